@@ -1,0 +1,1 @@
+//! Layers, provenance and the trainers' YAML dialect.

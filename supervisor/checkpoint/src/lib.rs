@@ -1,0 +1,1 @@
+//! Checkpoint formats read from bytes, never trusted.

@@ -1,0 +1,1 @@
+//! The pure core of supervise: nouns, state, decisions.

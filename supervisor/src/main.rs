@@ -1,0 +1,4 @@
+//! The `supervise` program.
+fn main() -> std::process::ExitCode {
+    supervise::main()
+}
