@@ -1,0 +1,367 @@
+//! What is said about a checkpoint: verdicts, findings, summaries.
+//!
+//! A finding is data with a level, never an error: the reader of a directory always gets an answer, and
+//! the answer names the file. An I/O error is `Unreadable`, never `Damaged`: only bytes that were read condemn.
+
+use crate::id::{AttemptNo, Step, WallMs};
+use camino::Utf8PathBuf;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// What is known about a checkpoint or a file of one, from best to worst.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// All parts are there and pass the checks of the depth used.
+    Whole,
+    /// The files fit no layout we know.
+    Unknown,
+    /// Parts are missing: a save that is going on, or one that was killed.
+    Incomplete,
+    /// Bytes that were read are wrong.
+    Damaged,
+    /// Loading it would call something on the danger list.
+    Unsafe,
+    /// The bytes could not be read (an I/O error): nothing is said about them.
+    Unreadable,
+}
+
+impl Verdict {
+    /// The worse of two verdicts.
+    #[must_use]
+    pub fn worst(self, other: Self) -> Self {
+        self.max(other)
+    }
+
+    /// The exit code of `supervise verify` for this verdict.
+    #[must_use]
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Whole => 0,
+            Self::Incomplete => 20,
+            Self::Damaged => 21,
+            Self::Unsafe => 22,
+            Self::Unknown => 23,
+            Self::Unreadable => 24,
+        }
+    }
+
+    /// The word used in text and JSON.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Whole => "whole",
+            Self::Unknown => "unknown",
+            Self::Incomplete => "incomplete",
+            Self::Damaged => "damaged",
+            Self::Unsafe => "unsafe",
+            Self::Unreadable => "unreadable",
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+/// How deep a proof went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Depth {
+    /// Names, sizes, directories of zips, pickled references: reads kilobytes.
+    Structure,
+    /// Every byte read once and compared with its CRC.
+    Full,
+}
+
+impl Depth {
+    /// The word used in text, settings and JSON.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Structure => "structure",
+            Self::Full => "full",
+        }
+    }
+}
+
+/// How much a finding matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// Worth knowing.
+    Note,
+    /// Doubtful, but does not condemn.
+    Warning,
+    /// Condemns with the finding's verdict.
+    Error,
+}
+
+/// One thing found in a checkpoint, with its place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// Stable, documented name such as `zip_truncated`.
+    pub code: Cow<'static, str>,
+    /// How much it matters.
+    pub level: Level,
+    /// What it makes of the file, where the level is `Error`.
+    pub verdict: Verdict,
+    /// What was found, in words a person can act on; without the file name.
+    pub detail: String,
+    /// The file, relative to the checkpoint (or to what was named on the command line).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<Utf8PathBuf>,
+    /// Byte offset in the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offset: Option<u64>,
+    /// Distributed rank the file belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
+    /// Role (`actor`, `critic`) the file belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// The same again may succeed later (an I/O error that may pass).
+    #[serde(default)]
+    pub retryable: bool,
+}
+
+impl Finding {
+    /// A finding that condemns with `verdict`.
+    #[must_use]
+    pub fn error(code: &'static str, verdict: Verdict, detail: impl Into<String>) -> Self {
+        Self::new(code, Level::Error, verdict, detail)
+    }
+
+    /// A finding that makes doubtful but does not condemn.
+    #[must_use]
+    pub fn warning(code: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(code, Level::Warning, Verdict::Whole, detail)
+    }
+
+    /// A finding worth knowing.
+    #[must_use]
+    pub fn note(code: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(code, Level::Note, Verdict::Whole, detail)
+    }
+
+    fn new(code: &'static str, level: Level, verdict: Verdict, detail: impl Into<String>) -> Self {
+        Self {
+            code: Cow::Borrowed(code),
+            level,
+            verdict,
+            detail: detail.into(),
+            file: None,
+            offset: None,
+            rank: None,
+            role: None,
+            retryable: false,
+        }
+    }
+
+    /// Says in which file it was found.
+    #[must_use]
+    pub fn in_file(mut self, file: impl Into<Utf8PathBuf>) -> Self {
+        self.file = Some(file.into());
+        self
+    }
+
+    /// Says at which byte it was found.
+    #[must_use]
+    pub fn at(mut self, offset: u64) -> Self {
+        self.offset = Some(offset);
+        self
+    }
+
+    /// The verdict this finding alone leads to.
+    #[must_use]
+    pub fn effect(&self) -> Verdict {
+        match self.level {
+            Level::Error => self.verdict,
+            Level::Note | Level::Warning => Verdict::Whole,
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(file) = &self.file {
+            write!(f, "{file}: ")?;
+        }
+        f.write_str(&self.detail)?;
+        if let Some(offset) = self.offset {
+            write!(f, " (at byte {offset})")?;
+        }
+        write!(f, " [{}]", self.code)
+    }
+}
+
+/// A part of the training state, as it is named when it is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StateKind {
+    /// Model weights.
+    Weights,
+    /// Optimizer state.
+    Optimizer,
+    /// Learning-rate schedule.
+    LrSchedule,
+    /// Random number generators of the trainer's ranks.
+    Rng,
+    /// The dataloader's position and order.
+    DataOrder,
+    /// Rollout engines' seeds and in-flight rollouts.
+    Rollout,
+}
+
+impl StateKind {
+    /// The words used in text.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Weights => "model weights",
+            Self::Optimizer => "optimizer state",
+            Self::LrSchedule => "learning-rate schedule",
+            Self::Rng => "random number generators",
+            Self::DataOrder => "data order",
+            Self::Rollout => "rollout seeds and in-flight rollouts",
+        }
+    }
+}
+
+/// Whether this run can be resumed from a checkpoint: another question than whether it is whole.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Resumability {
+    /// All state that this trainer saves is restored.
+    Exact,
+    /// It can, but this state is lost.
+    Degraded {
+        /// What is lost.
+        lost: Vec<StateKind>,
+    },
+    /// It cannot: the checkpoint does not fit the run. Never a ground to fall back or to move it.
+    Not {
+        /// Why, in words a person can act on.
+        why: String,
+    },
+}
+
+/// A checkpoint's identity: its directory relative to the checkpoint root.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct CkptId(pub Utf8PathBuf);
+
+impl fmt::Display for CkptId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.as_str().fmt(f)
+    }
+}
+
+/// A hash over (dev, ino, size, mtime, ctime) of every file: equal means nobody touched it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PinsHash(pub u64);
+
+/// What a file system says of one entry, relative to the checkpoint root.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileFact {
+    /// Path relative to the checkpoint root.
+    pub path: Utf8PathBuf,
+    /// What kind of entry it is.
+    pub kind: EntryKind,
+    /// Size in bytes.
+    pub size: u64,
+    /// Modification time in nanoseconds since 1970 (a hint, never a proof).
+    pub mtime: i64,
+    /// Change time in nanoseconds since 1970.
+    pub ctime: i64,
+    /// Device number.
+    pub dev: u64,
+    /// Inode number.
+    pub ino: u64,
+}
+
+/// The kind of a directory entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EntryKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Dir,
+    /// A symbolic link (never followed by the scanner).
+    Symlink,
+    /// Anything else (socket, fifo, device).
+    Other,
+    /// It was there and is gone.
+    Gone,
+}
+
+/// What is known about one step on disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointSummary {
+    /// Its directory relative to the checkpoint root.
+    pub id: CkptId,
+    /// The step it holds.
+    pub step: Step,
+    /// The layout it was recognised as (`verl_fsdp_ppo`, `verl_fsdp_sft`, `unknown`).
+    pub layout: Cow<'static, str>,
+    /// What is known about it.
+    pub verdict: Verdict,
+    /// How deep the proof went; `None` while unproven.
+    pub proven: Option<Depth>,
+    /// Roles found (`actor`, `critic`; the step itself for SFT).
+    pub roles: Vec<String>,
+    /// World size that wrote it.
+    pub world: Option<u32>,
+    /// Contents present in every role (`model`, `optimizer`, `extra`, `hf_model`).
+    pub contents: Vec<String>,
+    /// Whether this run can resume from it.
+    pub resume: Resumability,
+    /// Hash over the files' pins at the time of the proof.
+    pub pins: PinsHash,
+    /// Bytes in all files.
+    pub bytes: u64,
+    /// Number of files.
+    pub files: u32,
+    /// Newest modification time of any file (display only).
+    pub newest: WallMs,
+    /// The attempt of this journal that wrote it, where known.
+    pub saved_by: Option<AttemptNo>,
+    /// It is left over by the trainer's own retention (only `data.pt` remains): no checkpoint, no damage.
+    #[serde(default)]
+    pub husk: bool,
+    /// What was found, worst first.
+    pub findings: Vec<Finding>,
+}
+
+impl CheckpointSummary {
+    /// Whole, proven to at least `depth`.
+    #[must_use]
+    pub fn is_proven(&self, depth: Depth) -> bool {
+        self.verdict == Verdict::Whole && self.proven.is_some_and(|d| d >= depth)
+    }
+
+    /// The finding that decided the verdict, if it is not whole.
+    #[must_use]
+    pub fn why(&self) -> Option<&Finding> {
+        self.findings
+            .iter()
+            .filter(|f| f.level == Level::Error)
+            .max_by_key(|f| f.verdict)
+    }
+}
+
+/// Counts verdicts for a one-line overview.
+#[must_use]
+pub fn tally(seen: &[CheckpointSummary]) -> BTreeMap<&'static str, u32> {
+    let mut out = BTreeMap::new();
+    for c in seen {
+        *out.entry(c.verdict.word()).or_insert(0) += 1;
+    }
+    out
+}
