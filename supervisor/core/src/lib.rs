@@ -4,4 +4,9 @@
 //! nothing; `State::apply` is total and holds none; the journal stores what passes between them.
 
 pub mod checkpoint;
+pub mod event;
 pub mod id;
+pub mod reason;
+pub mod record;
+pub mod scan;
+pub mod spec;

@@ -1,0 +1,357 @@
+//! What happened: the only input of a decision besides state and policy.
+
+use crate::checkpoint::CheckpointSummary;
+use crate::id::{ActId, AttemptNo, Ms, ProcRef, Step, Term, Tick, WallMs, WorkerId};
+use crate::record::ActKind;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// One thing that happened, with the two times and a random number for jitter.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// When, on the term's own clock.
+    pub at: Tick,
+    /// When, for people.
+    pub wall: WallMs,
+    /// Fresh random bits: the core draws none itself.
+    #[serde(default)]
+    pub entropy: u64,
+    /// What.
+    pub kind: EventKind,
+}
+
+/// The kinds of events. Names are frozen: they stand in journals.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EventKind {
+    /// A supervisor began its tenure; what it found of an earlier attempt.
+    TermStarted {
+        /// The term.
+        term: Term,
+        /// Boot id of the machine.
+        boot: String,
+        /// Host name.
+        host: String,
+        /// Version of supervise.
+        version: String,
+        /// A guard of an earlier term still lives with these workers.
+        living: Option<Living>,
+        /// Processes of earlier attempts that no guard holds any more.
+        orphans: Vec<ProcRef>,
+    },
+    /// A guarded or safety act was carried out, or could not be.
+    ActDone {
+        /// Which.
+        act: ActId,
+        /// `Err` carries what failed, in words.
+        result: Result<ActOutput, ActError>,
+    },
+    /// A worker ended.
+    WorkerExited {
+        /// Attempt.
+        attempt: AttemptNo,
+        /// Worker.
+        worker: WorkerId,
+        /// How it ended.
+        status: ExitStatus,
+        /// It was the first of its attempt.
+        first: bool,
+    },
+    /// No process of the attempt is left, but for those that cannot die.
+    TreeGone {
+        /// Attempt.
+        attempt: AttemptNo,
+        /// Processes in uninterruptible sleep that SIGKILL did not end.
+        unkillable: Vec<ProcRef>,
+    },
+    /// The guard of the attempt is gone without having said goodbye.
+    GuardLost {
+        /// Attempt.
+        attempt: AttemptNo,
+    },
+    /// The trainer got on, or its tree worked.
+    Progress {
+        /// Attempt.
+        attempt: AttemptNo,
+        /// What it is doing.
+        phase: Phase,
+        /// The newest step it printed.
+        step: Option<Step>,
+        /// What its processes did since the last report.
+        activity: Activity,
+    },
+    /// A rule matched a line of output.
+    Sighted {
+        /// Attempt.
+        attempt: AttemptNo,
+        /// What was seen.
+        sighting: Sighting,
+    },
+    /// What is on disk, after a scan.
+    Checkpoints(ScanReport),
+    /// A wake-up that was asked for.
+    Timer(TimerKey),
+    /// The machine slept, or the driver was not scheduled: stall clocks shift by it.
+    TimeGap {
+        /// Missing time.
+        missing: Ms,
+    },
+    /// A request to the lane got no answer in time: a fact, never a verdict.
+    LaneStalled {
+        /// What it was asked for.
+        what: String,
+    },
+    /// The lane answers again.
+    LaneRecovered,
+    /// The journal cannot be written.
+    JournalStalled {
+        /// Why, in words.
+        why: String,
+    },
+    /// The journal can be written again.
+    JournalRecovered,
+    /// Another supervisor took the lease.
+    LeaseLost {
+        /// Who.
+        by: String,
+    },
+    /// A person or the system asked for something.
+    Operator(Request),
+}
+
+/// A guard of an earlier term that still holds its workers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Living {
+    /// Its attempt.
+    pub attempt: AttemptNo,
+    /// The guard itself.
+    pub guard: ProcRef,
+    /// Workers that still live.
+    pub workers: Vec<ProcRef>,
+    /// Exits nobody has heard of yet.
+    pub exits: Vec<(WorkerId, ExitStatus)>,
+    /// The newest step it saw.
+    pub step: Option<Step>,
+}
+
+/// What came of an act.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ActOutput {
+    /// Done, nothing to say.
+    Done,
+    /// Workers run.
+    Launched {
+        /// The guard.
+        guard: ProcRef,
+        /// The workers by id.
+        workers: Vec<ProcRef>,
+        /// The command of worker 0, secrets redacted.
+        argv: Vec<String>,
+    },
+}
+
+/// Why an act failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ActError {
+    /// In words: what, where, why.
+    pub what: String,
+    /// The same again may succeed.
+    pub retryable: bool,
+    /// What kind of failure it is, where it decides the exit code.
+    pub kind: ActErrorKind,
+}
+
+/// Kinds of failed acts that are decided upon differently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ActErrorKind {
+    /// The command cannot be executed (not found, not executable).
+    Command,
+    /// The resume point is not what was proven (pins differ).
+    PinsChanged,
+    /// The disk refused (no space, read-only, permission).
+    Disk,
+    /// Anything else.
+    Other,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExitStatus {
+    /// It called exit with this code.
+    Code(i32),
+    /// A signal ended it.
+    Signal(i32),
+    /// It ended out of our sight (its guard died).
+    Unknown,
+}
+
+impl ExitStatus {
+    /// Exit code 0.
+    #[must_use]
+    pub fn is_success(self) -> bool {
+        self == Self::Code(0)
+    }
+}
+
+impl fmt::Display for ExitStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(c) => write!(f, "exit code {c}"),
+            Self::Signal(s) => write!(f, "{}", signal_name(*s)),
+            Self::Unknown => f.write_str("an unknown end"),
+        }
+    }
+}
+
+/// The name of a Linux signal number.
+#[must_use]
+pub fn signal_name(n: i32) -> String {
+    let name = match n {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        4 => "SIGILL",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        10 => "SIGUSR1",
+        11 => "SIGSEGV",
+        12 => "SIGUSR2",
+        13 => "SIGPIPE",
+        14 => "SIGALRM",
+        15 => "SIGTERM",
+        _ => return format!("signal {n}"),
+    };
+    name.to_owned()
+}
+
+/// What the trainer is doing, as far as its output and files tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Before the first step.
+    Startup,
+    /// In a step.
+    Step,
+    /// In a save.
+    Save,
+    /// In validation.
+    Validate,
+    /// The end was announced.
+    Exit,
+}
+
+/// What a tree of processes did since the last report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Activity {
+    /// CPU time spent, in milliseconds.
+    pub cpu_ms: u64,
+    /// Bytes of output.
+    pub output: u64,
+    /// Wall time covered by this report, in milliseconds.
+    pub over_ms: u64,
+}
+
+/// A line of output that a rule matched.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sighting {
+    /// The rule's stable name.
+    pub rule: String,
+    /// Worker whose output it was.
+    pub worker: WorkerId,
+    /// Line number in that worker's output, from 1.
+    pub line: u64,
+    /// The line, cut to 4 KiB, control characters removed.
+    pub text: String,
+    /// A number the rule captures (a step, a total).
+    pub number: Option<u64>,
+    /// How many times it was seen, where repeats are folded.
+    pub count: u64,
+}
+
+/// The result of a scan of the checkpoint root.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ScanReport {
+    /// Every step found, newest first; unproven where the proof stopped earlier.
+    pub steps: Vec<CheckpointSummary>,
+    /// What the tracker file says.
+    pub tracker: Tracker,
+    /// Set when the root itself could not be read.
+    pub unreadable: Option<String>,
+    /// Things worth saying that belong to no step (`global_steps_N`, strange files).
+    pub remarks: Vec<String>,
+    /// The root does not exist yet or is empty.
+    pub empty: bool,
+}
+
+/// The trainer's own pointer to its newest step: a hint, never proof.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tracker {
+    /// No such file.
+    #[default]
+    Missing,
+    /// There, and empty (torn between truncate and write).
+    Empty,
+    /// There, and not a number.
+    Garbage(String),
+    /// Names this step.
+    Step(Step),
+}
+
+/// Wake-ups that were asked for. A later one of the same key replaces the earlier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TimerKey {
+    /// A pause before a relaunch is over.
+    Backoff,
+    /// SIGTERM was not enough.
+    KillDue,
+    /// A save had its time.
+    DrainDue,
+    /// Look at the checkpoints again.
+    ScanDue,
+    /// Judge progress.
+    StallCheck,
+    /// A state has lasted longer than it may.
+    StateDeadline,
+    /// Frozen for long enough.
+    ThawDue,
+}
+
+/// What a person or the system asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// End the run; `after_save`: at the next proven step.
+    Stop {
+        /// Wait for the next proven step first.
+        after_save: bool,
+        /// Who asked: `operator`, `SIGTERM`, `SIGINT`, `hang-up`.
+        by: String,
+    },
+    /// End the run now, without grace (second SIGINT).
+    StopNow {
+        /// Who asked.
+        by: String,
+    },
+}
+
+/// An act's kind as it is named in a failed act.
+#[must_use]
+pub fn act_word(kind: &ActKind) -> &'static str {
+    match kind {
+        ActKind::Arrange(_) => "arrange",
+        ActKind::Launch(_) => "launch",
+        ActKind::Prune(_) => "prune",
+        ActKind::Signal { .. } => "signal",
+        ActKind::KillTree => "kill_tree",
+        ActKind::Freeze => "freeze",
+        ActKind::Thaw => "thaw",
+        ActKind::Finish(_) => "finish",
+    }
+}

@@ -1,0 +1,398 @@
+//! What the journal stores: facts, decisions with reasons, intents.
+//!
+//! `decide` writes records; `State::apply` reads them. *Guarded* acts change the world for good and wait for
+//! their intent to be durable. *Safety* acts stop harm and are performed at once. *Asks* change nothing.
+
+use crate::checkpoint::{CkptId, Depth, PinsHash, StateKind};
+use crate::event::{Event, TimerKey};
+use crate::id::{ActId, AttemptNo, Step, Term, Tick};
+use crate::reason::Reason;
+use serde::{Deserialize, Serialize};
+
+/// One line of the journal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Record {
+    /// Something happened.
+    Fact(Event),
+    /// Something was decided.
+    Decided {
+        /// When.
+        at: Tick,
+        /// What.
+        what: Decision,
+        /// Why; never empty.
+        reasons: Vec<Reason>,
+    },
+    /// An act is about to be performed.
+    Intended {
+        /// When.
+        at: Tick,
+        /// What.
+        act: Act,
+        /// Why; never empty.
+        reasons: Vec<Reason>,
+    },
+    /// An event was not acted upon.
+    Ignored {
+        /// When.
+        at: Tick,
+        /// Which event, in words.
+        what: String,
+        /// Why it does not count.
+        why: String,
+    },
+}
+
+/// An act, numbered so that its result can be matched.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Act {
+    /// Number within the run.
+    pub id: ActId,
+    /// The term that intends it.
+    pub term: Term,
+    /// The attempt it belongs to.
+    pub attempt: Option<AttemptNo>,
+    /// What is done.
+    pub kind: ActKind,
+}
+
+/// What can be done.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ActKind {
+    /// Change files under the checkpoint root (guarded).
+    Arrange(Vec<DiskEdit>),
+    /// Start the workers (guarded).
+    Launch(Box<LaunchOrder>),
+    /// Delete older steps to keep the user's number true (guarded).
+    Prune(Vec<CkptId>),
+    /// Send a signal to the workers (safety).
+    Signal {
+        /// Linux signal number.
+        signal: i32,
+    },
+    /// Kill every process of the attempt (safety).
+    KillTree,
+    /// Stop the tree without ending it (safety).
+    Freeze,
+    /// Let a frozen tree go on (safety).
+    Thaw,
+    /// End this supervisor (guarded: the last record is durable first).
+    Finish(Outcome),
+}
+
+impl ActKind {
+    /// Whether it waits for its intent to be durable.
+    #[must_use]
+    pub fn is_guarded(&self) -> bool {
+        matches!(
+            self,
+            Self::Arrange(_) | Self::Launch(_) | Self::Prune(_) | Self::Finish(_)
+        )
+    }
+}
+
+/// A change under the checkpoint root. Each is idempotent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DiskEdit {
+    /// Move a step out of the trainer's sight, under `aside/`.
+    MoveAside {
+        /// What.
+        from: CkptId,
+        /// It was whole: never deleted automatically.
+        whole: bool,
+        /// It belongs to another run (`aside/foreign`).
+        foreign: bool,
+        /// Why.
+        why: String,
+    },
+    /// Make the trainer's own pointer name this step (temporary file, fsync, rename).
+    WriteTracker {
+        /// The step.
+        step: Step,
+    },
+    /// Remove the trainer's pointer: nothing it could name is there.
+    RemoveTracker,
+}
+
+/// What is to be launched. The adapter turns it into argv and environment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaunchOrder {
+    /// The attempt.
+    pub attempt: AttemptNo,
+    /// From where.
+    pub from: StartPoint,
+    /// What will not be restored.
+    pub lost: Vec<StateKind>,
+}
+
+/// Where an attempt starts from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StartPoint {
+    /// From a proven step.
+    Step {
+        /// Directory relative to the root, or absolute where the user named one elsewhere.
+        ckpt: CkptId,
+        /// The step.
+        step: Step,
+        /// Checked again right before the launch.
+        pins: PinsHash,
+        /// Contents to load (`model`, `optimizer`, `extra`).
+        load: Vec<String>,
+    },
+    /// From nothing.
+    Fresh,
+    /// The command runs as the user wrote it: nothing is known of its checkpoints.
+    AsIs,
+}
+
+impl StartPoint {
+    /// The step it starts from, 0 for a fresh start.
+    #[must_use]
+    pub fn step(&self) -> Step {
+        match self {
+            Self::Step { step, .. } => *step,
+            Self::Fresh | Self::AsIs => Step(0),
+        }
+    }
+}
+
+/// Decisions that change the state.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    /// Make sure no earlier attempt lives.
+    Fence {
+        /// Its number.
+        attempt: Option<AttemptNo>,
+    },
+    /// Go on with the workers of a living guard.
+    TakeOver {
+        /// Their attempt.
+        attempt: AttemptNo,
+    },
+    /// Look at the disk to choose where to start.
+    Choose,
+    /// This is where the run starts, and what must be changed on disk first.
+    StartFrom {
+        /// The order that will be launched.
+        order: LaunchOrder,
+        /// Disk edits to be done before.
+        edits: Vec<DiskEdit>,
+        /// This is the step chosen when the run was taken into care.
+        care: bool,
+    },
+    /// The edits are done: launch.
+    Launch {
+        /// The order.
+        order: LaunchOrder,
+    },
+    /// Workers run.
+    Run,
+    /// A save that is going on may finish first.
+    Drain {
+        /// Until when.
+        until: Tick,
+        /// What then.
+        then: Then,
+    },
+    /// End the workers.
+    Stop {
+        /// What then.
+        then: Then,
+        /// SIGTERM first (`false`: kill at once).
+        gently: bool,
+    },
+    /// What ended the attempt was found out.
+    Diagnosed(Diagnosis),
+    /// A retry is charged, or not.
+    Charge {
+        /// Attempts without progress, after this one.
+        attempts: u32,
+        /// Step-backs, after this one.
+        step_backs: u32,
+    },
+    /// Wait for a condition.
+    Wait {
+        /// For what.
+        what: Condition,
+        /// Until when at most.
+        until: Tick,
+    },
+    /// A step became proven that is above the high-water mark.
+    Mark {
+        /// The step.
+        step: Step,
+    },
+    /// The run should stop at the next proven step.
+    StopAfterSave,
+    /// The attempt looks stuck.
+    Suspect {
+        /// In words.
+        what: String,
+    },
+    /// It is over.
+    Finish {
+        /// How.
+        outcome: Outcome,
+    },
+}
+
+/// What follows once the workers are gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Then {
+    /// Find out why, decide on a relaunch.
+    Diagnose,
+    /// End with `Outcome::Stopped`.
+    Stopped,
+    /// End with the given outcome.
+    LeaseLost,
+    /// Look at the disk and launch.
+    Choose,
+}
+
+/// What is waited for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Condition {
+    /// Time, as back-off.
+    Backoff,
+    /// A newer step can be read.
+    Readable,
+    /// The journal can be written.
+    JournalWritable,
+    /// Processes that cannot be killed are gone.
+    TreeGone,
+}
+
+/// What ended an attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Diagnosis {
+    /// Class as in the failure table (`mem.cuda_oom`, `kill.unknown`).
+    pub class: String,
+    /// What the table says to do.
+    pub action: Action,
+    /// Same root, same hash.
+    pub fingerprint: u64,
+    /// The step it happened at: the newest one that was seen.
+    pub step: Option<Step>,
+    /// In words.
+    pub text: String,
+}
+
+/// What the failure table says to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// Relaunch now.
+    Relaunch,
+    /// Relaunch with back-off.
+    RelaunchLater,
+    /// Relaunch once, then stop.
+    RelaunchOnce,
+    /// Stop and tell why.
+    Stop,
+    /// Fall back one step.
+    FallBack,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The last planned step is proven; `None`: the trainer ended well, its last step cannot be known.
+    Finished {
+        /// The step.
+        step: Option<Step>,
+    },
+    /// An operator stopped it.
+    Stopped,
+    /// The same failure again: relaunching will not help.
+    Deterministic {
+        /// What, in words.
+        why: String,
+    },
+    /// Nothing provable, and starting over is not allowed.
+    NoProof {
+        /// What, in words.
+        why: String,
+    },
+    /// Another supervisor, or a stranger, works here.
+    LeaseHeld {
+        /// Who.
+        by: String,
+    },
+    /// Retries used up.
+    GaveUp {
+        /// In words.
+        why: String,
+    },
+    /// The machine or the file system does not allow it.
+    Environment {
+        /// In words.
+        why: String,
+    },
+}
+
+impl Outcome {
+    /// The documented exit code.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Finished { .. } => 0,
+            Self::Stopped => 7,
+            Self::Deterministic { .. } => 3,
+            Self::NoProof { .. } => 4,
+            Self::LeaseHeld { .. } => 5,
+            Self::GaveUp { .. } => 6,
+            Self::Environment { .. } => 69,
+        }
+    }
+
+    /// One word for tables.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Finished { .. } => "finished",
+            Self::Stopped => "stopped",
+            Self::Deterministic { .. } => "deterministic_failure",
+            Self::NoProof { .. } => "no_provable_checkpoint",
+            Self::LeaseHeld { .. } => "lease_held",
+            Self::GaveUp { .. } => "gave_up",
+            Self::Environment { .. } => "environment",
+        }
+    }
+}
+
+/// Questions to the world: they change nothing and are not journaled.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ask {
+    /// Scan the checkpoint root and prove newest first until `whole` whole steps are found.
+    Scan {
+        /// Depth of proof.
+        depth: Depth,
+        /// How many whole steps are enough.
+        whole: u32,
+    },
+    /// Wake me.
+    WakeAt {
+        /// Replaces an earlier wake-up of this key.
+        key: TimerKey,
+        /// When.
+        at: Tick,
+    },
+}
+
+/// The result of deciding: what to record, and what to ask.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Decided {
+    /// To be applied and journaled in this order.
+    pub records: Vec<Record>,
+    /// To be asked after.
+    pub asks: Vec<Ask>,
+}

@@ -1,0 +1,269 @@
+//! Lines of output to sightings: a table of rules, one pass per line, bounded work.
+//!
+//! Runs inside the guard, so that what a line meant survives the supervisor. A Python exception counts only
+//! as the end of a traceback: healthy logs are full of `ModuleNotFoundError` in warnings.
+
+use crate::event::{Phase, Sighting};
+use crate::id::WorkerId;
+use regex::bytes::{Regex, RegexSet};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Longest piece of a line that is looked at and kept, in bytes.
+pub const LINE_LIMIT: usize = 4096;
+
+/// What a match means.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RuleKind {
+    /// The first capture group is the step that was finished.
+    Step,
+    /// The trainer entered this phase (an optional capture group is a step).
+    Enters(Phase),
+    /// The capture group is the last planned step.
+    Total,
+    /// The trainer says that it resumed; the capture group is the step.
+    Resumed,
+    /// The trainer says that it starts from nothing.
+    Scratch,
+    /// The trainer says that it ended as planned.
+    End,
+    /// A failure of this class (`mem.cuda_oom`).
+    Failure(String),
+    /// An exception ended a traceback; its text is classified by the diagnosis.
+    Exception,
+}
+
+/// One rule: a regular expression over a line without colours and launcher prefixes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScanRule {
+    /// Stable name.
+    pub id: String,
+    /// Regular expression (bytes, Unicode classes off by default).
+    pub pattern: String,
+    /// What a match means.
+    pub kind: RuleKind,
+}
+
+impl ScanRule {
+    /// A rule.
+    #[must_use]
+    pub fn new(id: &str, pattern: &str, kind: RuleKind) -> Self {
+        Self {
+            id: id.to_owned(),
+            pattern: pattern.to_owned(),
+            kind,
+        }
+    }
+}
+
+/// A match, with what it means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hit {
+    /// What it means.
+    pub kind: RuleKind,
+    /// Where it was.
+    pub sighting: Sighting,
+}
+
+/// All rules compiled, with the little state that tracebacks need.
+pub struct Scanner {
+    set: RegexSet,
+    rules: Vec<(ScanRule, Regex)>,
+    prefix: Regex,
+    exception: Regex,
+    in_traceback: BTreeMap<WorkerId, bool>,
+}
+
+impl std::fmt::Debug for Scanner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Scanner({} rules)", self.rules.len())
+    }
+}
+
+impl Scanner {
+    /// Compiles the rules.
+    ///
+    /// # Errors
+    /// A pattern that is no regular expression, or a table that is too large.
+    pub fn new(rules: Vec<ScanRule>) -> Result<Self, regex::Error> {
+        let set = RegexSet::new(rules.iter().map(|r| &r.pattern))?;
+        let rules = rules
+            .into_iter()
+            .map(|r| Regex::new(&r.pattern).map(|x| (r, x)))
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            set,
+            rules,
+            prefix: Regex::new(
+                r"^(?:\(\w+ pid=\d+(?:, ip=[0-9a-fA-F.:]+)?\)\s?|\[rank\d+\]:\s?)+",
+            )?,
+            exception: Regex::new(
+                r"^(?:[A-Za-z_][\w]*\.)*([A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Timeout)|StopIteration)(?::|\s*$)",
+            )?,
+            in_traceback: BTreeMap::new(),
+        })
+    }
+
+    /// Looks at one line (without its newline). The first matching rule wins.
+    pub fn line(&mut self, worker: WorkerId, number: u64, line: &[u8]) -> Option<Hit> {
+        let plain = strip(&line[..line.len().min(LINE_LIMIT)]);
+        let start = self.prefix.find(&plain).map_or(0, |m| m.end());
+        let text = &plain[start..];
+        if let Some(hit) = self.traceback(worker, number, text) {
+            return Some(hit);
+        }
+        let index = self.set.matches(text).into_iter().min()?;
+        let (rule, regex) = self.rules.get(index)?;
+        let captured = regex
+            .captures(text)
+            .and_then(|c| c.get(1))
+            .map(|m| m.as_bytes());
+        let digits = captured
+            .and_then(|b| std::str::from_utf8(b).ok())
+            .and_then(|s| s.parse().ok());
+        Some(hit(
+            rule.kind.clone(),
+            &rule.id,
+            worker,
+            number,
+            text,
+            digits,
+        ))
+    }
+
+    fn traceback(&mut self, worker: WorkerId, number: u64, text: &[u8]) -> Option<Hit> {
+        if text.starts_with(b"Traceback (most recent call last)") {
+            self.in_traceback.insert(worker, true);
+            return None;
+        }
+        if !self.in_traceback.get(&worker).copied().unwrap_or(false)
+            || text.first().is_none_or(|b| *b == b' ')
+        {
+            return None;
+        }
+        if !self.exception.is_match(text) {
+            return None;
+        }
+        self.in_traceback.insert(worker, false);
+        Some(hit(
+            RuleKind::Exception,
+            "py.exception",
+            worker,
+            number,
+            text,
+            None,
+        ))
+    }
+}
+
+fn hit(
+    kind: RuleKind,
+    rule: &str,
+    worker: WorkerId,
+    line: u64,
+    text: &[u8],
+    number: Option<u64>,
+) -> Hit {
+    Hit {
+        kind,
+        sighting: Sighting {
+            rule: rule.to_owned(),
+            worker,
+            line,
+            text: String::from_utf8_lossy(text).into_owned(),
+            number,
+            count: 1,
+        },
+    }
+}
+
+/// The line without terminal colours, carriage returns and other control characters.
+#[must_use]
+pub fn strip(line: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(line.len());
+    let mut bytes = line.iter().copied().peekable();
+    while let Some(b) = bytes.next() {
+        match b {
+            0x1b => {
+                if bytes.peek() == Some(&b'[') {
+                    bytes.next();
+                    while let Some(c) = bytes.next() {
+                        if (0x40..=0x7e).contains(&c) {
+                            break;
+                        }
+                    }
+                }
+            }
+            b'\t' => out.push(b' '),
+            0..=0x1f | 0x7f => {}
+            _ => out.push(b),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scanner() -> Scanner {
+        Scanner::new(vec![
+            ScanRule::new("step", r"\bstep:(\d+) - ", RuleKind::Step),
+            ScanRule::new(
+                "oom",
+                r"CUDA out of memory",
+                RuleKind::Failure("mem.cuda_oom".into()),
+            ),
+        ])
+        .unwrap()
+    }
+
+    #[test]
+    fn a_step_line_is_found_behind_ray_prefix_and_colour() {
+        let mut s = scanner();
+        let line = b"\x1b[36m(TaskRunnerV1 pid=71, ip=10.0.0.1)\x1b[0m step:12 - loss:0.5";
+        let hit = s.line(WorkerId(0), 3, line).unwrap();
+        assert_eq!(hit.kind, RuleKind::Step);
+        assert_eq!(hit.sighting.number, Some(12));
+    }
+
+    #[test]
+    fn an_exception_counts_only_at_the_end_of_a_traceback() {
+        let mut s = scanner();
+        assert!(
+            s.line(
+                WorkerId(0),
+                1,
+                b"ModuleNotFoundError: No module named 'vllm'"
+            )
+            .is_none()
+        );
+        assert!(
+            s.line(
+                WorkerId(0),
+                2,
+                b"[rank1]: Traceback (most recent call last):"
+            )
+            .is_none()
+        );
+        assert!(
+            s.line(WorkerId(0), 3, b"[rank1]:   File \"x.py\", line 1")
+                .is_none()
+        );
+        let hit = s
+            .line(WorkerId(0), 4, b"[rank1]: torch.cuda.FooError: broken")
+            .unwrap();
+        assert_eq!(hit.kind, RuleKind::Exception);
+        assert_eq!(hit.sighting.text, "torch.cuda.FooError: broken");
+        assert!(s.line(WorkerId(0), 5, b"KeyError: 'x'").is_none());
+    }
+
+    #[test]
+    fn a_long_line_is_cut_not_kept() {
+        let mut s = scanner();
+        let mut line = b"CUDA out of memory ".to_vec();
+        line.resize(1 << 20, b'x');
+        assert!(s.line(WorkerId(0), 1, &line).unwrap().sighting.text.len() <= LINE_LIMIT);
+    }
+}

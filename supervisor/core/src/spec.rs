@@ -1,0 +1,241 @@
+//! What is to be run: frozen per term, complete, with the policy that decides over it.
+
+use crate::checkpoint::{Depth, StateKind};
+use crate::id::{Ms, RunId, Step};
+use camino::Utf8PathBuf;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// The trainer framework an adapter speaks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TrainerKind {
+    /// verl, PPO layout (`main_ppo` and its relatives).
+    VerlPpo,
+    /// verl, SFT trainer.
+    VerlSft,
+    /// Any command: supervised, but nothing is known of its checkpoints.
+    Plain,
+}
+
+impl fmt::Display for TrainerKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::VerlPpo => "verl-ppo",
+            Self::VerlSft => "verl-sft",
+            Self::Plain => "plain",
+        })
+    }
+}
+
+/// Everything about one run that a term needs. Frozen when the term begins.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunSpec {
+    /// Identity.
+    pub run: RunId,
+    /// Trainer framework.
+    pub trainer: TrainerKind,
+    /// Version of the trainer where known.
+    pub trainer_version: Option<String>,
+    /// Hash over the effective configuration: a change is journaled.
+    pub config_hash: u64,
+    /// Canonical checkpoint root; `None` where the trainer has none (plain).
+    pub root: Option<Utf8PathBuf>,
+    /// Directory of the journal and the attempts.
+    pub run_dir: Utf8PathBuf,
+    /// The trainer's YAML as named on the command line.
+    pub config_file: Option<Utf8PathBuf>,
+    /// The command as the user (or the adapter's default) gave it; `{config}` and `{overrides}` still in it.
+    pub command: Vec<String>,
+    /// Working directory of the workers.
+    pub cwd: Utf8PathBuf,
+    /// Additional environment of the workers.
+    pub env: BTreeMap<String, String>,
+    /// How many processes are started, and how.
+    pub gang: GangSpec,
+    /// When the trainer saves.
+    pub cadence: SaveCadence,
+    /// The last planned step, where the configuration tells.
+    pub last_step: Option<Step>,
+    /// The world size a checkpoint of this run must have, where known.
+    pub world: Option<u32>,
+    /// Roles that every step must hold.
+    pub roles: Vec<RoleSpec>,
+    /// What the user's own `resume_mode` asks for.
+    pub resume: ResumeIntent,
+    /// The user's number of steps to keep; `None` keeps all.
+    pub keep: Option<u32>,
+    /// The rules of deciding.
+    pub policy: Policy,
+    /// What is never restored by this trainer, said at each resume.
+    pub not_restored: Vec<StateKind>,
+}
+
+/// How workers are started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GangSpec {
+    /// One driver process, or one process per rank with torch's environment.
+    pub launcher: LauncherKind,
+    /// Number of worker processes on this machine.
+    pub workers: u32,
+    /// GPU indices dealt out to the workers; empty: `CUDA_VISIBLE_DEVICES` is left alone.
+    pub gpus: Vec<u32>,
+}
+
+/// Who starts the ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LauncherKind {
+    /// One process that starts the rest by itself (`main_ppo`, torchrun).
+    Driver,
+    /// We start each rank with RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT.
+    Gang,
+}
+
+/// When the trainer saves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SaveCadence {
+    /// Every so many steps; `None`: only where `at_end` says.
+    pub every: Option<u64>,
+    /// The last step is always saved.
+    pub at_end: bool,
+}
+
+/// One role whose state is saved under its own name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoleSpec {
+    /// `actor`, `critic`; empty for SFT, whose files stand directly in the step.
+    pub name: String,
+    /// What the configuration says is saved: `model`, `optimizer`, `extra`, `hf_model`.
+    pub save_contents: Vec<String>,
+    /// What the configuration says is loaded.
+    pub load_contents: Vec<String>,
+    /// The user set `load_contents` itself (a wish, honoured once).
+    pub load_wish: bool,
+}
+
+/// What the user's configuration asks for at the first start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ResumeIntent {
+    /// The newest proven step, or fresh where nothing is there.
+    Auto,
+    /// From nothing, once.
+    Disabled,
+    /// From this step directory, once (absolute).
+    Path {
+        /// Absolute directory of the step.
+        path: Utf8PathBuf,
+        /// The step its name says.
+        step: Step,
+    },
+}
+
+/// The rules of deciding. Times in milliseconds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Policy {
+    /// Attempts without progress before giving up.
+    pub retries: u32,
+    /// How many times a run may step back behind its resume point.
+    pub step_backs: u32,
+    /// First pause before a relaunch without progress.
+    pub backoff_initial: Ms,
+    /// Factor from pause to pause.
+    pub backoff_factor: f64,
+    /// Longest pause.
+    pub backoff_max: Ms,
+    /// Share of a pause that is random, 0 to 1.
+    pub backoff_jitter: f64,
+    /// SIGTERM to SIGKILL.
+    pub stop_grace: Ms,
+    /// How long a save that is going on may delay a stop.
+    pub save_grace: Ms,
+    /// How long a guard without a supervisor waits.
+    pub orphan_grace: Ms,
+    /// Depth of proof before a launch.
+    pub depth: Depth,
+    /// `false` switches proof off (for demonstrations of what then happens).
+    pub prove: bool,
+    /// What may be lost without asking.
+    pub degraded: Degraded,
+    /// Start-up may take this long before it counts as a stall.
+    pub stall_startup: Ms,
+    /// A step may take this many times the longest one seen.
+    pub stall_factor: f64,
+    /// ... but never less than this.
+    pub stall_minimum: Ms,
+    /// A save may take this long.
+    pub stall_save: Ms,
+    /// Keep the user's number of steps true by deleting older ones.
+    pub prune: bool,
+    /// The trainer's own number is raised by this many.
+    pub keep_raise: u32,
+    /// Starting from nothing is allowed where nothing is provable.
+    pub allow_fresh: bool,
+    /// Start from nothing on purpose; what is there goes aside.
+    pub fresh: bool,
+    /// The user's choice among steps where a roll-back was suspected (`--from N`).
+    pub from: Option<Step>,
+    /// The trainer saves and resumes (`false`: `--no-recovery`).
+    pub recovery: bool,
+    /// Launch once, then only say what would have been done.
+    pub observe: bool,
+    /// Pause between scans of the checkpoint root while running.
+    pub scan_interval: Ms,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            retries: 5,
+            step_backs: 2,
+            backoff_initial: Ms::secs(5),
+            backoff_factor: 2.0,
+            backoff_max: Ms::secs(300),
+            backoff_jitter: 0.2,
+            stop_grace: Ms::secs(30),
+            save_grace: Ms::secs(300),
+            orphan_grace: Ms::secs(120),
+            depth: Depth::Structure,
+            prove: true,
+            degraded: Degraded::DataOrder,
+            stall_startup: Ms::secs(1800),
+            stall_factor: 5.0,
+            stall_minimum: Ms::secs(600),
+            stall_save: Ms::secs(1800),
+            prune: true,
+            keep_raise: 2,
+            allow_fresh: false,
+            fresh: false,
+            from: None,
+            recovery: true,
+            observe: false,
+            scan_interval: Ms::secs(10),
+        }
+    }
+}
+
+/// How much may be lost at a resume without asking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Degraded {
+    /// Nothing.
+    Never,
+    /// The data order.
+    DataOrder,
+    /// Everything but the weights.
+    ModelOnly,
+}
+
+impl Degraded {
+    /// Whether losing `lost` is allowed.
+    #[must_use]
+    pub fn allows(self, lost: &[StateKind]) -> bool {
+        match self {
+            Self::Never => lost.is_empty(),
+            Self::DataOrder => lost.iter().all(|k| *k == StateKind::DataOrder),
+            Self::ModelOnly => !lost.contains(&StateKind::Weights),
+        }
+    }
+}
