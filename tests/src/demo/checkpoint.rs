@@ -1,0 +1,210 @@
+//! Saving a checkpoint as verl's FSDP manager does: plain writes to final names in verl's
+//! order, `fsdp_config.json` before the other ranks are done, the tracker truncated and
+//! then written, old role directories deleted and their husks left.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use crate::torch_file::{self, Value};
+
+use super::console::say;
+use super::data::Order;
+use super::failure::Failure;
+use super::gang::Gang;
+use super::network::Network;
+use super::settings::{Contents, Settings};
+use super::shards::Shards;
+
+/// The name of the tracker file.
+pub const TRACKER: &str = "latest_checkpointed_iteration.txt";
+
+/// Where one rank's part of the state lies in a role directory.
+pub fn shard_path(role: &Path, part: &str, world: usize, rank: usize) -> PathBuf {
+    role.join(format!("{part}_world_size_{world}_rank_{rank}.pt"))
+}
+
+/// Saves checkpoints, and remembers in memory which ones this process saved.
+#[derive(Debug)]
+pub struct Saver {
+    root: PathBuf,
+    keep: Option<usize>,
+    contents: Contents,
+    saved: Vec<PathBuf>,
+}
+
+/// What is saved.
+#[derive(Debug)]
+pub struct State<'a> {
+    /// The shape of the network.
+    pub network: &'a Network,
+    /// This rank's weights and optimizer.
+    pub shards: &'a Shards,
+    /// The order of samples, at rank 0.
+    pub order: Option<&'a Order>,
+}
+
+impl Saver {
+    /// A saver that has saved nothing yet.
+    pub fn new(settings: &Settings) -> Self {
+        Saver {
+            root: settings.root.clone(),
+            keep: settings.keep,
+            contents: settings.save_contents.clone(),
+            saved: Vec::new(),
+        }
+    }
+
+    /// The directory of a step.
+    pub fn step_path(&self, step: u64) -> PathBuf {
+        self.root.join(format!("global_step_{step}"))
+    }
+
+    /// The tracker's path.
+    pub fn tracker(&self) -> PathBuf {
+        self.root.join(TRACKER)
+    }
+
+    /// Saves a step, all ranks together.
+    pub fn save(&mut self, gang: &mut Gang, step: u64, state: &State<'_>) -> Result<(), Failure> {
+        let role = self.begin(gang, step)?;
+        let (rank, world) = (gang.rank, gang.world);
+        type Content = fn(&Shards) -> Value;
+        let parts: [(&str, &str, &str, Content); 3] = [
+            ("model", "model", "model", Shards::model_value),
+            ("optimizer", "optim", "optim", Shards::optimizer_value),
+            ("extra", "extra_state", "extra_state", Shards::extra_value),
+        ];
+        for (content, part, word, value) in parts {
+            if self.contents.has(content) {
+                let path = shard_path(&role, part, world, rank);
+                torch_file::write(&path, &value(state.shards)).map_err(raise(&path))?;
+                say(&format!("[Rank {rank}] Saved {word} to {}", path.display()))?;
+            }
+        }
+        if rank == 0 {
+            write_configs(&role, state.network, world)?;
+        }
+        gang.barrier()?;
+        if rank == 0 {
+            self.register(role)?;
+        }
+        gang.barrier()?;
+        if let Some(order) = state.order {
+            let path = self.step_path(step).join("data.pt");
+            torch_file::write(&path, &order.to_value()).map_err(raise(&path))?;
+            self.write_tracker(step)?;
+        }
+        Ok(())
+    }
+
+    /// Saves a step until all ranks are killed in the midst of it: the victim's model shard
+    /// is cut in half, rank 0 is ahead of it, the tracker is between truncate and write.
+    pub fn save_torn(
+        &mut self,
+        gang: &mut Gang,
+        step: u64,
+        state: &State<'_>,
+        victim: usize,
+    ) -> Result<(), Failure> {
+        let role = self.begin(gang, step)?;
+        let path = shard_path(&role, "model", gang.world, gang.rank);
+        let bytes = torch_file::encode(&state.shards.model_value());
+        let length = if gang.rank == victim {
+            bytes.len() / 2
+        } else {
+            bytes.len()
+        };
+        fs::write(&path, &bytes[..length]).map_err(raise(&path))?;
+        if gang.rank == 0 {
+            write_configs(&role, state.network, gang.world)?;
+            fs::File::create(self.tracker()).map_err(raise(&self.tracker()))?;
+        }
+        gang.barrier()
+    }
+
+    fn begin(&mut self, gang: &mut Gang, step: u64) -> Result<PathBuf, Failure> {
+        let role = self.step_path(step).join("actor");
+        if gang.rank == 0 {
+            say(&format!(
+                "Saving checkpoint to {}",
+                self.step_path(step).display()
+            ))?;
+            self.make_room()?;
+        }
+        fs::create_dir_all(&role).map_err(raise(&role))?;
+        gang.barrier()?;
+        Ok(role)
+    }
+
+    /// Before a save: with a keep of two or more, the oldest go first.
+    fn make_room(&mut self) -> Result<(), Failure> {
+        match self.keep {
+            Some(keep) if keep >= 2 && self.saved.len() >= keep => self.forget(keep - 1),
+            _ => Ok(()),
+        }
+    }
+
+    fn register(&mut self, role: PathBuf) -> Result<(), Failure> {
+        self.saved.push(role);
+        self.keep.map_or(Ok(()), |keep| self.forget(keep))
+    }
+
+    /// Deletes the oldest role directories down to `left`, errors ignored.
+    fn forget(&mut self, left: usize) -> Result<(), Failure> {
+        let surplus = self.saved.len().saturating_sub(left);
+        for path in self.saved.drain(..surplus) {
+            say(&format!(
+                "Checkpoint manager remove previous save local path: {}",
+                path.display()
+            ))?;
+            let _ = fs::remove_dir_all(&path);
+        }
+        Ok(())
+    }
+
+    fn write_tracker(&self, step: u64) -> Result<(), Failure> {
+        let path = self.tracker();
+        let file = fs::File::create(&path);
+        file.and_then(|mut f| f.write_all(step.to_string().as_bytes()))
+            .map_err(raise(&path))
+    }
+}
+
+fn write_configs(role: &Path, network: &Network, world: usize) -> Result<(), Failure> {
+    let huggingface = role.join("huggingface");
+    let model = json!({
+        "architectures": ["DemoPerceptron"],
+        "model_type": "demo_perceptron",
+        "layer_widths": network.widths(),
+        "torch_dtype": "float32",
+    });
+    let sharding = json!({"FSDP_version": 1, "world_size": world});
+    fs::create_dir_all(&huggingface).map_err(raise(&huggingface))?;
+    let files = [
+        (huggingface.join("config.json"), model),
+        (role.join("fsdp_config.json"), sharding),
+    ];
+    for (path, value) in files {
+        fs::write(&path, indented(&value)).map_err(raise(&path))?;
+    }
+    Ok(())
+}
+
+/// JSON indented by four, as Python's `json.dump(…, indent=4)` writes it.
+fn indented(value: &serde_json::Value) -> Vec<u8> {
+    use serde::Serialize as _;
+    let mut bytes = Vec::new();
+    let formatter = serde_json::ser::PrettyFormatter::with_indent(b"    ");
+    let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, formatter);
+    // Writing plain values to memory cannot fail.
+    let _ = value.serialize(&mut serializer);
+    bytes
+}
+
+fn raise(path: &Path) -> impl Fn(std::io::Error) -> Failure {
+    let path = path.to_owned();
+    move |e| Failure::file("save_checkpoint", &path, &e)
+}
