@@ -1,1 +1,26 @@
 //! Layers, provenance and the trainers' YAML dialect.
+//!
+//! Two things are read here, both from texts that come in as data; nothing in this crate opens a file or looks at the environment.
+//!
+//! - **A trainer's configuration.** [`parse_trainer_yaml`] types scalars as the trainer's own loader does, [`compose`] follows Hydra's
+//!   defaults lists, [`interpolation`] evaluates `${…}`, and the result is a [`ConfigTree`] in which every value has an [`Origin`].
+//! - **The supervisor's settings.** [`settings`] layers defaults, files, a block in the trainer's YAML, the environment and flags.
+//!
+//! What is wrong is a [`ConfigError`] with a place and a hint.
+
+pub mod compose;
+mod dialect;
+mod error;
+pub mod interpolation;
+pub mod literal;
+mod pystr;
+pub mod settings;
+mod tree;
+mod yaml;
+
+pub use error::{ConfigError, ConfigFinding, ErrorKind};
+pub use settings::{Settings, redact};
+pub use tree::{ConfigTree, Key, Map, Node, Origin, Value, join_path, split_path};
+pub use yaml::{
+    MAX_BYTES, MAX_DEPTH, MAX_NODES, parse_scalar, parse_supervisor_yaml, parse_trainer_yaml,
+};

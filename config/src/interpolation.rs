@@ -1,0 +1,502 @@
+//! Evaluating `${…}`.
+//!
+//! [`Resolver`] reads a [`ConfigTree`] the way OmegaConf reads its configuration: `${a.b}` from the root, `${.x}` and `${..x}` from where
+//! the value stands, interpolations inside interpolations and inside strings, and the resolvers `oc.env`, `oc.select`, `oc.decode`,
+//! `oc.create`, `oc.dict.keys` and `oc.dict.values`. Nothing is evaluated before it is asked for, so a resolver that only the trainer's
+//! own code registers is an error for the values that use it and for no others. The environment comes in as a function.
+//!
+//! Evaluation is bounded: a circle is found by the places on the way, the rest by depth and by a budget of steps.
+
+mod grammar;
+mod resolvers;
+
+use std::cell::Cell;
+
+use crate::error::{ConfigError, ErrorKind};
+use crate::pystr;
+use crate::tree::{ConfigTree, Key, Map, Node, Value, split_path};
+use grammar::{Element, Inter, Part};
+
+/// The most evaluations for one question.
+const MAX_STEPS: usize = 200_000;
+/// The longest way from one interpolation to the next.
+const MAX_CHAIN: usize = 64;
+/// The deepest result.
+const MAX_DEPTH: usize = 128;
+
+/// The environment: a variable's value by its name.
+pub type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// One step from a container to its child.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Step {
+    Key(Key),
+    Index(usize),
+}
+
+/// The place of a value.
+type Place = Vec<Step>;
+
+/// What an interpolation led to: a place in the tree, or a value made on the way.
+#[derive(Debug, Clone)]
+enum Target {
+    At(Place),
+    Made(Node),
+}
+
+/// Answers questions about a tree, interpolations followed.
+pub struct Resolver<'a> {
+    tree: &'a ConfigTree,
+    env: Env<'a>,
+    steps: Cell<usize>,
+}
+
+impl<'a> Resolver<'a> {
+    /// A resolver over a tree, with an environment.
+    pub fn new(tree: &'a ConfigTree, env: Env<'a>) -> Self {
+        Self {
+            tree,
+            env,
+            steps: Cell::new(0),
+        }
+    }
+
+    /// The value at a path with everything in it evaluated; `None` where no such key exists. A `???` is an error.
+    pub fn get(&self, path: &str) -> Result<Option<Node>, ConfigError> {
+        self.steps.set(0);
+        let from = Vec::new();
+        let found = self.select(&from, &split_path(path), &mut Vec::new(), Missing::Keep);
+        let Some(target) = found.map_err(|error| keyed(error, path))? else {
+            return Ok(None);
+        };
+        let node = self
+            .finish(&target, 0, &mut Vec::new())
+            .map_err(|error| keyed(error, path))?;
+        if node.value.is_mandatory_missing() {
+            return Err(ConfigError::new(
+                ErrorKind::MandatoryMissing,
+                "the value is `???`, it has to be filled in",
+            )
+            .from_origin(&node.origin)
+            .with_key(path)
+            .with_hint(format!("set {path} in the file or with an override")));
+        }
+        Ok(Some(node))
+    }
+
+    /// The value at a path; a missing key is an error.
+    pub fn require(&self, path: &str) -> Result<Node, ConfigError> {
+        self.get(path)?.ok_or_else(|| {
+            ConfigError::new(ErrorKind::MissingKey, "the configuration has no such key")
+                .from_origin(&self.tree.root.origin)
+                .with_key(path)
+        })
+    }
+
+    /// The whole tree with everything evaluated; `???` stays as it is.
+    pub fn resolve_all(&self) -> Result<ConfigTree, ConfigError> {
+        self.steps.set(0);
+        self.finish(&Target::At(Vec::new()), 0, &mut Vec::new())
+            .map(ConfigTree::new)
+    }
+
+    /// The target as a tree of plain values. `chain` holds the places being evaluated.
+    fn finish(
+        &self,
+        target: &Target,
+        depth: usize,
+        chain: &mut Vec<Place>,
+    ) -> Result<Node, ConfigError> {
+        let place = match target {
+            Target::Made(node) => return Ok(node.clone()),
+            Target::At(place) => place,
+        };
+        let Some(node) = self.node(place) else {
+            return Err(ConfigError::new(ErrorKind::MissingKey, "the key is gone"));
+        };
+        self.count(node, depth)?;
+        if node.value.is_interpolation() {
+            let found = self.follow(place, chain)?;
+            chain.push(place.clone());
+            let finished = self.finish(&found, depth + 1, chain);
+            chain.pop();
+            return finished;
+        }
+        let value = match &node.value {
+            Value::List(items) => {
+                let each = |index| {
+                    self.finish(
+                        &Target::At(child(place, Step::Index(index))),
+                        depth + 1,
+                        chain,
+                    )
+                };
+                Value::List((0..items.len()).map(each).collect::<Result<_, _>>()?)
+            }
+            Value::Map(map) => {
+                let mut finished = Map::new();
+                for (key, _) in map.iter() {
+                    let at = Target::At(child(place, Step::Key(key.clone())));
+                    finished.insert(key.clone(), self.finish(&at, depth + 1, chain)?);
+                }
+                Value::Map(finished)
+            }
+            plain => plain.clone(),
+        };
+        Ok(Node::new(value, node.origin.clone()))
+    }
+
+    /// Follows the interpolation at a place to something that is none.
+    fn follow(&self, place: &Place, chain: &mut Vec<Place>) -> Result<Target, ConfigError> {
+        let Some(node) = self.node(place) else {
+            return Err(ConfigError::new(ErrorKind::MissingKey, "the key is gone"));
+        };
+        let Value::Str(text) = &node.value else {
+            return Ok(Target::At(place.clone()));
+        };
+        if !node.value.is_interpolation() {
+            return Ok(Target::At(place.clone()));
+        }
+        let located = |error: ConfigError| keyed(error.from_origin(&node.origin), &dotted(place));
+        if let Some(first) = chain.iter().position(|earlier| earlier == place) {
+            let circle: Vec<String> = chain[first..]
+                .iter()
+                .chain([place])
+                .map(|place| dotted(place))
+                .collect();
+            let message = format!("the interpolations go in a circle: {}", circle.join(" -> "));
+            return Err(located(
+                ConfigError::new(ErrorKind::Cycle, message)
+                    .with_hint("give one of these keys a plain value"),
+            ));
+        }
+        if chain.len() >= MAX_CHAIN {
+            return Err(located(ConfigError::new(
+                ErrorKind::Limit,
+                format!("more than {MAX_CHAIN} interpolations in a row"),
+            )));
+        }
+        self.count(node, 0)?;
+        let parts = grammar::parse(text).map_err(|message| {
+            located(ConfigError::new(
+                ErrorKind::Interpolation,
+                format!("'{text}' cannot be read: {message}"),
+            ))
+        })?;
+        chain.push(place.clone());
+        let found = self.text(&parts, &place[..place.len().saturating_sub(1)], node, chain);
+        chain.pop();
+        found.map_err(located)
+    }
+
+    /// Evaluates a text. One interpolation alone keeps its type, anything else becomes a string.
+    fn text(
+        &self,
+        parts: &[Part],
+        parent: &[Step],
+        node: &Node,
+        chain: &mut Vec<Place>,
+    ) -> Result<Target, ConfigError> {
+        if let [Part::Inter(inter)] = parts {
+            return self.inter(inter, parent, node, chain);
+        }
+        let mut out = String::new();
+        for part in parts {
+            match part {
+                Part::Text(text) => out.push_str(text),
+                Part::Inter(inter) => {
+                    let target = self.inter(inter, parent, node, chain)?;
+                    out.push_str(&pystr::value(&self.finish(&target, 0, chain)?.value));
+                }
+            }
+            if out.len() > crate::yaml::MAX_BYTES {
+                return Err(ConfigError::new(
+                    ErrorKind::Limit,
+                    "the interpolated text grows too long",
+                ));
+            }
+        }
+        Ok(Target::Made(Node::new(
+            Value::Str(out),
+            node.origin.clone(),
+        )))
+    }
+
+    fn inter(
+        &self,
+        inter: &Inter,
+        parent: &[Step],
+        node: &Node,
+        chain: &mut Vec<Place>,
+    ) -> Result<Target, ConfigError> {
+        match inter {
+            Inter::Node { path } => {
+                let path = self.joined(path, parent, node, chain)?;
+                self.refer(&path, parent, chain)
+            }
+            Inter::Resolver { name, arguments } => {
+                let name = self.joined(name, parent, node, chain)?;
+                let arguments = arguments
+                    .iter()
+                    .map(|element| self.element(element, parent, node, chain))
+                    .collect::<Result<Vec<_>, _>>()?;
+                resolvers::call(
+                    self,
+                    &name,
+                    &arguments,
+                    &resolvers::Site { parent, node },
+                    chain,
+                )
+            }
+        }
+    }
+
+    /// A name in which interpolations may stand; they have to give strings.
+    fn joined(
+        &self,
+        parts: &[Part],
+        parent: &[Step],
+        node: &Node,
+        chain: &mut Vec<Place>,
+    ) -> Result<String, ConfigError> {
+        let mut name = String::new();
+        for part in parts {
+            match part {
+                Part::Text(text) => name.push_str(text),
+                Part::Inter(inter) => {
+                    let target = self.inter(inter, parent, node, chain)?;
+                    match self.finish(&target, 0, chain)?.value {
+                        Value::Str(text) => name.push_str(&text),
+                        other => {
+                            let message = format!(
+                                "an interpolation used as a name has to be a string, it is {}",
+                                other.type_name()
+                            );
+                            return Err(ConfigError::new(ErrorKind::Interpolation, message));
+                        }
+                    }
+                }
+            }
+        }
+        Ok(name)
+    }
+
+    fn element(
+        &self,
+        element: &Element,
+        parent: &[Step],
+        node: &Node,
+        chain: &mut Vec<Place>,
+    ) -> Result<Value, ConfigError> {
+        match element {
+            Element::Plain(value) => Ok(value.clone()),
+            Element::Unquoted(parts) => {
+                let target = self.text(parts, parent, node, chain)?;
+                Ok(self.finish(&target, 0, chain)?.value)
+            }
+            Element::Quoted(parts) => {
+                let target = self.text(parts, parent, node, chain)?;
+                Ok(Value::Str(pystr::value(
+                    &self.finish(&target, 0, chain)?.value,
+                )))
+            }
+            Element::List(items) => {
+                let node_of = |value| Node::new(value, node.origin.clone());
+                let items = items
+                    .iter()
+                    .map(|item| self.element(item, parent, node, chain).map(node_of));
+                Ok(Value::List(items.collect::<Result<_, _>>()?))
+            }
+            Element::Map(entries) => {
+                let mut map = Map::new();
+                for (key, item) in entries {
+                    map.insert(
+                        key.clone(),
+                        Node::new(
+                            self.element(item, parent, node, chain)?,
+                            node.origin.clone(),
+                        ),
+                    );
+                }
+                Ok(Value::Map(map))
+            }
+        }
+    }
+
+    /// Where `${path}` leads from a value whose container is `parent`.
+    fn refer(
+        &self,
+        path: &str,
+        parent: &[Step],
+        chain: &mut Vec<Place>,
+    ) -> Result<Target, ConfigError> {
+        let (from, rest) = self.base(path, parent)?;
+        let missing = || {
+            ConfigError::new(
+                ErrorKind::MissingKey,
+                format!("it refers to '{path}', which does not exist"),
+            )
+            .with_hint(format!("add {rest} or correct the interpolation"))
+        };
+        let target = self
+            .select(&from, &split_path(rest), chain, Missing::Refuse)?
+            .ok_or_else(missing)?;
+        if let Target::At(place) = &target
+            && parent.starts_with(place)
+        {
+            let message = format!("it refers to '{path}', which contains it");
+            return Err(ConfigError::new(ErrorKind::Cycle, message));
+        }
+        Ok(target)
+    }
+
+    /// The container a path starts from, and the path without its leading dots.
+    fn base<'p>(&self, path: &'p str, parent: &[Step]) -> Result<(Place, &'p str), ConfigError> {
+        let Some(mut rest) = path.strip_prefix('.') else {
+            return Ok((Vec::new(), path));
+        };
+        let mut from = parent.to_vec();
+        while let Some(shorter) = rest.strip_prefix('.') {
+            if from.pop().is_none() {
+                let message = format!("'{path}' leads above the root");
+                return Err(ConfigError::new(ErrorKind::MissingKey, message));
+            }
+            rest = shorter;
+        }
+        Ok((from, rest))
+    }
+
+    /// Goes along a path, following interpolations on the way and at its end.
+    fn select(
+        &self,
+        from: &Place,
+        parts: &[String],
+        chain: &mut Vec<Place>,
+        missing: Missing,
+    ) -> Result<Option<Target>, ConfigError> {
+        let mut here = Target::At(from.clone());
+        if parts.len() == 1 && parts[0].is_empty() {
+            return Ok(Some(here));
+        }
+        for (at, part) in parts.iter().enumerate() {
+            let next = match &here {
+                Target::At(place) => match self.step(place, part) {
+                    Ok(Some(step)) => Target::At(child(place, step)),
+                    Ok(None) => return Ok(None),
+                    Err(error) if missing == Missing::Refuse => {
+                        return Err(error.with_key(parts[..at].join(".")));
+                    }
+                    Err(_) => return Ok(None),
+                },
+                Target::Made(node) => match node.child(part) {
+                    Some(node) => Target::Made(node.clone()),
+                    None => return Ok(None),
+                },
+            };
+            here = match next {
+                Target::At(place) => {
+                    let unset = self
+                        .node(&place)
+                        .is_some_and(|node| node.value.is_mandatory_missing());
+                    if unset && missing == Missing::Refuse {
+                        let message = format!(
+                            "it refers to '{}', which is `???` and has to be filled in",
+                            dotted(&place)
+                        );
+                        return Err(ConfigError::new(ErrorKind::MandatoryMissing, message));
+                    }
+                    self.follow(&place, chain)?
+                }
+                made => made,
+            };
+        }
+        Ok(Some(here))
+    }
+
+    /// The step into a container; an error where there is no container.
+    fn step(&self, place: &Place, part: &str) -> Result<Option<Step>, ConfigError> {
+        match self.node(place).map(|node| &node.value) {
+            Some(Value::Map(map)) => {
+                let key = Key::from(part);
+                Ok(map.get(&key).is_some().then_some(Step::Key(key)))
+            }
+            Some(Value::List(items)) => match part.parse::<usize>() {
+                Ok(index) => Ok((index < items.len()).then_some(Step::Index(index))),
+                Err(_) => Err(ConfigError::new(
+                    ErrorKind::MissingKey,
+                    format!("'{part}' is no index of a list"),
+                )),
+            },
+            Some(other) => {
+                let message = format!("{} has no key '{part}'", other.type_name());
+                Err(ConfigError::new(ErrorKind::MissingKey, message))
+            }
+            None => Ok(None),
+        }
+    }
+
+    fn node(&self, place: &[Step]) -> Option<&'a Node> {
+        place
+            .iter()
+            .try_fold(&self.tree.root, |node, step| match (step, &node.value) {
+                (Step::Key(key), Value::Map(map)) => map.get(key),
+                (Step::Index(index), Value::List(items)) => items.get(*index),
+                _ => None,
+            })
+    }
+
+    fn count(&self, node: &Node, depth: usize) -> Result<(), ConfigError> {
+        self.steps.set(self.steps.get() + 1);
+        if self.steps.get() > MAX_STEPS || depth > MAX_DEPTH {
+            return Err(
+                ConfigError::new(ErrorKind::Limit, "the interpolations expand too far")
+                    .from_origin(&node.origin),
+            );
+        }
+        Ok(())
+    }
+}
+
+/// What a `???` on the way means.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Missing {
+    Keep,
+    Refuse,
+}
+
+/// A copy of the container that the interpolation at `path` refers to, not evaluated.
+pub(crate) fn container_behind(tree: &ConfigTree, path: &[Key]) -> Option<Node> {
+    let resolver = Resolver::new(tree, &|_| None);
+    let place = path.iter().cloned().map(Step::Key).collect();
+    match resolver.follow(&place, &mut Vec::new()).ok()? {
+        Target::At(place) => resolver
+            .node(&place)
+            .filter(|node| matches!(node.value, Value::Map(_) | Value::List(_)))
+            .cloned(),
+        Target::Made(node) => {
+            Some(node).filter(|node| matches!(node.value, Value::Map(_) | Value::List(_)))
+        }
+    }
+}
+
+fn child(place: &[Step], step: Step) -> Place {
+    let mut place = place.to_vec();
+    place.push(step);
+    place
+}
+
+fn dotted(place: &[Step]) -> String {
+    let parts = place.iter().map(|step| match step {
+        Step::Key(key) => key.to_string(),
+        Step::Index(index) => index.to_string(),
+    });
+    parts.collect::<Vec<_>>().join(".")
+}
+
+fn keyed(error: ConfigError, key: &str) -> ConfigError {
+    if error.key.is_some() {
+        error
+    } else {
+        error.with_key(key)
+    }
+}

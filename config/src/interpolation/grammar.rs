@@ -1,0 +1,373 @@
+//! The grammar of interpolations: text to [`Part`]s.
+//!
+//! Three modes, as in OmegaConf: text at the top, the inside of `${`, and values (a resolver's arguments). Backslashes count only in
+//! front of `${` and of the closing quote: an odd number there escapes, pairs stand for one backslash each.
+
+use crate::literal::{self, Kind};
+use crate::tree::{Key, Value};
+
+/// The deepest nesting of interpolations, lists and mappings in one text.
+const MAX_NESTING: usize = 32;
+
+/// A piece of a text.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Part {
+    Text(String),
+    Inter(Inter),
+}
+
+/// An interpolation.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Inter {
+    /// `${a.b}`, `${.a}`, `${a[b]}`; brackets are kept, the path is split later.
+    Node { path: Vec<Part> },
+    /// `${name:arguments}`.
+    Resolver {
+        name: Vec<Part>,
+        arguments: Vec<Element>,
+    },
+}
+
+/// An argument.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Element {
+    Plain(Value),
+    /// Words with interpolations among them.
+    Unquoted(Vec<Part>),
+    Quoted(Vec<Part>),
+    List(Vec<Element>),
+    Map(Vec<(Key, Element)>),
+}
+
+/// A text at the top.
+pub(super) fn parse(text: &str) -> Result<Vec<Part>, String> {
+    let mut parser = Parser {
+        rest: text,
+        depth: 0,
+    };
+    let parts = parser.text(None)?;
+    if parser.rest.is_empty() {
+        Ok(parts)
+    } else {
+        Err(parser.unexpected())
+    }
+}
+
+/// A single value, as `oc.decode` reads it.
+pub(super) fn parse_element(text: &str) -> Result<Element, String> {
+    let mut parser = Parser {
+        rest: text,
+        depth: 0,
+    };
+    let element = parser.element()?;
+    if parser.rest.is_empty() {
+        Ok(element)
+    } else {
+        Err(parser.unexpected())
+    }
+}
+
+struct Parser<'a> {
+    rest: &'a str,
+    depth: usize,
+}
+
+impl<'a> Parser<'a> {
+    /// Text up to the closing quote, or to the end where there is none.
+    fn text(&mut self, quote: Option<char>) -> Result<Vec<Part>, String> {
+        let mut parts = Vec::new();
+        let mut out = String::new();
+        loop {
+            let slashes = self.rest.len() - self.rest.trim_start_matches('\\').len();
+            let after = &self.rest[slashes..];
+            let closing = quote.is_some_and(|quote| after.starts_with(quote));
+            if after.starts_with("${") || closing {
+                out.push_str(&self.rest[..slashes / 2]);
+                self.rest = after;
+                if slashes % 2 == 1 {
+                    let kept = if closing { 1 } else { 2 };
+                    out.push_str(&after[..kept]);
+                    self.rest = &after[kept..];
+                } else if closing {
+                    self.rest = &after[1..];
+                    break;
+                } else {
+                    push_text(&mut parts, &mut out);
+                    parts.push(Part::Inter(self.inter()?));
+                }
+                continue;
+            }
+            out.push_str(&self.rest[..slashes]);
+            match after.chars().next() {
+                Some(c) => {
+                    out.push(c);
+                    self.rest = &after[c.len_utf8()..];
+                }
+                None if quote.is_some() => return Err("a quote is not closed".to_owned()),
+                None => {
+                    self.rest = after;
+                    break;
+                }
+            }
+        }
+        push_text(&mut parts, &mut out);
+        Ok(parts)
+    }
+
+    fn inter(&mut self) -> Result<Inter, String> {
+        self.deeper()?;
+        self.expect("${")?;
+        self.spaces();
+        let dots = self.rest.len() - self.rest.trim_start_matches('.').len();
+        let mut path = Vec::new();
+        let mut plain = dots == 0;
+        if dots > 0 {
+            path.push(Part::Text(self.take(dots).to_owned()));
+        }
+        plain &= self.path_key(&mut path)?;
+        while self.rest.starts_with(['.', '[']) {
+            if self.rest.starts_with('.') {
+                path.push(Part::Text(self.take(1).to_owned()));
+                if self.rest.starts_with('[') {
+                    return Err(self.unexpected());
+                }
+            }
+            plain &= self.path_key(&mut path)?;
+        }
+        self.spaces();
+        let inter = if self.rest.starts_with('}') {
+            self.take(1);
+            Inter::Node { path }
+        } else if self.rest.starts_with(':') && plain {
+            self.take(1);
+            self.spaces();
+            let arguments = self.sequence('}')?;
+            Inter::Resolver {
+                name: path,
+                arguments,
+            }
+        } else {
+            return Err(self.unexpected());
+        };
+        self.depth -= 1;
+        Ok(inter)
+    }
+
+    /// One key of a path. True where it could also be part of a resolver's name.
+    fn path_key(&mut self, path: &mut Vec<Part>) -> Result<bool, String> {
+        if self.rest.starts_with("${") {
+            path.push(Part::Inter(self.inter()?));
+            return Ok(true);
+        }
+        let bracket = self.rest.starts_with('[');
+        if bracket {
+            path.push(Part::Text(self.take(1).to_owned()));
+        }
+        if bracket && self.rest.starts_with("${") {
+            path.push(Part::Inter(self.inter()?));
+        } else {
+            let length = self
+                .rest
+                .find(|c| "\\${}()[]:. \t'\"".contains(c))
+                .unwrap_or(self.rest.len());
+            if length == 0 {
+                return Err(self.unexpected());
+            }
+            let key = self.take(length).to_owned();
+            let plain = is_id(&key);
+            path.push(Part::Text(key));
+            if !bracket {
+                return Ok(plain);
+            }
+        }
+        if !self.rest.starts_with(']') {
+            return Err(self.unexpected());
+        }
+        path.push(Part::Text(self.take(1).to_owned()));
+        Ok(false)
+    }
+
+    /// Arguments up to the closing character. A missing one is an empty string.
+    fn sequence(&mut self, close: char) -> Result<Vec<Element>, String> {
+        let mut items = Vec::new();
+        let mut wanting = false;
+        loop {
+            self.spaces();
+            if self.rest.starts_with(close) {
+                if wanting {
+                    items.push(Element::Plain(Value::Str(String::new())));
+                }
+                self.take(1);
+                return Ok(items);
+            }
+            if self.rest.starts_with(',') {
+                if wanting || items.is_empty() {
+                    items.push(Element::Plain(Value::Str(String::new())));
+                }
+                self.take(1);
+                wanting = true;
+                continue;
+            }
+            if !wanting && !items.is_empty() {
+                return Err(self.unexpected());
+            }
+            items.push(self.element()?);
+            wanting = false;
+        }
+    }
+
+    fn element(&mut self) -> Result<Element, String> {
+        self.deeper()?;
+        let element = match self.rest.chars().next() {
+            Some(quote @ ('\'' | '"')) => {
+                self.take(1);
+                Element::Quoted(self.text(Some(quote))?)
+            }
+            Some('[') => {
+                self.take(1);
+                Element::List(self.sequence(']')?)
+            }
+            Some('{') => {
+                self.take(1);
+                self.mapping()?
+            }
+            _ => self.words()?,
+        };
+        self.depth -= 1;
+        Ok(element)
+    }
+
+    fn mapping(&mut self) -> Result<Element, String> {
+        let mut entries = Vec::new();
+        self.spaces();
+        while !self.rest.starts_with('}') {
+            if !entries.is_empty() {
+                self.expect(",")?;
+                self.spaces();
+            }
+            let key = self.key()?;
+            self.spaces();
+            self.expect(":")?;
+            self.spaces();
+            entries.push((key, self.element()?));
+            self.spaces();
+        }
+        self.take(1);
+        Ok(Element::Map(entries))
+    }
+
+    fn key(&mut self) -> Result<Key, String> {
+        let mut words = Vec::new();
+        while let Some((kind, length)) = literal::word(self.rest) {
+            words.push((kind, self.take(length)));
+        }
+        while words.last().is_some_and(|(kind, _)| *kind == Kind::Space) {
+            words.pop();
+        }
+        if words.is_empty() {
+            return Err(self.unexpected());
+        }
+        match literal::value(&words)? {
+            Value::Str(text) => Ok(Key::Str(text)),
+            Value::Int(number) => Ok(Key::Int(number)),
+            Value::Float(number) => Ok(Key::Float(number)),
+            Value::Bool(value) => Ok(Key::Bool(value)),
+            _ => Err("a key cannot be null".to_owned()),
+        }
+    }
+
+    /// A run of words, colons and interpolations. Spaces before what ends the run belong to the end.
+    fn words(&mut self) -> Result<Element, String> {
+        let mut words: Vec<(Kind, &'a str)> = Vec::new();
+        let mut parts = Vec::new();
+        let mut mixed = false;
+        loop {
+            let ahead = self.rest.trim_start_matches([' ', '\t']);
+            if ahead.is_empty() && self.rest.len() == ahead.len()
+                || ahead.starts_with([',', '}', ']'])
+            {
+                break;
+            }
+            if ahead.starts_with(':') {
+                let after = ahead[1..].trim_start_matches([' ', '\t']);
+                let length = self.rest.len() - after.len();
+                // A colon is a word of its own; two in a row make a string like any other run.
+                words.push((Kind::Mark, self.take(length)));
+            } else if self.rest.starts_with("${") {
+                mixed = true;
+                parts.extend(
+                    words
+                        .drain(..)
+                        .map(|(kind, text)| Part::Text(literal::unescaped(kind, text))),
+                );
+                parts.push(Part::Inter(self.inter()?));
+            } else if let Some((kind, length)) = literal::word(self.rest) {
+                words.push((kind, self.take(length)));
+            } else {
+                return Err(self.unexpected());
+            }
+        }
+        if mixed {
+            parts.extend(
+                words
+                    .drain(..)
+                    .map(|(kind, text)| Part::Text(literal::unescaped(kind, text))),
+            );
+            return Ok(Element::Unquoted(parts));
+        }
+        if words.is_empty() {
+            return Err(self.unexpected());
+        }
+        literal::value(&words).map(Element::Plain)
+    }
+
+    fn deeper(&mut self) -> Result<(), String> {
+        self.depth += 1;
+        if self.depth > MAX_NESTING {
+            Err(format!("nested deeper than {MAX_NESTING} levels"))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn spaces(&mut self) {
+        self.rest = self.rest.trim_start_matches([' ', '\t']);
+    }
+
+    fn take(&mut self, length: usize) -> &'a str {
+        let (taken, rest) = self.rest.split_at(length);
+        self.rest = rest;
+        taken
+    }
+
+    fn expect(&mut self, text: &str) -> Result<(), String> {
+        match self.rest.strip_prefix(text) {
+            Some(rest) => {
+                self.rest = rest;
+                Ok(())
+            }
+            None => Err(self.unexpected()),
+        }
+    }
+
+    fn unexpected(&self) -> String {
+        match self.rest.chars().next() {
+            Some(c) => format!("unexpected {c:?}"),
+            None => "it ends too early".to_owned(),
+        }
+    }
+}
+
+fn push_text(parts: &mut Vec<Part>, out: &mut String) {
+    if !out.is_empty() {
+        parts.push(Part::Text(std::mem::take(out)));
+    }
+}
+
+fn is_id(text: &str) -> bool {
+    let mut chars = text.chars();
+    chars
+        .next()
+        .is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
+        && chars.all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
+}

@@ -1,0 +1,238 @@
+//! The words that OmegaConf's and Hydra's grammars share: numbers, truth values, null, identifiers, escapes.
+//!
+//! Both grammars read an unquoted value as a run of such words. A run of one word has the word's type, a longer run is a string; so
+//! `10` is a number, `10-a` is not. The longest word wins, and of equally long ones the first in [`Kind`]'s order.
+
+use crate::tree::Value;
+
+/// What a word is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A floating-point number, `inf` and `nan` included.
+    Float,
+    /// A whole number.
+    Int,
+    /// `true` or `false`, in any case.
+    Bool,
+    /// `null`, in any case.
+    Null,
+    /// One of `/ - \ + . $ % * @ ? |`.
+    Mark,
+    /// A name.
+    Id,
+    /// Escaped characters: a backslash before each.
+    Escape,
+    /// Spaces and tabs.
+    Space,
+}
+
+/// The word at the beginning of a text and its length in bytes.
+pub fn word(text: &str) -> Option<(Kind, usize)> {
+    let bytes = text.as_bytes();
+    let candidates = [
+        (Kind::Float, float(bytes)),
+        (Kind::Int, int(bytes)),
+        (
+            Kind::Bool,
+            keyword(bytes, b"true").max(keyword(bytes, b"false")),
+        ),
+        (Kind::Null, keyword(bytes, b"null")),
+        (
+            Kind::Mark,
+            usize::from(
+                bytes
+                    .first()
+                    .is_some_and(|byte| b"/-\\+.$%*@?|".contains(byte)),
+            ),
+        ),
+        (Kind::Id, id(bytes)),
+        (Kind::Escape, escape(bytes)),
+        (Kind::Space, run(bytes, |byte| matches!(byte, b' ' | b'\t'))),
+    ];
+    let mut best: Option<(Kind, usize)> = None;
+    for (kind, length) in candidates {
+        if length > best.map_or(0, |(_, longest)| longest) {
+            best = Some((kind, length));
+        }
+    }
+    best
+}
+
+/// The value of a run of words: typed if it is one word, a string without escapes otherwise.
+pub fn value(words: &[(Kind, &str)]) -> Result<Value, String> {
+    if let [(kind, text)] = words {
+        return single(*kind, text);
+    }
+    Ok(Value::Str(
+        words
+            .iter()
+            .map(|(kind, text)| unescaped(*kind, text))
+            .collect(),
+    ))
+}
+
+/// A word's text, with its escapes undone.
+pub fn unescaped(kind: Kind, text: &str) -> String {
+    if kind == Kind::Escape {
+        text.chars().skip(1).step_by(2).collect()
+    } else {
+        text.to_owned()
+    }
+}
+
+fn single(kind: Kind, text: &str) -> Result<Value, String> {
+    match kind {
+        Kind::Null => Ok(Value::Null),
+        Kind::Bool => Ok(Value::Bool(text.eq_ignore_ascii_case("true"))),
+        Kind::Int => {
+            let digits = text.replace('_', "");
+            digits
+                .parse()
+                .map(Value::Int)
+                .map_err(|_| format!("the whole number {text} is beyond what is supported"))
+        }
+        Kind::Float => {
+            let digits = text.replace('_', "").to_ascii_lowercase();
+            digits
+                .parse()
+                .map(Value::Float)
+                .map_err(|_| format!("'{text}' is not a number"))
+        }
+        _ => Ok(Value::Str(unescaped(kind, text))),
+    }
+}
+
+/// How many bytes belong to the set.
+fn run(bytes: &[u8], set: impl Fn(u8) -> bool) -> usize {
+    bytes.iter().take_while(|byte| set(**byte)).count()
+}
+
+fn keyword(bytes: &[u8], word: &[u8]) -> usize {
+    match bytes.get(..word.len()) {
+        Some(start) if start.eq_ignore_ascii_case(word) => word.len(),
+        _ => 0,
+    }
+}
+
+fn id(bytes: &[u8]) -> usize {
+    match bytes.first() {
+        Some(first) if first.is_ascii_alphabetic() || *first == b'_' => run(bytes, |byte| {
+            byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
+        }),
+        _ => 0,
+    }
+}
+
+fn escape(bytes: &[u8]) -> usize {
+    bytes
+        .chunks_exact(2)
+        .take_while(|pair| pair[0] == b'\\' && b"\\()[]{}:=, \t".contains(&pair[1]))
+        .count()
+        * 2
+}
+
+fn sign(bytes: &[u8]) -> usize {
+    usize::from(matches!(bytes.first(), Some(b'+' | b'-')))
+}
+
+/// Digits, single lines between them.
+fn digits(bytes: &[u8]) -> usize {
+    let mut length = run(bytes, |byte| byte.is_ascii_digit());
+    while length > 0
+        && bytes.get(length) == Some(&b'_')
+        && bytes.get(length + 1).is_some_and(u8::is_ascii_digit)
+    {
+        length += 1 + run(&bytes[length + 1..], |byte| byte.is_ascii_digit());
+    }
+    length
+}
+
+/// `0`, or digits that do not begin with zero.
+fn unsigned(bytes: &[u8]) -> usize {
+    if bytes.first() == Some(&b'0') {
+        1
+    } else {
+        digits(bytes)
+    }
+}
+
+fn int(bytes: &[u8]) -> usize {
+    let sign = sign(bytes);
+    match unsigned(&bytes[sign..]) {
+        0 => 0,
+        length => sign + length,
+    }
+}
+
+fn float(bytes: &[u8]) -> usize {
+    let sign = sign(bytes);
+    let body = &bytes[sign..];
+    let word = keyword(body, b"inf").max(keyword(body, b"nan"));
+    let point = point_float(body);
+    let with_exponent = [point, unsigned(body)]
+        .into_iter()
+        .map(|base| exponent(body, base))
+        .max()
+        .unwrap_or(0);
+    match word.max(point).max(with_exponent) {
+        0 => 0,
+        length => sign + length,
+    }
+}
+
+fn point_float(bytes: &[u8]) -> usize {
+    let whole = unsigned(bytes);
+    if bytes.get(whole) != Some(&b'.') {
+        return 0;
+    }
+    let fraction = digits(&bytes[whole + 1..]);
+    if whole == 0 && fraction == 0 {
+        0
+    } else {
+        whole + 1 + fraction
+    }
+}
+
+/// The length with an exponent after `base` bytes, or nothing.
+fn exponent(bytes: &[u8], base: usize) -> usize {
+    if base == 0 || !matches!(bytes.get(base), Some(b'e' | b'E')) {
+        return 0;
+    }
+    let sign = sign(&bytes[base + 1..]);
+    match digits(&bytes[base + 1 + sign..]) {
+        0 => 0,
+        length => base + 1 + sign + length,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Kind, word};
+
+    #[test]
+    fn the_longest_word_wins() {
+        for (text, kind, length) in [
+            ("10", Kind::Int, 2),
+            ("010", Kind::Int, 1),
+            ("1_000", Kind::Int, 5),
+            ("1__0", Kind::Int, 1),
+            ("1.", Kind::Float, 2),
+            (".5", Kind::Float, 2),
+            ("-1e-4", Kind::Float, 5),
+            ("1e", Kind::Int, 1),
+            ("inf", Kind::Float, 3),
+            ("infinity", Kind::Id, 8),
+            ("-nan", Kind::Float, 4),
+            ("TRUE", Kind::Bool, 4),
+            ("trueish", Kind::Id, 7),
+            ("null", Kind::Null, 4),
+            ("-", Kind::Mark, 1),
+            ("\\\\", Kind::Escape, 2),
+            ("\\x", Kind::Mark, 1),
+            ("  a", Kind::Space, 2),
+        ] {
+            assert_eq!(word(text), Some((kind, length)), "{text}");
+        }
+        assert_eq!(word("é"), None);
+    }
+}

@@ -1,0 +1,333 @@
+//! The configuration tree: values that know where they came from.
+//!
+//! A [`ConfigTree`] is what a trainer's YAML, its defaults and its overrides become. Values are typed as the trainer's own loader types
+//! them; every node has an [`Origin`]. Nothing here resolves interpolations: a value such as `${a.b}` is a string until
+//! [`crate::interpolation`] is asked. Reading, changing and merging follow OmegaConf: mappings merge key by key, lists are replaced.
+
+mod map;
+mod merge;
+mod path;
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::{ConfigError, ErrorKind};
+
+pub use map::{Key, Map};
+pub use path::{join_path, split_path};
+
+/// Where a value came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// A place in a text.
+    File {
+        /// The file, or another name of the text.
+        path: Arc<str>,
+        /// The line, counted from one.
+        line: u32,
+        /// The column, counted from one.
+        column: u32,
+    },
+    /// An environment variable.
+    Env {
+        /// Its name.
+        name: String,
+    },
+    /// A flag of the command line.
+    Flag {
+        /// The flag as the user wrote it.
+        text: String,
+    },
+    /// An override inside the trainer's command.
+    Override {
+        /// The override as written.
+        text: String,
+    },
+    /// A default.
+    Default {
+        /// Whose default it is.
+        of: String,
+    },
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File { path, line, .. } => write!(f, "{path}:{line}"),
+            Self::Env { name } => write!(f, "environment {name}"),
+            Self::Flag { text } => write!(f, "flag {text}"),
+            Self::Override { text } => write!(f, "override {text}"),
+            Self::Default { of } => write!(f, "default of {of}"),
+        }
+    }
+}
+
+/// A value.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// `null`.
+    Null,
+    /// A truth value.
+    Bool(bool),
+    /// A whole number.
+    Int(i128),
+    /// A floating-point number.
+    Float(f64),
+    /// A string.
+    Str(String),
+    /// A list.
+    List(Vec<Node>),
+    /// A mapping that keeps its order.
+    Map(Map),
+}
+
+impl Value {
+    /// The name of the value's type, for messages.
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Bool(_) => "a truth value",
+            Self::Int(_) => "a whole number",
+            Self::Float(_) => "a number",
+            Self::Str(_) => "a string",
+            Self::List(_) => "a list",
+            Self::Map(_) => "a mapping",
+        }
+    }
+
+    /// Whether the value is `???`, which the user has to fill in.
+    pub fn is_mandatory_missing(&self) -> bool {
+        matches!(self, Self::Str(text) if text == "???")
+    }
+
+    /// Whether the value is a string that holds an interpolation.
+    pub fn is_interpolation(&self) -> bool {
+        matches!(self, Self::Str(text) if text.contains("${"))
+    }
+}
+
+/// A value and where it came from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Node {
+    /// The value.
+    pub value: Value,
+    /// Where it came from.
+    pub origin: Origin,
+}
+
+impl Node {
+    /// A node.
+    pub fn new(value: Value, origin: Origin) -> Self {
+        Self { value, origin }
+    }
+
+    /// The string, if it is one.
+    pub fn as_str(&self) -> Option<&str> {
+        match &self.value {
+            Value::Str(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The truth value, if it is one.
+    pub fn as_bool(&self) -> Option<bool> {
+        match self.value {
+            Value::Bool(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The whole number, if it is one and fits.
+    pub fn as_i64(&self) -> Option<i64> {
+        match self.value {
+            Value::Int(value) => i64::try_from(value).ok(),
+            _ => None,
+        }
+    }
+
+    /// The number, whole or not.
+    pub fn as_f64(&self) -> Option<f64> {
+        match self.value {
+            Value::Int(value) => Some(value as f64),
+            Value::Float(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The list, if it is one.
+    pub fn as_list(&self) -> Option<&[Node]> {
+        match &self.value {
+            Value::List(items) => Some(items),
+            _ => None,
+        }
+    }
+
+    /// The mapping, if it is one.
+    pub fn as_map(&self) -> Option<&Map> {
+        match &self.value {
+            Value::Map(map) => Some(map),
+            _ => None,
+        }
+    }
+
+    /// Whether the value is `null`.
+    pub fn is_null(&self) -> bool {
+        matches!(self.value, Value::Null)
+    }
+
+    /// The child of that name (mapping) or index (list).
+    pub fn child(&self, name: &str) -> Option<&Node> {
+        match &self.value {
+            Value::Map(map) => map.get_str(name),
+            Value::List(items) => items.get(path::index(name)?),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn child_mut(&mut self, name: &str) -> Option<&mut Node> {
+        match &mut self.value {
+            Value::Map(map) => map.get_mut(&Key::Str(name.to_owned())),
+            Value::List(items) => items.get_mut(path::index(name)?),
+            _ => None,
+        }
+    }
+}
+
+/// A whole configuration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConfigTree {
+    /// The root, a mapping or a list.
+    pub root: Node,
+}
+
+impl ConfigTree {
+    /// A tree with that root.
+    pub fn new(root: Node) -> Self {
+        Self { root }
+    }
+
+    /// A tree without keys.
+    pub fn empty(origin: Origin) -> Self {
+        Self {
+            root: Node::new(Value::Map(Map::new()), origin),
+        }
+    }
+
+    /// The node at a dotted path, as written (interpolations are not followed). `a.b`, `a[b]` and list indices are understood.
+    pub fn get(&self, path: &str) -> Option<&Node> {
+        if path.is_empty() {
+            return Some(&self.root);
+        }
+        split_path(path)
+            .iter()
+            .try_fold(&self.root, |node, part| node.child(part))
+    }
+
+    /// Replaces the value at a path that exists.
+    pub fn set(&mut self, path: &str, node: Node) -> Result<(), ConfigError> {
+        match self.get_mut(path) {
+            Some(place) => {
+                *place = node;
+                Ok(())
+            }
+            None => Err(self.missing(path)),
+        }
+    }
+
+    /// Puts a value at a path; mappings on the way are created, and a plain value on the way gives place to a mapping.
+    pub fn add(&mut self, path: &str, node: Node) -> Result<(), ConfigError> {
+        let parts = split_path(path);
+        if parts.len() > crate::yaml::MAX_DEPTH {
+            return Err(ConfigError::new(
+                ErrorKind::Limit,
+                "the key has too many parts",
+            ));
+        }
+        let mut here = &mut self.root;
+        for (depth, part) in parts.iter().enumerate() {
+            here = step_or_create(here, part, &node.origin)
+                .map_err(|error| error.with_key(parts[..=depth].join(".")))?;
+        }
+        *here = node;
+        Ok(())
+    }
+
+    /// Removes and returns the value at a path.
+    pub fn delete(&mut self, path: &str) -> Result<Node, ConfigError> {
+        let missing = self.missing(path);
+        let mut parts = split_path(path);
+        let last = parts.pop().unwrap_or_default();
+        let parent = parts
+            .iter()
+            .try_fold(&mut self.root, |node, part| node.child_mut(part));
+        let removed = match parent.map(|node| &mut node.value) {
+            Some(Value::Map(map)) => map.remove(&Key::Str(last)),
+            Some(Value::List(items)) => path::index(&last)
+                .filter(|index| *index < items.len())
+                .map(|index| items.remove(index)),
+            _ => None,
+        };
+        removed.ok_or(missing)
+    }
+
+    /// Lays another tree over this one: mappings merge, everything else is replaced. `???` above never hides a value below.
+    pub fn merge(&mut self, over: ConfigTree) -> Result<(), ConfigError> {
+        merge::merge_trees(self, over)
+    }
+
+    /// Every leaf with its dotted path, in order. Empty lists and mappings are leaves.
+    pub fn leaves(&self) -> Vec<(String, &Node)> {
+        let mut found = Vec::new();
+        let mut waiting = vec![(String::new(), &self.root)];
+        while let Some((path, node)) = waiting.pop() {
+            match &node.value {
+                Value::Map(map) if !map.is_empty() => {
+                    for (key, child) in map.iter().rev() {
+                        waiting.push((join_path(&path, &key.to_string()), child));
+                    }
+                }
+                Value::List(items) if !items.is_empty() => {
+                    for (index, child) in items.iter().enumerate().rev() {
+                        waiting.push((join_path(&path, &index.to_string()), child));
+                    }
+                }
+                _ => found.push((path, node)),
+            }
+        }
+        found
+    }
+
+    pub(crate) fn get_mut(&mut self, path: &str) -> Option<&mut Node> {
+        if path.is_empty() {
+            return Some(&mut self.root);
+        }
+        split_path(path)
+            .iter()
+            .try_fold(&mut self.root, |node, part| node.child_mut(part))
+    }
+
+    fn missing(&self, path: &str) -> ConfigError {
+        ConfigError::new(ErrorKind::MissingKey, "no such key").with_key(path)
+    }
+}
+
+fn step_or_create<'a>(
+    here: &'a mut Node,
+    part: &str,
+    origin: &Origin,
+) -> Result<&'a mut Node, ConfigError> {
+    if !matches!(here.value, Value::Map(_) | Value::List(_)) {
+        *here = Node::new(Value::Map(Map::new()), origin.clone());
+    }
+    match &mut here.value {
+        Value::Map(map) => Ok(map.entry_or_insert(Key::Str(part.to_owned()), || {
+            Node::new(Value::Null, origin.clone())
+        })),
+        Value::List(items) => {
+            let message = format!("the list has {} items and no item {part}", items.len());
+            let place = path::index(part).and_then(|index| items.get_mut(index));
+            place.ok_or_else(|| ConfigError::new(ErrorKind::MissingKey, message))
+        }
+        _ => Err(ConfigError::new(ErrorKind::MissingKey, "not a mapping")),
+    }
+}

@@ -1,0 +1,171 @@
+//! A mapping that keeps the order of its keys and compares them as Python does: `1`, `1.0` and `true` are one key.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use super::Node;
+
+/// A key of a mapping, of the types OmegaConf accepts.
+#[derive(Debug, Clone)]
+pub enum Key {
+    /// A string, which is what dotted paths reach.
+    Str(String),
+    /// A whole number.
+    Int(i128),
+    /// A floating-point number.
+    Float(f64),
+    /// A truth value.
+    Bool(bool),
+}
+
+impl Key {
+    fn identity(&self) -> Identity {
+        match self {
+            Self::Str(text) => Identity::Text(text.clone()),
+            Self::Int(number) => Identity::Whole(*number),
+            Self::Bool(value) => Identity::Whole(i128::from(*value)),
+            Self::Float(number) if number.fract() == 0.0 && number.abs() < 1e30 => {
+                Identity::Whole(*number as i128)
+            }
+            Self::Float(number) => Identity::Bits(number.to_bits()),
+        }
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.identity() == other.identity()
+    }
+}
+
+impl Eq for Key {}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Str(text) => f.write_str(text),
+            Self::Int(number) => write!(f, "{number}"),
+            Self::Float(number) => f.write_str(&crate::pystr::float(*number)),
+            Self::Bool(value) => f.write_str(if *value { "True" } else { "False" }),
+        }
+    }
+}
+
+impl From<&str> for Key {
+    fn from(text: &str) -> Self {
+        Self::Str(text.to_owned())
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Identity {
+    Text(String),
+    Whole(i128),
+    Bits(u64),
+}
+
+/// An ordered mapping.
+#[derive(Debug, Clone, Default)]
+pub struct Map {
+    entries: Vec<(Key, Node)>,
+    places: HashMap<Identity, usize>,
+}
+
+impl Map {
+    /// A mapping without keys.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How many keys there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are no keys.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The value of a key.
+    pub fn get(&self, key: &Key) -> Option<&Node> {
+        self.place(key).map(|place| &self.entries[place].1)
+    }
+
+    /// The value of a string key.
+    pub fn get_str(&self, key: &str) -> Option<&Node> {
+        self.get(&Key::from(key))
+    }
+
+    /// The value of a key, to be changed.
+    pub fn get_mut(&mut self, key: &Key) -> Option<&mut Node> {
+        self.place(key).map(|place| &mut self.entries[place].1)
+    }
+
+    /// Sets a value. A key that is there keeps its place and its spelling; the old value is returned.
+    pub fn insert(&mut self, key: Key, node: Node) -> Option<Node> {
+        match self.place(&key) {
+            Some(place) => Some(std::mem::replace(&mut self.entries[place].1, node)),
+            None => {
+                self.places.insert(key.identity(), self.entries.len());
+                self.entries.push((key, node));
+                None
+            }
+        }
+    }
+
+    /// Removes a key.
+    pub fn remove(&mut self, key: &Key) -> Option<Node> {
+        let place = self.places.remove(&key.identity())?;
+        let (_, node) = self.entries.remove(place);
+        for later in self.places.values_mut().filter(|later| **later > place) {
+            *later -= 1;
+        }
+        Some(node)
+    }
+
+    /// The entries in order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&Key, &Node)> + ExactSizeIterator {
+        self.entries.iter().map(|(key, node)| (key, node))
+    }
+
+    pub(crate) fn entry_or_insert(&mut self, key: Key, make: impl FnOnce() -> Node) -> &mut Node {
+        let place = match self.place(&key) {
+            Some(place) => place,
+            None => {
+                self.insert(key, make());
+                self.entries.len() - 1
+            }
+        };
+        &mut self.entries[place].1
+    }
+
+    fn place(&self, key: &Key) -> Option<usize> {
+        self.places.get(&key.identity()).copied()
+    }
+}
+
+impl PartialEq for Map {
+    fn eq(&self, other: &Self) -> bool {
+        self.entries == other.entries
+    }
+}
+
+impl IntoIterator for Map {
+    type Item = (Key, Node);
+    type IntoIter = std::vec::IntoIter<(Key, Node)>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.entries.into_iter()
+    }
+}
+
+impl FromIterator<(Key, Node)> for Map {
+    fn from_iter<T: IntoIterator<Item = (Key, Node)>>(entries: T) -> Self {
+        let mut map = Self::new();
+        for (key, node) in entries {
+            map.insert(key, node);
+        }
+        map
+    }
+}

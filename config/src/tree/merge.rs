@@ -1,0 +1,99 @@
+//! Laying one tree over another, as `OmegaConf.merge` does.
+
+use super::{ConfigTree, Node, Value};
+use crate::error::{ConfigError, ErrorKind};
+use crate::interpolation;
+
+pub(super) fn merge_trees(below: &mut ConfigTree, over: ConfigTree) -> Result<(), ConfigError> {
+    let mut path = Vec::new();
+    merge_into(below, &mut path, over.root)
+}
+
+/// Merges `over` into the node at `path`. Paths instead of references: an interpolation below has to be looked up in the whole tree.
+fn merge_into(
+    tree: &mut ConfigTree,
+    path: &mut Vec<super::Key>,
+    over: Node,
+) -> Result<(), ConfigError> {
+    expand_interpolation(tree, path, &over);
+    let Some(here) = node_at(tree, path) else {
+        return Ok(());
+    };
+    if over.value.is_mandatory_missing() {
+        return Ok(());
+    }
+    match (&here.value, &over.value) {
+        (Value::Map(_), Value::List(_)) | (Value::List(_), Value::Map(_)) => {
+            return Err(clash(path, here, &over));
+        }
+        (Value::Map(_), Value::Map(_)) => {}
+        _ => {
+            *here = over;
+            return Ok(());
+        }
+    }
+    let Value::Map(entries) = over.value else {
+        return Ok(());
+    };
+    for (key, node) in entries {
+        let Some(Node {
+            value: Value::Map(map),
+            ..
+        }) = node_at(tree, path)
+        else {
+            return Ok(());
+        };
+        if map.get(&key).is_none() {
+            map.insert(key, node);
+            continue;
+        }
+        path.push(key);
+        let merged = merge_into(tree, path, node);
+        path.pop();
+        merged?;
+    }
+    Ok(())
+}
+
+fn node_at<'a>(tree: &'a mut ConfigTree, path: &[super::Key]) -> Option<&'a mut Node> {
+    path.iter()
+        .try_fold(&mut tree.root, |node, key| match &mut node.value {
+            Value::Map(map) => map.get_mut(key),
+            _ => None,
+        })
+}
+
+/// A mapping laid over `${other}` is laid over a copy of what `other` is.
+fn expand_interpolation(tree: &mut ConfigTree, path: &[super::Key], over: &Node) {
+    if !matches!(over.value, Value::Map(_) | Value::List(_)) {
+        return;
+    }
+    let Some(here) = node_at(tree, path) else {
+        return;
+    };
+    if !here.value.is_interpolation() {
+        return;
+    }
+    if let Some(copy) = interpolation::container_behind(tree, path)
+        && let Some(here) = node_at(tree, path)
+    {
+        *here = copy;
+    }
+}
+
+fn clash(path: &[super::Key], below: &Node, over: &Node) -> ConfigError {
+    let key = path
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(".");
+    let message = format!(
+        "{} cannot be laid over {} ({})",
+        over.value.type_name(),
+        below.value.type_name(),
+        below.origin
+    );
+    ConfigError::new(ErrorKind::WrongType, message)
+        .from_origin(&over.origin)
+        .with_key(key)
+}

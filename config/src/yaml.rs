@@ -1,0 +1,409 @@
+//! Reading YAML. The only file that names a YAML crate.
+//!
+//! A trainer's YAML is read from parser events, which keep a scalar's text and style, and typed by the trainer's own rules
+//! ([`crate::dialect`]); neither serde crate could do that. The supervisor's own files go through `serde_yaml`; their lines are looked up
+//! in an event parse of the same text. Documents are bounded in size, nodes, depth and in what aliases and merges expand to.
+
+mod graph;
+
+use std::collections::{HashMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span};
+
+use crate::dialect::{self, Tag};
+use crate::error::{ConfigError, ErrorKind};
+use crate::tree::{Key, Map, Node, Origin, Value};
+use graph::{Graph, Kind, Raw};
+
+/// The largest document, in bytes.
+pub const MAX_BYTES: usize = 4 << 20;
+/// The most nodes of one document, and the most that aliases and merges may add.
+pub const MAX_NODES: usize = 200_000;
+/// The deepest nesting.
+pub const MAX_DEPTH: usize = 128;
+
+/// Reads a trainer's YAML as OmegaConf's loader reads it: YAML 1.1 scalars, merge keys, duplicate keys refused, one document. An empty
+/// text is an empty mapping. `file` is what errors and origins call the text.
+pub fn parse_trainer_yaml(text: &str, file: &str) -> Result<Node, ConfigError> {
+    let file: Arc<str> = Arc::from(file);
+    let node = graph::construct(&read_graph(text, &file)?, &file)?;
+    match node.value {
+        Value::Map(_) | Value::List(_) => Ok(node),
+        Value::Null => Ok(Node::new(Value::Map(Map::new()), node.origin)),
+        // A lone word is a mapping with that one key, as `OmegaConf.create` has it; the word itself is read once more.
+        Value::Str(ref word) => lone_word(word, &node.origin),
+        other => Err(ConfigError::new(
+            ErrorKind::WrongType,
+            format!("the document is {}, not a mapping", other.type_name()),
+        )
+        .from_origin(&node.origin)
+        .with_hint("write `key: value` lines")),
+    }
+}
+
+fn lone_word(word: &str, origin: &Origin) -> Result<Node, ConfigError> {
+    match dialect::resolve(word) {
+        Tag::Str => {
+            let mut map = Map::new();
+            map.insert(Key::from(word), Node::new(Value::Null, origin.clone()));
+            Ok(Node::new(Value::Map(map), origin.clone()))
+        }
+        Tag::Null => Ok(Node::new(Value::Map(Map::new()), origin.clone())),
+        _ => Err(
+            ConfigError::new(ErrorKind::WrongType, "the document is not a mapping")
+                .from_origin(origin),
+        ),
+    }
+}
+
+/// Reads a plain scalar, such as the value of an environment variable, with the trainer's rules.
+pub fn parse_scalar(text: &str) -> Result<Value, String> {
+    dialect::construct(&dialect::resolve(text), text)
+}
+
+/// Reads one of the supervisor's own files through serde; the origins are looked up in an event parse of the same text.
+pub fn parse_supervisor_yaml(text: &str, file: &str) -> Result<Node, ConfigError> {
+    let name: Arc<str> = Arc::from(file);
+    // The bounds, the duplicate keys and the exact places are the event parser's; the types are serde's.
+    let places = parse_trainer_yaml(text, file)?;
+    let value: serde_yaml::Value = serde_yaml::from_str(text).map_err(|error| {
+        let place = error
+            .location()
+            .map_or((1, 1), |at| (narrow(at.line()), narrow(at.column())));
+        ConfigError::new(ErrorKind::Syntax, error.to_string()).at(&name, place.0, place.1)
+    })?;
+    retype(value, places)
+}
+
+/// The node of `places` with the types of `value`.
+fn retype(value: serde_yaml::Value, places: Node) -> Result<Node, ConfigError> {
+    let origin = places.origin;
+    let typed = match (value, places.value) {
+        (serde_yaml::Value::Mapping(entries), Value::Map(map)) => {
+            let mut typed = Map::new();
+            let mut values: HashMap<String, serde_yaml::Value> = entries
+                .into_iter()
+                .map(|(key, value)| (key_text(&key), value))
+                .collect();
+            for (key, place) in map {
+                let text = key_spelling(&key, &values);
+                if let Some(value) = text.as_ref().and_then(|text| values.remove(text)) {
+                    typed.insert(Key::Str(text.unwrap_or_default()), retype(value, place)?);
+                } else {
+                    typed.insert(key, place);
+                }
+            }
+            Value::Map(typed)
+        }
+        (serde_yaml::Value::Sequence(items), Value::List(places))
+            if items.len() == places.len() =>
+        {
+            Value::List(
+                items
+                    .into_iter()
+                    .zip(places)
+                    .map(|(item, place)| retype(item, place))
+                    .collect::<Result<_, _>>()?,
+            )
+        }
+        (serde_yaml::Value::Null, Value::Map(map)) => Value::Map(map),
+        (serde_yaml::Value::Null, _) => Value::Null,
+        (serde_yaml::Value::Bool(value), _) => Value::Bool(value),
+        (serde_yaml::Value::String(text), _) => Value::Str(text),
+        (serde_yaml::Value::Number(number), other) => {
+            match (number.as_i64(), number.as_u64(), number.as_f64()) {
+                (Some(whole), _, _) => Value::Int(i128::from(whole)),
+                (_, Some(whole), _) => Value::Int(i128::from(whole)),
+                (_, _, Some(float)) => Value::Float(float),
+                _ => other,
+            }
+        }
+        (_, other) => other,
+    };
+    Ok(Node::new(typed, origin))
+}
+
+fn key_text(key: &serde_yaml::Value) -> String {
+    match key {
+        serde_yaml::Value::String(text) => text.clone(),
+        serde_yaml::Value::Bool(value) => value.to_string(),
+        serde_yaml::Value::Number(number) => number.to_string(),
+        _ => String::new(),
+    }
+}
+
+/// How serde spells a key that the event parse typed: `on` is true here and a string there.
+fn key_spelling(key: &Key, values: &HashMap<String, serde_yaml::Value>) -> Option<String> {
+    let spellings: &[&str] = match key {
+        Key::Str(text) => return values.contains_key(text).then(|| text.clone()),
+        Key::Bool(true) => &["true", "on", "yes", "On", "Yes", "ON", "YES"],
+        Key::Bool(false) => &["false", "off", "no", "Off", "No", "OFF", "NO"],
+        other => return Some(other.to_string()).filter(|text| values.contains_key(text)),
+    };
+    spellings
+        .iter()
+        .find(|text| values.contains_key(**text))
+        .map(|text| (*text).to_owned())
+}
+
+fn narrow(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// Reads the events of one document into a graph. A panic of the parser crate on strange bytes becomes an error.
+fn read_graph(text: &str, file: &Arc<str>) -> Result<Graph, ConfigError> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    check_characters(text, file)?;
+    let read = catch_unwind(AssertUnwindSafe(|| Builder::new(file, text).read()));
+    read.unwrap_or_else(|_| {
+        Err(
+            ConfigError::new(ErrorKind::Syntax, "the YAML parser failed on this text")
+                .at(file, 1, 1),
+        )
+    })
+}
+
+fn check_characters(text: &str, file: &Arc<str>) -> Result<(), ConfigError> {
+    if text.len() > MAX_BYTES {
+        let message = format!(
+            "the document has {} bytes, more than the {MAX_BYTES} allowed",
+            text.len()
+        );
+        return Err(ConfigError::new(ErrorKind::Limit, message).at(file, 1, 1));
+    }
+    let (mut line, mut column) = (1, 0);
+    for c in text.chars() {
+        column += 1;
+        let printable = matches!(c, '\t' | '\n' | '\r' | ' '..='~' | '\u{85}' | '\u{a0}'..='\u{fffd}' | '\u{10000}'..);
+        if !printable {
+            let message = format!("the character {c:?} is not allowed in YAML");
+            return Err(ConfigError::new(ErrorKind::Syntax, message).at(file, line, column));
+        }
+        if c == '\n' {
+            (line, column) = (line + 1, 0);
+        }
+    }
+    Ok(())
+}
+
+/// An open list or mapping.
+struct Frame {
+    node: usize,
+    key: Option<usize>,
+}
+
+struct Builder<'a> {
+    file: &'a Arc<str>,
+    lines: Vec<&'a str>,
+    text: &'a str,
+    graph: Graph,
+    anchors: HashMap<usize, usize>,
+    names: HashSet<&'a str>,
+    open: Vec<Frame>,
+    root: Option<usize>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(file: &'a Arc<str>, text: &'a str) -> Self {
+        Self {
+            file,
+            lines: text.split('\n').collect(),
+            text,
+            graph: Graph::default(),
+            anchors: HashMap::new(),
+            names: HashSet::new(),
+            open: Vec::new(),
+            root: None,
+        }
+    }
+
+    fn read(mut self) -> Result<Graph, ConfigError> {
+        let mut parser = Parser::new_from_str(self.text);
+        let mut documents = 0;
+        while let Some(event) = parser.next_event() {
+            let (event, span) = event.map_err(|error| self.scan_error(&error))?;
+            match event {
+                Event::DocumentStart(_) => {
+                    documents += 1;
+                    if documents > 1 {
+                        return Err(self
+                            .error(ErrorKind::Syntax, span, "a second document begins here")
+                            .with_hint(
+                                "the trainer reads one document per file; remove the `---`",
+                            ));
+                    }
+                }
+                Event::StreamEnd => break,
+                Event::Alias(id) => {
+                    let node = self.anchors.get(&id).copied();
+                    let node = node.ok_or_else(|| {
+                        self.error(ErrorKind::Syntax, span, "the alias has no anchor")
+                    })?;
+                    self.place(node);
+                }
+                Event::Scalar(text, style, anchor, tag) => {
+                    let tag = scalar_tag(&text, style, tag.as_deref());
+                    let node = self.add(span, tag, Kind::Scalar(text.into_owned()), anchor)?;
+                    self.place(node);
+                }
+                Event::SequenceStart(anchor, tag) => {
+                    self.start(
+                        span,
+                        named(tag.as_deref()).unwrap_or(Tag::Seq),
+                        Kind::Seq(Vec::new()),
+                        anchor,
+                    )?;
+                }
+                Event::MappingStart(anchor, tag) => {
+                    self.start(
+                        span,
+                        named(tag.as_deref()).unwrap_or(Tag::Map),
+                        Kind::Map(Vec::new()),
+                        anchor,
+                    )?;
+                }
+                Event::SequenceEnd | Event::MappingEnd => {
+                    self.open.pop();
+                }
+                Event::Nothing | Event::StreamStart | Event::DocumentEnd => {}
+            }
+        }
+        let root = match self.root {
+            Some(root) => root,
+            None => self.add(Span::default(), Tag::Null, Kind::Scalar(String::new()), 0)?,
+        };
+        self.graph.root = root;
+        Ok(self.graph)
+    }
+
+    fn start(
+        &mut self,
+        span: Span,
+        tag: Tag,
+        kind: Kind,
+        anchor: usize,
+    ) -> Result<(), ConfigError> {
+        if self.open.len() >= MAX_DEPTH {
+            return Err(self.error(
+                ErrorKind::Limit,
+                span,
+                &format!("nested deeper than {MAX_DEPTH} levels"),
+            ));
+        }
+        let node = self.add(span, tag, kind, anchor)?;
+        self.place(node);
+        self.open.push(Frame { node, key: None });
+        Ok(())
+    }
+
+    fn add(
+        &mut self,
+        span: Span,
+        tag: Tag,
+        kind: Kind,
+        anchor: usize,
+    ) -> Result<usize, ConfigError> {
+        if self.graph.nodes.len() >= MAX_NODES {
+            return Err(self.error(
+                ErrorKind::Limit,
+                span,
+                &format!("more than {MAX_NODES} values"),
+            ));
+        }
+        let node = self.graph.nodes.len();
+        let (line, column) = (
+            narrow(span.start.line().max(1)),
+            narrow(span.start.col() + 1),
+        );
+        self.graph.nodes.push(Raw {
+            tag,
+            kind,
+            line,
+            column,
+        });
+        if anchor > 0 {
+            self.anchors.insert(anchor, node);
+            if let Some(name) = self.anchor_name(span)
+                && !self.names.insert(name)
+            {
+                return Err(self.error(
+                    ErrorKind::DuplicateKey,
+                    span,
+                    &format!("the anchor '{name}' is defined twice"),
+                ));
+            }
+        }
+        Ok(node)
+    }
+
+    /// The name of the anchor in front of a place: events carry numbers only, and the trainer's loader refuses a name that is used twice.
+    fn anchor_name(&self, span: Span) -> Option<&'a str> {
+        let line = self.lines.get(span.start.line().checked_sub(1)?)?;
+        let column = line
+            .char_indices()
+            .nth(span.start.col())
+            .map_or(line.len(), |(at, _)| at);
+        let before = (line.as_ptr() as usize - self.text.as_ptr() as usize) + column;
+        let at = self.text.get(..before)?.rfind('&')?;
+        let name = &self.text[at + 1..before];
+        let end = name
+            .find(|c: char| c.is_whitespace() || matches!(c, ',' | '[' | ']' | '{' | '}'))
+            .unwrap_or(name.len());
+        Some(&name[..end])
+    }
+
+    /// Puts a finished or opened node where the parser is.
+    fn place(&mut self, node: usize) {
+        let Some(frame) = self.open.last_mut() else {
+            self.root = self.root.or(Some(node));
+            return;
+        };
+        match &mut self.graph.nodes[frame.node].kind {
+            Kind::Seq(items) => items.push(node),
+            Kind::Map(entries) => match frame.key.take() {
+                Some(key) => entries.push((key, node)),
+                None => frame.key = Some(node),
+            },
+            Kind::Scalar(_) => {}
+        }
+    }
+
+    fn error(&self, kind: ErrorKind, span: Span, message: &str) -> ConfigError {
+        ConfigError::new(kind, message).at(
+            self.file,
+            narrow(span.start.line()),
+            narrow(span.start.col() + 1),
+        )
+    }
+
+    fn scan_error(&self, error: &ScanError) -> ConfigError {
+        let at = error.marker();
+        ConfigError::new(ErrorKind::Syntax, error.info()).at(
+            self.file,
+            narrow(at.line()),
+            narrow(at.col() + 1),
+        )
+    }
+}
+
+fn named(tag: Option<&saphyr_parser::Tag>) -> Option<Tag> {
+    let tag = tag?;
+    let name = format!("{}{}", tag.handle, tag.suffix);
+    // A lone `!` asks for the usual tag.
+    if name == "!" {
+        None
+    } else {
+        Some(Tag::named(&name))
+    }
+}
+
+fn scalar_tag(text: &str, style: ScalarStyle, tag: Option<&saphyr_parser::Tag>) -> Tag {
+    match (named(tag), tag, style) {
+        (Some(tag), _, _) => tag,
+        // With a lone `!` the loader types even a quoted scalar by its spelling.
+        (None, Some(_), _) | (None, None, ScalarStyle::Plain) => dialect::resolve(text),
+        (None, None, _) => Tag::Str,
+    }
+}
