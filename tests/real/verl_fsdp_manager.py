@@ -78,15 +78,15 @@ def main():
     loader = StatefulDataLoader(torch.randint(0, vocab, (SAMPLES, SEQUENCE)), batch_size=BATCH, num_workers=0)
 
     batches = iter(loader)
-    for step in range(1, args.steps + 1):
+    for global_step in range(1, args.steps + 1):
         loss = train_step(model, optimizer, schedule, next(batches))
-        folder = args.out / f"global_step_{step}"
-        manager.save_checkpoint(str(folder / "actor"), global_step=step)
+        folder = args.out / f"global_step_{global_step}"
+        manager.save_checkpoint(str(folder / "actor"), global_step=global_step)
         dist.barrier()
         if rank == 0:
             torch.save(loader.state_dict(), folder / "data.pt")
-            (args.out / "latest_checkpointed_iteration.txt").write_text(str(step))
-            print(f"step {step}: loss {loss:.4f}, saved {folder}", flush=True)
+            (args.out / "latest_checkpointed_iteration.txt").write_text(str(global_step))
+            print(f"step {global_step}: loss {loss:.4f}, saved {folder}", flush=True)
     dist.destroy_process_group()
 
 
