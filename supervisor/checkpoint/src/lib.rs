@@ -1,1 +1,27 @@
 //! Checkpoint formats read from bytes, never trusted.
+//!
+//! Proof is three calls. [`inspect`] looks at the structure of one file (kilobytes), says what it found and
+//! gives a [`ReadPlan`]; [`sweep`](mod@sweep) reads what the plan names and checksums it; [`judge_file`] joins both
+//! into a [`FileReport`]. Nothing here opens a file, runs code from one, or follows a path in one: bytes
+//! come through a [`Source`], and whatever they hold, the answer is a report and never a panic.
+
+pub mod dtype;
+pub mod inspect;
+pub mod json;
+pub mod judge;
+pub mod limits;
+pub mod pickle;
+pub mod plan;
+pub mod safetensors;
+pub mod source;
+pub mod sweep;
+pub mod torch;
+pub mod zip;
+
+pub use dtype::Dtype;
+pub use inspect::{FileKind, Inspected, inspect};
+pub use judge::{FileDetail, FileReport, judge_file, unreadable_file};
+pub use limits::Limits;
+pub use plan::{Extent, ExtentResult, ReadPlan};
+pub use source::{ReadFault, Source};
+pub use sweep::{Progress, SweepError, SweepOptions, sweep};

@@ -1,0 +1,148 @@
+//! JSON files, checked without keeping them.
+//!
+//! A tokenizer's JSON has tens of megabytes; its values are parsed and dropped, only the outermost keys are counted.
+
+use crate::limits::Limits;
+use crate::source::Reader;
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, Deserializer, IgnoredAny, MapAccess, Visitor};
+use std::fmt;
+use supervise_core::checkpoint::{Finding, Verdict};
+
+/// The whole text of a JSON file.
+pub(crate) fn bytes(file: &Reader<'_>, limits: &Limits) -> Result<Vec<u8>, Box<Finding>> {
+    let len = file.len();
+    if len == 0 {
+        return Err(Box::new(Finding::error(
+            "empty_file",
+            Verdict::Incomplete,
+            "the file is empty",
+        )));
+    }
+    match usize::try_from(len)
+        .ok()
+        .filter(|_| len <= limits.json_bytes)
+    {
+        Some(n) => Ok(file.bytes(0, n)?),
+        None => {
+            let detail = format!(
+                "the file has {len} bytes, more than are looked at ({})",
+                limits.json_bytes
+            );
+            Err(Box::new(Finding::error(
+                "limit_reached",
+                Verdict::Unknown,
+                detail,
+            )))
+        }
+    }
+}
+
+/// Parses, or says why not: ended early is incomplete, all zeros or wrong is damaged.
+pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8], base: u64) -> Result<T, Box<Finding>> {
+    serde_json::from_slice(bytes)
+        .map_err(|e| Box::new(broken(bytes, &e).at(base.saturating_add(place(bytes, &e)))))
+}
+
+fn broken(bytes: &[u8], e: &serde_json::Error) -> Finding {
+    if bytes.iter().all(|b| *b == 0) {
+        return Finding::error(
+            "zero_filled",
+            Verdict::Damaged,
+            "the file holds only zeros: its blocks were never written",
+        );
+    }
+    let zeros = bytes.iter().rev().take_while(|b| **b == 0).count();
+    if zeros > 0 {
+        return Finding::error(
+            "torn_write",
+            Verdict::Damaged,
+            format!("the last {zeros} bytes are zeros: they were never written"),
+        );
+    }
+    match e.classify() {
+        serde_json::error::Category::Eof => Finding::error(
+            "json_truncated",
+            Verdict::Incomplete,
+            format!("the JSON text ends in the middle: {e}"),
+        ),
+        serde_json::error::Category::Data => Finding::error(
+            "json_content",
+            Verdict::Damaged,
+            format!("the JSON text says something else: {e}"),
+        ),
+        _ => Finding::error(
+            "json_broken",
+            Verdict::Damaged,
+            format!("this is no JSON: {e}"),
+        ),
+    }
+}
+
+/// The byte offset of an error that has a line and a column.
+fn place(bytes: &[u8], e: &serde_json::Error) -> u64 {
+    let line = e.line().saturating_sub(1);
+    let start = if line == 0 {
+        0
+    } else {
+        memchr::memchr_iter(b'\n', bytes)
+            .nth(line - 1)
+            .map_or(0, |at| at + 1)
+    };
+    (start + e.column().saturating_sub(1)).min(bytes.len()) as u64
+}
+
+/// Checks that the file is one JSON object.
+pub(crate) fn object(file: &Reader<'_>, limits: &Limits) -> Result<u64, Box<Finding>> {
+    parse::<Keys>(&bytes(file, limits)?, 0).map(|keys| keys.0)
+}
+
+/// The number of keys of an object, whose values are dropped.
+struct Keys(u64);
+
+impl<'de> Deserialize<'de> for Keys {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        d.deserialize_map(Count)
+    }
+}
+
+struct Count;
+
+impl<'de> Visitor<'de> for Count {
+    type Value = Keys;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Keys, A::Error> {
+        let mut n = 0;
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
+            n += 1;
+        }
+        Ok(Keys(n))
+    }
+}
+
+/// What `fsdp_config.json` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub struct FsdpConfig {
+    /// Ranks that wrote the checkpoint.
+    pub world_size: u32,
+    /// 1 or 2.
+    #[serde(rename = "FSDP_version", default)]
+    pub version: Option<u32>,
+}
+
+/// Reads `fsdp_config.json`.
+pub(crate) fn fsdp_config(file: &Reader<'_>, limits: &Limits) -> Result<FsdpConfig, Box<Finding>> {
+    let config: FsdpConfig = parse(&bytes(file, limits)?, 0)?;
+    if config.world_size == 0 {
+        return Err(Box::new(Finding::error(
+            "json_content",
+            Verdict::Damaged,
+            "world_size is 0",
+        )));
+    }
+    Ok(config)
+}

@@ -1,0 +1,52 @@
+//! Bounds on what untrusted bytes may make us do.
+//!
+//! A file beyond a limit is not damaged: it gets the verdict `Unknown` and the finding `limit_reached`, which names the
+//! limit. The defaults leave an order of magnitude above the largest shards seen.
+
+/// What inspecting one file may cost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Entries in a zip archive.
+    pub entries: u64,
+    /// Bytes of a zip's central directory.
+    pub directory_bytes: u64,
+    /// Reads spent on the local headers of a zip; the rest is derived from the directory.
+    pub header_reads: u32,
+    /// Bytes of a pickle.
+    pub pickle_bytes: u64,
+    /// Opcodes of a pickle.
+    pub pickle_opcodes: u64,
+    /// Bytes that the values of a pickle may take in memory.
+    pub pickle_memory: usize,
+    /// Values visited when tensors are listed, and how deep.
+    pub walk_values: u64,
+    /// Nesting followed when tensors are listed.
+    pub walk_depth: u32,
+    /// Tensors listed in an inventory; further ones are counted only.
+    pub tensors: usize,
+    /// Bytes of a JSON file.
+    pub json_bytes: u64,
+    /// Bytes of a safetensors header.
+    pub header_bytes: u64,
+    /// Findings kept for one file.
+    pub findings: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            entries: 524_288,
+            directory_bytes: 128 << 20,
+            header_reads: 4096,
+            pickle_bytes: 128 << 20,
+            pickle_opcodes: 64_000_000,
+            pickle_memory: 384 << 20,
+            walk_values: 64_000_000,
+            walk_depth: 64,
+            tensors: 524_288,
+            json_bytes: 128 << 20,
+            header_bytes: 100_000_000,
+            findings: 64,
+        }
+    }
+}

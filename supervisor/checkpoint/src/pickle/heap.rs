@@ -1,0 +1,287 @@
+//! The values of a pickle: small ones in place, containers by number, strings as ranges of the input.
+//!
+//! Containers may contain themselves; whoever walks them counts steps and depth.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+/// A value. Containers and calls are numbers that [`Heap::object`] resolves.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Value {
+    /// `None`.
+    None,
+    /// `True` or `False`.
+    Bool(bool),
+    /// An integer that fits.
+    Int(i64),
+    /// An integer that does not fit: its bytes as they stand in the file.
+    BigInt(Text),
+    /// A float.
+    Float(f64),
+    /// A string.
+    Str(Text),
+    /// Bytes or a bytearray.
+    Bytes(Text),
+    /// An imported name: resolved by [`Heap::global`].
+    Global(u32),
+    /// A container, a call or a persistent reference.
+    Object(u32),
+}
+
+/// A run of bytes: of the input, or of the pool for what had to be decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Text {
+    off: u32,
+    len: u32,
+}
+
+impl Text {
+    /// Number of bytes.
+    #[must_use]
+    pub fn len(self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.len == 0
+    }
+}
+
+/// A value made of others.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Object {
+    /// A tuple.
+    Tuple(Box<[Value]>),
+    /// A list.
+    List(Vec<Value>),
+    /// A set or frozenset.
+    Set(Vec<Value>),
+    /// A dict, in order of insertion, repeated keys kept.
+    Dict(Vec<(Value, Value)>),
+    /// What a call would return.
+    Call(Box<Call>),
+    /// What the loader's `persistent_load` would return for this id.
+    Persistent(Value),
+}
+
+/// The opcode a call came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallKind {
+    /// REDUCE: `callee(*args)`.
+    Reduce,
+    /// NEWOBJ: `callee.__new__(callee, *args)`.
+    New,
+    /// NEWOBJ_EX: the same with keywords.
+    NewEx,
+    /// INST or OBJ of protocol 0 and 1: `callee(*args)`.
+    Instance,
+}
+
+/// A call that loading would make, and what would be done to its result.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Call {
+    /// How.
+    pub kind: CallKind,
+    /// What would be called.
+    pub callee: Value,
+    /// With which arguments.
+    pub args: Value,
+    /// With which keywords.
+    pub kwargs: Option<Value>,
+    /// The state that BUILD would give it.
+    pub state: Option<Value>,
+    /// What APPEND and ADDITEMS would add to it.
+    pub items: Vec<Value>,
+    /// What SETITEM would set in it.
+    pub pairs: Vec<(Value, Value)>,
+}
+
+/// An imported name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Global {
+    /// The module.
+    pub module: String,
+    /// The name in it, dotted where it reaches through attributes.
+    pub name: String,
+    /// Where it first stands in the pickle.
+    pub at: u64,
+    /// Whether it would be called.
+    pub called: bool,
+}
+
+/// All values of one pickle.
+#[derive(Debug, Default)]
+pub struct Heap {
+    input: Vec<u8>,
+    pool: Vec<u8>,
+    objects: Vec<Object>,
+    globals: Vec<Global>,
+    by_name: HashMap<(String, String), u32>,
+}
+
+impl Heap {
+    pub(super) fn new(input: Vec<u8>) -> Self {
+        Self {
+            input,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn input(&self) -> &[u8] {
+        &self.input
+    }
+
+    /// The range of the input; the limit on pickles keeps it below 4 GiB.
+    pub(super) fn text(off: usize, len: usize) -> Option<Text> {
+        Some(Text {
+            off: u32::try_from(off).ok()?,
+            len: u32::try_from(len).ok()?,
+        })
+    }
+
+    pub(super) fn pooled(&mut self, bytes: &[u8]) -> Option<Text> {
+        let text = Self::text(self.input.len() + self.pool.len(), bytes.len())?;
+        self.pool.extend_from_slice(bytes);
+        Some(text)
+    }
+
+    pub(super) fn add(&mut self, object: Object) -> Option<Value> {
+        let id = u32::try_from(self.objects.len()).ok()?;
+        self.objects.push(object);
+        Some(Value::Object(id))
+    }
+
+    pub(super) fn object_mut(&mut self, id: u32) -> Option<&mut Object> {
+        self.objects.get_mut(id as usize)
+    }
+
+    pub(super) fn import(&mut self, module: String, name: String, at: u64) -> Value {
+        let next = u32::try_from(self.globals.len()).unwrap_or(u32::MAX);
+        let id = *self
+            .by_name
+            .entry((module, name))
+            .or_insert_with_key(|(module, name)| {
+                self.globals.push(Global {
+                    module: module.clone(),
+                    name: name.clone(),
+                    at,
+                    called: false,
+                });
+                next
+            });
+        Value::Global(id)
+    }
+
+    pub(super) fn mark_called(&mut self, id: u32) {
+        if let Some(g) = self.globals.get_mut(id as usize) {
+            g.called = true;
+        }
+    }
+
+    /// All imported names, in order of appearance.
+    #[must_use]
+    pub fn globals(&self) -> &[Global] {
+        &self.globals
+    }
+
+    /// The imported name a value stands for.
+    #[must_use]
+    pub fn global(&self, value: Value) -> Option<&Global> {
+        match value {
+            Value::Global(id) => self.globals.get(id as usize),
+            _ => None,
+        }
+    }
+
+    /// All containers, calls and persistent references, in order of creation.
+    #[must_use]
+    pub fn objects(&self) -> &[Object] {
+        &self.objects
+    }
+
+    /// The container or call a value stands for.
+    #[must_use]
+    pub fn object(&self, value: Value) -> Option<&Object> {
+        match value {
+            Value::Object(id) => self.objects.get(id as usize),
+            _ => None,
+        }
+    }
+
+    /// The call a value stands for.
+    #[must_use]
+    pub fn call(&self, value: Value) -> Option<&Call> {
+        match self.object(value)? {
+            Object::Call(call) => Some(call),
+            _ => None,
+        }
+    }
+
+    /// The elements of a tuple or list.
+    #[must_use]
+    pub fn items(&self, value: Value) -> Option<&[Value]> {
+        match self.object(value)? {
+            Object::Tuple(items) => Some(items),
+            Object::List(items) => Some(items),
+            _ => None,
+        }
+    }
+
+    /// The pairs of a dict, or of a call that makes one and fills it (`OrderedDict`).
+    #[must_use]
+    pub fn pairs(&self, value: Value) -> Option<&[(Value, Value)]> {
+        match self.object(value)? {
+            Object::Dict(pairs) => Some(pairs),
+            Object::Call(call) if !call.pairs.is_empty() || self.makes_dict(call) => {
+                Some(&call.pairs)
+            }
+            _ => None,
+        }
+    }
+
+    fn makes_dict(&self, call: &Call) -> bool {
+        self.global(call.callee)
+            .is_some_and(|g| g.module == "collections" && g.name != "deque")
+    }
+
+    /// The value of a string key; the last one, as in Python.
+    #[must_use]
+    pub fn get(&self, dict: Value, key: &str) -> Option<Value> {
+        let pairs = self.pairs(dict)?;
+        pairs
+            .iter()
+            .rev()
+            .find(|(k, _)| matches!(k, Value::Str(t) if self.bytes(*t) == key.as_bytes()))
+            .map(|p| p.1)
+    }
+
+    /// The bytes of a string or bytes value.
+    #[must_use]
+    pub fn bytes(&self, text: Text) -> &[u8] {
+        let (off, len) = (text.off as usize, text.len as usize);
+        match off.checked_sub(self.input.len()) {
+            None => self.input.get(off..off + len).unwrap_or_default(),
+            Some(at) => self.pool.get(at..at + len).unwrap_or_default(),
+        }
+    }
+
+    /// A string value; bytes that are not UTF-8 are replaced.
+    #[must_use]
+    pub fn str(&self, value: Value) -> Option<Cow<'_, str>> {
+        match value {
+            Value::Str(t) => Some(String::from_utf8_lossy(self.bytes(t))),
+            _ => None,
+        }
+    }
+
+    /// A non-negative integer.
+    #[must_use]
+    pub fn uint(&self, value: Value) -> Option<u64> {
+        match value {
+            Value::Int(n) => u64::try_from(n).ok(),
+            _ => None,
+        }
+    }
+}

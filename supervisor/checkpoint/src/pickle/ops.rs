@@ -1,0 +1,355 @@
+//! The opcodes of protocols 0 to 5.
+
+use super::PickleError;
+use super::heap::{CallKind, Heap, Object, Value};
+use super::machine::{Machine, Step};
+
+/// Runs one opcode; gives the value of the pickle at STOP.
+pub(super) fn step(m: &mut Machine<'_>) -> Step<Option<Value>> {
+    let op = take(m, 1).map(|(at, _)| m.heap.input()[at])?;
+    match op {
+        b'.' => return m.pop().map(Some),
+        b'(' => m.mark()?,
+        b'0' => m.drop_top()?,
+        b'1' => drop(m.pop_mark()?),
+        b'2' => m.top().and_then(|v| m.push(v))?,
+        0x80 => protocol(m)?,
+        // A frame only says how far to buffer.
+        0x95 => drop(take(m, 8)?),
+        b'N' => m.push(Value::None)?,
+        0x88 => m.push(Value::Bool(true))?,
+        0x89 => m.push(Value::Bool(false))?,
+        b'I' | b'L' | b'F' | b'J' | b'K' | b'M' | b'G' | 0x8a | 0x8b => number(m, op)?,
+        b'S' | b'T' | b'U' | b'V' | b'X' | 0x8c | 0x8d | b'B' | b'C' | 0x8e | 0x96 => text(m, op)?,
+        b')' | b']' | b'}' | 0x8f | b't' | b'l' | b'd' | 0x85..=0x87 | 0x91 => container(m, op)?,
+        b'a' => m.pop().and_then(|v| m.append(vec![v]))?,
+        b'e' | 0x90 => m.pop_mark().and_then(|items| m.append(items))?,
+        b's' => {
+            let (value, key) = (m.pop()?, m.pop()?);
+            m.set_items(vec![(key, value)])?;
+        }
+        b'u' => m.pop_pairs().and_then(|pairs| m.set_items(pairs))?,
+        b'p' | b'q' | b'r' | b'g' | b'h' | b'j' | 0x94 => memo(m, op)?,
+        b'c' | b'i' | b'o' | b'R' | b'b' | 0x81 | 0x92 | 0x93 | 0x82..=0x84 => object(m, op)?,
+        b'P' => {
+            let id = line(m).and_then(|(at, n)| range(at, n))?;
+            m.push_object(Object::Persistent(Value::Str(id)))?;
+        }
+        b'Q' => {
+            let id = m.pop()?;
+            m.push_object(Object::Persistent(id))?;
+        }
+        0x97 | 0x98 => {
+            return Err(PickleError::BadArgument(
+                "a buffer that is kept outside the file",
+            ));
+        }
+        other => return Err(PickleError::BadOpcode(other)),
+    }
+    Ok(None)
+}
+
+/// Takes `n` bytes of the input and gives their place.
+fn take(m: &mut Machine<'_>, n: usize) -> Step<(usize, usize)> {
+    let end =
+        m.at.checked_add(n)
+            .filter(|end| *end <= m.heap.input().len())
+            .ok_or(PickleError::Truncated)?;
+    let at = std::mem::replace(&mut m.at, end);
+    Ok((at, n))
+}
+
+fn uint(m: &mut Machine<'_>, n: usize) -> Step<u64> {
+    let (at, n) = take(m, n)?;
+    Ok(crate::zip::le(m.heap.input(), at, n))
+}
+
+/// A count of bytes that must be there.
+fn count(m: &mut Machine<'_>, n: usize) -> Step<usize> {
+    uint(m, n).and_then(|v| usize::try_from(v).map_err(|_| PickleError::Truncated))
+}
+
+/// Takes a line; gives its place without the line feed.
+fn line(m: &mut Machine<'_>) -> Step<(usize, usize)> {
+    let rest = &m.heap.input()[m.at..];
+    let n = memchr::memchr(b'\n', rest).ok_or(PickleError::Truncated)?;
+    let at = m.at;
+    m.at += n + 1;
+    Ok((at, n))
+}
+
+fn line_bytes<'m>(m: &'m mut Machine<'_>) -> Step<&'m [u8]> {
+    let (at, n) = line(m)?;
+    Ok(&m.heap.input()[at..at + n])
+}
+
+fn line_text(m: &mut Machine<'_>) -> Step<String> {
+    line_bytes(m).map(|b| String::from_utf8_lossy(b).into_owned())
+}
+
+fn range(at: usize, n: usize) -> Step<super::heap::Text> {
+    Heap::text(at, n).ok_or(PickleError::BadArgument("a string beyond 4 GiB"))
+}
+
+fn protocol(m: &mut Machine<'_>) -> Step {
+    match uint(m, 1)? {
+        0..=5 => Ok(()),
+        _ => Err(PickleError::BadArgument("a protocol above 5")),
+    }
+}
+
+fn number(m: &mut Machine<'_>, op: u8) -> Step {
+    let value = match op {
+        b'K' => Value::Int(uint(m, 1)?.cast_signed()),
+        b'M' => Value::Int(uint(m, 2)?.cast_signed()),
+        b'J' => Value::Int(i64::from((uint(m, 4)? as u32).cast_signed())),
+        b'G' => Value::Float(f64::from_bits(uint(m, 8)?.swap_bytes())),
+        0x8a => {
+            let n = count(m, 1)?;
+            long(m, n)?
+        }
+        0x8b => {
+            let n = count(m, 4)?;
+            long(m, n)?
+        }
+        b'F' => {
+            let text = line_text(m)?;
+            Value::Float(
+                text.trim()
+                    .parse()
+                    .map_err(|_| PickleError::BadArgument("a float"))?,
+            )
+        }
+        _ => decimal(m, op)?,
+    };
+    m.push(value)
+}
+
+fn long(m: &mut Machine<'_>, n: usize) -> Step<Value> {
+    let (at, n) = take(m, n)?;
+    if n > 8 {
+        return range(at, n).map(Value::BigInt);
+    }
+    let raw = crate::zip::le(m.heap.input(), at, n);
+    let unused = 64 - 8 * n as u32;
+    Ok(Value::Int(if n == 0 {
+        0
+    } else {
+        (raw << unused).cast_signed() >> unused
+    }))
+}
+
+fn decimal(m: &mut Machine<'_>, op: u8) -> Step<Value> {
+    let (at, n) = line(m)?;
+    let text = String::from_utf8_lossy(&m.heap.input()[at..at + n]);
+    let digits = text.trim().trim_end_matches('L');
+    match (op, digits) {
+        (b'I', "00") => return Ok(Value::Bool(false)),
+        (b'I', "01") => return Ok(Value::Bool(true)),
+        _ => {}
+    }
+    if let Ok(v) = digits.parse() {
+        return Ok(Value::Int(v));
+    }
+    let body = digits.strip_prefix(['-', '+']).unwrap_or(digits);
+    if body.is_empty() || !body.bytes().all(|b| b.is_ascii_digit() || b == b'_') {
+        return Err(PickleError::BadArgument("an integer"));
+    }
+    range(at, n).map(Value::BigInt)
+}
+
+fn text(m: &mut Machine<'_>, op: u8) -> Step {
+    let width = match op {
+        b'S' | b'V' => return text_line(m, op),
+        b'U' | 0x8c | b'C' => 1,
+        b'X' | b'B' | b'T' => 4,
+        _ => 8,
+    };
+    let n = count(m, width)?;
+    let (at, n) = take(m, n)?;
+    let text = range(at, n)?;
+    // Old byte strings become strings, as Python 3 makes of them.
+    m.push(if matches!(op, b'B' | b'C' | 0x8e | 0x96) {
+        Value::Bytes(text)
+    } else {
+        Value::Str(text)
+    })
+}
+
+/// STRING and UNICODE of protocol 0: escapes are undone, because a name may hide behind them.
+fn text_line(m: &mut Machine<'_>, op: u8) -> Step {
+    let mut raw = line_bytes(m)?.to_vec();
+    if op == b'S' {
+        let trimmed = raw.trim_ascii_end();
+        let quoted = trimmed.len() >= 2
+            && trimmed[0] == trimmed[trimmed.len() - 1]
+            && matches!(trimmed[0], b'\'' | b'"');
+        if !quoted {
+            return Err(PickleError::BadArgument("a string without quotes"));
+        }
+        raw = trimmed[1..trimmed.len() - 1].to_vec();
+    }
+    let plain = unescape(&raw, op == b'S');
+    let text = m
+        .heap
+        .pooled(&plain)
+        .ok_or(PickleError::BadArgument("a string beyond 4 GiB"))?;
+    m.push(Value::Str(text))
+}
+
+fn unescape(raw: &[u8], all: bool) -> Vec<u8> {
+    let mut out = Vec::with_capacity(raw.len());
+    let mut rest = raw;
+    while let Some((&b, tail)) = rest.split_first() {
+        rest = tail;
+        let Some((&kind, after)) = tail.split_first().filter(|_| b == b'\\') else {
+            out.push(b);
+            continue;
+        };
+        let digits = match kind {
+            b'u' => 4,
+            b'U' => 8,
+            b'x' if all => 2,
+            _ => 0,
+        };
+        let code = after
+            .get(..digits)
+            .filter(|_| digits > 0)
+            .and_then(hex)
+            .and_then(char::from_u32);
+        if let Some(c) = code {
+            out.extend(c.encode_utf8(&mut [0; 4]).bytes());
+            rest = &after[digits..];
+        } else if let Some((byte, n)) = octal(tail).filter(|_| all) {
+            out.push(byte);
+            rest = &tail[n..];
+        } else if let Some(plain) = simple(kind).filter(|_| all) {
+            out.push(plain);
+            rest = after;
+        } else {
+            out.push(b);
+        }
+    }
+    out
+}
+
+fn hex(digits: &[u8]) -> Option<u32> {
+    u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+}
+
+fn octal(text: &[u8]) -> Option<(u8, usize)> {
+    let n = text
+        .iter()
+        .take(3)
+        .take_while(|b| matches!(b, b'0'..=b'7'))
+        .count();
+    let value = text[..n]
+        .iter()
+        .fold(0_u32, |v, b| v * 8 + u32::from(b - b'0'));
+    (n > 0).then_some((value as u8, n))
+}
+
+fn simple(kind: u8) -> Option<u8> {
+    Some(match kind {
+        b'n' => b'\n',
+        b't' => b'\t',
+        b'r' => b'\r',
+        b'a' => 7,
+        b'b' => 8,
+        b'f' => 12,
+        b'v' => 11,
+        b'\\' | b'\'' | b'"' => kind,
+        _ => return None,
+    })
+}
+
+fn container(m: &mut Machine<'_>, op: u8) -> Step {
+    let object = match op {
+        b')' => Object::Tuple(Box::default()),
+        b']' => Object::List(Vec::new()),
+        b'}' => Object::Dict(Vec::new()),
+        0x8f => Object::Set(Vec::new()),
+        b't' => Object::Tuple(m.pop_mark()?.into_boxed_slice()),
+        b'l' => Object::List(m.pop_mark()?),
+        b'd' => Object::Dict(m.pop_pairs()?),
+        0x91 => Object::Set(m.pop_mark()?),
+        _ => {
+            let n = usize::from(op - 0x84);
+            let mut items = Vec::with_capacity(n);
+            for _ in 0..n {
+                items.push(m.pop()?);
+            }
+            items.reverse();
+            Object::Tuple(items.into_boxed_slice())
+        }
+    };
+    m.push_object(object)
+}
+
+fn memo(m: &mut Machine<'_>, op: u8) -> Step {
+    let slot = match op {
+        0x94 => return m.memoize(),
+        b'q' | b'h' => uint(m, 1)?,
+        b'r' | b'j' => uint(m, 4)?,
+        _ => line_text(m)?
+            .trim()
+            .parse()
+            .map_err(|_| PickleError::BadArgument("a memo slot"))?,
+    };
+    if matches!(op, b'p' | b'q' | b'r') {
+        m.store(slot)
+    } else {
+        m.recall(slot)
+    }
+}
+
+fn object(m: &mut Machine<'_>, op: u8) -> Step {
+    match op {
+        b'c' => {
+            let (module, name) = (line_text(m)?, line_text(m)?);
+            m.import(module, name)
+        }
+        0x93 => m.import_from_stack(),
+        b'R' => {
+            let (args, callee) = (m.pop()?, m.pop()?);
+            m.call(CallKind::Reduce, callee, args, None)
+        }
+        0x81 => {
+            let (args, class) = (m.pop()?, m.pop()?);
+            m.call(CallKind::New, class, args, None)
+        }
+        0x92 => {
+            let (kwargs, args, class) = (m.pop()?, m.pop()?, m.pop()?);
+            m.call(CallKind::NewEx, class, args, Some(kwargs))
+        }
+        b'i' => {
+            let (module, name) = (line_text(m)?, line_text(m)?);
+            let items = m.pop_mark()?;
+            m.import(module, name)?;
+            let class = m.pop()?;
+            instance(m, class, items)
+        }
+        b'o' => {
+            let mut items = m.pop_mark()?;
+            if items.is_empty() {
+                return Err(PickleError::Underflow);
+            }
+            let class = items.remove(0);
+            instance(m, class, items)
+        }
+        b'b' => {
+            let state = m.pop()?;
+            m.build(state)
+        }
+        _ => {
+            m.danger("take a name from the extension registry, which no trainer uses");
+            Err(PickleError::BadArgument("an extension code"))
+        }
+    }
+}
+
+fn instance(m: &mut Machine<'_>, class: Value, items: Vec<Value>) -> Step {
+    m.push_object(Object::Tuple(items.into_boxed_slice()))?;
+    let args = m.pop()?;
+    m.call(CallKind::Instance, class, args, None)
+}

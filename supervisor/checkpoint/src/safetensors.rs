@@ -1,0 +1,256 @@
+//! safetensors files and their index.
+//!
+//! The header (length, then JSON) says where each tensor lies; the tensors must tile the rest of the file exactly, so a
+//! file that was cut or grew is seen without reading a tensor. The format has no checksums: a full proof shows that every
+//! byte can be read and that no block is missing, not that it is the byte that was written.
+
+use crate::dtype::Dtype;
+use crate::json;
+use crate::limits::Limits;
+use crate::pickle::shown;
+use crate::plan::{Extent, ReadPlan};
+use crate::source::Reader;
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use std::collections::BTreeSet;
+use std::fmt;
+use supervise_core::checkpoint::{Finding, Verdict};
+
+/// What a header says, as far as it is used.
+#[derive(Debug, Default)]
+pub struct Header {
+    /// Tensors in the order of their place.
+    pub plan: ReadPlan,
+    /// Elements of all tensors.
+    pub elements: u64,
+}
+
+/// Reads and checks the header.
+pub(crate) fn inspect(file: &Reader<'_>, limits: &Limits) -> Result<Header, Box<Finding>> {
+    let len = file.len();
+    if len < 8 {
+        return Err(Box::new(cut(len, 8)));
+    }
+    let size = crate::zip::le(&file.bytes(0, 8)?, 0, 8);
+    if size == 0
+        && file
+            .bytes(0, len.min(4096) as usize)?
+            .iter()
+            .all(|b| *b == 0)
+    {
+        let detail = "the file holds zeros where it should begin: its blocks were never written";
+        return Err(Box::new(
+            Finding::error("zero_filled", Verdict::Damaged, detail).at(0),
+        ));
+    }
+    if size > limits.header_bytes || size < 2 {
+        let detail = format!("the header should have {size} bytes: this is no safetensors file");
+        return Err(Box::new(
+            Finding::error("safetensors_header", Verdict::Damaged, detail).at(0),
+        ));
+    }
+    let base = 8 + size;
+    if base > len {
+        return Err(Box::new(cut(len, base)));
+    }
+    let text = file.bytes(8, usize::try_from(size).unwrap_or(0))?;
+    if !text.starts_with(b"{") {
+        return Err(Box::new(
+            Finding::error(
+                "safetensors_header",
+                Verdict::Damaged,
+                "the header is no JSON object",
+            )
+            .at(8),
+        ));
+    }
+    let entries: Entries = json::parse(&text, 8)?;
+    tile(entries.0, base, len)
+}
+
+fn cut(len: u64, want: u64) -> Finding {
+    let detail = format!("the file has {len} bytes and should have at least {want}");
+    Finding::error("safetensors_truncated", Verdict::Incomplete, detail).at(len)
+}
+
+fn bad(name: &str, what: &str) -> Box<Finding> {
+    Box::new(
+        Finding::error(
+            "safetensors_header",
+            Verdict::Damaged,
+            format!("tensor {} {what}", shown(name)),
+        )
+        .at(8),
+    )
+}
+
+/// Tensors follow each other without gap or overlap and end where the file ends.
+fn tile(mut entries: Vec<(String, Info)>, base: u64, len: u64) -> Result<Header, Box<Finding>> {
+    entries.sort_by_key(|(_, info)| info.data_offsets);
+    let mut out = Header::default();
+    let mut at = 0;
+    for (name, info) in entries {
+        let [from, to] = info.data_offsets;
+        let Some(bytes) = to.checked_sub(from) else {
+            return Err(bad(&name, "ends before it begins"));
+        };
+        let Some((dtype, bits)) = Dtype::from_safetensors(&info.dtype) else {
+            let detail = format!(
+                "tensor {} has the unknown type {}",
+                shown(&name),
+                shown(&info.dtype)
+            );
+            return Err(Box::new(
+                Finding::error("safetensors_dtype", Verdict::Unknown, detail).at(8),
+            ));
+        };
+        let elements = info.shape.iter().try_fold(1_u64, |n, d| n.checked_mul(*d));
+        let want = elements
+            .and_then(|n| n.checked_mul(bits))
+            .filter(|b| b.is_multiple_of(8))
+            .map(|b| b / 8);
+        if want != Some(bytes) {
+            return Err(bad(
+                &name,
+                "has another size than its shape and type ask for",
+            ));
+        }
+        if from != at {
+            return Err(bad(&name, "does not begin where the one before it ends"));
+        }
+        at = to;
+        out.elements = out.elements.saturating_add(elements.unwrap_or(0));
+        let Some(off) = base.checked_add(from) else {
+            return Err(bad(&name, "lies beyond the file"));
+        };
+        out.plan.extents.push(Extent {
+            off,
+            len: bytes,
+            crc: None,
+            dtype: Some(dtype),
+            what: name,
+        });
+    }
+    match base.checked_add(at) {
+        Some(end) if end == len => Ok(out),
+        Some(end) if end < len => {
+            let detail = format!("{} bytes follow the last tensor", len - end);
+            Err(Box::new(
+                Finding::error("safetensors_trailing", Verdict::Damaged, detail).at(end),
+            ))
+        }
+        end => Err(Box::new(cut(len, end.unwrap_or(u64::MAX)))),
+    }
+}
+
+#[derive(Deserialize)]
+struct Info {
+    dtype: String,
+    shape: Vec<u64>,
+    data_offsets: [u64; 2],
+}
+
+/// The tensors of a header; `__metadata__` is skipped.
+struct Entries(Vec<(String, Info)>);
+
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        d.deserialize_map(EntriesVisitor)
+    }
+}
+
+struct EntriesVisitor;
+
+impl<'de> Visitor<'de> for EntriesVisitor {
+    type Value = Entries;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a table of tensors")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
+        let mut out = Vec::new();
+        while let Some(name) = map.next_key::<String>()? {
+            if name == "__metadata__" {
+                map.next_value::<IgnoredAny>()?;
+            } else {
+                out.push((name, map.next_value()?));
+            }
+        }
+        Ok(Entries(out))
+    }
+}
+
+/// What an index file says: the names of the files that hold tensors.
+#[derive(Debug, Default)]
+pub struct Index {
+    /// File names, sorted, each once.
+    pub shards: Vec<String>,
+    /// Tensors.
+    pub tensors: u64,
+}
+
+/// Reads an index such as `model.safetensors.index.json`.
+pub(crate) fn index(file: &Reader<'_>, limits: &Limits) -> Result<Index, Box<Finding>> {
+    let parsed: IndexFile = json::parse(&json::bytes(file, limits)?, 0)?;
+    let map = parsed.weight_map;
+    let broken =
+        |what: String| Box::new(Finding::error("safetensors_index", Verdict::Damaged, what));
+    if map.tensors == 0 {
+        return Err(broken("the index names no tensor".to_owned()));
+    }
+    for name in &map.shards {
+        let plain = !name.is_empty()
+            && !name.starts_with('/')
+            && !name.contains(['\\', '\0'])
+            && name.split('/').all(|part| !matches!(part, "" | "." | ".."));
+        if !plain {
+            return Err(broken(format!(
+                "the index names a file outside its folder: {}",
+                shown(name)
+            )));
+        }
+    }
+    Ok(Index {
+        shards: map.shards.into_iter().collect(),
+        tensors: map.tensors,
+    })
+}
+
+#[derive(Deserialize)]
+struct IndexFile {
+    weight_map: WeightMap,
+}
+
+struct WeightMap {
+    shards: BTreeSet<String>,
+    tensors: u64,
+}
+
+impl<'de> Deserialize<'de> for WeightMap {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        d.deserialize_map(WeightMapVisitor)
+    }
+}
+
+struct WeightMapVisitor;
+
+impl<'de> Visitor<'de> for WeightMapVisitor {
+    type Value = WeightMap;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map from tensors to files")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<WeightMap, A::Error> {
+        let mut out = WeightMap {
+            shards: BTreeSet::new(),
+            tensors: 0,
+        };
+        while let Some((_, file)) = map.next_entry::<IgnoredAny, String>()? {
+            out.tensors += 1;
+            out.shards.insert(file);
+        }
+        Ok(out)
+    }
+}

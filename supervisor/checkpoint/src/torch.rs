@@ -1,0 +1,303 @@
+//! Files that `torch.save` wrote: a zip whose `data.pkl` refers to storages kept as `data/<key>`.
+//!
+//! The strong check of a save: every storage that the pickle refers to is an entry of exactly the size its type and
+//! element count ask for. torch closes the archive even when an exception aborts the save, so a valid zip alone proves
+//! little. The pickle is read as data ([`crate::pickle`]); its own checksum is compared at once, those of the storages
+//! are left to the read plan.
+
+mod facts;
+mod storages;
+mod tensors;
+
+pub use facts::TorchFacts;
+pub use storages::Storage;
+pub use tensors::{Placement, Tensor};
+
+use crate::dtype::Dtype;
+use crate::limits::Limits;
+use crate::pickle::{self, Pickle};
+use crate::plan::{Extent, ReadPlan};
+use crate::source::Reader;
+use crate::zip::{self, Archive, Entry};
+use std::collections::HashMap;
+use supervise_core::checkpoint::{Finding, Verdict};
+
+/// Entries this small are read and checksummed while the structure is looked at.
+const SMALL: u64 = 64;
+
+/// What one file holds.
+#[derive(Debug, Default)]
+pub struct Inspection {
+    /// Tensors in the order of the file, up to the limit.
+    pub tensors: Vec<Tensor>,
+    /// Storages by key.
+    pub storages: HashMap<String, Storage>,
+    /// What else is worth knowing.
+    pub facts: TorchFacts,
+    /// The extents a full proof reads.
+    pub plan: ReadPlan,
+}
+
+/// Looks at a file; findings are added, the rest is returned as far as it could be read.
+pub fn inspect(file: &Reader<'_>, limits: &Limits, findings: &mut Vec<Finding>) -> Inspection {
+    let mut out = Inspection::default();
+    if let Err(fatal) = look(file, limits, findings, &mut out) {
+        findings.push(*fatal);
+    }
+    out
+}
+
+fn look(
+    file: &Reader<'_>,
+    limits: &Limits,
+    findings: &mut Vec<Finding>,
+    out: &mut Inspection,
+) -> Result<(), Box<Finding>> {
+    let archive = zip::read(file, limits, findings)?;
+    if !archive.zip64 {
+        findings.push(Finding::note(
+            "zip_no_zip64",
+            "the archive has no zip64 end record: another program wrote it",
+        ));
+    }
+    let names = Names::of(&archive)?;
+    names.strangers(findings);
+    out.facts.archive = Some(names.prefix.to_owned());
+    let mut small = small_entries(file, &archive, &names, out)?;
+    let data = names.get("data.pkl").ok_or_else(|| no_pickle(&archive))?;
+    let bytes = pickle_bytes(file, data, limits)?;
+    small.check(data, &bytes);
+    let crcs = small.judge(findings);
+    let pickle = pickle::read(bytes, limits);
+    findings.extend(pickle.findings(data.data));
+    if pickle.error.is_none() && (pickle.used as u64) < data.size {
+        let left = data.size - pickle.used as u64;
+        findings.push(
+            Finding::warning(
+                "pickle_trailing",
+                format!("{left} bytes follow the end of data.pkl's stream"),
+            )
+            .at(data.data),
+        );
+    }
+    let big_endian = out.facts.byteorder.as_deref() == Some("big");
+    out.storages = storages::collect(&pickle, findings);
+    if pickle.error.is_none() {
+        storages::compare(&out.storages, &names, findings);
+    }
+    describe(file, &pickle, &names, limits, findings, out)?;
+    out.plan = plan(&archive, &names, &out.storages, crcs, big_endian);
+    Ok(())
+}
+
+/// Lists tensors and facts; what is listed is only as good as the pickle.
+fn describe(
+    file: &Reader<'_>,
+    pickle: &Pickle,
+    names: &Names<'_>,
+    limits: &Limits,
+    findings: &mut Vec<Finding>,
+    out: &mut Inspection,
+) -> Result<(), Box<Finding>> {
+    let Some(root) = pickle.root else {
+        return Ok(());
+    };
+    let listed = tensors::list(&pickle.heap, root, limits);
+    tensors::check(&listed, &out.storages, findings);
+    out.facts.tensors = listed.count;
+    out.facts.elements = listed.elements;
+    if listed.cut {
+        findings.push(Finding::note(
+            "inventory_cut",
+            "not all values were looked at when tensors were listed (limit)",
+        ));
+    }
+    out.tensors = listed.tensors;
+    facts::fill(&mut out.facts, &pickle.heap, root, &out.tensors);
+    out.facts.optimizer_steps = facts::optimizer_steps(file, &out.tensors, &out.storages, names)?;
+    Ok(())
+}
+
+fn no_pickle(archive: &Archive) -> Box<Finding> {
+    let detail = format!(
+        "the archive has {} entries and no data.pkl: no torch.save wrote it to its end",
+        archive.entries.len()
+    );
+    Box::new(Finding::error("no_data_pkl", Verdict::Damaged, detail))
+}
+
+fn pickle_bytes(file: &Reader<'_>, data: &Entry, limits: &Limits) -> Result<Vec<u8>, Box<Finding>> {
+    match usize::try_from(data.size)
+        .ok()
+        .filter(|_| data.size <= limits.pickle_bytes)
+    {
+        Some(n) => Ok(file.bytes(data.data, n)?),
+        None => {
+            let detail = format!(
+                "data.pkl has {} bytes, more than are looked at ({})",
+                data.size, limits.pickle_bytes
+            );
+            Err(Box::new(
+                Finding::error("limit_reached", Verdict::Unknown, detail).at(data.data),
+            ))
+        }
+    }
+}
+
+/// The entries by their name below the common folder.
+pub(crate) struct Names<'a> {
+    prefix: &'a str,
+    by_name: HashMap<&'a str, &'a Entry>,
+    strangers: Vec<&'a str>,
+}
+
+impl<'a> Names<'a> {
+    /// torch takes the folder of the first entry for the archive's name.
+    fn of(archive: &'a Archive) -> Result<Self, Box<Finding>> {
+        let first = archive.entries.first().ok_or_else(|| no_pickle(archive))?;
+        let prefix = first.name.split_once('/').map_or("", |(folder, _)| folder);
+        let mut by_name = HashMap::with_capacity(archive.entries.len());
+        let mut strangers = Vec::new();
+        for e in &archive.entries {
+            match e
+                .name
+                .strip_prefix(prefix)
+                .and_then(|n| n.strip_prefix('/'))
+            {
+                Some(name) => drop(by_name.insert(name, e)),
+                None => strangers.push(e.name.as_str()),
+            }
+        }
+        Ok(Self {
+            prefix,
+            by_name,
+            strangers,
+        })
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&'a Entry> {
+        self.by_name.get(name).copied()
+    }
+
+    /// Keys of the entries below `data/`.
+    pub(crate) fn data_keys(&self) -> impl Iterator<Item = &'a str> + '_ {
+        self.by_name.keys().filter_map(|n| n.strip_prefix("data/"))
+    }
+
+    fn strangers(&self, findings: &mut Vec<Finding>) {
+        if let Some(name) = self.strangers.first() {
+            let (n, name) = (self.strangers.len(), pickle::shown(name));
+            let detail = format!(
+                "{n} entries stand outside the folder {}: {name}",
+                pickle::shown(self.prefix)
+            );
+            findings.push(Finding::error("zip_strangers", Verdict::Damaged, detail));
+        }
+        if self.by_name.contains_key("constants.pkl") {
+            let detail = "the archive holds compiled TorchScript: torch.load would give it to its own loader";
+            findings.push(Finding::error("torchscript", Verdict::Unsafe, detail));
+        }
+    }
+}
+
+/// Checksums of the entries that were read anyway.
+#[derive(Default)]
+struct Small<'a> {
+    right: u32,
+    wrong: Vec<&'a Entry>,
+}
+
+impl<'a> Small<'a> {
+    fn check(&mut self, e: &'a Entry, bytes: &[u8]) {
+        if crc32fast::hash(bytes) == e.crc {
+            self.right += 1;
+        } else if !bytes.is_empty() {
+            self.wrong.push(e);
+        }
+    }
+
+    /// All wrong: the writer was told to compute none. Some wrong: damage. Gives whether checksums count.
+    fn judge(&self, findings: &mut Vec<Finding>) -> bool {
+        if self.right == 0 && self.wrong.len() > 1 {
+            let detail =
+                "no checksum in the archive fits: it was written without (set_crc32_options)";
+            findings.push(Finding::warning("crc_not_written", detail));
+            return false;
+        }
+        for e in &self.wrong {
+            findings.push(crc_mismatch(&e.name, e.data, ""));
+        }
+        true
+    }
+}
+
+/// The finding for bytes that do not fit their checksum.
+pub(crate) fn crc_mismatch(what: &str, at: u64, more: &str) -> Finding {
+    let detail = format!(
+        "the bytes of {} do not fit their checksum{more}",
+        pickle::shown(what)
+    );
+    Finding::error("crc_mismatch", Verdict::Damaged, detail).at(at)
+}
+
+fn small_entries<'a>(
+    file: &Reader<'_>,
+    archive: &'a Archive,
+    names: &Names<'a>,
+    out: &mut Inspection,
+) -> Result<Small<'a>, Box<Finding>> {
+    let mut small = Small::default();
+    for e in archive.entries.iter().filter(|e| e.size <= SMALL) {
+        let name = e
+            .name
+            .strip_prefix(names.prefix)
+            .and_then(|n| n.strip_prefix('/'))
+            .unwrap_or_default();
+        if !matches!(
+            name,
+            "version"
+                | "byteorder"
+                | ".format_version"
+                | ".storage_alignment"
+                | ".data/serialization_id"
+        ) {
+            continue;
+        }
+        let bytes = file.bytes(e.data, e.size as usize)?;
+        small.check(e, &bytes);
+        let text = String::from_utf8_lossy(&bytes).trim().to_owned();
+        match name {
+            "version" => out.facts.version = Some(text),
+            "byteorder" => out.facts.byteorder = Some(text),
+            ".data/serialization_id" => out.facts.serialization_id = Some(text),
+            _ => {}
+        }
+    }
+    Ok(small)
+}
+
+fn plan(
+    archive: &Archive,
+    names: &Names<'_>,
+    storages: &HashMap<String, Storage>,
+    crcs: bool,
+    big_endian: bool,
+) -> ReadPlan {
+    let dtype_of = |e: &Entry| -> Option<Dtype> {
+        let key = e.name.strip_prefix(names.prefix)?.strip_prefix("/data/")?;
+        storages.get(key).filter(|_| !big_endian)?.dtype()
+    };
+    let mut extents: Vec<Extent> = archive
+        .entries
+        .iter()
+        .map(|e| Extent {
+            off: e.data,
+            len: e.size,
+            crc: crcs.then_some(e.crc),
+            dtype: dtype_of(e),
+            what: e.name.clone(),
+        })
+        .collect();
+    extents.sort_by_key(|e| e.off);
+    ReadPlan { extents }
+}

@@ -1,0 +1,157 @@
+//! Storages: what the pickle refers to, compared with what the archive holds.
+
+use super::Names;
+use crate::dtype::Dtype;
+use crate::pickle::{Heap, Object, Pickle, Value, shown};
+use std::collections::HashMap;
+use supervise_core::checkpoint::{Finding, Verdict};
+
+/// Findings of one kind kept for one file.
+const SAID: usize = 8;
+
+/// A storage as the pickle refers to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Storage {
+    /// The class that names its type, such as `FloatStorage`.
+    pub class: String,
+    /// Where its tensors lived when they were saved.
+    pub location: String,
+    /// Elements, as the class counts them.
+    pub count: u64,
+    /// The element type of a typed class; bytes for an untyped one; none for a class we do not know.
+    element: Option<Dtype>,
+}
+
+impl Storage {
+    /// Bytes it must have, where its class is known.
+    #[must_use]
+    pub fn bytes(&self) -> Option<u64> {
+        self.count.checked_mul(self.element?.size())
+    }
+
+    /// The type of its elements, where the class tells.
+    #[must_use]
+    pub fn dtype(&self) -> Option<Dtype> {
+        self.element.filter(|_| self.class != "UntypedStorage")
+    }
+}
+
+/// Collects all references, by key.
+pub(super) fn collect(pickle: &Pickle, findings: &mut Vec<Finding>) -> HashMap<String, Storage> {
+    let heap = &pickle.heap;
+    let mut out: HashMap<String, Storage> = HashMap::new();
+    let (mut bad, mut differ) = (0, 0);
+    for object in heap.objects() {
+        let Object::Persistent(id) = object else {
+            continue;
+        };
+        let Some((key, storage)) = reference(heap, *id) else {
+            bad += 1;
+            continue;
+        };
+        if storage.element.is_none() {
+            let detail = format!(
+                "storage {} has the unknown class {}",
+                shown(&key),
+                shown(&storage.class)
+            );
+            findings.push(Finding::error("unknown_storage", Verdict::Unknown, detail));
+        }
+        match out.get(&key) {
+            Some(first) if first.bytes() != storage.bytes() => differ += 1,
+            Some(_) => {}
+            None => drop(out.insert(key, storage)),
+        }
+    }
+    if bad > 0 {
+        let detail = format!("{bad} references of data.pkl are none that torch can follow");
+        findings.push(Finding::error(
+            "bad_persistent_id",
+            Verdict::Damaged,
+            detail,
+        ));
+    }
+    if differ > 0 {
+        let detail = format!("{differ} storages are referred to with two different sizes");
+        findings.push(Finding::error("storage_size", Verdict::Damaged, detail));
+    }
+    out
+}
+
+/// What a persistent id refers to.
+pub(super) fn reference(heap: &Heap, id: Value) -> Option<(String, Storage)> {
+    let [kind, class, key, location, count, ..] = *heap.items(id)? else {
+        return None;
+    };
+    if heap.str(kind)? != "storage" {
+        return None;
+    }
+    let class = heap.global(class)?;
+    let known = matches!(
+        class.module.as_str(),
+        "torch" | "torch.storage" | "torch.cuda"
+    );
+    let element = Dtype::from_storage(&class.name).filter(|_| known);
+    let storage = Storage {
+        class: class.name.clone(),
+        location: heap.str(location)?.into_owned(),
+        count: heap.uint(count)?,
+        element,
+    };
+    Some((heap.str(key)?.into_owned(), storage))
+}
+
+/// Every storage is there with its size; what nobody refers to is said.
+pub(super) fn compare(
+    storages: &HashMap<String, Storage>,
+    names: &Names<'_>,
+    findings: &mut Vec<Finding>,
+) {
+    let mut keys: Vec<&String> = storages.keys().collect();
+    keys.sort_by(|a, b| (a.len(), a).cmp(&(b.len(), b)));
+    let (mut missing, mut wrong) = (Vec::new(), Vec::new());
+    for key in keys {
+        let want = storages[key].bytes();
+        match names.get(&format!("data/{key}")) {
+            None => missing.push(key.as_str()),
+            Some(e) if want.is_some_and(|w| w != e.size) => {
+                let detail = format!(
+                    "storage {} has {} bytes instead of {}",
+                    shown(key),
+                    e.size,
+                    want.unwrap_or(0)
+                );
+                wrong.push(Finding::error("storage_size", Verdict::Damaged, detail).at(e.data));
+            }
+            Some(_) => {}
+        }
+    }
+    if let Some(first) = missing.first() {
+        let detail = format!(
+            "{} of {} storages are missing, the first is data/{}: the save broke off",
+            missing.len(),
+            storages.len(),
+            shown(first)
+        );
+        findings.push(Finding::error(
+            "storage_missing",
+            Verdict::Incomplete,
+            detail,
+        ));
+    }
+    wrong.truncate(SAID);
+    findings.append(&mut wrong);
+    let mut spare: Vec<&str> = names
+        .data_keys()
+        .filter(|k| !storages.contains_key(*k))
+        .collect();
+    spare.sort_unstable();
+    if let Some(first) = spare.first() {
+        let detail = format!(
+            "{} entries belong to no tensor, the first is data/{}",
+            spare.len(),
+            shown(first)
+        );
+        findings.push(Finding::warning("storage_unreferenced", detail));
+    }
+}

@@ -1,0 +1,359 @@
+//! Tensors: a walk over the values that names each tensor by its path and notes where its elements are.
+//!
+//! Values may be shared and may contain themselves, so the walk counts its steps and its depth.
+
+use super::Storage;
+use super::storages::reference;
+use crate::dtype::Dtype;
+use crate::limits::Limits;
+use crate::pickle::{Call, Heap, Object, Value, shown};
+use std::collections::HashMap;
+use supervise_core::checkpoint::{Finding, Verdict};
+
+/// Bytes of a key used in a name, and of a whole name.
+const KEY: usize = 200;
+const NAME: usize = 1000;
+/// Dimensions of a tensor or mesh that are read.
+const DIMS: usize = 64;
+
+/// A tensor of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tensor {
+    /// Its path: dict keys and list indices joined by dots.
+    pub name: String,
+    /// The type of its elements, where the file tells.
+    pub dtype: Option<Dtype>,
+    /// Its shape in this file (the local part of a distributed tensor).
+    pub shape: Vec<u64>,
+    /// Its strides in elements.
+    pub stride: Vec<u64>,
+    /// The key of its storage.
+    pub storage: Option<String>,
+    /// Where it begins in the storage, in elements.
+    pub offset: u64,
+    /// How it is spread over ranks, for a distributed tensor.
+    pub placement: Option<Placement>,
+}
+
+impl Tensor {
+    /// Elements in this file.
+    #[must_use]
+    pub fn elements(&self) -> u64 {
+        self.shape.iter().fold(1, |n, d| n.saturating_mul(*d))
+    }
+
+    /// Elements of the storage that it reaches to.
+    fn reach(&self) -> Option<u64> {
+        if self.shape.contains(&0) {
+            return Some(0);
+        }
+        let far = self
+            .shape
+            .iter()
+            .zip(&self.stride)
+            .try_fold(self.offset, |at, (n, step)| {
+                at.checked_add((n - 1).checked_mul(*step)?)
+            })?;
+        far.checked_add(1)
+    }
+}
+
+/// How a distributed tensor is spread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placement {
+    /// Shape of the whole tensor.
+    pub global: Vec<u64>,
+    /// One word per mesh dimension: `Shard(0)`, `Replicate`, `Partial`.
+    pub words: Vec<String>,
+    /// Shape of the device mesh.
+    pub mesh: Vec<u64>,
+    /// The rank that wrote the file, where the mesh tells.
+    pub rank: Option<u64>,
+}
+
+/// What the walk found.
+pub(super) struct Listed {
+    pub(super) tensors: Vec<Tensor>,
+    pub(super) count: u64,
+    pub(super) elements: u64,
+    pub(super) cut: bool,
+}
+
+/// Lists the tensors below a value.
+pub(super) fn list(heap: &Heap, root: Value, limits: &Limits) -> Listed {
+    let out = Listed {
+        tensors: Vec::new(),
+        count: 0,
+        elements: 0,
+        cut: false,
+    };
+    let mut walk = Walk {
+        heap,
+        limits,
+        steps: 0,
+        path: String::new(),
+        out,
+    };
+    walk.visit(root, 0);
+    walk.out
+}
+
+struct Walk<'h> {
+    heap: &'h Heap,
+    limits: &'h Limits,
+    steps: u64,
+    path: String,
+    out: Listed,
+}
+
+impl Walk<'_> {
+    fn visit(&mut self, value: Value, depth: u32) {
+        let heap = self.heap;
+        let Some(object) = heap.object(value) else {
+            return;
+        };
+        self.steps += 1;
+        if self.steps > self.limits.walk_values || depth > self.limits.walk_depth {
+            self.out.cut = true;
+            return;
+        }
+        match object {
+            Object::Tuple(items) => self.numbered(items, depth),
+            Object::List(items) | Object::Set(items) => self.numbered(items, depth),
+            Object::Dict(pairs) => self.named(pairs, depth),
+            Object::Persistent(_) => {}
+            Object::Call(call) => match tensor(heap, call, 0) {
+                Some(found) => self.found(found),
+                None => {
+                    self.named(&call.pairs, depth);
+                    self.numbered(&call.items, depth);
+                    if let Some(state) = call.state {
+                        self.visit(state, depth + 1);
+                    }
+                }
+            },
+        }
+    }
+
+    fn numbered(&mut self, items: &[Value], depth: u32) {
+        for (n, item) in items.iter().enumerate() {
+            if matches!(item, Value::Object(_)) {
+                self.below(&n.to_string(), *item, depth);
+            }
+        }
+    }
+
+    fn named(&mut self, pairs: &[(Value, Value)], depth: u32) {
+        for (key, value) in pairs {
+            if matches!(value, Value::Object(_)) {
+                let key = key_text(self.heap, *key);
+                self.below(&key, *value, depth);
+            }
+        }
+    }
+
+    fn below(&mut self, key: &str, value: Value, depth: u32) {
+        let len = self.path.len();
+        if len + key.len() < NAME {
+            if len > 0 {
+                self.path.push('.');
+            }
+            self.path.push_str(key);
+        }
+        self.visit(value, depth + 1);
+        self.path.truncate(len);
+    }
+
+    fn found(&mut self, mut tensor: Tensor) {
+        self.out.count += 1;
+        self.out.elements = self.out.elements.saturating_add(tensor.elements());
+        if self.out.tensors.len() < self.limits.tensors {
+            tensor.name.clone_from(&self.path);
+            self.out.tensors.push(tensor);
+        } else {
+            self.out.cut = true;
+        }
+    }
+}
+
+/// A dict key as text, bounded.
+pub(super) fn key_text(heap: &Heap, key: Value) -> String {
+    match key {
+        Value::Int(n) => n.to_string(),
+        Value::Str(t) => {
+            let bytes = heap.bytes(t);
+            String::from_utf8_lossy(bytes.get(..KEY).unwrap_or(bytes)).into_owned()
+        }
+        _ => "?".to_owned(),
+    }
+}
+
+/// The tensor that a call rebuilds. `depth` counts wrappers around wrappers.
+fn tensor(heap: &Heap, call: &Call, depth: u32) -> Option<Tensor> {
+    if depth > 4 {
+        return None;
+    }
+    let callee = heap.global(call.callee)?;
+    let args = heap.items(call.args)?;
+    match (callee.module.as_str(), callee.name.as_str()) {
+        (
+            "torch._utils",
+            "_rebuild_tensor" | "_rebuild_tensor_v2" | "_rebuild_tensor_v3" | "_rebuild_qtensor",
+        ) => plain(heap, args),
+        ("torch._utils", "_rebuild_parameter" | "_rebuild_parameter_with_state") => {
+            tensor(heap, heap.call(*args.first()?)?, depth + 1)
+        }
+        ("torch._tensor", "_rebuild_from_type_v2") => {
+            let [function, _, inner, state, ..] = *args else {
+                return None;
+            };
+            let name = &heap.global(function)?.name;
+            if name == "_rebuild_wrapper_subclass" {
+                return distributed(heap, heap.items(inner)?, state, depth);
+            }
+            name.starts_with("_rebuild_")
+                .then(|| plain(heap, heap.items(inner)?))
+                .flatten()
+        }
+        _ => None,
+    }
+}
+
+/// Arguments: storage, offset, size, stride, … and in the third form the type.
+fn plain(heap: &Heap, args: &[Value]) -> Option<Tensor> {
+    let [storage, offset, size, stride, ..] = *args else {
+        return None;
+    };
+    let Object::Persistent(id) = heap.object(storage)? else {
+        return None;
+    };
+    let (key, storage) = reference(heap, *id)?;
+    let named = args
+        .get(6)
+        .and_then(|d| heap.global(*d))
+        .and_then(|g| Dtype::from_torch(&g.name));
+    Some(Tensor {
+        name: String::new(),
+        dtype: named.or_else(|| storage.dtype()),
+        shape: numbers(heap, size)?,
+        stride: numbers(heap, stride)?,
+        storage: Some(key),
+        offset: heap.uint(offset)?,
+        placement: None,
+    })
+}
+
+/// A tuple of numbers, or a `torch.Size` made of one.
+fn numbers(heap: &Heap, value: Value) -> Option<Vec<u64>> {
+    let items = match heap.call(value) {
+        Some(call) => heap.items(*heap.items(call.args)?.first()?)?,
+        None => heap.items(value)?,
+    };
+    items.iter().take(DIMS).map(|v| heap.uint(*v)).collect()
+}
+
+/// A tensor subclass around a local tensor: its attributes are in the state.
+fn distributed(heap: &Heap, outer: &[Value], state: Value, depth: u32) -> Option<Tensor> {
+    let attributes = match heap.items(state) {
+        Some(parts) => *parts
+            .iter()
+            .find(|p| heap.get(**p, "_local_tensor").is_some())?,
+        None => state,
+    };
+    let mut local = tensor(
+        heap,
+        heap.call(heap.get(attributes, "_local_tensor")?)?,
+        depth + 1,
+    )?;
+    let spec = heap
+        .get(attributes, "_spec")
+        .and_then(|s| heap.call(s))
+        .and_then(|c| c.state);
+    let from = spec.unwrap_or(attributes);
+    let mesh = heap
+        .get(from, "mesh")
+        .or_else(|| heap.get(from, "_device_mesh"));
+    let (mesh, rank) = mesh
+        .and_then(|m| heap.call(m))
+        .map(|m| device_mesh(heap, m))
+        .unwrap_or_default();
+    let words = heap
+        .get(from, "placements")
+        .or_else(|| heap.get(from, "_placements"));
+    let words = words.and_then(|w| heap.items(w)).unwrap_or_default();
+    local.placement = Some(Placement {
+        global: outer
+            .get(2)
+            .and_then(|size| numbers(heap, *size))
+            .unwrap_or_default(),
+        words: words.iter().take(DIMS).map(|w| word(heap, *w)).collect(),
+        mesh,
+        rank,
+    });
+    Some(local)
+}
+
+fn word(heap: &Heap, placement: Value) -> String {
+    let Some(call) = heap.call(placement) else {
+        return "?".to_owned();
+    };
+    let name = heap
+        .global(call.callee)
+        .map_or_else(|| "?".to_owned(), |g| shown(&g.name));
+    let dim = call
+        .state
+        .and_then(|s| heap.get(s, "dim"))
+        .or_else(|| heap.items(call.args)?.first().copied());
+    match dim {
+        Some(Value::Int(dim)) => format!("{name}({dim})"),
+        _ => name,
+    }
+}
+
+/// Shape and own rank of a mesh, from its layout (newer torch) or from the tensor of ranks (older).
+fn device_mesh(heap: &Heap, mesh: &Call) -> (Vec<u64>, Option<u64>) {
+    let Some(state) = mesh.state else {
+        return Default::default();
+    };
+    let layout = heap
+        .get(state, "_layout")
+        .and_then(|l| heap.call(l)?.state)
+        .and_then(|s| heap.get(s, "shape"));
+    let shape = match layout {
+        Some(Value::Int(n)) => u64::try_from(n).ok().map(|n| vec![n]),
+        Some(shape) => numbers(heap, shape),
+        None => heap
+            .get(state, "mesh")
+            .and_then(|m| tensor(heap, heap.call(m)?, 0))
+            .map(|t| t.shape),
+    };
+    (
+        shape.unwrap_or_default(),
+        heap.get(state, "_rank").and_then(|r| heap.uint(r)),
+    )
+}
+
+/// Every tensor lies inside its storage.
+pub(super) fn check(
+    listed: &Listed,
+    storages: &HashMap<String, Storage>,
+    findings: &mut Vec<Finding>,
+) {
+    let outside = |t: &&Tensor| {
+        let room = t.storage.as_ref().and_then(|k| storages.get(k)?.bytes());
+        match (room, t.dtype, t.reach()) {
+            (Some(room), Some(dtype), Some(reach)) => reach.saturating_mul(dtype.size()) > room,
+            (Some(_), Some(_), None) => true,
+            _ => false,
+        }
+    };
+    let mut found = listed.tensors.iter().filter(outside);
+    if let Some(first) = found.next() {
+        let detail = format!(
+            "{} tensors reach beyond their storage, the first is {}",
+            1 + found.count(),
+            shown(&first.name)
+        );
+        findings.push(Finding::error("tensor_range", Verdict::Damaged, detail));
+    }
+}

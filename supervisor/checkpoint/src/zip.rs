@@ -1,0 +1,107 @@
+//! Zip archives as torch writes them, read from their directory.
+//!
+//! Only what torch uses is accepted: stored entries, one disk, no comment, an end record that reaches exactly to the
+//! end of the file. The directory is written last, so a killed writer leaves no end record (`Incomplete`); a directory
+//! that contradicts itself, the file's size or the local headers is `Damaged`. Every byte of the directory that a loader
+//! uses is compared with a second source: the zip64 record, the local header, the data descriptor, the neighbours.
+//! The reads are the tail, the directory, and the seams between entries (descriptor and next header, together).
+
+mod directory;
+mod seams;
+mod tail;
+
+use crate::limits::Limits;
+use crate::source::Reader;
+use std::ops::Range;
+use supervise_core::checkpoint::{Finding, Verdict};
+
+/// Bytes at the end of a file that hold the end records and mostly the whole directory.
+pub const TAIL: usize = 64 << 10;
+
+/// One entry of an archive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name in the archive.
+    pub name: String,
+    /// Where its local header begins.
+    pub header: u64,
+    /// Where its bytes begin.
+    pub data: u64,
+    /// Bytes stored.
+    pub size: u64,
+    /// CRC-32 according to the directory.
+    pub crc: u32,
+    fields: Fields,
+}
+
+impl Entry {
+    /// Where its bytes end.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.data.saturating_add(self.size)
+    }
+
+    fn has_descriptor(&self) -> bool {
+        self.fields.flags & 0x8 != 0
+    }
+}
+
+/// What the directory says beside sizes; compared with the local header and the neighbours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Fields {
+    made_by: u16,
+    needed: u16,
+    flags: u16,
+    time: u16,
+    date: u16,
+    internal: u16,
+    external: u32,
+}
+
+/// An archive whose structure holds.
+#[derive(Debug, Clone)]
+pub struct Archive {
+    /// The entries in the order of the directory.
+    pub entries: Vec<Entry>,
+    /// Where the directory stands.
+    pub directory: Range<u64>,
+    /// Whether the zip64 end record that torch always writes is there.
+    pub zip64: bool,
+}
+
+/// Reads the structure of an archive. Doubts go to `findings`; what condemns is returned.
+///
+/// # Errors
+/// The finding that makes the archive unusable.
+pub fn read(
+    file: &Reader<'_>,
+    limits: &Limits,
+    findings: &mut Vec<Finding>,
+) -> Result<Archive, Box<Finding>> {
+    let end = tail::find(file)?;
+    let mut entries = directory::read(file, &end, limits)?;
+    seams::check(file, &end, &mut entries, limits, findings)?;
+    Ok(Archive {
+        entries,
+        directory: end.directory,
+        zip64: end.zip64,
+    })
+}
+
+fn damaged(code: &'static str, at: u64, detail: impl Into<String>) -> Box<Finding> {
+    Box::new(Finding::error(code, Verdict::Damaged, detail).at(at))
+}
+
+/// Little-endian fields of a record that is long enough: a read beyond its end gives zeros, never a panic.
+pub(crate) fn le(bytes: &[u8], at: usize, n: usize) -> u64 {
+    let field = bytes.get(at..at + n).unwrap_or_default();
+    field.iter().rev().fold(0, |v, b| v << 8 | u64::from(*b))
+}
+
+fn le16(bytes: &[u8], at: usize) -> u16 {
+    le(bytes, at, 2) as u16
+}
+
+fn le32(bytes: &[u8], at: usize) -> u32 {
+    le(bytes, at, 4) as u32
+}
