@@ -3,6 +3,7 @@
 use crate::checkpoint::CheckpointSummary;
 use crate::id::{ActId, AttemptNo, Ms, ProcRef, Step, Term, Tick, WallMs, WorkerId};
 use crate::record::ActKind;
+use crate::scan::RuleKind;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -34,6 +35,8 @@ pub enum EventKind {
         host: String,
         /// Version of supervise.
         version: String,
+        /// Hash of the effective configuration: another one resets remembered failures.
+        config: u64,
         /// A guard of an earlier term still lives with these workers.
         living: Option<Living>,
         /// Processes of earlier attempts that no guard holds any more.
@@ -84,6 +87,8 @@ pub enum EventKind {
     Sighted {
         /// Attempt.
         attempt: AttemptNo,
+        /// What it means.
+        means: RuleKind,
         /// What was seen.
         sighting: Sighting,
     },
@@ -254,6 +259,14 @@ pub struct Activity {
     pub output: u64,
     /// Wall time covered by this report, in milliseconds.
     pub over_ms: u64,
+}
+
+impl Activity {
+    /// Whether the processes did something: idle ones tick a little, a hundredth of a core is no work.
+    #[must_use]
+    pub fn is_work(self) -> bool {
+        self.output > 0 || self.cpu_ms.saturating_mul(100) > self.over_ms
+    }
 }
 
 /// A line of output that a rule matched.

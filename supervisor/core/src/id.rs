@@ -88,9 +88,7 @@ impl Ms {
 }
 
 /// Milliseconds since 1970, for display and platform limits only: never for ordering.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct WallMs(pub i64);
 

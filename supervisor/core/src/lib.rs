@@ -3,10 +3,19 @@
 //! Nothing here reads a clock, opens a file or starts a process. `decide` holds all policy and mutates
 //! nothing; `State::apply` is total and holds none; the journal stores what passes between them.
 
+pub mod backoff;
 pub mod checkpoint;
+pub mod decide;
+pub mod diagnosis;
 pub mod event;
+pub mod gang;
 pub mod id;
+pub mod journal;
+pub mod lease;
 pub mod reason;
 pub mod record;
+pub mod resume;
+pub mod retention;
 pub mod scan;
 pub mod spec;
+pub mod state;

@@ -7,6 +7,7 @@ use crate::checkpoint::{CkptId, Depth, PinsHash, StateKind};
 use crate::event::{Event, TimerKey};
 use crate::id::{ActId, AttemptNo, Step, Term, Tick};
 use crate::reason::Reason;
+use crate::spec::ResumeIntent;
 use serde::{Deserialize, Serialize};
 
 /// One line of the journal.
@@ -184,6 +185,8 @@ pub enum Decision {
         edits: Vec<DiskEdit>,
         /// This is the step chosen when the run was taken into care.
         care: bool,
+        /// What the configuration asked for then.
+        intent: ResumeIntent,
     },
     /// The edits are done: launch.
     Launch {
@@ -208,6 +211,11 @@ pub enum Decision {
     },
     /// What ended the attempt was found out.
     Diagnosed(Diagnosis),
+    /// The step that was resumed from failed to load: it is not chosen again.
+    Distrust {
+        /// The step's directory.
+        ckpt: CkptId,
+    },
     /// A retry is charged, or not.
     Charge {
         /// Attempts without progress, after this one.

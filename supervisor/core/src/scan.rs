@@ -95,9 +95,7 @@ impl Scanner {
         Ok(Self {
             set,
             rules,
-            prefix: Regex::new(
-                r"^(?:\(\w+ pid=\d+(?:, ip=[0-9a-fA-F.:]+)?\)\s?|\[rank\d+\]:\s?)+",
-            )?,
+            prefix: Regex::new(r"^(?:\(\w+ pid=\d+(?:, ip=[0-9a-fA-F.:]+)?\)\s?|\[rank\d+\]:\s?)+")?,
             exception: Regex::new(
                 r"^(?:[A-Za-z_][\w]*\.)*([A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Timeout)|StopIteration)(?::|\s*$)",
             )?,
@@ -115,21 +113,11 @@ impl Scanner {
         }
         let index = self.set.matches(text).into_iter().min()?;
         let (rule, regex) = self.rules.get(index)?;
-        let captured = regex
-            .captures(text)
-            .and_then(|c| c.get(1))
-            .map(|m| m.as_bytes());
+        let captured = regex.captures(text).and_then(|c| c.get(1)).map(|m| m.as_bytes());
         let digits = captured
             .and_then(|b| std::str::from_utf8(b).ok())
             .and_then(|s| s.parse().ok());
-        Some(hit(
-            rule.kind.clone(),
-            &rule.id,
-            worker,
-            number,
-            text,
-            digits,
-        ))
+        Some(hit(rule.kind.clone(), &rule.id, worker, number, text, digits))
     }
 
     fn traceback(&mut self, worker: WorkerId, number: u64, text: &[u8]) -> Option<Hit> {
@@ -137,34 +125,18 @@ impl Scanner {
             self.in_traceback.insert(worker, true);
             return None;
         }
-        if !self.in_traceback.get(&worker).copied().unwrap_or(false)
-            || text.first().is_none_or(|b| *b == b' ')
-        {
+        if !self.in_traceback.get(&worker).copied().unwrap_or(false) || text.first().is_none_or(|b| *b == b' ') {
             return None;
         }
         if !self.exception.is_match(text) {
             return None;
         }
         self.in_traceback.insert(worker, false);
-        Some(hit(
-            RuleKind::Exception,
-            "py.exception",
-            worker,
-            number,
-            text,
-            None,
-        ))
+        Some(hit(RuleKind::Exception, "py.exception", worker, number, text, None))
     }
 }
 
-fn hit(
-    kind: RuleKind,
-    rule: &str,
-    worker: WorkerId,
-    line: u64,
-    text: &[u8],
-    number: Option<u64>,
-) -> Hit {
+fn hit(kind: RuleKind, rule: &str, worker: WorkerId, line: u64, text: &[u8], number: Option<u64>) -> Hit {
     Hit {
         kind,
         sighting: Sighting {
@@ -210,11 +182,7 @@ mod tests {
     fn scanner() -> Scanner {
         Scanner::new(vec![
             ScanRule::new("step", r"\bstep:(\d+) - ", RuleKind::Step),
-            ScanRule::new(
-                "oom",
-                r"CUDA out of memory",
-                RuleKind::Failure("mem.cuda_oom".into()),
-            ),
+            ScanRule::new("oom", r"CUDA out of memory", RuleKind::Failure("mem.cuda_oom".into())),
         ])
         .unwrap()
     }
@@ -232,28 +200,15 @@ mod tests {
     fn an_exception_counts_only_at_the_end_of_a_traceback() {
         let mut s = scanner();
         assert!(
-            s.line(
-                WorkerId(0),
-                1,
-                b"ModuleNotFoundError: No module named 'vllm'"
-            )
-            .is_none()
-        );
-        assert!(
-            s.line(
-                WorkerId(0),
-                2,
-                b"[rank1]: Traceback (most recent call last):"
-            )
-            .is_none()
-        );
-        assert!(
-            s.line(WorkerId(0), 3, b"[rank1]:   File \"x.py\", line 1")
+            s.line(WorkerId(0), 1, b"ModuleNotFoundError: No module named 'vllm'")
                 .is_none()
         );
-        let hit = s
-            .line(WorkerId(0), 4, b"[rank1]: torch.cuda.FooError: broken")
-            .unwrap();
+        assert!(
+            s.line(WorkerId(0), 2, b"[rank1]: Traceback (most recent call last):")
+                .is_none()
+        );
+        assert!(s.line(WorkerId(0), 3, b"[rank1]:   File \"x.py\", line 1").is_none());
+        let hit = s.line(WorkerId(0), 4, b"[rank1]: torch.cuda.FooError: broken").unwrap();
         assert_eq!(hit.kind, RuleKind::Exception);
         assert_eq!(hit.sighting.text, "torch.cuda.FooError: broken");
         assert!(s.line(WorkerId(0), 5, b"KeyError: 'x'").is_none());

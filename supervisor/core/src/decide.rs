@@ -1,0 +1,299 @@
+//! All policy: what to record and what to ask, given state, specification and one event.
+//!
+//! Nothing is mutated here. Each decision is applied to a scratch copy of the state as it is written, so that
+//! later decisions of the same event see it; the caller applies the records to the real one.
+
+mod running;
+mod settle;
+mod start;
+mod stop;
+
+use crate::event::{Event, EventKind, Request, TimerKey};
+use crate::id::{Ms, Tick};
+use crate::reason::Reason;
+use crate::record::{Act, ActKind, Ask, Condition, Decided, Decision, Outcome, Record, Then};
+use crate::spec::RunSpec;
+use crate::state::{Mode, State};
+
+/// A disk that does not answer while a start is being chosen is waited for this long.
+const CHOOSING_LIMIT: Ms = Ms::secs(1800);
+/// Work without a new step is recorded so often.
+const ACTIVITY_EVERY: Ms = Ms::secs(15);
+/// Processes that cannot be killed are waited for this long.
+const UNKILLABLE_LIMIT: Ms = Ms::secs(1800);
+
+/// Decides. All policy, no mutation.
+#[must_use]
+pub fn decide(s: &State, spec: &RunSpec, e: &Event) -> Decided {
+    let mut d = Deciding {
+        s: s.clone(),
+        spec,
+        e,
+        out: Decided::default(),
+    };
+    d.event();
+    d.out
+}
+
+/// One decision in the making: a scratch state that sees each record as it is written.
+struct Deciding<'a> {
+    s: State,
+    spec: &'a RunSpec,
+    e: &'a Event,
+    out: Decided,
+}
+
+impl Deciding<'_> {
+    fn push(&mut self, r: Record) {
+        self.s.apply(&r);
+        self.out.records.push(r);
+    }
+
+    fn decided(&mut self, what: Decision, reasons: Vec<Reason>) {
+        let at = self.e.at;
+        self.push(Record::Decided { at, what, reasons });
+    }
+
+    fn act(&mut self, kind: ActKind, reasons: Vec<Reason>) {
+        let attempt = match &kind {
+            ActKind::Launch(order) => Some(order.attempt),
+            _ => self.s.attempt.as_ref().map(|a| a.no),
+        };
+        let act = Act {
+            id: self.s.next_act,
+            term: self.s.term,
+            attempt,
+            kind,
+        };
+        let at = self.e.at;
+        self.push(Record::Intended { at, act, reasons });
+    }
+
+    fn ask(&mut self, ask: Ask) {
+        self.out.asks.push(ask);
+    }
+
+    fn wake(&mut self, key: TimerKey, after: Ms) {
+        let at = self.e.at.after(after);
+        self.ask(Ask::WakeAt { key, at });
+    }
+
+    fn ignore(&mut self, what: &str, why: &str) {
+        let at = self.e.at;
+        self.push(Record::Ignored {
+            at,
+            what: what.to_owned(),
+            why: why.to_owned(),
+        });
+    }
+
+    fn finish(&mut self, outcome: Outcome, reasons: Vec<Reason>) {
+        self.decided(
+            Decision::Finish {
+                outcome: outcome.clone(),
+            },
+            reasons.clone(),
+        );
+        self.act(ActKind::Finish(outcome), reasons);
+    }
+
+    fn choose(&mut self, reasons: Vec<Reason>) {
+        if self.s.journal_stalled {
+            let until = Tick(u64::MAX);
+            let reason = Reason::new(
+                "journal_unwritable",
+                "the journal cannot be written: nothing new is started",
+            );
+            self.decided(
+                Decision::Wait {
+                    what: Condition::JournalWritable,
+                    until,
+                },
+                vec![reason],
+            );
+            return;
+        }
+        self.decided(Decision::Choose, reasons);
+        self.scan();
+        self.wake(TimerKey::StateDeadline, CHOOSING_LIMIT);
+    }
+
+    fn scan(&mut self) {
+        let kept = self
+            .spec
+            .keep
+            .map_or(0, |k| k.saturating_add(self.spec.policy.keep_raise));
+        let whole = kept.saturating_add(2);
+        self.ask(Ask::Scan {
+            depth: self.depth(),
+            whole,
+        });
+    }
+
+    /// After a reboot or a full disk the newest step may be torn by the file system itself: every byte is read.
+    fn depth(&self) -> crate::checkpoint::Depth {
+        if self.s.doubt {
+            crate::checkpoint::Depth::Full
+        } else {
+            self.spec.policy.depth
+        }
+    }
+
+    fn event(&mut self) {
+        let e = self.e;
+        if !worth_recording(&self.s, &e.kind, e.at) {
+            return self.quiet(&e.kind);
+        }
+        let stale = stale(&self.s, &e.kind);
+        if let Some((what, why)) = stale {
+            return self.ignore(&what, &why);
+        }
+        self.push(Record::Fact(e.clone()));
+        match &e.kind {
+            EventKind::TermStarted { living, orphans, .. } => self.on_term_started(living.as_ref(), orphans),
+            EventKind::ActDone { act, result } => self.on_act_done(*act, result.as_ref()),
+            EventKind::WorkerExited { status, .. } => self.on_worker_exited(*status),
+            EventKind::TreeGone { unkillable, .. } => self.on_tree_gone(unkillable),
+            EventKind::GuardLost { .. } => self.on_guard_lost(),
+            EventKind::Progress { .. } => self.on_progress(),
+            EventKind::Sighted { means, .. } => self.on_sighted(means),
+            EventKind::Checkpoints(_) => self.on_checkpoints(),
+            EventKind::Timer(key) => self.on_timer(*key),
+            EventKind::Operator(request) => self.on_operator(request),
+            EventKind::LeaseLost { by } => self.on_lease_lost(by),
+            EventKind::JournalRecovered => self.on_journal_recovered(),
+            EventKind::LaneStalled { .. } => self.on_lane_stalled(),
+            EventKind::TimeGap { .. } | EventKind::LaneRecovered | EventKind::JournalStalled { .. } => {}
+        }
+    }
+
+    /// Wake-ups and unchanged scans leave no record of themselves, only of what they lead to.
+    fn quiet(&mut self, kind: &EventKind) {
+        match kind {
+            EventKind::Timer(key) => self.on_timer(*key),
+            EventKind::Checkpoints(_) => self.on_checkpoints(),
+            _ => {}
+        }
+    }
+
+    fn on_journal_recovered(&mut self) {
+        if matches!(
+            &self.s.mode,
+            Mode::Waiting {
+                what: Condition::JournalWritable,
+                ..
+            }
+        ) {
+            self.choose(vec![Reason::new(
+                "journal_recovered",
+                "the journal can be written again",
+            )]);
+        }
+    }
+
+    fn on_lease_lost(&mut self, by: &str) {
+        let reasons = vec![Reason::new(
+            "lease_lost",
+            format!("another supervisor took the lease: {by}"),
+        )];
+        if self.s.live().is_some_and(|a| a.launched.is_some()) {
+            self.stop(Then::LeaseLost, false, reasons);
+        } else {
+            self.finish(Outcome::LeaseHeld { by: by.to_owned() }, reasons);
+        }
+    }
+
+    fn on_operator(&mut self, request: &Request) {
+        match request {
+            Request::Stop { after_save: true, by } => {
+                let reason = Reason::new("stop_after_save", format!("{by} asked to stop at the next proven step"));
+                self.decided(Decision::StopAfterSave, vec![reason]);
+            }
+            Request::Stop { after_save: false, by } => self.wish_to_stop(by, false),
+            Request::StopNow { by } => self.wish_to_stop(by, true),
+        }
+    }
+
+    fn on_timer(&mut self, key: TimerKey) {
+        match key {
+            TimerKey::Backoff => self.on_backoff_over(),
+            TimerKey::KillDue => self.on_kill_due(),
+            TimerKey::DrainDue => self.on_drain_due(),
+            TimerKey::ScanDue => self.on_scan_due(),
+            TimerKey::StallCheck => self.on_stall_check(),
+            TimerKey::StateDeadline => self.on_state_deadline(),
+            TimerKey::ThawDue => {}
+        }
+    }
+
+    fn on_state_deadline(&mut self) {
+        let lasted = self.e.at.since(self.s.since);
+        let (limit, why) = match &self.s.mode {
+            Mode::Choosing => (CHOOSING_LIMIT, "the checkpoint root did not answer"),
+            Mode::Fencing | Mode::Stopping { .. } => (UNKILLABLE_LIMIT, "processes of an attempt could not be ended"),
+            Mode::Waiting {
+                what: Condition::Readable,
+                ..
+            } => (CHOOSING_LIMIT, "a newer step could not be read"),
+            Mode::Waiting {
+                what: Condition::TreeGone,
+                ..
+            } => (
+                UNKILLABLE_LIMIT,
+                "processes in uninterruptible sleep could not be ended",
+            ),
+            _ => return,
+        };
+        if lasted >= limit {
+            let why = format!("{why} for {} minutes", lasted.0 / 60_000);
+            self.finish(
+                Outcome::Environment { why: why.clone() },
+                vec![Reason::new("deadline", why)],
+            );
+        }
+    }
+}
+
+/// Progress that changes nothing, wake-ups, and scans that say the same again are not journaled.
+fn worth_recording(s: &State, kind: &EventKind, at: Tick) -> bool {
+    match kind {
+        EventKind::Timer(_) => false,
+        EventKind::Checkpoints(report) => s.scan.as_ref() != Some(report) || s.live().is_none(),
+        EventKind::Progress {
+            phase, step, activity, ..
+        } => s.attempt.as_ref().is_none_or(|a| {
+            let changed = step.is_some() && *step > a.step || *phase != a.phase;
+            changed || activity.is_work() && at.since(a.last_active) >= ACTIVITY_EVERY
+        }),
+        _ => true,
+    }
+}
+
+/// A late event of an older attempt, or the answer to an act of an older term.
+fn stale(s: &State, kind: &EventKind) -> Option<(String, String)> {
+    let (attempt, what) = match kind {
+        EventKind::WorkerExited {
+            attempt,
+            worker,
+            status,
+            ..
+        } => (*attempt, format!("worker {worker} ended with {status}")),
+        EventKind::TreeGone { .. } if s.mode == Mode::Fencing => return None,
+        EventKind::TreeGone { attempt, .. } => (*attempt, "tree gone".to_owned()),
+        EventKind::GuardLost { attempt } => (*attempt, "guard lost".to_owned()),
+        EventKind::Progress { attempt, .. } => (*attempt, "progress".to_owned()),
+        EventKind::Sighted { attempt, sighting, .. } => (*attempt, format!("sighting {}", sighting.rule)),
+        EventKind::ActDone { act, .. } if !s.pending.contains_key(act) => {
+            return Some((format!("result of act {act}"), "no such act is pending".into()));
+        }
+        _ => return None,
+    };
+    match &s.attempt {
+        Some(a) if a.no == attempt => None,
+        Some(a) => Some((
+            what,
+            format!("it belongs to attempt {attempt}, the present one is {}", a.no),
+        )),
+        None => Some((what, format!("attempt {attempt} is unknown"))),
+    }
+}

@@ -1,0 +1,155 @@
+//! While workers run: exits, progress, alarms, stalls, marks.
+
+use super::Deciding;
+use crate::event::{ExitStatus, Phase, TimerKey};
+use crate::id::Ms;
+use crate::reason::{Evidence, Reason};
+use crate::record::{ActKind, Decision, Then};
+use crate::retention::prune;
+use crate::scan::RuleKind;
+use crate::state::Mode;
+
+/// How often progress is judged.
+const STALL_CHECK: Ms = Ms::secs(10);
+/// A tree that neither computed nor printed for this long counts as still: the second signal.
+const STILL: Ms = Ms::secs(30);
+
+impl Deciding<'_> {
+    pub(super) fn on_worker_exited(&mut self, status: ExitStatus) {
+        if !matches!(self.s.mode, Mode::Running | Mode::Draining { .. }) {
+            return;
+        }
+        if self.spec.policy.observe || status.is_success() {
+            return;
+        }
+        let then = match &self.s.mode {
+            Mode::Draining { then, .. } => *then,
+            _ => Then::Diagnose,
+        };
+        let who = self.s.attempt.as_ref().and_then(|a| a.first_failure);
+        let text = match who {
+            Some((worker, status)) => format!("worker {worker} ended with {status}"),
+            None => format!("a worker ended with {status}"),
+        };
+        let reason = Reason::new("worker_failed", text.clone()).with(Evidence::Exit(text));
+        self.stop(then, false, vec![reason]);
+    }
+
+    pub(super) fn on_guard_lost(&mut self) {
+        if self.s.live().is_none() {
+            return;
+        }
+        let reasons = vec![Reason::new(
+            "guard_lost",
+            "the guard died: what is left of its workers is ended",
+        )];
+        let then = match &self.s.mode {
+            Mode::Stopping { then, .. } | Mode::Draining { then, .. } => *then,
+            _ => Then::Diagnose,
+        };
+        self.decided(Decision::Stop { then, gently: false }, reasons.clone());
+        self.act(ActKind::KillTree, reasons);
+        self.wake(TimerKey::StateDeadline, super::UNKILLABLE_LIMIT);
+    }
+
+    pub(super) fn on_progress(&mut self) {
+        if !matches!(self.s.mode, Mode::Running) || self.spec.policy.observe {
+            return;
+        }
+        let (Some(from), Some(every)) = (self.resumed_from(), self.spec.cadence.every) else {
+            return;
+        };
+        let Some(step) = self.s.attempt.as_ref().and_then(|a| a.step) else {
+            return;
+        };
+        if step.0.saturating_add(every) <= from.0 && self.spec.policy.prove {
+            let text = format!("the trainer printed step {step}, but it was to resume from {from}: it did not resume");
+            self.failed_resume(Reason::new("resumed_elsewhere", text));
+        }
+    }
+
+    pub(super) fn on_sighted(&mut self, means: &RuleKind) {
+        if !matches!(self.s.mode, Mode::Running) || self.spec.policy.observe || !self.spec.policy.prove {
+            return;
+        }
+        if *means == RuleKind::Scratch
+            && let Some(from) = self.resumed_from()
+        {
+            let text = format!("the trainer says that it starts from nothing, but it was to resume from {from}");
+            self.failed_resume(Reason::new("resumed_from_nothing", text));
+        }
+    }
+
+    /// Ended before its first save can destroy what is there.
+    fn failed_resume(&mut self, reason: Reason) {
+        self.stop(Then::Diagnose, false, vec![reason]);
+    }
+
+    pub(super) fn on_scan_while_running(&mut self) {
+        let after_save = self.s.stop.as_ref().is_some_and(|w| w.after_save);
+        let before = self.s.attempt.as_ref().and_then(|a| a.mark_before);
+        if after_save && self.s.mark > before && self.s.mark > self.s.attempt.as_ref().map(|a| a.order.from.step()) {
+            let reason = Reason::new("saved", "a new step is proven, and a stop was asked for at that point");
+            return self.stop(Then::Stopped, true, vec![reason]);
+        }
+        let old = prune(&self.s, self.spec);
+        if !old.is_empty() && self.s.pending.is_empty() {
+            let keep = self.spec.keep.unwrap_or_default();
+            let text = format!("{} newer steps are proven; the configuration keeps {keep}", keep.max(2));
+            self.act(ActKind::Prune(old), vec![Reason::new("retention", text)]);
+        }
+    }
+
+    pub(super) fn on_stall_check(&mut self) {
+        if !matches!(self.s.mode, Mode::Running) {
+            return;
+        }
+        self.wake(TimerKey::StallCheck, STALL_CHECK);
+        let Some(a) = self.s.live() else { return };
+        if self.spec.policy.observe || a.workers.is_empty() {
+            return;
+        }
+        let limit = self.stall_limit();
+        let silent = self.e.at.since(a.last_progress);
+        let still = self.e.at.since(a.last_active);
+        if silent < limit || self.spec.root.is_none() {
+            return;
+        }
+        let what = match a.phase {
+            Phase::Startup => "no first step",
+            Phase::Save => "a save that does not end",
+            _ => "no progress",
+        };
+        if still >= STILL && !self.save_in_progress() {
+            let text = format!(
+                "stuck: {what} for {} s (limit {} s), and its processes have neither computed nor printed for {} s",
+                silent.0 / 1000,
+                limit.0 / 1000,
+                still.0 / 1000
+            );
+            self.stop(Then::Diagnose, false, vec![Reason::new("stalled", text)]);
+        } else if silent.0 < limit.0.saturating_add(STALL_CHECK.0) {
+            let text = format!(
+                "{what} for {} s, but its processes work: it is left alone",
+                silent.0 / 1000
+            );
+            let reason = Reason::new("suspected", text.clone());
+            self.decided(Decision::Suspect { what: text }, vec![reason]);
+        }
+    }
+
+    fn stall_limit(&self) -> Ms {
+        let p = &self.spec.policy;
+        let Some(a) = self.s.live() else {
+            return p.stall_startup;
+        };
+        match a.phase {
+            Phase::Startup => p.stall_startup,
+            Phase::Save => p.stall_save,
+            Phase::Step | Phase::Validate | Phase::Exit => {
+                let learnt = a.longest_step.0 as f64 * p.stall_factor;
+                Ms((learnt as u64).max(p.stall_minimum.0))
+            }
+        }
+    }
+}

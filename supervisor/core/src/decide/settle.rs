@@ -1,0 +1,239 @@
+//! After an attempt: what ended it, what it costs, whether there is another one.
+
+use super::Deciding;
+use crate::backoff::pause;
+use crate::diagnosis::diagnose;
+use crate::event::TimerKey;
+use crate::reason::Reason;
+use crate::record::{Action, Condition, Decision, Diagnosis, Outcome, StartPoint};
+use crate::resume::last_step;
+
+/// Deaths of our own guards without a new mark.
+const OWN_DEATHS: u32 = 20;
+/// A transient failure at the same step so many times in a row is none.
+const SAME_STEP: usize = 3;
+
+impl Deciding<'_> {
+    /// All workers are gone: find out why, then look at the disk.
+    pub(super) fn find_out(&mut self) {
+        let Some(a) = self.s.attempt.clone() else {
+            return;
+        };
+        if a.succeeded() {
+            return self.after_success();
+        }
+        let d = diagnose(&a);
+        let reason = Reason::new("diagnosed", format!("{}: {}", d.class, d.text));
+        self.decided(Decision::Diagnosed(d), vec![reason.clone()]);
+        if self.spec.policy.observe {
+            let why = format!("observed only: the attempt ended ({})", reason.text);
+            return self.finish(Outcome::GaveUp { why }, vec![reason]);
+        }
+        self.choose(vec![reason]);
+    }
+
+    fn after_success(&mut self) {
+        let reason = Reason::new("all_ended_well", "all workers ended with exit code 0");
+        if self.spec.root.is_none() || !self.spec.policy.recovery || self.spec.policy.observe {
+            return self.finish(Outcome::Finished { step: None }, vec![reason]);
+        }
+        self.choose(vec![reason]);
+    }
+
+    /// Charges the attempt that ended, once. `false`: the run ends, or waits, instead of a launch.
+    pub(super) fn settle(&mut self) -> bool {
+        let Some(a) = self.s.attempt.clone().filter(|a| a.gone && !a.settled) else {
+            return true;
+        };
+        if a.succeeded() {
+            return self.settle_success(&a);
+        }
+        if a.diagnosis.is_none() && a.launched.is_some() {
+            // It ended between two terms, out of our sight: nothing is known to be wrong with it.
+            let reason = Reason::new("ended_unseen", "the last attempt ended while no supervisor was there");
+            self.decided(
+                Decision::Charge {
+                    attempts: self.s.charged,
+                    step_backs: self.s.step_backs,
+                },
+                vec![reason],
+            );
+            return true;
+        }
+        let progressed = self.s.mark > a.mark_before || self.plain_progress(&a);
+        let ours = a.guard_lost || a.diagnosis.is_none();
+        let charged = match (progressed, ours) {
+            (true, _) => 0,
+            (false, true) => self.s.charged,
+            (false, false) => self.s.charged.saturating_add(1),
+        };
+        let step_backs = self.settle_distrust(&a);
+        let d = a.diagnosis.clone();
+        let text = match (progressed, ours) {
+            (true, _) => "the attempt proved a new step: no retry is charged".to_owned(),
+            (false, true) => "our own process died: no retry is charged".to_owned(),
+            (false, false) => format!(
+                "the attempt proved no new step: retry {charged} of {}",
+                self.spec.policy.retries
+            ),
+        };
+        let reasons = vec![Reason::new("charged", text)];
+        self.decided(
+            Decision::Charge {
+                attempts: charged,
+                step_backs,
+            },
+            reasons.clone(),
+        );
+        if let Some(d) = d.filter(|_| !ours)
+            && self.same_again(&d, progressed)
+        {
+            return false;
+        }
+        self.after_charge(reasons)
+    }
+
+    /// A plain command shows progress by living on.
+    fn plain_progress(&self, a: &crate::state::Attempt) -> bool {
+        self.spec.root.is_none()
+            && a.launched
+                .is_some_and(|t| self.s.now.since(t) >= self.spec.policy.stall_minimum)
+    }
+
+    /// The resume point failed to load: it is not chosen again.
+    fn settle_distrust(&mut self, a: &crate::state::Attempt) -> u32 {
+        let failed_to_load = a.step.is_none() && a.diagnosis.as_ref().is_some_and(|d| d.action == Action::FallBack);
+        match &a.order.from {
+            StartPoint::Step { ckpt, .. } if failed_to_load && self.spec.policy.prove => {
+                let reason = Reason::new(
+                    "failed_to_load",
+                    format!("{ckpt} is whole by our proof, but the trainer could not load it"),
+                );
+                self.decided(Decision::Distrust { ckpt: ckpt.clone() }, vec![reason]);
+                self.s.step_backs.saturating_add(1)
+            }
+            _ => self.s.step_backs,
+        }
+    }
+
+    /// The same root cause at the same step again ends the run.
+    fn same_again(&mut self, d: &Diagnosis, progressed: bool) -> bool {
+        let same = self
+            .s
+            .failures
+            .iter()
+            .rev()
+            .filter(|f| f.diagnosis.fingerprint == d.fingerprint && f.diagnosis.step == d.step)
+            .count();
+        let limit = match d.action {
+            Action::Stop => 1,
+            Action::RelaunchOnce => 2,
+            Action::FallBack => usize::MAX,
+            Action::Relaunch | Action::RelaunchLater => SAME_STEP,
+        };
+        // A deterministic class that made progress before is treated as transient once.
+        let limit = if d.action == Action::Stop && progressed {
+            2
+        } else {
+            limit
+        };
+        // A plain SIGKILL says nothing about the program: only the budget counts.
+        if same < limit || d.class == "kill.unknown" || self.spec.root.is_none() && d.action != Action::Stop {
+            return false;
+        }
+        let at = d
+            .step
+            .map_or_else(|| "before the first step".to_owned(), |s| format!("at step {s}"));
+        let why = match limit {
+            1 => format!("{} {at}: relaunching cannot help ({})", d.class, d.text),
+            _ => format!("{} {at}, {same} times: relaunching does not help ({})", d.class, d.text),
+        };
+        self.finish(
+            Outcome::Deterministic { why: why.clone() },
+            vec![Reason::new("deterministic", why)],
+        );
+        true
+    }
+
+    /// `true`: go on at once. Otherwise the run waits, or has given up.
+    pub(super) fn after_charge(&mut self, reasons: Vec<Reason>) -> bool {
+        if self.s.charged > self.spec.policy.retries {
+            let n = self.s.charged;
+            let why = format!(
+                "{n} attempts in a row proved no new step (retries: {})",
+                self.spec.policy.retries
+            );
+            self.finish(Outcome::GaveUp { why: why.clone() }, vec![Reason::new("budget", why)]);
+            return false;
+        }
+        if self.s.own_deaths > OWN_DEATHS {
+            let why = format!("our own processes died {} times without a new step", self.s.own_deaths);
+            self.finish(
+                Outcome::GaveUp { why: why.clone() },
+                vec![Reason::new("own_deaths", why)],
+            );
+            return false;
+        }
+        let wait = pause(&self.spec.policy, self.s.charged, self.e.entropy);
+        if wait.0 == 0 {
+            return true;
+        }
+        let until = self.e.at.after(wait);
+        let mut reasons = reasons;
+        reasons.insert(
+            0,
+            Reason::new(
+                "backoff",
+                format!("waiting {:.1} s before the relaunch", wait.0 as f64 / 1000.0),
+            ),
+        );
+        self.decided(
+            Decision::Wait {
+                what: Condition::Backoff,
+                until,
+            },
+            reasons,
+        );
+        self.wake(TimerKey::Backoff, wait);
+        false
+    }
+
+    /// Exit code 0 everywhere: is the last planned step there?
+    fn settle_success(&mut self, a: &crate::state::Attempt) -> bool {
+        let newest = self.s.newest_whole().map(|c| c.step);
+        let charge = Decision::Charge {
+            attempts: self.s.charged,
+            step_backs: self.s.step_backs,
+        };
+        let Some(last) = last_step(&self.s, self.spec) else {
+            let reason = Reason::new(
+                "unconfirmed",
+                "all workers ended well; the last planned step is not known, so this end is not confirmed",
+            );
+            self.decided(charge, vec![reason.clone()]);
+            let step = newest.filter(|s| self.s.mark.is_some_and(|m| m >= *s));
+            self.finish(Outcome::Finished { step }, vec![reason]);
+            return false;
+        };
+        if newest.is_some_and(|n| n >= last) {
+            return true;
+        }
+        let at = newest.map_or_else(|| "no step".to_owned(), |s| format!("step {s}"));
+        let text = format!("all workers ended with exit code 0, but the newest whole step is {at}, not {last}");
+        let reason = Reason::new("early_success", text.clone());
+        self.decided(Decision::Diagnosed(diagnose(a)), vec![reason.clone()]);
+        if self.s.mark > a.mark_before {
+            self.decided(charge, vec![reason]);
+            return true;
+        }
+        self.decided(
+            Decision::Charge {
+                attempts: self.s.charged.saturating_add(1),
+                step_backs: self.s.step_backs,
+            },
+            vec![reason.clone()],
+        );
+        self.finish(Outcome::Deterministic { why: text }, vec![reason]);
+        false
+    }
+}

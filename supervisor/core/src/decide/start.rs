@@ -1,0 +1,282 @@
+//! From the beginning of a term to running workers.
+
+use super::Deciding;
+use crate::checkpoint::Verdict;
+use crate::event::{ActError, ActErrorKind, ActOutput, Living, TimerKey};
+use crate::id::{ActId, Ms, ProcRef};
+use crate::reason::Reason;
+use crate::record::{ActKind, Condition, Decision, LaunchOrder, Outcome, StartPoint};
+use crate::resume::{Choice, choose};
+use crate::state::Mode;
+
+/// Terms in a row that launched without a new mark.
+const BARREN_TERMS: u32 = 3;
+/// How often a resource that is away is looked at again.
+const RETRY_SCAN: Ms = Ms::secs(5);
+
+impl Deciding<'_> {
+    pub(super) fn on_term_started(&mut self, living: Option<&Living>, orphans: &[ProcRef]) {
+        let known = self.s.attempt.as_ref().filter(|a| !a.gone).map(|a| a.no);
+        if let Some(l) = living.filter(|l| Some(l.attempt) == known) {
+            let text = format!(
+                "the guard of attempt {} lives, with {} workers: going on with them",
+                l.attempt,
+                l.workers.len()
+            );
+            self.decided(
+                Decision::TakeOver { attempt: l.attempt },
+                vec![Reason::new("living_guard", text)],
+            );
+            self.watch();
+            for (_, status) in &l.exits {
+                self.on_worker_exited(*status);
+            }
+            return;
+        }
+        if living.is_some() || !orphans.is_empty() || known.is_some() {
+            let text = match orphans.len() {
+                0 => "an earlier attempt was not seen to end: making sure that nothing of it lives".to_owned(),
+                n => format!("{n} processes of an earlier attempt live without a guard: they are ended first"),
+            };
+            let reasons = vec![Reason::new("earlier_attempt", text)];
+            self.decided(Decision::Fence { attempt: known }, reasons.clone());
+            self.act(ActKind::KillTree, reasons);
+            self.wake(TimerKey::StateDeadline, super::UNKILLABLE_LIMIT);
+            return;
+        }
+        self.choose(vec![Reason::new("term_begins", "no earlier attempt lives")]);
+    }
+
+    /// Keeps an eye on a running attempt.
+    pub(super) fn watch(&mut self) {
+        if self.spec.root.is_some() {
+            self.wake(TimerKey::ScanDue, Ms(0));
+        }
+        self.wake(TimerKey::StallCheck, Ms::secs(10));
+    }
+
+    pub(super) fn on_checkpoints(&mut self) {
+        self.note_mark();
+        match self.s.mode.clone() {
+            Mode::Choosing
+            | Mode::Waiting {
+                what: Condition::Readable,
+                ..
+            } => self.on_choice(),
+            Mode::Draining { then, .. } => self.on_scan_while_draining(then),
+            Mode::Running => self.on_scan_while_running(),
+            _ => {}
+        }
+    }
+
+    /// A whole step above the high-water mark is progress.
+    fn note_mark(&mut self) {
+        if self.s.care.is_none() {
+            return;
+        }
+        let newest = self.s.newest_whole().map(|c| (c.step, c.id.clone(), c.proven));
+        if let Some((step, id, Some(depth))) = newest
+            && self.s.mark.is_none_or(|m| step > m)
+            && !id.0.is_absolute()
+        {
+            let reason = Reason::new("proven", format!("{id} is whole (proven: {})", depth.word()));
+            self.decided(Decision::Mark { step }, vec![reason]);
+        }
+    }
+
+    fn on_choice(&mut self) {
+        let Some(scan) = self.s.scan.clone() else {
+            return;
+        };
+        if !self.settle() {
+            return;
+        }
+        match choose(&self.s, self.spec, &scan) {
+            Choice::Start {
+                from,
+                edits,
+                lost,
+                care,
+                reasons,
+            } => {
+                if self.s.stop.is_some() {
+                    return self.finish(Outcome::Stopped, vec![Reason::new("stopped", "a stop was asked for")]);
+                }
+                if self.is_barren() {
+                    return;
+                }
+                let order = LaunchOrder {
+                    attempt: self.s.attempts.next(),
+                    from,
+                    lost,
+                };
+                let intent = self.spec.resume.clone();
+                self.decided(
+                    Decision::StartFrom {
+                        order: order.clone(),
+                        edits: edits.clone(),
+                        care,
+                        intent,
+                    },
+                    reasons.clone(),
+                );
+                if edits.is_empty() {
+                    self.launch(order, reasons);
+                } else {
+                    self.act(ActKind::Arrange(edits), reasons);
+                }
+            }
+            Choice::Finished { step, reasons } => {
+                if self.s.mark.is_none_or(|m| m < step) {
+                    let reason = Reason::new("proven", format!("step {step} is whole"));
+                    self.decided(Decision::Mark { step }, vec![reason]);
+                }
+                self.finish(Outcome::Finished { step: Some(step) }, reasons);
+            }
+            Choice::Unreadable { reasons } => {
+                let until = self.s.now.after(super::CHOOSING_LIMIT);
+                if !matches!(self.s.mode, Mode::Waiting { .. }) {
+                    self.decided(
+                        Decision::Wait {
+                            what: Condition::Readable,
+                            until,
+                        },
+                        reasons,
+                    );
+                    self.wake(TimerKey::StateDeadline, super::CHOOSING_LIMIT);
+                }
+                self.wake(TimerKey::ScanDue, RETRY_SCAN);
+            }
+            Choice::Refuse { outcome, reasons } => self.finish(outcome, reasons),
+        }
+    }
+
+    fn is_barren(&mut self) -> bool {
+        if self.s.barren_terms < BARREN_TERMS {
+            return false;
+        }
+        let why = format!(
+            "{BARREN_TERMS} terms in a row launched and proved no new step: the supervisor itself is being ended, or no save fits"
+        );
+        self.finish(
+            Outcome::GaveUp { why: why.clone() },
+            vec![Reason::new("barren_terms", why)],
+        );
+        true
+    }
+
+    fn launch(&mut self, order: LaunchOrder, reasons: Vec<Reason>) {
+        self.decided(Decision::Launch { order: order.clone() }, reasons.clone());
+        self.act(ActKind::Launch(Box::new(order)), reasons);
+    }
+
+    pub(super) fn on_act_done(&mut self, _act: ActId, result: Result<&ActOutput, &ActError>) {
+        match (self.s.mode.clone(), result) {
+            (Mode::Arranging { order }, Ok(_)) => {
+                let reason = Reason::new("arranged", "the checkpoint root is arranged for the resume");
+                self.launch(order, vec![reason]);
+            }
+            (Mode::Launching { order }, Ok(ActOutput::Launched { workers, .. })) => {
+                let text = format!("attempt {} runs with {} workers", order.attempt, workers.len());
+                self.decided(Decision::Run, vec![Reason::new("launched", text)]);
+                self.watch();
+                if let Some(wish) = self.s.stop.clone().filter(|w| !w.after_save) {
+                    self.wish_to_stop(&wish.by, false);
+                }
+            }
+            (Mode::Arranging { .. } | Mode::Launching { .. }, Err(error)) => self.on_start_failed(error),
+            _ => {}
+        }
+    }
+
+    fn on_start_failed(&mut self, error: &ActError) {
+        let reason = Reason::new("start_failed", error.what.clone());
+        match error.kind {
+            ActErrorKind::Command => {
+                let outcome = Outcome::Deterministic {
+                    why: error.what.clone(),
+                };
+                self.finish(outcome, vec![reason]);
+            }
+            ActErrorKind::Disk if !error.retryable => {
+                self.finish(
+                    Outcome::Environment {
+                        why: error.what.clone(),
+                    },
+                    vec![reason],
+                );
+            }
+            ActErrorKind::Disk | ActErrorKind::Other | ActErrorKind::PinsChanged => {
+                let charged = self.s.charged.saturating_add(1);
+                self.decided(
+                    Decision::Charge {
+                        attempts: charged,
+                        step_backs: self.s.step_backs,
+                    },
+                    vec![reason.clone()],
+                );
+                if self.after_charge(vec![reason.clone()]) {
+                    self.choose(vec![reason]);
+                }
+            }
+        }
+    }
+
+    pub(super) fn on_scan_due(&mut self) {
+        match &self.s.mode {
+            Mode::Running => {
+                self.scan();
+                self.wake(TimerKey::ScanDue, self.spec.policy.scan_interval);
+            }
+            Mode::Draining { .. } => self.scan(),
+            Mode::Waiting {
+                what: Condition::Readable,
+                ..
+            } => self.scan(),
+            _ => {}
+        }
+    }
+
+    pub(super) fn on_backoff_over(&mut self) {
+        if matches!(
+            &self.s.mode,
+            Mode::Waiting {
+                what: Condition::Backoff,
+                ..
+            }
+        ) {
+            self.choose(vec![Reason::new("backoff_over", "the pause is over")]);
+        }
+    }
+
+    pub(super) fn on_lane_stalled(&mut self) {
+        if let Mode::Draining { then, .. } = self.s.mode {
+            let reason = Reason::new(
+                "lane_stalled",
+                "the file system does not answer: whether a save goes on cannot be seen",
+            );
+            self.stop(then, true, vec![reason]);
+        }
+    }
+
+    /// A save of this attempt is on its way: its newest step is not whole yet.
+    pub(super) fn save_in_progress(&self) -> bool {
+        let Some(scan) = &self.s.scan else {
+            return false;
+        };
+        let start = self.s.attempt.as_ref().map(|a| a.order.from.step());
+        scan.steps.first().is_some_and(|c| {
+            c.verdict == Verdict::Incomplete
+                && start.is_some_and(|s| c.step > s)
+                && self.s.mark.is_none_or(|m| c.step > m)
+        })
+    }
+
+    /// The order of the present attempt starts from a step.
+    pub(super) fn resumed_from(&self) -> Option<crate::id::Step> {
+        match &self.s.attempt.as_ref()?.order.from {
+            StartPoint::Step { step, .. } => Some(*step),
+            StartPoint::Fresh | StartPoint::AsIs => None,
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Ending workers: a save may finish, then SIGTERM, then the tree is killed.
+
+use super::Deciding;
+use crate::event::{Phase, TimerKey};
+use crate::id::{Ms, ProcRef};
+use crate::reason::Reason;
+use crate::record::{ActKind, Ask, Condition, Decision, Outcome, Then};
+use crate::state::Mode;
+
+/// How often a save that may finish is looked at.
+const DRAIN_LOOK: Ms = Ms(500);
+/// A first answer about a save in progress is waited for this long.
+const FIRST_LOOK: Ms = Ms::secs(3);
+
+impl Deciding<'_> {
+    /// Ends the workers; SIGTERM first where `gently`.
+    pub(super) fn stop(&mut self, then: Then, gently: bool, reasons: Vec<Reason>) {
+        self.decided(Decision::Stop { then, gently }, reasons.clone());
+        if gently {
+            self.act(ActKind::Signal { signal: 15 }, reasons);
+            self.wake(TimerKey::KillDue, self.spec.policy.stop_grace);
+        } else {
+            self.act(ActKind::KillTree, reasons);
+        }
+        self.wake(TimerKey::StateDeadline, super::UNKILLABLE_LIMIT);
+    }
+
+    pub(super) fn wish_to_stop(&mut self, by: &str, now: bool) {
+        let reason = Reason::new("asked_to_stop", format!("{by} asked to stop"));
+        match &self.s.mode {
+            Mode::Running if now => self.stop(Then::Stopped, false, vec![reason]),
+            Mode::Running => self.drain(reason),
+            Mode::Draining { .. } | Mode::Stopping { .. } if now => self.stop(Then::Stopped, false, vec![reason]),
+            Mode::Stopping { gently, .. } => {
+                // The end that is under way leads to a stop instead of a relaunch.
+                let gently = *gently;
+                self.decided(
+                    Decision::Stop {
+                        then: Then::Stopped,
+                        gently,
+                    },
+                    vec![reason],
+                );
+            }
+            Mode::Idle | Mode::Choosing | Mode::Waiting { .. } if self.s.live().is_none() => {
+                self.finish(Outcome::Stopped, vec![reason]);
+            }
+            // Arranging and Launching come to an end first; then the wish is looked at.
+            _ => {}
+        }
+    }
+
+    fn drain(&mut self, reason: Reason) {
+        let known_save = self.s.attempt.as_ref().is_some_and(|a| a.phase == Phase::Save);
+        if self.spec.root.is_none() || self.s.lane_stalled.is_some() || self.spec.policy.save_grace.0 == 0 {
+            return self.stop(Then::Stopped, true, vec![reason]);
+        }
+        let until = self.e.at.after(self.spec.policy.save_grace);
+        self.decided(
+            Decision::Drain {
+                until,
+                then: Then::Stopped,
+            },
+            vec![reason],
+        );
+        self.scan();
+        let first = if known_save {
+            self.spec.policy.save_grace
+        } else {
+            FIRST_LOOK
+        };
+        self.wake(TimerKey::DrainDue, Ms(first.0.min(self.spec.policy.save_grace.0)));
+    }
+
+    pub(super) fn on_scan_while_draining(&mut self, then: Then) {
+        if self.save_in_progress() {
+            let until = match self.s.mode {
+                Mode::Draining { until, .. } => until,
+                _ => self.e.at,
+            };
+            self.ask(Ask::WakeAt {
+                key: TimerKey::DrainDue,
+                at: until,
+            });
+            self.wake(TimerKey::ScanDue, DRAIN_LOOK);
+            return;
+        }
+        let text = "no save is going on";
+        self.stop(then, true, vec![Reason::new("no_save", text)]);
+    }
+
+    pub(super) fn on_drain_due(&mut self) {
+        if let Mode::Draining { then, .. } = self.s.mode {
+            let reason = Reason::new("save_grace_over", "the time that a save may take at a stop is over");
+            self.stop(then, true, vec![reason]);
+        }
+    }
+
+    pub(super) fn on_kill_due(&mut self) {
+        if let Mode::Stopping { gently: true, then } = self.s.mode {
+            let reason = Reason::new("grace_over", "SIGTERM did not end the workers in time");
+            self.decided(Decision::Stop { then, gently: false }, vec![reason.clone()]);
+            self.act(ActKind::KillTree, vec![reason]);
+        }
+    }
+
+    pub(super) fn on_tree_gone(&mut self, unkillable: &[ProcRef]) {
+        if !unkillable.is_empty() {
+            let names: Vec<String> = unkillable.iter().map(ToString::to_string).collect();
+            let text = format!(
+                "processes {} do not die (uninterruptible sleep): nothing is launched over them",
+                names.join(", ")
+            );
+            let until = self.e.at.after(super::UNKILLABLE_LIMIT);
+            self.decided(
+                Decision::Wait {
+                    what: Condition::TreeGone,
+                    until,
+                },
+                vec![Reason::new("unkillable", text)],
+            );
+            self.wake(TimerKey::StateDeadline, super::UNKILLABLE_LIMIT);
+            return;
+        }
+        let then = match &self.s.mode {
+            Mode::Stopping { then, .. } | Mode::Draining { then, .. } => *then,
+            Mode::Running => Then::Diagnose,
+            Mode::Fencing => Then::Choose,
+            Mode::Waiting {
+                what: Condition::TreeGone,
+                ..
+            } if self.s.stop.is_some() => Then::Stopped,
+            Mode::Waiting {
+                what: Condition::TreeGone,
+                ..
+            } => Then::Diagnose,
+            _ => return,
+        };
+        match then {
+            Then::Stopped => {
+                let by = self.s.stop.as_ref().map_or("an operator", |w| &w.by);
+                let reason = Reason::new("stopped", format!("all workers are gone; {by} asked to stop"));
+                self.finish(Outcome::Stopped, vec![reason]);
+            }
+            Then::LeaseLost => {
+                let by = "another supervisor".to_owned();
+                self.finish(
+                    Outcome::LeaseHeld { by },
+                    vec![Reason::new(
+                        "lease_lost",
+                        "all workers are gone; the lease is another's",
+                    )],
+                );
+            }
+            Then::Choose => {
+                let reason = Reason::new("fenced", "nothing of an earlier attempt lives");
+                self.choose(vec![reason]);
+            }
+            Then::Diagnose => self.find_out(),
+        }
+    }
+}

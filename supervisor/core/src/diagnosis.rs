@@ -1,0 +1,119 @@
+//! What ended an attempt: class, action, fingerprint.
+//!
+//! First in time beats loudest; a cascade line is never a root; a bare SIGKILL is an unknown kill until
+//! something explains it. A class never decides alone: see `decide`.
+
+mod rules;
+
+pub use rules::{action, failure_rules, is_cascade};
+
+use crate::event::{ExitStatus, Sighting};
+use crate::id::fnv64;
+use crate::record::{Action, Diagnosis};
+use crate::scan::RuleKind;
+use crate::state::Attempt;
+
+/// Finds out what ended an attempt.
+#[must_use]
+pub fn diagnose(a: &Attempt) -> Diagnosis {
+    if a.scratch && a.order.from.step().0 > 0 {
+        return named(
+            a,
+            "ckpt.missing_part",
+            "the trainer started from nothing although a resume was ordered",
+        );
+    }
+    if a.guard_lost {
+        return named(
+            a,
+            "own.guard_lost",
+            "the guard of this attempt died; its workers were ended with it",
+        );
+    }
+    if let Some((class, s)) = root(a) {
+        let text = format!("worker {} line {}: {}", s.worker, s.line, shorten(&s.text));
+        return build(a, class, text, &s.text);
+    }
+    if let Some(why) = &a.ended_by_us
+        && why.contains("stuck")
+    {
+        return build(a, "hang.step", why.clone(), "");
+    }
+    match a.first_failure {
+        Some((w, status)) => build(a, class_of(status), format!("worker {w} ended with {status}"), ""),
+        None if a.succeeded() => build(a, "end.early_success", "all workers ended with exit code 0".into(), ""),
+        None => build(a, "kill.unknown", "the workers ended out of sight".into(), ""),
+    }
+}
+
+fn named(a: &Attempt, class: &str, text: &str) -> Diagnosis {
+    build(a, class, text.to_owned(), "")
+}
+
+/// The first sighting that is no cascade.
+fn root(a: &Attempt) -> Option<(&'static str, &Sighting)> {
+    a.sightings.iter().find_map(|(means, s)| {
+        let class = match means {
+            RuleKind::Failure(class) => rules::known(class),
+            RuleKind::Exception => rules::classify_exception(&s.text, a.step.is_some()),
+            _ => return None,
+        };
+        (!is_cascade(class)).then_some((class, s))
+    })
+}
+
+fn class_of(status: ExitStatus) -> &'static str {
+    match status {
+        ExitStatus::Signal(9) | ExitStatus::Code(137) => "kill.unknown",
+        ExitStatus::Signal(15) | ExitStatus::Code(143) => "op.signal",
+        ExitStatus::Signal(7) | ExitStatus::Code(135) => "mem.shm",
+        ExitStatus::Signal(_) | ExitStatus::Code(132 | 134 | 136 | 139) => "native.crash",
+        ExitStatus::Code(126 | 127) => "cfg.command",
+        ExitStatus::Code(2) => "cfg.args",
+        ExitStatus::Code(_) => "exit.unexplained",
+        ExitStatus::Unknown => "kill.unknown",
+    }
+}
+
+fn build(a: &Attempt, class: &str, text: String, line: &str) -> Diagnosis {
+    let mut key = class.to_owned();
+    key.push('\n');
+    key.push_str(&normalise(line));
+    Diagnosis {
+        class: class.to_owned(),
+        action: action(class),
+        fingerprint: fnv64(key.as_bytes()),
+        step: a.step,
+        text,
+    }
+}
+
+/// The line without what differs from attempt to attempt: numbers, addresses, long hexadecimals.
+fn normalise(line: &str) -> String {
+    let mut out = String::with_capacity(line.len().min(256));
+    let mut in_number = false;
+    for c in line.chars().take(256) {
+        let digit = c.is_ascii_digit() || (in_number && (c.is_ascii_hexdigit() || c == 'x' || c == '.'));
+        if digit && !in_number {
+            out.push('#');
+        }
+        if !digit {
+            out.push(c);
+        }
+        in_number = digit;
+    }
+    out
+}
+
+fn shorten(text: &str) -> String {
+    match text.char_indices().nth(300) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+/// Whether the table says that the same will happen again.
+#[must_use]
+pub fn is_deterministic(d: &Diagnosis) -> bool {
+    d.action == Action::Stop
+}

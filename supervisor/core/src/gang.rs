@@ -1,0 +1,84 @@
+//! The environment of a gang's workers: what torch elastic sets and trainers read.
+
+use crate::id::Rank;
+use crate::spec::{GangSpec, LauncherKind};
+
+/// Environment of worker `rank` of a gang on this machine. `port` is fresh for each attempt.
+///
+/// Source of the names: `torch/distributed/elastic/agent/server/local_elastic_agent.py` (torch 2.11).
+#[must_use]
+pub fn worker_env(gang: &GangSpec, rank: Rank, port: u16, attempt: u32) -> Vec<(String, String)> {
+    let mut env: Vec<(String, String)> = Vec::new();
+    let mut set = |k: &str, v: String| env.push((k.to_owned(), v));
+    if gang.launcher == LauncherKind::Gang {
+        let (r, w) = (rank.0.to_string(), gang.workers.to_string());
+        for name in ["RANK", "LOCAL_RANK", "ROLE_RANK"] {
+            set(name, r.clone());
+        }
+        for name in ["WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"] {
+            set(name, w.clone());
+        }
+        set("GROUP_RANK", "0".into());
+        set("GROUP_WORLD_SIZE", "1".into());
+        set("ROLE_NAME", "default".into());
+        set("MASTER_ADDR", "127.0.0.1".into());
+        set("MASTER_PORT", port.to_string());
+        set("TORCHELASTIC_RESTART_COUNT", attempt.saturating_sub(1).to_string());
+        set("TORCHELASTIC_MAX_RESTARTS", "0".into());
+        set("TORCHELASTIC_USE_AGENT_STORE", "False".into());
+        set("TORCHELASTIC_RUN_ID", format!("supervise-{attempt}"));
+    }
+    if !gang.gpus.is_empty() {
+        set("CUDA_VISIBLE_DEVICES", devices(gang, rank));
+    }
+    env
+}
+
+/// GPUs of one worker: all for a driver; for a gang every worker sees all and picks by LOCAL_RANK, as under
+/// torchrun.
+fn devices(gang: &GangSpec, _rank: Rank) -> String {
+    let names: Vec<String> = gang.gpus.iter().map(u32::to_string).collect();
+    names.join(",")
+}
+
+/// Variables of an outer launcher that must not leak into a gang.
+pub const FOREIGN: &[&str] = &[
+    "RANK",
+    "LOCAL_RANK",
+    "ROLE_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "ROLE_WORLD_SIZE",
+    "GROUP_RANK",
+    "GROUP_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_RESTART_COUNT",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gang_gets_what_torch_reads_and_a_driver_gets_none_of_it() {
+        let gang = GangSpec {
+            launcher: LauncherKind::Gang,
+            workers: 4,
+            gpus: vec![0, 1, 2, 3],
+        };
+        let env = worker_env(&gang, Rank(2), 29_511, 3);
+        let get = |k: &str| env.iter().find(|(n, _)| n == k).map(|(_, v)| v.as_str());
+        assert_eq!(get("RANK"), Some("2"));
+        assert_eq!(get("WORLD_SIZE"), Some("4"));
+        assert_eq!(get("MASTER_PORT"), Some("29511"));
+        assert_eq!(get("CUDA_VISIBLE_DEVICES"), Some("0,1,2,3"));
+        let driver = GangSpec {
+            launcher: LauncherKind::Driver,
+            workers: 1,
+            gpus: vec![],
+        };
+        assert!(worker_env(&driver, Rank(0), 1, 1).is_empty());
+    }
+}

@@ -1,0 +1,177 @@
+//! The journal's lines: one JSON object a line, with a checksum over the rest of it.
+//!
+//! Format version 1: `{"v":1,"seq":N,"term":N,"tick":ms,"wall":ms,"kind":"…","body":{…},"crc":"xxxxxxxx"}`.
+//! A torn last line is a normal case and is cut; a reader shows kinds it does not know and goes on; a line
+//! that is damaged in the middle of a file is reported and skipped. Newer minor versions only add fields.
+
+use crate::id::{Seq, Term, Tick, WallMs};
+use crate::record::Record;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Format version written by this program.
+pub const VERSION: u32 = 1;
+
+/// One line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Line {
+    /// Format version.
+    pub v: u32,
+    /// Place in the term's file, from 1.
+    pub seq: Seq,
+    /// The term.
+    pub term: Term,
+    /// Term clock in ms.
+    pub tick: Tick,
+    /// Wall clock in ms since 1970.
+    pub wall: WallMs,
+    /// `fact`, `decided`, `intended`, `ignored`.
+    pub kind: String,
+    /// The record.
+    pub body: Value,
+}
+
+/// What a line turned out to be.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Read {
+    /// A record of a known kind.
+    Known(Line, Box<Record>),
+    /// A whole line whose kind or body this version does not know.
+    Unknown(Line),
+    /// Not a whole line: torn or damaged.
+    Damaged(String),
+}
+
+/// Encodes one record as a line, newline included.
+///
+/// # Errors
+/// A record that JSON cannot express (none is known).
+pub fn encode(seq: Seq, term: Term, tick: Tick, wall: WallMs, record: &Record) -> Result<Vec<u8>, serde_json::Error> {
+    let tagged = serde_json::to_value(record)?;
+    let (kind, body) = match tagged {
+        Value::Object(map) => map.into_iter().next().unwrap_or_default(),
+        other => ("unknown".to_owned(), other),
+    };
+    let line = Line {
+        v: VERSION,
+        seq,
+        term,
+        tick,
+        wall,
+        kind,
+        body,
+    };
+    let mut bytes = serde_json::to_vec(&line)?;
+    let crc = crc32fast::hash(&bytes);
+    bytes.pop();
+    bytes.extend_from_slice(format!(",\"crc\":\"{crc:08x}\"}}\n").as_bytes());
+    Ok(bytes)
+}
+
+/// Decodes one line (without its newline).
+#[must_use]
+pub fn decode(line: &[u8]) -> Read {
+    const TAIL: usize = r#","crc":"00000000"}"#.len();
+    let Some(at) = line.len().checked_sub(TAIL) else {
+        return Read::Damaged("too short".into());
+    };
+    let (body, tail) = line.split_at(at);
+    let stated = tail
+        .strip_prefix(br#","crc":""#)
+        .and_then(|t| t.strip_suffix(br#""}"#))
+        .and_then(|hex| std::str::from_utf8(hex).ok())
+        .and_then(|hex| u32::from_str_radix(hex, 16).ok());
+    let mut bytes = body.to_vec();
+    bytes.push(b'}');
+    match stated {
+        Some(crc) if crc == crc32fast::hash(&bytes) => {}
+        Some(_) => return Read::Damaged("its checksum does not match".into()),
+        None => return Read::Damaged("it has no checksum".into()),
+    }
+    let parsed: Line = match serde_json::from_slice(&bytes) {
+        Ok(l) => l,
+        Err(e) => return Read::Damaged(e.to_string()),
+    };
+    let mut tagged = serde_json::Map::new();
+    tagged.insert(parsed.kind.clone(), parsed.body.clone());
+    match serde_json::from_value(Value::Object(tagged)) {
+        Ok(record) if parsed.v <= VERSION => Read::Known(parsed, Box::new(record)),
+        _ => Read::Unknown(parsed),
+    }
+}
+
+/// What a term's file holds.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Journal {
+    /// Records in order, with their lines.
+    pub records: Vec<(Line, Record)>,
+    /// Lines of unknown kinds.
+    pub unknown: u32,
+    /// Damaged lines in the middle (number from 1, why).
+    pub damaged: Vec<(u64, String)>,
+    /// Bytes up to the end of the last whole line: what follows is a torn tail.
+    pub whole: u64,
+}
+
+/// Reads a term's file.
+#[must_use]
+pub fn read(bytes: &[u8]) -> Journal {
+    let mut out = Journal::default();
+    let mut at = 0usize;
+    let mut number = 0u64;
+    while let Some(len) = memchr::memchr(b'\n', &bytes[at..]) {
+        number += 1;
+        let line = &bytes[at..at + len];
+        at += len + 1;
+        match decode(line) {
+            Read::Known(l, r) => out.records.push((l, *r)),
+            Read::Unknown(_) => out.unknown += 1,
+            // A preallocated or torn line: skipped, and said.
+            Read::Damaged(why) => out.damaged.push((number, why)),
+        }
+        out.whole = at as u64;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Decision;
+
+    fn line(seq: u64) -> Vec<u8> {
+        let record = Record::Decided {
+            at: Tick(seq),
+            what: Decision::Choose,
+            reasons: Vec::new(),
+        };
+        encode(Seq(seq), Term(1), Tick(seq), WallMs(5), &record).unwrap()
+    }
+
+    #[test]
+    fn a_line_survives_the_trip_and_any_flip_is_noticed() {
+        let whole = line(3);
+        let text = &whole[..whole.len() - 1];
+        assert!(matches!(decode(text), Read::Known(l, _) if l.seq == Seq(3)));
+        for at in 0..text.len() {
+            let mut bad = text.to_vec();
+            bad[at] ^= 1;
+            assert!(!matches!(decode(&bad), Read::Known(..)), "flip at {at} went unnoticed");
+        }
+    }
+
+    #[test]
+    fn a_torn_tail_is_cut_and_a_damaged_line_is_skipped() {
+        let mut file = line(1);
+        let second = file.len();
+        file.extend(line(2));
+        file[second + 10] ^= 0x40;
+        file.extend(line(3));
+        let whole = file.len() as u64;
+        file.extend(&line(4)[..20]);
+        let j = read(&file);
+        assert_eq!(j.records.len(), 2);
+        assert_eq!(j.damaged.len(), 1);
+        assert_eq!(j.whole, whole);
+    }
+}

@@ -1,0 +1,39 @@
+//! Which steps may be deleted so that the user's number of kept steps stays true.
+
+use crate::checkpoint::{CheckpointSummary, CkptId, Verdict};
+use crate::spec::RunSpec;
+use crate::state::State;
+
+/// Steps to delete, oldest first: only whole or husk steps of this lineage, after a newer one is proven,
+/// never the newest two whole ones, never the present resume point.
+#[must_use]
+pub fn prune(s: &State, spec: &RunSpec) -> Vec<CkptId> {
+    let (Some(keep), true, false) = (spec.keep, spec.policy.prune, spec.policy.observe) else {
+        return Vec::new();
+    };
+    let Some(scan) = &s.scan else {
+        return Vec::new();
+    };
+    if s.care.is_none() || keep == 0 {
+        return Vec::new();
+    }
+    let resume = s.attempt.as_ref().map(|a| a.order.from.step());
+    let wholes: Vec<&CheckpointSummary> = scan.steps.iter().filter(|c| is_known_good(c)).collect();
+    let kept = (keep as usize).max(2);
+    let Some(oldest_kept) = wholes.get(kept.saturating_sub(1)) else {
+        return Vec::new();
+    };
+    let mut out: Vec<CkptId> = scan
+        .steps
+        .iter()
+        .filter(|c| c.step < oldest_kept.step && Some(c.step) != resume && !c.id.0.is_absolute())
+        .filter(|c| c.husk || is_known_good(c))
+        .map(|c| c.id.clone())
+        .collect();
+    out.reverse();
+    out
+}
+
+fn is_known_good(c: &CheckpointSummary) -> bool {
+    c.verdict == Verdict::Whole && c.proven.is_some()
+}

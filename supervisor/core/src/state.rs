@@ -1,0 +1,254 @@
+//! The state of a run: a fold over its records.
+//!
+//! `apply` is total and holds no policy: what a record means for the state is decided when it is written.
+//! `status`, `explain` and recovery use nothing else, so an old journal folds under new code to the same state.
+
+mod apply;
+mod invariants;
+
+pub use invariants::Broken;
+
+use crate::checkpoint::CkptId;
+use crate::event::{ExitStatus, Phase, ScanReport, Sighting};
+use crate::id::{ActId, AttemptNo, Ms, ProcRef, Step, Term, Tick, WallMs, WorkerId};
+use crate::reason::Reason;
+use crate::record::{Act, Condition, Diagnosis, LaunchOrder, Outcome, Then};
+use crate::scan::RuleKind;
+use crate::spec::ResumeIntent;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Everything a decision may look at besides the specification and the event.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct State {
+    /// The present (or last) term.
+    pub term: Term,
+    /// Configuration hash of the present term.
+    pub config: u64,
+    /// Boot id of the machine at the beginning of the term.
+    pub boot: String,
+    /// Time of the newest record.
+    pub now: Tick,
+    /// The same for people.
+    pub wall: WallMs,
+    /// What the supervisor is doing.
+    pub mode: Mode,
+    /// When it began to do so.
+    pub since: Tick,
+    /// Attempts launched over the life of the run.
+    pub attempts: AttemptNo,
+    /// The present attempt, or the last one.
+    pub attempt: Option<Attempt>,
+    /// Highest step ever proven in this run.
+    pub mark: Option<Step>,
+    /// Attempts without progress since the last mark.
+    pub charged: u32,
+    /// Times the run stepped back behind its mark.
+    pub step_backs: u32,
+    /// Deaths of our own processes since the last mark.
+    pub own_deaths: u32,
+    /// Terms that launched since the last mark.
+    pub barren_terms: u32,
+    /// Remembered failures since the configuration last changed.
+    pub failures: Vec<Failure>,
+    /// The last scan of the disk.
+    pub scan: Option<ScanReport>,
+    /// Steps that were there when no attempt lived: a new one later is a stranger's.
+    pub settled: Option<Vec<CkptId>>,
+    /// Where the run was taken into care.
+    pub care: Option<Care>,
+    /// The user's wish (`disable`, `resume_path`, `--fresh`) was fulfilled: a step of our own is proven.
+    pub wish_done: bool,
+    /// The machine was rebooted or its disk was full since the last mark: every byte is read.
+    pub doubt: bool,
+    /// Steps that failed to load.
+    pub distrusted: Vec<CkptId>,
+    /// A stop was asked for.
+    pub stop: Option<StopWish>,
+    /// Intents without a result.
+    pub pending: BTreeMap<ActId, Act>,
+    /// The number of the next act.
+    pub next_act: ActId,
+    /// The last planned step as the trainer printed it.
+    pub total: Option<Step>,
+    /// The journal cannot be written now.
+    pub journal_stalled: bool,
+    /// The lane does not answer now.
+    pub lane_stalled: Option<String>,
+    /// How it ended.
+    pub outcome: Option<Outcome>,
+    /// The newest decision's reasons.
+    pub why: Vec<Reason>,
+}
+
+/// What the supervisor is doing.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// Nothing yet.
+    #[default]
+    Idle,
+    /// Making sure that no earlier attempt lives.
+    Fencing,
+    /// Looking at the disk.
+    Choosing,
+    /// Changing the disk before a launch.
+    Arranging {
+        /// What will be launched.
+        order: LaunchOrder,
+    },
+    /// Starting workers.
+    Launching {
+        /// What is launched.
+        order: LaunchOrder,
+    },
+    /// Workers run.
+    Running,
+    /// A save may finish.
+    Draining {
+        /// Until when.
+        until: Tick,
+        /// What then.
+        then: Then,
+    },
+    /// Workers are being ended.
+    Stopping {
+        /// What then.
+        then: Then,
+        /// SIGTERM was sent first.
+        gently: bool,
+    },
+    /// Waiting for a condition.
+    Waiting {
+        /// Which.
+        what: Condition,
+        /// Until when at most.
+        until: Tick,
+    },
+    /// It is over.
+    Finished,
+}
+
+impl Mode {
+    /// One word for `status` and `--json`.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Fencing => "fencing",
+            Self::Choosing => "choosing",
+            Self::Arranging { .. } => "arranging",
+            Self::Launching { .. } => "launching",
+            Self::Running => "running",
+            Self::Draining { .. } => "draining",
+            Self::Stopping { .. } => "stopping",
+            Self::Waiting { .. } => "waiting",
+            Self::Finished => "finished",
+        }
+    }
+}
+
+/// One launch of all workers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// Its number.
+    pub no: AttemptNo,
+    /// The term that launched it.
+    pub term: Term,
+    /// What was ordered.
+    pub order: LaunchOrder,
+    /// When the workers ran.
+    pub launched: Option<Tick>,
+    /// The same for people.
+    pub launched_wall: Option<WallMs>,
+    /// The guard.
+    pub guard: Option<ProcRef>,
+    /// The workers.
+    pub workers: Vec<ProcRef>,
+    /// The command of worker 0.
+    pub argv: Vec<String>,
+    /// Ends so far.
+    pub exits: BTreeMap<WorkerId, ExitStatus>,
+    /// The first end that was a failure.
+    pub first_failure: Option<(WorkerId, ExitStatus)>,
+    /// Newest step that was printed.
+    pub step: Option<Step>,
+    /// What it is doing.
+    pub phase: Phase,
+    /// When it last got on.
+    pub last_progress: Tick,
+    /// When its tree last worked (CPU or output).
+    pub last_active: Tick,
+    /// Longest time between two steps.
+    pub longest_step: Ms,
+    /// Sightings of failures, in order.
+    pub sightings: Vec<(RuleKind, Sighting)>,
+    /// The trainer said from which step it resumed.
+    pub resumed: Option<Step>,
+    /// The trainer said that it starts from nothing.
+    pub scratch: bool,
+    /// The trainer said that it ended as planned.
+    pub ended: bool,
+    /// No process of it is left.
+    pub gone: bool,
+    /// Its guard died.
+    pub guard_lost: bool,
+    /// We ended it, for this reason.
+    pub ended_by_us: Option<String>,
+    /// Processes that SIGKILL did not end.
+    pub unkillable: Vec<ProcRef>,
+    /// Its end was judged and charged.
+    pub settled: bool,
+    /// What ended it.
+    pub diagnosis: Option<Diagnosis>,
+    /// The mark when it was launched.
+    pub mark_before: Option<Step>,
+}
+
+impl Attempt {
+    /// All workers ended with success.
+    #[must_use]
+    pub fn succeeded(&self) -> bool {
+        !self.workers.is_empty()
+            && self.exits.len() >= self.workers.len()
+            && self.exits.values().all(|e| e.is_success())
+            && self.ended_by_us.is_none()
+    }
+}
+
+/// A failure that is remembered until the configuration changes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// The attempt.
+    pub attempt: AttemptNo,
+    /// What it was.
+    pub diagnosis: Diagnosis,
+}
+
+/// Where the run was taken into care.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Care {
+    /// The step chosen then; `None`: from nothing.
+    pub step: Option<Step>,
+    /// What the configuration asked for.
+    pub intent: ResumeIntent,
+    /// The term that did.
+    pub term: Term,
+}
+
+/// A stop that was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StopWish {
+    /// At the next proven step only.
+    pub after_save: bool,
+    /// Who asked.
+    pub by: String,
+}
+
+impl State {
+    /// The attempt that lives, or may live.
+    #[must_use]
+    pub fn live(&self) -> Option<&Attempt> {
+        self.attempt.as_ref().filter(|a| !a.gone)
+    }
+}

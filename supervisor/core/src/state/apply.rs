@@ -1,0 +1,390 @@
+//! The fold: what each record makes of the state.
+
+use super::{Attempt, Care, Failure, Mode, State, StopWish};
+use crate::checkpoint::Verdict;
+use crate::event::{ActOutput, Event, EventKind, Phase, Request};
+use crate::id::{Ms, Tick};
+use crate::record::{Act, ActKind, Decision, LaunchOrder, Record, StartPoint};
+use crate::scan::RuleKind;
+
+/// Sightings kept for one attempt.
+const SIGHTINGS: usize = 100;
+/// Failures kept for one run.
+const FAILURES: usize = 50;
+
+impl State {
+    /// Folds one record in. Total: no record is refused, none panics.
+    pub fn apply(&mut self, r: &Record) {
+        match r {
+            Record::Fact(e) => self.on_fact(e),
+            Record::Decided { at, what, reasons } => {
+                self.now = *at;
+                self.why.clone_from(reasons);
+                self.on_decision(what, *at);
+            }
+            Record::Intended { at, act, .. } => {
+                self.now = *at;
+                self.next_act = self.next_act.max(act.id.next());
+                if act.kind.is_guarded() {
+                    self.pending.insert(act.id, act.clone());
+                }
+                self.on_intent(act);
+            }
+            Record::Ignored { at, .. } => self.now = *at,
+        }
+    }
+
+    fn enter(&mut self, mode: Mode, at: Tick) {
+        self.mode = mode;
+        self.since = at;
+    }
+
+    fn on_fact(&mut self, e: &Event) {
+        self.now = e.at;
+        self.wall = e.wall;
+        match &e.kind {
+            EventKind::TermStarted { .. } => self.on_term(e),
+            EventKind::ActDone { act, result } => {
+                let done = self.pending.remove(act);
+                if let (Ok(ActOutput::Launched { guard, workers, argv }), Some(a)) = (result, self.attempt.as_mut()) {
+                    a.guard = Some(*guard);
+                    a.workers.clone_from(workers);
+                    a.argv.clone_from(argv);
+                    a.launched = Some(e.at);
+                    a.launched_wall = Some(e.wall);
+                    a.last_progress = e.at;
+                    a.last_active = e.at;
+                }
+                if let (
+                    Err(_),
+                    Some(Act {
+                        kind: ActKind::Launch(_),
+                        ..
+                    }),
+                    Some(a),
+                ) = (result, done, self.attempt.as_mut())
+                {
+                    a.gone = true;
+                }
+            }
+            EventKind::Checkpoints(report) => {
+                if self.live().is_none() && report.unreadable.is_none() {
+                    self.settled = Some(report.steps.iter().map(|c| c.id.clone()).collect());
+                }
+                self.scan = Some(report.clone());
+            }
+            EventKind::TimeGap { missing } => {
+                if let Some(a) = self.attempt.as_mut() {
+                    a.last_progress = a.last_progress.after(*missing);
+                    a.last_active = a.last_active.after(*missing);
+                }
+            }
+            EventKind::LaneStalled { what } => self.lane_stalled = Some(what.clone()),
+            EventKind::LaneRecovered => self.lane_stalled = None,
+            EventKind::JournalStalled { .. } => self.journal_stalled = true,
+            EventKind::JournalRecovered => self.journal_stalled = false,
+            EventKind::Operator(Request::Stop { after_save, by }) => {
+                self.stop = Some(StopWish {
+                    after_save: *after_save,
+                    by: by.clone(),
+                });
+            }
+            EventKind::Operator(Request::StopNow { by }) => {
+                self.stop = Some(StopWish {
+                    after_save: false,
+                    by: by.clone(),
+                });
+            }
+            _ => self.on_attempt_fact(e),
+        }
+    }
+
+    fn on_term(&mut self, e: &Event) {
+        let EventKind::TermStarted {
+            term,
+            boot,
+            config,
+            living,
+            ..
+        } = &e.kind
+        else {
+            return;
+        };
+        self.term = *term;
+        if !self.boot.is_empty() && self.boot != *boot {
+            self.doubt = true;
+        }
+        boot.clone_into(&mut self.boot);
+        if self.config != *config {
+            // A changed configuration may be the fix: old failures say nothing about it.
+            self.failures.clear();
+            self.charged = 0;
+        }
+        self.config = *config;
+        self.stop = None;
+        self.journal_stalled = false;
+        self.lane_stalled = None;
+        self.pending.clear();
+        self.enter(Mode::Idle, e.at);
+        if let Some(a) = self.attempt.as_mut() {
+            a.last_progress = e.at;
+            a.last_active = e.at;
+            if let Some(l) = living.as_ref().filter(|l| l.attempt == a.no) {
+                a.guard = Some(l.guard);
+                if a.launched.is_none() {
+                    a.workers.clone_from(&l.workers);
+                }
+                a.launched = Some(e.at);
+                a.launched_wall = a.launched_wall.or(Some(e.wall));
+                a.step = a.step.max(l.step);
+                for (worker, status) in &l.exits {
+                    a.exits.insert(*worker, *status);
+                    if !status.is_success() && a.first_failure.is_none() {
+                        a.first_failure = Some((*worker, *status));
+                    }
+                }
+            }
+        }
+    }
+
+    fn on_attempt_fact(&mut self, e: &Event) {
+        // What a fence ended counts for whatever attempt was not seen to end.
+        let fencing = self.mode == Mode::Fencing;
+        let Some(a) = self.attempt.as_mut() else {
+            return;
+        };
+        match &e.kind {
+            EventKind::WorkerExited {
+                attempt,
+                worker,
+                status,
+                ..
+            } if *attempt == a.no => {
+                a.exits.insert(*worker, *status);
+                if !status.is_success() && a.first_failure.is_none() {
+                    a.first_failure = Some((*worker, *status));
+                }
+            }
+            EventKind::TreeGone { attempt, unkillable } if *attempt == a.no || fencing => {
+                a.gone = unkillable.is_empty();
+                a.unkillable.clone_from(unkillable);
+            }
+            EventKind::GuardLost { attempt } if *attempt == a.no => a.guard_lost = true,
+            EventKind::Progress {
+                attempt,
+                phase,
+                step,
+                activity,
+            } if *attempt == a.no => {
+                if step.is_some() && *step > a.step {
+                    let took = e.at.since(a.last_progress);
+                    if a.step.is_some() {
+                        a.longest_step = a.longest_step.max(took);
+                    }
+                    a.step = *step;
+                    a.last_progress = e.at;
+                } else if *phase != a.phase {
+                    a.last_progress = e.at;
+                }
+                a.phase = *phase;
+                if activity.is_work() {
+                    a.last_active = e.at;
+                }
+            }
+            EventKind::Sighted {
+                attempt,
+                means,
+                sighting,
+            } if *attempt == a.no => {
+                note_sighting(a, means, sighting);
+                if let (RuleKind::Total, Some(n)) = (means, sighting.number) {
+                    self.total = Some(crate::id::Step(n));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn on_intent(&mut self, act: &Act) {
+        if let ActKind::Launch(order) = &act.kind {
+            if self.attempt.as_ref().is_none_or(|a| a.term != self.term) {
+                self.barren_terms = self.barren_terms.saturating_add(1);
+            }
+            self.attempts = order.attempt;
+            self.settled = None;
+            let mark_before = self.mark;
+            self.attempt = Some(begin(order, self.term, self.now, mark_before));
+        }
+    }
+
+    fn on_decision(&mut self, what: &Decision, at: Tick) {
+        match what {
+            Decision::Fence { .. } => self.enter(Mode::Fencing, at),
+            Decision::TakeOver { .. } => {
+                if let Some(a) = self.attempt.as_mut() {
+                    a.ended_by_us = None;
+                }
+                self.enter(Mode::Running, at);
+            }
+            Decision::Run => self.enter(Mode::Running, at),
+            Decision::Choose => self.enter(Mode::Choosing, at),
+            Decision::StartFrom {
+                order, care, intent, ..
+            } => {
+                if *care {
+                    let step = matches!(order.from, StartPoint::Step { .. }).then(|| order.from.step());
+                    self.care = Some(Care {
+                        step,
+                        intent: intent.clone(),
+                        term: self.term,
+                    });
+                    self.mark = step;
+                    self.wish_done = false;
+                    self.distrusted.clear();
+                }
+                self.enter(Mode::Arranging { order: order.clone() }, at);
+            }
+            Decision::Launch { order } => self.enter(Mode::Launching { order: order.clone() }, at),
+            Decision::Drain { until, then } => self.enter(
+                Mode::Draining {
+                    until: *until,
+                    then: *then,
+                },
+                at,
+            ),
+            Decision::Stop { then, gently } => {
+                if let Some(a) = self.attempt.as_mut() {
+                    a.ended_by_us = self.why.first().map(|r| r.text.clone());
+                }
+                self.enter(
+                    Mode::Stopping {
+                        then: *then,
+                        gently: *gently,
+                    },
+                    at,
+                );
+            }
+            Decision::Diagnosed(d) => {
+                self.doubt |= d.class == "disk.full";
+                if let Some(a) = self.attempt.as_mut() {
+                    a.diagnosis = Some(d.clone());
+                }
+            }
+            Decision::Charge { attempts, step_backs } => self.on_charge(*attempts, *step_backs),
+            Decision::Distrust { ckpt } => {
+                if !self.distrusted.contains(ckpt) {
+                    self.distrusted.push(ckpt.clone());
+                }
+            }
+            Decision::Wait { what, until } => {
+                self.enter(
+                    Mode::Waiting {
+                        what: what.clone(),
+                        until: *until,
+                    },
+                    at,
+                );
+            }
+            Decision::Mark { step } => {
+                self.mark = self.mark.max(Some(*step));
+                self.charged = 0;
+                self.own_deaths = 0;
+                self.barren_terms = 0;
+                self.wish_done = true;
+                self.doubt = false;
+            }
+            Decision::StopAfterSave | Decision::Suspect { .. } => {}
+            Decision::Finish { outcome } => {
+                if *outcome == crate::record::Outcome::Stopped {
+                    self.barren_terms = 0;
+                }
+                self.outcome = Some(outcome.clone());
+                self.enter(Mode::Finished, at);
+            }
+        }
+    }
+
+    fn on_charge(&mut self, attempts: u32, step_backs: u32) {
+        self.charged = attempts;
+        self.step_backs = step_backs;
+        let Some(a) = self.attempt.as_mut() else {
+            return;
+        };
+        a.settled = true;
+        if a.guard_lost {
+            self.own_deaths = self.own_deaths.saturating_add(1);
+        }
+        if let Some(d) = a.diagnosis.clone() {
+            if self.failures.len() >= FAILURES {
+                self.failures.remove(0);
+            }
+            self.failures.push(Failure {
+                attempt: a.no,
+                diagnosis: d,
+            });
+        }
+    }
+}
+
+fn note_sighting(a: &mut Attempt, means: &RuleKind, sighting: &crate::event::Sighting) {
+    match means {
+        RuleKind::Resumed => a.resumed = sighting.number.map(crate::id::Step).or(a.resumed),
+        RuleKind::Scratch => a.scratch = true,
+        RuleKind::End => a.ended = true,
+        RuleKind::Failure(_) | RuleKind::Exception => {
+            if let Some((_, known)) = a
+                .sightings
+                .iter_mut()
+                .find(|(k, s)| k == means && s.rule == sighting.rule && s.text == sighting.text)
+            {
+                known.count = known.count.saturating_add(sighting.count);
+            } else if a.sightings.len() < SIGHTINGS {
+                a.sightings.push((means.clone(), sighting.clone()));
+            }
+        }
+        RuleKind::Step | RuleKind::Enters(_) | RuleKind::Total => {}
+    }
+}
+
+fn begin(order: &LaunchOrder, term: crate::id::Term, at: Tick, mark_before: Option<crate::id::Step>) -> Attempt {
+    Attempt {
+        no: order.attempt,
+        term,
+        order: order.clone(),
+        launched: None,
+        launched_wall: None,
+        guard: None,
+        workers: Vec::new(),
+        argv: Vec::new(),
+        exits: std::collections::BTreeMap::new(),
+        first_failure: None,
+        step: None,
+        phase: Phase::Startup,
+        last_progress: at,
+        last_active: at,
+        longest_step: Ms(0),
+        sightings: Vec::new(),
+        resumed: None,
+        scratch: false,
+        ended: false,
+        gone: false,
+        guard_lost: false,
+        ended_by_us: None,
+        unkillable: Vec::new(),
+        settled: false,
+        diagnosis: None,
+        mark_before,
+    }
+}
+
+impl State {
+    /// The newest whole step of the last scan.
+    #[must_use]
+    pub fn newest_whole(&self) -> Option<&crate::checkpoint::CheckpointSummary> {
+        self.scan
+            .as_ref()?
+            .steps
+            .iter()
+            .find(|c| c.verdict == Verdict::Whole && c.proven.is_some())
+    }
+}

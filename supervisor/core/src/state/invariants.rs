@@ -1,0 +1,114 @@
+//! Invariants that every record must leave true. Numbers are those of the design's list.
+
+use super::{Mode, State};
+use crate::checkpoint::Verdict;
+use crate::record::{ActKind, Outcome, StartPoint};
+use thiserror::Error;
+
+/// An invariant that does not hold.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("invariant {number} is broken: {what}")]
+pub struct Broken {
+    /// Its number.
+    pub number: u8,
+    /// What was found.
+    pub what: String,
+}
+
+fn broken(number: u8, what: impl Into<String>) -> Result<(), Broken> {
+    Err(Broken {
+        number,
+        what: what.into(),
+    })
+}
+
+impl State {
+    /// Checks what can be seen in one state. `prove` is the policy's switch.
+    ///
+    /// # Errors
+    /// The first invariant that does not hold.
+    pub fn check_invariants(&self, prove: bool) -> Result<(), Broken> {
+        self.one_attempt_at_a_time()?;
+        if prove {
+            self.proven_start()?;
+        }
+        self.guarded_acts()?;
+        self.finished_is_final()
+    }
+
+    /// 1: no launch before every earlier attempt is gone.
+    fn one_attempt_at_a_time(&self) -> Result<(), Broken> {
+        let order = match &self.mode {
+            Mode::Arranging { order } | Mode::Launching { order } => order,
+            _ => return Ok(()),
+        };
+        match self.live() {
+            Some(a) if a.no != order.attempt => broken(
+                1,
+                format!("attempt {} is not gone, {} is being launched", a.no, order.attempt),
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// 2: no launch from what is not proven; none from nothing where something provable existed.
+    fn proven_start(&self) -> Result<(), Broken> {
+        let order = match &self.mode {
+            Mode::Arranging { order } | Mode::Launching { order } => order,
+            _ => return Ok(()),
+        };
+        let steps = self.scan.as_ref().map(|s| s.steps.as_slice()).unwrap_or_default();
+        match &order.from {
+            StartPoint::Step { ckpt, pins, .. } => match steps.iter().find(|c| c.id == *ckpt) {
+                Some(c) if c.verdict == Verdict::Whole && c.proven.is_some() && c.pins == *pins => Ok(()),
+                Some(c) => broken(2, format!("launch from {ckpt}, which is {}", c.verdict)),
+                None => broken(2, format!("launch from {ckpt}, which was not seen")),
+            },
+            StartPoint::Fresh => match self.mark {
+                Some(step) => broken(2, format!("fresh start although step {step} was proven in this run")),
+                None => Ok(()),
+            },
+            StartPoint::AsIs => Ok(()),
+        }
+    }
+
+    /// 7: at most one guarded act at a time, none of an earlier term.
+    fn guarded_acts(&self) -> Result<(), Broken> {
+        for act in self.pending.values() {
+            if act.term != self.term {
+                return broken(
+                    7,
+                    format!("act {} of term {} is pending in term {}", act.id, act.term, self.term),
+                );
+            }
+        }
+        let launches = self
+            .pending
+            .values()
+            .filter(|a| matches!(a.kind, ActKind::Launch(_) | ActKind::Arrange(_)))
+            .count();
+        if launches > 1 {
+            return broken(7, "two launches or arrangements are pending");
+        }
+        Ok(())
+    }
+
+    /// 3, 4: an end is an end, and a finished run names a proven step.
+    fn finished_is_final(&self) -> Result<(), Broken> {
+        if self.mode == Mode::Finished {
+            let may_leave = matches!(
+                self.outcome,
+                Some(Outcome::Environment { .. } | Outcome::LeaseHeld { .. })
+            );
+            if !may_leave && self.live().is_some_and(|a| a.launched.is_some()) {
+                return broken(1, "finished while an attempt may live");
+            }
+            if let Some(Outcome::Finished { step: Some(step) }) = &self.outcome
+                && self.mark.is_none_or(|m| m < *step)
+            {
+                return broken(3, format!("finished at step {step}, which was never proven"));
+            }
+        }
+        Ok(())
+    }
+}
