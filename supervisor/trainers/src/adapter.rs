@@ -1,0 +1,131 @@
+//! What a trainer framework has to answer, so that the rest of the program need not know it.
+//!
+//! Five questions: what do its lines mean (`rules`), which steps are there and what is each worth (`tracker`), what goes into argv and
+//! environment so that it starts exactly there (`arrange`), what should a person know before the launch (`preflight`), and, in
+//! [`crate::read`], what does this configuration say.
+
+use camino::Utf8PathBuf;
+use std::collections::BTreeMap;
+use supervise_checkpoint::{FileKind, FileReport};
+use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, FileFact, Finding, PinsHash};
+use supervise_core::event::Tracker;
+use supervise_core::id::Step;
+use supervise_core::reason::Reason;
+use supervise_core::record::LaunchOrder;
+use supervise_core::scan::ScanRule;
+use supervise_core::spec::{RoleSpec, RunSpec, TrainerKind};
+
+/// What a run's configuration says a checkpoint of it looks like. `None` everywhere: judge what is there.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Expectation {
+    /// Roles that every step must hold.
+    pub roles: Option<Vec<RoleSpec>>,
+    /// World size that the run will load with.
+    pub world: Option<u32>,
+    /// The layout of the SFT trainer (`true`) or of PPO (`false`).
+    pub sft: Option<bool>,
+}
+
+impl Expectation {
+    /// What this run expects.
+    #[must_use]
+    pub fn of(spec: &RunSpec) -> Self {
+        let sft = match spec.trainer {
+            TrainerKind::VerlPpo => Some(false),
+            TrainerKind::VerlSft => Some(true),
+            TrainerKind::Plain => None,
+        };
+        Self {
+            roles: sft.map(|_| spec.roles.clone()),
+            world: spec.world,
+            sft,
+        }
+    }
+}
+
+/// The steps under one checkpoint root, folded from file facts.
+pub trait StepTracker: Send {
+    /// Takes one fact in. The order of facts on different paths does not matter.
+    fn note(&mut self, fact: &FileFact);
+    /// Every step found, newest first.
+    fn steps(&self) -> Vec<(CkptId, Step)>;
+    /// The files that have to be looked into before the step can be called proven, relative to the root.
+    fn needs(&self, ckpt: &CkptId, depth: Depth) -> Vec<(Utf8PathBuf, FileKind)>;
+    /// What the step is worth, from its names and the reports at hand (by path relative to the root). Without the reports
+    /// that [`StepTracker::needs`] asks for it is judged by names alone and stays unproven.
+    fn judge(&mut self, ckpt: &CkptId, depth: Depth, reports: &BTreeMap<Utf8PathBuf, FileReport>) -> CheckpointSummary;
+    /// The step's pins as last noted.
+    fn pins(&self, ckpt: &CkptId) -> Option<PinsHash>;
+    /// Things worth saying that belong to no step.
+    fn remarks(&self) -> Vec<String>;
+    /// Drops a step that is no longer of interest (it went aside).
+    fn forget(&mut self, ckpt: &CkptId);
+    /// The name of the trainer's own pointer, directly under the root; empty where it has none.
+    fn tracker_file(&self) -> &'static str;
+    /// What that pointer says; `None` where the file is missing.
+    fn read_tracker(&self, bytes: Option<&[u8]>) -> Tracker;
+}
+
+/// What the configuration says beyond the run's specification, needed again at every launch.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TrainerFacts {
+    /// The user's numbers of steps to keep, by the trainer's key.
+    pub keep: Vec<(String, u32)>,
+    /// Keys under which asynchronous saves are switched on.
+    pub async_save: Vec<String>,
+    /// The trainer writes its metrics to a file.
+    pub file_logger: bool,
+    /// A validation runs before the first step of every launch.
+    pub validates_first: bool,
+    /// Overrides that the launch needs to be what the configuration says (a YAML that only says what it changes).
+    pub settings: Vec<String>,
+}
+
+/// What the launch happens in.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HostFacts {
+    /// The environment that the workers inherit.
+    pub env: BTreeMap<String, String>,
+    /// What was read from the configuration beyond the specification.
+    pub trainer: TrainerFacts,
+}
+
+/// A launch, as the guard needs it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LaunchPlan {
+    /// The command, the same for each worker.
+    pub argv: Vec<String>,
+    /// Environment to be set; what the user set is not among it.
+    pub env: Vec<(String, String)>,
+    /// The overrides that were put into the command.
+    pub overrides: Vec<String>,
+    /// What was changed, in words.
+    pub notes: Vec<String>,
+}
+
+/// A trainer framework.
+pub trait Adapter: Sync {
+    /// Which one.
+    fn kind(&self) -> TrainerKind;
+    /// What its lines of output mean.
+    fn rules(&self) -> Vec<ScanRule>;
+    /// An empty fold over the files of a checkpoint root.
+    fn tracker(&self, expect: &Expectation) -> Box<dyn StepTracker>;
+    /// Command and environment of a launch.
+    ///
+    /// # Errors
+    /// The order cannot be expressed for this trainer: the reason says what is wrong.
+    fn arrange(&self, spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Result<LaunchPlan, Reason>;
+    /// What a person should know before a launch.
+    fn preflight(&self, spec: &RunSpec, facts: &TrainerFacts) -> Vec<Finding>;
+}
+
+/// The adapter of a trainer.
+#[must_use]
+pub fn adapter(kind: TrainerKind) -> &'static dyn Adapter {
+    match kind {
+        TrainerKind::VerlPpo => &crate::verl::VerlAdapter { sft: false },
+        TrainerKind::VerlSft => &crate::verl::VerlAdapter { sft: true },
+        TrainerKind::Plain => &crate::plain::PlainAdapter,
+    }
+}

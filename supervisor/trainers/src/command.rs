@@ -1,0 +1,273 @@
+//! The command as a list of words: placeholders, the entry point in it, torchrun's own options.
+
+use crate::shell;
+
+/// Where the supervisor's overrides go.
+pub(crate) const OVERRIDES: &str = "{overrides}";
+/// Where the path of the trainer's YAML goes.
+pub(crate) const CONFIG: &str = "{config}";
+
+/// A trainer's module, as it is named after `-m`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entry {
+    /// `verl.trainer.main_ppo`.
+    Ppo,
+    /// `verl.trainer.sft_trainer`: one process per rank.
+    Sft,
+    /// `verl.trainer.sft_trainer_ray`: one driver.
+    SftRay,
+    /// Another module of verl, which saves in a layout of its own.
+    Other,
+}
+
+/// Finds the entry point and the place of its first argument.
+pub(crate) fn entry(command: &[String]) -> Option<(Entry, usize)> {
+    command.iter().enumerate().find_map(|(i, word)| {
+        let module = word
+            .strip_suffix(".py")
+            .map_or_else(|| word.clone(), |path| path.replace('/', "."));
+        let entry = match module.rfind("verl.").map(|at| &module[at..])? {
+            "verl.trainer.main_ppo" => Entry::Ppo,
+            "verl.trainer.sft_trainer" => Entry::Sft,
+            "verl.trainer.sft_trainer_ray" => Entry::SftRay,
+            other if other.starts_with("verl.trainer.") || other.starts_with("verl.experimental.") => Entry::Other,
+            _ => return None,
+        };
+        let named = i > 0 && command[i - 1] == "-m" || word.ends_with(".py");
+        named.then_some((entry, i + 1))
+    })
+}
+
+/// The words after the entry point that look like overrides.
+pub(crate) fn overrides_in(command: &[String]) -> Vec<&str> {
+    let from = entry(command).map_or(command.len(), |(_, at)| at);
+    command[from..]
+        .iter()
+        .map(String::as_str)
+        .filter(|w| is_override(w))
+        .collect()
+}
+
+/// `key=value`, `+key=value`, `++key=value` or `~key`, and no flag or placeholder.
+fn is_override(word: &str) -> bool {
+    if word.starts_with('~') {
+        return true;
+    }
+    let key = word.trim_start_matches('+');
+    !word.starts_with('-')
+        && key
+            .find('=')
+            .is_some_and(|at| at > 0 && !key[..at].contains([' ', '{', '/']))
+}
+
+/// The key an override is about.
+pub(crate) fn override_key(word: &str) -> &str {
+    let key = word.trim_start_matches(['+', '~']);
+    key.split_once('=').map_or(key, |(key, _)| key)
+}
+
+/// Puts the overrides where the command says, else at its end; `{config}` becomes the file's path.
+pub(crate) fn fill(command: &[String], overrides: &[String], config: Option<&str>) -> Vec<String> {
+    let marked = command.iter().any(|w| w.contains(OVERRIDES));
+    let mut out = Vec::with_capacity(command.len() + overrides.len());
+    for word in command {
+        if word == OVERRIDES {
+            out.extend_from_slice(overrides);
+            continue;
+        }
+        let mut word = match config {
+            Some(path) => word.replace(CONFIG, path),
+            None => word.clone(),
+        };
+        if word.contains(OVERRIDES) {
+            // Inside a longer word: a shell script given as text.
+            let quoted: Vec<String> = overrides.iter().map(|o| shell::quote(o)).collect();
+            word = word.replace(OVERRIDES, &quoted.join(" "));
+        }
+        out.push(word);
+    }
+    if !marked {
+        out.extend_from_slice(overrides);
+    }
+    out
+}
+
+/// Where torchrun stands in the command, and where its own options end (the script or `-m`).
+fn torchrun(command: &[String]) -> Option<(usize, usize)> {
+    let at = command.iter().position(|w| {
+        let name = w.rsplit('/').next().unwrap_or(w);
+        name == "torchrun" || w == "torch.distributed.run" || w == "torch.distributed.launch"
+    })?;
+    let end = command[at + 1..]
+        .iter()
+        .position(|w| w == "-m" || w == "--module" || w.ends_with(".py"))
+        .map_or(command.len(), |n| at + 1 + n);
+    Some((at, end))
+}
+
+/// The value of one of torchrun's options, spelled with dashes or underscores, with `=` or a space.
+fn torchrun_option<'a>(command: &'a [String], name: &str) -> Option<(usize, &'a str, bool)> {
+    let (at, end) = torchrun(command)?;
+    (at + 1..end).rev().find_map(|i| {
+        let word = command[i].strip_prefix("--")?;
+        let (key, value) = word.split_once('=').map_or((word, None), |(k, v)| (k, Some(v)));
+        if key.replace('_', "-") != name {
+            return None;
+        }
+        match value {
+            Some(value) => Some((i, value, true)),
+            None => command
+                .get(i + 1)
+                .filter(|_| i + 1 < end)
+                .map(|v| (i, v.as_str(), false)),
+        }
+    })
+}
+
+/// How many ranks torchrun would start, where the command says it in numbers.
+pub(crate) fn torchrun_world(command: &[String]) -> Option<u32> {
+    torchrun(command)?;
+    let number = |name: &str| match torchrun_option(command, name) {
+        Some((_, value, _)) => value.parse::<u32>().ok().filter(|n| *n > 0),
+        None => Some(1),
+    };
+    number("nproc-per-node")?.checked_mul(number("nnodes")?)
+}
+
+/// Whether torchrun starts the ranks.
+pub(crate) fn is_torchrun(command: &[String]) -> bool {
+    torchrun(command).is_some()
+}
+
+/// torchrun must not start workers again on its own: it would resume behind our back. Returns what was changed, in words.
+pub(crate) fn forbid_restarts(command: &mut Vec<String>, by_environment: bool) -> Option<String> {
+    let found = torchrun_option(command, "max-restarts").map(|(i, value, joined)| (i, value.to_owned(), joined));
+    match found {
+        Some((_, value, _)) if value == "0" => None,
+        Some((i, value, joined)) => {
+            "--max-restarts=0".clone_into(&mut command[i]);
+            if !joined {
+                command.remove(i + 1);
+            }
+            Some(format!(
+                "torchrun's --max-restarts={value} is set to 0: restarts are the supervisor's"
+            ))
+        }
+        None if by_environment => {
+            let (at, _) = torchrun(command)?;
+            command.insert(at + 1, "--max-restarts=0".to_owned());
+            Some(
+                "torchrun's PET_MAX_RESTARTS is overruled by --max-restarts=0: restarts are the supervisor's"
+                    .to_owned(),
+            )
+        }
+        None => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_entry_point_is_found() {
+        for (command, what) in [
+            ("python3 -m verl.trainer.main_ppo a=1", Some(Entry::Ppo)),
+            (
+                "torchrun --nproc_per_node=2 -m verl.trainer.sft_trainer a=1",
+                Some(Entry::Sft),
+            ),
+            ("python -m verl.trainer.sft_trainer_ray", Some(Entry::SftRay)),
+            ("python /src/verl/trainer/main_ppo.py a=1", Some(Entry::Ppo)),
+            (
+                "python -m verl.experimental.fully_async_policy.fully_async_main",
+                Some(Entry::Other),
+            ),
+            ("python -m verl.model_merger merge", None),
+            ("bash run.sh", None),
+            ("python train.py name=verl.trainer.main_ppo", None),
+        ] {
+            assert_eq!(entry(&words(command)).map(|(e, _)| e), what, "{command}");
+        }
+    }
+
+    #[test]
+    fn overrides_are_told_from_options() {
+        let command =
+            words("python -m verl.trainer.main_ppo --config-name=x a.b=1 +c=2 ~d {overrides} --cfg job e=f=g");
+        assert_eq!(overrides_in(&command), ["a.b=1", "+c=2", "~d", "e=f=g"]);
+        assert_eq!(override_key("++a.b=c=d"), "a.b");
+        assert_eq!(override_key("~a.b"), "a.b");
+    }
+
+    #[test]
+    fn overrides_stand_where_the_command_says() {
+        let ours = [String::from("x='a b'"), String::from("y=1")];
+        assert_eq!(
+            fill(&words("run a {overrides} b"), &ours, None),
+            ["run", "a", "x='a b'", "y=1", "b"]
+        );
+        assert_eq!(
+            fill(&words("run {config}"), &ours, Some("/c d.yaml")),
+            ["run", "/c d.yaml", "x='a b'", "y=1"]
+        );
+        let script = ["sh".to_owned(), "-c".to_owned(), "run {overrides}".to_owned()];
+        assert_eq!(fill(&script, &ours, None)[2], r"run 'x='\''a b'\''' y=1");
+    }
+
+    #[test]
+    fn torchruns_own_restarts_are_switched_off_in_every_spelling() {
+        for (before, after) in [
+            (
+                "torchrun --max-restarts=3 -m m a=1",
+                "torchrun --max-restarts=0 -m m a=1",
+            ),
+            (
+                "torchrun --max_restarts 3 --nnodes 1 -m m",
+                "torchrun --max-restarts=0 --nnodes 1 -m m",
+            ),
+            (
+                "python -m torch.distributed.run --max-restarts 2 t.py",
+                "python -m torch.distributed.run --max-restarts=0 t.py",
+            ),
+        ] {
+            let mut command = words(before);
+            assert!(
+                forbid_restarts(&mut command, false).is_some_and(|n| n.contains("set to 0")),
+                "{before}"
+            );
+            assert_eq!(command, words(after));
+        }
+        for left in [
+            "torchrun --max-restarts=0 -m m",
+            "torchrun -m m --max-restarts=3",
+            "python -m m --max-restarts=3",
+        ] {
+            let mut command = words(left);
+            assert_eq!(forbid_restarts(&mut command, false), None, "{left}");
+            assert_eq!(command, words(left));
+        }
+        let mut command = words("torchrun -m m");
+        assert!(forbid_restarts(&mut command, true).is_some());
+        assert_eq!(command, words("torchrun --max-restarts=0 -m m"));
+    }
+
+    #[test]
+    fn torchruns_world_is_read_where_it_is_a_number() {
+        assert_eq!(
+            torchrun_world(&words("torchrun --nproc_per_node=4 --nnodes 2 -m m")),
+            Some(8)
+        );
+        assert_eq!(torchrun_world(&words("torchrun --nproc-per-node 4 -m m")), Some(4));
+        assert_eq!(torchrun_world(&words("torchrun --nproc-per-node gpu -m m")), None);
+        assert_eq!(
+            torchrun_world(&words("torchrun --nproc-per-node 4 --nnodes 1:4 -m m")),
+            None
+        );
+        assert_eq!(torchrun_world(&words("python -m m --nproc-per-node 4")), None);
+    }
+}

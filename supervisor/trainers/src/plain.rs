@@ -1,0 +1,113 @@
+//! Any command: supervised, launched as it is, with nothing known of its checkpoints.
+
+use crate::adapter::{Adapter, Expectation, HostFacts, LaunchPlan, StepTracker, TrainerFacts};
+use crate::command;
+use camino::Utf8PathBuf;
+use std::collections::BTreeMap;
+use supervise_checkpoint::{FileKind, FileReport};
+use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, FileFact, Finding, PinsHash};
+use supervise_core::event::Tracker;
+use supervise_core::id::Step;
+use supervise_core::reason::Reason;
+use supervise_core::record::{LaunchOrder, StartPoint};
+use supervise_core::scan::ScanRule;
+use supervise_core::spec::{RunSpec, TrainerKind};
+
+/// The adapter of commands that are no known trainer.
+#[derive(Debug)]
+pub struct PlainAdapter;
+
+impl Adapter for PlainAdapter {
+    fn kind(&self) -> TrainerKind {
+        TrainerKind::Plain
+    }
+
+    fn rules(&self) -> Vec<ScanRule> {
+        Vec::new()
+    }
+
+    fn tracker(&self, _expect: &Expectation) -> Box<dyn StepTracker> {
+        Box::new(NoSteps)
+    }
+
+    fn arrange(&self, spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Result<LaunchPlan, Reason> {
+        if let StartPoint::Step { ckpt, .. } = &order.from {
+            return Err(Reason::new(
+                "no_resume",
+                format!("a plain command cannot be started from {ckpt}"),
+            ));
+        }
+        let config = spec.config_file.as_ref().map(|p| p.as_str());
+        let mut argv = command::fill(&spec.command, &[], config);
+        let by_environment = [&spec.env, &host.env]
+            .iter()
+            .any(|env| env.contains_key("PET_MAX_RESTARTS"));
+        let notes = command::forbid_restarts(&mut argv, by_environment)
+            .into_iter()
+            .collect();
+        let unbuffered = !spec.env.contains_key(UNBUFFERED) && !host.env.contains_key(UNBUFFERED);
+        let env = unbuffered
+            .then(|| (UNBUFFERED.to_owned(), "1".to_owned()))
+            .into_iter()
+            .collect();
+        Ok(LaunchPlan {
+            argv,
+            env,
+            overrides: Vec::new(),
+            notes,
+        })
+    }
+
+    fn preflight(&self, _spec: &RunSpec, _facts: &TrainerFacts) -> Vec<Finding> {
+        vec![Finding::note(
+            "plain_command",
+            "nothing is known of this command's checkpoints: it is started again as it is, and where it resumes is its own affair",
+        )]
+    }
+}
+
+/// Without it Python holds lines back for minutes when its output is a pipe.
+const UNBUFFERED: &str = "PYTHONUNBUFFERED";
+
+/// A trainer without steps.
+#[derive(Debug)]
+struct NoSteps;
+
+impl StepTracker for NoSteps {
+    fn note(&mut self, _fact: &FileFact) {}
+
+    fn steps(&self) -> Vec<(CkptId, Step)> {
+        Vec::new()
+    }
+
+    fn needs(&self, _ckpt: &CkptId, _depth: Depth) -> Vec<(Utf8PathBuf, FileKind)> {
+        Vec::new()
+    }
+
+    fn judge(
+        &mut self,
+        ckpt: &CkptId,
+        _depth: Depth,
+        _reports: &BTreeMap<Utf8PathBuf, FileReport>,
+    ) -> CheckpointSummary {
+        crate::verl::unknown_step(ckpt)
+    }
+
+    fn pins(&self, _ckpt: &CkptId) -> Option<PinsHash> {
+        None
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn forget(&mut self, _ckpt: &CkptId) {}
+
+    fn tracker_file(&self) -> &'static str {
+        ""
+    }
+
+    fn read_tracker(&self, _bytes: Option<&[u8]>) -> Tracker {
+        Tracker::Missing
+    }
+}

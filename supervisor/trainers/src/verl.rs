@@ -1,0 +1,58 @@
+//! verl: the PPO layout and the SFT trainer, saved by its FSDP checkpoint manager.
+
+mod arrange;
+mod data;
+mod evidence;
+mod judge;
+mod names;
+mod needs;
+mod preflight;
+mod ranks;
+mod role;
+mod rules;
+mod steps;
+mod survey;
+mod tracker;
+
+pub(crate) use judge::unknown_step;
+pub use survey::pins;
+
+use crate::adapter::{Adapter, Expectation, HostFacts, LaunchPlan, StepTracker, TrainerFacts};
+use supervise_core::checkpoint::Finding;
+use supervise_core::reason::Reason;
+use supervise_core::record::LaunchOrder;
+use supervise_core::scan::ScanRule;
+use supervise_core::spec::{RunSpec, TrainerKind};
+
+/// The adapter of verl's trainers.
+#[derive(Debug)]
+pub struct VerlAdapter {
+    /// The SFT trainer; otherwise PPO and its relatives.
+    pub sft: bool,
+}
+
+impl Adapter for VerlAdapter {
+    fn kind(&self) -> TrainerKind {
+        if self.sft {
+            TrainerKind::VerlSft
+        } else {
+            TrainerKind::VerlPpo
+        }
+    }
+
+    fn rules(&self) -> Vec<ScanRule> {
+        rules::rules(self.sft)
+    }
+
+    fn tracker(&self, expect: &Expectation) -> Box<dyn StepTracker> {
+        Box::new(steps::VerlSteps::new(expect.clone()))
+    }
+
+    fn arrange(&self, spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Result<LaunchPlan, Reason> {
+        arrange::arrange(self.sft, spec, order, host)
+    }
+
+    fn preflight(&self, spec: &RunSpec, facts: &TrainerFacts) -> Vec<Finding> {
+        preflight::preflight(self.sft, spec, facts)
+    }
+}

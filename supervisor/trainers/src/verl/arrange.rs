@@ -1,0 +1,195 @@
+//! A launch order as verl's command line and environment.
+//!
+//! The resume is always said in full (`resume_path` and the step, or `disable`), never left to verl's tracker file: with `auto` a missing or
+//! stale tracker starts from step 0 without a word. Later duplicates win in Hydra, so ours come last.
+
+use crate::adapter::{HostFacts, LaunchPlan};
+use crate::command;
+use crate::hydra::{encode_list, encode_str};
+use crate::verl::names::{self, RootName};
+use camino::{Utf8Path, Utf8PathBuf};
+use supervise_core::id::Step;
+use supervise_core::reason::{Evidence, Reason};
+use supervise_core::record::{LaunchOrder, StartPoint};
+use supervise_core::spec::RunSpec;
+
+/// What verl's FSDP loads at a resume; exported weights are ignored there.
+const LOADABLE: [&str; 3] = ["model", "optimizer", "extra"];
+
+/// Command and environment of one launch.
+pub(crate) fn arrange(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Result<LaunchPlan, Reason> {
+    let mut plan = LaunchPlan::default();
+    plan.overrides.extend(host.trainer.settings.iter().cloned());
+    if order.from != StartPoint::AsIs {
+        let resume = resume_overrides(sft, spec, order)?;
+        check_not_shadowed(&spec.command, &resume)?;
+        plan.overrides.extend(resume);
+        plan.overrides.extend(retention_overrides(spec, host, &mut plan.notes));
+        plan.overrides.extend(async_overrides(sft, host, &mut plan.notes));
+    }
+    let config = spec.config_file.as_ref().map(|p| p.as_str());
+    plan.argv = command::fill(&spec.command, &plan.overrides, config);
+    plan.notes.extend(command::forbid_restarts(
+        &mut plan.argv,
+        is_set(spec, host, "PET_MAX_RESTARTS"),
+    ));
+    if order.from != StartPoint::AsIs && command::entry(&spec.command).is_none() && !marks_overrides(&spec.command) {
+        plan.notes.push(
+            "the command names no entry point of verl: the overrides stand at its end, and a script has to pass them on (\"$@\")"
+                .to_owned(),
+        );
+    }
+    plan.env = environment(sft, spec, order, host);
+    Ok(plan)
+}
+
+fn marks_overrides(command: &[String]) -> bool {
+    command.iter().any(|w| w.contains(command::OVERRIDES))
+}
+
+fn resume_overrides(sft: bool, spec: &RunSpec, order: &LaunchOrder) -> Result<Vec<String>, Reason> {
+    let root = spec
+        .root
+        .as_deref()
+        .filter(|root| root.is_absolute())
+        .ok_or_else(|| Reason::new("no_root", "the checkpoint root is not known as an absolute path"))?;
+    let mut out = Vec::new();
+    match &order.from {
+        StartPoint::AsIs => return Ok(out),
+        StartPoint::Fresh => out.push("trainer.resume_mode=disable".to_owned()),
+        StartPoint::Step { ckpt, step, load, .. } => {
+            let path = root.join(&ckpt.0);
+            check_path(sft, &path, *step)?;
+            out.push("trainer.resume_mode=resume_path".to_owned());
+            out.push(format!("trainer.resume_from_path={}", encode_str(path.as_str())));
+            out.extend(load_overrides(sft, spec, load)?);
+        }
+    }
+    out.push(format!("trainer.default_local_dir={}", encode_str(root.as_str())));
+    Ok(out)
+}
+
+/// verl takes the step out of the path's text: PPO from its end, SFT from the first match in the whole path.
+fn check_path(sft: bool, path: &Utf8Path, step: Step) -> Result<(), Reason> {
+    let name = path.file_name().unwrap_or_default();
+    if path.as_str().ends_with('/') || names::root_name(name) != RootName::Step(step) {
+        return Err(Reason::new(
+            "resume_path",
+            format!("{path} is not the directory of step {step}"),
+        ));
+    }
+    let above = path.parent().unwrap_or(path);
+    if sft && holds_step(above) {
+        return Err(Reason::new(
+            "resume_path",
+            format!(
+                "{above} itself holds `global_step_N`: verl's SFT trainer would take its step from there; choose another trainer.default_local_dir"
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// Whether a path holds what verl's SFT trainer would take for the step.
+pub(crate) fn holds_step(path: &Utf8Path) -> bool {
+    let text = path.as_str();
+    text.match_indices("global_step_")
+        .any(|(at, found)| text[at + found.len()..].starts_with(|c: char| c.is_ascii_digit()))
+}
+
+fn load_overrides(sft: bool, spec: &RunSpec, load: &[String]) -> Result<Vec<String>, Reason> {
+    let load: Vec<&str> = LOADABLE
+        .into_iter()
+        .filter(|known| load.iter().any(|c| c == known))
+        .collect();
+    if !load.contains(&"model") {
+        return Err(Reason::new(
+            "load_contents",
+            "the order loads no model shards: verl would count on from the step with fresh weights",
+        ));
+    }
+    let list = encode_list(&load);
+    if sft {
+        return Ok(vec![format!("checkpoint.load_contents={list}")]);
+    }
+    let keys = spec.roles.iter().filter_map(|role| match role.name.as_str() {
+        "actor" => Some("actor_rollout_ref.actor.checkpoint.load_contents"),
+        "critic" => Some("critic.checkpoint.load_contents"),
+        _ => None,
+    });
+    Ok(keys.map(|key| format!("{key}={list}")).collect())
+}
+
+/// verl deletes before a newer step is proven, so it is told to keep some more; what is too much, the supervisor prunes.
+fn retention_overrides(spec: &RunSpec, host: &HostFacts, notes: &mut Vec<String>) -> Vec<String> {
+    if !spec.policy.prune || spec.policy.observe || spec.policy.keep_raise == 0 {
+        return Vec::new();
+    }
+    let raised = host.trainer.keep.iter().filter(|(_, n)| *n > 0).map(|(key, n)| {
+        let to = n.saturating_add(spec.policy.keep_raise);
+        notes.push(format!(
+            "{key} is raised from {n} to {to} for the trainer; the supervisor keeps the number at {n}"
+        ));
+        format!("{key}={to}")
+    });
+    raised.collect()
+}
+
+fn async_overrides(sft: bool, host: &HostFacts, notes: &mut Vec<String>) -> Vec<String> {
+    let off = host.trainer.async_save.iter().map(|key| {
+        notes.push(format!(
+            "{key} is switched off: asynchronous saves are never finished by verl 0.9.1"
+        ));
+        // SFT's schema does not have the key, so only `++` can change it.
+        format!("{}{key}=False", if sft { "++" } else { "" })
+    });
+    off.collect()
+}
+
+/// An override of the user's behind `{overrides}` would win over ours.
+fn check_not_shadowed(words: &[String], ours: &[String]) -> Result<(), Reason> {
+    let Some(at) = words.iter().position(|w| w == command::OVERRIDES) else {
+        return Ok(());
+    };
+    let later = words[at + 1..].iter().find(|w| {
+        w.contains('=')
+            && ours
+                .iter()
+                .any(|o| command::override_key(o) == command::override_key(w))
+    });
+    match later {
+        None => Ok(()),
+        Some(word) => Err(Reason::new(
+            "override_shadowed",
+            format!("`{word}` stands after {{overrides}} in the command and would undo the choice of the resume point: put it before"),
+        )
+        .with(Evidence::Setting(word.clone()))),
+    }
+}
+
+fn is_set(spec: &RunSpec, host: &HostFacts, name: &str) -> bool {
+    spec.env.contains_key(name) || host.env.contains_key(name)
+}
+
+fn environment(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Vec<(String, String)> {
+    let mut wanted: Vec<(&str, String)> = vec![("PYTHONUNBUFFERED", "1".into()), ("HYDRA_FULL_ERROR", "1".into())];
+    let ray = matches!(command::entry(&spec.command), Some((command::Entry::SftRay, _)));
+    if !sft || ray {
+        wanted.push(("RAY_DEDUP_LOGS", "0".into()));
+    }
+    if sft {
+        // Only then the trainer says from which step it goes on.
+        wanted.push(("VERL_SFT_LOGGING_LEVEL", "INFO".into()));
+    }
+    if host.trainer.file_logger && order.from != StartPoint::AsIs {
+        // verl truncates this file at each start.
+        let file: Utf8PathBuf = spec
+            .run_dir
+            .join("attempts")
+            .join(format!("{:04}", order.attempt.0))
+            .join("metrics.jsonl");
+        wanted.push(("VERL_FILE_LOGGER_PATH", file.into_string()));
+    }
+    let free = wanted.into_iter().filter(|(name, _)| !is_set(spec, host, name));
+    free.map(|(name, value)| (name.to_owned(), value)).collect()
+}

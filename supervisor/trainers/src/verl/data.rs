@@ -1,0 +1,150 @@
+//! The state that verl saves outside of the roles: where the dataloader stands, and the queue of asynchronous modes.
+//!
+//! It is written after the roles, so it tells whether a save was finished; a step without it can be loaded, but the data starts
+//! from the beginning of the epoch.
+
+use super::evidence::Evidence;
+use super::judge::Layout;
+use super::needs::{QUEUE_METADATA, data_part_file};
+use super::ranks::Ranks;
+use super::role::RoleState;
+use super::steps::Neighbours;
+use super::survey::Survey;
+use camino::Utf8Path;
+use supervise_core::checkpoint::{Finding, StateKind, Verdict};
+
+/// A difference between modification times below this is no order.
+const SLACK_NS: i64 = 2_000_000_000;
+
+/// What is there of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct DataState {
+    no_data: bool,
+    no_queue: bool,
+}
+
+impl DataState {
+    /// What a resume loses.
+    pub(crate) fn lost(self) -> &'static [StateKind] {
+        match (self.no_data, self.no_queue) {
+            (false, false) => &[],
+            (true, false) => &[StateKind::DataOrder],
+            (false, true) => &[StateKind::Rollout],
+            (true, true) => &[StateKind::DataOrder, StateKind::Rollout],
+        }
+    }
+}
+
+/// Judges the dataloader's state and the transfer queue.
+pub(crate) fn judge_data(
+    survey: &Survey<'_>,
+    layout: Layout,
+    roles: &[RoleState],
+    neighbours: &Neighbours<'_>,
+    evidence: &Evidence<'_>,
+    findings: &mut Vec<Finding>,
+) -> DataState {
+    let mut state = DataState::default();
+    let oldest = match layout {
+        Layout::Sft => survey.data_parts.values().map(|f| f.mtime).min(),
+        Layout::Ppo | Layout::Unknown => survey.data.map(|f| f.mtime),
+    };
+    if oldest.is_none() {
+        state.no_data = true;
+        findings.push(Finding::warning(
+            "no_data_state",
+            "the state of the dataloader is missing: after a resume the epoch's data starts again from its beginning",
+        ));
+    }
+    match layout {
+        Layout::Sft => judge_parts(survey, roles, neighbours, evidence, findings),
+        Layout::Ppo | Layout::Unknown => {
+            if survey.data.is_some() {
+                findings.extend(evidence.findings(Utf8Path::new("data.pt")));
+            }
+            state.no_queue = judge_queue(survey, evidence, findings);
+        }
+    }
+    findings.extend(order_of_times(oldest, roles));
+    state
+}
+
+/// One part per data-parallel rank, or only the first (the Ray trainer): a gap is a save that was killed.
+fn judge_parts(
+    survey: &Survey<'_>,
+    roles: &[RoleState],
+    neighbours: &Neighbours<'_>,
+    evidence: &Evidence<'_>,
+    findings: &mut Vec<Finding>,
+) {
+    for part in survey.data_parts.keys() {
+        let mut found = evidence.findings(&data_part_file(*part));
+        for finding in &mut found {
+            finding.rank = Some(*part);
+        }
+        findings.append(&mut found);
+    }
+    let world = roles.first().and_then(|r| r.world).unwrap_or(1);
+    let there = Ranks::of(survey.data_parts.keys().copied());
+    let n = there.count();
+    if n == 0 {
+        return;
+    }
+    // A data-parallel group is a divisor of the world: sequence parallelism shares one loader between ranks.
+    let regular = there.only_block().is_some_and(|(from, _)| from == 0) && n <= world && world.is_multiple_of(n);
+    let usual = neighbours.data_parts(world);
+    let wanted = if usual > n { usual } else { world };
+    if !regular || usual > n {
+        let absent = there.missing_of(wanted);
+        let detail = format!("dataloader state of {} ranks is missing: {absent}", absent.count());
+        let mut finding = Finding::error("data_state_missing", Verdict::Incomplete, detail);
+        if let Some(first) = absent.first() {
+            finding = finding.in_file(data_part_file(first));
+            finding.rank = Some(first);
+        }
+        findings.push(finding);
+    }
+}
+
+/// Returns whether a queue was meant to be saved and is not there.
+fn judge_queue(survey: &Survey<'_>, evidence: &Evidence<'_>, findings: &mut Vec<Finding>) -> bool {
+    if survey.queue.is_empty() {
+        if survey.queue_unfinished {
+            findings.push(Finding::warning(
+                "transfer_queue_unfinished",
+                "the save of the transfer queue was killed: rollouts that were waiting in it are lost",
+            ));
+        }
+        return survey.queue_unfinished;
+    }
+    findings.extend(evidence.findings(Utf8Path::new(QUEUE_METADATA)));
+    for name in ["metadata.json", "controller_state.pkl"] {
+        if !survey.queue.contains_key(name) {
+            findings.push(
+                Finding::error(
+                    "transfer_queue_missing",
+                    Verdict::Incomplete,
+                    "a part of the saved transfer queue is missing",
+                )
+                .in_file(Utf8Path::new("transfer_queue").join(name)),
+            );
+        }
+    }
+    false
+}
+
+/// Shards newer than the file that is written after them: a save into an older step's directory, or a copy. Doubtful, no more: a copy
+/// of a whole checkpoint is whole.
+fn order_of_times(data: Option<i64>, roles: &[RoleState]) -> Option<Finding> {
+    let newest = roles.iter().filter_map(|r| r.newest_shard).max()?;
+    let behind = newest.saturating_sub(data?);
+    (behind > SLACK_NS).then(|| {
+        Finding::warning(
+            "order_of_times",
+            format!(
+                "shards are {} s newer than the dataloader's state, which is written after them: either copied in another order, or overwritten by a save that was killed",
+                behind / 1_000_000_000
+            ),
+        )
+    })
+}

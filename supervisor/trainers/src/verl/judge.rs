@@ -1,0 +1,393 @@
+//! What one verl step is worth, and whether this run can go on from it: two different answers.
+//!
+//! A step is judged by its own world size and contents, never by today's configuration; only the roles that must be there come from
+//! outside. Whether it fits the run (world size, layout, contents) is the second answer and never makes a whole step less.
+
+use super::data;
+use super::evidence::Evidence;
+use super::names::{self, Content};
+use super::needs;
+use super::role::{RoleState, judge_role};
+use super::steps::{Entry, Neighbours};
+use super::survey::Survey;
+use crate::adapter::Expectation;
+use camino::{Utf8Path, Utf8PathBuf};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use supervise_checkpoint::FileReport;
+use supervise_core::checkpoint::{
+    CheckpointSummary, CkptId, Depth, EntryKind, Finding, Level, PinsHash, Resumability, StateKind, Verdict,
+};
+use supervise_core::id::{Step, WallMs};
+use supervise_core::spec::RoleSpec;
+
+/// Findings kept per step; the rest is counted.
+const FINDINGS: usize = 64;
+
+/// One step to be judged, with all that may be looked at.
+#[derive(Debug)]
+pub(crate) struct Case<'a> {
+    pub(crate) step: Step,
+    pub(crate) entry: &'a Entry,
+    pub(crate) neighbours: Neighbours<'a>,
+    pub(crate) expect: &'a Expectation,
+    pub(crate) depth: Depth,
+    pub(crate) reports: &'a BTreeMap<Utf8PathBuf, FileReport>,
+}
+
+/// Which trainer's layout a step has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Layout {
+    Ppo,
+    Sft,
+    Unknown,
+}
+
+impl Layout {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ppo => "verl_fsdp_ppo",
+            Self::Sft => "verl_fsdp_sft",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// A step that was never noted: asked for after it was forgotten, or by a name that is none.
+pub(crate) fn unknown_step(ckpt: &CkptId) -> CheckpointSummary {
+    let mut summary = blank(ckpt.clone(), Step(0));
+    summary.findings.push(Finding::error(
+        "no_such_step",
+        Verdict::Unknown,
+        "no step of this name is known here",
+    ));
+    summary.resume = Resumability::Not {
+        why: "there is no such step".into(),
+    };
+    summary
+}
+
+fn blank(id: CkptId, step: Step) -> CheckpointSummary {
+    CheckpointSummary {
+        id,
+        step,
+        layout: Cow::Borrowed(Layout::Unknown.name()),
+        verdict: Verdict::Unknown,
+        proven: None,
+        roles: Vec::new(),
+        world: None,
+        contents: Vec::new(),
+        resume: Resumability::Exact,
+        pins: PinsHash::default(),
+        bytes: 0,
+        files: 0,
+        newest: WallMs(0),
+        saved_by: None,
+        husk: false,
+        findings: Vec::new(),
+    }
+}
+
+/// Judges a step.
+pub(crate) fn judge(case: &Case<'_>) -> CheckpointSummary {
+    let dir = names::step_dir(case.step);
+    let survey = case.entry.survey();
+    let mut summary = blank(CkptId(dir.clone().into()), case.step);
+    summary.pins = case.entry.pins();
+    summary.bytes = survey.bytes;
+    summary.files = survey.files;
+    summary.newest = survey.newest;
+
+    let layout = layout_of(&survey, case.expect.sft);
+    summary.layout = Cow::Borrowed(layout.name());
+    if let Some(finding) = not_a_step(case.entry.kind(), &survey, layout) {
+        summary.husk = finding.code == "husk";
+        summary.resume = Resumability::Not {
+            why: finding.detail.clone(),
+        };
+        summary.verdict = finding.effect();
+        summary.findings.push(finding);
+        return summary;
+    }
+    let evidence = Evidence::new(Utf8Path::new(&dir), case.reports);
+    let roles = judge_roles(case, &survey, layout, &evidence, &mut summary.findings);
+    let data = data::judge_data(
+        &survey,
+        layout,
+        &roles,
+        &case.neighbours,
+        &evidence,
+        &mut summary.findings,
+    );
+    summary.findings.extend(odd_entries(&survey));
+    finish(case, &mut summary, &survey, layout, &roles, data, &evidence);
+    summary
+}
+
+/// The layout: what is there decides; where both could be meant, the configuration does.
+fn layout_of(survey: &Survey<'_>, sft: Option<bool>) -> Layout {
+    let marks = |name: &str| survey.roles.get(name).is_some_and(super::survey::RoleFiles::has_marks);
+    let ppo = marks("actor") || marks("critic") || survey.data.is_some();
+    let flat = marks("") || !survey.data_parts.is_empty();
+    match (ppo, flat, sft) {
+        (false, false, _) => Layout::Unknown,
+        (true, true, Some(true)) | (false, true, _) => Layout::Sft,
+        (true, _, _) => Layout::Ppo,
+    }
+}
+
+/// Cases in which nothing of a save can be judged.
+fn not_a_step(kind: EntryKind, survey: &Survey<'_>, layout: Layout) -> Option<Finding> {
+    let condemned = |code, verdict, detail: &str| Some(Finding::error(code, verdict, detail));
+    match kind {
+        EntryKind::Symlink => {
+            return condemned(
+                "symlink",
+                Verdict::Unknown,
+                "the step is a symbolic link: it is not followed",
+            );
+        }
+        EntryKind::File | EntryKind::Other => return condemned("not_a_directory", Verdict::Unknown, "not a directory"),
+        EntryKind::Dir | EntryKind::Gone => {}
+    }
+    let saved = survey.roles.values().any(super::survey::RoleFiles::has_marks);
+    match layout {
+        Layout::Ppo if !saved && survey.roles.is_empty() => condemned(
+            "husk",
+            Verdict::Incomplete,
+            "only data.pt is left: the trainer's own retention deleted the rest",
+        ),
+        Layout::Unknown if !survey.foreign.is_empty() => condemned(
+            "layout_unknown",
+            Verdict::Unknown,
+            &format!(
+                "looks like a Megatron, TorchTitan or DCP checkpoint ({}): this layout is not known yet",
+                survey.foreign.join(", ").chars().take(200).collect::<String>()
+            ),
+        ),
+        Layout::Unknown if survey.other > 0 && survey.roles.is_empty() => condemned(
+            "layout_unknown",
+            Verdict::Unknown,
+            "no file here is one that verl's FSDP save writes",
+        ),
+        Layout::Unknown if !survey.odd.is_empty() => condemned(
+            "symlink",
+            Verdict::Unknown,
+            "only symbolic links are here: they are not followed",
+        ),
+        Layout::Unknown => condemned("nothing_saved", Verdict::Incomplete, "nothing was saved here yet"),
+        Layout::Ppo | Layout::Sft => None,
+    }
+}
+
+fn judge_roles(
+    case: &Case<'_>,
+    survey: &Survey<'_>,
+    layout: Layout,
+    evidence: &Evidence<'_>,
+    findings: &mut Vec<Finding>,
+) -> Vec<RoleState> {
+    let finished = survey.data.is_some() || !survey.data_parts.is_empty();
+    let none = super::survey::RoleFiles::default();
+    let mut roles = Vec::new();
+    for name in expected_roles(case, survey, layout) {
+        let files = survey.roles.get(name.as_str());
+        if files.is_none_or(|f| !f.has_marks()) {
+            findings.push(role_missing(&name, layout));
+        }
+        if files.is_some() {
+            let hf = expected(case, layout, &name).is_some_and(|r| r.save_contents.iter().any(|c| c == "hf_model"));
+            roles.push(judge_role(&name, files.unwrap_or(&none), evidence, hf, finished));
+        }
+    }
+    for (name, files) in &survey.roles {
+        if !name.is_empty() && files.has_marks() && !roles.iter().any(|r| r.name == *name) {
+            findings.push(Finding::note(
+                "role_not_used",
+                format!("`{name}` is here, and this run does not load it"),
+            ));
+        }
+    }
+    for role in &mut roles {
+        findings.append(&mut role.findings);
+    }
+    roles
+}
+
+fn role_missing(name: &str, layout: Layout) -> Finding {
+    let detail = match layout {
+        Layout::Sft => "no shard of the model is here".to_owned(),
+        Layout::Ppo | Layout::Unknown => format!("nothing of `{name}` is here"),
+    };
+    let mut finding = Finding::error("role_missing", Verdict::Incomplete, detail);
+    finding.role = (!name.is_empty()).then(|| name.to_owned());
+    finding
+}
+
+/// The roles that must be there: those of the run; without one, `actor`, what is there, and what finished neighbours hold.
+fn expected_roles(case: &Case<'_>, survey: &Survey<'_>, layout: Layout) -> Vec<String> {
+    match (layout, &case.expect.roles, case.expect.sft) {
+        (Layout::Sft, _, _) => vec![String::new()],
+        (_, Some(roles), Some(false) | None) => roles.iter().map(|r| r.name.clone()).collect(),
+        _ => {
+            let critic = survey.roles.contains_key("critic") || case.neighbours.have_critic();
+            let mut names = vec!["actor".to_owned()];
+            names.extend(critic.then(|| "critic".to_owned()));
+            names
+        }
+    }
+}
+
+fn expected<'a>(case: &'a Case<'_>, layout: Layout, name: &str) -> Option<&'a RoleSpec> {
+    let fits = case.expect.sft.is_none_or(|sft| sft == (layout == Layout::Sft));
+    case.expect
+        .roles
+        .as_deref()
+        .filter(|_| fits)?
+        .iter()
+        .find(|r| r.name == name)
+}
+
+fn odd_entries(survey: &Survey<'_>) -> Vec<Finding> {
+    let mut out = Vec::new();
+    for path in &survey.odd {
+        let finding = if matters(path) {
+            Finding::error(
+                "symlink",
+                Verdict::Unknown,
+                "a symbolic link or special file stands in for a part of the state: it is not followed",
+            )
+        } else {
+            Finding::warning("symlink", "a symbolic link or special file: it is not followed")
+        };
+        out.push(finding.in_file(*path));
+    }
+    out.extend(
+        survey
+            .leftovers
+            .iter()
+            .map(|p| Finding::note("leftover", "left over from a write that was killed").in_file(*p)),
+    );
+    out
+}
+
+/// Whether a path is one that a load reads, or a directory that would hold such.
+fn matters(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    names::shard(name).is_some()
+        || names::data_part(name).is_some()
+        || matches!(
+            name,
+            "data.pt" | "fsdp_config.json" | "actor" | "critic" | "transfer_queue" | "huggingface" | "config.json"
+        )
+}
+
+fn finish(
+    case: &Case<'_>,
+    summary: &mut CheckpointSummary,
+    survey: &Survey<'_>,
+    layout: Layout,
+    roles: &[RoleState],
+    data: data::DataState,
+    evidence: &Evidence<'_>,
+) {
+    summary.roles = roles.iter().map(|r| r.name.clone()).collect();
+    summary.world = roles.first().and_then(|r| r.world);
+    summary.contents = contents_of(roles);
+    summary.verdict = summary
+        .findings
+        .iter()
+        .map(Finding::effect)
+        .fold(Verdict::Whole, Verdict::worst);
+    let looked_into = || needs::needs(survey).iter().all(|(path, _)| evidence.of(path).is_some());
+    summary.proven = (summary.verdict == Verdict::Whole && looked_into()).then_some(case.depth);
+    summary.resume = resume(case, layout, roles, data);
+    order(&mut summary.findings);
+}
+
+fn contents_of(roles: &[RoleState]) -> Vec<String> {
+    let everywhere = |c: &Content| !roles.is_empty() && roles.iter().all(|r| r.contents.contains(c));
+    let mut out: Vec<String> = Content::ALL
+        .iter()
+        .filter(|c| everywhere(c))
+        .map(|c| c.word().to_owned())
+        .collect();
+    if !roles.is_empty() && roles.iter().all(|r| r.hf_model) {
+        out.push("hf_model".to_owned());
+    }
+    out
+}
+
+/// Worst first, and no more of them than a person reads.
+fn order(findings: &mut Vec<Finding>) {
+    findings.sort_by_key(|f| std::cmp::Reverse((f.level, f.effect())));
+    let more = findings.len().saturating_sub(FINDINGS);
+    if more > 0 {
+        findings.truncate(FINDINGS);
+        let level = findings.last().map_or(Level::Note, |f| f.level);
+        let verdict = findings.last().map_or(Verdict::Whole, |f| f.verdict);
+        let mut rest = Finding::note("more_findings", format!("{more} more findings are not listed"));
+        rest.level = level;
+        rest.verdict = verdict;
+        findings.push(rest);
+    }
+}
+
+/// Whether this run can go on from here.
+fn resume(case: &Case<'_>, layout: Layout, roles: &[RoleState], data: data::DataState) -> Resumability {
+    if let Some(sft) = case.expect.sft
+        && sft != (layout == Layout::Sft)
+    {
+        let (is, run) = if sft { ("PPO", "SFT") } else { ("SFT", "PPO") };
+        return Resumability::Not {
+            why: format!("this step was written by verl's {is} trainer, and the run is {run}"),
+        };
+    }
+    let mut lost = Vec::new();
+    for role in roles {
+        if let Some(why) = cannot_load(role, case.expect.world) {
+            return Resumability::Not { why };
+        }
+        let saved = |c: Content| match expected(case, layout, &role.name) {
+            Some(spec) => spec.save_contents.iter().any(|s| s == c.word()),
+            None => true,
+        };
+        for (content, kinds) in [
+            (Content::Optimizer, &[StateKind::Optimizer][..]),
+            (Content::Extra, &[StateKind::LrSchedule, StateKind::Rng][..]),
+        ] {
+            if saved(content) && !role.contents.contains(&content) {
+                lost.extend_from_slice(kinds);
+            }
+        }
+    }
+    lost.extend_from_slice(data.lost());
+    lost.sort_unstable();
+    lost.dedup();
+    if lost.is_empty() {
+        Resumability::Exact
+    } else {
+        Resumability::Degraded { lost }
+    }
+}
+
+fn cannot_load(role: &RoleState, run: Option<u32>) -> Option<String> {
+    let of = if role.name.is_empty() {
+        String::new()
+    } else {
+        format!(" of `{}`", role.name)
+    };
+    if let (Some(world), Some(run)) = (role.world, run)
+        && world != run
+    {
+        return Some(format!(
+            "the shards{of} were written by {world} ranks and this run has {run}: verl's FSDP loads only its own number of ranks; give the run {world} ranks (trainer.nnodes times trainer.n_gpus_per_node) or let it start in an empty checkpoint directory"
+        ));
+    }
+    if !role.contents.contains(&Content::Model) {
+        return Some(format!(
+            "no complete set of model shards{of}: verl's FSDP loads weights from shards only, exported weights (hf_model) are not read at a resume"
+        ));
+    }
+    None
+}

@@ -1,0 +1,200 @@
+//! What verl's names on disk mean: step directories, shards, parts of the dataloader's state.
+//!
+//! verl writes a number without leading zeros. A name that only looks like one of its names (`global_step_0010`,
+//! `global_steps_10`) is never taken for it: verl itself would read something else there.
+
+use supervise_core::id::Step;
+
+/// What the name of an entry under the checkpoint root is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RootName {
+    /// A step directory.
+    Step(Step),
+    /// A step's number with leading zeros: verl looks for the name without them.
+    Padded,
+    /// A number that no step can have.
+    TooLarge,
+    /// `global_steps_N`, which the documentation names and no release writes.
+    Plural,
+    /// A step's name with something after it (`global_step_10.bak`).
+    Suffixed,
+    /// The tracker file's temporary name.
+    TrackerLeftover,
+    /// Nothing of ours.
+    Other,
+}
+
+/// Reads the name of an entry that stands directly under the checkpoint root.
+pub(crate) fn root_name(name: &str) -> RootName {
+    if name == TRACKER_LEFTOVER {
+        return RootName::TrackerLeftover;
+    }
+    if name
+        .strip_prefix("global_steps_")
+        .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    {
+        return RootName::Plural;
+    }
+    let Some(rest) = name.strip_prefix("global_step_") else {
+        return RootName::Other;
+    };
+    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+    match (digits, digits == rest.len()) {
+        (0, _) => RootName::Other,
+        (_, false) => RootName::Suffixed,
+        (n, true) if n > 1 && rest.starts_with('0') => RootName::Padded,
+        (_, true) => rest.parse().map_or(RootName::TooLarge, |n| RootName::Step(Step(n))),
+    }
+}
+
+/// The directory name of a step.
+pub(crate) fn step_dir(step: Step) -> String {
+    format!("global_step_{step}")
+}
+
+/// verl's pointer to its newest step.
+pub(crate) const TRACKER: &str = "latest_checkpointed_iteration.txt";
+const TRACKER_LEFTOVER: &str = "latest_checkpointed_iteration.txt.tmp";
+
+/// A part of the state that every rank saves as a file of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Content {
+    /// Weights.
+    Model,
+    /// Optimizer state.
+    Optimizer,
+    /// Learning-rate schedule and random number generators.
+    Extra,
+}
+
+impl Content {
+    /// All of them, in the order in which a rank writes them.
+    pub(crate) const ALL: [Self; 3] = [Self::Model, Self::Optimizer, Self::Extra];
+
+    /// The word in `save_contents`.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Model => "model",
+            Self::Optimizer => "optimizer",
+            Self::Extra => "extra",
+        }
+    }
+
+    fn prefix(self) -> &'static str {
+        match self {
+            Self::Model => "model",
+            Self::Optimizer => "optim",
+            Self::Extra => "extra_state",
+        }
+    }
+
+    /// The file name of one rank's shard.
+    pub(crate) fn file(self, world: u32, rank: u32) -> String {
+        format!("{}_world_size_{world}_rank_{rank}.pt", self.prefix())
+    }
+}
+
+/// One rank's file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shard {
+    /// What it holds.
+    pub(crate) content: Content,
+    /// How many ranks wrote with it.
+    pub(crate) world: u32,
+    /// Whose it is.
+    pub(crate) rank: u32,
+}
+
+/// Reads the name of a shard.
+pub(crate) fn shard(name: &str) -> Option<Shard> {
+    let stem = name.strip_suffix(".pt")?;
+    let (head, rank) = stem.rsplit_once("_rank_")?;
+    let (prefix, world) = head.rsplit_once("_world_size_")?;
+    let content = Content::ALL.into_iter().find(|c| c.prefix() == prefix)?;
+    let (world, rank) = (number(world)?, number(rank)?);
+    (rank < world).then_some(Shard { content, world, rank })
+}
+
+/// Reads `data_R.pt`, the dataloader state of one data-parallel rank of the SFT trainer.
+pub(crate) fn data_part(name: &str) -> Option<u32> {
+    number(name.strip_prefix("data_")?.strip_suffix(".pt")?)
+}
+
+/// Reads `model-00001-of-00003.safetensors`: the part and how many there are.
+pub(crate) fn weights_part(name: &str) -> Option<(u32, u32)> {
+    let stem = name
+        .strip_suffix(".safetensors")
+        .or_else(|| name.strip_suffix(".bin"))?;
+    let (head, of) = stem.rsplit_once("-of-")?;
+    let (_, part) = head.rsplit_once('-')?;
+    Some((padded(part)?, padded(of)?))
+}
+
+fn number(text: &str) -> Option<u32> {
+    let canonical = text == "0" || !text.starts_with('0');
+    (canonical && text.bytes().all(|b| b.is_ascii_digit())).then(|| text.parse().ok())?
+}
+
+fn padded(text: &str) -> Option<u32> {
+    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_exact_name_is_a_step() {
+        for (name, what) in [
+            ("global_step_10", RootName::Step(Step(10))),
+            ("global_step_0", RootName::Step(Step(0))),
+            ("global_step_0010", RootName::Padded),
+            ("global_step_99999999999999999999", RootName::TooLarge),
+            ("global_steps_10", RootName::Plural),
+            ("global_step_10.bak", RootName::Suffixed),
+            ("global_step_10_old", RootName::Suffixed),
+            ("global_step_", RootName::Other),
+            ("global_step_x", RootName::Other),
+            ("global_step_-1", RootName::Other),
+            ("latest_checkpointed_iteration.txt", RootName::Other),
+            ("latest_checkpointed_iteration.txt.tmp", RootName::TrackerLeftover),
+        ] {
+            assert_eq!(root_name(name), what, "{name}");
+        }
+    }
+
+    #[test]
+    fn shard_names_are_read_and_written_alike() {
+        for content in Content::ALL {
+            let name = content.file(16, 3);
+            assert_eq!(
+                shard(&name),
+                Some(Shard {
+                    content,
+                    world: 16,
+                    rank: 3
+                }),
+                "{name}"
+            );
+        }
+        for name in [
+            "model_world_size_2_rank_2.pt",
+            "model_world_size_2_rank_01.pt",
+            "model_world_size_2_rank_0.pt.tmp",
+            "model_world_size_2_rank_.pt",
+            "models_world_size_2_rank_0.pt",
+            "model_world_size_4294967296_rank_0.pt",
+        ] {
+            assert_eq!(shard(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn parts_of_data_and_weights_are_read() {
+        assert_eq!(data_part("data_12.pt"), Some(12));
+        assert_eq!(data_part("data.pt"), None);
+        assert_eq!(data_part("data_.pt"), None);
+        assert_eq!(weights_part("model-00001-of-00003.safetensors"), Some((1, 3)));
+        assert_eq!(weights_part("model.safetensors"), None);
+    }
+}

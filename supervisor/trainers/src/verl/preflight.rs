@@ -1,0 +1,112 @@
+//! What a person should know before a launch: when verl saves, what a crash costs, what no resume brings back.
+
+use crate::adapter::TrainerFacts;
+use supervise_core::checkpoint::{Finding, StateKind};
+use supervise_core::spec::RunSpec;
+
+/// Findings for `plan`.
+pub(crate) fn preflight(sft: bool, spec: &RunSpec, facts: &TrainerFacts) -> Vec<Finding> {
+    let mut out = vec![cadence(spec)];
+    out.extend(not_restored(spec));
+    out.extend(retention(sft, spec, facts));
+    if facts.validates_first {
+        out.push(Finding::note(
+            "validates_first",
+            "trainer.val_before_train: a validation runs again at the beginning of every relaunch; set it to False if it takes long",
+        ));
+    }
+    out.extend(finished_run(sft, spec));
+    out
+}
+
+fn cadence(spec: &RunSpec) -> Finding {
+    let last = spec.last_step.map(|s| format!(" of {s}")).unwrap_or_default();
+    match (spec.cadence.every, spec.cadence.at_end) {
+        (Some(1), _) => Finding::note(
+            "cadence",
+            format!("every step{last} is saved: a crash costs the step it happens in"),
+        ),
+        (Some(n), end) => {
+            let end = if end { ", and the last step" } else { "" };
+            Finding::note(
+                "cadence",
+                format!("every {n} steps{last} are saved{end}: a crash costs up to {n} steps"),
+            )
+        }
+        (None, true) => Finding::warning(
+            "cadence",
+            format!("only the last step{last} is saved: a crash before it costs the whole run; set trainer.save_freq"),
+        ),
+        (None, false) => Finding::warning(
+            "cadence",
+            "nothing is ever saved: a crash costs the whole run; set trainer.save_freq",
+        ),
+    }
+}
+
+fn not_restored(spec: &RunSpec) -> Vec<Finding> {
+    let mut out = Vec::new();
+    for role in &spec.roles {
+        let missing: Vec<&str> = ["model", "optimizer", "extra"]
+            .into_iter()
+            .filter(|c| !role.save_contents.iter().any(|s| s == c))
+            .map(|c| {
+                if c == "extra" {
+                    "learning-rate schedule and random number generators"
+                } else {
+                    c
+                }
+            })
+            .collect();
+        if !missing.is_empty() {
+            let of = if role.name.is_empty() {
+                String::new()
+            } else {
+                format!(" of `{}`", role.name)
+            };
+            let detail = format!(
+                "save_contents leaves out the {}{of}: no resume brings it back",
+                missing.join(", ")
+            );
+            out.push(Finding::warning("not_saved", detail));
+        }
+    }
+    let never: Vec<&str> = spec.not_restored.iter().copied().map(StateKind::words).collect();
+    if !never.is_empty() {
+        out.push(Finding::note(
+            "not_restored",
+            format!("never restored by this trainer: {}", never.join(", ")),
+        ));
+    }
+    out
+}
+
+fn retention(sft: bool, spec: &RunSpec, facts: &TrainerFacts) -> Vec<Finding> {
+    let mut out = Vec::new();
+    let raises = spec.policy.prune && !spec.policy.observe && spec.policy.keep_raise > 0;
+    for (key, n) in facts.keep.iter().filter(|(_, n)| *n > 0) {
+        if *n == 1 && !raises {
+            let what = if sft { "step" } else { "role" };
+            out.push(Finding::warning(
+                "keep_one",
+                format!("{key}=1: verl deletes the only older {what} as soon as the new one is written, before it is proven; keep at least 2"),
+            ));
+        }
+    }
+    if facts.keep.is_empty() {
+        out.push(Finding::note(
+            "keep_all",
+            "no number of steps to keep is set: every step stays on disk",
+        ));
+    }
+    out
+}
+
+/// A finished run that is started again is not always left alone by verl.
+fn finished_run(sft: bool, spec: &RunSpec) -> Option<Finding> {
+    let last = spec.last_step.filter(|_| sft)?;
+    let detail = format!(
+        "started again after step {last}, verl's SFT trainer may train one more step: a run that is proven finished is not launched"
+    );
+    Some(Finding::note("finished_run", detail))
+}

@@ -1,0 +1,96 @@
+//! What verl's lines mean: steps, saves, resumes, a start from nothing, the planned end.
+//!
+//! The patterns are not anchored at the line's beginning: Hydra puts time and file in front, and a progress bar without newline may stand
+//! there too. Failures are not told here; they are the same for every trainer.
+
+use supervise_core::event::Phase;
+use supervise_core::scan::{RuleKind, ScanRule};
+
+/// Rules in order of precedence.
+pub(crate) fn rules(sft: bool) -> Vec<ScanRule> {
+    let mut rules = vec![
+        // A metric called `…/step` or `…_step` is none of these records.
+        ScanRule::new("verl.step", r"(?:^|[^\w/.:-])step:(\d+) - ", RuleKind::Step),
+        ScanRule::new("verl.end", r"Final validation metrics: ", RuleKind::End),
+        ScanRule::new(
+            "verl.loaded",
+            r"\[Rank 0\] Loaded (?:LoRA-only checkpoint \(.*\)|model) .*global_step_(\d+)/",
+            RuleKind::Resumed,
+        ),
+        ScanRule::new(
+            "verl.tracker_missing",
+            r"Checkpoint tracker file does not exist: ",
+            RuleKind::Scratch,
+        ),
+        // The `%s` is printed literally.
+        ScanRule::new(
+            "verl.tracker_astray",
+            r"Checkpoint does not exist: %s ",
+            RuleKind::Scratch,
+        ),
+        ScanRule::new("verl.total", r"Total training steps: (\d+)", RuleKind::Total),
+    ];
+    rules.extend(if sft { sft_rules() } else { ppo_rules() });
+    rules
+}
+
+fn sft_rules() -> Vec<ScanRule> {
+    vec![
+        ScanRule::new(
+            "verl_sft.save",
+            r"Saving checkpoint to: .*global_step_(\d+)\s*$",
+            RuleKind::Enters(Phase::Save),
+        ),
+        ScanRule::new(
+            "verl_sft.saved",
+            r"Updated checkpoint tracker: ",
+            RuleKind::Enters(Phase::Step),
+        ),
+        ScanRule::new(
+            "verl_sft.resumed",
+            r"StatefulDataLoader will automatically resume from global step: (\d+)",
+            RuleKind::Resumed,
+        ),
+        ScanRule::new(
+            "verl_sft.no_step_in_path",
+            r"Could not extract step number from .*, starting from step 0",
+            RuleKind::Scratch,
+        ),
+        ScanRule::new(
+            "verl_sft.total",
+            r"Total steps: (\d+), num_warmup_steps: ",
+            RuleKind::Total,
+        ),
+    ]
+}
+
+fn ppo_rules() -> Vec<ScanRule> {
+    vec![
+        ScanRule::new(
+            "verl_ppo.save",
+            r"(?:Saving checkpoint to|local_global_step_folder:) .*global_step_(\d+)\s*$",
+            RuleKind::Enters(Phase::Save),
+        ),
+        ScanRule::new(
+            "verl_ppo.resumed",
+            r"Resuming from .*global_step_\d+, setting global step to (\d+)",
+            RuleKind::Resumed,
+        ),
+        ScanRule::new(
+            "verl_ppo.resumed_v0",
+            r"Setting global step to (\d+)\s*$",
+            RuleKind::Resumed,
+        ),
+        ScanRule::new("verl_ppo.scratch", r"Training from scratch", RuleKind::Scratch),
+        ScanRule::new(
+            "verl_ppo.validation",
+            r"test_gen_batch meta info: ",
+            RuleKind::Enters(Phase::Validate),
+        ),
+        ScanRule::new(
+            "verl_ppo.progress_bar",
+            r"Training Progress: .*\| \d+/(\d+) \[",
+            RuleKind::Total,
+        ),
+    ]
+}

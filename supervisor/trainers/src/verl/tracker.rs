@@ -1,0 +1,57 @@
+//! verl's tracker file, read as verl reads it: Python's `int` over the whole text.
+
+use supervise_core::event::Tracker;
+use supervise_core::id::Step;
+
+/// What the tracker's bytes say; `None` where there is no such file.
+pub(crate) fn read(bytes: Option<&[u8]>) -> Tracker {
+    let Some(bytes) = bytes else {
+        return Tracker::Missing;
+    };
+    let text = String::from_utf8_lossy(bytes);
+    let text = text.trim();
+    if text.is_empty() {
+        return Tracker::Empty;
+    }
+    match python_int(text) {
+        Some(step) => Tracker::Step(Step(step)),
+        None => Tracker::Garbage(text.chars().take(64).collect()),
+    }
+}
+
+/// A non-negative number as Python's `int` takes it: a plus sign and single underscores between digits are allowed.
+fn python_int(text: &str) -> Option<u64> {
+    let digits = text.strip_prefix('+').unwrap_or(text);
+    let plain = digits
+        .split('_')
+        .all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
+    if plain {
+        digits.replace('_', "").parse().ok()
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tracker_is_read_as_python_reads_it() {
+        for (bytes, says) in [
+            (None, Tracker::Missing),
+            (Some(&b""[..]), Tracker::Empty),
+            (Some(b" \n"), Tracker::Empty),
+            (Some(b"120"), Tracker::Step(Step(120))),
+            (Some(b"120\n"), Tracker::Step(Step(120))),
+            (Some(b"+1_000"), Tracker::Step(Step(1000))),
+            (Some(b"007"), Tracker::Step(Step(7))),
+            (Some(b"-5"), Tracker::Garbage("-5".into())),
+            (Some(b"12.0"), Tracker::Garbage("12.0".into())),
+            (Some(b"1__0"), Tracker::Garbage("1__0".into())),
+            (Some(b"\0\0\0"), Tracker::Garbage("\0\0\0".into())),
+        ] {
+            assert_eq!(read(bytes), says, "{bytes:?}");
+        }
+    }
+}
