@@ -19,6 +19,7 @@ mod tree;
 mod yaml;
 
 pub use error::{ConfigError, ConfigFinding, ErrorKind};
+pub use pystr::value as python_str;
 pub use settings::{Settings, redact};
 pub use tree::{ConfigTree, Key, Map, Node, Origin, Value, join_path, split_path};
 pub use yaml::{

@@ -3,7 +3,7 @@
 use crate::tree::{Key, Node, Value};
 
 /// `str(value)`: strings as they are, everything else as Python's `repr`.
-pub(crate) fn value(value: &Value) -> String {
+pub fn value(value: &Value) -> String {
     match value {
         Value::Str(text) => text.clone(),
         other => repr(other),

@@ -1,0 +1,410 @@
+//! From nested defaults lists to one flat list.
+//!
+//! A list is walked from its end, because an override that stands last decides what an earlier entry loads. Entries whose option is an
+//! interpolation wait until all others of their list are known.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::element::{Element, Target};
+use super::{Choice, Composed, Found, GroupOverride, Loaded, Loader, read};
+use crate::error::{ConfigError, ConfigFinding, ErrorKind};
+use crate::interpolation::Resolver;
+use crate::tree::{ConfigTree, Key, Map, Node, Origin, Value};
+
+/// The deepest nesting of lists.
+const MAX_NESTING: usize = 32;
+/// The most entries of the final list.
+const MAX_ENTRIES: usize = 10_000;
+
+/// An override of a group, from a list or from the command line.
+struct Pending {
+    choice: Choice,
+    /// The configuration that holds it; `None` for the command line.
+    from: Option<(String, Origin)>,
+    used: bool,
+}
+
+pub(super) struct Walk<'a> {
+    loader: &'a dyn Loader,
+    /// `None` for what the trainer brings.
+    loaded: BTreeMap<String, Option<Loaded>>,
+    overrides: BTreeMap<String, Pending>,
+    appended: Vec<Element>,
+    deletions: BTreeMap<String, (Option<String>, bool)>,
+    known: BTreeMap<String, Choice>,
+    trainers: BTreeSet<String>,
+    visited: usize,
+}
+
+impl<'a> Walk<'a> {
+    pub(super) fn new(loader: &'a dyn Loader, overrides: &[GroupOverride]) -> Self {
+        let mut walk = Self {
+            loader,
+            loaded: BTreeMap::new(),
+            overrides: BTreeMap::new(),
+            appended: Vec::new(),
+            deletions: BTreeMap::new(),
+            known: BTreeMap::new(),
+            trainers: BTreeSet::new(),
+            visited: 0,
+        };
+        for change in overrides {
+            walk.note(change);
+        }
+        walk
+    }
+
+    fn note(&mut self, change: &GroupOverride) {
+        match change {
+            GroupOverride::Choose { key, choice } => {
+                self.overrides.insert(key.clone(), Pending { choice: choice.clone(), from: None, used: false });
+            }
+            GroupOverride::Append { group, package, choice } => {
+                let target = Target::Group { group: group.clone(), choice: choice.clone() };
+                let mut element = Element::new(target, Origin::Override { text: format!("+{group}") });
+                element.package = package.clone();
+                element.appended = true;
+                self.appended.push(element);
+            }
+            GroupOverride::Delete { key, option } => {
+                self.deletions.insert(key.clone(), (option.clone(), false));
+            }
+        }
+    }
+
+    /// The flat list of a configuration.
+    pub(super) fn expand(&mut self, name: &str) -> Result<Vec<Element>, ConfigError> {
+        let mut root = Element::new(Target::Config(name.to_owned()), Origin::Default { of: name.to_owned() });
+        root.primary = true;
+        let list = self.visit(root, None, 0, false)?;
+        let mut seen = BTreeSet::new();
+        for element in list.iter().filter(|element| matches!(element.target, Target::Group { .. })) {
+            let key = element.override_key();
+            if !seen.insert(key.clone()) {
+                return Err(refuse(&format!("'{key}' appears more than once in the final defaults list"), &element.origin));
+            }
+        }
+        Ok(list)
+    }
+
+    pub(super) fn choices(&self) -> BTreeMap<String, Choice> {
+        self.known.clone()
+    }
+
+    /// A configuration, read once. `None`: the trainer brings it.
+    pub(super) fn load(&mut self, config: &str) -> Result<Option<Loaded>, ConfigError> {
+        match self.find(config)? {
+            Some(found) => Ok(found),
+            None => Err(ConfigError::new(ErrorKind::Compose, format!("there is no configuration '{config}'"))),
+        }
+    }
+
+    /// The outer `None`: nobody has it.
+    fn find(&mut self, config: &str) -> Result<Option<Option<Loaded>>, ConfigError> {
+        if let Some(known) = self.loaded.get(config) {
+            return Ok(Some(known.clone()));
+        }
+        let found = match self.loader.load(config)? {
+            Found::Missing => return Ok(None),
+            Found::ByTrainer => None,
+            Found::Text { text, file } => Some(read(config, &text, &file)?),
+        };
+        if found.is_none() {
+            self.trainers.insert(config.to_owned());
+        }
+        self.loaded.insert(config.to_owned(), found.clone());
+        Ok(Some(found))
+    }
+
+    /// The entry and everything beneath it, in order.
+    fn visit(&mut self, mut element: Element, parent: Option<&str>, depth: usize, interpolated: bool) -> Result<Vec<Element>, ConfigError> {
+        self.visited += 1;
+        if depth > MAX_NESTING || self.visited > MAX_ENTRIES {
+            return Err(refuse("the defaults lists nest too deeply or go in a circle", &element.origin));
+        }
+        if matches!(element.target, Target::Group { choice: Choice::Nothing, .. }) {
+            if !self.delete(&element) {
+                self.know(&element)?;
+            }
+            return Ok(Vec::new());
+        }
+        let config = element.config_path();
+        if config.ends_with("???") {
+            let options = self.loader.options(&element.group_path()).join(", ");
+            return Err(refuse(&format!("an option for '{}' has to be chosen", element.override_key()), &element.origin)
+                .with_hint(format!("add {}=OPTION to the command; options: {options}", element.override_key())));
+        }
+        let found = self.find(&config)?;
+        element.set_header(found.as_ref().and_then(Option::as_ref).and_then(|loaded| loaded.package.as_deref()));
+        if self.delete(&element) {
+            return Ok(Vec::new());
+        }
+        self.know(&element)?;
+        match found {
+            None if element.optional => Ok(Vec::new()),
+            None => Err(self.not_found(&element, parent)),
+            Some(None) => Ok(vec![element]),
+            Some(Some(loaded)) => self.visit_list(element, &config, loaded, depth, interpolated),
+        }
+    }
+
+    fn visit_list(
+        &mut self,
+        element: Element,
+        config: &str,
+        loaded: Loaded,
+        depth: usize,
+        interpolated: bool,
+    ) -> Result<Vec<Element>, ConfigError> {
+        let mut list = loaded.defaults;
+        let appended = if element.primary { std::mem::take(&mut self.appended) } else { Vec::new() };
+        if list.is_empty() && appended.is_empty() {
+            return Ok(vec![element]);
+        }
+        complete_self(&mut list, config)?;
+        list.extend(appended);
+        let group = element.group_path();
+        let package = element.final_package();
+        for entry in &mut list {
+            if entry.target != Target::Own {
+                entry.place(&group, &package);
+            }
+        }
+        self.note_overrides(&list, config, interpolated)?;
+        let mut children = self.visit_entries(&list, &element, config, depth, interpolated)?;
+        self.resolve_waiting(&list, &mut children, config, depth)?;
+        Ok(children.into_iter().rev().flat_map(|(_, elements)| elements).collect())
+    }
+
+    /// The entries' own lists, last entry first; what waits for its interpolation is marked.
+    fn visit_entries(
+        &mut self,
+        list: &[Element],
+        element: &Element,
+        config: &str,
+        depth: usize,
+        interpolated: bool,
+    ) -> Result<Vec<(Option<Element>, Vec<Element>)>, ConfigError> {
+        let mut children = Vec::new();
+        for entry in list.iter().rev().filter(|entry| !entry.overriding) {
+            if entry.target == Target::Own {
+                children.push((None, vec![element.clone()]));
+                continue;
+            }
+            let mut entry = entry.clone();
+            self.take_override(&mut entry);
+            for single in singles(&entry)?.into_iter().rev() {
+                if is_interpolated(&single) {
+                    children.push((Some(single), Vec::new()));
+                } else {
+                    children.push((None, self.visit(single, Some(config), depth + 1, interpolated)?));
+                }
+            }
+        }
+        Ok(children)
+    }
+
+    fn resolve_waiting(
+        &mut self,
+        list: &[Element],
+        children: &mut [(Option<Element>, Vec<Element>)],
+        config: &str,
+        depth: usize,
+    ) -> Result<(), ConfigError> {
+        if children.iter().all(|(waiting, _)| waiting.is_none()) {
+            return Ok(());
+        }
+        let choices = self.choice_tree(list);
+        for (waiting, elements) in children {
+            let Some(mut element) = waiting.take() else { continue };
+            let name = match &mut element.target {
+                Target::Group { choice: Choice::Name(name), .. } | Target::Config(name) => name,
+                _ => continue,
+            };
+            *name = resolve_name(&choices, name).map_err(|error| {
+                refuse(&format!("in '{config}', the option '{name}' cannot be determined: {}", error.message), &element.origin)
+            })?;
+            *elements = self.visit(element, Some(config), depth + 1, true)?;
+        }
+        Ok(())
+    }
+
+    /// What interpolated names may refer to: the choices so far.
+    fn choice_tree(&self, list: &[Element]) -> ConfigTree {
+        let origin = Origin::Default { of: "the defaults list".to_owned() };
+        let node = |choice: &Choice| match choice {
+            Choice::Nothing => Node::new(Value::Null, origin.clone()),
+            Choice::Name(name) => Node::new(Value::Str(name.clone()), origin.clone()),
+            Choice::Options(names) => {
+                let names = names.iter().map(|name| Node::new(Value::Str(name.clone()), origin.clone()));
+                Node::new(Value::List(names.collect()), origin.clone())
+            }
+        };
+        let mut map: Map = self.known.iter().map(|(key, choice)| (Key::Str(key.clone()), node(choice))).collect();
+        let listed = list.iter().filter_map(|entry| match &entry.target {
+            Target::Own => None,
+            Target::Config(_) => Some(Node::new(Value::Str(entry.config_path()), origin.clone())),
+            Target::Group { choice, .. } => {
+                let map: Map = [(Key::Str(entry.override_key()), node(choice))].into_iter().collect();
+                Some(Node::new(Value::Map(map), origin.clone()))
+            }
+        });
+        let listed = Node::new(Value::List(listed.collect()), origin.clone());
+        map.insert(Key::from("defaults"), listed);
+        ConfigTree::new(Node::new(Value::Map(map), origin))
+    }
+
+    fn note_overrides(&mut self, list: &[Element], config: &str, interpolated: bool) -> Result<(), ConfigError> {
+        let mut seen = false;
+        for entry in list.iter().filter(|entry| entry.target != Target::Own) {
+            if seen && !entry.overriding && !entry.appended {
+                let message = format!("in '{config}', '{}' stands after an override", entry.override_key());
+                return Err(refuse(&message, &entry.origin).with_hint("move the `override` entries to the end of the list"));
+            }
+            let Target::Group { choice, .. } = &entry.target else { continue };
+            if !entry.overriding {
+                continue;
+            }
+            seen = true;
+            let key = entry.override_key();
+            if interpolated {
+                let message = format!("in '{config}', '{key}' is overridden below a group whose option is an interpolation");
+                return Err(refuse(&message, &entry.origin));
+            }
+            let from = Some((config.to_owned(), entry.origin.clone()));
+            self.overrides.entry(key).or_insert_with(|| Pending { choice: choice.clone(), from, used: false });
+        }
+        Ok(())
+    }
+
+    fn take_override(&mut self, entry: &mut Element) {
+        let key = entry.override_key();
+        if let (Target::Group { choice, .. }, Some(pending)) = (&mut entry.target, self.overrides.get_mut(&key)) {
+            choice.clone_from(&pending.choice);
+            pending.used = true;
+        }
+    }
+
+    /// Whether the entry is deleted from the command line.
+    fn delete(&mut self, element: &Element) -> bool {
+        if !matches!(element.target, Target::Group { .. }) {
+            return false;
+        }
+        match self.deletions.get_mut(&element.override_key()) {
+            Some((option, used)) if option.is_none() || option.as_deref() == element.name() => {
+                *used = true;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn know(&mut self, element: &Element) -> Result<(), ConfigError> {
+        let Target::Group { choice, .. } = &element.target else { return Ok(()) };
+        let key = element.override_key();
+        match self.known.get(&key) {
+            Some(earlier) if earlier != choice => {
+                Err(refuse(&format!("'{key}' is given two options"), &element.origin)
+                    .with_hint(format!("to change an earlier choice write `override {key}: option`")))
+            }
+            _ => {
+                self.known.insert(key, choice.clone());
+                Ok(())
+            }
+        }
+    }
+
+    /// Every override has to have met its entry, unless that entry may be in a list of the trainer's.
+    pub(super) fn check_used(&self, composed: &mut Composed) -> Result<(), ConfigError> {
+        for (key, pending) in self.overrides.iter().filter(|(_, pending)| !pending.used) {
+            let origin = pending.from.as_ref().map(|(_, origin)| origin.clone());
+            if key.starts_with("hydra/") || !self.trainers.is_empty() {
+                let message = format!("the choice for '{key}' concerns a list that is not read here");
+                composed.findings.push(ConfigFinding { code: "group_of_trainer", message, origin });
+                composed.choices.insert(key.clone(), pending.choice.clone());
+                continue;
+            }
+            let origin = origin.unwrap_or(Origin::Override { text: key.clone() });
+            return Err(refuse(&format!("Could not override '{key}': no entry of the defaults list has this group"), &origin)
+                .with_hint(format!("to add the group use +{key}=OPTION")));
+        }
+        for (key, (_, used)) in &self.deletions {
+            if !used && self.trainers.is_empty() {
+                let origin = Origin::Override { text: format!("~{key}") };
+                return Err(refuse(&format!("Could not delete '{key}': no entry of the defaults list has this group"), &origin));
+            }
+        }
+        Ok(())
+    }
+
+    fn not_found(&self, element: &Element, parent: Option<&str>) -> ConfigError {
+        let inside = parent.map(|parent| format!("in '{parent}': ")).unwrap_or_default();
+        let error = refuse(&format!("{inside}there is no configuration '{}'", element.config_path()), &element.origin);
+        let options = self.loader.options(&element.group_path());
+        if options.is_empty() {
+            error.with_hint("check the name, and that the file lies beside the primary configuration")
+        } else {
+            error.with_hint(format!("options of '{}': {}", element.group_path(), options.join(", ")))
+        }
+    }
+}
+
+/// `_self_` stands last where it is not written, as in Hydra; twice is wrong.
+fn complete_self(list: &mut Vec<Element>, config: &str) -> Result<(), ConfigError> {
+    let mut own = list.iter().filter(|entry| entry.target == Target::Own);
+    let first = own.next();
+    if let Some(second) = own.next() {
+        return Err(refuse(&format!("`_self_` stands twice in the defaults list of '{config}'"), &second.origin));
+    }
+    let plain = list.iter().any(|entry| !entry.overriding);
+    if first.is_none() && plain || list.is_empty() {
+        let origin = list.first().map_or(Origin::Default { of: config.to_owned() }, |entry| entry.origin.clone());
+        list.push(Element::new(Target::Own, origin));
+    } else if first.is_none() {
+        // A list of overrides only: the configuration's own content is still wanted.
+        let origin = list.first().map_or(Origin::Default { of: config.to_owned() }, |entry| entry.origin.clone());
+        list.insert(0, Element::new(Target::Own, origin));
+    }
+    Ok(())
+}
+
+/// A list of options is one entry per option.
+fn singles(entry: &Element) -> Result<Vec<Element>, ConfigError> {
+    let Target::Group { group, choice: Choice::Options(options) } = &entry.target else { return Ok(vec![entry.clone()]) };
+    let mut found = Vec::new();
+    for option in options {
+        if option.contains("${") {
+            return Err(refuse("an interpolation cannot stand in a list of options", &entry.origin));
+        }
+        let mut single = entry.clone();
+        single.target = Target::Config(format!("{group}/{option}"));
+        found.push(single);
+    }
+    Ok(found)
+}
+
+fn is_interpolated(entry: &Element) -> bool {
+    match &entry.target {
+        Target::Group { choice: Choice::Name(name), .. } | Target::Config(name) => name.contains("${"),
+        _ => false,
+    }
+}
+
+fn resolve_name(choices: &ConfigTree, name: &str) -> Result<String, ConfigError> {
+    let mut tree = choices.clone();
+    let origin = tree.root.origin.clone();
+    tree.add("_name_", Node::new(Value::Str(name.to_owned()), origin))?;
+    let node = Resolver::new(&tree, &|_| None).require("_name_")?;
+    match node.as_str() {
+        Some(text) => Ok(text.to_owned()),
+        None => Err(ConfigError::new(ErrorKind::Compose, "it is not a string")),
+    }
+}
+
+fn refuse(message: &str, origin: &Origin) -> ConfigError {
+    let error = ConfigError::new(ErrorKind::Compose, message);
+    match origin {
+        Origin::File { .. } => error.from_origin(origin),
+        _ => error,
+    }
+}
