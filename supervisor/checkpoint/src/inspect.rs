@@ -95,12 +95,10 @@ pub fn inspect(kind: FileKind, src: &dyn Source, limits: &Limits) -> Inspected {
         FileKind::TorchZip => zip::TAIL,
         _ => 0,
     };
-    let read = Reader::open(src, tail)
-        .map_err(Box::<Finding>::from)
-        .and_then(|file| {
-            out.bytes = file.len();
-            look(&file, limits, &mut out)
-        });
+    let read = Reader::open(src, tail).map_err(Box::<Finding>::from).and_then(|file| {
+        out.bytes = file.len();
+        look(&file, limits, &mut out)
+    });
     if let Err(fatal) = read {
         out.findings.push(*fatal);
     }

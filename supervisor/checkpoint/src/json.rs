@@ -19,29 +19,21 @@ pub(crate) fn bytes(file: &Reader<'_>, limits: &Limits) -> Result<Vec<u8>, Box<F
             "the file is empty",
         )));
     }
-    match usize::try_from(len)
-        .ok()
-        .filter(|_| len <= limits.json_bytes)
-    {
+    match usize::try_from(len).ok().filter(|_| len <= limits.json_bytes) {
         Some(n) => Ok(file.bytes(0, n)?),
         None => {
             let detail = format!(
                 "the file has {len} bytes, more than are looked at ({})",
                 limits.json_bytes
             );
-            Err(Box::new(Finding::error(
-                "limit_reached",
-                Verdict::Unknown,
-                detail,
-            )))
+            Err(Box::new(Finding::error("limit_reached", Verdict::Unknown, detail)))
         }
     }
 }
 
 /// Parses, or says why not: ended early is incomplete, all zeros or wrong is damaged.
 pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8], base: u64) -> Result<T, Box<Finding>> {
-    serde_json::from_slice(bytes)
-        .map_err(|e| Box::new(broken(bytes, &e).at(base.saturating_add(place(bytes, &e)))))
+    serde_json::from_slice(bytes).map_err(|e| Box::new(broken(bytes, &e).at(base.saturating_add(place(bytes, &e)))))
 }
 
 fn broken(bytes: &[u8], e: &serde_json::Error) -> Finding {
@@ -71,11 +63,7 @@ fn broken(bytes: &[u8], e: &serde_json::Error) -> Finding {
             Verdict::Damaged,
             format!("the JSON text says something else: {e}"),
         ),
-        _ => Finding::error(
-            "json_broken",
-            Verdict::Damaged,
-            format!("this is no JSON: {e}"),
-        ),
+        _ => Finding::error("json_broken", Verdict::Damaged, format!("this is no JSON: {e}")),
     }
 }
 
@@ -85,9 +73,7 @@ fn place(bytes: &[u8], e: &serde_json::Error) -> u64 {
     let start = if line == 0 {
         0
     } else {
-        memchr::memchr_iter(b'\n', bytes)
-            .nth(line - 1)
-            .map_or(0, |at| at + 1)
+        memchr::memchr_iter(b'\n', bytes).nth(line - 1).map_or(0, |at| at + 1)
     };
     (start + e.column().saturating_sub(1)).min(bytes.len()) as u64
 }

@@ -102,9 +102,7 @@ pub fn judge_file(inspected: &Inspected, results: &[ExtentResult]) -> FileReport
             "reading ended early; its results are not used",
         ));
     }
-    let verdict = findings
-        .iter()
-        .fold(Verdict::Whole, |v, f| v.worst(f.effect()));
+    let verdict = findings.iter().fold(Verdict::Whole, |v, f| v.worst(f.effect()));
     findings.sort_by_key(|f| std::cmp::Reverse(rank(f)));
     if findings.len() > inspected.max_findings {
         let more = findings.len() - inspected.max_findings;
@@ -127,9 +125,7 @@ pub fn judge_file(inspected: &Inspected, results: &[ExtentResult]) -> FileReport
 /// Compares checksums; gives whether every byte counts as proven.
 fn checksums(extents: &[Extent], results: &[ExtentResult], findings: &mut Vec<Finding>) -> bool {
     let all = || extents.iter().zip(results).filter(|(e, _)| e.len > 0);
-    let wrong: Vec<_> = all()
-        .filter(|(e, r)| e.crc.is_some_and(|crc| crc != r.crc))
-        .collect();
+    let wrong: Vec<_> = all().filter(|(e, r)| e.crc.is_some_and(|crc| crc != r.crc)).collect();
     let told = all().filter(|(e, _)| e.crc.is_some()).count();
     let said = |f: &Finding| f.code == "crc_mismatch";
     if wrong.len() > 1 && wrong.len() == told {
@@ -161,10 +157,7 @@ fn torn(e: &Extent, r: &ExtentResult) -> String {
 }
 
 fn numbers(extents: &[Extent], results: &[ExtentResult], findings: &mut Vec<Finding>) {
-    let mut bad = extents
-        .iter()
-        .zip(results)
-        .filter(|(_, r)| r.non_finite > 0);
+    let mut bad = extents.iter().zip(results).filter(|(_, r)| r.non_finite > 0);
     if let Some((e, r)) = bad.next() {
         let (mut count, mut tensors) = (r.non_finite, 1_u64);
         for (_, r) in bad {

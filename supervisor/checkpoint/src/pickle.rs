@@ -90,27 +90,21 @@ impl Pickle {
         let mut out = Vec::new();
         for d in &self.dangers {
             let detail = format!("loading it would {}", d.what);
-            out.push(
-                Finding::error("unsafe_call", Verdict::Unsafe, detail)
-                    .at(base.saturating_add(d.at)),
-            );
+            out.push(Finding::error("unsafe_call", Verdict::Unsafe, detail).at(base.saturating_add(d.at)));
         }
         let mut strange = Vec::new();
-        for g in self.heap.globals() {
+        for (id, g) in (0..).zip(self.heap.globals()) {
+            // Where it only names nested classes, those names are judged instead.
+            if danger::is_getattr(&g.module, &g.name) && !g.called && !self.heap.holds(id) {
+                continue;
+            }
             match danger::class(&g.module, &g.name) {
                 danger::Class::Familiar => {}
                 danger::Class::Unfamiliar => strange.push(g),
                 danger::Class::Dangerous(why) => {
                     let verb = if g.called { "call" } else { "import" };
-                    let detail = format!(
-                        "loading it would {verb} {}.{}: {why}",
-                        shown(&g.module),
-                        shown(&g.name)
-                    );
-                    out.push(
-                        Finding::error("unsafe_global", Verdict::Unsafe, detail)
-                            .at(base.saturating_add(g.at)),
-                    );
+                    let detail = format!("loading it would {verb} {}.{}: {why}", shown(&g.module), shown(&g.name));
+                    out.push(Finding::error("unsafe_global", Verdict::Unsafe, detail).at(base.saturating_add(g.at)));
                 }
             }
         }
@@ -129,10 +123,7 @@ impl Pickle {
             } else {
                 "pickle_broken"
             };
-            out.push(
-                Finding::error(code, error.verdict(), error.to_string())
-                    .at(base.saturating_add(*at)),
-            );
+            out.push(Finding::error(code, error.verdict(), error.to_string()).at(base.saturating_add(*at)));
         }
         out
     }
@@ -140,11 +131,7 @@ impl Pickle {
 
 /// A name from the file, fit to be shown: bounded and without control characters.
 pub(crate) fn shown(name: &str) -> String {
-    let mut out: String = name
-        .chars()
-        .take(120)
-        .flat_map(char::escape_debug)
-        .collect();
+    let mut out: String = name.chars().take(120).flat_map(char::escape_debug).collect();
     if name.chars().nth(120).is_some() {
         out.push('…');
     }

@@ -14,9 +14,7 @@ impl ReadPlan {
     /// Bytes to read.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.extents
-            .iter()
-            .fold(0, |sum, e| sum.saturating_add(e.len))
+        self.extents.iter().fold(0, |sum, e| sum.saturating_add(e.len))
     }
 }
 

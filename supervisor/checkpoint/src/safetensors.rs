@@ -32,16 +32,9 @@ pub(crate) fn inspect(file: &Reader<'_>, limits: &Limits) -> Result<Header, Box<
         return Err(Box::new(cut(len, 8)));
     }
     let size = crate::zip::le(&file.bytes(0, 8)?, 0, 8);
-    if size == 0
-        && file
-            .bytes(0, len.min(4096) as usize)?
-            .iter()
-            .all(|b| *b == 0)
-    {
+    if size == 0 && file.bytes(0, len.min(4096) as usize)?.iter().all(|b| *b == 0) {
         let detail = "the file holds zeros where it should begin: its blocks were never written";
-        return Err(Box::new(
-            Finding::error("zero_filled", Verdict::Damaged, detail).at(0),
-        ));
+        return Err(Box::new(Finding::error("zero_filled", Verdict::Damaged, detail).at(0)));
     }
     if size > limits.header_bytes || size < 2 {
         let detail = format!("the header should have {size} bytes: this is no safetensors file");
@@ -56,12 +49,7 @@ pub(crate) fn inspect(file: &Reader<'_>, limits: &Limits) -> Result<Header, Box<
     let text = file.bytes(8, usize::try_from(size).unwrap_or(0))?;
     if !text.starts_with(b"{") {
         return Err(Box::new(
-            Finding::error(
-                "safetensors_header",
-                Verdict::Damaged,
-                "the header is no JSON object",
-            )
-            .at(8),
+            Finding::error("safetensors_header", Verdict::Damaged, "the header is no JSON object").at(8),
         ));
     }
     let entries: Entries = json::parse(&text, 8)?;
@@ -95,11 +83,7 @@ fn tile(mut entries: Vec<(String, Info)>, base: u64, len: u64) -> Result<Header,
             return Err(bad(&name, "ends before it begins"));
         };
         let Some((dtype, bits)) = Dtype::from_safetensors(&info.dtype) else {
-            let detail = format!(
-                "tensor {} has the unknown type {}",
-                shown(&name),
-                shown(&info.dtype)
-            );
+            let detail = format!("tensor {} has the unknown type {}", shown(&name), shown(&info.dtype));
             return Err(Box::new(
                 Finding::error("safetensors_dtype", Verdict::Unknown, detail).at(8),
             ));
@@ -110,10 +94,7 @@ fn tile(mut entries: Vec<(String, Info)>, base: u64, len: u64) -> Result<Header,
             .filter(|b| b.is_multiple_of(8))
             .map(|b| b / 8);
         if want != Some(bytes) {
-            return Err(bad(
-                &name,
-                "has another size than its shape and type ask for",
-            ));
+            return Err(bad(&name, "has another size than its shape and type ask for"));
         }
         if from != at {
             return Err(bad(&name, "does not begin where the one before it ends"));
@@ -194,8 +175,7 @@ pub struct Index {
 pub(crate) fn index(file: &Reader<'_>, limits: &Limits) -> Result<Index, Box<Finding>> {
     let parsed: IndexFile = json::parse(&json::bytes(file, limits)?, 0)?;
     let map = parsed.weight_map;
-    let broken =
-        |what: String| Box::new(Finding::error("safetensors_index", Verdict::Damaged, what));
+    let broken = |what: String| Box::new(Finding::error("safetensors_index", Verdict::Damaged, what));
     if map.tensors == 0 {
         return Err(broken("the index names no tensor".to_owned()));
     }

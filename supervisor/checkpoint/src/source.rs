@@ -105,20 +105,17 @@ impl ReadFault {
     pub fn finding(&self) -> Finding {
         match self {
             Self::Io { at, error } => {
-                let mut f =
-                    Finding::error("io_error", Verdict::Unreadable, self.to_string()).at(*at);
+                let mut f = Finding::error("io_error", Verdict::Unreadable, self.to_string()).at(*at);
                 f.retryable = may_pass(error);
                 f
             }
             Self::Shrank { now, .. } => {
-                let mut f =
-                    Finding::error("file_changed", Verdict::Incomplete, self.to_string()).at(*now);
+                let mut f = Finding::error("file_changed", Verdict::Incomplete, self.to_string()).at(*now);
                 f.retryable = true;
                 f
             }
             Self::Short { at } => {
-                let mut f =
-                    Finding::error("short_read", Verdict::Unreadable, self.to_string()).at(*at);
+                let mut f = Finding::error("short_read", Verdict::Unreadable, self.to_string()).at(*at);
                 f.retryable = true;
                 f
             }
@@ -189,11 +186,7 @@ impl<'a> Reader<'a> {
         let n = usize::try_from(len).unwrap_or(usize::MAX).min(tail);
         let mut bytes = vec![0; n];
         fill(src, len, len - n as u64, &mut bytes)?;
-        Ok(Self {
-            src,
-            len,
-            tail: bytes,
-        })
+        Ok(Self { src, len, tail: bytes })
     }
 
     /// The file's length when it was opened.

@@ -105,11 +105,7 @@ fn extent(
         .into());
     }
     let mut crc = crc32fast::Hasher::new();
-    let mut finite = options
-        .finite
-        .then_some(e.dtype)
-        .flatten()
-        .and_then(Finite::new);
+    let mut finite = options.finite.then_some(e.dtype).flatten().and_then(Finite::new);
     let mut zeros = Zeros {
         all: e.len > 0 && options.zero,
         blocks: 0,

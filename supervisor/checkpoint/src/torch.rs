@@ -120,10 +120,10 @@ fn describe(
 
 fn no_pickle(archive: &Archive) -> Box<Finding> {
     let detail = format!(
-        "the archive has {} entries and no data.pkl: no torch.save wrote it to its end",
+        "the archive has {} entries and no data.pkl: the save broke off",
         archive.entries.len()
     );
-    Box::new(Finding::error("no_data_pkl", Verdict::Damaged, detail))
+    Box::new(Finding::error("no_data_pkl", Verdict::Incomplete, detail))
 }
 
 fn pickle_bytes(file: &Reader<'_>, data: &Entry, limits: &Limits) -> Result<Vec<u8>, Box<Finding>> {
@@ -159,11 +159,7 @@ impl<'a> Names<'a> {
         let mut by_name = HashMap::with_capacity(archive.entries.len());
         let mut strangers = Vec::new();
         for e in &archive.entries {
-            match e
-                .name
-                .strip_prefix(prefix)
-                .and_then(|n| n.strip_prefix('/'))
-            {
+            match e.name.strip_prefix(prefix).and_then(|n| n.strip_prefix('/')) {
                 Some(name) => drop(by_name.insert(name, e)),
                 None => strangers.push(e.name.as_str()),
             }
@@ -219,8 +215,7 @@ impl<'a> Small<'a> {
     /// All wrong: the writer was told to compute none. Some wrong: damage. Gives whether checksums count.
     fn judge(&self, findings: &mut Vec<Finding>) -> bool {
         if self.right == 0 && self.wrong.len() > 1 {
-            let detail =
-                "no checksum in the archive fits: it was written without (set_crc32_options)";
+            let detail = "no checksum in the archive fits: it was written without (set_crc32_options)";
             findings.push(Finding::warning("crc_not_written", detail));
             return false;
         }
@@ -233,10 +228,7 @@ impl<'a> Small<'a> {
 
 /// The finding for bytes that do not fit their checksum.
 pub(crate) fn crc_mismatch(what: &str, at: u64, more: &str) -> Finding {
-    let detail = format!(
-        "the bytes of {} do not fit their checksum{more}",
-        pickle::shown(what)
-    );
+    let detail = format!("the bytes of {} do not fit their checksum{more}", pickle::shown(what));
     Finding::error("crc_mismatch", Verdict::Damaged, detail).at(at)
 }
 
@@ -255,11 +247,7 @@ fn small_entries<'a>(
             .unwrap_or_default();
         if !matches!(
             name,
-            "version"
-                | "byteorder"
-                | ".format_version"
-                | ".storage_alignment"
-                | ".data/serialization_id"
+            "version" | "byteorder" | ".format_version" | ".storage_alignment" | ".data/serialization_id"
         ) {
             continue;
         }

@@ -73,11 +73,7 @@ pub struct Archive {
 ///
 /// # Errors
 /// The finding that makes the archive unusable.
-pub fn read(
-    file: &Reader<'_>,
-    limits: &Limits,
-    findings: &mut Vec<Finding>,
-) -> Result<Archive, Box<Finding>> {
+pub fn read(file: &Reader<'_>, limits: &Limits, findings: &mut Vec<Finding>) -> Result<Archive, Box<Finding>> {
     let end = tail::find(file)?;
     let mut entries = directory::read(file, &end, limits)?;
     seams::check(file, &end, &mut entries, limits, findings)?;

@@ -22,9 +22,7 @@ pub fn class(module: &str, name: &str) -> Class {
     if is_familiar(module, name) {
         return Class::Familiar;
     }
-    if module.starts_with("builtins.")
-        || matches!(module, "builtins" | "__builtin__" | "__builtins__")
-    {
+    if module.starts_with("builtins.") || matches!(module, "builtins" | "__builtin__" | "__builtins__") {
         return builtin(name);
     }
     if module.is_empty() || name.is_empty() || !is_plain(module) || !is_plain(name) {
@@ -49,10 +47,17 @@ pub fn class(module: &str, name: &str) -> Class {
 /// Modules are reached through lower-case or private names; a class inside a class is neither.
 fn reaches_through(segments: &[&str]) -> bool {
     let (last, owners) = segments.split_last().unwrap_or((&"", &[]));
-    last.starts_with("__")
-        || owners
-            .iter()
-            .any(|s| !s.starts_with(|c: char| c.is_ascii_uppercase()))
+    last.starts_with("__") || owners.iter().any(|s| !s.starts_with(|c: char| c.is_ascii_uppercase()))
+}
+
+/// Whether this is Python's `getattr`, under either of its module's names.
+pub(super) fn is_getattr(module: &str, name: &str) -> bool {
+    matches!(module, "builtins" | "__builtin__") && name == "getattr"
+}
+
+/// Whether a name looks like that of a class, or of a class inside a class.
+pub(super) fn is_class_name(name: &str) -> bool {
+    is_plain(name) && name.split('.').all(|s| s.starts_with(|c: char| c.is_ascii_uppercase()))
 }
 
 fn is_plain(name: &str) -> bool {
@@ -71,12 +76,9 @@ fn builtin(name: &str) -> Class {
 fn dangerous_module(module: &str) -> Option<&'static str> {
     let root = module.split('.').next().unwrap_or_default();
     if dangerous_root(root) {
-        return Some(
-            "the module runs programs or code, reaches files, the network or the interpreter",
-        );
+        return Some("the module runs programs or code, reaches files, the network or the interpreter");
     }
-    let inside =
-        |m: &&&str| module == **m || module.strip_prefix(**m).is_some_and(|r| r.starts_with('.'));
+    let inside = |m: &&&str| module == **m || module.strip_prefix(**m).is_some_and(|r| r.starts_with('.'));
     if DANGEROUS_MODULES.iter().any(|m| inside(&m)) {
         return Some("the module loads or runs code");
     }
@@ -429,10 +431,7 @@ const DANGEROUS_NAMES: &[&str] = &[
 ];
 
 fn is_familiar(module: &str, name: &str) -> bool {
-    if FAMILIAR
-        .iter()
-        .any(|(m, names)| *m == module && names.contains(&name))
-    {
+    if FAMILIAR.iter().any(|(m, names)| *m == module && names.contains(&name)) {
         return true;
     }
     match module {
@@ -513,23 +512,13 @@ const DTENSOR: &[&str] = &[
     "Placement",
 ];
 
-const RANDOM: &[&str] = &[
-    "__randomstate_ctor",
-    "__generator_ctor",
-    "__bit_generator_ctor",
-];
+const RANDOM: &[&str] = &["__randomstate_ctor", "__generator_ctor", "__bit_generator_ctor"];
 
 const FAMILIAR: &[(&str, &[&str])] = &[
     ("builtins", BUILTINS),
     ("__builtin__", BUILTINS),
-    (
-        "collections",
-        &["OrderedDict", "defaultdict", "deque", "Counter"],
-    ),
-    (
-        "datetime",
-        &["datetime", "date", "time", "timedelta", "timezone"],
-    ),
+    ("collections", &["OrderedDict", "defaultdict", "deque", "Counter"]),
+    ("datetime", &["datetime", "date", "time", "timedelta", "timezone"]),
     ("decimal", &["Decimal"]),
     ("fractions", &["Fraction"]),
     ("uuid", &["UUID", "SafeUUID"]),
@@ -595,17 +584,11 @@ const FAMILIAR: &[(&str, &[&str])] = &[
             "per_channel_affine",
         ],
     ),
-    (
-        "torch.nn.parameter",
-        &["Parameter", "Buffer", "UninitializedParameter"],
-    ),
+    ("torch.nn.parameter", &["Parameter", "Buffer", "UninitializedParameter"]),
     ("torch._tensor", &["_rebuild_from_type_v2", "Tensor"]),
     ("torch.serialization", &["_get_layout"]),
     ("torch.torch_version", &["TorchVersion"]),
-    (
-        "torch._C",
-        &["Size", "device", "dtype", "Generator", "_TensorBase"],
-    ),
+    ("torch._C", &["Size", "device", "dtype", "Generator", "_TensorBase"]),
     ("torch.distributed.tensor", DTENSOR),
     ("torch.distributed._tensor", DTENSOR),
     (
@@ -626,15 +609,11 @@ const FAMILIAR: &[(&str, &[&str])] = &[
     ("torch.distributed.remote_device", &["_remote_device"]),
     (
         "torch.distributed._shard.sharded_tensor.api",
-        &["ShardedTensor"],
+        &["ShardedTensor", "ShardedTensor.ProcessGroupState"],
     ),
     (
         "torch.distributed._shard.sharded_tensor.metadata",
-        &[
-            "ShardedTensorMetadata",
-            "TensorProperties",
-            "MEM_FORMAT_ENCODING",
-        ],
+        &["ShardedTensorMetadata", "TensorProperties", "MEM_FORMAT_ENCODING"],
     ),
     ("torch.distributed._shard.sharded_tensor.shard", &["Shard"]),
     ("torch.distributed._shard.metadata", &["ShardMetadata"]),
@@ -648,11 +627,7 @@ const FAMILIAR: &[(&str, &[&str])] = &[
     ),
     (
         "torch.distributed._shard.sharding_spec",
-        &[
-            "EnumerableShardingSpec",
-            "ChunkShardingSpec",
-            "ShardMetadata",
-        ],
+        &["EnumerableShardingSpec", "ChunkShardingSpec", "ShardMetadata"],
     ),
     (
         "torch.distributed.checkpoint.metadata",

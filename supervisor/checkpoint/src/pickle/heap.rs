@@ -159,18 +159,15 @@ impl Heap {
 
     pub(super) fn import(&mut self, module: String, name: String, at: u64) -> Value {
         let next = u32::try_from(self.globals.len()).unwrap_or(u32::MAX);
-        let id = *self
-            .by_name
-            .entry((module, name))
-            .or_insert_with_key(|(module, name)| {
-                self.globals.push(Global {
-                    module: module.clone(),
-                    name: name.clone(),
-                    at,
-                    called: false,
-                });
-                next
+        let id = *self.by_name.entry((module, name)).or_insert_with_key(|(module, name)| {
+            self.globals.push(Global {
+                module: module.clone(),
+                name: name.clone(),
+                at,
+                called: false,
             });
+            next
+        });
         Value::Global(id)
     }
 
@@ -234,9 +231,7 @@ impl Heap {
     pub fn pairs(&self, value: Value) -> Option<&[(Value, Value)]> {
         match self.object(value)? {
             Object::Dict(pairs) => Some(pairs),
-            Object::Call(call) if !call.pairs.is_empty() || self.makes_dict(call) => {
-                Some(&call.pairs)
-            }
+            Object::Call(call) if !call.pairs.is_empty() || self.makes_dict(call) => Some(&call.pairs),
             _ => None,
         }
     }
@@ -255,6 +250,33 @@ impl Heap {
             .rev()
             .find(|(k, _)| matches!(k, Value::Str(t) if self.bytes(*t) == key.as_bytes()))
             .map(|p| p.1)
+    }
+
+    /// An attribute that BUILD gave to the result of a call: from a dict, or from one of the parts of a slotted state.
+    #[must_use]
+    pub fn attribute(&self, object: Value, name: &str) -> Option<Value> {
+        let state = self.call(object)?.state?;
+        match self.items(state) {
+            Some(parts) => parts.iter().find_map(|part| self.get(*part, name)),
+            None => self.get(state, name),
+        }
+    }
+
+    /// Whether any container or call holds this imported name.
+    #[must_use]
+    pub fn holds(&self, global: u32) -> bool {
+        let wanted = |v: &Value| *v == Value::Global(global);
+        let in_pairs = |pairs: &[(Value, Value)]| pairs.iter().any(|(k, v)| wanted(k) || wanted(v));
+        self.objects.iter().any(|object| match object {
+            Object::Tuple(items) => items.iter().any(wanted),
+            Object::List(items) | Object::Set(items) => items.iter().any(wanted),
+            Object::Dict(pairs) => in_pairs(pairs),
+            Object::Persistent(id) => wanted(id),
+            Object::Call(c) => {
+                let parts = [Some(c.callee), Some(c.args), c.kwargs, c.state];
+                parts.iter().flatten().any(wanted) || c.items.iter().any(wanted) || in_pairs(&c.pairs)
+            }
+        })
     }
 
     /// The bytes of a string or bytes value.

@@ -1,7 +1,7 @@
 //! The machine: stack, marks, memo and budget, and the acts that several opcodes share.
 
 use super::heap::{Call, CallKind, Heap, Object, Value};
-use super::{Danger, Pickle, PickleError, ops, shown};
+use super::{Danger, Pickle, PickleError, danger, ops, shown};
 use crate::limits::Limits;
 use std::collections::HashMap;
 
@@ -151,9 +151,7 @@ impl Machine<'_> {
 
     pub(super) fn store(&mut self, slot: u64) -> Step {
         let value = self.top()?;
-        let near = usize::try_from(slot)
-            .ok()
-            .filter(|s| *s <= self.memo.len() + 1024);
+        let near = usize::try_from(slot).ok().filter(|s| *s <= self.memo.len() + 1024);
         let old = match near {
             Some(s) => {
                 if s >= self.memo.len() {
@@ -203,20 +201,15 @@ impl Machine<'_> {
             }
             _ => {
                 self.danger("import a name that it computes");
-                Err(PickleError::BadArgument(
-                    "an import whose name is no string",
-                ))
+                Err(PickleError::BadArgument("an import whose name is no string"))
             }
         }
     }
 
-    pub(super) fn call(
-        &mut self,
-        kind: CallKind,
-        callee: Value,
-        args: Value,
-        kwargs: Option<Value>,
-    ) -> Step {
+    pub(super) fn call(&mut self, kind: CallKind, callee: Value, args: Value, kwargs: Option<Value>) -> Step {
+        if let Some((module, name)) = self.nested_class(callee, args).filter(|_| kind == CallKind::Reduce) {
+            return self.import(module, name);
+        }
         self.judge_callee(callee, args);
         self.spend(size_of::<Call>())?;
         let call = Call {
@@ -229,6 +222,20 @@ impl Machine<'_> {
             pairs: Vec::new(),
         };
         self.push_object(Object::Call(Box::new(call)))
+    }
+
+    /// `getattr(Outer, "Inner")` is how protocols before 4 name a class inside a class (torch does so in FSDP1
+    /// shards); it is read as the import it stands for. Anything else that is done with `getattr` stays a call.
+    fn nested_class(&self, callee: Value, args: Value) -> Option<(String, String)> {
+        self.heap
+            .global(callee)
+            .filter(|g| danger::is_getattr(&g.module, &g.name))?;
+        let [owner, name] = *self.heap.items(args)? else {
+            return None;
+        };
+        let (owner, name) = (self.heap.global(owner)?, self.heap.str(name)?);
+        let sound = danger::is_class_name(&owner.name) && danger::is_class_name(&name);
+        sound.then(|| (owner.module.clone(), format!("{}.{name}", owner.name)))
     }
 
     /// Only an imported name may be called; what torch's own functions call for us must be one, too.
@@ -244,10 +251,7 @@ impl Machine<'_> {
         let calls_first = g.module == "torch._tensor" && g.name == "_rebuild_from_type_v2"
             || g.name == "_reconstructor"
             || g.module == "collections" && g.name == "defaultdict";
-        let Some(first) = calls_first
-            .then(|| self.heap.items(args)?.first().copied())
-            .flatten()
-        else {
+        let Some(first) = calls_first.then(|| self.heap.items(args)?.first().copied()).flatten() else {
             return;
         };
         match first {
@@ -270,9 +274,7 @@ impl Machine<'_> {
                 call.state = Some(state);
             }
             Some(_) => {
-                return Err(PickleError::BadArgument(
-                    "state for something that has none",
-                ));
+                return Err(PickleError::BadArgument("state for something that has none"));
             }
             None => self.changes_import(target, "state")?,
         }
@@ -290,9 +292,7 @@ impl Machine<'_> {
             Some(Object::List(list) | Object::Set(list)) => list.append(&mut items),
             Some(Object::Call(call)) => call.items.append(&mut items),
             Some(_) => {
-                return Err(PickleError::BadArgument(
-                    "appending to something that is no list",
-                ));
+                return Err(PickleError::BadArgument("appending to something that is no list"));
             }
             None => self.changes_import(target, "elements")?,
         }
@@ -319,9 +319,7 @@ impl Machine<'_> {
                 }
             }
             Some(_) => {
-                return Err(PickleError::BadArgument(
-                    "setting items of something that is no dict",
-                ));
+                return Err(PickleError::BadArgument("setting items of something that is no dict"));
             }
             None => self.changes_import(target, "items")?,
         }
@@ -331,9 +329,7 @@ impl Machine<'_> {
     /// An imported module, class or function would be changed for the whole process.
     fn changes_import(&mut self, target: Value, what: &str) -> Step {
         let Some(g) = self.heap.global(target) else {
-            return Err(PickleError::BadArgument(
-                "changing a value that cannot change",
-            ));
+            return Err(PickleError::BadArgument("changing a value that cannot change"));
         };
         let name = format!("{}.{}", shown(&g.module), shown(&g.name));
         self.danger(format!("change {name} itself by setting its {what}"));

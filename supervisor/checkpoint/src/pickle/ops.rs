@@ -40,9 +40,7 @@ pub(super) fn step(m: &mut Machine<'_>) -> Step<Option<Value>> {
             m.push_object(Object::Persistent(id))?;
         }
         0x97 | 0x98 => {
-            return Err(PickleError::BadArgument(
-                "a buffer that is kept outside the file",
-            ));
+            return Err(PickleError::BadArgument("a buffer that is kept outside the file"));
         }
         other => return Err(PickleError::BadOpcode(other)),
     }
@@ -114,11 +112,7 @@ fn number(m: &mut Machine<'_>, op: u8) -> Step {
         }
         b'F' => {
             let text = line_text(m)?;
-            Value::Float(
-                text.trim()
-                    .parse()
-                    .map_err(|_| PickleError::BadArgument("a float"))?,
-            )
+            Value::Float(text.trim().parse().map_err(|_| PickleError::BadArgument("a float"))?)
         }
         _ => decimal(m, op)?,
     };
@@ -181,9 +175,8 @@ fn text_line(m: &mut Machine<'_>, op: u8) -> Step {
     let mut raw = line_bytes(m)?.to_vec();
     if op == b'S' {
         let trimmed = raw.trim_ascii_end();
-        let quoted = trimmed.len() >= 2
-            && trimmed[0] == trimmed[trimmed.len() - 1]
-            && matches!(trimmed[0], b'\'' | b'"');
+        let quoted =
+            trimmed.len() >= 2 && trimmed[0] == trimmed[trimmed.len() - 1] && matches!(trimmed[0], b'\'' | b'"');
         if !quoted {
             return Err(PickleError::BadArgument("a string without quotes"));
         }
@@ -238,14 +231,8 @@ fn hex(digits: &[u8]) -> Option<u32> {
 }
 
 fn octal(text: &[u8]) -> Option<(u8, usize)> {
-    let n = text
-        .iter()
-        .take(3)
-        .take_while(|b| matches!(b, b'0'..=b'7'))
-        .count();
-    let value = text[..n]
-        .iter()
-        .fold(0_u32, |v, b| v * 8 + u32::from(b - b'0'));
+    let n = text.iter().take(3).take_while(|b| matches!(b, b'0'..=b'7')).count();
+    let value = text[..n].iter().fold(0_u32, |v, b| v * 8 + u32::from(b - b'0'));
     (n > 0).then_some((value as u8, n))
 }
 

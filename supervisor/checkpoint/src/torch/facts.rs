@@ -66,8 +66,7 @@ pub(super) fn fill(facts: &mut TorchFacts, heap: &Heap, root: Value, tensors: &[
         .collect();
     if let Some(p) = tensors.iter().find_map(|t| t.placement.as_ref()) {
         facts.rank = p.rank;
-        facts.mesh = Some(p.mesh.iter().fold(1, |n: u64, d| n.saturating_mul(*d)))
-            .filter(|_| !p.mesh.is_empty());
+        facts.mesh = Some(p.mesh.iter().fold(1, |n: u64, d| n.saturating_mul(*d))).filter(|_| !p.mesh.is_empty());
     }
     if let Some(schedule) = heap.get(root, "lr_scheduler") {
         facts.has_lr_scheduler = heap.pairs(schedule).is_some_and(|p| !p.is_empty());
@@ -105,9 +104,7 @@ pub(super) fn optimizer_steps(
     names: &Names<'_>,
 ) -> Result<Vec<u64>, Box<Finding>> {
     let mut steps = BTreeSet::new();
-    let is_step = |t: &&Tensor| {
-        t.name.starts_with("state.") && t.name.ends_with(".step") && t.elements() == 1
-    };
+    let is_step = |t: &&Tensor| t.name.starts_with("state.") && t.name.ends_with(".step") && t.elements() == 1;
     for t in tensors.iter().filter(is_step).take(STEPS) {
         let Some(key) = t.storage.as_ref() else {
             continue;

@@ -65,11 +65,7 @@ pub(super) fn collect(pickle: &Pickle, findings: &mut Vec<Finding>) -> HashMap<S
     }
     if bad > 0 {
         let detail = format!("{bad} references of data.pkl are none that torch can follow");
-        findings.push(Finding::error(
-            "bad_persistent_id",
-            Verdict::Damaged,
-            detail,
-        ));
+        findings.push(Finding::error("bad_persistent_id", Verdict::Damaged, detail));
     }
     if differ > 0 {
         let detail = format!("{differ} storages are referred to with two different sizes");
@@ -87,10 +83,7 @@ pub(super) fn reference(heap: &Heap, id: Value) -> Option<(String, Storage)> {
         return None;
     }
     let class = heap.global(class)?;
-    let known = matches!(
-        class.module.as_str(),
-        "torch" | "torch.storage" | "torch.cuda"
-    );
+    let known = matches!(class.module.as_str(), "torch" | "torch.storage" | "torch.cuda");
     let element = Dtype::from_storage(&class.name).filter(|_| known);
     let storage = Storage {
         class: class.name.clone(),
@@ -102,11 +95,7 @@ pub(super) fn reference(heap: &Heap, id: Value) -> Option<(String, Storage)> {
 }
 
 /// Every storage is there with its size; what nobody refers to is said.
-pub(super) fn compare(
-    storages: &HashMap<String, Storage>,
-    names: &Names<'_>,
-    findings: &mut Vec<Finding>,
-) {
+pub(super) fn compare(storages: &HashMap<String, Storage>, names: &Names<'_>, findings: &mut Vec<Finding>) {
     let mut keys: Vec<&String> = storages.keys().collect();
     keys.sort_by(|a, b| (a.len(), a).cmp(&(b.len(), b)));
     let (mut missing, mut wrong) = (Vec::new(), Vec::new());
@@ -133,18 +122,11 @@ pub(super) fn compare(
             storages.len(),
             shown(first)
         );
-        findings.push(Finding::error(
-            "storage_missing",
-            Verdict::Incomplete,
-            detail,
-        ));
+        findings.push(Finding::error("storage_missing", Verdict::Incomplete, detail));
     }
     wrong.truncate(SAID);
     findings.append(&mut wrong);
-    let mut spare: Vec<&str> = names
-        .data_keys()
-        .filter(|k| !storages.contains_key(*k))
-        .collect();
+    let mut spare: Vec<&str> = names.data_keys().filter(|k| !storages.contains_key(*k)).collect();
     spare.sort_unstable();
     if let Some(first) = spare.first() {
         let detail = format!(

@@ -51,9 +51,7 @@ impl Tensor {
             .shape
             .iter()
             .zip(&self.stride)
-            .try_fold(self.offset, |at, (n, step)| {
-                at.checked_add((n - 1).checked_mul(*step)?)
-            })?;
+            .try_fold(self.offset, |at, (n, step)| at.checked_add((n - 1).checked_mul(*step)?))?;
         far.checked_add(1)
     }
 }
@@ -127,8 +125,8 @@ impl Walk<'_> {
                 None => {
                     self.named(&call.pairs, depth);
                     self.numbered(&call.items, depth);
-                    if let Some(state) = call.state {
-                        self.visit(state, depth + 1);
+                    for part in [Some(call.args), call.state].into_iter().flatten() {
+                        self.visit(part, depth + 1);
                     }
                 }
             },
@@ -196,10 +194,9 @@ fn tensor(heap: &Heap, call: &Call, depth: u32) -> Option<Tensor> {
     let callee = heap.global(call.callee)?;
     let args = heap.items(call.args)?;
     match (callee.module.as_str(), callee.name.as_str()) {
-        (
-            "torch._utils",
-            "_rebuild_tensor" | "_rebuild_tensor_v2" | "_rebuild_tensor_v3" | "_rebuild_qtensor",
-        ) => plain(heap, args),
+        ("torch._utils", "_rebuild_tensor" | "_rebuild_tensor_v2" | "_rebuild_tensor_v3" | "_rebuild_qtensor") => {
+            plain(heap, args)
+        }
         ("torch._utils", "_rebuild_parameter" | "_rebuild_parameter_with_state") => {
             tensor(heap, heap.call(*args.first()?)?, depth + 1)
         }
@@ -254,41 +251,46 @@ fn numbers(heap: &Heap, value: Value) -> Option<Vec<u64>> {
 
 /// A tensor subclass around a local tensor: its attributes are in the state.
 fn distributed(heap: &Heap, outer: &[Value], state: Value, depth: u32) -> Option<Tensor> {
-    let attributes = match heap.items(state) {
-        Some(parts) => *parts
-            .iter()
-            .find(|p| heap.get(**p, "_local_tensor").is_some())?,
-        None => state,
+    let global = outer.get(2).and_then(|size| numbers(heap, *size)).unwrap_or_default();
+    let parts = heap.items(state).unwrap_or_default();
+    let attributes = std::iter::once(&state)
+        .chain(parts)
+        .find(|p| heap.get(**p, "_local_tensor").is_some());
+    let Some(attributes) = attributes.copied() else {
+        return sharded(heap, parts, global, depth);
     };
-    let mut local = tensor(
-        heap,
-        heap.call(heap.get(attributes, "_local_tensor")?)?,
-        depth + 1,
-    )?;
-    let spec = heap
-        .get(attributes, "_spec")
-        .and_then(|s| heap.call(s))
-        .and_then(|c| c.state);
-    let from = spec.unwrap_or(attributes);
-    let mesh = heap
-        .get(from, "mesh")
-        .or_else(|| heap.get(from, "_device_mesh"));
-    let (mesh, rank) = mesh
-        .and_then(|m| heap.call(m))
+    let mut local = tensor(heap, heap.call(heap.get(attributes, "_local_tensor")?)?, depth + 1)?;
+    let spec = heap.get(attributes, "_spec");
+    let of = |new: &str, old: &str| {
+        spec.and_then(|s| heap.attribute(s, new))
+            .or_else(|| heap.get(attributes, old))
+    };
+    let (mesh, rank) = of("mesh", "_device_mesh")
         .map(|m| device_mesh(heap, m))
         .unwrap_or_default();
-    let words = heap
-        .get(from, "placements")
-        .or_else(|| heap.get(from, "_placements"));
-    let words = words.and_then(|w| heap.items(w)).unwrap_or_default();
+    let words = of("placements", "_placements")
+        .and_then(|w| heap.items(w))
+        .unwrap_or_default();
+    let words = words.iter().take(DIMS).map(|w| word(heap, *w)).collect();
     local.placement = Some(Placement {
-        global: outer
-            .get(2)
-            .and_then(|size| numbers(heap, *size))
-            .unwrap_or_default(),
-        words: words.iter().take(DIMS).map(|w| word(heap, *w)).collect(),
+        global,
+        words,
         mesh,
         rank,
+    });
+    Some(local)
+}
+
+/// The older sharded tensor (FSDP1): local shards, metadata of all shards, the process group, …
+fn sharded(heap: &Heap, parts: &[Value], global: Vec<u64>, depth: u32) -> Option<Tensor> {
+    let shard = *heap.items(*parts.first()?)?.first()?;
+    let mut local = tensor(heap, heap.call(heap.attribute(shard, "tensor")?)?, depth + 1)?;
+    let of_group = |name: &str| heap.uint(heap.attribute(*parts.get(2)?, name)?);
+    local.placement = Some(Placement {
+        global,
+        words: vec!["Shard(0)".to_owned()],
+        mesh: of_group("global_world_size").into_iter().collect(),
+        rank: of_group("global_rank"),
     });
     Some(local)
 }
@@ -300,9 +302,8 @@ fn word(heap: &Heap, placement: Value) -> String {
     let name = heap
         .global(call.callee)
         .map_or_else(|| "?".to_owned(), |g| shown(&g.name));
-    let dim = call
-        .state
-        .and_then(|s| heap.get(s, "dim"))
+    let dim = heap
+        .attribute(placement, "dim")
         .or_else(|| heap.items(call.args)?.first().copied());
     match dim {
         Some(Value::Int(dim)) => format!("{name}({dim})"),
@@ -311,34 +312,18 @@ fn word(heap: &Heap, placement: Value) -> String {
 }
 
 /// Shape and own rank of a mesh, from its layout (newer torch) or from the tensor of ranks (older).
-fn device_mesh(heap: &Heap, mesh: &Call) -> (Vec<u64>, Option<u64>) {
-    let Some(state) = mesh.state else {
-        return Default::default();
-    };
-    let layout = heap
-        .get(state, "_layout")
-        .and_then(|l| heap.call(l)?.state)
-        .and_then(|s| heap.get(s, "shape"));
-    let shape = match layout {
+fn device_mesh(heap: &Heap, mesh: Value) -> (Vec<u64>, Option<u64>) {
+    let of = |name: &str| heap.attribute(mesh, name);
+    let shape = match of("_layout").and_then(|l| heap.attribute(l, "shape")) {
         Some(Value::Int(n)) => u64::try_from(n).ok().map(|n| vec![n]),
         Some(shape) => numbers(heap, shape),
-        None => heap
-            .get(state, "mesh")
-            .and_then(|m| tensor(heap, heap.call(m)?, 0))
-            .map(|t| t.shape),
+        None => of("mesh").and_then(|m| tensor(heap, heap.call(m)?, 0)).map(|t| t.shape),
     };
-    (
-        shape.unwrap_or_default(),
-        heap.get(state, "_rank").and_then(|r| heap.uint(r)),
-    )
+    (shape.unwrap_or_default(), of("_rank").and_then(|r| heap.uint(r)))
 }
 
 /// Every tensor lies inside its storage.
-pub(super) fn check(
-    listed: &Listed,
-    storages: &HashMap<String, Storage>,
-    findings: &mut Vec<Finding>,
-) {
+pub(super) fn check(listed: &Listed, storages: &HashMap<String, Storage>, findings: &mut Vec<Finding>) {
     let outside = |t: &&Tensor| {
         let room = t.storage.as_ref().and_then(|k| storages.get(k)?.bytes());
         match (room, t.dtype, t.reach()) {

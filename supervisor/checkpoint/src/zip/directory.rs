@@ -11,22 +11,14 @@ const RECORD: u32 = 0x0201_4b50;
 const RECORD_LEN: usize = 46;
 
 /// Reads all records; offsets of bytes are filled in later, from the local headers.
-pub(super) fn read(
-    file: &Reader<'_>,
-    end: &End,
-    limits: &Limits,
-) -> Result<Vec<Entry>, Box<Finding>> {
+pub(super) fn read(file: &Reader<'_>, end: &End, limits: &Limits) -> Result<Vec<Entry>, Box<Finding>> {
     let size = end.directory.end - end.directory.start;
     if size > limits.directory_bytes || end.entries > limits.entries {
         let detail = format!(
             "the archive has {} entries and a directory of {size} bytes: too large to look at",
             end.entries
         );
-        return Err(Box::new(Finding::error(
-            "limit_reached",
-            Verdict::Unknown,
-            detail,
-        )));
+        return Err(Box::new(Finding::error("limit_reached", Verdict::Unknown, detail)));
     }
     let bytes = file.bytes(end.directory.start, usize::try_from(size).unwrap_or(0))?;
     let fits = bytes.len() / RECORD_LEN;
@@ -72,13 +64,12 @@ fn record(bytes: &[u8], at: u64) -> Result<(Entry, usize), Box<Finding>> {
         internal: le16(bytes, 36),
         external: le32(bytes, 38),
     };
-    let name = std::str::from_utf8(&bytes[RECORD_LEN..name_end])
-        .map_err(|_| bad("an entry's name is not text"))?;
+    let name = std::str::from_utf8(&bytes[RECORD_LEN..name_end]).map_err(|_| bad("an entry's name is not text"))?;
     if name.is_empty() || name.contains('\0') {
         return Err(bad("an entry has no usable name"));
     }
-    let [size, packed, header] = sizes(bytes, &bytes[name_end..used])
-        .ok_or_else(|| bad("an entry's zip64 sizes are missing"))?;
+    let [size, packed, header] =
+        sizes(bytes, &bytes[name_end..used]).ok_or_else(|| bad("an entry's zip64 sizes are missing"))?;
     if le16(bytes, 10) != 0 || fields.flags & 0x2041 != 0 {
         let detail = format!("entry {name} is compressed or encrypted, which torch does not write");
         return Err(Box::new(

@@ -35,13 +35,9 @@ pub(super) fn check(
     let mut before = 0;
     let mut derived = 0_u64;
     for (n, &i) in order.iter().enumerate() {
-        let next = order
-            .get(n + 1)
-            .map_or(end.directory.start, |&j| entries[j].header);
+        let next = order.get(n + 1).map_or(end.directory.start, |&j| entries[j].header);
         let entry = &entries[i];
-        let room = next
-            .checked_sub(entry.header)
-            .filter(|_| entry.header >= before);
+        let room = next.checked_sub(entry.header).filter(|_| entry.header >= before);
         let least = HEADER_LEN as u64 + entry.name.len() as u64;
         if room.is_none_or(|r| least.saturating_add(entry.size) > r) {
             let detail = format!("entry {} does not fit between its neighbours", entry.name);
@@ -65,8 +61,7 @@ pub(super) fn check(
         entries[i].data = data;
     }
     if derived > 0 {
-        let detail =
-            format!("the headers of {derived} entries were not looked at (limit of reads)");
+        let detail = format!("the headers of {derived} entries were not looked at (limit of reads)");
         findings.push(Finding::note("headers_not_read", detail));
     }
     Ok(())
@@ -90,9 +85,7 @@ fn header(window: &mut Window<'_, '_>, e: &Entry) -> Result<u64, Box<Finding>> {
         return Err(bad("has another name"));
     }
     let f = &e.fields;
-    if [le16(h, 4), le16(h, 6), le16(h, 8), le16(h, 10), le16(h, 12)]
-        != [f.needed, f.flags, 0, f.time, f.date]
-    {
+    if [le16(h, 4), le16(h, 6), le16(h, 8), le16(h, 10), le16(h, 12)] != [f.needed, f.flags, 0, f.time, f.date] {
         return Err(bad("disagrees with the directory"));
     }
     let sizes = [le32(h, 14), le32(h, 18), le32(h, 22)];
@@ -105,19 +98,8 @@ fn header(window: &mut Window<'_, '_>, e: &Entry) -> Result<u64, Box<Finding>> {
 }
 
 /// Checks that exactly the announced descriptor fills the room up to the next header.
-fn descriptor(
-    window: &mut Window<'_, '_>,
-    e: &Entry,
-    stop: u64,
-    next: u64,
-) -> Result<(), Box<Finding>> {
-    let bad = |what: &str| {
-        damaged(
-            "zip_descriptor",
-            stop,
-            format!("after the bytes of {} {what}", e.name),
-        )
-    };
+fn descriptor(window: &mut Window<'_, '_>, e: &Entry, stop: u64, next: u64) -> Result<(), Box<Finding>> {
+    let bad = |what: &str| damaged("zip_descriptor", stop, format!("after the bytes of {} {what}", e.name));
     let gap = next - stop;
     if !e.has_descriptor() {
         return if gap == 0 {
@@ -126,9 +108,7 @@ fn descriptor(
             Err(bad("something unnamed follows"))
         };
     }
-    let n = usize::try_from(gap)
-        .ok()
-        .filter(|n| [12, 16, 20, 24].contains(n));
+    let n = usize::try_from(gap).ok().filter(|n| [12, 16, 20, 24].contains(n));
     let Some(n) = n else {
         return Err(bad("no data descriptor fits"));
     };
@@ -199,9 +179,7 @@ impl Window<'_, '_> {
     fn get_more(&mut self, off: u64, n: usize, more: usize) -> Result<&[u8], ReadFault> {
         if !self.holds(off, n) {
             let rest = self.file.len().saturating_sub(off);
-            let want = (n + more)
-                .min(usize::try_from(rest).unwrap_or(usize::MAX))
-                .max(n);
+            let want = (n + more).min(usize::try_from(rest).unwrap_or(usize::MAX)).max(n);
             self.bytes = self.file.bytes(off, want)?;
             self.at = off;
             if off < self.file.tail_at() {

@@ -26,10 +26,7 @@ pub(super) struct End {
 pub(super) fn find(file: &Reader<'_>) -> Result<End, Box<Finding>> {
     let len = file.len();
     let tail = file.tail();
-    let at = tail
-        .len()
-        .checked_sub(END_LEN)
-        .filter(|&at| le32(tail, at) == END);
+    let at = tail.len().checked_sub(END_LEN).filter(|&at| le32(tail, at) == END);
     let Some(at) = at else {
         return Err(why_no_end(file)?);
     };
@@ -54,9 +51,7 @@ pub(super) fn find(file: &Reader<'_>) -> Result<End, Box<Finding>> {
         size: le(end, 12, 4),
         at: le(end, 16, 4),
     };
-    let locator = at
-        .checked_sub(LOCATOR_LEN)
-        .filter(|&l| le32(tail, l) == LOCATOR);
+    let locator = at.checked_sub(LOCATOR_LEN).filter(|&l| le32(tail, l) == LOCATOR);
     let (sizes, records_at) = match locator {
         Some(l) => {
             let (big, record_at) = record(file, &tail[l..at], end_at - LOCATOR_LEN as u64)?;
@@ -105,11 +100,7 @@ impl Sizes {
     }
 }
 
-fn record(
-    file: &Reader<'_>,
-    locator: &[u8],
-    locator_at: u64,
-) -> Result<(Sizes, u64), Box<Finding>> {
+fn record(file: &Reader<'_>, locator: &[u8], locator_at: u64) -> Result<(Sizes, u64), Box<Finding>> {
     let at = le(locator, 8, 8);
     if le32(locator, 4) != 0 || le32(locator, 16) != 1 {
         return Err(damaged(
@@ -132,11 +123,7 @@ fn record(
         && le32(&r, 20) == 0
         && le(&r, 24, 8) == le(&r, 32, 8);
     if !sound {
-        return Err(damaged(
-            "zip_end_record",
-            at,
-            "the zip64 end record is not one",
-        ));
+        return Err(damaged("zip_end_record", at, "the zip64 end record is not one"));
     }
     Ok((
         Sizes {
@@ -189,8 +176,7 @@ fn why_no_end(file: &Reader<'_>) -> Result<Box<Finding>, Box<Finding>> {
             ));
         }
     }
-    let detail =
-        format!("the file ends after {len} bytes without a directory: the save was cut off");
+    let detail = format!("the file ends after {len} bytes without a directory: the save was cut off");
     Ok(Box::new(
         Finding::error("zip_truncated", Verdict::Incomplete, detail).at(len),
     ))
