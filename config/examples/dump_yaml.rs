@@ -3,10 +3,15 @@
 //! Reads one JSON request per line and prints one JSON answer per line. Types are told apart: `{"i":"1"}` is a whole number,
 //! `{"f":"1.0"}` a floating-point one, `{"s":"1"}` a string.
 
+#[path = "../../supervisor/trainers/src/hydra.rs"]
+#[allow(dead_code, reason = "the grammar is compiled in whole, a dependency would be circular")]
+mod hydra;
+
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 
 use serde_json::{Value as Json, json};
+use supervise_config::compose::{Found, GroupOverride, Loader, compose};
 use supervise_config::interpolation::Resolver;
 use supervise_config::{ConfigError, ConfigTree, Key, Node, Value, parse_trainer_yaml};
 
@@ -23,7 +28,63 @@ fn answer(request: &Json) -> Json {
     if let Some(text) = request["yaml"].as_str() {
         return yaml(text, &request["env"]);
     }
+    if let Some(text) = request["override"].as_str() {
+        return parsed(text);
+    }
+    if let Some(text) = request["encode"].as_str() {
+        return json!({ "encoded": hydra::encode_str(text) });
+    }
+    if request["files"].is_object() {
+        return composed(request).unwrap_or_else(|error| refused(&error));
+    }
     json!({ "error": "unknown request" })
+}
+
+fn parsed(text: &str) -> Json {
+    match hydra::parse(text) {
+        Ok(read) => {
+            let action = match read.action {
+                hydra::Action::Change => "CHANGE",
+                hydra::Action::Add => "ADD",
+                hydra::Action::Force => "FORCE_ADD",
+                hydra::Action::Delete => "DEL",
+            };
+            let value = read.value.clone().map_or(Json::Null, |value| tagged(&Node::new(value, read.origin())));
+            json!({ "action": action, "key": read.key, "package": read.package, "value": value })
+        }
+        Err(error) => refused(&error),
+    }
+}
+
+/// Configurations by their name, as a directory would hold them.
+struct Files(BTreeMap<String, String>);
+
+impl Loader for Files {
+    fn load(&self, config: &str) -> Result<Found, ConfigError> {
+        let file = format!("{config}.yaml");
+        Ok(match self.0.get(&file) {
+            Some(text) => Found::Text { text: text.clone(), file },
+            None => Found::Missing,
+        })
+    }
+}
+
+fn composed(request: &Json) -> Result<Json, ConfigError> {
+    let files: BTreeMap<String, String> = serde_json::from_value(request["files"].clone()).unwrap_or_default();
+    let is_group = |group: &str| !group.is_empty() && files.keys().any(|file| file.starts_with(&format!("{group}/")));
+    let (mut groups, mut changes): (Vec<GroupOverride>, Vec<hydra::Override>) = (Vec::new(), Vec::new());
+    for text in request["overrides"].as_array().into_iter().flatten().filter_map(Json::as_str) {
+        let change = hydra::parse(text)?;
+        match change.as_group(is_group)? {
+            Some(group) => groups.push(group),
+            None => changes.push(change),
+        }
+    }
+    let mut tree = compose(&Files(files.clone()), request["config"].as_str().unwrap_or("config"), &groups)?.tree;
+    for change in &changes {
+        hydra::apply(&mut tree, change, true)?;
+    }
+    Ok(json!({ "raw": tagged(&tree.root), "resolved": resolved(&tree, &request["env"]) }))
 }
 
 fn yaml(text: &str, env: &Json) -> Json {

@@ -17,8 +17,7 @@ import sys
 import tempfile
 import warnings
 
-import yaml
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import OmegaConf
 
 warnings.simplefilter("ignore")
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -167,13 +166,237 @@ def documents(binary, show):
     return len(cases), compare("document", names, theirs, ours, same_document, show)
 
 
+# --- overrides --------------------------------------------------------------------------------------------------------------------
+
+VALUES = r"""1 -1 +1 010 0x10 1_000 1__0 1. .5 -.5 1e3 1E-4 1e 1e5x inf -inf nan NaN true TRUE tRuE false null NULL Null none
+abc a-b a_b a.b a/b /tmp/x a:b a:b:c :a a: : a@b %x $x a+b * ? | a|b a \ \, \: \= a\ b a\,b \(x\) \[x\] \{x\} ' '' "" 'x' "x" 'a b'
+'a'b' "a'b" 'a"b' "a"b" 'a\' 'a\'b' '' 'a 'b' a'b' 'a'b [] [1] [1,2] [1,a,'b',"c"] [[1],[2]] [1,] [,1] [,] ['','a'] ["",b] [a,''] ['a,b']
+{} {a:1} {a:1,b:[x,y]} {a:{b:c}} {1:2} {true:x} {a:b:c} {'a':1} {a} {a:} {:a} {a:1,} ${a} ${a.b} x${a}y ${a}${b} '${a}' '\${a}' ${oc.env:X,y}
+${a:${b}} '${a:${b}}' ${} a,b [a],[b] 1,2 x=y a(b) a) (a f(x) int(3) int('3') int(3.9) float(3) float('1e3') str(3) str(3.0) str(true)
+str([1,a]) bool(1) bool('true') bool(x) int([1,'2']) int(x) choice(a,b) range(3) interval(1,2) glob(*) a#b #a ~a !a a;b a&b <a >a a^b é 'é'
+2026-01-02 12:30:00 1:30 http://h:80/x?y=1 http://h/x a[0] [a]b ??? ... - -- -x 1-2 10-20 1.5.2 0.1.2 1,000 'x' 00 0 -0 +0 1_ _1 on yes no
+{a:[1,{b:null}]} [null,true,1.0] [ ] { } [a""".split()
+SPACED = ["a b", " a", "a ", " a b ", "'a' ", " 'a'", "[ 1 , 2 ]", "{ a : 1 , b : 2 }", "[a b, c d]", "{a b: c d}", "a , b", "a :b", "a: b",
+          "int( 3 )", "int (3)", "\ta", "a\tb", "a\nb", "'a\nb'", "", " ", "[ 'a' , 'b' ]", "str( 'a b' )", "[a ]", "{a: 'b' }", "a\\ b",
+          "x ${a} y", "${ a }", "[${a}, ${b}]", "{k: ${a}}", "'it''s'", "null x", "1 2", "true false", "( a )"]
+KEYS = ["a=1", "+a=1", "++a=1", "~a", "~a=1", "~a=", "a.b=1", "a.0=1", "a.0.b=1", "0.a=1", "0=1", "a.01=1", "a-b=1", "a_b=1", "_a=1", "$a=1",
+        "a$b.c=1", "a/b=c", "a/b/c=d", "a@b=c", "a/b@c.d=e", "a@=c", "@a=b", "=1", "+=1", "a", "+a", "", "a.=1", ".a=1", "a..b=1", "a b=1",
+        "a =1", " a=1", "é=1", "a[0]=1", "a@b@c=1", "a/=1", "/a=1", "a/b.c=1", "+++a=1", "~~a", "~+a=1", "a:b=1", "a.1_0=1", "A.b=1", "-a=1"]
+
+
+def override_answer(parser, text):
+    """What Hydra's parser reads; sweeps count as refused, because one run cannot take them."""
+    try:
+        read = parser.parse_override(text)
+        if read.is_sweep_override():
+            return {"error": "a sweep"}
+        value = read.value()
+        OmegaConf.create({"x": value})  # keys that OmegaConf would refuse
+        return {"action": read.type.name, "key": read.key_or_group, "package": read.package, "value": tagged(value)}
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def same_override(theirs, ours):
+    return ("error" in ours) if "error" in theirs else theirs == ours
+
+
+def overrides(binary, show):
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    parser = OverridesParser.create()
+    chance = random.Random(7)
+    pieces = ["a", "1", ".", "-", "'", '"', "\\", " ", ",", ":", "[", "]", "{", "}", "${a}", "$", "e", "true", "(", ")", "=", "_", "é", "/"]
+    mixed = ["".join(chance.choice(pieces) for _ in range(chance.randint(1, 7))) for _ in range(1500)]
+    texts = KEYS + [f"k={value}" for value in VALUES + SPACED + mixed]
+    theirs = [override_answer(parser, text) for text in texts]
+    ours = ask(binary, [{"override": text} for text in texts])
+    return len(texts), compare("override", texts, theirs, ours, same_override, show)
+
+
+def encoder(binary, show):
+    """What the encoder writes arrives unchanged through Hydra and OmegaConf."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    parser = OverridesParser.create()
+    chance = random.Random(11)
+    pieces = ["a", "\\", "\\\\", "'", '"', "$", "${", "}", "{", ",", " ", "\n", "é", "=", "#", "${x}", "\t", ":", "null", "1"]
+    texts = ["", " ", "null", "true", "1", "1e5", "'", "\\", "${a}", "a,b"]
+    texts += ["".join(chance.choice(pieces) for _ in range(chance.randint(1, 9))) for _ in range(1500)]
+    answers = ask(binary, [{"encode": text} for text in texts])
+    arrived = []
+    for answer in answers:
+        try:
+            value = parser.parse_override("k=" + answer["encoded"]).value()
+            arrived.append(OmegaConf.create({"k": value}).k)
+        except Exception as error:
+            arrived.append(f"{type(error).__name__}: {error}")
+    return len(texts), compare("encoded", texts, texts, arrived, lambda left, right: left == right, show)
+
+
+# --- composed configurations ------------------------------------------------------------------------------------------------------
+
+GROUPS = {
+    "db/mysql.yaml": "name: mysql\nport: 3306\nuser: ${user}\n",
+    "db/pg.yaml": "name: pg\nport: 5432\n",
+    "db/with_list.yaml": "defaults:\n  - /db/pg@inner\n  - _self_\nname: wl\n",
+    "db/nested.yaml": "defaults:\n  - engine: fast\n  - _self_\nname: nested\n",
+    "db/engine/fast.yaml": "kind: fast\nspeed: 1e-3\n",
+    "db/engine/slow.yaml": "kind: slow\n",
+    "opt/adam.yaml": "lr: 1e-4\nbetas: [0.9, 0.999]\n",
+    "opt/sgd.yaml": "lr: 0.1\nmomentum: on\n",
+    "opt/mysql_opt.yaml": "lr: 3\n",
+    "glob/g.yaml": "# @package _global_\nuser: from_global\nflag: yes\n",
+    "glob/h.yaml": "# @package other.place\nx: 1\n",
+    "glob/o.yaml": "# @package _global_\ndefaults:\n  - override /opt: sgd\n  - override /db: pg\nmark: o\n",
+    "model/dp.yaml": "engine: dp\n",
+    "model/megatron.yaml": "engine: megatron\n",
+    "actor/dp_actor.yaml": "defaults:\n  - ../opt@optim: adam\n  - _self_\nstrategy: fsdp\n",
+    "actor/megatron_actor.yaml": "strategy: megatron\noptim: {lr: 2}\n",
+    "base.yaml": "user: base\ndeep: {a: 1, b: {c: 2}}\nlst: [1, 2, 3]\n",
+    "base2.yaml": "defaults:\n  - base\n  - _self_\ndeep: {b: {d: 3}}\nlst: [9]\n",
+}
+
+COMPOSED = [
+    ("defaults:\n  - db: mysql\nuser: u\n", []),
+    ("defaults:\n  - _self_\n  - db: mysql\nuser: u\ndb: {port: 1}\n", []),
+    ("defaults:\n  - db: mysql\n  - _self_\nuser: u\ndb: {port: 1}\n", []),
+    ("defaults:\n  - db: mysql\n  - _self_\nuser: u\n", ["db=pg", "db.port=7"]),
+    ("defaults:\n  - base\n  - _self_\ndeep: {a: 5}\n", ["deep.b.c=10", "+new.key=1", "~lst"]),
+    ("defaults:\n  - base2\n  - _self_\n", ["lst=[a,b]", "++deep.b.e=1e-4", "user='x y'"]),
+    ("defaults:\n  - db: with_list\n  - opt: adam\n  - _self_\n", []),
+    ("defaults:\n  - db: nested\n  - _self_\n", ["db/engine=slow"]),
+    ("defaults:\n  - db: nested\n  - _self_\n  - override db/engine: slow\n", []),
+    ("defaults:\n  - db@primary: mysql\n  - db@secondary: pg\n  - _self_\nuser: u\n", ["db@secondary=mysql"]),
+    ("defaults:\n  - db@_global_: mysql\n  - _self_\nuser: u\n", []),
+    ("defaults:\n  - db@_here_: pg\n  - _self_\n", []),
+    ("defaults:\n  - base\n  - glob: g\n  - _self_\n", []),
+    ("defaults:\n  - glob: h\n  - _self_\nother: {y: 2}\n", []),
+    ("defaults:\n  - db: mysql\n  - opt: adam\n  - _self_\n  - glob: o\nuser: u\n", []),
+    ("defaults:\n  - optional db: nothing\n  - opt: sgd\n  - _self_\n", []),
+    ("defaults:\n  - db: nothing\n", []),
+    ("defaults:\n  - db: null\n  - _self_\na: 1\n", ["db=pg"]),
+    ("defaults:\n  - db: null\n  - _self_\na: 1\n", []),
+    ("defaults:\n  - db: ???\n  - _self_\n", []),
+    ("defaults:\n  - db: ???\n  - _self_\n", ["db=pg"]),
+    ("defaults:\n  - db: [mysql, pg]\n  - _self_\nuser: u\n", []),
+    ("defaults:\n  - db: [mysql, pg]\n  - _self_\nuser: u\n", ["db=[pg]"]),
+    ("defaults:\n  - db: mysql\n  - opt: ${db}_opt\n  - _self_\nuser: u\n", []),
+    ("defaults:\n  - opt: ${db}_opt\n  - db: mysql\n  - _self_\nuser: u\n", []),
+    ("defaults:\n  - model: dp\n  - actor: ${model}_actor\n  - _self_\n", ["model=megatron"]),
+    ("defaults:\n  - model: dp\n  - ${model}_actor@actor\n  - _self_\n", []),
+    ("defaults:\n  - model@engine: dp\n  - actor@actor_rollout.actor: megatron_actor\n  - _self_\nactor_rollout: {actor: {strategy: mine}}\n", []),
+    ("defaults:\n  - override db: pg\n  - db: mysql\n", []),
+    ("defaults:\n  - db: mysql\n  - override opt: sgd\nuser: u\n", []),
+    ("defaults:\n  - _self_\n  - _self_\n", []),
+    ("defaults:\n  - db: mysql\n  - db: pg\nuser: u\n", []),
+    ("defaults: {db: mysql}\n", []),
+    ("defaults:\n  - {a: 1, b: 2}\n", []),
+    ("defaults:\n  - 5\n", []),
+    ("a: 1\nb: {c: [1, 2]}\n", ["a=x", "b.c.1=5"]),
+    ("a: 1\n", ["b=1"]),
+    ("a: 1\n", ["+a=2"]),
+    ("a: null\n", ["+a=2"]),
+    ("a: ???\n", ["+a=2"]),
+    ("a: 1\n", ["++a=2"]),
+    ("a: 1\n", ["a.b=2"]),
+    ("a: 1\n", ["+a.b=2"]),
+    ("a: null\n", ["a.b=2"]),
+    ("a: {b: 1}\n", ["a=5"]),
+    ("a: {b: 1}\n", ["a={b:2}"]),
+    ("a: {b: 1}\n", ["a={c:2}"]),
+    ("a: {b: 1}\n", ["+a={c:2}"]),
+    ("a: {b: 1}\n", ["a=[1]"]),
+    ("a: [1]\n", ["a={b:1}"]),
+    ("a: [1]\n", ["a=[2,3]"]),
+    ("a: [1]\n", ["a=null"]),
+    ("a: [1]\n", ["a.0=2"]),
+    ("a: [1]\n", ["a.1=2"]),
+    ("a: 1\nb: 2\n", ["~a"]),
+    ("a: 1\n", ["~a=1"]),
+    ("a: 1\n", ["~a=2"]),
+    ("a: null\n", ["~a"]),
+    ("a: 1\n", ["~b"]),
+    ("a: {b: 1, c: 2}\n", ["~a.b"]),
+    ("a: ${b}\nb: {c: 1}\n", ["a.c=2"]),
+    ("a: ${b}\nb: {c: 1}\n", ["+a.d=2"]),
+    ("a: 1\n", ["a@b=1"]),
+    ("a: 1\n", ["+db=pg"]),
+    ("a: 1\n", ["+db@x.y=pg"]),
+    ("a: 1\n", ["db=pg"]),
+    ("defaults:\n  - db: pg\n  - _self_\n", ["~db"]),
+    ("defaults:\n  - db: pg\n  - _self_\n", ["~db=mysql"]),
+    ("defaults:\n  - base\n  - _self_\nlst: {a: 1}\n", []),
+    ("defaults:\n  - base\n  - _self_\ndeep: null\n", []),
+    ("defaults:\n  - base\n  - _self_\ndeep: ???\nuser: ???\n", []),
+    ("defaults:\n  - base\n  - _self_\nuser: {x: 1}\ndeep: {b: {c: {e: 1}}}\n", []),
+    ("copy: ${deep}\ndefaults:\n  - base\n  - _self_\n", []),
+    ("a: 1e-4\nb: 010\nc: 1:30\nd: off\n", ["a=1e-5", "b=0", "c=x", "d=true"]),
+    ("a: '${oc.env:PRESENT}'\nb: ${oc.decode:${oc.env:NUMBER}}\n", ["+c='${a}'", "+d=${b}"]),
+    ("a: 1\n", ["+p='\\\\${x}'", "+q='it\\'s'"]),
+]
+
+
+def composed_answer(directory, text, changes):
+    """What Hydra composes, without its own node."""
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+
+    with open(os.path.join(directory, "config.yaml"), "w", encoding="utf-8") as file:
+        file.write(text)
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(config_dir=directory, version_base=None):
+            config = hydra_compose(config_name="config", overrides=changes)
+            raw = tagged(OmegaConf.to_container(config, resolve=False))
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+    try:
+        resolved = tagged(OmegaConf.to_container(config, resolve=True))
+    except Exception as error:
+        resolved = {"error": f"{type(error).__name__}: {error}"}
+    return {"raw": raw, "resolved": resolved}
+
+
+def compositions(binary, show):
+    with tempfile.TemporaryDirectory() as directory:
+        for name, text in GROUPS.items():
+            path = os.path.join(directory, name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+        theirs = [composed_answer(directory, text, changes) for text, changes in COMPOSED]
+    requests = [{"files": {**GROUPS, "config.yaml": text}, "overrides": changes, "env": ENV} for text, changes in COMPOSED]
+    ours = ask(binary, requests)
+    return len(COMPOSED), compare("composed", COMPOSED, theirs, ours, same_composed, show)
+
+
+def sorted_maps(value):
+    """Mappings by key: Hydra's order of keys is not ours where defaults interleave."""
+    if isinstance(value, list):
+        return [sorted_maps(item) for item in value]
+    if isinstance(value, dict) and "m" in value:
+        entries = [[key, sorted_maps(item)] for key, item in value["m"]]
+        return {"m": sorted(entries, key=lambda entry: json.dumps(entry[0]))}
+    return value
+
+
+def same_composed(theirs, ours):
+    return same_document(sorted_maps_of(theirs), sorted_maps_of(ours))
+
+
+def sorted_maps_of(answer):
+    return {key: sorted_maps(value) for key, value in answer.items()}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("binary")
     parser.add_argument("--show", type=int, default=20)
     options = parser.parse_args()
     compared = differ = 0
-    for part in (documents,):
+    for part in (documents, overrides, encoder, compositions):
         done, differing = part(options.binary, options.show)
         compared += done
         differ += differing
