@@ -98,7 +98,7 @@ impl Pickle {
             if danger::is_getattr(&g.module, &g.name) && !g.called && !self.heap.holds(id) {
                 continue;
             }
-            match danger::class(&g.module, &g.name) {
+            match danger::class(&g.module, &g.name, g.called) {
                 danger::Class::Familiar => {}
                 danger::Class::Unfamiliar => strange.push(g),
                 danger::Class::Dangerous(why) => {

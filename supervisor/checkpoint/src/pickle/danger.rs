@@ -5,6 +5,11 @@
 //! *through* another module (`torch.serialization` → `os.system`), are dangerous; the rest is strange and shown. A
 //! familiar name is decided first and by its full spelling, so no rule below can be talked out of the danger list.
 
+mod names;
+
+use crate::dtype::Dtype;
+use names::{DANGEROUS_MODULES, DANGEROUS_NAMES, DANGEROUS_ROOTS, FAMILIAR, HARD_ROOTS};
+
 /// What an imported name is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
@@ -16,38 +21,21 @@ pub enum Class {
     Dangerous(&'static str),
 }
 
-/// What `module.name` is.
+/// What `module.name` is; `called` where it is also called, by the pickle or by torch on its behalf.
 #[must_use]
-pub fn class(module: &str, name: &str) -> Class {
+pub fn class(module: &str, name: &str, called: bool) -> Class {
     if is_familiar(module, name) {
         return Class::Familiar;
     }
-    if module.starts_with("builtins.") || matches!(module, "builtins" | "__builtin__" | "__builtins__") {
+    if matches!(module, "builtins" | "__builtin__" | "__builtins__") {
         return builtin(name);
     }
-    if module.is_empty() || name.is_empty() || !is_plain(module) || !is_plain(name) {
+    if !is_plain(module) || !is_plain(name) {
         return Class::Dangerous("this is no name that a trainer writes");
     }
-    if let Some(why) = dangerous_module(module) {
-        return Class::Dangerous(why);
-    }
-    let segments: Vec<&str> = name.split('.').collect();
-    if segments.iter().any(|s| DANGEROUS_NAMES.contains(s)) {
-        return Class::Dangerous("it runs code, or finds code to run");
-    }
-    if segments.len() > 1 && reaches_through(&segments) {
-        return Class::Dangerous("it reaches through one module into another");
-    }
-    if dangerous_root(segments[0]) {
-        return Class::Dangerous("it names another module through this one");
-    }
-    Class::Unfamiliar
-}
-
-/// Modules are reached through lower-case or private names; a class inside a class is neither.
-fn reaches_through(segments: &[&str]) -> bool {
-    let (last, owners) = segments.split_last().unwrap_or((&"", &[]));
-    last.starts_with("__") || owners.iter().any(|s| !s.starts_with(|c: char| c.is_ascii_uppercase()))
+    dangerous_module(module)
+        .or_else(|| dangerous_name(name, called))
+        .map_or(Class::Unfamiliar, Class::Dangerous)
 }
 
 /// Whether this is Python's `getattr`, under either of its module's names.
@@ -57,12 +45,25 @@ pub(super) fn is_getattr(module: &str, name: &str) -> bool {
 
 /// Whether a name looks like that of a class, or of a class inside a class.
 pub(super) fn is_class_name(name: &str) -> bool {
-    is_plain(name) && name.split('.').all(|s| s.starts_with(|c: char| c.is_ascii_uppercase()))
+    is_plain(name) && name.split('.').all(is_capital)
+}
+
+/// Whether a name is one public identifier.
+pub(super) fn is_public(name: &str) -> bool {
+    is_plain(name) && !name.starts_with('_') && !name.contains('.')
+}
+
+fn is_capital(word: &str) -> bool {
+    word.starts_with(|c: char| c.is_ascii_uppercase())
 }
 
 fn is_plain(name: &str) -> bool {
     name.split('.')
-        .all(|s| !s.is_empty() && s.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'))
+        .all(|s| !s.is_empty() && s.chars().all(|c| c.is_alphanumeric() || c == '_'))
+}
+
+fn has(table: &str, word: &str) -> bool {
+    table.split_ascii_whitespace().any(|w| w == word)
 }
 
 fn builtin(name: &str) -> Class {
@@ -75,585 +76,153 @@ fn builtin(name: &str) -> Class {
 
 fn dangerous_module(module: &str) -> Option<&'static str> {
     let root = module.split('.').next().unwrap_or_default();
-    if dangerous_root(root) {
+    if has(DANGEROUS_ROOTS, root) || is_hard(root) {
         return Some("the module runs programs or code, reaches files, the network or the interpreter");
     }
-    let inside = |m: &&&str| module == **m || module.strip_prefix(**m).is_some_and(|r| r.starts_with('.'));
-    if DANGEROUS_MODULES.iter().any(|m| inside(&m)) {
+    let inside = |m: &str| {
+        module
+            .strip_prefix(m)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    if DANGEROUS_MODULES.split_ascii_whitespace().any(inside) {
         return Some("the module loads or runs code");
     }
-    // `six.moves.os`, `numpy.testing.os`: a module named as part of another.
-    let through = module
+    // `six.moves.os`: a module named as part of another.
+    module
         .split('.')
-        .skip(1)
-        .any(|s| HARD_ROOTS.contains(&s.trim_start_matches('_')));
-    through.then_some("it reaches through one module into another")
+        .any(is_hard)
+        .then_some("it reaches through one module into another")
 }
 
-fn dangerous_root(root: &str) -> bool {
-    DANGEROUS_ROOTS.contains(&root) || HARD_ROOTS.contains(&root.trim_start_matches('_'))
+/// `os`, and what other modules call it when they import it for themselves (`_os`).
+fn is_hard(word: &str) -> bool {
+    has(HARD_ROOTS, word.trim_start_matches('_'))
 }
 
-/// Modules that are dangerous under any prefix.
-const HARD_ROOTS: &[&str] = &[
-    "os",
-    "posix",
-    "nt",
-    "subprocess",
-    "sys",
-    "builtins",
-    "runpy",
-    "importlib",
-    "shutil",
-    "socket",
-    "ctypes",
-    "pty",
-    "pdb",
-    "multiprocessing",
-    "posixsubprocess",
-    "commands",
-    "popen2",
-    "winreg",
-    "pickle",
-    "cPickle",
-    "marshal",
-    "imp",
-];
-
-/// Top-level modules that no training state names.
-const DANGEROUS_ROOTS: &[&str] = &[
-    "__builtin__",
-    "__builtins__",
-    "aiohttp",
-    "antigravity",
-    "ast",
-    "asyncio",
-    "asyncore",
-    "atexit",
-    "bdb",
-    "cProfile",
-    "cffi",
-    "cloudpickle",
-    "cmd",
-    "code",
-    "codeop",
-    "codecs",
-    "compileall",
-    "concurrent",
-    "configparser",
-    "contextlib",
-    "copy_reg",
-    "copyreg",
-    "dask",
-    "dbm",
-    "dill",
-    "distutils",
-    "docker",
-    "doctest",
-    "ensurepip",
-    "faulthandler",
-    "fcntl",
-    "fileinput",
-    "ftplib",
-    "functools",
-    "gc",
-    "getpass",
-    "gettext",
-    "glob",
-    "http",
-    "httplib",
-    "httpx",
-    "idlelib",
-    "imaplib",
-    "inspect",
-    "io",
-    "IPython",
-    "joblib",
-    "lib2to3",
-    "linecache",
-    "mailcap",
-    "mmap",
-    "modulefinder",
-    "nntplib",
-    "ntpath",
-    "operator",
-    "optparse",
-    "paramiko",
-    "pickletools",
-    "pip",
-    "pkg_resources",
-    "pkgutil",
-    "platform",
-    "poplib",
-    "posixpath",
-    "profile",
-    "psutil",
-    "py_compile",
-    "pydoc",
-    "requests",
-    "rlcompleter",
-    "sched",
-    "setuptools",
-    "sh",
-    "shelve",
-    "shlex",
-    "signal",
-    "site",
-    "smtplib",
-    "smtpd",
-    "socketserver",
-    "sqlite3",
-    "ssl",
-    "sysconfig",
-    "tarfile",
-    "telnetlib",
-    "tempfile",
-    "test",
-    "thread",
-    "_thread",
-    "threading",
-    "timeit",
-    "tkinter",
-    "trace",
-    "tracemalloc",
-    "turtle",
-    "types",
-    "unittest",
-    "urllib",
-    "urllib2",
-    "urllib3",
-    "urlparse",
-    "uu",
-    "venv",
-    "virtualenv",
-    "webbrowser",
-    "wsgiref",
-    "xmlrpc",
-    "xmlrpclib",
-    "yaml",
-    "zipapp",
-    "zipfile",
-    "zipimport",
-    "_osx_support",
-    "_aix_support",
-    "_pyrepl",
-    "_operator",
-    "_io",
-    "_codecs",
-    "_collections_abc",
-    "_functools",
-    "_frozen_importlib",
-    "_frozen_importlib_external",
-    "_imp",
-    "_bootsubprocess",
-    "_compat_pickle",
-    "_pydecimal",
-    "_ctypes",
-    "_socket",
-    "_winapi",
-    "_sitebuiltins",
-    "_aix_support",
-    "pexpect",
-    "ptyprocess",
-    "plumbum",
-    "invoke",
-    "fabric",
-    "cython",
-    "Cython",
-    "pyximport",
-    "pythoncom",
-    "win32com",
-    "win32api",
-    "fire",
-    "boto3",
-    "botocore",
-];
-
-/// Modules inside trusted packages that load or run code.
-const DANGEROUS_MODULES: &[&str] = &[
-    "torch.hub",
-    "torch.jit",
-    "torch.package",
-    "torch.compiler",
-    "torch._dynamo",
-    "torch._inductor",
-    "torch.multiprocessing",
-    "torch.utils.cpp_extension",
-    "torch.utils.bottleneck",
-    "torch.utils.collect_env",
-    "torch.utils._config_module",
-    "torch.utils.model_zoo",
-    "torch.utils.data.datapipes",
-    "torch.utils.file_baton",
-    "torch.utils.model_dump",
-    "torch.utils.tensorboard",
-    "torch.utils.benchmark",
-    "torch.utils.hipify",
-    "torch.utils.throughput_benchmark",
-    "torch.testing",
-    "torch.onnx",
-    "torch.fx",
-    "torch.export",
-    "torch.classes",
-    "torch.ops",
-    "torch._ops",
-    "torch._classes",
-    "torch.library",
-    "torch.profiler",
-    "torch.distributed.elastic",
-    "torch.distributed.run",
-    "torch.distributed.launch",
-    "torch.distributed.launcher",
-    "torch.distributed.rpc",
-    "torch._lazy",
-    "torch._functorch",
-    "torch._export",
-    "numpy.f2py",
-    "numpy.testing",
-    "numpy.distutils",
-    "numpy.ctypeslib",
-    "numpy.lib.npyio",
-    "numpy.lib._npyio_impl",
-    "logging.config",
-    "logging.handlers",
-    "numpy.core._internal",
-    "transformers.dynamic_module_utils",
-    "transformers.utils.import_utils",
-    "pandas.io",
-    "pandas.core.computation",
-    "scipy.io",
-];
-
-/// Names that run code or fetch it, whatever module they are taken from.
-const DANGEROUS_NAMES: &[&str] = &[
-    "system",
-    "popen",
-    "Popen",
-    "popen2",
-    "popen3",
-    "popen4",
-    "spawn",
-    "spawnl",
-    "spawnv",
-    "spawnve",
-    "spawnvp",
-    "fork",
-    "forkpty",
-    "execv",
-    "execve",
-    "execl",
-    "execvp",
-    "check_output",
-    "check_call",
-    "getoutput",
-    "getstatusoutput",
-    "startfile",
-    "eval",
-    "exec",
-    "execfile",
-    "compile",
-    "getattr",
-    "setattr",
-    "delattr",
-    "__import__",
-    "import_module",
-    "__getattribute__",
-    "__getattr__",
-    "__setattr__",
-    "__globals__",
-    "__builtins__",
-    "__subclasses__",
-    "__class__",
-    "__bases__",
-    "__mro__",
-    "__base__",
-    "__dict__",
-    "__code__",
-    "__call__",
-    "__reduce__",
-    "__reduce_ex__",
-    "__init__",
-    "__loader__",
-    "__spec__",
-    "attrgetter",
-    "methodcaller",
-    "itemgetter",
-    "partial",
-    "partialmethod",
-    "run_path",
-    "run_module",
-    "runcode",
-    "runsource",
-    "runctx",
-    "runstring",
-    "rmtree",
-    "unlink",
-    "remove",
-    "removedirs",
-    "rmdir",
-    "chmod",
-    "chown",
-    "urlopen",
-    "urlretrieve",
-    "load_library",
-    "load_inline",
-    "LoadLibrary",
-    "CDLL",
-    "dlopen",
-    "cdll",
-    "_load_from_bytes",
-    "loads",
-    "load",
-    "load_module",
-    "load_state_dict_from_url",
-    "load_url",
-    "exec_module",
-    "open",
-    "open_code",
-    "breakpoint",
-    "FunctionType",
-    "CodeType",
-    "LambdaType",
-    "read_pickle",
-    "memmap",
-    "fromfile",
-    "tofile",
-    "genfromtxt",
-    "loadtxt",
-    "savetxt",
-    "save",
-    "FileHandler",
-    "starmap",
-    "register_module",
-    "locals",
-    "globals",
-    "vars",
-];
+/// Modules are reached through lower-case or private names; a class inside a class is neither.
+fn dangerous_name(name: &str, called: bool) -> Option<&'static str> {
+    if name.split('.').any(|s| has(DANGEROUS_NAMES, s)) {
+        return Some("it runs code, or finds code to run");
+    }
+    if name.split('.').any(is_hard) {
+        return Some("it names another module through this one");
+    }
+    let (owners, last) = name.rsplit_once('.')?;
+    if last.starts_with("__") || !owners.split('.').all(is_capital) {
+        return Some("it reaches through one thing into another");
+    }
+    (called && !is_capital(last)).then_some("it calls a method by its name")
+}
 
 fn is_familiar(module: &str, name: &str) -> bool {
-    if FAMILIAR.iter().any(|(m, names)| *m == module && names.contains(&name)) {
-        return true;
-    }
-    match module {
-        "torch" => crate::dtype::Dtype::from_torch(name).is_some() || is_storage(name),
-        "torch.cuda" | "torch.storage" => is_storage(name),
-        "torch._utils" => name.starts_with("_rebuild_") && is_plain(name) && !name.contains('.'),
-        "numpy.dtypes" => name.ends_with("DType") && !name.contains('.'),
-        _ => is_numpy_scalar(module, name),
-    }
+    let listed = FAMILIAR
+        .lines()
+        .filter_map(|line| line.split_once(": "))
+        .any(|(m, names)| m == module && has(names, name));
+    let dotless = !name.contains('.') && is_plain(name);
+    listed
+        || match module {
+            "torch" => Dtype::from_torch(name).is_some() || is_storage(name),
+            "torch.cuda" | "torch.storage" => is_storage(name),
+            "torch._utils" => name.starts_with("_rebuild_") && dotless,
+            "numpy.dtypes" => name.ends_with("DType") && dotless,
+            _ => false,
+        }
 }
 
 fn is_storage(name: &str) -> bool {
-    crate::dtype::Dtype::from_storage(name).is_some() || name == "TypedStorage"
+    Dtype::from_storage(name).is_some() || name == "TypedStorage"
 }
 
-fn is_numpy_scalar(module: &str, name: &str) -> bool {
-    const SCALARS: &[&str] = &[
-        "bool",
-        "bool_",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "float16",
-        "float32",
-        "float64",
-        "longdouble",
-        "complex64",
-        "complex128",
-        "str_",
-        "bytes_",
-        "object_",
-        "void",
-        "datetime64",
-        "timedelta64",
-    ];
-    module == "numpy" && SCALARS.contains(&name)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_dangerous(module: &str, name: &str) -> bool {
+        matches!(class(module, name, true), Class::Dangerous(_))
+    }
+
+    #[test]
+    fn names_that_run_things_are_dangerous() {
+        for (module, name) in [
+            ("os", "system"),
+            ("posix", "system"),
+            ("nt", "system"),
+            ("subprocess", "Popen"),
+            ("sys", "modules"),
+            ("builtins", "eval"),
+            ("__builtin__", "eval"),
+            ("builtins", "getattr"),
+            ("builtins", "__import__"),
+            ("builtins", "map"),
+            ("builtins", "eval.__call__"),
+            ("builtins", "list.__class__"),
+            ("runpy", "run_path"),
+            ("importlib", "import_module"),
+            ("importlib.util", "spec_from_loader"),
+            ("operator", "attrgetter"),
+            ("_operator", "methodcaller"),
+            ("functools", "partial"),
+            ("torch.hub", "load"),
+            ("torch", "hub.load"),
+            ("torch", "serialization.os.system"),
+            ("torch.serialization", "os"),
+            ("torch.storage", "_load_from_bytes"),
+            ("torch._dynamo.guards", "GuardBuilder.get"),
+            ("numpy.f2py.crackfortran", "myeval"),
+            ("numpy", "load"),
+            ("six.moves.os", "system"),
+            ("collections", "_sys.modules"),
+            ("collections", "abc.sys.modules"),
+            ("collections", "OrderedDict.__init__.__globals__"),
+            ("pathlib", "Path.write_text"),
+            ("datetime", "datetime.strptime"),
+            ("argparse", "FileType"),
+            ("idlelib.pyshell", "ModifiedInterpreter.runcode"),
+            ("", "system"),
+            ("torch", ""),
+            ("o s", "system"),
+            ("torch", "Tensor.__reduce_ex__"),
+            ("anything", "Owner.method"),
+        ] {
+            assert!(is_dangerous(module, name), "{module} {name}");
+        }
+    }
+
+    #[test]
+    fn names_that_torch_and_numpy_write_are_familiar() {
+        for (module, name) in [
+            ("collections", "OrderedDict"),
+            ("torch", "FloatStorage"),
+            ("torch", "bfloat16"),
+            ("torch._utils", "_rebuild_tensor_v2"),
+            ("torch.distributed.tensor", "DTensor"),
+            (
+                "torch.distributed._shard.sharded_tensor.api",
+                "ShardedTensor.ProcessGroupState",
+            ),
+            ("numpy._core.multiarray", "_reconstruct"),
+            ("numpy", "float64"),
+            ("builtins", "set"),
+            ("_codecs", "encode"),
+            ("pathlib", "PosixPath"),
+        ] {
+            assert_eq!(class(module, name, true), Class::Familiar, "{module} {name}");
+        }
+    }
+
+    #[test]
+    fn classes_nobody_knows_are_strange_and_no_more() {
+        for (module, name) in [
+            ("my_project.state", "Sampler"),
+            ("my_project.state", "Outer.Inner"),
+            ("torch.nn.modules.linear", "Linear"),
+            ("__main__", "State"),
+            ("builtins", "ValueError"),
+            ("transformers.trainer_utils", "IntervalStrategy"),
+        ] {
+            assert_eq!(class(module, name, true), Class::Unfamiliar, "{module} {name}");
+        }
+        assert_eq!(class("megatron.core.enums", "Kind.flash", false), Class::Unfamiliar);
+    }
 }
-
-const BUILTINS: &[&str] = &[
-    "set",
-    "frozenset",
-    "dict",
-    "list",
-    "tuple",
-    "int",
-    "long",
-    "float",
-    "complex",
-    "bool",
-    "str",
-    "unicode",
-    "bytes",
-    "bytearray",
-    "slice",
-    "range",
-    "xrange",
-    "object",
-    "Ellipsis",
-    "NotImplemented",
-];
-
-/// What torch's distributed tensors are made of, under the names several versions gave them.
-const DTENSOR: &[&str] = &[
-    "DTensor",
-    "DeviceMesh",
-    "DTensorSpec",
-    "TensorMeta",
-    "Shard",
-    "Replicate",
-    "Partial",
-    "_StridedShard",
-    "_Partial",
-    "Placement",
-];
-
-const RANDOM: &[&str] = &["__randomstate_ctor", "__generator_ctor", "__bit_generator_ctor"];
-
-const FAMILIAR: &[(&str, &[&str])] = &[
-    ("builtins", BUILTINS),
-    ("__builtin__", BUILTINS),
-    ("collections", &["OrderedDict", "defaultdict", "deque", "Counter"]),
-    ("datetime", &["datetime", "date", "time", "timedelta", "timezone"]),
-    ("decimal", &["Decimal"]),
-    ("fractions", &["Fraction"]),
-    ("uuid", &["UUID", "SafeUUID"]),
-    (
-        "pathlib",
-        &[
-            "Path",
-            "PosixPath",
-            "WindowsPath",
-            "PurePath",
-            "PurePosixPath",
-            "PureWindowsPath",
-        ],
-    ),
-    (
-        "pathlib._local",
-        &[
-            "Path",
-            "PosixPath",
-            "WindowsPath",
-            "PurePath",
-            "PurePosixPath",
-            "PureWindowsPath",
-        ],
-    ),
-    ("argparse", &["Namespace"]),
-    ("types", &["SimpleNamespace"]),
-    ("copyreg", &["_reconstructor"]),
-    ("copy_reg", &["_reconstructor"]),
-    // numpy's own way to carry bytes through protocol 2.
-    ("_codecs", &["encode"]),
-    ("_io", &["BytesIO", "StringIO"]),
-    ("io", &["BytesIO", "StringIO"]),
-    ("numpy", &["ndarray", "dtype"]),
-    ("numpy.core.multiarray", &["_reconstruct", "scalar"]),
-    ("numpy._core.multiarray", &["_reconstruct", "scalar"]),
-    ("numpy.core.numeric", &["_frombuffer"]),
-    ("numpy._core.numeric", &["_frombuffer"]),
-    ("numpy.random", &["RandomState", "Generator"]),
-    ("numpy.random._pickle", RANDOM),
-    ("numpy.random._mt19937", &["MT19937"]),
-    ("numpy.random._pcg64", &["PCG64", "PCG64DXSM"]),
-    ("numpy.random._philox", &["Philox"]),
-    ("numpy.random._sfc64", &["SFC64"]),
-    (
-        "numpy.random.bit_generator",
-        &["SeedSequence", "__pyx_unpickle_SeedSequence"],
-    ),
-    (
-        "torch",
-        &[
-            "Size",
-            "device",
-            "dtype",
-            "layout",
-            "Tensor",
-            "strided",
-            "sparse_coo",
-            "contiguous_format",
-            "preserve_format",
-            "Generator",
-            "per_tensor_affine",
-            "per_channel_affine",
-        ],
-    ),
-    ("torch.nn.parameter", &["Parameter", "Buffer", "UninitializedParameter"]),
-    ("torch._tensor", &["_rebuild_from_type_v2", "Tensor"]),
-    ("torch.serialization", &["_get_layout"]),
-    ("torch.torch_version", &["TorchVersion"]),
-    ("torch._C", &["Size", "device", "dtype", "Generator", "_TensorBase"]),
-    ("torch.distributed.tensor", DTENSOR),
-    ("torch.distributed._tensor", DTENSOR),
-    (
-        "torch.distributed.tensor._dtensor_spec",
-        &["DTensorSpec", "TensorMeta", "ShardOrderEntry"],
-    ),
-    (
-        "torch.distributed._tensor._dtensor_spec",
-        &["DTensorSpec", "TensorMeta"],
-    ),
-    ("torch.distributed._tensor.api", &["DTensor"]),
-    ("torch.distributed.tensor._api", &["DTensor"]),
-    ("torch.distributed.tensor.placement_types", DTENSOR),
-    ("torch.distributed._tensor.placement_types", DTENSOR),
-    ("torch.distributed._tensor.device_mesh", &["DeviceMesh"]),
-    ("torch.distributed.device_mesh", &["DeviceMesh", "_MeshEnv"]),
-    ("torch.distributed._mesh_layout", &["_MeshLayout"]),
-    ("torch.distributed.remote_device", &["_remote_device"]),
-    (
-        "torch.distributed._shard.sharded_tensor.api",
-        &["ShardedTensor", "ShardedTensor.ProcessGroupState"],
-    ),
-    (
-        "torch.distributed._shard.sharded_tensor.metadata",
-        &["ShardedTensorMetadata", "TensorProperties", "MEM_FORMAT_ENCODING"],
-    ),
-    ("torch.distributed._shard.sharded_tensor.shard", &["Shard"]),
-    ("torch.distributed._shard.metadata", &["ShardMetadata"]),
-    (
-        "torch.distributed._shard.sharding_spec.api",
-        &["EnumerableShardingSpec"],
-    ),
-    (
-        "torch.distributed._shard.sharding_spec.chunk_sharding_spec",
-        &["ChunkShardingSpec"],
-    ),
-    (
-        "torch.distributed._shard.sharding_spec",
-        &["EnumerableShardingSpec", "ChunkShardingSpec", "ShardMetadata"],
-    ),
-    (
-        "torch.distributed.checkpoint.metadata",
-        &[
-            "Metadata",
-            "TensorStorageMetadata",
-            "TensorProperties",
-            "ChunkStorageMetadata",
-            "BytesStorageMetadata",
-            "MetadataIndex",
-            "StorageMeta",
-            "_MEM_FORMAT_ENCODING",
-        ],
-    ),
-    (
-        "torch.distributed.checkpoint.filesystem",
-        &["_StorageInfo", "_StoragePrefix"],
-    ),
-    (
-        "torch.optim.lr_scheduler",
-        &[
-            "LambdaLR",
-            "CosineAnnealingLR",
-            "LinearLR",
-            "ConstantLR",
-            "SequentialLR",
-        ],
-    ),
-];

@@ -225,7 +225,8 @@ impl Machine<'_> {
     }
 
     /// `getattr(Outer, "Inner")` is how protocols before 4 name a class inside a class (torch does so in FSDP1
-    /// shards); it is read as the import it stands for. Anything else that is done with `getattr` stays a call.
+    /// shards) or a member of an enum; it is read as the import it stands for. Anything else that is done with
+    /// `getattr` stays a call.
     fn nested_class(&self, callee: Value, args: Value) -> Option<(String, String)> {
         self.heap
             .global(callee)
@@ -234,7 +235,7 @@ impl Machine<'_> {
             return None;
         };
         let (owner, name) = (self.heap.global(owner)?, self.heap.str(name)?);
-        let sound = danger::is_class_name(&owner.name) && danger::is_class_name(&name);
+        let sound = danger::is_class_name(&owner.name) && danger::is_public(&name);
         sound.then(|| (owner.module.clone(), format!("{}.{name}", owner.name)))
     }
 
@@ -249,7 +250,7 @@ impl Machine<'_> {
             return;
         };
         let calls_first = g.module == "torch._tensor" && g.name == "_rebuild_from_type_v2"
-            || g.name == "_reconstructor"
+            || matches!(g.name.as_str(), "_reconstructor" | "_reconstruct")
             || g.module == "collections" && g.name == "defaultdict";
         let Some(first) = calls_first.then(|| self.heap.items(args)?.first().copied()).flatten() else {
             return;
