@@ -1,1 +1,6 @@
 //! Every system call of supervise.
+
+pub mod guard;
+pub mod lane;
+pub mod process;
+pub mod sink;

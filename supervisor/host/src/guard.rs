@@ -1,0 +1,109 @@
+//! The guard: one process per attempt that outlives its driver.
+//!
+//! `supervise __guard` is our own program, executed again. It is single-threaded and never waits for anything but
+//! `poll`: it is the parent of the workers and the adoptive parent of whatever they leave behind, drains their
+//! output so that no pipe ever fills, and holds one end of a leash, a stream socket whose other end is the
+//! driver's. When the leash breaks it goes on and waits for a newer term on an abstract socket; when nobody comes
+//! it ends the tree and itself. When the guard itself is killed, the workers die with it, and what they left is
+//! found by its marks (see [`crate::process::tree`]).
+//!
+//! This file holds the driver's side: [`spawn`] and [`connect`], and the entry point [`main`].
+
+mod facts;
+mod feed;
+mod launch;
+mod leash;
+mod lines;
+pub mod protocol;
+mod run;
+mod tree;
+mod worker;
+
+use crate::guard::protocol::{GuardOrder, ORDER_LIMIT};
+use crate::process::ATTEMPT_VARIABLE;
+use camino::Utf8Path;
+use nix::errno::Errno;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, UnixAddr, getsockopt, socket, sockopt::PeerCredentials,
+};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Seek, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+/// Runs the guard in this process until its work is done; to be called before any thread is made.
+///
+/// The order is read from standard input, the leash is standard output; both are replaced by `/dev/null`.
+#[must_use]
+pub fn main(_args: &[OsString]) -> i32 {
+    match launch::begin() {
+        Ok(Some(guard)) => guard.run(),
+        Ok(None) => 0,
+        Err(_) => 70,
+    }
+}
+
+/// Starts a guard with its order; returns the driver's end of the leash, non-blocking, and the process.
+///
+/// Nothing here waits: the order goes through memory. The guard answers with `Launched` or `LaunchFailed`. It is
+/// the caller's child and must be reaped by it. `exe` must be an absolute path.
+///
+/// # Errors
+/// The program cannot be executed, or the order is too long.
+pub fn spawn(exe: &Utf8Path, order: &GuardOrder) -> io::Result<(UnixStream, Child)> {
+    let json = serde_json::to_vec(order)?;
+    if json.len() > ORDER_LIMIT {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the environment and the rules of the attempt are too long",
+        ));
+    }
+    let mut memory = File::from(memfd_create("order", MFdFlags::MFD_CLOEXEC)?);
+    memory.write_all(&json)?;
+    memory.rewind()?;
+    let (ours, theirs) = UnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    let child = Command::new(exe)
+        .arg("__guard")
+        .env_remove(ATTEMPT_VARIABLE)
+        .stdin(Stdio::from(memory))
+        .stdout(Stdio::from(OwnedFd::from(theirs)))
+        .stderr(Stdio::null())
+        // Out of reach of the terminal's signals from the first moment; a session of its own follows.
+        .process_group(0)
+        .spawn()?;
+    Ok((ours, child))
+}
+
+/// Finds the living guard behind a socket name; none where nobody listens. The stream is non-blocking, its first
+/// message must be `Take`.
+///
+/// # Errors
+/// The guard does not accept connections (`WouldBlock`), or the socket belongs to another user.
+pub fn connect(name: &str) -> io::Result<Option<UnixStream>> {
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    let fd = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    let address = UnixAddr::new_abstract(name.as_bytes())?;
+    match nix::sys::socket::connect(fd.as_raw_fd(), &address) {
+        Ok(()) => {}
+        Err(Errno::ECONNREFUSED) => return Ok(None),
+        Err(e) => return Err(e.into()),
+    }
+    if !is_trusted(&fd) {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "the guard's socket belongs to another user",
+        ));
+    }
+    Ok(Some(UnixStream::from(fd)))
+}
+
+/// The other end is the same user or root: abstract names have no permissions.
+fn is_trusted(stream: &impl AsFd) -> bool {
+    let own = nix::unistd::geteuid().as_raw();
+    getsockopt(stream, PeerCredentials).is_ok_and(|peer| peer.uid() == own || peer.uid() == 0)
+}

@@ -1,0 +1,220 @@
+//! What the output said so far: phase, step, total, and the sightings worth keeping.
+//!
+//! Kept in the guard so that a later term learns it all from one `Hello`. Repeats of a line that differs only in
+//! numbers are folded into a count; the number of kept sightings is bounded, per rule and in all, and where a rule
+//! is full its newest sighting takes the place of the one before: the last error of a run matters most.
+
+use std::collections::BTreeMap;
+use supervise_core::event::{Phase, Sighting};
+use supervise_core::id::{Step, fnv64};
+use supervise_core::scan::{Hit, RuleKind};
+
+/// Sightings kept in all.
+const SIGHTINGS_LIMIT: usize = 200;
+
+/// Sightings kept per rule.
+const PER_RULE_LIMIT: usize = 20;
+
+/// Longest text of a sighting in a `Hello`: all of them must fit into one message.
+const HELLO_TEXT_LIMIT: usize = 1024;
+
+/// What is known of the trainer.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    pub(crate) phase: Phase,
+    pub(crate) step: Option<Step>,
+    pub(crate) total: Option<u64>,
+    seen: Vec<Seen>,
+    per_rule: BTreeMap<String, usize>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    key: u64,
+    kind: RuleKind,
+    sighting: Sighting,
+}
+
+/// What a line changed.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Change {
+    /// Phase or step are others now.
+    pub(crate) progress: bool,
+    /// To be told at once.
+    pub(crate) sighted: Option<(RuleKind, Sighting)>,
+}
+
+impl Default for Facts {
+    fn default() -> Self {
+        Self {
+            phase: Phase::Startup,
+            step: None,
+            total: None,
+            seen: Vec::new(),
+            per_rule: BTreeMap::new(),
+        }
+    }
+}
+
+impl Facts {
+    /// Takes a match in.
+    pub(crate) fn note(&mut self, hit: Hit) -> Change {
+        let before = (self.phase, self.step);
+        let number = hit.sighting.number;
+        match &hit.kind {
+            RuleKind::Step => {
+                self.step = number.map(Step).or(self.step);
+                self.phase = Phase::Step;
+            }
+            RuleKind::Enters(phase) => self.phase = *phase,
+            RuleKind::Total => self.total = number.or(self.total),
+            RuleKind::End => self.phase = Phase::Exit,
+            RuleKind::Resumed | RuleKind::Scratch | RuleKind::Failure(_) | RuleKind::Exception => {}
+        }
+        let progress = before != (self.phase, self.step);
+        let sighted = match hit.kind {
+            RuleKind::Step | RuleKind::Enters(_) => None,
+            kind => self.keep(kind, hit.sighting),
+        };
+        Change { progress, sighted }
+    }
+
+    /// All sightings, small enough for one message.
+    pub(crate) fn sightings(&self) -> Vec<(RuleKind, Sighting)> {
+        self.seen
+            .iter()
+            .map(|s| {
+                let mut sighting = s.sighting.clone();
+                let end = sighting.text.floor_char_boundary(HELLO_TEXT_LIMIT);
+                sighting.text.truncate(end);
+                (s.kind.clone(), sighting)
+            })
+            .collect()
+    }
+
+    /// Returns what is worth telling: the first, second, fourth, … of a kind.
+    fn keep(&mut self, kind: RuleKind, sighting: Sighting) -> Option<(RuleKind, Sighting)> {
+        let key = key_of(&sighting);
+        if let Some(seen) = self.seen.iter_mut().find(|s| s.key == key) {
+            seen.sighting.count = seen.sighting.count.saturating_add(1);
+            let told = seen.sighting.count.is_power_of_two();
+            return told.then(|| (seen.kind.clone(), seen.sighting.clone()));
+        }
+        let count = self.per_rule.entry(sighting.rule.clone()).or_default();
+        if *count >= PER_RULE_LIMIT || self.seen.len() >= SIGHTINGS_LIMIT {
+            let newest = self
+                .seen
+                .iter()
+                .rposition(|s| s.sighting.rule == sighting.rule);
+            match newest {
+                Some(at) => self.seen.remove(at),
+                None => return Some((kind, sighting)),
+            };
+        } else {
+            *count += 1;
+        }
+        self.seen.push(Seen {
+            key,
+            kind: kind.clone(),
+            sighting: sighting.clone(),
+        });
+        Some((kind, sighting))
+    }
+}
+
+/// The same rule, worker and text, whatever the numbers in it.
+fn key_of(sighting: &Sighting) -> u64 {
+    let mut shape = Vec::with_capacity(sighting.text.len() + 64);
+    shape.extend(sighting.rule.bytes());
+    shape.push(0);
+    shape.extend(sighting.worker.0.to_le_bytes());
+    let mut in_number = false;
+    for byte in sighting.text.bytes() {
+        let digit = byte.is_ascii_digit();
+        if !(digit && in_number) {
+            shape.push(if digit { b'#' } else { byte });
+        }
+        in_number = digit;
+    }
+    fnv64(&shape)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use supervise_core::id::WorkerId;
+
+    fn hit(kind: RuleKind, rule: &str, text: &str, number: Option<u64>) -> Hit {
+        Hit {
+            kind,
+            sighting: Sighting {
+                rule: rule.to_owned(),
+                worker: WorkerId(0),
+                line: 1,
+                text: text.to_owned(),
+                number,
+                count: 1,
+            },
+        }
+    }
+
+    fn failure(rule: &str, text: &str) -> Hit {
+        hit(RuleKind::Failure("x".into()), rule, text, None)
+    }
+
+    #[test]
+    fn a_step_after_a_save_is_a_step_again() {
+        let mut facts = Facts::default();
+        let save = hit(RuleKind::Enters(Phase::Save), "save", "saving", Some(3));
+        assert!(facts.note(save).progress);
+        assert_eq!((facts.phase, facts.step), (Phase::Save, None));
+        let step = hit(RuleKind::Step, "step", "step:3", Some(3));
+        assert!(facts.note(step.clone()).progress);
+        assert_eq!((facts.phase, facts.step), (Phase::Step, Some(Step(3))));
+        assert_eq!(facts.note(step), Change::default());
+    }
+
+    #[test]
+    fn repeats_are_counted_and_told_ever_more_rarely() {
+        let mut facts = Facts::default();
+        let told: Vec<u64> = (0..1000)
+            .filter_map(|n| {
+                facts
+                    .note(failure("oom", &format!("tried {n} MiB")))
+                    .sighted
+            })
+            .map(|(_, s)| s.count)
+            .collect();
+        assert_eq!(told, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]);
+        assert_eq!(facts.sightings().len(), 1);
+        assert_eq!(facts.sightings()[0].1.count, 1000);
+    }
+
+    #[test]
+    fn memory_is_bounded_and_the_last_of_a_rule_is_kept() {
+        let mut facts = Facts::default();
+        for rule in 0..40 {
+            for text in ('a'..='z').flat_map(|a| ('a'..='z').map(move |b| format!("{a}{b}"))) {
+                facts.note(failure(&format!("r{rule}"), &text));
+            }
+        }
+        let kept = facts.sightings();
+        assert!(kept.len() <= SIGHTINGS_LIMIT);
+        let of_first: Vec<_> = kept.iter().filter(|(_, s)| s.rule == "r0").collect();
+        assert_eq!(of_first.len(), PER_RULE_LIMIT);
+        assert_eq!(of_first[0].1.text, "aa");
+        assert_eq!(of_first[PER_RULE_LIMIT - 1].1.text, "zz");
+    }
+
+    #[test]
+    fn a_hello_fits_into_a_message() {
+        let mut facts = Facts::default();
+        let wide = "\"ü".repeat(2000);
+        for n in 0..SIGHTINGS_LIMIT {
+            let name = char::from_u32(0x4e00 + u32::try_from(n).unwrap()).unwrap();
+            facts.note(failure(&format!("r{}", n % 20), &format!("{name}{wide}")));
+        }
+        let bytes = serde_json::to_vec(&facts.sightings()).unwrap();
+        assert!(bytes.len() < crate::guard::protocol::MESSAGE_LIMIT - (64 << 10));
+    }
+}

@@ -1,0 +1,264 @@
+//! The guard's beginning: order, socket, workers.
+//!
+//! Workers are started before anything that is not needed for them; nothing waits for their programs to run.
+
+use crate::guard::facts::Facts;
+use crate::guard::feed::Feed;
+use crate::guard::leash::Leash;
+use crate::guard::protocol::{FromGuard, GuardOrder, ORDER_LIMIT, WorkerOrder};
+use crate::guard::run::{Guard, Pace};
+use crate::guard::tree::Tree;
+use crate::guard::worker::Worker;
+use crate::process::cgroup::{Leaf, leaf_name};
+use crate::process::spawn::{
+    Place, Program, Refusal, Stage, Started, Wiring, close_inherited, start, take_standard,
+};
+use crate::process::{ATTEMPT_VARIABLE, boottime_ms, own_ref};
+use crate::sink::frame::SinkOrder;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use supervise_core::id::WorkerId;
+use supervise_core::scan::Scanner;
+
+/// Most workers of one attempt on one machine.
+const WORKERS_LIMIT: usize = 4096;
+
+/// Room in a worker's output pipe: a guard that is not scheduled for a moment must not be felt.
+const OUTPUT_PIPE: i32 = 256 << 10;
+
+/// Keeps setproctitle from overwriting the environment, and with it the attempt's mark.
+const KEEP_ENVIRONMENT: (&str, &str) = ("SPT_NOENV", "1");
+
+/// Becomes a guard: `None` where the launch failed and that was told.
+pub(crate) fn begin() -> io::Result<Option<Guard>> {
+    close_inherited();
+    let order_file = File::from(take_standard(0)?);
+    let leash = Leash::new(UnixStream::from(take_standard(1)?))?;
+    detach();
+    let order = read_order(order_file)?;
+    let signals = signals()?;
+    match prepare(order, leash, signals) {
+        Ok(guard) => Ok(Some(guard)),
+        Err((mut leash, what)) => {
+            let command = false;
+            // A driver that is gone already need not be told.
+            let _ = leash.send(FromGuard::LaunchFailed { what, command });
+            Ok(None)
+        }
+    }
+}
+
+/// Nothing that happens to the driver's session, directory or children is to reach the guard.
+fn detach() {
+    // Each may fail where it is not needed (a session of one's own exists already).
+    let _ = nix::unistd::setsid();
+    let _ = nix::unistd::chdir("/");
+    let _ = nix::sys::prctl::set_child_subreaper(true);
+    let _ = nix::sys::prctl::set_name(c"supervise-guard");
+}
+
+fn read_order(file: File) -> io::Result<GuardOrder> {
+    let mut json = Vec::new();
+    let limit = u64::try_from(ORDER_LIMIT).unwrap_or(u64::MAX);
+    file.take(limit.saturating_add(1)).read_to_end(&mut json)?;
+    if json.len() > ORDER_LIMIT {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    Ok(serde_json::from_slice(&json)?)
+}
+
+/// Signals arrive as input: none of them ends the guard.
+fn signals() -> io::Result<SignalFd> {
+    let mut set = SigSet::empty();
+    set.extend([
+        Signal::SIGCHLD,
+        Signal::SIGTERM,
+        Signal::SIGINT,
+        Signal::SIGHUP,
+        Signal::SIGQUIT,
+        Signal::SIGUSR1,
+        Signal::SIGUSR2,
+        Signal::SIGALRM,
+    ]);
+    set.thread_block()?;
+    Ok(SignalFd::with_flags(
+        &set,
+        SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK,
+    )?)
+}
+
+type Failed = (Leash, String);
+
+fn prepare(order: GuardOrder, leash: Leash, signals: SignalFd) -> Result<Guard, Failed> {
+    let scanner = match Scanner::new(order.rules.clone()) {
+        Ok(scanner) => scanner,
+        Err(e) => return Err((leash, format!("the rules for output lines: {e}"))),
+    };
+    let socket = match listen(&order.socket) {
+        Ok(socket) => socket,
+        Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
+            return Err((leash, "another guard of this run still lives".to_owned()));
+        }
+        Err(e) => return Err((leash, format!("the guard's socket {}: {e}", order.socket))),
+    };
+    if order.workers.is_empty() || order.workers.len() > WORKERS_LIMIT {
+        return Err((leash, format!("{} workers", order.workers.len())));
+    }
+    let now = boottime_ms();
+    let me = own_ref();
+    let name = leaf_name(&order.run, order.term.0, order.attempt.0);
+    let leaf = order.cgroup.then(|| Leaf::create(&name).ok()).flatten();
+    let (workers, failure) = start_workers(&order, leaf.as_ref());
+    let tag = format!("{}/", order.run);
+    let mut guard = Guard {
+        me,
+        term: order.term,
+        socket,
+        signals,
+        leash: Some(leash),
+        newcomers: Vec::new(),
+        lost_at: None,
+        stop_due: None,
+        scanner,
+        facts: Facts::default(),
+        feed: Feed::new(SinkOrder::of(&order)),
+        sink: None,
+        sink_due: None,
+        sink_pause: 0,
+        tree: Tree::new(me, tag, leaf, now),
+        pace: Pace::new(now),
+        workers,
+        order,
+        launched: false,
+        failed: false,
+        frozen: false,
+        bye: false,
+        unkillable: Vec::new(),
+        closing: None,
+        stirred: false,
+        buffer: vec![0; 64 << 10],
+    };
+    if let Some((what, command)) = failure {
+        guard.fail(what, command, now);
+    }
+    Ok(guard)
+}
+
+fn listen(name: &str) -> io::Result<UnixListener> {
+    let address = SocketAddr::from_abstract_name(name)?;
+    let socket = UnixListener::bind_addr(&address)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// Starts worker after worker; at the first that cannot be started it stops and says why.
+fn start_workers(order: &GuardOrder, leaf: Option<&Leaf>) -> (Vec<Worker>, Option<(String, bool)>) {
+    let mut workers = Vec::with_capacity(order.workers.len());
+    let place = leaf.and_then(|l| Some((l.directory().ok()?, l.entrance().ok()?)));
+    for (id, worker) in (0_u32..).zip(&order.workers) {
+        match start_worker(order, worker, place.as_ref()) {
+            Ok((started, output)) => workers.push(Worker::new(WorkerId(id), started, output)),
+            Err(e) => {
+                let what = format!("worker {id} cannot be started: {e}");
+                return (workers, Some((what, false)));
+            }
+        }
+    }
+    (workers, None)
+}
+
+fn start_worker(
+    order: &GuardOrder,
+    worker: &WorkerOrder,
+    place: Option<&(File, File)>,
+) -> io::Result<(Started, OwnedFd)> {
+    let mark = format!("{}/{}/{}", order.run, order.term, order.attempt);
+    let ours = [ATTEMPT_VARIABLE, KEEP_ENVIRONMENT.0];
+    let mut env: Vec<(String, String)> = vec![
+        (ATTEMPT_VARIABLE.to_owned(), mark),
+        (KEEP_ENVIRONMENT.0.to_owned(), KEEP_ENVIRONMENT.1.to_owned()),
+    ];
+    let theirs = worker
+        .env
+        .iter()
+        .filter(|(k, _)| !ours.contains(&k.as_str()));
+    env.extend(theirs.cloned());
+    let program = Program::new(&worker.argv, &env, Some(worker.cwd.as_str()))?;
+    let (reader, writer) = pipe(OUTPUT_PIPE)?;
+    let null = null()?;
+    let wiring = Wiring {
+        input: null.as_fd(),
+        output: writer.as_fd(),
+        cgroup: place.map(|(directory, entrance)| Place {
+            directory: directory.as_fd(),
+            entrance: entrance.as_fd(),
+        }),
+        dies_with_creator: true,
+    };
+    Ok((start(&program, &wiring)?, reader))
+}
+
+/// Starts the sink; returns it and the end of the pipe that is written to.
+pub(crate) fn start_sink(order: &GuardOrder) -> io::Result<(i32, OwnedFd)> {
+    let argv = ["supervise", "__sink"].map(str::to_owned);
+    let files = ["/proc/self/exe", order.exe.as_str()];
+    let program = Program::first_of(&files, &argv, &[])?;
+    let (reader, writer) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
+    set_nonblocking(&writer)?;
+    // Less room only means that less waits there.
+    let _ = fcntl(&writer, FcntlArg::F_SETPIPE_SZ(1 << 20));
+    let null = null()?;
+    let wiring = Wiring {
+        input: reader.as_fd(),
+        output: null.as_fd(),
+        cgroup: None,
+        // It writes what it was given even after the guard was killed.
+        dies_with_creator: false,
+    };
+    Ok((start(&program, &wiring)?.pid, writer))
+}
+
+/// A pipe whose reading end does not block; the writing end does, as programs expect.
+fn pipe(size: i32) -> io::Result<(OwnedFd, OwnedFd)> {
+    let (reader, writer) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
+    set_nonblocking(&reader)?;
+    // A user near the limit for pipes gets the usual size.
+    let _ = fcntl(&reader, FcntlArg::F_SETPIPE_SZ(size));
+    Ok((reader, writer))
+}
+
+fn set_nonblocking(fd: &OwnedFd) -> io::Result<()> {
+    let flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL)?);
+    fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
+    Ok(())
+}
+
+fn null() -> io::Result<File> {
+    std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/null")
+}
+
+/// What is said of a program that does not run, and whether it is the command's own fault.
+pub(crate) fn refusal_words(id: WorkerId, order: &WorkerOrder, refusal: Refusal) -> (String, bool) {
+    let error = refusal.error();
+    let name = order.argv.first().map_or("", String::as_str);
+    match refusal.stage {
+        Stage::Execute => (format!("worker {id}: cannot execute {name}: {error}"), true),
+        Stage::Directory => (
+            format!(
+                "worker {id}: cannot enter its directory {}: {error}",
+                order.cwd
+            ),
+            false,
+        ),
+        Stage::Setup => (format!("worker {id}: cannot be set up: {error}"), false),
+    }
+}

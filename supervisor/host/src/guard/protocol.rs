@@ -1,0 +1,207 @@
+//! What driver and guard say to each other: one JSON object per line.
+//!
+//! The order comes first and on its own way (see [`crate::guard::spawn`]); everything later goes over the leash,
+//! a stream socket. Lines are bounded. Unknown messages are errors: both ends are the same program, or a newer
+//! driver that asks an older guard only for what version 1 knows.
+
+use camino::Utf8PathBuf;
+use serde::{Deserialize, Serialize};
+use supervise_core::event::{Activity, ExitStatus, Phase, Sighting};
+use supervise_core::id::{AttemptNo, Ms, ProcRef, RunId, Step, Term, WorkerId};
+use supervise_core::scan::{RuleKind, ScanRule};
+
+/// Longest message in either direction, in bytes, newline included.
+pub const MESSAGE_LIMIT: usize = 1 << 20;
+
+/// Longest order: it carries a whole environment per worker.
+pub const ORDER_LIMIT: usize = 16 << 20;
+
+/// What a guard is to do, given to it once at its start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuardOrder {
+    /// The run.
+    pub run: RunId,
+    /// The term that starts the attempt.
+    pub term: Term,
+    /// The attempt.
+    pub attempt: AttemptNo,
+    /// Our own program, for the sink; the guard prefers its own running image.
+    pub exe: Utf8PathBuf,
+    /// Abstract name of the socket where a later term finds the guard.
+    pub socket: String,
+    /// The attempt's directory for output and records; none: nothing is written.
+    pub dir: Option<Utf8PathBuf>,
+    /// The workers, by id.
+    pub workers: Vec<WorkerOrder>,
+    /// What their lines mean.
+    pub rules: Vec<ScanRule>,
+    /// How long a broken leash may stay broken before the tree is killed.
+    pub orphan_grace: Ms,
+    /// How much longer where a save is going on then.
+    pub save_grace: Ms,
+    /// How long the tree has between SIGTERM and SIGKILL where the guard itself stops it.
+    pub stop_grace: Ms,
+    /// Size at which an output file is rotated, in bytes.
+    pub output_max: u64,
+    /// Rotated output files that are kept beside the current one.
+    pub output_keep: u32,
+    /// Use a cgroup of our own where the system allows it.
+    pub cgroup: bool,
+}
+
+/// One worker to start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerOrder {
+    /// Program and arguments.
+    pub argv: Vec<String>,
+    /// The whole environment; the guard adds the attempt's mark and nothing else.
+    pub env: Vec<(String, String)>,
+    /// Working directory.
+    pub cwd: Utf8PathBuf,
+}
+
+/// From the driver.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToGuard {
+    /// A new leash's first word: this term takes the guard over. A term that is not newer is refused.
+    Take {
+        /// The new term.
+        term: Term,
+    },
+    /// Send this signal to every worker's process group.
+    Signal {
+        /// Signal number.
+        signal: i32,
+    },
+    /// End everything, now.
+    KillTree,
+    /// Stop everything where it is.
+    Freeze,
+    /// Let everything go on.
+    Thaw,
+    /// Nobody will ask again: the guard ends as soon as its tree is gone.
+    Bye,
+}
+
+/// From the guard.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FromGuard {
+    /// The answer to `Take`: all there is to know.
+    Hello(Box<Hello>),
+    /// All workers execute their programs.
+    Launched {
+        /// By worker id.
+        workers: Vec<ProcRef>,
+    },
+    /// The attempt could not be started; what was started is being killed, the guard ends after that.
+    LaunchFailed {
+        /// In words: what, where, why.
+        what: String,
+        /// The command itself cannot be executed.
+        command: bool,
+    },
+    /// A worker ended.
+    Exited {
+        /// Which.
+        worker: WorkerId,
+        /// How.
+        status: ExitStatus,
+        /// It was the first of the attempt.
+        first: bool,
+        /// The newest step seen.
+        step: Option<Step>,
+    },
+    /// The trainer got on, or five seconds are over.
+    Progress {
+        /// What it is doing.
+        phase: Phase,
+        /// The newest step it printed.
+        step: Option<Step>,
+        /// What was done since the last message of this kind.
+        activity: Activity,
+    },
+    /// A rule other than step and phase matched, for the first, second, fourth, … time.
+    Sighted {
+        /// What it means.
+        kind: RuleKind,
+        /// What was seen, with the count so far.
+        sighting: Sighting,
+    },
+    /// Nothing of the attempt is left; or nothing that can be killed. It comes again when the rest is gone.
+    TreeGone {
+        /// What SIGKILL did not end for five seconds.
+        unkillable: Vec<ProcRef>,
+    },
+    /// Output was lost because the disk did not take it.
+    Dropped {
+        /// Whose.
+        worker: WorkerId,
+        /// Bytes lost since the start.
+        bytes: u64,
+    },
+}
+
+/// What a guard knows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Hello {
+    /// The guard itself.
+    pub guard: ProcRef,
+    /// The run.
+    pub run: RunId,
+    /// The term that started the attempt.
+    pub term: Term,
+    /// The attempt.
+    pub attempt: AttemptNo,
+    /// The workers, by id.
+    pub workers: Vec<WorkerState>,
+    /// What the trainer is doing.
+    pub phase: Phase,
+    /// The newest step it printed.
+    pub step: Option<Step>,
+    /// The last planned step.
+    pub total: Option<u64>,
+    /// What was sighted so far, long lines cut further.
+    pub sightings: Vec<(RuleKind, Sighting)>,
+    /// Nothing of the attempt is left.
+    pub gone: bool,
+    /// What could not be killed so far.
+    pub unkillable: Vec<ProcRef>,
+}
+
+/// One worker's state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerState {
+    /// The process.
+    pub proc: ProcRef,
+    /// How it ended, if it did.
+    pub exit: Option<ExitStatus>,
+}
+
+/// The abstract name under which the guard of a run is found.
+#[must_use]
+pub fn socket_name(run: &RunId) -> String {
+    let uid = nix::unistd::geteuid();
+    format!("supervise/{uid}/{run}/guard")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_one_line_and_come_back() {
+        let said = FromGuard::LaunchFailed {
+            what: "two\nlines".to_owned(),
+            command: true,
+        };
+        let line = serde_json::to_string(&said).unwrap();
+        assert!(!line.contains('\n'));
+        assert_eq!(serde_json::from_str::<FromGuard>(&line).unwrap(), said);
+        let take: ToGuard = serde_json::from_str(r#"{"take":{"term":4}}"#).unwrap();
+        assert_eq!(take, ToGuard::Take { term: Term(4) });
+        let bye: ToGuard = serde_json::from_str(r#""bye""#).unwrap();
+        assert_eq!(bye, ToGuard::Bye);
+    }
+}

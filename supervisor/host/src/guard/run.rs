@@ -1,0 +1,411 @@
+//! The guard's loop: wait for anything, deal with it, see what is due.
+//!
+//! Nothing in it blocks but `poll`. What happens on each descriptor is in [`crate::guard::run::inputs`], what
+//! happens by the clock here.
+
+mod inputs;
+
+use crate::guard::facts::Facts;
+use crate::guard::feed::Feed;
+use crate::guard::launch::start_sink;
+use crate::guard::leash::Leash;
+use crate::guard::protocol::{FromGuard, GuardOrder};
+use crate::guard::tree::{News, Tree};
+use crate::guard::worker::Worker;
+use crate::process::boottime_ms;
+use crate::process::kill::signal_group;
+use crate::process::stat::{ProcStat, command_head, proc_stat};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signalfd::SignalFd;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixListener;
+use supervise_core::event::{Activity, Phase};
+use supervise_core::id::{ProcRef, Term, WorkerId};
+use supervise_core::scan::Scanner;
+
+/// A report comes at least this often, and because of a change at most this often.
+const REPORT_MS: u64 = 5000;
+const CHANGE_MS: u64 = 1000;
+
+/// Pause before a sink that ended is started again: doubled each time up to the second.
+const SINK_PAUSE_MS: u64 = 1000;
+const SINK_PAUSE_LIMIT_MS: u64 = 60_000;
+
+/// How long the last output and the last words may take when all else is done.
+const CLOSING_MS: u64 = 2000;
+
+/// How long a new connection may take to say its first word, and how many may wait.
+const NEWCOMER_MS: u64 = 5000;
+const NEWCOMERS_LIMIT: usize = 8;
+
+/// A guard at work.
+pub(crate) struct Guard {
+    pub(crate) me: ProcRef,
+    pub(crate) order: GuardOrder,
+    /// The newest term that held the leash.
+    pub(crate) term: Term,
+    pub(crate) socket: UnixListener,
+    pub(crate) signals: SignalFd,
+    pub(crate) leash: Option<Leash>,
+    /// Connections that have not said who they are, and until when they may wait.
+    pub(crate) newcomers: Vec<(Leash, u64)>,
+    /// When the leash broke.
+    pub(crate) lost_at: Option<u64>,
+    /// When a stop that the guard itself began turns into a kill.
+    pub(crate) stop_due: Option<u64>,
+    pub(crate) scanner: Scanner,
+    pub(crate) facts: Facts,
+    pub(crate) feed: Feed,
+    pub(crate) sink: Option<i32>,
+    pub(crate) sink_due: Option<u64>,
+    pub(crate) sink_pause: u64,
+    pub(crate) tree: Tree,
+    pub(crate) pace: Pace,
+    pub(crate) workers: Vec<Worker>,
+    pub(crate) launched: bool,
+    pub(crate) failed: bool,
+    pub(crate) frozen: bool,
+    pub(crate) bye: bool,
+    pub(crate) unkillable: Vec<ProcRef>,
+    /// Until when the last words may take.
+    pub(crate) closing: Option<u64>,
+    /// A child ended since the tree was looked at.
+    pub(crate) stirred: bool,
+    pub(crate) buffer: Vec<u8>,
+}
+
+/// When a report is due, and what it will say was done.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    reported: u64,
+    /// Before this moment a change waits.
+    free_at: u64,
+    changed: bool,
+    output: u64,
+    /// When lost output may be told again.
+    loss_at: u64,
+}
+
+impl Pace {
+    pub(crate) fn new(now: u64) -> Self {
+        Self {
+            reported: now,
+            free_at: now,
+            changed: false,
+            output: 0,
+            loss_at: now,
+        }
+    }
+
+    fn due(&self) -> u64 {
+        let regular = self.reported.saturating_add(REPORT_MS);
+        if self.changed {
+            self.free_at.min(regular)
+        } else {
+            regular
+        }
+    }
+}
+
+/// Where input came from.
+#[derive(Debug, Clone, Copy)]
+enum Source {
+    Signals,
+    Socket,
+    Leash,
+    Newcomer(usize),
+    Report(usize),
+    Output(usize),
+    Feed,
+}
+
+impl Guard {
+    /// Works until the tree is gone and nobody needs the guard any more; returns the exit code.
+    pub(crate) fn run(mut self) -> i32 {
+        loop {
+            let now = boottime_ms();
+            self.on_time(now);
+            if self.is_over(now) {
+                return 0;
+            }
+            let due = self.next_due();
+            let ready = self.wait(due.saturating_sub(boottime_ms()));
+            let now = boottime_ms();
+            for source in ready {
+                self.on_input(source, now);
+            }
+            self.newcomers.retain(|(_, until)| *until > now);
+        }
+    }
+
+    fn wait(&self, for_ms: u64) -> Vec<Source> {
+        let mut sources = Vec::new();
+        let mut fds = Vec::new();
+        let mut add = |source, fd, flags| {
+            sources.push(source);
+            fds.push(PollFd::new(fd, flags));
+        };
+        let input = PollFlags::POLLIN;
+        // Reports before signals: why a program does not run must be known when its process has ended.
+        for (i, worker) in self.workers.iter().enumerate() {
+            if let Some(report) = &worker.report {
+                add(Source::Report(i), report.as_fd(), input);
+            }
+        }
+        for (i, worker) in self.workers.iter().enumerate() {
+            if let Some(output) = &worker.output {
+                add(Source::Output(i), output.as_fd(), input);
+            }
+        }
+        add(Source::Signals, self.signals.as_fd(), input);
+        if let Some(leash) = &self.leash {
+            add(Source::Leash, leash.fd(), wish(leash));
+        }
+        for (i, (leash, _)) in self.newcomers.iter().enumerate().rev() {
+            add(Source::Newcomer(i), leash.fd(), input);
+        }
+        add(Source::Socket, self.socket.as_fd(), input);
+        let feed: Option<BorrowedFd<'_>> = self.feed.fd();
+        if let Some(fd) = feed {
+            let flags = if self.feed.has_unsent() {
+                PollFlags::POLLOUT
+            } else {
+                // Only whether the sink is gone.
+                PollFlags::empty()
+            };
+            add(Source::Feed, fd, flags);
+        }
+        // Rounded up by one: the clocks may differ by a part of a millisecond.
+        let timeout = i32::try_from(for_ms.saturating_add(1).min(60_000)).unwrap_or(60_000);
+        let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::ZERO);
+        if poll(&mut fds, timeout).is_err() {
+            return Vec::new();
+        }
+        let ready = fds.iter().map(|fd| fd.any().unwrap_or(true));
+        let ready = sources.iter().zip(ready).filter(|(_, ready)| *ready);
+        ready.map(|(source, _)| *source).collect()
+    }
+
+    /// Everything that time brings.
+    fn on_time(&mut self, now: u64) {
+        self.on_orphaned(now);
+        if self.stop_due.is_some_and(|due| now >= due) {
+            self.stop_due = None;
+            self.tree.kill(now);
+        }
+        let stirred = std::mem::take(&mut self.stirred);
+        let news = self.tree.tick(now, stirred);
+        self.on_news(news, now);
+        let new = self.tree.walk(now);
+        self.record(&new);
+        self.report(now);
+        self.keep_sink(now);
+    }
+
+    /// The leash has been broken for too long. A save that goes on then gets some more time.
+    fn on_orphaned(&mut self, now: u64) {
+        if self.orphan_due().is_some_and(|due| now >= due) {
+            self.tree.kill(now);
+        }
+    }
+
+    fn orphan_due(&self) -> Option<u64> {
+        let grace = self.order.orphan_grace.0;
+        let saving = self.facts.phase == Phase::Save && !self.tree.is_gone();
+        let more = if saving { self.order.save_grace.0 } else { 0 };
+        Some(self.lost_at?.saturating_add(grace).saturating_add(more))
+    }
+
+    fn on_news(&mut self, news: Option<News>, now: u64) {
+        let unkillable = match news {
+            None => return,
+            Some(News::Unkillable(left)) => left,
+            Some(News::Gone) => {
+                // Whatever died last is still to be heard of.
+                self.reap(now);
+                for at in 0..self.workers.len() {
+                    self.drain(at, usize::MAX);
+                    self.end_output(at);
+                }
+                self.pump();
+                Vec::new()
+            }
+        };
+        self.unkillable.clone_from(&unkillable);
+        self.tell(FromGuard::TreeGone { unkillable });
+    }
+
+    fn report(&mut self, now: u64) {
+        if self.feed.has_untold_loss() && now >= self.pace.loss_at {
+            self.pace.loss_at = now.saturating_add(REPORT_MS);
+            for (worker, bytes) in self.feed.take_lost() {
+                let worker = WorkerId(worker);
+                self.tell(FromGuard::Dropped { worker, bytes });
+            }
+        }
+        if now < self.pace.due() || !self.launched || self.tree.is_gone() {
+            return;
+        }
+        let activity = Activity {
+            cpu_ms: self.tree.cpu_ms(),
+            output: std::mem::take(&mut self.pace.output),
+            over_ms: now.saturating_sub(self.pace.reported),
+        };
+        self.pace.reported = now;
+        self.pace.free_at = now.saturating_add(CHANGE_MS);
+        self.pace.changed = false;
+        self.tell(FromGuard::Progress {
+            phase: self.facts.phase,
+            step: self.facts.step,
+            activity,
+        });
+    }
+
+    /// Starts a sink where one is wanted and none runs.
+    fn keep_sink(&mut self, now: u64) {
+        if self.sink_due.is_none_or(|due| now < due) {
+            return;
+        }
+        self.sink_due = None;
+        match start_sink(&self.order) {
+            Ok((pid, pipe)) => {
+                self.sink = Some(pid);
+                self.tree.except([pid]);
+                self.feed.connect(pipe);
+                self.pump();
+            }
+            Err(_) => self.sink_later(now),
+        }
+    }
+
+    fn sink_later(&mut self, now: u64) {
+        self.sink = None;
+        self.feed.disconnect();
+        self.sink_pause = (self.sink_pause * 2).clamp(SINK_PAUSE_MS, SINK_PAUSE_LIMIT_MS);
+        if self.feed.is_wanted() && self.closing.is_none() {
+            self.sink_due = Some(now.saturating_add(self.sink_pause));
+        }
+    }
+
+    fn next_due(&self) -> u64 {
+        let tree_lives = !self.tree.is_gone();
+        let report = (self.launched && tree_lives).then(|| self.pace.due());
+        let loss = self.feed.has_untold_loss().then_some(self.pace.loss_at);
+        let newcomer = self.newcomers.iter().map(|(_, until)| *until).min();
+        let orphan = self.orphan_due().filter(|_| {
+            // Once the tree is being killed, the orphan's time has done its work.
+            matches!(
+                self.tree.end,
+                crate::guard::tree::End::Running
+                    | crate::guard::tree::End::Leftovers { .. }
+                    | crate::guard::tree::End::Gone
+            )
+        });
+        [
+            self.tree.next(),
+            report,
+            loss,
+            newcomer,
+            orphan,
+            self.stop_due,
+            self.sink_due,
+            self.closing,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+        .unwrap_or(u64::MAX)
+    }
+
+    /// The tree is gone, nobody will ask again, and the last words are out or had their time.
+    fn is_over(&mut self, now: u64) -> bool {
+        let unneeded = self.bye || self.failed || self.orphan_due().is_some_and(|due| now >= due);
+        if !self.tree.is_gone() || !unneeded {
+            return false;
+        }
+        let until = *self.closing.get_or_insert(now.saturating_add(CLOSING_MS));
+        let unsaid = self.leash.as_ref().is_some_and(Leash::has_unsent);
+        let unwritten = self.feed.has_unsent() && self.feed.is_connected();
+        now >= until || !(unsaid || unwritten)
+    }
+
+    /// Says something to the driver, if there is one.
+    pub(crate) fn tell(&mut self, message: FromGuard) {
+        if let Some(leash) = &mut self.leash
+            && leash.send(message).is_err()
+        {
+            self.lose_leash(boottime_ms());
+        }
+    }
+
+    /// The driver is gone: go on alone.
+    fn lose_leash(&mut self, now: u64) {
+        self.leash = None;
+        self.lost_at = Some(now);
+        // Whoever froze the tree cannot thaw it any more.
+        if std::mem::take(&mut self.frozen) {
+            self.tree.freeze(false);
+        }
+    }
+
+    /// The launch failed: what was started goes again.
+    pub(crate) fn fail(&mut self, what: String, command: bool, now: u64) {
+        if !self.failed {
+            self.failed = true;
+            self.tell(FromGuard::LaunchFailed { what, command });
+            self.tree.kill(now);
+        }
+    }
+
+    /// Once every worker executes its program: say so, then see to what was put off until now.
+    fn check_launched(&mut self, now: u64) {
+        if self.launched || self.failed || self.workers.iter().any(|w| w.report.is_some()) {
+            return;
+        }
+        self.launched = true;
+        let procs: Vec<ProcRef> = self.workers.iter().map(|w| w.proc).collect();
+        let workers = procs.clone();
+        self.tell(FromGuard::Launched { workers });
+        self.tree.check_leaf(&procs);
+        let stats: Vec<ProcStat> = procs.iter().filter_map(|p| proc_stat(p.pid)).collect();
+        let new = self.tree.learn(stats);
+        self.record(&new);
+        if self.feed.is_wanted() {
+            self.sink_due = Some(now);
+        }
+        // The guard is worth more than any worker when memory runs out. Only root may say so.
+        let _ = std::fs::write("/proc/self/oom_score_adj", "-500");
+    }
+
+    /// Writes down descendants that were seen for the first time.
+    fn record(&mut self, new: &[ProcStat]) {
+        for stat in new {
+            let line = serde_json::json!({
+                "pid": stat.pid,
+                "start": stat.start,
+                "ppid": stat.ppid,
+                "command": command_head(stat.pid),
+            });
+            self.feed.tree(line.to_string());
+        }
+        if !new.is_empty() {
+            self.pump();
+        }
+    }
+
+    /// Passes a signal on to every worker that still runs.
+    fn signal_workers(&self, signal: i32) {
+        for worker in self.workers.iter().filter(|w| w.exit.is_none()) {
+            // One that is gone already needs none; a refused one shows by staying.
+            let _ = signal_group(worker.proc, signal);
+        }
+    }
+}
+
+fn wish(leash: &Leash) -> PollFlags {
+    if leash.has_unsent() {
+        PollFlags::POLLIN | PollFlags::POLLOUT
+    } else {
+        PollFlags::POLLIN
+    }
+}

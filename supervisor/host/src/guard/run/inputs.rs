@@ -1,0 +1,262 @@
+//! What arrives at the guard: words of the driver, signals, output, ends of children.
+
+use super::{Guard, NEWCOMER_MS, NEWCOMERS_LIMIT, Source};
+use crate::guard::is_trusted;
+use crate::guard::launch::refusal_words;
+use crate::guard::leash::Leash;
+use crate::guard::protocol::{FromGuard, Hello, ToGuard, WorkerState};
+use crate::guard::worker::Look;
+use crate::process::reap::reap_one;
+use supervise_core::event::ExitStatus;
+use supervise_core::id::Term;
+use supervise_core::scan::Hit;
+
+/// Reads of one worker's output before the others have their turn.
+const READS_PER_TURN: usize = 4;
+
+/// Reads after a worker's end: what it wrote last must be heard before its end is told. A pipe holds less.
+const READS_AT_END: usize = 64;
+
+/// Times that the sink's end is met with patience in one go.
+const SIGNALS_PER_TURN: usize = 64;
+
+impl Guard {
+    pub(super) fn on_input(&mut self, source: Source, now: u64) {
+        match source {
+            Source::Signals => self.on_signals(now),
+            Source::Socket => self.on_connection(now),
+            Source::Leash => self.on_leash(now),
+            Source::Newcomer(at) => self.on_newcomer(at, now),
+            Source::Report(at) => self.on_report(at, now),
+            Source::Output(at) => {
+                self.drain(at, READS_PER_TURN);
+                self.pump();
+            }
+            Source::Feed => self.pump(),
+        }
+    }
+
+    /// SIGTERM is the driver's to answer; without one the guard stops its tree itself.
+    fn on_signals(&mut self, now: u64) {
+        let mut asked = false;
+        for _ in 0..SIGNALS_PER_TURN {
+            let Ok(Some(info)) = self.signals.read_signal() else {
+                break;
+            };
+            asked |= i32::try_from(info.ssi_signo) == Ok(libc::SIGTERM);
+        }
+        self.reap(now);
+        if asked && self.leash.is_none() && self.stop_due.is_none() {
+            self.signal_workers(libc::SIGTERM);
+            self.stop_due = Some(now.saturating_add(self.order.stop_grace.0));
+        }
+    }
+
+    /// Takes note of every child that ended.
+    pub(super) fn reap(&mut self, now: u64) {
+        while let Ok(Some((pid, status))) = reap_one() {
+            self.stirred = true;
+            if self.sink == Some(pid) {
+                self.sink_later(now);
+                continue;
+            }
+            let ended = self
+                .workers
+                .iter()
+                .position(|w| w.proc.pid == pid && w.exit.is_none());
+            if let Some(at) = ended {
+                self.on_worker_end(at, status, now);
+            }
+        }
+    }
+
+    fn on_worker_end(&mut self, at: usize, status: ExitStatus, now: u64) {
+        self.on_report(at, now);
+        self.drain(at, READS_AT_END);
+        let first = self.workers.iter().all(|w| w.exit.is_none());
+        let Some(worker) = self.workers.get_mut(at) else {
+            return;
+        };
+        worker.exit = Some(status);
+        let (worker, step) = (worker.id, self.facts.step);
+        if !self.failed {
+            self.tell(FromGuard::Exited {
+                worker,
+                status,
+                first,
+                step,
+            });
+            let line = serde_json::json!({ "worker": worker, "exit": status, "step": step });
+            self.feed.tree(line.to_string());
+            self.pump();
+        }
+        if self.workers.iter().all(|w| w.exit.is_some()) {
+            self.tree.workers_ended(now);
+        }
+    }
+
+    fn on_report(&mut self, at: usize, now: u64) {
+        let Some(worker) = self.workers.get_mut(at) else {
+            return;
+        };
+        if worker.report.is_none() {
+            return;
+        }
+        if let Some(refusal) = worker.check_report() {
+            let id = worker.id;
+            let index = usize::try_from(id.0).unwrap_or(usize::MAX);
+            if let Some(order) = self.order.workers.get(index) {
+                let (what, command) = refusal_words(id, order, refusal);
+                self.fail(what, command, now);
+            }
+        }
+        self.check_launched(now);
+    }
+
+    /// Reads a worker's output; every line is looked at, every byte goes to the sink.
+    pub(super) fn drain(&mut self, at: usize, reads: usize) {
+        for _ in 0..reads {
+            let Some(worker) = self.workers.get_mut(at) else {
+                return;
+            };
+            match worker.read(&mut self.buffer) {
+                Look::Dry => return,
+                Look::Ended => return self.end_output(at),
+                Look::Bytes(n) => {
+                    let bytes = self.buffer.get(..n).unwrap_or(&[]);
+                    let (id, scanner) = (worker.id, &mut self.scanner);
+                    let mut hits = Vec::new();
+                    worker.lines.feed(bytes, |number, line| {
+                        hits.extend(scanner.line(id, number, line));
+                    });
+                    self.feed.output(id.0, bytes);
+                    let count = u64::try_from(n).unwrap_or(u64::MAX);
+                    self.pace.output = self.pace.output.saturating_add(count);
+                    self.on_hits(hits);
+                }
+            }
+        }
+    }
+
+    /// Nobody will write any more: what came without a newline is a line, too.
+    pub(super) fn end_output(&mut self, at: usize) {
+        let Some(worker) = self.workers.get_mut(at) else {
+            return;
+        };
+        worker.close();
+        let (id, scanner) = (worker.id, &mut self.scanner);
+        let mut hits = Vec::new();
+        worker.lines.finish(|number, line| {
+            hits.extend(scanner.line(id, number, line));
+        });
+        self.on_hits(hits);
+    }
+
+    fn on_hits(&mut self, hits: Vec<Hit>) {
+        for hit in hits {
+            let change = self.facts.note(hit);
+            self.pace.changed |= change.progress;
+            if let Some((kind, sighting)) = change.sighted {
+                self.tell(FromGuard::Sighted { kind, sighting });
+            }
+        }
+    }
+
+    /// Gives the sink what it takes. One that is gone is noticed when its process is reaped.
+    pub(super) fn pump(&mut self) {
+        if self.feed.pump().is_err() {
+            self.feed.disconnect();
+        }
+    }
+
+    fn on_connection(&mut self, now: u64) {
+        while let Ok((stream, _)) = self.socket.accept() {
+            if self.newcomers.len() >= NEWCOMERS_LIMIT || !is_trusted(&stream) {
+                continue;
+            }
+            if let Ok(leash) = Leash::new(stream) {
+                self.newcomers
+                    .push((leash, now.saturating_add(NEWCOMER_MS)));
+            }
+        }
+    }
+
+    /// A connection says who it is, or is closed.
+    fn on_newcomer(&mut self, at: usize, now: u64) {
+        let Some((leash, _)) = self.newcomers.get_mut(at) else {
+            return;
+        };
+        let (said, end) = leash.receive();
+        if said.is_empty() && end.is_ok() {
+            return;
+        }
+        let (leash, _) = self.newcomers.swap_remove(at);
+        let mut said = said.into_iter();
+        if let Some(ToGuard::Take { term }) = said.next()
+            && term > self.term
+        {
+            self.take(term, leash);
+            said.for_each(|message| self.on_message(message, now));
+        }
+    }
+
+    /// A newer term holds the leash from now on; an older one that still does is let go.
+    fn take(&mut self, term: Term, leash: Leash) {
+        self.term = term;
+        self.leash = Some(leash);
+        self.lost_at = None;
+        self.bye = false;
+        let hello = Hello {
+            guard: self.me,
+            run: self.order.run.clone(),
+            term: self.order.term,
+            attempt: self.order.attempt,
+            workers: self
+                .workers
+                .iter()
+                .map(|w| WorkerState {
+                    proc: w.proc,
+                    exit: w.exit,
+                })
+                .collect(),
+            phase: self.facts.phase,
+            step: self.facts.step,
+            total: self.facts.total,
+            sightings: self.facts.sightings(),
+            gone: self.tree.is_gone(),
+            unkillable: self.unkillable.clone(),
+        };
+        self.tell(FromGuard::Hello(Box::new(hello)));
+    }
+
+    fn on_leash(&mut self, now: u64) {
+        let Some(leash) = &mut self.leash else {
+            return;
+        };
+        let sent = leash.flush();
+        let (said, end) = leash.receive();
+        for message in said {
+            self.on_message(message, now);
+        }
+        if sent.is_err() || end.is_err() {
+            self.lose_leash(now);
+        }
+    }
+
+    fn on_message(&mut self, message: ToGuard, now: u64) {
+        match message {
+            ToGuard::Take { term } => self.term = self.term.max(term),
+            ToGuard::Signal { signal } => self.signal_workers(signal),
+            ToGuard::KillTree => self.tree.kill(now),
+            ToGuard::Freeze => {
+                self.frozen = true;
+                self.tree.freeze(true);
+            }
+            ToGuard::Thaw => {
+                self.frozen = false;
+                self.tree.freeze(false);
+            }
+            ToGuard::Bye => self.bye = true,
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! The attempt's processes: who they are, what they use, and their end.
+//!
+//! The guard is a subreaper, so descent from it finds whatever the workers left behind. Looking through `/proc`
+//! is paced by what it costs: at most a two-thousandth of the time.
+
+use crate::process::cgroup::Leaf;
+use crate::process::kill::{Sweeper, signal_process};
+use crate::process::stat::{ProcStat, proc_stat};
+use crate::process::tree::Marks;
+use std::collections::BTreeMap;
+use std::time::Instant;
+use supervise_core::id::ProcRef;
+
+/// How long what workers left behind may take to end by itself.
+const LEFTOVERS_MS: u64 = 2000;
+
+/// How long after SIGKILL a process counts as one that cannot be killed.
+const UNKILLABLE_MS: u64 = 5000;
+
+/// Pause between looks for new descendants: the first, and the least later on.
+const FIRST_WALK_MS: u64 = 250;
+const WALK_MS: u64 = 5000;
+
+/// A walk may take one part in this many of the time.
+const WALK_SHARE: u64 = 2000;
+
+/// Known descendants: more are not written down.
+const KNOWN_LIMIT: usize = 16_384;
+
+/// Where the tree stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Workers run.
+    Running,
+    /// All workers ended; what is left has until then.
+    Leftovers { due: u64 },
+    /// Being killed.
+    Killing { since: u64, next: u64, told: bool },
+    /// Nothing is left.
+    Gone,
+}
+
+/// News of the tree's end.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    Gone,
+    Unkillable(Vec<ProcRef>),
+}
+
+/// All processes of the attempt.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    pub(crate) end: End,
+    leaf: Option<Leaf>,
+    marks: Marks,
+    sweeper: Sweeper,
+    /// Descendants by number: start time and the CPU time last seen.
+    known: BTreeMap<i32, (u64, u64)>,
+    leaf_cpu: u64,
+    walk_at: u64,
+    walk_gap: u64,
+    ms_per_tick: u64,
+}
+
+impl Tree {
+    pub(crate) fn new(guard: ProcRef, tag: String, leaf: Option<Leaf>, now: u64) -> Self {
+        let ticks = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK);
+        let ticks = ticks.ok().flatten().and_then(|t| u64::try_from(t).ok());
+        Self {
+            end: End::Running,
+            leaf,
+            marks: Marks {
+                root: Some(guard.pid),
+                tag: Some(tag),
+                since: guard.start,
+                ..Marks::default()
+            },
+            sweeper: Sweeper::default(),
+            known: BTreeMap::new(),
+            leaf_cpu: 0,
+            walk_at: now.saturating_add(FIRST_WALK_MS),
+            walk_gap: FIRST_WALK_MS,
+            ms_per_tick: 1000 / ticks.filter(|t| (1..=1000).contains(t)).unwrap_or(100),
+        }
+    }
+
+    /// Child processes of the guard that are not the attempt's.
+    pub(crate) fn except(&mut self, pids: impl IntoIterator<Item = i32>) {
+        self.marks.except = pids.into_iter().collect();
+    }
+
+    /// The leaf is used only where every worker is in it.
+    pub(crate) fn check_leaf(&mut self, workers: &[ProcRef]) {
+        let Some(leaf) = &self.leaf else {
+            return;
+        };
+        let members = leaf.members();
+        if workers
+            .iter()
+            .any(|w| !members.contains(&w.pid) && crate::process::is_alive(*w))
+        {
+            self.leaf = None;
+        }
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.end == End::Gone
+    }
+
+    /// When [`Self::tick`] or [`Self::walk`] has something to do.
+    pub(crate) fn next(&self) -> Option<u64> {
+        match self.end {
+            End::Running => Some(self.walk_at),
+            End::Leftovers { due } => Some(due.min(self.walk_at)),
+            End::Killing { next, .. } => Some(next),
+            End::Gone => None,
+        }
+    }
+
+    /// Looks for descendants nobody has seen yet.
+    pub(crate) fn walk(&mut self, now: u64) -> Vec<ProcStat> {
+        if now < self.walk_at || self.is_gone() {
+            return Vec::new();
+        }
+        let began = Instant::now();
+        let marks = Marks {
+            tag: None,
+            members: self.members(),
+            ..self.marks.clone()
+        };
+        let found = marks.find();
+        let cost = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let affordable = cost.saturating_mul(WALK_SHARE) / 1000;
+        self.walk_gap = (self.walk_gap.saturating_mul(2)).min(WALK_MS);
+        self.walk_at = now.saturating_add(self.walk_gap.max(affordable));
+        self.learn(found)
+    }
+
+    /// Remembers what it did not know yet, and returns it.
+    pub(crate) fn learn(&mut self, found: Vec<ProcStat>) -> Vec<ProcStat> {
+        let mut new = Vec::new();
+        for stat in found {
+            let known = self.known.get(&stat.pid);
+            if known.is_none_or(|(start, _)| *start != stat.start)
+                && (known.is_some() || self.known.len() < KNOWN_LIMIT)
+            {
+                self.known.insert(stat.pid, (stat.start, 0));
+                new.push(stat);
+            }
+        }
+        new
+    }
+
+    /// CPU time used since the last call, in milliseconds.
+    pub(crate) fn cpu_ms(&mut self) -> u64 {
+        if let Some(total) = self.leaf.as_ref().and_then(Leaf::cpu_ms) {
+            let used = total.saturating_sub(self.leaf_cpu);
+            self.leaf_cpu = total;
+            return used;
+        }
+        let mut ticks = 0_u64;
+        self.known.retain(|pid, (start, cpu)| {
+            let Some(stat) = proc_stat(*pid).filter(|s| s.start == *start) else {
+                return false;
+            };
+            ticks = ticks.saturating_add(stat.cpu.saturating_sub(*cpu));
+            *cpu = stat.cpu;
+            true
+        });
+        ticks.saturating_mul(self.ms_per_tick)
+    }
+
+    /// Every worker has ended: what is left gets a moment.
+    pub(crate) fn workers_ended(&mut self, now: u64) {
+        if self.end == End::Running {
+            self.end = End::Leftovers {
+                due: now.saturating_add(LEFTOVERS_MS),
+            };
+        }
+    }
+
+    /// Begins to kill.
+    pub(crate) fn kill(&mut self, now: u64) {
+        if matches!(self.end, End::Running | End::Leftovers { .. }) {
+            self.end = End::Killing {
+                since: now,
+                next: now,
+                told: false,
+            };
+        }
+    }
+
+    /// Goes on with the end. `stirred`: a child ended just now, so that a look is worth it before its time.
+    pub(crate) fn tick(&mut self, now: u64, stirred: bool) -> Option<News> {
+        match self.end {
+            End::Leftovers { due } if now >= due => {
+                self.kill(now);
+                self.tick(now, stirred)
+            }
+            End::Leftovers { .. } if stirred => {
+                let empty = self.living().is_empty() && self.living().is_empty();
+                empty.then(|| self.gone())
+            }
+            End::Killing { since, next, told } if stirred || now >= next => {
+                self.sweep(now, since, told)
+            }
+            _ => None,
+        }
+    }
+
+    fn sweep(&mut self, now: u64, since: u64, told: bool) -> Option<News> {
+        let mut left = self.sweep_once();
+        if left.is_empty() {
+            left = self.sweep_once();
+        }
+        if self.sweeper.is_gone() {
+            return Some(self.gone());
+        }
+        let lasting = now.saturating_sub(since);
+        let tell = lasting >= UNKILLABLE_MS && !told && !left.is_empty();
+        // Most die within milliseconds; what frees a GPU takes longer; what hangs in the kernel is watched.
+        let pause = (lasting / 8).clamp(2, if told { 1000 } else { 100 });
+        self.end = End::Killing {
+            since,
+            next: now.saturating_add(pause),
+            told: told || tell,
+        };
+        tell.then(|| News::Unkillable(left.iter().map(ProcStat::proc_ref).collect()))
+    }
+
+    fn sweep_once(&mut self) -> Vec<ProcStat> {
+        if let Some(leaf) = &self.leaf {
+            // Refused only where the leaf is gone; the sweep does the same.
+            let _ = leaf.kill();
+        }
+        let marks = Marks {
+            members: self.members(),
+            ..self.marks.clone()
+        };
+        self.sweeper.sweep(true, || marks.find())
+    }
+
+    fn gone(&mut self) -> News {
+        self.end = End::Gone;
+        self.known.clear();
+        if let Some(leaf) = self.leaf.take() {
+            leaf.remove();
+        }
+        News::Gone
+    }
+
+    fn members(&self) -> std::collections::BTreeSet<i32> {
+        self.leaf.as_ref().map(Leaf::members).unwrap_or_default()
+    }
+
+    /// Every living process of the attempt.
+    pub(crate) fn living(&self) -> Vec<ProcStat> {
+        let marks = Marks {
+            members: self.members(),
+            ..self.marks.clone()
+        };
+        marks.find()
+    }
+
+    /// Stops everything, or lets it go on.
+    pub(crate) fn freeze(&mut self, frozen: bool) {
+        if let Some(leaf) = &self.leaf
+            && leaf.freeze(frozen).is_ok()
+        {
+            return;
+        }
+        let signal = if frozen { libc::SIGSTOP } else { libc::SIGCONT };
+        // Twice: what was forked while the first round went on is found by the second.
+        for _ in 0..2 {
+            for stat in self.living() {
+                // What is gone or refuses cannot be stopped anyway.
+                let _ = signal_process(stat.proc_ref(), signal);
+            }
+        }
+    }
+}

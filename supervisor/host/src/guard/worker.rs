@@ -1,0 +1,91 @@
+//! One worker as the guard sees it: a process, the pipe its output comes from, and how it ended.
+
+use crate::guard::lines::Lines;
+use crate::process::spawn::{REFUSAL_LEN, Refusal, Started};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use supervise_core::event::ExitStatus;
+use supervise_core::id::{ProcRef, WorkerId};
+
+/// A worker of the attempt.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub(crate) id: WorkerId,
+    pub(crate) proc: ProcRef,
+    pub(crate) exit: Option<ExitStatus>,
+    /// Open until its program runs or was refused.
+    pub(crate) report: Option<File>,
+    /// Open until nobody can write to it any more.
+    pub(crate) output: Option<File>,
+    pub(crate) lines: Lines,
+}
+
+/// What a look at a pipe found.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Nothing more at the moment.
+    Dry,
+    /// This many bytes.
+    Bytes(usize),
+    /// It will never hold anything again.
+    Ended,
+}
+
+impl Worker {
+    pub(crate) fn new(id: WorkerId, started: Started, output: OwnedFd) -> Self {
+        let start = crate::process::proc_stat(started.pid).map_or(0, |s| s.start);
+        Self {
+            id,
+            proc: ProcRef {
+                pid: started.pid,
+                start,
+            },
+            exit: None,
+            report: Some(started.report.into()),
+            output: Some(output.into()),
+            lines: Lines::default(),
+        }
+    }
+
+    /// Reads what the new process has to say. `Some`: its program does not run.
+    pub(crate) fn check_report(&mut self) -> Option<Refusal> {
+        let mut bytes = [0_u8; REFUSAL_LEN];
+        match self.report.as_mut()?.read(&mut bytes) {
+            Ok(REFUSAL_LEN) => {
+                self.report = None;
+                Some(Refusal::parse(bytes))
+            }
+            Err(e) if is_later(&e) => None,
+            _ => {
+                self.report = None;
+                None
+            }
+        }
+    }
+
+    /// Reads output once, without waiting.
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Look {
+        let Some(pipe) = &mut self.output else {
+            return Look::Ended;
+        };
+        match pipe.read(buffer) {
+            Ok(0) => self.close(),
+            Ok(n) => Look::Bytes(n),
+            Err(e) if is_later(&e) => Look::Dry,
+            Err(_) => self.close(),
+        }
+    }
+
+    pub(crate) fn close(&mut self) -> Look {
+        self.output = None;
+        Look::Ended
+    }
+}
+
+fn is_later(e: &io::Error) -> bool {
+    matches!(
+        e.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
+}

@@ -1,0 +1,90 @@
+//! Processes: who they are, which of them belong to an attempt, how they are started and ended.
+//!
+//! A bare process id means nothing here: a process is a [`ProcRef`], its id and its start time. Everything is
+//! read from `/proc` and cgroupfs; no path under a user's mount is touched.
+
+pub mod cgroup;
+pub mod kill;
+pub mod reap;
+pub mod spawn;
+pub mod stat;
+pub mod tree;
+
+pub use kill::kill_until_gone;
+pub use stat::{ProcStat, proc_stat};
+pub use tree::{find_attempt_processes, list_descendants};
+
+use nix::time::{ClockId, clock_gettime};
+use std::io;
+use supervise_core::id::ProcRef;
+
+/// Name of the environment variable that marks every process of an attempt.
+pub const ATTEMPT_VARIABLE: &str = "SUPERVISE_ATTEMPT";
+
+/// Milliseconds of CLOCK_BOOTTIME: counts on while the machine sleeps, never jumps.
+#[must_use]
+pub fn boottime_ms() -> u64 {
+    let Ok(t) = clock_gettime(ClockId::CLOCK_BOOTTIME) else {
+        return 0;
+    };
+    let secs = u64::try_from(t.tv_sec()).unwrap_or(0);
+    let nanos = u64::try_from(t.tv_nsec()).unwrap_or(0);
+    secs.saturating_mul(1000).saturating_add(nanos / 1_000_000)
+}
+
+/// The identity of this boot of the machine: process ids and start times mean nothing across boots.
+///
+/// # Errors
+/// `/proc` is not mounted.
+pub fn boot_id() -> io::Result<String> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    Ok(text.trim().to_owned())
+}
+
+/// The host's name, for people and for the lease.
+#[must_use]
+pub fn host_name() -> String {
+    nix::unistd::gethostname().map_or_else(
+        |_| "unknown".to_owned(),
+        |name| name.to_string_lossy().into_owned(),
+    )
+}
+
+/// This process.
+#[must_use]
+pub fn own_ref() -> ProcRef {
+    let pid = nix::unistd::getpid().as_raw();
+    ProcRef {
+        pid,
+        start: proc_stat(pid).map_or(0, |s| s.start),
+    }
+}
+
+/// Whether exactly this process still runs (a zombie does not).
+#[must_use]
+pub fn is_alive(proc: ProcRef) -> bool {
+    proc_stat(proc.pid).is_some_and(|s| s.start == proc.start && s.is_running())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_alive_and_an_earlier_one_of_its_number_is_not() {
+        let me = own_ref();
+        assert!(me.start > 0);
+        assert!(is_alive(me));
+        assert!(!is_alive(ProcRef {
+            start: me.start - 1,
+            ..me
+        }));
+    }
+
+    #[test]
+    fn the_boot_has_a_name_and_a_clock() {
+        assert_eq!(boot_id().unwrap().len(), 36);
+        assert!(boottime_ms() > 0);
+        assert!(!host_name().is_empty());
+    }
+}

@@ -1,0 +1,232 @@
+//! The attempt's own cgroup v2 leaf, where the system lets us have one.
+//!
+//! A leaf below our own cgroup makes ending a tree one write, free of races with forks, and makes freezing and
+//! CPU accounting exact. It needs root or a delegated subtree; wherever any step fails the caller goes on
+//! without it.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use supervise_core::id::RunId;
+
+/// Nesting that is followed below a leaf: workers rarely make cgroups of their own.
+const DEPTH_LIMIT: usize = 8;
+
+/// Bytes of a kernel list that are read.
+const LIST_LIMIT: u64 = 1 << 20;
+
+/// A cgroup that holds the workers of one attempt and nothing else.
+#[derive(Debug)]
+pub struct Leaf {
+    dir: PathBuf,
+}
+
+impl Leaf {
+    /// Makes the leaf `name` below this process's own cgroup.
+    ///
+    /// # Errors
+    /// There is no cgroup v2, or we may not write there.
+    pub fn create(name: &str) -> io::Result<Self> {
+        let own = own_dir().ok_or(io::ErrorKind::Unsupported)?;
+        let dir = own.join(name);
+        match fs::create_dir(&dir) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                // Left by a guard that was killed: rmdir succeeds only where it is empty.
+                fs::remove_dir(&dir)?;
+                fs::create_dir(&dir)?;
+            }
+            Err(e) => return Err(e),
+        }
+        let leaf = Self { dir };
+        // A kernel without cgroup.kill (before 5.14) is no better than sweeping.
+        leaf.open("cgroup.kill").inspect_err(|_| leaf.remove())?;
+        Ok(leaf)
+    }
+
+    /// The directory, opened: what a new process is placed by.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn directory(&self) -> io::Result<File> {
+        File::open(&self.dir)
+    }
+
+    /// The file whose writers join the cgroup.
+    ///
+    /// # Errors
+    /// We may not move processes there.
+    pub fn entrance(&self) -> io::Result<File> {
+        self.open("cgroup.procs")
+    }
+
+    /// Kills everything in it.
+    ///
+    /// # Errors
+    /// What the kernel reports.
+    pub fn kill(&self) -> io::Result<()> {
+        self.write("cgroup.kill", "1")
+    }
+
+    /// Freezes or thaws everything in it.
+    ///
+    /// # Errors
+    /// What the kernel reports.
+    pub fn freeze(&self, frozen: bool) -> io::Result<()> {
+        self.write("cgroup.freeze", if frozen { "1" } else { "0" })
+    }
+
+    /// CPU time used by all that ever was in it, in milliseconds.
+    #[must_use]
+    pub fn cpu_ms(&self) -> Option<u64> {
+        let text = read(&self.dir.join("cpu.stat")).ok()?;
+        let line = text.lines().find_map(|l| l.strip_prefix("usage_usec "))?;
+        Some(line.trim().parse::<u64>().ok()? / 1000)
+    }
+
+    /// The processes in it and below it.
+    #[must_use]
+    pub fn members(&self) -> BTreeSet<i32> {
+        let mut found = BTreeSet::new();
+        collect(&self.dir, 0, &mut found);
+        found
+    }
+
+    /// Removes it; does nothing while something is left in it.
+    pub fn remove(&self) {
+        remove_below(&self.dir, 0);
+    }
+
+    fn open(&self, file: &str) -> io::Result<File> {
+        OpenOptions::new().write(true).open(self.dir.join(file))
+    }
+
+    fn write(&self, file: &str, text: &str) -> io::Result<()> {
+        self.open(file)?.write_all(text.as_bytes())
+    }
+}
+
+/// The name of an attempt's leaf.
+#[must_use]
+pub fn leaf_name(run: &RunId, term: u32, attempt: u32) -> String {
+    format!("{}{term}-{attempt}", leaf_prefix(run))
+}
+
+fn leaf_prefix(run: &RunId) -> String {
+    format!("supervise-{run}-")
+}
+
+/// Processes in leaves of this run that stand beside where a new one would be made.
+pub(crate) fn members_of_run(run: &RunId) -> BTreeSet<i32> {
+    let mut found = BTreeSet::new();
+    let Some(entries) = own_dir().and_then(|dir| fs::read_dir(dir).ok()) else {
+        return found;
+    };
+    let prefix = leaf_prefix(run);
+    for entry in entries.flatten() {
+        if entry.file_name().to_string_lossy().starts_with(&prefix) {
+            collect(&entry.path(), 0, &mut found);
+        }
+    }
+    found
+}
+
+fn collect(dir: &Path, depth: usize, found: &mut BTreeSet<i32>) {
+    if let Ok(text) = read(&dir.join("cgroup.procs")) {
+        found.extend(text.lines().filter_map(|l| l.parse::<i32>().ok()));
+    }
+    for below in below(dir, depth) {
+        collect(&below, depth + 1, found);
+    }
+}
+
+fn remove_below(dir: &Path, depth: usize) {
+    for below in below(dir, depth) {
+        remove_below(&below, depth + 1);
+    }
+    // Refused while populated: then it stays, and is found by its name.
+    let _ = fs::remove_dir(dir);
+}
+
+fn below(dir: &Path, depth: usize) -> Vec<PathBuf> {
+    if depth >= DEPTH_LIMIT {
+        return Vec::new();
+    }
+    let Ok(entries) = fs::read_dir(dir) else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .filter(|e| e.file_type().is_ok_and(|t| t.is_dir()))
+        .map(|e| e.path())
+        .collect()
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?
+        .take(LIST_LIMIT)
+        .read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Where this process's own cgroup v2 directory is mounted.
+fn own_dir() -> Option<PathBuf> {
+    let mounts = read(Path::new("/proc/self/mountinfo")).ok()?;
+    let own = read(Path::new("/proc/self/cgroup")).ok()?;
+    locate(&mounts, &own)
+}
+
+fn locate(mounts: &str, own: &str) -> Option<PathBuf> {
+    let path = own.lines().find_map(|l| l.strip_prefix("0::"))?;
+    if path.split('/').any(|part| part == "..") {
+        return None;
+    }
+    mounts.lines().find_map(|line| {
+        let (head, tail) = line.split_once(" - ")?;
+        if tail.split(' ').next() != Some("cgroup2") {
+            return None;
+        }
+        let mut fields = head.split(' ').skip(3);
+        let (root, point) = (fields.next()?, fields.next()?);
+        let below = Path::new(path).strip_prefix(root).ok()?;
+        Some(Path::new(point).join(below))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HYBRID: &str = "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n\
+        32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
+        41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw\n";
+
+    #[test]
+    fn the_own_directory_is_found_on_a_hybrid_machine() {
+        let own = "9:name=systemd:/\n0::/user.slice/a.scope\n";
+        let found = locate(HYBRID, own).unwrap();
+        assert_eq!(
+            found,
+            Path::new("/sys/fs/cgroup/unified/user.slice/a.scope")
+        );
+        let root = locate(HYBRID, "0::/\n").unwrap();
+        assert_eq!(root, Path::new("/sys/fs/cgroup/unified/"));
+    }
+
+    #[test]
+    fn a_mount_of_a_part_shortens_the_path() {
+        let mounts = "41 31 0:38 /docker/x /sys/fs/cgroup rw - cgroup2 cgroup rw\n";
+        let found = locate(mounts, "0::/docker/x/y\n").unwrap();
+        assert_eq!(found, Path::new("/sys/fs/cgroup/y"));
+        assert_eq!(locate(mounts, "0::/elsewhere\n"), None);
+    }
+
+    #[test]
+    fn a_cgroup_outside_our_namespace_or_version_one_is_none() {
+        assert_eq!(locate(HYBRID, "0::/../x\n"), None);
+        assert_eq!(locate(HYBRID, "4:memory:/x\n"), None);
+        assert_eq!(locate("", "0::/\n"), None);
+    }
+}

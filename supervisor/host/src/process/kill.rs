@@ -1,0 +1,183 @@
+//! The one place that ends processes.
+//!
+//! Every signal is sent through a pidfd after the start time was compared, so that a number that was given to
+//! another process meanwhile is never hit. A tree is ended by repeated sweeps until two in a row find nothing.
+
+use crate::process::stat::{ProcStat, proc_stat};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::collections::BTreeSet;
+use std::io;
+use std::time::Duration;
+use supervise_core::id::ProcRef;
+
+/// Sweeps that must find nothing, one after the other, before a tree counts as gone: a scan of `/proc` is not
+/// one moment, and a process that forks while it runs can hide from it once.
+const EMPTY_SWEEPS: u32 = 2;
+
+/// Rounds of stopping before everything that was found is killed anyway.
+const STOP_ROUNDS: usize = 8;
+
+/// Sends a signal to exactly this process. `Ok(false)`: it is gone already.
+///
+/// # Errors
+/// The kernel refuses (EPERM), or the number is no signal.
+pub fn signal_process(target: ProcRef, signal: i32) -> io::Result<bool> {
+    let (Some(pid), Some(sig)) = (Pid::from_raw(target.pid), signal_of(signal)) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let fd = match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(fd) => fd,
+        Err(rustix::io::Errno::SRCH) => return Ok(false),
+        Err(e) => return Err(e.into()),
+    };
+    if proc_stat(target.pid).is_none_or(|s| s.start != target.start) {
+        return Ok(false);
+    }
+    match pidfd_send_signal(fd, sig) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::SRCH) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Sends a signal to the process group that this process leads. `Ok(false)`: the leader is gone.
+///
+/// The caller must not have reaped the leader: as long as it is at least a zombie, its number is not reused.
+///
+/// # Errors
+/// The kernel refuses (EPERM), or the number is no signal.
+pub fn signal_group(leader: ProcRef, signal: i32) -> io::Result<bool> {
+    let (Some(pid), Some(sig)) = (Pid::from_raw(leader.pid), signal_of(signal)) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    if proc_stat(leader.pid).is_none_or(|s| s.start != leader.start || s.group != s.pid) {
+        return signal_process(leader, signal);
+    }
+    match rustix::process::kill_process_group(pid, sig) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::SRCH) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn signal_of(number: i32) -> Option<Signal> {
+    Signal::from_named_raw(number)
+}
+
+/// One tree's end, sweep by sweep.
+#[derive(Debug, Default)]
+pub struct Sweeper {
+    empty: u32,
+}
+
+impl Sweeper {
+    /// Stops, then kills everything that `find` finds; returns what still lives.
+    ///
+    /// Stopped first, because a process that is killed between the scan and the signal to its new child would
+    /// leave that child without a parent to find it by. Where a living subreaper is above them all (`adopts`),
+    /// the child comes to it and one scan is enough.
+    pub fn sweep(
+        &mut self,
+        adopts: bool,
+        mut find: impl FnMut() -> Vec<ProcStat>,
+    ) -> Vec<ProcStat> {
+        let mut found = find();
+        let mut stopped: BTreeSet<ProcRef> = BTreeSet::new();
+        for _ in 0..STOP_ROUNDS {
+            let new: Vec<ProcRef> = found
+                .iter()
+                .map(ProcStat::proc_ref)
+                .filter(|p| !stopped.contains(p))
+                .collect();
+            if adopts || new.is_empty() {
+                break;
+            }
+            for target in new {
+                // A refusal shows as a process that stays; it is named in the end.
+                let _ = signal_process(target, libc::SIGSTOP);
+                stopped.insert(target);
+            }
+            found = find();
+        }
+        for stat in &found {
+            let _ = signal_process(stat.proc_ref(), libc::SIGKILL);
+        }
+        self.empty = if found.is_empty() { self.empty + 1 } else { 0 };
+        found
+    }
+
+    /// Enough sweeps in a row found nothing.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.empty >= EMPTY_SWEEPS
+    }
+}
+
+/// Ends everything that `find` finds and returns what would not die before `limit` was over.
+///
+/// Blocks for as long: not for an event loop.
+pub fn kill_until_gone(mut find: impl FnMut() -> Vec<ProcRef>, limit: Duration) -> Vec<ProcRef> {
+    let end = crate::process::boottime_ms()
+        .saturating_add(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
+    let mut sweeper = Sweeper::default();
+    let mut pause = Duration::from_millis(1);
+    loop {
+        let left = sweeper.sweep(false, || {
+            let living = find()
+                .into_iter()
+                .filter_map(|p| proc_stat(p.pid).filter(|s| s.start == p.start && s.is_running()));
+            living.collect()
+        });
+        if sweeper.is_gone() {
+            return Vec::new();
+        }
+        if left.is_empty() {
+            continue;
+        }
+        if crate::process::boottime_ms() >= end {
+            return left.iter().map(ProcStat::proc_ref).collect();
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(100));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn another_start_time_is_never_hit() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let real = proc_stat(pid).unwrap().proc_ref();
+        let other = ProcRef {
+            start: real.start + 1,
+            ..real
+        };
+        assert!(!signal_process(other, libc::SIGKILL).unwrap());
+        assert!(child.try_wait().unwrap().is_none());
+        assert!(signal_process(real, libc::SIGKILL).unwrap());
+        assert!(!child.wait().unwrap().success());
+        assert!(!signal_process(real, libc::SIGKILL).unwrap());
+    }
+
+    #[test]
+    fn killing_ends_when_two_sweeps_find_nothing() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let target = proc_stat(i32::try_from(child.id()).unwrap())
+            .unwrap()
+            .proc_ref();
+        let left = kill_until_gone(|| vec![target], Duration::from_secs(20));
+        assert!(left.is_empty());
+        assert!(!child.wait().unwrap().success());
+    }
+
+    #[test]
+    fn numbers_that_are_no_signals_are_refused() {
+        let nobody = ProcRef { pid: 0, start: 0 };
+        assert!(signal_process(nobody, libc::SIGTERM).is_err());
+        assert!(signal_process(crate::process::own_ref(), 4711).is_err());
+    }
+}

@@ -1,0 +1,46 @@
+//! Reaping: which child ended, and how, for a process that owns all of its children.
+//!
+//! Only the guard uses this: it is single-threaded and nothing else in it waits for children. The kernel's own
+//! numbers are kept, because a wrapper that knows only the classic signals would lose the status of a process
+//! ended by a real-time one.
+
+use std::io;
+use supervise_core::event::ExitStatus;
+
+/// Reaps one child that has ended.
+///
+/// `Ok(None)`: none has ended; an error of kind ECHILD says that there are no children at all.
+///
+/// # Errors
+/// What `waitid` reports.
+#[expect(
+    unsafe_code,
+    reason = "waitid has no safe form that keeps every signal number"
+)]
+pub fn reap_one() -> io::Result<Option<(i32, ExitStatus)>> {
+    loop {
+        // SAFETY: siginfo_t is plain data for which all zeroes is valid, and waitid writes to it alone.
+        let (rc, info) = unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            let rc = libc::waitid(libc::P_ALL, 0, &raw mut info, libc::WEXITED | libc::WNOHANG);
+            (rc, info)
+        };
+        if rc == 0 {
+            // SAFETY: after a successful waitid these two fields are the ones that are filled in.
+            let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
+            return Ok((pid != 0).then(|| (pid, exit_status(info.si_code, status))));
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+fn exit_status(code: i32, status: i32) -> ExitStatus {
+    match code {
+        libc::CLD_EXITED => ExitStatus::Code(status),
+        libc::CLD_KILLED | libc::CLD_DUMPED => ExitStatus::Signal(status),
+        _ => ExitStatus::Unknown,
+    }
+}

@@ -1,0 +1,135 @@
+//! One line of `/proc/PID/stat`.
+
+use std::fs::File;
+use std::io::Read;
+use supervise_core::id::ProcRef;
+
+/// Longest stat line that is read: the command is at most 64 bytes, the rest are numbers.
+const STAT_LIMIT: usize = 2048;
+
+/// What the kernel says about a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProcStat {
+    /// Process id.
+    pub pid: i32,
+    /// State letter: R, S, D, Z, T, …
+    pub state: u8,
+    /// Parent.
+    pub ppid: i32,
+    /// Process group.
+    pub group: i32,
+    /// Session.
+    pub session: i32,
+    /// CPU time of the process itself, in clock ticks.
+    pub cpu: u64,
+    /// Threads.
+    pub threads: u64,
+    /// Start time in clock ticks since boot.
+    pub start: u64,
+}
+
+impl ProcStat {
+    /// The identity of the process.
+    #[must_use]
+    pub fn proc_ref(&self) -> ProcRef {
+        ProcRef {
+            pid: self.pid,
+            start: self.start,
+        }
+    }
+
+    /// It still executes. A leader whose main thread ended reads as a zombie while other threads go on.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        !matches!(self.state, b'Z' | b'X') || self.threads > 1
+    }
+
+    /// It sleeps in the kernel where no signal reaches it.
+    #[must_use]
+    pub fn is_uninterruptible(&self) -> bool {
+        self.state == b'D'
+    }
+}
+
+/// The state of a process, `None` where there is none of that number.
+#[must_use]
+pub fn proc_stat(pid: i32) -> Option<ProcStat> {
+    let mut buffer = [0_u8; STAT_LIMIT];
+    let mut file = File::open(format!("/proc/{pid}/stat")).ok()?;
+    let mut len = 0;
+    while let Some(rest) = buffer.get_mut(len..) {
+        match file.read(rest) {
+            Ok(0) => break,
+            Ok(n) => len += n,
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(_) => return None,
+        }
+    }
+    parse(pid, buffer.get(..len)?)
+}
+
+/// The command stands in brackets and may itself hold blanks and brackets: what counts is the last one.
+fn parse(pid: i32, line: &[u8]) -> Option<ProcStat> {
+    let close = line.iter().rposition(|b| *b == b')')?;
+    let rest = std::str::from_utf8(line.get(close + 1..)?).ok()?;
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    // The first field after the command is number 3 of the manual page.
+    let field = |number: usize| fields.get(number - 3).copied();
+    let user: u64 = field(14)?.parse().ok()?;
+    let system: u64 = field(15)?.parse().ok()?;
+    Some(ProcStat {
+        pid,
+        state: *field(3)?.as_bytes().first()?,
+        ppid: field(4)?.parse().ok()?,
+        group: field(5)?.parse().ok()?,
+        session: field(6)?.parse().ok()?,
+        cpu: user.saturating_add(system),
+        threads: field(20)?.parse().ok()?,
+        start: field(22)?.parse().ok()?,
+    })
+}
+
+/// The first bytes of a process's command line, for people; empty for one that hides it.
+#[must_use]
+pub fn command_head(pid: i32) -> String {
+    let mut buffer = Vec::new();
+    if let Ok(file) = File::open(format!("/proc/{pid}/cmdline")) {
+        // An unreadable command line is an empty one: it is only shown.
+        let _ = file.take(160).read_to_end(&mut buffer);
+    }
+    let words: Vec<_> = buffer
+        .split(|b| *b == 0)
+        .filter(|w| !w.is_empty())
+        .map(String::from_utf8_lossy)
+        .collect();
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_with_brackets_and_blanks_does_not_shift_the_fields() {
+        let line = b"71 (a) R (b) S 3 4 5 0 -1 4194560 1 2 3 4 100 20 7 8 20 0 9 0 4711 1 2 3";
+        let stat = parse(71, line).unwrap();
+        assert_eq!(stat.state, b'S');
+        assert_eq!((stat.ppid, stat.group, stat.session), (3, 4, 5));
+        assert_eq!((stat.cpu, stat.threads, stat.start), (120, 9, 4711));
+    }
+
+    #[test]
+    fn a_torn_line_is_nothing() {
+        assert_eq!(parse(1, b"1 (init"), None);
+        assert_eq!(parse(1, b"1 (init) S 0 1"), None);
+        assert_eq!(parse(1, b""), None);
+    }
+
+    #[test]
+    fn a_zombie_with_threads_still_runs() {
+        let line = b"7 (x) Z 1 7 7 0 -1 0 0 0 0 0 1 1 0 0 20 0 3 0 9 0";
+        assert!(parse(7, line).unwrap().is_running());
+        let line = b"7 (x) Z 1 7 7 0 -1 0 0 0 0 0 1 1 0 0 20 0 1 0 9 0";
+        assert!(!parse(7, line).unwrap().is_running());
+    }
+}

@@ -1,0 +1,283 @@
+//! Which processes belong to an attempt.
+//!
+//! Four marks, each enough: descent from the guard (a subreaper, so orphans stay below it), having been recorded
+//! with its start time, standing in a worker's session, and the inherited `SUPERVISE_ATTEMPT` in the environment.
+//! Whatever descends from a marked process is marked too. This process and its ancestors never are.
+
+use crate::process::stat::{ProcStat, proc_stat};
+use crate::process::{ATTEMPT_VARIABLE, cgroup};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Read;
+use supervise_core::id::{ProcRef, RunId};
+
+/// Most of an environment that is read: the kernel allows no more than this for one program.
+const ENVIRONMENT_LIMIT: u64 = 6 << 20;
+
+/// Every process of the machine at (nearly) one moment.
+#[derive(Debug, Default)]
+pub struct Snapshot {
+    by_pid: BTreeMap<i32, ProcStat>,
+}
+
+impl Snapshot {
+    /// Reads `/proc`.
+    #[must_use]
+    pub fn take() -> Self {
+        let mut by_pid = BTreeMap::new();
+        let Ok(entries) = std::fs::read_dir("/proc") else {
+            return Self::default();
+        };
+        for entry in entries.flatten() {
+            let pid = entry.file_name().to_str().and_then(|s| s.parse().ok());
+            if let Some(stat) = pid.and_then(proc_stat) {
+                by_pid.insert(stat.pid, stat);
+            }
+        }
+        Self { by_pid }
+    }
+
+    /// The process of that number.
+    #[must_use]
+    pub fn get(&self, pid: i32) -> Option<&ProcStat> {
+        self.by_pid.get(&pid)
+    }
+
+    /// All processes, by number.
+    pub fn iter(&self) -> impl Iterator<Item = &ProcStat> {
+        self.by_pid.values()
+    }
+
+    /// Adds to `marked` whatever descends from `root` or from a marked process, but for `except` and below.
+    fn close(&self, root: Option<i32>, marked: &mut BTreeSet<i32>, except: &BTreeSet<i32>) {
+        let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
+        for stat in self.iter() {
+            children.entry(stat.ppid).or_default().push(stat.pid);
+        }
+        let mut open: Vec<i32> = marked.iter().copied().chain(root).collect();
+        while let Some(parent) = open.pop() {
+            for child in children.get(&parent).into_iter().flatten() {
+                if !except.contains(child) && marked.insert(*child) {
+                    open.push(*child);
+                }
+            }
+        }
+    }
+
+    fn ancestors(&self, pid: i32) -> BTreeSet<i32> {
+        let mut seen = BTreeSet::new();
+        let mut next = Some(pid);
+        while let Some(pid) = next.filter(|p| *p > 0 && seen.insert(*p)) {
+            next = self.get(pid).map(|s| s.ppid);
+        }
+        seen
+    }
+}
+
+/// What marks a process as one of the attempt's.
+#[derive(Debug, Clone, Default)]
+pub struct Marks {
+    /// Descendants of this process.
+    pub root: Option<i32>,
+    /// Exactly these.
+    pub recorded: BTreeSet<ProcRef>,
+    /// Members of the sessions that these once led.
+    pub leaders: BTreeSet<ProcRef>,
+    /// Start of the value of `SUPERVISE_ATTEMPT`.
+    pub tag: Option<String>,
+    /// Members of these, by number (from a cgroup).
+    pub members: BTreeSet<i32>,
+    /// Never these, nor what descends from them alone.
+    pub except: BTreeSet<i32>,
+    /// Only processes that started at this clock tick or later can be the attempt's.
+    pub since: u64,
+}
+
+impl Marks {
+    /// The living processes that carry a mark.
+    #[must_use]
+    pub fn find(&self) -> Vec<ProcStat> {
+        self.find_in(&Snapshot::take())
+    }
+
+    /// The living processes of a snapshot that carry a mark.
+    #[must_use]
+    pub fn find_in(&self, all: &Snapshot) -> Vec<ProcStat> {
+        let own = nix::unistd::getpid().as_raw();
+        let mut except = all.ancestors(own);
+        except.extend(&self.except);
+        let mut marked: BTreeSet<i32> = all
+            .iter()
+            .filter(|s| !except.contains(&s.pid) && self.is_marked(s, all))
+            .map(|s| s.pid)
+            .collect();
+        all.close(self.root, &mut marked, &except);
+        marked
+            .iter()
+            .filter_map(|pid| all.get(*pid))
+            .filter(|s| s.is_running())
+            .copied()
+            .collect()
+    }
+
+    fn is_marked(&self, stat: &ProcStat, all: &Snapshot) -> bool {
+        if self.recorded.contains(&stat.proc_ref()) || self.members.contains(&stat.pid) {
+            return true;
+        }
+        stat.start >= self.since && (self.is_in_session(stat, all) || self.is_tagged(stat))
+    }
+
+    /// A session's number can be reused only after its last member is gone; a leader that lives and started at
+    /// another moment is proof of that.
+    fn is_in_session(&self, stat: &ProcStat, all: &Snapshot) -> bool {
+        let Some(leader) = self.leaders.iter().find(|l| l.pid == stat.session) else {
+            return false;
+        };
+        let reused = all
+            .get(leader.pid)
+            .is_some_and(|now| now.start != leader.start);
+        !reused && stat.start >= leader.start && self.tag_differs(stat.pid) != Some(true)
+    }
+
+    fn is_tagged(&self, stat: &ProcStat) -> bool {
+        self.tag.is_some() && self.tag_differs(stat.pid) == Some(false)
+    }
+
+    /// `None` where the process shows no tag at all.
+    fn tag_differs(&self, pid: i32) -> Option<bool> {
+        let tag = self.tag.as_deref()?;
+        attempt_of(pid).map(|value| !value.starts_with(tag))
+    }
+}
+
+/// The value of `SUPERVISE_ATTEMPT` in the environment that a process was started with.
+#[must_use]
+pub fn attempt_of(pid: i32) -> Option<String> {
+    let mut bytes = Vec::new();
+    let file = File::open(format!("/proc/{pid}/environ")).ok()?;
+    file.take(ENVIRONMENT_LIMIT).read_to_end(&mut bytes).ok()?;
+    bytes.split(|b| *b == 0).find_map(|entry| {
+        let value = entry.strip_prefix(ATTEMPT_VARIABLE.as_bytes())?;
+        let value = value.strip_prefix(b"=")?;
+        Some(String::from_utf8_lossy(value).into_owned())
+    })
+}
+
+/// The living descendants of a process, itself not included.
+#[must_use]
+pub fn list_descendants(pid: i32) -> Vec<ProcRef> {
+    let all = Snapshot::take();
+    let mut found = BTreeSet::new();
+    all.close(Some(pid), &mut found, &BTreeSet::new());
+    found
+        .iter()
+        .filter_map(|pid| all.get(*pid))
+        .filter(|s| s.is_running())
+        .map(ProcStat::proc_ref)
+        .collect()
+}
+
+/// What is left of a run's earlier attempts on this machine, without the help of a living guard.
+///
+/// `recorded` are workers and descendants that a guard of *this boot* wrote down. Found are those of them that
+/// live, members of their sessions, processes in the run's cgroups, processes that carry the run's tag, and all
+/// descendants of these.
+#[must_use]
+pub fn find_attempt_processes(run: &RunId, recorded: &[ProcRef]) -> Vec<ProcRef> {
+    let marks = Marks {
+        recorded: recorded.iter().copied().collect(),
+        leaders: recorded.iter().copied().collect(),
+        tag: Some(format!("{run}/")),
+        members: cgroup::members_of_run(run),
+        ..Marks::default()
+    };
+    marks.find().iter().map(ProcStat::proc_ref).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stat(pid: i32, ppid: i32, session: i32, start: u64) -> ProcStat {
+        ProcStat {
+            pid,
+            state: b'S',
+            ppid,
+            group: session,
+            session,
+            cpu: 0,
+            threads: 1,
+            start,
+        }
+    }
+
+    fn snapshot(stats: &[ProcStat]) -> Snapshot {
+        Snapshot {
+            by_pid: stats.iter().map(|s| (s.pid, *s)).collect(),
+        }
+    }
+
+    fn pids(found: &[ProcStat]) -> Vec<i32> {
+        found.iter().map(|s| s.pid).collect()
+    }
+
+    // Numbers above the largest pid Linux gives out, so that no living process interferes.
+    const P: i32 = 5_000_000;
+
+    #[test]
+    fn descent_is_followed_and_exceptions_are_not() {
+        let all = snapshot(&[
+            stat(P, 1, P, 10),
+            stat(P + 1, P, P, 11),
+            stat(P + 2, P + 1, P, 12),
+            stat(P + 3, P, P, 13),
+            stat(P + 4, P + 3, P, 14),
+        ]);
+        let marks = Marks {
+            root: Some(P),
+            except: [P + 3].into(),
+            ..Marks::default()
+        };
+        assert_eq!(pids(&marks.find_in(&all)), [P + 1, P + 2]);
+    }
+
+    #[test]
+    fn a_reused_number_is_not_the_recorded_process() {
+        let all = snapshot(&[stat(P, 1, P, 10)]);
+        let mut marks = Marks {
+            recorded: [ProcRef { pid: P, start: 9 }].into(),
+            ..Marks::default()
+        };
+        assert!(marks.find_in(&all).is_empty());
+        marks.recorded.insert(ProcRef { pid: P, start: 10 });
+        assert_eq!(pids(&marks.find_in(&all)), [P]);
+    }
+
+    #[test]
+    fn a_session_outlives_its_leader_but_not_a_reused_number() {
+        let leader = ProcRef { pid: P, start: 10 };
+        let marks = Marks {
+            leaders: [leader].into(),
+            ..Marks::default()
+        };
+        let orphan = stat(P + 1, 1, P, 20);
+        assert_eq!(pids(&marks.find_in(&snapshot(&[orphan]))), [P + 1]);
+        let reused = stat(P, 1, P, 15);
+        assert!(marks.find_in(&snapshot(&[orphan, reused])).is_empty());
+        let older = stat(P + 1, 1, P, 5);
+        assert!(marks.find_in(&snapshot(&[older])).is_empty());
+    }
+
+    #[test]
+    fn this_process_and_its_ancestors_are_never_found() {
+        let parent = nix::unistd::getppid().as_raw();
+        let own = crate::process::own_ref();
+        let marks = Marks {
+            recorded: [own].into(),
+            members: [parent].into(),
+            ..Marks::default()
+        };
+        assert!(marks.find().iter().all(|s| s.pid != own.pid));
+        assert!(marks.find().iter().all(|s| s.pid != parent));
+    }
+}
