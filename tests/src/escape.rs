@@ -29,9 +29,7 @@ pub fn let_go(heartbeat: &Path) -> io::Result<()> {
         .arg(heartbeat)
         .status()?;
     if !status.success() {
-        return Err(io::Error::other(format!(
-            "the process between ended with {status}"
-        )));
+        return Err(io::Error::other(format!("the process between ended with {status}")));
     }
     let deadline = Instant::now() + Duration::from_secs(20);
     while fs::metadata(heartbeat).map_or(0, |m| m.len()) == 0 {
@@ -71,10 +69,7 @@ fn leave_session(heartbeat: &Path) -> io::Result<()> {
 
 fn live_on(heartbeat: &Path) -> io::Result<()> {
     retitle(TITLE)?;
-    let mut file = OpenOptions::new()
-        .append(true)
-        .create(true)
-        .open(heartbeat)?;
+    let mut file = OpenOptions::new().append(true).create(true).open(heartbeat)?;
     writeln!(file, "{}", std::process::id())?;
     let end = Instant::now() + LIFETIME;
     while Instant::now() < end && heartbeat.exists() {
@@ -91,17 +86,9 @@ fn live_on(heartbeat: &Path) -> io::Result<()> {
 pub fn retitle(title: &[u8]) -> io::Result<()> {
     let stat = fs::read_to_string("/proc/self/stat")?;
     let wrong = || io::Error::from(io::ErrorKind::InvalidData);
-    let fields = stat
-        .rsplit_once(')')
-        .ok_or_else(wrong)?
-        .1
-        .split_whitespace();
+    let fields = stat.rsplit_once(')').ok_or_else(wrong)?.1.split_whitespace();
     // Fields 48 to 51 of the line: where arguments and environment begin and end.
-    let bounds: Vec<u64> = fields
-        .skip(45)
-        .take(4)
-        .filter_map(|f| f.parse().ok())
-        .collect();
+    let bounds: Vec<u64> = fields.skip(45).take(4).filter_map(|f| f.parse().ok()).collect();
     let [arguments, _, _, end] = bounds[..] else {
         return Err(wrong());
     };

@@ -1,8 +1,9 @@
 //! End to end tests, fake programs, scenarios, real trainers.
 //!
 //! The library holds what the programs under `src/bin` share: the demo trainer, a
-//! writer of torch files, and the ways in which a process can slip away.
+//! writer of torch files, the ways in which a process can slip away, and the demo.
 
 pub mod demo;
 pub mod escape;
+pub mod showcase;
 pub mod torch_file;

@@ -85,12 +85,7 @@ impl Value {
 
 /// Makes a dictionary from string keys.
 pub fn dict<const N: usize>(items: [(&str, Value); N]) -> Value {
-    Value::Dict(
-        items
-            .into_iter()
-            .map(|(k, v)| (Value::Str(k.to_owned()), v))
-            .collect(),
-    )
+    Value::Dict(items.into_iter().map(|(k, v)| (Value::Str(k.to_owned()), v)).collect())
 }
 
 /// A tensor that owns its storage whole and lies in it contiguously.
@@ -260,23 +255,14 @@ mod tests {
             ("count", Tensor::scalar(3.0)),
             ("big", Value::Int(1 << 40)),
             ("small", Value::Int(-7)),
-            (
-                "betas",
-                Value::Tuple(vec![Value::Float(0.9), Value::Float(0.999)]),
-            ),
+            ("betas", Value::Tuple(vec![Value::Float(0.9), Value::Float(0.999)])),
             (
                 "flags",
                 Value::List(vec![Value::Bool(true), Value::Bool(false), Value::None]),
             ),
             ("empty", Value::List(vec![])),
-            (
-                "inner",
-                Value::Ordered(vec![(Value::Str("ü".into()), Value::Int(0))]),
-            ),
-            (
-                "state",
-                Value::Dict(vec![(Value::Int(2), Value::Str(String::new()))]),
-            ),
+            ("inner", Value::Ordered(vec![(Value::Str("ü".into()), Value::Int(0))])),
+            ("state", Value::Dict(vec![(Value::Int(2), Value::Str(String::new()))])),
         ])
     }
 

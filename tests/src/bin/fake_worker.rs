@@ -55,15 +55,13 @@ fn act(words: &[&str]) -> io::Result<u8> {
         ["daemonize", file] => escape::let_go(Path::new(file)).map(|()| 0),
         ["print", lines @ ..] => lines.iter().try_for_each(|l| print(l)).map(|()| 0),
         ["error", code, lines @ ..] => {
-            lines
-                .iter()
-                .try_for_each(|l| writeln!(io::stderr(), "{l}"))?;
+            lines.iter().try_for_each(|l| writeln!(io::stderr(), "{l}"))?;
             number(code)
         }
-        ["segv"] => {
+        // The first signal only takes the standard library's own handler away.
+        ["segv"] => loop {
             kill(Pid::this(), Signal::SIGSEGV)?;
-            sleep_for_ever()
-        }
+        },
         ["close-stdout-and-sleep"] => {
             nix::unistd::close(io::stdout().as_raw_fd())?;
             nix::unistd::close(io::stderr().as_raw_fd())?;

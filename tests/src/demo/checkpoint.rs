@@ -102,13 +102,7 @@ impl Saver {
 
     /// Saves a step until all ranks are killed in the midst of it: the victim's model shard
     /// is cut in half, rank 0 is ahead of it, the tracker is between truncate and write.
-    pub fn save_torn(
-        &mut self,
-        gang: &mut Gang,
-        step: u64,
-        state: &State<'_>,
-        victim: usize,
-    ) -> Result<(), Failure> {
+    pub fn save_torn(&mut self, gang: &mut Gang, step: u64, state: &State<'_>, victim: usize) -> Result<(), Failure> {
         let role = self.begin(gang, step)?;
         let path = shard_path(&role, "model", gang.world, gang.rank);
         let bytes = torch_file::encode(&state.shards.model_value());
@@ -128,10 +122,7 @@ impl Saver {
     fn begin(&mut self, gang: &mut Gang, step: u64) -> Result<PathBuf, Failure> {
         let role = self.step_path(step).join("actor");
         if gang.rank == 0 {
-            say(&format!(
-                "Saving checkpoint to {}",
-                self.step_path(step).display()
-            ))?;
+            say(&format!("Saving checkpoint to {}", self.step_path(step).display()))?;
             self.make_room()?;
         }
         fs::create_dir_all(&role).map_err(raise(&role))?;

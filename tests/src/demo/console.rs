@@ -7,9 +7,7 @@ use super::failure::Failure;
 /// Prints a line on stdout at once.
 pub fn say(line: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    writeln!(out, "{line}")
-        .and_then(|()| out.flush())
-        .map_err(|e| lost(&e))
+    writeln!(out, "{line}").and_then(|()| out.flush()).map_err(|e| lost(&e))
 }
 
 /// Draws the progress bar on stderr, over the one before it.

@@ -54,10 +54,7 @@ impl Kind {
 
     /// Whether the fault needs a save at its step.
     pub fn needs_save(self) -> bool {
-        matches!(
-            self,
-            Kind::KillAllMidSave | Kind::FlipByte | Kind::LoseTracker
-        )
+        matches!(self, Kind::KillAllMidSave | Kind::FlipByte | Kind::LoseTracker)
     }
 }
 
@@ -82,9 +79,8 @@ impl Fault {
     }
 
     fn step(&self, index: usize, seed: u64, total: u64) -> u64 {
-        self.step.unwrap_or_else(|| {
-            1 + Random::new(seed, 5000 + index as u64).below(total.max(1) as usize) as u64
-        })
+        self.step
+            .unwrap_or_else(|| 1 + Random::new(seed, 5000 + index as u64).below(total.max(1) as usize) as u64)
     }
 }
 
@@ -167,19 +163,12 @@ mod tests {
         assert_eq!(ask(2, "a", false), 0);
         assert_eq!(ask(3, "a", false), 1);
         assert_eq!(ask(3, "b", false), 0);
-        assert_eq!(
-            [ask(4, "a", true), ask(4, "a", true), ask(4, "b", true)],
-            [1, 0, 1]
-        );
+        assert_eq!([ask(4, "a", true), ask(4, "a", true), ask(4, "b", true)], [1, 0, 1]);
     }
 
     #[test]
     fn names_are_those_of_the_settings() {
-        for kind in [
-            Kind::KillAllMidSave,
-            Kind::Exit0Early,
-            Kind::RetitleSetsidFork,
-        ] {
+        for kind in [Kind::KillAllMidSave, Kind::Exit0Early, Kind::RetitleSetsidFork] {
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.name());
         }
     }

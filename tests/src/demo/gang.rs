@@ -15,6 +15,7 @@ use super::failure::Failure;
 
 const MAX_FRAME: u32 = 64 << 20;
 const JOIN_WITHIN: Duration = Duration::from_secs(60);
+const BIND_WITHIN: Duration = Duration::from_secs(5);
 
 /// Where a rank stands, as its launcher says.
 #[derive(Debug, Clone)]
@@ -50,10 +51,7 @@ impl Gang {
             find_hub(place)
         };
         let streams = streams.map_err(|e| {
-            let text = format!(
-                "The client socket has failed to connect to {}: {e}",
-                place.address
-            );
+            let text = format!("The client socket has failed to connect to {}: {e}", place.address);
             Failure::Exception {
                 class: "torch.distributed.DistNetworkError",
                 message: text,
@@ -147,7 +145,7 @@ impl Gang {
 }
 
 fn gather_ranks(place: &Place) -> io::Result<Vec<TcpStream>> {
-    let listener = TcpListener::bind(&place.address)?;
+    let listener = bind(&place.address)?;
     listener.set_nonblocking(true)?;
     let deadline = Instant::now() + JOIN_WITHIN;
     let mut ranks: Vec<Option<TcpStream>> = (1..place.world).map(|_| None).collect();
@@ -171,6 +169,19 @@ fn gather_ranks(place: &Place) -> io::Result<Vec<TcpStream>> {
         }
     }
     Ok(ranks.into_iter().flatten().collect())
+}
+
+/// A port may be taken for a moment, by a stranger's outgoing connection for one.
+fn bind(address: &str) -> io::Result<TcpListener> {
+    let deadline = Instant::now() + BIND_WITHIN;
+    loop {
+        match TcpListener::bind(address) {
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse && Instant::now() < deadline => {
+                thread::sleep(Duration::from_millis(20));
+            }
+            result => return result,
+        }
+    }
 }
 
 fn greet(mut stream: TcpStream, token: &str) -> io::Result<(usize, TcpStream)> {
@@ -219,10 +230,7 @@ fn receive(stream: &mut TcpStream, tag: u32) -> io::Result<Vec<u8>> {
     let mut word = [0; 4];
     stream.read_exact(&mut word)?;
     if u32::from_le_bytes(word) != tag {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            "ranks are out of step",
-        ));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "ranks are out of step"));
     }
     stream.read_exact(&mut word)?;
     let length = u32::from_le_bytes(word);

@@ -128,9 +128,7 @@ impl Network {
         let (matrix, biases) = gradient.split_at_mut(inputs * outputs);
         let below = &values[layer];
         let mut error = vec![0.0; inputs];
-        let rows = matrix
-            .chunks_exact_mut(inputs)
-            .zip(weights[layer].chunks_exact(inputs));
+        let rows = matrix.chunks_exact_mut(inputs).zip(weights[layer].chunks_exact(inputs));
         for (((gradients, row), bias), d) in rows.zip(biases).zip(delta) {
             *bias += d;
             for (((g, w), x), e) in gradients.iter_mut().zip(row).zip(below).zip(&mut error) {
@@ -148,11 +146,7 @@ impl Network {
 }
 
 fn squared_error(output: &[f32], target: &[f32]) -> f32 {
-    output
-        .iter()
-        .zip(target)
-        .map(|(o, t)| (o - t) * (o - t))
-        .sum()
+    output.iter().zip(target).map(|(o, t)| (o - t) * (o - t)).sum()
 }
 
 #[cfg(test)]

@@ -9,9 +9,9 @@ pub fn apply(tree: &mut Value, text: &str) -> Result<(), String> {
         let key = key.split('=').next().unwrap_or(key);
         return delete(tree, key).ok_or_else(|| unknown(key, "delete from"));
     }
-    let (key, value) = text.split_once('=').ok_or_else(|| {
-        format!("LexerNoViableAltException: {text}\nSee https://hydra.cc for the grammar")
-    })?;
+    let (key, value) = text
+        .split_once('=')
+        .ok_or_else(|| format!("LexerNoViableAltException: {text}\nSee https://hydra.cc for the grammar"))?;
     let (key, adds, may_exist) = match (key.strip_prefix("++"), key.strip_prefix('+')) {
         (Some(key), _) => (key, true, true),
         (None, Some(key)) => (key, true, false),
@@ -35,19 +35,12 @@ pub fn get<'a>(tree: &'a Value, key: &str) -> Option<&'a Value> {
 }
 
 fn unknown(key: &str, verb: &str) -> String {
-    format!(
-        "Could not {verb} '{key}'.\nTo append to your config use +{key}\nKey '{key}' is not in struct"
-    )
+    format!("Could not {verb} '{key}'.\nTo append to your config use +{key}\nKey '{key}' is not in struct")
 }
 
 fn delete(tree: &mut Value, key: &str) -> Option<()> {
     let (parent, last) = match key.rsplit_once('.') {
-        Some((parent, last)) => (
-            parent
-                .split('.')
-                .try_fold(tree, |node, part| node.get_mut(part))?,
-            last,
-        ),
+        Some((parent, last)) => (parent.split('.').try_fold(tree, |node, part| node.get_mut(part))?, last),
         None => (tree, key),
     };
     parent.as_object_mut()?.shift_remove(last).map(drop)
@@ -200,10 +193,7 @@ impl<'a> Reader<'a> {
             .chars()
             .find(|c| "=()[]{}#~;!&<>^\"'".contains(*c) || !c.is_ascii())
         {
-            return Err(format!(
-                "LexerNoViableAltException at '{c}' in {}",
-                self.text
-            ));
+            return Err(format!("LexerNoViableAltException at '{c}' in {}", self.text));
         }
         self.at += end;
         Ok(text)
@@ -221,11 +211,7 @@ fn scalar(text: &str) -> Value {
         return n.into();
     }
     let number = text.starts_with(|c: char| c.is_ascii_digit() || c == '-' || c == '.');
-    let float = text
-        .parse::<f64>()
-        .ok()
-        .filter(|_| number)
-        .and_then(Number::from_f64);
+    let float = text.parse::<f64>().ok().filter(|_| number).and_then(Number::from_f64);
     float.map_or_else(|| Value::String(text.to_owned()), Value::Number)
 }
 
@@ -246,10 +232,7 @@ mod tests {
             ("'/a, b/it\\'s'", json!("/a, b/it's")),
             ("'a\\b\\\\'", json!("a\\b\\")),
             ("\"10\"", json!("10")),
-            (
-                "[model,optimizer, 'extra']",
-                json!(["model", "optimizer", "extra"]),
-            ),
+            ("[model,optimizer, 'extra']", json!(["model", "optimizer", "extra"])),
             ("[]", json!([])),
             ("\"['model']\"", json!("['model']")),
             (

@@ -53,8 +53,7 @@ impl Random {
     pub fn from_state(bytes: &[u8]) -> Option<Self> {
         let (words, rest) = bytes.as_chunks::<8>();
         let words: [[u8; 8]; 4] = words.try_into().ok()?;
-        rest.is_empty()
-            .then(|| Random(words.map(u64::from_le_bytes)))
+        rest.is_empty().then(|| Random(words.map(u64::from_le_bytes)))
     }
 }
 

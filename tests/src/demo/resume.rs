@@ -87,11 +87,7 @@ pub fn load(
                 let text = format!("Error(s) in loading state_dict: {part} does not fit");
                 Failure::runtime("load_state_dict", text)
             })?;
-            say(&format!(
-                "[Rank {}] Loaded {part} from {}",
-                gang.rank,
-                file.display()
-            ))?;
+            say(&format!("[Rank {}] Loaded {part} from {}", gang.rank, file.display()))?;
         }
     }
     if let Some(order) = order {
@@ -100,18 +96,12 @@ pub fn load(
     Ok(step)
 }
 
-fn load_order(
-    settings: &Settings,
-    path: &Path,
-    step: u64,
-    order: &mut Order,
-) -> Result<(), Failure> {
+fn load_order(settings: &Settings, path: &Path, step: u64, order: &mut Order) -> Result<(), Failure> {
     let file = path.join("data.pt");
     match torch_file::read(&file) {
         Ok(value) => {
-            *order = Order::from_value(&value).ok_or_else(|| {
-                Failure::runtime("load_state_dict", "dataloader state does not fit")
-            })?;
+            *order = Order::from_value(&value)
+                .ok_or_else(|| Failure::runtime("load_state_dict", "dataloader state does not fit"))?;
         }
         Err(TorchFileError::Io(e)) if e.kind() == io::ErrorKind::NotFound => {
             say(&format!(
@@ -152,10 +142,7 @@ fn latest(root: &Path) -> Result<Option<PathBuf>, Failure> {
 fn parse_int(function: &'static str, text: &str) -> Result<u64, Failure> {
     text.trim().parse().map_err(|_| {
         let quoted = text.replace('\n', "\\n");
-        Failure::value(
-            function,
-            format!("invalid literal for int() with base 10: '{quoted}'"),
-        )
+        Failure::value(function, format!("invalid literal for int() with base 10: '{quoted}'"))
     })
 }
 
@@ -184,26 +171,16 @@ mod tests {
         write("8");
         assert_eq!(latest(root.path()).unwrap(), None);
         write("6\n");
-        assert_eq!(
-            latest(root.path()).unwrap(),
-            Some(root.path().join("global_step_6"))
-        );
+        assert_eq!(latest(root.path()).unwrap(), Some(root.path().join("global_step_6")));
         write("");
         let failure = latest(root.path()).unwrap_err();
         assert_eq!(failure.exit_code(), 1);
-        assert!(
-            failure
-                .report()
-                .contains("ValueError: invalid literal for int()")
-        );
+        assert!(failure.report().contains("ValueError: invalid literal for int()"));
     }
 
     #[test]
     fn a_role_behind_the_step_is_an_error() {
-        assert_eq!(
-            step_of(Path::new("/a/global_step_1/global_step_20")).unwrap(),
-            20
-        );
+        assert_eq!(step_of(Path::new("/a/global_step_1/global_step_20")).unwrap(), 20);
         assert!(step_of(Path::new("/a/global_step_20/actor")).is_err());
     }
 }

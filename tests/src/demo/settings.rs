@@ -34,9 +34,7 @@ impl Contents {
                 let names = items.iter().filter_map(|i| i.as_str().map(str::to_owned));
                 Some(Contents::List(names.collect()))
             }
-            Value::String(text) if text != "${.save_contents}" => {
-                Some(Contents::Text(text.clone()))
-            }
+            Value::String(text) if text != "${.save_contents}" => Some(Contents::Text(text.clone())),
             _ => None,
         }
     }
@@ -88,10 +86,7 @@ impl Settings {
     pub fn read(yaml: Option<&str>, overrides: &[String], cwd: &Path) -> Result<Self, String> {
         let mut tree: Value = serde_yaml::from_str(DEFAULTS).map_err(|e| e.to_string())?;
         if let Some(yaml) = yaml {
-            merge(
-                &mut tree,
-                serde_yaml::from_str(yaml).map_err(|e| e.to_string())?,
-            );
+            merge(&mut tree, serde_yaml::from_str(yaml).map_err(|e| e.to_string())?);
         }
         for text in overrides {
             overrides::apply(&mut tree, text)?;
@@ -240,13 +235,11 @@ mod tests {
 
     #[test]
     fn the_file_covers_the_defaults_and_overrides_cover_the_file() {
-        let yaml = "trainer: {project_name: p, experiment_name: e, n_gpus_per_node: 4, save_freq: 2}\nsupervisor: {x: 1}";
+        let yaml =
+            "trainer: {project_name: p, experiment_name: e, n_gpus_per_node: 4, save_freq: 2}\nsupervisor: {x: 1}";
         let settings = read(yaml, &["trainer.save_freq=3", "demo.hidden=[8]"]).unwrap();
         assert_eq!(settings.root, Path::new("/work/checkpoints/p/e"));
-        assert_eq!(
-            (settings.world, settings.save_freq, settings.batch),
-            (4, 3, 4)
-        );
+        assert_eq!((settings.world, settings.save_freq, settings.batch), (4, 3, 4));
         assert_eq!(settings.hidden, [8]);
         assert_eq!(settings.load_contents, settings.save_contents);
     }
@@ -263,10 +256,7 @@ mod tests {
     #[test]
     fn paths_may_hold_anything() {
         let path = "trainer.default_local_dir='/a b/it\\'s=\\${x},[1]'";
-        assert_eq!(
-            read("{}", &[path]).unwrap().root,
-            Path::new("/a b/it's=${x},[1]")
-        );
+        assert_eq!(read("{}", &[path]).unwrap().root, Path::new("/a b/it's=${x},[1]"));
         assert!(read("trainer: {default_local_dir: '${nope}'}", &[]).is_err());
     }
 }

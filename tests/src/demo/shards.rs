@@ -120,9 +120,7 @@ impl Shards {
             ]);
             (Value::Int(i as i64), entry)
         });
-        let indexes = (0..self.slices.len())
-            .map(|i| Value::Int(i as i64))
-            .collect();
+        let indexes = (0..self.slices.len()).map(|i| Value::Int(i as i64)).collect();
         let group = dict([
             ("lr", Value::Float(self.rate())),
             (
@@ -229,19 +227,13 @@ mod tests {
         let mut whole = shards.clone();
         whole.update(&gradients);
         let mut without_optimizer = Shards::new(&network, 3, 1, 2);
-        without_optimizer
-            .restore_model(&shards.model_value())
-            .unwrap();
-        without_optimizer
-            .restore_extra(&shards.extra_value())
-            .unwrap();
+        without_optimizer.restore_model(&shards.model_value()).unwrap();
+        without_optimizer.restore_extra(&shards.extra_value()).unwrap();
         without_optimizer.update(&gradients);
         assert_ne!(without_optimizer.slices[0].weights, whole.slices[0].weights);
         let mut without_extra = Shards::new(&network, 3, 1, 2);
         without_extra.restore_model(&shards.model_value()).unwrap();
-        without_extra
-            .restore_optimizer(&shards.optimizer_value())
-            .unwrap();
+        without_extra.restore_optimizer(&shards.optimizer_value()).unwrap();
         without_extra.update(&gradients);
         assert_ne!(without_extra.slices[0].weights, whole.slices[0].weights);
     }

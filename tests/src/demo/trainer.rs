@@ -124,9 +124,7 @@ impl<'a> Trainer<'a> {
         if self.settings.val_before_train {
             let loss = self.validate()?;
             if self.gang.rank == 0 {
-                say(&format!(
-                    "Initial validation metrics: {{'val-core/demo/loss': {loss}}}"
-                ))?;
+                say(&format!("Initial validation metrics: {{'val-core/demo/loss': {loss}}}"))?;
                 say(&format!("step:{start} - val-core/demo/loss:{loss}"))?;
                 draw_progress(start, self.settings.total_steps())?;
             }
@@ -195,12 +193,10 @@ impl<'a> Trainer<'a> {
                 epoch: order.epoch(),
                 faults,
             };
-            bytes = serde_json::to_vec(&orders)
-                .map_err(|e| Failure::runtime("receive_orders", e.to_string()))?;
+            bytes = serde_json::to_vec(&orders).map_err(|e| Failure::runtime("receive_orders", e.to_string()))?;
         }
         let bytes = self.gang.broadcast(bytes)?;
-        serde_json::from_slice(&bytes)
-            .map_err(|e| Failure::runtime("receive_orders", e.to_string()))
+        serde_json::from_slice(&bytes).map_err(|e| Failure::runtime("receive_orders", e.to_string()))
     }
 
     /// The full weights of every layer, out of the ranks' slices.
@@ -322,19 +318,13 @@ impl<'a> Trainer<'a> {
     /// Prints the digest of the whole state, all ranks' parts in order.
     fn finish(mut self, start: u64) -> Result<(), Failure> {
         if let (Some(loss), 0) = (self.last_validation, self.gang.rank) {
-            say(&format!(
-                "Final validation metrics: {{'val-core/demo/loss': {loss}}}"
-            ))?;
+            say(&format!("Final validation metrics: {{'val-core/demo/loss': {loss}}}"))?;
         }
         let state = self.gang.all_gather(self.shards.digest_bytes())?;
         if self.gang.rank == 0 {
-            let digest: String = Sha256::digest(&state)
-                .iter()
-                .map(|b| format!("{b:02x}"))
-                .collect();
+            let digest: String = Sha256::digest(&state).iter().map(|b| format!("{b:02x}")).collect();
             let path = self.settings.beside_root("digest.txt");
-            fs::write(&path, format!("{digest}\n"))
-                .map_err(|e| Failure::file("finish", &path, &e))?;
+            fs::write(&path, format!("{digest}\n")).map_err(|e| Failure::file("finish", &path, &e))?;
             let last = self.settings.total_steps().max(start);
             say(&format!("final digest {digest} at step {last}"))?;
         }

@@ -210,19 +210,14 @@ where
     }
 
     fn values_above_mark(&mut self) -> Option<Vec<Value>> {
-        self.above_mark()?
-            .into_iter()
-            .map(Item::into_value)
-            .collect()
+        self.above_mark()?.into_iter().map(Item::into_value).collect()
     }
 
     fn tuple(&mut self) -> Option<()> {
         let items = self.above_mark()?;
         let plain = items.iter().all(|i| matches!(i, Item::Value(_)));
         self.stack.push(if plain {
-            Item::Value(Value::Tuple(
-                items.into_iter().filter_map(Item::into_value).collect(),
-            ))
+            Item::Value(Value::Tuple(items.into_iter().filter_map(Item::into_value).collect()))
         } else {
             Item::Arguments(items)
         });
@@ -240,9 +235,7 @@ where
 
     fn set_items(&mut self) -> Option<()> {
         let values = self.values_above_mark()?;
-        let (Item::Value(Value::Dict(items)) | Item::Value(Value::Ordered(items))) =
-            self.stack.last_mut()?
-        else {
+        let (Item::Value(Value::Dict(items)) | Item::Value(Value::Ordered(items))) = self.stack.last_mut()? else {
             return None;
         };
         let mut values = values.into_iter();
@@ -258,9 +251,7 @@ where
             return None;
         };
         let value = match (name.as_str(), arguments) {
-            ("collections.OrderedDict", Item::Value(Value::Tuple(empty))) if empty.is_empty() => {
-                Value::Ordered(vec![])
-            }
+            ("collections.OrderedDict", Item::Value(Value::Tuple(empty))) if empty.is_empty() => Value::Ordered(vec![]),
             ("torch._utils._rebuild_tensor_v2", Item::Arguments(arguments)) => tensor(arguments)?,
             _ => return None,
         };
@@ -314,8 +305,5 @@ fn tensor(arguments: Vec<Item>) -> Option<Value> {
         .iter()
         .map(|n| n.as_int().and_then(|n| usize::try_from(n).ok()))
         .collect();
-    Some(Value::Tensor(Tensor {
-        shape: shape?,
-        storage,
-    }))
+    Some(Value::Tensor(Tensor { shape: shape?, storage }))
 }

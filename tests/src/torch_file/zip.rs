@@ -66,12 +66,7 @@ impl Writer {
         self.halves(&[45, 45]);
         self.words(&[0, 0]);
         let entries = self.entries;
-        self.longs(&[
-            entries.into(),
-            entries.into(),
-            central.len() as u64,
-            offset as u64,
-        ]);
+        self.longs(&[entries.into(), entries.into(), central.len() as u64, offset as u64]);
         self.words(&[LOCATOR, 0]);
         self.longs(&[end64]);
         self.words(&[1]);
@@ -113,9 +108,7 @@ impl<'a> Reader<'a> {
             bytes,
             entries: Vec::new(),
         };
-        reader
-            .read_directory()
-            .ok_or(TorchFileError::NoCentralDirectory)?;
+        reader.read_directory().ok_or(TorchFileError::NoCentralDirectory)?;
         Ok(reader)
     }
 
@@ -138,26 +131,18 @@ impl<'a> Reader<'a> {
             let name = self.bytes.get(at + 46..at + 46 + name_length)?;
             let local = self.word(at + 42)? as usize;
             (self.word(local)? == LOCAL).then_some(())?;
-            let start =
-                local + 30 + self.half(local + 26)? as usize + self.half(local + 28)? as usize;
-            self.entries
-                .push((name, self.bytes.get(start..start + size)?));
+            let start = local + 30 + self.half(local + 26)? as usize + self.half(local + 28)? as usize;
+            self.entries.push((name, self.bytes.get(start..start + size)?));
             at += 46 + name_length + self.half(at + 30)? as usize + self.half(at + 32)? as usize;
         }
         Some(())
     }
 
     fn half(&self, at: usize) -> Option<u16> {
-        self.bytes
-            .get(at..)?
-            .first_chunk()
-            .map(|b| u16::from_le_bytes(*b))
+        self.bytes.get(at..)?.first_chunk().map(|b| u16::from_le_bytes(*b))
     }
 
     fn word(&self, at: usize) -> Option<u32> {
-        self.bytes
-            .get(at..)?
-            .first_chunk()
-            .map(|b| u32::from_le_bytes(*b))
+        self.bytes.get(at..)?.first_chunk().map(|b| u32::from_le_bytes(*b))
     }
 }
