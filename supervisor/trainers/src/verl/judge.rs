@@ -150,9 +150,8 @@ fn not_a_step(kind: EntryKind, survey: &Survey<'_>, layout: Layout) -> Option<Fi
         EntryKind::File | EntryKind::Other => return condemned("not_a_directory", Verdict::Unknown, "not a directory"),
         EntryKind::Dir | EntryKind::Gone => {}
     }
-    let saved = survey.roles.values().any(super::survey::RoleFiles::has_marks);
     match layout {
-        Layout::Ppo if !saved && survey.roles.is_empty() => condemned(
+        Layout::Ppo if is_husk(survey) => condemned(
             "husk",
             Verdict::Incomplete,
             "only data.pt is left: the trainer's own retention deleted the rest",
@@ -178,6 +177,11 @@ fn not_a_step(kind: EntryKind, survey: &Survey<'_>, layout: Layout) -> Option<Fi
         Layout::Unknown => condemned("nothing_saved", Verdict::Incomplete, "nothing was saved here yet"),
         Layout::Ppo | Layout::Sft => None,
     }
+}
+
+/// verl's retention deletes the role directories and leaves the rest. A role directory without files is a save that has begun.
+fn is_husk(survey: &Survey<'_>) -> bool {
+    survey.roles.is_empty() && !survey.role_dirs && !survey.odd.iter().any(|path| matters(path))
 }
 
 fn judge_roles(

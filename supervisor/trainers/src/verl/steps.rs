@@ -47,11 +47,6 @@ impl Entry {
         Survey::of(self.files.iter().map(|(path, fact)| (path.as_str(), fact)))
     }
 
-    /// The state of the entries, by path relative to the step.
-    pub(crate) fn get(&self, path: &str) -> Option<&FileFact> {
-        self.files.get(path)
-    }
-
     pub(crate) fn pins(&self) -> PinsHash {
         survey::pins(self.files.iter().map(|(path, fact)| (path.as_str(), fact)))
     }

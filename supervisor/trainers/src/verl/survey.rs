@@ -19,6 +19,8 @@ pub(crate) struct Survey<'a> {
     pub(crate) data_parts: BTreeMap<u32, &'a FileFact>,
     /// What stands in `transfer_queue/`, by name.
     pub(crate) queue: BTreeMap<&'a str, &'a FileFact>,
+    /// `actor/` or `critic/` is there, with or without files.
+    pub(crate) role_dirs: bool,
     /// `transfer_queue.tmp/` is there: its writer was killed.
     pub(crate) queue_unfinished: bool,
     /// Symbolic links and entries that are neither files nor directories.
@@ -130,9 +132,8 @@ impl<'a> Survey<'a> {
     }
 
     fn add_dir(&mut self, path: &'a str) {
-        if path == "transfer_queue.tmp" {
-            self.queue_unfinished = true;
-        }
+        self.role_dirs |= matches!(path, "actor" | "critic");
+        self.queue_unfinished |= path == "transfer_queue.tmp";
         if is_foreign(path) {
             self.foreign.push(path);
         }

@@ -1,0 +1,135 @@
+//! Genuine checkpoints of verl, read from disk, inspected and judged.
+
+use crate::tree::{codes, run, why};
+use camino::{Utf8Path, Utf8PathBuf};
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use supervise_checkpoint::{FileReport, Limits, inspect, judge_file};
+use supervise_core::checkpoint::{CheckpointSummary, Depth, EntryKind, FileFact, Resumability, Verdict};
+use supervise_core::event::Tracker;
+use supervise_core::id::Step;
+use supervise_core::spec::TrainerKind;
+use supervise_trainers::{Expectation, adapter};
+
+/// Files of a fixture by path relative to its root, with their bytes.
+type Files = BTreeMap<Utf8PathBuf, Vec<u8>>;
+
+#[expect(clippy::disallowed_methods, reason = "a fixture")]
+fn files(set: &str) -> (Files, Vec<FileFact>) {
+    let root = Utf8PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("../../tests/fixtures")
+        .join(set);
+    let (mut files, mut facts) = (Files::new(), Vec::new());
+    let mut waiting = vec![root.clone()];
+    while let Some(dir) = waiting.pop() {
+        for entry in std::fs::read_dir(&dir).unwrap() {
+            let path = Utf8PathBuf::from_path_buf(entry.unwrap().path()).unwrap();
+            let meta = std::fs::symlink_metadata(&path).unwrap();
+            let rel = path.strip_prefix(&root).unwrap().to_owned();
+            let kind = if meta.is_dir() { EntryKind::Dir } else { EntryKind::File };
+            // A checkout gives files the time of the checkout, in any order.
+            facts.push(FileFact {
+                path: rel.clone(),
+                kind,
+                size: meta.size(),
+                mtime: 0,
+                ctime: 0,
+                dev: meta.dev(),
+                ino: meta.ino(),
+            });
+            if meta.is_dir() {
+                waiting.push(path);
+            } else {
+                files.insert(rel, std::fs::read(&path).unwrap());
+            }
+        }
+    }
+    (files, facts)
+}
+
+fn judge(files: &Files, facts: &[FileFact], expect: &Expectation) -> Vec<CheckpointSummary> {
+    let mut tracker = adapter(TrainerKind::VerlPpo).tracker(expect);
+    facts.iter().for_each(|f| tracker.note(f));
+    let steps = tracker.steps();
+    let mut out = Vec::new();
+    for (ckpt, _) in steps {
+        let look = |path: &Utf8Path, kind| -> FileReport {
+            judge_file(&inspect(kind, &files[path].as_slice(), &Limits::default()), &[])
+        };
+        let reports = tracker
+            .needs(&ckpt, Depth::Structure)
+            .into_iter()
+            .map(|(p, k)| (p.clone(), look(&p, k)))
+            .collect();
+        out.push(tracker.judge(&ckpt, Depth::Structure, &reports));
+    }
+    out
+}
+
+#[test]
+fn genuine_steps_are_whole_proven_and_exact() {
+    for (set, expect, layout, count) in [
+        ("verl_ppo_fsdp2_w2", run(false, 2, &["actor"]), "verl_fsdp_ppo", 13),
+        ("verl_ppo_fsdp1_w2", run(false, 2, &["actor"]), "verl_fsdp_ppo", 13),
+        ("verl_sft_fsdp2_w2", run(true, 2, &[""]), "verl_fsdp_sft", 14),
+    ] {
+        let (files, facts) = files(set);
+        for expect in [expect, Expectation::default()] {
+            let seen = judge(&files, &facts, &expect);
+            assert_eq!(seen.iter().map(|s| s.step.0).collect::<Vec<_>>(), [2, 1], "{set}");
+            for step in seen {
+                assert_eq!(
+                    (step.verdict, step.proven),
+                    (Verdict::Whole, Some(Depth::Structure)),
+                    "{set}: {:?}",
+                    step.findings
+                );
+                assert_eq!((step.layout.as_ref(), step.world), (layout, Some(2)));
+                assert_eq!(step.resume, Resumability::Exact);
+                assert_eq!(step.files, count, "{set}");
+            }
+        }
+        let tracker = adapter(TrainerKind::VerlPpo).tracker(&Expectation::default());
+        let pointer = files.get(Utf8Path::new(tracker.tracker_file())).map(Vec::as_slice);
+        assert_eq!(tracker.read_tracker(pointer), Tracker::Step(Step(2)));
+    }
+}
+
+#[test]
+fn every_cut_of_a_genuine_file_condemns_the_step() {
+    for set in ["verl_ppo_fsdp2_w2", "verl_sft_fsdp2_w2"] {
+        let (files, facts) = files(set);
+        let shards = files
+            .keys()
+            .filter(|p| p.starts_with("global_step_2") && p.as_str().ends_with(".pt"));
+        for path in shards.cloned().collect::<Vec<_>>() {
+            for keep in [0, 1, 100, files[&path].len() / 2, files[&path].len() - 1] {
+                let mut cut = files.clone();
+                cut.get_mut(&path).unwrap().truncate(keep);
+                let seen = judge(&cut, &facts, &Expectation::default());
+                assert_ne!(seen[0].verdict, Verdict::Whole, "{path} cut to {keep}");
+                assert_eq!(seen[0].proven, None);
+                assert_eq!(seen[1].verdict, Verdict::Whole, "the other step is untouched");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_missing_file_that_is_loaded_is_noticed() {
+    for set in ["verl_ppo_fsdp2_w2", "verl_sft_fsdp2_w2"] {
+        let (files, facts) = files(set);
+        for path in files.keys().filter(|p| p.starts_with("global_step_2")) {
+            let name = path.file_name().unwrap();
+            let without: Vec<FileFact> = facts.iter().filter(|f| f.path != *path).cloned().collect();
+            let step = &judge(&files, &without, &Expectation::default())[0];
+            let loaded = name.ends_with(".pt") || name == "fsdp_config.json" || name == "config.json";
+            if loaded && name != "data.pt" {
+                assert_eq!(step.verdict, Verdict::Incomplete, "{path}: {:?}", codes(step));
+            } else {
+                assert_eq!(step.verdict, Verdict::Whole, "{path}: {} {:?}", why(step), codes(step));
+                assert_eq!(step.resume == Resumability::Exact, !loaded, "{path}");
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What is seen in verl's output: genuine logs of the SFT trainer, and the lines of PPO under Ray's prefixes.
+
+use std::path::Path;
+use supervise_core::event::Phase;
+use supervise_core::id::WorkerId;
+use supervise_core::scan::{RuleKind, Scanner};
+use supervise_core::spec::TrainerKind;
+use supervise_trainers::adapter;
+
+type Seen = Vec<(RuleKind, Option<u64>)>;
+
+fn seen(kind: TrainerKind, text: &str) -> Seen {
+    let mut scanner = Scanner::new(adapter(kind).rules()).unwrap();
+    let lines = text.lines().enumerate();
+    lines
+        .filter_map(|(n, line)| scanner.line(WorkerId(0), n as u64 + 1, line.as_bytes()))
+        .filter(|hit| hit.kind != RuleKind::Exception)
+        .map(|hit| (hit.kind, hit.sighting.number))
+        .collect()
+}
+
+fn log(name: &str) -> Seen {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../tests/fixtures/logs")
+        .join(name);
+    #[expect(clippy::disallowed_methods, reason = "a fixture")]
+    let bytes = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    seen(TrainerKind::VerlSft, &String::from_utf8_lossy(&bytes))
+}
+
+fn save(step: u64) -> [(RuleKind, Option<u64>); 3] {
+    [
+        (RuleKind::Step, Some(step)),
+        (RuleKind::Enters(Phase::Save), Some(step)),
+        (RuleKind::Enters(Phase::Step), None),
+    ]
+}
+
+#[test]
+fn a_healthy_sft_log_is_steps_saves_and_an_end() {
+    let mut wanted = vec![(RuleKind::Total, Some(2))];
+    wanted.extend(save(1));
+    wanted.extend(save(2));
+    wanted.push((RuleKind::End, None));
+    assert_eq!(log("sft_healthy.rank0.log"), wanted);
+    assert_eq!(log("sft_healthy.rank1.log"), []);
+}
+
+#[test]
+fn a_resume_is_seen_at_every_log_level() {
+    let loaded = (RuleKind::Resumed, Some(2));
+    assert_eq!(
+        log("sft_resumed.rank0.log")[..2],
+        [(RuleKind::Total, Some(4)), loaded.clone()]
+    );
+    assert_eq!(log("sft_resumed.rank0.log")[2..5], save(3));
+    assert_eq!(
+        log("sft_resumed_info.rank0.log")[..4],
+        [
+            (RuleKind::Total, Some(4)),
+            loaded.clone(),
+            (RuleKind::Total, Some(4)),
+            loaded
+        ]
+    );
+}
+
+#[test]
+fn a_start_from_nothing_is_seen() {
+    for name in ["sft_tracker_astray.rank0.log", "sft_tracker_missing.rank0.log"] {
+        assert!(log(name).contains(&(RuleKind::Scratch, None)), "{name}");
+    }
+    for name in [
+        "sft_healthy.rank0.log",
+        "sft_resumed.rank0.log",
+        "sft_retention.rank0.log",
+    ] {
+        assert!(!log(name).contains(&(RuleKind::Scratch, None)), "{name}");
+    }
+}
+
+#[test]
+fn a_killed_run_ends_inside_its_save_without_an_end() {
+    let seen = log("sft_killed_in_save.rank0.log");
+    assert!(!seen.iter().any(|(kind, _)| *kind == RuleKind::End));
+    assert_eq!(seen.last(), Some(&(RuleKind::Enters(Phase::Save), Some(3))));
+}
+
+#[test]
+fn ppo_lines_are_seen_behind_rays_prefixes() {
+    for (line, kind, number) in [
+        (
+            "(TaskRunnerV1 pid=71) step:12 - actor/loss:0.5 - training/global_step:12",
+            RuleKind::Step,
+            Some(12),
+        ),
+        (
+            "\x1b[36m(TaskRunner pid=9, ip=10.0.0.1)\x1b[0m step:3 - val-core/acc:0.1",
+            RuleKind::Step,
+            Some(3),
+        ),
+        (
+            "(TaskRunnerV1 pid=71) Training Progress:   5%|5         | 5/100 [00:01<00:02]step:6 - a:1",
+            RuleKind::Step,
+            Some(6),
+        ),
+        (
+            "(TaskRunnerV1 pid=71) Training Progress:   5%|5         | 5/100 [00:01<00:02,  1.0it/s]",
+            RuleKind::Total,
+            Some(100),
+        ),
+        (
+            "(TaskRunnerV1 pid=71) [2026-01-01 00:00:00,1][verl.trainer][INFO] - Total training steps: 435",
+            RuleKind::Total,
+            Some(435),
+        ),
+        (
+            "(TaskRunnerV1 pid=71) INFO:Saving checkpoint to /r/global_step_1x/global_step_20",
+            RuleKind::Enters(Phase::Save),
+            Some(20),
+        ),
+        (
+            "(TaskRunner pid=71) local_global_step_folder: /r/global_step_20",
+            RuleKind::Enters(Phase::Save),
+            Some(20),
+        ),
+        (
+            "(TaskRunnerV1 pid=71) Resuming from /r/global_step_20, setting global step to 20",
+            RuleKind::Resumed,
+            Some(20),
+        ),
+        (
+            "(TaskRunner pid=71) Setting global step to 20",
+            RuleKind::Resumed,
+            Some(20),
+        ),
+        (
+            "(WorkerDict pid=8, ip=10.0.0.2) [Rank 0] Loaded model from /a/global_step_3/x/global_step_20/actor/model_world_size_2_rank_0.pt",
+            RuleKind::Resumed,
+            Some(20),
+        ),
+        ("(TaskRunnerV1 pid=71) Training from scratch", RuleKind::Scratch, None),
+        (
+            "(TaskRunnerV1 pid=71) Checkpoint tracker file does not exist: /r/latest_checkpointed_iteration.txt",
+            RuleKind::Scratch,
+            None,
+        ),
+        (
+            "(TaskRunnerV1 pid=71) Checkpoint does not exist: %s /r/global_step_20",
+            RuleKind::Scratch,
+            None,
+        ),
+        (
+            "(TaskRunnerV1 pid=71) 'Final validation metrics: {}'",
+            RuleKind::End,
+            None,
+        ),
+    ] {
+        assert_eq!(seen(TrainerKind::VerlPpo, line), [(kind, number)], "{line}");
+    }
+}
+
+#[test]
+fn other_lines_are_not_taken_for_those() {
+    for line in [
+        "global_step:12 - x",
+        "training/step:12 - x",
+        "step:12, loss 3",
+        "perf/max_step:3 - a",
+        "Initial validation metrics: {}",
+        "[Rank 3] Loaded model from /r/global_step_20/actor/model_world_size_4_rank_3.pt",
+        "Saving checkpoint callback",
+        "worker step_id:12 - done",
+    ] {
+        assert_eq!(seen(TrainerKind::VerlPpo, line), [], "{line}");
+    }
+}

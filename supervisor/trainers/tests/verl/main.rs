@@ -1,0 +1,9 @@
+//! What verl leaves on disk and prints, and what is made of it.
+
+mod fixtures;
+mod fold;
+mod launch;
+mod lines;
+mod ppo;
+mod sft;
+mod tree;
