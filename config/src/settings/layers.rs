@@ -1,0 +1,269 @@
+//! One source of settings: read, checked, and handed to figment.
+
+use figment::value::{Dict, Map as FigMap, Value as Fig};
+use figment::{Figment, Metadata, Profile, Provider};
+
+use super::schema::{self, Kind};
+use super::{DEFAULTS, Explained, redact};
+use crate::error::{ConfigError, ErrorKind};
+use crate::pystr;
+use crate::tree::{ConfigTree, Key, Map, Node, Origin, Value, join_path};
+use crate::yaml::{parse_scalar, parse_supervisor_yaml};
+
+const PREFIX: &str = "SUPERVISE_";
+
+/// One source.
+pub(super) struct Layer {
+    tree: ConfigTree,
+    /// The checked values; filled by [`Layer::check`].
+    checked: Vec<(String, Fig)>,
+}
+
+impl Layer {
+    pub(super) fn defaults() -> Result<Self, ConfigError> {
+        let mut layer = Self::file("defaults.yaml", DEFAULTS)?;
+        mark_default(&mut layer.tree.root);
+        Ok(layer)
+    }
+
+    pub(super) fn file(name: &str, text: &str) -> Result<Self, ConfigError> {
+        parse_supervisor_yaml(text, name).map(Self::of)
+    }
+
+    pub(super) fn block(node: &Node) -> Self {
+        Self::of(node.clone())
+    }
+
+    /// Variables, in the order of their names: `SUPERVISE_GRACE__STOP` is `grace.stop`. Names below `env` keep their case.
+    pub(super) fn env(variables: &[(String, String)]) -> Result<Self, ConfigError> {
+        let mut layer = Self::of(empty("environment"));
+        let ours = variables.iter().filter(|(name, _)| !schema::RESERVED_VARIABLES.contains(&name.as_str()));
+        for (name, text) in ours {
+            let Some(rest) = name.strip_prefix(PREFIX).filter(|rest| !rest.is_empty()) else { continue };
+            let parts: Vec<&str> = rest.split("__").collect();
+            let key = match parts.as_slice() {
+                [first, name @ ..] if first.eq_ignore_ascii_case("env") && !name.is_empty() => format!("env.{}", name.join("__")),
+                parts => parts.join(".").to_ascii_lowercase(),
+            };
+            layer.put(&key, text, Origin::Env { name: name.clone() })?;
+        }
+        Ok(layer)
+    }
+
+    pub(super) fn flags(flags: &[(String, String)]) -> Result<Self, ConfigError> {
+        let mut layer = Self::of(empty("flags"));
+        for (key, text) in flags {
+            // Only the key: the value may be a secret.
+            layer.put(key, text, Origin::Flag { text: key.clone() })?;
+        }
+        Ok(layer)
+    }
+
+    fn of(root: Node) -> Self {
+        Self { tree: ConfigTree::new(root), checked: Vec::new() }
+    }
+
+    fn put(&mut self, key: &str, text: &str, origin: Origin) -> Result<(), ConfigError> {
+        let value = read_text(schema::kind_of(key), text);
+        if schema::is_section(key) {
+            return Err(ConfigError::new(ErrorKind::WrongType, "it is a group of settings, not a setting")
+                .from_origin(&origin)
+                .with_key(key)
+                .with_hint(format!("set one of: {}", members(key))));
+        }
+        self.tree.add(key, Node::new(value, origin))
+    }
+
+    /// Checks every key and value; what is wrong is returned, what is right is kept.
+    pub(super) fn check(&mut self) -> Vec<ConfigError> {
+        let mut errors = Vec::new();
+        let root = self.tree.root.clone();
+        match &root.value {
+            Value::Map(map) => self.check_map("", map, &mut errors),
+            Value::Null => {}
+            other => errors.push(
+                ConfigError::new(ErrorKind::WrongType, format!("the settings are {}, not a mapping", other.type_name()))
+                    .from_origin(&root.origin)
+                    .with_hint("write `key: value` lines"),
+            ),
+        }
+        errors
+    }
+
+    fn check_map(&mut self, parent: &str, map: &Map, errors: &mut Vec<ConfigError>) {
+        for (key, node) in map.iter() {
+            let path = join_path(parent, &key.to_string());
+            match (schema::kind_of(&path), &node.value) {
+                (Some(kind), _) => match schema::check(kind, node) {
+                    Ok(value) => self.checked.push((path, value)),
+                    Err(wrong) => {
+                        let class = if wrong.wrong_type { ErrorKind::WrongType } else { ErrorKind::BadValue };
+                        let origin = inner_origin(node, kind);
+                        errors.push(ConfigError::new(class, wrong.message).from_origin(origin).with_key(path).with_hint(wrong.hint));
+                    }
+                },
+                (None, Value::Map(inner)) if schema::is_section(&path) => self.check_map(&path, inner, errors),
+                (None, Value::Null) if schema::is_section(&path) => {}
+                (None, other) if schema::is_section(&path) => errors.push(
+                    ConfigError::new(ErrorKind::WrongType, format!("it is {}, it has to be a mapping", other.type_name()))
+                        .from_origin(&node.origin)
+                        .with_hint(format!("set one of: {}", members(&path)))
+                        .with_key(path),
+                ),
+                _ => errors.push(unknown(path, node)),
+            }
+        }
+    }
+
+    /// What figment merges; the number names the layer in the provenance.
+    pub(super) fn provider(&self, number: usize) -> Numbered {
+        let mut dict = Dict::new();
+        for (path, value) in &self.checked {
+            let mut parts = path.split('.');
+            let (first, second) = (parts.next().unwrap_or_default(), parts.next());
+            match second {
+                None => {
+                    dict.insert(first.to_owned(), value.clone());
+                }
+                Some(second) => {
+                    let section = dict.entry(first.to_owned()).or_insert_with(|| Fig::from(Dict::new()));
+                    if let Fig::Dict(_, section) = section {
+                        section.insert(second.to_owned(), value.clone());
+                    }
+                }
+            }
+        }
+        Numbered { number, dict }
+    }
+}
+
+/// A layer as figment takes it.
+pub(super) struct Numbered {
+    number: usize,
+    dict: Dict,
+}
+
+impl Provider for Numbered {
+    fn metadata(&self) -> Metadata {
+        Metadata::named(self.number.to_string())
+    }
+
+    fn data(&self) -> Result<FigMap<Profile, Dict>, figment::Error> {
+        let mut data = FigMap::new();
+        data.insert(Profile::Default, self.dict.clone());
+        Ok(data)
+    }
+}
+
+/// Every setting with its value as written and the origin of the layer that won.
+pub(super) fn explain(figment: &Figment, layers: &[Layer]) -> Vec<Explained> {
+    let mut lines = Vec::new();
+    for (key, kind) in schema::SCHEMA {
+        if *kind == Kind::Variables {
+            let names = figment.find_value(key).ok().and_then(Fig::into_dict).unwrap_or_default();
+            if names.is_empty() {
+                lines.extend(line(figment, layers, key));
+            }
+            for name in names.keys() {
+                lines.extend(line(figment, layers, &format!("{key}.{name}")));
+            }
+        } else {
+            lines.extend(line(figment, layers, key));
+        }
+    }
+    lines
+}
+
+fn line(figment: &Figment, layers: &[Layer], key: &str) -> Option<Explained> {
+    let number: usize = match figment.find_metadata(key) {
+        Some(metadata) => metadata.name.parse().ok()?,
+        // An empty mapping has no provenance of its own.
+        None => 0,
+    };
+    let node = layers.get(number)?.tree.get(key)?;
+    Some(Explained { key: key.to_owned(), value: redact(key, &shown(&node.value)), origin: node.origin.to_string() })
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(value) => value.to_string(),
+        Value::List(items) => {
+            let items: Vec<String> = items.iter().map(|item| shown(&item.value)).collect();
+            format!("[{}]", items.join(", "))
+        }
+        Value::Map(map) if map.is_empty() => "{}".to_owned(),
+        other => pystr::value(other),
+    }
+}
+
+/// The value of a variable or flag: text where text is wanted, else what it looks like.
+fn read_text(kind: Option<Kind>, text: &str) -> Value {
+    match kind {
+        Some(Kind::Bool | Kind::Whole { .. } | Kind::OptionalWhole { .. } | Kind::Number { .. }) => {
+            parse_scalar(text.trim()).unwrap_or_else(|_| Value::Str(text.to_owned()))
+        }
+        Some(Kind::Command | Kind::OptionalText) if matches!(text.trim(), "" | "null") => Value::Null,
+        Some(Kind::Command) if text.trim_start().starts_with('[') => listed(text).unwrap_or_else(|| Value::Str(text.to_owned())),
+        Some(Kind::Gpus) if text.starts_with(|c: char| c.is_ascii_digit()) => {
+            listed(&format!("[{text}]")).unwrap_or_else(|| Value::Str(text.to_owned()))
+        }
+        Some(Kind::Gpus | Kind::Variables) if text.trim_start().starts_with(['[', '{']) => {
+            listed(text).unwrap_or_else(|| Value::Str(text.to_owned()))
+        }
+        _ => Value::Str(text.to_owned()),
+    }
+}
+
+fn listed(text: &str) -> Option<Value> {
+    parse_supervisor_yaml(text, "value").ok().map(|node| node.value)
+}
+
+fn unknown(path: String, node: &Node) -> ConfigError {
+    let hint = match schema::nearest(&path) {
+        Some(near) => format!("did you mean `{near}`? `supervise config show` lists all settings"),
+        None => "`supervise config show` lists all settings".to_owned(),
+    };
+    ConfigError::new(ErrorKind::UnknownKey, "there is no such setting").from_origin(&node.origin).with_key(path).with_hint(hint)
+}
+
+/// The place of the first item inside, where a list or mapping is wrong because of one.
+fn inner_origin(node: &Node, kind: Kind) -> &Origin {
+    let wrong = |item: &&Node| match (kind, &item.value) {
+        (Kind::Variables, Value::Str(_) | Value::Int(_)) | (Kind::Command, Value::Str(_)) => false,
+        (Kind::Gpus, _) => item.as_i64().is_none(),
+        _ => true,
+    };
+    let item = match &node.value {
+        Value::List(items) => items.iter().find(wrong),
+        Value::Map(map) => map.iter().map(|(_, item)| item).find(wrong),
+        _ => None,
+    };
+    item.map_or(&node.origin, |item| &item.origin)
+}
+
+fn members(section: &str) -> String {
+    let below = schema::keys().filter(|key| key.strip_prefix(section).is_some_and(|rest| rest.starts_with('.')));
+    below.collect::<Vec<_>>().join(", ")
+}
+
+fn empty(of: &str) -> Node {
+    Node::new(Value::Map(Map::new()), Origin::Default { of: of.to_owned() })
+}
+
+/// The defaults are named as such, not by their line in a file that users do not have.
+fn mark_default(node: &mut Node) {
+    node.origin = Origin::Default { of: "supervise".to_owned() };
+    match &mut node.value {
+        Value::Map(map) => {
+            let keys: Vec<Key> = map.iter().map(|(key, _)| key.clone()).collect();
+            for key in keys {
+                if let Some(node) = map.get_mut(&key) {
+                    mark_default(node);
+                }
+            }
+        }
+        Value::List(items) => items.iter_mut().for_each(mark_default),
+        _ => {}
+    }
+}
