@@ -1,0 +1,22 @@
+//! Lanes: our own program re-executed as a helper that touches the users' mounts, so that the driver never does.
+//!
+//! A process in uninterruptible sleep cannot be killed, and a thread in it would keep its process from dying: so
+//! every path under a checkpoint root, a run directory or a home directory is opened by a lane, and a lane can be
+//! abandoned. Requests and replies are JSON lines over its standard input and output, answered in order.
+//! While a long request is worked on, `Working` lines say so; `Touched` says that watched files changed.
+
+mod client;
+mod edit;
+mod files;
+mod protocol;
+mod scan;
+mod serve;
+mod store;
+mod watch;
+
+pub use client::{Client, LaneError};
+pub use files::{FileSource, fact_of, walk};
+pub use protocol::{Answer, Identity, LaneReply, LaneRequest, Loaded, Question};
+pub use scan::{Prover, Scanned};
+pub use serve::main;
+pub use store::{RUN_DIR_NAME, read_journals};

@@ -1,0 +1,121 @@
+//! One question at a time to a lane of one's own, with a deadline: for commands that are not the driver.
+
+use super::protocol::{Answer, LaneReply, LaneRequest, Question};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+use supervise_core::event::ActError;
+use thiserror::Error;
+
+/// Why a lane gave no answer.
+#[derive(Debug, Error)]
+pub enum LaneError {
+    /// It could not be started or talked to.
+    #[error("the helper that reads files cannot be used: {0}")]
+    Io(#[from] std::io::Error),
+    /// The file system does not answer.
+    #[error("the file system did not answer within {0} s")]
+    Stalled(u64),
+    /// It answered with an error.
+    #[error("{}", .0.what)]
+    Refused(ActError),
+}
+
+/// A lane and the two ends of its pipes.
+#[derive(Debug)]
+pub struct Client {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: ChildStdout,
+    buffer: Vec<u8>,
+    next: u64,
+}
+
+impl Client {
+    /// Starts a lane from our own program.
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub fn start(exe: &Path) -> Result<Self, LaneError> {
+        let mut child = Command::new(exe)
+            .arg("__lane")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let input = child.stdin.take();
+        let output = child.stdout.take().ok_or_else(|| std::io::Error::other("no pipe"))?;
+        Ok(Self {
+            child,
+            input,
+            output,
+            buffer: Vec::new(),
+            next: 1,
+        })
+    }
+
+    /// Asks and waits; the deadline is extended while the lane says that it works.
+    ///
+    /// # Errors
+    /// No answer in time, or an answer that is an error.
+    pub fn ask(&mut self, ask: Question, limit: Duration) -> Result<Answer, LaneError> {
+        let id = self.next;
+        self.next += 1;
+        let mut line = serde_json::to_vec(&LaneRequest { id, ask }).map_err(std::io::Error::other)?;
+        line.push(b'\n');
+        match &mut self.input {
+            Some(input) => input.write_all(&line)?,
+            None => return Err(LaneError::Io(std::io::Error::other("the lane was closed"))),
+        }
+        let mut until = Instant::now() + limit;
+        loop {
+            let Some(reply) = self.reply(until, limit)? else {
+                continue;
+            };
+            match reply {
+                LaneReply::Done { id: of, answer } if of == id => {
+                    return answer.map(|a| *a).map_err(LaneError::Refused);
+                }
+                LaneReply::Working { .. } => until = Instant::now() + limit,
+                LaneReply::Done { .. } | LaneReply::Touched => {}
+            }
+        }
+    }
+
+    fn reply(&mut self, until: Instant, limit: Duration) -> Result<Option<LaneReply>, LaneError> {
+        if let Some(at) = self.buffer.iter().position(|b| *b == b'\n') {
+            let rest = self.buffer.split_off(at + 1);
+            let line = std::mem::replace(&mut self.buffer, rest);
+            return serde_json::from_slice(&line)
+                .map(Some)
+                .map_err(|e| LaneError::Io(std::io::Error::other(e)));
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(LaneError::Stalled(limit.as_secs()));
+        }
+        let timeout = PollTimeout::try_from(left.min(Duration::from_secs(60)) + Duration::from_millis(1))
+            .unwrap_or(PollTimeout::MAX);
+        let mut fds = [PollFd::new(self.output.as_fd(), PollFlags::POLLIN)];
+        if poll(&mut fds, timeout).map_err(std::io::Error::from)? == 0 {
+            return Ok(None);
+        }
+        let mut chunk = [0u8; 65536];
+        let n = self.output.read(&mut chunk)?;
+        if n == 0 {
+            return Err(LaneError::Io(std::io::Error::other("the helper ended")));
+        }
+        self.buffer.extend_from_slice(&chunk[..n]);
+        Ok(None)
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        // It ends with its input; one that hangs in the kernel is abandoned, not waited for.
+        let _ = self.child.try_wait();
+    }
+}

@@ -1,0 +1,210 @@
+//! Changes under a checkpoint root. Each is idempotent: done twice it is done once.
+
+use camino::{Utf8Path, Utf8PathBuf};
+use serde_json::json;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use supervise_core::checkpoint::CkptId;
+use supervise_core::event::{ActError, ActErrorKind};
+use supervise_core::record::DiskEdit;
+
+/// The directory under the root that is ours.
+pub(super) const OURS: &str = ".supervise";
+/// The trainer's pointer.
+const TRACKER: &str = "latest_checkpointed_iteration.txt";
+
+/// Performs the edits in order; the first failure ends it.
+pub(super) fn perform(root: &Utf8Path, edits: &[DiskEdit], by: &str) -> Result<(), ActError> {
+    for edit in edits {
+        let (what, result) = match edit {
+            DiskEdit::MoveAside {
+                from,
+                whole,
+                foreign,
+                why,
+            } => (
+                format!("moving {from} aside"),
+                move_aside(root, from, *whole, *foreign, why, by),
+            ),
+            DiskEdit::WriteTracker { step } => (
+                format!("writing {TRACKER}"),
+                write_whole(&root.join(TRACKER), step.to_string().as_bytes()),
+            ),
+            DiskEdit::RemoveTracker => (format!("removing {TRACKER}"), remove_file(&root.join(TRACKER))),
+        };
+        result.map_err(|e| disk_error(&format!("{what} in {root}"), &e))?;
+    }
+    sync_dir(root).map_err(|e| disk_error(&format!("syncing {root}"), &e))
+}
+
+/// Deletes steps that retention allows to go. Renamed out of the trainer's sight first, so that a step is never
+/// seen half deleted.
+pub(super) fn prune(root: &Utf8Path, steps: &[CkptId]) -> Result<(), ActError> {
+    let bin = root.join(OURS).join("pruned");
+    fs::create_dir_all(&bin).map_err(|e| disk_error(&format!("creating {bin}"), &e))?;
+    for id in steps {
+        inside(id).map_err(|e| disk_error(&format!("pruning {id}"), &e))?;
+        let to = bin.join(id.0.as_str().replace('/', "_"));
+        let renamed = match fs::rename(root.join(&id.0), &to) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => {
+                fs::remove_dir_all(&to).and_then(|()| fs::rename(root.join(&id.0), &to))
+            }
+            other => other,
+        };
+        renamed.map_err(|e| disk_error(&format!("pruning {id}"), &e))?;
+    }
+    // What an earlier death left here goes too.
+    match fs::remove_dir_all(&bin) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(disk_error(&format!("deleting {bin}"), &e)),
+        _ => Ok(()),
+    }
+}
+
+fn move_aside(root: &Utf8Path, from: &CkptId, whole: bool, foreign: bool, why: &str, by: &str) -> io::Result<()> {
+    inside(from)?;
+    let source = root.join(&from.0);
+    if fs::symlink_metadata(&source).is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
+        return Ok(());
+    }
+    let aside = root.join(OURS).join("aside");
+    let aside = if foreign { aside.join("foreign") } else { aside };
+    fs::create_dir_all(&aside)?;
+    let (target, note) = free_name(&aside, from.0.as_str(), by)?;
+    let text = json!({ "from": from.0, "whole": whole, "foreign": foreign, "why": why, "by": by });
+    write_whole(&note, format!("{text:#}\n").as_bytes())?;
+    fs::rename(&source, &target)?;
+    sync_dir(&aside)
+}
+
+/// A name that nothing has: the step, who moved it, and a number where that is taken.
+fn free_name(aside: &Utf8Path, step: &str, by: &str) -> io::Result<(Utf8PathBuf, Utf8PathBuf)> {
+    for n in 1..10_000 {
+        let tail = if n == 1 { String::new() } else { format!(".{n}") };
+        let name = format!("{}.{by}{tail}", step.replace('/', "_"));
+        let target = aside.join(&name);
+        if fs::symlink_metadata(&target).is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
+            return Ok((target, aside.join(format!("{name}.json"))));
+        }
+    }
+    Err(io::Error::other(format!("{aside} holds 10000 copies of {step}")))
+}
+
+/// Only a plain name directly under the root is ever moved or deleted.
+fn inside(id: &CkptId) -> io::Result<()> {
+    let name = id.0.as_str();
+    if name.is_empty() || name.contains('/') || name.starts_with('.') {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("{name:?} is no step directly under the root"),
+        ));
+    }
+    Ok(())
+}
+
+/// Writes a file so that a reader sees the old or the new contents, also after a power loss.
+pub(super) fn write_whole(path: &Utf8Path, bytes: &[u8]) -> io::Result<()> {
+    let tmp = Utf8PathBuf::from(format!("{path}.supervise-tmp"));
+    let mut file = File::create(&tmp)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    drop(file);
+    fs::rename(&tmp, path)?;
+    match path.parent() {
+        Some(dir) => sync_dir(dir),
+        None => Ok(()),
+    }
+}
+
+pub(super) fn remove_file(path: &Utf8Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+pub(super) fn sync_dir(dir: &Utf8Path) -> io::Result<()> {
+    match File::open(dir)?.sync_all() {
+        // Some network file systems refuse to sync a directory; the rename is as durable as they make it.
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok(()),
+        other => other,
+    }
+}
+
+/// A failed disk access as the core decides upon it.
+pub(super) fn disk_error(what: &str, e: &io::Error) -> ActError {
+    let passing = [
+        libc::EIO,
+        libc::ESTALE,
+        libc::EAGAIN,
+        libc::ETIMEDOUT,
+        libc::EINTR,
+        libc::ENOSPC,
+        libc::EDQUOT,
+    ];
+    ActError {
+        what: format!("{what}: {e}"),
+        retryable: e.raw_os_error().is_some_and(|n| passing.contains(&n)),
+        kind: ActErrorKind::Disk,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use supervise_core::id::Step;
+
+    fn root() -> (tempfile::TempDir, Utf8PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Utf8PathBuf::from_path_buf(dir.path().to_owned()).unwrap();
+        (dir, root)
+    }
+
+    fn aside(name: &str) -> DiskEdit {
+        DiskEdit::MoveAside {
+            from: CkptId(name.into()),
+            whole: false,
+            foreign: false,
+            why: "torn".into(),
+        }
+    }
+
+    #[test]
+    fn edits_done_twice_are_done_once_and_nothing_is_overwritten() {
+        let (_keep, root) = root();
+        for round in 1..=3 {
+            fs::create_dir(root.join("global_step_6")).unwrap();
+            fs::write(root.join("global_step_6/x"), format!("{round}")).unwrap();
+            let edits = [aside("global_step_6"), DiskEdit::WriteTracker { step: Step(4) }];
+            perform(&root, &edits, "attempt-2").unwrap();
+            perform(&root, &edits, "attempt-2").unwrap();
+        }
+        let kept = root.join(".supervise/aside");
+        assert_eq!(fs::read_to_string(kept.join("global_step_6.attempt-2/x")).unwrap(), "1");
+        assert_eq!(
+            fs::read_to_string(kept.join("global_step_6.attempt-2.3/x")).unwrap(),
+            "3"
+        );
+        assert_eq!(fs::read_to_string(root.join(TRACKER)).unwrap(), "4");
+    }
+
+    #[test]
+    fn nothing_outside_the_root_is_ever_touched() {
+        let (_keep, root) = root();
+        for bad in ["../x", "a/b", "", ".supervise", "/etc"] {
+            assert!(perform(&root, &[aside(bad)], "t").is_err(), "{bad}");
+            assert!(prune(&root, &[CkptId(bad.into())]).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn pruning_deletes_the_step_and_nothing_else() {
+        let (_keep, root) = root();
+        fs::create_dir_all(root.join("global_step_2/actor")).unwrap();
+        fs::create_dir_all(root.join("global_step_4/actor")).unwrap();
+        prune(&root, &[CkptId("global_step_2".into())]).unwrap();
+        prune(&root, &[CkptId("global_step_2".into())]).unwrap();
+        assert!(!root.join("global_step_2").exists());
+        assert!(root.join("global_step_4/actor").exists());
+    }
+}

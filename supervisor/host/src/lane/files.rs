@@ -1,0 +1,101 @@
+//! Facts and bytes of files.
+
+use camino::{Utf8Path, Utf8PathBuf};
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use supervise_checkpoint::Source;
+use supervise_core::checkpoint::{EntryKind, FileFact};
+
+/// Entries of one step directory that are looked at: more is no checkpoint of anybody's.
+const ENTRY_LIMIT: usize = 1_000_000;
+/// Directories below a step are this deep at most.
+const DEPTH_LIMIT: usize = 8;
+
+/// A file as bytes for the readers.
+#[derive(Debug)]
+pub struct FileSource(File);
+
+impl FileSource {
+    /// Opens a regular file without following a link in its last component.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn open(path: &Utf8Path) -> io::Result<Self> {
+        use std::os::unix::fs::OpenOptionsExt;
+        let flags = libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
+        fs::OpenOptions::new()
+            .read(true)
+            .custom_flags(flags)
+            .open(path)
+            .map(Self)
+    }
+}
+
+impl Source for FileSource {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn read_at(&self, off: u64, buf: &mut [u8]) -> io::Result<usize> {
+        FileExt::read_at(&self.0, buf, off)
+    }
+}
+
+/// The fact of one entry.
+#[must_use]
+pub fn fact_of(path: Utf8PathBuf, m: &Metadata) -> FileFact {
+    let t = m.file_type();
+    let kind = match () {
+        () if t.is_symlink() => EntryKind::Symlink,
+        () if t.is_dir() => EntryKind::Dir,
+        () if t.is_file() => EntryKind::File,
+        () => EntryKind::Other,
+    };
+    let nanos = |s: i64, n: i64| s.saturating_mul(1_000_000_000).saturating_add(n);
+    FileFact {
+        path,
+        kind,
+        size: m.len(),
+        mtime: nanos(m.mtime(), m.mtime_nsec()),
+        ctime: nanos(m.ctime(), m.ctime_nsec()),
+        dev: m.dev(),
+        ino: m.ino(),
+    }
+}
+
+/// Every entry under `root.join(below)`, as facts relative to `root`. Links are not followed; an entry that
+/// vanished meanwhile is left out.
+///
+/// # Errors
+/// The first directory that cannot be read.
+pub fn walk(root: &Utf8Path, below: &Utf8Path, out: &mut Vec<FileFact>) -> io::Result<()> {
+    walk_depth(root, below, out, 0)
+}
+
+fn walk_depth(root: &Utf8Path, below: &Utf8Path, out: &mut Vec<FileFact>, depth: usize) -> io::Result<()> {
+    let entries = match root.join(below).read_dir_utf8() {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(e),
+    };
+    for entry in entries {
+        let entry = entry?;
+        let path = below.join(entry.file_name());
+        let meta = match fs::symlink_metadata(entry.path()) {
+            Ok(m) => m,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            Err(e) => return Err(e),
+        };
+        let fact = fact_of(path.clone(), &meta);
+        let is_dir = fact.kind == EntryKind::Dir;
+        if out.len() >= ENTRY_LIMIT {
+            return Err(io::Error::other(format!("more than {ENTRY_LIMIT} files under {below}")));
+        }
+        out.push(fact);
+        if is_dir && depth < DEPTH_LIMIT {
+            walk_depth(root, &path, out, depth + 1)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,434 @@
+//! The run directory: identity, journals, specification, lease.
+
+use super::edit::{disk_error, remove_file, sync_dir, write_whole};
+use super::protocol::{Identity, Loaded};
+use camino::{Utf8Path, Utf8PathBuf};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::time::Duration;
+use supervise_core::event::ActError;
+use supervise_core::id::{Ms, ProcRef, RunId, Term, Tick};
+use supervise_core::journal;
+use supervise_core::lease::{Challenger, Holder, Verdict};
+use supervise_core::spec::RunSpec;
+
+/// Our directory under a checkpoint root.
+pub const RUN_DIR_NAME: &str = super::edit::OURS;
+/// Space kept back so that a full disk does not silence the journal.
+const RESERVE: u64 = 1 << 20;
+/// A journal larger than this is somebody else's file.
+const JOURNAL_LIMIT: u64 = 4 << 30;
+
+#[derive(Debug, Serialize, Deserialize)]
+struct RunFile {
+    version: u32,
+    run: RunId,
+    root: Option<Utf8PathBuf>,
+    dev: u64,
+    ino: u64,
+}
+
+/// Creates or finds the run directory and folds what is in it.
+pub(super) fn open(id: &Identity) -> Result<Loaded, ActError> {
+    let at = |e: &io::Error| disk_error(&format!("opening the run directory {}", id.run_dir), e);
+    let mut notes = Vec::new();
+    if let Some(root) = &id.root {
+        fs::create_dir_all(root).map_err(|e| disk_error(&format!("creating the checkpoint root {root}"), &e))?;
+        writable(root)?;
+    }
+    if let Some(note) = set_aside_a_copy(id).map_err(|e| at(&e))? {
+        notes.push(note);
+    }
+    for dir in ["", "journal", "spec", "attempts", "lease"] {
+        make_dir(&id.run_dir.join(dir)).map_err(|e| at(&e))?;
+    }
+    let (dev, ino) = inode(id);
+    let file = RunFile {
+        version: 1,
+        run: id.run.clone(),
+        root: id.root.clone(),
+        dev,
+        ino,
+    };
+    let text = json!(file).to_string();
+    write_whole(&id.run_dir.join("run.id"), text.as_bytes()).map_err(|e| at(&e))?;
+    let mut loaded = read_journals(&id.run_dir).map_err(|e| at(&e))?;
+    notes.append(&mut loaded.notes);
+    loaded.notes = notes;
+    Ok(loaded)
+}
+
+fn inode(id: &Identity) -> (u64, u64) {
+    let place = id.root.as_ref().unwrap_or(&id.run_dir);
+    fs::metadata(place).map_or((0, 0), |m| (m.dev(), m.ino()))
+}
+
+fn make_dir(dir: &Utf8Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
+/// A root that cannot be written to is said so before a GPU is touched.
+fn writable(root: &Utf8Path) -> Result<(), ActError> {
+    let probe = root.join(format!(".supervise-write-test-{}", std::process::id()));
+    let result = File::create(&probe).and_then(|_| fs::remove_file(&probe));
+    result.map_err(|e| {
+        let mut error = disk_error(&format!("the checkpoint root {root} is not writable"), &e);
+        error.retryable = false;
+        error
+    })
+}
+
+/// `cp -r` of a root copies our directory too: its journal speaks of another run and is put out of the way.
+fn set_aside_a_copy(id: &Identity) -> io::Result<Option<String>> {
+    let path = id.run_dir.join("run.id");
+    let text = match fs::read_to_string(&path) {
+        Ok(t) => t,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    let Ok(known) = serde_json::from_str::<RunFile>(&text) else {
+        return Ok(None);
+    };
+    let (dev, ino) = inode(id);
+    if known.root == id.root && known.run == id.run && (known.ino == ino || known.ino == 0) {
+        return Ok(None);
+    }
+    if (known.dev, known.ino) == (dev, ino) {
+        return Ok(known
+            .root
+            .map(|old| format!("the checkpoint root was moved here from {old}: the run goes on")));
+    }
+    let parent = id.run_dir.parent().unwrap_or(&id.run_dir);
+    for n in 1..1000 {
+        let target = parent.join(format!("{RUN_DIR_NAME}.copied-{n}"));
+        if !target.exists() {
+            fs::rename(&id.run_dir, &target)?;
+            let old = known.root.map_or_else(String::new, |r| format!(" of {r}"));
+            return Ok(Some(format!(
+                "this checkpoint root is a copy{old}: the journal that came with it was moved to {target}, a new run begins here"
+            )));
+        }
+    }
+    Ok(None)
+}
+
+/// Reads and folds every term's journal, oldest first.
+///
+/// # Errors
+/// The system's, where a journal cannot be read.
+pub fn read_journals(run_dir: &Utf8Path) -> io::Result<Loaded> {
+    let mut out = Loaded::default();
+    for term in terms(run_dir)? {
+        let path = run_dir.join(format!("journal/{term}.jsonl"));
+        let mut bytes = Vec::new();
+        File::open(&path)?.take(JOURNAL_LIMIT).read_to_end(&mut bytes)?;
+        let read = journal::read(&bytes);
+        for (line, why) in &read.damaged {
+            out.notes.push(format!("{path} line {line} is damaged: {why}"));
+        }
+        if read.unknown > 0 {
+            out.notes
+                .push(format!("{path} holds {} records of a newer version", read.unknown));
+        }
+        for (_, record) in &read.records {
+            out.state.apply(record);
+            out.records += 1;
+        }
+    }
+    if let Some(a) = &out.state.attempt {
+        out.recorded = recorded(&run_dir.join(format!("attempts/{:04}/tree", a.no.0)));
+        out.recorded.extend(a.guard);
+        out.recorded.extend(a.workers.iter().copied());
+    }
+    let spec = run_dir.join(format!("spec/{}.json", out.state.term));
+    out.spec = fs::read(spec)
+        .ok()
+        .and_then(|b| serde_json::from_slice::<RunSpec>(&b).ok())
+        .map(Box::new);
+    Ok(out)
+}
+
+fn terms(run_dir: &Utf8Path) -> io::Result<Vec<u32>> {
+    let mut out: Vec<u32> = Vec::new();
+    let entries = match run_dir.join("journal").read_dir_utf8() {
+        Ok(e) => e,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(out),
+        Err(e) => return Err(e),
+    };
+    for entry in entries {
+        out.extend(
+            entry?
+                .file_name()
+                .strip_suffix(".jsonl")
+                .and_then(|n| n.parse::<u32>().ok()),
+        );
+    }
+    out.sort_unstable();
+    Ok(out)
+}
+
+/// Descendants that a guard wrote down.
+fn recorded(tree: &Utf8Path) -> Vec<ProcRef> {
+    let Ok(text) = fs::read_to_string(tree) else {
+        return Vec::new();
+    };
+    text.lines()
+        .filter_map(|l| serde_json::from_str::<ProcRef>(l).ok())
+        .collect()
+}
+
+/// The journal of the present term.
+#[derive(Debug)]
+pub(super) struct Journal {
+    file: File,
+    path: Utf8PathBuf,
+    reserve: Utf8PathBuf,
+    len: u64,
+}
+
+impl Journal {
+    /// Begins a term's file; it must not exist.
+    pub(super) fn begin(run_dir: &Utf8Path, term: Term, spec: &RunSpec) -> Result<Self, ActError> {
+        let path = run_dir.join(format!("journal/{term}.jsonl"));
+        let at = |e: &io::Error| disk_error(&format!("beginning the journal {path}"), e);
+        let file = OpenOptions::new()
+            .create_new(true)
+            .append(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(|e| at(&e))?;
+        let reserve = run_dir.join("journal.reserve");
+        fill(&reserve).map_err(|e| at(&e))?;
+        let spec = serde_json::to_vec_pretty(spec).map_err(|e| at(&io::Error::other(e)))?;
+        write_whole(&run_dir.join(format!("spec/{term}.json")), &spec).map_err(|e| at(&e))?;
+        sync_dir(&run_dir.join("journal")).map_err(|e| at(&e))?;
+        Ok(Self {
+            file,
+            path,
+            reserve,
+            len: 0,
+        })
+    }
+
+    /// Appends whole lines. On a full disk the reserve is given up first.
+    pub(super) fn append(&mut self, text: &str, sync: bool) -> Result<(), ActError> {
+        let mut result = self.write(text, sync);
+        if result
+            .as_ref()
+            .is_err_and(|e| matches!(e.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT)))
+        {
+            // Nothing else can be given up; whether this one could, the second try shows.
+            let _ = remove_file(&self.reserve);
+            result = self.write(text, sync);
+        }
+        result.map_err(|e| disk_error(&format!("writing the journal {}", self.path), &e))
+    }
+
+    fn write(&mut self, text: &str, sync: bool) -> io::Result<()> {
+        let written = self
+            .file
+            .write_all(text.as_bytes())
+            .and_then(|()| if sync { self.file.sync_data() } else { Ok(()) });
+        match written {
+            Ok(()) => {
+                self.len += text.len() as u64;
+                Ok(())
+            }
+            Err(e) => {
+                // A torn line would be read as damage: back to the last whole one.
+                let _ = self.file.set_len(self.len);
+                Err(e)
+            }
+        }
+    }
+}
+
+fn fill(path: &Utf8Path) -> io::Result<()> {
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(path)?;
+    if file.metadata()?.len() >= RESERVE {
+        return Ok(());
+    }
+    match nix::fcntl::posix_fallocate(&file, 0, RESERVE as i64) {
+        // A file system that cannot preallocate gets real bytes.
+        Err(nix::errno::Errno::EOPNOTSUPP | nix::errno::Errno::EINVAL) => (&file).write_all(&vec![0; RESERVE as usize]),
+        other => other.map_err(io::Error::from),
+    }
+}
+
+/// The lease of the present term.
+#[derive(Debug)]
+pub(super) struct Lease {
+    dir: Utf8PathBuf,
+    holder: Holder,
+}
+
+impl Lease {
+    /// Wins the next term. `Ok(Err(who))`: somebody holds it.
+    pub(super) fn take(
+        dir: &Utf8Path,
+        host: &str,
+        boot: &str,
+        proc: ProcRef,
+        ttl: Ms,
+    ) -> Result<Result<(Self, Term), String>, ActError> {
+        let at = |e: &io::Error| disk_error(&format!("taking the lease in {dir}"), e);
+        make_dir(dir).map_err(|e| at(&e))?;
+        let mut challenger = Challenger::default();
+        loop {
+            let (newest, holder) = newest(dir).map_err(|e| at(&e))?;
+            let here = holder.as_ref().is_some_and(|h| h.host == host);
+            let alive = match &holder {
+                Some(h) if here && h.boot != boot => Some(false),
+                Some(h) if here => Some(crate::process::is_alive(h.proc)),
+                _ => None,
+            };
+            let now = Tick(crate::process::boottime_ms());
+            match challenger.look(now, holder.as_ref(), newest, alive, ttl) {
+                Verdict::Take(term) => {
+                    let term_dir = dir.join(term.to_string());
+                    match fs::DirBuilder::new().mode(0o700).create(&term_dir) {
+                        Ok(()) => {}
+                        // Somebody was faster: look again at who it is.
+                        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
+                        Err(e) => return Err(at(&e)),
+                    }
+                    let holder = Holder {
+                        term,
+                        host: host.into(),
+                        boot: boot.into(),
+                        proc,
+                        counter: 1,
+                        released: false,
+                    };
+                    let lease = Self {
+                        dir: dir.to_owned(),
+                        holder,
+                    };
+                    lease.write().map_err(|e| at(&e))?;
+                    return Ok(Ok((lease, term)));
+                }
+                Verdict::Held(h) => {
+                    return Ok(Err(format!("process {} on {} (term {})", h.proc, h.host, h.term)));
+                }
+                Verdict::Wait(until) => {
+                    std::thread::sleep(Duration::from_millis(until.since(now).0.clamp(10, 1000)));
+                }
+            }
+        }
+    }
+
+    fn write(&self) -> io::Result<()> {
+        let text = json!(self.holder).to_string();
+        write_whole(
+            &self.dir.join(self.holder.term.to_string()).join("holder.json"),
+            text.as_bytes(),
+        )
+    }
+
+    /// Shows that the holder lives. `Ok(Some(who))`: the lease is another's.
+    pub(super) fn bump(&mut self) -> Result<Option<String>, ActError> {
+        let at = |e: &io::Error| disk_error(&format!("renewing the lease in {}", self.dir), e);
+        let (newest, holder) = newest(&self.dir).map_err(|e| at(&e))?;
+        if newest > self.holder.term {
+            let who = holder.map_or_else(
+                || format!("term {newest}"),
+                |h| format!("process {} on {}", h.proc, h.host),
+            );
+            return Ok(Some(who));
+        }
+        self.holder.counter += 1;
+        self.write().map_err(|e| at(&e))?;
+        Ok(None)
+    }
+
+    /// Gives the lease back.
+    pub(super) fn release(&mut self) -> Result<(), ActError> {
+        self.holder.released = true;
+        self.write()
+            .map_err(|e| disk_error(&format!("releasing the lease in {}", self.dir), &e))
+    }
+}
+
+fn newest(dir: &Utf8Path) -> io::Result<(Term, Option<Holder>)> {
+    let mut newest = 0;
+    for entry in dir.read_dir_utf8()? {
+        newest = newest.max(entry?.file_name().parse::<u32>().unwrap_or(0));
+    }
+    let path = dir.join(newest.to_string()).join("holder.json");
+    match fs::read(&path) {
+        Ok(bytes) => Ok((Term(newest), serde_json::from_slice(&bytes).ok())),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok((Term(newest), None)),
+        Err(e) => Err(e),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dir() -> (tempfile::TempDir, Utf8PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = Utf8PathBuf::from_path_buf(dir.path().to_owned()).unwrap();
+        (dir, path)
+    }
+
+    #[test]
+    fn a_term_is_won_once_and_a_dead_holder_is_succeeded() {
+        let (_keep, dir) = dir();
+        let me = crate::process::own_ref();
+        let (mut first, term) = Lease::take(&dir, "h", "b", me, Ms(100)).unwrap().unwrap();
+        assert_eq!(term, Term(1));
+        assert!(Lease::take(&dir, "h", "b", me, Ms(100)).unwrap().is_err());
+        assert_eq!(first.bump().unwrap(), None);
+        let dead = ProcRef {
+            pid: me.pid,
+            start: me.start + 1,
+        };
+        first.holder.proc = dead;
+        first.write().unwrap();
+        let (_, term) = Lease::take(&dir, "h", "b", me, Ms(100)).unwrap().unwrap();
+        assert_eq!(term, Term(2));
+        assert!(
+            first.bump().unwrap().is_some(),
+            "the first holder must learn that it lost"
+        );
+    }
+
+    #[test]
+    fn a_silent_holder_elsewhere_is_waited_for() {
+        let (_keep, dir) = dir();
+        let me = crate::process::own_ref();
+        let _ = Lease::take(&dir, "other", "b", me, Ms(100)).unwrap().unwrap();
+        let before = crate::process::boottime_ms();
+        let (_, term) = Lease::take(&dir, "h", "b", me, Ms(150)).unwrap().unwrap();
+        assert_eq!(term, Term(2));
+        assert!(crate::process::boottime_ms() - before >= 150);
+    }
+
+    #[test]
+    fn a_copied_directory_begins_a_new_run_and_a_moved_one_goes_on() {
+        let (_keep, dir) = dir();
+        let id = |name: &str| Identity {
+            run: RunId(format!("run-of-{name}")),
+            run_dir: dir.join(name).join(RUN_DIR_NAME),
+            root: Some(dir.join(name)),
+        };
+        open(&id("a")).unwrap();
+        fs::create_dir(dir.join("b")).unwrap();
+        fs::create_dir(dir.join("b/.supervise")).unwrap();
+        fs::copy(dir.join("a/.supervise/run.id"), dir.join("b/.supervise/run.id")).unwrap();
+        let notes = open(&id("b")).unwrap().notes;
+        assert!(notes.iter().any(|n| n.contains("is a copy")), "{notes:?}");
+        fs::rename(dir.join("a"), dir.join("c")).unwrap();
+        let notes = open(&id("c")).unwrap().notes;
+        assert!(notes.iter().any(|n| n.contains("was moved here")), "{notes:?}");
+    }
+}
