@@ -38,8 +38,7 @@ fn start(arguments: &[String]) -> Result<(), (u8, String)> {
     };
     let settings = Settings::read(yaml.as_deref(), &overrides, &cwd).map_err(usage)?;
     let place = place(&settings).map_err(usage)?;
-    trainer::train(&settings, &place, &cwd)
-        .map_err(|failure: Failure| (failure.exit_code(), failure.report()))
+    trainer::train(&settings, &place, &cwd).map_err(|failure: Failure| (failure.exit_code(), failure.report()))
 }
 
 fn split(arguments: &[String]) -> Result<(Option<String>, Vec<String>), String> {
@@ -61,9 +60,7 @@ fn split(arguments: &[String]) -> Result<(Option<String>, Vec<String>), String> 
 /// A process without a gang in its environment is a gang of one only where one is wanted.
 fn place(settings: &Settings) -> Result<Place, String> {
     let number = |name: &str, default: usize| match std::env::var(name) {
-        Ok(text) => text
-            .parse()
-            .map_err(|_| format!("{name}={text} is not a number")),
+        Ok(text) => text.parse().map_err(|_| format!("{name}={text} is not a number")),
         Err(_) => Ok(default),
     };
     let address = std::env::var("MASTER_ADDR").unwrap_or_else(|_| "127.0.0.1".to_owned());
@@ -74,10 +71,7 @@ fn place(settings: &Settings) -> Result<Place, String> {
         token: std::env::var("SUPERVISE_ATTEMPT").unwrap_or_default(),
     };
     if place.rank >= place.world || place.world > settings.world.max(place.world).min(256) {
-        return Err(format!(
-            "rank {} of {} makes no sense",
-            place.rank, place.world
-        ));
+        return Err(format!("rank {} of {} makes no sense", place.rank, place.world));
     }
     Ok(place)
 }
