@@ -4,7 +4,10 @@
 //! `{"f":"1.0"}` a floating-point one, `{"s":"1"}` a string.
 
 #[path = "../../supervisor/trainers/src/hydra.rs"]
-#[allow(dead_code, reason = "the grammar is compiled in whole, a dependency would be circular")]
+#[allow(
+    dead_code,
+    reason = "the grammar is compiled in whole, a dependency would be circular"
+)]
 mod hydra;
 
 use std::collections::BTreeMap;
@@ -49,7 +52,10 @@ fn parsed(text: &str) -> Json {
                 hydra::Action::Force => "FORCE_ADD",
                 hydra::Action::Delete => "DEL",
             };
-            let value = read.value.clone().map_or(Json::Null, |value| tagged(&Node::new(value, read.origin())));
+            let value = read
+                .value
+                .clone()
+                .map_or(Json::Null, |value| tagged(&Node::new(value, read.origin())));
             json!({ "action": action, "key": read.key, "package": read.package, "value": value })
         }
         Err(error) => refused(&error),
@@ -63,7 +69,10 @@ impl Loader for Files {
     fn load(&self, config: &str) -> Result<Found, ConfigError> {
         let file = format!("{config}.yaml");
         Ok(match self.0.get(&file) {
-            Some(text) => Found::Text { text: text.clone(), file },
+            Some(text) => Found::Text {
+                text: text.clone(),
+                file,
+            },
             None => Found::Missing,
         })
     }
@@ -73,14 +82,24 @@ fn composed(request: &Json) -> Result<Json, ConfigError> {
     let files: BTreeMap<String, String> = serde_json::from_value(request["files"].clone()).unwrap_or_default();
     let is_group = |group: &str| !group.is_empty() && files.keys().any(|file| file.starts_with(&format!("{group}/")));
     let (mut groups, mut changes): (Vec<GroupOverride>, Vec<hydra::Override>) = (Vec::new(), Vec::new());
-    for text in request["overrides"].as_array().into_iter().flatten().filter_map(Json::as_str) {
+    for text in request["overrides"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Json::as_str)
+    {
         let change = hydra::parse(text)?;
         match change.as_group(is_group)? {
             Some(group) => groups.push(group),
             None => changes.push(change),
         }
     }
-    let mut tree = compose(&Files(files.clone()), request["config"].as_str().unwrap_or("config"), &groups)?.tree;
+    let mut tree = compose(
+        &Files(files.clone()),
+        request["config"].as_str().unwrap_or("config"),
+        &groups,
+    )?
+    .tree;
     for change in &changes {
         hydra::apply(&mut tree, change, true)?;
     }

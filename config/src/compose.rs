@@ -135,9 +135,15 @@ fn lay(composed: &mut Composed, walk: &mut Walk<'_>, element: &Element) -> Resul
     let package = element.final_package();
     let loaded = walk.load(&config)?;
     let by_trainer = loaded.is_none();
-    let mut content = loaded.map_or_else(|| Node::new(Value::Map(Map::new()), composed.tree.root.origin.clone()), |file| file.content);
+    let mut content = loaded.map_or_else(
+        || Node::new(Value::Map(Map::new()), composed.tree.root.origin.clone()),
+        |file| file.content,
+    );
     if !matches!(content.value, Value::Map(_)) {
-        let message = format!("'{config}' is {}, a configuration has to be a mapping", content.value.type_name());
+        let message = format!(
+            "'{config}' is {}, a configuration has to be a mapping",
+            content.value.type_name()
+        );
         return Err(ConfigError::new(ErrorKind::Compose, message).from_origin(&content.origin));
     }
     if element.primary {
@@ -149,7 +155,11 @@ fn lay(composed: &mut Composed, walk: &mut Walk<'_>, element: &Element) -> Resul
         map.insert(Key::from(part), content);
         content = Node::new(Value::Map(map), origin);
     }
-    composed.layers.push(Layer { config: config.clone(), package, by_trainer });
+    composed.layers.push(Layer {
+        config: config.clone(),
+        package,
+        by_trainer,
+    });
     composed.tree.merge(ConfigTree::new(content)).map_err(|mut error| {
         error.message = format!("while composing '{config}': {}", error.message);
         error
@@ -157,16 +167,30 @@ fn lay(composed: &mut Composed, walk: &mut Walk<'_>, element: &Element) -> Resul
 }
 
 fn read_search_path(composed: &mut Composed, content: &Node) {
-    let Some(list) = content.child("hydra").and_then(|hydra| hydra.child("searchpath")).and_then(Node::as_list) else { return };
+    let Some(list) = content
+        .child("hydra")
+        .and_then(|hydra| hydra.child("searchpath"))
+        .and_then(Node::as_list)
+    else {
+        return;
+    };
     for entry in list {
         let Some(path) = entry.as_str() else { continue };
         let (code, message) = match path.split_once("://") {
-            Some(("pkg", package)) => {
-                ("searchpath_unreachable", format!("the search path names the Python package '{package}', which is not read here"))
-            }
-            _ => ("searchpath_ignored", format!("the search path '{path}' is not followed here")),
+            Some(("pkg", package)) => (
+                "searchpath_unreachable",
+                format!("the search path names the Python package '{package}', which is not read here"),
+            ),
+            _ => (
+                "searchpath_ignored",
+                format!("the search path '{path}' is not followed here"),
+            ),
         };
-        composed.findings.push(ConfigFinding { code, message, origin: Some(entry.origin.clone()) });
+        composed.findings.push(ConfigFinding {
+            code,
+            message,
+            origin: Some(entry.origin.clone()),
+        });
         composed.search_path.push(path.to_owned());
     }
 }
@@ -189,15 +213,23 @@ fn read(config: &str, text: &str, file: &str) -> Result<Loaded, ConfigError> {
     };
     let defaults = match list {
         None => Vec::new(),
-        Some(Node { value: Value::List(items), .. }) => {
-            items.iter().map(|item| element::read(config, item)).collect::<Result<_, _>>()?
-        }
+        Some(Node {
+            value: Value::List(items),
+            ..
+        }) => items
+            .iter()
+            .map(|item| element::read(config, item))
+            .collect::<Result<_, _>>()?,
         Some(other) => {
             let message = format!("the defaults list of '{config}' is {}", other.value.type_name());
             return Err(ConfigError::new(ErrorKind::Compose, message).from_origin(&other.origin));
         }
     };
-    Ok(Loaded { content, defaults, package: header(text) })
+    Ok(Loaded {
+        content,
+        defaults,
+        package: header(text),
+    })
 }
 
 /// The package a text names in its first comment lines.

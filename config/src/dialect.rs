@@ -81,9 +81,7 @@ pub(crate) fn construct(tag: &Tag, text: &str) -> Result<Value, String> {
         Tag::Equals => Err("a plain '=' has no meaning as a value".to_owned()),
         Tag::Seq => Err("a scalar cannot be tagged as a list".to_owned()),
         Tag::Map => Err("a scalar cannot be tagged as a mapping".to_owned()),
-        Tag::Other(name) => Err(format!(
-            "the tag '{name}' is not known to the trainer's loader"
-        )),
+        Tag::Other(name) => Err(format!("the tag '{name}' is not known to the trainer's loader")),
     }
 }
 
@@ -114,14 +112,12 @@ fn whole(text: &str) -> Result<i128, String> {
     } else {
         digits.parse::<i128>()
     };
-    parsed
-        .map(|number| sign * number)
-        .map_err(|error| match error.kind() {
-            std::num::IntErrorKind::PosOverflow => {
-                format!("'{text}' is a whole number beyond what is supported")
-            }
-            _ => bad(),
-        })
+    parsed.map(|number| sign * number).map_err(|error| match error.kind() {
+        std::num::IntErrorKind::PosOverflow => {
+            format!("'{text}' is a whole number beyond what is supported")
+        }
+        _ => bad(),
+    })
 }
 
 fn sixty(digits: &str) -> Option<i128> {
@@ -173,9 +169,7 @@ struct Cursor<'a> {
 
 impl<'a> Cursor<'a> {
     fn new(text: &'a str) -> Self {
-        Self {
-            rest: text.as_bytes(),
-        }
+        Self { rest: text.as_bytes() }
     }
 
     fn end(&self) -> bool {
@@ -217,12 +211,7 @@ impl<'a> Cursor<'a> {
     fn sixties(&mut self) -> bool {
         let mut seen = 0;
         while self.one(|byte| byte == b':') {
-            let digits = self
-                .rest
-                .iter()
-                .take(2)
-                .take_while(|byte| digit(**byte))
-                .count();
+            let digits = self.rest.iter().take(2).take_while(|byte| digit(**byte)).count();
             let fits = digits == 1 || digits == 2 && self.rest[0] < b'6';
             if !fits {
                 return false;

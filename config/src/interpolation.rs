@@ -101,12 +101,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// The target as a tree of plain values. `chain` holds the places being evaluated.
-    fn finish(
-        &self,
-        target: &Target,
-        depth: usize,
-        chain: &mut Vec<Place>,
-    ) -> Result<Node, ConfigError> {
+    fn finish(&self, target: &Target, depth: usize, chain: &mut Vec<Place>) -> Result<Node, ConfigError> {
         let place = match target {
             Target::Made(node) => return Ok(node.clone()),
             Target::At(place) => place,
@@ -124,13 +119,7 @@ impl<'a> Resolver<'a> {
         }
         let value = match &node.value {
             Value::List(items) => {
-                let each = |index| {
-                    self.finish(
-                        &Target::At(child(place, Step::Index(index))),
-                        depth + 1,
-                        chain,
-                    )
-                };
+                let each = |index| self.finish(&Target::At(child(place, Step::Index(index))), depth + 1, chain);
                 Value::List((0..items.len()).map(each).collect::<Result<_, _>>()?)
             }
             Value::Map(map) => {
@@ -166,8 +155,7 @@ impl<'a> Resolver<'a> {
                 .collect();
             let message = format!("the interpolations go in a circle: {}", circle.join(" -> "));
             return Err(located(
-                ConfigError::new(ErrorKind::Cycle, message)
-                    .with_hint("give one of these keys a plain value"),
+                ConfigError::new(ErrorKind::Cycle, message).with_hint("give one of these keys a plain value"),
             ));
         }
         if chain.len() >= MAX_CHAIN {
@@ -216,10 +204,7 @@ impl<'a> Resolver<'a> {
                 ));
             }
         }
-        Ok(Target::Made(Node::new(
-            Value::Str(out),
-            node.origin.clone(),
-        )))
+        Ok(Target::Made(Node::new(Value::Str(out), node.origin.clone())))
     }
 
     fn inter(
@@ -240,13 +225,7 @@ impl<'a> Resolver<'a> {
                     .iter()
                     .map(|element| self.element(element, parent, node, chain))
                     .collect::<Result<Vec<_>, _>>()?;
-                resolvers::call(
-                    self,
-                    &name,
-                    &arguments,
-                    &resolvers::Site { parent, node },
-                    chain,
-                )
+                resolvers::call(self, &name, &arguments, &resolvers::Site { parent, node }, chain)
             }
         }
     }
@@ -296,9 +275,7 @@ impl<'a> Resolver<'a> {
             }
             Element::Quoted(parts) => {
                 let target = self.text(parts, parent, node, chain)?;
-                Ok(Value::Str(pystr::value(
-                    &self.finish(&target, 0, chain)?.value,
-                )))
+                Ok(Value::Str(pystr::value(&self.finish(&target, 0, chain)?.value)))
             }
             Element::List(items) => {
                 let node_of = |value| Node::new(value, node.origin.clone());
@@ -312,10 +289,7 @@ impl<'a> Resolver<'a> {
                 for (key, item) in entries {
                     map.insert(
                         key.clone(),
-                        Node::new(
-                            self.element(item, parent, node, chain)?,
-                            node.origin.clone(),
-                        ),
+                        Node::new(self.element(item, parent, node, chain)?, node.origin.clone()),
                     );
                 }
                 Ok(Value::Map(map))
@@ -324,12 +298,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// Where `${path}` leads from a value whose container is `parent`.
-    fn refer(
-        &self,
-        path: &str,
-        parent: &[Step],
-        chain: &mut Vec<Place>,
-    ) -> Result<Target, ConfigError> {
+    fn refer(&self, path: &str, parent: &[Step], chain: &mut Vec<Place>) -> Result<Target, ConfigError> {
         let (from, rest) = self.base(path, parent)?;
         let missing = || {
             ConfigError::new(
@@ -395,9 +364,7 @@ impl<'a> Resolver<'a> {
             };
             here = match next {
                 Target::At(place) => {
-                    let unset = self
-                        .node(&place)
-                        .is_some_and(|node| node.value.is_mandatory_missing());
+                    let unset = self.node(&place).is_some_and(|node| node.value.is_mandatory_missing());
                     if unset && missing == Missing::Refuse {
                         let message = format!(
                             "it refers to '{}', which is `???` and has to be filled in",
@@ -449,8 +416,7 @@ impl<'a> Resolver<'a> {
         self.steps.set(self.steps.get() + 1);
         if self.steps.get() > MAX_STEPS || depth > MAX_DEPTH {
             return Err(
-                ConfigError::new(ErrorKind::Limit, "the interpolations expand too far")
-                    .from_origin(&node.origin),
+                ConfigError::new(ErrorKind::Limit, "the interpolations expand too far").from_origin(&node.origin)
             );
         }
         Ok(())
@@ -473,9 +439,7 @@ pub(crate) fn container_behind(tree: &ConfigTree, path: &[Key]) -> Option<Node> 
             .node(&place)
             .filter(|node| matches!(node.value, Value::Map(_) | Value::List(_)))
             .cloned(),
-        Target::Made(node) => {
-            Some(node).filter(|node| matches!(node.value, Value::Map(_) | Value::List(_)))
-        }
+        Target::Made(node) => Some(node).filter(|node| matches!(node.value, Value::Map(_) | Value::List(_))),
     }
 }
 

@@ -22,6 +22,4 @@ pub use error::{ConfigError, ConfigFinding, ErrorKind};
 pub use pystr::value as python_str;
 pub use settings::{Settings, redact};
 pub use tree::{ConfigTree, Key, Map, Node, Origin, Value, join_path, split_path};
-pub use yaml::{
-    MAX_BYTES, MAX_DEPTH, MAX_NODES, parse_scalar, parse_supervisor_yaml, parse_trainer_yaml,
-};
+pub use yaml::{MAX_BYTES, MAX_DEPTH, MAX_NODES, parse_scalar, parse_supervisor_yaml, parse_trainer_yaml};

@@ -32,18 +32,11 @@ pub fn word(text: &str) -> Option<(Kind, usize)> {
     let candidates = [
         (Kind::Float, float(bytes)),
         (Kind::Int, int(bytes)),
-        (
-            Kind::Bool,
-            keyword(bytes, b"true").max(keyword(bytes, b"false")),
-        ),
+        (Kind::Bool, keyword(bytes, b"true").max(keyword(bytes, b"false"))),
         (Kind::Null, keyword(bytes, b"null")),
         (
             Kind::Mark,
-            usize::from(
-                bytes
-                    .first()
-                    .is_some_and(|byte| b"/-\\+.$%*@?|".contains(byte)),
-            ),
+            usize::from(bytes.first().is_some_and(|byte| b"/-\\+.$%*@?|".contains(byte))),
         ),
         (Kind::Id, id(bytes)),
         (Kind::Escape, escape(bytes)),
@@ -64,10 +57,7 @@ pub fn value(words: &[(Kind, &str)]) -> Result<Value, String> {
         return single(*kind, text);
     }
     Ok(Value::Str(
-        words
-            .iter()
-            .map(|(kind, text)| unescaped(*kind, text))
-            .collect(),
+        words.iter().map(|(kind, text)| unescaped(*kind, text)).collect(),
     ))
 }
 
@@ -138,10 +128,7 @@ fn sign(bytes: &[u8]) -> usize {
 /// Digits, single lines between them.
 fn digits(bytes: &[u8]) -> usize {
     let mut length = run(bytes, |byte| byte.is_ascii_digit());
-    while length > 0
-        && bytes.get(length) == Some(&b'_')
-        && bytes.get(length + 1).is_some_and(u8::is_ascii_digit)
-    {
+    while length > 0 && bytes.get(length) == Some(&b'_') && bytes.get(length + 1).is_some_and(u8::is_ascii_digit) {
         length += 1 + run(&bytes[length + 1..], |byte| byte.is_ascii_digit());
     }
     length
@@ -149,11 +136,7 @@ fn digits(bytes: &[u8]) -> usize {
 
 /// `0`, or digits that do not begin with zero.
 fn unsigned(bytes: &[u8]) -> usize {
-    if bytes.first() == Some(&b'0') {
-        1
-    } else {
-        digits(bytes)
-    }
+    if bytes.first() == Some(&b'0') { 1 } else { digits(bytes) }
 }
 
 fn int(bytes: &[u8]) -> usize {

@@ -304,9 +304,15 @@ impl Settings {
         if !errors.is_empty() {
             return Err(errors);
         }
-        let figment = checked.iter().enumerate().fold(Figment::new(), |figment, (at, layer)| figment.merge(layer.provider(at)));
+        let figment = checked
+            .iter()
+            .enumerate()
+            .fold(Figment::new(), |figment, (at, layer)| figment.merge(layer.provider(at)));
         let mut settings: Self = figment.extract().map_err(|error| {
-            error.into_iter().map(|error| ConfigError::new(ErrorKind::WrongType, error.to_string())).collect::<Vec<_>>()
+            error
+                .into_iter()
+                .map(|error| ConfigError::new(ErrorKind::WrongType, error.to_string()))
+                .collect::<Vec<_>>()
         })?;
         settings.explained = layers::explain(&figment, &checked);
         Ok(settings)
@@ -319,7 +325,10 @@ impl Settings {
 
     /// Every setting with its value and where it came from, in the order of `defaults.yaml`. Secrets are hidden.
     pub fn explain(&self) -> Vec<(String, String, String)> {
-        self.explained.iter().map(|line| (line.key.clone(), line.value.clone(), line.origin.clone())).collect()
+        self.explained
+            .iter()
+            .map(|line| (line.key.clone(), line.value.clone(), line.origin.clone()))
+            .collect()
     }
 
     /// The same as structured lines.
@@ -339,7 +348,11 @@ impl<'de> Deserialize<'de> for Gpus {
         match items.first().map(String::as_str) {
             Some("auto") => Ok(Self::Auto),
             Some("none") => Ok(Self::None),
-            _ => items.iter().map(|item| item.parse().map_err(serde::de::Error::custom)).collect::<Result<_, _>>().map(Self::List),
+            _ => items
+                .iter()
+                .map(|item| item.parse().map_err(serde::de::Error::custom))
+                .collect::<Result<_, _>>()
+                .map(Self::List),
         }
     }
 }

@@ -238,15 +238,12 @@ impl ConfigTree {
     pub fn add(&mut self, path: &str, node: Node) -> Result<(), ConfigError> {
         let parts = split_path(path);
         if parts.len() > crate::yaml::MAX_DEPTH {
-            return Err(ConfigError::new(
-                ErrorKind::Limit,
-                "the key has too many parts",
-            ));
+            return Err(ConfigError::new(ErrorKind::Limit, "the key has too many parts"));
         }
         let mut here = &mut self.root;
         for (depth, part) in parts.iter().enumerate() {
-            here = step_or_create(here, part, &node.origin)
-                .map_err(|error| error.with_key(parts[..=depth].join(".")))?;
+            here =
+                step_or_create(here, part, &node.origin).map_err(|error| error.with_key(parts[..=depth].join(".")))?;
         }
         *here = node;
         Ok(())
@@ -257,9 +254,7 @@ impl ConfigTree {
         let missing = self.missing(path);
         let mut parts = split_path(path);
         let last = parts.pop().unwrap_or_default();
-        let parent = parts
-            .iter()
-            .try_fold(&mut self.root, |node, part| node.child_mut(part));
+        let parent = parts.iter().try_fold(&mut self.root, |node, part| node.child_mut(part));
         let removed = match parent.map(|node| &mut node.value) {
             Some(Value::Map(map)) => map.remove(&Key::Str(last)),
             Some(Value::List(items)) => path::index(&last)
@@ -311,18 +306,14 @@ impl ConfigTree {
     }
 }
 
-fn step_or_create<'a>(
-    here: &'a mut Node,
-    part: &str,
-    origin: &Origin,
-) -> Result<&'a mut Node, ConfigError> {
+fn step_or_create<'a>(here: &'a mut Node, part: &str, origin: &Origin) -> Result<&'a mut Node, ConfigError> {
     if !matches!(here.value, Value::Map(_) | Value::List(_)) {
         *here = Node::new(Value::Map(Map::new()), origin.clone());
     }
     match &mut here.value {
-        Value::Map(map) => Ok(map.entry_or_insert(Key::Str(part.to_owned()), || {
-            Node::new(Value::Null, origin.clone())
-        })),
+        Value::Map(map) => {
+            Ok(map.entry_or_insert(Key::Str(part.to_owned()), || Node::new(Value::Null, origin.clone())))
+        }
         Value::List(items) => {
             let message = format!("the list has {} items and no item {part}", items.len());
             let place = path::index(part).and_then(|index| items.get_mut(index));

@@ -5,6 +5,7 @@
 //! in an event parse of the same text. Documents are bounded in size, nodes, depth and in what aliases and merges expand to.
 
 mod graph;
+mod strict;
 
 use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,6 +17,7 @@ use crate::dialect::{self, Tag};
 use crate::error::{ConfigError, ErrorKind};
 use crate::tree::{Key, Map, Node, Origin, Value};
 use graph::{Graph, Kind, Raw};
+use strict::{Extent, Mark, Source, Style};
 
 /// The largest document, in bytes.
 pub const MAX_BYTES: usize = 4 << 20;
@@ -51,10 +53,7 @@ fn lone_word(word: &str, origin: &Origin) -> Result<Node, ConfigError> {
             Ok(Node::new(Value::Map(map), origin.clone()))
         }
         Tag::Null => Ok(Node::new(Value::Map(Map::new()), origin.clone())),
-        _ => Err(
-            ConfigError::new(ErrorKind::WrongType, "the document is not a mapping")
-                .from_origin(origin),
-        ),
+        _ => Err(ConfigError::new(ErrorKind::WrongType, "the document is not a mapping").from_origin(origin)),
     }
 }
 
@@ -97,29 +96,23 @@ fn retype(value: serde_yaml::Value, places: Node) -> Result<Node, ConfigError> {
             }
             Value::Map(typed)
         }
-        (serde_yaml::Value::Sequence(items), Value::List(places))
-            if items.len() == places.len() =>
-        {
-            Value::List(
-                items
-                    .into_iter()
-                    .zip(places)
-                    .map(|(item, place)| retype(item, place))
-                    .collect::<Result<_, _>>()?,
-            )
-        }
+        (serde_yaml::Value::Sequence(items), Value::List(places)) if items.len() == places.len() => Value::List(
+            items
+                .into_iter()
+                .zip(places)
+                .map(|(item, place)| retype(item, place))
+                .collect::<Result<_, _>>()?,
+        ),
         (serde_yaml::Value::Null, Value::Map(map)) => Value::Map(map),
         (serde_yaml::Value::Null, _) => Value::Null,
         (serde_yaml::Value::Bool(value), _) => Value::Bool(value),
         (serde_yaml::Value::String(text), _) => Value::Str(text),
-        (serde_yaml::Value::Number(number), other) => {
-            match (number.as_i64(), number.as_u64(), number.as_f64()) {
-                (Some(whole), _, _) => Value::Int(i128::from(whole)),
-                (_, Some(whole), _) => Value::Int(i128::from(whole)),
-                (_, _, Some(float)) => Value::Float(float),
-                _ => other,
-            }
-        }
+        (serde_yaml::Value::Number(number), other) => match (number.as_i64(), number.as_u64(), number.as_f64()) {
+            (Some(whole), _, _) => Value::Int(i128::from(whole)),
+            (_, Some(whole), _) => Value::Int(i128::from(whole)),
+            (_, _, Some(float)) => Value::Float(float),
+            _ => other,
+        },
         (_, other) => other,
     };
     Ok(Node::new(typed, origin))
@@ -158,10 +151,7 @@ fn read_graph(text: &str, file: &Arc<str>) -> Result<Graph, ConfigError> {
     check_characters(text, file)?;
     let read = catch_unwind(AssertUnwindSafe(|| Builder::new(file, text).read()));
     read.unwrap_or_else(|_| {
-        Err(
-            ConfigError::new(ErrorKind::Syntax, "the YAML parser failed on this text")
-                .at(file, 1, 1),
-        )
+        Err(ConfigError::new(ErrorKind::Syntax, "the YAML parser failed on this text").at(file, 1, 1))
     })
 }
 
@@ -192,12 +182,14 @@ fn check_characters(text: &str, file: &Arc<str>) -> Result<(), ConfigError> {
 struct Frame {
     node: usize,
     key: Option<usize>,
+    /// Written with brackets or braces, or inside such.
+    flow: bool,
 }
 
 struct Builder<'a> {
     file: &'a Arc<str>,
-    lines: Vec<&'a str>,
     text: &'a str,
+    source: Source<'a>,
     graph: Graph,
     anchors: HashMap<usize, usize>,
     names: HashSet<&'a str>,
@@ -209,8 +201,8 @@ impl<'a> Builder<'a> {
     fn new(file: &'a Arc<str>, text: &'a str) -> Self {
         Self {
             file,
-            lines: text.split('\n').collect(),
             text,
+            source: Source::new(text),
             graph: Graph::default(),
             anchors: HashMap::new(),
             names: HashSet::new(),
@@ -224,28 +216,24 @@ impl<'a> Builder<'a> {
         let mut documents = 0;
         while let Some(event) = parser.next_event() {
             let (event, span) = event.map_err(|error| self.scan_error(&error))?;
+            let span = extent(span);
             match event {
                 Event::DocumentStart(_) => {
                     documents += 1;
                     if documents > 1 {
                         return Err(self
                             .error(ErrorKind::Syntax, span, "a second document begins here")
-                            .with_hint(
-                                "the trainer reads one document per file; remove the `---`",
-                            ));
+                            .with_hint("the trainer reads one document per file; remove the `---`"));
                     }
                 }
                 Event::StreamEnd => break,
                 Event::Alias(id) => {
                     let node = self.anchors.get(&id).copied();
-                    let node = node.ok_or_else(|| {
-                        self.error(ErrorKind::Syntax, span, "the alias has no anchor")
-                    })?;
+                    let node = node.ok_or_else(|| self.error(ErrorKind::Syntax, span, "the alias has no anchor"))?;
                     self.place(node);
                 }
                 Event::Scalar(text, style, anchor, tag) => {
-                    let tag = scalar_tag(&text, style, tag.as_deref());
-                    let node = self.add(span, tag, Kind::Scalar(text.into_owned()), anchor)?;
+                    let node = self.scalar(text.into_owned(), written(style), span, anchor, tag.as_deref())?;
                     self.place(node);
                 }
                 Event::SequenceStart(anchor, tag) => {
@@ -272,19 +260,66 @@ impl<'a> Builder<'a> {
         }
         let root = match self.root {
             Some(root) => root,
-            None => self.add(Span::default(), Tag::Null, Kind::Scalar(String::new()), 0)?,
+            None => self.add(Extent::default(), Tag::Null, Kind::Scalar(String::new()), 0)?,
         };
         self.graph.root = root;
+        if let Some((line, column)) = self.source.stray_tab() {
+            return Err(ConfigError::new(ErrorKind::Syntax, "a tab stands between values")
+                .at(self.file, line, column)
+                .with_hint("use spaces; the trainer's loader refuses tabs"));
+        }
         Ok(self.graph)
     }
 
-    fn start(
+    fn scalar(
         &mut self,
-        span: Span,
-        tag: Tag,
-        kind: Kind,
+        text: String,
+        style: Style,
+        span: Extent,
         anchor: usize,
-    ) -> Result<(), ConfigError> {
+        tag: Option<&saphyr_parser::Tag>,
+    ) -> Result<usize, ConfigError> {
+        let bare_tag = tag.is_some() && named(tag).is_none();
+        // Where a value is left out the parser says `~` with an empty extent.
+        let written = if span.start == span.end { "" } else { text.as_str() };
+        if self.in_flow()
+            && let Some(message) = self.source.refuse_in_flow(written, style, bare_tag)
+        {
+            return Err(self.error(ErrorKind::Syntax, span, &message));
+        }
+        self.source.note_scalar(span, style);
+        let text = self.source.block_content(text, style, span);
+        let tag = scalar_tag(&text, style, tag);
+        self.add(span, tag, Kind::Scalar(text), anchor)
+    }
+
+    fn in_flow(&self) -> bool {
+        self.open.last().is_some_and(|frame| frame.flow)
+    }
+
+    /// The loader refuses a name that is used twice, and most characters in it.
+    fn check_anchor(&mut self, span: Extent) -> Result<(), ConfigError> {
+        let Some(name) = self.source.anchor_name(span) else {
+            return Ok(());
+        };
+        if name.is_empty()
+            || !name
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
+        {
+            return Err(self.error(ErrorKind::Syntax, span, &format!("'{name}' cannot name an anchor")));
+        }
+        if !self.names.insert(name) {
+            return Err(self.error(
+                ErrorKind::DuplicateKey,
+                span,
+                &format!("the anchor '{name}' is defined twice"),
+            ));
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, span: Extent, tag: Tag, kind: Kind, anchor: usize) -> Result<(), ConfigError> {
         if self.open.len() >= MAX_DEPTH {
             return Err(self.error(
                 ErrorKind::Limit,
@@ -294,29 +329,17 @@ impl<'a> Builder<'a> {
         }
         let node = self.add(span, tag, kind, anchor)?;
         self.place(node);
-        self.open.push(Frame { node, key: None });
+        let flow = self.in_flow() || self.source.is_flow(span);
+        self.open.push(Frame { node, key: None, flow });
         Ok(())
     }
 
-    fn add(
-        &mut self,
-        span: Span,
-        tag: Tag,
-        kind: Kind,
-        anchor: usize,
-    ) -> Result<usize, ConfigError> {
+    fn add(&mut self, span: Extent, tag: Tag, kind: Kind, anchor: usize) -> Result<usize, ConfigError> {
         if self.graph.nodes.len() >= MAX_NODES {
-            return Err(self.error(
-                ErrorKind::Limit,
-                span,
-                &format!("more than {MAX_NODES} values"),
-            ));
+            return Err(self.error(ErrorKind::Limit, span, &format!("more than {MAX_NODES} values")));
         }
         let node = self.graph.nodes.len();
-        let (line, column) = (
-            narrow(span.start.line().max(1)),
-            narrow(span.start.col() + 1),
-        );
+        let (line, column) = (narrow(span.start.line.max(1)), narrow(span.start.column + 1));
         self.graph.nodes.push(Raw {
             tag,
             kind,
@@ -325,33 +348,9 @@ impl<'a> Builder<'a> {
         });
         if anchor > 0 {
             self.anchors.insert(anchor, node);
-            if let Some(name) = self.anchor_name(span)
-                && !self.names.insert(name)
-            {
-                return Err(self.error(
-                    ErrorKind::DuplicateKey,
-                    span,
-                    &format!("the anchor '{name}' is defined twice"),
-                ));
-            }
+            self.check_anchor(span)?;
         }
         Ok(node)
-    }
-
-    /// The name of the anchor in front of a place: events carry numbers only, and the trainer's loader refuses a name that is used twice.
-    fn anchor_name(&self, span: Span) -> Option<&'a str> {
-        let line = self.lines.get(span.start.line().checked_sub(1)?)?;
-        let column = line
-            .char_indices()
-            .nth(span.start.col())
-            .map_or(line.len(), |(at, _)| at);
-        let before = (line.as_ptr() as usize - self.text.as_ptr() as usize) + column;
-        let at = self.text.get(..before)?.rfind('&')?;
-        let name = &self.text[at + 1..before];
-        let end = name
-            .find(|c: char| c.is_whitespace() || matches!(c, ',' | '[' | ']' | '{' | '}'))
-            .unwrap_or(name.len());
-        Some(&name[..end])
     }
 
     /// Puts a finished or opened node where the parser is.
@@ -370,21 +369,32 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn error(&self, kind: ErrorKind, span: Span, message: &str) -> ConfigError {
-        ConfigError::new(kind, message).at(
-            self.file,
-            narrow(span.start.line()),
-            narrow(span.start.col() + 1),
-        )
+    fn error(&self, kind: ErrorKind, span: Extent, message: &str) -> ConfigError {
+        ConfigError::new(kind, message).at(self.file, narrow(span.start.line), narrow(span.start.column + 1))
     }
 
     fn scan_error(&self, error: &ScanError) -> ConfigError {
         let at = error.marker();
-        ConfigError::new(ErrorKind::Syntax, error.info()).at(
-            self.file,
-            narrow(at.line()),
-            narrow(at.col() + 1),
-        )
+        ConfigError::new(ErrorKind::Syntax, error.info()).at(self.file, narrow(at.line()), narrow(at.col() + 1))
+    }
+}
+
+fn extent(span: Span) -> Extent {
+    let mark = |mark: saphyr_parser::Marker| Mark {
+        line: mark.line(),
+        column: mark.col(),
+    };
+    Extent {
+        start: mark(span.start),
+        end: mark(span.end),
+    }
+}
+
+fn written(style: ScalarStyle) -> Style {
+    match style {
+        ScalarStyle::Plain => Style::Plain,
+        ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted => Style::Quoted,
+        ScalarStyle::Literal | ScalarStyle::Folded => Style::Block,
     }
 }
 
@@ -392,18 +402,14 @@ fn named(tag: Option<&saphyr_parser::Tag>) -> Option<Tag> {
     let tag = tag?;
     let name = format!("{}{}", tag.handle, tag.suffix);
     // A lone `!` asks for the usual tag.
-    if name == "!" {
-        None
-    } else {
-        Some(Tag::named(&name))
-    }
+    if name == "!" { None } else { Some(Tag::named(&name)) }
 }
 
-fn scalar_tag(text: &str, style: ScalarStyle, tag: Option<&saphyr_parser::Tag>) -> Tag {
+fn scalar_tag(text: &str, style: Style, tag: Option<&saphyr_parser::Tag>) -> Tag {
     match (named(tag), tag, style) {
         (Some(tag), _, _) => tag,
         // With a lone `!` the loader types even a quoted scalar by its spelling.
-        (None, Some(_), _) | (None, None, ScalarStyle::Plain) => dialect::resolve(text),
+        (None, Some(_), _) | (None, None, Style::Plain) => dialect::resolve(text),
         (None, None, _) => Tag::Str,
     }
 }

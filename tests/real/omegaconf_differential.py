@@ -133,7 +133,16 @@ def omegaconf_answer(text):
     return {"raw": raw, "resolved": resolved}
 
 
+# What the supervisor refuses although the trainer reads it, with the reason. Nothing here is ever read differently.
+KNOWN_REFUSALS = (
+    "plain scalar cannot start with '-'",  # `[-, 1]`: a lone dash in a flow collection, which YAML 1.2 forbids
+    "tag:yaml.org,2002:binary",  # bytes have no place in the tree
+)
+
+
 def same_document(theirs, ours):
+    if any(reason in ours.get("error", "") for reason in KNOWN_REFUSALS):
+        return True
     if "error" in theirs or "error" in ours:
         if "error" in theirs and "error" not in ours and isinstance(ours["resolved"], dict) and "error" in ours["resolved"]:
             return True  # a broken interpolation: refused at once by OmegaConf, when asked for by us

@@ -57,11 +57,26 @@ impl<'a> Walk<'a> {
     fn note(&mut self, change: &GroupOverride) {
         match change {
             GroupOverride::Choose { key, choice } => {
-                self.overrides.insert(key.clone(), Pending { choice: choice.clone(), from: None, used: false });
+                self.overrides.insert(
+                    key.clone(),
+                    Pending {
+                        choice: choice.clone(),
+                        from: None,
+                        used: false,
+                    },
+                );
             }
             GroupOverride::Append { group, package, choice } => {
-                let target = Target::Group { group: group.clone(), choice: choice.clone() };
-                let mut element = Element::new(target, Origin::Override { text: format!("+{group}") });
+                let target = Target::Group {
+                    group: group.clone(),
+                    choice: choice.clone(),
+                };
+                let mut element = Element::new(
+                    target,
+                    Origin::Override {
+                        text: format!("+{group}"),
+                    },
+                );
                 element.package = package.clone();
                 element.appended = true;
                 self.appended.push(element);
@@ -78,10 +93,16 @@ impl<'a> Walk<'a> {
         root.primary = true;
         let list = self.visit(root, None, 0, false)?;
         let mut seen = BTreeSet::new();
-        for element in list.iter().filter(|element| matches!(element.target, Target::Group { .. })) {
+        for element in list
+            .iter()
+            .filter(|element| matches!(element.target, Target::Group { .. }))
+        {
             let key = element.override_key();
             if !seen.insert(key.clone()) {
-                return Err(refuse(&format!("'{key}' appears more than once in the final defaults list"), &element.origin));
+                return Err(refuse(
+                    &format!("'{key}' appears more than once in the final defaults list"),
+                    &element.origin,
+                ));
             }
         }
         Ok(list)
@@ -95,7 +116,10 @@ impl<'a> Walk<'a> {
     pub(super) fn load(&mut self, config: &str) -> Result<Option<Loaded>, ConfigError> {
         match self.find(config)? {
             Some(found) => Ok(found),
-            None => Err(ConfigError::new(ErrorKind::Compose, format!("there is no configuration '{config}'"))),
+            None => Err(ConfigError::new(
+                ErrorKind::Compose,
+                format!("there is no configuration '{config}'"),
+            )),
         }
     }
 
@@ -117,12 +141,27 @@ impl<'a> Walk<'a> {
     }
 
     /// The entry and everything beneath it, in order.
-    fn visit(&mut self, mut element: Element, parent: Option<&str>, depth: usize, interpolated: bool) -> Result<Vec<Element>, ConfigError> {
+    fn visit(
+        &mut self,
+        mut element: Element,
+        parent: Option<&str>,
+        depth: usize,
+        interpolated: bool,
+    ) -> Result<Vec<Element>, ConfigError> {
         self.visited += 1;
         if depth > MAX_NESTING || self.visited > MAX_ENTRIES {
-            return Err(refuse("the defaults lists nest too deeply or go in a circle", &element.origin));
+            return Err(refuse(
+                "the defaults lists nest too deeply or go in a circle",
+                &element.origin,
+            ));
         }
-        if matches!(element.target, Target::Group { choice: Choice::Nothing, .. }) {
+        if matches!(
+            element.target,
+            Target::Group {
+                choice: Choice::Nothing,
+                ..
+            }
+        ) {
             if !self.delete(&element) {
                 self.know(&element)?;
             }
@@ -131,11 +170,22 @@ impl<'a> Walk<'a> {
         let config = element.config_path();
         if config.ends_with("???") {
             let options = self.loader.options(&element.group_path()).join(", ");
-            return Err(refuse(&format!("an option for '{}' has to be chosen", element.override_key()), &element.origin)
-                .with_hint(format!("add {}=OPTION to the command; options: {options}", element.override_key())));
+            return Err(refuse(
+                &format!("an option for '{}' has to be chosen", element.override_key()),
+                &element.origin,
+            )
+            .with_hint(format!(
+                "add {}=OPTION to the command; options: {options}",
+                element.override_key()
+            )));
         }
         let found = self.find(&config)?;
-        element.set_header(found.as_ref().and_then(Option::as_ref).and_then(|loaded| loaded.package.as_deref()));
+        element.set_header(
+            found
+                .as_ref()
+                .and_then(Option::as_ref)
+                .and_then(|loaded| loaded.package.as_deref()),
+        );
         if self.delete(&element) {
             return Ok(Vec::new());
         }
@@ -157,7 +207,11 @@ impl<'a> Walk<'a> {
         interpolated: bool,
     ) -> Result<Vec<Element>, ConfigError> {
         let mut list = loaded.defaults;
-        let appended = if element.primary { std::mem::take(&mut self.appended) } else { Vec::new() };
+        let appended = if element.primary {
+            std::mem::take(&mut self.appended)
+        } else {
+            Vec::new()
+        };
         if list.is_empty() && appended.is_empty() {
             return Ok(vec![element]);
         }
@@ -218,11 +272,21 @@ impl<'a> Walk<'a> {
         for (waiting, elements) in children {
             let Some(mut element) = waiting.take() else { continue };
             let name = match &mut element.target {
-                Target::Group { choice: Choice::Name(name), .. } | Target::Config(name) => name,
+                Target::Group {
+                    choice: Choice::Name(name),
+                    ..
+                }
+                | Target::Config(name) => name,
                 _ => continue,
             };
             *name = resolve_name(&choices, name).map_err(|error| {
-                refuse(&format!("in '{config}', the option '{name}' cannot be determined: {}", error.message), &element.origin)
+                refuse(
+                    &format!(
+                        "in '{config}', the option '{name}' cannot be determined: {}",
+                        error.message
+                    ),
+                    &element.origin,
+                )
             })?;
             *elements = self.visit(element, Some(config), depth + 1, true)?;
         }
@@ -231,16 +295,24 @@ impl<'a> Walk<'a> {
 
     /// What interpolated names may refer to: the choices so far.
     fn choice_tree(&self, list: &[Element]) -> ConfigTree {
-        let origin = Origin::Default { of: "the defaults list".to_owned() };
+        let origin = Origin::Default {
+            of: "the defaults list".to_owned(),
+        };
         let node = |choice: &Choice| match choice {
             Choice::Nothing => Node::new(Value::Null, origin.clone()),
             Choice::Name(name) => Node::new(Value::Str(name.clone()), origin.clone()),
             Choice::Options(names) => {
-                let names = names.iter().map(|name| Node::new(Value::Str(name.clone()), origin.clone()));
+                let names = names
+                    .iter()
+                    .map(|name| Node::new(Value::Str(name.clone()), origin.clone()));
                 Node::new(Value::List(names.collect()), origin.clone())
             }
         };
-        let mut map: Map = self.known.iter().map(|(key, choice)| (Key::Str(key.clone()), node(choice))).collect();
+        let mut map: Map = self
+            .known
+            .iter()
+            .map(|(key, choice)| (Key::Str(key.clone()), node(choice)))
+            .collect();
         let listed = list.iter().filter_map(|entry| match &entry.target {
             Target::Own => None,
             Target::Config(_) => Some(Node::new(Value::Str(entry.config_path()), origin.clone())),
@@ -259,20 +331,29 @@ impl<'a> Walk<'a> {
         for entry in list.iter().filter(|entry| entry.target != Target::Own) {
             if seen && !entry.overriding && !entry.appended {
                 let message = format!("in '{config}', '{}' stands after an override", entry.override_key());
-                return Err(refuse(&message, &entry.origin).with_hint("move the `override` entries to the end of the list"));
+                return Err(
+                    refuse(&message, &entry.origin).with_hint("move the `override` entries to the end of the list")
+                );
             }
-            let Target::Group { choice, .. } = &entry.target else { continue };
+            let Target::Group { choice, .. } = &entry.target else {
+                continue;
+            };
             if !entry.overriding {
                 continue;
             }
             seen = true;
             let key = entry.override_key();
             if interpolated {
-                let message = format!("in '{config}', '{key}' is overridden below a group whose option is an interpolation");
+                let message =
+                    format!("in '{config}', '{key}' is overridden below a group whose option is an interpolation");
                 return Err(refuse(&message, &entry.origin));
             }
             let from = Some((config.to_owned(), entry.origin.clone()));
-            self.overrides.entry(key).or_insert_with(|| Pending { choice: choice.clone(), from, used: false });
+            self.overrides.entry(key).or_insert_with(|| Pending {
+                choice: choice.clone(),
+                from,
+                used: false,
+            });
         }
         Ok(())
     }
@@ -300,7 +381,9 @@ impl<'a> Walk<'a> {
     }
 
     fn know(&mut self, element: &Element) -> Result<(), ConfigError> {
-        let Target::Group { choice, .. } = &element.target else { return Ok(()) };
+        let Target::Group { choice, .. } = &element.target else {
+            return Ok(());
+        };
         let key = element.override_key();
         match self.known.get(&key) {
             Some(earlier) if earlier != choice => {
@@ -320,18 +403,30 @@ impl<'a> Walk<'a> {
             let origin = pending.from.as_ref().map(|(_, origin)| origin.clone());
             if key.starts_with("hydra/") || !self.trainers.is_empty() {
                 let message = format!("the choice for '{key}' concerns a list that is not read here");
-                composed.findings.push(ConfigFinding { code: "group_of_trainer", message, origin });
+                composed.findings.push(ConfigFinding {
+                    code: "group_of_trainer",
+                    message,
+                    origin,
+                });
                 composed.choices.insert(key.clone(), pending.choice.clone());
                 continue;
             }
             let origin = origin.unwrap_or(Origin::Override { text: key.clone() });
-            return Err(refuse(&format!("Could not override '{key}': no entry of the defaults list has this group"), &origin)
-                .with_hint(format!("to add the group use +{key}=OPTION")));
+            return Err(refuse(
+                &format!("Could not override '{key}': no entry of the defaults list has this group"),
+                &origin,
+            )
+            .with_hint(format!("to add the group use +{key}=OPTION")));
         }
         for (key, (_, used)) in &self.deletions {
             if !used && self.trainers.is_empty() {
-                let origin = Origin::Override { text: format!("~{key}") };
-                return Err(refuse(&format!("Could not delete '{key}': no entry of the defaults list has this group"), &origin));
+                let origin = Origin::Override {
+                    text: format!("~{key}"),
+                };
+                return Err(refuse(
+                    &format!("Could not delete '{key}': no entry of the defaults list has this group"),
+                    &origin,
+                ));
             }
         }
         Ok(())
@@ -339,7 +434,10 @@ impl<'a> Walk<'a> {
 
     fn not_found(&self, element: &Element, parent: Option<&str>) -> ConfigError {
         let inside = parent.map(|parent| format!("in '{parent}': ")).unwrap_or_default();
-        let error = refuse(&format!("{inside}there is no configuration '{}'", element.config_path()), &element.origin);
+        let error = refuse(
+            &format!("{inside}there is no configuration '{}'", element.config_path()),
+            &element.origin,
+        );
         let options = self.loader.options(&element.group_path());
         if options.is_empty() {
             error.with_hint("check the name, and that the file lies beside the primary configuration")
@@ -354,15 +452,22 @@ fn complete_self(list: &mut Vec<Element>, config: &str) -> Result<(), ConfigErro
     let mut own = list.iter().filter(|entry| entry.target == Target::Own);
     let first = own.next();
     if let Some(second) = own.next() {
-        return Err(refuse(&format!("`_self_` stands twice in the defaults list of '{config}'"), &second.origin));
+        return Err(refuse(
+            &format!("`_self_` stands twice in the defaults list of '{config}'"),
+            &second.origin,
+        ));
     }
     let plain = list.iter().any(|entry| !entry.overriding);
     if first.is_none() && plain || list.is_empty() {
-        let origin = list.first().map_or(Origin::Default { of: config.to_owned() }, |entry| entry.origin.clone());
+        let origin = list
+            .first()
+            .map_or(Origin::Default { of: config.to_owned() }, |entry| entry.origin.clone());
         list.push(Element::new(Target::Own, origin));
     } else if first.is_none() {
         // A list of overrides only: the configuration's own content is still wanted.
-        let origin = list.first().map_or(Origin::Default { of: config.to_owned() }, |entry| entry.origin.clone());
+        let origin = list
+            .first()
+            .map_or(Origin::Default { of: config.to_owned() }, |entry| entry.origin.clone());
         list.insert(0, Element::new(Target::Own, origin));
     }
     Ok(())
@@ -370,11 +475,20 @@ fn complete_self(list: &mut Vec<Element>, config: &str) -> Result<(), ConfigErro
 
 /// A list of options is one entry per option.
 fn singles(entry: &Element) -> Result<Vec<Element>, ConfigError> {
-    let Target::Group { group, choice: Choice::Options(options) } = &entry.target else { return Ok(vec![entry.clone()]) };
+    let Target::Group {
+        group,
+        choice: Choice::Options(options),
+    } = &entry.target
+    else {
+        return Ok(vec![entry.clone()]);
+    };
     let mut found = Vec::new();
     for option in options {
         if option.contains("${") {
-            return Err(refuse("an interpolation cannot stand in a list of options", &entry.origin));
+            return Err(refuse(
+                "an interpolation cannot stand in a list of options",
+                &entry.origin,
+            ));
         }
         let mut single = entry.clone();
         single.target = Target::Config(format!("{group}/{option}"));
@@ -385,7 +499,11 @@ fn singles(entry: &Element) -> Result<Vec<Element>, ConfigError> {
 
 fn is_interpolated(entry: &Element) -> bool {
     match &entry.target {
-        Target::Group { choice: Choice::Name(name), .. } | Target::Config(name) => name.contains("${"),
+        Target::Group {
+            choice: Choice::Name(name),
+            ..
+        }
+        | Target::Config(name) => name.contains("${"),
         _ => false,
     }
 }

@@ -53,7 +53,10 @@ impl Element {
         if let Some(package) = &self.package
             && package.contains("_group_")
         {
-            self.package = Some(format!("_global_.{}", package.replace("_group_", &self.default_package())));
+            self.package = Some(format!(
+                "_global_.{}",
+                package.replace("_group_", &self.default_package())
+            ));
         }
     }
 
@@ -73,7 +76,11 @@ impl Element {
             Target::Group { group, .. } => self.under_base(group),
             Target::Config(path) => {
                 let (group, _) = path.rsplit_once('/').unwrap_or(("", path));
-                if path.starts_with('/') { group.trim_start_matches('/').to_owned() } else { self.under_base(group) }
+                if path.starts_with('/') {
+                    group.trim_start_matches('/').to_owned()
+                } else {
+                    self.under_base(group)
+                }
             }
         }
     }
@@ -83,7 +90,10 @@ impl Element {
         match &self.target {
             Target::Own => self.base.clone(),
             Target::Config(path) => self.under_base(path),
-            Target::Group { choice: Choice::Name(name), .. } => format!("{}/{name}", self.group_path()),
+            Target::Group {
+                choice: Choice::Name(name),
+                ..
+            } => format!("{}/{name}", self.group_path()),
             Target::Group { .. } => self.group_path(),
         }
     }
@@ -93,7 +103,10 @@ impl Element {
         match &self.target {
             Target::Own => None,
             Target::Config(path) => Some(path.rsplit_once('/').map_or(path.as_str(), |(_, name)| name)),
-            Target::Group { choice: Choice::Name(name), .. } => Some(name),
+            Target::Group {
+                choice: Choice::Name(name),
+                ..
+            } => Some(name),
             Target::Group { .. } => None,
         }
     }
@@ -120,11 +133,18 @@ impl Element {
         let relative = match &self.target {
             Target::Own => String::new(),
             Target::Group { group, .. } => group.trim_start_matches('/').replace('/', "."),
-            Target::Config(path) => {
-                path.trim_start_matches('/').rsplit_once('/').map_or_else(String::new, |(group, _)| group.replace('/', "."))
-            }
+            Target::Config(path) => path
+                .trim_start_matches('/')
+                .rsplit_once('/')
+                .map_or_else(String::new, |(group, _)| group.replace('/', ".")),
         };
-        let own = package.map_or(relative, |package| if package == "_here_" { String::new() } else { package.to_owned() });
+        let own = package.map_or(relative, |package| {
+            if package == "_here_" {
+                String::new()
+            } else {
+                package.to_owned()
+            }
+        });
         let full = match (self.parent_package.as_str(), own.as_str()) {
             ("", own) => own.to_owned(),
             (parent, "") => parent.to_owned(),
@@ -149,9 +169,12 @@ impl Element {
 /// Reads an entry as it is written in a list.
 pub(super) fn read(config: &str, item: &Node) -> Result<Element, ConfigError> {
     let refuse = |message: String| {
-        Err(ConfigError::new(ErrorKind::Compose, format!("in the defaults list of '{config}': {message}"))
-            .from_origin(&item.origin)
-            .with_hint("an entry is a name, `group: option`, or `override group: option`"))
+        Err(ConfigError::new(
+            ErrorKind::Compose,
+            format!("in the defaults list of '{config}': {message}"),
+        )
+        .from_origin(&item.origin)
+        .with_hint("an entry is a name, `group: option`, or `override group: option`"))
     };
     match &item.value {
         Value::Str(text) => {
@@ -186,12 +209,17 @@ fn read_group(key: &str, node: &Node, item: &Node) -> Result<Element, String> {
         Value::Null => Choice::Nothing,
         Value::Str(name) => Choice::Name(name.clone()),
         Value::List(items) => {
-            let names = items.iter().map(|item| item.as_str().map(str::to_owned)).collect::<Option<_>>();
+            let names = items
+                .iter()
+                .map(|item| item.as_str().map(str::to_owned))
+                .collect::<Option<_>>();
             Choice::Options(names.ok_or("the options of a group have to be strings")?)
         }
         other => return Err(format!("the option of '{group}' is {}", other.type_name())),
     };
-    let known = words.iter().take_while(|word| matches!(**word, "optional" | "override"));
+    let known = words
+        .iter()
+        .take_while(|word| matches!(**word, "optional" | "override"));
     let words: Vec<&str> = known.copied().collect();
     let mut element = Element::new(Target::Group { group, choice }, item.origin.clone());
     element.package = package;

@@ -22,10 +22,7 @@ pub(super) enum Inter {
     /// `${a.b}`, `${.a}`, `${a[b]}`; brackets are kept, the path is split later.
     Node { path: Vec<Part> },
     /// `${name:arguments}`.
-    Resolver {
-        name: Vec<Part>,
-        arguments: Vec<Element>,
-    },
+    Resolver { name: Vec<Part>, arguments: Vec<Element> },
 }
 
 /// An argument.
@@ -41,10 +38,7 @@ pub(super) enum Element {
 
 /// A text at the top.
 pub(super) fn parse(text: &str) -> Result<Vec<Part>, String> {
-    let mut parser = Parser {
-        rest: text,
-        depth: 0,
-    };
+    let mut parser = Parser { rest: text, depth: 0 };
     let parts = parser.text(None)?;
     if parser.rest.is_empty() {
         Ok(parts)
@@ -55,10 +49,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Part>, String> {
 
 /// A single value, as `oc.decode` reads it.
 pub(super) fn parse_element(text: &str) -> Result<Element, String> {
-    let mut parser = Parser {
-        rest: text,
-        depth: 0,
-    };
+    let mut parser = Parser { rest: text, depth: 0 };
     let element = parser.element()?;
     if parser.rest.is_empty() {
         Ok(element)
@@ -142,10 +133,7 @@ impl<'a> Parser<'a> {
             self.take(1);
             self.spaces();
             let arguments = self.sequence('}')?;
-            Inter::Resolver {
-                name: path,
-                arguments,
-            }
+            Inter::Resolver { name: path, arguments }
         } else {
             return Err(self.unexpected());
         };
@@ -168,7 +156,7 @@ impl<'a> Parser<'a> {
         } else {
             let length = self
                 .rest
-                .find(|c| "\\${}()[]:. \t'\"".contains(c))
+                .find(|c| "\\{}()[]:. \t'\"".contains(c))
                 .unwrap_or(self.rest.len());
             if length == 0 {
                 return Err(self.unexpected());
@@ -283,9 +271,7 @@ impl<'a> Parser<'a> {
         let mut mixed = false;
         loop {
             let ahead = self.rest.trim_start_matches([' ', '\t']);
-            if ahead.is_empty() && self.rest.len() == ahead.len()
-                || ahead.starts_with([',', '}', ']'])
-            {
+            if ahead.is_empty() && self.rest.len() == ahead.len() || ahead.starts_with([',', '}', ']']) {
                 break;
             }
             if ahead.starts_with(':') {
@@ -366,8 +352,6 @@ fn push_text(parts: &mut Vec<Part>, out: &mut String) {
 
 fn is_id(text: &str) -> bool {
     let mut chars = text.chars();
-    chars
-        .next()
-        .is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
+    chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
         && chars.all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
 }

@@ -32,10 +32,18 @@ pub(super) fn call(
         }
         ("oc.dict.keys" | "oc.dict.values", [Value::Str(path)]) => entries(resolver, name, path, site, chain),
         ("oc.env" | "oc.select" | "oc.decode" | "oc.create" | "oc.dict.keys" | "oc.dict.values", _) => {
-            Err(ConfigError::new(ErrorKind::Interpolation, format!("the arguments of '{name}' do not fit")))
+            Err(ConfigError::new(
+                ErrorKind::Interpolation,
+                format!("the arguments of '{name}' do not fit"),
+            ))
         }
-        _ => Err(ConfigError::new(ErrorKind::UnknownResolver, format!("the resolver '{name}' is not known to the supervisor"))
-            .with_hint("it is registered by the trainer's own code; give this key a plain value if the supervisor needs it")),
+        _ => Err(ConfigError::new(
+            ErrorKind::UnknownResolver,
+            format!("the resolver '{name}' is not known to the supervisor"),
+        )
+        .with_hint(
+            "it is registered by the trainer's own code; give this key a plain value if the supervisor needs it",
+        )),
     }
 }
 
@@ -87,12 +95,7 @@ fn select(
     }
 }
 
-fn decode(
-    resolver: &Resolver<'_>,
-    text: &str,
-    site: &Site<'_>,
-    chain: &mut Vec<Place>,
-) -> Result<Target, ConfigError> {
+fn decode(resolver: &Resolver<'_>, text: &str, site: &Site<'_>, chain: &mut Vec<Place>) -> Result<Target, ConfigError> {
     let element = grammar::parse_element(text).map_err(|message| {
         ConfigError::new(
             ErrorKind::Interpolation,

@@ -37,12 +37,18 @@ impl Layer {
     /// Variables, in the order of their names: `SUPERVISE_GRACE__STOP` is `grace.stop`. Names below `env` keep their case.
     pub(super) fn env(variables: &[(String, String)]) -> Result<Self, ConfigError> {
         let mut layer = Self::of(empty("environment"));
-        let ours = variables.iter().filter(|(name, _)| !schema::RESERVED_VARIABLES.contains(&name.as_str()));
+        let ours = variables
+            .iter()
+            .filter(|(name, _)| !schema::RESERVED_VARIABLES.contains(&name.as_str()));
         for (name, text) in ours {
-            let Some(rest) = name.strip_prefix(PREFIX).filter(|rest| !rest.is_empty()) else { continue };
+            let Some(rest) = name.strip_prefix(PREFIX).filter(|rest| !rest.is_empty()) else {
+                continue;
+            };
             let parts: Vec<&str> = rest.split("__").collect();
             let key = match parts.as_slice() {
-                [first, name @ ..] if first.eq_ignore_ascii_case("env") && !name.is_empty() => format!("env.{}", name.join("__")),
+                [first, name @ ..] if first.eq_ignore_ascii_case("env") && !name.is_empty() => {
+                    format!("env.{}", name.join("__"))
+                }
                 parts => parts.join(".").to_ascii_lowercase(),
             };
             layer.put(&key, text, Origin::Env { name: name.clone() })?;
@@ -60,16 +66,21 @@ impl Layer {
     }
 
     fn of(root: Node) -> Self {
-        Self { tree: ConfigTree::new(root), checked: Vec::new() }
+        Self {
+            tree: ConfigTree::new(root),
+            checked: Vec::new(),
+        }
     }
 
     fn put(&mut self, key: &str, text: &str, origin: Origin) -> Result<(), ConfigError> {
         let value = read_text(schema::kind_of(key), text);
         if schema::is_section(key) {
-            return Err(ConfigError::new(ErrorKind::WrongType, "it is a group of settings, not a setting")
-                .from_origin(&origin)
-                .with_key(key)
-                .with_hint(format!("set one of: {}", members(key))));
+            return Err(
+                ConfigError::new(ErrorKind::WrongType, "it is a group of settings, not a setting")
+                    .from_origin(&origin)
+                    .with_key(key)
+                    .with_hint(format!("set one of: {}", members(key))),
+            );
         }
         self.tree.add(key, Node::new(value, origin))
     }
@@ -82,9 +93,12 @@ impl Layer {
             Value::Map(map) => self.check_map("", map, &mut errors),
             Value::Null => {}
             other => errors.push(
-                ConfigError::new(ErrorKind::WrongType, format!("the settings are {}, not a mapping", other.type_name()))
-                    .from_origin(&root.origin)
-                    .with_hint("write `key: value` lines"),
+                ConfigError::new(
+                    ErrorKind::WrongType,
+                    format!("the settings are {}, not a mapping", other.type_name()),
+                )
+                .from_origin(&root.origin)
+                .with_hint("write `key: value` lines"),
             ),
         }
         errors
@@ -97,18 +111,30 @@ impl Layer {
                 (Some(kind), _) => match schema::check(kind, node) {
                     Ok(value) => self.checked.push((path, value)),
                     Err(wrong) => {
-                        let class = if wrong.wrong_type { ErrorKind::WrongType } else { ErrorKind::BadValue };
+                        let class = if wrong.wrong_type {
+                            ErrorKind::WrongType
+                        } else {
+                            ErrorKind::BadValue
+                        };
                         let origin = inner_origin(node, kind);
-                        errors.push(ConfigError::new(class, wrong.message).from_origin(origin).with_key(path).with_hint(wrong.hint));
+                        errors.push(
+                            ConfigError::new(class, wrong.message)
+                                .from_origin(origin)
+                                .with_key(path)
+                                .with_hint(wrong.hint),
+                        );
                     }
                 },
                 (None, Value::Map(inner)) if schema::is_section(&path) => self.check_map(&path, inner, errors),
                 (None, Value::Null) if schema::is_section(&path) => {}
                 (None, other) if schema::is_section(&path) => errors.push(
-                    ConfigError::new(ErrorKind::WrongType, format!("it is {}, it has to be a mapping", other.type_name()))
-                        .from_origin(&node.origin)
-                        .with_hint(format!("set one of: {}", members(&path)))
-                        .with_key(path),
+                    ConfigError::new(
+                        ErrorKind::WrongType,
+                        format!("it is {}, it has to be a mapping", other.type_name()),
+                    )
+                    .from_origin(&node.origin)
+                    .with_hint(format!("set one of: {}", members(&path)))
+                    .with_key(path),
                 ),
                 _ => errors.push(unknown(path, node)),
             }
@@ -160,7 +186,11 @@ pub(super) fn explain(figment: &Figment, layers: &[Layer]) -> Vec<Explained> {
     let mut lines = Vec::new();
     for (key, kind) in schema::SCHEMA {
         if *kind == Kind::Variables {
-            let names = figment.find_value(key).ok().and_then(Fig::into_dict).unwrap_or_default();
+            let names = figment
+                .find_value(key)
+                .ok()
+                .and_then(Fig::into_dict)
+                .unwrap_or_default();
             if names.is_empty() {
                 lines.extend(line(figment, layers, key));
             }
@@ -181,7 +211,11 @@ fn line(figment: &Figment, layers: &[Layer], key: &str) -> Option<Explained> {
         None => 0,
     };
     let node = layers.get(number)?.tree.get(key)?;
-    Some(Explained { key: key.to_owned(), value: redact(key, &shown(&node.value)), origin: node.origin.to_string() })
+    Some(Explained {
+        key: key.to_owned(),
+        value: redact(key, &shown(&node.value)),
+        origin: node.origin.to_string(),
+    })
 }
 
 fn shown(value: &Value) -> String {
@@ -204,7 +238,9 @@ fn read_text(kind: Option<Kind>, text: &str) -> Value {
             parse_scalar(text.trim()).unwrap_or_else(|_| Value::Str(text.to_owned()))
         }
         Some(Kind::Command | Kind::OptionalText) if matches!(text.trim(), "" | "null") => Value::Null,
-        Some(Kind::Command) if text.trim_start().starts_with('[') => listed(text).unwrap_or_else(|| Value::Str(text.to_owned())),
+        Some(Kind::Command) if text.trim_start().starts_with('[') => {
+            listed(text).unwrap_or_else(|| Value::Str(text.to_owned()))
+        }
         Some(Kind::Gpus) if text.starts_with(|c: char| c.is_ascii_digit()) => {
             listed(&format!("[{text}]")).unwrap_or_else(|| Value::Str(text.to_owned()))
         }
@@ -224,7 +260,10 @@ fn unknown(path: String, node: &Node) -> ConfigError {
         Some(near) => format!("did you mean `{near}`? `supervise config show` lists all settings"),
         None => "`supervise config show` lists all settings".to_owned(),
     };
-    ConfigError::new(ErrorKind::UnknownKey, "there is no such setting").from_origin(&node.origin).with_key(path).with_hint(hint)
+    ConfigError::new(ErrorKind::UnknownKey, "there is no such setting")
+        .from_origin(&node.origin)
+        .with_key(path)
+        .with_hint(hint)
 }
 
 /// The place of the first item inside, where a list or mapping is wrong because of one.
@@ -253,7 +292,9 @@ fn empty(of: &str) -> Node {
 
 /// The defaults are named as such, not by their line in a file that users do not have.
 fn mark_default(node: &mut Node) {
-    node.origin = Origin::Default { of: "supervise".to_owned() };
+    node.origin = Origin::Default {
+        of: "supervise".to_owned(),
+    };
     match &mut node.value {
         Value::Map(map) => {
             let keys: Vec<Key> = map.iter().map(|(key, _)| key.clone()).collect();

@@ -1,13 +1,40 @@
 //! Hiding secrets where settings and environments are shown or stored.
 
 /// Words that make a name secret.
-const SECRET: [&str; 9] =
-    ["token", "secret", "password", "passwd", "passphrase", "credential", "credentials", "apikey", "auth"];
+const SECRET: [&str; 9] = [
+    "token",
+    "secret",
+    "password",
+    "passwd",
+    "passphrase",
+    "credential",
+    "credentials",
+    "apikey",
+    "auth",
+];
 
 /// What stands before `key` where the name only names a column or a field: `prompt_key`, `image_key`.
 const HARMLESS: [&str; 20] = [
-    "prompt", "response", "image", "images", "video", "videos", "audio", "audios", "messages", "tools", "thinking", "fn", "modality",
-    "input", "output", "label", "sort", "primary", "public", "interaction",
+    "prompt",
+    "response",
+    "image",
+    "images",
+    "video",
+    "videos",
+    "audio",
+    "audios",
+    "messages",
+    "tools",
+    "thinking",
+    "fn",
+    "modality",
+    "input",
+    "output",
+    "label",
+    "sort",
+    "primary",
+    "public",
+    "interaction",
 ];
 
 /// The value, or `***` where the name looks like a secret's. A password inside a URL is hidden as well.
@@ -23,7 +50,10 @@ fn is_secret(name: &str) -> bool {
     words.iter().enumerate().any(|(at, word)| {
         let word = word.as_str();
         let harmless = at > 0 && HARMLESS.contains(&words[at - 1].as_str());
-        SECRET.contains(&word) || matches!(word, "key" | "pat") && !harmless || word.ends_with("apikey") || word.ends_with("password")
+        SECRET.contains(&word)
+            || matches!(word, "key" | "pat") && !harmless
+            || word.ends_with("apikey")
+            || word.ends_with("password")
     })
 }
 
@@ -48,11 +78,17 @@ fn words(name: &str) -> Vec<String> {
 
 /// `scheme://user:password@host` without user and password.
 fn hide_url_password(value: &str) -> String {
-    let Some((scheme, rest)) = value.split_once("://") else { return value.to_owned() };
+    let Some((scheme, rest)) = value.split_once("://") else {
+        return value.to_owned();
+    };
     let authority = rest.split(['/', '?', '#', ' ']).next().unwrap_or_default();
     match authority.rsplit_once('@') {
         Some((login, _)) if login.contains(':') => format!("{scheme}://***{}", hide_url_password(&rest[login.len()..])),
-        _ => format!("{scheme}://{}{}", authority, hide_url_password(&rest[authority.len()..])),
+        _ => format!(
+            "{scheme}://{}{}",
+            authority,
+            hide_url_password(&rest[authority.len()..])
+        ),
     }
 }
 
@@ -62,12 +98,30 @@ mod tests {
 
     #[test]
     fn secrets_are_hidden_and_nothing_else() {
-        for name in
-            ["WANDB_API_KEY", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "DB_PASSWORD", "env.OPENAI_APIKEY", "apiKey", "key", "PGPASSWORD", "wandb_key"]
-        {
+        for name in [
+            "WANDB_API_KEY",
+            "HF_TOKEN",
+            "AWS_SECRET_ACCESS_KEY",
+            "DB_PASSWORD",
+            "env.OPENAI_APIKEY",
+            "apiKey",
+            "key",
+            "PGPASSWORD",
+            "wandb_key",
+        ] {
             assert_eq!(redact(name, "hush"), "***", "{name}");
         }
-        for name in ["tokenizer", "MAX_TOKENS", "data.prompt_key", "reward_fn_key", "monkey", "PATH", "author", "gang.gpus", "keys"] {
+        for name in [
+            "tokenizer",
+            "MAX_TOKENS",
+            "data.prompt_key",
+            "reward_fn_key",
+            "monkey",
+            "PATH",
+            "author",
+            "gang.gpus",
+            "keys",
+        ] {
             assert_eq!(redact(name, "shown"), "shown", "{name}");
         }
     }

@@ -10,9 +10,18 @@ use crate::tree::{Node, Value};
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Kind {
     Bool,
-    Whole { min: i64, max: i64 },
-    OptionalWhole { min: i64, max: i64 },
-    Number { min: f64, max: f64 },
+    Whole {
+        min: i64,
+        max: i64,
+    },
+    OptionalWhole {
+        min: i64,
+        max: i64,
+    },
+    Number {
+        min: f64,
+        max: f64,
+    },
     Duration,
     Size,
     Choice(&'static [&'static str]),
@@ -64,8 +73,14 @@ pub(super) const SCHEMA: &[(&str, Kind)] = &[
 ];
 
 /// `SUPERVISE_…` variables that are not settings: the supervisor sets them itself or reads them elsewhere.
-pub const RESERVED_VARIABLES: &[&str] =
-    &["SUPERVISE_ATTEMPT", "SUPERVISE_RUN", "SUPERVISE_TERM", "SUPERVISE_LOG", "SUPERVISE_SOCKET", "SUPERVISE_RESUME_STEP"];
+pub const RESERVED_VARIABLES: &[&str] = &[
+    "SUPERVISE_ATTEMPT",
+    "SUPERVISE_RUN",
+    "SUPERVISE_TERM",
+    "SUPERVISE_LOG",
+    "SUPERVISE_SOCKET",
+    "SUPERVISE_RESUME_STEP",
+];
 
 /// The dotted keys of all settings.
 pub fn keys() -> impl Iterator<Item = &'static str> {
@@ -83,7 +98,9 @@ pub(super) fn kind_of(key: &str) -> Option<Kind> {
 
 /// Whether settings lie below a key.
 pub(super) fn is_section(key: &str) -> bool {
-    SCHEMA.iter().any(|(known, _)| known.strip_prefix(key).is_some_and(|rest| rest.starts_with('.')))
+    SCHEMA
+        .iter()
+        .any(|(known, _)| known.strip_prefix(key).is_some_and(|rest| rest.starts_with('.')))
 }
 
 /// The setting whose name is nearest to a mistyped one.
@@ -119,11 +136,19 @@ pub(super) struct Wrong {
 }
 
 fn wrong(message: impl Into<String>, hint: impl Into<String>) -> Wrong {
-    Wrong { wrong_type: false, message: message.into(), hint: hint.into() }
+    Wrong {
+        wrong_type: false,
+        message: message.into(),
+        hint: hint.into(),
+    }
 }
 
 fn wrong_type(value: &Value, wanted: &str, hint: impl Into<String>) -> Wrong {
-    Wrong { wrong_type: true, message: format!("it is {}, it has to be {wanted}", value.type_name()), hint: hint.into() }
+    Wrong {
+        wrong_type: true,
+        message: format!("it is {}, it has to be {wanted}", value.type_name()),
+        hint: hint.into(),
+    }
 }
 
 /// Checks a value and gives it the form in which figment layers it.
@@ -132,18 +157,27 @@ pub(super) fn check(kind: Kind, node: &Node) -> Result<Fig, Wrong> {
     match (kind, value) {
         (Kind::Bool, Value::Bool(value)) => Ok(Fig::from(*value)),
         (Kind::Bool, other) => Err(wrong_type(other, "true or false", "write true or false without quotes")),
-        (Kind::OptionalWhole { .. } | Kind::OptionalText | Kind::Command, Value::Null) => Ok(Fig::from(figment::value::Empty::None)),
+        (Kind::OptionalWhole { .. } | Kind::OptionalText | Kind::Command, Value::Null) => {
+            Ok(Fig::from(figment::value::Empty::None))
+        }
         (Kind::Whole { min, max } | Kind::OptionalWhole { min, max }, value) => whole(value, min, max),
         (Kind::Number { min, max }, _) => match node.as_f64() {
             Some(number) if (min..=max).contains(&number) => Ok(Fig::from(number)),
-            Some(number) => Err(wrong(format!("{number} is out of range"), format!("write a number from {min} to {max}"))),
+            Some(number) => Err(wrong(
+                format!("{number} is out of range"),
+                format!("write a number from {min} to {max}"),
+            )),
             None => Err(wrong_type(value, "a number", "write for example 2.0")),
         },
         (Kind::Duration, value) => duration(value),
-        (Kind::Size, Value::Str(text)) => {
-            parse_bytes(text).map(Fig::from).map_err(|message| wrong(message, "write a size with its unit, for example 256MiB"))
-        }
-        (Kind::Size, other) => Err(wrong_type(other, "a size", "write a size with its unit, for example 256MiB")),
+        (Kind::Size, Value::Str(text)) => parse_bytes(text)
+            .map(Fig::from)
+            .map_err(|message| wrong(message, "write a size with its unit, for example 256MiB")),
+        (Kind::Size, other) => Err(wrong_type(
+            other,
+            "a size",
+            "write a size with its unit, for example 256MiB",
+        )),
         (Kind::Choice(words), value) => choice(words, value),
         (Kind::OptionalText, Value::Str(text)) if !text.is_empty() => Ok(Fig::from(text.clone())),
         (Kind::OptionalText, Value::Str(_)) => Err(wrong("it is empty", "write a path, or null")),
@@ -158,9 +192,16 @@ fn whole(value: &Value, min: i64, max: i64) -> Result<Fig, Wrong> {
     match value {
         Value::Int(number) => match i64::try_from(*number) {
             Ok(number) if (min..=max).contains(&number) => Ok(Fig::from(number)),
-            _ => Err(wrong(format!("{number} is out of range"), format!("write a whole number from {min} to {max}"))),
+            _ => Err(wrong(
+                format!("{number} is out of range"),
+                format!("write a whole number from {min} to {max}"),
+            )),
         },
-        other => Err(wrong_type(other, "a whole number", format!("write a whole number from {min} to {max}, without quotes"))),
+        other => Err(wrong_type(
+            other,
+            "a whole number",
+            format!("write a whole number from {min} to {max}, without quotes"),
+        )),
     }
 }
 
@@ -168,17 +209,25 @@ fn duration(value: &Value) -> Result<Fig, Wrong> {
     match value {
         Value::Str(text) => match parse_duration(text) {
             Ok(duration) => Ok(Fig::from(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))),
-            Err(message) if text.contains(':') => {
-                Err(wrong(message, "clock notation is read differently by different YAML readers; write 1h30m"))
-            }
-            Err(message) => Err(wrong(message, "write a duration with its unit, for example 90s, 5m or 1h30m")),
+            Err(message) if text.contains(':') => Err(wrong(
+                message,
+                "clock notation is read differently by different YAML readers; write 1h30m",
+            )),
+            Err(message) => Err(wrong(
+                message,
+                "write a duration with its unit, for example 90s, 5m or 1h30m",
+            )),
         },
         Value::Int(number) => Err(wrong_type(
             value,
             "a duration",
             format!("write {number}s if seconds are meant (a bare 1:30:00 is read as 5400: write 1h30m)"),
         )),
-        other => Err(wrong_type(other, "a duration", "write a duration with its unit, for example 90s, 5m or 1h30m")),
+        other => Err(wrong_type(
+            other,
+            "a duration",
+            "write a duration with its unit, for example 90s, 5m or 1h30m",
+        )),
     }
 }
 
@@ -191,7 +240,11 @@ fn choice(words: &[&str], value: &Value) -> Result<Fig, Wrong> {
         Value::Null if words.contains(&"none") => "none",
         other => return Err(wrong_type(other, "a word", hint)),
     };
-    if words.contains(&text) { Ok(Fig::from(text)) } else { Err(wrong(format!("'{text}' is not a possible value"), hint)) }
+    if words.contains(&text) {
+        Ok(Fig::from(text))
+    } else {
+        Err(wrong(format!("'{text}' is not a possible value"), hint))
+    }
 }
 
 fn command(value: &Value) -> Result<Fig, Wrong> {
@@ -201,7 +254,10 @@ fn command(value: &Value) -> Result<Fig, Wrong> {
         Value::List(items) => {
             let word = |node: &Node| match &node.value {
                 Value::Str(text) => Ok(text.clone()),
-                other => Err(wrong(format!("a word of the command is {}", other.type_name()), "put each word in quotes")),
+                other => Err(wrong(
+                    format!("a word of the command is {}", other.type_name()),
+                    "put each word in quotes",
+                )),
             };
             items.iter().map(word).collect::<Result<Vec<_>, _>>()?
         }
@@ -220,9 +276,15 @@ fn gpus(value: &Value) -> Result<Fig, Wrong> {
         Value::Str(text) => Err(wrong(format!("'{text}' is not a possible value"), hint)),
         Value::List(items) if items.is_empty() => Ok(Fig::from(vec!["none".to_owned()])),
         Value::List(items) => {
-            let number = |node: &Node| node.as_i64().and_then(|number| u32::try_from(number).ok()).map(|number| number.to_string());
+            let number = |node: &Node| {
+                node.as_i64()
+                    .and_then(|number| u32::try_from(number).ok())
+                    .map(|number| number.to_string())
+            };
             let numbers: Option<Vec<String>> = items.iter().map(number).collect();
-            numbers.map(Fig::from).ok_or_else(|| wrong("a device number is not a whole number", hint))
+            numbers
+                .map(Fig::from)
+                .ok_or_else(|| wrong("a device number is not a whole number", hint))
         }
         other => Err(wrong_type(other, "a choice of devices", hint)),
     }
@@ -232,7 +294,13 @@ fn variables(value: &Value) -> Result<Fig, Wrong> {
     let map = match value {
         Value::Map(map) => map,
         Value::Null => return Ok(Fig::from(Dict::new())),
-        other => return Err(wrong_type(other, "a mapping of names to values", "write NAME: \"value\" lines below `env:`")),
+        other => {
+            return Err(wrong_type(
+                other,
+                "a mapping of names to values",
+                "write NAME: \"value\" lines below `env:`",
+            ));
+        }
     };
     let mut dict = Dict::new();
     for (key, node) in map.iter() {
@@ -240,12 +308,20 @@ fn variables(value: &Value) -> Result<Fig, Wrong> {
         let valid = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
             && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
         if !valid {
-            return Err(wrong(format!("'{name}' is not the name of a variable"), "names have letters, digits and underscores"));
+            return Err(wrong(
+                format!("'{name}' is not the name of a variable"),
+                "names have letters, digits and underscores",
+            ));
         }
         let text = match &node.value {
             Value::Str(text) if !text.contains('\0') => text.clone(),
             Value::Int(number) => number.to_string(),
-            other => return Err(wrong(format!("the value of {name} is {}", other.type_name()), "put it in quotes")),
+            other => {
+                return Err(wrong(
+                    format!("the value of {name} is {}", other.type_name()),
+                    "put it in quotes",
+                ));
+            }
         };
         dict.insert(name, Fig::from(text));
     }

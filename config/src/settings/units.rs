@@ -2,7 +2,13 @@
 
 use std::time::Duration;
 
-const DURATIONS: [(&str, u64); 5] = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+const DURATIONS: [(&str, u64); 5] = [
+    ("ms", 1),
+    ("s", 1000),
+    ("m", 60_000),
+    ("h", 3_600_000),
+    ("d", 86_400_000),
+];
 const SIZES: [(&str, u64); 9] = [
     ("B", 1),
     ("KiB", 1 << 10),
@@ -55,7 +61,10 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     if unit.is_empty() {
         return Err(format!("'{text}' has no unit"));
     }
-    let (_, scale) = SIZES.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).ok_or_else(bad)?;
+    let (_, scale) = SIZES
+        .iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case(unit))
+        .ok_or_else(bad)?;
     let bytes = number * *scale as f64;
     if bytes > (1_u64 << 53) as f64 {
         return Err(format!("'{text}' is too large"));
@@ -64,7 +73,9 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
 }
 
 fn take_number(text: &str) -> Option<(f64, &str)> {
-    let length = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
+    let length = text
+        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
+        .unwrap_or(text.len());
     let (number, rest) = text.split_at(length);
     if !number.starts_with(|c: char| c.is_ascii_digit()) {
         return None;
@@ -78,17 +89,32 @@ mod tests {
 
     #[test]
     fn durations_need_units_in_order() {
-        for (text, millis) in [("90s", 90_000), ("5m", 300_000), ("1h30m", 5_400_000), ("1.5h", 5_400_000), ("250ms", 250), ("0s", 0)] {
+        for (text, millis) in [
+            ("90s", 90_000),
+            ("5m", 300_000),
+            ("1h30m", 5_400_000),
+            ("1.5h", 5_400_000),
+            ("250ms", 250),
+            ("0s", 0),
+        ] {
             assert_eq!(parse_duration(text).unwrap().as_millis(), millis, "{text}");
         }
-        for text in ["", "90", "1:30:00", "5 x", "m", "-5s", "1m1h", "1s1s", "1e5s", "9999999d", "s5", "1..5s", "5µs"] {
+        for text in [
+            "", "90", "1:30:00", "5 x", "m", "-5s", "1m1h", "1s1s", "1e5s", "9999999d", "s5", "1..5s", "5µs",
+        ] {
             assert!(parse_duration(text).is_err(), "{text}");
         }
     }
 
     #[test]
     fn sizes_need_units() {
-        for (text, bytes) in [("256MiB", 268_435_456), ("2GB", 2_000_000_000), ("1.5 KiB", 1536), ("0B", 0), ("1gib", 1 << 30)] {
+        for (text, bytes) in [
+            ("256MiB", 268_435_456),
+            ("2GB", 2_000_000_000),
+            ("1.5 KiB", 1536),
+            ("0B", 0),
+            ("1gib", 1 << 30),
+        ] {
             assert_eq!(parse_bytes(text).unwrap(), bytes, "{text}");
         }
         for text in ["", "256", "MiB", "-1B", "1XB", "99999999TiB"] {

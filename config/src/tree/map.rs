@@ -24,9 +24,7 @@ impl Key {
             Self::Str(text) => Identity::Text(text.clone()),
             Self::Int(number) => Identity::Whole(*number),
             Self::Bool(value) => Identity::Whole(i128::from(*value)),
-            Self::Float(number) if number.fract() == 0.0 && number.abs() < 1e30 => {
-                Identity::Whole(*number as i128)
-            }
+            Self::Float(number) if number.fract() == 0.0 && number.abs() < 1e30 => Identity::Whole(*number as i128),
             Self::Float(number) => Identity::Bits(number.to_bits()),
         }
     }

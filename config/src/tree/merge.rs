@@ -10,11 +10,7 @@ pub(super) fn merge_trees(below: &mut ConfigTree, over: ConfigTree) -> Result<()
 }
 
 /// Merges `over` into the node at `path`. Paths instead of references: an interpolation below has to be looked up in the whole tree.
-fn merge_into(
-    tree: &mut ConfigTree,
-    path: &mut Vec<super::Key>,
-    over: Node,
-) -> Result<(), ConfigError> {
+fn merge_into(tree: &mut ConfigTree, path: &mut Vec<super::Key>, over: Node) -> Result<(), ConfigError> {
     expand_interpolation(tree, path, &over);
     let Some(here) = node_at(tree, path) else {
         return Ok(());
@@ -37,8 +33,7 @@ fn merge_into(
     };
     for (key, node) in entries {
         let Some(Node {
-            value: Value::Map(map),
-            ..
+            value: Value::Map(map), ..
         }) = node_at(tree, path)
         else {
             return Ok(());
@@ -56,11 +51,10 @@ fn merge_into(
 }
 
 fn node_at<'a>(tree: &'a mut ConfigTree, path: &[super::Key]) -> Option<&'a mut Node> {
-    path.iter()
-        .try_fold(&mut tree.root, |node, key| match &mut node.value {
-            Value::Map(map) => map.get_mut(key),
-            _ => None,
-        })
+    path.iter().try_fold(&mut tree.root, |node, key| match &mut node.value {
+        Value::Map(map) => map.get_mut(key),
+        _ => None,
+    })
 }
 
 /// A mapping laid over `${other}` is laid over a copy of what `other` is.
@@ -82,11 +76,7 @@ fn expand_interpolation(tree: &mut ConfigTree, path: &[super::Key], over: &Node)
 }
 
 fn clash(path: &[super::Key], below: &Node, over: &Node) -> ConfigError {
-    let key = path
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(".");
+    let key = path.iter().map(ToString::to_string).collect::<Vec<_>>().join(".");
     let message = format!(
         "{} cannot be laid over {} ({})",
         over.value.type_name(),

@@ -95,11 +95,7 @@ impl Loader<'_> {
                 node,
                 format!("the tag '{name}' is not known to the trainer's loader"),
             )),
-            _ => Err(self.error(
-                ErrorKind::BadValue,
-                node,
-                "the tag does not fit the value".to_owned(),
-            )),
+            _ => Err(self.error(ErrorKind::BadValue, node, "the tag does not fit the value".to_owned())),
         }
     }
 
@@ -226,11 +222,7 @@ impl Loader<'_> {
             ));
         }
         if std::mem::replace(&mut above[node], true) {
-            return Err(self.error(
-                ErrorKind::Cycle,
-                node,
-                "an alias refers to what contains it".to_owned(),
-            ));
+            return Err(self.error(ErrorKind::Cycle, node, "an alias refers to what contains it".to_owned()));
         }
         let value = match self.graph.nodes[node].kind.clone() {
             Kind::Scalar(text) => self.scalar(node, &text)?,

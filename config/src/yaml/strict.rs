@@ -1,0 +1,142 @@
+//! Where the trainer's loader and the parser crate disagree about syntax.
+//!
+//! The loader knows YAML 1.1, the crate YAML 1.2. What the loader refuses is refused here too: tabs between tokens, `?` inside plain
+//! scalars of flow collections, odd anchor names. Block scalars at the very end of a text end as the loader ends them.
+
+/// A place in a text: line from one, column from zero.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Mark {
+    pub(super) line: usize,
+    pub(super) column: usize,
+}
+
+/// From where to where a node reaches.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Extent {
+    pub(super) start: Mark,
+    pub(super) end: Mark,
+}
+
+/// How a scalar is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Style {
+    Plain,
+    Quoted,
+    Block,
+}
+
+/// The lines of a text, to look up what a mark points at.
+pub(super) struct Source<'a> {
+    text: &'a str,
+    lines: Vec<&'a str>,
+    /// Quoted and block scalars, in order: what is inside is not syntax.
+    opaque: Vec<Extent>,
+}
+
+impl<'a> Source<'a> {
+    pub(super) fn new(text: &'a str) -> Self {
+        Self {
+            text,
+            lines: text.split('\n').collect(),
+            opaque: Vec::new(),
+        }
+    }
+
+    /// The text from a mark on.
+    fn from(&self, mark: Mark) -> Option<&'a str> {
+        self.text.get(self.offset(mark)?..)
+    }
+
+    fn offset(&self, mark: Mark) -> Option<usize> {
+        let line = self.lines.get(mark.line.checked_sub(1)?)?;
+        let column = line.char_indices().nth(mark.column).map_or(line.len(), |(at, _)| at);
+        Some(line.as_ptr() as usize - self.text.as_ptr() as usize + column)
+    }
+
+    /// Whether a list or mapping that begins there is written with brackets or braces.
+    pub(super) fn is_flow(&self, span: Extent) -> bool {
+        self.from(span.start).is_some_and(|text| text.starts_with(['[', '{']))
+    }
+
+    /// The name of the anchor in front of a place: events carry numbers only.
+    pub(super) fn anchor_name(&self, span: Extent) -> Option<&'a str> {
+        let before = self.text.get(..self.offset(span.start)?)?;
+        let name = &before[before.rfind('&')? + 1..];
+        let end = name
+            .find(|c: char| c.is_whitespace() || matches!(c, ',' | '[' | ']' | '{' | '}'))
+            .unwrap_or(name.len());
+        Some(&name[..end])
+    }
+
+    /// Remembers a scalar whose inside is not syntax.
+    pub(super) fn note_scalar(&mut self, span: Extent, style: Style) {
+        if style != Style::Plain {
+            self.opaque.push(span);
+        }
+    }
+
+    /// What is wrong with a plain scalar inside brackets or braces.
+    pub(super) fn refuse_in_flow(&self, text: &str, style: Style, bare_tag: bool) -> Option<String> {
+        if style != Style::Plain {
+            return None;
+        }
+        if bare_tag && text.is_empty() {
+            return Some("a lone '!' cannot stand in a list".to_owned());
+        }
+        let bad = text
+            .contains('?')
+            .then_some('?')
+            .or_else(|| text.chars().next().filter(|c| matches!(c, '|' | '>')))?;
+        Some(format!("'{bad}' has to be quoted inside brackets and braces"))
+    }
+
+    /// The content of a block scalar as the loader has it.
+    pub(super) fn block_content(&self, text: String, style: Style, span: Extent) -> String {
+        if style != Style::Block {
+            return text;
+        }
+        let source = self.from(span.start).unwrap_or_default();
+        if text.bytes().all(|byte| byte == b'\n') {
+            let (header, rest) = source.split_once('\n').unwrap_or((source, ""));
+            let keeps = header.split('#').next().is_some_and(|header| header.contains('+'));
+            return if keeps && !rest.is_empty() { text } else { String::new() };
+        }
+        // Without a line break at the end of the file, the last line has none.
+        let last = self.lines.last().map_or("", |line| line.trim());
+        let content = text.trim_end_matches('\n');
+        let at_end = !last.is_empty() && content.trim_end().ends_with(last) && self.ends_at_file_end(span);
+        if at_end { content.to_owned() } else { text }
+    }
+
+    fn ends_at_file_end(&self, span: Extent) -> bool {
+        span.end.line >= self.lines.len()
+    }
+
+    /// The first tab between tokens, as line and column.
+    pub(super) fn stray_tab(&self) -> Option<(u32, u32)> {
+        if !self.text.contains('\t') {
+            return None;
+        }
+        let mut opaque = self.opaque.iter().peekable();
+        for (number, line) in self.lines.iter().enumerate() {
+            let mut before = ' ';
+            for (column, c) in line.chars().enumerate() {
+                let here = Mark {
+                    line: number + 1,
+                    column,
+                };
+                while opaque.next_if(|span| span.end <= here).is_some() {}
+                let inside = opaque.peek().is_some_and(|span| span.start <= here);
+                if !inside && c == '#' && before.is_whitespace() {
+                    break;
+                }
+                if !inside && c == '\t' {
+                    let narrow = |number| u32::try_from(number).unwrap_or(u32::MAX);
+                    return Some((narrow(number + 1), narrow(column + 1)));
+                }
+                before = c;
+            }
+        }
+        None
+    }
+}
