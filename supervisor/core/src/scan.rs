@@ -121,7 +121,8 @@ impl Scanner {
     }
 
     fn traceback(&mut self, worker: WorkerId, number: u64, text: &[u8]) -> Option<Hit> {
-        if text.starts_with(b"Traceback (most recent call last)") {
+        // A progress bar draws without a newline: the traceback may follow on its line.
+        if memchr::memmem::find(text, b"Traceback (most recent call last)").is_some() {
             self.in_traceback.insert(worker, true);
             return None;
         }
