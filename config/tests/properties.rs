@@ -1,0 +1,86 @@
+//! Nothing that comes in as text makes this crate panic or run away.
+
+use proptest::prelude::*;
+use supervise_config::interpolation::Resolver;
+use supervise_config::settings::{Sources, parse_bytes, parse_duration, split_words};
+use supervise_config::{ConfigTree, Settings, parse_supervisor_yaml, parse_trainer_yaml, redact};
+
+/// Texts made of the characters that mean something in YAML.
+fn yamlish() -> impl Strategy<Value = String> {
+    let piece = prop_oneof![
+        Just("a".to_owned()),
+        Just(": ".to_owned()),
+        Just("- ".to_owned()),
+        Just("\n".to_owned()),
+        Just("  ".to_owned()),
+        Just("[".to_owned()),
+        Just("]".to_owned()),
+        Just("{".to_owned()),
+        Just("}".to_owned()),
+        Just(", ".to_owned()),
+        Just("&x ".to_owned()),
+        Just("*x".to_owned()),
+        Just("<<: ".to_owned()),
+        Just("!!int ".to_owned()),
+        Just("! ".to_owned()),
+        Just("|\n".to_owned()),
+        Just(">+\n".to_owned()),
+        Just("'".to_owned()),
+        Just("\"".to_owned()),
+        Just("#".to_owned()),
+        Just("? ".to_owned()),
+        Just("---\n".to_owned()),
+        Just("%T".to_owned()),
+        Just("\t".to_owned()),
+        Just("1e".to_owned()),
+        Just("${".to_owned()),
+        Just("oc.env:".to_owned()),
+        Just("\\".to_owned()),
+        Just("é".to_owned()),
+        Just("1:30".to_owned()),
+        Just("~".to_owned()),
+        Just("\r".to_owned()),
+        Just("\u{2028}".to_owned()),
+    ];
+    prop::collection::vec(piece, 0..40).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_text_is_too_strange(text in prop_oneof![yamlish(), any::<String>()]) {
+        if let Ok(node) = parse_trainer_yaml(&text, "t") {
+            let tree = ConfigTree::new(node);
+            let _ = Resolver::new(&tree, &|_| None).resolve_all();
+            for (path, _) in tree.leaves() {
+                let _ = Resolver::new(&tree, &|_| Some("x".to_owned())).get(&path);
+            }
+        }
+        let _ = parse_supervisor_yaml(&text, "s");
+    }
+
+    #[test]
+    fn no_settings_are_too_strange(text in yamlish(), value in any::<String>()) {
+        let sources = Sources {
+            files: vec![("s".to_owned(), format!("command: {text}"))],
+            env: vec![("SUPERVISE_GRACE__STOP".to_owned(), value.clone()), (format!("SUPERVISE_{value}"), text)],
+            flags: vec![(value.clone(), value)],
+            ..Sources::default()
+        };
+        let _ = Settings::load(&sources);
+    }
+
+    #[test]
+    fn words_units_and_secrets_take_anything(text in any::<String>()) {
+        let _ = (split_words(&text), parse_duration(&text), parse_bytes(&text), redact(&text, &text));
+    }
+
+    /// What the trainer's dialect calls a string stays the same string.
+    #[test]
+    fn quoted_strings_arrive_unchanged(text in "[ -~é]{0,30}") {
+        let quoted = format!("a: '{}'\n", text.replace('\'', "''"));
+        let node = parse_trainer_yaml(&quoted, "t").unwrap();
+        prop_assert_eq!(node.child("a").unwrap().as_str(), Some(text.as_str()));
+    }
+}

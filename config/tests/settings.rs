@@ -1,0 +1,245 @@
+//! The supervisor's settings: layers, provenance, messages.
+
+use std::time::Duration;
+
+use supervise_config::settings::{self, CgroupChoice, DEFAULTS, DegradedResume, Gpus, Sources};
+use supervise_config::{ConfigError, ConfigTree, ErrorKind, Settings, parse_supervisor_yaml, parse_trainer_yaml};
+
+fn pairs(entries: &[(&str, &str)]) -> Vec<(String, String)> {
+    entries
+        .iter()
+        .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))
+        .collect()
+}
+
+fn from_file(text: &str) -> Result<Settings, Vec<ConfigError>> {
+    Settings::load(&Sources {
+        files: pairs(&[("supervise.yaml", text)]),
+        ..Sources::default()
+    })
+}
+
+fn mistake(text: &str) -> ConfigError {
+    match from_file(text) {
+        Err(mut errors) if errors.len() == 1 => errors.remove(0),
+        other => panic!("{text:?}: {other:?}"),
+    }
+}
+
+#[test]
+fn every_default_is_in_the_schema_and_the_other_way_round() {
+    let tree = ConfigTree::new(parse_supervisor_yaml(DEFAULTS, "defaults.yaml").unwrap());
+    let defaults: Vec<String> = tree.leaves().into_iter().map(|(path, _)| path).collect();
+    let schema: Vec<String> = settings::keys().map(str::to_owned).collect();
+    assert_eq!(defaults, schema);
+    // A comment stands above every setting or its group.
+    let lines: Vec<&str> = DEFAULTS.lines().collect();
+    for (at, line) in lines
+        .iter()
+        .enumerate()
+        .filter(|(_, line)| !line.starts_with([' ', '#']) && !line.is_empty())
+    {
+        assert!(lines[at - 1].starts_with('#'), "no comment above {line}");
+    }
+}
+
+#[test]
+fn the_defaults_are_what_they_say() {
+    let defaults = Settings::defaults().unwrap();
+    assert_eq!((defaults.retries, defaults.step_backs), (5, 2));
+    assert_eq!(defaults.backoff.max, Duration::from_secs(300));
+    assert_eq!(defaults.grace.orphan, Duration::from_secs(120));
+    assert_eq!(defaults.gang.gpus, Gpus::Auto);
+    assert_eq!(defaults.gang.workers, None);
+    assert_eq!(defaults.command, None);
+    assert_eq!(defaults.degraded_resume, DegradedResume::DataOrder);
+    assert_eq!(defaults.output.max_bytes, 256 << 20);
+    assert_eq!(defaults.scan_interval, Duration::from_secs(10));
+    assert!(defaults.recovery && !defaults.allow_fresh && defaults.env.is_empty());
+    assert_eq!(defaults.explain().len(), settings::keys().count());
+}
+
+#[test]
+fn later_sources_win_and_every_value_knows_its_origin() {
+    let block = parse_trainer_yaml("supervisor:\n  step_backs: 7\n  kill: {cgroup: off}\n", "ppo.yaml").unwrap();
+    let sources = Sources {
+        files: pairs(&[
+            ("/etc/c.yaml", "retries: 1\nstep_backs: 1\n"),
+            ("supervise.yaml", "\nretries: 2\ngrace:\n  save: 1h30m\n"),
+        ]),
+        block: block.child("supervisor").cloned(),
+        env: pairs(&[
+            ("SUPERVISE_GRACE__STOP", "45s"),
+            ("SUPERVISE_RETRIES", "3"),
+            ("PATH", "/bin"),
+            ("SUPERVISE_ATTEMPT", "1/1/1"),
+        ]),
+        flags: pairs(&[("retries", "4"), ("gang.gpus", "0,2")]),
+    };
+    let settings = Settings::load(&sources).unwrap();
+    assert_eq!((settings.retries, settings.step_backs), (4, 7));
+    assert_eq!(settings.kill.cgroup, CgroupChoice::Off);
+    assert_eq!(settings.grace.stop, Duration::from_secs(45));
+    assert_eq!(settings.gang.gpus, Gpus::List(vec![0, 2]));
+    let origin = |key: &str| {
+        let line = settings.explained().iter().find(|line| line.key == key).unwrap();
+        format!("{} from {}", line.value, line.origin)
+    };
+    assert_eq!(origin("retries"), "4 from flag retries");
+    assert_eq!(origin("grace.stop"), "45s from environment SUPERVISE_GRACE__STOP");
+    assert_eq!(origin("step_backs"), "7 from ppo.yaml:2");
+    assert_eq!(origin("grace.save"), "1h30m from supervise.yaml:4");
+    assert_eq!(origin("grace.orphan"), "120s from default of supervise");
+    assert_eq!(origin("gang.gpus"), "[0, 2] from flag gang.gpus");
+}
+
+#[test]
+fn commands_are_lists_or_shell_words() {
+    let words = ["python", "-m", "x", "a=[1, 2]"];
+    assert_eq!(
+        from_file("command: [python, -m, x, 'a=[1, 2]']\n")
+            .unwrap()
+            .command
+            .unwrap(),
+        words
+    );
+    assert_eq!(
+        from_file("command: python -m x 'a=[1, 2]'\n").unwrap().command.unwrap(),
+        words
+    );
+    let flag = Sources {
+        flags: pairs(&[("command", "[\"a b\", c]")]),
+        ..Sources::default()
+    };
+    assert_eq!(Settings::load(&flag).unwrap().command.unwrap(), ["a b", "c"]);
+    assert_eq!(mistake("command: [python, 1]\n").kind, ErrorKind::BadValue);
+    assert_eq!(mistake("command: \"python 'x\"\n").kind, ErrorKind::BadValue);
+    assert_eq!(mistake("command: []\n").kind, ErrorKind::BadValue);
+}
+
+#[test]
+fn variables_for_the_trainer_merge_and_secrets_stay_hidden() {
+    let sources = Sources {
+        files: pairs(&[
+            ("a.yaml", "env: {A: x, N: 1}\n"),
+            ("b.yaml", "env:\n  WANDB_API_KEY: hush\n"),
+        ]),
+        env: pairs(&[("SUPERVISE_ENV__My__Var", "y")]),
+        ..Sources::default()
+    };
+    let settings = Settings::load(&sources).unwrap();
+    let env: Vec<(&str, &str)> = settings
+        .env
+        .iter()
+        .map(|(name, text)| (name.as_str(), text.as_str()))
+        .collect();
+    assert_eq!(
+        env,
+        [("A", "x"), ("My__Var", "y"), ("N", "1"), ("WANDB_API_KEY", "hush")]
+    );
+    let shown: Vec<(String, String, String)> = settings
+        .explain()
+        .into_iter()
+        .filter(|(key, _, _)| key.starts_with("env"))
+        .collect();
+    assert_eq!(
+        shown[3],
+        ("env.WANDB_API_KEY".to_owned(), "***".to_owned(), "b.yaml:2".to_owned())
+    );
+    assert!(!format!("{shown:?}").contains("hush"));
+}
+
+#[test]
+fn unknown_settings_get_the_nearest_name() {
+    for (text, key, near, line) in [
+        ("\nretrys: 3\n", "retrys", "`retries`", 2),
+        ("grace:\n  stopp: 3s\n", "grace.stopp", "`grace.stop`", 2),
+        ("backoff: {jiter: 0.1}\n", "backoff.jiter", "`backoff.jitter`", 1),
+        ("on: 1\n", "True", "config show", 1),
+        (
+            "completely_different_thing: 1\n",
+            "completely_different_thing",
+            "config show",
+            1,
+        ),
+    ] {
+        let error = mistake(text);
+        assert_eq!((error.kind, error.line), (ErrorKind::UnknownKey, Some(line)), "{error}");
+        assert_eq!(
+            error.key.as_deref(),
+            Some(key).map(|key| if key == "True" { "on" } else { key }),
+            "{error}"
+        );
+        assert!(error.hint.as_deref().unwrap().contains(near), "{error}");
+    }
+    let env = Sources {
+        env: pairs(&[("SUPERVISE_RETRY", "1")]),
+        ..Sources::default()
+    };
+    let error = Settings::load(&env).unwrap_err().remove(0);
+    assert_eq!(
+        error.to_string().lines().next(),
+        Some("environment SUPERVISE_RETRY: retry: there is no such setting")
+    );
+}
+
+#[test]
+fn wrong_values_name_key_and_line() {
+    let error = mistake("retries: 3\ngrace:\n  stop: 1:30:00\n");
+    assert_eq!(
+        (error.kind, error.line, error.key.as_deref()),
+        (ErrorKind::BadValue, Some(3), Some("grace.stop"))
+    );
+    assert!(error.hint.as_deref().unwrap().contains("1h30m"), "{error}");
+    for (text, kind) in [
+        ("grace: {stop: 90}\n", ErrorKind::WrongType),
+        ("grace: {stop: '90'}\n", ErrorKind::BadValue),
+        ("grace: 5\n", ErrorKind::WrongType),
+        ("retries: many\n", ErrorKind::WrongType),
+        ("retries: -1\n", ErrorKind::BadValue),
+        ("retries: 2.5\n", ErrorKind::WrongType),
+        ("retries: null\n", ErrorKind::WrongType),
+        ("multi_host: 1\n", ErrorKind::WrongType),
+        ("multi_host: 'true'\n", ErrorKind::WrongType),
+        ("trainer: varl\n", ErrorKind::BadValue),
+        ("backoff: {jitter: 2}\n", ErrorKind::BadValue),
+        ("output: {max_bytes: 256}\n", ErrorKind::WrongType),
+        ("output: {max_bytes: 256 MB/s}\n", ErrorKind::BadValue),
+        ("gang: {gpus: [0, x]}\n", ErrorKind::BadValue),
+        ("gang: {workers: 0}\n", ErrorKind::BadValue),
+        ("env: {A: true}\n", ErrorKind::BadValue),
+        ("env: {'A B': x}\n", ErrorKind::BadValue),
+        ("run_dir: ''\n", ErrorKind::BadValue),
+        ("- 1\n", ErrorKind::WrongType),
+        ("retries: 1\nretries: 2\n", ErrorKind::DuplicateKey),
+        ("retries: [1\n", ErrorKind::Syntax),
+    ] {
+        let error = mistake(text);
+        assert_eq!(error.kind, kind, "{text:?}: {error}");
+        assert_eq!(error.file.as_deref(), Some("supervise.yaml"), "{text:?}");
+        assert!(error.line.is_some(), "{text:?}: {error}");
+    }
+}
+
+#[test]
+fn the_block_in_the_trainers_file_is_read_with_the_trainers_types() {
+    let block = parse_trainer_yaml("grace:\n  stop: 1:30:00\n", "ppo.yaml").unwrap();
+    let error = Settings::load(&Sources {
+        block: Some(block),
+        ..Sources::default()
+    })
+    .unwrap_err()
+    .remove(0);
+    assert_eq!((error.kind, error.line), (ErrorKind::WrongType, Some(2)));
+    assert!(error.hint.as_deref().unwrap().contains("5400"), "{error}");
+}
+
+#[test]
+fn all_mistakes_are_reported_together() {
+    let sources = Sources {
+        files: pairs(&[("a.yaml", "retrys: 1\ngrace: {stop: 5}\n"), ("b.yaml", "[")]),
+        flags: pairs(&[("grace", "5s")]),
+        ..Sources::default()
+    };
+    assert_eq!(Settings::load(&sources).unwrap_err().len(), 4);
+}

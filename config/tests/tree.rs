@@ -1,0 +1,155 @@
+//! Reading, changing and merging trees; interpolations.
+
+use supervise_config::interpolation::Resolver;
+use supervise_config::{ConfigError, ConfigTree, ErrorKind, Node, Origin, Value, parse_trainer_yaml};
+
+fn tree(text: &str) -> ConfigTree {
+    ConfigTree::new(parse_trainer_yaml(text, "t.yaml").unwrap())
+}
+
+fn env(name: &str) -> Option<String> {
+    (name == "PRESENT").then(|| "here".to_owned())
+}
+
+fn get(text: &str, path: &str) -> Result<Value, ConfigError> {
+    Resolver::new(&tree(text), &env).require(path).map(|node| node.value)
+}
+
+fn string(text: &str) -> Value {
+    Value::Str(text.to_owned())
+}
+
+fn node(value: Value) -> Node {
+    Node::new(
+        value,
+        Origin::Flag {
+            text: "--set".to_owned(),
+        },
+    )
+}
+
+#[test]
+fn paths_reach_mappings_and_lists() {
+    let tree = tree("a: {b: [x, {c: 1}]}\n");
+    assert_eq!(tree.get("a.b.0").unwrap().as_str(), Some("x"));
+    assert_eq!(tree.get("a.b[1].c").unwrap().as_i64(), Some(1));
+    assert_eq!(tree.get("a[b].1.c").unwrap().as_i64(), Some(1));
+    assert!(
+        ["a.c", "a.b.2", "a.b.x", "a.b.0.z", "z"]
+            .iter()
+            .all(|path| tree.get(path).is_none())
+    );
+}
+
+#[test]
+fn values_are_set_added_and_deleted() {
+    let mut tree = tree("a: {b: 1}\nl: [1, 2]\n");
+    tree.set("a.b", node(Value::Int(2))).unwrap();
+    assert_eq!(
+        tree.set("a.c", node(Value::Null)).unwrap_err().kind,
+        ErrorKind::MissingKey
+    );
+    tree.add("x.y.z", node(Value::Int(3))).unwrap();
+    tree.add("a.b.c", node(Value::Int(4))).unwrap();
+    tree.add("l.1", node(Value::Int(9))).unwrap();
+    assert!(tree.add("l.7", node(Value::Null)).is_err());
+    assert!(tree.add(&"k.".repeat(500), node(Value::Null)).is_err());
+    tree.delete("l.0").unwrap();
+    let leaves: Vec<String> = tree
+        .leaves()
+        .iter()
+        .map(|(path, leaf)| format!("{path}={:?}", leaf.as_i64()))
+        .collect();
+    assert_eq!(leaves, ["a.b.c=Some(4)", "l.0=Some(9)", "x.y.z=Some(3)"]);
+    assert_eq!(tree.get("x.y.z").unwrap().origin.to_string(), "flag --set");
+    assert!(tree.delete("a.nothing").is_err());
+}
+
+#[test]
+fn merging_follows_the_trainer() {
+    let mut below = tree("a: {x: 1, y: 2}\nl: [1, 2]\nn: {k: 1}\nm: 5\ni: ${a}\n");
+    below
+        .merge(tree("a: {y: 3, z: 4}\nl: [9]\nn: null\nm: ???\ni: {y: 7}\n"))
+        .unwrap();
+    assert_eq!(below.get("a.x").unwrap().as_i64(), Some(1));
+    assert_eq!(below.get("a.y").unwrap().as_i64(), Some(3));
+    assert_eq!(below.get("l").unwrap().as_list().unwrap().len(), 1);
+    assert!(below.get("n").unwrap().is_null());
+    assert_eq!(below.get("m").unwrap().as_i64(), Some(5));
+    assert_eq!(below.get("i.y").unwrap().as_i64(), Some(7));
+    assert_eq!(below.get("i.x").unwrap().as_i64(), Some(1));
+    let clash = below.merge(tree("\nl: {a: 1}\n")).unwrap_err();
+    assert_eq!(
+        (clash.kind, clash.line, clash.key.as_deref()),
+        (ErrorKind::WrongType, Some(2), Some("l"))
+    );
+}
+
+#[test]
+fn interpolations_are_followed() {
+    let text = "p: proj\nlr: 1e-5\nt:\n  a: x/${p}/${lr}\n  b: ${.a}\n  c: ${..p}\n  l: [1, '${t.l.0}', '${.0}']\nw: ${t.${k}}\nk: b\nesc: '\\${p}'\n";
+    assert_eq!(get(text, "t.a").unwrap(), string("x/proj/1e-05"));
+    assert_eq!(get(text, "t.b").unwrap(), string("x/proj/1e-05"));
+    assert_eq!(get(text, "t.c").unwrap(), string("proj"));
+    assert_eq!(get(text, "t.l.2").unwrap(), Value::Int(1));
+    assert_eq!(get(text, "w").unwrap(), string("x/proj/1e-05"));
+    assert_eq!(get(text, "esc").unwrap(), string("${p}"));
+}
+
+#[test]
+fn resolvers_answer() {
+    let text = "e: ${oc.env:PRESENT}\nd: ${oc.env:ABSENT,1e-4}\ns: ${oc.select:no.such,7}\nc: ${oc.decode:'[1, a]'}\nn: ${oc.env:ABSENT,null}\n";
+    assert_eq!(get(text, "e").unwrap(), string("here"));
+    assert_eq!(get(text, "d").unwrap(), string("0.0001"));
+    assert_eq!(get(text, "s").unwrap(), Value::Int(7));
+    assert_eq!(get(text, "c.1").unwrap(), string("a"));
+    assert_eq!(get(text, "n").unwrap(), Value::Null);
+}
+
+#[test]
+fn mistakes_in_interpolations_name_place_and_chain() {
+    let cycle = get("a: ${b}\nb: ${c}\nc: ${a}\n", "a").unwrap_err();
+    assert_eq!(cycle.kind, ErrorKind::Cycle);
+    assert!(cycle.message.contains("a -> b -> c -> a"), "{cycle}");
+    let cases = [
+        ("x: 1\na: ${missing.key}\n", ErrorKind::MissingKey, Some(2)),
+        ("a: ${b}\nb: ???\n", ErrorKind::MandatoryMissing, Some(1)),
+        ("\na: ???\n", ErrorKind::MandatoryMissing, Some(2)),
+        ("a: ${oc.env:ABSENT}\n", ErrorKind::Interpolation, Some(1)),
+        ("a: ${mine:1}\n", ErrorKind::UnknownResolver, Some(1)),
+        ("a: ${b\n", ErrorKind::Interpolation, Some(1)),
+        ("a: {b: '${a}'}\n", ErrorKind::Cycle, Some(1)),
+        ("a: ${....b}\n", ErrorKind::MissingKey, Some(1)),
+    ];
+    for (text, kind, line) in cases {
+        let path = if text.contains("{b: '") { "a.b" } else { "a" };
+        let error = get(text, path).unwrap_err();
+        assert_eq!((error.kind, error.line), (kind, line), "{text:?}: {error}");
+    }
+    assert_eq!(get("a: 1\n", "b").unwrap_err().kind, ErrorKind::MissingKey);
+}
+
+/// A resolver that the trainer's own code registers concerns only the values that use it.
+#[test]
+fn unknown_resolvers_matter_only_where_asked_for() {
+    let text = "a: ${mine:1}\nb: 2\nc: {d: '${a}'}\n";
+    assert_eq!(get(text, "b").unwrap(), Value::Int(2));
+    assert_eq!(get(text, "c").unwrap_err().kind, ErrorKind::UnknownResolver);
+    assert!(Resolver::new(&tree(text), &env).resolve_all().is_err());
+    assert_eq!(Resolver::new(&tree(text), &env).get("nothing").unwrap(), None);
+}
+
+#[test]
+fn interpolations_do_not_explode() {
+    let mut bomb = String::from("a0: [x, x, x, x, x, x, x, x, x, x]\n");
+    for level in 1..12 {
+        let references = vec![format!("'${{a{}}}'", level - 1); 10].join(", ");
+        bomb.push_str(&format!("a{level}: [{references}]\n"));
+    }
+    assert_eq!(get(&bomb, "a11").unwrap_err().kind, ErrorKind::Limit);
+    let mut chain = String::from("a0: 1\n");
+    (1..500).for_each(|at| chain.push_str(&format!("a{at}: ${{a{}}}\n", at - 1)));
+    assert_eq!(get(&chain, "a499").unwrap_err().kind, ErrorKind::Limit);
+    let nested = format!("a: '{}b{}'\n", "${".repeat(400), "}".repeat(400));
+    assert_eq!(get(&nested, "a").unwrap_err().kind, ErrorKind::Interpolation);
+}
