@@ -36,6 +36,12 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8], base: u64) -> Result<T, B
     serde_json::from_slice(bytes).map_err(|e| Box::new(broken(bytes, &e).at(base.saturating_add(place(bytes, &e)))))
 }
 
+/// The same for a struct, which must be an object in the text (serde would take a list as well).
+pub(crate) fn parse_object<T: DeserializeOwned>(bytes: &[u8], base: u64) -> Result<T, Box<Finding>> {
+    parse::<Keys>(bytes, base)?;
+    parse(bytes, base)
+}
+
 fn broken(bytes: &[u8], e: &serde_json::Error) -> Finding {
     if bytes.iter().all(|b| *b == 0) {
         return Finding::error(
@@ -122,7 +128,7 @@ pub struct FsdpConfig {
 
 /// Reads `fsdp_config.json`.
 pub(crate) fn fsdp_config(file: &Reader<'_>, limits: &Limits) -> Result<FsdpConfig, Box<Finding>> {
-    let config: FsdpConfig = parse(&bytes(file, limits)?, 0)?;
+    let config: FsdpConfig = parse_object(&bytes(file, limits)?, 0)?;
     if config.world_size == 0 {
         return Err(Box::new(Finding::error(
             "json_content",

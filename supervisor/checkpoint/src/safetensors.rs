@@ -12,7 +12,7 @@ use crate::plan::{Extent, ReadPlan};
 use crate::source::Reader;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use supervise_core::checkpoint::{Finding, Verdict};
 
@@ -74,6 +74,10 @@ fn bad(name: &str, what: &str) -> Box<Finding> {
 
 /// Tensors follow each other without gap or overlap and end where the file ends.
 fn tile(mut entries: Vec<(String, Info)>, base: u64, len: u64) -> Result<Header, Box<Finding>> {
+    let mut names = HashSet::with_capacity(entries.len());
+    if let Some((name, _)) = entries.iter().find(|(name, _)| !names.insert(name.as_str())) {
+        return Err(bad(name, "is named twice"));
+    }
     entries.sort_by_key(|(_, info)| info.data_offsets);
     let mut out = Header::default();
     let mut at = 0;
@@ -173,7 +177,7 @@ pub struct Index {
 
 /// Reads an index such as `model.safetensors.index.json`.
 pub(crate) fn index(file: &Reader<'_>, limits: &Limits) -> Result<Index, Box<Finding>> {
-    let parsed: IndexFile = json::parse(&json::bytes(file, limits)?, 0)?;
+    let parsed: IndexFile = json::parse_object(&json::bytes(file, limits)?, 0)?;
     let map = parsed.weight_map;
     let broken = |what: String| Box::new(Finding::error("safetensors_index", Verdict::Damaged, what));
     if map.tensors == 0 {

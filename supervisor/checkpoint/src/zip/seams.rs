@@ -88,10 +88,12 @@ fn header(window: &mut Window<'_, '_>, e: &Entry) -> Result<u64, Box<Finding>> {
     if [le16(h, 4), le16(h, 6), le16(h, 8), le16(h, 10), le16(h, 12)] != [f.needed, f.flags, 0, f.time, f.date] {
         return Err(bad("disagrees with the directory"));
     }
-    let sizes = [le32(h, 14), le32(h, 18), le32(h, 22)];
     let size = u32::try_from(e.size).unwrap_or(u32::MAX);
-    let told = |v: u32, want: u32| v == want || v == u32::MAX || (v == 0 && e.has_descriptor());
-    if !(told(sizes[0], e.crc) && told(sizes[1], size) && told(sizes[2], size)) {
+    let told = [le32(h, 14), le32(h, 18), le32(h, 22)];
+    // With a descriptor to come the header may leave all three open.
+    let open = e.has_descriptor() && told == [0; 3];
+    let wide = told[1] == u32::MAX && told[2] == u32::MAX;
+    if !open && (told[0] != e.crc || !(wide || told[1..] == [size; 2])) {
         return Err(bad("has another size or checksum than the directory"));
     }
     Ok(e.header + need as u64 + u64::from(le16(h, 28)))
