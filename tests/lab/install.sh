@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# What the file system tests need: FUSE and its Python binding. Says what is missing where it cannot install.
+set -eu
+if command -v fusermount3 >/dev/null && /usr/bin/python3 -c 'import fusepy' 2>/dev/null; then
+  exit 0
+fi
+if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+  echo "install.sh: skipped: fuse3 and python3-fusepy are missing, and only root on Debian can install them here" >&2
+  exit 0
+fi
+log=$(mktemp)
+if ! { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends fuse3 python3-fusepy; } >"$log" 2>&1; then
+  tail -n 20 "$log" >&2
+  exit 1
+fi
+rm -f "$log"
