@@ -77,7 +77,7 @@ pub struct TrainerFacts {
     pub file_logger: bool,
     /// A validation runs before the first step of every launch.
     pub validates_first: bool,
-    /// Overrides that the launch needs to be what the configuration says (a YAML that only says what it changes).
+    /// The user's own overrides from the command line, passed on before ours.
     pub settings: Vec<String>,
 }
 

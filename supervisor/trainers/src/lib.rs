@@ -1,14 +1,17 @@
 //! One adapter per trainer framework.
 //!
 //! An [`Adapter`] answers what the rest of the program must not know: what lines of output mean, which steps are on disk and what each is worth,
-//! what goes into argv and environment so that a run starts exactly where it was decided. [`hydra`] speaks the trainers' override grammar. Everything is computed from values handed in: no file is opened here, no clock is read.
+//! what goes into argv and environment so that a run starts exactly where it was decided. [`read`](mod@read) turns a trainer's configuration
+//! into the parts of a run's specification; [`hydra`] speaks the trainers' override grammar. Everything is computed from values handed in: no file is opened here, no clock is read.
 
 pub mod adapter;
 pub mod command;
 pub mod hydra;
 pub mod plain;
+pub mod read;
 mod shell;
 pub mod verl;
 
 pub use adapter::{Adapter, Expectation, HostFacts, LaunchPlan, StepTracker, TrainerFacts, adapter};
-pub use verl::pins;
+pub use read::{ReadInput, ReadOutput, read};
+pub use verl::{pins, verl_defaults};

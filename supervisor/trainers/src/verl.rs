@@ -2,19 +2,30 @@
 
 mod arrange;
 mod data;
+mod defaults;
 mod evidence;
 mod judge;
 mod names;
 mod needs;
 mod preflight;
 mod ranks;
+mod read_ppo;
+mod read_sft;
+mod reader;
 mod role;
 mod rules;
+mod settings;
 mod steps;
 mod survey;
 mod tracker;
+mod wishes;
 
+pub use defaults::verl_defaults;
 pub(crate) use judge::unknown_step;
+pub(crate) use read_ppo::read as read_ppo;
+pub(crate) use read_sft::read as read_sft;
+pub(crate) use reader::Reader;
+pub(crate) use settings::as_overrides;
 pub use survey::pins;
 
 use crate::adapter::{Adapter, Expectation, HostFacts, LaunchPlan, StepTracker, TrainerFacts};

@@ -5,5 +5,6 @@ mod fold;
 mod launch;
 mod lines;
 mod ppo;
+mod reading;
 mod sft;
 mod tree;

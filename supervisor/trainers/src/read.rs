@@ -1,0 +1,332 @@
+//! A trainer's configuration as the parts of a run's specification.
+//!
+//! What counts, lowest first: verl's own defaults, the user's YAML after composition, overrides inside the command, `--set`. Values keep
+//! their origin through all of it, so that a problem names the file and line, or the flag, that has to change.
+
+use crate::adapter::TrainerFacts;
+use crate::command::{self, Entry};
+use crate::hydra;
+use crate::verl::{self, Reader};
+use camino::{Utf8Path, Utf8PathBuf};
+use supervise_config::compose::{Choice, Composed};
+use supervise_config::interpolation::Env;
+use supervise_config::{ConfigError, ConfigTree, ErrorKind, Node, Origin, Value};
+use supervise_core::checkpoint::{Finding, StateKind};
+use supervise_core::id::Step;
+use supervise_core::spec::{GangSpec, LauncherKind, ResumeIntent, RoleSpec, SaveCadence, TrainerKind};
+
+/// Groups of verl's configuration: a plain name given to one of them chooses a file, it sets no value.
+const GROUPS: [&str; 5] = ["model_engine", "engine", "optim", "model", "profiler"];
+
+/// All that a configuration is read from.
+pub struct ReadInput<'a> {
+    /// The user's YAML after composition, without verl's own layers beneath; `None`: only a command was given.
+    pub composed: Option<&'a Composed>,
+    /// Its file, absolute.
+    pub config_file: Option<&'a Utf8Path>,
+    /// Overrides from `--set`, as written.
+    pub set: &'a [String],
+    /// The command after `--` or from the settings; empty: the adapter's own.
+    pub command: &'a [String],
+    /// Working directory of the workers, absolute.
+    pub cwd: &'a Utf8Path,
+    /// The environment, for `${oc.env:…}`.
+    pub env: Env<'a>,
+    /// Worker processes on this machine, where the settings say it.
+    pub workers: Option<u32>,
+    /// The trainer, where the settings say it.
+    pub kind: Option<TrainerKind>,
+    /// The supervisor is to resume the run.
+    pub recovery: bool,
+}
+
+/// What was read: a run's specification without its identity, its policy and its environment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReadOutput {
+    /// The trainer.
+    pub kind: TrainerKind,
+    /// The checkpoint root, absolute.
+    pub root: Option<Utf8PathBuf>,
+    /// When it saves.
+    pub cadence: SaveCadence,
+    /// The last planned step, where it is said.
+    pub last_step: Option<Step>,
+    /// The world size of its checkpoints.
+    pub world: Option<u32>,
+    /// Roles that every step holds.
+    pub roles: Vec<RoleSpec>,
+    /// What the user's own settings ask for at the first start.
+    pub resume: ResumeIntent,
+    /// The user's number of steps to keep.
+    pub keep: Option<u32>,
+    /// How the workers are started.
+    pub gang: GangSpec,
+    /// The command, `{config}` and `{overrides}` still in it.
+    pub command: Vec<String>,
+    /// What is never restored.
+    pub not_restored: Vec<StateKind>,
+    /// What every launch needs beside the specification.
+    pub facts: TrainerFacts,
+    /// The configuration as it counts for the trainer, as far as it is read here.
+    pub tree: ConfigTree,
+    /// What is worth knowing.
+    pub findings: Vec<Finding>,
+}
+
+impl ReadOutput {
+    /// A run of which nothing is known: one driver, no checkpoints.
+    pub(crate) fn blank(kind: TrainerKind) -> Self {
+        Self {
+            kind,
+            root: None,
+            cadence: SaveCadence {
+                every: None,
+                at_end: false,
+            },
+            last_step: None,
+            world: None,
+            roles: Vec::new(),
+            resume: ResumeIntent::Auto,
+            keep: None,
+            gang: GangSpec {
+                launcher: LauncherKind::Driver,
+                workers: 1,
+                gpus: Vec::new(),
+            },
+            command: Vec::new(),
+            not_restored: Vec::new(),
+            facts: TrainerFacts::default(),
+            tree: ConfigTree::empty(Origin::Default {
+                of: "supervise".to_owned(),
+            }),
+            findings: Vec::new(),
+        }
+    }
+}
+
+/// Reads a configuration.
+///
+/// # Errors
+/// Everything that is wrong with it, each with its key, its place and what to do next.
+pub fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>> {
+    if input.composed.is_none() && input.command.is_empty() {
+        let nothing = ConfigError::new(ErrorKind::MissingKey, "neither a configuration nor a command is given");
+        return Err(vec![
+            nothing.with_hint("name the trainer's YAML, or a command after --"),
+        ]);
+    }
+    let sft = match kind(input) {
+        TrainerKind::Plain => return Ok(plain(input)),
+        TrainerKind::VerlPpo => false,
+        TrainerKind::VerlSft => true,
+    };
+    let effective = effective(input, sft)?;
+    let mut reader = Reader::new(&effective.tree, input.env, input.recovery);
+    if let Some((Entry::Other, at)) = command::entry(input.command) {
+        let module = input.command.get(at - 1).map_or("", String::as_str);
+        reader.no_recovery(
+            "layout_unknown",
+            "command",
+            format!("the checkpoints of `{module}` are not known yet"),
+            "use main_ppo or sft_trainer",
+        );
+    }
+    let mut out = if sft {
+        verl::read_sft(&mut reader, input, effective.engine.as_deref())
+    } else {
+        verl::read_ppo(&mut reader, input, effective.engine.as_deref())
+    };
+    let mut problems = std::mem::take(&mut reader.problems);
+    out.findings = std::mem::take(&mut reader.findings);
+    match launch(input, sft) {
+        Ok((command, finding)) => {
+            out.command = command;
+            out.facts.settings = input.set.to_vec();
+            out.findings.extend(finding);
+        }
+        Err(more) => problems.extend(more),
+    }
+    out.tree = effective.tree;
+    if problems.is_empty() { Ok(out) } else { Err(problems) }
+}
+
+/// The trainer: what the settings say, the entry point in the command, or the keys.
+fn kind(input: &ReadInput<'_>) -> TrainerKind {
+    if let Some(kind) = input.kind {
+        return kind;
+    }
+    match command::entry(input.command) {
+        Some((Entry::Ppo | Entry::Other, _)) => return TrainerKind::VerlPpo,
+        Some((Entry::Sft | Entry::SftRay, _)) => return TrainerKind::VerlSft,
+        None => {}
+    }
+    let Some(composed) = input.composed else {
+        return TrainerKind::Plain;
+    };
+    let layer = |name: &str| composed.layers.iter().any(|l| l.config == name);
+    let has = |key: &str| composed.tree.get(key).is_some();
+    if layer("sft_trainer_engine") {
+        TrainerKind::VerlSft
+    } else if layer("ppo_trainer") || layer("ppo_megatron_trainer") || has("actor_rollout_ref") || has("algorithm") {
+        TrainerKind::VerlPpo
+    } else if has("trainer") && (has("data") || has("engine") || has("optim") || has("checkpoint") || has("model")) {
+        TrainerKind::VerlSft
+    } else {
+        TrainerKind::Plain
+    }
+}
+
+/// A command of which nothing is known.
+fn plain(input: &ReadInput<'_>) -> ReadOutput {
+    let mut out = ReadOutput::blank(TrainerKind::Plain);
+    if let Some(workers) = input.workers {
+        out.gang = GangSpec {
+            launcher: LauncherKind::Gang,
+            workers,
+            gpus: Vec::new(),
+        };
+    }
+    if let Some(composed) = input.composed {
+        out.tree = composed.tree.clone();
+    }
+    out.command = input.command.to_vec();
+    out
+}
+
+/// The configuration as it counts, with the engine that was chosen.
+struct Effective {
+    tree: ConfigTree,
+    engine: Option<String>,
+}
+
+fn effective(input: &ReadInput<'_>, sft: bool) -> Result<Effective, Vec<ConfigError>> {
+    let mut tree = verl::verl_defaults(sft);
+    let group = if sft { "engine" } else { "model_engine" };
+    let mut engine = None;
+    if let Some(composed) = input.composed {
+        tree.merge(composed.tree.clone()).map_err(|e| vec![e])?;
+        engine = match composed.choices.get(group) {
+            Some(Choice::Name(name)) => Some(name.clone()),
+            _ => None,
+        };
+        if composed.layers.iter().any(|l| l.config == "ppo_megatron_trainer") {
+            engine = Some("megatron".to_owned());
+        }
+    }
+    let mut problems = Vec::new();
+    let written = command::overrides_in(input.command)
+        .into_iter()
+        .map(|text| (text, false));
+    for (text, from_flag) in written.chain(input.set.iter().map(|text| (text.as_str(), true))) {
+        match apply(&mut tree, text, from_flag) {
+            Ok(Some((key, option))) if key == group => engine = Some(option),
+            Ok(_) => {}
+            Err(problem) => problems.push(problem),
+        }
+    }
+    if let Some(name) = tree.get(group).and_then(Node::as_str) {
+        engine = Some(name.to_owned());
+    }
+    if problems.is_empty() {
+        Ok(Effective { tree, engine })
+    } else {
+        Err(problems)
+    }
+}
+
+/// Applies one override; a choice in a group is given back. verl's own keys are not all known here, so a key may be new.
+fn apply(tree: &mut ConfigTree, text: &str, from_flag: bool) -> Result<Option<(String, String)>, ConfigError> {
+    let change = hydra::parse(text)?;
+    let group = change.package.is_some() || change.key.contains('/') || GROUPS.contains(&change.key.as_str());
+    if let (true, Some(Value::Str(option))) = (group, &change.value) {
+        return Ok(Some((change.key, option.clone())));
+    }
+    if change.key == "hydra" || change.key.starts_with("hydra.") {
+        return Ok(None);
+    }
+    if change.action == hydra::Action::Delete && tree.get(&change.key).is_none() {
+        return Ok(None);
+    }
+    hydra::apply(tree, &change, false)?;
+    if from_flag && let Some(node) = tree.get(&change.key) {
+        let flagged = Node::new(
+            node.value.clone(),
+            Origin::Flag {
+                text: format!("--set {text}"),
+            },
+        );
+        tree.set(&change.key, flagged)?;
+    }
+    Ok(None)
+}
+
+/// The command. What the trainer has to be given of the user's file stands right behind the entry point, so that overrides in
+/// the command still win over it.
+fn launch(input: &ReadInput<'_>, sft: bool) -> Result<(Vec<String>, Option<Finding>), Vec<ConfigError>> {
+    let takes_config = input
+        .command
+        .iter()
+        .any(|w| w.contains(command::CONFIG) || is_config_option(w));
+    let ours = input.command.is_empty() || command::entry(input.command).is_some();
+    let (mut from_file, mut finding) = (Vec::new(), None);
+    match (input.composed, input.config_file) {
+        (Some(composed), Some(file)) if ours && !takes_config => {
+            from_file = if is_whole(composed, sft) {
+                by_path(composed, file)
+            } else {
+                verl::as_overrides(&composed.tree)?
+            };
+        }
+        (Some(_), Some(file)) if !takes_config => {
+            let detail = format!(
+                "the command does not mention {{config}}: {file} is read here, and reaches the trainer only if the command itself passes it on"
+            );
+            finding = Some(Finding::warning("config_not_passed", detail));
+        }
+        _ => {}
+    }
+    let mut words = input.command.to_vec();
+    if words.is_empty() {
+        let module = if sft {
+            "verl.trainer.sft_trainer"
+        } else {
+            "verl.trainer.main_ppo"
+        };
+        words = ["python3", "-m", module, command::OVERRIDES]
+            .map(str::to_owned)
+            .to_vec();
+    }
+    if let Some((_, at)) = command::entry(&words) {
+        words.splice(at..at, from_file);
+    }
+    Ok((words, finding))
+}
+
+fn is_config_option(word: &str) -> bool {
+    let name = word.split('=').next().unwrap_or(word);
+    matches!(
+        name,
+        "--config-name" | "--config-path" | "--config-dir" | "-cn" | "-cp" | "-cd"
+    )
+}
+
+/// The file is a configuration that Hydra can start from: it has a defaults list, or holds everything.
+fn is_whole(composed: &Composed, sft: bool) -> bool {
+    let target = if sft {
+        "checkpoint._target_"
+    } else {
+        "actor_rollout_ref.actor._target_"
+    };
+    composed.layers.len() > 1 || composed.tree.get(target).is_some()
+}
+
+/// The file as Hydra's primary configuration. Without a search path it would not find verl's own from there.
+fn by_path(composed: &Composed, file: &Utf8Path) -> Vec<String> {
+    let dir = file.parent().map_or("/", Utf8Path::as_str);
+    let name = file.file_stem().unwrap_or_default();
+    let mut out = vec![format!("--config-path={dir}"), format!("--config-name={name}")];
+    if composed.layers.iter().any(|l| l.by_trainer) && composed.search_path.is_empty() {
+        out.push("hydra.searchpath=[pkg://verl.trainer.config]".to_owned());
+    }
+    out
+}

@@ -1,0 +1,120 @@
+//! What a configuration of the SFT trainer says.
+
+use super::arrange::holds_step;
+use super::reader::Reader;
+use super::wishes;
+use crate::adapter::TrainerFacts;
+use crate::command::{self, Entry};
+use crate::read::{ReadInput, ReadOutput};
+use supervise_core::id::Step;
+use supervise_core::spec::{GangSpec, LauncherKind, SaveCadence, TrainerKind};
+
+/// Reads it; problems stay in the reader. `engine` is the engine group's option where it was chosen.
+pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>, engine: Option<&str>) -> ReadOutput {
+    wishes::check_strategy(reader, "engine.strategy", engine);
+    let roles = vec![wishes::role(reader, "", "checkpoint")];
+    let root = wishes::root(reader, input.cwd);
+    if let Some(root) = root.as_deref().filter(|r| holds_step(r)) {
+        let message = format!(
+            "{root} holds `global_step_N` itself: verl's SFT trainer takes the step from the first such name in a path"
+        );
+        reader.no_recovery(
+            "step_in_root",
+            "trainer.default_local_dir",
+            message,
+            "choose another directory",
+        );
+    }
+    if reader.value("trainer.default_hdfs_dir").is_some() {
+        reader.note(
+            "hdfs_copies",
+            "trainer.default_hdfs_dir",
+            "every step is also copied there; only local steps are proven and resumed from",
+        );
+    }
+    let keep = reader
+        .int("trainer.max_ckpt_to_keep")
+        .and_then(|n| u32::try_from(n).ok())
+        .filter(|n| *n > 0);
+    let (gang, world) = ranks(reader, input);
+    ReadOutput {
+        root,
+        cadence: cadence(reader),
+        last_step: reader.positive("trainer.total_training_steps").map(|n| Step(n.into())),
+        world,
+        resume: wishes::resume(reader, input.cwd, true),
+        keep,
+        gang,
+        facts: TrainerFacts {
+            keep: keep
+                .map(|n| ("trainer.max_ckpt_to_keep".to_owned(), n))
+                .into_iter()
+                .collect(),
+            async_save: wishes::async_saves(reader, &["checkpoint.async_save".to_owned()]),
+            file_logger: wishes::logs_to_file(reader),
+            validates_first: false,
+            settings: Vec::new(),
+        },
+        not_restored: wishes::not_saved(&roles),
+        roles,
+        ..ReadOutput::blank(TrainerKind::VerlSft)
+    }
+}
+
+/// The last step is always saved; between, every so many steps or at the end of each epoch.
+fn cadence(reader: &mut Reader<'_>) -> SaveCadence {
+    let key = "trainer.save_freq";
+    let by_epoch = reader
+        .value(key)
+        .is_some_and(|n| n.as_str() == Some("after_each_epoch"));
+    let every = if by_epoch { None } else { reader.int(key) };
+    if every == Some(0) {
+        reader.problem(
+            key,
+            "verl divides by it and fails at the first step",
+            "give a number above 0, -1 for only the last step, or after_each_epoch",
+        );
+    }
+    SaveCadence {
+        every: every.and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0),
+        at_end: true,
+    }
+}
+
+/// Who starts the ranks, and how many there are. Only the Ray trainer takes the number from its configuration.
+fn ranks(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> (GangSpec, Option<u32>) {
+    let driver = GangSpec {
+        launcher: LauncherKind::Driver,
+        workers: 1,
+        gpus: Vec::new(),
+    };
+    let nodes = reader.positive("trainer.nnodes");
+    let per_node = reader.positive("trainer.n_gpus_per_node");
+    let configured = nodes.zip(per_node).and_then(|(n, m)| n.checked_mul(m));
+    if command::is_torchrun(input.command) {
+        return (driver, command::torchrun_world(input.command));
+    }
+    match command::entry(input.command) {
+        Some((Entry::SftRay, _)) => return (driver, configured),
+        // A script of the user's starts them: only it knows how many.
+        None if !input.command.is_empty() && input.workers.is_none() => return (driver, None),
+        _ => {}
+    }
+    let workers = input.workers.or(per_node).unwrap_or(1);
+    if input.workers.is_some() && reader.is_said("trainer.n_gpus_per_node") && per_node != input.workers {
+        reader.note(
+            "workers",
+            "trainer.n_gpus_per_node",
+            format!("{workers} workers are started on each machine, whatever this key says"),
+        );
+    }
+    let world = nodes.and_then(|n| n.checked_mul(workers));
+    (
+        GangSpec {
+            launcher: LauncherKind::Gang,
+            workers,
+            gpus: Vec::new(),
+        },
+        world,
+    )
+}

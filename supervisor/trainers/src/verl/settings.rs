@@ -1,0 +1,113 @@
+//! A YAML that only says what its author changed, as overrides on verl's own configuration.
+//!
+//! Hydra would take such a file for the whole configuration and fail on the first key it lacks. Each value is checked to arrive as it was
+//! written: what cannot be said as an override is a problem with its place, never passed on changed.
+
+use crate::hydra;
+use supervise_config::{ConfigError, ConfigTree, ErrorKind, Key, Node, Value, join_path, python_str};
+
+/// Blocks that are not the trainer's.
+const NOT_OURS: [&str; 2] = ["supervisor", "hydra"];
+
+/// One override for every value of the file.
+pub(crate) fn as_overrides(tree: &ConfigTree) -> Result<Vec<String>, Vec<ConfigError>> {
+    let (mut out, mut problems) = (Vec::new(), Vec::new());
+    let mut waiting: Vec<(String, &Node)> = vec![(String::new(), &tree.root)];
+    while let Some((path, node)) = waiting.pop() {
+        match &node.value {
+            Value::Map(map) => {
+                let ours = |key: &Key| !path.is_empty() || !NOT_OURS.contains(&key.to_string().as_str());
+                let children = map.iter().filter(|(key, _)| ours(key));
+                waiting.extend(
+                    children
+                        .rev()
+                        .map(|(key, child)| (join_path(&path, &key.to_string()), child)),
+                );
+            }
+            value if value.is_mandatory_missing() => {}
+            _ => match one(&path, node) {
+                Ok(text) => out.push(text),
+                Err(problem) => problems.push(problem),
+            },
+        }
+    }
+    if problems.is_empty() { Ok(out) } else { Err(problems) }
+}
+
+fn one(path: &str, node: &Node) -> Result<String, ConfigError> {
+    // The model engine is a group of verl's: chosen, not set.
+    let mark = if path == "model_engine" { "" } else { "++" };
+    let text = format!("{mark}{path}={}", encode(node));
+    let arrives = hydra::parse(&text).is_ok_and(|read| {
+        read.key == path && read.package.is_none() && read.value.is_some_and(|v| same(&v, &node.value))
+    });
+    if arrives {
+        return Ok(text);
+    }
+    Err(ConfigError::new(ErrorKind::Override, "this cannot be said as an override of verl's configuration")
+        .from_origin(&node.origin)
+        .with_key(path)
+        .with_hint("begin the file with `defaults: [ppo_trainer, _self_]` (sft_trainer_engine for SFT), so that Hydra reads it itself"))
+}
+
+/// Hydra's spelling of a value. Interpolations stay what they are.
+fn encode(node: &Node) -> String {
+    match &node.value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(b) => b.to_string(),
+        Value::Int(n) => n.to_string(),
+        Value::Float(_) => python_str(&node.value),
+        Value::Str(text) => quote(text),
+        Value::List(items) => format!("[{}]", items.iter().map(encode).collect::<Vec<_>>().join(",")),
+        Value::Map(map) => {
+            let entries = map
+                .iter()
+                .map(|(key, child)| format!("{}:{}", quote_key(key), encode(child)));
+            format!("{{{}}}", entries.collect::<Vec<_>>().join(","))
+        }
+    }
+}
+
+fn quote_key(key: &Key) -> String {
+    match key {
+        Key::Str(text) => quote(text),
+        other => other.to_string(),
+    }
+}
+
+/// Quoted so that the text itself arrives: only the quote and backslashes before one are special.
+fn quote(text: &str) -> String {
+    let mark = if text.contains('\'') && !text.contains('"') {
+        '"'
+    } else {
+        '\''
+    };
+    let mut out = String::from(mark);
+    let mut slashes = 0;
+    for c in text.chars() {
+        if c == mark {
+            out.push_str(&"\\".repeat(slashes + 1));
+        }
+        slashes = if c == '\\' { slashes + 1 } else { 0 };
+        out.push(c);
+    }
+    out.push_str(&"\\".repeat(slashes));
+    out.push(mark);
+    out
+}
+
+/// The same value, whatever its places.
+fn same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::List(a), Value::List(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(&a.value, &b.value))
+        }
+        (Value::Map(a), Value::Map(b)) => {
+            a.len() == b.len()
+                && a.iter()
+                    .all(|(k, v)| b.get(k).is_some_and(|w| same(&v.value, &w.value)))
+        }
+        (Value::Float(a), Value::Float(b)) => a == b || a.is_nan() && b.is_nan(),
+        _ => a == b,
+    }
+}

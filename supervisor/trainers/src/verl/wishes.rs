@@ -1,0 +1,226 @@
+//! What the user's configuration asks for: where to resume, what to save and load, where to put it.
+
+use super::names::{self, RootName};
+use super::reader::Reader;
+use camino::{Utf8Path, Utf8PathBuf};
+use supervise_core::checkpoint::StateKind;
+use supervise_core::spec::{ResumeIntent, RoleSpec};
+
+const ROOT: &str = "trainer.default_local_dir";
+const MODE: &str = "trainer.resume_mode";
+const FROM: &str = "trainer.resume_from_path";
+const KNOWN: [&str; 4] = ["model", "optimizer", "extra", "hf_model"];
+
+/// The checkpoint root as an absolute path without `.`, doubled or trailing slashes.
+pub(crate) fn root(reader: &mut Reader<'_>, cwd: &Utf8Path) -> Option<Utf8PathBuf> {
+    let text = reader.string(ROOT)?;
+    if text.contains("://") {
+        reader.problem(
+            ROOT,
+            format!("{text} is no path of a file system"),
+            "give an absolute path that all machines share",
+        );
+        return None;
+    }
+    if text.starts_with('~') {
+        reader.problem(
+            ROOT,
+            "verl does not expand `~`: it would create a directory of that name",
+            "give an absolute path",
+        );
+        return None;
+    }
+    let root = absolute(cwd, &text);
+    if !Utf8Path::new(&text).is_absolute() {
+        reader.note(
+            "relative_root",
+            ROOT,
+            format!("a relative path means another directory in each Ray process; the trainer is given {root}"),
+        );
+    }
+    Some(root)
+}
+
+/// Made absolute against `cwd`, and written in one way.
+pub(crate) fn absolute(cwd: &Utf8Path, text: &str) -> Utf8PathBuf {
+    cwd.join(text).components().collect()
+}
+
+/// What `resume_mode` and `resume_from_path` ask for. `auto_path`: this trainer obeys the path under `auto` too.
+pub(crate) fn resume(reader: &mut Reader<'_>, cwd: &Utf8Path, auto_path: bool) -> ResumeIntent {
+    let mode = reader.string(MODE);
+    let path = reader.value(FROM).is_some();
+    match mode.as_deref() {
+        None => reader.problem(MODE, "no mode is given", "use auto, disable or resume_path"),
+        Some("disable") => return ResumeIntent::Disabled,
+        Some("auto") if path && auto_path => return resume_path(reader, cwd),
+        Some("auto") => {
+            if path {
+                reader.note(
+                    "resume_from_path_ignored",
+                    FROM,
+                    "this trainer reads it only with resume_mode=resume_path",
+                );
+            }
+        }
+        Some("resume_path") if path => return resume_path(reader, cwd),
+        Some("resume_path") => {
+            reader.problem(
+                FROM,
+                "resume_mode is resume_path and no path is given",
+                "name a directory …/global_step_N",
+            );
+        }
+        Some(other) => {
+            reader.problem(
+                MODE,
+                format!("verl knows no mode `{other}`"),
+                "use auto, disable or resume_path",
+            );
+        }
+    }
+    ResumeIntent::Auto
+}
+
+fn resume_path(reader: &mut Reader<'_>, cwd: &Utf8Path) -> ResumeIntent {
+    let Some(text) = reader.string(FROM) else {
+        return ResumeIntent::Auto;
+    };
+    let wanted = "name the step's own directory, …/global_step_N, without a slash after it";
+    if text.ends_with('/') {
+        reader.problem(
+            FROM,
+            "a trailing slash: verl takes the step from the end of this text and finds no number",
+            wanted,
+        );
+        return ResumeIntent::Auto;
+    }
+    let path = absolute(cwd, &text);
+    let name = path.file_name().unwrap_or_default();
+    match names::root_name(name) {
+        RootName::Step(step) => return ResumeIntent::Path { path, step },
+        RootName::Padded | RootName::TooLarge => {
+            reader.problem(FROM, format!("`{name}` is not how verl writes a step's number"), wanted);
+        }
+        _ if is_in_step(&path) => {
+            reader.problem(FROM, format!("`{name}` is a part of a step, not a step"), wanted);
+        }
+        _ => reader.problem(FROM, format!("`{name}` is not a step directory"), wanted),
+    }
+    ResumeIntent::Auto
+}
+
+fn is_in_step(path: &Utf8Path) -> bool {
+    path.parent()
+        .and_then(Utf8Path::file_name)
+        .is_some_and(|n| matches!(names::root_name(n), RootName::Step(_)))
+}
+
+/// A role's contents. `prefix` is the key of its `checkpoint` mapping.
+pub(crate) fn role(reader: &mut Reader<'_>, name: &str, prefix: &str) -> RoleSpec {
+    let (save_key, load_key) = (format!("{prefix}.save_contents"), format!("{prefix}.load_contents"));
+    let all = || KNOWN[..3].iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
+    // Where verl is given null it saves and loads these three.
+    let save = reader.strings(&save_key).unwrap_or_else(all);
+    let load = reader.strings(&load_key).unwrap_or_else(all);
+    let load_wish = reader.is_said(&load_key) && load != save;
+    for (key, list) in [(&save_key, &save), (&load_key, &load)] {
+        if let Some(odd) = list.iter().find(|c| !KNOWN.contains(&c.as_str())) {
+            reader.problem(
+                key,
+                format!("verl knows no contents `{odd}`"),
+                "use model, optimizer, extra, hf_model",
+            );
+        }
+    }
+    let hint = "add `model`";
+    if !save.iter().any(|c| c == "model") {
+        reader.no_recovery(
+            "weights_not_saved",
+            &save_key,
+            "no model shards are saved, so there is nothing to resume from: FSDP loads weights only from shards",
+            hint,
+        );
+    } else if load.is_empty() {
+        reader.no_recovery(
+            "nothing_loaded",
+            &load_key,
+            "nothing would be loaded, and the step would count on all the same",
+            hint,
+        );
+    } else if !load.iter().any(|c| c == "model") {
+        reader.no_recovery(
+            "weights_not_loaded",
+            &load_key,
+            "no model shards would be loaded: FSDP ignores hf_model at a resume and counts on with fresh weights",
+            hint,
+        );
+    }
+    if let Some(extra) = load.iter().find(|c| *c != "hf_model" && !save.contains(c)) {
+        reader.warn(
+            "loads_what_is_not_saved",
+            &load_key,
+            format!("`{extra}` is loaded and never saved: a resume would not find it"),
+        );
+    }
+    RoleSpec {
+        name: name.to_owned(),
+        save_contents: save,
+        load_contents: load,
+        load_wish,
+    }
+}
+
+/// What no resume brings back, because it is never saved.
+pub(crate) fn not_saved(roles: &[RoleSpec]) -> Vec<StateKind> {
+    let lacks = |content: &str| roles.iter().any(|r| !r.save_contents.iter().any(|c| c == content));
+    let mut out = Vec::new();
+    if lacks("optimizer") {
+        out.push(StateKind::Optimizer);
+    }
+    if lacks("extra") {
+        out.extend([StateKind::LrSchedule, StateKind::Rng]);
+    }
+    out
+}
+
+/// Whether metrics go to a file, which verl truncates at each start.
+pub(crate) fn logs_to_file(reader: &mut Reader<'_>) -> bool {
+    let Some(node) = reader.value("trainer.logger") else {
+        return false;
+    };
+    let one = node.as_str() == Some("file");
+    one || node
+        .as_list()
+        .is_some_and(|items| items.iter().any(|i| i.as_str() == Some("file")))
+}
+
+/// A strategy whose layout is known.
+pub(crate) fn check_strategy(reader: &mut Reader<'_>, key: &str, engine: Option<&str>) {
+    let said = reader.string(key);
+    let strategy = match engine {
+        Some(engine) if !reader.is_said(key) => engine.to_owned(),
+        _ => said.unwrap_or_else(|| "fsdp".to_owned()),
+    };
+    if !matches!(strategy.as_str(), "fsdp" | "fsdp2") {
+        reader.no_recovery(
+            "layout_unknown",
+            key,
+            format!("the checkpoint layout of `{strategy}` is not known yet, so none of its steps could be proven"),
+            "use fsdp or fsdp2",
+        );
+    }
+}
+
+/// `async_save` is switched off at every launch. Returns the keys where it is on.
+pub(crate) fn async_saves(reader: &mut Reader<'_>, keys: &[String]) -> Vec<String> {
+    let on: Vec<String> = keys.iter().filter(|key| reader.flag(key)).cloned().collect();
+    for key in &on {
+        reader.warn(
+            "async_save",
+            key,
+            "asynchronous saves are never finished by verl 0.9.1; launches switch them off",
+        );
+    }
+    on
+}

@@ -1,0 +1,575 @@
+//! Configurations as users write them, read.
+
+use camino::Utf8Path;
+use supervise_config::ConfigError;
+use supervise_config::compose::{Composed, Found, Loader, compose};
+use supervise_core::checkpoint::StateKind;
+use supervise_core::id::Step;
+use supervise_core::spec::{LauncherKind, ResumeIntent, SaveCadence, TrainerKind};
+use supervise_trainers::{ReadInput, ReadOutput, read};
+
+/// One file; everything else belongs to the trainer.
+struct One(&'static str);
+
+impl Loader for One {
+    fn load(&self, config: &str) -> Result<Found, ConfigError> {
+        Ok(match config {
+            "my" => Found::Text {
+                text: self.0.to_owned(),
+                file: "my.yaml".to_owned(),
+            },
+            _ => Found::ByTrainer,
+        })
+    }
+}
+
+/// What is read, and from what.
+#[derive(Default)]
+struct Case {
+    yaml: Option<&'static str>,
+    command: &'static str,
+    set: &'static [&'static str],
+    workers: Option<u32>,
+    no_recovery: bool,
+}
+
+impl Case {
+    fn read(&self) -> Result<ReadOutput, Vec<ConfigError>> {
+        let composed: Option<Composed> = self.yaml.map(|text| compose(&One(text), "my", &[]).unwrap());
+        let command: Vec<String> = self.command.split_whitespace().map(str::to_owned).collect();
+        let set: Vec<String> = self.set.iter().map(|s| (*s).to_owned()).collect();
+        read(&ReadInput {
+            composed: composed.as_ref(),
+            config_file: self.yaml.map(|_| Utf8Path::new("/conf/my.yaml")),
+            set: &set,
+            command: &command,
+            cwd: Utf8Path::new("/work"),
+            env: &|name| (name == "USER").then(|| "ann".to_owned()),
+            workers: self.workers,
+            kind: None,
+            recovery: !self.no_recovery,
+        })
+    }
+
+    fn good(&self) -> ReadOutput {
+        self.read().unwrap_or_else(|problems| panic!("{}", text(&problems)))
+    }
+
+    /// The only problem, in words.
+    fn problem(&self) -> String {
+        let problems = self.read().unwrap_err();
+        assert_eq!(problems.len(), 1, "{}", text(&problems));
+        text(&problems)
+    }
+}
+
+fn text(problems: &[ConfigError]) -> String {
+    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+fn yaml(text: &'static str) -> Case {
+    Case {
+        yaml: Some(text),
+        ..Case::default()
+    }
+}
+
+fn command(text: &'static str) -> Case {
+    Case {
+        command: text,
+        ..Case::default()
+    }
+}
+
+const GRPO: &str = "\
+trainer:
+  project_name: p
+  experiment_name: ${oc.env:USER}
+  save_freq: 20
+  nnodes: 2
+algorithm:
+  adv_estimator: grpo
+";
+
+#[test]
+fn a_yaml_that_says_only_what_its_author_changed_is_enough() {
+    let read = yaml(GRPO).good();
+    assert_eq!(read.kind, TrainerKind::VerlPpo);
+    assert_eq!(read.root.as_deref(), Some(Utf8Path::new("/work/checkpoints/p/ann")));
+    assert_eq!(
+        read.cadence,
+        SaveCadence {
+            every: Some(20),
+            at_end: true
+        }
+    );
+    assert_eq!((read.last_step, read.world, read.keep), (None, Some(16), None));
+    assert_eq!(
+        read.roles.iter().map(|r| r.name.as_str()).collect::<Vec<_>>(),
+        ["actor"]
+    );
+    assert_eq!(read.roles[0].save_contents, ["model", "optimizer", "extra"]);
+    assert!(!read.roles[0].load_wish);
+    assert_eq!(
+        (read.resume, read.gang.launcher),
+        (ResumeIntent::Auto, LauncherKind::Driver)
+    );
+    assert_eq!(read.not_restored, [StateKind::Rollout]);
+    assert!(read.facts.validates_first && !read.facts.file_logger);
+    assert!(read.findings.iter().any(|f| f.code == "relative_root"));
+    assert_eq!(
+        read.command,
+        [
+            "python3",
+            "-m",
+            "verl.trainer.main_ppo",
+            "++trainer.project_name='p'",
+            "++trainer.experiment_name='${oc.env:USER}'",
+            "++trainer.save_freq=20",
+            "++trainer.nnodes=2",
+            "++algorithm.adv_estimator='grpo'",
+            "{overrides}",
+        ]
+    );
+}
+
+#[test]
+fn a_hydra_configuration_is_given_to_hydra() {
+    let read = yaml("defaults: [ppo_trainer, _self_]\ntrainer: {save_freq: 5, default_local_dir: /r//c/./d/}\n").good();
+    assert_eq!(read.root.as_deref(), Some(Utf8Path::new("/r/c/d")));
+    assert_eq!(
+        read.command,
+        [
+            "python3",
+            "-m",
+            "verl.trainer.main_ppo",
+            "--config-path=/conf",
+            "--config-name=my",
+            "hydra.searchpath=[pkg://verl.trainer.config]",
+            "{overrides}"
+        ]
+    );
+    assert_eq!(read.roles.len(), 2, "GAE is the default, so there is a critic");
+
+    let said = yaml("defaults: [ppo_trainer, _self_]\nhydra: {searchpath: ['pkg://verl.trainer.config']}\ntrainer: {save_freq: 5}\n").good();
+    assert!(!said.command.iter().any(|w| w.contains("searchpath")));
+    let whole = yaml("actor_rollout_ref: {actor: {_target_: x}}\ntrainer: {save_freq: 5}\n").good();
+    assert_eq!(whole.command[3], "--config-path=/conf");
+}
+
+#[test]
+fn overrides_in_the_command_and_flags_count_and_win() {
+    let case = Case {
+        yaml: Some(GRPO),
+        command: "python -m verl.trainer.main_ppo trainer.save_freq=7 +trainer.new=1 critic.enable=True trainer.nnodes=1",
+        set: &["trainer.save_freq=9", "trainer.total_training_steps=120"],
+        ..Case::default()
+    };
+    let read = case.good();
+    assert_eq!(
+        (read.cadence.every, read.last_step, read.world),
+        (Some(9), Some(Step(120)), Some(8))
+    );
+    assert_eq!(read.roles.len(), 2);
+    assert_eq!(read.facts.settings, case.set);
+    let at = |word: &str| read.command.iter().position(|w| w == word).unwrap();
+    assert!(
+        at("++trainer.save_freq=20") < at("trainer.save_freq=7"),
+        "the command wins over the file: {:?}",
+        read.command
+    );
+    assert_eq!(
+        read.tree.get("trainer.save_freq").unwrap().origin.to_string(),
+        "flag --set trainer.save_freq=9"
+    );
+    assert_eq!(
+        read.tree.get("trainer.project_name").unwrap().origin.to_string(),
+        "my.yaml:2"
+    );
+    assert_eq!(
+        read.tree.get("trainer.logger").unwrap().origin.to_string(),
+        "default of verl 0.9.1"
+    );
+}
+
+#[test]
+fn a_command_alone_is_enough() {
+    let read = command("python3 -m verl.trainer.main_ppo trainer.save_freq=10 trainer.default_local_dir=/r").good();
+    assert_eq!((read.kind, read.cadence.every), (TrainerKind::VerlPpo, Some(10)));
+    assert_eq!(read.command.len(), 5, "{:?}", read.command);
+    let read = command("bash run.sh").good();
+    assert_eq!(
+        (read.kind, read.root, read.command.len()),
+        (TrainerKind::Plain, None, 2)
+    );
+    assert!(text(&command("").read().unwrap_err()).contains("neither a configuration nor a command"));
+}
+
+#[test]
+fn a_script_gets_the_file_only_if_it_takes_it() {
+    let case = Case {
+        yaml: Some(GRPO),
+        command: "bash run.sh",
+        ..Case::default()
+    };
+    assert!(case.good().findings.iter().any(|f| f.code == "config_not_passed"));
+    let case = Case {
+        yaml: Some(GRPO),
+        command: "bash run.sh {config} {overrides}",
+        ..Case::default()
+    };
+    let read = case.good();
+    assert!(!read.findings.iter().any(|f| f.code == "config_not_passed"));
+    assert_eq!(read.command, ["bash", "run.sh", "{config}", "{overrides}"]);
+}
+
+#[test]
+fn what_makes_a_resume_impossible_is_a_problem_with_its_place() {
+    for (yaml_text, key, says) in [
+        (
+            "trainer: {save_freq: -1}\nalgorithm: {}\n",
+            "my.yaml:1:11: trainer.save_freq",
+            "no checkpoint at all",
+        ),
+        (
+            "trainer: {project_name: x}\nalgorithm: {}\n",
+            "trainer.save_freq",
+            "no checkpoint at all",
+        ),
+        (
+            "trainer: {save_freq: 1, resume_mode: yes_please}\nalgorithm: {}\n",
+            "trainer.resume_mode",
+            "knows no mode `yes_please`",
+        ),
+        (
+            "trainer: {save_freq: 1, resume_mode: resume_path}\nalgorithm: {}\n",
+            "trainer.resume_from_path",
+            "no path is given",
+        ),
+        (
+            "trainer: {save_freq: 1, resume_mode: resume_path, resume_from_path: /r/global_step_4/}\nalgorithm: {}\n",
+            "trainer.resume_from_path",
+            "trailing slash",
+        ),
+        (
+            "trainer: {save_freq: 1, resume_mode: resume_path, resume_from_path: /r/global_step_4/actor}\nalgorithm: {}\n",
+            "trainer.resume_from_path",
+            "a part of a step",
+        ),
+        (
+            "trainer: {save_freq: 1, resume_mode: resume_path, resume_from_path: /r/latest}\nalgorithm: {}\n",
+            "trainer.resume_from_path",
+            "not a step directory",
+        ),
+        (
+            "trainer: {save_freq: 1, resume_mode: resume_path, resume_from_path: /r/global_step_04}\nalgorithm: {}\n",
+            "trainer.resume_from_path",
+            "not how verl writes",
+        ),
+        (
+            "trainer: {save_freq: 1, default_local_dir: 'hdfs://x/y'}\nalgorithm: {}\n",
+            "trainer.default_local_dir",
+            "no path of a file system",
+        ),
+        (
+            "trainer: {save_freq: 1, default_local_dir: ~/x}\nalgorithm: {}\n",
+            "trainer.default_local_dir",
+            "does not expand",
+        ),
+        (
+            "trainer: {save_freq: 1}\nactor_rollout_ref: {actor: {checkpoint: {load_contents: []}}}\n",
+            "load_contents",
+            "nothing would be loaded",
+        ),
+        (
+            "trainer: {save_freq: 1}\nactor_rollout_ref: {actor: {checkpoint: {load_contents: [hf_model]}}}\n",
+            "load_contents",
+            "FSDP ignores hf_model",
+        ),
+        (
+            "trainer: {save_freq: 1}\nactor_rollout_ref: {actor: {checkpoint: {save_contents: [hf_model]}}}\n",
+            "save_contents",
+            "no model shards are saved",
+        ),
+        (
+            "trainer: {save_freq: 1}\nactor_rollout_ref: {actor: {checkpoint: {save_contents: [model, adam]}}}\n",
+            "save_contents",
+            "knows no contents `adam`",
+        ),
+        (
+            "trainer: {save_freq: 1}\nactor_rollout_ref: {actor: {checkpoint: {save_contents: \"['model']\"}}}\n",
+            "save_contents",
+            "a list of names is needed",
+        ),
+        (
+            "trainer: {save_freq: 1}\nactor_rollout_ref: {actor: {strategy: veomni}}\n",
+            "actor_rollout_ref.actor.strategy",
+            "`veomni` is not known yet",
+        ),
+        (
+            "trainer: {save_freq: 1.5}\nalgorithm: {}\n",
+            "trainer.save_freq",
+            "a whole number is needed",
+        ),
+        (
+            "trainer: {save_freq: 1, nnodes: 0}\nalgorithm: {}\n",
+            "trainer.nnodes",
+            "0 has no meaning",
+        ),
+        (
+            "trainer: {save_freq: 1, default_hdfs_dir: /x, use_v1: false}\nalgorithm: {}\n",
+            "trainer.default_hdfs_dir",
+            "every resume fails",
+        ),
+        (
+            "trainer: {save_freq: 1, experiment_name: '${nowhere}'}\nalgorithm: {}\n",
+            "default_local_dir",
+            "nowhere",
+        ),
+    ] {
+        let case = yaml(yaml_text);
+        let problems = case.read().unwrap_err();
+        let said = text(&problems);
+        assert!(said.contains(key) && said.contains(says), "{yaml_text}: {said}");
+    }
+}
+
+#[test]
+fn every_problem_is_told_at_once() {
+    let problems = yaml("trainer: {save_freq: 0, resume_mode: x}\nactor_rollout_ref: {actor: {strategy: megatron}}\n")
+        .read()
+        .unwrap_err();
+    assert_eq!(problems.len(), 3, "{}", text(&problems));
+}
+
+#[test]
+fn without_recovery_the_run_is_only_watched() {
+    let case = Case {
+        yaml: Some(
+            "defaults: [ppo_trainer, override model_engine: megatron, _self_]\ntrainer: {save_freq: -1}\nalgorithm: {adv_estimator: grpo}\n",
+        ),
+        no_recovery: true,
+        ..Case::default()
+    };
+    let read = case.good();
+    assert_eq!(
+        read.cadence,
+        SaveCadence {
+            every: None,
+            at_end: false
+        }
+    );
+    let codes: Vec<_> = read.findings.iter().map(|f| &*f.code).collect();
+    assert!(
+        codes.contains(&"never_saves") && codes.contains(&"layout_unknown"),
+        "{codes:?}"
+    );
+}
+
+#[test]
+fn the_engine_that_was_chosen_decides_the_layout() {
+    for case in [
+        yaml(
+            "defaults: [ppo_trainer, {override model_engine: megatron}, _self_]\ntrainer: {save_freq: 1}\nalgorithm: {adv_estimator: grpo}\n",
+        ),
+        yaml("defaults: [ppo_megatron_trainer, _self_]\ntrainer: {save_freq: 1}\nalgorithm: {adv_estimator: grpo}\n"),
+        yaml("model_engine: torchtitan\ntrainer: {save_freq: 1}\nalgorithm: {adv_estimator: grpo}\n"),
+        command(
+            "python3 -m verl.trainer.main_ppo model_engine=megatron trainer.save_freq=1 algorithm.adv_estimator=grpo",
+        ),
+        command("torchrun -m verl.trainer.sft_trainer engine=megatron optim=megatron"),
+        command(
+            "python3 -m verl.experimental.one_step_off_policy.main_ppo trainer.save_freq=1 algorithm.adv_estimator=grpo",
+        ),
+    ] {
+        let said = case.problem();
+        assert!(said.contains("known yet") && said.contains("--no-recovery"), "{said}");
+    }
+    command("python3 -m verl.trainer.main_ppo model_engine=dp actor_rollout_ref.actor.strategy=fsdp2 critic.strategy=fsdp2 trainer.save_freq=1").good();
+}
+
+#[test]
+fn resume_wishes_are_read() {
+    let path = |path: &str, step| ResumeIntent::Path {
+        path: path.into(),
+        step: Step(step),
+    };
+    let ppo = "python3 -m verl.trainer.main_ppo trainer.save_freq=1 trainer.default_local_dir=/r ";
+    let sft = "torchrun --nproc_per_node=2 -m verl.trainer.sft_trainer trainer.default_local_dir=/r ";
+    for (prefix, more, wanted) in [
+        (ppo, "", ResumeIntent::Auto),
+        (ppo, "trainer.resume_mode=disable", ResumeIntent::Disabled),
+        (
+            ppo,
+            "trainer.resume_mode=resume_path trainer.resume_from_path=x/global_step_12",
+            path("/work/x/global_step_12", 12),
+        ),
+        (ppo, "trainer.resume_from_path=/x/global_step_12", ResumeIntent::Auto),
+        (
+            sft,
+            "trainer.resume_from_path=/x/global_step_12",
+            path("/x/global_step_12", 12),
+        ),
+        (
+            sft,
+            "trainer.resume_mode=disable trainer.resume_from_path=/x/global_step_12",
+            ResumeIntent::Disabled,
+        ),
+    ] {
+        let line: &'static str = Box::leak(format!("{prefix}{more}").into_boxed_str());
+        assert_eq!(command(line).good().resume, wanted, "{line}");
+    }
+}
+
+#[test]
+fn a_load_wish_is_one_that_was_said() {
+    let text = "python3 -m verl.trainer.main_ppo trainer.save_freq=1 algorithm.adv_estimator=grpo trainer.default_local_dir=/r actor_rollout_ref.actor.checkpoint.";
+    let role = |more: &str| {
+        let line: &'static str = Box::leak(format!("{text}{more}").into_boxed_str());
+        command(line).good().roles[0].clone()
+    };
+    let said = role("load_contents=[model]");
+    assert_eq!((said.load_contents, said.load_wish), (vec!["model".to_owned()], true));
+    let follows = role("save_contents=[model,extra]");
+    assert_eq!(
+        (follows.load_contents, follows.load_wish),
+        (vec!["model".to_owned(), "extra".to_owned()], false)
+    );
+}
+
+#[test]
+fn the_number_to_keep_counts_where_every_role_has_one() {
+    let text = "python3 -m verl.trainer.main_ppo trainer.save_freq=1 trainer.default_local_dir=/r trainer.max_actor_ckpt_to_keep=2 ";
+    let keep = |more: &str| {
+        let line: &'static str = Box::leak(format!("{text}{more}").into_boxed_str());
+        let read = command(line).good();
+        (read.keep, read.facts.keep.len())
+    };
+    assert_eq!(keep("algorithm.adv_estimator=grpo"), (Some(2), 1));
+    assert_eq!(keep("trainer.max_critic_ckpt_to_keep=5"), (Some(5), 2));
+    assert_eq!(keep(""), (None, 0), "the critic's steps are all kept");
+    assert_eq!(
+        keep("algorithm.adv_estimator=grpo trainer.max_actor_ckpt_to_keep=0"),
+        (None, 0)
+    );
+}
+
+#[test]
+fn async_saves_and_file_logs_are_noticed() {
+    let read = command("python3 -m verl.trainer.main_ppo trainer.save_freq=1 trainer.logger=[console,file] actor_rollout_ref.actor.checkpoint.async_save=True").good();
+    assert_eq!(read.facts.async_save, ["actor_rollout_ref.actor.checkpoint.async_save"]);
+    assert!(read.facts.file_logger);
+    assert!(read.findings.iter().any(|f| f.code == "async_save"));
+}
+
+#[test]
+fn sft_says_when_it_saves_and_who_starts_it() {
+    let base = "trainer: {default_local_dir: /r, n_gpus_per_node: 4, nnodes: 2}\nmodel: {path: /m}\n";
+    let read = yaml(base).good();
+    assert_eq!((read.kind, read.roles[0].name.as_str()), (TrainerKind::VerlSft, ""));
+    assert_eq!(
+        (read.gang.launcher, read.gang.workers, read.world),
+        (LauncherKind::Gang, 4, Some(8))
+    );
+    assert_eq!(
+        read.cadence,
+        SaveCadence {
+            every: None,
+            at_end: true
+        }
+    );
+    assert_eq!(read.command[..3], ["python3", "-m", "verl.trainer.sft_trainer"]);
+    assert_eq!(
+        Case {
+            workers: Some(2),
+            ..yaml(base)
+        }
+        .good()
+        .world,
+        Some(4)
+    );
+
+    for (command, launcher, world) in [
+        (
+            "torchrun --nproc_per_node=2 -m verl.trainer.sft_trainer",
+            LauncherKind::Driver,
+            Some(2),
+        ),
+        (
+            "torchrun --nproc_per_node=gpu -m verl.trainer.sft_trainer",
+            LauncherKind::Driver,
+            None,
+        ),
+        ("python3 -m verl.trainer.sft_trainer_ray", LauncherKind::Driver, Some(8)),
+        ("python3 -m verl.trainer.sft_trainer", LauncherKind::Gang, Some(8)),
+        ("bash sft.sh {config}", LauncherKind::Driver, None),
+    ] {
+        let read = Case { command, ..yaml(base) }.good();
+        assert_eq!((read.gang.launcher, read.world), (launcher, world), "{command}");
+    }
+}
+
+#[test]
+fn sft_has_its_own_traps() {
+    let with = |more: &str| {
+        let line: &'static str = Box::leak(format!("torchrun -m verl.trainer.sft_trainer {more}").into_boxed_str());
+        command(line)
+    };
+    assert!(with("trainer.save_freq=0").problem().contains("divides by it"));
+    assert!(
+        with("trainer.default_local_dir=/a/global_step_3/b")
+            .problem()
+            .contains("first such name")
+    );
+    assert_eq!(
+        with("trainer.save_freq=after_each_epoch").good().cadence,
+        SaveCadence {
+            every: None,
+            at_end: true
+        }
+    );
+    assert_eq!(
+        with("trainer.save_freq=5 trainer.max_ckpt_to_keep=3").good().keep,
+        Some(3)
+    );
+    assert_eq!(
+        with("checkpoint.save_contents=[model]").good().not_restored,
+        [StateKind::Optimizer, StateKind::LrSchedule, StateKind::Rng]
+    );
+    assert_eq!(
+        with("+checkpoint.async_save=True").good().facts.async_save,
+        ["checkpoint.async_save"]
+    );
+}
+
+#[test]
+fn every_value_of_a_file_reaches_the_trainer_unchanged() {
+    let read = yaml(
+        "trainer:\n  save_freq: 1\n  logger: [console, 'a b', 1, null, 1e-7, [x]]\n  project_name: \"it's \\\\ a, {b} ${.c} =\"\n  c: \"10\"\n  e: ''\nalgorithm: {}\ncritic: {enable: false}\nsupervisor: {retries: 3}\nhydra: {run: {dir: x}}\ndata: {x: .inf, y: '???', z: 'true', w: \"a'b\\\"c\"}\n",
+    )
+    .good();
+    let told: Vec<&str> = read.command[3..]
+        .iter()
+        .map(String::as_str)
+        .filter(|w| w.starts_with("++"))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "++trainer.save_freq=1",
+            "++trainer.logger=['console','a b',1,null,1e-07,['x']]",
+            r#"++trainer.project_name="it's \ a, {b} ${.c} =""#,
+            "++trainer.c='10'",
+            "++trainer.e=''",
+            "++critic.enable=false",
+            "++data.x=inf",
+            "++data.z='true'",
+            r#"++data.w='a\'b"c'"#,
+        ]
+    );
+    let odd = yaml("trainer: {save_freq: 1}\nalgorithm: {}\ndata: {'a b': 1}\n").problem();
+    assert!(
+        odd.contains("data.a b") && odd.contains("defaults: [ppo_trainer, _self_]"),
+        "{odd}"
+    );
+}
