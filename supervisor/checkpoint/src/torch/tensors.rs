@@ -85,9 +85,12 @@ pub(super) fn list(heap: &Heap, root: Value, limits: &Limits) -> Listed {
         elements: 0,
         cut: false,
     };
+    // Tensors are not entered, so a walk without repetition visits each object once at most.
+    let most = limits.walk_values.min(10_000 + 2 * heap.objects().len() as u64);
     let mut walk = Walk {
         heap,
         limits,
+        most,
         steps: 0,
         path: String::new(),
         out,
@@ -99,6 +102,7 @@ pub(super) fn list(heap: &Heap, root: Value, limits: &Limits) -> Listed {
 struct Walk<'h> {
     heap: &'h Heap,
     limits: &'h Limits,
+    most: u64,
     steps: u64,
     path: String,
     out: Listed,
@@ -111,7 +115,7 @@ impl Walk<'_> {
             return;
         };
         self.steps += 1;
-        if self.steps > self.limits.walk_values || depth > self.limits.walk_depth {
+        if self.steps > self.most || depth > self.limits.walk_depth {
             self.out.cut = true;
             return;
         }
