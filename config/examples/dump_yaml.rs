@@ -3,12 +3,14 @@
 //! Reads one JSON request per line and prints one JSON answer per line. Types are told apart: `{"i":"1"}` is a whole number,
 //! `{"f":"1.0"}` a floating-point one, `{"s":"1"}` a string.
 
-#[path = "../../supervisor/trainers/src/hydra.rs"]
-#[allow(
-    dead_code,
-    reason = "the grammar is compiled in whole, a dependency would be circular"
+#[path = "../../supervisor/trainers/src"]
+#[expect(
+    unreachable_pub,
+    reason = "the grammar of a crate above, compiled in: a dependency would be circular"
 )]
-mod hydra;
+mod trainers {
+    pub mod hydra;
+}
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
@@ -17,6 +19,7 @@ use serde_json::{Value as Json, json};
 use supervise_config::compose::{Found, GroupOverride, Loader, compose};
 use supervise_config::interpolation::Resolver;
 use supervise_config::{ConfigError, ConfigTree, Key, Node, Value, parse_trainer_yaml};
+use trainers::hydra;
 
 fn main() -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
@@ -36,6 +39,10 @@ fn answer(request: &Json) -> Json {
     }
     if let Some(text) = request["encode"].as_str() {
         return json!({ "encoded": hydra::encode_str(text) });
+    }
+    if let Some(items) = request["encode_list"].as_array() {
+        let items: Vec<&str> = items.iter().filter_map(Json::as_str).collect();
+        return json!({ "encoded": hydra::encode_list(&items) });
     }
     if request["files"].is_object() {
         return composed(request).unwrap_or_else(|error| refused(&error));

@@ -9,6 +9,7 @@
 
 mod defaults;
 mod element;
+mod list;
 
 use std::collections::BTreeMap;
 

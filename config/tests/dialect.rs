@@ -1,5 +1,7 @@
 //! The trainer's YAML: types by spelling, structure, bounds, messages.
 
+#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
 use supervise_config::{ConfigError, ErrorKind, Key, Node, Origin, Value, parse_trainer_yaml};
 
 fn read(text: &str) -> Node {

@@ -1,5 +1,7 @@
 //! Reading, changing and merging trees; interpolations.
 
+#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
 use supervise_config::interpolation::Resolver;
 use supervise_config::{ConfigError, ConfigTree, ErrorKind, Node, Origin, Value, parse_trainer_yaml};
 

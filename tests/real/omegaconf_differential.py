@@ -240,7 +240,15 @@ def encoder(binary, show):
             arrived.append(OmegaConf.create({"k": value}).k)
         except Exception as error:
             arrived.append(f"{type(error).__name__}: {error}")
-    return len(texts), compare("encoded", texts, texts, arrived, lambda left, right: left == right, show)
+    lists = [texts[at : at + chance.randint(0, 4)] for at in range(0, len(texts), 5)]
+    for answer in ask(binary, [{"encode_list": items} for items in lists]):
+        try:
+            value = parser.parse_override("k=" + answer["encoded"]).value()
+            arrived.append(list(OmegaConf.create({"k": value}).k))
+        except Exception as error:
+            arrived.append(f"{type(error).__name__}: {error}")
+    wanted = texts + lists
+    return len(wanted), compare("encoded", wanted, wanted, arrived, lambda left, right: left == right, show)
 
 
 # --- composed configurations ------------------------------------------------------------------------------------------------------

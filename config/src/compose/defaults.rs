@@ -6,15 +6,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::element::{Element, Target};
+use super::list::{complete_self, is_interpolated, refuse, resolve_name, singles};
 use super::{Choice, Composed, Found, GroupOverride, Loaded, Loader, read};
 use crate::error::{ConfigError, ConfigFinding, ErrorKind};
-use crate::interpolation::Resolver;
 use crate::tree::{ConfigTree, Key, Map, Node, Origin, Value};
 
 /// The deepest nesting of lists.
 const MAX_NESTING: usize = 32;
 /// The most entries of the final list.
 const MAX_ENTRIES: usize = 10_000;
+
+/// An entry's final elements, or the entry itself while its name waits for an interpolation.
+type Visited = (Option<Element>, Vec<Element>);
 
 /// An override of a group, from a list or from the command line.
 struct Pending {
@@ -238,7 +241,7 @@ impl<'a> Walk<'a> {
         config: &str,
         depth: usize,
         interpolated: bool,
-    ) -> Result<Vec<(Option<Element>, Vec<Element>)>, ConfigError> {
+    ) -> Result<Vec<Visited>, ConfigError> {
         let mut children = Vec::new();
         for entry in list.iter().rev().filter(|entry| !entry.overriding) {
             if entry.target == Target::Own {
@@ -261,7 +264,7 @@ impl<'a> Walk<'a> {
     fn resolve_waiting(
         &mut self,
         list: &[Element],
-        children: &mut [(Option<Element>, Vec<Element>)],
+        children: &mut [Visited],
         config: &str,
         depth: usize,
     ) -> Result<(), ConfigError> {
@@ -444,85 +447,5 @@ impl<'a> Walk<'a> {
         } else {
             error.with_hint(format!("options of '{}': {}", element.group_path(), options.join(", ")))
         }
-    }
-}
-
-/// `_self_` stands last where it is not written, as in Hydra; twice is wrong.
-fn complete_self(list: &mut Vec<Element>, config: &str) -> Result<(), ConfigError> {
-    let mut own = list.iter().filter(|entry| entry.target == Target::Own);
-    let first = own.next();
-    if let Some(second) = own.next() {
-        return Err(refuse(
-            &format!("`_self_` stands twice in the defaults list of '{config}'"),
-            &second.origin,
-        ));
-    }
-    let plain = list.iter().any(|entry| !entry.overriding);
-    if first.is_none() && plain || list.is_empty() {
-        let origin = list
-            .first()
-            .map_or(Origin::Default { of: config.to_owned() }, |entry| entry.origin.clone());
-        list.push(Element::new(Target::Own, origin));
-    } else if first.is_none() {
-        // A list of overrides only: the configuration's own content is still wanted.
-        let origin = list
-            .first()
-            .map_or(Origin::Default { of: config.to_owned() }, |entry| entry.origin.clone());
-        list.insert(0, Element::new(Target::Own, origin));
-    }
-    Ok(())
-}
-
-/// A list of options is one entry per option.
-fn singles(entry: &Element) -> Result<Vec<Element>, ConfigError> {
-    let Target::Group {
-        group,
-        choice: Choice::Options(options),
-    } = &entry.target
-    else {
-        return Ok(vec![entry.clone()]);
-    };
-    let mut found = Vec::new();
-    for option in options {
-        if option.contains("${") {
-            return Err(refuse(
-                "an interpolation cannot stand in a list of options",
-                &entry.origin,
-            ));
-        }
-        let mut single = entry.clone();
-        single.target = Target::Config(format!("{group}/{option}"));
-        found.push(single);
-    }
-    Ok(found)
-}
-
-fn is_interpolated(entry: &Element) -> bool {
-    match &entry.target {
-        Target::Group {
-            choice: Choice::Name(name),
-            ..
-        }
-        | Target::Config(name) => name.contains("${"),
-        _ => false,
-    }
-}
-
-fn resolve_name(choices: &ConfigTree, name: &str) -> Result<String, ConfigError> {
-    let mut tree = choices.clone();
-    let origin = tree.root.origin.clone();
-    tree.add("_name_", Node::new(Value::Str(name.to_owned()), origin))?;
-    let node = Resolver::new(&tree, &|_| None).require("_name_")?;
-    match node.as_str() {
-        Some(text) => Ok(text.to_owned()),
-        None => Err(ConfigError::new(ErrorKind::Compose, "it is not a string")),
-    }
-}
-
-fn refuse(message: &str, origin: &Origin) -> ConfigError {
-    let error = ConfigError::new(ErrorKind::Compose, message);
-    match origin {
-        Origin::File { .. } => error.from_origin(origin),
-        _ => error,
     }
 }

@@ -274,8 +274,8 @@ impl<'a> Parser<'a> {
             if ahead.is_empty() && self.rest.len() == ahead.len() || ahead.starts_with([',', '}', ']']) {
                 break;
             }
-            if ahead.starts_with(':') {
-                let after = ahead[1..].trim_start_matches([' ', '\t']);
+            if let Some(after) = ahead.strip_prefix(':') {
+                let after = after.trim_start_matches([' ', '\t']);
                 let length = self.rest.len() - after.len();
                 // A colon is a word of its own; two in a row make a string like any other run.
                 words.push((Kind::Mark, self.take(length)));

@@ -3,7 +3,7 @@
 /// Splits a path into its parts. Brackets are another spelling of a dot: `a[b].c` is `a`, `b`, `c`.
 pub fn split_path(path: &str) -> Vec<String> {
     let mut parts = Vec::new();
-    let head = path.find(|c| c == '[').map_or(path, |at| &path[..at]);
+    let head = path.find('[').map_or(path, |at| &path[..at]);
     let mut rest = &path[head.len()..];
     let head = match head.strip_suffix('.') {
         Some(shorter) if rest.starts_with('[') => shorter,

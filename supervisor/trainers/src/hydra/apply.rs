@@ -1,0 +1,158 @@
+//! Changing a configuration by an override.
+
+use std::sync::Arc;
+
+use supervise_config::interpolation::Resolver;
+use supervise_config::{ConfigError, ConfigTree, ErrorKind, Key, Map, Node, Value, split_path};
+
+use super::{Action, Override, refuse};
+
+/// Applies an override to a configuration. In struct mode, which is Hydra's, the plain form refuses keys that do not exist.
+pub fn apply(tree: &mut ConfigTree, change: &Override, struct_mode: bool) -> Result<(), ConfigError> {
+    if change.package.is_some() {
+        return Err(refuse(
+            &change.text,
+            0,
+            &format!("'{}' is not a group, so it has no package", change.key),
+        ));
+    }
+    let value = change.value.clone().unwrap_or(Value::Null);
+    match change.action {
+        Action::Change => update(tree, change, value, struct_mode),
+        Action::Force => update(tree, change, value, false),
+        Action::Add => {
+            let container = matches!(value, Value::Map(_) | Value::List(_));
+            if !container && current(tree, &change.key).is_some() {
+                return Err(
+                    refuse(&change.text, 0, "the key has a value already").with_hint(format!(
+                        "use {} to change it, or +{} to add or change",
+                        &change.text[1..],
+                        change.text
+                    )),
+                );
+            }
+            update(tree, change, value, false)
+        }
+        Action::Delete => {
+            let missing = || refuse(&change.text, 0, "there is nothing to delete");
+            let found = current(tree, &change.key).ok_or_else(missing)?;
+            if change
+                .value
+                .as_ref()
+                .is_some_and(|wanted| !matches!(wanted, Value::Null) && !equal(wanted, &found))
+            {
+                return Err(refuse(
+                    &change.text,
+                    0,
+                    "the key has another value, so it is not deleted",
+                ));
+            }
+            tree.delete(&change.key).map(|_| ()).map_err(|_| missing())
+        }
+    }
+}
+
+/// The value a key has now; an interpolation that cannot be followed here counts as one.
+fn current(tree: &ConfigTree, key: &str) -> Option<Value> {
+    match Resolver::new(tree, &|_| None).get(key) {
+        Ok(node) => node
+            .map(|node| node.value)
+            .filter(|value| !matches!(value, Value::Null)),
+        Err(error) if error.kind == ErrorKind::MandatoryMissing => None,
+        Err(_) => tree.get(key).map(|node| node.value.clone()),
+    }
+}
+
+fn update(tree: &mut ConfigTree, change: &Override, value: Value, strict: bool) -> Result<(), ConfigError> {
+    let parts = split_path(&change.key);
+    let unknown = || {
+        refuse(
+            &change.text,
+            0,
+            &format!("Could not override '{}': the configuration has no such key", change.key),
+        )
+        .with_hint(format!(
+            "use +{0} to add it, or ++{0} to add or change it",
+            change.text.trim_start_matches('+')
+        ))
+    };
+    let node = Node::new(value, change.origin());
+    for length in 1..=parts.len() {
+        let path = parts[..length].join(".");
+        let known = tree.get(&path).map(|node| &node.value);
+        match known {
+            None if strict => return Err(unknown()),
+            None => break,
+            // A plain value on the way gives place to an empty mapping, in which no key is known.
+            Some(Value::Map(_) | Value::List(_)) => {}
+            Some(_) if length < parts.len() && strict => return Err(unknown()),
+            Some(_) => {}
+        }
+    }
+    let existing = tree.get(&change.key);
+    match (existing.map(|node| &node.value), &node.value) {
+        (Some(Value::Map(below)), Value::Map(over)) => {
+            if strict && !known_keys(below, over) {
+                return Err(unknown());
+            }
+            let mut wrapped = node;
+            for part in parts.iter().rev() {
+                let mut map = Map::new();
+                map.insert(Key::Str(part.clone()), wrapped);
+                wrapped = Node::new(Value::Map(map), change.origin());
+            }
+            tree.merge(ConfigTree::new(wrapped))
+        }
+        (Some(Value::Map(_)), Value::List(_)) | (Some(Value::List(_)), Value::Map(_)) => Err(refuse(
+            &change.text,
+            0,
+            "a list and a mapping cannot replace each other",
+        )),
+        _ => tree.add(&change.key, node).map_err(|error| {
+            let file: Arc<str> = Arc::from("override");
+            let mut error = error;
+            error.file = Some(file);
+            error
+        }),
+    }
+}
+
+/// Whether every key of the upper mapping exists below.
+fn known_keys(below: &Map, over: &Map) -> bool {
+    over.iter().all(
+        |(key, node)| match (below.get(key).map(|node| &node.value), &node.value) {
+            (None, _) => false,
+            (Some(Value::Map(below)), Value::Map(over)) => known_keys(below, over),
+            _ => true,
+        },
+    )
+}
+
+/// Equality as Python sees it: numbers and truth values by their number.
+fn equal(left: &Value, right: &Value) -> bool {
+    let number = |value: &Value| match value {
+        Value::Bool(value) => Some(f64::from(u8::from(*value))),
+        Value::Int(number) => Some(*number as f64),
+        Value::Float(number) => Some(*number),
+        _ => None,
+    };
+    match (left, right) {
+        (Value::List(left), Value::List(right)) => {
+            left.len() == right.len()
+                && left
+                    .iter()
+                    .zip(right)
+                    .all(|(left, right)| equal(&left.value, &right.value))
+        }
+        (Value::Map(left), Value::Map(right)) => {
+            left.len() == right.len()
+                && left
+                    .iter()
+                    .all(|(key, node)| right.get(key).is_some_and(|other| equal(&node.value, &other.value)))
+        }
+        _ => match (number(left), number(right)) {
+            (Some(left), Some(right)) => left == right,
+            _ => left == right,
+        },
+    }
+}

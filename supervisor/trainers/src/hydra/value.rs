@@ -1,0 +1,301 @@
+//! The value of an override: words, quoted strings, lists, mappings, casts.
+
+use supervise_config::literal::{self, Kind};
+use supervise_config::{ConfigError, Key, Map, Node, Origin, Value};
+
+use super::refuse;
+
+/// The deepest nesting of lists and mappings in a value.
+const MAX_NESTING: usize = 64;
+
+/// Reads the value that begins there and reaches to the end.
+pub(super) fn parse_value(text: &str, start: usize) -> Result<Value, ConfigError> {
+    let mut reader = Reader {
+        text,
+        at: start,
+        depth: 0,
+    };
+    reader.spaces();
+    if reader.rest().is_empty() {
+        return Ok(Value::Str(String::new()));
+    }
+    let value = reader.element()?;
+    match reader.rest().trim_start_matches([' ', '\t']).chars().next() {
+        None if reader.rest().is_empty() => Ok(value),
+        Some(',') => Err(reader
+            .refuse("a comma makes this a sweep over several runs")
+            .with_hint("write a list as [a,b] and a string with a comma in quotes: key='a,b'")),
+        _ => Err(reader.unexpected()),
+    }
+}
+
+/// Reads a value from left to right.
+struct Reader<'a> {
+    text: &'a str,
+    at: usize,
+    depth: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    fn element(&mut self) -> Result<Value, ConfigError> {
+        self.depth += 1;
+        if self.depth > MAX_NESTING {
+            return Err(self.refuse("the value is nested too deeply"));
+        }
+        let value = match self.rest().chars().next() {
+            Some('[') => self.list(),
+            Some('{') => self.mapping(),
+            Some(quote @ ('\'' | '"')) => self.quoted(quote).map(Value::Str),
+            _ => match self.function_name() {
+                Some(name) => self.function(name),
+                None => self.words(false),
+            },
+        };
+        self.depth -= 1;
+        value
+    }
+
+    fn list(&mut self) -> Result<Value, ConfigError> {
+        let items = self.items(1, ']')?;
+        Ok(Value::List(items.into_iter().map(|value| self.node(value)).collect()))
+    }
+
+    /// Elements with commas between them, after an opening of `open` bytes.
+    fn items(&mut self, open: usize, close: char) -> Result<Vec<Value>, ConfigError> {
+        self.at += open;
+        let mut items = Vec::new();
+        loop {
+            self.spaces();
+            if items.is_empty() && self.closed(close) {
+                return Ok(items);
+            }
+            items.push(self.element()?);
+            self.spaces();
+            if self.closed(close) {
+                return Ok(items);
+            }
+            self.expect(',')?;
+        }
+    }
+
+    fn mapping(&mut self) -> Result<Value, ConfigError> {
+        self.at += 1;
+        let mut map = Map::new();
+        self.spaces();
+        while !self.closed('}') {
+            if !map.is_empty() {
+                self.expect(',')?;
+                self.spaces();
+            }
+            let key = match self.words(true)? {
+                Value::Str(text) => Key::Str(text),
+                Value::Int(number) => Key::Int(number),
+                Value::Float(number) => Key::Float(number),
+                Value::Bool(value) => Key::Bool(value),
+                _ => return Err(self.refuse("a key cannot be null")),
+            };
+            self.spaces();
+            self.expect(':')?;
+            self.spaces();
+            let value = self.element()?;
+            map.insert(key, self.node(value));
+            self.spaces();
+        }
+        Ok(Value::Map(map))
+    }
+
+    fn quoted(&mut self, quote: char) -> Result<String, ConfigError> {
+        let mut out = String::new();
+        let mut rest = &self.rest()[1..];
+        loop {
+            let slashes = rest.len() - rest.trim_start_matches('\\').len();
+            let after = &rest[slashes..];
+            let Some(next) = after.chars().next() else {
+                return Err(self.refuse("this quote is not closed"));
+            };
+            rest = &after[next.len_utf8()..];
+            if next != quote {
+                out.push_str(&"\\".repeat(slashes));
+                out.push(next);
+                continue;
+            }
+            // Backslashes count only in front of the quote: pairs stand for one, an odd one escapes the quote.
+            out.push_str(&"\\".repeat(slashes / 2));
+            if slashes.is_multiple_of(2) {
+                self.at = self.text.len() - rest.len();
+                return Ok(out);
+            }
+            out.push(quote);
+        }
+    }
+
+    /// A run of words, colons and interpolations; a key has neither of the latter.
+    fn words(&mut self, key: bool) -> Result<Value, ConfigError> {
+        let mut words: Vec<(Kind, &'a str)> = Vec::new();
+        loop {
+            let rest = self.rest();
+            let ahead = rest.trim_start_matches([' ', '\t']);
+            let length = if ahead.starts_with([',', ']', '}', ')']) && !words.is_empty() || ahead.is_empty() {
+                break;
+            } else if let Some(after) = ahead.strip_prefix(':') {
+                if key {
+                    break;
+                }
+                rest.len() - after.trim_start_matches([' ', '\t']).len()
+            } else if let Some(length) = interpolation(rest).filter(|_| !key) {
+                length
+            } else if let Some((kind, length)) = literal::word(rest) {
+                words.push((kind, &rest[..length]));
+                self.at += length;
+                continue;
+            } else {
+                return Err(self.unexpected());
+            };
+            words.push((Kind::Mark, &rest[..length]));
+            self.at += length;
+        }
+        self.spaces();
+        while words.last().is_some_and(|(kind, _)| *kind == Kind::Space) {
+            words.pop();
+        }
+        if words.is_empty() {
+            return Err(self.unexpected());
+        }
+        literal::value(&words).map_err(|message| self.refuse(&message))
+    }
+
+    /// The name in front of `(`.
+    fn function_name(&self) -> Option<&'a str> {
+        let rest = self.rest();
+        let (kind, length) = literal::word(rest)?;
+        let calls = rest[length..].trim_start_matches([' ', '\t']).starts_with('(');
+        (kind == Kind::Id && calls).then(|| &rest[..length])
+    }
+
+    fn function(&mut self, name: &str) -> Result<Value, ConfigError> {
+        let cast: fn(&Value) -> Option<Value> = match name {
+            "int" => cast_int,
+            "float" => cast_float,
+            "str" => cast_str,
+            "bool" => cast_bool,
+            "choice" | "range" | "interval" | "glob" | "tag" | "sort" | "shuffle" => {
+                return Err(self
+                    .refuse(&format!("{name}() makes this a sweep over several runs"))
+                    .with_hint("give one value"));
+            }
+            _ => {
+                return Err(self
+                    .refuse(&format!("there is no function '{name}'"))
+                    .with_hint("put the text in quotes"));
+            }
+        };
+        let begin = self.at;
+        let open = self.rest().find('(').map_or(0, |at| at + 1);
+        match self.items(open, ')')?.as_slice() {
+            [value] => cast(value).ok_or_else(|| refuse(self.text, begin, &format!("{name}() cannot take this value"))),
+            _ => Err(refuse(self.text, begin, &format!("{name}() takes one value"))),
+        }
+    }
+
+    fn node(&self, value: Value) -> Node {
+        Node::new(
+            value,
+            Origin::Override {
+                text: self.text.to_owned(),
+            },
+        )
+    }
+
+    fn spaces(&mut self) {
+        self.at = self.text.len() - self.rest().trim_start_matches([' ', '\t']).len();
+    }
+
+    fn closed(&mut self, close: char) -> bool {
+        let closed = self.rest().starts_with(close);
+        self.at += usize::from(closed);
+        closed
+    }
+
+    fn expect(&mut self, wanted: char) -> Result<(), ConfigError> {
+        if self.closed(wanted) {
+            Ok(())
+        } else {
+            Err(self.unexpected())
+        }
+    }
+
+    fn refuse(&self, message: &str) -> ConfigError {
+        refuse(self.text, self.at, message)
+    }
+
+    fn unexpected(&self) -> ConfigError {
+        match self.rest().chars().next() {
+            Some(c) => self
+                .refuse(&format!("{c:?} cannot stand here"))
+                .with_hint("put the whole value in single quotes that reach the trainer: \"key='value'\""),
+            None => self.refuse("the value ends too early"),
+        }
+    }
+}
+
+fn interpolation(text: &str) -> Option<usize> {
+    let inside = text.strip_prefix("${")?;
+    inside.find('}').filter(|end| *end > 0).map(|end| end + 3)
+}
+
+/// A cast of the parts of a list or mapping, or of a single value.
+fn cast_with(value: &Value, cast: impl Fn(&Value) -> Option<Value> + Copy) -> Option<Value> {
+    let inner = |node: &Node| cast_with(&node.value, cast).map(|value| Node::new(value, node.origin.clone()));
+    match value {
+        Value::List(items) => items.iter().map(inner).collect::<Option<_>>().map(Value::List),
+        Value::Map(map) => map
+            .iter()
+            .map(|(key, node)| Some((key.clone(), inner(node)?)))
+            .collect::<Option<_>>()
+            .map(Value::Map),
+        Value::Null => None,
+        plain => cast(plain),
+    }
+}
+
+fn cast_int(value: &Value) -> Option<Value> {
+    cast_with(value, |value| match value {
+        Value::Bool(value) => Some(Value::Int(i128::from(*value))),
+        Value::Float(number) if number.is_finite() && number.abs() < 1e30 => Some(Value::Int(*number as i128)),
+        Value::Str(text) => text.trim().parse().ok().map(Value::Int),
+        Value::Int(number) => Some(Value::Int(*number)),
+        _ => None,
+    })
+}
+
+fn cast_float(value: &Value) -> Option<Value> {
+    cast_with(value, |value| match value {
+        Value::Bool(value) => Some(Value::Float(f64::from(u8::from(*value)))),
+        Value::Int(number) => Some(Value::Float(*number as f64)),
+        Value::Float(number) => Some(Value::Float(*number)),
+        Value::Str(text) => text.trim().parse().ok().map(Value::Float),
+        _ => None,
+    })
+}
+
+fn cast_bool(value: &Value) -> Option<Value> {
+    cast_with(value, |value| match value {
+        Value::Bool(value) => Some(Value::Bool(*value)),
+        Value::Int(number) => Some(Value::Bool(*number != 0)),
+        Value::Float(number) => Some(Value::Bool(*number != 0.0)),
+        Value::Str(text) if text.eq_ignore_ascii_case("true") => Some(Value::Bool(true)),
+        Value::Str(text) if text.eq_ignore_ascii_case("false") => Some(Value::Bool(false)),
+        _ => None,
+    })
+}
+
+fn cast_str(value: &Value) -> Option<Value> {
+    cast_with(value, |value| match value {
+        Value::Bool(value) => Some(Value::Str(value.to_string())),
+        other => Some(Value::Str(supervise_config::python_str(other))),
+    })
+}
