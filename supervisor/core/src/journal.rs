@@ -124,6 +124,8 @@ pub fn read(bytes: &[u8]) -> Journal {
         let line = &bytes[at..at + len];
         at += len + 1;
         match decode(line) {
+            // Lines whose fate was unknown to their writer are written again: the first one counts.
+            Read::Known(l, _) if out.records.last().is_some_and(|(last, _)| l.seq <= last.seq) => {}
             Read::Known(l, r) => out.records.push((l, *r)),
             Read::Unknown(_) => out.unknown += 1,
             // A preallocated or torn line: skipped, and said.
@@ -173,5 +175,12 @@ mod tests {
         assert_eq!(j.records.len(), 2);
         assert_eq!(j.damaged.len(), 1);
         assert_eq!(j.whole, whole);
+    }
+
+    #[test]
+    fn a_line_that_was_written_twice_counts_once() {
+        let file = [line(1), line(2), line(2), line(3)].concat();
+        let seqs: Vec<u64> = read(&file).records.iter().map(|(l, _)| l.seq.0).collect();
+        assert_eq!(seqs, [1, 2, 3]);
     }
 }

@@ -75,6 +75,15 @@ pub enum Question {
         /// Where runs are listed for `status` without a name; best effort.
         registry: Option<Utf8PathBuf>,
     },
+    /// Go on with a term that another lane began and did not survive.
+    Adopt {
+        /// The run directory.
+        run_dir: Utf8PathBuf,
+        /// The term.
+        term: Term,
+        /// The directory the terms stand in.
+        lease_dir: Utf8PathBuf,
+    },
     /// Append lines to the journal.
     Append {
         /// Whole lines.

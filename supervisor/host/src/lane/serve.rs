@@ -91,6 +91,15 @@ impl Lane {
                 }
                 Ok(Answer::Done)
             }
+            Question::Adopt {
+                run_dir,
+                term,
+                lease_dir,
+            } => {
+                self.journal = Some(Journal::adopt(&run_dir, term)?);
+                self.lease = Lease::adopt(&lease_dir, term)?;
+                Ok(Answer::Done)
+            }
             Question::Append { text, sync } => match &mut self.journal {
                 Some(j) => j.append(&text, sync).map(|()| Answer::Done),
                 None => Err(internal("no journal was begun")),

@@ -213,6 +213,22 @@ impl Journal {
         })
     }
 
+    /// Goes on with a file that another lane began; a torn last line is cut.
+    pub(super) fn adopt(run_dir: &Utf8Path, term: Term) -> Result<Self, ActError> {
+        let path = run_dir.join(format!("journal/{term}.jsonl"));
+        let at = |e: &io::Error| disk_error(&format!("going on with the journal {path}"), e);
+        let bytes = fs::read(&path).map_err(|e| at(&e))?;
+        let len = journal::read(&bytes).whole;
+        let file = OpenOptions::new().append(true).open(&path).map_err(|e| at(&e))?;
+        file.set_len(len).map_err(|e| at(&e))?;
+        Ok(Self {
+            file,
+            path,
+            reserve: run_dir.join("journal.reserve"),
+            len,
+        })
+    }
+
     /// Appends whole lines. On a full disk the reserve is given up first.
     pub(super) fn append(&mut self, text: &str, sync: bool) -> Result<(), ActError> {
         let mut result = self.write(text, sync);
@@ -323,6 +339,15 @@ impl Lease {
                 }
             }
         }
+    }
+
+    /// The lease of a term that another lane won.
+    pub(super) fn adopt(dir: &Utf8Path, term: Term) -> Result<Option<Self>, ActError> {
+        let (newest, holder) = newest(dir).map_err(|e| disk_error(&format!("reading the lease in {dir}"), &e))?;
+        Ok(holder.filter(|_| newest == term).map(|holder| Self {
+            dir: dir.to_owned(),
+            holder,
+        }))
     }
 
     fn write(&self) -> io::Result<()> {

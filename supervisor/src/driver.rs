@@ -1,0 +1,260 @@
+//! The event loop: turns what happens into events, lets the core decide, journals, performs.
+//!
+//! One `select!` on a current-thread runtime. It touches pipes, sockets, timers and `/proc` only; every path under a
+//! user's mount goes to a lane. Records are applied as they are decided; *safety* acts are performed at once,
+//! *guarded* acts when their intent is durable. How a record came to be is the core's business alone.
+
+mod acts;
+mod guards;
+mod journal;
+mod lanes;
+mod start;
+mod wires;
+
+use crate::control::{ControlReply, ControlRequest};
+use crate::error::CliError;
+use crate::prepare::Prepared;
+use crate::printer::Printer;
+use guards::GuardLink;
+use journal::Book;
+use lanes::{Lane, Tag};
+use std::collections::{BTreeMap, VecDeque};
+use std::process::Child;
+use std::time::Duration;
+use supervise_core::decide::decide;
+use supervise_core::event::{Event, EventKind, Request, TimerKey};
+use supervise_core::id::{AttemptNo, Ms, ProcRef, Tick, WallMs};
+use supervise_core::record::{Act, Ask, Outcome, Record};
+use supervise_core::spec::RunSpec;
+use supervise_core::state::State;
+use supervise_host::lane::Question;
+use supervise_host::process::boottime_ms;
+use tokio::sync::{mpsc, oneshot};
+use wires::Wires;
+
+/// A timer that fires so late means that the machine slept, or that we were not scheduled.
+const LATE: Ms = Ms(5_000);
+/// The last records and the lease have this long to reach the disk at the end.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// What the command line says about this start alone.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RunFlags {
+    /// Go on although the journal ended with an outcome that needs a person.
+    pub again: bool,
+}
+
+/// Runs one term. Returns the exit code.
+///
+/// # Errors
+/// What keeps a term from beginning.
+pub fn run(prepared: Prepared, printer: Printer, flags: RunFlags) -> Result<u8, CliError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| CliError::environment(format!("the event loop cannot be made: {e}")))?;
+    let result = runtime.block_on(start::term(prepared, printer, flags));
+    // A lane may hang in the kernel for ever: nothing is waited for.
+    runtime.shutdown_timeout(Duration::from_millis(10));
+    result
+}
+
+/// A message from one of our own tasks.
+#[derive(Debug)]
+enum Internal {
+    /// A fence or a sweep without a guard came to its end.
+    Swept { attempt: AttemptNo, unkillable: Vec<ProcRef> },
+    /// Somebody asks over the control socket.
+    Asked(ControlRequest, oneshot::Sender<ControlReply>),
+}
+
+/// Where a term stands: the only state beside the core's.
+struct Driver {
+    state: State,
+    spec: RunSpec,
+    prepared: Prepared,
+    printer: Printer,
+    exe: camino::Utf8PathBuf,
+    began: u64,
+    timers: BTreeMap<TimerKey, Tick>,
+    book: Book,
+    store: Lane,
+    work: Lane,
+    guard: Option<GuardLink>,
+    children: Vec<Child>,
+    waiting: VecDeque<Act>,
+    scanning: bool,
+    scan_again: Option<Ask>,
+    sweeping: bool,
+    book_recorded: Vec<ProcRef>,
+    internal: mpsc::UnboundedSender<Internal>,
+    signals: Signals,
+    over: Option<Outcome>,
+}
+
+/// Which signals asked for an end.
+#[derive(Debug, Default)]
+struct Signals {
+    interrupts: u32,
+    last: Option<i32>,
+}
+
+impl Driver {
+    fn now(&self) -> Tick {
+        Tick(boottime_ms().saturating_sub(self.began))
+    }
+
+    /// Feeds one event to the core and does what it says.
+    fn feed(&mut self, kind: EventKind) {
+        let event = Event { at: self.now(), wall: wall(), entropy: entropy(), kind };
+        let decided = decide(&self.state, &self.spec, &event);
+        for record in &decided.records {
+            self.state.apply(record);
+            self.book.add(record, self.state.term, event.at, event.wall);
+            self.printer.record(record, &self.state);
+            if let Record::Intended { act, .. } = record {
+                if act.kind.is_guarded() {
+                    self.waiting.push_back(act.clone());
+                } else {
+                    self.safety(act.clone());
+                }
+            }
+        }
+        for ask in decided.asks {
+            self.ask(ask);
+        }
+        self.printer.progress(&self.state, &self.spec);
+    }
+
+    fn ask(&mut self, ask: Ask) {
+        match ask {
+            Ask::WakeAt { key, at } => {
+                self.timers.insert(key, at);
+            }
+            // One scan at a time; a question that comes meanwhile is asked once more after it.
+            Ask::Scan { .. } if self.scanning => self.scan_again = Some(ask),
+            Ask::Scan { depth, whole } => {
+                if self.spec.root.is_none() {
+                    let report = supervise_core::event::ScanReport { empty: true, ..Default::default() };
+                    return self.feed(EventKind::Checkpoints(report));
+                }
+                self.scanning = true;
+                let now = self.now();
+                self.work.ask(Tag::Scan, Question::Scan { depth, whole }, now);
+            }
+        }
+    }
+
+    /// The moment at which something is due, for the one sleep of the loop.
+    fn next_due(&self) -> Tick {
+        let timers = self.timers.values().copied();
+        let lanes = [self.store.deadline(), self.work.deadline(), self.book.retry_at].into_iter().flatten();
+        timers.chain(lanes).min().unwrap_or(self.now().after(Ms::secs(60)))
+    }
+
+    /// Fires what is due.
+    fn on_due(&mut self) {
+        let now = self.now();
+        let due: Vec<(TimerKey, Tick)> = self.timers.iter().filter(|(_, at)| **at <= now).map(|(k, at)| (*k, *at)).collect();
+        if let Some(late) = due.iter().map(|(_, at)| now.since(*at)).max().filter(|late| *late > LATE) {
+            self.feed(EventKind::TimeGap { missing: late });
+        }
+        for (key, _) in due {
+            self.timers.remove(&key);
+            self.feed(EventKind::Timer(key));
+        }
+        self.check_lanes(now);
+    }
+
+    fn on_signal(&mut self, number: i32) {
+        let by = supervise_core::event::signal_name(number);
+        match number {
+            libc::SIGHUP => {
+                self.printer.note("the terminal is gone: going on detached");
+                return;
+            }
+            libc::SIGINT => self.signals.interrupts += 1,
+            _ => {}
+        }
+        let again = self.signals.last.is_some();
+        self.signals.last = Some(number);
+        if number == libc::SIGINT && self.signals.interrupts > 1 {
+            self.feed(EventKind::Operator(Request::StopNow { by }));
+        } else if !again {
+            self.feed(EventKind::Operator(Request::Stop { after_save: false, by }));
+        }
+    }
+
+    fn on_internal(&mut self, message: Internal) {
+        match message {
+            Internal::Swept { attempt, unkillable } => {
+                self.sweeping = false;
+                let more = !unkillable.is_empty();
+                self.feed(EventKind::TreeGone { attempt, unkillable });
+                if more {
+                    self.sweep(attempt);
+                }
+            }
+            Internal::Asked(request, reply) => {
+                let answer = match request {
+                    ControlRequest::Status => ControlReply::Status {
+                        state: Box::new(self.state.clone()),
+                        spec: Box::new(self.spec.clone()),
+                    },
+                    ControlRequest::Stop { after_save, now } => {
+                        let by = "supervise stop".to_owned();
+                        let kind = if now { Request::StopNow { by } } else { Request::Stop { after_save, by } };
+                        self.feed(EventKind::Operator(kind));
+                        ControlReply::Done
+                    }
+                };
+                // Whoever asked may be gone.
+                let _ = reply.send(answer);
+            }
+        }
+    }
+
+    /// Until the run is over.
+    async fn turn(&mut self, wires: &mut Wires) {
+        while self.over.is_none() {
+            self.flush();
+            self.reap();
+            let sleep = Duration::from_millis(self.next_due().since(self.now()).0.max(1));
+            tokio::select! {
+                line = lanes::line(&mut self.work) => self.on_work_line(line),
+                line = lanes::line(&mut self.store) => self.on_store_line(line),
+                line = guards::line(&mut self.guard) => self.on_guard_line(line),
+                Some(message) = wires.internal.recv() => self.on_internal(message),
+                Some(number) = wires.signals.recv() => self.on_signal(number),
+                () = tokio::time::sleep(sleep) => {}
+            }
+            self.on_due();
+        }
+    }
+
+    /// Guards that ended are our children.
+    fn reap(&mut self) {
+        self.children.retain_mut(|c| !matches!(c.try_wait(), Ok(Some(_))));
+    }
+
+    /// The exit code: who stopped it counts.
+    fn exit_code(&self) -> u8 {
+        match (&self.over, self.signals.last) {
+            (Some(Outcome::Stopped), Some(libc::SIGINT)) => 130,
+            (Some(Outcome::Stopped), Some(libc::SIGTERM)) => 143,
+            (Some(outcome), _) => outcome.exit_code(),
+            (None, _) => 70,
+        }
+    }
+}
+
+fn wall() -> WallMs {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    WallMs(since.map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX)))
+}
+
+/// Random bits for jitter: the hasher's keys are seeded by the system.
+fn entropy() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
+}

@@ -1,0 +1,157 @@
+//! Guarded acts: performed when their intent is durable.
+
+use super::Driver;
+use super::guards::GuardLink;
+use super::lanes::Tag;
+use std::net::TcpListener;
+use supervise_config::settings::CgroupChoice;
+use supervise_core::diagnosis::failure_rules;
+use supervise_core::event::{ActError, ActErrorKind, EventKind};
+use supervise_core::gang::{FOREIGN, worker_env};
+use supervise_core::id::{ActId, ProcRef, Rank};
+use supervise_core::record::{Act, ActKind, LaunchOrder, StartPoint};
+use supervise_core::spec::LauncherKind;
+use supervise_host::guard::protocol::{GuardOrder, WorkerOrder, socket_name};
+use supervise_host::lane::{Answer, Question};
+use supervise_host::process::proc_stat;
+use supervise_trainers::{HostFacts, LaunchPlan, adapter};
+
+impl Driver {
+    pub(super) fn guarded(&mut self, act: Act) {
+        let now = self.now();
+        match act.kind {
+            ActKind::Arrange(edits) => {
+                let by = format!("before-attempt-{}", self.state.attempts.next());
+                self.work.ask(Tag::Act(act.id), Question::Edit { edits, by }, now);
+            }
+            ActKind::Prune(steps) => self.work.ask(Tag::Act(act.id), Question::Prune { steps }, now),
+            ActKind::Launch(order) => match &order.from {
+                StartPoint::Step { ckpt, .. } if self.spec.policy.prove => {
+                    let ask = Question::Pins { ckpt: ckpt.clone() };
+                    self.work.ask(Tag::Pins(act.id, order), ask, now);
+                }
+                _ => self.launch(act.id, &order),
+            },
+            ActKind::Finish(outcome) => self.over = Some(outcome),
+            ActKind::Signal { .. } | ActKind::KillTree | ActKind::Freeze | ActKind::Thaw => {}
+        }
+    }
+
+    /// The resume point must still be what was proven.
+    pub(super) fn on_pins(&mut self, act: ActId, order: &LaunchOrder, answer: Result<Answer, ActError>) {
+        let StartPoint::Step { ckpt, pins, .. } = &order.from else { return };
+        let error = match answer {
+            Ok(Answer::Pins(Some(now))) if now == *pins => return self.launch(act, order),
+            Ok(Answer::Pins(_)) => ActError {
+                what: format!("{ckpt} was changed after it was proven: somebody else writes in the checkpoint root"),
+                retryable: true,
+                kind: ActErrorKind::PinsChanged,
+            },
+            Ok(_) => return,
+            Err(e) => e,
+        };
+        self.feed(EventKind::ActDone { act, result: Err(error) });
+    }
+
+    fn launch(&mut self, act: ActId, order: &LaunchOrder) {
+        if let Err(error) = self.try_launch(act, order) {
+            self.feed(EventKind::ActDone { act, result: Err(error) });
+        }
+    }
+
+    fn try_launch(&mut self, act: ActId, order: &LaunchOrder) -> Result<(), ActError> {
+        let other = |what: String| ActError { what, retryable: true, kind: ActErrorKind::Other };
+        let host = HostFacts { env: std::env::vars().collect(), trainer: self.prepared.facts.clone() };
+        let plan = adapter(self.spec.trainer).arrange(&self.spec, order, &host).map_err(|r| ActError {
+            what: r.text,
+            retryable: false,
+            kind: ActErrorKind::Command,
+        })?;
+        for note in &plan.notes {
+            self.printer.note(note);
+        }
+        let workers = self.workers(order, &plan, &host).map_err(|e| other(format!("finding a free port: {e}")))?;
+        let dir = self.spec.run_dir.join(format!("attempts/{:04}", order.attempt.0));
+        let mut rules = adapter(self.spec.trainer).rules();
+        rules.extend(failure_rules());
+        let settings = &self.prepared.settings;
+        let order_for_guard = GuardOrder {
+            run: self.spec.run.clone(),
+            term: self.state.term,
+            attempt: order.attempt,
+            exe: self.exe.clone(),
+            socket: socket_name(&self.spec.run),
+            dir: Some(dir.clone()),
+            workers,
+            rules,
+            orphan_grace: self.spec.policy.orphan_grace,
+            save_grace: self.spec.policy.save_grace,
+            stop_grace: self.spec.policy.stop_grace,
+            output_max: settings.output.max_bytes,
+            output_keep: settings.output.keep,
+            cgroup: settings.kill.cgroup == CgroupChoice::Auto,
+        };
+        let (stream, child) = supervise_host::guard::spawn(&self.exe, &order_for_guard)
+            .map_err(|e| other(format!("starting the guard {}: {e}", self.exe)))?;
+        let pid = i32::try_from(child.id()).unwrap_or(0);
+        let guard = ProcRef { pid, start: proc_stat(pid).map_or(0, |s| s.start) };
+        self.children.push(child);
+        let mut link = GuardLink::new(stream, order.attempt, guard).map_err(|e| other(format!("talking to the guard: {e}")))?;
+        let argv = redacted(&plan.argv);
+        link.launching = Some((act, argv.clone()));
+        self.guard = Some(link);
+        self.write_attempt(order, &plan, &argv, dir);
+        Ok(())
+    }
+
+    fn workers(&self, order: &LaunchOrder, plan: &LaunchPlan, host: &HostFacts) -> std::io::Result<Vec<WorkerOrder>> {
+        let gang = &self.spec.gang;
+        let is_gang = gang.launcher == LauncherKind::Gang;
+        // The port is free now; a trainer that finds it taken ends, and the next attempt gets another one.
+        let port = if is_gang { TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port() } else { 0 };
+        let mut base = host.env.clone();
+        if is_gang {
+            for name in FOREIGN {
+                base.remove(*name);
+            }
+        }
+        base.extend(plan.env.iter().cloned());
+        base.extend(self.spec.env.clone());
+        let count = if is_gang { gang.workers } else { 1 };
+        Ok((0..count)
+            .map(|rank| {
+                let mut env = base.clone();
+                env.extend(worker_env(gang, Rank(rank), port, order.attempt.0));
+                WorkerOrder { argv: plan.argv.clone(), env: env.into_iter().collect(), cwd: self.spec.cwd.clone() }
+            })
+            .collect())
+    }
+
+    /// What was launched, for people: after the launch, off its path.
+    fn write_attempt(&mut self, order: &LaunchOrder, plan: &LaunchPlan, argv: &[String], dir: camino::Utf8PathBuf) {
+        let text = serde_json::json!({
+            "attempt": order.attempt,
+            "term": self.state.term,
+            "from": order.from,
+            "lost": order.lost,
+            "argv": argv,
+            "overrides": redacted(&plan.overrides),
+            "env_set": plan.env.iter().map(|(k, v)| (k, supervise_config::redact(k, v))).collect::<Vec<_>>(),
+            "cwd": self.spec.cwd,
+            "notes": plan.notes,
+        });
+        let files = vec![("launch.json".to_owned(), format!("{text:#}\n"))];
+        let now = self.now();
+        self.store.ask(Tag::Nothing, Question::Attempt { dir, files }, now);
+    }
+}
+
+/// Arguments like `key=secret` without the secret.
+fn redacted(argv: &[String]) -> Vec<String> {
+    argv.iter()
+        .map(|word| match word.split_once('=') {
+            Some((key, value)) => format!("{key}={}", supervise_config::redact(key, value)),
+            None => word.clone(),
+        })
+        .collect()
+}

@@ -1,0 +1,210 @@
+//! The driver's end of the leash, and what to do without a guard.
+
+use super::{Driver, Internal};
+use supervise_core::event::{ActError, ActErrorKind, ActOutput, EventKind};
+use supervise_core::id::{ActId, AttemptNo, ProcRef};
+use supervise_core::record::ActKind;
+use supervise_host::guard::protocol::{FromGuard, ToGuard};
+use supervise_host::process::{find_attempt_processes, kill_until_gone, list_descendants, own_ref, proc_stat};
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::net::UnixStream;
+use tokio::net::unix::OwnedReadHalf;
+use tokio::sync::mpsc;
+
+/// A sweep without a guard is repeated after this; what is left then cannot be killed.
+const SWEEP: Duration = Duration::from_secs(10);
+
+/// A living guard.
+pub(super) struct GuardLink {
+    pub(super) attempt: AttemptNo,
+    pub(super) guard: ProcRef,
+    pub(super) launching: Option<(ActId, Vec<String>)>,
+    pub(super) gone: bool,
+    tx: mpsc::UnboundedSender<Vec<u8>>,
+    lines: Lines<BufReader<OwnedReadHalf>>,
+}
+
+impl GuardLink {
+    /// Wraps a stream whose other end is a guard.
+    ///
+    /// # Errors
+    /// The stream cannot be watched.
+    pub(super) fn new(
+        stream: std::os::unix::net::UnixStream,
+        attempt: AttemptNo,
+        guard: ProcRef,
+    ) -> std::io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        let (read, mut write) = UnixStream::from_std(stream)?.into_split();
+        let (tx, mut rx) = mpsc::unbounded_channel::<Vec<u8>>();
+        tokio::spawn(async move {
+            while let Some(bytes) = rx.recv().await {
+                if write.write_all(&bytes).await.is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Self { attempt, guard, launching: None, gone: false, tx, lines: BufReader::new(read).lines() })
+    }
+
+    /// Says something; a guard that is gone is noticed by the end of its lines.
+    pub(super) fn say(&self, message: &ToGuard) {
+        if let Ok(mut line) = serde_json::to_vec(message) {
+            line.push(b'\n');
+            let _ = self.tx.send(line);
+        }
+    }
+
+    /// Its next message.
+    pub(super) async fn hear(&mut self) -> Option<FromGuard> {
+        let line = self.lines.next_line().await.ok().flatten()?;
+        serde_json::from_str(&line).ok()
+    }
+}
+
+/// The next line of the guard; never without one. Cancel safe.
+pub(super) async fn line(link: &mut Option<GuardLink>) -> Option<String> {
+    match link {
+        Some(l) => l.lines.next_line().await.ok().flatten(),
+        None => std::future::pending().await,
+    }
+}
+
+impl Driver {
+    pub(super) fn on_guard_line(&mut self, line: Option<String>) {
+        let Some(line) = line else { return self.on_guard_end() };
+        match serde_json::from_str::<FromGuard>(&line) {
+            Ok(message) => self.on_guard_message(message),
+            Err(e) => tracing::error!("the guard said something unknown: {e}"),
+        }
+    }
+
+    fn on_guard_message(&mut self, message: FromGuard) {
+        let Some(link) = &mut self.guard else { return };
+        let attempt = link.attempt;
+        match message {
+            FromGuard::Launched { workers } => {
+                let guard = link.guard;
+                if let Some((act, argv)) = link.launching.take() {
+                    let result = Ok(ActOutput::Launched { guard, workers, argv });
+                    self.feed(EventKind::ActDone { act, result });
+                }
+            }
+            FromGuard::LaunchFailed { what, command } => {
+                link.gone = true;
+                if let Some((act, _)) = link.launching.take() {
+                    let kind = if command { ActErrorKind::Command } else { ActErrorKind::Other };
+                    let result = Err(ActError { what, retryable: !command, kind });
+                    self.feed(EventKind::ActDone { act, result });
+                }
+            }
+            FromGuard::Exited { worker, status, first, .. } => {
+                self.feed(EventKind::WorkerExited { attempt, worker, status, first });
+            }
+            FromGuard::Progress { phase, step, activity } => {
+                self.feed(EventKind::Progress { attempt, phase, step, activity });
+            }
+            FromGuard::Sighted { kind: means, sighting } => {
+                self.feed(EventKind::Sighted { attempt, means, sighting });
+            }
+            FromGuard::TreeGone { unkillable } => {
+                if unkillable.is_empty() {
+                    link.gone = true;
+                    link.say(&ToGuard::Bye);
+                }
+                self.feed(EventKind::TreeGone { attempt, unkillable });
+            }
+            FromGuard::Dropped { worker, bytes } => {
+                let text = format!("{bytes} bytes of worker {worker}'s output were dropped: the disk did not take them");
+                self.printer.note(&text);
+            }
+            FromGuard::Hello(_) => {}
+        }
+    }
+
+    /// The leash broke. After a goodbye that is the end; before one, the guard died.
+    fn on_guard_end(&mut self) {
+        let Some(link) = self.guard.take() else { return };
+        if link.gone {
+            return;
+        }
+        if let Some((act, _)) = link.launching {
+            let what = "the guard died while it started the workers".to_owned();
+            let result = Err(ActError { what, retryable: true, kind: ActErrorKind::Other });
+            // What it had started already is ended before anything else.
+            self.feed(EventKind::GuardLost { attempt: link.attempt });
+            return self.feed(EventKind::ActDone { act, result });
+        }
+        self.feed(EventKind::GuardLost { attempt: link.attempt });
+    }
+
+    /// Signals and kills: at once, without waiting for the journal.
+    pub(super) fn safety(&mut self, act: supervise_core::record::Act) {
+        let message = match act.kind {
+            ActKind::Signal { signal } => ToGuard::Signal { signal },
+            ActKind::KillTree => ToGuard::KillTree,
+            ActKind::Freeze => ToGuard::Freeze,
+            ActKind::Thaw => ToGuard::Thaw,
+            ActKind::Arrange(_) | ActKind::Launch(_) | ActKind::Prune(_) | ActKind::Finish(_) => return,
+        };
+        match &self.guard {
+            Some(link) if !link.gone => link.say(&message),
+            _ if message == ToGuard::KillTree => {
+                let attempt = act.attempt.or(self.state.attempt.as_ref().map(|a| a.no)).unwrap_or_default();
+                self.sweep(attempt);
+            }
+            _ => {}
+        }
+    }
+
+    /// Ends whatever is left of this run's attempts where no guard does it: what descends from us (orphans of a
+    /// guard come to us), what was recorded, what bears the mark.
+    pub(super) fn sweep(&mut self, attempt: AttemptNo) {
+        if std::mem::replace(&mut self.sweeping, true) {
+            return;
+        }
+        let run = self.spec.run.clone();
+        let recorded = self.recorded();
+        let spared: BTreeSet<i32> = [self.store.child.id(), self.work.child.id()].into_iter().flatten().filter_map(|p| i32::try_from(p).ok()).collect();
+        let tx = self.internal.clone();
+        tokio::task::spawn_blocking(move || {
+            let me = own_ref();
+            let find = || {
+                let mut found = find_attempt_processes(&run, &recorded);
+                found.extend(list_descendants(me.pid));
+                found.sort_unstable();
+                found.dedup();
+                found.retain(|p| p.pid != me.pid && !spared.contains(&p.pid));
+                adopt(&mut found);
+                found
+            };
+            let unkillable = kill_until_gone(find, SWEEP);
+            // The driver may have ended meanwhile.
+            let _ = tx.send(Internal::Swept { attempt, unkillable });
+        });
+    }
+
+    fn recorded(&self) -> Vec<ProcRef> {
+        let mut out = self.book_recorded.clone();
+        if let Some(a) = &self.state.attempt {
+            out.extend(a.guard);
+            out.extend(a.workers.iter().copied());
+        }
+        out
+    }
+}
+
+/// Orphans that came to us and ended are reaped, by id: nobody else waits for them.
+fn adopt(found: &mut Vec<ProcRef>) {
+    use nix::sys::wait::{WaitPidFlag, waitpid};
+    found.retain(|p| match proc_stat(p.pid) {
+        Some(s) if s.start == p.start && s.is_running() => true,
+        Some(s) if s.start == p.start && s.ppid == own_ref().pid => {
+            let _ = waitpid(nix::unistd::Pid::from_raw(p.pid), Some(WaitPidFlag::WNOHANG));
+            false
+        }
+        _ => false,
+    });
+}
