@@ -5,6 +5,7 @@
 //! into a [`FileReport`]. Nothing here opens a file, runs code from one, or follows a path in one: bytes
 //! come through a [`Source`], and whatever they hold, the answer is a report and never a panic.
 
+pub mod codes;
 pub mod dtype;
 pub mod inspect;
 pub mod json;

@@ -323,7 +323,13 @@ fn device_mesh(heap: &Heap, mesh: Value) -> (Vec<u64>, Option<u64>) {
         Some(shape) => numbers(heap, shape),
         None => of("mesh").and_then(|m| tensor(heap, heap.call(m)?, 0)).map(|t| t.shape),
     };
-    (shape.unwrap_or_default(), of("_rank").and_then(|r| heap.uint(r)))
+    let shape = shape.unwrap_or_default();
+    let coordinate = || match (shape.len(), heap.items(of("_coordinate_on_dim")?)?) {
+        (1, [at]) => heap.uint(*at),
+        _ => None,
+    };
+    let rank = of("_rank").and_then(|r| heap.uint(r)).or_else(coordinate);
+    (shape, rank)
 }
 
 /// Every tensor lies inside its storage.

@@ -34,7 +34,7 @@ pub(super) fn find(file: &Reader<'_>) -> Result<End, Box<Finding>> {
     let end_at = len - END_LEN as u64;
     if le16(end, 20) != 0 {
         return Err(damaged(
-            "zip_truncated",
+            "zip_end_record",
             end_at,
             "the end record names a comment that is not there",
         ));

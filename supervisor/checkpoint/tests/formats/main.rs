@@ -8,6 +8,7 @@
 
 mod arbitrary;
 mod build;
+mod codes;
 mod malice;
 mod mutations;
 mod plain;

@@ -34,6 +34,13 @@ pub(crate) fn set(name: &str) -> Vec<Utf8PathBuf> {
     out
 }
 
+/// The source files of this crate.
+pub(crate) fn sources() -> Vec<Utf8PathBuf> {
+    let mut out = Vec::new();
+    files(&Utf8Path::new(HERE).join("src"), &mut out);
+    out
+}
+
 /// A small file of torch 2.11.
 pub(crate) fn torch(name: &str) -> Vec<u8> {
     bytes(&Utf8Path::new(HERE).join("tests/torch-2.11").join(format!("{name}.pt")))
