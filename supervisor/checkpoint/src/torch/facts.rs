@@ -1,7 +1,7 @@
 //! Cheap facts about one file, used to compare it with its neighbours and with the run.
 
 use super::tensors::key_text;
-use super::{Names, Storage, Tensor};
+use super::{Names, Placement, Storage, Tensor};
 use crate::dtype::Dtype;
 use crate::pickle::{Heap, Value, shown};
 use crate::source::Reader;
@@ -64,10 +64,10 @@ pub(super) fn fill(facts: &mut TorchFacts, heap: &Heap, root: Value, tensors: &[
         .take(KEYS)
         .map(|(k, _)| shown(&key_text(heap, *k)))
         .collect();
-    if let Some(p) = tensors.iter().find_map(|t| t.placement.as_ref()) {
-        facts.rank = p.rank;
-        facts.mesh = Some(p.mesh.iter().fold(1, |n: u64, d| n.saturating_mul(*d))).filter(|_| !p.mesh.is_empty());
-    }
+    let placements = || tensors.iter().filter_map(|t| t.placement.as_ref());
+    let ranks = |p: &Placement| p.mesh.iter().fold(1, |n: u64, d| n.saturating_mul(*d));
+    facts.rank = placements().find_map(|p| p.rank);
+    facts.mesh = placements().find(|p| !p.mesh.is_empty()).map(ranks);
     if let Some(schedule) = heap.get(root, "lr_scheduler") {
         facts.has_lr_scheduler = heap.pairs(schedule).is_some_and(|p| !p.is_empty());
         facts.scheduler_steps = heap.get(schedule, "last_epoch").and_then(|v| heap.uint(v));

@@ -41,6 +41,11 @@ pub(crate) fn sources() -> Vec<Utf8PathBuf> {
     out
 }
 
+/// A file that torch 2.6 wrote.
+fn torch_2_6(name: &str) -> Vec<u8> {
+    bytes(&Utf8Path::new(HERE).join("tests/torch-2.6").join(name))
+}
+
 /// A small file of torch 2.11.
 pub(crate) fn torch(name: &str) -> Vec<u8> {
     bytes(&Utf8Path::new(HERE).join("tests/torch-2.11").join(format!("{name}.pt")))
@@ -221,4 +226,32 @@ fn real_files_that_are_not_whole() {
         let report = structure(FileKind::TorchZip, &torch(name));
         assert_eq!((report.verdict, codes(&report)), (verdict, vec![code]), "{name}");
     }
+}
+
+#[test]
+fn distributed_tensors_of_torch_2_6_are_read() {
+    let data = torch_2_6("dtensor.pt");
+    let report = full(FileKind::TorchZip, &data);
+    assert_eq!((report.verdict, report.proven), (Verdict::Whole, Depth::Full));
+    assert!(report.findings.is_empty(), "{:?}", report.findings);
+    assert_eq!((facts(&report).rank, facts(&report).mesh), (Some(3), Some(4)));
+    let inspected = inspect(FileKind::TorchZip, &data, &Limits::default());
+    let seen: Vec<_> = inspected
+        .inventory
+        .iter()
+        .map(|t| {
+            (
+                t.name.as_str(),
+                t.shape.as_slice(),
+                t.placement.as_ref().expect("distributed"),
+            )
+        })
+        .collect();
+    assert_eq!((seen[0].0, seen[0].1), ("square", [4, 4].as_slice()));
+    assert_eq!(seen[0].2.words, ["Replicate", "Shard(0)"]);
+    assert_eq!((seen[0].2.mesh.as_slice(), seen[0].2.rank), ([2, 2].as_slice(), None));
+    assert_eq!(
+        (seen[1].0, seen[1].1, seen[1].2.rank),
+        ("line", [2, 4].as_slice(), Some(3))
+    );
 }
