@@ -66,6 +66,40 @@ pub(crate) fn override_key(word: &str) -> &str {
     key.split_once('=').map_or(key, |(key, _)| key)
 }
 
+/// Hydra's own options by which a command names its configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct HydraConfig {
+    /// `--config-name`, without its extension.
+    pub(crate) name: Option<String>,
+    /// `--config-path` or `--config-dir` is given.
+    pub(crate) elsewhere: bool,
+}
+
+/// Reads them; `None` where the command has none.
+pub(crate) fn hydra_config(command: &[String]) -> Option<HydraConfig> {
+    let mut found = HydraConfig::default();
+    for (i, word) in command.iter().enumerate() {
+        let (option, value) = word
+            .split_once('=')
+            .map_or((word.as_str(), None), |(o, v)| (o, Some(v)));
+        match option {
+            "--config-name" | "-cn" => {
+                let value = value
+                    .or_else(|| command.get(i + 1).map(String::as_str))
+                    .unwrap_or_default();
+                let stem = value
+                    .strip_suffix(".yaml")
+                    .or_else(|| value.strip_suffix(".yml"))
+                    .unwrap_or(value);
+                found.name = Some(stem.to_owned());
+            }
+            "--config-path" | "-cp" | "--config-dir" | "-cd" => found.elsewhere = true,
+            _ => {}
+        }
+    }
+    (found != HydraConfig::default()).then_some(found)
+}
+
 /// Puts the overrides where the command says, else at its end; `{config}` becomes the file's path.
 pub(crate) fn fill(command: &[String], overrides: &[String], config: Option<&str>) -> Vec<String> {
     let marked = command.iter().any(|w| w.contains(OVERRIDES));
@@ -193,6 +227,17 @@ mod tests {
         ] {
             assert_eq!(entry(&words(command)).map(|(e, _)| e), what, "{command}");
         }
+    }
+
+    #[test]
+    fn hydras_own_options_are_read() {
+        let read = |text: &str| hydra_config(&words(text)).map(|c| (c.name.unwrap_or_default(), c.elsewhere));
+        assert_eq!(
+            read("m --config-path=/c --config-name my.yaml a=1"),
+            Some(("my".to_owned(), true))
+        );
+        assert_eq!(read("m -cn=x"), Some(("x".to_owned(), false)));
+        assert_eq!(read("m config-name=x"), None);
     }
 
     #[test]

@@ -18,6 +18,9 @@ use supervise_core::spec::{GangSpec, LauncherKind, ResumeIntent, RoleSpec, SaveC
 /// Groups of verl's configuration: a plain name given to one of them chooses a file, it sets no value.
 const GROUPS: [&str; 5] = ["model_engine", "engine", "optim", "model", "profiler"];
 
+/// verl's own configurations, whose content is known.
+const VERLS_OWN: [&str; 3] = ["ppo_trainer", "ppo_megatron_trainer", "sft_trainer_engine"];
+
 /// All that a configuration is read from.
 pub struct ReadInput<'a> {
     /// The user's YAML after composition, without verl's own layers beneath; `None`: only a command was given.
@@ -122,15 +125,7 @@ pub fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>> {
     };
     let effective = effective(input, sft)?;
     let mut reader = Reader::new(&effective.tree, input.env, input.recovery);
-    if let Some((Entry::Other, at)) = command::entry(input.command) {
-        let module = input.command.get(at - 1).map_or("", String::as_str);
-        reader.no_recovery(
-            "layout_unknown",
-            "command",
-            format!("the checkpoints of `{module}` are not known yet"),
-            "use main_ppo or sft_trainer",
-        );
-    }
+    check_command(&mut reader, input);
     let mut out = if sft {
         verl::read_sft(&mut reader, input, effective.engine.as_deref())
     } else {
@@ -148,6 +143,37 @@ pub fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>> {
     }
     out.tree = effective.tree;
     if problems.is_empty() { Ok(out) } else { Err(problems) }
+}
+
+/// What the command runs, and whether it is what was read.
+fn check_command(reader: &mut Reader<'_>, input: &ReadInput<'_>) {
+    if let Some((Entry::Other, at)) = command::entry(input.command) {
+        let module = input.command.get(at - 1).map_or("", String::as_str);
+        let message = format!("the checkpoints of `{module}` are not known yet");
+        reader.no_recovery("layout_unknown", "command", message, "use main_ppo or sft_trainer");
+    }
+    let Some(config) = command::hydra_config(input.command) else {
+        return;
+    };
+    let verls = config.name.as_deref().is_none_or(|n| VERLS_OWN.contains(&n)) && !config.elsewhere;
+    let read = input.config_file.and_then(Utf8Path::file_stem);
+    if read.is_none() && !verls {
+        let message = "the command names a configuration that is not read: where it saves cannot be known";
+        reader.no_recovery(
+            "config_not_read",
+            "command",
+            message,
+            "name that YAML as the argument as well",
+        );
+    } else if let (Some(name), Some(read)) = (&config.name, read)
+        && name != read
+    {
+        reader.warn(
+            "config_differs",
+            "command",
+            format!("it starts from `{name}`, and `{read}` is read here"),
+        );
+    }
 }
 
 /// The trainer: what the settings say, the entry point in the command, or the keys.
@@ -213,6 +239,9 @@ fn effective(input: &ReadInput<'_>, sft: bool) -> Result<Effective, Vec<ConfigEr
             engine = Some("megatron".to_owned());
         }
     }
+    if command::hydra_config(input.command).is_some_and(|c| c.name.as_deref() == Some("ppo_megatron_trainer")) {
+        engine = Some("megatron".to_owned());
+    }
     let mut problems = Vec::new();
     let written = command::overrides_in(input.command)
         .into_iter()
@@ -263,10 +292,8 @@ fn apply(tree: &mut ConfigTree, text: &str, from_flag: bool) -> Result<Option<(S
 /// The command. What the trainer has to be given of the user's file stands right behind the entry point, so that overrides in
 /// the command still win over it.
 fn launch(input: &ReadInput<'_>, sft: bool) -> Result<(Vec<String>, Option<Finding>), Vec<ConfigError>> {
-    let takes_config = input
-        .command
-        .iter()
-        .any(|w| w.contains(command::CONFIG) || is_config_option(w));
+    let takes_config =
+        input.command.iter().any(|w| w.contains(command::CONFIG)) || command::hydra_config(input.command).is_some();
     let ours = input.command.is_empty() || command::entry(input.command).is_some();
     let (mut from_file, mut finding) = (Vec::new(), None);
     match (input.composed, input.config_file) {
@@ -300,14 +327,6 @@ fn launch(input: &ReadInput<'_>, sft: bool) -> Result<(Vec<String>, Option<Findi
         words.splice(at..at, from_file);
     }
     Ok((words, finding))
-}
-
-fn is_config_option(word: &str) -> bool {
-    let name = word.split('=').next().unwrap_or(word);
-    matches!(
-        name,
-        "--config-name" | "--config-path" | "--config-dir" | "-cn" | "-cp" | "-cd"
-    )
 }
 
 /// The file is a configuration that Hydra can start from: it has a defaults list, or holds everything.

@@ -303,10 +303,18 @@ fn finish(
         .iter()
         .map(Finding::effect)
         .fold(Verdict::Whole, Verdict::worst);
-    let looked_into = || needs::needs(survey).iter().all(|(path, _)| evidence.of(path).is_some());
-    summary.proven = (summary.verdict == Verdict::Whole && looked_into()).then_some(case.depth);
+    let whole = summary.verdict == Verdict::Whole;
+    summary.proven = proof_of(survey, evidence, case.depth).filter(|_| whole);
     summary.resume = resume(case, layout, roles, data);
     order(&mut summary.findings);
+}
+
+/// How deep the proof of the least proven file went; `None` where one was not looked into.
+fn proof_of(survey: &Survey<'_>, evidence: &Evidence<'_>, depth: Depth) -> Option<Depth> {
+    needs::needs(survey)
+        .iter()
+        .map(|(path, _)| evidence.of(path).map(|report| report.proven))
+        .try_fold(depth, |least, proven| Some(least.min(proven?)))
 }
 
 fn contents_of(roles: &[RoleState]) -> Vec<String> {

@@ -100,8 +100,15 @@ fn keep(reader: &mut Reader<'_>, critic: bool) -> (Option<u32>, Vec<(String, u32
     (all.iter().map(|(_, n)| *n).max(), all)
 }
 
-/// What the older trainer (`use_v1=false`) cannot do.
+/// What the older trainer (`use_v1=false`) cannot do, and runs that train nothing.
 fn check_version(reader: &mut Reader<'_>) {
+    if reader.flag("trainer.val_only") {
+        reader.warn(
+            "validates_only",
+            "trainer.val_only",
+            "this run only validates: there is nothing to save or to resume",
+        );
+    }
     let hdfs = "trainer.default_hdfs_dir";
     let v1 = reader.flag("trainer.use_v1");
     if reader.value(hdfs).is_some() {

@@ -67,6 +67,13 @@ fn cadence(reader: &mut Reader<'_>) -> SaveCadence {
     let by_epoch = reader
         .value(key)
         .is_some_and(|n| n.as_str() == Some("after_each_epoch"));
+    if by_epoch {
+        reader.warn(
+            "epoch_boundary",
+            key,
+            "every step is saved at the end of an epoch, and resumed there verl trains nothing in the epoch that follows; use a number of steps that does not divide an epoch",
+        );
+    }
     let every = if by_epoch { None } else { reader.int(key) };
     if every == Some(0) {
         reader.problem(

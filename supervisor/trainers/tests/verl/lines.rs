@@ -80,6 +80,34 @@ fn a_start_from_nothing_is_seen() {
 }
 
 #[test]
+fn a_run_without_an_end_is_told_from_a_finished_one() {
+    // Resumed at the end of the only epoch: nothing is trained, and the exit code is 0.
+    let nothing = log("sft_epoch_end.rank0.log");
+    assert_eq!(nothing.last(), Some(&(RuleKind::Resumed, Some(2))));
+    // A finished run that is started again trains one more step.
+    let again = log("sft_finished_again.rank0.log");
+    assert_eq!(again[0], (RuleKind::Total, Some(2)));
+    assert!(again.contains(&(RuleKind::Step, Some(3))));
+    assert_eq!(again.last(), Some(&(RuleKind::End, None)));
+}
+
+#[test]
+fn no_failed_start_looks_like_progress() {
+    for name in [
+        "bad_override",
+        "bad_path",
+        "tracker_empty",
+        "missing_shard",
+        "torn_shard",
+        "other_world",
+    ] {
+        let seen = log(&format!("sft_{name}.rank0.log"));
+        let progress = |kind: &RuleKind| matches!(kind, RuleKind::Step | RuleKind::End | RuleKind::Enters(_));
+        assert!(!seen.iter().any(|(kind, _)| progress(kind)), "{name}: {seen:?}");
+    }
+}
+
+#[test]
 fn a_killed_run_ends_inside_its_save_without_an_end() {
     let seen = log("sft_killed_in_save.rank0.log");
     assert!(!seen.iter().any(|(kind, _)| *kind == RuleKind::End));

@@ -1,5 +1,7 @@
 //! What verl leaves on disk and prints, and what is made of it.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod fixtures;
 mod fold;
 mod launch;

@@ -54,6 +54,24 @@ fn names_alone_prove_nothing() {
 }
 
 #[test]
+fn a_step_is_proven_as_deep_as_its_least_proven_file() {
+    let tree = Tree::new().ppo(10, 2, ACTOR);
+    let mut tracker = tree.tracker(&run(false, 2, ACTOR));
+    let ckpt = CkptId("global_step_10".into());
+    let mut reports = tree.proof(&*tracker, &ckpt);
+    assert_eq!(
+        tracker.judge(&ckpt, Depth::Full, &reports).proven,
+        Some(Depth::Structure)
+    );
+    reports.values_mut().for_each(|r| r.proven = Depth::Full);
+    assert_eq!(tracker.judge(&ckpt, Depth::Full, &reports).proven, Some(Depth::Full));
+    assert_eq!(
+        tracker.judge(&ckpt, Depth::Structure, &reports).proven,
+        Some(Depth::Structure)
+    );
+}
+
+#[test]
 fn a_missing_part_makes_a_step_incomplete_and_is_named() {
     let whole = || Tree::new().ppo(10, 4, BOTH);
     for (gone, code, file) in [

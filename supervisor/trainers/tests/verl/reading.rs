@@ -206,6 +206,43 @@ fn a_command_alone_is_enough() {
 }
 
 #[test]
+fn a_configuration_that_only_the_command_names_has_to_be_given() {
+    for line in [
+        "python3 -m verl.trainer.main_ppo --config-path=/c --config-name=my trainer.save_freq=1",
+        "python3 -m verl.trainer.main_ppo --config-dir /c trainer.save_freq=1",
+        "python3 -m verl.trainer.main_ppo -cn my trainer.save_freq=1",
+    ] {
+        assert!(
+            command(line).problem().contains("a configuration that is not read"),
+            "{line}"
+        );
+    }
+    command("python3 -m verl.trainer.main_ppo --config-name=ppo_trainer trainer.save_freq=1").good();
+    let megatron = command(
+        "python3 -m verl.trainer.main_ppo --config-name=ppo_megatron_trainer critic.enable=False trainer.save_freq=1",
+    );
+    assert!(megatron.problem().contains("`megatron` is not known yet"));
+    let given = Case {
+        yaml: Some(GRPO),
+        command: "python3 -m verl.trainer.main_ppo --config-path=/conf --config-name=my {overrides}",
+        ..Case::default()
+    };
+    let read = given.good();
+    assert_eq!(
+        read.command.len(),
+        6,
+        "the file is passed by the command itself: {:?}",
+        read.command
+    );
+    assert!(!read.findings.iter().any(|f| f.code == "config_differs"));
+    let other = Case {
+        command: "python3 -m verl.trainer.main_ppo --config-name=their",
+        ..given
+    };
+    assert!(other.good().findings.iter().any(|f| f.code == "config_differs"));
+}
+
+#[test]
 fn a_script_gets_the_file_only_if_it_takes_it() {
     let case = Case {
         yaml: Some(GRPO),
@@ -323,7 +360,7 @@ fn what_makes_a_resume_impossible_is_a_problem_with_its_place() {
         ),
         (
             "trainer: {save_freq: 1, experiment_name: '${nowhere}'}\nalgorithm: {}\n",
-            "default_local_dir",
+            "trainer.experiment_name",
             "nowhere",
         ),
     ] {
@@ -528,6 +565,8 @@ fn sft_has_its_own_traps() {
             at_end: true
         }
     );
+    let by_epoch = with("trainer.save_freq=after_each_epoch").good();
+    assert!(by_epoch.findings.iter().any(|f| f.code == "epoch_boundary"));
     assert_eq!(
         with("trainer.save_freq=5 trainer.max_ckpt_to_keep=3").good().keep,
         Some(3)
