@@ -12,6 +12,7 @@ use crate::event::{Event, EventKind, Request, TimerKey};
 use crate::id::{Ms, Tick};
 use crate::reason::Reason;
 use crate::record::{Act, ActKind, Ask, Condition, Decided, Decision, Outcome, Record, Then};
+use crate::resume::{needed_depth, scan_width};
 use crate::spec::RunSpec;
 use crate::state::{Mode, State};
 
@@ -119,28 +120,16 @@ impl Deciding<'_> {
     }
 
     fn scan(&mut self) {
-        let kept = self
-            .spec
-            .keep
-            .map_or(0, |k| k.saturating_add(self.spec.policy.keep_raise));
-        let whole = kept.saturating_add(2);
-        self.ask(Ask::Scan {
-            depth: self.depth(),
-            whole,
-        });
-    }
-
-    /// After a reboot or a full disk the newest step may be torn by the file system itself: every byte is read.
-    fn depth(&self) -> crate::checkpoint::Depth {
-        if self.s.doubt {
-            crate::checkpoint::Depth::Full
-        } else {
-            self.spec.policy.depth
-        }
+        let depth = needed_depth(&self.s, self.spec);
+        let whole = scan_width(&self.s, self.spec);
+        self.ask(Ask::Scan { depth, whole });
     }
 
     fn event(&mut self) {
         let e = self.e;
+        if self.s.mode == Mode::Finished && !matches!(e.kind, EventKind::TermStarted { .. }) {
+            return self.after_the_end(&e.kind);
+        }
         if !worth_recording(&self.s, &e.kind, e.at) {
             return self.quiet(&e.kind);
         }
@@ -163,7 +152,18 @@ impl Deciding<'_> {
             EventKind::LeaseLost { by } => self.on_lease_lost(by),
             EventKind::JournalRecovered => self.on_journal_recovered(),
             EventKind::LaneStalled { .. } => self.on_lane_stalled(),
-            EventKind::TimeGap { .. } | EventKind::LaneRecovered | EventKind::JournalStalled { .. } => {}
+            EventKind::LaneRecovered => self.on_lane_recovered(),
+            EventKind::TimeGap { .. } | EventKind::JournalStalled { .. } => {}
+        }
+    }
+
+    /// A run that ended stays ended: what still comes in is noted where it is news.
+    fn after_the_end(&mut self, kind: &EventKind) {
+        if !matches!(
+            kind,
+            EventKind::Timer(_) | EventKind::Progress { .. } | EventKind::Checkpoints(_)
+        ) {
+            self.ignore(event_word(kind), "the run has ended");
         }
     }
 
@@ -196,10 +196,15 @@ impl Deciding<'_> {
             "lease_lost",
             format!("another supervisor took the lease: {by}"),
         )];
-        if self.s.live().is_some_and(|a| a.launched.is_some()) {
-            self.stop(Then::LeaseLost, false, reasons);
-        } else {
-            self.finish(Outcome::LeaseHeld { by: by.to_owned() }, reasons);
+        // Workers that run, or are being started, are ended first. What a fence or SIGKILL could not end is the
+        // new holder's to fence.
+        match self.s.mode {
+            Mode::Launching { .. } | Mode::Running | Mode::Draining { .. } | Mode::Stopping { .. }
+                if self.s.live().is_some() =>
+            {
+                self.stop(Then::LeaseLost, false, reasons);
+            }
+            _ => self.finish(Outcome::LeaseHeld { by: by.to_owned() }, reasons),
         }
     }
 
@@ -244,13 +249,37 @@ impl Deciding<'_> {
             ),
             _ => return,
         };
-        if lasted >= limit {
+        if lasted < limit {
+            self.wake(TimerKey::StateDeadline, Ms(limit.0 - lasted.0));
+        } else {
             let why = format!("{why} for {} minutes", lasted.0 / 60_000);
             self.finish(
                 Outcome::Environment { why: why.clone() },
                 vec![Reason::new("deadline", why)],
             );
         }
+    }
+}
+
+/// An event's name in words.
+fn event_word(kind: &EventKind) -> &'static str {
+    match kind {
+        EventKind::TermStarted { .. } => "term started",
+        EventKind::ActDone { .. } => "result of an act",
+        EventKind::WorkerExited { .. } => "a worker ended",
+        EventKind::TreeGone { .. } => "tree gone",
+        EventKind::GuardLost { .. } => "guard lost",
+        EventKind::Progress { .. } => "progress",
+        EventKind::Sighted { .. } => "sighting",
+        EventKind::Checkpoints(_) => "scan",
+        EventKind::Timer(_) => "timer",
+        EventKind::TimeGap { .. } => "time gap",
+        EventKind::LaneStalled { .. } => "lane stalled",
+        EventKind::LaneRecovered => "lane recovered",
+        EventKind::JournalStalled { .. } => "journal stalled",
+        EventKind::JournalRecovered => "journal recovered",
+        EventKind::LeaseLost { .. } => "lease lost",
+        EventKind::Operator(_) => "operator's request",
     }
 }
 

@@ -7,7 +7,7 @@ mod rules;
 
 pub use rules::{action, failure_rules, is_cascade};
 
-use crate::event::{ExitStatus, Sighting};
+use crate::event::{ExitStatus, Phase, Sighting};
 use crate::id::fnv64;
 use crate::record::{Action, Diagnosis};
 use crate::scan::RuleKind;
@@ -23,6 +23,9 @@ pub fn diagnose(a: &Attempt) -> Diagnosis {
             "the trainer started from nothing although a resume was ordered",
         );
     }
+    if let Some(why) = a.ended_by_us.as_ref().filter(|w| w.contains("did not resume")) {
+        return named(a, "ckpt.missing_part", why);
+    }
     if a.guard_lost {
         return named(
             a,
@@ -37,7 +40,12 @@ pub fn diagnose(a: &Attempt) -> Diagnosis {
     if let Some(why) = &a.ended_by_us
         && why.contains("stuck")
     {
-        return build(a, "hang.step", why.clone(), "");
+        let class = match a.phase {
+            Phase::Startup => "hang.startup",
+            Phase::Save => "hang.save",
+            Phase::Step | Phase::Validate | Phase::Exit => "hang.step",
+        };
+        return build(a, class, why.clone(), "");
     }
     match a.first_failure {
         Some((w, status)) => build(a, class_of(status), format!("worker {w} ended with {status}"), ""),

@@ -380,7 +380,8 @@ impl Outcome {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ask {
-    /// Scan the checkpoint root and prove newest first until `whole` whole steps are found.
+    /// Scan the checkpoint root and prove newest first until `whole` whole steps are found. A later scan that is
+    /// asked for replaces this one: its answer, begun too early, must not be delivered any more.
     Scan {
         /// Depth of proof.
         depth: Depth,

@@ -8,13 +8,14 @@ use crate::state::State;
 /// never the newest two whole ones, never the present resume point.
 #[must_use]
 pub fn prune(s: &State, spec: &RunSpec) -> Vec<CkptId> {
-    let (Some(keep), true, false) = (spec.keep, spec.policy.prune, spec.policy.observe) else {
+    let p = &spec.policy;
+    let (Some(keep), true) = (spec.keep, p.prune && p.prove && p.recovery && !p.observe) else {
         return Vec::new();
     };
-    let Some(scan) = &s.scan else {
+    let (Some(scan), Some(care)) = (&s.scan, &s.care) else {
         return Vec::new();
     };
-    if s.care.is_none() || keep == 0 {
+    if keep == 0 {
         return Vec::new();
     }
     let resume = s.attempt.as_ref().map(|a| a.order.from.step());
@@ -27,6 +28,8 @@ pub fn prune(s: &State, spec: &RunSpec) -> Vec<CkptId> {
         .steps
         .iter()
         .filter(|c| c.step < oldest_kept.step && Some(c.step) != resume && !c.id.0.is_absolute())
+        // What stood below the step taken into care is an older run's.
+        .filter(|c| care.step.is_none_or(|s| c.step >= s))
         .filter(|c| c.husk || is_known_good(c))
         .map(|c| c.id.clone())
         .collect();
@@ -35,5 +38,5 @@ pub fn prune(s: &State, spec: &RunSpec) -> Vec<CkptId> {
 }
 
 fn is_known_good(c: &CheckpointSummary) -> bool {
-    c.verdict == Verdict::Whole && c.proven.is_some()
+    c.verdict == Verdict::Whole && c.proven.is_some() && !c.id.0.is_absolute()
 }

@@ -53,7 +53,7 @@ pub struct State {
     pub failures: Vec<Failure>,
     /// The last scan of the disk.
     pub scan: Option<ScanReport>,
-    /// Steps that were there when no attempt lived: a new one later is a stranger's.
+    /// Steps that were there when the last attempt was gone: a new one before the next launch is a stranger's.
     pub settled: Option<Vec<CkptId>>,
     /// Where the run was taken into care.
     pub care: Option<Care>,
@@ -75,6 +75,9 @@ pub struct State {
     pub journal_stalled: bool,
     /// The lane does not answer now.
     pub lane_stalled: Option<String>,
+    /// Another supervisor took the lease in this term.
+    #[serde(default)]
+    pub lease_lost: Option<String>,
     /// How it ended.
     pub outcome: Option<Outcome>,
     /// The newest decision's reasons.
@@ -234,6 +237,12 @@ pub struct Care {
     pub intent: ResumeIntent,
     /// The term that did.
     pub term: Term,
+    /// The first attempt that belongs to it: until its launch the disk edits may be half done.
+    #[serde(default)]
+    pub attempt: AttemptNo,
+    /// Steps of another run had to go aside.
+    #[serde(default)]
+    pub cleared: bool,
 }
 
 /// A stop that was asked for.
@@ -243,6 +252,9 @@ pub struct StopWish {
     pub after_save: bool,
     /// Who asked.
     pub by: String,
+    /// The high-water mark when it was asked for.
+    #[serde(default)]
+    pub mark: Option<Step>,
 }
 
 impl State {

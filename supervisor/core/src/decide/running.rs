@@ -86,9 +86,8 @@ impl Deciding<'_> {
     }
 
     pub(super) fn on_scan_while_running(&mut self) {
-        let after_save = self.s.stop.as_ref().is_some_and(|w| w.after_save);
-        let before = self.s.attempt.as_ref().and_then(|a| a.mark_before);
-        if after_save && self.s.mark > before && self.s.mark > self.s.attempt.as_ref().map(|a| a.order.from.step()) {
+        let wish = self.s.stop.as_ref().filter(|w| w.after_save);
+        if wish.is_some_and(|w| self.s.mark > w.mark) {
             let reason = Reason::new("saved", "a new step is proven, and a stop was asked for at that point");
             return self.stop(Then::Stopped, true, vec![reason]);
         }
@@ -120,7 +119,9 @@ impl Deciding<'_> {
             Phase::Save => "a save that does not end",
             _ => "no progress",
         };
-        if still >= STILL && !self.save_in_progress() {
+        // A save whose files are incomplete may take as long as a save may, whatever the output says.
+        let saving = self.save_in_progress() && silent < limit.max(self.spec.policy.stall_save);
+        if still >= STILL && !saving {
             let text = format!(
                 "stuck: {what} for {} s (limit {} s), and its processes have neither computed nor printed for {} s",
                 silent.0 / 1000,

@@ -49,8 +49,12 @@ impl Deciding<'_> {
             return self.settle_success(&a);
         }
         if a.diagnosis.is_none() && a.launched.is_some() {
-            // It ended between two terms, out of our sight: nothing is known to be wrong with it.
-            let reason = Reason::new("ended_unseen", "the last attempt ended while no supervisor was there");
+            let reason = if a.ended_by_us.is_some() {
+                Reason::new("ended_by_us", "the last attempt was ended by us: no retry is charged")
+            } else {
+                // It ended between two terms, out of our sight: nothing is known to be wrong with it.
+                Reason::new("ended_unseen", "the last attempt ended while no supervisor was there")
+            };
             self.decided(
                 Decision::Charge {
                     attempts: self.s.charged,
@@ -129,6 +133,8 @@ impl Deciding<'_> {
             Action::Stop => 1,
             Action::RelaunchOnce => 2,
             Action::FallBack => usize::MAX,
+            // A hang at the same step again is no accident.
+            Action::Relaunch if d.class.starts_with("hang.") => 2,
             Action::Relaunch | Action::RelaunchLater => SAME_STEP,
         };
         // A deterministic class that made progress before is treated as transient once.
@@ -173,6 +179,9 @@ impl Deciding<'_> {
                 vec![Reason::new("own_deaths", why)],
             );
             return false;
+        }
+        if self.s.stop.is_some() {
+            return true;
         }
         let wait = pause(&self.spec.policy, self.s.charged, self.e.entropy);
         if wait.0 == 0 {

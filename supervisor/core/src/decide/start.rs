@@ -5,8 +5,8 @@ use crate::checkpoint::Verdict;
 use crate::event::{ActError, ActErrorKind, ActOutput, Living, TimerKey};
 use crate::id::{ActId, Ms, ProcRef};
 use crate::reason::Reason;
-use crate::record::{ActKind, Condition, Decision, LaunchOrder, Outcome, StartPoint};
-use crate::resume::{Choice, choose};
+use crate::record::{ActKind, Condition, Decision, DiskEdit, LaunchOrder, Outcome, StartPoint};
+use crate::resume::{Choice, care_is_unfinished, choose};
 use crate::state::Mode;
 
 /// Terms in a row that launched without a new mark.
@@ -71,13 +71,19 @@ impl Deciding<'_> {
 
     /// A whole step above the high-water mark is progress.
     fn note_mark(&mut self) {
-        if self.s.care.is_none() {
+        // Before the first launch in our care what is on disk is not ours; later, a step that appeared while no
+        // attempt lived is not either.
+        if self.s.care.is_none() || care_is_unfinished(&self.s) {
             return;
         }
-        let newest = self.s.newest_whole().map(|c| (c.step, c.id.clone(), c.proven));
+        let settled = self.s.settled.as_ref().filter(|_| self.s.live().is_none());
+        let newest = self
+            .s
+            .newest_whole()
+            .filter(|c| settled.is_none_or(|s| s.contains(&c.id)))
+            .map(|c| (c.step, c.id.clone(), c.proven));
         if let Some((step, id, Some(depth))) = newest
             && self.s.mark.is_none_or(|m| step > m)
-            && !id.0.is_absolute()
         {
             let reason = Reason::new("proven", format!("{id} is whole (proven: {})", depth.word()));
             self.decided(Decision::Mark { step }, vec![reason]);
@@ -88,6 +94,10 @@ impl Deciding<'_> {
         let Some(scan) = self.s.scan.clone() else {
             return;
         };
+        // What cannot be read now may be what the last attempt saved: it is not charged before that is known.
+        if let Choice::Unreadable { reasons } = choose(&self.s, self.spec, &scan) {
+            return self.wait_until_readable(reasons);
+        }
         if !self.settle() {
             return;
         }
@@ -99,32 +109,12 @@ impl Deciding<'_> {
                 care,
                 reasons,
             } => {
-                if self.s.stop.is_some() {
-                    return self.finish(Outcome::Stopped, vec![Reason::new("stopped", "a stop was asked for")]);
-                }
-                if self.is_barren() {
-                    return;
-                }
                 let order = LaunchOrder {
                     attempt: self.s.attempts.next(),
                     from,
                     lost,
                 };
-                let intent = self.spec.resume.clone();
-                self.decided(
-                    Decision::StartFrom {
-                        order: order.clone(),
-                        edits: edits.clone(),
-                        care,
-                        intent,
-                    },
-                    reasons.clone(),
-                );
-                if edits.is_empty() {
-                    self.launch(order, reasons);
-                } else {
-                    self.act(ActKind::Arrange(edits), reasons);
-                }
+                self.start_from(order, edits, care, reasons);
             }
             Choice::Finished { step, reasons } => {
                 if self.s.mark.is_none_or(|m| m < step) {
@@ -133,26 +123,50 @@ impl Deciding<'_> {
                 }
                 self.finish(Outcome::Finished { step: Some(step) }, reasons);
             }
-            Choice::Unreadable { reasons } => {
-                let until = self.s.now.after(super::CHOOSING_LIMIT);
-                if !matches!(self.s.mode, Mode::Waiting { .. }) {
-                    self.decided(
-                        Decision::Wait {
-                            what: Condition::Readable,
-                            until,
-                        },
-                        reasons,
-                    );
-                    self.wake(TimerKey::StateDeadline, super::CHOOSING_LIMIT);
-                }
-                self.wake(TimerKey::ScanDue, RETRY_SCAN);
-            }
+            Choice::Unreadable { reasons } => self.wait_until_readable(reasons),
             Choice::Refuse { outcome, reasons } => self.finish(outcome, reasons),
         }
     }
 
+    fn start_from(&mut self, order: LaunchOrder, edits: Vec<DiskEdit>, care: bool, reasons: Vec<Reason>) {
+        if let Some(wish) = &self.s.stop {
+            let text = format!("{} asked to stop", wish.by);
+            return self.finish(Outcome::Stopped, vec![Reason::new("stopped", text)]);
+        }
+        if self.is_barren() {
+            return;
+        }
+        let what = Decision::StartFrom {
+            order: order.clone(),
+            edits: edits.clone(),
+            care,
+            intent: self.spec.resume.clone(),
+        };
+        self.decided(what, reasons.clone());
+        if edits.is_empty() {
+            self.launch(order, reasons);
+        } else {
+            self.act(ActKind::Arrange(edits), reasons);
+        }
+    }
+
+    fn wait_until_readable(&mut self, reasons: Vec<Reason>) {
+        if self.s.stop.is_some() {
+            return self.finish(Outcome::Stopped, reasons);
+        }
+        if !matches!(self.s.mode, Mode::Waiting { .. }) {
+            let until = self.e.at.after(super::CHOOSING_LIMIT);
+            let what = Condition::Readable;
+            self.decided(Decision::Wait { what, until }, reasons);
+            self.wake(TimerKey::StateDeadline, super::CHOOSING_LIMIT);
+        }
+        self.wake(TimerKey::ScanDue, RETRY_SCAN);
+    }
+
+    /// Only at the beginning of a term: one that has launched goes on by the retry budget.
     fn is_barren(&mut self) -> bool {
-        if self.s.barren_terms < BARREN_TERMS {
+        let launched_here = self.s.attempt.as_ref().is_some_and(|a| a.term == self.s.term);
+        if self.s.barren_terms < BARREN_TERMS || launched_here {
             return false;
         }
         let why = format!(
@@ -174,18 +188,48 @@ impl Deciding<'_> {
         match (self.s.mode.clone(), result) {
             (Mode::Arranging { order }, Ok(_)) => {
                 let reason = Reason::new("arranged", "the checkpoint root is arranged for the resume");
-                self.launch(order, vec![reason]);
+                match self.s.stop.clone() {
+                    Some(_) => self.finish(Outcome::Stopped, vec![reason]),
+                    None => self.launch(order, vec![reason]),
+                }
             }
             (Mode::Launching { order }, Ok(ActOutput::Launched { workers, .. })) => {
                 let text = format!("attempt {} runs with {} workers", order.attempt, workers.len());
                 self.decided(Decision::Run, vec![Reason::new("launched", text)]);
                 self.watch();
-                if let Some(wish) = self.s.stop.clone().filter(|w| !w.after_save) {
-                    self.wish_to_stop(&wish.by, false);
-                }
+                self.after_launch();
             }
             (Mode::Arranging { .. } | Mode::Launching { .. }, Err(error)) => self.on_start_failed(error),
+            // Ended while it was being launched, and nothing was.
+            (Mode::Stopping { .. }, Err(_)) if self.s.live().is_none() => self.on_tree_gone(&[]),
             _ => {}
+        }
+    }
+
+    /// What happened while the launch was under way.
+    fn after_launch(&mut self) {
+        if self.s.live().is_none() {
+            return self.find_out();
+        }
+        if let Some(wish) = self.s.stop.clone().filter(|w| !w.after_save) {
+            return self.wish_to_stop(&wish.by, false);
+        }
+        if let Some((_, status)) = self.s.attempt.as_ref().and_then(|a| a.first_failure) {
+            self.on_worker_exited(status);
+        }
+    }
+
+    pub(super) fn on_lane_recovered(&mut self) {
+        if matches!(
+            &self.s.mode,
+            Mode::Choosing
+                | Mode::Waiting {
+                    what: Condition::Readable,
+                    ..
+                }
+        ) {
+            // What was asked for before was given up with the lane.
+            self.scan();
         }
     }
 
@@ -267,6 +311,7 @@ impl Deciding<'_> {
         let start = self.s.attempt.as_ref().map(|a| a.order.from.step());
         scan.steps.first().is_some_and(|c| {
             c.verdict == Verdict::Incomplete
+                && !c.husk
                 && start.is_some_and(|s| c.step > s)
                 && self.s.mark.is_none_or(|m| c.step > m)
         })

@@ -112,6 +112,10 @@ impl Deciding<'_> {
                 names.join(", ")
             );
             let until = self.e.at.after(super::UNKILLABLE_LIMIT);
+            if let Some(by) = self.s.lease_lost.clone() {
+                // Whoever holds the lease now has to fence them.
+                return self.finish(Outcome::LeaseHeld { by }, vec![Reason::new("unkillable", text)]);
+            }
             self.decided(
                 Decision::Wait {
                     what: Condition::TreeGone,
@@ -133,7 +137,11 @@ impl Deciding<'_> {
             Mode::Waiting {
                 what: Condition::TreeGone,
                 ..
-            } => Then::Diagnose,
+            } if self.was_seen_to_end() => Then::Diagnose,
+            Mode::Waiting {
+                what: Condition::TreeGone,
+                ..
+            } => Then::Choose,
             _ => return,
         };
         match then {
@@ -143,7 +151,11 @@ impl Deciding<'_> {
                 self.finish(Outcome::Stopped, vec![reason]);
             }
             Then::LeaseLost => {
-                let by = "another supervisor".to_owned();
+                let by = self
+                    .s
+                    .lease_lost
+                    .clone()
+                    .unwrap_or_else(|| "another supervisor".to_owned());
                 self.finish(
                     Outcome::LeaseHeld { by },
                     vec![Reason::new(
@@ -158,5 +170,12 @@ impl Deciding<'_> {
             }
             Then::Diagnose => self.find_out(),
         }
+    }
+    /// The attempt ended before our eyes, not between two terms.
+    fn was_seen_to_end(&self) -> bool {
+        self.s
+            .attempt
+            .as_ref()
+            .is_some_and(|a| a.ended_by_us.is_some() || !a.exits.is_empty() || a.guard_lost)
     }
 }

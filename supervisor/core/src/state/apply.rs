@@ -4,7 +4,7 @@ use super::{Attempt, Care, Failure, Mode, State, StopWish};
 use crate::checkpoint::Verdict;
 use crate::event::{ActOutput, Event, EventKind, Phase, Request};
 use crate::id::{Ms, Tick};
-use crate::record::{Act, ActKind, Decision, LaunchOrder, Record, StartPoint};
+use crate::record::{Act, ActKind, Decision, DiskEdit, LaunchOrder, Record, StartPoint};
 use crate::scan::RuleKind;
 
 /// Sightings kept for one attempt.
@@ -68,12 +68,13 @@ impl State {
                 }
             }
             EventKind::Checkpoints(report) => {
-                if self.live().is_none() && report.unreadable.is_none() {
+                if self.live().is_none() && report.unreadable.is_none() && self.settled.is_none() {
                     self.settled = Some(report.steps.iter().map(|c| c.id.clone()).collect());
                 }
                 self.scan = Some(report.clone());
             }
             EventKind::TimeGap { missing } => {
+                self.since = self.since.after(*missing);
                 if let Some(a) = self.attempt.as_mut() {
                     a.last_progress = a.last_progress.after(*missing);
                     a.last_active = a.last_active.after(*missing);
@@ -87,14 +88,17 @@ impl State {
                 self.stop = Some(StopWish {
                     after_save: *after_save,
                     by: by.clone(),
+                    mark: self.mark,
                 });
             }
             EventKind::Operator(Request::StopNow { by }) => {
                 self.stop = Some(StopWish {
                     after_save: false,
                     by: by.clone(),
+                    mark: self.mark,
                 });
             }
+            EventKind::LeaseLost { by } => self.lease_lost = Some(by.clone()),
             _ => self.on_attempt_fact(e),
         }
     }
@@ -121,7 +125,9 @@ impl State {
             self.charged = 0;
         }
         self.config = *config;
+        self.after_an_end();
         self.stop = None;
+        self.lease_lost = None;
         self.journal_stalled = false;
         self.lane_stalled = None;
         self.pending.clear();
@@ -144,6 +150,20 @@ impl State {
                     }
                 }
             }
+        }
+    }
+
+    /// A term after a run that gave up is a person's wish to try again: it begins with a fresh budget.
+    fn after_an_end(&mut self) {
+        use crate::record::Outcome;
+        if let Some(Outcome::GaveUp { .. } | Outcome::Deterministic { .. } | Outcome::NoProof { .. }) =
+            self.outcome.take()
+        {
+            self.failures.clear();
+            self.charged = 0;
+            self.step_backs = 0;
+            self.own_deaths = 0;
+            self.barren_terms = 0;
         }
     }
 
@@ -229,7 +249,10 @@ impl State {
             Decision::Run => self.enter(Mode::Running, at),
             Decision::Choose => self.enter(Mode::Choosing, at),
             Decision::StartFrom {
-                order, care, intent, ..
+                order,
+                edits,
+                care,
+                intent,
             } => {
                 if *care {
                     let step = matches!(order.from, StartPoint::Step { .. }).then(|| order.from.step());
@@ -237,6 +260,10 @@ impl State {
                         step,
                         intent: intent.clone(),
                         term: self.term,
+                        attempt: order.attempt,
+                        cleared: edits
+                            .iter()
+                            .any(|e| matches!(e, DiskEdit::MoveAside { foreign: true, .. })),
                     });
                     self.mark = step;
                     self.wish_done = false;
@@ -310,6 +337,10 @@ impl State {
         let Some(a) = self.attempt.as_mut() else {
             return;
         };
+        if a.settled {
+            // A start that failed before its launch: the attempt before it was charged already.
+            return;
+        }
         a.settled = true;
         if a.guard_lost {
             self.own_deaths = self.own_deaths.saturating_add(1);
@@ -378,13 +409,13 @@ fn begin(order: &LaunchOrder, term: crate::id::Term, at: Tick, mark_before: Opti
 }
 
 impl State {
-    /// The newest whole step of the last scan.
+    /// The newest whole step of the last scan that stands under the checkpoint root.
     #[must_use]
     pub fn newest_whole(&self) -> Option<&crate::checkpoint::CheckpointSummary> {
         self.scan
             .as_ref()?
             .steps
             .iter()
-            .find(|c| c.verdict == Verdict::Whole && c.proven.is_some())
+            .find(|c| c.verdict == Verdict::Whole && c.proven.is_some() && !c.id.0.is_absolute())
     }
 }

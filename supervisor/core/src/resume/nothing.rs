@@ -1,0 +1,87 @@
+//! From nothing: by wish, into an empty root, or not at all.
+
+use super::step::move_aside;
+use super::{Choice, is_elsewhere, refusal_reason, start};
+use crate::checkpoint::Verdict;
+use crate::event::{ScanReport, Tracker};
+use crate::reason::Reason;
+use crate::record::{DiskEdit, Outcome, StartPoint};
+use crate::spec::RunSpec;
+use crate::state::State;
+
+pub(super) fn fresh_by_wish(spec: &RunSpec, scan: &ScanReport) -> Choice {
+    let (code, text) = if spec.policy.fresh {
+        ("fresh_asked", "a fresh start was asked for (--fresh)")
+    } else {
+        (
+            "resume_disabled",
+            "the configuration says resume_mode=disable: this run starts from nothing, once",
+        )
+    };
+    let reasons = vec![Reason::new(code, text)];
+    fresh(scan, true, true, reasons)
+}
+
+/// A fresh start was decided, and its disk edits were not finished.
+pub(super) fn go_on_clearing(scan: &ScanReport) -> Choice {
+    let text = "a fresh start was decided before, and other steps are still to be moved aside";
+    fresh(scan, true, true, vec![Reason::new("fresh_unfinished", text)])
+}
+
+fn fresh(scan: &ScanReport, foreign: bool, care: bool, reasons: Vec<Reason>) -> Choice {
+    if let Some(c) = scan.steps.iter().find(|c| c.verdict == Verdict::Unreadable) {
+        return Choice::Unreadable {
+            reasons: vec![refusal_reason("unreadable", c)],
+        };
+    }
+    let mut edits = move_aside(scan, None, foreign, &reasons);
+    if scan.tracker != Tracker::Missing {
+        edits.push(DiskEdit::RemoveTracker);
+    }
+    start(StartPoint::Fresh, edits, Vec::new(), care, reasons)
+}
+
+/// No step is provable: a fresh start where nothing can be lost by it, a refusal elsewhere.
+pub(super) fn from_nothing(s: &State, spec: &RunSpec, scan: &ScanReport, mut reasons: Vec<Reason>) -> Choice {
+    let steps = scan.steps.iter().filter(|c| !c.husk && !is_elsewhere(&c.id)).count();
+    if s.mark.is_none() {
+        if s.care.as_ref().is_some_and(|c| c.step.is_none()) {
+            let text = "this run began from nothing and has no proven step yet: it begins again";
+            reasons.insert(0, Reason::new("began_fresh", text));
+            return fresh(scan, false, false, reasons);
+        }
+        if steps == 0 && scan.tracker == Tracker::Missing {
+            reasons.insert(
+                0,
+                Reason::new("empty_root", "the checkpoint root holds no step: this is a fresh start"),
+            );
+            return fresh(scan, false, true, reasons);
+        }
+        if spec.policy.allow_fresh {
+            let text = "no step is provable, and --allow-fresh was given: starting from nothing";
+            reasons.insert(0, Reason::new("fresh_allowed", text));
+            return fresh(scan, true, true, reasons);
+        }
+    }
+    let why = match (s.mark, steps, &scan.tracker) {
+        (Some(mark), _, _) => {
+            format!("step {mark} was proven in this run, and no step is provable now")
+        }
+        (None, 0, t) => format!("the tracker {} but the root holds no step", tracker_words(t)),
+        (None, n, _) => format!("none of the {n} steps in the root is provable"),
+    };
+    reasons.insert(0, Reason::new("no_proof", why.clone()));
+    Choice::Refuse {
+        outcome: Outcome::NoProof { why },
+        reasons,
+    }
+}
+
+fn tracker_words(t: &Tracker) -> String {
+    match t {
+        Tracker::Missing => "is missing,".into(),
+        Tracker::Empty => "is empty,".into(),
+        Tracker::Garbage(text) => format!("says {text:?},"),
+        Tracker::Step(n) => format!("names step {n},"),
+    }
+}

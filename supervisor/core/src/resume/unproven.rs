@@ -1,0 +1,53 @@
+//! With proof switched off, for demonstrations of what then happens.
+
+use super::{Choice, is_elsewhere, start};
+use crate::event::ScanReport;
+use crate::id::Step;
+use crate::reason::Reason;
+use crate::record::StartPoint;
+use crate::spec::RunSpec;
+
+/// With proof switched off: the highest number wins, as any restart loop would have it.
+pub(super) fn unproven(spec: &RunSpec, scan: &ScanReport, care: bool) -> Choice {
+    let reason = |text: String| vec![Reason::new("proof_off", text)];
+    match scan.steps.iter().find(|c| !c.husk && !is_elsewhere(&c.id)) {
+        Some(c) => {
+            if last_is(spec, c.step) {
+                return Choice::Finished {
+                    step: c.step,
+                    reasons: reason(format!("{} has the last planned number", c.id)),
+                };
+            }
+            let load = c
+                .contents
+                .iter()
+                .filter(|k| k.as_str() != "hf_model")
+                .cloned()
+                .collect();
+            let from = StartPoint::Step {
+                ckpt: c.id.clone(),
+                step: c.step,
+                pins: c.pins,
+                load,
+            };
+            start(
+                from,
+                Vec::new(),
+                Vec::new(),
+                care,
+                reason(format!("{} has the highest number; proof is switched off", c.id)),
+            )
+        }
+        None => start(
+            StartPoint::Fresh,
+            Vec::new(),
+            Vec::new(),
+            care,
+            reason("no step is there; proof is switched off".into()),
+        ),
+    }
+}
+
+fn last_is(spec: &RunSpec, step: Step) -> bool {
+    spec.last_step.is_some_and(|l| step >= l)
+}

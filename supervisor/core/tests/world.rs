@@ -1,0 +1,341 @@
+//! A simulated world in virtual time: it answers what the core asks and does what the core intends.
+//!
+//! Workers, guard, disk, lane, journal and operator are simulated; `decide`, `apply` and the journal's lines are
+//! the real ones. After each record the invariants are checked, and at each new term the state is folded anew
+//! from the journal's bytes and must be the one that was left.
+
+pub(crate) mod acts;
+pub(crate) mod disk;
+pub(crate) mod options;
+pub(crate) mod script;
+pub(crate) mod trainer;
+pub(crate) mod verbs;
+pub(crate) mod watch;
+pub(crate) mod words;
+
+use disk::Disk;
+use options::Habits;
+use script::{Failing, Fault, Script, Verb};
+use std::collections::BTreeMap;
+use supervise_core::checkpoint::Depth;
+use supervise_core::decide::decide;
+use supervise_core::event::{ActErrorKind, Event, EventKind, TimerKey};
+use supervise_core::id::{AttemptNo, Seq, Term, Tick, WallMs};
+use supervise_core::journal;
+use supervise_core::record::{Act, Ask, Record};
+use supervise_core::spec::RunSpec;
+use supervise_core::state::{Mode, State};
+use trainer::{Proc, Tr};
+use watch::Watch;
+
+/// A script without `end` is over so long after its last line.
+const PATIENCE: u64 = 6 * 3_600_000;
+/// A scan takes so long.
+const SCAN: u64 = 200;
+/// The lane's deadline.
+const LANE_DEADLINE: u64 = 5_000;
+
+/// Something that is due at a moment.
+#[derive(Debug, Clone)]
+pub(crate) enum Due {
+    Verb(Verb),
+    Trainer(AttemptNo, Tr),
+    Timer(TimerKey, u64),
+    Scan(u64, Depth, u32),
+    LaneStalled,
+    Done(Act),
+    Killed(AttemptNo),
+    Gone(AttemptNo),
+    OrphanGrace(u64),
+}
+
+/// One record as it was written.
+#[derive(Debug, Clone)]
+pub(crate) struct Logged {
+    pub(crate) at: u64,
+    pub(crate) record: Record,
+}
+
+pub(crate) struct World {
+    pub(crate) spec: RunSpec,
+    pub(crate) habits: Habits,
+    pub(crate) s: State,
+    pub(crate) disk: Disk,
+    pub(crate) now: u64,
+    pub(crate) log: Vec<Logged>,
+    /// The first invariant that did not hold.
+    pub(crate) broken: Option<String>,
+    faults: Vec<Fault>,
+    failing: Vec<(Failing, ActErrorKind, bool, u32)>,
+    queue: BTreeMap<(u64, u64), Due>,
+    queued: u64,
+    term_start: u64,
+    alive: bool,
+    boot: u32,
+    timers: BTreeMap<TimerKey, u64>,
+    scans: u64,
+    lane_hangs: bool,
+    journal_stalls: bool,
+    deferred: Vec<Act>,
+    journal: Vec<u8>,
+    lines: u64,
+    proc: Option<Proc>,
+    leash: u64,
+    unkillable_until: u64,
+    watch: Watch,
+    until: Option<u64>,
+}
+
+impl World {
+    pub(crate) fn new(script: Script) -> Self {
+        let last = script.iter().map(|(at, _)| *at).max().unwrap_or_default();
+        let mut w = Self {
+            spec: options::spec(),
+            habits: Habits::default(),
+            s: State::default(),
+            disk: Disk::default(),
+            now: 0,
+            log: Vec::new(),
+            broken: None,
+            faults: Vec::new(),
+            failing: Vec::new(),
+            queue: BTreeMap::new(),
+            queued: 0,
+            term_start: 0,
+            alive: false,
+            boot: 1,
+            timers: BTreeMap::new(),
+            scans: 0,
+            lane_hangs: false,
+            journal_stalls: false,
+            deferred: Vec::new(),
+            journal: Vec::new(),
+            lines: 0,
+            proc: None,
+            leash: 0,
+            unkillable_until: 0,
+            watch: Watch::default(),
+            until: None,
+        };
+        for (at, verb) in script {
+            if at == 0 {
+                w.verb(&verb);
+            } else {
+                w.due(at, Due::Verb(verb));
+            }
+        }
+        w.new_term(&[]);
+        w.until.get_or_insert(last + PATIENCE);
+        w
+    }
+
+    /// Runs until nothing more is due, the script's end, or a broken invariant.
+    pub(crate) fn run(&mut self) {
+        while self.broken.is_none() {
+            let Some((&key, _)) = self.queue.iter().next() else {
+                break;
+            };
+            if self.until.is_some_and(|u| key.0 > u) {
+                break;
+            }
+            let Some(due) = self.queue.remove(&key) else { break };
+            self.now = self.now.max(key.0);
+            self.happen(due);
+            self.check_clock();
+        }
+        self.check_fold();
+    }
+
+    /// The run ended by itself: no supervisor lives, and it said how it ended.
+    pub(crate) fn is_over(&self) -> bool {
+        !self.alive && self.s.mode == Mode::Finished
+    }
+
+    fn due(&mut self, at: u64, due: Due) {
+        self.queued += 1;
+        self.queue.insert((at.max(self.now), self.queued), due);
+    }
+
+    fn soon(&mut self, after: u64, due: Due) {
+        self.due(self.now + after, due);
+    }
+
+    fn happen(&mut self, due: Due) {
+        match due {
+            Due::Verb(v) => self.verb(&v),
+            Due::Trainer(attempt, what) => self.trainer(attempt, &what),
+            Due::Timer(key, n) => {
+                if self.alive && self.timers.get(&key) == Some(&n) {
+                    self.timers.remove(&key);
+                    self.feed(EventKind::Timer(key));
+                }
+            }
+            Due::Scan(n, depth, whole) => {
+                if self.alive && n == self.scans && !self.lane_hangs {
+                    let report = self.disk.scan(depth, whole);
+                    self.feed(EventKind::Checkpoints(report));
+                }
+            }
+            Due::LaneStalled => {
+                if self.lane_hangs {
+                    self.feed(EventKind::LaneStalled {
+                        what: "scan of the checkpoint root".to_owned(),
+                    });
+                }
+            }
+            Due::Done(act) => self.carried_out(&act),
+            Due::Killed(attempt) => self.killed(attempt),
+            Due::Gone(attempt) => self.tree_gone(attempt),
+            Due::OrphanGrace(leash) => {
+                if leash == self.leash && self.proc.as_ref().is_some_and(|p| p.guard_alive) {
+                    self.proc = None;
+                }
+            }
+        }
+    }
+
+    /// One event through `decide`, `apply`, the journal and the checks; then acts and asks.
+    fn feed(&mut self, kind: EventKind) {
+        if !self.alive || self.broken.is_some() {
+            return;
+        }
+        let e = Event {
+            at: Tick(self.now - self.term_start),
+            wall: WallMs(1_800_000_000_000 + self.now as i64),
+            entropy: self.now.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.lines,
+            kind,
+        };
+        let out = decide(&self.s, &self.spec, &e);
+        let mut acts = Vec::new();
+        for r in out.records {
+            if let Record::Intended { act, .. } = &r {
+                acts.push(act.clone());
+            }
+            self.record(r);
+        }
+        let checked = self.watch.after_event(&self.s, &self.spec);
+        self.note(checked);
+        for act in acts {
+            self.perform(act);
+        }
+        for ask in out.asks {
+            self.ask(&ask);
+        }
+    }
+
+    fn record(&mut self, r: Record) {
+        let checked = self.watch.before(&self.s, &self.spec, &self.disk, &r);
+        self.note(checked);
+        self.s.apply(&r);
+        let checked = self
+            .s
+            .check_invariants(self.spec.policy.prove)
+            .map_err(|b| b.to_string());
+        self.note(checked);
+        let checked = self.watch.after(&self.s, &r, self.now);
+        self.note(checked);
+        self.lines += 1;
+        match journal::encode(Seq(self.lines), self.s.term, self.s.now, self.s.wall, &r) {
+            Ok(bytes) => self.journal.extend(bytes),
+            Err(e) => self.note(Err(format!("a record cannot be journaled: {e}"))),
+        }
+        self.log.push(Logged {
+            at: self.now,
+            record: r,
+        });
+    }
+
+    fn ask(&mut self, ask: &Ask) {
+        match ask {
+            Ask::Scan { depth, whole } => {
+                self.scans += 1;
+                if self.lane_hangs {
+                    self.soon(LANE_DEADLINE, Due::LaneStalled);
+                } else {
+                    self.soon(SCAN, Due::Scan(self.scans, *depth, *whole));
+                }
+            }
+            Ask::WakeAt { key, at } => {
+                self.queued += 1;
+                let n = self.queued;
+                self.timers.insert(*key, n);
+                self.due(self.term_start.saturating_add(at.0), Due::Timer(*key, n));
+            }
+        }
+    }
+
+    fn note(&mut self, checked: Result<(), String>) {
+        if let Err(what) = checked
+            && self.broken.is_none()
+        {
+            self.broken = Some(format!("at {} ms: {what}", self.now));
+        }
+    }
+
+    fn check_clock(&mut self) {
+        if self.alive && !self.lane_hangs && !self.journal_stalls {
+            let checked = self.watch.clock(&self.s, &self.spec, self.now);
+            self.note(checked);
+        }
+    }
+
+    /// What is in the journal's bytes folds to the state that lives.
+    fn check_fold(&mut self) {
+        let read = journal::read(&self.journal);
+        let mut folded = State::default();
+        for (_, r) in &read.records {
+            folded.apply(r);
+        }
+        if read.records.len() as u64 != self.lines || !read.damaged.is_empty() {
+            self.note(Err("a record did not survive the journal".to_owned()));
+        }
+        if folded != self.s {
+            self.note(Err(
+                "the journal folds to another state than the one that lives".to_owned()
+            ));
+        }
+        self.s = folded;
+    }
+
+    fn new_term(&mut self, options: &[String]) {
+        self.supervisor_dies();
+        self.check_fold();
+        self.spec.policy.fresh = false;
+        self.spec.policy.from = None;
+        self.spec.policy.allow_fresh = false;
+        let checked = options::apply(&mut self.spec, &mut self.habits, options);
+        self.note(checked);
+        self.alive = true;
+        self.leash += 1;
+        self.term_start = self.now;
+        let (living, orphans) = self.survivors();
+        let term = Term(self.s.term.0 + 1);
+        let waits = living.as_ref().is_some_and(|l| l.workers.is_empty());
+        self.feed(EventKind::TermStarted {
+            term,
+            boot: format!("boot-{}", self.boot),
+            host: "node-1".to_owned(),
+            version: "0.1.0".to_owned(),
+            config: self.spec.config_hash,
+            living,
+            orphans,
+        });
+        if let Some(p) = self.proc.as_ref().filter(|_| waits) {
+            let attempt = p.attempt;
+            self.soon(50, Due::Gone(attempt));
+        }
+    }
+
+    fn supervisor_dies(&mut self) {
+        if !self.alive {
+            return;
+        }
+        self.alive = false;
+        self.timers.clear();
+        self.deferred.clear();
+        self.scans += 1;
+        self.leash += 1;
+        let grace = self.spec.policy.orphan_grace.0;
+        self.soon(grace, Due::OrphanGrace(self.leash));
+    }
+}

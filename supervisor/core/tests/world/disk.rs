@@ -1,0 +1,148 @@
+//! The simulated checkpoint root: what is really there, and what a scan says of it.
+
+use super::script::Truth;
+use camino::Utf8PathBuf;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use supervise_core::checkpoint::{
+    CheckpointSummary, CkptId, Depth, Finding, PinsHash, Resumability, StateKind, Verdict,
+};
+use supervise_core::event::{ScanReport, Tracker};
+use supervise_core::id::{Step, WallMs};
+use supervise_core::record::DiskEdit;
+
+#[derive(Debug, Clone)]
+pub(crate) struct SimStep {
+    pub(crate) step: u64,
+    pub(crate) truth: Truth,
+    pins: u64,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Disk {
+    pub(crate) steps: BTreeMap<CkptId, SimStep>,
+    pub(crate) aside: Vec<(CkptId, Truth)>,
+    pub(crate) tracker: Tracker,
+    writes: u64,
+}
+
+/// The directory of a step under the root.
+pub(crate) fn dir(step: u64) -> CkptId {
+    CkptId(Utf8PathBuf::from(format!("global_step_{step}")))
+}
+
+/// The directory of a step elsewhere.
+pub(crate) fn elsewhere(step: u64) -> CkptId {
+    CkptId(Utf8PathBuf::from(format!("/elsewhere/global_step_{step}")))
+}
+
+impl Disk {
+    pub(crate) fn put(&mut self, id: CkptId, step: u64, truth: Truth) {
+        self.writes += 1;
+        let pins = self.writes;
+        self.steps.insert(id, SimStep { step, truth, pins });
+    }
+
+    /// Something turned bad (or readable again) without being written.
+    pub(crate) fn turn(&mut self, step: u64, truth: Truth) {
+        match self.steps.get_mut(&dir(step)) {
+            // An I/O error changes no pins; it comes and goes.
+            Some(s) if truth == Truth::Unreadable || s.truth == Truth::Unreadable => s.truth = truth,
+            _ => self.put(dir(step), step, truth),
+        }
+    }
+
+    pub(crate) fn pins(&self, id: &CkptId) -> Option<PinsHash> {
+        self.steps.get(id).map(|s| PinsHash(s.pins))
+    }
+
+    pub(crate) fn truth(&self, id: &CkptId) -> Option<Truth> {
+        self.steps.get(id).map(|s| s.truth)
+    }
+
+    pub(crate) fn edit(&mut self, edit: &DiskEdit) {
+        match edit {
+            DiskEdit::MoveAside { from, .. } => {
+                if let Some(s) = self.steps.remove(from) {
+                    self.aside.push((from.clone(), s.truth));
+                }
+            }
+            DiskEdit::WriteTracker { step } => self.tracker = Tracker::Step(*step),
+            DiskEdit::RemoveTracker => self.tracker = Tracker::Missing,
+        }
+    }
+
+    /// Newest first; proven until `whole` whole steps are found.
+    pub(crate) fn scan(&self, depth: Depth, whole: u32) -> ScanReport {
+        let mut order: Vec<(&CkptId, &SimStep)> = self.steps.iter().collect();
+        order.sort_by_key(|(id, s)| (std::cmp::Reverse(s.step), (*id).clone()));
+        let mut found = 0;
+        let mut steps = Vec::new();
+        for (id, s) in order {
+            let summary = if found < whole {
+                summary(id, s, Some(depth))
+            } else {
+                summary(id, s, None)
+            };
+            found += u32::from(summary.verdict == Verdict::Whole && summary.proven.is_some());
+            steps.push(summary);
+        }
+        ScanReport {
+            empty: steps.is_empty() && self.tracker == Tracker::Missing,
+            steps,
+            tracker: self.tracker.clone(),
+            unreadable: None,
+            remarks: Vec::new(),
+        }
+    }
+}
+
+/// What a proof of this depth says; `None`: names only.
+fn summary(id: &CkptId, s: &SimStep, depth: Option<Depth>) -> CheckpointSummary {
+    let (verdict, finding) = match (s.truth, depth) {
+        (Truth::Unreadable, _) => (
+            Verdict::Unreadable,
+            Some(("io_error", "Input/output error (os error 5)")),
+        ),
+        (Truth::Unknown, _) => (Verdict::Unknown, Some(("layout_unknown", "no file here fits a layout"))),
+        (Truth::Torn, _) => (Verdict::Incomplete, Some(("shard_missing", "rank 1 of 2 is missing"))),
+        (Truth::Husk, _) => (Verdict::Incomplete, Some(("husk", "only data.pt is left"))),
+        (Truth::Damaged, Some(_)) => (
+            Verdict::Damaged,
+            Some(("zip_truncated", "the zip directory is missing")),
+        ),
+        (Truth::Rotten, Some(Depth::Full)) => (Verdict::Damaged, Some(("crc", "a checksum does not match"))),
+        (Truth::Unsafe, Some(_)) => (Verdict::Unsafe, Some(("danger", "loading it calls os.system"))),
+        _ => (Verdict::Whole, None),
+    };
+    let resume = match s.truth {
+        Truth::Degraded => Resumability::Degraded {
+            lost: vec![StateKind::DataOrder],
+        },
+        Truth::Unfit => Resumability::Not {
+            why: "it was saved by 4 ranks, this run has 2".to_owned(),
+        },
+        _ => Resumability::Exact,
+    };
+    CheckpointSummary {
+        id: id.clone(),
+        step: Step(s.step),
+        layout: Cow::Borrowed("verl_fsdp_ppo"),
+        verdict,
+        proven: depth.filter(|_| verdict == Verdict::Whole),
+        roles: vec!["actor".to_owned()],
+        world: Some(2),
+        contents: vec!["model".to_owned(), "optimizer".to_owned(), "extra".to_owned()],
+        resume,
+        pins: PinsHash(s.pins),
+        bytes: 1 << 20,
+        files: 6,
+        newest: WallMs(0),
+        saved_by: None,
+        husk: s.truth == Truth::Husk,
+        findings: finding
+            .map(|(code, text)| Finding::error(code, verdict, text))
+            .into_iter()
+            .collect(),
+    }
+}

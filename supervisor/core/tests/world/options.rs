@@ -1,0 +1,173 @@
+//! Options of a script: the specification, the policy, the trainer's habits.
+
+use super::script::span;
+use std::collections::BTreeMap;
+use supervise_core::checkpoint::Depth;
+use supervise_core::id::{Ms, RunId, Step};
+use supervise_core::spec::{
+    Degraded, GangSpec, LauncherKind, Policy, ResumeIntent, RoleSpec, RunSpec, SaveCadence, TrainerKind,
+};
+
+/// How the simulated trainer lives.
+#[derive(Debug, Clone)]
+pub(crate) struct Habits {
+    pub(crate) startup: u64,
+    pub(crate) step: u64,
+    pub(crate) save: u64,
+    pub(crate) last: u64,
+    /// It prints how many steps it plans.
+    pub(crate) says_total: bool,
+    /// It does not hear SIGTERM.
+    pub(crate) deaf: bool,
+}
+
+impl Default for Habits {
+    fn default() -> Self {
+        Self {
+            startup: 2_000,
+            step: 1_000,
+            save: 500,
+            last: 8,
+            says_total: false,
+            deaf: false,
+        }
+    }
+}
+
+/// Eight steps, a save every second one, proof on, no jitter.
+pub(crate) fn spec() -> RunSpec {
+    RunSpec {
+        run: RunId("feedfacefeedface".to_owned()),
+        trainer: TrainerKind::VerlPpo,
+        trainer_version: None,
+        config_hash: 1,
+        root: Some("/root-of-the-run".into()),
+        run_dir: "/root-of-the-run/.supervise".into(),
+        config_file: None,
+        command: vec!["train".to_owned()],
+        cwd: "/".into(),
+        env: BTreeMap::new(),
+        gang: GangSpec {
+            launcher: LauncherKind::Gang,
+            workers: 2,
+            gpus: Vec::new(),
+        },
+        cadence: SaveCadence {
+            every: Some(2),
+            at_end: true,
+        },
+        last_step: Some(Step(8)),
+        world: Some(2),
+        roles: vec![RoleSpec {
+            name: "actor".to_owned(),
+            save_contents: Vec::new(),
+            load_contents: Vec::new(),
+            load_wish: false,
+        }],
+        resume: ResumeIntent::Auto,
+        keep: None,
+        policy: Policy {
+            backoff_jitter: 0.0,
+            ..Policy::default()
+        },
+        not_restored: Vec::new(),
+    }
+}
+
+/// Applies options in order.
+///
+/// # Errors
+/// The first one that is not known.
+pub(crate) fn apply(spec: &mut RunSpec, habits: &mut Habits, options: &[String]) -> Result<(), String> {
+    for o in options {
+        let (key, value) = o.split_once('=').unwrap_or((o, ""));
+        if one(spec, habits, key, value).is_none() {
+            return Err(format!("option {o:?} is not understood"));
+        }
+    }
+    Ok(())
+}
+
+fn one(spec: &mut RunSpec, habits: &mut Habits, key: &str, value: &str) -> Option<()> {
+    let number = value.parse::<u64>().ok();
+    match key {
+        "verl-ppo" => spec.trainer = TrainerKind::VerlPpo,
+        "verl-sft" => spec.trainer = TrainerKind::VerlSft,
+        "plain" => {
+            spec.trainer = TrainerKind::Plain;
+            spec.root = None;
+            spec.last_step = None;
+        }
+        "last" => {
+            habits.last = number?;
+            spec.last_step = spec.last_step.map(|_| Step(habits.last));
+        }
+        "last-unknown" => spec.last_step = None,
+        "says-total" => habits.says_total = true,
+        "every" => spec.cadence.every = Some(number?),
+        "keep" => spec.keep = Some(u32::try_from(number?).ok()?),
+        "workers" => spec.gang.workers = u32::try_from(number?).ok()?,
+        "config" => spec.config_hash = number?,
+        "resume" => spec.resume = intent(value)?,
+        "startup" => habits.startup = span(value)?,
+        "step" => habits.step = span(value)?,
+        "save" => habits.save = span(value)?,
+        "deaf" => habits.deaf = true,
+        _ => return policy(&mut spec.policy, key, value),
+    }
+    Some(())
+}
+
+fn policy(p: &mut Policy, key: &str, value: &str) -> Option<()> {
+    let number = value.parse::<u64>().ok();
+    let count = number.and_then(|n| u32::try_from(n).ok());
+    let time = span(value).map(Ms);
+    match key {
+        "retries" => p.retries = count?,
+        "step-backs" => p.step_backs = count?,
+        "keep-raise" => p.keep_raise = count?,
+        "jitter" => p.backoff_jitter = value.parse().ok()?,
+        "depth" => p.depth = if value == "full" { Depth::Full } else { Depth::Structure },
+        "no-prove" => p.prove = false,
+        "no-recovery" => p.recovery = false,
+        "observe" => p.observe = true,
+        "allow-fresh" => p.allow_fresh = true,
+        "fresh" => p.fresh = true,
+        "from" => p.from = Some(Step(number?)),
+        "degraded" => {
+            p.degraded = match value {
+                "never" => Degraded::Never,
+                "model" => Degraded::ModelOnly,
+                _ => Degraded::DataOrder,
+            }
+        }
+        "stop-grace" => p.stop_grace = time?,
+        "save-grace" => p.save_grace = time?,
+        "orphan-grace" => p.orphan_grace = time?,
+        "stall-startup" => p.stall_startup = time?,
+        "stall-minimum" => p.stall_minimum = time?,
+        "stall-save" => p.stall_save = time?,
+        "scan-interval" => p.scan_interval = time?,
+        _ => return None,
+    }
+    Some(())
+}
+
+/// `auto`, `disable`, `path:elsewhere:10`, `path:4`.
+fn intent(value: &str) -> Option<ResumeIntent> {
+    Some(match value {
+        "auto" => ResumeIntent::Auto,
+        "disable" => ResumeIntent::Disabled,
+        other => {
+            let rest = other.strip_prefix("path:")?;
+            let (root, n) = match rest.strip_prefix("elsewhere:") {
+                Some(n) => ("/elsewhere", n),
+                None => ("/root-of-the-run", rest),
+            };
+            ResumeIntent::Path {
+                path: format!("{root}/global_step_{n}").into(),
+                step: Step(n.parse().ok()?),
+            }
+        }
+    })
+}

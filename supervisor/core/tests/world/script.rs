@@ -1,0 +1,352 @@
+//! The script language: one line, one thing. What the property tests generate is text in this language too, so
+//! a failing case is its own replay.
+
+use supervise_core::event::{ActErrorKind, ExitStatus, Tracker};
+use supervise_core::id::Step;
+
+/// What a step on the simulated disk is like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Truth {
+    Whole,
+    /// Whole without its data order.
+    Degraded,
+    /// Whole, but of another world size.
+    Unfit,
+    Torn,
+    Damaged,
+    /// Only a proof of every byte sees the damage.
+    Rotten,
+    Unsafe,
+    Unreadable,
+    Husk,
+    Unknown,
+}
+
+impl Truth {
+    pub(crate) fn parse(word: &str) -> Option<Self> {
+        Some(match word {
+            "whole" => Self::Whole,
+            "degraded" => Self::Degraded,
+            "unfit" => Self::Unfit,
+            "torn" => Self::Torn,
+            "damaged" => Self::Damaged,
+            "rotten" => Self::Rotten,
+            "unsafe" => Self::Unsafe,
+            "unreadable" => Self::Unreadable,
+            "husk" => Self::Husk,
+            "unknown" => Self::Unknown,
+            _ => return None,
+        })
+    }
+
+    /// The bytes are what the trainer wrote.
+    pub(crate) fn is_good(self) -> bool {
+        matches!(self, Self::Whole | Self::Degraded | Self::Unfit)
+    }
+}
+
+/// Where the simulated trainer fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    Start,
+    /// At the load of this step.
+    Load(u64),
+    Step(u64),
+    Save(u64),
+}
+
+/// What the simulated trainer does there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Misdeed {
+    /// A rank ends, after a line that the failure table sorts.
+    Exit {
+        rank: u32,
+        status: ExitStatus,
+        class: Option<String>,
+    },
+    /// Nothing more happens; `busy`: it computes on.
+    Hang { busy: bool },
+    /// All workers end with success.
+    Quit,
+    /// It starts from nothing, and says so or does not.
+    Forget { says: bool },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) place: Place,
+    pub(crate) what: Misdeed,
+    pub(crate) times: u32,
+}
+
+/// Which guarded act fails next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Failing {
+    Launch,
+    Arrange,
+    Prune,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Verb {
+    /// Options of the specification, the policy and the trainer.
+    Spec(Vec<String>),
+    Disk(Vec<(Truth, u64)>),
+    Elsewhere(Truth, u64),
+    Remove(u64),
+    Tracker(Tracker),
+    Fault(Fault),
+    ActFails {
+        act: Failing,
+        kind: ActErrorKind,
+        retryable: bool,
+        times: u32,
+    },
+    Exit {
+        rank: u32,
+        status: ExitStatus,
+    },
+    Stop {
+        after_save: bool,
+    },
+    StopNow,
+    Suspend(u64),
+    Journal {
+        stalls: bool,
+    },
+    Lane {
+        hangs: bool,
+    },
+    LeaseLost,
+    SupervisorDies,
+    GuardDies,
+    /// Nothing dies for so long.
+    Unkillable(u64),
+    NewTerm(Vec<String>),
+    Reboot,
+    /// An event of an older attempt arrives.
+    Late {
+        attempt: u32,
+        gone: bool,
+    },
+    /// The script ends here.
+    Until,
+}
+
+/// A script: what happens when, in ms.
+pub(crate) type Script = Vec<(u64, Verb)>;
+
+/// Parses a script.
+///
+/// # Errors
+/// The first line that is none.
+pub(crate) fn parse(text: &str) -> Result<Script, String> {
+    let mut out = Vec::new();
+    let mut term = false;
+    for (n, line) in text.lines().enumerate() {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if line.is_empty() {
+            continue;
+        }
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (at, rest) = match words.as_slice() {
+            ["at", time, rest @ ..] => (span(time), rest),
+            rest => (Some(0), rest),
+        };
+        let parsed = at.and_then(|at| verb(rest).map(|v| (at, v)));
+        let Some((at, v)) = parsed else {
+            return Err(format!("line {}: {line:?} is not understood", n + 1));
+        };
+        if at > 0 && !term {
+            term = true;
+        }
+        out.push((at, v));
+    }
+    out.sort_by_key(|(at, _)| *at);
+    Ok(out)
+}
+
+/// `500ms`, `10s`, `3m`, `2h` in ms.
+pub(crate) fn span(word: &str) -> Option<u64> {
+    let split = word.find(|c: char| !c.is_ascii_digit())?;
+    let (number, unit) = word.split_at(split);
+    let factor = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return None,
+    };
+    Some(number.parse::<u64>().ok()? * factor)
+}
+
+fn verb(words: &[&str]) -> Option<Verb> {
+    Some(match words {
+        ["spec", options @ ..] => Verb::Spec(owned(options)),
+        ["disk", rest @ ..] => Verb::Disk(steps(rest)?),
+        ["elsewhere", truth, step] => Verb::Elsewhere(Truth::parse(truth)?, step.parse().ok()?),
+        ["zombie_write", "step", n] => Verb::Disk(vec![(Truth::Whole, n.parse().ok()?)]),
+        ["remove", n] => Verb::Remove(n.parse().ok()?),
+        ["tracker", word] => Verb::Tracker(tracker(word)),
+        ["fail" | "hang" | "quit" | "forget", ..] => Verb::Fault(fault(words)?),
+        ["launch", "fails", rest @ ..] => act_fails(Failing::Launch, rest)?,
+        ["arrange", "fails", rest @ ..] => act_fails(Failing::Arrange, rest)?,
+        ["prune", "fails", rest @ ..] => act_fails(Failing::Prune, rest)?,
+        ["exit", "rank", rank, rest @ ..] => Verb::Exit {
+            rank: rank.parse().ok()?,
+            status: status(rest)?.0,
+        },
+        ["stop"] => Verb::Stop { after_save: false },
+        ["stop", "after-save"] => Verb::Stop { after_save: true },
+        ["stop", "now"] => Verb::StopNow,
+        ["suspend", time] => Verb::Suspend(span(time)?),
+        ["journal", what] => Verb::Journal {
+            stalls: either(what, "stall", "recover")?,
+        },
+        ["lane", what] => Verb::Lane {
+            hangs: either(what, "hang", "recover")?,
+        },
+        ["lease", "lost"] => Verb::LeaseLost,
+        ["supervisor", "dies"] => Verb::SupervisorDies,
+        ["guard", "dies"] => Verb::GuardDies,
+        ["unkillable", time] => Verb::Unkillable(span(time)?),
+        ["new", "term", options @ ..] => Verb::NewTerm(owned(options)),
+        ["reboot"] => Verb::Reboot,
+        ["late", what, "attempt", n] => Verb::Late {
+            attempt: n.parse().ok()?,
+            gone: either(what, "gone", "exit")?,
+        },
+        ["end"] => Verb::Until,
+        _ => return None,
+    })
+}
+
+fn owned(words: &[&str]) -> Vec<String> {
+    words.iter().map(|w| (*w).to_owned()).collect()
+}
+
+fn either(word: &str, yes: &str, no: &str) -> Option<bool> {
+    if word == yes {
+        Some(true)
+    } else if word == no {
+        Some(false)
+    } else {
+        None
+    }
+}
+
+fn steps(words: &[&str]) -> Option<Vec<(Truth, u64)>> {
+    let mut out = Vec::new();
+    let mut truth = Truth::Whole;
+    for w in words {
+        match Truth::parse(w) {
+            Some(t) => truth = t,
+            None => out.push((truth, w.parse().ok()?)),
+        }
+    }
+    Some(out)
+}
+
+fn tracker(word: &str) -> Tracker {
+    match (word, word.parse()) {
+        ("missing", _) => Tracker::Missing,
+        ("empty", _) => Tracker::Empty,
+        (_, Ok(n)) => Tracker::Step(Step(n)),
+        (text, _) => Tracker::Garbage(text.to_owned()),
+    }
+}
+
+/// `signal KILL …` or `code 3 …`, and the rest.
+fn status<'a>(words: &'a [&'a str]) -> Option<(ExitStatus, &'a [&'a str])> {
+    Some(match words {
+        ["signal", name, rest @ ..] => (ExitStatus::Signal(signal(name)?), rest),
+        ["code", n, rest @ ..] => (ExitStatus::Code(n.parse().ok()?), rest),
+        _ => return None,
+    })
+}
+
+fn signal(name: &str) -> Option<i32> {
+    Some(match name {
+        "KILL" => 9,
+        "TERM" => 15,
+        "SEGV" => 11,
+        "BUS" => 7,
+        "ABRT" => 6,
+        other => other.parse().ok()?,
+    })
+}
+
+/// `fail step 5 rank 1 signal KILL [class mem.cuda_oom] [times 2]`, `hang step 5 [busy]`, `quit step 4`,
+/// `forget start [silent]`.
+fn fault(words: &[&str]) -> Option<Fault> {
+    let (word, rest) = words.split_first()?;
+    let (place, mut rest) = match rest {
+        ["start", rest @ ..] => (Place::Start, rest),
+        ["load", n, rest @ ..] => (Place::Load(n.parse().ok()?), rest),
+        ["step", n, rest @ ..] => (Place::Step(n.parse().ok()?), rest),
+        ["save", n, rest @ ..] => (Place::Save(n.parse().ok()?), rest),
+        _ => return None,
+    };
+    let mut rank = 0;
+    if let ["rank", n, more @ ..] = rest {
+        rank = n.parse().ok()?;
+        rest = more;
+    }
+    let what = match *word {
+        "fail" => {
+            let (status, more) = status(rest)?;
+            rest = more;
+            let mut class = None;
+            if let ["class", c, more @ ..] = rest {
+                class = Some((*c).to_owned());
+                rest = more;
+            }
+            Misdeed::Exit { rank, status, class }
+        }
+        "hang" => Misdeed::Hang {
+            busy: flag(&mut rest, "busy"),
+        },
+        "quit" => Misdeed::Quit,
+        _ => Misdeed::Forget {
+            says: !flag(&mut rest, "silent"),
+        },
+    };
+    let times = match rest {
+        [] => 1,
+        ["always"] => u32::MAX,
+        ["times", n] => n.parse().ok()?,
+        _ => return None,
+    };
+    Some(Fault { place, what, times })
+}
+
+fn flag(rest: &mut &[&str], word: &str) -> bool {
+    if rest.first() == Some(&word) {
+        *rest = &rest[1..];
+        return true;
+    }
+    false
+}
+
+fn act_fails(act: Failing, words: &[&str]) -> Option<Verb> {
+    let (word, rest) = words.split_first()?;
+    let (kind, retryable) = match *word {
+        "command" => (ActErrorKind::Command, false),
+        "pins" => (ActErrorKind::PinsChanged, true),
+        "disk" => (ActErrorKind::Disk, true),
+        "disk-for-good" => (ActErrorKind::Disk, false),
+        "other" => (ActErrorKind::Other, true),
+        _ => return None,
+    };
+    let times = match rest {
+        [] => 1,
+        ["times", n] => n.parse().ok()?,
+        _ => return None,
+    };
+    Some(Verb::ActFails {
+        act,
+        kind,
+        retryable,
+        times,
+    })
+}

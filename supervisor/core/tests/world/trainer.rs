@@ -1,0 +1,296 @@
+//! The simulated trainer: it starts, steps, saves as verl does, and fails where the script says.
+
+use super::disk::dir;
+use super::script::{Misdeed, Place, Truth};
+use super::{Due, World};
+use std::collections::BTreeSet;
+use supervise_core::event::{Activity, EventKind, ExitStatus, Living, Phase, Sighting, Tracker};
+use supervise_core::id::{AttemptNo, ProcRef, Step, WorkerId};
+use supervise_core::scan::RuleKind;
+
+/// The workers of one attempt, and their guard.
+#[derive(Debug, Clone)]
+pub(crate) struct Proc {
+    pub(crate) attempt: AttemptNo,
+    pub(crate) guard: ProcRef,
+    pub(crate) guard_alive: bool,
+    pub(crate) workers: Vec<ProcRef>,
+    pub(crate) alive: BTreeSet<u32>,
+    pub(crate) unheard: Vec<(WorkerId, ExitStatus)>,
+    pub(crate) ended: u32,
+    pub(crate) from: u64,
+    pub(crate) printed: Option<u64>,
+    /// Its own saves: the trainer forgets those of earlier attempts.
+    pub(crate) saves: Vec<u64>,
+    /// It gets no further.
+    pub(crate) stuck: bool,
+    /// What SIGKILL does not end was named.
+    pub(crate) named: bool,
+}
+
+impl Proc {
+    pub(crate) fn new(attempt: AttemptNo, guard: ProcRef, workers: Vec<ProcRef>, from: u64) -> Self {
+        Self {
+            attempt,
+            guard,
+            guard_alive: true,
+            alive: (0..workers.len() as u32).collect(),
+            workers,
+            unheard: Vec::new(),
+            ended: 0,
+            from,
+            printed: None,
+            saves: Vec::new(),
+            stuck: false,
+            named: false,
+        }
+    }
+}
+
+/// What the trainer does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tr {
+    Up,
+    Step(u64),
+    Saved(u64),
+    Busy,
+    Term,
+    Quit,
+}
+
+const WORK: Activity = Activity {
+    cpu_ms: 1000,
+    output: 100,
+    over_ms: 1000,
+};
+
+impl World {
+    pub(crate) fn trainer(&mut self, attempt: AttemptNo, what: &Tr) {
+        let Some(p) = self.proc.as_ref().filter(|p| p.attempt == attempt) else {
+            return;
+        };
+        let stuck = p.stuck;
+        match what {
+            Tr::Term => self.all_end(ExitStatus::Signal(15)),
+            Tr::Busy => self.busy(attempt),
+            _ if stuck => {}
+            Tr::Up => self.comes_up(attempt),
+            Tr::Step(n) => self.step_done(attempt, *n),
+            Tr::Saved(n) => self.save_done(attempt, *n),
+            Tr::Quit => self.all_end(ExitStatus::Code(0)),
+        }
+    }
+
+    fn comes_up(&mut self, attempt: AttemptNo) {
+        let from = self.proc.as_ref().map_or(0, |p| p.from);
+        if self.misdeed(attempt, Place::Start, from) {
+            return;
+        }
+        if self.spec.root.is_none() {
+            return self.next_step(attempt, 0);
+        }
+        let rotten = self.disk.truth(&dir(from)) == Some(Truth::Rotten);
+        if from > 0 && (rotten && self.load_fails(attempt) || self.misdeed(attempt, Place::Load(from), from)) {
+            return;
+        }
+        if from > 0 {
+            self.see(attempt, RuleKind::Resumed, "resumed", Some(from));
+        }
+        if self.habits.says_total {
+            self.see(attempt, RuleKind::Total, "total", Some(self.habits.last));
+        }
+        self.next_step(attempt, from);
+    }
+
+    fn load_fails(&mut self, attempt: AttemptNo) -> bool {
+        self.see(
+            attempt,
+            RuleKind::Failure("ckpt.corrupt".to_owned()),
+            "ckpt.corrupt",
+            None,
+        );
+        self.worker_fails(0, ExitStatus::Code(1));
+        true
+    }
+
+    fn next_step(&mut self, attempt: AttemptNo, done: u64) {
+        if done >= self.habits.last {
+            self.soon(100, Due::Trainer(attempt, Tr::Quit));
+        } else {
+            self.soon(self.habits.step, Due::Trainer(attempt, Tr::Step(done + 1)));
+        }
+    }
+
+    fn step_done(&mut self, attempt: AttemptNo, n: u64) {
+        if self.misdeed(attempt, Place::Step(n), n) {
+            return;
+        }
+        self.progress(attempt, Phase::Step, Some(n));
+        let saves = self.spec.cadence.every.is_some_and(|e| n.is_multiple_of(e)) || n >= self.habits.last;
+        if saves && self.spec.root.is_some() {
+            self.progress(attempt, Phase::Save, Some(n));
+            self.disk.put(dir(n), n, Truth::Torn);
+            self.soon(self.habits.save, Due::Trainer(attempt, Tr::Saved(n)));
+        } else {
+            self.next_step(attempt, n);
+        }
+    }
+
+    fn save_done(&mut self, attempt: AttemptNo, n: u64) {
+        if self.misdeed(attempt, Place::Save(n), n) {
+            return;
+        }
+        self.disk.put(dir(n), n, Truth::Whole);
+        self.disk.tracker = Tracker::Step(Step(n));
+        let keep = self.spec.keep.map(|k| (k + self.spec.policy.keep_raise) as usize);
+        if let Some(p) = self.proc.as_mut() {
+            p.saves.push(n);
+            if let Some(keep) = keep
+                && p.saves.len() > keep
+            {
+                let old = p.saves.remove(0);
+                if self.disk.truth(&dir(old)).is_some() {
+                    self.disk.put(dir(old), old, Truth::Husk);
+                }
+            }
+        }
+        self.progress(attempt, Phase::Step, Some(n));
+        self.next_step(attempt, n);
+    }
+
+    /// `true`: something went wrong here.
+    fn misdeed(&mut self, attempt: AttemptNo, place: Place, step: u64) -> bool {
+        let Some(f) = self.faults.iter_mut().find(|f| f.place == place && f.times > 0) else {
+            return false;
+        };
+        f.times = f.times.saturating_sub(u32::from(f.times != u32::MAX));
+        match f.what.clone() {
+            Misdeed::Exit { rank, status, class } => {
+                if let Some(c) = class {
+                    self.see(attempt, RuleKind::Failure(c.clone()), &c, None);
+                }
+                self.worker_fails(rank, status);
+            }
+            Misdeed::Hang { busy } => {
+                if let Some(p) = self.proc.as_mut() {
+                    p.stuck = true;
+                }
+                if busy {
+                    self.busy(attempt);
+                }
+            }
+            Misdeed::Quit => self.all_end(ExitStatus::Code(0)),
+            Misdeed::Forget { says } => {
+                if says {
+                    self.see(attempt, RuleKind::Scratch, "scratch", None);
+                }
+                let _ = step;
+                self.next_step(attempt, 0);
+            }
+        }
+        true
+    }
+
+    fn busy(&mut self, attempt: AttemptNo) {
+        let Some(p) = self.proc.as_ref().filter(|p| !p.alive.is_empty()) else {
+            return;
+        };
+        let (phase, printed) = (self.s.attempt.as_ref().map_or(Phase::Startup, |a| a.phase), p.printed);
+        self.progress(attempt, phase, printed);
+        self.soon(10_000, Due::Trainer(attempt, Tr::Busy));
+    }
+
+    fn progress(&mut self, attempt: AttemptNo, phase: Phase, step: Option<u64>) {
+        let Some(p) = self.proc.as_mut() else { return };
+        p.printed = step.or(p.printed);
+        if p.guard_alive {
+            self.feed(EventKind::Progress {
+                attempt,
+                phase,
+                step: step.map(Step),
+                activity: WORK,
+            });
+        }
+    }
+
+    fn see(&mut self, attempt: AttemptNo, means: RuleKind, text: &str, number: Option<u64>) {
+        if self.proc.as_ref().is_some_and(|p| p.guard_alive) {
+            self.feed(EventKind::Sighted {
+                attempt,
+                means,
+                sighting: Sighting {
+                    rule: text.to_owned(),
+                    worker: WorkerId(0),
+                    line: 10,
+                    text: text.to_owned(),
+                    number,
+                    count: 1,
+                },
+            });
+        }
+    }
+
+    /// One rank fails; the others wait for it until they are killed.
+    pub(crate) fn worker_fails(&mut self, rank: u32, status: ExitStatus) {
+        if let Some(p) = self.proc.as_mut() {
+            p.stuck = true;
+        }
+        self.worker_ends(rank, status);
+    }
+
+    pub(crate) fn worker_ends(&mut self, rank: u32, status: ExitStatus) {
+        let Some(p) = self.proc.as_mut() else { return };
+        if !p.alive.remove(&rank) {
+            return;
+        }
+        p.ended += 1;
+        let (attempt, first, none_left) = (p.attempt, p.ended == 1, p.alive.is_empty());
+        let heard = p.guard_alive && self.alive;
+        if p.guard_alive && !self.alive {
+            p.unheard.push((WorkerId(rank), status));
+        }
+        if heard {
+            self.feed(EventKind::WorkerExited {
+                attempt,
+                worker: WorkerId(rank),
+                status,
+                first,
+            });
+        }
+        if none_left {
+            self.soon(50, Due::Gone(attempt));
+        }
+    }
+
+    fn all_end(&mut self, status: ExitStatus) {
+        let Some(p) = self.proc.as_mut() else { return };
+        p.stuck = true;
+        let alive: Vec<u32> = p.alive.iter().copied().collect();
+        for rank in alive {
+            self.worker_ends(rank, status);
+        }
+    }
+
+    /// What a new term finds: a living guard, or orphans.
+    pub(crate) fn survivors(&mut self) -> (Option<Living>, Vec<ProcRef>) {
+        let Some(p) = self.proc.as_mut() else {
+            return (None, Vec::new());
+        };
+        let workers: Vec<ProcRef> = p
+            .alive
+            .iter()
+            .filter_map(|n| p.workers.get(*n as usize).copied())
+            .collect();
+        if !p.guard_alive {
+            return (None, workers);
+        }
+        let living = Living {
+            attempt: p.attempt,
+            guard: p.guard,
+            workers,
+            exits: std::mem::take(&mut p.unheard),
+            step: p.printed.map(Step),
+        };
+        (Some(living), Vec::new())
+    }
+}

@@ -1,0 +1,164 @@
+//! What a script's lines do to the world.
+
+use super::disk::{dir, elsewhere};
+use super::script::{Truth, Verb};
+use super::{Due, LANE_DEADLINE, World, options};
+use std::collections::BTreeMap;
+use supervise_core::event::{EventKind, ExitStatus, Request};
+use supervise_core::id::{AttemptNo, Ms, WorkerId};
+use supervise_core::state::Mode;
+
+impl World {
+    pub(crate) fn verb(&mut self, verb: &Verb) {
+        match verb {
+            Verb::Spec(o) => {
+                let checked = options::apply(&mut self.spec, &mut self.habits, o);
+                self.note(checked);
+            }
+            Verb::Disk(steps) => {
+                for (truth, n) in steps {
+                    self.disk.turn(*n, *truth);
+                }
+            }
+            Verb::Elsewhere(truth, n) => self.disk.put(elsewhere(*n), *n, *truth),
+            Verb::Remove(n) => {
+                self.disk.steps.remove(&dir(*n));
+            }
+            Verb::Tracker(t) => self.disk.tracker = t.clone(),
+            Verb::Fault(f) => self.faults.push(f.clone()),
+            Verb::ActFails {
+                act,
+                kind,
+                retryable,
+                times,
+            } => self.failing.push((*act, *kind, *retryable, *times)),
+            Verb::Exit { rank, status } => {
+                if *status == ExitStatus::Code(0) {
+                    self.worker_ends(*rank, *status);
+                } else {
+                    self.worker_fails(*rank, *status);
+                }
+            }
+            Verb::Stop { after_save } => self.feed(EventKind::Operator(Request::Stop {
+                after_save: *after_save,
+                by: "operator".to_owned(),
+            })),
+            Verb::StopNow => self.feed(EventKind::Operator(Request::StopNow {
+                by: "operator".to_owned(),
+            })),
+            _ => self.mishap(verb),
+        }
+    }
+
+    fn mishap(&mut self, verb: &Verb) {
+        match verb {
+            Verb::Suspend(ms) => self.suspend(*ms),
+            Verb::Journal { stalls } => self.journal(*stalls),
+            Verb::Lane { hangs } => self.lane(*hangs),
+            Verb::LeaseLost => self.feed(EventKind::LeaseLost {
+                by: "term 9 on node-2".to_owned(),
+            }),
+            Verb::SupervisorDies => self.supervisor_dies(),
+            Verb::GuardDies => self.guard_dies(),
+            Verb::Unkillable(ms) => self.unkillable_until = self.now + ms,
+            Verb::NewTerm(options) => self.new_term(options),
+            Verb::Reboot => {
+                self.supervisor_dies();
+                self.proc = None;
+                self.boot += 1;
+            }
+            Verb::Late { attempt, gone } => self.late(AttemptNo(*attempt), *gone),
+            Verb::Until => self.until = Some(self.now),
+            _ => {}
+        }
+    }
+
+    /// The machine sleeps: its processes and its disk do, boot time does not.
+    fn suspend(&mut self, ms: u64) {
+        let queue = std::mem::take(&mut self.queue);
+        let mut shifted = BTreeMap::new();
+        for ((at, n), due) in queue {
+            let sleeps = !matches!(due, Due::Verb(_) | Due::Timer(..));
+            shifted.insert((if sleeps { at + ms } else { at }, n), due);
+        }
+        self.queue = shifted;
+        self.now += ms;
+        self.watch.slept(ms);
+        self.feed(EventKind::TimeGap { missing: Ms(ms) });
+    }
+
+    fn journal(&mut self, stalls: bool) {
+        if self.journal_stalls == stalls {
+            return;
+        }
+        self.journal_stalls = stalls;
+        if stalls {
+            self.feed(EventKind::JournalStalled {
+                why: "No space left on device".to_owned(),
+            });
+        } else {
+            self.feed(EventKind::JournalRecovered);
+            self.perform_deferred();
+        }
+    }
+
+    fn lane(&mut self, hangs: bool) {
+        if self.lane_hangs == hangs {
+            return;
+        }
+        self.lane_hangs = hangs;
+        if hangs {
+            self.soon(LANE_DEADLINE, Due::LaneStalled);
+        } else {
+            self.scans += 1;
+            self.feed(EventKind::LaneRecovered);
+        }
+    }
+
+    fn guard_dies(&mut self) {
+        let Some(p) = self.proc.as_mut().filter(|p| p.guard_alive) else {
+            return;
+        };
+        p.guard_alive = false;
+        p.unheard.clear();
+        let attempt = p.attempt;
+        self.feed(EventKind::GuardLost { attempt });
+    }
+
+    /// An older attempt's event; never one that would be a lie about what lives.
+    fn late(&mut self, attempt: AttemptNo, gone: bool) {
+        let present = self.s.attempt.as_ref().is_some_and(|a| a.no == attempt);
+        if present || self.s.mode == Mode::Fencing {
+            return;
+        }
+        if gone {
+            self.feed(EventKind::TreeGone {
+                attempt,
+                unkillable: Vec::new(),
+            });
+        } else {
+            self.feed(EventKind::WorkerExited {
+                attempt,
+                worker: WorkerId(0),
+                status: ExitStatus::Code(1),
+                first: true,
+            });
+        }
+    }
+}
+
+/// A word of the script for a truth that the property tests generate.
+pub(crate) fn truth_word(t: Truth) -> &'static str {
+    match t {
+        Truth::Whole => "whole",
+        Truth::Degraded => "degraded",
+        Truth::Unfit => "unfit",
+        Truth::Torn => "torn",
+        Truth::Damaged => "damaged",
+        Truth::Rotten => "rotten",
+        Truth::Unsafe => "unsafe",
+        Truth::Unreadable => "unreadable",
+        Truth::Husk => "husk",
+        Truth::Unknown => "unknown",
+    }
+}

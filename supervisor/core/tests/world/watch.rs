@@ -1,0 +1,232 @@
+//! Invariants over more than one record. Numbers are those of the design's list; `State::check_invariants` holds
+//! what can be seen in one state.
+
+use super::disk::Disk;
+use super::script::Truth;
+use supervise_core::checkpoint::{CkptId, Verdict};
+use supervise_core::event::EventKind;
+use supervise_core::id::Step;
+use supervise_core::record::{ActKind, Decision, DiskEdit, LaunchOrder, Record, StartPoint};
+use supervise_core::resume::needed_depth;
+use supervise_core::spec::{ResumeIntent, RunSpec};
+use supervise_core::state::{Mode, State};
+
+/// A state that waits for something may last so long.
+const DEADLINE: u64 = 31 * 60_000;
+
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    mark: Option<Step>,
+    /// Since when the workers are being ended gently.
+    stopping: Option<u64>,
+    draining: Option<u64>,
+    mode: (&'static str, u64),
+}
+
+fn check(holds: bool, number: u8, what: impl FnOnce() -> String) -> Result<(), String> {
+    if holds {
+        Ok(())
+    } else {
+        Err(format!("invariant {number} is broken: {}", what()))
+    }
+}
+
+impl Watch {
+    /// The machine slept: waiting did not take that long.
+    pub(crate) fn slept(&mut self, ms: u64) {
+        self.mode.1 += ms;
+        for t in [&mut self.stopping, &mut self.draining].into_iter().flatten() {
+            *t += ms;
+        }
+    }
+
+    /// Before a record is applied: may it be written in this state?
+    pub(crate) fn before(&self, s: &State, spec: &RunSpec, disk: &Disk, r: &Record) -> Result<(), String> {
+        let new_term = matches!(r, Record::Fact(e) if matches!(e.kind, EventKind::TermStarted { .. }));
+        let finish = matches!(r, Record::Intended { act, .. } if matches!(act.kind, ActKind::Finish(_)));
+        let ignored = matches!(r, Record::Ignored { .. });
+        check(s.mode != Mode::Finished || new_term || finish || ignored, 3, || {
+            format!("after the end: {r:?}")
+        })?;
+        match r {
+            Record::Fact(_) | Record::Ignored { .. } => Ok(()),
+            Record::Decided { what, reasons, .. } => {
+                check(!reasons.is_empty(), 8, || format!("no reason: {what:?}"))?;
+                may_decide(s, spec, what)
+            }
+            Record::Intended { act, reasons, .. } => {
+                check(!reasons.is_empty(), 8, || format!("no reason: {act:?}"))?;
+                check(act.term == s.term, 7, || format!("act of another term: {act:?}"))?;
+                match &act.kind {
+                    ActKind::Launch(order) => may_launch(s, spec, order),
+                    ActKind::Arrange(edits) => may_arrange(s, edits),
+                    ActKind::Prune(ids) => may_prune(s, disk, ids),
+                    _ => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// After a record was applied.
+    pub(crate) fn after(&mut self, s: &State, r: &Record, now: u64) -> Result<(), String> {
+        if let Record::Decided {
+            what: Decision::StartFrom { care: true, .. },
+            ..
+        } = r
+        {
+            self.mark = None;
+        }
+        check(s.mark >= self.mark, 3, || {
+            format!("the mark fell from {:?} to {:?}", self.mark, s.mark)
+        })?;
+        self.mark = s.mark;
+        match &s.mode {
+            Mode::Stopping { gently: true, .. } => {
+                self.stopping.get_or_insert(now);
+            }
+            _ => self.stopping = None,
+        }
+        match &s.mode {
+            Mode::Draining { .. } => {
+                self.draining.get_or_insert(now);
+            }
+            _ => self.draining = None,
+        }
+        if self.mode.0 != s.mode.word() {
+            self.mode = (s.mode.word(), now);
+        }
+        if let Record::Decided {
+            what: Decision::Stop { gently: false, .. },
+            ..
+        } = r
+        {
+            check(matches!(s.mode, Mode::Stopping { .. }), 5, || {
+                "a stop that does not stop".to_owned()
+            })?;
+        }
+        Ok(())
+    }
+
+    /// After an event: budgets and pending acts.
+    pub(crate) fn after_event(&self, s: &State, spec: &RunSpec) -> Result<(), String> {
+        check(s.charged <= spec.policy.retries + 1, 3, || {
+            format!("{} attempts were charged", s.charged)
+        })?;
+        let over = s.charged > spec.policy.retries;
+        check(!over || s.mode == Mode::Finished, 3, || {
+            "the budget is used up, and it goes on".to_owned()
+        })?;
+        if let Mode::Launching { order } = &s.mode {
+            let intended = s
+                .pending
+                .values()
+                .any(|a| matches!(&a.kind, ActKind::Launch(o) if **o == *order));
+            check(intended, 7, || "launching without an intent".to_owned())?;
+        }
+        Ok(())
+    }
+
+    /// As time goes by: every wait has an end.
+    pub(crate) fn clock(&self, s: &State, spec: &RunSpec, now: u64) -> Result<(), String> {
+        let grace = spec.policy.stop_grace.0 + 1000;
+        check(self.stopping.is_none_or(|t| now <= t + grace), 5, || {
+            "SIGTERM was not enough, and the tree was not killed".to_owned()
+        })?;
+        let grace = spec.policy.save_grace.0 + 1000;
+        check(self.draining.is_none_or(|t| now <= t + grace), 5, || {
+            "a save delays a stop for too long".to_owned()
+        })?;
+        let waits = matches!(
+            s.mode,
+            Mode::Idle | Mode::Fencing | Mode::Choosing | Mode::Arranging { .. } | Mode::Launching { .. }
+        );
+        check(!waits || now <= self.mode.1 + DEADLINE, 5, || {
+            format!("{} has no end", s.mode.word())
+        })
+    }
+}
+
+/// 2, 3: never from nothing where something was proven, unless a person wished it.
+fn may_decide(s: &State, spec: &RunSpec, what: &Decision) -> Result<(), String> {
+    let Decision::StartFrom { order, care, .. } = what else {
+        return Ok(());
+    };
+    check(s.live().is_none(), 1, || {
+        format!("a start is decided while {:?} lives", s.attempts)
+    })?;
+    if order.from != StartPoint::Fresh || s.mark.is_none() {
+        return Ok(());
+    }
+    let wish = spec.policy.fresh || spec.resume == ResumeIntent::Disabled;
+    let unfinished = s.care.as_ref().is_some_and(|c| c.cleared && s.attempts < c.attempt);
+    check(*care && (wish || unfinished) || !spec.policy.prove, 2, || {
+        format!("from nothing, although {:?} was proven", s.mark)
+    })
+}
+
+/// 1, 2, 7.
+fn may_launch(s: &State, spec: &RunSpec, order: &LaunchOrder) -> Result<(), String> {
+    check(s.live().is_none(), 1, || {
+        format!("attempt {} is launched over a living one", order.attempt)
+    })?;
+    let launching = matches!(&s.mode, Mode::Launching { order: o } if o == order);
+    check(launching, 7, || "a launch that was not decided".to_owned())?;
+    let pending = s
+        .pending
+        .values()
+        .any(|a| matches!(a.kind, ActKind::Launch(_) | ActKind::Arrange(_)));
+    check(!pending, 7, || "two launches are pending".to_owned())?;
+    if let StartPoint::Step { ckpt, .. } = &order.from
+        && spec.policy.prove
+    {
+        let depth = needed_depth(s, spec);
+        let c = s.scan.as_ref().and_then(|r| r.steps.iter().find(|c| c.id == *ckpt));
+        check(c.is_some_and(|c| c.is_proven(depth)), 2, || {
+            format!("{ckpt} is not proven to {}", depth.word())
+        })?;
+    }
+    Ok(())
+}
+
+/// 6: only what is above the start goes aside, and nothing that could not be read.
+fn may_arrange(s: &State, edits: &[DiskEdit]) -> Result<(), String> {
+    let Mode::Arranging { order } = &s.mode else {
+        return Err("invariant 7 is broken: disk edits that were not decided".to_owned());
+    };
+    let steps = s.scan.as_ref().map(|r| r.steps.as_slice()).unwrap_or_default();
+    for e in edits {
+        let DiskEdit::MoveAside { from, .. } = e else { continue };
+        let Some(c) = steps.iter().find(|c| c.id == *from) else {
+            return Err(format!("invariant 6 is broken: {from} was never seen"));
+        };
+        check(c.verdict != Verdict::Unreadable, 2, || {
+            format!("{from} cannot be read and goes aside")
+        })?;
+        let above = order.from == StartPoint::Fresh || c.step > order.from.step();
+        check(above, 6, || format!("{from} is not above the start"))?;
+    }
+    Ok(())
+}
+
+/// 6: never the newest two whole steps, never the resume point, never what an older run left.
+fn may_prune(s: &State, disk: &Disk, ids: &[CkptId]) -> Result<(), String> {
+    let mut good: Vec<(u64, &CkptId)> = disk
+        .steps
+        .iter()
+        .filter(|(id, d)| !id.0.is_absolute() && matches!(d.truth, Truth::Whole | Truth::Degraded | Truth::Unfit))
+        .map(|(id, d)| (d.step, id))
+        .collect();
+    good.sort_by(|a, b| b.cmp(a));
+    for id in ids {
+        check(!good.iter().take(2).any(|(_, g)| *g == id), 6, || {
+            format!("{id} is one of the newest two")
+        })?;
+        let resume = s.attempt.as_ref().map(|a| &a.order.from);
+        let held = matches!(resume, Some(StartPoint::Step { ckpt, .. }) if ckpt == id);
+        check(!held, 6, || format!("{id} is the resume point"))?;
+        let number = disk.steps.get(id).map(|d| d.step);
+        let care = s.care.as_ref().and_then(|c| c.step).map(|c| c.0);
+        check(number >= care, 6, || format!("{id} is an older run's"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,213 @@
+//! Records in words, one line each: what the golden files hold.
+
+use super::Logged;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use supervise_core::event::{Event, EventKind, Request, ScanReport, Tracker};
+use supervise_core::record::{ActKind, Condition, Decision, DiskEdit, LaunchOrder, Outcome, Record, StartPoint, Then};
+
+/// One record: time, kind, what, reasons.
+pub(crate) fn line(l: &Logged) -> String {
+    let (kind, text) = match &l.record {
+        Record::Fact(e) => ("fact", fact(e)),
+        Record::Decided { what, reasons, .. } => ("decided", because(decision(what), reasons)),
+        Record::Intended { act, reasons, .. } => ("intended", because(intent(&act.kind), reasons)),
+        Record::Ignored { what, why, .. } => ("ignored", format!("{what}: {why}")),
+    };
+    format!("{:>10.1}s {kind:<8} {text}", l.at as f64 / 1000.0)
+}
+
+fn because(what: String, reasons: &[supervise_core::reason::Reason]) -> String {
+    let mut out = what;
+    for (n, r) in reasons.iter().enumerate() {
+        let _ = write!(out, "{} {} [{}]", if n == 0 { ":" } else { ";" }, r.text, r.code);
+    }
+    out
+}
+
+fn fact(e: &Event) -> String {
+    match &e.kind {
+        EventKind::TermStarted {
+            term, living, orphans, ..
+        } => {
+            let found = match (living, orphans.len()) {
+                (Some(l), _) => format!("a guard of attempt {} lives", l.attempt),
+                (None, 0) => "nothing lives".to_owned(),
+                (None, n) => format!("{n} orphans"),
+            };
+            format!("term {term} begins, {found}")
+        }
+        EventKind::ActDone { act, result } => match result {
+            Ok(_) => format!("act {act} done"),
+            Err(e) => format!("act {act} failed: {} ({:?})", e.what, e.kind),
+        },
+        EventKind::WorkerExited {
+            attempt,
+            worker,
+            status,
+            ..
+        } => format!("worker {worker} of attempt {attempt} ended with {status}"),
+        EventKind::TreeGone { attempt, unkillable } if unkillable.is_empty() => {
+            format!("tree of attempt {attempt} is gone")
+        }
+        EventKind::TreeGone { attempt, unkillable } => {
+            format!("{} processes of attempt {attempt} do not die", unkillable.len())
+        }
+        EventKind::GuardLost { attempt } => format!("the guard of attempt {attempt} is lost"),
+        EventKind::Progress { phase, step, .. } => {
+            let step = step.map_or_else(|| "none".to_owned(), |s| s.to_string());
+            format!("progress: {phase:?}, step {step}").to_lowercase()
+        }
+        EventKind::Sighted { sighting, .. } => match sighting.number {
+            Some(n) => format!("seen: {} {n}", sighting.rule),
+            None => format!("seen: {}", sighting.rule),
+        },
+        EventKind::Checkpoints(r) => scan(r),
+        EventKind::Timer(key) => format!("timer {key:?}"),
+        EventKind::TimeGap { missing } => format!("{} s of time are missing", missing.0 / 1000),
+        EventKind::LaneStalled { what } => format!("no answer: {what}"),
+        EventKind::LaneRecovered => "the lane answers again".to_owned(),
+        EventKind::JournalStalled { why } => format!("the journal cannot be written: {why}"),
+        EventKind::JournalRecovered => "the journal can be written again".to_owned(),
+        EventKind::LeaseLost { by } => format!("the lease was taken by {by}"),
+        EventKind::Operator(Request::Stop { after_save: true, .. }) => "asked: stop after the next save".to_owned(),
+        EventKind::Operator(Request::Stop { .. }) => "asked: stop".to_owned(),
+        EventKind::Operator(Request::StopNow { .. }) => "asked: stop now".to_owned(),
+    }
+}
+
+fn scan(r: &ScanReport) -> String {
+    let mut by: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for c in r.steps.iter().rev() {
+        let word = match (c.husk, c.proven) {
+            (true, _) => "husk",
+            (_, None) if c.verdict == supervise_core::checkpoint::Verdict::Whole => "unproven",
+            _ => c.verdict.word(),
+        };
+        let name = if c.id.0.is_absolute() {
+            c.id.to_string()
+        } else {
+            c.step.to_string()
+        };
+        by.entry(word).or_default().push(name);
+    }
+    let steps: Vec<String> = by.iter().map(|(w, n)| format!("{w} {}", n.join(" "))).collect();
+    let steps = if steps.is_empty() {
+        "nothing".to_owned()
+    } else {
+        steps.join(", ")
+    };
+    let tracker = match &r.tracker {
+        Tracker::Missing => "missing".to_owned(),
+        Tracker::Empty => "empty".to_owned(),
+        Tracker::Garbage(t) => format!("{t:?}"),
+        Tracker::Step(n) => n.to_string(),
+    };
+    format!("scan: {steps}; tracker {tracker}")
+}
+
+fn decision(d: &Decision) -> String {
+    match d {
+        Decision::Fence { .. } => "fence".to_owned(),
+        Decision::TakeOver { attempt } => format!("take over attempt {attempt}"),
+        Decision::Choose => "choose".to_owned(),
+        Decision::StartFrom { order, care, .. } => {
+            let care = if *care { ", taken into care" } else { "" };
+            format!("start {}{care}", from(order))
+        }
+        Decision::Launch { order } => format!("launch attempt {}", order.attempt),
+        Decision::Run => "run".to_owned(),
+        Decision::Drain { .. } => "let a save finish".to_owned(),
+        Decision::Stop { then, gently } => {
+            let how = if *gently { "gently" } else { "at once" };
+            format!("stop {how}, then {}", follows(*then))
+        }
+        Decision::Diagnosed(d) => {
+            let step = d
+                .step
+                .map_or_else(|| "before the first step".to_owned(), |s| format!("at step {s}"));
+            format!("diagnosed {} {step} ({:?})", d.class, d.action)
+        }
+        Decision::Distrust { ckpt } => format!("distrust {ckpt}"),
+        Decision::Charge { attempts, step_backs } => format!("charged {attempts}, step-backs {step_backs}"),
+        Decision::Wait { what, .. } => format!("wait for {}", condition(what)),
+        Decision::Mark { step } => format!("mark {step}"),
+        Decision::StopAfterSave => "stop after the next save".to_owned(),
+        Decision::Suspect { .. } => "suspect".to_owned(),
+        Decision::Finish { outcome } => finish(outcome),
+    }
+}
+
+fn finish(o: &Outcome) -> String {
+    let step = match o {
+        Outcome::Finished { step: Some(s) } => format!(" at step {s}"),
+        Outcome::Finished { step: None } => " (unconfirmed)".to_owned(),
+        _ => String::new(),
+    };
+    format!("finish {}: {}{step}", o.exit_code(), o.word())
+}
+
+fn follows(t: Then) -> &'static str {
+    match t {
+        Then::Diagnose => "diagnose",
+        Then::Stopped => "end",
+        Then::LeaseLost => "end, the lease is lost",
+        Then::Choose => "choose",
+    }
+}
+
+fn condition(c: &Condition) -> &'static str {
+    match c {
+        Condition::Backoff => "the pause",
+        Condition::Readable => "a readable disk",
+        Condition::JournalWritable => "a writable journal",
+        Condition::TreeGone => "processes that do not die",
+    }
+}
+
+fn from(o: &LaunchOrder) -> String {
+    let lost: Vec<&str> = o.lost.iter().map(|k| k.words()).collect();
+    let lost = if lost.is_empty() {
+        String::new()
+    } else {
+        format!(" without {}", lost.join(", "))
+    };
+    match &o.from {
+        StartPoint::Step { ckpt, .. } => format!("from {ckpt}{lost}"),
+        StartPoint::Fresh => "from nothing".to_owned(),
+        StartPoint::AsIs => "as written".to_owned(),
+    }
+}
+
+fn intent(k: &ActKind) -> String {
+    match k {
+        ActKind::Arrange(edits) => {
+            let words: Vec<String> = edits.iter().map(edit).collect();
+            format!("arrange ({})", words.join(", "))
+        }
+        ActKind::Launch(o) => format!("launch attempt {} {}", o.attempt, from(o)),
+        ActKind::Prune(ids) => {
+            let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+            format!("prune {}", ids.join(" "))
+        }
+        ActKind::Signal { signal } => format!("signal {signal}"),
+        ActKind::KillTree => "kill the tree".to_owned(),
+        ActKind::Freeze => "freeze".to_owned(),
+        ActKind::Thaw => "thaw".to_owned(),
+        ActKind::Finish(o) => format!("exit {}", o.exit_code()),
+    }
+}
+
+fn edit(e: &DiskEdit) -> String {
+    match e {
+        DiskEdit::MoveAside {
+            from, whole, foreign, ..
+        } => {
+            let whole = if *whole { "whole " } else { "" };
+            let place = if *foreign { "aside/foreign" } else { "aside" };
+            format!("{whole}{from} to {place}")
+        }
+        DiskEdit::WriteTracker { step } => format!("tracker names {step}"),
+        DiskEdit::RemoveTracker => "no tracker".to_owned(),
+    }
+}
