@@ -35,7 +35,7 @@ pub enum Found {
     Missing,
 }
 
-/// Where configurations come from: `ppo_trainer`, or `group/option`, without `.yaml`.
+/// Where configurations come from: `ppo_trainer`, or `group/option`, without `.yaml`. A name that begins with `..` lies outside.
 pub trait Loader {
     /// The configuration of that name.
     fn load(&self, config: &str) -> Result<Found, ConfigError>;
@@ -150,14 +150,20 @@ fn lay(composed: &mut Composed, walk: &mut Walk<'_>, element: &Element) -> Resul
     if element.primary {
         read_search_path(composed, &content);
     }
-    for part in package.split('.').rev().filter(|part| !part.is_empty()) {
+    // A package from a relative group may have parts without a name; they are keys like others.
+    let parts = if package.is_empty() {
+        Vec::new()
+    } else {
+        package.split('.').collect()
+    };
+    for part in parts.into_iter().rev() {
         let origin = content.origin.clone();
         let mut map = Map::new();
         map.insert(Key::from(part), content);
         content = Node::new(Value::Map(map), origin);
     }
     composed.layers.push(Layer {
-        config: config.clone(),
+        config: list::collapsed(&config),
         package,
         by_trainer,
     });

@@ -2,7 +2,8 @@
 //!
 //! A trainer's YAML is read from parser events, which keep a scalar's text and style, and typed by the trainer's own rules
 //! ([`crate::dialect`]); neither serde crate could do that. The supervisor's own files go through `serde_yaml`; their lines are looked up
-//! in an event parse of the same text. Documents are bounded in size, nodes, depth and in what aliases and merges expand to.
+//! in an event parse of the same text. Two things are refused that the trainer reads: a lone `-` inside brackets, and `!!binary`.
+//! Documents are bounded in size, nodes, depth and in what aliases and merges expand to.
 
 mod graph;
 mod strict;

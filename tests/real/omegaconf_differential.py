@@ -8,6 +8,7 @@ The example binary answers one JSON line per request; types are told apart. Exit
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import random
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
+from importlib import metadata
 
 from omegaconf import OmegaConf
 
@@ -266,6 +268,7 @@ GROUPS = {
     "glob/g.yaml": "# @package _global_\nuser: from_global\nflag: yes\n",
     "glob/h.yaml": "# @package other.place\nx: 1\n",
     "glob/o.yaml": "# @package _global_\ndefaults:\n  - override /opt: sgd\n  - override /db: pg\nmark: o\n",
+    "actor/rel.yaml": "defaults:\n  - ../opt@optim: adam\n  - ../opt: sgd\n  - ../db/pg@place\n  - _self_\nname: rel\n",
     "model/dp.yaml": "engine: dp\n",
     "model/megatron.yaml": "engine: megatron\n",
     "actor/dp_actor.yaml": "defaults:\n  - ../opt@optim: adam\n  - _self_\nstrategy: fsdp\n",
@@ -310,6 +313,8 @@ COMPOSED = [
     ("defaults: {db: mysql}\n", []),
     ("defaults:\n  - {a: 1, b: 2}\n", []),
     ("defaults:\n  - 5\n", []),
+    ("defaults:\n  - actor: rel\n  - _self_\n", []),
+    ("defaults:\n  - actor@x.y: rel\n  - _self_\n", []),
     ("a: 1\nb: {c: [1, 2]}\n", ["a=x", "b.c.1=5"]),
     ("a: 1\n", ["b=1"]),
     ("a: 1\n", ["+a=2"]),
@@ -355,17 +360,22 @@ COMPOSED = [
 
 
 def composed_answer(directory, text, changes):
+    """What Hydra makes of a primary configuration."""
+    with open(os.path.join(directory, "config.yaml"), "w", encoding="utf-8") as file:
+        file.write(text)
+    return hydra_answer(directory, "config", changes)
+
+
+def hydra_answer(directory, name, changes):
     """What Hydra composes, without its own node."""
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
 
-    with open(os.path.join(directory, "config.yaml"), "w", encoding="utf-8") as file:
-        file.write(text)
     GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(config_dir=directory, version_base=None):
-            config = hydra_compose(config_name="config", overrides=changes)
+            config = hydra_compose(config_name=name, overrides=changes)
             raw = tagged(OmegaConf.to_container(config, resolve=False))
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"}
@@ -387,6 +397,41 @@ def compositions(binary, show):
     requests = [{"files": {**GROUPS, "config.yaml": text}, "overrides": changes, "env": ENV} for text, changes in COMPOSED]
     ours = ask(binary, requests)
     return len(COMPOSED), compare("composed", COMPOSED, theirs, ours, same_composed, show)
+
+
+VERL = [
+    ("ppo_trainer", []),
+    ("ppo_trainer", ["model_engine=megatron"]),
+    ("ppo_trainer", ["model_engine=veomni"]),
+    ("ppo_trainer", ["model_engine=torchtitan"]),
+    ("ppo_megatron_trainer", []),
+    ("sft_trainer_engine", []),
+    ("sft_trainer_engine", ["engine=megatron", "optim=megatron"]),
+    ("ppo_trainer", ["trainer.save_freq=20", "+trainer.new=1", "trainer.default_local_dir='/a b/c'"]),
+    ("ppo_trainer", ["actor_rollout_ref.actor.checkpoint.save_contents=[model,optimizer]", "trainer.logger=console"]),
+    ("ppo_trainer", ["trainer.no_such_key=1"]),
+    ("ppo_trainer", ["++critic.checkpoint.strict=True", "critic.optim.lr=1e-5", "~trainer.v1"]),
+]
+
+
+def verl_tree(binary, show):
+    """verl's own configurations, where verl is installed for this interpreter."""
+    found = importlib.util.find_spec("verl")
+    directory = os.path.join(found.submodule_search_locations[0], "trainer", "config") if found else None
+    directory = os.environ.get("VERL_CONFIG_DIR", directory)
+    if not directory or not os.path.isdir(directory):
+        print("verl is not installed here: its own configurations are not compared")
+        return 0, 0
+    files = {}
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            path = os.path.join(folder, name)
+            if name.endswith(".yaml"):
+                with open(path, encoding="utf-8") as file:
+                    files[os.path.relpath(path, directory)] = file.read()
+    theirs = [hydra_answer(directory, name, changes) for name, changes in VERL]
+    ours = ask(binary, [{"files": files, "config": name, "overrides": changes, "env": ENV} for name, changes in VERL])
+    return len(VERL), compare("verl", VERL, theirs, ours, same_composed, show)
 
 
 def sorted_maps(value):
@@ -412,8 +457,9 @@ def main():
     parser.add_argument("binary")
     parser.add_argument("--show", type=int, default=20)
     options = parser.parse_args()
+    print(f"hydra-core {metadata.version('hydra-core')}, omegaconf {metadata.version('omegaconf')}, PyYAML {metadata.version('PyYAML')}")
     compared = differ = 0
-    for part in (documents, overrides, encoder, compositions):
+    for part in (documents, overrides, encoder, compositions, verl_tree):
         done, differing = part(options.binary, options.show)
         compared += done
         differ += differing

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::element::{Element, Target};
-use super::list::{complete_self, is_interpolated, refuse, resolve_name, singles};
+use super::list::{collapsed, complete_self, is_interpolated, refuse, resolve_name, singles};
 use super::{Choice, Composed, Found, GroupOverride, Loaded, Loader, read};
 use crate::error::{ConfigError, ConfigFinding, ErrorKind};
 use crate::tree::{ConfigTree, Key, Map, Node, Origin, Value};
@@ -128,6 +128,7 @@ impl<'a> Walk<'a> {
 
     /// The outer `None`: nobody has it.
     fn find(&mut self, config: &str) -> Result<Option<Option<Loaded>>, ConfigError> {
+        let config = &collapsed(config);
         if let Some(known) = self.loaded.get(config) {
             return Ok(Some(known.clone()));
         }

@@ -1,4 +1,4 @@
-//! One defaults list before it is walked: its `_self_`, its lists of options, its interpolated names.
+//! One defaults list before it is walked: its `_self_`, its lists of options, its interpolated and its relative names.
 
 use super::Choice;
 use super::element::{Element, Target};
@@ -76,6 +76,19 @@ pub(super) fn resolve_name(choices: &ConfigTree, name: &str) -> Result<String, C
         Some(text) => Ok(text.to_owned()),
         None => Err(ConfigError::new(ErrorKind::Compose, "it is not a string")),
     }
+}
+
+/// A name as a loader knows it: `critic/../engine/fsdp` is `engine/fsdp`.
+pub(super) fn collapsed(config: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in config.split('/').filter(|part| !matches!(*part, "" | ".")) {
+        if part == ".." && parts.last().is_some_and(|last| *last != "..") {
+            parts.pop();
+        } else {
+            parts.push(part);
+        }
+    }
+    parts.join("/")
 }
 
 pub(super) fn refuse(message: &str, origin: &Origin) -> ConfigError {

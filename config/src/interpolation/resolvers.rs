@@ -30,6 +30,9 @@ pub(super) fn call(
         ("oc.create", [Value::Str(text)]) => {
             crate::yaml::parse_trainer_yaml(text, "oc.create").map(|node| made(node.value, site))
         }
+        ("oc.deprecated", [Value::Str(path)] | [Value::Str(path), Value::Str(_)]) => {
+            resolver.refer(path, site.parent, chain)
+        }
         ("oc.dict.keys" | "oc.dict.values", [Value::Str(path)]) => entries(resolver, name, path, site, chain),
         ("oc.env" | "oc.select" | "oc.decode" | "oc.create" | "oc.dict.keys" | "oc.dict.values", _) => {
             Err(ConfigError::new(

@@ -3,6 +3,8 @@
 //! The loader knows YAML 1.1, the crate YAML 1.2. What the loader refuses is refused here too: tabs between tokens, `?` inside plain
 //! scalars of flow collections, odd anchor names. Block scalars at the very end of a text end as the loader ends them.
 
+use std::cell::Cell;
+
 /// A place in a text: line from one, column from zero.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Mark {
@@ -31,6 +33,8 @@ pub(super) struct Source<'a> {
     lines: Vec<&'a str>,
     /// Quoted and block scalars, in order: what is inside is not syntax.
     opaque: Vec<Extent>,
+    /// The last place that was looked up: places come in order, and lines may be very long.
+    last: Cell<(Mark, usize)>,
 }
 
 impl<'a> Source<'a> {
@@ -39,6 +43,7 @@ impl<'a> Source<'a> {
             text,
             lines: text.split('\n').collect(),
             opaque: Vec::new(),
+            last: Cell::default(),
         }
     }
 
@@ -49,8 +54,21 @@ impl<'a> Source<'a> {
 
     fn offset(&self, mark: Mark) -> Option<usize> {
         let line = self.lines.get(mark.line.checked_sub(1)?)?;
-        let column = line.char_indices().nth(mark.column).map_or(line.len(), |(at, _)| at);
-        Some(line.as_ptr() as usize - self.text.as_ptr() as usize + column)
+        let start = line.as_ptr() as usize - self.text.as_ptr() as usize;
+        let (last, known) = self.last.get();
+        let (from, column) = if last.line == mark.line && last.column <= mark.column {
+            (known - start, last.column)
+        } else {
+            (0, 0)
+        };
+        let rest = line.get(from..)?;
+        let ahead = rest
+            .char_indices()
+            .nth(mark.column - column)
+            .map_or(rest.len(), |(at, _)| at);
+        let offset = start + from + ahead;
+        self.last.set((mark, offset));
+        Some(offset)
     }
 
     /// Whether a list or mapping that begins there is written with brackets or braces.
