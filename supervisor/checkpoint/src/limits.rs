@@ -40,7 +40,7 @@ impl Default for Limits {
             header_reads: 4096,
             pickle_bytes: 128 << 20,
             pickle_opcodes: 64_000_000,
-            pickle_memory: 384 << 20,
+            pickle_memory: 512 << 20,
             walk_values: 64_000_000,
             walk_depth: 64,
             tensors: 524_288,

@@ -92,10 +92,47 @@ pub struct Call {
     pub kwargs: Option<Value>,
     /// The state that BUILD would give it.
     pub state: Option<Value>,
+    /// What would be put into it; most calls have nothing, so it stands apart.
+    filling: Option<Box<Filling>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Default)]
+struct Filling {
+    items: Vec<Value>,
+    pairs: Vec<(Value, Value)>,
+}
+
+impl Call {
+    pub(super) fn new(kind: CallKind, callee: Value, args: Value, kwargs: Option<Value>) -> Self {
+        Self {
+            kind,
+            callee,
+            args,
+            kwargs,
+            state: None,
+            filling: None,
+        }
+    }
+
     /// What APPEND and ADDITEMS would add to it.
-    pub items: Vec<Value>,
+    #[must_use]
+    pub fn items(&self) -> &[Value] {
+        self.filling.as_ref().map_or(&[], |f| &f.items)
+    }
+
     /// What SETITEM would set in it.
-    pub pairs: Vec<(Value, Value)>,
+    #[must_use]
+    pub fn pairs(&self) -> &[(Value, Value)] {
+        self.filling.as_ref().map_or(&[], |f| &f.pairs)
+    }
+
+    pub(super) fn items_mut(&mut self) -> &mut Vec<Value> {
+        &mut self.filling.get_or_insert_default().items
+    }
+
+    pub(super) fn pairs_mut(&mut self) -> &mut Vec<(Value, Value)> {
+        &mut self.filling.get_or_insert_default().pairs
+    }
 }
 
 /// An imported name.
@@ -151,6 +188,22 @@ impl Heap {
         let id = u32::try_from(self.objects.len()).ok()?;
         self.objects.push(object);
         Some(Value::Object(id))
+    }
+
+    /// Bytes that an object takes beside the values in it.
+    pub(super) fn weight(object: &Object) -> usize {
+        // Each list of values is an allocation of its own, with the allocator's rounding.
+        const APART: usize = 32;
+        let values = size_of::<Value>();
+        size_of::<Object>()
+            + match object {
+                Object::Tuple(items) if items.is_empty() => 0,
+                Object::Tuple(items) => APART + items.len() * values,
+                Object::List(items) | Object::Set(items) => APART + 4 * values + items.len() * values,
+                Object::Dict(pairs) => APART + 8 * values + 2 * pairs.len() * values,
+                Object::Call(_) => APART + size_of::<Call>(),
+                Object::Persistent(_) => 0,
+            }
     }
 
     pub(super) fn object_mut(&mut self, id: u32) -> Option<&mut Object> {
@@ -231,7 +284,7 @@ impl Heap {
     pub fn pairs(&self, value: Value) -> Option<&[(Value, Value)]> {
         match self.object(value)? {
             Object::Dict(pairs) => Some(pairs),
-            Object::Call(call) if !call.pairs.is_empty() || self.makes_dict(call) => Some(&call.pairs),
+            Object::Call(call) if !call.pairs().is_empty() || self.makes_dict(call) => Some(call.pairs()),
             _ => None,
         }
     }
@@ -274,7 +327,7 @@ impl Heap {
             Object::Persistent(id) => wanted(id),
             Object::Call(c) => {
                 let parts = [Some(c.callee), Some(c.args), c.kwargs, c.state];
-                parts.iter().flatten().any(wanted) || c.items.iter().any(wanted) || in_pairs(&c.pairs)
+                parts.iter().flatten().any(wanted) || c.items().iter().any(wanted) || in_pairs(c.pairs())
             }
         })
     }

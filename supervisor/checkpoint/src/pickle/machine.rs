@@ -82,14 +82,22 @@ impl Machine<'_> {
         }
     }
 
+    /// The stacks may take as much again as the values.
+    fn fits(&self, bytes: usize) -> Step {
+        if bytes > self.limits.pickle_memory {
+            Err(PickleError::TooBig(self.limits.pickle_memory))
+        } else {
+            Ok(())
+        }
+    }
+
     pub(super) fn push(&mut self, value: Value) -> Step {
-        self.spend(size_of::<Value>())?;
         self.stack.push(value);
-        Ok(())
+        self.fits(self.stack.len() * size_of::<Value>())
     }
 
     pub(super) fn push_object(&mut self, object: Object) -> Step {
-        self.spend(3 * size_of::<Object>())?;
+        self.spend(Heap::weight(&object))?;
         let value = self
             .heap
             .add(object)
@@ -125,9 +133,8 @@ impl Machine<'_> {
     }
 
     pub(super) fn mark(&mut self) -> Step {
-        self.spend(size_of::<usize>())?;
         self.marks.push(self.stack.len());
-        Ok(())
+        self.fits(self.marks.len() * size_of::<usize>())
     }
 
     /// Takes everything above the last mark.
@@ -136,9 +143,7 @@ impl Machine<'_> {
         if at > self.stack.len() {
             return Err(PickleError::Underflow);
         }
-        let items = self.stack.split_off(at);
-        self.spend(items.len() * size_of::<Value>())?;
-        Ok(items)
+        Ok(self.stack.split_off(at))
     }
 
     pub(super) fn pop_pairs(&mut self) -> Step<Vec<(Value, Value)>> {
@@ -211,16 +216,7 @@ impl Machine<'_> {
             return self.import(module, name);
         }
         self.judge_callee(callee, args);
-        self.spend(size_of::<Call>())?;
-        let call = Call {
-            kind,
-            callee,
-            args,
-            kwargs,
-            state: None,
-            items: Vec::new(),
-            pairs: Vec::new(),
-        };
+        let call = Call::new(kind, callee, args, kwargs);
         self.push_object(Object::Call(Box::new(call)))
     }
 
@@ -249,9 +245,11 @@ impl Machine<'_> {
         let Some(g) = self.heap.global(callee) else {
             return;
         };
-        let calls_first = g.module == "torch._tensor" && g.name == "_rebuild_from_type_v2"
-            || matches!(g.name.as_str(), "_reconstructor" | "_reconstruct")
-            || g.module == "collections" && g.name == "defaultdict";
+        // By name alone: torch knows some of its modules under older names, too.
+        let calls_first = matches!(
+            g.name.as_str(),
+            "_rebuild_from_type_v2" | "_reconstructor" | "_reconstruct" | "defaultdict"
+        );
         let Some(first) = calls_first.then(|| self.heap.items(args)?.first().copied()).flatten() else {
             return;
         };
@@ -291,7 +289,7 @@ impl Machine<'_> {
         };
         match object {
             Some(Object::List(list) | Object::Set(list)) => list.append(&mut items),
-            Some(Object::Call(call)) => call.items.append(&mut items),
+            Some(Object::Call(call)) => call.items_mut().append(&mut items),
             Some(_) => {
                 return Err(PickleError::BadArgument("appending to something that is no list"));
             }
@@ -309,7 +307,7 @@ impl Machine<'_> {
         };
         match object {
             Some(Object::Dict(dict)) => dict.append(&mut pairs),
-            Some(Object::Call(call)) => call.pairs.append(&mut pairs),
+            Some(Object::Call(call)) => call.pairs_mut().append(&mut pairs),
             Some(Object::List(list)) => {
                 for (key, value) in pairs {
                     let at = self_index(key, list.len());

@@ -127,8 +127,8 @@ impl Walk<'_> {
             Object::Call(call) => match tensor(heap, call, 0) {
                 Some(found) => self.found(found),
                 None => {
-                    self.named(&call.pairs, depth);
-                    self.numbered(&call.items, depth);
+                    self.named(call.pairs(), depth);
+                    self.numbered(call.items(), depth);
                     for part in [Some(call.args), call.state].into_iter().flatten() {
                         self.visit(part, depth + 1);
                     }

@@ -134,6 +134,10 @@ const BY_ACT: &[(&str, &[u8])] = &[
     ),
     ("a list of a module grows", b"\x80\x02cmy_project\nhooks\nNa."),
     (
+        "torch under an older name calls what a call gives",
+        b"ctorch.tensor\n_rebuild_from_type_v2\n(ccollections\nOrderedDict\n)RNNNtR.",
+    ),
+    (
         "torch calls what a call gives",
         b"ctorch._tensor\n_rebuild_from_type_v2\n(ccollections\nOrderedDict\n)RNNNtR.",
     ),

@@ -20,6 +20,8 @@ pub(super) const DANGEROUS_ROOTS: &str = "
     _operator _io _codecs _collections_abc _functools _frozen_importlib _frozen_importlib_external _imp
     _bootsubprocess _compat_pickle _pydecimal _ctypes _socket _winapi _sitebuiltins pexpect ptyprocess plumbum
     cython Cython pyximport pythoncom win32com win32api boto3 botocore
+    anydbm dumbdbm dbhash gdbm whichdb SocketServer BaseHTTPServer CGIHTTPServer SimpleHTTPServer
+    SimpleXMLRPCServer DocXMLRPCServer Tkinter robotparser
 ";
 
 /// Modules inside trusted packages that load or run code.
