@@ -35,8 +35,11 @@ pub fn parse_trainer_yaml(text: &str, file: &str) -> Result<Node, ConfigError> {
     match node.value {
         Value::Map(_) | Value::List(_) => Ok(node),
         Value::Null => Ok(Node::new(Value::Map(Map::new()), node.origin)),
-        // A lone word is a mapping with that one key, as `OmegaConf.create` has it; the word itself is read once more.
-        Value::Str(ref word) => lone_word(word, &node.origin),
+        // A lone text is read once more, and what is still a text becomes a mapping with that one key.
+        Value::Str(ref text) => {
+            let again = graph::construct(&read_graph(text, &file)?, &file)?;
+            lone_text(again, node.origin)
+        }
         other => Err(ConfigError::new(
             ErrorKind::WrongType,
             format!("the document is {}, not a mapping", other.type_name()),
@@ -46,16 +49,18 @@ pub fn parse_trainer_yaml(text: &str, file: &str) -> Result<Node, ConfigError> {
     }
 }
 
-fn lone_word(word: &str, origin: &Origin) -> Result<Node, ConfigError> {
-    match dialect::resolve(word) {
-        Tag::Str => {
-            let mut map = Map::new();
-            map.insert(Key::from(word), Node::new(Value::Null, origin.clone()));
-            Ok(Node::new(Value::Map(map), origin.clone()))
+fn lone_text(node: Node, origin: Origin) -> Result<Node, ConfigError> {
+    let map = match node.value {
+        Value::Map(_) | Value::List(_) => return Ok(Node::new(node.value, origin)),
+        Value::Null => Map::new(),
+        Value::Str(text) => [(Key::Str(text), Node::new(Value::Null, origin.clone()))]
+            .into_iter()
+            .collect(),
+        _ => {
+            return Err(ConfigError::new(ErrorKind::WrongType, "the document is not a mapping").from_origin(&origin));
         }
-        Tag::Null => Ok(Node::new(Value::Map(Map::new()), origin.clone())),
-        _ => Err(ConfigError::new(ErrorKind::WrongType, "the document is not a mapping").from_origin(origin)),
-    }
+    };
+    Ok(Node::new(Value::Map(map), origin))
 }
 
 /// Reads a plain scalar, such as the value of an environment variable, with the trainer's rules.
@@ -287,6 +292,9 @@ impl<'a> Builder<'a> {
             && let Some(message) = self.source.refuse_in_flow(written, style, bare_tag)
         {
             return Err(self.error(ErrorKind::Syntax, span, &message));
+        }
+        if self.open.is_empty() && style == Style::Block && span.start.column == 0 && !text.trim().is_empty() {
+            return Err(self.error(ErrorKind::Syntax, span, "the text is not indented"));
         }
         self.source.note_scalar(span, style);
         let text = self.source.block_content(text, style, span);

@@ -104,7 +104,7 @@ impl<'a> Source<'a> {
         let bad = text
             .contains('?')
             .then_some('?')
-            .or_else(|| text.chars().next().filter(|c| matches!(c, '|' | '>')))?;
+            .or_else(|| text.chars().next().filter(|c| matches!(c, '|' | '>' | ':')))?;
         Some(format!("'{bad}' has to be quoted inside brackets and braces"))
     }
 
@@ -113,8 +113,11 @@ impl<'a> Source<'a> {
         if style != Style::Block {
             return text;
         }
-        let source = self.from(span.start).unwrap_or_default();
-        if text.bytes().all(|byte| byte == b'\n') {
+        // Only where nothing follows does the mark point at the header instead of the content.
+        let source = self.from(span.start).filter(|source| source.starts_with(['|', '>']));
+        if let Some(source) = source
+            && text.bytes().all(|byte| byte == b'\n')
+        {
             let (header, rest) = source.split_once('\n').unwrap_or((source, ""));
             let keeps = header.split('#').next().is_some_and(|header| header.contains('+'));
             return if keeps && !rest.is_empty() { text } else { String::new() };
