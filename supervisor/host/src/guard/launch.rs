@@ -27,7 +27,7 @@ use supervise_core::id::WorkerId;
 use supervise_core::scan::Scanner;
 
 /// Most workers of one attempt on one machine.
-const WORKERS_LIMIT: usize = 4096;
+pub(crate) const WORKERS_LIMIT: usize = 4096;
 
 /// Room in a worker's output pipe: a guard that is not scheduled for a moment must not be felt.
 const OUTPUT_PIPE: i32 = 256 << 10;
@@ -136,6 +136,7 @@ fn prepare(order: GuardOrder, leash: Leash, signals: SignalFd) -> Result<Guard, 
         workers,
         order,
         launched: false,
+        early: Vec::new(),
         failed: false,
         frozen: false,
         bye: false,

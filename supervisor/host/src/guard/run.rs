@@ -7,7 +7,7 @@ mod inputs;
 
 use crate::guard::facts::Facts;
 use crate::guard::feed::Feed;
-use crate::guard::launch::start_sink;
+use crate::guard::launch::{WORKERS_LIMIT, start_sink};
 use crate::guard::leash::Leash;
 use crate::guard::protocol::{FromGuard, GuardOrder};
 use crate::guard::tree::{News, Tree};
@@ -38,6 +38,9 @@ const CLOSING_MS: u64 = 2000;
 const NEWCOMER_MS: u64 = 5000;
 const NEWCOMERS_LIMIT: usize = 8;
 
+/// Messages kept until all programs run: an end per worker, and sightings.
+const EARLY_LIMIT: usize = 2 * WORKERS_LIMIT;
+
 /// A guard at work.
 pub(crate) struct Guard {
     pub(crate) me: ProcRef,
@@ -63,6 +66,8 @@ pub(crate) struct Guard {
     pub(crate) pace: Pace,
     pub(crate) workers: Vec<Worker>,
     pub(crate) launched: bool,
+    /// What happened before all programs ran: told after `Launched`.
+    pub(crate) early: Vec<FromGuard>,
     pub(crate) failed: bool,
     pub(crate) frozen: bool,
     pub(crate) bye: bool,
@@ -329,6 +334,15 @@ impl Guard {
         now >= until || !(unsaid || unwritten)
     }
 
+    /// Tells what a worker did or said, but never before it is told that all of them run.
+    fn tell_in_order(&mut self, message: FromGuard) {
+        if self.launched {
+            self.tell(message);
+        } else if !self.failed && self.early.len() < EARLY_LIMIT {
+            self.early.push(message);
+        }
+    }
+
     /// Says something to the driver, if there is one.
     pub(crate) fn tell(&mut self, message: FromGuard) {
         if let Some(leash) = &mut self.leash
@@ -366,6 +380,9 @@ impl Guard {
         let procs: Vec<ProcRef> = self.workers.iter().map(|w| w.proc).collect();
         let workers = procs.clone();
         self.tell(FromGuard::Launched { workers });
+        for message in std::mem::take(&mut self.early) {
+            self.tell(message);
+        }
         self.tree.check_leaf(&procs);
         let stats: Vec<ProcStat> = procs.iter().filter_map(|p| proc_stat(p.pid)).collect();
         let new = self.tree.learn(stats);

@@ -117,6 +117,11 @@ impl Tree {
         }
     }
 
+    /// Something happened that makes new descendants likely.
+    pub(crate) fn walk_soon(&mut self, now: u64) {
+        self.walk_at = self.walk_at.min(now);
+    }
+
     /// Looks for descendants nobody has seen yet.
     pub(crate) fn walk(&mut self, now: u64) -> Vec<ProcStat> {
         if now < self.walk_at || self.is_gone() {

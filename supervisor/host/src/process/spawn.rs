@@ -305,10 +305,20 @@ fn be_born(birth: &Birth<'_>) -> ! {
 /// # Safety
 /// Called in a new process only.
 unsafe fn reset_signals() {
-    // SAFETY: plain system calls on zeroed or freshly filled structures.
+    // SAFETY: plain system calls on zeroed or freshly filled structures. The kernel's own structure for one
+    // signal is four words, all zeroes being the default; the library's call leaves out the signals that it
+    // keeps for itself, which a careless ancestor may have ignored as well.
     unsafe {
-        for number in 1..=64 {
-            libc::signal(number, libc::SIG_DFL);
+        let default = [0_u64; 4];
+        let nothing = std::ptr::null_mut::<u64>();
+        for number in 1..=64_i64 {
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                number,
+                default.as_ptr(),
+                nothing,
+                8_i64,
+            );
         }
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);

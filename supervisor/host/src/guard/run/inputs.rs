@@ -17,7 +17,7 @@ const READS_PER_TURN: usize = 4;
 /// Reads after a worker's end: what it wrote last must be heard before its end is told. A pipe holds less.
 const READS_AT_END: usize = 64;
 
-/// Times that the sink's end is met with patience in one go.
+/// Signals taken in one go.
 const SIGNALS_PER_TURN: usize = 64;
 
 impl Guard {
@@ -80,7 +80,7 @@ impl Guard {
         worker.exit = Some(status);
         let (worker, step) = (worker.id, self.facts.step);
         if !self.failed {
-            self.tell(FromGuard::Exited {
+            self.tell_in_order(FromGuard::Exited {
                 worker,
                 status,
                 first,
@@ -90,6 +90,8 @@ impl Guard {
             self.feed.tree(line.to_string());
             self.pump();
         }
+        // What it left behind should be written down before anything happens to this guard.
+        self.tree.walk_soon(now);
         if self.workers.iter().all(|w| w.exit.is_some()) {
             self.tree.workers_ended(now);
         }
@@ -157,7 +159,7 @@ impl Guard {
             let change = self.facts.note(hit);
             self.pace.changed |= change.progress;
             if let Some((kind, sighting)) = change.sighted {
-                self.tell(FromGuard::Sighted { kind, sighting });
+                self.tell_in_order(FromGuard::Sighted { kind, sighting });
             }
         }
     }
