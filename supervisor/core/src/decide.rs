@@ -8,6 +8,7 @@ mod settle;
 mod start;
 mod stop;
 
+use crate::checkpoint::Depth;
 use crate::event::{Event, EventKind, Request, TimerKey};
 use crate::id::{Ms, Tick};
 use crate::reason::Reason;
@@ -120,7 +121,11 @@ impl Deciding<'_> {
     }
 
     fn scan(&mut self) {
-        let depth = needed_depth(&self.s, self.spec);
+        // While workers run, only names, sizes and directories are read: a healthy run is not slowed down.
+        let depth = match self.s.live() {
+            Some(_) => Depth::Structure,
+            None => needed_depth(&self.s, self.spec),
+        };
         let whole = scan_width(&self.s, self.spec);
         self.ask(Ask::Scan { depth, whole });
     }
@@ -287,7 +292,9 @@ fn event_word(kind: &EventKind) -> &'static str {
 fn worth_recording(s: &State, kind: &EventKind, at: Tick) -> bool {
     match kind {
         EventKind::Timer(_) => false,
-        EventKind::Checkpoints(report) => s.scan.as_ref() != Some(report) || s.live().is_none(),
+        EventKind::Checkpoints(report) => {
+            s.scan.as_ref() != Some(report) || s.live().is_none() && s.settled.is_none()
+        }
         EventKind::Progress {
             phase, step, activity, ..
         } => s.attempt.as_ref().is_none_or(|a| {

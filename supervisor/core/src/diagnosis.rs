@@ -8,8 +8,8 @@ mod rules;
 pub use rules::{action, failure_rules, is_cascade};
 
 use crate::event::{ExitStatus, Phase, Sighting};
-use crate::id::fnv64;
-use crate::record::{Action, Diagnosis};
+use crate::id::{Step, fnv64};
+use crate::record::{Action, Diagnosis, StartPoint};
 use crate::scan::RuleKind;
 use crate::state::Attempt;
 
@@ -91,8 +91,16 @@ fn build(a: &Attempt, class: &str, text: String, line: &str) -> Diagnosis {
         class: class.to_owned(),
         action: action(class),
         fingerprint: fnv64(key.as_bytes()),
-        step: a.step,
+        step: a.step.or(resumed_at(a)),
         text,
+    }
+}
+
+/// An attempt that resumed has seen its resume point: what ends it in the step after ended the one before there.
+fn resumed_at(a: &Attempt) -> Option<Step> {
+    match &a.order.from {
+        StartPoint::Step { step, .. } => Some(*step),
+        StartPoint::Fresh | StartPoint::AsIs => None,
     }
 }
 

@@ -286,7 +286,7 @@ pub struct Diagnosis {
     pub action: Action,
     /// Same root, same hash.
     pub fingerprint: u64,
-    /// The step it happened at: the newest one that was seen.
+    /// The step it happened at: the newest one that was printed, else the resume point.
     pub step: Option<Step>,
     /// In words.
     pub text: String,

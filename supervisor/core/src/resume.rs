@@ -8,7 +8,7 @@ mod question;
 mod step;
 mod unproven;
 
-use crate::checkpoint::{CheckpointSummary, CkptId, Depth, StateKind, Verdict};
+use crate::checkpoint::{CheckpointSummary, CkptId, Depth, Resumability, StateKind, Verdict};
 use crate::event::ScanReport;
 use crate::id::Step;
 use crate::reason::{Evidence, Reason};
@@ -214,8 +214,15 @@ fn newest<'a>(s: &State, spec: &RunSpec, scan: &'a ScanReport, from: Option<Step
         }
         match c.verdict {
             Verdict::Whole if c.is_proven(depth) => {
-                reasons.insert(0, found(c));
-                return Newest::Found(c, reasons);
+                let better = from.is_none().then(|| exact_below(s, spec, scan, c, depth)).flatten();
+                let Some(better) = better else {
+                    reasons.insert(0, found(c, from.is_some()));
+                    return Newest::Found(c, reasons);
+                };
+                let text = format!("{} lacks state that {} holds: its save was cut short", c.id, better.id);
+                reasons.push(Reason::new("cut_short", text));
+                reasons.insert(0, found(better, false));
+                return Newest::Found(better, reasons);
             }
             Verdict::Whole => {
                 let text = format!("{} is not proven yet (needed: {})", c.id, depth.word());
@@ -240,17 +247,41 @@ fn newest<'a>(s: &State, spec: &RunSpec, scan: &'a ScanReport, from: Option<Step
     Newest::Refused(why, reasons)
 }
 
+/// A step of this run that lost some of its state, while an older one has all of it: the save of the newer one was
+/// cut short, and resuming from it would lose what need not be lost. Not where it is the last planned one.
+fn exact_below<'a>(
+    s: &State,
+    spec: &RunSpec,
+    scan: &'a ScanReport,
+    c: &CheckpointSummary,
+    depth: Depth,
+) -> Option<&'a CheckpointSummary> {
+    if c.resume == Resumability::Exact || s.care.is_none() || last_step(s, spec).is_some_and(|last| c.step >= last) {
+        return None;
+    }
+    scan.steps.iter().find(|x| {
+        x.step < c.step
+            && x.resume == Resumability::Exact
+            && x.verdict == Verdict::Whole
+            && x.is_proven(depth)
+            && !is_elsewhere(&x.id)
+            && !s.distrusted.contains(&x.id)
+    })
+}
+
 /// A step the user named outside the root: scanned only for the wish that names it.
 fn is_elsewhere(id: &CkptId) -> bool {
     id.0.is_absolute()
 }
 
-fn found(c: &CheckpointSummary) -> Reason {
+fn found(c: &CheckpointSummary, asked: bool) -> Reason {
     let depth = c.proven.map_or("not", |d| d.word());
-    Reason::new(
-        "newest_whole",
-        format!("{} is the newest whole step (proven: {depth})", c.id),
-    )
+    if asked {
+        let text = format!("{} was asked for (--from) and is whole (proven: {depth})", c.id);
+        return Reason::new("asked_for", text);
+    }
+    let text = format!("{} is the newest whole step (proven: {depth})", c.id);
+    Reason::new("newest_whole", text)
 }
 
 fn refusal_reason(code: &'static str, c: &CheckpointSummary) -> Reason {

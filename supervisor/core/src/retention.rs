@@ -15,7 +15,7 @@ pub fn prune(s: &State, spec: &RunSpec) -> Vec<CkptId> {
     let (Some(scan), Some(care)) = (&s.scan, &s.care) else {
         return Vec::new();
     };
-    if keep == 0 {
+    if keep == 0 || s.prune_failed.is_some() && s.prune_failed == s.mark {
         return Vec::new();
     }
     let resume = s.attempt.as_ref().map(|a| a.order.from.step());

@@ -75,6 +75,9 @@ pub struct State {
     pub journal_stalled: bool,
     /// The lane does not answer now.
     pub lane_stalled: Option<String>,
+    /// Deleting older steps failed when this was the mark: not tried again before the next one.
+    #[serde(default)]
+    pub prune_failed: Option<Step>,
     /// Another supervisor took the lease in this term.
     #[serde(default)]
     pub lease_lost: Option<String>,

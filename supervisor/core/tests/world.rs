@@ -177,7 +177,7 @@ impl World {
                 }
             }
             Due::LaneStalled => {
-                if self.lane_hangs {
+                if self.lane_hangs && self.s.lane_stalled.is_none() {
                     self.feed(EventKind::LaneStalled {
                         what: "scan of the checkpoint root".to_owned(),
                     });
@@ -300,9 +300,12 @@ impl World {
     fn new_term(&mut self, options: &[String]) {
         self.supervisor_dies();
         self.check_fold();
-        self.spec.policy.fresh = false;
-        self.spec.policy.from = None;
-        self.spec.policy.allow_fresh = false;
+        if self.s.term.0 > 0 {
+            // Flags of one command line.
+            self.spec.policy.fresh = false;
+            self.spec.policy.from = None;
+            self.spec.policy.allow_fresh = false;
+        }
         let checked = options::apply(&mut self.spec, &mut self.habits, options);
         self.note(checked);
         self.alive = true;

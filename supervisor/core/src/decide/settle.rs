@@ -77,7 +77,7 @@ impl Deciding<'_> {
             (true, _) => "the attempt proved a new step: no retry is charged".to_owned(),
             (false, true) => "our own process died: no retry is charged".to_owned(),
             (false, false) => format!(
-                "the attempt proved no new step: retry {charged} of {}",
+                "the attempt proved no new step: {charged} in a row, retries {}",
                 self.spec.policy.retries
             ),
         };

@@ -80,7 +80,7 @@ impl Deciding<'_> {
         let newest = self
             .s
             .newest_whole()
-            .filter(|c| settled.is_none_or(|s| s.contains(&c.id)))
+            .filter(|c| settled.is_none_or(|s| s.contains(&c.id)) && !self.s.is_cut_short(c))
             .map(|c| (c.step, c.id.clone(), c.proven));
         if let Some((step, id, Some(depth))) = newest
             && self.s.mark.is_none_or(|m| step > m)
@@ -310,7 +310,7 @@ impl Deciding<'_> {
         };
         let start = self.s.attempt.as_ref().map(|a| a.order.from.step());
         scan.steps.first().is_some_and(|c| {
-            c.verdict == Verdict::Incomplete
+            (c.verdict == Verdict::Incomplete || c.verdict == Verdict::Whole && self.s.is_cut_short(c))
                 && !c.husk
                 && start.is_some_and(|s| c.step > s)
                 && self.s.mark.is_none_or(|m| c.step > m)

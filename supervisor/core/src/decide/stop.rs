@@ -90,8 +90,12 @@ impl Deciding<'_> {
     }
 
     pub(super) fn on_drain_due(&mut self) {
-        if let Mode::Draining { then, .. } = self.s.mode {
-            let reason = Reason::new("save_grace_over", "the time that a save may take at a stop is over");
+        if let Mode::Draining { then, until } = self.s.mode {
+            let reason = if self.e.at < until {
+                Reason::new("no_answer", "nothing was heard of a save that is going on")
+            } else {
+                Reason::new("save_grace_over", "the time that a save may take at a stop is over")
+            };
             self.stop(then, true, vec![reason]);
         }
     }

@@ -11,7 +11,7 @@ const LINES: &[(&str, &str, &str)] = &[
     (
         "xid_ecc",
         "gpu.ecc_uncorrectable",
-        r"(?i)Xid.*: (48|140|171|172)\b|uncorrectable (ECC|double bit)",
+        r"(?i-u)Xid.*: (48|140|171|172)\b|uncorrectable (ECC|double bit)",
     ),
     (
         "cuda_fault",

@@ -1,7 +1,7 @@
 //! The fold: what each record makes of the state.
 
 use super::{Attempt, Care, Failure, Mode, State, StopWish};
-use crate::checkpoint::Verdict;
+use crate::checkpoint::{CheckpointSummary, Resumability, Verdict};
 use crate::event::{ActOutput, Event, EventKind, Phase, Request};
 use crate::id::{Ms, Tick};
 use crate::record::{Act, ActKind, Decision, DiskEdit, LaunchOrder, Record, StartPoint};
@@ -46,6 +46,9 @@ impl State {
             EventKind::TermStarted { .. } => self.on_term(e),
             EventKind::ActDone { act, result } => {
                 let done = self.pending.remove(act);
+                if let (Err(_), Some(ActKind::Prune(_))) = (result, done.as_ref().map(|a| &a.kind)) {
+                    self.prune_failed = self.mark;
+                }
                 if let (Ok(ActOutput::Launched { guard, workers, argv }), Some(a)) = (result, self.attempt.as_mut()) {
                     a.guard = Some(*guard);
                     a.workers.clone_from(workers);
@@ -230,6 +233,9 @@ impl State {
             if self.attempt.as_ref().is_none_or(|a| a.term != self.term) {
                 self.barren_terms = self.barren_terms.saturating_add(1);
             }
+            // What stood above the start went aside: a step saved there again is another one.
+            let above: Vec<_> = self.scan.iter().flat_map(|r| &r.steps).filter(|c| c.step > order.from.step()).collect();
+            self.distrusted.retain(|id| !above.iter().any(|c| c.id == *id));
             self.attempts = order.attempt;
             self.settled = None;
             let mark_before = self.mark;
@@ -411,11 +417,25 @@ fn begin(order: &LaunchOrder, term: crate::id::Term, at: Tick, mark_before: Opti
 impl State {
     /// The newest whole step of the last scan that stands under the checkpoint root.
     #[must_use]
-    pub fn newest_whole(&self) -> Option<&crate::checkpoint::CheckpointSummary> {
+    pub fn newest_whole(&self) -> Option<&CheckpointSummary> {
         self.scan
             .as_ref()?
             .steps
             .iter()
             .find(|c| c.verdict == Verdict::Whole && c.proven.is_some() && !c.id.0.is_absolute())
+    }
+
+    /// Whether this step's save is not over, or was cut short: it lacks state that an older step holds, or it is the
+    /// newest one while its writer lives.
+    #[must_use]
+    pub fn is_cut_short(&self, c: &CheckpointSummary) -> bool {
+        let Some(scan) = self.scan.as_ref().filter(|_| c.resume != Resumability::Exact) else {
+            return false;
+        };
+        let newest = scan.steps.first().is_some_and(|x| x.id == c.id);
+        let older = scan.steps.iter().any(|x| {
+            x.step < c.step && x.resume == Resumability::Exact && x.verdict == Verdict::Whole && x.proven.is_some()
+        });
+        older || newest && self.live().is_some()
     }
 }

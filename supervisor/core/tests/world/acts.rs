@@ -156,6 +156,7 @@ impl World {
                 .iter()
                 .filter_map(|n| p.workers.get(*n as usize).copied())
                 .collect();
+            p.stuck = true;
             if !p.named {
                 p.named = true;
                 self.feed(EventKind::TreeGone {

@@ -47,7 +47,9 @@ impl Disk {
     pub(crate) fn turn(&mut self, step: u64, truth: Truth) {
         match self.steps.get_mut(&dir(step)) {
             // An I/O error changes no pins; it comes and goes.
-            Some(s) if truth == Truth::Unreadable || s.truth == Truth::Unreadable => s.truth = truth,
+            Some(s) if truth == Truth::Unreadable || s.truth == Truth::Unreadable && truth == Truth::Whole => {
+                s.truth = truth;
+            }
             _ => self.put(dir(step), step, truth),
         }
     }

@@ -83,6 +83,7 @@ impl World {
         }
         self.queue = shifted;
         self.now += ms;
+        self.until = self.until.map(|u| u + ms);
         self.watch.slept(ms);
         self.feed(EventKind::TimeGap { missing: Ms(ms) });
     }
