@@ -63,11 +63,19 @@ fn root(a: &Attempt) -> Option<(&'static str, &Sighting)> {
     a.sightings.iter().find_map(|(means, s)| {
         let class = match means {
             RuleKind::Failure(class) => rules::known(class),
-            RuleKind::Exception => rules::classify_exception(&s.text, a.step.is_some()),
+            RuleKind::Exception => rules::classify_exception(&s.text, stage(a)),
             _ => return None,
         };
         (!is_cascade(class)).then_some((class, s))
     })
+}
+
+fn stage(a: &Attempt) -> rules::Stage {
+    match (a.step, resumed_at(a)) {
+        (Some(_), _) => rules::Stage::Stepping,
+        (None, Some(_)) => rules::Stage::Resuming,
+        (None, None) => rules::Stage::Starting,
+    }
 }
 
 fn class_of(status: ExitStatus) -> &'static str {

@@ -1,1 +1,298 @@
-//! .
+//! Tables for the choice of the resume point: one directory, one answer.
+
+use crate::world::disk::{Disk, dir, elsewhere};
+use crate::world::options;
+use crate::world::script::{Verb, parse};
+use supervise_core::checkpoint::{CkptId, Depth};
+use supervise_core::id::{AttemptNo, Step, Term};
+use supervise_core::record::{DiskEdit, Outcome, StartPoint};
+use supervise_core::resume::{Choice, choose, needed_depth, scan_width};
+use supervise_core::spec::{ResumeIntent, RunSpec};
+use supervise_core::state::{Care, State};
+
+/// A case: what is on disk, with which options, and the answer in a few words.
+struct Case {
+    disk: &'static str,
+    options: &'static str,
+    answer: &'static str,
+}
+
+fn case(disk: &'static str, options: &'static str, answer: &'static str) -> Case {
+    Case { disk, options, answer }
+}
+
+fn disk(text: &str) -> Disk {
+    let mut disk = Disk::default();
+    for (_, verb) in parse(&text.replace("; ", "\n")).unwrap() {
+        match verb {
+            Verb::Disk(steps) => steps.iter().for_each(|(t, n)| disk.put(dir(*n), *n, *t)),
+            Verb::Elsewhere(t, n) => disk.put(elsewhere(n), n, t),
+            Verb::Tracker(t) => disk.tracker = t,
+            other => panic!("{other:?} is nothing on disk"),
+        }
+    }
+    disk
+}
+
+fn spec(words: &str) -> RunSpec {
+    let (mut spec, mut habits) = (options::spec(), options::Habits::default());
+    let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+    options::apply(&mut spec, &mut habits, &words).unwrap();
+    spec
+}
+
+fn answer(s: &State, spec: &RunSpec, disk: &Disk) -> String {
+    let scan = disk.scan(needed_depth(s, spec), scan_width(s, spec));
+    let edits = |edits: &[DiskEdit]| {
+        let words: Vec<String> = edits
+            .iter()
+            .map(|e| match e {
+                DiskEdit::MoveAside { from, foreign, .. } => {
+                    let place = if *foreign { "foreign" } else { "aside" };
+                    format!(" {place}:{}", from.0.as_str().rsplit('_').next().unwrap_or_default())
+                }
+                DiskEdit::WriteTracker { step } => format!(" tracker:{step}"),
+                DiskEdit::RemoveTracker => " tracker:none".to_owned(),
+            })
+            .collect();
+        words.concat()
+    };
+    match choose(s, spec, &scan) {
+        Choice::Start {
+            from, edits: e, reasons, ..
+        } => {
+            assert!(!reasons.is_empty());
+            let from = match from {
+                StartPoint::Step { ckpt, .. } => ckpt.to_string(),
+                StartPoint::Fresh => "fresh".to_owned(),
+                StartPoint::AsIs => "as is".to_owned(),
+            };
+            format!("{}{}", from.trim_start_matches("global_step_"), edits(&e))
+        }
+        Choice::Finished { step, .. } => format!("finished {step}"),
+        Choice::Unreadable { reasons } => format!("wait: {}", reasons[0].code),
+        Choice::Refuse { outcome, reasons } => format!("refuse {}: {}", outcome.exit_code(), reasons[0].code),
+    }
+}
+
+fn check(s: &State, cases: &[Case]) {
+    for c in cases {
+        let got = answer(s, &spec(c.options), &disk(c.disk));
+        assert_eq!(got, c.answer, "disk {:?}, options {:?}", c.disk, c.options);
+    }
+}
+
+#[test]
+fn the_first_start() {
+    check(
+        &State::default(),
+        &[
+            case("", "", "fresh"),
+            case("disk husk 2", "", "fresh aside:2"),
+            case("disk whole 2 4; tracker 4", "", "4"),
+            case("disk whole 2 4; tracker 2", "", "4 tracker:4"),
+            case("disk whole 2 4; tracker missing", "", "4 tracker:4"),
+            case("disk whole 2 4; tracker empty", "", "4 tracker:4"),
+            case("disk whole 2 4; tracker rubbish", "", "4 tracker:4"),
+            case("disk whole 4; tracker 99", "", "4 tracker:4"),
+            case("disk whole 2 torn 4; tracker 4", "", "2 foreign:4 tracker:2"),
+            case("disk whole 2 damaged 4 unsafe 6 unknown 10; tracker 2", "", "2 foreign:10 foreign:6 foreign:4"),
+            case("disk whole 2 unreadable 4; tracker 4", "", "wait: unreadable"),
+            case("disk unreadable 2 whole 4; tracker 4", "", "4"),
+            case("disk torn 2; tracker missing", "", "refuse 4: no_proof"),
+            case("disk torn 2; tracker missing", "allow-fresh", "fresh foreign:2"),
+            case("disk torn 2 unreadable 4", "allow-fresh", "wait: unreadable"),
+            case("tracker 4", "", "refuse 4: no_proof"),
+            case("disk whole 2 4 6; tracker 2", "", "refuse 4: rolled_back"),
+            case("disk whole 8; tracker 8", "", "finished 8"),
+            case("disk whole 8; tracker 8", "last=20", "8"),
+            case("disk whole 2 rotten 4; tracker 4", "", "4"),
+            case("disk whole 2 rotten 4; tracker 4", "depth=full", "2 foreign:4 tracker:2"),
+            case("disk whole 2 unfit 4; tracker 4", "", "refuse 3: does_not_fit"),
+            case("disk whole 2 degraded 4; tracker 4", "", "4"),
+            case("disk whole 2 degraded 4; tracker 4", "degraded=never", "refuse 4: degraded_not_allowed"),
+            case("disk whole 2 torn 4", "no-recovery", "as is"),
+            case("disk whole 2 damaged 4", "no-prove", "4"),
+            case("", "plain", "as is"),
+        ],
+    );
+}
+
+#[test]
+fn wishes() {
+    check(
+        &State::default(),
+        &[
+            case("disk whole 2 4; tracker 4", "resume=disable", "fresh foreign:4 foreign:2 tracker:none"),
+            case("disk whole 2 unreadable 4", "resume=disable", "wait: unreadable"),
+            case("disk whole 2 4; tracker 4", "fresh", "fresh foreign:4 foreign:2 tracker:none"),
+            case("disk whole 2 4 6; tracker 6", "from=4", "4 aside:6 tracker:4"),
+            case("disk whole 2 4 6; tracker 2", "from=6", "6 tracker:6"),
+            case("disk whole 2 damaged 4 whole 6", "from=4", "refuse 4: asked_step_not_whole"),
+            case("disk whole 2", "from=4", "refuse 4: asked_step_not_whole"),
+            case("disk whole 2 unreadable 4", "from=4", "wait: unreadable"),
+            case("disk whole 2 unreadable 4", "from=2", "wait: unreadable"),
+            case("disk whole 2 4 6; tracker 6", "resume=path:4", "4 foreign:6 tracker:4"),
+            case("disk whole 2 unreadable 6", "resume=path:2", "wait: unreadable"),
+            case("disk whole 2; elsewhere whole 10", "resume=path:elsewhere:10", "/elsewhere/global_step_10"),
+            case("disk whole 2; elsewhere torn 10", "resume=path:elsewhere:10", "refuse 4: resume_path"),
+            case("disk whole 2; elsewhere unreadable 10", "resume=path:elsewhere:10", "wait: unreadable"),
+            case("disk whole 2", "resume=path:elsewhere:10", "refuse 4: resume_path"),
+            // A flag of the command line beats the configuration.
+            case("disk whole 2 4; tracker 4", "resume=path:4 from=2", "2 aside:4 tracker:2"),
+            case("disk whole 2 4; tracker 4", "resume=disable from=2", "2 aside:4 tracker:2"),
+        ],
+    );
+}
+
+/// A run in its third term, after progress to step 6.
+fn progressed() -> State {
+    State {
+        term: Term(3),
+        attempts: AttemptNo(4),
+        mark: Some(Step(6)),
+        wish_done: true,
+        care: Some(Care {
+            step: Some(Step(2)),
+            intent: ResumeIntent::Auto,
+            term: Term(1),
+            attempt: AttemptNo(1),
+            cleared: false,
+        }),
+        ..State::default()
+    }
+}
+
+#[test]
+fn a_run_with_a_mark() {
+    check(
+        &progressed(),
+        &[
+            case("disk whole 2 4 6; tracker 6", "", "6"),
+            case("disk whole 2 4 damaged 6; tracker 6", "", "4 aside:6 tracker:4"),
+            case("disk damaged 2 4 6; tracker 6", "", "refuse 4: no_proof"),
+            case("", "", "refuse 4: no_proof"),
+            // Void once a mark exists.
+            case("disk damaged 2 4 6", "allow-fresh", "refuse 4: no_proof"),
+            case("", "allow-fresh", "refuse 4: no_proof"),
+            case("disk whole 6; tracker 6", "fresh", "fresh foreign:6 tracker:none"),
+            case("disk whole 6; tracker 6", "resume=disable", "fresh foreign:6 tracker:none"),
+        ],
+    );
+}
+
+#[test]
+fn step_backs_and_distrust() {
+    let mut s = progressed();
+    s.distrusted = vec![dir(6)];
+    check(
+        &s,
+        &[
+            case("disk whole 2 4 6; tracker 6", "", "4 aside:6 tracker:4"),
+            case("disk whole 2 4 6; tracker 6", "keep=1 keep-raise=0", "4 aside:6 tracker:4"),
+            // A person's word is above a failed load.
+            case("disk whole 2 4 6; tracker 6", "from=6", "6"),
+            case("disk whole 2 4 unreadable 6", "", "wait: unreadable"),
+        ],
+    );
+    s.step_backs = 2;
+    check(&s, &[case("disk whole 2 4 6; tracker 6", "", "4 aside:6 tracker:4")]);
+    s.step_backs = 3;
+    check(&s, &[case("disk whole 2 4 6; tracker 6", "", "refuse 6: too_many_step_backs")]);
+}
+
+#[test]
+fn doubt_reads_every_byte() {
+    let mut s = progressed();
+    s.doubt = true;
+    assert_eq!(needed_depth(&s, &spec("")), Depth::Full);
+    check(&s, &[case("disk whole 2 4 rotten 6; tracker 6", "", "4 aside:6 tracker:4")]);
+    // An answer to a shallower question is no answer.
+    let shallow = disk("disk whole 2 4 6; tracker 6").scan(Depth::Structure, 9);
+    assert!(matches!(choose(&s, &spec(""), &shallow), Choice::Unreadable { .. }));
+}
+
+#[test]
+fn a_step_that_appeared_while_nothing_lived_is_a_strangers() {
+    let mut s = progressed();
+    let mut w = crate::world::World::new(parse("disk whole 2\ntracker 2").unwrap());
+    w.run();
+    s.attempt = w.s.attempt.clone();
+    s.settled = Some(vec![dir(2), dir(4), dir(6)]);
+    check(
+        &s,
+        &[
+            case("disk whole 2 4 6; tracker 6", "", "6"),
+            case("disk whole 2 4 6 7; tracker 6", "", "refuse 5: stranger"),
+            case("disk whole 2 4 6 torn 7; tracker 6", "", "refuse 5: stranger"),
+            case("disk whole 2 3 4 6; tracker 6", "", "6"),
+            case("disk whole 2 4 6 7; tracker 6", "from=7", "7 tracker:7"),
+        ],
+    );
+}
+
+#[test]
+fn an_unfinished_care_goes_on_where_it_was() {
+    let mut s = progressed();
+    s.mark = None;
+    s.wish_done = false;
+    s.care = Some(Care {
+        step: None,
+        intent: ResumeIntent::Auto,
+        term: Term(2),
+        attempt: AttemptNo(5),
+        cleared: true,
+    });
+    check(
+        &s,
+        &[
+            case("disk whole 2; tracker 2", "", "fresh foreign:2 tracker:none"),
+            case("disk whole 2; tracker 2", "from=2", "2"),
+        ],
+    );
+    assert_eq!(scan_width(&s, &spec("from=2")), u32::MAX);
+}
+
+#[test]
+fn a_root_that_cannot_be_read_is_waited_for() {
+    let mut scan = disk("disk whole 2").scan(Depth::Structure, 9);
+    scan.unreadable = Some("Stale file handle".to_owned());
+    for options in ["", "fresh", "resume=disable", "from=2", "no-prove", "allow-fresh"] {
+        let got = choose(&State::default(), &spec(options), &scan);
+        assert!(matches!(got, Choice::Unreadable { .. }), "{options}: {got:?}");
+    }
+}
+
+#[test]
+fn a_wish_to_load_less_holds_until_the_first_proven_step() {
+    let mut spec = spec("");
+    spec.roles[0].load_wish = true;
+    spec.roles[0].load_contents = vec!["model".to_owned()];
+    let disk = disk("disk whole 2; tracker 2");
+    let loaded = |s: &State| match choose(s, &spec, &disk.scan(Depth::Structure, 9)) {
+        Choice::Start {
+            from: StartPoint::Step { load, .. },
+            ..
+        } => load,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(loaded(&State::default()), ["model"]);
+    let mut later = progressed();
+    later.mark = Some(Step(2));
+    assert_eq!(loaded(&later), ["model", "optimizer", "extra"]);
+}
+
+#[test]
+fn a_refusal_names_the_file() {
+    let spec = spec("");
+    let scan = disk("disk damaged 2").scan(Depth::Structure, 9);
+    let Choice::Refuse {
+        outcome: Outcome::NoProof { .. },
+        reasons,
+    } = choose(&State::default(), &spec, &scan)
+    else {
+        panic!("a damaged step was chosen");
+    };
+    let id: CkptId = dir(2);
+    assert!(reasons.iter().any(|r| r.text.contains(&id.to_string()) && !r.evidence.is_empty()));
+}

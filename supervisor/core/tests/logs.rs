@@ -1,1 +1,191 @@
-//! .
+//! Real logs of verl's SFT trainer, line by line through the scanner, to a diagnosis.
+//!
+//! The logs and what happened in each are described beside them in `tests/fixtures/logs/README.md`.
+
+#![expect(clippy::disallowed_methods, reason = "logs are read from the source tree")]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use supervise_core::checkpoint::{CkptId, PinsHash};
+use supervise_core::diagnosis::{diagnose, failure_rules};
+use supervise_core::event::{ActOutput, Activity, Event, EventKind, ExitStatus, Phase};
+use supervise_core::id::{ActId, AttemptNo, ProcRef, Step, Term, Tick, WallMs, WorkerId};
+use supervise_core::record::{Act, ActKind, Action, Diagnosis, LaunchOrder, Record, StartPoint};
+use supervise_core::scan::{RuleKind, ScanRule, Scanner};
+use supervise_core::state::{Attempt, State};
+
+/// Failing logs: (name, resumed at, rank that failed first, how, class, action).
+const FAILING: &[(&str, u64, u32, ExitStatus, &str, Action)] = {
+    use Action::{FallBack, Relaunch, RelaunchLater, RelaunchOnce, Stop};
+    use ExitStatus::{Code, Signal};
+    &[
+        ("sft_killed_rank", 0, 1, Signal(9), "kill.unknown", RelaunchLater),
+        ("sft_terminated_rank", 0, 1, Signal(15), "op.signal", RelaunchLater),
+        ("sft_segfault", 0, 1, Signal(11), "native.crash", RelaunchOnce),
+        ("sft_exception", 0, 1, Code(1), "code.exception", RelaunchOnce),
+        ("sft_cuda_oom", 0, 0, Code(1), "mem.cuda_oom", RelaunchOnce),
+        ("sft_killed_in_save", 0, 1, Signal(9), "kill.unknown", RelaunchLater),
+        ("sft_disk_full", 0, 0, Code(1), "disk.full", RelaunchLater),
+        ("sft_missing_shard", 2, 1, Code(1), "ckpt.corrupt", FallBack),
+        ("sft_torn_shard", 2, 0, Code(1), "ckpt.corrupt", FallBack),
+        ("sft_tracker_empty", 0, 0, Code(1), "ckpt.tracker_torn", Relaunch),
+        // One line cannot tell another world size from a shard that is gone: the choice of the resume point does.
+        ("sft_other_world", 2, 0, Code(1), "ckpt.corrupt", FallBack),
+        ("sft_bad_override", 0, 0, Code(1), "cfg.args", Stop),
+        ("sft_bad_path", 0, 0, Code(1), "code.at_start", Stop),
+        ("sft_port_taken", 0, 0, Code(1), "comm.port_in_use", Relaunch),
+    ]
+};
+
+/// Logs in which nothing failed, whatever else may be wrong with them.
+const HEALTHY: &[&str] = &[
+    "sft_healthy",
+    "sft_resumed",
+    "sft_resumed_info",
+    "sft_retention",
+    "sft_weights_nan",
+    "sft_tracker_astray",
+    "sft_tracker_missing",
+    "sft_no_data_state",
+    "sft_finished_again",
+    "sft_epoch_end",
+];
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/logs")
+}
+
+/// A state in which attempt 1 runs.
+struct Seen(State, u64);
+
+impl Seen {
+    fn new(resumed: u64) -> Self {
+        let mut seen = Self(State::default(), 0);
+        let from = match resumed {
+            0 => StartPoint::Fresh,
+            n => StartPoint::Step {
+                ckpt: CkptId(format!("global_step_{n}").into()),
+                step: Step(n),
+                pins: PinsHash(1),
+                load: Vec::new(),
+            },
+        };
+        let order = LaunchOrder {
+            attempt: AttemptNo(1),
+            from,
+            lost: Vec::new(),
+        };
+        seen.0.apply(&Record::Intended {
+            at: Tick(0),
+            act: Act {
+                id: ActId(0),
+                term: Term(0),
+                attempt: Some(AttemptNo(1)),
+                kind: ActKind::Launch(Box::new(order)),
+            },
+            reasons: Vec::new(),
+        });
+        let proc = |pid| ProcRef { pid, start: 1 };
+        seen.fact(EventKind::ActDone {
+            act: ActId(0),
+            result: Ok(ActOutput::Launched {
+                guard: proc(1),
+                workers: vec![proc(2), proc(3)],
+                argv: Vec::new(),
+            }),
+        });
+        seen
+    }
+
+    fn fact(&mut self, kind: EventKind) {
+        self.1 += 1;
+        self.0.apply(&Record::Fact(Event {
+            at: Tick(self.1),
+            wall: WallMs(0),
+            entropy: 0,
+            kind,
+        }));
+    }
+
+    /// One rank's whole output.
+    fn read(&mut self, scanner: &mut Scanner, rank: u32, bytes: &[u8]) {
+        for (n, line) in bytes.split(|b| *b == b'\n').enumerate() {
+            let Some(hit) = scanner.line(WorkerId(rank), n as u64 + 1, line) else {
+                continue;
+            };
+            if let (RuleKind::Step, Some(step)) = (&hit.kind, hit.sighting.number) {
+                self.fact(EventKind::Progress {
+                    attempt: AttemptNo(1),
+                    phase: Phase::Step,
+                    step: Some(Step(step)),
+                    activity: Activity::default(),
+                });
+            } else {
+                self.fact(EventKind::Sighted {
+                    attempt: AttemptNo(1),
+                    means: hit.kind,
+                    sighting: hit.sighting,
+                });
+            }
+        }
+    }
+}
+
+/// Reads a log's ranks in this order and tells of the attempt's end.
+fn attempt(name: &str, resumed: u64, ranks: [u32; 2], end: Option<(u32, ExitStatus)>) -> Attempt {
+    let mut rules = failure_rules();
+    rules.push(ScanRule::new("step", r"(?:^|[^\w/.:-])step:(\d+) - ", RuleKind::Step));
+    let mut scanner = Scanner::new(rules).unwrap();
+    let mut seen = Seen::new(resumed);
+    let mut found = 0;
+    for rank in ranks {
+        if let Ok(bytes) = std::fs::read(folder().join(format!("{name}.rank{rank}.log"))) {
+            found += 1;
+            seen.read(&mut scanner, rank, &bytes);
+        }
+    }
+    assert!(found > 0, "{name} is not there");
+    if let Some((rank, status)) = end {
+        seen.fact(EventKind::WorkerExited {
+            attempt: AttemptNo(1),
+            worker: WorkerId(rank),
+            status,
+            first: true,
+        });
+    }
+    seen.0.attempt.unwrap()
+}
+
+#[test]
+fn each_failing_log_gets_its_class_whichever_rank_is_heard_first() {
+    for (name, resumed, rank, status, class, action) in FAILING {
+        let told = |ranks| -> Diagnosis { diagnose(&attempt(name, *resumed, ranks, Some((*rank, *status)))) };
+        for ranks in [[0, 1], [1, 0]] {
+            let d = told(ranks);
+            assert_eq!((d.class.as_str(), d.action), (*class, *action), "{name} {ranks:?}: {}", d.text);
+        }
+        assert_eq!(told([0, 1]).fingerprint, told([1, 0]).fingerprint, "{name}");
+    }
+}
+
+#[test]
+fn a_healthy_log_holds_no_failure() {
+    for name in HEALTHY {
+        let a = attempt(name, 0, [0, 1], None);
+        assert!(a.sightings.is_empty(), "{name}: {:?}", a.sightings);
+        if *name != "sft_epoch_end" {
+            assert!(a.step.is_some(), "{name}: no step was seen");
+        }
+    }
+}
+
+#[test]
+fn no_log_is_forgotten() {
+    let told: BTreeSet<&str> = FAILING.iter().map(|f| f.0).chain(HEALTHY.iter().copied()).collect();
+    for entry in std::fs::read_dir(folder()).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if let Some((name, _)) = name.split_once(".rank") {
+            assert!(told.contains(name), "{name} is in no table");
+        }
+    }
+}

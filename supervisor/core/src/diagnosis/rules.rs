@@ -4,6 +4,8 @@
 
 use crate::record::Action;
 use crate::scan::{RuleKind, ScanRule};
+use regex::bytes::RegexSet;
+use std::sync::OnceLock;
 
 /// Patterns that count anywhere in the output: (rule, class, regular expression).
 const LINES: &[(&str, &str, &str)] = &[
@@ -195,18 +197,45 @@ pub fn failure_rules() -> Vec<ScanRule> {
         .collect()
 }
 
-/// The class of an exception by the text that ended its traceback. Before the first step a programming
-/// error is one at start-up: relaunching cannot help.
+/// How far an attempt had come when an exception was printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// No step yet, and nothing to load.
+    Starting,
+    /// No step yet, and a checkpoint to load.
+    Resuming,
+    /// It stepped.
+    Stepping,
+}
+
+/// The class of an exception by the text that ended its traceback: by the patterns for lines first, for torch says
+/// almost everything as RuntimeError. Before the first step a programming error is one at start-up: relaunching
+/// cannot help.
 #[must_use]
-pub(super) fn classify_exception(text: &str, after_first_step: bool) -> &'static str {
+pub(super) fn classify_exception(text: &str, stage: Stage) -> &'static str {
+    if let Some(class) = by_line(text) {
+        return class;
+    }
+    // All that reading a shard that was cut says.
+    if stage == Stage::Resuming && text.contains("[Errno 22] Invalid argument") {
+        return "ckpt.corrupt";
+    }
     let class = EXCEPTIONS
         .iter()
         .find(|(_, needles)| needles.iter().any(|n| text.contains(n)))
         .map_or("code.exception", |(class, _)| class);
     match class {
-        "code.type_key" if !after_first_step => "code.at_start",
+        "code.type_key" if stage != Stage::Stepping => "code.at_start",
         other => other,
     }
+}
+
+/// The class of the first pattern that matches.
+fn by_line(text: &str) -> Option<&'static str> {
+    static SET: OnceLock<Option<RegexSet>> = OnceLock::new();
+    let set = SET.get_or_init(|| RegexSet::new(LINES.iter().map(|(_, _, pattern)| pattern)).ok());
+    let first = set.as_ref()?.matches(text.as_bytes()).into_iter().min()?;
+    LINES.get(first).map(|(_, class, _)| *class)
 }
 
 /// The class under its own name, or `exit.unexplained` for one this version does not know.
@@ -296,7 +325,30 @@ mod tests {
 
     #[test]
     fn an_exception_at_start_is_deterministic() {
-        assert_eq!(action(classify_exception("KeyError: 'x'", false)), Action::Stop);
-        assert_eq!(action(classify_exception("KeyError: 'x'", true)), Action::RelaunchOnce);
+        let action_at = |stage| action(classify_exception("KeyError: 'x'", stage));
+        assert_eq!(action_at(Stage::Starting), Action::Stop);
+        assert_eq!(action_at(Stage::Resuming), Action::Stop);
+        assert_eq!(action_at(Stage::Stepping), Action::RelaunchOnce);
+    }
+
+    #[test]
+    fn a_runtime_error_is_classed_by_what_it_says() {
+        let cases = [
+            ("RuntimeError: CUDA error: an illegal memory access was encountered", "gpu.app_fault"),
+            (
+                "RuntimeError: unable to write to file </torch_1_2>: No space left on device (28)",
+                "mem.shm",
+            ),
+            (
+                "RuntimeError: DataLoader worker (pid 229) is killed by signal: Bus error.",
+                "mem.shm",
+            ),
+            ("RuntimeError: NCCL error in: x.cpp:1, remote process exited or there was", "comm.nccl_remote"),
+            ("OSError: [Errno 28] No space left on device: '/data/x'", "disk.full"),
+            ("RuntimeError: something else", "code.exception"),
+        ];
+        for (text, class) in cases {
+            assert_eq!(classify_exception(text, Stage::Stepping), class, "{text}");
+        }
     }
 }
