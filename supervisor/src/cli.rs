@@ -1,0 +1,177 @@
+//! The command line: one file per subcommand.
+
+mod checkpoints;
+mod completions;
+mod config;
+mod doctor;
+mod explain;
+mod logs;
+mod plan;
+mod run;
+mod status;
+mod stop;
+mod target;
+mod verify;
+
+use crate::error::CliError;
+use crate::exit::{self, Exit};
+use crate::printer;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::ffi::OsString;
+use supervise_core::checkpoint::Depth;
+use tracing_subscriber::EnvFilter;
+
+/// Supervises training runs of verl: never resumes from a checkpoint that is not proven, never loses the last good
+/// state, never leaves a trainer behind, and says why it did what it did.
+#[derive(Debug, Parser)]
+#[command(name = "supervise", version, max_term_width = 110, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Start a run, or go on with it, and keep it going until it is finished.
+    Run(run::Args),
+    /// Show what would be launched, from which step and why; touches nothing.
+    Plan(plan::Args),
+    /// Show how runs are, from the living supervisor or from the journal.
+    Status(status::Args),
+    /// Tell what happened in a run: decisions, evidence, why attempts ended.
+    Explain(explain::Args),
+    /// List every step of a checkpoint root with its verdict.
+    Checkpoints(checkpoints::Args),
+    /// Check checkpoints or single files; the exit code is the worst verdict.
+    Verify(verify::Args),
+    /// Stop a run and wait until it has ended.
+    Stop(stop::Args),
+    /// Show the workers' output.
+    Logs(logs::Args),
+    /// Show settings and where each came from.
+    Config(config::Args),
+    /// Look at the machine: what a run here can count on.
+    Doctor(doctor::Args),
+    /// Print completions for a shell.
+    Completions(completions::Args),
+}
+
+/// How deep to look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum DepthArg {
+    /// Names, sizes, indices and headers: reads kilobytes.
+    Structure,
+    /// Every byte, compared with its checksum.
+    Full,
+}
+
+impl From<DepthArg> for Depth {
+    fn from(d: DepthArg) -> Self {
+        match d {
+            DepthArg::Structure => Self::Structure,
+            DepthArg::Full => Self::Full,
+        }
+    }
+}
+
+/// The command line as clap knows it, with exit codes and examples.
+pub(crate) fn command() -> clap::Command {
+    let with = |examples: &str, exits: &[Exit]| format!("Examples:\n{examples}\n{}", exit::table(exits));
+    const LOOK: [Exit; 3] = [Exit::Finished, Exit::Usage, Exit::Environment];
+    Cli::command()
+        .after_help(exit::table(&exit::ALL))
+        .mut_subcommand("run", |c| c.after_help(with(run::EXAMPLES, &run::EXITS)))
+        .mut_subcommand("plan", |c| c.after_help(with(plan::EXAMPLES, &plan::EXITS)))
+        .mut_subcommand("status", |c| c.after_help(with(status::EXAMPLES, &LOOK)))
+        .mut_subcommand("explain", |c| c.after_help(with(explain::EXAMPLES, &LOOK)))
+        .mut_subcommand("checkpoints", |c| c.after_help(with(checkpoints::EXAMPLES, &LOOK)))
+        .mut_subcommand("verify", |c| c.after_help(with(verify::EXAMPLES, &verify::EXITS)))
+        .mut_subcommand("stop", |c| c.after_help(with(stop::EXAMPLES, &LOOK)))
+        .mut_subcommand("logs", |c| c.after_help(with(logs::EXAMPLES, &LOOK)))
+        .mut_subcommand("config", |c| c.after_help(with(config::EXAMPLES, &[Exit::Finished, Exit::Usage, Exit::Config])))
+        .mut_subcommand("doctor", |c| c.after_help(with(doctor::EXAMPLES, &[Exit::Finished, Exit::Usage, Exit::Config])))
+        .mut_subcommand("completions", |c| c.after_help(with(completions::EXAMPLES, &[Exit::Finished, Exit::Usage])))
+}
+
+/// Does what the command line says. Returns the exit code.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
+    trace();
+    let parsed = command().try_get_matches_from(args).and_then(|m| Cli::from_arg_matches(&m));
+    let cli = match parsed {
+        Ok(cli) => cli,
+        Err(e) => return told(&e),
+    };
+    match dispatch(cli.command) {
+        Ok(code) => code,
+        Err(e) => {
+            printer::err(&e.render());
+            e.exit_code()
+        }
+    }
+}
+
+fn dispatch(command: Command) -> Result<u8, CliError> {
+    match command {
+        Command::Run(args) => run::run(args),
+        Command::Plan(args) => plan::run(args),
+        Command::Status(args) => status::run(&args),
+        Command::Explain(args) => explain::run(&args),
+        Command::Checkpoints(args) => checkpoints::run(&args),
+        Command::Verify(args) => verify::run(&args),
+        Command::Stop(args) => stop::run(&args),
+        Command::Logs(args) => logs::run(&args),
+        Command::Config(args) => config::run(args),
+        Command::Doctor(args) => doctor::run(args),
+        Command::Completions(args) => completions::run(&args),
+    }
+}
+
+/// Help and version go to standard output, mistakes to standard error.
+fn told(e: &clap::Error) -> u8 {
+    let text = e.render().to_string();
+    if e.use_stderr() {
+        printer::err(&text);
+        Exit::Usage.code()
+    } else {
+        printer::out(&text);
+        Exit::Finished.code()
+    }
+}
+
+/// What the program says of itself, for its makers: `SUPERVISE_LOG=debug`.
+fn trace() {
+    let filter = EnvFilter::try_from_env("SUPERVISE_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    // Only the first one of a process counts; tests call this more than once.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .without_time()
+        .try_init();
+}
+
+/// Prints a value as JSON.
+fn print_json<T: serde::Serialize>(value: &T) -> Result<(), CliError> {
+    let text = serde_json::to_string_pretty(value).map_err(|e| CliError::internal(format!("no JSON: {e}")))?;
+    printer::out(&(text + "\n"));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn every_help_tells_examples_and_exit_codes() {
+        for sub in command().get_subcommands_mut() {
+            let help = sub.render_long_help().to_string();
+            assert!(help.contains("Exit codes:"), "{}", sub.get_name());
+            assert!(help.contains("Examples:"), "{}", sub.get_name());
+        }
+    }
+}

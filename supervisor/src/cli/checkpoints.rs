@@ -1,0 +1,91 @@
+//! `supervise checkpoints`: every step with its verdict.
+
+use super::target;
+use crate::error::CliError;
+use crate::prepare::{Request, identify};
+use crate::exit::Exit;
+use crate::printer::{self, Meter};
+use crate::render::checkpoints::{CheckpointsView, text};
+use camino::{Utf8Path, Utf8PathBuf};
+use supervise_core::spec::TrainerKind;
+use supervise_host::lane::Prover;
+use supervise_trainers::{Expectation, adapter};
+
+pub(super) const EXAMPLES: &str = "  supervise checkpoints ppo.yaml
+  supervise checkpoints /ckpt/my-run --depth full
+  supervise checkpoints /any/directory --json
+";
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// A run (trainer YAML, run directory, identity), or any checkpoint root
+    #[arg(value_name = "RUN|DIR")]
+    name: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// How deep to look
+    #[arg(long, value_enum, default_value = "structure")]
+    depth: super::DepthArg,
+}
+
+pub(super) fn run(args: &Args) -> Result<u8, CliError> {
+    let (root, kind, expect) = place(&args.name)?;
+    let mut prover = Prover::new(&root, adapter(kind), &expect);
+    let mut meter = Meter::new();
+    let scan = prover.scan(args.depth.into(), u32::MAX, &mut |read| meter.tell(read));
+    meter.end();
+    if args.json {
+        super::print_json(&CheckpointsView::of(root.as_str(), &scan))?;
+    } else {
+        printer::out(&text(root.as_str(), &scan));
+    }
+    match &scan.unreadable {
+        Some(_) => Ok(Exit::Environment.code()),
+        None => Ok(Exit::Finished.code()),
+    }
+}
+
+/// The root, and what its steps should look like: a run's own expectation, else whatever is there.
+fn place(name: &str) -> Result<(Utf8PathBuf, TrainerKind, Expectation), CliError> {
+    let found = target::find(name);
+    if let Ok(seen) = &found
+        && let Some(problem) = &seen.problem
+    {
+        return Err(CliError::environment(problem.clone()));
+    }
+    if let Ok(seen) = &found
+        && let Some(spec) = &seen.spec
+        && let Some(root) = &spec.root
+    {
+        return Ok((root.clone(), spec.trainer, Expectation::of(spec)));
+    }
+    let path = Utf8Path::new(name);
+    if matches!(path.extension(), Some("yaml" | "yml")) && path.is_file() {
+        return never_started(path);
+    }
+    match path.metadata() {
+        Ok(m) if m.is_dir() => Ok((path.to_owned(), TrainerKind::VerlPpo, Expectation::default())),
+        Ok(_) => match found {
+            Ok(_) => Err(no_root(name)),
+            Err(e) => Err(e),
+        },
+        Err(_) if found.is_ok() => Err(no_root(name)),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Err(CliError::usage(format!("{name}: there is no such directory, and no run of this name"))),
+        Err(e) => Err(CliError::environment(format!("{name}: {e}"))),
+    }
+}
+
+fn no_root(name: &str) -> CliError {
+    CliError::usage(format!("{name}: this run has no checkpoint root"))
+}
+
+/// The root of a configuration that no run was started with yet.
+fn never_started(path: &Utf8Path) -> Result<(Utf8PathBuf, TrainerKind, Expectation), CliError> {
+    let request = Request {
+        config: Some(path.to_owned()),
+        ..Request::default()
+    };
+    let root = identify(&request)?.root.ok_or_else(|| no_root(path.as_str()))?;
+    Ok((root, TrainerKind::VerlPpo, Expectation::default()))
+}

@@ -1,0 +1,22 @@
+//! `supervise completions`.
+
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::printer;
+use clap_complete::Shell;
+
+pub(super) const EXAMPLES: &str = "  supervise completions bash > ~/.local/share/bash-completion/completions/supervise
+";
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The shell
+    shell: Shell,
+}
+
+pub(super) fn run(args: &Args) -> Result<u8, CliError> {
+    let mut text = Vec::new();
+    clap_complete::generate(args.shell, &mut super::command(), "supervise", &mut text);
+    printer::out(&String::from_utf8_lossy(&text));
+    Ok(Exit::Finished.code())
+}

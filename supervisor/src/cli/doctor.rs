@@ -1,0 +1,93 @@
+//! `supervise doctor`: what a run on this machine can count on.
+
+mod machine;
+mod trainer;
+
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::prepare::{self, Request};
+use crate::printer;
+use crate::render::table;
+use camino::Utf8PathBuf;
+use serde::Serialize;
+
+pub(super) const EXAMPLES: &str = "  supervise doctor
+  supervise doctor ppo.yaml
+  supervise doctor --json -- python3 -m verl.trainer.main_ppo
+";
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The trainer's YAML
+    #[arg(value_name = "TRAINER.yaml")]
+    config: Option<Utf8PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// The command that starts the trainer
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// How much something matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Health {
+    /// As it should be.
+    Ok,
+    /// Worth knowing.
+    Note,
+    /// Will hurt.
+    Warning,
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Check {
+    name: &'static str,
+    health: Health,
+    text: String,
+}
+
+impl Check {
+    fn new(name: &'static str, health: Health, text: impl Into<String>) -> Self {
+        Self {
+            name,
+            health,
+            text: text.into(),
+        }
+    }
+}
+
+pub(super) fn run(args: Args) -> Result<u8, CliError> {
+    let mut checks = machine::checks();
+    if args.config.is_some() || !args.command.is_empty() {
+        let request = Request {
+            config: args.config,
+            command: args.command,
+            no_recovery: true,
+            ..Request::default()
+        };
+        if let Some(file) = &request.config {
+            checks.extend(trainer::scalars(file));
+        }
+        let configured = prepare::configure(&request)?;
+        let id = prepare::identify(&request)?;
+        checks.push(machine::file_system(id.root.as_deref().unwrap_or(&id.run_dir)));
+        let command = prepare::launch_command(&configured)?;
+        checks.extend(trainer::interpreter(&command, &configured));
+    }
+    if args.json {
+        super::print_json(&checks)?;
+    } else {
+        let word = |h: Health| match h {
+            Health::Ok => "ok",
+            Health::Note => "note",
+            Health::Warning => "WARNING",
+        };
+        let rows: Vec<Vec<String>> =
+            checks.iter().map(|c| vec![c.name.to_owned(), word(c.health).to_owned(), c.text.clone()]).collect();
+        printer::out(&table(&["WHAT", "HEALTH", "FOUND"], &rows));
+    }
+    Ok(Exit::Finished.code())
+}

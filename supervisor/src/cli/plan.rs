@@ -1,0 +1,123 @@
+//! `supervise plan`: what `run` would do now. Touches nothing.
+
+use super::run::Source;
+use super::target;
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::prepare::{Prepared, prepare};
+use crate::printer;
+use crate::render::plan::PlanView;
+use supervise_core::checkpoint::Depth;
+use supervise_core::event::ScanReport;
+use supervise_core::record::LaunchOrder;
+use supervise_core::resume::{Choice, choose};
+use supervise_core::spec::ResumeIntent;
+use supervise_core::state::State;
+use supervise_host::lane::Prover;
+use supervise_trainers::{Expectation, HostFacts, LaunchPlan, adapter};
+
+pub(super) const EXAMPLES: &str = "  supervise plan ppo.yaml
+  supervise plan ppo.yaml --json --depth full
+  supervise plan ppo.yaml --from 120
+";
+
+pub(super) const EXITS: [Exit; 6] = [
+    Exit::Finished,
+    Exit::NoProof,
+    Exit::LeaseHeld,
+    Exit::Usage,
+    Exit::Environment,
+    Exit::Config,
+];
+
+/// Whole steps that are looked for: the newest, and one behind it.
+const WHOLE: u32 = 2;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    source: Source,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// How deep to look, instead of what the settings say
+    #[arg(long, value_enum)]
+    depth: Option<super::DepthArg>,
+}
+
+pub(super) fn run(args: Args) -> Result<u8, CliError> {
+    let mut prepared = prepare(&args.source.request())?;
+    if let Some(depth) = args.depth {
+        prepared.spec.policy.depth = depth.into();
+    }
+    let seen = target::of_prepared(&prepared.spec)?;
+    let mut notes = seen.notes.clone();
+    if seen.alive.supervisor.alive {
+        notes.push("a supervisor of this run lives: `supervise status` tells what it does".to_owned());
+    }
+    if let Some(problem) = &seen.problem {
+        return Err(CliError::environment(problem.clone()));
+    }
+    let state = next_term(seen.state.unwrap_or_default());
+    let scan = scan(&prepared, prepared.spec.policy.depth);
+    let choice = choose(&state, &prepared.spec, &scan);
+    let launch = arrange(&prepared, &state, &choice)?;
+    let view = PlanView::of(&prepared, &choice, launch.as_ref(), notes);
+    if args.json {
+        super::print_json(&view)?;
+    } else {
+        printer::out(&view.text(&prepared));
+    }
+    Ok(view.exit_code.unwrap_or(Exit::Finished.code()))
+}
+
+/// What would be decided is decided in the term that would begin.
+fn next_term(mut state: State) -> State {
+    state.term = state.term.next();
+    state
+}
+
+fn scan(p: &Prepared, depth: Depth) -> ScanReport {
+    let Some(root) = &p.spec.root else {
+        return ScanReport {
+            empty: true,
+            ..ScanReport::default()
+        };
+    };
+    let expect = Expectation::of(&p.spec);
+    let trainer = adapter(p.spec.trainer);
+    let mut report = Prover::new(root, trainer, &expect).scan(depth, WHOLE, &mut |_| true);
+    if let ResumeIntent::Path { path, .. } = &p.spec.resume
+        && !path.starts_with(root)
+        && let (Some(above), Some(name)) = (path.parent(), path.file_name())
+    {
+        let mut elsewhere = Prover::new(above, trainer, &expect);
+        let found = elsewhere.scan(depth, 0, &mut |_| true).steps.into_iter().find(|c| c.id.0 == name);
+        if let Some(found) = found {
+            let mut proven = elsewhere.prove(&found.id, depth, &mut |_| true);
+            proven.id.0.clone_from(path);
+            report.steps.push(proven);
+        }
+    }
+    report
+}
+
+fn arrange(p: &Prepared, state: &State, choice: &Choice) -> Result<Option<LaunchPlan>, CliError> {
+    let Choice::Start { from, lost, .. } = choice else {
+        return Ok(None);
+    };
+    let order = LaunchOrder {
+        attempt: state.attempts.next(),
+        from: from.clone(),
+        lost: lost.clone(),
+    };
+    let env = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
+    let host = HostFacts {
+        env: env.collect(),
+        trainer: p.facts.clone(),
+    };
+    match adapter(p.spec.trainer).arrange(&p.spec, &order, &host) {
+        Ok(plan) => Ok(Some(plan)),
+        Err(reason) => Err(CliError::config(reason.text)),
+    }
+}

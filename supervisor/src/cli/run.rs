@@ -1,0 +1,190 @@
+//! `supervise run`: starts or goes on.
+
+use crate::driver::{self, RunFlags};
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::prepare::{self, Prepared, Request, prepare};
+use crate::printer::{self, Output, Printer};
+use crate::{control, render};
+use camino::Utf8PathBuf;
+use std::fs::OpenOptions;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use supervise_core::checkpoint::Level;
+
+pub(super) const EXAMPLES: &str = "  supervise run ppo.yaml
+  supervise run ppo.yaml --set trainer.save_freq=20 --set supervisor.retries=3
+  supervise run -- python3 -m verl.trainer.main_ppo trainer.save_freq=20 …
+  supervise run --detach ppo.yaml
+  supervise run ppo.yaml --from 120        where a person rolled back
+  supervise run -- bash run.sh             any command; its checkpoints are not understood
+";
+
+pub(super) const EXITS: [Exit; 14] = [
+    Exit::Finished,
+    Exit::Deterministic,
+    Exit::NoProof,
+    Exit::LeaseHeld,
+    Exit::GaveUp,
+    Exit::Stopped,
+    Exit::Usage,
+    Exit::Environment,
+    Exit::Internal,
+    Exit::Journal,
+    Exit::OutOfTime,
+    Exit::Config,
+    Exit::Interrupted,
+    Exit::Terminated,
+];
+
+/// A detached supervisor has this long to show itself.
+const SHOWS_ITSELF: Duration = Duration::from_secs(60);
+
+/// What a run is made of; the same for `run` and `plan`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Source {
+    /// The trainer's own YAML
+    #[arg(value_name = "TRAINER.yaml")]
+    pub(super) config: Option<Utf8PathBuf>,
+    /// An override of the trainer's configuration, or of ours: supervisor.KEY=VALUE
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(super) set: Vec<String>,
+    /// Launch once and only say what would have been done
+    #[arg(long)]
+    pub(super) observe: bool,
+    /// Start from nothing where no step can be proven and none ever was
+    #[arg(long, conflicts_with = "fresh")]
+    pub(super) allow_fresh: bool,
+    /// Start from nothing on purpose; steps that are there go aside
+    #[arg(long, conflicts_with = "from")]
+    pub(super) fresh: bool,
+    /// Resume from step N at most: newer steps go aside
+    #[arg(long, value_name = "N")]
+    pub(super) from: Option<u64>,
+    /// Supervise without resuming: the trainer does that itself, or nobody
+    #[arg(long)]
+    pub(super) no_recovery: bool,
+    /// The command that starts the trainer, instead of the usual one
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(super) command: Vec<String>,
+}
+
+impl Source {
+    pub(super) fn request(self) -> Request {
+        Request {
+            config: self.config,
+            set: self.set,
+            command: self.command,
+            observe: self.observe,
+            allow_fresh: self.allow_fresh,
+            fresh: self.fresh,
+            from: self.from,
+            no_recovery: self.no_recovery,
+        }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    source: Source,
+    /// Go on in the background
+    #[arg(long)]
+    detach: bool,
+    /// Go on although the run ended with a failure that needs a person
+    #[arg(long)]
+    again: bool,
+    /// Print one JSON object per line
+    #[arg(long, conflicts_with = "quiet")]
+    json: bool,
+    /// Print only the last words
+    #[arg(long, short)]
+    quiet: bool,
+    /// Leave the terminal's session (set by --detach)
+    #[arg(long, hide = true)]
+    own_session: bool,
+}
+
+pub(super) fn run(args: Args) -> Result<u8, CliError> {
+    let output = match (args.json, args.quiet) {
+        (true, _) => Output::Json,
+        (_, true) => Output::Quiet,
+        _ => Output::Text,
+    };
+    if args.own_session {
+        // Fails only where we lead a session already.
+        let _ = nix::unistd::setsid();
+    }
+    let prepared = prepare(&args.source.request())?;
+    if let Some(root) = &prepared.spec.root {
+        prepare::probe(root)?;
+    }
+    if args.detach {
+        return detach(&prepared);
+    }
+    let mut printer = Printer::new(output);
+    announce(&mut printer, &prepared);
+    driver::run(prepared, printer, RunFlags { again: args.again })
+}
+
+/// Which run this is, and what a person should know before it costs days.
+fn announce(printer: &mut Printer, p: &Prepared) {
+    let place = p.spec.root.as_ref().unwrap_or(&p.spec.run_dir);
+    printer.note(&format!("run {} ({}) in {place}", p.spec.run, p.spec.trainer));
+    for note in &p.notes {
+        printer.note(note);
+    }
+    for f in p.findings.iter().filter(|f| f.level > Level::Note) {
+        printer.note(&f.detail);
+    }
+}
+
+/// Starts this program again in a session of its own and waits until it is seen to live.
+fn detach(p: &Prepared) -> Result<u8, CliError> {
+    let at = |what: &str, e: std::io::Error| CliError::environment(format!("{what}: {e}"));
+    let dir = prepare::state_dir()
+        .ok_or_else(|| CliError::environment("neither XDG_STATE_HOME nor HOME is set, so there is no place for the log of a detached run"))?
+        .join("detached");
+    std::fs::create_dir_all(&dir).map_err(|e| at(&format!("creating {dir}"), e))?;
+    let log = dir.join(format!("{}.log", p.spec.run));
+    let open = || OpenOptions::new().create(true).append(true).open(&log);
+    let out = open().map_err(|e| at(&format!("opening {log}"), e))?;
+    let err = out.try_clone().map_err(|e| at(&format!("opening {log}"), e))?;
+    let exe = std::env::current_exe().map_err(|e| at("our own program", e))?;
+    let mut args: Vec<std::ffi::OsString> = std::env::args_os().skip(1).collect();
+    let end = args.iter().position(|a| a == "--").unwrap_or(args.len());
+    if let Some(found) = args.iter().take(end).position(|a| a == "--detach") {
+        args[found] = "--own-session".into();
+    }
+    let mut child = Command::new(exe)
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(out)
+        .stderr(err)
+        .spawn()
+        .map_err(|e| at("starting the detached supervisor", e))?;
+    let until = Instant::now() + SHOWS_ITSELF;
+    let name = control::socket_name(&p.spec.run);
+    while Instant::now() < until {
+        if let Ok(Some(status)) = child.try_wait() {
+            let said = std::fs::read_to_string(&log).unwrap_or_default();
+            let last: Vec<&str> = said.lines().rev().take(5).collect();
+            for line in last.into_iter().rev() {
+                printer::err(&format!("{}\n", render::one_line(line, 500)));
+            }
+            return Ok(status.code().and_then(|c| u8::try_from(c).ok()).unwrap_or(Exit::Internal.code()));
+        }
+        if control::listens(&name) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    printer::out(&format!(
+        "run {} goes on in the background, pid {}\n  output: {log}\n  supervise status {}\n  supervise stop {}\n",
+        p.spec.run,
+        child.id(),
+        p.spec.run,
+        p.spec.run
+    ));
+    Ok(Exit::Finished.code())
+}

@@ -1,0 +1,42 @@
+//! `supervise status`.
+
+use super::target;
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::printer;
+use crate::render::status::StatusView;
+
+pub(super) const EXAMPLES: &str = "  supervise status                      every run of this user
+  supervise status ppo.yaml
+  supervise status /ckpt/my-run --json | jq .mode
+";
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Trainer YAML, checkpoint root, run directory or identity of a run
+    #[arg(value_name = "RUN")]
+    runs: Vec<String>,
+    /// Print JSON: a list, one object per run
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<u8, CliError> {
+    let seen = match args.runs.as_slice() {
+        [] => target::all(),
+        names => names.iter().map(|n| target::find(n)).collect::<Result<_, _>>()?,
+    };
+    let views: Vec<StatusView> = seen.iter().map(target::Seen::view).collect();
+    if args.json {
+        super::print_json(&views)?;
+    } else if views.is_empty() {
+        printer::out("no run of this user is known on this machine\n");
+    } else {
+        let texts: Vec<String> = views.iter().map(StatusView::text).collect();
+        printer::out(&texts.join("\n"));
+    }
+    for note in seen.iter().flat_map(|s| &s.notes) {
+        printer::err(&format!("note: {note}\n"));
+    }
+    Ok(Exit::Finished.code())
+}

@@ -1,0 +1,279 @@
+//! Which run is meant, and what is known of it: from its supervisor, else from its journal.
+//!
+//! A run is named by its trainer YAML, its run directory, its checkpoint root, or its identity. Whatever lies under a
+//! user's mount is read by a lane with a deadline, so that a mount that hangs still leaves an answer.
+
+use crate::control::{self, ControlReply, ControlRequest};
+use crate::error::CliError;
+use crate::prepare::{self, Request};
+use crate::render::status::{Alive, Liveness, StatusView};
+use camino::{Utf8Path, Utf8PathBuf};
+use serde::Deserialize;
+use std::time::Duration;
+use supervise_core::id::{ProcRef, RunId};
+use supervise_core::spec::RunSpec;
+use supervise_core::state::State;
+use supervise_host::guard::protocol;
+use supervise_host::lane::{Answer, Client, LaneError, Loaded, Question, RUN_DIR_NAME};
+
+/// A file system has this long to answer.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// A living supervisor has this long.
+const SUPERVISOR: Duration = Duration::from_secs(5);
+
+/// What is known of a run.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Seen {
+    pub(super) run: RunId,
+    pub(super) run_dir: Option<Utf8PathBuf>,
+    pub(super) state: Option<State>,
+    pub(super) spec: Option<RunSpec>,
+    pub(super) alive: Alive,
+    /// Processes that the guard of the last attempt wrote down.
+    pub(super) recorded: Vec<ProcRef>,
+    /// Why the journal could not be read.
+    pub(super) problem: Option<String>,
+    pub(super) notes: Vec<String>,
+}
+
+impl Seen {
+    /// The stable view of it.
+    pub(super) fn view(&self) -> StatusView {
+        match (&self.state, &self.problem) {
+            (Some(s), problem) => {
+                let mut view = StatusView::of(&self.run.0, s, self.spec.as_ref(), self.alive);
+                view.run_dir = self.run_dir.as_ref().map(ToString::to_string);
+                view.problem.clone_from(problem);
+                view
+            }
+            (None, problem) => {
+                let problem = problem.clone().unwrap_or_else(|| "nothing is known of it here".to_owned());
+                let mut view = StatusView::unknown(&self.run.0, self.alive, problem);
+                view.run_dir = self.run_dir.as_ref().map(ToString::to_string);
+                view
+            }
+        }
+    }
+
+    /// The run directory, where it is known.
+    pub(super) fn run_dir(&self) -> Result<&Utf8Path, CliError> {
+        if let Some(problem) = &self.problem {
+            return Err(CliError::environment(problem.clone()));
+        }
+        self.run_dir
+            .as_deref()
+            .ok_or_else(|| CliError::usage(format!("run {}: its run directory is not known here", self.run)))
+    }
+}
+
+/// A run as the registry lists it.
+#[derive(Debug, Clone, Deserialize)]
+struct Listed {
+    run: RunId,
+    run_dir: Utf8PathBuf,
+}
+
+/// Finds the run that is meant.
+///
+/// # Errors
+/// Nothing of that name is known.
+pub(super) fn find(name: &str) -> Result<Seen, CliError> {
+    let path = Utf8Path::new(name);
+    if matches!(path.extension(), Some("yaml" | "yml")) {
+        let request = Request {
+            config: Some(path.to_owned()),
+            ..Request::default()
+        };
+        let id = prepare::identify(&request)?;
+        return known(look(&id.run, Some(&id.run_dir)), name);
+    }
+    if is_run_id(name) && !name.contains('/') {
+        let listed = prepare::registry_file(&RunId(name.to_owned())).and_then(|f| listed(&f));
+        let dir = listed.as_ref().map(|l| l.run_dir.as_path());
+        return known(look(&RunId(name.to_owned()), dir), name);
+    }
+    directory(&absolute(path)?, name)
+}
+
+/// A run that was prepared in this process.
+pub(super) fn of_prepared(spec: &RunSpec) -> Result<Seen, CliError> {
+    Ok(look(&spec.run, Some(&spec.run_dir)))
+}
+
+/// Every run that the registry lists, in the order of their names.
+pub(super) fn all() -> Vec<Seen> {
+    let Some(dir) = prepare::registry_dir() else {
+        return Vec::new();
+    };
+    let Ok(entries) = dir.read_dir_utf8() else {
+        return Vec::new();
+    };
+    let mut files: Vec<Utf8PathBuf> = entries.flatten().map(|e| e.into_path()).collect();
+    files.retain(|f| f.extension() == Some("json"));
+    files.sort();
+    let found = files.iter().filter_map(|f| listed(f));
+    found.map(|l| look(&l.run, Some(&l.run_dir))).collect()
+}
+
+fn known(seen: Seen, name: &str) -> Result<Seen, CliError> {
+    if seen.state.is_some() || seen.problem.is_some() || seen.alive.supervisor.alive || seen.alive.guard.alive {
+        return Ok(seen);
+    }
+    Err(nothing(name, seen.run_dir.as_deref()))
+}
+
+fn nothing(name: &str, looked: Option<&Utf8Path>) -> CliError {
+    let place = looked.map(|d| format!(" (there is no journal in {d})")).unwrap_or_default();
+    CliError::usage(format!("{name}: no run is known by this name{place}"))
+        .hint("name the trainer's YAML, the checkpoint root, the run directory or the run's identity; `supervise status` lists the runs of this user")
+}
+
+fn is_run_id(name: &str) -> bool {
+    name.len() == 16 && name.bytes().all(|b| b.is_ascii_hexdigit() && !b.is_ascii_uppercase())
+}
+
+fn listed(file: &Utf8Path) -> Option<Listed> {
+    serde_json::from_str(&std::fs::read_to_string(file).ok()?).ok()
+}
+
+fn absolute(path: &Utf8Path) -> Result<Utf8PathBuf, CliError> {
+    let path = camino::absolute_utf8(path).map_err(|e| CliError::usage(format!("{path}: {e}")))?;
+    Ok(path.components().collect())
+}
+
+/// A directory that is a checkpoint root or a run directory. Nothing in it is touched before its supervisor was asked.
+fn directory(path: &Utf8Path, name: &str) -> Result<Seen, CliError> {
+    let root = match path.file_name() {
+        Some(RUN_DIR_NAME) => path.parent().unwrap_or(path),
+        _ => path,
+    };
+    let ids = prepare::run_ids_at(root);
+    if let Some(run) = ids.iter().find(|run| is_there(run)) {
+        return Ok(look(run, Some(&root.join(RUN_DIR_NAME))));
+    }
+    for dir in [path.join(RUN_DIR_NAME), path.to_owned()] {
+        match peek(&dir) {
+            Ok(loaded) => {
+                if let Some(spec) = &loaded.spec {
+                    let run = spec.run.clone();
+                    return Ok(joined(&run, &dir, Ok(loaded)));
+                }
+            }
+            Err(problem) => {
+                // Its identity can only be guessed: the first of those that it may have.
+                let run = ids.into_iter().next().unwrap_or_default();
+                return Ok(joined(&run, &dir, Err(problem)));
+            }
+        }
+    }
+    Err(nothing(name, Some(&path.join(RUN_DIR_NAME))))
+}
+
+fn is_there(run: &RunId) -> bool {
+    control::listens(&control::socket_name(run)) || control::listens(&protocol::socket_name(run))
+}
+
+/// All that can be found out about a run.
+pub(super) fn look(run: &RunId, dir: Option<&Utf8Path>) -> Seen {
+    let mut stuck = None;
+    match control::ask(run, &ControlRequest::Status, SUPERVISOR) {
+        Ok(Some(ControlReply::Status { state, spec })) => {
+            let alive = alive(run, Some(&state));
+            return Seen {
+                run: run.clone(),
+                run_dir: Some(spec.run_dir.clone()),
+                state: Some(*state),
+                spec: Some(*spec),
+                alive,
+                ..Seen::default()
+            };
+        }
+        Ok(_) => {}
+        Err(e) => stuck = Some(format!("the supervisor lives, but {e}")),
+    }
+    let mut seen = match dir {
+        Some(dir) => joined(run, dir, peek(dir)),
+        None => Seen {
+            run: run.clone(),
+            alive: alive(run, None),
+            ..Seen::default()
+        },
+    };
+    if seen.problem.is_none() {
+        seen.problem = stuck;
+    }
+    seen
+}
+
+fn joined(run: &RunId, dir: &Utf8Path, loaded: Result<Loaded, String>) -> Seen {
+    let mut seen = Seen {
+        run: run.clone(),
+        run_dir: Some(dir.to_owned()),
+        ..Seen::default()
+    };
+    match loaded {
+        Ok(l) if l.records > 0 || l.spec.is_some() => {
+            seen.alive = alive(run, Some(&l.state));
+            seen.state = Some(l.state);
+            seen.spec = l.spec.map(|s| *s);
+            seen.recorded = l.recorded;
+            seen.notes = l.notes;
+        }
+        Ok(_) => seen.alive = alive(run, None),
+        Err(problem) => {
+            seen.alive = alive(run, None);
+            let word = |l: Liveness| if l.alive { "alive" } else { "dead" };
+            let (s, g) = (word(seen.alive.supervisor), word(seen.alive.guard));
+            seen.problem = Some(format!("{problem}; supervisor: {s}, guard: {g}"));
+        }
+    }
+    seen
+}
+
+fn alive(run: &RunId, state: Option<&State>) -> Alive {
+    let pid = control::supervisor_pid(run);
+    let supervisor = Liveness {
+        alive: pid.is_some() || control::listens(&control::socket_name(run)),
+        pid,
+    };
+    let guard = state.and_then(|s| s.attempt.as_ref()).and_then(|a| a.guard);
+    let guard = guard.filter(|g| supervise_host::process::is_alive(*g));
+    let holds = control::listens(&protocol::socket_name(run));
+    Alive {
+        supervisor,
+        guard: Liveness {
+            alive: holds,
+            pid: guard.filter(|_| holds).map(|g| g.pid),
+        },
+    }
+}
+
+/// Reads the journals in a run directory, through a lane.
+fn peek(dir: &Utf8Path) -> Result<Loaded, String> {
+    let ask = Question::Peek { run_dir: dir.to_owned() };
+    match lane().and_then(|mut l| l.ask(ask, PATIENCE)) {
+        Ok(Answer::Loaded(loaded)) => Ok(loaded),
+        Ok(_) => Err("the helper gave an unexpected answer".to_owned()),
+        Err(LaneError::Stalled(_)) => Err(format!("the file system under {dir} does not answer")),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+/// A lane of our own program.
+pub(super) fn lane() -> Result<Client, LaneError> {
+    Client::start(&std::env::current_exe()?)
+}
+
+/// The run that is named, or the only one there is.
+pub(super) fn one(name: Option<&str>) -> Result<Seen, CliError> {
+    if let Some(name) = name {
+        return find(name);
+    }
+    let mut all = all();
+    match (all.len(), all.pop()) {
+        (1, Some(seen)) => Ok(seen),
+        (0, _) => Err(CliError::usage("no run is named, and none of this user is known on this machine")),
+        (n, _) => Err(CliError::usage(format!("no run is named, and {n} are known"))
+            .hint("`supervise status` lists them; name one by its identity")),
+    }
+}

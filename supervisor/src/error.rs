@@ -1,0 +1,234 @@
+//! The boundary error: what went wrong, of which kind, what to do next.
+//!
+//! Inside, errors are enums with fields; here they become words with an exit code. [`CliError::render`] is the only
+//! function that turns one into text.
+
+use crate::exit::Exit;
+use std::fmt;
+use supervise_config::ConfigError;
+
+/// What kind of failure it is: it decides the exit code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// The command line is wrong, or names what is not there.
+    Usage,
+    /// The trainer's or the supervisor's configuration is wrong.
+    Config,
+    /// The machine or the file system does not allow it.
+    Environment,
+    /// A mistake in this program.
+    Internal,
+    /// The journal cannot be read or written.
+    Journal,
+    /// Another supervisor works here.
+    LeaseHeld,
+    /// A person interrupted it before it began.
+    Interrupted,
+    /// It was told to end before it began.
+    Terminated,
+}
+
+impl ErrorKind {
+    /// The documented exit code.
+    #[must_use]
+    pub fn exit(self) -> Exit {
+        match self {
+            Self::Usage => Exit::Usage,
+            Self::Config => Exit::Config,
+            Self::Environment => Exit::Environment,
+            Self::Internal => Exit::Internal,
+            Self::Journal => Exit::Journal,
+            Self::LeaseHeld => Exit::LeaseHeld,
+            Self::Interrupted => Exit::Interrupted,
+            Self::Terminated => Exit::Terminated,
+        }
+    }
+
+    /// The word that stands in front of the message.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Usage => "usage",
+            Self::Config => "configuration",
+            Self::Environment => "environment",
+            Self::Internal => "internal error",
+            Self::Journal => "journal",
+            Self::LeaseHeld => "lease",
+            Self::Interrupted | Self::Terminated => "interrupted",
+        }
+    }
+}
+
+/// An error as it is told to a person.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CliError {
+    /// Its kind.
+    pub kind: ErrorKind,
+    /// What, where, why. Several lines where several things are wrong.
+    pub message: String,
+    /// What to do next.
+    pub hints: Vec<String>,
+}
+
+impl CliError {
+    /// An error of a kind.
+    #[must_use]
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            message: message.into(),
+            hints: Vec::new(),
+        }
+    }
+
+    /// The command line is wrong.
+    #[must_use]
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Usage, message)
+    }
+
+    /// The configuration is wrong.
+    #[must_use]
+    pub fn config(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Config, message)
+    }
+
+    /// The machine does not allow it.
+    #[must_use]
+    pub fn environment(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Environment, message)
+    }
+
+    /// A mistake in this program.
+    #[must_use]
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Internal, message)
+    }
+
+    /// The journal cannot be read or written.
+    #[must_use]
+    pub fn journal(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Journal, message)
+    }
+
+    /// Another supervisor works here.
+    #[must_use]
+    pub fn lease_held(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::LeaseHeld, message)
+    }
+
+    /// A signal ended it before anything was started.
+    #[must_use]
+    pub fn interrupted(signal: i32) -> Self {
+        let kind = match signal {
+            libc::SIGINT => ErrorKind::Interrupted,
+            _ => ErrorKind::Terminated,
+        };
+        let name = supervise_core::event::signal_name(signal);
+        Self::new(kind, format!("{name} before anything was started"))
+    }
+
+    /// Adds what to do next.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hints.push(hint.into());
+        self
+    }
+
+    /// The documented exit code.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        self.kind.exit().code()
+    }
+
+    /// All of it as text, with a newline at its end.
+    #[must_use]
+    pub fn render(&self) -> String {
+        let mut out = format!("error ({}): {}\n", self.kind.word(), self.message.trim_end());
+        for hint in &self.hints {
+            out.push_str("  hint: ");
+            out.push_str(&hint.replace('\n', "\n        "));
+            out.push('\n');
+        }
+        out
+    }
+
+    /// Several mistakes of a configuration as one error: each with its place and its own hint.
+    #[must_use]
+    pub fn of_config(errors: &[ConfigError]) -> Self {
+        match errors {
+            [] => Self::config("the configuration is wrong"),
+            [one] => Self::from(one.clone()),
+            many => {
+                let lines: Vec<String> = many.iter().map(ToString::to_string).collect();
+                Self::config(format!(
+                    "{} things are wrong in the configuration:\n{}",
+                    many.len(),
+                    lines.join("\n")
+                ))
+            }
+        }
+    }
+}
+
+impl From<ConfigError> for CliError {
+    fn from(mut e: ConfigError) -> Self {
+        let hint = e.hint.take();
+        let mut out = Self::config(e.to_string());
+        out.hints.extend(hint);
+        out
+    }
+}
+
+impl fmt::Display for CliError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for CliError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use supervise_config::ErrorKind as ConfigKind;
+
+    #[test]
+    fn a_configuration_error_keeps_its_place_and_its_hint() {
+        let e = ConfigError::new(ConfigKind::UnknownKey, "there is no such setting")
+            .at(&Arc::from("a.yaml"), 3, 5)
+            .with_key("retrys")
+            .with_hint("did you mean `retries`?");
+        let e = CliError::from(e);
+        assert_eq!(e.exit_code(), 78);
+        assert_eq!(
+            e.render(),
+            "error (configuration): a.yaml:3:5: retrys: there is no such setting\n  hint: did you mean `retries`?\n"
+        );
+    }
+
+    #[test]
+    fn several_mistakes_are_all_told() {
+        let one = ConfigError::new(ConfigKind::BadValue, "first");
+        let two = ConfigError::new(ConfigKind::BadValue, "second").with_hint("do that");
+        let text = CliError::of_config(&[one, two]).render();
+        assert!(text.contains("2 things") && text.contains("first") && text.contains("second\n  hint: do that"), "{text}");
+    }
+
+    #[test]
+    fn every_kind_has_its_code() {
+        for (kind, code) in [
+            (ErrorKind::Usage, 64),
+            (ErrorKind::Config, 78),
+            (ErrorKind::Environment, 69),
+            (ErrorKind::Internal, 70),
+            (ErrorKind::Journal, 74),
+            (ErrorKind::LeaseHeld, 5),
+            (ErrorKind::Interrupted, 130),
+            (ErrorKind::Terminated, 143),
+        ] {
+            assert_eq!(CliError::new(kind, "x").exit_code(), code);
+        }
+    }
+}

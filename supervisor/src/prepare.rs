@@ -1,0 +1,374 @@
+//! From the command line to everything a term needs: the specification, what the launches need, the settings.
+//!
+//! Reads files and looks at the machine, changes nothing. What is wrong is told before a GPU is touched, with its
+//! place and what to do next.
+
+mod command;
+mod files;
+mod place;
+mod policy;
+mod sources;
+
+use crate::error::CliError;
+use camino::{Utf8Path, Utf8PathBuf};
+use std::ops::Deref;
+use supervise_config::compose::Composed;
+use supervise_config::settings::{CgroupChoice, Settings, TrainerChoice};
+use supervise_config::{ConfigTree, redact};
+use supervise_core::checkpoint::Finding;
+use supervise_core::id::{RunId, fnv64};
+use supervise_core::spec::{RunSpec, TrainerKind};
+use supervise_trainers::read::{ReadInput, ReadOutput, read};
+use supervise_trainers::{TrainerFacts, adapter};
+
+pub use place::{lease_dir, probe, registry_dir, registry_file, run_id, state_dir};
+
+/// What the command line asks for.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    /// The trainer's YAML.
+    pub config: Option<Utf8PathBuf>,
+    /// `--set`, as written.
+    pub set: Vec<String>,
+    /// The command after `--`.
+    pub command: Vec<String>,
+    /// `--observe`.
+    pub observe: bool,
+    /// `--allow-fresh`.
+    pub allow_fresh: bool,
+    /// `--fresh`.
+    pub fresh: bool,
+    /// `--from N`.
+    pub from: Option<u64>,
+    /// `--no-recovery`.
+    pub no_recovery: bool,
+}
+
+/// Everything a term needs.
+#[derive(Debug, Clone)]
+pub struct Prepared {
+    /// What is to be run.
+    pub spec: RunSpec,
+    /// What every launch needs beside it.
+    pub facts: TrainerFacts,
+    /// The supervisor's settings.
+    pub settings: RunSettings,
+    /// What a person should know before the launch.
+    pub findings: Vec<Finding>,
+    /// Smaller things worth saying.
+    pub notes: Vec<String>,
+    /// Where this run is listed for `status`.
+    pub registry: Option<Utf8PathBuf>,
+    /// The configuration as it counts for the trainer.
+    pub tree: ConfigTree,
+}
+
+/// The settings, with the few values the driver asks for in its own units.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunSettings(pub Settings);
+
+impl RunSettings {
+    /// After so many milliseconds a silent holder elsewhere loses the lease.
+    #[must_use]
+    pub fn lease_ttl_ms(&self) -> u64 {
+        u64::try_from(self.0.lease.ttl.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Size at which a worker's output is rotated.
+    #[must_use]
+    pub fn output_max_bytes(&self) -> u64 {
+        self.0.output.max_bytes
+    }
+
+    /// Rotated files kept per worker.
+    #[must_use]
+    pub fn output_keep(&self) -> u32 {
+        self.0.output.keep
+    }
+
+    /// Whether a control group of our own may be used.
+    #[must_use]
+    pub fn kill_cgroup(&self) -> bool {
+        self.0.kill.cgroup == CgroupChoice::Auto
+    }
+}
+
+impl Deref for RunSettings {
+    type Target = Settings;
+
+    fn deref(&self) -> &Settings {
+        &self.0
+    }
+}
+
+/// What was read before the trainer's own part is understood.
+#[derive(Debug)]
+pub struct Configured {
+    /// The composed YAML, without our block.
+    pub composed: Option<Composed>,
+    /// Its file, absolute.
+    pub file: Option<Utf8PathBuf>,
+    /// The settings.
+    pub settings: Settings,
+    /// `--set` that is the trainer's.
+    pub set: Vec<String>,
+    /// The command.
+    pub command: Vec<String>,
+    /// Working directory.
+    pub cwd: Utf8PathBuf,
+}
+
+/// Reads the YAML and the settings in all their layers.
+///
+/// # Errors
+/// What is wrong with them.
+pub fn configure(request: &Request) -> Result<Configured, CliError> {
+    let cwd = place::cwd()?;
+    let named = request.config.clone();
+    let file = named.or_else(|| files::config_in_command(&request.command));
+    let (flags, set) = sources::split_set(&request.set)?;
+    let mut composed = match &file {
+        Some(path) => Some(files::compose_file(path, &request.command, &set)?),
+        None => None,
+    };
+    let block = composed.as_mut().and_then(|c| c.tree.delete("supervisor").ok());
+    let absolute = file.as_ref().map(|f| place::absolute(&cwd, f));
+    let beside = absolute.as_deref().and_then(Utf8Path::parent).unwrap_or(&cwd);
+    let settings = sources::load(beside, absolute.as_deref(), block, flags, request)?;
+    let command = match request.command.is_empty() {
+        true => settings.command.clone().unwrap_or_default(),
+        false => request.command.clone(),
+    };
+    Ok(Configured {
+        composed,
+        file: absolute,
+        settings,
+        set,
+        command,
+        cwd,
+    })
+}
+
+/// Prepares a run.
+///
+/// # Errors
+/// What is wrong, and with which exit code.
+pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
+    let configured = configure(request)?;
+    let out = understand(&configured)?;
+    let (root, mut notes) = root_of(&configured, &out)?;
+    let run = run_id(out.kind, root.as_deref(), &configured.cwd, &out.command);
+    let run_dir = place::run_dir(&configured.settings, root.as_deref(), &run, &configured.cwd)?;
+    place::check_space(&run_dir)?;
+    if let Some(root) = &root {
+        place::check_writable(root)?;
+    }
+    place::check_resume_path(&out, &run_dir)?;
+    let gang = policy::gang(&configured.settings, &out, &mut notes);
+    command::check(&out.command, &configured.cwd, &configured.settings.env)?;
+    let spec = RunSpec {
+        config_hash: config_hash(&out, &configured),
+        trainer: out.kind,
+        trainer_version: None,
+        root,
+        run_dir,
+        config_file: configured.file.clone(),
+        cwd: configured.cwd.clone(),
+        env: configured.settings.env.clone(),
+        world: policy::world(&out, &gang),
+        gang,
+        cadence: out.cadence,
+        last_step: out.last_step,
+        roles: out.roles,
+        resume: out.resume,
+        keep: out.keep,
+        policy: policy::policy(&configured.settings, request),
+        not_restored: out.not_restored,
+        command: out.command,
+        run,
+    };
+    let mut findings = out.findings;
+    findings.extend(adapter(spec.trainer).preflight(&spec, &out.facts));
+    Ok(Prepared {
+        registry: registry_file(&spec.run),
+        spec,
+        facts: out.facts,
+        settings: RunSettings(configured.settings),
+        findings,
+        notes,
+        tree: out.tree,
+    })
+}
+
+/// A run's name and place, for commands that only look.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identified {
+    /// Identity.
+    pub run: RunId,
+    /// Directory of the journal.
+    pub run_dir: Utf8PathBuf,
+    /// Canonical checkpoint root.
+    pub root: Option<Utf8PathBuf>,
+}
+
+/// Which run a configuration speaks of, whether or not it could be started now.
+///
+/// # Errors
+/// What is wrong with the configuration.
+pub fn identify(request: &Request) -> Result<Identified, CliError> {
+    let mut configured = configure(request)?;
+    // Whether it could be resumed is another question.
+    configured.settings.recovery = false;
+    let out = understand(&configured)?;
+    let (root, _) = root_of(&configured, &out)?;
+    let run = run_id(out.kind, root.as_deref(), &configured.cwd, &out.command);
+    let run_dir = place::run_dir(&configured.settings, root.as_deref(), &run, &configured.cwd)?;
+    Ok(Identified { run, run_dir, root })
+}
+
+/// The trainer's configuration as it counts, as far as it is read here.
+///
+/// # Errors
+/// What is wrong with the configuration.
+pub fn effective(configured: &Configured) -> Result<ConfigTree, CliError> {
+    Ok(understand(configured)?.tree)
+}
+
+/// The command of the launches, `{config}` and `{overrides}` still in it.
+///
+/// # Errors
+/// What is wrong with the configuration.
+pub fn launch_command(configured: &Configured) -> Result<Vec<String>, CliError> {
+    Ok(understand(configured)?.command)
+}
+
+/// The trainer's own part.
+fn understand(configured: &Configured) -> Result<ReadOutput, CliError> {
+    let kind = match configured.settings.trainer {
+        TrainerChoice::Plain => Some(TrainerKind::Plain),
+        TrainerChoice::Auto | TrainerChoice::Verl => None,
+    };
+    let input = ReadInput {
+        composed: configured.composed.as_ref(),
+        config_file: configured.file.as_deref(),
+        set: &configured.set,
+        command: &configured.command,
+        cwd: &configured.cwd,
+        env: &|name| configured.settings.env.get(name).cloned().or_else(|| std::env::var(name).ok()),
+        workers: configured.settings.gang.workers,
+        kind,
+        recovery: configured.settings.recovery,
+    };
+    if input.composed.is_none() && input.command.is_empty() {
+        return Err(CliError::usage("neither a trainer's YAML nor a command is given")
+            .hint("supervise run ppo.yaml, or supervise run -- python3 -m verl.trainer.main_ppo …"));
+    }
+    let out = read(&input).map_err(|e| CliError::of_config(&e))?;
+    if out.kind == TrainerKind::Plain && configured.settings.trainer == TrainerChoice::Verl {
+        return Err(
+            CliError::config("trainer is set to verl, but neither the command nor the YAML tells which of its trainers it is")
+                .hint("name the entry point in the command (-m verl.trainer.main_ppo or -m verl.trainer.sft_trainer)"),
+        );
+    }
+    if out.command.is_empty() {
+        return Err(CliError::config("nothing says how this trainer is started")
+            .hint("give the command after --, or set supervisor.command"));
+    }
+    Ok(out)
+}
+
+/// The canonical checkpoint root, and what is worth saying about it.
+fn root_of(configured: &Configured, out: &ReadOutput) -> Result<(Option<Utf8PathBuf>, Vec<String>), CliError> {
+    if out.kind == TrainerKind::Plain {
+        return Ok((None, Vec::new()));
+    }
+    let named = match &configured.settings.root {
+        Some(text) => Some(place::absolute(&configured.cwd, Utf8Path::new(text))),
+        None => out.root.clone(),
+    };
+    let Some(named) = named else {
+        return Err(CliError::config("the configuration names no checkpoint root (trainer.default_local_dir)")
+            .hint("set trainer.default_local_dir, or supervisor.root"));
+    };
+    let root = place::canonical("checkpoint root", &named)?;
+    let mut notes = Vec::new();
+    if root != named {
+        notes.push(format!("the checkpoint root {named} is {root}"));
+    }
+    Ok((Some(root), notes))
+}
+
+/// A hash over what the trainer is given: another one resets remembered failures.
+fn config_hash(out: &ReadOutput, configured: &Configured) -> u64 {
+    let mut text = String::new();
+    for (path, node) in out.tree.leaves() {
+        text.push_str(&path);
+        text.push('\0');
+        text.push_str(&supervise_config::python_str(&node.value));
+        text.push('\n');
+    }
+    for word in &out.command {
+        text.push_str(word);
+        text.push('\0');
+    }
+    for (name, value) in &configured.settings.env {
+        text.push_str(&format!("{name}={value}\0"));
+    }
+    fnv64(text.as_bytes())
+}
+
+/// A word of a command as it may be shown: `key=secret` and `--key=secret` without the secret.
+#[must_use]
+pub fn shown_word(word: &str) -> String {
+    match word.split_once('=') {
+        Some((key, value)) => format!("{key}={}", redact(key, value)),
+        None => redact("", word),
+    }
+}
+
+/// A whole command as it may be shown.
+#[must_use]
+pub fn shown_command(words: &[String]) -> String {
+    let quoted = |word: &String| {
+        let word = shown_word(word);
+        let plain = |c: char| c.is_ascii_alphanumeric() || "_-./=:,@%+{}".contains(c);
+        if !word.is_empty() && word.chars().all(plain) {
+            word
+        } else {
+            format!("'{}'", word.replace('\'', r"'\''"))
+        }
+    };
+    words.iter().map(quoted).collect::<Vec<_>>().join(" ")
+}
+
+/// The identity of a run that stands at a root, for each trainer it may be of.
+#[must_use]
+pub fn run_ids_at(root: &Utf8Path) -> Vec<RunId> {
+    [TrainerKind::VerlPpo, TrainerKind::VerlSft]
+        .into_iter()
+        .map(|kind| run_id(kind, Some(root), root, &[]))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_shown_quoted_and_without_secrets() {
+        let words = ["python", "a b", "trainer.api_key=hush", "--wandb_token=hush", "x='y'"].map(str::to_owned);
+        assert_eq!(
+            shown_command(&words),
+            r"python 'a b' 'trainer.api_key=***' '--wandb_token=***' 'x='\''y'\'''"
+        );
+    }
+
+    #[test]
+    fn an_identity_is_of_trainer_and_root() {
+        let [ppo, sft] = run_ids_at(Utf8Path::new("/a/b"))[..].try_into().unwrap();
+        let (ppo, sft): (RunId, RunId) = (ppo, sft);
+        assert_ne!(ppo, sft);
+        assert_eq!(ppo.0.len(), 16);
+        assert_eq!(ppo, run_id(TrainerKind::VerlPpo, Some(Utf8Path::new("/a/b")), Utf8Path::new("/x"), &["y".into()]));
+    }
+}

@@ -1,0 +1,60 @@
+//! Whether the command can be executed at all.
+
+use crate::error::CliError;
+use camino::{Utf8Path, Utf8PathBuf};
+use nix::unistd::{AccessFlags, access};
+use std::collections::BTreeMap;
+
+/// Where the first word is looked for if no PATH is set.
+const FALLBACK_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// Finds the program of a command as the launch will find it.
+pub(super) fn find(program: &str, cwd: &Utf8Path, env: &BTreeMap<String, String>) -> Result<Utf8PathBuf, CliError> {
+    if program.contains('/') {
+        let path = cwd.join(program);
+        return match () {
+            () if !path.exists() => Err(CliError::config(format!("the command `{program}` is not there: there is no file {path}"))
+                .hint("mend the command after --, or supervisor.command")),
+            () if !is_program(&path) => Err(CliError::config(format!("the command `{program}` cannot be executed: {path} is no executable file"))
+                .hint(format!("chmod +x {path}, or name its interpreter in front of it"))),
+            () => Ok(path),
+        };
+    }
+    let path = env.get("PATH").cloned().or_else(|| std::env::var("PATH").ok());
+    let path = path.unwrap_or_else(|| FALLBACK_PATH.to_owned());
+    let mut dirs = path.split(':').map(|d| cwd.join(d).join(program));
+    dirs.find(|p| is_program(p)).ok_or_else(|| {
+        CliError::config(format!("the command `{program}` was not found in PATH ({path})"))
+            .hint("activate the environment it is installed in, write its whole path, or set supervisor.env.PATH")
+    })
+}
+
+/// The command's program exists.
+pub(super) fn check(command: &[String], cwd: &Utf8Path, env: &BTreeMap<String, String>) -> Result<(), CliError> {
+    match command.first() {
+        Some(program) => find(program, cwd, env).map(|_| ()),
+        None => Err(CliError::config("the command is empty").hint("give it after --, or set supervisor.command")),
+    }
+}
+
+fn is_program(path: &Utf8Path) -> bool {
+    path.is_file() && access(path.as_std_path(), AccessFlags::X_OK).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_as_the_launch_finds_them() {
+        let root = Utf8Path::new("/");
+        let env = BTreeMap::from([("PATH".to_owned(), "/nowhere:/bin".to_owned())]);
+        assert_eq!(find("sh", root, &env).unwrap(), "/bin/sh");
+        assert_eq!(find("bin/sh", root, &env).unwrap(), "/bin/sh");
+        let e = find("no-such-program", root, &env).unwrap_err();
+        assert_eq!(e.exit_code(), 78);
+        assert!(e.message.contains("/nowhere:/bin"), "{e}");
+        assert!(find("/etc/passwd", root, &env).unwrap_err().message.contains("cannot be executed"));
+        assert!(find("/no/such", root, &env).unwrap_err().message.contains("not there"));
+    }
+}

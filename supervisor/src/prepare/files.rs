@@ -1,0 +1,208 @@
+//! Files of configuration: read with limits, composed as Hydra would.
+
+use crate::error::CliError;
+use camino::{Utf8Path, Utf8PathBuf};
+use std::fs::{self, File};
+use std::io::{self, Read};
+use supervise_config::compose::{Composed, Found, GroupOverride, Loader, compose};
+use supervise_config::{ConfigError, ErrorKind, MAX_BYTES};
+use supervise_trainers::hydra;
+
+/// Configurations that verl's installation brings at the top of its folder.
+const TRAINERS_OWN: [&str; 5] = [
+    "ppo_trainer",
+    "ppo_megatron_trainer",
+    "sft_trainer_engine",
+    "sft_trainer",
+    "evaluation",
+];
+
+/// The text of a file that may be missing.
+pub(super) fn read_if_there(path: &Utf8Path) -> Result<Option<String>, CliError> {
+    match read_text(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(Unread::Io(e)) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+        Err(e) => Err(e.told(path)),
+    }
+}
+
+/// Why a configuration's file gave no text.
+#[derive(Debug)]
+enum Unread {
+    Io(io::Error),
+    Directory,
+    NotText,
+    TooLarge,
+}
+
+impl Unread {
+    fn told(self, path: &Utf8Path) -> CliError {
+        match self {
+            Self::Io(e) if e.kind() == io::ErrorKind::NotFound => {
+                CliError::usage(format!("{path}: there is no such file")).hint("name the trainer's YAML; the path is relative to the working directory")
+            }
+            Self::Io(e) if e.raw_os_error() == Some(libc::ELOOP) => {
+                CliError::usage(format!("{path}: its symbolic links lead in a circle"))
+            }
+            Self::Io(e) => CliError::environment(format!("{path}: it cannot be read: {e}")),
+            Self::Directory => CliError::usage(format!("{path}: this is a directory, the trainer's YAML is needed"))
+                .hint("to look at checkpoints in a directory: supervise checkpoints DIR"),
+            Self::NotText => CliError::config(format!("{path}: it is not UTF-8 text")).hint("is this the trainer's YAML?"),
+            Self::TooLarge => CliError::config(format!("{path}: it is larger than {MAX_BYTES} bytes"))
+                .hint("is this the trainer's YAML?"),
+        }
+    }
+}
+
+fn read_text(path: &Utf8Path) -> Result<String, Unread> {
+    let meta = fs::metadata(path).map_err(Unread::Io)?;
+    if meta.is_dir() {
+        return Err(Unread::Directory);
+    }
+    let limit = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX);
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|f| f.take(limit.saturating_add(1)).read_to_end(&mut bytes))
+        .map_err(Unread::Io)?;
+    if bytes.len() > MAX_BYTES {
+        return Err(Unread::TooLarge);
+    }
+    String::from_utf8(bytes).map_err(|_| Unread::NotText)
+}
+
+/// Reads the user's YAML, with the configurations beside it that its defaults list names.
+pub(super) fn compose_file(path: &Utf8Path, command: &[String], set: &[String]) -> Result<Composed, CliError> {
+    if path == "-" {
+        return Err(CliError::usage("standard input is not read: the trainer's YAML has to be a file"));
+    }
+    // What cannot be read is told in full; the loader only says that something is missing.
+    let text = read_text(path).map_err(|e| e.told(path))?;
+    let dir = path.parent().unwrap_or(Utf8Path::new(""));
+    let name = path.file_stem().unwrap_or_default();
+    let loader = Beside {
+        dir,
+        primary: (name, path, &text),
+    };
+    let groups = group_choices(&loader, command, set)?;
+    Ok(compose(&loader, name, &groups)?)
+}
+
+/// Choices of groups on the command line whose options stand beside the user's YAML.
+fn group_choices(loader: &Beside<'_>, command: &[String], set: &[String]) -> Result<Vec<GroupOverride>, ConfigError> {
+    let mut out = Vec::new();
+    let from_command = command.iter().filter(|w| !w.starts_with('-') && w.contains('='));
+    for text in from_command.chain(set) {
+        // What is no override is somebody else's word; the trainer's reader judges the rest.
+        let Ok(change) = hydra::parse(text) else { continue };
+        out.extend(change.as_group(|group| loader.is_group(group))?);
+    }
+    Ok(out)
+}
+
+/// Configurations beside the user's YAML; verl's own are known by name.
+struct Beside<'a> {
+    dir: &'a Utf8Path,
+    primary: (&'a str, &'a Utf8Path, &'a str),
+}
+
+impl Beside<'_> {
+    fn is_group(&self, group: &str) -> bool {
+        !group.is_empty() && !group.contains('.') && self.dir.join(group).is_dir()
+    }
+}
+
+impl Loader for Beside<'_> {
+    fn load(&self, config: &str) -> Result<Found, ConfigError> {
+        let (name, path, text) = self.primary;
+        if config == name {
+            return Ok(Found::Text {
+                text: text.to_owned(),
+                file: path.to_string(),
+            });
+        }
+        let file = self.dir.join(format!("{config}.yaml"));
+        match read_text(&file) {
+            Ok(text) => Ok(Found::Text {
+                text,
+                file: file.to_string(),
+            }),
+            Err(Unread::Io(e)) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                // A group that stands here is the user's; any other may be the installation's.
+                let theirs = TRAINERS_OWN.contains(&config)
+                    || config.split_once('/').is_some_and(|(group, _)| !self.dir.join(group).is_dir());
+                Ok(if theirs { Found::ByTrainer } else { Found::Missing })
+            }
+            Err(e) => Err(ConfigError::new(ErrorKind::Compose, e.told(&file).message)),
+        }
+    }
+
+    fn options(&self, group: &str) -> Vec<String> {
+        let Ok(entries) = self.dir.join(group).read_dir_utf8() else {
+            return Vec::new();
+        };
+        let mut names: Vec<String> = entries
+            .flatten()
+            .filter_map(|e| e.file_name().strip_suffix(".yaml").map(str::to_owned))
+            .take(100)
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+/// The YAML that a command names itself: `--config-path=/abs --config-name=x`.
+pub(super) fn config_in_command(command: &[String]) -> Option<Utf8PathBuf> {
+    let value = |names: [&str; 2]| {
+        command.iter().enumerate().find_map(|(i, word)| {
+            let (key, joined) = word.split_once('=').map_or((word.as_str(), None), |(k, v)| (k, Some(v)));
+            let found = names.contains(&key).then(|| joined.or_else(|| command.get(i + 1).map(String::as_str)));
+            found.flatten()
+        })
+    };
+    let dir = value(["--config-path", "-cp"]).filter(|d| d.starts_with('/'))?;
+    let name = value(["--config-name", "-cn"])?;
+    let name = name.strip_suffix(".yaml").unwrap_or(name);
+    let file = Utf8Path::new(dir).join(format!("{name}.yaml"));
+    file.is_file().then_some(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dir() -> (tempfile::TempDir, Utf8PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = Utf8PathBuf::from_path_buf(dir.path().to_owned()).unwrap();
+        (dir, path)
+    }
+
+    #[test]
+    fn a_defaults_list_is_followed_beside_the_file_and_into_the_trainer() {
+        let (_keep, dir) = dir();
+        fs::create_dir(dir.join("data")).unwrap();
+        fs::write(dir.join("data/gsm8k.yaml"), "train_batch_size: 7\n").unwrap();
+        fs::write(dir.join("data/math.yaml"), "train_batch_size: 9\n").unwrap();
+        let text = "defaults:\n  - ppo_trainer\n  - data: gsm8k\n  - _self_\ntrainer:\n  save_freq: 2\n";
+        fs::write(dir.join("my.yaml"), text).unwrap();
+        let composed = compose_file(&dir.join("my.yaml"), &[], &[]).unwrap();
+        assert_eq!(composed.tree.get("data.train_batch_size").and_then(|n| n.as_i64()), Some(7));
+        assert!(composed.layers.iter().any(|l| l.by_trainer && l.config == "ppo_trainer"));
+        let composed = compose_file(&dir.join("my.yaml"), &[], &["data=math".into()]).unwrap();
+        assert_eq!(composed.tree.get("data.train_batch_size").and_then(|n| n.as_i64()), Some(9));
+        let e = compose_file(&dir.join("my.yaml"), &["data=none_such".into()], &[]).unwrap_err();
+        assert_eq!(e.exit_code(), 78);
+        assert!(e.render().contains("none_such"), "{}", e.render());
+    }
+
+    #[test]
+    fn a_command_may_name_its_yaml_itself() {
+        let (_keep, dir) = dir();
+        fs::write(dir.join("x.yaml"), "a: 1\n").unwrap();
+        let words = |name: &str| {
+            ["python", "-m", "verl.trainer.main_ppo", "--config-path", dir.as_str(), name].map(str::to_owned)
+        };
+        assert_eq!(config_in_command(&words("--config-name=x")), Some(dir.join("x.yaml")));
+        assert_eq!(config_in_command(&words("--config-name=y")), None);
+        assert_eq!(config_in_command(&words("z")), None);
+    }
+}

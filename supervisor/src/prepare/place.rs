@@ -1,0 +1,221 @@
+//! Places: the canonical checkpoint root, the run directory, the registry; whether they can be used.
+
+use crate::error::CliError;
+use camino::{Utf8Path, Utf8PathBuf};
+use nix::sys::statvfs::statvfs;
+use nix::unistd::{AccessFlags, access};
+use std::fs;
+use std::io;
+use supervise_config::settings::Settings;
+use supervise_core::id::{RunId, fnv64};
+use supervise_core::spec::{ResumeIntent, TrainerKind};
+use supervise_host::lane::RUN_DIR_NAME;
+use supervise_trainers::read::ReadOutput;
+
+/// The journal's reserve and what a term writes at once.
+const JOURNAL_SPACE: u64 = 2 << 20;
+
+/// The working directory.
+pub(super) fn cwd() -> Result<Utf8PathBuf, CliError> {
+    let dir = std::env::current_dir().map_err(|e| CliError::environment(format!("the working directory is gone: {e}")))?;
+    Utf8PathBuf::from_path_buf(dir)
+        .map_err(|p| CliError::environment(format!("the working directory {} is not UTF-8", p.display())))
+}
+
+/// Made absolute, without `.` and doubled slashes.
+pub(super) fn absolute(cwd: &Utf8Path, path: &Utf8Path) -> Utf8PathBuf {
+    cwd.join(path).components().collect()
+}
+
+/// `$XDG_STATE_HOME/supervise`; `None` where no home is known.
+#[must_use]
+pub fn state_dir() -> Option<Utf8PathBuf> {
+    let set = |name: &str| std::env::var(name).ok().filter(|d| d.starts_with('/')).map(Utf8PathBuf::from);
+    let base = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")))?;
+    Some(base.join("supervise"))
+}
+
+/// Where runs are listed.
+#[must_use]
+pub fn registry_dir() -> Option<Utf8PathBuf> {
+    state_dir().map(|d| d.join("runs"))
+}
+
+/// The file that lists one run.
+#[must_use]
+pub fn registry_file(run: &RunId) -> Option<Utf8PathBuf> {
+    registry_dir().map(|d| d.join(format!("{run}.json")))
+}
+
+/// Where the terms of a run are won: on the checkpoint root's own file system.
+#[must_use]
+pub fn lease_dir(root: Option<&Utf8Path>, run_dir: &Utf8Path) -> Utf8PathBuf {
+    match root {
+        Some(root) => root.join(RUN_DIR_NAME).join("lease"),
+        None => run_dir.join("lease"),
+    }
+}
+
+/// A run's identity: trainer and root; for a plain command the working directory and the command.
+#[must_use]
+pub fn run_id(kind: TrainerKind, root: Option<&Utf8Path>, cwd: &Utf8Path, command: &[String]) -> RunId {
+    let text = match root {
+        Some(root) => format!("{kind}\0{root}"),
+        None => format!("{kind}\0{cwd}\0{}", command.join("\0")),
+    };
+    RunId(format!("{:016x}", fnv64(text.as_bytes())))
+}
+
+/// Where the journal and the attempts go.
+pub(super) fn run_dir(
+    settings: &Settings,
+    root: Option<&Utf8Path>,
+    run: &RunId,
+    cwd: &Utf8Path,
+) -> Result<Utf8PathBuf, CliError> {
+    match (&settings.run_dir, root) {
+        (Some(dir), _) => canonical("run directory", &absolute(cwd, Utf8Path::new(dir))),
+        (None, Some(root)) => Ok(root.join(RUN_DIR_NAME)),
+        (None, None) => state_dir().map(|d| d.join("plain").join(&run.0)).ok_or_else(|| {
+            CliError::environment("neither XDG_STATE_HOME nor HOME says where the journal could go")
+                .hint("set supervisor.run_dir")
+        }),
+    }
+}
+
+/// The path with all links followed; what does not exist yet is appended as it is. `what` is named in errors.
+pub(super) fn canonical(what: &str, path: &Utf8Path) -> Result<Utf8PathBuf, CliError> {
+    let refused = |why: String| CliError::environment(format!("the {what} {path} cannot be used: {why}"));
+    let mut missing: Vec<&str> = Vec::new();
+    let mut here = path;
+    loop {
+        match here.canonicalize_utf8() {
+            Ok(found) if !found.is_dir() => {
+                return Err(refused(format!("{found} is a file, not a directory")).hint("choose another place"));
+            }
+            Ok(found) => return Ok(missing.iter().rev().fold(found, |p, name| p.join(name))),
+            Err(e) if e.raw_os_error() == Some(libc::ELOOP) => {
+                return Err(refused(format!("the symbolic link {} leads in a circle", link_in(here)))
+                    .hint("remove the link, or choose another place"));
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                if let Ok(target) = fs::read_link(here) {
+                    let target = target.display();
+                    let why = format!("{here} is a symbolic link to {target}, which does not exist");
+                    return Err(refused(why).hint("create the directory it points to, or remove the link"));
+                }
+            }
+            Err(e) if e.raw_os_error() == Some(libc::ENOTDIR) => {}
+            Err(e) => return Err(refused(format!("{here}: {e}"))),
+        }
+        let (Some(parent), Some(name)) = (here.parent(), here.file_name()) else {
+            return Err(refused("it has no directory above it".to_owned()));
+        };
+        missing.push(name);
+        here = parent;
+    }
+}
+
+/// The link among the parts of a path that leads in a circle.
+fn link_in(path: &Utf8Path) -> &Utf8Path {
+    let is_link = |p: &&Utf8Path| fs::symlink_metadata(p).is_ok_and(|m| m.is_symlink());
+    path.ancestors().filter(is_link).last().unwrap_or(path)
+}
+
+/// The nearest directory that exists already.
+fn nearest_existing(path: &Utf8Path) -> &Utf8Path {
+    path.ancestors().find(|p| p.exists()).unwrap_or(Utf8Path::new("/"))
+}
+
+/// A root that cannot be written to is told before a GPU is touched.
+pub(super) fn check_writable(root: &Utf8Path) -> Result<(), CliError> {
+    let here = nearest_existing(root);
+    access(here.as_std_path(), AccessFlags::W_OK | AccessFlags::X_OK).map_err(|e| not_writable(root, here, &e.desc()))
+}
+
+fn not_writable(root: &Utf8Path, here: &Utf8Path, why: &dyn std::fmt::Display) -> CliError {
+    let place = if here == root { String::new() } else { format!(" ({here})") };
+    CliError::environment(format!("the checkpoint root {root} is not writable{place}: {why}"))
+        .hint("mend the permissions, or choose another trainer.default_local_dir")
+}
+
+/// Creates the root and writes a file in it: what [`check_writable`] only supposes.
+///
+/// # Errors
+/// The file system refuses.
+pub fn probe(root: &Utf8Path) -> Result<(), CliError> {
+    fs::create_dir_all(root).map_err(|e| not_writable(root, root, &e))?;
+    let file = root.join(format!(".supervise-write-test-{}", std::process::id()));
+    fs::File::create(&file)
+        .and_then(|_| fs::remove_file(&file))
+        .map_err(|e| not_writable(root, root, &e))
+}
+
+/// The journal must fit.
+pub(super) fn check_space(run_dir: &Utf8Path) -> Result<(), CliError> {
+    let here = nearest_existing(run_dir);
+    let Ok(fs) = statvfs(here.as_std_path()) else {
+        return Ok(());
+    };
+    // A file system that counts no blocks (some of the kernel's own) tells nothing.
+    if fs.blocks() == 0 {
+        return Ok(());
+    }
+    let free = u64::from(fs.blocks_available()).saturating_mul(fs.fragment_size());
+    enough(run_dir, here, free)
+}
+
+fn enough(run_dir: &Utf8Path, here: &Utf8Path, free: u64) -> Result<(), CliError> {
+    if free >= JOURNAL_SPACE {
+        return Ok(());
+    }
+    Err(CliError::environment(format!(
+        "no space for the journal in {run_dir}: the file system of {here} has {free} bytes left, {JOURNAL_SPACE} are needed"
+    ))
+    .hint("free some space, or set supervisor.run_dir to another file system"))
+}
+
+/// A step that the configuration names has to be there when the run is taken into care.
+pub(super) fn check_resume_path(out: &ReadOutput, run_dir: &Utf8Path) -> Result<(), CliError> {
+    let ResumeIntent::Path { path, .. } = &out.resume else {
+        return Ok(());
+    };
+    // Later the wish may be fulfilled long since, and its step gone.
+    if run_dir.join("run.id").exists() || path.is_dir() {
+        return Ok(());
+    }
+    let origin = out.tree.get("trainer.resume_from_path").map(|n| format!("{}: ", n.origin)).unwrap_or_default();
+    Err(CliError::config(format!("{origin}trainer.resume_from_path: there is no such step: {path}")).hint(format!(
+        "supervise checkpoints {} lists the steps that are there",
+        path.parent().unwrap_or(path)
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_with_numbers() {
+        let (run, here) = (Utf8Path::new("/a/b"), Utf8Path::new("/a"));
+        assert!(enough(run, here, JOURNAL_SPACE).is_ok());
+        let e = enough(run, here, 4096).unwrap_err();
+        assert_eq!(e.exit_code(), 69);
+        assert!(e.message.contains("no space for the journal in /a/b") && e.message.contains("4096"), "{e}");
+    }
+
+    #[test]
+    fn links_are_followed_and_what_is_missing_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = Utf8PathBuf::from_path_buf(dir.path().canonicalize().unwrap()).unwrap();
+        fs::create_dir_all(dir.join("real")).unwrap();
+        std::os::unix::fs::symlink(dir.join("real"), dir.join("link")).unwrap();
+        assert_eq!(canonical("root", &dir.join("link/a/b")).unwrap(), dir.join("real/a/b"));
+        std::os::unix::fs::symlink(dir.join("loop"), dir.join("loop")).unwrap();
+        assert!(canonical("root", &dir.join("loop/a")).unwrap_err().message.contains("circle"));
+        std::os::unix::fs::symlink("nowhere", dir.join("dangling")).unwrap();
+        assert!(canonical("root", &dir.join("dangling")).unwrap_err().message.contains("does not exist"));
+        fs::write(dir.join("file"), "").unwrap();
+        assert!(canonical("root", &dir.join("file/a")).unwrap_err().message.contains("not a directory"));
+    }
+}

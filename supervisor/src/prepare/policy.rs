@@ -1,0 +1,93 @@
+//! Settings and flags as the rules of deciding, and how the workers are started.
+
+use super::Request;
+use std::time::Duration;
+use supervise_config::interpolation::Resolver;
+use supervise_config::settings::{DegradedResume, Gpus, LauncherChoice, ProofDepth, Settings};
+use supervise_core::checkpoint::Depth;
+use supervise_core::id::{Ms, Step};
+use supervise_core::spec::{Degraded, GangSpec, LauncherKind, Policy, TrainerKind};
+use supervise_trainers::read::ReadOutput;
+
+fn ms(d: Duration) -> Ms {
+    Ms(u64::try_from(d.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// The rules of deciding.
+pub(super) fn policy(s: &Settings, request: &Request) -> Policy {
+    Policy {
+        retries: s.retries,
+        step_backs: s.step_backs,
+        backoff_initial: ms(s.backoff.initial),
+        backoff_factor: s.backoff.factor,
+        backoff_max: ms(s.backoff.max),
+        backoff_jitter: s.backoff.jitter,
+        stop_grace: ms(s.grace.stop),
+        save_grace: ms(s.grace.save),
+        orphan_grace: ms(s.grace.orphan),
+        depth: match s.proof.depth {
+            ProofDepth::Structure => Depth::Structure,
+            ProofDepth::Full => Depth::Full,
+        },
+        prove: s.proof.enabled,
+        degraded: match s.degraded_resume {
+            DegradedResume::Never => Degraded::Never,
+            DegradedResume::DataOrder => Degraded::DataOrder,
+            DegradedResume::ModelOnly => Degraded::ModelOnly,
+        },
+        stall_startup: ms(s.stall.startup),
+        stall_factor: s.stall.factor,
+        stall_minimum: ms(s.stall.minimum),
+        stall_save: ms(s.stall.save),
+        prune: s.retention.prune,
+        keep_raise: s.retention.raise_by,
+        allow_fresh: s.allow_fresh,
+        fresh: request.fresh,
+        from: request.from.map(Step),
+        recovery: s.recovery,
+        observe: request.observe,
+        scan_interval: ms(s.scan_interval),
+    }
+}
+
+/// How the workers are started: what the settings say, else what the trainer's reader found out.
+pub(super) fn gang(s: &Settings, out: &ReadOutput, notes: &mut Vec<String>) -> GangSpec {
+    let launcher = match s.gang.launcher {
+        LauncherChoice::Auto => out.gang.launcher,
+        LauncherChoice::Driver => LauncherKind::Driver,
+        LauncherChoice::Gang => LauncherKind::Gang,
+    };
+    let workers = match launcher {
+        LauncherKind::Driver => 1,
+        LauncherKind::Gang if out.gang.launcher == LauncherKind::Gang => s.gang.workers.unwrap_or(out.gang.workers),
+        LauncherKind::Gang => s.gang.workers.or_else(|| per_node(out)).unwrap_or(1),
+    };
+    let gpus = match &s.gang.gpus {
+        Gpus::None => Vec::new(),
+        Gpus::List(list) => list.clone(),
+        Gpus::Auto if launcher == LauncherKind::Gang && has_gpu() => (0..workers).collect(),
+        Gpus::Auto => Vec::new(),
+    };
+    if !gpus.is_empty() && launcher == LauncherKind::Gang && gpus.len() < workers as usize {
+        notes.push(format!("{workers} workers share {} GPUs", gpus.len()));
+    }
+    GangSpec { launcher, workers, gpus }
+}
+
+fn per_node(out: &ReadOutput) -> Option<u32> {
+    let found = Resolver::new(&out.tree, &|_| None).get("trainer.n_gpus_per_node").ok().flatten()?;
+    u32::try_from(found.as_i64()?).ok().filter(|n| *n > 0)
+}
+
+fn has_gpu() -> bool {
+    std::path::Path::new("/dev/nvidia0").exists()
+}
+
+/// The world size of the checkpoints. A gang that we start is what it is, whatever the configuration supposes.
+pub(super) fn world(out: &ReadOutput, gang: &GangSpec) -> Option<u32> {
+    match (out.kind, gang.launcher) {
+        (TrainerKind::Plain, _) => None,
+        (_, LauncherKind::Gang) if out.gang.launcher != LauncherKind::Gang => Some(gang.workers),
+        _ => out.world,
+    }
+}

@@ -1,0 +1,85 @@
+//! Where settings come from: files in their places, our block, the environment, flags.
+
+use super::{Request, files};
+use crate::error::CliError;
+use camino::{Utf8Path, Utf8PathBuf};
+use supervise_config::Node;
+use supervise_config::settings::{Settings, Sources};
+
+/// The file of the machine.
+const MACHINE: &str = "/etc/supervise/config.yaml";
+/// The file beside the trainer's.
+const BESIDE: &str = "supervise.yaml";
+
+type Flags = Vec<(String, String)>;
+
+/// `--set supervisor.key=value` is ours, everything else the trainer's.
+pub(super) fn split_set(set: &[String]) -> Result<(Flags, Vec<String>), CliError> {
+    let (mut flags, mut rest) = (Vec::new(), Vec::new());
+    for text in set {
+        match text.strip_prefix("supervisor.") {
+            Some(ours) => match ours.split_once('=') {
+                Some((key, value)) => flags.push((key.to_owned(), value.to_owned())),
+                None => {
+                    return Err(CliError::usage(format!("--set {text}: a value is missing"))
+                        .hint(format!("write --set {text}=VALUE")));
+                }
+            },
+            None if text.is_empty() => return Err(CliError::usage("--set is empty").hint("write --set key=value")),
+            None => rest.push(text.clone()),
+        }
+    }
+    Ok((flags, rest))
+}
+
+/// Lays all sources over each other.
+pub(super) fn load(
+    beside: &Utf8Path,
+    trainer_file: Option<&Utf8Path>,
+    block: Option<Node>,
+    mut flags: Flags,
+    request: &Request,
+) -> Result<Settings, CliError> {
+    let mut settings_files = Vec::new();
+    let own = beside.join(BESIDE);
+    let places = [Some(Utf8PathBuf::from(MACHINE)), user_file(), Some(own)];
+    for path in places.into_iter().flatten() {
+        if trainer_file == Some(path.as_path()) {
+            continue;
+        }
+        if let Some(text) = files::read_if_there(&path)? {
+            settings_files.push((path.to_string(), text));
+        }
+    }
+    if request.allow_fresh {
+        flags.push(("allow_fresh".to_owned(), "true".to_owned()));
+    }
+    if request.no_recovery {
+        flags.push(("recovery".to_owned(), "false".to_owned()));
+    }
+    let sources = Sources {
+        files: settings_files,
+        block: block.filter(|b| !b.is_null()),
+        env: environment(),
+        flags,
+    };
+    Settings::load(&sources).map_err(|e| CliError::of_config(&e))
+}
+
+/// `SUPERVISE_…` variables. Others are nobody's business here.
+fn environment() -> Vec<(String, String)> {
+    let mut found: Vec<(String, String)> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(|(name, _)| name.starts_with("SUPERVISE_"))
+        .collect();
+    found.sort();
+    found
+}
+
+fn user_file() -> Option<Utf8PathBuf> {
+    let base = match std::env::var("XDG_CONFIG_HOME") {
+        Ok(dir) if dir.starts_with('/') => Utf8PathBuf::from(dir),
+        _ => Utf8PathBuf::from(std::env::var("HOME").ok().filter(|h| h.starts_with('/'))?).join(".config"),
+    };
+    Some(base.join("supervise/config.yaml"))
+}

@@ -1,0 +1,295 @@
+//! The one place that prints.
+//!
+//! On a terminal a run shows one line per decision and, below it, a bar with step, pace and phase. Into a pipe the same
+//! lines go without the bar, and a line about progress once a minute. `--json` gives one object per line. Whoever
+//! reads may be gone: what cannot be written is dropped, the training goes on.
+
+use crate::error::CliError;
+use crate::render::record;
+use crate::render::status::{StatusView, last_words, phase_word};
+use crate::render::time::clock;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::json;
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+use supervise_core::event::Phase;
+use supervise_core::id::Step;
+use supervise_core::record::Record;
+use supervise_core::spec::RunSpec;
+use supervise_core::state::{Mode, State};
+
+/// In a pipe, progress is told so often at most.
+const PROGRESS_LINE: Duration = Duration::from_secs(60);
+/// The weight of the newest step in the pace that is shown.
+const NEWEST: f64 = 0.3;
+
+/// How much is printed, and in which form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Output {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// Only what matters at the end.
+    Quiet,
+    /// One JSON object per line.
+    Json,
+}
+
+/// Prints what a run says.
+#[derive(Debug)]
+pub struct Printer {
+    output: Output,
+    bar: Option<ProgressBar>,
+    pace: Pace,
+    told: Option<Instant>,
+    shown: Option<(Option<Step>, Option<Phase>, &'static str)>,
+}
+
+/// Seconds per step, the newest counting most.
+#[derive(Debug, Default)]
+struct Pace {
+    last: Option<(Step, Instant)>,
+    per_step: Option<f64>,
+}
+
+impl Pace {
+    fn note(&mut self, step: Step, now: Instant) {
+        match self.last {
+            Some((before, at)) if step > before => {
+                let steps = (step.0 - before.0) as f64;
+                let took = now.saturating_duration_since(at).as_secs_f64() / steps;
+                self.per_step = Some(self.per_step.map_or(took, |p| p * (1.0 - NEWEST) + took * NEWEST));
+                self.last = Some((step, now));
+            }
+            Some((before, _)) if step == before => {}
+            // The first step, or a resume further back: time between attempts is no step's time.
+            _ => self.last = Some((step, now)),
+        }
+    }
+
+    fn words(&self) -> String {
+        self.per_step.map_or_else(String::new, |s| format!(", {s:.1} s a step"))
+    }
+}
+
+impl Printer {
+    /// A printer for this terminal or pipe.
+    #[must_use]
+    pub fn new(output: Output) -> Self {
+        let bar = (output == Output::Text && is_terminal()).then(new_bar);
+        Self {
+            output,
+            bar,
+            pace: Pace::default(),
+            told: None,
+            shown: None,
+        }
+    }
+
+    /// A record was applied: says it where it says something new.
+    pub fn record(&mut self, r: &Record, s: &State) {
+        match self.output {
+            Output::Quiet => {}
+            Output::Text => {
+                if let Some(line) = record::line(r, s) {
+                    self.line(&line);
+                }
+            }
+            Output::Json => {
+                if let Some(text) = record::words(r, s) {
+                    self.line(&json!({ "at": s.wall, "term": s.term, "text": text, "record": r }).to_string());
+                }
+            }
+        }
+    }
+
+    /// Something happened: shows where the training is.
+    pub fn progress(&mut self, s: &State, spec: &RunSpec) {
+        let live = s.live();
+        let step = live.and_then(|a| a.step);
+        let now = Instant::now();
+        if let Some(step) = step {
+            self.pace.note(step, now);
+        }
+        let key = (step, live.map(|a| a.phase), s.mode.word());
+        if self.output != Output::Text || self.shown == Some(key) {
+            return;
+        }
+        let first = self.shown.is_none_or(|(before, ..)| before != step);
+        self.shown = Some(key);
+        let last = spec.last_step.or(s.total);
+        if let Some(bar) = &self.bar {
+            show(bar, s, step.or(s.mark), last, &self.pace);
+            return;
+        }
+        let due = self.told.is_none_or(|at| now.saturating_duration_since(at) >= PROGRESS_LINE);
+        if let (Some(step), true, true) = (step, first, due) {
+            self.told = Some(now);
+            let of = last.map(|l| format!(" of {l}")).unwrap_or_default();
+            self.line(&format!("{} step {step}{of}{}", clock(s.wall), self.pace.words()));
+        }
+    }
+
+    /// Something worth saying that is no record.
+    pub fn note(&mut self, text: &str) {
+        match self.output {
+            Output::Json => self.line(&json!({ "note": text }).to_string()),
+            Output::Text | Output::Quiet => self.line(&format!("note: {text}")),
+        }
+    }
+
+    /// An error.
+    pub fn error(&mut self, e: &CliError) {
+        let text = e.render();
+        match &self.bar {
+            Some(bar) => bar.suspend(|| err(&text)),
+            None => err(&text),
+        }
+    }
+
+    /// The last words of a term.
+    pub fn finish(&mut self, s: &State, spec: &RunSpec) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+        match self.output {
+            Output::Json => {
+                let view = StatusView::of(&spec.run.0, s, Some(spec), Default::default());
+                self.line(&json!({ "finish": view }).to_string());
+            }
+            Output::Text | Output::Quiet => out(&last_words(s, spec)),
+        }
+    }
+
+    fn line(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| out(&format!("{text}\n"))),
+            None => out(&format!("{text}\n")),
+        }
+    }
+}
+
+fn is_terminal() -> bool {
+    io::stderr().is_terminal() && io::stdout().is_terminal() && std::env::var_os("TERM").is_some_and(|t| t != "dumb")
+}
+
+fn new_bar() -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4));
+    bar.set_style(style(false));
+    bar
+}
+
+fn style(counted: bool) -> ProgressStyle {
+    let template = if counted { "{bar:32} step {pos} of {len}{msg}" } else { "{spinner} {msg}" };
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+fn show(bar: &ProgressBar, s: &State, step: Option<Step>, last: Option<Step>, pace: &Pace) {
+    let doing = match (&s.mode, s.live()) {
+        (Mode::Running, Some(a)) => phase_word(a.phase),
+        (mode, _) => mode.word(),
+    };
+    match (step, last) {
+        (Some(step), Some(last)) => {
+            if bar.length() != Some(last.0) {
+                bar.set_length(last.0);
+                bar.set_style(style(true));
+            }
+            bar.set_position(step.0);
+            bar.set_message(format!("{}, {doing}", pace.words()));
+        }
+        (Some(step), None) => bar.set_message(format!("step {step}{}, {doing}", pace.words())),
+        (None, _) => bar.set_message(doing),
+    }
+    bar.tick();
+}
+
+/// Writes text to standard output.
+pub fn out(text: &str) {
+    let mut stdout = io::stdout().lock();
+    // A reader that is gone is no reason to end a training.
+    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+}
+
+/// Writes bytes of a trainer's output as they are.
+///
+/// # Errors
+/// The reader is gone.
+pub fn out_bytes(bytes: &[u8]) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(bytes).and_then(|()| stdout.flush())
+}
+
+/// Writes text to standard error.
+pub fn err(text: &str) {
+    let mut stderr = io::stderr().lock();
+    let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
+}
+
+/// Bytes read so far, on a terminal that would otherwise stand still.
+#[derive(Debug)]
+pub struct Meter {
+    bar: Option<ProgressBar>,
+    total: u64,
+}
+
+impl Meter {
+    /// A meter; without a terminal it shows nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            bar: is_terminal().then(new_bar),
+            total: 0,
+        }
+    }
+
+    /// So many bytes were read in all. Answers that the reading goes on.
+    pub fn tell(&mut self, total: u64) -> bool {
+        self.total = total;
+        if let Some(bar) = &self.bar {
+            bar.set_message(format!("{} read", crate::render::bytes(total)));
+            bar.tick();
+        }
+        true
+    }
+
+    /// Bytes read so far.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Takes it off the terminal.
+    pub fn end(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Default for Meter {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pace_counts_steps_and_not_the_time_between_attempts() {
+        let start = Instant::now();
+        let at = |s: u64| start + Duration::from_secs(s);
+        let mut pace = Pace::default();
+        pace.note(Step(10), at(0));
+        assert_eq!(pace.words(), "");
+        pace.note(Step(12), at(6));
+        assert_eq!(pace.words(), ", 3.0 s a step");
+        pace.note(Step(12), at(100));
+        pace.note(Step(8), at(1000));
+        assert_eq!(pace.words(), ", 3.0 s a step");
+        pace.note(Step(9), at(1003));
+        assert_eq!(pace.words(), ", 3.0 s a step");
+    }
+}

@@ -1,0 +1,104 @@
+//! Words for people, and the stable JSON beside them. Pure: values in, text out.
+
+pub mod checkpoints;
+pub mod explain;
+pub mod plan;
+pub mod record;
+pub mod status;
+pub mod time;
+pub mod verify;
+
+/// `1 step`, `2 steps`.
+#[must_use]
+pub fn count(n: u64, what: &str) -> String {
+    let s = if n == 1 { "" } else { "s" };
+    format!("{n} {what}{s}")
+}
+
+/// Bytes in a unit that fits.
+#[must_use]
+pub fn bytes(n: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    if n < 1024 {
+        return format!("{n} B");
+    }
+    let mut value = n as f64 / 1024.0;
+    let mut unit = UNITS[0];
+    for next in &UNITS[1..] {
+        if value < 1024.0 {
+            break;
+        }
+        value /= 1024.0;
+        unit = next;
+    }
+    format!("{value:.1} {unit}")
+}
+
+/// A table with its columns aligned; the last column is as long as it is.
+#[must_use]
+pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let columns = head.len();
+    let width = |c: usize| {
+        let cells = rows.iter().filter_map(|r| r.get(c)).map(|s| s.chars().count());
+        cells.chain(head.get(c).map(|h| h.len())).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let line = |cells: Vec<&str>| {
+        let mut out = String::new();
+        for (at, cell) in cells.iter().enumerate() {
+            let pad = widths.get(at).copied().unwrap_or(0);
+            if at + 1 < columns {
+                out.push_str(&format!("{cell:pad$}  "));
+            } else {
+                out.push_str(cell);
+            }
+        }
+        out.trim_end().to_owned() + "\n"
+    };
+    let mut out = line(head.to_vec());
+    for row in rows {
+        out.push_str(&line(row.iter().map(String::as_str).collect()));
+    }
+    out
+}
+
+/// A line of output as it may be shown on a terminal: no control characters, not endless.
+#[must_use]
+pub fn one_line(text: &str, limit: usize) -> String {
+    let clean: String = text
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(limit.saturating_add(1))
+        .collect();
+    if clean.chars().count() > limit {
+        let cut: String = clean.chars().take(limit.saturating_sub(1)).collect();
+        return format!("{cut}…");
+    }
+    clean
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_counts_read_well() {
+        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(bytes(1536), "1.5 KiB");
+        assert_eq!(bytes(3 << 40), "3.0 TiB");
+        assert_eq!(count(1, "step"), "1 step");
+        assert_eq!(count(0, "step"), "0 steps");
+    }
+
+    #[test]
+    fn tables_line_up() {
+        let rows = vec![vec!["a".into(), "long".into()], vec!["bbb".into(), "x".into()]];
+        assert_eq!(table(&["h", "second"], &rows), "h    second\na    long\nbbb  x\n");
+    }
+
+    #[test]
+    fn lines_of_trainers_cannot_play_with_the_terminal() {
+        assert_eq!(one_line("a\x1b[2J\rb", 20), "a [2J b");
+        assert_eq!(one_line("abcdef", 4), "abc…");
+    }
+}

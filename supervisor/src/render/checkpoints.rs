@@ -1,0 +1,116 @@
+//! The steps of a checkpoint root, one line each.
+
+use super::time::stamp;
+use super::{bytes, table};
+use serde::Serialize;
+use supervise_core::checkpoint::{CheckpointSummary, Level, Resumability};
+use supervise_core::event::{ScanReport, Tracker};
+use supervise_core::id::WallMs;
+
+/// The stable JSON of a scan.
+#[derive(Debug, Serialize)]
+pub struct CheckpointsView<'a> {
+    /// Version of this shape.
+    pub version: u32,
+    /// The root.
+    pub root: &'a str,
+    /// The trainer's own pointer.
+    pub tracker: &'a Tracker,
+    /// The newest proven step.
+    pub newest_proven: Option<u64>,
+    /// Every step, newest first.
+    pub steps: &'a [CheckpointSummary],
+    /// Things that belong to no step.
+    pub remarks: &'a [String],
+    /// Why the root could not be read.
+    pub unreadable: Option<&'a str>,
+}
+
+impl<'a> CheckpointsView<'a> {
+    /// The view of a scan.
+    #[must_use]
+    pub fn of(root: &'a str, scan: &'a ScanReport) -> Self {
+        let proven = scan.steps.iter().find(|c| c.proven.is_some() && c.verdict.exit_code() == 0);
+        Self {
+            version: 1,
+            root,
+            tracker: &scan.tracker,
+            newest_proven: proven.map(|c| c.step.0),
+            steps: &scan.steps,
+            remarks: &scan.remarks,
+            unreadable: scan.unreadable.as_deref(),
+        }
+    }
+}
+
+/// The table for people.
+#[must_use]
+pub fn text(root: &str, scan: &ScanReport) -> String {
+    if let Some(why) = &scan.unreadable {
+        return format!("{root} cannot be read: {why}\n");
+    }
+    let mut out = match &scan.tracker {
+        Tracker::Missing => format!("{root}: no tracker file\n"),
+        Tracker::Empty => format!("{root}: the tracker file is empty\n"),
+        Tracker::Garbage(text) => format!("{root}: the tracker file says {text:?}, which is no step\n"),
+        Tracker::Step(n) => format!("{root}: the tracker file names step {n}\n"),
+    };
+    if scan.steps.is_empty() {
+        out.push_str("no steps\n");
+    } else {
+        let rows: Vec<Vec<String>> = scan.steps.iter().map(row).collect();
+        out.push_str(&table(&["STEP", "VERDICT", "PROVEN", "RESUME", "SIZE", "NEWEST FILE", "WHY"], &rows));
+    }
+    for remark in &scan.remarks {
+        out.push_str(&format!("note: {remark}\n"));
+    }
+    out
+}
+
+fn row(c: &CheckpointSummary) -> Vec<String> {
+    let newest = if c.newest == WallMs(0) { "-".to_owned() } else { stamp(c.newest) };
+    vec![
+        c.step.to_string(),
+        if c.husk { "husk".to_owned() } else { c.verdict.to_string() },
+        c.proven.map_or("no", |d| d.word()).to_owned(),
+        resume_word(&c.resume).to_owned(),
+        bytes(c.bytes),
+        newest,
+        why(c),
+    ]
+}
+
+fn resume_word(r: &Resumability) -> &'static str {
+    match r {
+        Resumability::Exact => "exact",
+        Resumability::Degraded { .. } => "degraded",
+        Resumability::Not { .. } => "no",
+    }
+}
+
+/// What a resume from it means, in words.
+#[must_use]
+pub fn resume_words(r: &Resumability) -> String {
+    match r {
+        Resumability::Exact => "a resume restores all that this trainer saves".to_owned(),
+        Resumability::Degraded { lost } => {
+            let lost: Vec<&str> = lost.iter().map(|k| k.words()).collect();
+            format!("a resume works and loses: {}", lost.join(", "))
+        }
+        Resumability::Not { why } => format!("no resume from it: {why}"),
+    }
+}
+
+/// The finding that decided, else what is lost, else the first doubt.
+fn why(c: &CheckpointSummary) -> String {
+    if let Some(f) = c.why() {
+        return f.to_string();
+    }
+    match &c.resume {
+        Resumability::Not { why } => return why.clone(),
+        Resumability::Degraded { lost } if !lost.is_empty() => return resume_words(&c.resume),
+        _ => {}
+    }
+    let doubt = c.findings.iter().find(|f| f.level == Level::Warning);
+    doubt.map_or_else(String::new, ToString::to_string)
+}

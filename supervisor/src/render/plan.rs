@@ -1,0 +1,178 @@
+//! What would be launched, from where, why, what it changes, and what a crash can cost.
+
+use super::record::{edit_words, start_point};
+use super::{one_line, time};
+use crate::prepare::{Prepared, shown_command, shown_word};
+use serde::Serialize;
+use supervise_core::checkpoint::{Finding, StateKind};
+use supervise_core::reason::Reason;
+use supervise_core::record::{DiskEdit, Outcome, StartPoint};
+use supervise_core::resume::Choice;
+use supervise_core::spec::{GangSpec, LauncherKind};
+use supervise_trainers::LaunchPlan;
+
+/// The stable JSON of a plan.
+#[derive(Debug, Serialize)]
+pub struct PlanView {
+    /// Version of this shape.
+    pub version: u32,
+    /// Identity.
+    pub run: String,
+    /// `verl-ppo`, `verl-sft`, `plain`.
+    pub trainer: String,
+    /// Canonical checkpoint root.
+    pub root: Option<String>,
+    /// Directory of the journal.
+    pub run_dir: String,
+    /// `launch`, `finished`, `wait`, `refuse`.
+    pub would: &'static str,
+    /// The exit code that `run` would end with at once; `null` where it would launch or wait.
+    pub exit_code: Option<u8>,
+    /// Where it would start.
+    pub from: Option<StartPoint>,
+    /// Why.
+    pub reasons: Vec<Reason>,
+    /// What would change on disk first.
+    pub edits: Vec<DiskEdit>,
+    /// What would be lost at this resume.
+    pub lost: Vec<StateKind>,
+    /// What is never restored.
+    pub not_restored: Vec<StateKind>,
+    /// The command, secrets hidden.
+    pub argv: Vec<String>,
+    /// The overrides in it, secrets hidden.
+    pub overrides: Vec<String>,
+    /// Environment that would be set, secrets hidden.
+    pub env: Vec<(String, String)>,
+    /// How the workers would be started.
+    pub gang: GangSpec,
+    /// What a person should know.
+    pub findings: Vec<Finding>,
+    /// Smaller things worth saying.
+    pub notes: Vec<String>,
+}
+
+impl PlanView {
+    /// A plan from what was chosen and arranged.
+    #[must_use]
+    pub fn of(p: &Prepared, choice: &Choice, launch: Option<&LaunchPlan>, mut notes: Vec<String>) -> Self {
+        let shown = |words: &[String]| words.iter().map(|w| shown_word(w)).collect();
+        notes.splice(0..0, p.notes.iter().cloned());
+        notes.extend(launch.map(|l| l.notes.clone()).unwrap_or_default());
+        let env = launch.map(|l| l.env.clone()).unwrap_or_default();
+        let env = env.into_iter().chain(p.spec.env.clone());
+        let mut view = Self {
+            version: 1,
+            run: p.spec.run.to_string(),
+            trainer: p.spec.trainer.to_string(),
+            root: p.spec.root.as_ref().map(ToString::to_string),
+            run_dir: p.spec.run_dir.to_string(),
+            would: "launch",
+            exit_code: None,
+            from: None,
+            reasons: Vec::new(),
+            edits: Vec::new(),
+            lost: Vec::new(),
+            not_restored: p.spec.not_restored.clone(),
+            argv: launch.map(|l| shown(&l.argv)).unwrap_or_default(),
+            overrides: launch.map(|l| shown(&l.overrides)).unwrap_or_default(),
+            env: env.map(|(k, v)| (k.clone(), supervise_config::redact(&k, &v))).collect(),
+            gang: p.spec.gang.clone(),
+            findings: p.findings.clone(),
+            notes,
+        };
+        view.choose(choice);
+        view
+    }
+
+    fn choose(&mut self, choice: &Choice) {
+        match choice {
+            Choice::Start { from, edits, lost, reasons, .. } => {
+                self.from = Some(from.clone());
+                self.edits.clone_from(edits);
+                self.lost.clone_from(lost);
+                self.reasons.clone_from(reasons);
+            }
+            Choice::Finished { step, reasons } => {
+                self.would = "finished";
+                self.exit_code = Some(Outcome::Finished { step: Some(*step) }.exit_code());
+                self.reasons.clone_from(reasons);
+            }
+            Choice::Unreadable { reasons } => {
+                self.would = "wait";
+                self.reasons.clone_from(reasons);
+            }
+            Choice::Refuse { outcome, reasons } => {
+                self.would = "refuse";
+                self.exit_code = Some(outcome.exit_code());
+                self.reasons.clone_from(reasons);
+            }
+        }
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn text(&self, p: &Prepared) -> String {
+        let mut out = format!("run {} ({})\n", self.run, self.trainer);
+        if let Some(root) = &self.root {
+            out.push_str(&format!("  checkpoints  {root}\n"));
+        }
+        out.push_str(&format!("  journal      {}\n", self.run_dir));
+        out.push_str(&format!("\n{}\n", self.headline()));
+        for r in &self.reasons {
+            out.push_str(&format!("  because {}\n", one_line(&r.text, 600)));
+        }
+        for e in &self.edits {
+            out.push_str(&format!("  before it: {}\n", edit_words(e)));
+        }
+        if !self.argv.is_empty() {
+            out.push_str(&self.launch(p));
+        }
+        out.push_str(&self.losses());
+        for f in &self.findings {
+            let file = f.file.as_ref().map(|p| format!("{p}: ")).unwrap_or_default();
+            out.push_str(&format!("  {file}{} [{}]\n", f.detail, f.code));
+        }
+        for n in &self.notes {
+            out.push_str(&format!("  {n}\n"));
+        }
+        out
+    }
+
+    fn headline(&self) -> String {
+        match (self.would, &self.from) {
+            ("launch", Some(from)) => format!("would {}", start_point(from)),
+            ("finished", _) => "would launch nothing: the run is finished (exit code 0)".to_owned(),
+            ("wait", _) => "would wait, and launch nothing meanwhile".to_owned(),
+            _ => format!("would refuse to start (exit code {})", self.exit_code.unwrap_or(1)),
+        }
+    }
+
+    fn launch(&self, p: &Prepared) -> String {
+        let how = match self.gang.launcher {
+            LauncherKind::Driver => "1 process, which starts its own workers".to_owned(),
+            LauncherKind::Gang => format!("{} workers, each started here", self.gang.workers),
+        };
+        let mut out = format!("  command      {}\n", shown_command(&self.argv));
+        out.push_str(&format!("  in           {}\n  as           {how}\n", p.spec.cwd));
+        for (name, value) in &self.env {
+            out.push_str(&format!("  environment  {name}={value}\n"));
+        }
+        let policy = &p.spec.policy;
+        out.push_str(&format!(
+            "  on failure   {} without progress, then it ends; pauses from {} to {}\n",
+            super::count(policy.retries.into(), "attempt"),
+            time::span(policy.backoff_initial),
+            time::span(policy.backoff_max)
+        ));
+        out
+    }
+
+    fn losses(&self) -> String {
+        let words = |kinds: &[StateKind]| kinds.iter().map(|k| k.words()).collect::<Vec<_>>().join(", ");
+        if self.lost.is_empty() {
+            return "\n".to_owned();
+        }
+        format!("  LOST at this resume: {}\n\n", words(&self.lost))
+    }
+}

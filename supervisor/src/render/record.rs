@@ -1,0 +1,263 @@
+//! One line per decision, in plain words, with its first reason.
+
+use super::time::{clock, span};
+use super::{count, one_line};
+use supervise_core::event::{EventKind, Request};
+use supervise_core::record::{
+    ActKind, Action, Condition, Decision, Diagnosis, DiskEdit, LaunchOrder, Outcome, Record, StartPoint, Then,
+};
+use supervise_core::reason::Reason;
+use supervise_core::scan::RuleKind;
+use supervise_core::state::State;
+
+/// Longest piece of somebody else's text in a line.
+const FOREIGN: usize = 300;
+
+/// What a record says to a person; `None` where it says nothing new. `s` is the state after it.
+#[must_use]
+pub fn words(r: &Record, s: &State) -> Option<String> {
+    match r {
+        Record::Fact(e) => fact(&e.kind, s),
+        Record::Decided { what, reasons, .. } => decided(what, reasons, s),
+        Record::Intended { act, reasons, .. } => intended(&act.kind, reasons, s),
+        Record::Ignored { .. } => None,
+    }
+}
+
+/// The same with its time in front.
+#[must_use]
+pub fn line(r: &Record, s: &State) -> Option<String> {
+    words(r, s).map(|w| format!("{} {w}", clock(s.wall)))
+}
+
+fn attempt(s: &State) -> String {
+    s.attempt.as_ref().map_or_else(|| "the run".to_owned(), |a| format!("attempt {}", a.no))
+}
+
+fn fact(kind: &EventKind, s: &State) -> Option<String> {
+    Some(match kind {
+        EventKind::TermStarted { term, host, living, orphans, .. } => {
+            let found = match (living, orphans.len()) {
+                (Some(l), _) => format!("; attempt {} still runs under its guard", l.attempt),
+                (None, 0) => String::new(),
+                (None, n) => format!("; {} of an earlier attempt still live", processes(n)),
+            };
+            format!("term {term} begins on {host}{found}")
+        }
+        EventKind::ActDone { result: Err(e), .. } => format!("{}: {}", attempt(s), e.what),
+        EventKind::ActDone { result: Ok(output), .. } => return launched(output, s),
+        EventKind::WorkerExited { attempt, worker, status, first: true } => {
+            format!("attempt {attempt}: worker {worker} ended first, with {status}")
+        }
+        EventKind::TreeGone { attempt, unkillable } if !unkillable.is_empty() => {
+            let pids: Vec<String> = unkillable.iter().map(ToString::to_string).collect();
+            format!("attempt {attempt}: SIGKILL did not end these processes: {}", pids.join(", "))
+        }
+        EventKind::GuardLost { attempt } => format!("attempt {attempt}: its guard is gone"),
+        EventKind::Sighted { attempt, means, sighting } if sighting.count == 1 => {
+            let text = one_line(&sighting.text, FOREIGN);
+            match means {
+                RuleKind::Resumed => match sighting.number {
+                    Some(n) => format!("attempt {attempt}: the trainer says that it resumed from step {n}"),
+                    None => format!("attempt {attempt}: the trainer says that it resumed"),
+                },
+                RuleKind::Scratch => format!("attempt {attempt}: the trainer says that it starts from nothing"),
+                RuleKind::Failure(class) => format!("attempt {attempt}: worker {} says ({class}): {text}", sighting.worker),
+                _ => return None,
+            }
+        }
+        EventKind::TimeGap { missing } => format!("the machine slept or stood still for {}: clocks are shifted", span(*missing)),
+        EventKind::LaneStalled { what } => format!("the file system does not answer: {what}"),
+        EventKind::LaneRecovered => "the file system answers again".to_owned(),
+        EventKind::LeaseLost { by } => format!("another supervisor took the lease: {by}"),
+        EventKind::Operator(Request::Stop { after_save, by }) => {
+            let when = if *after_save { " at the next proven step" } else { "" };
+            format!("a stop{when} was asked for by {by}")
+        }
+        EventKind::Operator(Request::StopNow { by }) => format!("an immediate stop was asked for by {by}"),
+        _ => return None,
+    })
+}
+
+fn launched(output: &supervise_core::event::ActOutput, s: &State) -> Option<String> {
+    let supervise_core::event::ActOutput::Launched { guard, workers, .. } = output else {
+        return None;
+    };
+    let pids: Vec<String> = workers.iter().map(ToString::to_string).collect();
+    let n = u64::try_from(workers.len()).unwrap_or(u64::MAX);
+    Some(format!(
+        "{}: {} started ({}), guard {guard}",
+        attempt(s),
+        if n == 1 { "1 worker".to_owned() } else { count(n, "worker") },
+        pids.join(", ")
+    ))
+}
+
+fn processes(n: usize) -> String {
+    if n == 1 { "1 process".to_owned() } else { format!("{n} processes") }
+}
+
+fn because(reasons: &[Reason]) -> String {
+    reasons.first().map_or_else(String::new, |r| format!(": {}", one_line(&r.text, 600)))
+}
+
+fn decided(what: &Decision, reasons: &[Reason], s: &State) -> Option<String> {
+    let why = because(reasons);
+    let a = attempt(s);
+    Some(match what {
+        Decision::Fence { attempt: Some(n) } => format!("making sure that nothing of attempt {n} lives{why}"),
+        Decision::TakeOver { attempt } => format!("attempt {attempt}: taken over from its guard{why}"),
+        Decision::StartFrom { order, edits, .. } => start(order, edits, reasons),
+        Decision::Drain { then, .. } => format!("{a}: a save may finish first, then {}{why}", then_words(*then)),
+        Decision::Stop { then, gently } => {
+            let how = if *gently { "stopping" } else { "killing" };
+            format!("{a}: {how} the workers, then {}{why}", then_words(*then))
+        }
+        Decision::Diagnosed(d) => format!("{a}: {}", diagnosis(d)),
+        Decision::Distrust { ckpt } => format!("{ckpt} is not chosen again{why}"),
+        Decision::Charge { attempts, .. } if *attempts > 0 => {
+            format!("{} without progress so far{why}", count(u64::from(*attempts), "attempt"))
+        }
+        Decision::Wait { what, until } => {
+            let left = until.since(s.now);
+            format!("waiting {} {}{why}", condition(what), span_at_most(what, left))
+        }
+        Decision::Mark { step } => format!("step {step} is proven{why}"),
+        Decision::StopAfterSave => format!("{a}: stops at the next proven step{why}"),
+        Decision::Suspect { what } => format!("{a} looks stuck: {what}{why}"),
+        Decision::Finish { outcome } => format!("{}{}", outcome_words(outcome), finish_reason(outcome, reasons)),
+        Decision::Fence { attempt: None }
+        | Decision::Choose
+        | Decision::Launch { .. }
+        | Decision::Run
+        | Decision::Charge { .. } => return None,
+    })
+}
+
+fn span_at_most(what: &Condition, left: supervise_core::id::Ms) -> String {
+    match what {
+        Condition::Backoff => span(left),
+        _ => format!("for at most {}", span(left)),
+    }
+}
+
+fn condition(what: &Condition) -> &'static str {
+    match what {
+        Condition::Backoff => "before the next attempt:",
+        Condition::Readable => "until a newer step can be read,",
+        Condition::JournalWritable => "until the journal can be written,",
+        Condition::TreeGone => "until processes that cannot be killed are gone,",
+    }
+}
+
+fn then_words(then: Then) -> &'static str {
+    match then {
+        Then::Diagnose => "finding out why",
+        Then::Stopped => "the run is stopped",
+        Then::LeaseLost => "the run is left to the other supervisor",
+        Then::Choose => "choosing where to resume",
+    }
+}
+
+/// `attempt 2: resume from global_step_6: newest whole step (proven: structure); moved aside: …`
+fn start(order: &LaunchOrder, edits: &[DiskEdit], reasons: &[Reason]) -> String {
+    let mut out = format!("attempt {}: {}", order.attempt, start_point(&order.from));
+    if let Some(first) = reasons.first() {
+        let text = match &order.from {
+            StartPoint::Step { ckpt, .. } => {
+                let prefix = format!("{ckpt} is the ");
+                first.text.strip_prefix(&prefix).unwrap_or(&first.text)
+            }
+            _ => &first.text,
+        };
+        out.push_str(&format!(": {text}"));
+    }
+    for edit in edits {
+        out.push_str(&format!("; {}", edit_words(edit)));
+    }
+    if !order.lost.is_empty() {
+        let lost: Vec<&str> = order.lost.iter().map(|k| k.words()).collect();
+        out.push_str(&format!("; NOT restored: {}", lost.join(", ")));
+    }
+    out
+}
+
+/// Where an attempt starts from, in words.
+#[must_use]
+pub fn start_point(from: &StartPoint) -> String {
+    match from {
+        StartPoint::Step { ckpt, .. } => format!("resume from {ckpt}"),
+        StartPoint::Fresh => "start from nothing".to_owned(),
+        StartPoint::AsIs => "start as written".to_owned(),
+    }
+}
+
+/// A change under the checkpoint root, in words.
+#[must_use]
+pub fn edit_words(edit: &DiskEdit) -> String {
+    match edit {
+        DiskEdit::MoveAside { from, why, .. } => format!("moved aside: {from} ({why})"),
+        DiskEdit::WriteTracker { step } => format!("the tracker file names step {step}"),
+        DiskEdit::RemoveTracker => "the tracker file is removed".to_owned(),
+    }
+}
+
+/// A diagnosis in words.
+#[must_use]
+pub fn diagnosis(d: &Diagnosis) -> String {
+    let step = d.step.map(|s| format!(" at step {s}")).unwrap_or_default();
+    format!("{} ({}){step}; {}", one_line(&d.text, FOREIGN), d.class, action(d.action))
+}
+
+fn action(a: Action) -> &'static str {
+    match a {
+        Action::Relaunch => "to be launched again",
+        Action::RelaunchLater => "to be launched again after a pause",
+        Action::RelaunchOnce => "to be launched once more",
+        Action::Stop => "launching again will not help",
+        Action::FallBack => "to be answered by an earlier step",
+    }
+}
+
+/// How a run ended, in words.
+#[must_use]
+pub fn outcome_words(o: &Outcome) -> String {
+    match o {
+        Outcome::Finished { step: Some(step) } => format!("finished: step {step} is proven"),
+        Outcome::Finished { step: None } => {
+            "finished: the trainer ended well; which step is the last one cannot be known".to_owned()
+        }
+        Outcome::Stopped => "stopped".to_owned(),
+        Outcome::Deterministic { why } => format!("ended, a deterministic failure: {why}"),
+        Outcome::NoProof { why } => format!("ended, no provable checkpoint: {why}"),
+        Outcome::LeaseHeld { by } => format!("ended, somebody else works here: {by}"),
+        Outcome::GaveUp { why } => format!("gave up: {why}"),
+        Outcome::Environment { why } => format!("ended, the environment does not allow it: {why}"),
+    }
+}
+
+/// The first reason, where the outcome's own words do not say it already.
+fn finish_reason(o: &Outcome, reasons: &[Reason]) -> String {
+    let words = outcome_words(o);
+    match reasons.first() {
+        Some(r) if !words.contains(&r.text) => because(reasons),
+        _ => String::new(),
+    }
+}
+
+fn intended(kind: &ActKind, reasons: &[Reason], s: &State) -> Option<String> {
+    let why = because(reasons);
+    Some(match kind {
+        ActKind::Prune(steps) => {
+            let names: Vec<String> = steps.iter().map(ToString::to_string).collect();
+            format!("deleting {}{why}", names.join(", "))
+        }
+        ActKind::Freeze => format!("{}: frozen while it is looked at{why}", attempt(s)),
+        ActKind::Thaw => format!("{}: goes on{why}", attempt(s)),
+        ActKind::Arrange(_)
+        | ActKind::Launch(_)
+        | ActKind::Signal { .. }
+        | ActKind::KillTree
+        | ActKind::Finish(_) => return None,
+    })
+}

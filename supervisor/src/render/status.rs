@@ -1,0 +1,317 @@
+//! How a run is: as text and as JSON of a stable shape.
+
+use super::record::{outcome_words, start_point};
+use super::time::{span, stamp};
+use super::{count, one_line};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use supervise_core::checkpoint::tally;
+use supervise_core::event::Phase;
+use supervise_core::id::WallMs;
+use supervise_core::reason::Reason;
+use supervise_core::record::{Condition, Outcome};
+use supervise_core::spec::RunSpec;
+use supervise_core::state::{Attempt, Mode, State};
+
+/// Whether a process is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Liveness {
+    /// It lives.
+    pub alive: bool,
+    /// Its process id, where known.
+    pub pid: Option<i32>,
+}
+
+/// The present attempt, or the last one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AttemptView {
+    /// Its number.
+    pub no: u32,
+    /// The newest step it printed.
+    pub step: Option<u64>,
+    /// What it is doing; `null` where it is gone.
+    pub phase: Option<Phase>,
+    /// The step it was started from; 0 from nothing, `null` as written.
+    pub resumed_from: Option<u64>,
+    /// Processes of its workers.
+    pub workers: Vec<i32>,
+    /// No process of it is left.
+    pub gone: bool,
+}
+
+/// How it ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct OutcomeView {
+    /// One word.
+    pub word: &'static str,
+    /// The documented exit code.
+    pub exit_code: u8,
+    /// In words.
+    pub why: String,
+}
+
+/// How a run is. Fields are only ever added.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StatusView {
+    /// Version of this shape.
+    pub version: u32,
+    /// Identity.
+    pub run: String,
+    /// Canonical checkpoint root.
+    pub root: Option<String>,
+    /// Directory of the journal.
+    pub run_dir: Option<String>,
+    /// `verl-ppo`, `verl-sft`, `plain`.
+    pub trainer: Option<String>,
+    /// The present or last term.
+    pub term: u32,
+    /// What the supervisor was doing last.
+    pub mode: &'static str,
+    /// The supervisor.
+    pub supervisor: Liveness,
+    /// The guard of the workers.
+    pub guard: Liveness,
+    /// Attempts launched over the life of the run.
+    pub attempts: u32,
+    /// The present one, or the last.
+    pub attempt: Option<AttemptView>,
+    /// Highest step ever proven.
+    pub mark: Option<u64>,
+    /// Attempts without progress since then.
+    pub charged: u32,
+    /// How many of those are allowed.
+    pub retries: Option<u32>,
+    /// How it ended.
+    pub outcome: Option<OutcomeView>,
+    /// The newest decision's reasons.
+    pub reasons: Vec<Reason>,
+    /// The last planned step.
+    pub last_step: Option<u64>,
+    /// Steps on disk by verdict, as last scanned.
+    pub checkpoints: BTreeMap<&'static str, u32>,
+    /// Since when the mode lasts, in ms since 1970.
+    pub since: Option<i64>,
+    /// Why something could not be found out.
+    pub problem: Option<String>,
+    /// The waiting, in words.
+    #[serde(skip)]
+    waits_for: Option<&'static str>,
+    #[serde(skip)]
+    now: Option<WallMs>,
+}
+
+/// Who lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Alive {
+    /// The supervisor.
+    pub supervisor: Liveness,
+    /// The guard.
+    pub guard: Liveness,
+}
+
+impl StatusView {
+    /// A run of which nothing but its liveness is known.
+    #[must_use]
+    pub fn unknown(run: &str, alive: Alive, problem: String) -> Self {
+        let mut view = Self::of(run, &State::default(), None, alive);
+        view.mode = "unknown";
+        view.since = None;
+        view.problem = Some(problem);
+        view
+    }
+
+    /// A run as its journal, or its supervisor, tells.
+    #[must_use]
+    pub fn of(run: &str, s: &State, spec: Option<&RunSpec>, alive: Alive) -> Self {
+        let ago = i64::try_from(s.now.since(s.since).0).unwrap_or(i64::MAX);
+        let known = s.wall != WallMs(0);
+        Self {
+            version: 1,
+            run: run.to_owned(),
+            root: spec.and_then(|p| p.root.as_ref()).map(ToString::to_string),
+            run_dir: spec.map(|p| p.run_dir.to_string()),
+            trainer: spec.map(|p| p.trainer.to_string()),
+            term: s.term.0,
+            mode: s.mode.word(),
+            supervisor: alive.supervisor,
+            guard: alive.guard,
+            attempts: s.attempts.0,
+            attempt: s.attempt.as_ref().map(attempt_view),
+            mark: s.mark.map(|m| m.0),
+            charged: s.charged,
+            retries: spec.map(|p| p.policy.retries),
+            outcome: s.outcome.as_ref().map(|o| OutcomeView {
+                word: o.word(),
+                exit_code: o.exit_code(),
+                why: why(o),
+            }),
+            reasons: s.why.clone(),
+            last_step: spec.and_then(|p| p.last_step).or(s.total).map(|l| l.0),
+            checkpoints: s.scan.as_ref().map(|c| tally(&c.steps)).unwrap_or_default(),
+            since: known.then(|| s.wall.0.saturating_sub(ago)),
+            problem: None,
+            waits_for: match &s.mode {
+                Mode::Waiting { what, .. } => Some(condition(what)),
+                _ => None,
+            },
+            now: known.then_some(s.wall),
+        }
+    }
+
+    /// The words of the first line: what is going on.
+    #[must_use]
+    pub fn headline(&self) -> String {
+        if let Some(o) = &self.outcome {
+            return format!("{} (exit code {})", o.word.replace('_', " "), o.exit_code);
+        }
+        let mode = match self.waits_for {
+            Some(what) => format!("{} for {what}", self.mode),
+            None => self.mode.to_owned(),
+        };
+        match (self.supervisor.alive, self.guard.alive) {
+            (true, _) => mode,
+            (false, true) => format!("no supervisor; its guard holds the workers (last known: {mode})"),
+            (false, false) if self.problem.is_some() => "no supervisor, no guard".to_owned(),
+            (false, false) => format!("not running: the supervisor is gone (last known: {mode})"),
+        }
+    }
+
+    /// All of it for people.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut out = format!("run {}: {}\n", self.run, self.headline());
+        let mut row = |name: &str, value: String| out.push_str(&format!("  {name:<12} {value}\n"));
+        if let Some(problem) = &self.problem {
+            row("problem", problem.clone());
+        }
+        if let Some(trainer) = &self.trainer {
+            row("trainer", trainer.clone());
+        }
+        if let Some(place) = self.root.as_ref().or(self.run_dir.as_ref()) {
+            row(if self.root.is_some() { "root" } else { "run dir" }, place.clone());
+        }
+        row("supervisor", liveness(self.supervisor));
+        row("guard", liveness(self.guard));
+        if self.term > 0 {
+            row("term", self.term.to_string());
+        }
+        if let Some(a) = &self.attempt {
+            row("attempt", attempt_text(a));
+        }
+        if self.term > 0 {
+            row("progress", self.progress());
+        }
+        if let Some(o) = &self.outcome {
+            row("outcome", o.why.clone());
+        }
+        if let Some(since) = self.since {
+            let ago = self.now.map(|n| n.0.saturating_sub(since)).and_then(|ms| u64::try_from(ms).ok());
+            let ago = ago.map_or_else(String::new, |ms| format!(" ({} at the last record)", span(supervise_core::id::Ms(ms))));
+            row("since", format!("{}{ago}", stamp(WallMs(since))));
+        }
+        for (at, reason) in self.reasons.iter().enumerate() {
+            row(if at == 0 { "because" } else { "" }, one_line(&reason.text, 600));
+        }
+        out
+    }
+
+    fn progress(&self) -> String {
+        let of = self.last_step.map(|l| format!(" of {l}")).unwrap_or_default();
+        let mark = match self.mark {
+            Some(m) => format!("step {m}{of} is proven"),
+            None => "no step is proven yet".to_owned(),
+        };
+        let steps: Vec<String> = self.checkpoints.iter().map(|(word, n)| format!("{n} {word}")).collect();
+        let steps = if steps.is_empty() { String::new() } else { format!("; on disk: {}", steps.join(", ")) };
+        let charged = match (self.charged, self.retries) {
+            (0, _) => String::new(),
+            (n, Some(of)) => format!("; {n} of {} without progress", count(of.into(), "attempt")),
+            (n, None) => format!("; {} without progress", count(n.into(), "attempt")),
+        };
+        format!("{mark}{steps}{charged}")
+    }
+}
+
+fn why(o: &Outcome) -> String {
+    outcome_words(o)
+}
+
+fn condition(what: &Condition) -> &'static str {
+    match what {
+        Condition::Backoff => "the next attempt",
+        Condition::Readable => "a step that cannot be read now",
+        Condition::JournalWritable => "a journal that can be written",
+        Condition::TreeGone => "processes that cannot be killed",
+    }
+}
+
+fn liveness(l: Liveness) -> String {
+    match (l.alive, l.pid) {
+        (true, Some(pid)) => format!("alive, pid {pid}"),
+        (true, None) => "alive".to_owned(),
+        (false, _) => "dead".to_owned(),
+    }
+}
+
+fn attempt_view(a: &Attempt) -> AttemptView {
+    use supervise_core::record::StartPoint;
+    AttemptView {
+        no: a.no.0,
+        step: a.step.map(|s| s.0),
+        phase: (!a.gone).then_some(a.phase),
+        resumed_from: match &a.order.from {
+            StartPoint::AsIs => None,
+            other => Some(other.step().0),
+        },
+        workers: a.workers.iter().map(|w| w.pid).collect(),
+        gone: a.gone,
+    }
+}
+
+fn attempt_text(a: &AttemptView) -> String {
+    let from = match a.resumed_from {
+        Some(0) => ", from nothing".to_owned(),
+        Some(n) => format!(", resumed from step {n}"),
+        None => ", started as written".to_owned(),
+    };
+    let step = a.step.map(|s| format!(", at step {s}")).unwrap_or_default();
+    let phase = a.phase.map(|p| format!(" ({})", phase_word(p))).unwrap_or_default();
+    let end = if a.gone { ", ended" } else { "" };
+    format!("{}{from}{step}{phase}{end}", a.no)
+}
+
+/// What a trainer is doing, in a word.
+#[must_use]
+pub fn phase_word(p: Phase) -> &'static str {
+    match p {
+        Phase::Startup => "starting up",
+        Phase::Step => "training",
+        Phase::Save => "saving",
+        Phase::Validate => "validating",
+        Phase::Exit => "ending",
+    }
+}
+
+/// The last words of a term: what came of the run and what no resume brought back.
+#[must_use]
+pub fn last_words(s: &State, spec: &RunSpec) -> String {
+    let mut out = match &s.outcome {
+        Some(o) => format!("{} (exit code {})\n", outcome_words(o), o.exit_code()),
+        None => "this supervisor ends; the run has no outcome yet\n".to_owned(),
+    };
+    let of = spec.last_step.or(s.total).map(|l| format!(" of {l}")).unwrap_or_default();
+    if let Some(mark) = s.mark {
+        out.push_str(&format!("newest proven step: {mark}{of}; "));
+    }
+    out.push_str(&format!("{}, term {}\n", count(u64::from(s.attempts.0), "attempt"), s.term));
+    let resumed = s.attempt.as_ref().filter(|a| a.order.from.step().0 > 0);
+    if let Some(a) = resumed {
+        let mut lost: Vec<&str> = spec.not_restored.iter().chain(&a.order.lost).map(|k| k.words()).collect();
+        lost.sort_unstable();
+        lost.dedup();
+        if !lost.is_empty() {
+            out.push_str(&format!("not restored at the last {}: {}\n", start_point(&a.order.from), lost.join(", ")));
+        }
+    }
+    out
+}
