@@ -5,6 +5,8 @@
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -32,6 +34,7 @@ pub struct Saver {
     root: PathBuf,
     keep: Option<usize>,
     contents: Contents,
+    pause: Duration,
     saved: Vec<PathBuf>,
 }
 
@@ -53,6 +56,7 @@ impl Saver {
             root: settings.root.clone(),
             keep: settings.keep,
             contents: settings.save_contents.clone(),
+            pause: Duration::from_millis(settings.save_ms),
             saved: Vec::new(),
         }
     }
@@ -82,6 +86,9 @@ impl Saver {
                 let path = shard_path(&role, part, world, rank);
                 torch_file::write(&path, &value(state.shards)).map_err(raise(&path))?;
                 say(&format!("[Rank {rank}] Saved {word} to {}", path.display()))?;
+            }
+            if content == "model" {
+                thread::sleep(self.pause);
             }
         }
         if rank == 0 {

@@ -75,6 +75,10 @@ pub struct Settings {
     pub batch: usize,
     /// The least duration of one step in milliseconds.
     pub step_ms: u64,
+    /// How long a save pauses after its first files, in milliseconds.
+    pub save_ms: u64,
+    /// The step before which rank 0 waits for a file called `go` beside the root.
+    pub hold_at: Option<u64>,
     /// What goes wrong.
     pub faults: Vec<Fault>,
     /// Whether each fault happens in every attempt.
@@ -158,6 +162,8 @@ impl Reader<'_> {
             samples: self.positive("demo.samples")?,
             batch: self.positive("demo.batch")?,
             step_ms: self.int("demo.step_ms")?.unsigned_abs(),
+            save_ms: self.int("demo.save_ms")?.unsigned_abs(),
+            hold_at: self.optional_int("demo.hold_at"),
             faults: serde_json::from_value(faults).map_err(|e| format!("demo.faults: {e}"))?,
             repeat_fault: self.flag("demo.repeat_fault"),
         })

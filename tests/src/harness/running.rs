@@ -1,0 +1,113 @@
+//! A running `supervise`, and one that has ended.
+
+use std::fs::{self, File};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::PathBuf;
+use std::process::{Child, Command};
+
+use super::{PATIENCE, send, until};
+
+/// A running `supervise`; killed when it goes out of sight.
+#[derive(Debug)]
+pub struct Supervisor {
+    child: Child,
+    output: PathBuf,
+}
+
+/// How it ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// The exit code; `None`: by a signal.
+    pub code: Option<i32>,
+    /// What it printed on both outputs.
+    pub text: String,
+}
+
+impl Supervisor {
+    pub(super) fn start(mut command: Command, output: PathBuf) -> Self {
+        let file = File::create(&output).unwrap();
+        command.stdout(file.try_clone().unwrap()).stderr(file);
+        // Out of reach of what the tests' own terminal is sent.
+        let child = command.process_group(0).spawn().unwrap();
+        Supervisor { child, output }
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).unwrap()
+    }
+
+    /// What it printed so far.
+    #[must_use]
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&fs::read(&self.output).unwrap_or_default()).into_owned()
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: i32) {
+        send(self.pid(), signal);
+    }
+
+    /// SIGKILL, and waits for it alone.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Panics
+    /// It does not end.
+    #[must_use]
+    #[track_caller]
+    pub fn wait(mut self) -> Ended {
+        match until(PATIENCE, || self.child.try_wait().unwrap().ok_or(())) {
+            Ok(status) => {
+                let text = self.text();
+                if let Some(signal) = status.signal() {
+                    panic!("supervise ended by signal {signal}:\n{text}");
+                }
+                Ended {
+                    code: status.code(),
+                    text,
+                }
+            }
+            Err(()) => panic!("supervise does not end:\n{}", self.text()),
+        }
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Ended {
+    /// Its exit code is this one.
+    ///
+    /// # Panics
+    /// It is another one.
+    #[track_caller]
+    pub fn expect(&self, code: i32) -> &Self {
+        assert_eq!(self.code, Some(code), "supervise said:\n{}", self.text);
+        self
+    }
+
+    /// It printed this.
+    ///
+    /// # Panics
+    /// It did not.
+    #[track_caller]
+    pub fn says(&self, words: &str) -> &Self {
+        assert!(self.text.contains(words), "{words:?} is not in:\n{}", self.text);
+        self
+    }
+}

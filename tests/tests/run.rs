@@ -1,0 +1,57 @@
+//! `supervise run` from end to end: the real program on the demo trainer, with everything that goes wrong.
+//!
+//! Every scene is small and seeded. Moments at which something is killed are random but follow from a number; what
+//! must hold afterwards does not depend on them. A test that needs a trainer that lives and does not get on holds it
+//! before a step (`demo.hold_at`) instead of racing with it.
+#![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+#[path = "run/demo.rs"]
+mod demo;
+#[path = "run/ends.rs"]
+mod ends;
+#[path = "run/filesystem.rs"]
+mod filesystem;
+#[path = "run/kills.rs"]
+mod kills;
+#[path = "run/lineage.rs"]
+mod lineage;
+#[path = "run/output.rs"]
+mod output;
+#[path = "run/stops.rs"]
+mod stops;
+
+use supervise_tests::harness::{Scene, eventually};
+
+const SUPERVISE: &str = env!("CARGO_BIN_EXE_supervise");
+
+fn scene() -> Scene {
+    Scene::new(SUPERVISE)
+}
+
+/// Waits until all ranks of a gang of two live and the journal says so.
+#[track_caller]
+fn running(scene: &Scene) -> Vec<i32> {
+    eventually("two workers run", || {
+        let workers = scene.workers();
+        (workers.len() == 2).then_some(workers)
+    })
+}
+
+/// Waits until a step is saved: the trainer's pointer names it.
+#[track_caller]
+fn saved(scene: &Scene, step: u64) {
+    eventually(&format!("step {step} is saved"), || (scene.tracked()? >= step).then_some(()));
+}
+
+/// A run that was stopped while it was held before step 9: steps 2, 4, 6, 8 are there.
+fn stopped_at_eight() -> (Scene, String) {
+    let mut scene = scene();
+    scene.set("demo.hold_at", serde_json::json!(9));
+    let expected = scene.expected_digest();
+    let run = scene.start(&[]);
+    saved(&scene, 8);
+    run.signal(15);
+    run.wait().expect(143);
+    scene.go();
+    (scene, expected)
+}
