@@ -88,15 +88,23 @@ pub(crate) fn command() -> clap::Command {
         .mut_subcommand("verify", |c| c.after_help(with(verify::EXAMPLES, &verify::EXITS)))
         .mut_subcommand("stop", |c| c.after_help(with(stop::EXAMPLES, &LOOK)))
         .mut_subcommand("logs", |c| c.after_help(with(logs::EXAMPLES, &LOOK)))
-        .mut_subcommand("config", |c| c.after_help(with(config::EXAMPLES, &[Exit::Finished, Exit::Usage, Exit::Config])))
-        .mut_subcommand("doctor", |c| c.after_help(with(doctor::EXAMPLES, &[Exit::Finished, Exit::Usage, Exit::Config])))
-        .mut_subcommand("completions", |c| c.after_help(with(completions::EXAMPLES, &[Exit::Finished, Exit::Usage])))
+        .mut_subcommand("config", |c| {
+            c.after_help(with(config::EXAMPLES, &[Exit::Finished, Exit::Usage, Exit::Config]))
+        })
+        .mut_subcommand("doctor", |c| {
+            c.after_help(with(doctor::EXAMPLES, &[Exit::Finished, Exit::Usage, Exit::Config]))
+        })
+        .mut_subcommand("completions", |c| {
+            c.after_help(with(completions::EXAMPLES, &[Exit::Finished, Exit::Usage]))
+        })
 }
 
 /// Does what the command line says. Returns the exit code.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
     trace();
-    let parsed = command().try_get_matches_from(args).and_then(|m| Cli::from_arg_matches(&m));
+    let parsed = command()
+        .try_get_matches_from(args)
+        .and_then(|m| Cli::from_arg_matches(&m));
     let cli = match parsed {
         Ok(cli) => cli,
         Err(e) => return told(&e),

@@ -140,8 +140,11 @@ pub fn supervisor_pid(run: &RunId) -> Option<i32> {
 #[must_use]
 pub fn listens(name: &str) -> bool {
     let wanted = format!("@{name}");
-    std::fs::read_to_string("/proc/net/unix")
-        .is_ok_and(|table| table.lines().any(|l| l.split_ascii_whitespace().nth(7) == Some(wanted.as_str())))
+    std::fs::read_to_string("/proc/net/unix").is_ok_and(|table| {
+        table
+            .lines()
+            .any(|l| l.split_ascii_whitespace().nth(7) == Some(wanted.as_str()))
+    })
 }
 
 /// Connects without waiting: a full queue is an error, not a reason to hang.
@@ -175,7 +178,10 @@ mod tests {
 
     #[test]
     fn nobody_listens() {
-        assert_eq!(ask(&run("nobody"), &ControlRequest::Status, Duration::from_secs(5)).unwrap(), None);
+        assert_eq!(
+            ask(&run("nobody"), &ControlRequest::Status, Duration::from_secs(5)).unwrap(),
+            None
+        );
         assert!(!listens(&socket_name(&run("nobody"))));
     }
 

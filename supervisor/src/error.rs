@@ -213,7 +213,10 @@ mod tests {
         let one = ConfigError::new(ConfigKind::BadValue, "first");
         let two = ConfigError::new(ConfigKind::BadValue, "second").with_hint("do that");
         let text = CliError::of_config(&[one, two]).render();
-        assert!(text.contains("2 things") && text.contains("first") && text.contains("second\n  hint: do that"), "{text}");
+        assert!(
+            text.contains("2 things") && text.contains("first") && text.contains("second\n  hint: do that"),
+            "{text}"
+        );
     }
 
     #[test]

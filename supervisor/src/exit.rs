@@ -80,7 +80,9 @@ impl Exit {
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
-            Self::Finished => "finished: the last planned step is proven, or the trainer ended well and its last step cannot be known",
+            Self::Finished => {
+                "finished: the last planned step is proven, or the trainer ended well and its last step cannot be known"
+            }
             Self::Deterministic => "deterministic failure: the same root cause at the same step again",
             Self::NoProof => "no provable checkpoint, and starting over is not allowed",
             Self::LeaseHeld => "another supervisor holds the lease, or a stranger writes the checkpoints",

@@ -254,7 +254,14 @@ fn understand(configured: &Configured) -> Result<ReadOutput, CliError> {
         set: &configured.set,
         command: &configured.command,
         cwd: &configured.cwd,
-        env: &|name| configured.settings.env.get(name).cloned().or_else(|| std::env::var(name).ok()),
+        env: &|name| {
+            configured
+                .settings
+                .env
+                .get(name)
+                .cloned()
+                .or_else(|| std::env::var(name).ok())
+        },
         workers: configured.settings.gang.workers,
         kind,
         recovery: configured.settings.recovery,
@@ -265,10 +272,10 @@ fn understand(configured: &Configured) -> Result<ReadOutput, CliError> {
     }
     let out = read(&input).map_err(|e| CliError::of_config(&e))?;
     if out.kind == TrainerKind::Plain && configured.settings.trainer == TrainerChoice::Verl {
-        return Err(
-            CliError::config("trainer is set to verl, but neither the command nor the YAML tells which of its trainers it is")
-                .hint("name the entry point in the command (-m verl.trainer.main_ppo or -m verl.trainer.sft_trainer)"),
-        );
+        return Err(CliError::config(
+            "trainer is set to verl, but neither the command nor the YAML tells which of its trainers it is",
+        )
+        .hint("name the entry point in the command (-m verl.trainer.main_ppo or -m verl.trainer.sft_trainer)"));
     }
     if out.command.is_empty() {
         return Err(CliError::config("nothing says how this trainer is started")
@@ -287,8 +294,10 @@ fn root_of(configured: &Configured, out: &ReadOutput) -> Result<(Option<Utf8Path
         None => out.root.clone(),
     };
     let Some(named) = named else {
-        return Err(CliError::config("the configuration names no checkpoint root (trainer.default_local_dir)")
-            .hint("set trainer.default_local_dir, or supervisor.root"));
+        return Err(
+            CliError::config("the configuration names no checkpoint root (trainer.default_local_dir)")
+                .hint("set trainer.default_local_dir, or supervisor.root"),
+        );
     };
     let root = place::canonical("checkpoint root", &named)?;
     let mut notes = Vec::new();
@@ -369,6 +378,14 @@ mod tests {
         let (ppo, sft): (RunId, RunId) = (ppo, sft);
         assert_ne!(ppo, sft);
         assert_eq!(ppo.0.len(), 16);
-        assert_eq!(ppo, run_id(TrainerKind::VerlPpo, Some(Utf8Path::new("/a/b")), Utf8Path::new("/x"), &["y".into()]));
+        assert_eq!(
+            ppo,
+            run_id(
+                TrainerKind::VerlPpo,
+                Some(Utf8Path::new("/a/b")),
+                Utf8Path::new("/x"),
+                &["y".into()]
+            )
+        );
     }
 }

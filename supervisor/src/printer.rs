@@ -10,6 +10,7 @@ use crate::render::status::{StatusView, last_words, phase_word};
 use crate::render::time::clock;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 use supervise_core::event::Phase;
@@ -22,6 +23,9 @@ use supervise_core::state::{Mode, State};
 const PROGRESS_LINE: Duration = Duration::from_secs(60);
 /// The weight of the newest step in the pace that is shown.
 const NEWEST: f64 = 0.3;
+
+/// Notes that are remembered as said.
+const NOTES: usize = 1000;
 
 /// How much is printed, and in which form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -43,6 +47,8 @@ pub struct Printer {
     pace: Pace,
     told: Option<Instant>,
     shown: Option<(Option<Step>, Option<Phase>, &'static str)>,
+    last: String,
+    notes: BTreeSet<String>,
 }
 
 /// Seconds per step, the newest counting most.
@@ -83,6 +89,8 @@ impl Printer {
             pace: Pace::default(),
             told: None,
             shown: None,
+            last: String::new(),
+            notes: BTreeSet::new(),
         }
     }
 
@@ -91,8 +99,10 @@ impl Printer {
         match self.output {
             Output::Quiet => {}
             Output::Text => {
-                if let Some(line) = record::line(r, s) {
-                    self.line(&line);
+                // Several workers say the same at the same time: once is enough for a person.
+                if let Some(words) = record::words(r, s).filter(|w| *w != self.last) {
+                    self.line(&format!("{} {words}", clock(s.wall)));
+                    self.last = words;
                 }
             }
             Output::Json => {
@@ -122,7 +132,9 @@ impl Printer {
             show(bar, s, step.or(s.mark), last, &self.pace);
             return;
         }
-        let due = self.told.is_none_or(|at| now.saturating_duration_since(at) >= PROGRESS_LINE);
+        let due = self
+            .told
+            .is_none_or(|at| now.saturating_duration_since(at) >= PROGRESS_LINE);
         if let (Some(step), true, true) = (step, first, due) {
             self.told = Some(now);
             let of = last.map(|l| format!(" of {l}")).unwrap_or_default();
@@ -130,8 +142,11 @@ impl Printer {
         }
     }
 
-    /// Something worth saying that is no record.
+    /// Something worth saying that is no record. What was said before is not said again.
     pub fn note(&mut self, text: &str) {
+        if self.notes.len() < NOTES && !self.notes.insert(text.to_owned()) {
+            return;
+        }
         match self.output {
             Output::Json => self.line(&json!({ "note": text }).to_string()),
             Output::Text | Output::Quiet => self.line(&format!("note: {text}")),
@@ -180,7 +195,11 @@ fn new_bar() -> ProgressBar {
 }
 
 fn style(counted: bool) -> ProgressStyle {
-    let template = if counted { "{bar:32} step {pos} of {len}{msg}" } else { "{spinner} {msg}" };
+    let template = if counted {
+        "{bar:32} step {pos} of {len}{msg}"
+    } else {
+        "{spinner} {msg}"
+    };
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 

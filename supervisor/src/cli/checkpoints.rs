@@ -2,8 +2,8 @@
 
 use super::target;
 use crate::error::CliError;
-use crate::prepare::{Request, identify};
 use crate::exit::Exit;
+use crate::prepare::{Request, identify};
 use crate::printer::{self, Meter};
 use crate::render::checkpoints::{CheckpointsView, text};
 use camino::{Utf8Path, Utf8PathBuf};
@@ -71,7 +71,9 @@ fn place(name: &str) -> Result<(Utf8PathBuf, TrainerKind, Expectation), CliError
             Err(e) => Err(e),
         },
         Err(_) if found.is_ok() => Err(no_root(name)),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Err(CliError::usage(format!("{name}: there is no such directory, and no run of this name"))),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Err(CliError::usage(format!(
+            "{name}: there is no such directory, and no run of this name"
+        ))),
         Err(e) => Err(CliError::environment(format!("{name}: {e}"))),
     }
 }

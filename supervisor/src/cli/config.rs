@@ -75,7 +75,11 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     let view = View {
         version: 1,
         settings: settings.collect(),
-        trainer: if named { lines(&prepare::effective(&configured)?) } else { Vec::new() },
+        trainer: if named {
+            lines(&prepare::effective(&configured)?)
+        } else {
+            Vec::new()
+        },
     };
     if show.json {
         super::print_json(&view)?;
@@ -91,12 +95,19 @@ fn lines(tree: &ConfigTree) -> Vec<Line> {
         origin: node.origin.to_string(),
         key: path,
     };
-    tree.leaves().into_iter().filter(|(path, _)| !path.is_empty()).map(shown).collect()
+    tree.leaves()
+        .into_iter()
+        .filter(|(path, _)| !path.is_empty())
+        .map(shown)
+        .collect()
 }
 
 fn text(view: &View) -> String {
     let rows = |lines: &[Line]| -> Vec<Vec<String>> {
-        lines.iter().map(|l| vec![l.key.clone(), l.value.clone(), l.origin.clone()]).collect()
+        lines
+            .iter()
+            .map(|l| vec![l.key.clone(), l.value.clone(), l.origin.clone()])
+            .collect()
     };
     let mut out = table(&["SETTING", "VALUE", "FROM"], &rows(&view.settings));
     if !view.trainer.is_empty() {

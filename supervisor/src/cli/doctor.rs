@@ -85,8 +85,10 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
             Health::Note => "note",
             Health::Warning => "WARNING",
         };
-        let rows: Vec<Vec<String>> =
-            checks.iter().map(|c| vec![c.name.to_owned(), word(c.health).to_owned(), c.text.clone()]).collect();
+        let rows: Vec<Vec<String>> = checks
+            .iter()
+            .map(|c| vec![c.name.to_owned(), word(c.health).to_owned(), c.text.clone()])
+            .collect();
         printer::out(&table(&["WHAT", "HEALTH", "FOUND"], &rows));
     }
     Ok(Exit::Finished.code())

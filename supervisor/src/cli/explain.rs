@@ -52,7 +52,9 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
 
 fn terms(dir: &Utf8Path) -> Result<Vec<u32>, CliError> {
     let journals = dir.join("journal");
-    let entries = journals.read_dir_utf8().map_err(|e| CliError::journal(format!("{journals}: {e}")))?;
+    let entries = journals
+        .read_dir_utf8()
+        .map_err(|e| CliError::journal(format!("{journals}: {e}")))?;
     let name = |e: camino::Utf8DirEntry| e.file_name().strip_suffix(".jsonl").and_then(|n| n.parse().ok());
     let mut out: Vec<u32> = entries.flatten().filter_map(name).collect();
     out.sort_unstable();

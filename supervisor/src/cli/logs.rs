@@ -1,10 +1,10 @@
 //! `supervise logs`: what the workers printed.
 
 use super::target;
+use crate::control;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::printer;
-use crate::control;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -63,14 +63,23 @@ fn missing(run: &RunId, attempt: u32, worker: u32, folder: &Utf8Path) -> CliErro
         Err(_) => return CliError::usage(format!("run {run}: there is no attempt {attempt} ({folder})")),
     };
     there.sort();
-    let workers = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
-    CliError::usage(format!("run {run}, attempt {attempt}: there is no output of worker {worker}"))
-        .hint(format!("workers with output: {workers}"))
+    let workers = if there.is_empty() {
+        "none".to_owned()
+    } else {
+        there.join(", ")
+    };
+    CliError::usage(format!(
+        "run {run}, attempt {attempt}: there is no output of worker {worker}"
+    ))
+    .hint(format!("workers with output: {workers}"))
 }
 
 /// Older rotated parts first, then the present file; then what comes.
 fn show(file: &Utf8Path, run: &RunId, follow: bool) -> io::Result<()> {
-    let mut parts: Vec<Utf8PathBuf> = (1..=1000).map(|n| Utf8PathBuf::from(format!("{file}.{n}"))).take_while(|p| p.exists()).collect();
+    let mut parts: Vec<Utf8PathBuf> = (1..=1000)
+        .map(|n| Utf8PathBuf::from(format!("{file}.{n}")))
+        .take_while(|p| p.exists())
+        .collect();
     parts.reverse();
     for part in parts {
         copy(&mut File::open(part)?)?;
@@ -79,7 +88,9 @@ fn show(file: &Utf8Path, run: &RunId, follow: bool) -> io::Result<()> {
     loop {
         let ended = !follow || !lives(run);
         if open.is_none() {
-            open = File::open(file).ok().and_then(|f| f.metadata().ok().map(|m| (f, m.ino())));
+            open = File::open(file)
+                .ok()
+                .and_then(|f| f.metadata().ok().map(|m| (f, m.ino())));
         }
         if let Some((f, ino)) = &mut open {
             copy(f)?;
@@ -130,6 +141,10 @@ mod tests {
         std::fs::write(dir.join("worker-0.log"), "x").unwrap();
         let e = missing(&RunId("r".into()), 1, 7, dir);
         assert_eq!(e.hints, ["workers with output: 0"]);
-        assert!(missing(&RunId("r".into()), 9, 7, &dir.join("no")).message.contains("no attempt 9"));
+        assert!(
+            missing(&RunId("r".into()), 9, 7, &dir.join("no"))
+                .message
+                .contains("no attempt 9")
+        );
     }
 }

@@ -92,7 +92,11 @@ fn scan(p: &Prepared, depth: Depth) -> ScanReport {
         && let (Some(above), Some(name)) = (path.parent(), path.file_name())
     {
         let mut elsewhere = Prover::new(above, trainer, &expect);
-        let found = elsewhere.scan(depth, 0, &mut |_| true).steps.into_iter().find(|c| c.id.0 == name);
+        let found = elsewhere
+            .scan(depth, 0, &mut |_| true)
+            .steps
+            .into_iter()
+            .find(|c| c.id.0 == name);
         if let Some(found) = found {
             let mut proven = elsewhere.prove(&found.id, depth, &mut |_| true);
             proven.id.0.clone_from(path);

@@ -143,7 +143,11 @@ fn announce(printer: &mut Printer, p: &Prepared) {
 fn detach(p: &Prepared) -> Result<u8, CliError> {
     let at = |what: &str, e: std::io::Error| CliError::environment(format!("{what}: {e}"));
     let dir = prepare::state_dir()
-        .ok_or_else(|| CliError::environment("neither XDG_STATE_HOME nor HOME is set, so there is no place for the log of a detached run"))?
+        .ok_or_else(|| {
+            CliError::environment(
+                "neither XDG_STATE_HOME nor HOME is set, so there is no place for the log of a detached run",
+            )
+        })?
         .join("detached");
     std::fs::create_dir_all(&dir).map_err(|e| at(&format!("creating {dir}"), e))?;
     let log = dir.join(format!("{}.log", p.spec.run));
@@ -172,7 +176,10 @@ fn detach(p: &Prepared) -> Result<u8, CliError> {
             for line in last.into_iter().rev() {
                 printer::err(&format!("{}\n", render::one_line(line, 500)));
             }
-            return Ok(status.code().and_then(|c| u8::try_from(c).ok()).unwrap_or(Exit::Internal.code()));
+            return Ok(status
+                .code()
+                .and_then(|c| u8::try_from(c).ok())
+                .unwrap_or(Exit::Internal.code()));
         }
         if control::listens(&name) {
             break;

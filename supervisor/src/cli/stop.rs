@@ -12,8 +12,8 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use supervise_core::id::{Ms, ProcRef, Term};
 use supervise_core::spec::Policy;
-use supervise_host::guard::{self, protocol};
 use supervise_host::guard::protocol::{FromGuard, ToGuard};
+use supervise_host::guard::{self, protocol};
 use supervise_host::lane::{Answer, LaneError, Question};
 use supervise_host::process::{boot_id, find_attempt_processes, host_name, kill_until_gone, own_ref};
 
@@ -68,7 +68,12 @@ fn ask(args: &Args, seen: &Seen) -> Result<u8, CliError> {
             return Err(CliError::environment(format!("the supervisor refuses to stop: {why}")));
         }
         Ok(_) => {}
-        Err(e) => return Err(CliError::environment(format!("the supervisor of run {}: {e}", seen.run))),
+        Err(e) => {
+            return Err(CliError::environment(format!(
+                "the supervisor of run {}: {e}",
+                seen.run
+            )));
+        }
     }
     if args.after_save {
         printer::out(&format!("run {}: stops at the next proven step\n", seen.run));
@@ -78,13 +83,21 @@ fn ask(args: &Args, seen: &Seen) -> Result<u8, CliError> {
     let name = control::socket_name(&seen.run);
     while control::listens(&name) {
         if limit.is_some_and(|l| began.elapsed() > l) {
-            return Err(CliError::environment(format!("run {} has not ended after {} s", seen.run, began.elapsed().as_secs()))
-                .hint("`supervise status` tells what is waited for; --now gives no grace"));
+            return Err(CliError::environment(format!(
+                "run {} has not ended after {} s",
+                seen.run,
+                began.elapsed().as_secs()
+            ))
+            .hint("`supervise status` tells what is waited for; --now gives no grace"));
         }
         std::thread::sleep(LOOK);
     }
     let after = target::look(&seen.run, seen.run_dir.as_deref());
-    let words = after.state.as_ref().and_then(|s| s.outcome.as_ref()).map_or_else(|| "ended".to_owned(), outcome_words);
+    let words = after
+        .state
+        .as_ref()
+        .and_then(|s| s.outcome.as_ref())
+        .map_or_else(|| "ended".to_owned(), outcome_words);
     printer::out(&format!("run {}: {words}\n", seen.run));
     Ok(Exit::Finished.code())
 }
@@ -99,7 +112,11 @@ fn patience(seen: &Seen) -> Duration {
 fn grace(args: &Args, seen: &Seen) -> Duration {
     let default = Policy::default();
     let policy = seen.spec.as_ref().map_or(&default, |s| &s.policy);
-    if args.now { Duration::ZERO } else { Duration::from_millis(policy.stop_grace.0) }
+    if args.now {
+        Duration::ZERO
+    } else {
+        Duration::from_millis(policy.stop_grace.0)
+    }
 }
 
 /// Only a guard lives: this command takes its leash as a term of its own.
@@ -111,9 +128,14 @@ fn take_over(args: &Args, seen: &Seen) -> Result<u8, CliError> {
         return Ok(Exit::Finished.code());
     };
     let mut leash = Leash::new(stream).map_err(failed)?;
-    let said = leash.say(&ToGuard::Take { term: lease.term }).and_then(|()| leash.hear_hello());
+    let said = leash
+        .say(&ToGuard::Take { term: lease.term })
+        .and_then(|()| leash.hear_hello());
     if !said.map_err(failed)? {
-        return Err(CliError::lease_held(format!("the guard of run {} obeys another supervisor", seen.run)));
+        return Err(CliError::lease_held(format!(
+            "the guard of run {} obeys another supervisor",
+            seen.run
+        )));
     }
     if !args.now {
         leash.say(&ToGuard::Signal { signal: libc::SIGTERM }).map_err(failed)?;
@@ -128,11 +150,20 @@ fn take_over(args: &Args, seen: &Seen) -> Result<u8, CliError> {
     lease.release();
     match gone {
         Some(left) if left.is_empty() => {
-            printer::out(&format!("run {}: no supervisor was there; its workers are ended\n", seen.run));
+            printer::out(&format!(
+                "run {}: no supervisor was there; its workers are ended\n",
+                seen.run
+            ));
             Ok(Exit::Finished.code())
         }
-        Some(left) => Err(CliError::environment(format!("SIGKILL does not end these processes: {}", pids(&left)))),
-        None => Err(CliError::environment(format!("the guard of run {} did not end its workers", seen.run))),
+        Some(left) => Err(CliError::environment(format!(
+            "SIGKILL does not end these processes: {}",
+            pids(&left)
+        ))),
+        None => Err(CliError::environment(format!(
+            "the guard of run {} did not end its workers",
+            seen.run
+        ))),
     }
 }
 
@@ -149,7 +180,10 @@ fn orphans(seen: &Seen) -> Result<u8, CliError> {
         printer::out(&format!("run {}: what its guard left behind is ended\n", seen.run));
         return Ok(Exit::Finished.code());
     }
-    Err(CliError::environment(format!("SIGKILL does not end these processes: {}", pids(&left))))
+    Err(CliError::environment(format!(
+        "SIGKILL does not end these processes: {}",
+        pids(&left)
+    )))
 }
 
 /// A term of our own, so that nobody starts a supervisor meanwhile.
@@ -185,7 +219,9 @@ impl Lease {
                     lane: Some(lane),
                 })
             }
-            Ok(Answer::Held(who)) => Err(CliError::lease_held(format!("another supervisor holds the lease: {who}"))),
+            Ok(Answer::Held(who)) => Err(CliError::lease_held(format!(
+                "another supervisor holds the lease: {who}"
+            ))),
             Ok(_) => Err(CliError::internal("the helper gave an unexpected answer")),
             Err(LaneError::Stalled(_)) => Ok(alone),
             Err(e) => Err(CliError::environment(e.to_string())),
@@ -225,7 +261,9 @@ impl Leash {
     /// The next message; `None` where none comes in time.
     fn hear(&mut self, until: Instant) -> io::Result<Option<FromGuard>> {
         loop {
-            let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+            let left = until
+                .saturating_duration_since(Instant::now())
+                .max(Duration::from_millis(1));
             self.read.get_ref().set_read_timeout(Some(left))?;
             match self.read.read_until(b'\n', &mut self.line) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),

@@ -47,7 +47,9 @@ impl Seen {
                 view
             }
             (None, problem) => {
-                let problem = problem.clone().unwrap_or_else(|| "nothing is known of it here".to_owned());
+                let problem = problem
+                    .clone()
+                    .unwrap_or_else(|| "nothing is known of it here".to_owned());
                 let mut view = StatusView::unknown(&self.run.0, self.alive, problem);
                 view.run_dir = self.run_dir.as_ref().map(ToString::to_string);
                 view
@@ -123,7 +125,9 @@ fn known(seen: Seen, name: &str) -> Result<Seen, CliError> {
 }
 
 fn nothing(name: &str, looked: Option<&Utf8Path>) -> CliError {
-    let place = looked.map(|d| format!(" (there is no journal in {d})")).unwrap_or_default();
+    let place = looked
+        .map(|d| format!(" (there is no journal in {d})"))
+        .unwrap_or_default();
     CliError::usage(format!("{name}: no run is known by this name{place}"))
         .hint("name the trainer's YAML, the checkpoint root, the run directory or the run's identity; `supervise status` lists the runs of this user")
 }
@@ -250,7 +254,9 @@ fn alive(run: &RunId, state: Option<&State>) -> Alive {
 
 /// Reads the journals in a run directory, through a lane.
 fn peek(dir: &Utf8Path) -> Result<Loaded, String> {
-    let ask = Question::Peek { run_dir: dir.to_owned() };
+    let ask = Question::Peek {
+        run_dir: dir.to_owned(),
+    };
     match lane().and_then(|mut l| l.ask(ask, PATIENCE)) {
         Ok(Answer::Loaded(loaded)) => Ok(loaded),
         Ok(_) => Err("the helper gave an unexpected answer".to_owned()),
@@ -272,7 +278,9 @@ pub(super) fn one(name: Option<&str>) -> Result<Seen, CliError> {
     let mut all = all();
     match (all.len(), all.pop()) {
         (1, Some(seen)) => Ok(seen),
-        (0, _) => Err(CliError::usage("no run is named, and none of this user is known on this machine")),
+        (0, _) => Err(CliError::usage(
+            "no run is named, and none of this user is known on this machine",
+        )),
         (n, _) => Err(CliError::usage(format!("no run is named, and {n} are known"))
             .hint("`supervise status` lists them; name one by its identity")),
     }

@@ -13,10 +13,14 @@ pub(super) fn find(program: &str, cwd: &Utf8Path, env: &BTreeMap<String, String>
     if program.contains('/') {
         let path = cwd.join(program);
         return match () {
-            () if !path.exists() => Err(CliError::config(format!("the command `{program}` is not there: there is no file {path}"))
-                .hint("mend the command after --, or supervisor.command")),
-            () if !is_program(&path) => Err(CliError::config(format!("the command `{program}` cannot be executed: {path} is no executable file"))
-                .hint(format!("chmod +x {path}, or name its interpreter in front of it"))),
+            () if !path.exists() => Err(CliError::config(format!(
+                "the command `{program}` is not there: there is no file {path}"
+            ))
+            .hint("mend the command after --, or supervisor.command")),
+            () if !is_program(&path) => Err(CliError::config(format!(
+                "the command `{program}` cannot be executed: {path} is no executable file"
+            ))
+            .hint(format!("chmod +x {path}, or name its interpreter in front of it"))),
             () => Ok(path),
         };
     }
@@ -54,7 +58,12 @@ mod tests {
         let e = find("no-such-program", root, &env).unwrap_err();
         assert_eq!(e.exit_code(), 78);
         assert!(e.message.contains("/nowhere:/bin"), "{e}");
-        assert!(find("/etc/passwd", root, &env).unwrap_err().message.contains("cannot be executed"));
+        assert!(
+            find("/etc/passwd", root, &env)
+                .unwrap_err()
+                .message
+                .contains("cannot be executed")
+        );
         assert!(find("/no/such", root, &env).unwrap_err().message.contains("not there"));
     }
 }

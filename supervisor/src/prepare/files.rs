@@ -39,7 +39,8 @@ impl Unread {
     fn told(self, path: &Utf8Path) -> CliError {
         match self {
             Self::Io(e) if e.kind() == io::ErrorKind::NotFound => {
-                CliError::usage(format!("{path}: there is no such file")).hint("name the trainer's YAML; the path is relative to the working directory")
+                CliError::usage(format!("{path}: there is no such file"))
+                    .hint("name the trainer's YAML; the path is relative to the working directory")
             }
             Self::Io(e) if e.raw_os_error() == Some(libc::ELOOP) => {
                 CliError::usage(format!("{path}: its symbolic links lead in a circle"))
@@ -47,7 +48,9 @@ impl Unread {
             Self::Io(e) => CliError::environment(format!("{path}: it cannot be read: {e}")),
             Self::Directory => CliError::usage(format!("{path}: this is a directory, the trainer's YAML is needed"))
                 .hint("to look at checkpoints in a directory: supervise checkpoints DIR"),
-            Self::NotText => CliError::config(format!("{path}: it is not UTF-8 text")).hint("is this the trainer's YAML?"),
+            Self::NotText => {
+                CliError::config(format!("{path}: it is not UTF-8 text")).hint("is this the trainer's YAML?")
+            }
             Self::TooLarge => CliError::config(format!("{path}: it is larger than {MAX_BYTES} bytes"))
                 .hint("is this the trainer's YAML?"),
         }
@@ -73,7 +76,9 @@ fn read_text(path: &Utf8Path) -> Result<String, Unread> {
 /// Reads the user's YAML, with the configurations beside it that its defaults list names.
 pub(super) fn compose_file(path: &Utf8Path, command: &[String], set: &[String]) -> Result<Composed, CliError> {
     if path == "-" {
-        return Err(CliError::usage("standard input is not read: the trainer's YAML has to be a file"));
+        return Err(CliError::usage(
+            "standard input is not read: the trainer's YAML has to be a file",
+        ));
     }
     // What cannot be read is told in full; the loader only says that something is missing.
     let text = read_text(path).map_err(|e| e.told(path))?;
@@ -129,7 +134,9 @@ impl Loader for Beside<'_> {
             Err(Unread::Io(e)) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 // A group that stands here is the user's; any other may be the installation's.
                 let theirs = TRAINERS_OWN.contains(&config)
-                    || config.split_once('/').is_some_and(|(group, _)| !self.dir.join(group).is_dir());
+                    || config
+                        .split_once('/')
+                        .is_some_and(|(group, _)| !self.dir.join(group).is_dir());
                 Ok(if theirs { Found::ByTrainer } else { Found::Missing })
             }
             Err(e) => Err(ConfigError::new(ErrorKind::Compose, e.told(&file).message)),
@@ -154,8 +161,12 @@ impl Loader for Beside<'_> {
 pub(super) fn config_in_command(command: &[String]) -> Option<Utf8PathBuf> {
     let value = |names: [&str; 2]| {
         command.iter().enumerate().find_map(|(i, word)| {
-            let (key, joined) = word.split_once('=').map_or((word.as_str(), None), |(k, v)| (k, Some(v)));
-            let found = names.contains(&key).then(|| joined.or_else(|| command.get(i + 1).map(String::as_str)));
+            let (key, joined) = word
+                .split_once('=')
+                .map_or((word.as_str(), None), |(k, v)| (k, Some(v)));
+            let found = names
+                .contains(&key)
+                .then(|| joined.or_else(|| command.get(i + 1).map(String::as_str)));
             found.flatten()
         })
     };
@@ -185,10 +196,21 @@ mod tests {
         let text = "defaults:\n  - ppo_trainer\n  - data: gsm8k\n  - _self_\ntrainer:\n  save_freq: 2\n";
         fs::write(dir.join("my.yaml"), text).unwrap();
         let composed = compose_file(&dir.join("my.yaml"), &[], &[]).unwrap();
-        assert_eq!(composed.tree.get("data.train_batch_size").and_then(|n| n.as_i64()), Some(7));
-        assert!(composed.layers.iter().any(|l| l.by_trainer && l.config == "ppo_trainer"));
+        assert_eq!(
+            composed.tree.get("data.train_batch_size").and_then(|n| n.as_i64()),
+            Some(7)
+        );
+        assert!(
+            composed
+                .layers
+                .iter()
+                .any(|l| l.by_trainer && l.config == "ppo_trainer")
+        );
         let composed = compose_file(&dir.join("my.yaml"), &[], &["data=math".into()]).unwrap();
-        assert_eq!(composed.tree.get("data.train_batch_size").and_then(|n| n.as_i64()), Some(9));
+        assert_eq!(
+            composed.tree.get("data.train_batch_size").and_then(|n| n.as_i64()),
+            Some(9)
+        );
         let e = compose_file(&dir.join("my.yaml"), &["data=none_such".into()], &[]).unwrap_err();
         assert_eq!(e.exit_code(), 78);
         assert!(e.render().contains("none_such"), "{}", e.render());
@@ -199,7 +221,15 @@ mod tests {
         let (_keep, dir) = dir();
         fs::write(dir.join("x.yaml"), "a: 1\n").unwrap();
         let words = |name: &str| {
-            ["python", "-m", "verl.trainer.main_ppo", "--config-path", dir.as_str(), name].map(str::to_owned)
+            [
+                "python",
+                "-m",
+                "verl.trainer.main_ppo",
+                "--config-path",
+                dir.as_str(),
+                name,
+            ]
+            .map(str::to_owned)
         };
         assert_eq!(config_in_command(&words("--config-name=x")), Some(dir.join("x.yaml")));
         assert_eq!(config_in_command(&words("--config-name=y")), None);

@@ -17,7 +17,8 @@ const JOURNAL_SPACE: u64 = 2 << 20;
 
 /// The working directory.
 pub(super) fn cwd() -> Result<Utf8PathBuf, CliError> {
-    let dir = std::env::current_dir().map_err(|e| CliError::environment(format!("the working directory is gone: {e}")))?;
+    let dir =
+        std::env::current_dir().map_err(|e| CliError::environment(format!("the working directory is gone: {e}")))?;
     Utf8PathBuf::from_path_buf(dir)
         .map_err(|p| CliError::environment(format!("the working directory {} is not UTF-8", p.display())))
 }
@@ -30,7 +31,12 @@ pub(super) fn absolute(cwd: &Utf8Path, path: &Utf8Path) -> Utf8PathBuf {
 /// `$XDG_STATE_HOME/supervise`; `None` where no home is known.
 #[must_use]
 pub fn state_dir() -> Option<Utf8PathBuf> {
-    let set = |name: &str| std::env::var(name).ok().filter(|d| d.starts_with('/')).map(Utf8PathBuf::from);
+    let set = |name: &str| {
+        std::env::var(name)
+            .ok()
+            .filter(|d| d.starts_with('/'))
+            .map(Utf8PathBuf::from)
+    };
     let base = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")))?;
     Some(base.join("supervise"))
 }
@@ -95,8 +101,10 @@ pub(super) fn canonical(what: &str, path: &Utf8Path) -> Result<Utf8PathBuf, CliE
             }
             Ok(found) => return Ok(missing.iter().rev().fold(found, |p, name| p.join(name))),
             Err(e) if e.raw_os_error() == Some(libc::ELOOP) => {
-                return Err(refused(format!("the symbolic link {} leads in a circle", link_in(here)))
-                    .hint("remove the link, or choose another place"));
+                return Err(
+                    refused(format!("the symbolic link {} leads in a circle", link_in(here)))
+                        .hint("remove the link, or choose another place"),
+                );
             }
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 if let Ok(target) = fs::read_link(here) {
@@ -134,7 +142,11 @@ pub(super) fn check_writable(root: &Utf8Path) -> Result<(), CliError> {
 }
 
 fn not_writable(root: &Utf8Path, here: &Utf8Path, why: &dyn std::fmt::Display) -> CliError {
-    let place = if here == root { String::new() } else { format!(" ({here})") };
+    let place = if here == root {
+        String::new()
+    } else {
+        format!(" ({here})")
+    };
     CliError::environment(format!("the checkpoint root {root} is not writable{place}: {why}"))
         .hint("mend the permissions, or choose another trainer.default_local_dir")
 }
@@ -184,8 +196,15 @@ pub(super) fn check_resume_path(out: &ReadOutput, run_dir: &Utf8Path) -> Result<
     if run_dir.join("run.id").exists() || path.is_dir() {
         return Ok(());
     }
-    let origin = out.tree.get("trainer.resume_from_path").map(|n| format!("{}: ", n.origin)).unwrap_or_default();
-    Err(CliError::config(format!("{origin}trainer.resume_from_path: there is no such step: {path}")).hint(format!(
+    let origin = out
+        .tree
+        .get("trainer.resume_from_path")
+        .map(|n| format!("{}: ", n.origin))
+        .unwrap_or_default();
+    Err(CliError::config(format!(
+        "{origin}trainer.resume_from_path: there is no such step: {path}"
+    ))
+    .hint(format!(
         "supervise checkpoints {} lists the steps that are there",
         path.parent().unwrap_or(path)
     )))
@@ -201,7 +220,10 @@ mod tests {
         assert!(enough(run, here, JOURNAL_SPACE).is_ok());
         let e = enough(run, here, 4096).unwrap_err();
         assert_eq!(e.exit_code(), 69);
-        assert!(e.message.contains("no space for the journal in /a/b") && e.message.contains("4096"), "{e}");
+        assert!(
+            e.message.contains("no space for the journal in /a/b") && e.message.contains("4096"),
+            "{e}"
+        );
     }
 
     #[test]
@@ -212,10 +234,25 @@ mod tests {
         std::os::unix::fs::symlink(dir.join("real"), dir.join("link")).unwrap();
         assert_eq!(canonical("root", &dir.join("link/a/b")).unwrap(), dir.join("real/a/b"));
         std::os::unix::fs::symlink(dir.join("loop"), dir.join("loop")).unwrap();
-        assert!(canonical("root", &dir.join("loop/a")).unwrap_err().message.contains("circle"));
+        assert!(
+            canonical("root", &dir.join("loop/a"))
+                .unwrap_err()
+                .message
+                .contains("circle")
+        );
         std::os::unix::fs::symlink("nowhere", dir.join("dangling")).unwrap();
-        assert!(canonical("root", &dir.join("dangling")).unwrap_err().message.contains("does not exist"));
+        assert!(
+            canonical("root", &dir.join("dangling"))
+                .unwrap_err()
+                .message
+                .contains("does not exist")
+        );
         fs::write(dir.join("file"), "").unwrap();
-        assert!(canonical("root", &dir.join("file/a")).unwrap_err().message.contains("not a directory"));
+        assert!(
+            canonical("root", &dir.join("file/a"))
+                .unwrap_err()
+                .message
+                .contains("not a directory")
+        );
     }
 }

@@ -71,11 +71,18 @@ pub(super) fn gang(s: &Settings, out: &ReadOutput, notes: &mut Vec<String>) -> G
     if !gpus.is_empty() && launcher == LauncherKind::Gang && gpus.len() < workers as usize {
         notes.push(format!("{workers} workers share {} GPUs", gpus.len()));
     }
-    GangSpec { launcher, workers, gpus }
+    GangSpec {
+        launcher,
+        workers,
+        gpus,
+    }
 }
 
 fn per_node(out: &ReadOutput) -> Option<u32> {
-    let found = Resolver::new(&out.tree, &|_| None).get("trainer.n_gpus_per_node").ok().flatten()?;
+    let found = Resolver::new(&out.tree, &|_| None)
+        .get("trainer.n_gpus_per_node")
+        .ok()
+        .flatten()?;
     u32::try_from(found.as_i64()?).ok().filter(|n| *n > 0)
 }
 

@@ -30,7 +30,10 @@ impl<'a> CheckpointsView<'a> {
     /// The view of a scan.
     #[must_use]
     pub fn of(root: &'a str, scan: &'a ScanReport) -> Self {
-        let proven = scan.steps.iter().find(|c| c.proven.is_some() && c.verdict.exit_code() == 0);
+        let proven = scan
+            .steps
+            .iter()
+            .find(|c| c.proven.is_some() && c.verdict.exit_code() == 0);
         Self {
             version: 1,
             root,
@@ -59,7 +62,10 @@ pub fn text(root: &str, scan: &ScanReport) -> String {
         out.push_str("no steps\n");
     } else {
         let rows: Vec<Vec<String>> = scan.steps.iter().map(row).collect();
-        out.push_str(&table(&["STEP", "VERDICT", "PROVEN", "RESUME", "SIZE", "NEWEST FILE", "WHY"], &rows));
+        out.push_str(&table(
+            &["STEP", "VERDICT", "PROVEN", "RESUME", "SIZE", "NEWEST FILE", "WHY"],
+            &rows,
+        ));
     }
     for remark in &scan.remarks {
         out.push_str(&format!("note: {remark}\n"));
@@ -68,10 +74,18 @@ pub fn text(root: &str, scan: &ScanReport) -> String {
 }
 
 fn row(c: &CheckpointSummary) -> Vec<String> {
-    let newest = if c.newest == WallMs(0) { "-".to_owned() } else { stamp(c.newest) };
+    let newest = if c.newest == WallMs(0) {
+        "-".to_owned()
+    } else {
+        stamp(c.newest)
+    };
     vec![
         c.step.to_string(),
-        if c.husk { "husk".to_owned() } else { c.verdict.to_string() },
+        if c.husk {
+            "husk".to_owned()
+        } else {
+            c.verdict.to_string()
+        },
         c.proven.map_or("no", |d| d.word()).to_owned(),
         resume_word(&c.resume).to_owned(),
         bytes(c.bytes),

@@ -93,7 +93,10 @@ impl Teller {
         self.state.apply(r);
         let no = match r {
             // What is chosen belongs to the attempt it will be.
-            Record::Decided { what: Decision::StartFrom { order, .. }, .. } => order.attempt.0,
+            Record::Decided {
+                what: Decision::StartFrom { order, .. },
+                ..
+            } => order.attempt.0,
             _ => self.state.attempt.as_ref().map_or(0, |a| a.no.0),
         };
         let text = line(r, &self.state);
@@ -101,6 +104,7 @@ impl Teller {
         let story = self.story(no);
         if let Some(text) = text
             && story.told.len() < LINES
+            && story.told.last().is_none_or(|t| t.text != text)
         {
             story.told.push(Told {
                 at: wall,
@@ -159,7 +163,11 @@ impl Teller {
             run: run.to_owned(),
             attempts: self.stories,
             outcome: self.state.outcome.as_ref().map(outcome_words),
-            exit_code: self.state.outcome.as_ref().map(supervise_core::record::Outcome::exit_code),
+            exit_code: self
+                .state
+                .outcome
+                .as_ref()
+                .map(supervise_core::record::Outcome::exit_code),
         }
     }
 }
@@ -225,9 +233,22 @@ fn story_text(s: &Story) -> String {
     for (worker, exit) in &s.exits {
         out.push_str(&format!("  worker {worker} ended with {exit}\n"));
     }
-    for seen in s.sightings.iter().filter(|x| matches!(x.means, RuleKind::Failure(_) | RuleKind::Exception)) {
-        let times = if seen.count > 1 { format!(" ({} times)", seen.count) } else { String::new() };
-        out.push_str(&format!("  worker {} line {}: {}{times}\n", seen.worker, seen.line, one_line(&seen.text, 300)));
+    for seen in s
+        .sightings
+        .iter()
+        .filter(|x| matches!(x.means, RuleKind::Failure(_) | RuleKind::Exception))
+    {
+        let times = if seen.count > 1 {
+            format!(" ({} times)", seen.count)
+        } else {
+            String::new()
+        };
+        out.push_str(&format!(
+            "  worker {} line {}: {}{times}\n",
+            seen.worker,
+            seen.line,
+            one_line(&seen.text, 300)
+        ));
     }
     if let Some(why) = &s.ended_by_us {
         out.push_str(&format!("  ended by the supervisor: {why}\n"));

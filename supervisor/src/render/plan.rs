@@ -76,7 +76,9 @@ impl PlanView {
             not_restored: p.spec.not_restored.clone(),
             argv: launch.map(|l| shown(&l.argv)).unwrap_or_default(),
             overrides: launch.map(|l| shown(&l.overrides)).unwrap_or_default(),
-            env: env.map(|(k, v)| (k.clone(), supervise_config::redact(&k, &v))).collect(),
+            env: env
+                .map(|(k, v)| (k.clone(), supervise_config::redact(&k, &v)))
+                .collect(),
             gang: p.spec.gang.clone(),
             findings: p.findings.clone(),
             notes,
@@ -87,7 +89,13 @@ impl PlanView {
 
     fn choose(&mut self, choice: &Choice) {
         match choice {
-            Choice::Start { from, edits, lost, reasons, .. } => {
+            Choice::Start {
+                from,
+                edits,
+                lost,
+                reasons,
+                ..
+            } => {
                 self.from = Some(from.clone());
                 self.edits.clone_from(edits);
                 self.lost.clone_from(lost);

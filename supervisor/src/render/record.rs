@@ -3,10 +3,10 @@
 use super::time::{clock, span};
 use super::{count, one_line};
 use supervise_core::event::{EventKind, Request};
+use supervise_core::reason::Reason;
 use supervise_core::record::{
     ActKind, Action, Condition, Decision, Diagnosis, DiskEdit, LaunchOrder, Outcome, Record, StartPoint, Then,
 };
-use supervise_core::reason::Reason;
 use supervise_core::scan::RuleKind;
 use supervise_core::state::State;
 
@@ -31,12 +31,20 @@ pub fn line(r: &Record, s: &State) -> Option<String> {
 }
 
 fn attempt(s: &State) -> String {
-    s.attempt.as_ref().map_or_else(|| "the run".to_owned(), |a| format!("attempt {}", a.no))
+    s.attempt
+        .as_ref()
+        .map_or_else(|| "the run".to_owned(), |a| format!("attempt {}", a.no))
 }
 
 fn fact(kind: &EventKind, s: &State) -> Option<String> {
     Some(match kind {
-        EventKind::TermStarted { term, host, living, orphans, .. } => {
+        EventKind::TermStarted {
+            term,
+            host,
+            living,
+            orphans,
+            ..
+        } => {
             let found = match (living, orphans.len()) {
                 (Some(l), _) => format!("; attempt {} still runs under its guard", l.attempt),
                 (None, 0) => String::new(),
@@ -46,15 +54,27 @@ fn fact(kind: &EventKind, s: &State) -> Option<String> {
         }
         EventKind::ActDone { result: Err(e), .. } => format!("{}: {}", attempt(s), e.what),
         EventKind::ActDone { result: Ok(output), .. } => return launched(output, s),
-        EventKind::WorkerExited { attempt, worker, status, first: true } => {
+        EventKind::WorkerExited {
+            attempt,
+            worker,
+            status,
+            first: true,
+        } => {
             format!("attempt {attempt}: worker {worker} ended first, with {status}")
         }
         EventKind::TreeGone { attempt, unkillable } if !unkillable.is_empty() => {
             let pids: Vec<String> = unkillable.iter().map(ToString::to_string).collect();
-            format!("attempt {attempt}: SIGKILL did not end these processes: {}", pids.join(", "))
+            format!(
+                "attempt {attempt}: SIGKILL did not end these processes: {}",
+                pids.join(", ")
+            )
         }
         EventKind::GuardLost { attempt } => format!("attempt {attempt}: its guard is gone"),
-        EventKind::Sighted { attempt, means, sighting } if sighting.count == 1 => {
+        EventKind::Sighted {
+            attempt,
+            means,
+            sighting,
+        } if sighting.count == 1 => {
             let text = one_line(&sighting.text, FOREIGN);
             match means {
                 RuleKind::Resumed => match sighting.number {
@@ -62,11 +82,16 @@ fn fact(kind: &EventKind, s: &State) -> Option<String> {
                     None => format!("attempt {attempt}: the trainer says that it resumed"),
                 },
                 RuleKind::Scratch => format!("attempt {attempt}: the trainer says that it starts from nothing"),
-                RuleKind::Failure(class) => format!("attempt {attempt}: worker {} says ({class}): {text}", sighting.worker),
+                RuleKind::Failure(class) => {
+                    format!("attempt {attempt}: worker {} says ({class}): {text}", sighting.worker)
+                }
                 _ => return None,
             }
         }
-        EventKind::TimeGap { missing } => format!("the machine slept or stood still for {}: clocks are shifted", span(*missing)),
+        EventKind::TimeGap { missing } => format!(
+            "the machine slept or stood still for {}: clocks are shifted",
+            span(*missing)
+        ),
         EventKind::LaneStalled { what } => format!("the file system does not answer: {what}"),
         EventKind::LaneRecovered => "the file system answers again".to_owned(),
         EventKind::LeaseLost { by } => format!("another supervisor took the lease: {by}"),
@@ -88,17 +113,27 @@ fn launched(output: &supervise_core::event::ActOutput, s: &State) -> Option<Stri
     Some(format!(
         "{}: {} started ({}), guard {guard}",
         attempt(s),
-        if n == 1 { "1 worker".to_owned() } else { count(n, "worker") },
+        if n == 1 {
+            "1 worker".to_owned()
+        } else {
+            count(n, "worker")
+        },
         pids.join(", ")
     ))
 }
 
 fn processes(n: usize) -> String {
-    if n == 1 { "1 process".to_owned() } else { format!("{n} processes") }
+    if n == 1 {
+        "1 process".to_owned()
+    } else {
+        format!("{n} processes")
+    }
 }
 
 fn because(reasons: &[Reason]) -> String {
-    reasons.first().map_or_else(String::new, |r| format!(": {}", one_line(&r.text, 600)))
+    reasons
+        .first()
+        .map_or_else(String::new, |r| format!(": {}", one_line(&r.text, 600)))
 }
 
 fn decided(what: &Decision, reasons: &[Reason], s: &State) -> Option<String> {
@@ -116,7 +151,10 @@ fn decided(what: &Decision, reasons: &[Reason], s: &State) -> Option<String> {
         Decision::Diagnosed(d) => format!("{a}: {}", diagnosis(d)),
         Decision::Distrust { ckpt } => format!("{ckpt} is not chosen again{why}"),
         Decision::Charge { attempts, .. } if *attempts > 0 => {
-            format!("{} without progress so far{why}", count(u64::from(*attempts), "attempt"))
+            format!(
+                "{} without progress so far{why}",
+                count(u64::from(*attempts), "attempt")
+            )
         }
         Decision::Wait { what, until } => {
             let left = until.since(s.now);
@@ -173,7 +211,18 @@ fn start(order: &LaunchOrder, edits: &[DiskEdit], reasons: &[Reason]) -> String 
         out.push_str(&format!(": {text}"));
     }
     for edit in edits {
-        out.push_str(&format!("; {}", edit_words(edit)));
+        let mut words = edit_words(edit);
+        // Why it is not the resume point says more than that it stands above it.
+        if let DiskEdit::MoveAside { from, .. } = edit {
+            let prefix = format!("{from} is ");
+            if let Some(r) = reasons
+                .iter()
+                .find_map(|r| r.text.strip_prefix(&prefix).filter(|_| r.code != "newest_whole"))
+            {
+                words = format!("moved aside: {from} ({})", one_line(r, FOREIGN));
+            }
+        }
+        out.push_str(&format!("; {words}"));
     }
     if !order.lost.is_empty() {
         let lost: Vec<&str> = order.lost.iter().map(|k| k.words()).collect();
@@ -206,7 +255,12 @@ pub fn edit_words(edit: &DiskEdit) -> String {
 #[must_use]
 pub fn diagnosis(d: &Diagnosis) -> String {
     let step = d.step.map(|s| format!(" at step {s}")).unwrap_or_default();
-    format!("{} ({}){step}; {}", one_line(&d.text, FOREIGN), d.class, action(d.action))
+    format!(
+        "{} ({}){step}; {}",
+        one_line(&d.text, FOREIGN),
+        d.class,
+        action(d.action)
+    )
 }
 
 fn action(a: Action) -> &'static str {
@@ -254,10 +308,8 @@ fn intended(kind: &ActKind, reasons: &[Reason], s: &State) -> Option<String> {
         }
         ActKind::Freeze => format!("{}: frozen while it is looked at{why}", attempt(s)),
         ActKind::Thaw => format!("{}: goes on{why}", attempt(s)),
-        ActKind::Arrange(_)
-        | ActKind::Launch(_)
-        | ActKind::Signal { .. }
-        | ActKind::KillTree
-        | ActKind::Finish(_) => return None,
+        ActKind::Arrange(_) | ActKind::Launch(_) | ActKind::Signal { .. } | ActKind::KillTree | ActKind::Finish(_) => {
+            return None;
+        }
     })
 }

@@ -205,8 +205,13 @@ impl StatusView {
             row("outcome", o.why.clone());
         }
         if let Some(since) = self.since {
-            let ago = self.now.map(|n| n.0.saturating_sub(since)).and_then(|ms| u64::try_from(ms).ok());
-            let ago = ago.map_or_else(String::new, |ms| format!(" ({} at the last record)", span(supervise_core::id::Ms(ms))));
+            let ago = self
+                .now
+                .map(|n| n.0.saturating_sub(since))
+                .and_then(|ms| u64::try_from(ms).ok());
+            let ago = ago.map_or_else(String::new, |ms| {
+                format!(" ({} at the last record)", span(supervise_core::id::Ms(ms)))
+            });
             row("since", format!("{}{ago}", stamp(WallMs(since))));
         }
         for (at, reason) in self.reasons.iter().enumerate() {
@@ -222,7 +227,11 @@ impl StatusView {
             None => "no step is proven yet".to_owned(),
         };
         let steps: Vec<String> = self.checkpoints.iter().map(|(word, n)| format!("{n} {word}")).collect();
-        let steps = if steps.is_empty() { String::new() } else { format!("; on disk: {}", steps.join(", ")) };
+        let steps = if steps.is_empty() {
+            String::new()
+        } else {
+            format!("; on disk: {}", steps.join(", "))
+        };
         let charged = match (self.charged, self.retries) {
             (0, _) => String::new(),
             (n, Some(of)) => format!("; {n} of {} without progress", count(of.into(), "attempt")),
@@ -299,18 +308,35 @@ pub fn last_words(s: &State, spec: &RunSpec) -> String {
         Some(o) => format!("{} (exit code {})\n", outcome_words(o), o.exit_code()),
         None => "this supervisor ends; the run has no outcome yet\n".to_owned(),
     };
-    let of = spec.last_step.or(s.total).map(|l| format!(" of {l}")).unwrap_or_default();
+    let of = spec
+        .last_step
+        .or(s.total)
+        .map(|l| format!(" of {l}"))
+        .unwrap_or_default();
     if let Some(mark) = s.mark {
         out.push_str(&format!("newest proven step: {mark}{of}; "));
     }
-    out.push_str(&format!("{}, term {}\n", count(u64::from(s.attempts.0), "attempt"), s.term));
+    out.push_str(&format!(
+        "{}, term {}\n",
+        count(u64::from(s.attempts.0), "attempt"),
+        s.term
+    ));
     let resumed = s.attempt.as_ref().filter(|a| a.order.from.step().0 > 0);
     if let Some(a) = resumed {
-        let mut lost: Vec<&str> = spec.not_restored.iter().chain(&a.order.lost).map(|k| k.words()).collect();
+        let mut lost: Vec<&str> = spec
+            .not_restored
+            .iter()
+            .chain(&a.order.lost)
+            .map(|k| k.words())
+            .collect();
         lost.sort_unstable();
         lost.dedup();
         if !lost.is_empty() {
-            out.push_str(&format!("not restored at the last {}: {}\n", start_point(&a.order.from), lost.join(", ")));
+            out.push_str(&format!(
+                "not restored at the last {}: {}\n",
+                start_point(&a.order.from),
+                lost.join(", ")
+            ));
         }
     }
     out

@@ -47,7 +47,11 @@ pub fn span(ms: Ms) -> String {
 }
 
 fn two(a: u64, big: &str, b: u64, small: &str) -> String {
-    if b == 0 { format!("{a}{big}") } else { format!("{a}{big} {b}{small}") }
+    if b == 0 {
+        format!("{a}{big}")
+    } else {
+        format!("{a}{big} {b}{small}")
+    }
 }
 
 #[cfg(test)]

@@ -86,7 +86,12 @@ fn path_text(p: &PathView) -> String {
             Depth::Structure => "structure",
             Depth::Full => "every byte",
         };
-        out.push_str(&format!("  {:<10} {} ({}, {depth})\n", file.verdict.word(), file.path, bytes(file.bytes)));
+        out.push_str(&format!(
+            "  {:<10} {} ({}, {depth})\n",
+            file.verdict.word(),
+            file.path,
+            bytes(file.bytes)
+        ));
         for f in &file.findings {
             out.push_str(&format!("             {}\n", finding(f)));
         }
@@ -98,13 +103,20 @@ fn path_text(p: &PathView) -> String {
 }
 
 fn step_text(c: &CheckpointSummary, files: &[FileView]) -> String {
-    let proven = c.proven.map_or_else(|| "unproven".to_owned(), |d| format!("proven: {}", d.word()));
-    let mut out = format!("  {}: {} ({proven}, {}, {} files)\n", c.id, c.verdict, c.layout, c.files);
+    let proven = c
+        .proven
+        .map_or_else(|| "unproven".to_owned(), |d| format!("proven: {}", d.word()));
+    let mut out = format!(
+        "  {}: {} ({proven}, {}, {} files)\n",
+        c.id, c.verdict, c.layout, c.files
+    );
     // Findings of single files stand with the files already.
     let said = |f: &&Finding| {
-        !files
-            .iter()
-            .any(|v| v.findings.iter().any(|x| x.code == f.code && x.detail == f.detail && x.offset == f.offset))
+        !files.iter().any(|v| {
+            v.findings
+                .iter()
+                .any(|x| x.code == f.code && x.detail == f.detail && x.offset == f.offset)
+        })
     };
     for f in c.findings.iter().filter(said) {
         out.push_str(&format!("    {}: {f}\n", level(f.level)));
@@ -119,7 +131,9 @@ fn resume(c: &CheckpointSummary) -> String {
         Verdict::Incomplete | Verdict::Damaged | Verdict::Unsafe | Verdict::Unknown => {
             "no resume from it: an older whole step is used instead".to_owned()
         }
-        Verdict::Unreadable => "nothing is known: a run waits until it can be read, and passes it over never in silence".to_owned(),
+        Verdict::Unreadable => {
+            "nothing is known: a run waits until it can be read, and passes it over never in silence".to_owned()
+        }
     }
 }
 

@@ -22,10 +22,22 @@ fn memory() -> Check {
         return Check::new("memory", Health::Note, "it cannot be read on this system");
     };
     system.refresh_memory();
-    let limit = system.cgroup_limits().map(|l| l.total_memory).filter(|t| *t > 0 && *t < system.total_memory());
+    let limit = system
+        .cgroup_limits()
+        .map(|l| l.total_memory)
+        .filter(|t| *t > 0 && *t < system.total_memory());
     let text = match limit {
-        Some(limit) => format!("{} of {} free; this control group may use {}", bytes(system.available_memory()), bytes(system.total_memory()), bytes(limit)),
-        None => format!("{} of {} free", bytes(system.available_memory()), bytes(system.total_memory())),
+        Some(limit) => format!(
+            "{} of {} free; this control group may use {}",
+            bytes(system.available_memory()),
+            bytes(system.total_memory()),
+            bytes(limit)
+        ),
+        None => format!(
+            "{} of {} free",
+            bytes(system.available_memory()),
+            bytes(system.total_memory())
+        ),
     };
     let tight = system.available_memory().saturating_mul(10) < system.total_memory();
     Check::new("memory", if tight { Health::Warning } else { Health::Ok }, text)
@@ -60,12 +72,22 @@ fn kernel() -> Check {
         return Check::new("kernel", Health::Note, "its version cannot be read");
     };
     let release = name.release().to_string_lossy().into_owned();
-    let mut parts = release.split(|c: char| !c.is_ascii_digit()).map(|p| p.parse::<u32>().unwrap_or(0));
+    let mut parts = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|p| p.parse::<u32>().unwrap_or(0));
     let version = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
     if version < (5, 9) {
-        return Check::new("kernel", Health::Warning, format!("{release} is older than 5.9: pidfd or close_range is missing"));
+        return Check::new(
+            "kernel",
+            Health::Warning,
+            format!("{release} is older than 5.9: pidfd or close_range is missing"),
+        );
     }
-    let kill = if version >= (5, 14) { "" } else { "; cgroup.kill came with 5.14, trees are killed process by process" };
+    let kill = if version >= (5, 14) {
+        ""
+    } else {
+        "; cgroup.kill came with 5.14, trees are killed process by process"
+    };
     Check::new("kernel", Health::Ok, format!("{release}: pidfd, close_range{kill}"))
 }
 
@@ -73,25 +95,51 @@ fn cgroup() -> Check {
     match Leaf::create(&format!("supervise-doctor-{}", std::process::id())) {
         Ok(leaf) => {
             leaf.remove();
-            Check::new("cgroup", Health::Ok, "a group of our own can be made: trees are killed as one")
+            Check::new(
+                "cgroup",
+                Health::Ok,
+                "a group of our own can be made: trees are killed as one",
+            )
         }
-        Err(e) => Check::new("cgroup", Health::Note, format!("no group of our own ({e}): trees are killed by repeated sweeps")),
+        Err(e) => Check::new(
+            "cgroup",
+            Health::Note,
+            format!("no group of our own ({e}): trees are killed by repeated sweeps"),
+        ),
     }
 }
 
 fn inotify() -> Check {
     let read = |name: &str| -> Option<u64> {
-        std::fs::read_to_string(format!("/proc/sys/fs/inotify/{name}")).ok()?.trim().parse().ok()
+        std::fs::read_to_string(format!("/proc/sys/fs/inotify/{name}"))
+            .ok()?
+            .trim()
+            .parse()
+            .ok()
     };
     let (Some(watches), Some(instances)) = (read("max_user_watches"), read("max_user_instances")) else {
-        return Check::new("inotify", Health::Note, "its limits cannot be read: checkpoints are looked for at intervals");
+        return Check::new(
+            "inotify",
+            Health::Note,
+            "its limits cannot be read: checkpoints are looked for at intervals",
+        );
     };
-    let health = if watches < WATCHES || instances < 16 { Health::Note } else { Health::Ok };
-    Check::new("inotify", health, format!("{watches} watches, {instances} instances per user"))
+    let health = if watches < WATCHES || instances < 16 {
+        Health::Note
+    } else {
+        Health::Ok
+    };
+    Check::new(
+        "inotify",
+        health,
+        format!("{watches} watches, {instances} instances per user"),
+    )
 }
 
 fn gpus() -> Check {
-    let count = (0..64).filter(|n| std::path::Path::new(&format!("/dev/nvidia{n}")).exists()).count();
+    let count = (0..64)
+        .filter(|n| std::path::Path::new(&format!("/dev/nvidia{n}")).exists())
+        .count();
     match count {
         0 => Check::new("GPUs", Health::Note, "no /dev/nvidia0"),
         n => Check::new("GPUs", Health::Ok, n.to_string()),
@@ -118,11 +166,17 @@ fn is_remote(kind: i64) -> Option<&'static str> {
 pub(super) fn file_system(place: &Utf8Path) -> Check {
     let here = place.ancestors().find(|p| p.exists()).unwrap_or(place);
     let Ok(fs) = statfs(here.as_std_path()) else {
-        return Check::new("checkpoints", Health::Warning, format!("{here}: its file system does not tell what it is"));
+        return Check::new(
+            "checkpoints",
+            Health::Warning,
+            format!("{here}: its file system does not tell what it is"),
+        );
     };
     // The kind is compared as 32 bits: its type differs between machines.
     let kind = fs.filesystem_type().0 as i64 & 0xffff_ffff;
-    let free = u64::try_from(fs.block_size()).unwrap_or(0).saturating_mul(fs.blocks_available());
+    let free = u64::try_from(fs.block_size())
+        .unwrap_or(0)
+        .saturating_mul(fs.blocks_available());
     let (health, told) = match is_remote(kind) {
         Some(name) => (
             Health::Note,

@@ -30,7 +30,11 @@ pub(super) fn scalars(file: &Utf8Path) -> Vec<Check> {
         .take(LISTED)
         .collect();
     if found.is_empty() {
-        found.push(Check::new("yaml", Health::Ok, format!("{file}: no scalar that is read otherwise than it looks")));
+        found.push(Check::new(
+            "yaml",
+            Health::Ok,
+            format!("{file}: no scalar that is read otherwise than it looks"),
+        ));
     }
     found
 }
@@ -39,26 +43,29 @@ pub(super) fn scalars(file: &Utf8Path) -> Vec<Check> {
 fn suspicious(line: &str) -> Option<String> {
     let (key, rest) = line.split_once(": ")?;
     let plain = rest.split(" #").next().unwrap_or(rest).trim();
-    if key.trim_start().starts_with('#') || plain.is_empty() || plain.starts_with(['\'', '"', '[', '{', '&', '*', '|', '>', '!', '#']) {
+    if key.trim_start().starts_with('#')
+        || plain.is_empty()
+        || plain.starts_with(['\'', '"', '[', '{', '&', '*', '|', '>', '!', '#'])
+    {
         return None;
     }
     let key = key.trim().trim_start_matches("- ");
     let value = parse_scalar(plain).ok()?;
     let digits = |t: &str| !t.is_empty() && t.bytes().all(|b| b.is_ascii_digit());
     match &value {
-        Value::Bool(b) if !plain.eq_ignore_ascii_case("true") && !plain.eq_ignore_ascii_case("false") => {
-            Some(format!("`{key}: {plain}` is read as {b}: write {b}, or quote it if the word is meant"))
-        }
-        Value::Int(n) if plain.contains(':') => {
-            Some(format!("`{key}: {plain}` is read as the number {n}: quote it, or write a unit"))
-        }
+        Value::Bool(b) if !plain.eq_ignore_ascii_case("true") && !plain.eq_ignore_ascii_case("false") => Some(format!(
+            "`{key}: {plain}` is read as {b}: write {b}, or quote it if the word is meant"
+        )),
+        Value::Int(n) if plain.contains(':') => Some(format!(
+            "`{key}: {plain}` is read as the number {n}: quote it, or write a unit"
+        )),
         Value::Float(n) if plain.contains(':') => Some(format!("`{key}: {plain}` is read as the number {n}: quote it")),
-        Value::Int(n) if plain.len() > 1 && plain.starts_with('0') && digits(plain) => {
-            Some(format!("`{key}: {plain}` is read as the number {n}: leading zeros mean octal here, or are dropped"))
-        }
-        Value::Str(_) if looks_numeric(plain) => {
-            Some(format!("`{key}: {plain}` is read as text, not as a number: write it in another way (1.0e-5)"))
-        }
+        Value::Int(n) if plain.len() > 1 && plain.starts_with('0') && digits(plain) => Some(format!(
+            "`{key}: {plain}` is read as the number {n}: leading zeros mean octal here, or are dropped"
+        )),
+        Value::Str(_) if looks_numeric(plain) => Some(format!(
+            "`{key}: {plain}` is read as text, not as a number: write it in another way (1.0e-5)"
+        )),
         _ => None,
     }
 }
@@ -73,13 +80,21 @@ fn looks_numeric(text: &str) -> bool {
 pub(super) fn interpreter(command: &[String], configured: &Configured) -> Vec<Check> {
     let is_python = |w: &&String| {
         let name = w.rsplit('/').next().unwrap_or(w);
-        name.strip_prefix("python").is_some_and(|v| v.bytes().all(|b| b.is_ascii_digit() || b == b'.'))
+        name.strip_prefix("python")
+            .is_some_and(|v| v.bytes().all(|b| b.is_ascii_digit() || b == b'.'))
     };
     let Some(python) = command.iter().find(is_python) else {
-        return vec![Check::new("interpreter", Health::Note, "the command names no python: verl's version is not known")];
+        return vec![Check::new(
+            "interpreter",
+            Health::Note,
+            "the command names no python: verl's version is not known",
+        )];
     };
     let mut ask = Command::new(python);
-    ask.arg("-c").arg(ASK).envs(&configured.settings.env).current_dir(&configured.cwd);
+    ask.arg("-c")
+        .arg(ASK)
+        .envs(&configured.settings.env)
+        .current_dir(&configured.cwd);
     match output(ask) {
         Ok(text) => vec![said(python, &text)],
         Err(why) => vec![Check::new("interpreter", Health::Warning, format!("{python}: {why}"))],
@@ -91,11 +106,23 @@ fn said(python: &str, text: &str) -> Check {
     let mut next = || words.next().unwrap_or("-").to_owned();
     let (version, verl, torch, ray) = (next(), next(), next(), next());
     if verl == "-" {
-        return Check::new("interpreter", Health::Warning, format!("{python} is Python {version}, and verl is not installed in it"));
+        return Check::new(
+            "interpreter",
+            Health::Warning,
+            format!("{python} is Python {version}, and verl is not installed in it"),
+        );
     }
     let text = format!("{python} is Python {version} with verl {verl}, torch {torch}, ray {ray}");
     let known = verl.starts_with("0.9.");
-    Check::new("interpreter", if known { Health::Ok } else { Health::Note }, if known { text } else { text + "; checkpoints and lines are known of verl 0.9" })
+    Check::new(
+        "interpreter",
+        if known { Health::Ok } else { Health::Note },
+        if known {
+            text
+        } else {
+            text + "; checkpoints and lines are known of verl 0.9"
+        },
+    )
 }
 
 /// A program's output, or why there is none. It is ended when it takes too long.
@@ -141,9 +168,22 @@ mod tests {
             ("  timeout: 1:30:00", "read as the number 5400"),
             ("  mode: off  # switch", "read as false"),
         ] {
-            assert!(suspicious(line).is_some_and(|w| w.contains(says)), "{line}: {:?}", suspicious(line));
+            assert!(
+                suspicious(line).is_some_and(|w| w.contains(says)),
+                "{line}: {:?}",
+                suspicious(line)
+            );
         }
-        for line in ["  lr: 1.0e-5", "  a: true", "  b: 'yes'", "# c: yes", "  d: [yes]", "  name: gsm8k", "  e: 17", "f:"] {
+        for line in [
+            "  lr: 1.0e-5",
+            "  a: true",
+            "  b: 'yes'",
+            "# c: yes",
+            "  d: [yes]",
+            "  name: gsm8k",
+            "  e: 17",
+            "f:",
+        ] {
             assert_eq!(suspicious(line), None, "{line}");
         }
     }

@@ -10,9 +10,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::ops::ControlFlow;
-use supervise_checkpoint::{
-    FileKind, FileReport, Limits, SweepOptions, inspect, judge_file, sweep, unreadable_file,
-};
+use supervise_checkpoint::{FileKind, FileReport, Limits, SweepOptions, inspect, judge_file, sweep, unreadable_file};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, Finding, Resumability, Verdict};
 use supervise_core::spec::TrainerKind;
 use supervise_host::lane::{FileSource, fact_of, walk};
@@ -66,18 +64,24 @@ pub(super) fn directory(named: &Utf8Path, dir: &Utf8Path, depth: Depth, meter: &
     }
     if view.steps.is_empty() {
         view.verdict = Verdict::Unknown;
-        view.remarks.push("there is no step in it that is known here".to_owned());
+        view.remarks
+            .push("there is no step in it that is known here".to_owned());
     }
     Ok(view)
 }
 
 fn entries(dir: &Utf8Path) -> io::Result<Vec<String>> {
-    dir.read_dir_utf8()?.map(|e| e.map(|e| e.file_name().to_owned())).collect()
+    dir.read_dir_utf8()?
+        .map(|e| e.map(|e| e.file_name().to_owned()))
+        .collect()
 }
 
 fn kind_of(dir: &Utf8Path, names: &[String]) -> Kind {
     let holds_shards = names.iter().any(|n| n.contains("_world_size_") && n.ends_with(".pt"));
-    let in_step = dir.parent().and_then(Utf8Path::file_name).is_some_and(|n| n.starts_with(STEP));
+    let in_step = dir
+        .parent()
+        .and_then(Utf8Path::file_name)
+        .is_some_and(|n| n.starts_with(STEP));
     match () {
         () if names.iter().any(|n| n.starts_with(STEP)) => Kind::Root,
         () if holds_shards && in_step => Kind::Role,
@@ -183,7 +187,9 @@ pub(super) fn file(named: &Utf8Path, path: &Utf8Path, depth: Depth, meter: &mut 
 
 fn file_meaning(v: Verdict) -> &'static str {
     match v {
-        Verdict::Whole => "nothing in it keeps a resume from loading it; whether its step is whole, `supervise verify STEP` tells",
+        Verdict::Whole => {
+            "nothing in it keeps a resume from loading it; whether its step is whole, `supervise verify STEP` tells"
+        }
         Verdict::Unknown => "no trainer that is known here loads such a file",
         Verdict::Incomplete | Verdict::Damaged => "a step that needs it is not resumed from",
         Verdict::Unsafe => "it is not loaded: that would run what stands in it",
