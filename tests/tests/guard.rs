@@ -10,7 +10,7 @@ use std::process::Command;
 
 use rig::{Rig, eventually, fake, sh};
 use supervise_core::event::{ExitStatus, Phase};
-use supervise_core::id::{Ms, Step, Term, WorkerId};
+use supervise_core::id::{Ms, ProcRef, Step, Term, WorkerId};
 use supervise_core::scan::{RuleKind, ScanRule};
 use supervise_host::guard::connect;
 use supervise_host::guard::protocol::{FromGuard, ToGuard};
@@ -512,13 +512,15 @@ fn a_tree_can_be_frozen_thawed_and_killed_while_frozen() {
         rig.sighted("up");
         let saved = rig.path("saved");
         let ticks = || fs::metadata(&saved).map_or(0, |m| m.len());
-        let state = || proc_stat(workers[0].pid).unwrap().state;
+        // A shell whose child was stopped before it ran its program waits in the kernel.
+        let stopped = |p: &ProcRef| proc_stat(p.pid).is_none_or(|s| b"TD".contains(&s.state));
+        let run = rig.run();
         eventually(|| ticks() > 0);
         rig.say(ToGuard::Freeze);
         if cgroup {
             eventually(|| rig.cgroup_says("frozen 1"));
         } else {
-            eventually(|| state() == b'T');
+            eventually(|| find_attempt_processes(&run, &[]).iter().all(stopped));
         }
         let before = ticks();
         rig.say(ToGuard::Thaw);

@@ -15,6 +15,7 @@ mod launch;
 mod leash;
 mod lines;
 pub mod protocol;
+pub mod record;
 mod run;
 mod tree;
 mod worker;

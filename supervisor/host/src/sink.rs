@@ -4,8 +4,8 @@
 //! to it. It reads frames from its standard input until the guard closes it. What the disk refuses is dropped
 //! and the next write tries again: no fault here reaches the training.
 //!
-//! Files in the attempt's directory: `worker-R.log` (rotated to `worker-R.log.1`, `.2`, …) and `tree`, one JSON
-//! object per line: a descendant (`pid`, `start`, `ppid`, `command`), or the end of a worker (`worker`, `exit`).
+//! Files in the attempt's directory: `worker-R.log` (rotated to `worker-R.log.1`, `.2`, …) and `tree` (see
+//! [`crate::guard::record`]).
 
 pub(crate) mod frame;
 mod log;

@@ -11,6 +11,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use supervise_core::event::{ExitStatus, Sighting};
 use supervise_core::id::{AttemptNo, Ms, ProcRef, RunId, Term, WorkerId};
 use supervise_host::guard::protocol::{FromGuard, GuardOrder, Hello, ToGuard, WorkerOrder, socket_name};
+use supervise_host::guard::record::parse_tree;
 use supervise_host::guard::{connect, spawn};
 use supervise_host::process::kill::signal_process;
 use supervise_host::process::{find_attempt_processes, is_alive, kill_until_gone, list_descendants, proc_stat};
@@ -265,9 +266,8 @@ impl Rig {
     /// Descendants as the guard wrote them down.
     pub(crate) fn recorded(&self) -> Vec<ProcRef> {
         let file = self.order.dir.as_ref().unwrap().join("tree");
-        let text = fs::read_to_string(file).unwrap_or_default();
-        let lines = text.lines().filter_map(|l| serde_json::from_str(l).ok());
-        lines.collect()
+        let boot = supervise_host::process::boot_id().unwrap();
+        parse_tree(&fs::read(file).unwrap_or_default(), &boot).procs
     }
 
     /// Ends what a dead guard left, as a new supervisor does.

@@ -40,9 +40,9 @@ pub(crate) fn begin() -> io::Result<Option<Guard>> {
     close_inherited();
     let order_file = File::from(take_standard(0)?);
     let leash = Leash::new(UnixStream::from(take_standard(1)?))?;
+    let signals = signals()?;
     detach();
     let order = read_order(order_file)?;
-    let signals = signals()?;
     match prepare(order, leash, signals) {
         Ok(guard) => Ok(Some(guard)),
         Err((mut leash, what)) => {
@@ -56,8 +56,13 @@ pub(crate) fn begin() -> io::Result<Option<Guard>> {
 
 /// Nothing that happens to the driver's session, directory or children is to reach the guard.
 fn detach() {
-    // Each may fail where it is not needed (a session of one's own exists already).
-    let _ = nix::unistd::setsid();
+    use nix::unistd::{Pid, getpgid, getppid, setpgid, setsid};
+    // Each of these may fail where it is not needed. The leader of a group, which the guard was made so that no
+    // signal of the terminal meets it while it starts, may not begin a session: it goes back for a moment.
+    if let Ok(group) = getpgid(Some(getppid())) {
+        let _ = setpgid(Pid::from_raw(0), group);
+    }
+    let _ = setsid();
     let _ = nix::unistd::chdir("/");
     let _ = nix::sys::prctl::set_child_subreaper(true);
     let _ = nix::sys::prctl::set_name(c"supervise-guard");
@@ -96,10 +101,6 @@ fn signals() -> io::Result<SignalFd> {
 type Failed = (Leash, String);
 
 fn prepare(order: GuardOrder, leash: Leash, signals: SignalFd) -> Result<Guard, Failed> {
-    let scanner = match Scanner::new(order.rules.clone()) {
-        Ok(scanner) => scanner,
-        Err(e) => return Err((leash, format!("the rules for output lines: {e}"))),
-    };
     let socket = match listen(&order.socket) {
         Ok(socket) => socket,
         Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
@@ -114,7 +115,15 @@ fn prepare(order: GuardOrder, leash: Leash, signals: SignalFd) -> Result<Guard, 
     let me = own_ref();
     let name = leaf_name(&order.run, order.term.0, order.attempt.0);
     let leaf = order.cgroup.then(|| Leaf::create(&name).ok()).flatten();
-    let (workers, failure) = start_workers(&order, leaf.as_ref());
+    let (workers, mut failure) = start_workers(&order, leaf.as_ref());
+    // Compiled while the workers' programs are being loaded.
+    let scanner = match Scanner::new(order.rules.clone()) {
+        Ok(scanner) => Some(scanner),
+        Err(e) => {
+            failure.get_or_insert((format!("the rules for output lines: {e}"), false));
+            None
+        }
+    };
     let tag = format!("{}/", order.run);
     let mut guard = Guard {
         me,

@@ -10,11 +10,12 @@ use crate::guard::feed::Feed;
 use crate::guard::launch::{WORKERS_LIMIT, start_sink};
 use crate::guard::leash::Leash;
 use crate::guard::protocol::{FromGuard, GuardOrder};
+use crate::guard::record::{boot_line, descendant_line};
 use crate::guard::tree::{News, Tree};
 use crate::guard::worker::Worker;
 use crate::process::boottime_ms;
 use crate::process::kill::signal_group;
-use crate::process::stat::{ProcStat, command_head, proc_stat};
+use crate::process::stat::{ProcStat, proc_stat};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signalfd::SignalFd;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -56,7 +57,8 @@ pub(crate) struct Guard {
     pub(crate) lost_at: Option<u64>,
     /// When a stop that the guard itself began turns into a kill.
     pub(crate) stop_due: Option<u64>,
-    pub(crate) scanner: Scanner,
+    /// None where the rules were refused, and with them the launch.
+    pub(crate) scanner: Option<Scanner>,
     pub(crate) facts: Facts,
     pub(crate) feed: Feed,
     pub(crate) sink: Option<i32>,
@@ -386,6 +388,7 @@ impl Guard {
         self.tree.check_leaf(&procs);
         let stats: Vec<ProcStat> = procs.iter().filter_map(|p| proc_stat(p.pid)).collect();
         let new = self.tree.learn(stats);
+        self.feed.tree(boot_line());
         self.record(&new);
         if self.feed.is_wanted() {
             self.sink_due = Some(now);
@@ -397,13 +400,7 @@ impl Guard {
     /// Writes down descendants that were seen for the first time.
     fn record(&mut self, new: &[ProcStat]) {
         for stat in new {
-            let line = serde_json::json!({
-                "pid": stat.pid,
-                "start": stat.start,
-                "ppid": stat.ppid,
-                "command": command_head(stat.pid),
-            });
-            self.feed.tree(line.to_string());
+            self.feed.tree(descendant_line(stat));
         }
         if !new.is_empty() {
             self.pump();

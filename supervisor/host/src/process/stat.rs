@@ -57,7 +57,9 @@ pub fn proc_stat(pid: i32) -> Option<ProcStat> {
     let mut buffer = [0_u8; STAT_LIMIT];
     let mut file = File::open(format!("/proc/{pid}/stat")).ok()?;
     let mut len = 0;
-    while let Some(rest) = buffer.get_mut(len..) {
+    while buffer.get(..len).is_none_or(|b| !b.ends_with(b"\n"))
+        && let Some(rest) = buffer.get_mut(len..)
+    {
         match file.read(rest) {
             Ok(0) => break,
             Ok(n) => len += n,

@@ -1,7 +1,8 @@
 //! Which processes belong to an attempt.
 //!
 //! Four marks, each enough: descent from the guard (a subreaper, so orphans stay below it), having been recorded
-//! with its start time, standing in a worker's session, and the inherited `SUPERVISE_ATTEMPT` in the environment.
+//! with its start time, the inherited `SUPERVISE_ATTEMPT` in the environment, and, for a process without an
+//! environment, standing in a session that a recorded process led.
 //! Whatever descends from a marked process is marked too. This process and its ancestors never are.
 
 use crate::process::stat::{ProcStat, proc_stat};
@@ -81,7 +82,7 @@ pub struct Marks {
     pub root: Option<i32>,
     /// Exactly these.
     pub recorded: BTreeSet<ProcRef>,
-    /// Members of the sessions that these once led.
+    /// Members of the sessions that these once led, where they show no environment; only with `tag`.
     pub leaders: BTreeSet<ProcRef>,
     /// Start of the value of `SUPERVISE_ATTEMPT`.
     pub tag: Option<String>,
@@ -106,12 +107,19 @@ impl Marks {
         let own = nix::unistd::getpid().as_raw();
         let mut except = all.ancestors(own);
         except.extend(&self.except);
-        let mut marked: BTreeSet<i32> = all
+        let mut marked = BTreeSet::new();
+        all.close(self.root, &mut marked, &except);
+        // What descends from the root needs no second look.
+        let more: Vec<i32> = all
             .iter()
-            .filter(|s| !except.contains(&s.pid) && self.is_marked(s, all))
+            .filter(|s| !except.contains(&s.pid) && !marked.contains(&s.pid))
+            .filter(|s| self.is_marked(s, all))
             .map(|s| s.pid)
             .collect();
-        all.close(self.root, &mut marked, &except);
+        if !more.is_empty() {
+            marked.extend(more);
+            all.close(None, &mut marked, &except);
+        }
         marked
             .iter()
             .filter_map(|pid| all.get(*pid))
@@ -124,11 +132,19 @@ impl Marks {
         if self.recorded.contains(&stat.proc_ref()) || self.members.contains(&stat.pid) {
             return true;
         }
-        stat.start >= self.since && (self.is_in_session(stat, all) || self.is_tagged(stat))
+        let Some(tag) = self.tag.as_deref().filter(|_| stat.start >= self.since) else {
+            return false;
+        };
+        match origin(stat.pid) {
+            Origin::Attempt(value) => value.starts_with(tag),
+            Origin::Bare => self.is_in_session(stat, all),
+            Origin::Other => false,
+        }
     }
 
     /// A session's number can be reused only after its last member is gone; a leader that lives and started at
-    /// another moment is proof of that.
+    /// another moment is proof of that. Where no leader lives, somebody else's session may have had the number
+    /// since: that is why this counts only for a process without an environment that tells where it is from.
     fn is_in_session(&self, stat: &ProcStat, all: &Snapshot) -> bool {
         let Some(leader) = self.leaders.iter().find(|l| l.pid == stat.session) else {
             return false;
@@ -136,31 +152,45 @@ impl Marks {
         let reused = all
             .get(leader.pid)
             .is_some_and(|now| now.start != leader.start);
-        !reused && stat.start >= leader.start && self.tag_differs(stat.pid) != Some(true)
-    }
-
-    fn is_tagged(&self, stat: &ProcStat) -> bool {
-        self.tag.is_some() && self.tag_differs(stat.pid) == Some(false)
-    }
-
-    /// `None` where the process shows no tag at all.
-    fn tag_differs(&self, pid: i32) -> Option<bool> {
-        let tag = self.tag.as_deref()?;
-        attempt_of(pid).map(|value| !value.starts_with(tag))
+        !reused && stat.start >= leader.start
     }
 }
 
-/// The value of `SUPERVISE_ATTEMPT` in the environment that a process was started with.
-#[must_use]
-pub fn attempt_of(pid: i32) -> Option<String> {
+/// What the environment that a process was started with says of where it is from.
+#[derive(Debug, PartialEq, Eq)]
+enum Origin {
+    /// An attempt, named by the value of `SUPERVISE_ATTEMPT`.
+    Attempt(String),
+    /// Nothing: it was started without one, or has overwritten it.
+    Bare,
+    /// Anything else, or not to be known.
+    Other,
+}
+
+fn origin(pid: i32) -> Origin {
     let mut bytes = Vec::new();
-    let file = File::open(format!("/proc/{pid}/environ")).ok()?;
-    file.take(ENVIRONMENT_LIMIT).read_to_end(&mut bytes).ok()?;
-    bytes.split(|b| *b == 0).find_map(|entry| {
-        let value = entry.strip_prefix(ATTEMPT_VARIABLE.as_bytes())?;
-        let value = value.strip_prefix(b"=")?;
-        Some(String::from_utf8_lossy(value).into_owned())
-    })
+    let read = File::open(format!("/proc/{pid}/environ"))
+        .and_then(|f| f.take(ENVIRONMENT_LIMIT).read_to_end(&mut bytes));
+    match read {
+        Ok(_) => origin_of(&bytes),
+        Err(_) => Origin::Other,
+    }
+}
+
+fn origin_of(environment: &[u8]) -> Origin {
+    let mut bare = true;
+    for entry in environment.split(|b| *b == 0) {
+        if let Some(value) = entry
+            .strip_prefix(ATTEMPT_VARIABLE.as_bytes())
+            .and_then(|rest| rest.strip_prefix(b"="))
+        {
+            return Origin::Attempt(String::from_utf8_lossy(value).into_owned());
+        }
+        bare &= !["PATH=", "HOME=", "PWD="]
+            .iter()
+            .any(|usual| entry.starts_with(usual.as_bytes()));
+    }
+    if bare { Origin::Bare } else { Origin::Other }
 }
 
 /// The living descendants of a process, itself not included.
@@ -179,9 +209,9 @@ pub fn list_descendants(pid: i32) -> Vec<ProcRef> {
 
 /// What is left of a run's earlier attempts on this machine, without the help of a living guard.
 ///
-/// `recorded` are workers and descendants that a guard of *this boot* wrote down. Found are those of them that
-/// live, members of their sessions, processes in the run's cgroups, processes that carry the run's tag, and all
-/// descendants of these.
+/// `recorded` are workers and descendants that a guard of *this boot* wrote down: those of another boot must not
+/// be passed. Found are those of them that live, what stands in their sessions and hides its environment,
+/// processes in the run's cgroups, processes that carry the run's tag, and all descendants of these.
 #[must_use]
 pub fn find_attempt_processes(run: &RunId, recorded: &[ProcRef]) -> Vec<ProcRef> {
     let marks = Marks {
@@ -261,11 +291,24 @@ mod tests {
             ..Marks::default()
         };
         let orphan = stat(P + 1, 1, P, 20);
-        assert_eq!(pids(&marks.find_in(&snapshot(&[orphan]))), [P + 1]);
+        assert!(marks.is_in_session(&orphan, &snapshot(&[orphan])));
         let reused = stat(P, 1, P, 15);
-        assert!(marks.find_in(&snapshot(&[orphan, reused])).is_empty());
+        assert!(!marks.is_in_session(&orphan, &snapshot(&[orphan, reused])));
         let older = stat(P + 1, 1, P, 5);
-        assert!(marks.find_in(&snapshot(&[older])).is_empty());
+        assert!(!marks.is_in_session(&older, &snapshot(&[older])));
+    }
+
+    #[test]
+    fn an_environment_tells_where_a_process_is_from() {
+        let tagged = b"PATH=/bin\0SUPERVISE_ATTEMPT=ab/1/2\0";
+        assert_eq!(origin_of(tagged), Origin::Attempt("ab/1/2".into()));
+        assert_eq!(origin_of(b"PATH=/bin\0HOME=/\0"), Origin::Other);
+        assert_eq!(
+            origin_of(b"XSUPERVISE_ATTEMPT=ab/1/2\0PWD=/\0"),
+            Origin::Other
+        );
+        assert_eq!(origin_of(b""), Origin::Bare);
+        assert_eq!(origin_of(&[0; 4096]), Origin::Bare);
     }
 
     #[test]

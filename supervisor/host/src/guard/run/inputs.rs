@@ -5,6 +5,7 @@ use crate::guard::is_trusted;
 use crate::guard::launch::refusal_words;
 use crate::guard::leash::Leash;
 use crate::guard::protocol::{FromGuard, Hello, ToGuard, WorkerState};
+use crate::guard::record::exit_line;
 use crate::guard::worker::Look;
 use crate::process::reap::reap_one;
 use supervise_core::event::ExitStatus;
@@ -32,7 +33,9 @@ impl Guard {
                 self.drain(at, READS_PER_TURN);
                 self.pump();
             }
-            Source::Feed => self.pump(),
+            Source::Feed if self.feed.has_unsent() => self.pump(),
+            // It was only watched for its end, and would be reported until its process is reaped.
+            Source::Feed => self.feed.disconnect(),
         }
     }
 
@@ -86,8 +89,7 @@ impl Guard {
                 first,
                 step,
             });
-            let line = serde_json::json!({ "worker": worker, "exit": status, "step": step });
-            self.feed.tree(line.to_string());
+            self.feed.tree(exit_line(worker, status, step));
             self.pump();
         }
         // What it left behind should be written down before anything happens to this guard.
@@ -129,7 +131,7 @@ impl Guard {
                     let (id, scanner) = (worker.id, &mut self.scanner);
                     let mut hits = Vec::new();
                     worker.lines.feed(bytes, |number, line| {
-                        hits.extend(scanner.line(id, number, line));
+                        hits.extend(scanner.as_mut().and_then(|s| s.line(id, number, line)));
                     });
                     self.feed.output(id.0, bytes);
                     let count = u64::try_from(n).unwrap_or(u64::MAX);
@@ -149,7 +151,7 @@ impl Guard {
         let (id, scanner) = (worker.id, &mut self.scanner);
         let mut hits = Vec::new();
         worker.lines.finish(|number, line| {
-            hits.extend(scanner.line(id, number, line));
+            hits.extend(scanner.as_mut().and_then(|s| s.line(id, number, line)));
         });
         self.on_hits(hits);
     }

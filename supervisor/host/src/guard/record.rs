@@ -1,0 +1,105 @@
+//! What a guard leaves on disk about its processes: the attempt's `tree` file.
+//!
+//! One JSON object per line, appended: first `{"boot"}`, the boot that the numbers belong to; then a line per
+//! descendant, `{"pid","start","ppid","command"}`, and one per ended worker, `{"worker","exit","step"}`. A torn or
+//! unknown line is passed over. It is written by the sink, so the last seconds may be missing.
+
+use crate::process::stat::{ProcStat, command_head};
+use serde::Deserialize;
+use supervise_core::event::ExitStatus;
+use supervise_core::id::{ProcRef, Step, WorkerId};
+
+/// What a `tree` file says.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TreeRecord {
+    /// Descendants of the guard, workers included; empty where they belong to another boot.
+    pub procs: Vec<ProcRef>,
+    /// Ends of workers that the guard saw.
+    pub exits: Vec<(WorkerId, ExitStatus)>,
+    /// The newest step that was known when a worker ended.
+    pub step: Option<Step>,
+}
+
+#[derive(Deserialize)]
+struct Line {
+    boot: Option<String>,
+    pid: Option<i32>,
+    start: Option<u64>,
+    worker: Option<WorkerId>,
+    exit: Option<ExitStatus>,
+    step: Option<Step>,
+}
+
+/// Reads the bytes of a `tree` file; `boot` is the present boot's id.
+#[must_use]
+pub fn parse_tree(bytes: &[u8], boot: &str) -> TreeRecord {
+    let mut record = TreeRecord::default();
+    let mut same_boot = false;
+    for line in bytes.split(|b| *b == b'\n') {
+        let Ok(line) = serde_json::from_slice::<Line>(line) else {
+            continue;
+        };
+        if let Some(of) = line.boot {
+            same_boot = of == boot;
+        }
+        if let (Some(pid), Some(start), true) = (line.pid, line.start, same_boot) {
+            record.procs.push(ProcRef { pid, start });
+        }
+        if let (Some(worker), Some(exit)) = (line.worker, line.exit) {
+            record.exits.push((worker, exit));
+        }
+        record.step = line.step.or(record.step);
+    }
+    record
+}
+
+pub(crate) fn boot_line() -> String {
+    let boot = crate::process::boot_id().unwrap_or_default();
+    serde_json::json!({ "boot": boot }).to_string()
+}
+
+pub(crate) fn descendant_line(stat: &ProcStat) -> String {
+    let command = command_head(stat.pid);
+    serde_json::json!({ "pid": stat.pid, "start": stat.start, "ppid": stat.ppid, "command": command })
+        .to_string()
+}
+
+pub(crate) fn exit_line(worker: WorkerId, exit: ExitStatus, step: Option<Step>) -> String {
+    serde_json::json!({ "worker": worker, "exit": exit, "step": step }).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_again_in_the_same_boot_only() {
+        let me = crate::process::own_ref();
+        let stat = crate::process::proc_stat(me.pid).unwrap();
+        let exit = ExitStatus::Signal(9);
+        let text = [
+            boot_line(),
+            descendant_line(&stat),
+            exit_line(WorkerId(3), exit, Some(Step(8))),
+        ]
+        .join("\n");
+        let boot = crate::process::boot_id().unwrap();
+        let read = parse_tree(text.as_bytes(), &boot);
+        assert_eq!(read.procs, [me]);
+        assert_eq!(read.exits, [(WorkerId(3), exit)]);
+        assert_eq!(read.step, Some(Step(8)));
+        let later = parse_tree(text.as_bytes(), "another");
+        assert!(later.procs.is_empty());
+        assert_eq!(later.exits, read.exits);
+    }
+
+    #[test]
+    fn torn_and_strange_lines_are_passed_over() {
+        let bytes =
+            b"\xff\n{\"boot\":\"b\"}\n{\"pid\":1,\"sta\n[]\n{\"new\":1}\n{\"pid\":7,\"start\":9}";
+        let read = parse_tree(bytes, "b");
+        assert_eq!(read.procs, [ProcRef { pid: 7, start: 9 }]);
+        let unbooted = parse_tree(b"{\"pid\":7,\"start\":9}", "b");
+        assert!(unbooted.procs.is_empty());
+    }
+}
