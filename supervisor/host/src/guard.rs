@@ -25,9 +25,7 @@ use crate::process::ATTEMPT_VARIABLE;
 use camino::Utf8Path;
 use nix::errno::Errno;
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, UnixAddr, getsockopt, socket, sockopt::PeerCredentials,
-};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, getsockopt, socket, sockopt::PeerCredentials};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Seek, Write};

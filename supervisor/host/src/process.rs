@@ -44,10 +44,7 @@ pub fn boot_id() -> io::Result<String> {
 /// The host's name, for people and for the lease.
 #[must_use]
 pub fn host_name() -> String {
-    nix::unistd::gethostname().map_or_else(
-        |_| "unknown".to_owned(),
-        |name| name.to_string_lossy().into_owned(),
-    )
+    nix::unistd::gethostname().map_or_else(|_| "unknown".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
 /// This process.

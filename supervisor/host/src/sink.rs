@@ -61,9 +61,7 @@ fn run(input: &mut impl Read) -> io::Result<()> {
     while let Some((header, payload)) = next(input)? {
         let log = match header.kind {
             FrameKind::Tree => Some(&mut tree),
-            FrameKind::Output => usize::try_from(header.worker)
-                .ok()
-                .and_then(|w| logs.get_mut(w)),
+            FrameKind::Output => usize::try_from(header.worker).ok().and_then(|w| logs.get_mut(w)),
             FrameKind::Order => None,
         };
         if let Some(log) = log {
@@ -119,11 +117,7 @@ mod tests {
         let mut input = order(&dir);
         input.extend(frame(FrameKind::Output, 1, b"hello\n"));
         for n in 0..40 {
-            input.extend(frame(
-                FrameKind::Output,
-                0,
-                format!("line {n:03}\n").as_bytes(),
-            ));
+            input.extend(frame(FrameKind::Output, 0, format!("line {n:03}\n").as_bytes()));
         }
         input.extend(frame(FrameKind::Output, 9, b"nobody"));
         input.extend(frame(FrameKind::Tree, 0, b"{}\n"));

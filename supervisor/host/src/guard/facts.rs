@@ -102,10 +102,7 @@ impl Facts {
         }
         let count = self.per_rule.entry(sighting.rule.clone()).or_default();
         if *count >= PER_RULE_LIMIT || self.seen.len() >= SIGHTINGS_LIMIT {
-            let newest = self
-                .seen
-                .iter()
-                .rposition(|s| s.sighting.rule == sighting.rule);
+            let newest = self.seen.iter().rposition(|s| s.sighting.rule == sighting.rule);
             match newest {
                 Some(at) => self.seen.remove(at),
                 None => return Some((kind, sighting)),
@@ -178,11 +175,7 @@ mod tests {
     fn repeats_are_counted_and_told_ever_more_rarely() {
         let mut facts = Facts::default();
         let told: Vec<u64> = (0..1000)
-            .filter_map(|n| {
-                facts
-                    .note(failure("oom", &format!("tried {n} MiB")))
-                    .sighted
-            })
+            .filter_map(|n| facts.note(failure("oom", &format!("tried {n} MiB"))).sighted)
             .map(|(_, s)| s.count)
             .collect();
         assert_eq!(told, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]);

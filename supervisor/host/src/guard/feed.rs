@@ -34,11 +34,7 @@ impl Frame {
         let mut bytes = Vec::with_capacity(HEADER_LEN + payload.len());
         bytes.extend(header.encode());
         bytes.extend(payload);
-        Self {
-            kind,
-            worker,
-            bytes,
-        }
+        Self { kind, worker, bytes }
     }
 
     fn payload(&self) -> usize {
@@ -125,9 +121,7 @@ impl Feed {
     /// Something waits that the pipe did not take yet.
     pub(crate) fn has_unsent(&self) -> bool {
         self.is_wanted()
-            && (self.current.is_some()
-                || !self.waiting.is_empty()
-                || self.lost.values().any(|l| l.unsaid > 0))
+            && (self.current.is_some() || !self.waiting.is_empty() || self.lost.values().any(|l| l.unsaid > 0))
     }
 
     /// Output of a worker.
@@ -135,18 +129,16 @@ impl Feed {
         if !self.is_wanted() {
             return;
         }
-        let last = self.waiting.back_mut().filter(|f| {
-            f.kind == FrameKind::Output
-                && f.worker == worker
-                && f.payload() + bytes.len() <= JOIN_LIMIT
-        });
+        let last = self
+            .waiting
+            .back_mut()
+            .filter(|f| f.kind == FrameKind::Output && f.worker == worker && f.payload() + bytes.len() <= JOIN_LIMIT);
         self.held += bytes.len();
         match last {
             Some(frame) => frame.append(bytes),
             None => {
                 for part in bytes.chunks(PAYLOAD_LIMIT) {
-                    self.waiting
-                        .push_back(Frame::new(FrameKind::Output, worker, part));
+                    self.waiting.push_back(Frame::new(FrameKind::Output, worker, part));
                 }
             }
         }
@@ -160,8 +152,7 @@ impl Feed {
         }
         line.push('\n');
         self.held += line.len();
-        self.waiting
-            .push_back(Frame::new(FrameKind::Tree, 0, line.as_bytes()));
+        self.waiting.push_back(Frame::new(FrameKind::Tree, 0, line.as_bytes()));
         self.make_room();
     }
 
@@ -232,11 +223,7 @@ impl Feed {
         let unsaid = match self.waiting.front() {
             Some(frame) if frame.kind == FrameKind::Output => Some(frame.worker),
             Some(_) => None,
-            None => self
-                .lost
-                .iter()
-                .find(|(_, l)| l.unsaid > 0)
-                .map(|(w, _)| *w),
+            None => self.lost.iter().find(|(_, l)| l.unsaid > 0).map(|(w, _)| *w),
         };
         let unsaid = unsaid.and_then(|w| Some((w, self.lost.get_mut(&w)?)));
         if let Some((worker, lost)) = unsaid.filter(|(_, l)| l.unsaid > 0) {
@@ -311,11 +298,7 @@ mod tests {
         assert_eq!(frames[0].0, FrameKind::Order);
         let said: Vec<_> = frames
             .iter()
-            .filter_map(|f| {
-                std::str::from_utf8(&f.2)
-                    .ok()?
-                    .strip_prefix("\n[supervise: ")
-            })
+            .filter_map(|f| std::str::from_utf8(&f.2).ok()?.strip_prefix("\n[supervise: "))
             .collect();
         assert_eq!(said.len(), 1);
         assert!(said[0].starts_with(&format!("{} bytes", lost[0].1)));

@@ -10,9 +10,7 @@ use crate::guard::run::{Guard, Pace};
 use crate::guard::tree::Tree;
 use crate::guard::worker::Worker;
 use crate::process::cgroup::{Leaf, leaf_name};
-use crate::process::spawn::{
-    Place, Program, Refusal, Stage, Started, Wiring, close_inherited, start, take_standard,
-};
+use crate::process::spawn::{Place, Program, Refusal, Stage, Started, Wiring, close_inherited, start, take_standard};
 use crate::process::{ATTEMPT_VARIABLE, boottime_ms, own_ref};
 use crate::sink::frame::SinkOrder;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -194,10 +192,7 @@ fn start_worker(
         (ATTEMPT_VARIABLE.to_owned(), mark),
         (KEEP_ENVIRONMENT.0.to_owned(), KEEP_ENVIRONMENT.1.to_owned()),
     ];
-    let theirs = worker
-        .env
-        .iter()
-        .filter(|(k, _)| !ours.contains(&k.as_str()));
+    let theirs = worker.env.iter().filter(|(k, _)| !ours.contains(&k.as_str()));
     env.extend(theirs.cloned());
     let program = Program::new(&worker.argv, &env, Some(worker.cwd.as_str()))?;
     let (reader, writer) = pipe(OUTPUT_PIPE)?;
@@ -250,10 +245,7 @@ fn set_nonblocking(fd: &OwnedFd) -> io::Result<()> {
 }
 
 fn null() -> io::Result<File> {
-    std::fs::OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open("/dev/null")
+    std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")
 }
 
 /// What is said of a program that does not run, and whether it is the command's own fault.
@@ -263,10 +255,7 @@ pub(crate) fn refusal_words(id: WorkerId, order: &WorkerOrder, refusal: Refusal)
     match refusal.stage {
         Stage::Execute => (format!("worker {id}: cannot execute {name}: {error}"), true),
         Stage::Directory => (
-            format!(
-                "worker {id}: cannot enter its directory {}: {error}",
-                order.cwd
-            ),
+            format!("worker {id}: cannot enter its directory {}: {error}", order.cwd),
             false,
         ),
         Stage::Setup => (format!("worker {id}: cannot be set up: {error}"), false),

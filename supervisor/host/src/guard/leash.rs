@@ -153,9 +153,7 @@ impl Leash {
             return new;
         };
         self.bytes = self.bytes.saturating_sub(bytes.len());
-        if let (FromGuard::Progress { activity: a, .. }, FromGuard::Progress { activity: b, .. }) =
-            (&mut new, &old)
-        {
+        if let (FromGuard::Progress { activity: a, .. }, FromGuard::Progress { activity: b, .. }) = (&mut new, &old) {
             a.cpu_ms = a.cpu_ms.saturating_add(b.cpu_ms);
             a.output = a.output.saturating_add(b.output);
             a.over_ms = a.over_ms.saturating_add(b.over_ms);
@@ -181,10 +179,7 @@ impl Leash {
     /// Sends as much as the other end takes now.
     pub(crate) fn flush(&mut self) -> Result<(), LeashError> {
         while let Some(line) = self.unsent.front() {
-            match self
-                .stream
-                .write(line.bytes.get(self.sent..).unwrap_or(&[]))
-            {
+            match self.stream.write(line.bytes.get(self.sent..).unwrap_or(&[])) {
                 Ok(0) => return Err(LeashError::Closed),
                 Ok(n) => self.sent += n,
                 Err(e) if is_later(&e) => return Ok(()),
@@ -207,10 +202,7 @@ fn encode(message: &FromGuard) -> Result<Vec<u8>, LeashError> {
 }
 
 fn is_later(e: &io::Error) -> bool {
-    matches!(
-        e.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-    )
+    matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
 #[cfg(test)]
@@ -266,11 +258,7 @@ mod tests {
             said.push(serde_json::from_str(&line).unwrap());
         }
         leash.stream.shutdown(std::net::Shutdown::Write).unwrap();
-        said.extend(
-            reader
-                .lines()
-                .map(|l| serde_json::from_str(&l.unwrap()).unwrap()),
-        );
+        said.extend(reader.lines().map(|l| serde_json::from_str(&l.unwrap()).unwrap()));
         said
     }
 

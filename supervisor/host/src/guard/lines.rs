@@ -116,8 +116,6 @@ mod tests {
             assert!(lines.held.capacity() <= 4 * LINE_LIMIT);
         }
         assert_eq!(seen, 1);
-        lines.feed(b"\nnext\n", |n, line| {
-            assert_eq!((n, line), (2, &b"next"[..]))
-        });
+        lines.feed(b"\nnext\n", |n, line| assert_eq!((n, line), (2, &b"next"[..])));
     }
 }

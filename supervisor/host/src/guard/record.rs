@@ -60,8 +60,7 @@ pub(crate) fn boot_line() -> String {
 
 pub(crate) fn descendant_line(stat: &ProcStat) -> String {
     let command = command_head(stat.pid);
-    serde_json::json!({ "pid": stat.pid, "start": stat.start, "ppid": stat.ppid, "command": command })
-        .to_string()
+    serde_json::json!({ "pid": stat.pid, "start": stat.start, "ppid": stat.ppid, "command": command }).to_string()
 }
 
 pub(crate) fn exit_line(worker: WorkerId, exit: ExitStatus, step: Option<Step>) -> String {
@@ -95,8 +94,7 @@ mod tests {
 
     #[test]
     fn torn_and_strange_lines_are_passed_over() {
-        let bytes =
-            b"\xff\n{\"boot\":\"b\"}\n{\"pid\":1,\"sta\n[]\n{\"new\":1}\n{\"pid\":7,\"start\":9}";
+        let bytes = b"\xff\n{\"boot\":\"b\"}\n{\"pid\":1,\"sta\n[]\n{\"new\":1}\n{\"pid\":7,\"start\":9}";
         let read = parse_tree(bytes, "b");
         assert_eq!(read.procs, [ProcRef { pid: 7, start: 9 }]);
         let unbooted = parse_tree(b"{\"pid\":7,\"start\":9}", "b");

@@ -206,9 +206,7 @@ impl Tree {
                 let empty = self.living().is_empty() && self.living().is_empty();
                 empty.then(|| self.gone())
             }
-            End::Killing { since, next, told } if stirred || now >= next => {
-                self.sweep(now, since, told)
-            }
+            End::Killing { since, next, told } if stirred || now >= next => self.sweep(now, since, told),
             _ => None,
         }
     }

@@ -165,9 +165,7 @@ fn below(dir: &Path, depth: usize) -> Vec<PathBuf> {
 
 fn read(path: &Path) -> io::Result<String> {
     let mut text = String::new();
-    File::open(path)?
-        .take(LIST_LIMIT)
-        .read_to_string(&mut text)?;
+    File::open(path)?.take(LIST_LIMIT).read_to_string(&mut text)?;
     Ok(text)
 }
 
@@ -207,10 +205,7 @@ mod tests {
     fn the_own_directory_is_found_on_a_hybrid_machine() {
         let own = "9:name=systemd:/\n0::/user.slice/a.scope\n";
         let found = locate(HYBRID, own).unwrap();
-        assert_eq!(
-            found,
-            Path::new("/sys/fs/cgroup/unified/user.slice/a.scope")
-        );
+        assert_eq!(found, Path::new("/sys/fs/cgroup/unified/user.slice/a.scope"));
         let root = locate(HYBRID, "0::/\n").unwrap();
         assert_eq!(root, Path::new("/sys/fs/cgroup/unified/"));
     }

@@ -76,11 +76,7 @@ impl Sweeper {
     /// Stopped first, because a process that is killed between the scan and the signal to its new child would
     /// leave that child without a parent to find it by. Where a living subreaper is above them all (`adopts`),
     /// the child comes to it and one scan is enough.
-    pub fn sweep(
-        &mut self,
-        adopts: bool,
-        mut find: impl FnMut() -> Vec<ProcStat>,
-    ) -> Vec<ProcStat> {
+    pub fn sweep(&mut self, adopts: bool, mut find: impl FnMut() -> Vec<ProcStat>) -> Vec<ProcStat> {
         let mut found = find();
         let mut stopped: BTreeSet<ProcRef> = BTreeSet::new();
         for _ in 0..STOP_ROUNDS {
@@ -117,8 +113,7 @@ impl Sweeper {
 ///
 /// Blocks for as long: not for an event loop.
 pub fn kill_until_gone(mut find: impl FnMut() -> Vec<ProcRef>, limit: Duration) -> Vec<ProcRef> {
-    let end = crate::process::boottime_ms()
-        .saturating_add(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
+    let end = crate::process::boottime_ms().saturating_add(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
     let mut sweeper = Sweeper::default();
     let mut pause = Duration::from_millis(1);
     loop {
@@ -166,9 +161,7 @@ mod tests {
     #[test]
     fn killing_ends_when_two_sweeps_find_nothing() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-        let target = proc_stat(i32::try_from(child.id()).unwrap())
-            .unwrap()
-            .proc_ref();
+        let target = proc_stat(i32::try_from(child.id()).unwrap()).unwrap().proc_ref();
         let left = kill_until_gone(|| vec![target], Duration::from_secs(20));
         assert!(left.is_empty());
         assert!(!child.wait().unwrap().success());

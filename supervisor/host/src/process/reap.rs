@@ -13,10 +13,7 @@ use supervise_core::event::ExitStatus;
 ///
 /// # Errors
 /// What `waitid` reports.
-#[expect(
-    unsafe_code,
-    reason = "waitid has no safe form that keeps every signal number"
-)]
+#[expect(unsafe_code, reason = "waitid has no safe form that keeps every signal number")]
 pub fn reap_one() -> io::Result<Option<(i32, ExitStatus)>> {
     loop {
         // SAFETY: siginfo_t is plain data for which all zeroes is valid, and waitid writes to it alone.

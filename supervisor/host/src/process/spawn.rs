@@ -63,12 +63,7 @@ impl Program {
         Self::at(candidates, argv, env, None)
     }
 
-    fn at(
-        candidates: Vec<CString>,
-        argv: &[String],
-        env: &[(String, String)],
-        cwd: Option<&str>,
-    ) -> io::Result<Self> {
+    fn at(candidates: Vec<CString>, argv: &[String], env: &[(String, String)], cwd: Option<&str>) -> io::Result<Self> {
         Ok(Self {
             candidates,
             argv: argv.iter().map(|a| text(a)).collect::<io::Result<_>>()?,
@@ -184,8 +179,7 @@ struct Birth<'a> {
 /// # Errors
 /// No process can be made (limits, memory).
 pub fn start(program: &Program, wiring: &Wiring<'_>) -> io::Result<Started> {
-    let (reader, writer) =
-        nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC | nix::fcntl::OFlag::O_NONBLOCK)?;
+    let (reader, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC | nix::fcntl::OFlag::O_NONBLOCK)?;
     let mut birth = Birth {
         candidates: &program.candidates,
         argv: pointers(&program.argv, None),
@@ -196,9 +190,7 @@ pub fn start(program: &Program, wiring: &Wiring<'_>) -> io::Result<Started> {
         output: wiring.output.as_raw_fd(),
         report: writer.as_raw_fd(),
         entrance: wiring.cgroup.map(|c| c.entrance.as_raw_fd()),
-        creator: wiring
-            .dies_with_creator
-            .then(|| nix::unistd::getpid().as_raw()),
+        creator: wiring.dies_with_creator.then(|| nix::unistd::getpid().as_raw()),
     };
     let placed = wiring.cgroup.map(|c| make_in(c.directory.as_raw_fd()));
     let pid = match placed {
@@ -212,10 +204,7 @@ pub fn start(program: &Program, wiring: &Wiring<'_>) -> io::Result<Started> {
     match pid {
         0 => be_born(&birth),
         -1 => Err(io::Error::last_os_error()),
-        pid => Ok(Started {
-            pid,
-            report: reader,
-        }),
+        pid => Ok(Started { pid, report: reader }),
     }
 }
 
@@ -278,20 +267,14 @@ fn be_born(birth: &Birth<'_>) -> ! {
             // Whether it got in shows in the cgroup's list of members: without it we sweep.
             libc::write(entrance, c"0".as_ptr().cast(), 1);
         }
-        let wired = libc::dup2(birth.input, 0) == 0
-            && libc::dup2(birth.output, 1) == 1
-            && libc::dup2(birth.output, 2) == 2;
+        let wired =
+            libc::dup2(birth.input, 0) == 0 && libc::dup2(birth.output, 1) == 1 && libc::dup2(birth.output, 2) == 2;
         if !wired {
             refuse(birth, STAGE_SETUP);
         }
         // Not to be closed yet: the report must live until the program runs. Without the call (before 5.9)
         // our own descriptors close by themselves anyway.
-        libc::syscall(
-            libc::SYS_close_range,
-            3,
-            u32::MAX,
-            4, /* CLOSE_RANGE_CLOEXEC */
-        );
+        libc::syscall(libc::SYS_close_range, 3, u32::MAX, 4 /* CLOSE_RANGE_CLOEXEC */);
         reset_signals();
         if let Some(cwd) = birth.cwd
             && libc::chdir(cwd.as_ptr()) != 0
@@ -312,13 +295,7 @@ unsafe fn reset_signals() {
         let default = [0_u64; 4];
         let nothing = std::ptr::null_mut::<u64>();
         for number in 1..=64_i64 {
-            libc::syscall(
-                libc::SYS_rt_sigaction,
-                number,
-                default.as_ptr(),
-                nothing,
-                8_i64,
-            );
+            libc::syscall(libc::SYS_rt_sigaction, number, default.as_ptr(), nothing, 8_i64);
         }
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
@@ -388,10 +365,7 @@ pub fn take_standard(number: RawFd) -> io::Result<OwnedFd> {
     }
     // SAFETY: just made, owned by nobody.
     let taken = unsafe { OwnedFd::from_raw_fd(taken) };
-    let null = std::fs::OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open("/dev/null")?;
+    let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
     // SAFETY: both descriptors are open; the old one is replaced in one step.
     if unsafe { libc::dup2(null.as_raw_fd(), number) } < 0 {
         return Err(io::Error::last_os_error());

@@ -149,9 +149,7 @@ impl Marks {
         let Some(leader) = self.leaders.iter().find(|l| l.pid == stat.session) else {
             return false;
         };
-        let reused = all
-            .get(leader.pid)
-            .is_some_and(|now| now.start != leader.start);
+        let reused = all.get(leader.pid).is_some_and(|now| now.start != leader.start);
         !reused && stat.start >= leader.start
     }
 }
@@ -169,8 +167,8 @@ enum Origin {
 
 fn origin(pid: i32) -> Origin {
     let mut bytes = Vec::new();
-    let read = File::open(format!("/proc/{pid}/environ"))
-        .and_then(|f| f.take(ENVIRONMENT_LIMIT).read_to_end(&mut bytes));
+    let read =
+        File::open(format!("/proc/{pid}/environ")).and_then(|f| f.take(ENVIRONMENT_LIMIT).read_to_end(&mut bytes));
     match read {
         Ok(_) => origin_of(&bytes),
         Err(_) => Origin::Other,
@@ -303,10 +301,7 @@ mod tests {
         let tagged = b"PATH=/bin\0SUPERVISE_ATTEMPT=ab/1/2\0";
         assert_eq!(origin_of(tagged), Origin::Attempt("ab/1/2".into()));
         assert_eq!(origin_of(b"PATH=/bin\0HOME=/\0"), Origin::Other);
-        assert_eq!(
-            origin_of(b"XSUPERVISE_ATTEMPT=ab/1/2\0PWD=/\0"),
-            Origin::Other
-        );
+        assert_eq!(origin_of(b"XSUPERVISE_ATTEMPT=ab/1/2\0PWD=/\0"), Origin::Other);
         assert_eq!(origin_of(b""), Origin::Bare);
         assert_eq!(origin_of(&[0; 4096]), Origin::Bare);
     }

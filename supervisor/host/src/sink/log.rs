@@ -69,11 +69,8 @@ impl Log {
         }
         let lost = std::mem::take(&mut self.lost);
         if lost > 0 && self.keep.is_some() {
-            let line = format!(
-                "\n[supervise: {lost} bytes of output were dropped: the disk did not take them]\n"
-            );
-            self.append(line.as_bytes())
-                .inspect_err(|_| self.lost = lost)?;
+            let line = format!("\n[supervise: {lost} bytes of output were dropped: the disk did not take them]\n");
+            self.append(line.as_bytes()).inspect_err(|_| self.lost = lost)?;
         }
         self.append(bytes)
     }

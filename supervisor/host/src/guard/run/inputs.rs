@@ -63,10 +63,7 @@ impl Guard {
                 self.sink_later(now);
                 continue;
             }
-            let ended = self
-                .workers
-                .iter()
-                .position(|w| w.proc.pid == pid && w.exit.is_none());
+            let ended = self.workers.iter().position(|w| w.proc.pid == pid && w.exit.is_none());
             if let Some(at) = ended {
                 self.on_worker_end(at, status, now);
             }
@@ -179,8 +176,7 @@ impl Guard {
                 continue;
             }
             if let Ok(leash) = Leash::new(stream) {
-                self.newcomers
-                    .push((leash, now.saturating_add(NEWCOMER_MS)));
+                self.newcomers.push((leash, now.saturating_add(NEWCOMER_MS)));
             }
         }
     }
