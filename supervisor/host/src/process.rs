@@ -12,7 +12,7 @@ pub mod tree;
 
 pub use kill::kill_until_gone;
 pub use stat::{ProcStat, proc_stat};
-pub use tree::{find_attempt_processes, list_descendants};
+pub use tree::{find_attempt_processes, is_sink, list_descendants};
 
 use nix::time::{ClockId, clock_gettime};
 use std::io;

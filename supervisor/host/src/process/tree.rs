@@ -205,6 +205,13 @@ pub fn list_descendants(pid: i32) -> Vec<ProcRef> {
         .collect()
 }
 
+/// Whether the process is the sink of a guard: it belongs to no attempt, ends by itself once it has written what it
+/// was given, and should be spared by whoever sweeps a dead guard's children.
+#[must_use]
+pub fn is_sink(pid: i32) -> bool {
+    crate::process::stat::command_head(pid) == "supervise __sink"
+}
+
 /// What is left of a run's earlier attempts on this machine, without the help of a living guard.
 ///
 /// `recorded` are workers and descendants that a guard of *this boot* wrote down: those of another boot must not
