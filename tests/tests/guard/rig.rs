@@ -14,7 +14,9 @@ use supervise_host::guard::protocol::{FromGuard, GuardOrder, Hello, ToGuard, Wor
 use supervise_host::guard::record::parse_tree;
 use supervise_host::guard::{connect, spawn};
 use supervise_host::process::kill::signal_process;
-use supervise_host::process::{find_attempt_processes, is_alive, kill_until_gone, list_descendants, proc_stat};
+use supervise_host::process::{
+    find_attempt_processes, is_alive, is_sink, kill_until_gone, list_descendants, proc_stat,
+};
 
 /// Longer than anything takes here, on a machine that has much else to do.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -249,9 +251,7 @@ impl Rig {
     }
 
     pub(crate) fn sink(&self) -> Option<ProcRef> {
-        list_descendants(self.guard())
-            .into_iter()
-            .find(|p| fs::read(format!("/proc/{}/cmdline", p.pid)).is_ok_and(|c| c == b"supervise\0__sink\0"))
+        list_descendants(self.guard()).into_iter().find(|p| is_sink(p.pid))
     }
 
     /// Processes of the run that run `sleep`.

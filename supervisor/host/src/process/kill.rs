@@ -168,6 +168,24 @@ mod tests {
     }
 
     #[test]
+    fn what_stays_is_never_gone_and_one_empty_sweep_is_not_enough() {
+        let stays = ProcStat {
+            // Another process than the one of that number: no signal reaches it.
+            start: 1,
+            ..proc_stat(nix::unistd::getpid().as_raw()).unwrap()
+        };
+        let mut sweeper = Sweeper::default();
+        assert_eq!(sweeper.sweep(true, || vec![stays]), [stays]);
+        assert!(sweeper.sweep(true, Vec::new).is_empty());
+        assert!(!sweeper.is_gone());
+        assert_eq!(sweeper.sweep(false, || vec![stays]), [stays]);
+        sweeper.sweep(true, Vec::new);
+        assert!(!sweeper.is_gone());
+        sweeper.sweep(true, Vec::new);
+        assert!(sweeper.is_gone());
+    }
+
+    #[test]
     fn numbers_that_are_no_signals_are_refused() {
         let nobody = ProcRef { pid: 0, start: 0 };
         assert!(signal_process(nobody, libc::SIGTERM).is_err());
