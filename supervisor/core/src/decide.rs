@@ -292,9 +292,7 @@ fn event_word(kind: &EventKind) -> &'static str {
 fn worth_recording(s: &State, kind: &EventKind, at: Tick) -> bool {
     match kind {
         EventKind::Timer(_) => false,
-        EventKind::Checkpoints(report) => {
-            s.scan.as_ref() != Some(report) || s.live().is_none() && s.settled.is_none()
-        }
+        EventKind::Checkpoints(report) => s.scan.as_ref() != Some(report) || s.live().is_none() && s.settled.is_none(),
         EventKind::Progress {
             phase, step, activity, ..
         } => s.attempt.as_ref().is_none_or(|a| {

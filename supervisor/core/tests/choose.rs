@@ -59,7 +59,10 @@ fn answer(s: &State, spec: &RunSpec, disk: &Disk) -> String {
     };
     match choose(s, spec, &scan) {
         Choice::Start {
-            from, edits: e, reasons, ..
+            from,
+            edits: e,
+            reasons,
+            ..
         } => {
             assert!(!reasons.is_empty());
             let from = match from {
@@ -96,7 +99,11 @@ fn the_first_start() {
             case("disk whole 2 4; tracker rubbish", "", "4 tracker:4"),
             case("disk whole 4; tracker 99", "", "4 tracker:4"),
             case("disk whole 2 torn 4; tracker 4", "", "2 foreign:4 tracker:2"),
-            case("disk whole 2 damaged 4 unsafe 6 unknown 10; tracker 2", "", "2 foreign:10 foreign:6 foreign:4"),
+            case(
+                "disk whole 2 damaged 4 unsafe 6 unknown 10; tracker 2",
+                "",
+                "2 foreign:10 foreign:6 foreign:4",
+            ),
             case("disk whole 2 unreadable 4; tracker 4", "", "wait: unreadable"),
             case("disk unreadable 2 whole 4; tracker 4", "", "4"),
             case("disk torn 2; tracker missing", "", "refuse 4: no_proof"),
@@ -107,10 +114,18 @@ fn the_first_start() {
             case("disk whole 8; tracker 8", "", "finished 8"),
             case("disk whole 8; tracker 8", "last=20", "8"),
             case("disk whole 2 rotten 4; tracker 4", "", "4"),
-            case("disk whole 2 rotten 4; tracker 4", "depth=full", "2 foreign:4 tracker:2"),
+            case(
+                "disk whole 2 rotten 4; tracker 4",
+                "depth=full",
+                "2 foreign:4 tracker:2",
+            ),
             case("disk whole 2 unfit 4; tracker 4", "", "refuse 3: does_not_fit"),
             case("disk whole 2 degraded 4; tracker 4", "", "4"),
-            case("disk whole 2 degraded 4; tracker 4", "degraded=never", "refuse 4: degraded_not_allowed"),
+            case(
+                "disk whole 2 degraded 4; tracker 4",
+                "degraded=never",
+                "refuse 4: degraded_not_allowed",
+            ),
             case("disk whole 2 torn 4", "no-recovery", "as is"),
             case("disk whole 2 damaged 4", "no-prove", "4"),
             case("", "plain", "as is"),
@@ -123,24 +138,56 @@ fn wishes() {
     check(
         &State::default(),
         &[
-            case("disk whole 2 4; tracker 4", "resume=disable", "fresh foreign:4 foreign:2 tracker:none"),
+            case(
+                "disk whole 2 4; tracker 4",
+                "resume=disable",
+                "fresh foreign:4 foreign:2 tracker:none",
+            ),
             case("disk whole 2 unreadable 4", "resume=disable", "wait: unreadable"),
-            case("disk whole 2 4; tracker 4", "fresh", "fresh foreign:4 foreign:2 tracker:none"),
+            case(
+                "disk whole 2 4; tracker 4",
+                "fresh",
+                "fresh foreign:4 foreign:2 tracker:none",
+            ),
             case("disk whole 2 4 6; tracker 6", "from=4", "4 aside:6 tracker:4"),
             case("disk whole 2 4 6; tracker 2", "from=6", "6 tracker:6"),
-            case("disk whole 2 damaged 4 whole 6", "from=4", "refuse 4: asked_step_not_whole"),
+            case(
+                "disk whole 2 damaged 4 whole 6",
+                "from=4",
+                "refuse 4: asked_step_not_whole",
+            ),
             case("disk whole 2", "from=4", "refuse 4: asked_step_not_whole"),
             case("disk whole 2 unreadable 4", "from=4", "wait: unreadable"),
             case("disk whole 2 unreadable 4", "from=2", "wait: unreadable"),
             case("disk whole 2 4 6; tracker 6", "resume=path:4", "4 foreign:6 tracker:4"),
             case("disk whole 2 unreadable 6", "resume=path:2", "wait: unreadable"),
-            case("disk whole 2; elsewhere whole 10", "resume=path:elsewhere:10", "/elsewhere/global_step_10"),
-            case("disk whole 2; elsewhere torn 10", "resume=path:elsewhere:10", "refuse 4: resume_path"),
-            case("disk whole 2; elsewhere unreadable 10", "resume=path:elsewhere:10", "wait: unreadable"),
+            case(
+                "disk whole 2; elsewhere whole 10",
+                "resume=path:elsewhere:10",
+                "/elsewhere/global_step_10",
+            ),
+            case(
+                "disk whole 2; elsewhere torn 10",
+                "resume=path:elsewhere:10",
+                "refuse 4: resume_path",
+            ),
+            case(
+                "disk whole 2; elsewhere unreadable 10",
+                "resume=path:elsewhere:10",
+                "wait: unreadable",
+            ),
             case("disk whole 2", "resume=path:elsewhere:10", "refuse 4: resume_path"),
             // A flag of the command line beats the configuration.
-            case("disk whole 2 4; tracker 4", "resume=path:4 from=2", "2 aside:4 tracker:2"),
-            case("disk whole 2 4; tracker 4", "resume=disable from=2", "2 aside:4 tracker:2"),
+            case(
+                "disk whole 2 4; tracker 4",
+                "resume=path:4 from=2",
+                "2 aside:4 tracker:2",
+            ),
+            case(
+                "disk whole 2 4; tracker 4",
+                "resume=disable from=2",
+                "2 aside:4 tracker:2",
+            ),
         ],
     );
 }
@@ -176,7 +223,11 @@ fn a_run_with_a_mark() {
             case("disk damaged 2 4 6", "allow-fresh", "refuse 4: no_proof"),
             case("", "allow-fresh", "refuse 4: no_proof"),
             case("disk whole 6; tracker 6", "fresh", "fresh foreign:6 tracker:none"),
-            case("disk whole 6; tracker 6", "resume=disable", "fresh foreign:6 tracker:none"),
+            case(
+                "disk whole 6; tracker 6",
+                "resume=disable",
+                "fresh foreign:6 tracker:none",
+            ),
         ],
     );
 }
@@ -189,7 +240,11 @@ fn step_backs_and_distrust() {
         &s,
         &[
             case("disk whole 2 4 6; tracker 6", "", "4 aside:6 tracker:4"),
-            case("disk whole 2 4 6; tracker 6", "keep=1 keep-raise=0", "4 aside:6 tracker:4"),
+            case(
+                "disk whole 2 4 6; tracker 6",
+                "keep=1 keep-raise=0",
+                "4 aside:6 tracker:4",
+            ),
             // A person's word is above a failed load.
             case("disk whole 2 4 6; tracker 6", "from=6", "6"),
             case("disk whole 2 4 unreadable 6", "", "wait: unreadable"),
@@ -198,7 +253,10 @@ fn step_backs_and_distrust() {
     s.step_backs = 2;
     check(&s, &[case("disk whole 2 4 6; tracker 6", "", "4 aside:6 tracker:4")]);
     s.step_backs = 3;
-    check(&s, &[case("disk whole 2 4 6; tracker 6", "", "refuse 6: too_many_step_backs")]);
+    check(
+        &s,
+        &[case("disk whole 2 4 6; tracker 6", "", "refuse 6: too_many_step_backs")],
+    );
 }
 
 #[test]
@@ -206,7 +264,10 @@ fn doubt_reads_every_byte() {
     let mut s = progressed();
     s.doubt = true;
     assert_eq!(needed_depth(&s, &spec("")), Depth::Full);
-    check(&s, &[case("disk whole 2 4 rotten 6; tracker 6", "", "4 aside:6 tracker:4")]);
+    check(
+        &s,
+        &[case("disk whole 2 4 rotten 6; tracker 6", "", "4 aside:6 tracker:4")],
+    );
     // An answer to a shallower question is no answer.
     let shallow = disk("disk whole 2 4 6; tracker 6").scan(Depth::Structure, 9);
     assert!(matches!(choose(&s, &spec(""), &shallow), Choice::Unreadable { .. }));
@@ -294,5 +355,9 @@ fn a_refusal_names_the_file() {
         panic!("a damaged step was chosen");
     };
     let id: CkptId = dir(2);
-    assert!(reasons.iter().any(|r| r.text.contains(&id.to_string()) && !r.evidence.is_empty()));
+    assert!(
+        reasons
+            .iter()
+            .any(|r| r.text.contains(&id.to_string()) && !r.evidence.is_empty())
+    );
 }

@@ -162,7 +162,12 @@ fn each_failing_log_gets_its_class_whichever_rank_is_heard_first() {
         let told = |ranks| -> Diagnosis { diagnose(&attempt(name, *resumed, ranks, Some((*rank, *status)))) };
         for ranks in [[0, 1], [1, 0]] {
             let d = told(ranks);
-            assert_eq!((d.class.as_str(), d.action), (*class, *action), "{name} {ranks:?}: {}", d.text);
+            assert_eq!(
+                (d.class.as_str(), d.action),
+                (*class, *action),
+                "{name} {ranks:?}: {}",
+                d.text
+            );
         }
         assert_eq!(told([0, 1]).fingerprint, told([1, 0]).fingerprint, "{name}");
     }

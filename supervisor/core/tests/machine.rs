@@ -202,8 +202,7 @@ fn timed(last: u64) -> impl Strategy<Value = String> {
 
 /// Anything may happen.
 fn wild() -> impl Strategy<Value = Lines> {
-    let options = prop::collection::vec(option(), 0..4)
-        .prop_map(|o| vec![format!("spec last=12 {}", o.join(" "))]);
+    let options = prop::collection::vec(option(), 0..4).prop_map(|o| vec![format!("spec last=12 {}", o.join(" "))]);
     (
         options,
         prop::collection::vec(disk(), 0..6),
@@ -233,7 +232,12 @@ fn passing() -> impl Strategy<Value = Lines> {
     (
         prop::collection::vec((1u64..60_000, mishap), 0..8),
         prop::collection::vec((1u64..60_000, 1u64..60_000, pairs), 0..2),
-        prop_oneof![Just(""), Just(" keep=2"), Just(" depth=full"), Just(" scan-interval=1s")],
+        prop_oneof![
+            Just(""),
+            Just(" keep=2"),
+            Just(" depth=full"),
+            Just(" scan-interval=1s")
+        ],
     )
         .prop_map(|(single, paired, options)| {
             let mut lines = vec![format!("spec last=12 retries=99{options}")];

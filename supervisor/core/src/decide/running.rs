@@ -47,9 +47,7 @@ impl Deciding<'_> {
             Mode::Stopping { then, .. } | Mode::Draining { then, .. } => *then,
             _ => Then::Diagnose,
         };
-        self.decided(Decision::Stop { then, gently: false }, reasons.clone());
-        self.act(ActKind::KillTree, reasons);
-        self.wake(TimerKey::StateDeadline, super::UNKILLABLE_LIMIT);
+        self.stop(then, false, reasons);
     }
 
     pub(super) fn on_progress(&mut self) {

@@ -41,6 +41,7 @@ impl Deciding<'_> {
             let reasons = vec![Reason::new("earlier_attempt", text)];
             self.decided(Decision::Fence { attempt: known }, reasons.clone());
             self.act(ActKind::KillTree, reasons);
+            self.wake(TimerKey::KillDue, super::stop::KILL_AGAIN);
             self.wake(TimerKey::StateDeadline, super::UNKILLABLE_LIMIT);
             return;
         }

@@ -9,6 +9,8 @@ use crate::state::Mode;
 
 /// How often a save that may finish is looked at.
 const DRAIN_LOOK: Ms = Ms(500);
+/// A kill that nobody confirmed is repeated after this.
+pub(super) const KILL_AGAIN: Ms = Ms::secs(15);
 /// A first answer about a save in progress is waited for this long.
 const FIRST_LOOK: Ms = Ms::secs(3);
 
@@ -21,6 +23,7 @@ impl Deciding<'_> {
             self.wake(TimerKey::KillDue, self.spec.policy.stop_grace);
         } else {
             self.act(ActKind::KillTree, reasons);
+            self.wake(TimerKey::KillDue, KILL_AGAIN);
         }
         self.wake(TimerKey::StateDeadline, super::UNKILLABLE_LIMIT);
     }
@@ -101,10 +104,20 @@ impl Deciding<'_> {
     }
 
     pub(super) fn on_kill_due(&mut self) {
-        if let Mode::Stopping { gently: true, then } = self.s.mode {
-            let reason = Reason::new("grace_over", "SIGTERM did not end the workers in time");
-            self.decided(Decision::Stop { then, gently: false }, vec![reason.clone()]);
-            self.act(ActKind::KillTree, vec![reason]);
+        match self.s.mode {
+            Mode::Stopping { gently: true, then } => {
+                let reason = Reason::new("grace_over", "SIGTERM did not end the workers in time");
+                self.decided(Decision::Stop { then, gently: false }, vec![reason.clone()]);
+                self.act(ActKind::KillTree, vec![reason]);
+                self.wake(TimerKey::KillDue, KILL_AGAIN);
+            }
+            Mode::Stopping { gently: false, .. } | Mode::Fencing => {
+                // A guard that was stopped or hangs cannot end its tree: it is done without it.
+                let reason = Reason::new("kill_again", "the tree was not reported gone: it is killed again");
+                self.act(ActKind::KillTree, vec![reason]);
+                self.wake(TimerKey::KillDue, KILL_AGAIN);
+            }
+            _ => {}
         }
     }
 

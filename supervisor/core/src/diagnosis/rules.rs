@@ -334,7 +334,10 @@ mod tests {
     #[test]
     fn a_runtime_error_is_classed_by_what_it_says() {
         let cases = [
-            ("RuntimeError: CUDA error: an illegal memory access was encountered", "gpu.app_fault"),
+            (
+                "RuntimeError: CUDA error: an illegal memory access was encountered",
+                "gpu.app_fault",
+            ),
             (
                 "RuntimeError: unable to write to file </torch_1_2>: No space left on device (28)",
                 "mem.shm",
@@ -343,7 +346,10 @@ mod tests {
                 "RuntimeError: DataLoader worker (pid 229) is killed by signal: Bus error.",
                 "mem.shm",
             ),
-            ("RuntimeError: NCCL error in: x.cpp:1, remote process exited or there was", "comm.nccl_remote"),
+            (
+                "RuntimeError: NCCL error in: x.cpp:1, remote process exited or there was",
+                "comm.nccl_remote",
+            ),
             ("OSError: [Errno 28] No space left on device: '/data/x'", "disk.full"),
             ("RuntimeError: something else", "code.exception"),
         ];

@@ -234,7 +234,12 @@ impl State {
                 self.barren_terms = self.barren_terms.saturating_add(1);
             }
             // What stood above the start went aside: a step saved there again is another one.
-            let above: Vec<_> = self.scan.iter().flat_map(|r| &r.steps).filter(|c| c.step > order.from.step()).collect();
+            let above: Vec<_> = self
+                .scan
+                .iter()
+                .flat_map(|r| &r.steps)
+                .filter(|c| c.step > order.from.step())
+                .collect();
             self.distrusted.retain(|id| !above.iter().any(|c| c.id == *id));
             self.attempts = order.attempt;
             self.settled = None;

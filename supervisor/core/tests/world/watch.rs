@@ -20,6 +20,8 @@ pub(crate) struct Watch {
     /// Since when the workers are being ended gently.
     stopping: Option<u64>,
     draining: Option<u64>,
+    /// SIGKILL was intended since the workers are being ended.
+    killed: bool,
     mode: (&'static str, u64),
 }
 
@@ -86,6 +88,8 @@ impl Watch {
             }
             _ => self.stopping = None,
         }
+        let kill = matches!(r, Record::Intended { act, .. } if act.kind == ActKind::KillTree);
+        self.killed = matches!(s.mode, Mode::Stopping { .. }) && (self.killed || kill);
         match &s.mode {
             Mode::Draining { .. } => {
                 self.draining.get_or_insert(now);
@@ -112,6 +116,8 @@ impl Watch {
         check(s.charged <= spec.policy.retries + 1, 3, || {
             format!("{} attempts were charged", s.charged)
         })?;
+        let killed = self.killed || !matches!(s.mode, Mode::Stopping { gently: false, .. });
+        check(killed, 5, || "a stop at once that kills nothing".to_owned())?;
         let over = s.charged > spec.policy.retries;
         check(!over || s.mode == Mode::Finished, 3, || {
             "the budget is used up, and it goes on".to_owned()
