@@ -95,8 +95,10 @@ impl Sweeper {
             }
             found = find();
         }
-        for stat in &found {
-            let _ = signal_process(stat.proc_ref(), libc::SIGKILL);
+        // Also what was stopped and then lost its mark, with its parent perhaps: it must not stay stopped for ever.
+        stopped.extend(found.iter().map(ProcStat::proc_ref));
+        for target in stopped {
+            let _ = signal_process(target, libc::SIGKILL);
         }
         self.empty = if found.is_empty() { self.empty + 1 } else { 0 };
         found
@@ -183,6 +185,14 @@ mod tests {
         assert!(!sweeper.is_gone());
         sweeper.sweep(true, Vec::new);
         assert!(sweeper.is_gone());
+    }
+
+    #[test]
+    fn what_was_stopped_is_killed_even_where_it_is_not_found_again() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let mut found = vec![proc_stat(i32::try_from(child.id()).unwrap()).unwrap()];
+        Sweeper::default().sweep(false, || std::mem::take(&mut found));
+        assert!(!child.wait().unwrap().success());
     }
 
     #[test]
