@@ -161,7 +161,7 @@ pub fn strip(line: &[u8]) -> Vec<u8> {
             0x1b => {
                 if bytes.peek() == Some(&b'[') {
                     bytes.next();
-                    while let Some(c) = bytes.next() {
+                    for c in bytes.by_ref() {
                         if (0x40..=0x7e).contains(&c) {
                             break;
                         }

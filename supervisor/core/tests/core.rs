@@ -1,5 +1,7 @@
 //! Tests of the core from outside: a simulated world in virtual time, scenario scripts, tables, real logs.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod choose;
 mod logs;
 mod machine;

@@ -11,7 +11,7 @@ use supervise_core::diagnosis::{diagnose, failure_rules};
 use supervise_core::event::{ActOutput, Activity, Event, EventKind, ExitStatus, Phase};
 use supervise_core::id::{ActId, AttemptNo, ProcRef, Step, Term, Tick, WallMs, WorkerId};
 use supervise_core::record::{Act, ActKind, Action, Diagnosis, LaunchOrder, Record, StartPoint};
-use supervise_core::scan::{RuleKind, ScanRule, Scanner};
+use supervise_core::scan::{Hit, RuleKind, ScanRule, Scanner};
 use supervise_core::state::{Attempt, State};
 
 /// Failing logs: (name, resumed at, rank that failed first, how, class, action).
@@ -107,12 +107,9 @@ impl Seen {
         }));
     }
 
-    /// One rank's whole output.
-    fn read(&mut self, scanner: &mut Scanner, rank: u32, bytes: &[u8]) {
-        for (n, line) in bytes.split(|b| *b == b'\n').enumerate() {
-            let Some(hit) = scanner.line(WorkerId(rank), n as u64 + 1, line) else {
-                continue;
-            };
+    /// What was seen in one rank's whole output.
+    fn hear(&mut self, hits: &[Hit]) {
+        for hit in hits.iter().cloned() {
             if let (RuleKind::Step, Some(step)) = (&hit.kind, hit.sighting.number) {
                 self.fact(EventKind::Progress {
                     attempt: AttemptNo(1),
@@ -131,20 +128,30 @@ impl Seen {
     }
 }
 
-/// Reads a log's ranks in this order and tells of the attempt's end.
-fn attempt(name: &str, resumed: u64, ranks: [u32; 2], end: Option<(u32, ExitStatus)>) -> Attempt {
+/// Scans both ranks' output, each once.
+fn scan(name: &str) -> [Vec<Hit>; 2] {
     let mut rules = failure_rules();
     rules.push(ScanRule::new("step", r"(?:^|[^\w/.:-])step:(\d+) - ", RuleKind::Step));
     let mut scanner = Scanner::new(rules).unwrap();
+    let mut found = false;
+    let hits = [0u32, 1].map(|rank| {
+        let bytes = std::fs::read(folder().join(format!("{name}.rank{rank}.log"))).unwrap_or_default();
+        found |= !bytes.is_empty();
+        let lines = bytes.split(|b| *b == b'\n').enumerate();
+        lines
+            .filter_map(|(n, line)| scanner.line(WorkerId(rank), n as u64 + 1, line))
+            .collect()
+    });
+    assert!(found, "{name} is not there");
+    hits
+}
+
+/// Tells of a log's ranks in this order, and of the attempt's end.
+fn attempt(hits: &[Vec<Hit>; 2], resumed: u64, ranks: [usize; 2], end: Option<(u32, ExitStatus)>) -> Attempt {
     let mut seen = Seen::new(resumed);
-    let mut found = 0;
     for rank in ranks {
-        if let Ok(bytes) = std::fs::read(folder().join(format!("{name}.rank{rank}.log"))) {
-            found += 1;
-            seen.read(&mut scanner, rank, &bytes);
-        }
+        seen.hear(&hits[rank]);
     }
-    assert!(found > 0, "{name} is not there");
     if let Some((rank, status)) = end {
         seen.fact(EventKind::WorkerExited {
             attempt: AttemptNo(1),
@@ -159,7 +166,8 @@ fn attempt(name: &str, resumed: u64, ranks: [u32; 2], end: Option<(u32, ExitStat
 #[test]
 fn each_failing_log_gets_its_class_whichever_rank_is_heard_first() {
     for (name, resumed, rank, status, class, action) in FAILING {
-        let told = |ranks| -> Diagnosis { diagnose(&attempt(name, *resumed, ranks, Some((*rank, *status)))) };
+        let hits = scan(name);
+        let told = |ranks| -> Diagnosis { diagnose(&attempt(&hits, *resumed, ranks, Some((*rank, *status)))) };
         for ranks in [[0, 1], [1, 0]] {
             let d = told(ranks);
             assert_eq!(
@@ -176,7 +184,7 @@ fn each_failing_log_gets_its_class_whichever_rank_is_heard_first() {
 #[test]
 fn a_healthy_log_holds_no_failure() {
     for name in HEALTHY {
-        let a = attempt(name, 0, [0, 1], None);
+        let a = attempt(&scan(name), 0, [0, 1], None);
         assert!(a.sightings.is_empty(), "{name}: {:?}", a.sightings);
         if *name != "sft_epoch_end" {
             assert!(a.step.is_some(), "{name}: no step was seen");

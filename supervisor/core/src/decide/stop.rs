@@ -121,27 +121,30 @@ impl Deciding<'_> {
         }
     }
 
+    fn wait_for_the_unkillable(&mut self, unkillable: &[ProcRef]) {
+        let names: Vec<String> = unkillable.iter().map(ToString::to_string).collect();
+        let text = format!(
+            "processes {} do not die (uninterruptible sleep): nothing is launched over them",
+            names.join(", ")
+        );
+        let until = self.e.at.after(super::UNKILLABLE_LIMIT);
+        if let Some(by) = self.s.lease_lost.clone() {
+            // Whoever holds the lease now has to fence them.
+            return self.finish(Outcome::LeaseHeld { by }, vec![Reason::new("unkillable", text)]);
+        }
+        self.decided(
+            Decision::Wait {
+                what: Condition::TreeGone,
+                until,
+            },
+            vec![Reason::new("unkillable", text)],
+        );
+        self.wake(TimerKey::StateDeadline, super::UNKILLABLE_LIMIT);
+    }
+
     pub(super) fn on_tree_gone(&mut self, unkillable: &[ProcRef]) {
         if !unkillable.is_empty() {
-            let names: Vec<String> = unkillable.iter().map(ToString::to_string).collect();
-            let text = format!(
-                "processes {} do not die (uninterruptible sleep): nothing is launched over them",
-                names.join(", ")
-            );
-            let until = self.e.at.after(super::UNKILLABLE_LIMIT);
-            if let Some(by) = self.s.lease_lost.clone() {
-                // Whoever holds the lease now has to fence them.
-                return self.finish(Outcome::LeaseHeld { by }, vec![Reason::new("unkillable", text)]);
-            }
-            self.decided(
-                Decision::Wait {
-                    what: Condition::TreeGone,
-                    until,
-                },
-                vec![Reason::new("unkillable", text)],
-            );
-            self.wake(TimerKey::StateDeadline, super::UNKILLABLE_LIMIT);
-            return;
+            return self.wait_for_the_unkillable(unkillable);
         }
         let then = match &self.s.mode {
             Mode::Stopping { then, .. } | Mode::Draining { then, .. } => *then,

@@ -2,10 +2,11 @@
 
 use super::{Attempt, Care, Failure, Mode, State, StopWish};
 use crate::checkpoint::{CheckpointSummary, Resumability, Verdict};
-use crate::event::{ActOutput, Event, EventKind, Phase, Request};
-use crate::id::{Ms, Tick};
+use crate::event::{ActError, ActOutput, Event, EventKind, Phase, Request};
+use crate::id::{ActId, Ms, Step, Tick};
 use crate::record::{Act, ActKind, Decision, DiskEdit, LaunchOrder, Record, StartPoint};
 use crate::scan::RuleKind;
+use crate::spec::ResumeIntent;
 
 /// Sightings kept for one attempt.
 const SIGHTINGS: usize = 100;
@@ -44,32 +45,7 @@ impl State {
         self.wall = e.wall;
         match &e.kind {
             EventKind::TermStarted { .. } => self.on_term(e),
-            EventKind::ActDone { act, result } => {
-                let done = self.pending.remove(act);
-                if let (Err(_), Some(ActKind::Prune(_))) = (result, done.as_ref().map(|a| &a.kind)) {
-                    self.prune_failed = self.mark;
-                }
-                if let (Ok(ActOutput::Launched { guard, workers, argv }), Some(a)) = (result, self.attempt.as_mut()) {
-                    a.guard = Some(*guard);
-                    a.workers.clone_from(workers);
-                    a.argv.clone_from(argv);
-                    a.launched = Some(e.at);
-                    a.launched_wall = Some(e.wall);
-                    a.last_progress = e.at;
-                    a.last_active = e.at;
-                }
-                if let (
-                    Err(_),
-                    Some(Act {
-                        kind: ActKind::Launch(_),
-                        ..
-                    }),
-                    Some(a),
-                ) = (result, done, self.attempt.as_mut())
-                {
-                    a.gone = true;
-                }
-            }
+            EventKind::ActDone { act, result } => self.on_act_done(e, *act, result.as_ref()),
             EventKind::Checkpoints(report) => {
                 if self.live().is_none() && report.unreadable.is_none() && self.settled.is_none() {
                     self.settled = Some(report.steps.iter().map(|c| c.id.clone()).collect());
@@ -103,6 +79,25 @@ impl State {
             }
             EventKind::LeaseLost { by } => self.lease_lost = Some(by.clone()),
             _ => self.on_attempt_fact(e),
+        }
+    }
+
+    fn on_act_done(&mut self, e: &Event, act: ActId, result: Result<&ActOutput, &ActError>) {
+        let done = self.pending.remove(&act).map(|a| a.kind);
+        let Some(a) = self.attempt.as_mut() else { return };
+        match (result, done) {
+            (Ok(ActOutput::Launched { guard, workers, argv }), _) => {
+                a.guard = Some(*guard);
+                a.workers.clone_from(workers);
+                a.argv.clone_from(argv);
+                a.launched = Some(e.at);
+                a.launched_wall = Some(e.wall);
+                a.last_progress = e.at;
+                a.last_active = e.at;
+            }
+            (Err(_), Some(ActKind::Launch(_))) => a.gone = true,
+            (Err(_), Some(ActKind::Prune(_))) => self.prune_failed = self.mark,
+            _ => {}
         }
     }
 
@@ -266,41 +261,21 @@ impl State {
                 intent,
             } => {
                 if *care {
-                    let step = matches!(order.from, StartPoint::Step { .. }).then(|| order.from.step());
-                    self.care = Some(Care {
-                        step,
-                        intent: intent.clone(),
-                        term: self.term,
-                        attempt: order.attempt,
-                        cleared: edits
-                            .iter()
-                            .any(|e| matches!(e, DiskEdit::MoveAside { foreign: true, .. })),
-                    });
-                    self.mark = step;
-                    self.wish_done = false;
-                    self.distrusted.clear();
+                    self.take_into_care(order, edits, intent);
                 }
                 self.enter(Mode::Arranging { order: order.clone() }, at);
             }
             Decision::Launch { order } => self.enter(Mode::Launching { order: order.clone() }, at),
-            Decision::Drain { until, then } => self.enter(
-                Mode::Draining {
-                    until: *until,
-                    then: *then,
-                },
-                at,
-            ),
+            Decision::Drain { until, then } => {
+                let (until, then) = (*until, *then);
+                self.enter(Mode::Draining { until, then }, at);
+            }
             Decision::Stop { then, gently } => {
                 if let Some(a) = self.attempt.as_mut() {
                     a.ended_by_us = self.why.first().map(|r| r.text.clone());
                 }
-                self.enter(
-                    Mode::Stopping {
-                        then: *then,
-                        gently: *gently,
-                    },
-                    at,
-                );
+                let (then, gently) = (*then, *gently);
+                self.enter(Mode::Stopping { then, gently }, at);
             }
             Decision::Diagnosed(d) => {
                 self.doubt |= d.class == "disk.full";
@@ -315,22 +290,10 @@ impl State {
                 }
             }
             Decision::Wait { what, until } => {
-                self.enter(
-                    Mode::Waiting {
-                        what: what.clone(),
-                        until: *until,
-                    },
-                    at,
-                );
+                let (what, until) = (what.clone(), *until);
+                self.enter(Mode::Waiting { what, until }, at);
             }
-            Decision::Mark { step } => {
-                self.mark = self.mark.max(Some(*step));
-                self.charged = 0;
-                self.own_deaths = 0;
-                self.barren_terms = 0;
-                self.wish_done = true;
-                self.doubt = false;
-            }
+            Decision::Mark { step } => self.on_mark(*step),
             Decision::StopAfterSave | Decision::Suspect { .. } => {}
             Decision::Finish { outcome } => {
                 if *outcome == crate::record::Outcome::Stopped {
@@ -340,6 +303,31 @@ impl State {
                 self.enter(Mode::Finished, at);
             }
         }
+    }
+
+    fn take_into_care(&mut self, order: &LaunchOrder, edits: &[DiskEdit], intent: &ResumeIntent) {
+        let step = matches!(order.from, StartPoint::Step { .. }).then(|| order.from.step());
+        self.care = Some(Care {
+            step,
+            intent: intent.clone(),
+            term: self.term,
+            attempt: order.attempt,
+            cleared: edits
+                .iter()
+                .any(|e| matches!(e, DiskEdit::MoveAside { foreign: true, .. })),
+        });
+        self.mark = step;
+        self.wish_done = false;
+        self.distrusted.clear();
+    }
+
+    fn on_mark(&mut self, step: Step) {
+        self.mark = self.mark.max(Some(step));
+        self.charged = 0;
+        self.own_deaths = 0;
+        self.barren_terms = 0;
+        self.wish_done = true;
+        self.doubt = false;
     }
 
     fn on_charge(&mut self, attempts: u32, step_backs: u32) {
