@@ -39,7 +39,9 @@ impl Driver {
 
     /// The resume point must still be what was proven.
     pub(super) fn on_pins(&mut self, act: ActId, order: &LaunchOrder, answer: Result<Answer, ActError>) {
-        let StartPoint::Step { ckpt, pins, .. } = &order.from else { return };
+        let StartPoint::Step { ckpt, pins, .. } = &order.from else {
+            return;
+        };
         let error = match answer {
             Ok(Answer::Pins(Some(now))) if now == *pins => return self.launch(act, order),
             Ok(Answer::Pins(_)) => ActError {
@@ -50,27 +52,44 @@ impl Driver {
             Ok(_) => return,
             Err(e) => e,
         };
-        self.feed(EventKind::ActDone { act, result: Err(error) });
+        self.feed(EventKind::ActDone {
+            act,
+            result: Err(error),
+        });
     }
 
     fn launch(&mut self, act: ActId, order: &LaunchOrder) {
         if let Err(error) = self.try_launch(act, order) {
-            self.feed(EventKind::ActDone { act, result: Err(error) });
+            self.feed(EventKind::ActDone {
+                act,
+                result: Err(error),
+            });
         }
     }
 
     fn try_launch(&mut self, act: ActId, order: &LaunchOrder) -> Result<(), ActError> {
-        let other = |what: String| ActError { what, retryable: true, kind: ActErrorKind::Other };
-        let host = HostFacts { env: std::env::vars().collect(), trainer: self.prepared.facts.clone() };
-        let plan = adapter(self.spec.trainer).arrange(&self.spec, order, &host).map_err(|r| ActError {
-            what: r.text,
-            retryable: false,
-            kind: ActErrorKind::Command,
-        })?;
+        let other = |what: String| ActError {
+            what,
+            retryable: true,
+            kind: ActErrorKind::Other,
+        };
+        let host = HostFacts {
+            env: std::env::vars().collect(),
+            trainer: self.prepared.facts.clone(),
+        };
+        let plan = adapter(self.spec.trainer)
+            .arrange(&self.spec, order, &host)
+            .map_err(|r| ActError {
+                what: r.text,
+                retryable: false,
+                kind: ActErrorKind::Command,
+            })?;
         for note in &plan.notes {
             self.printer.note(note);
         }
-        let workers = self.workers(order, &plan, &host).map_err(|e| other(format!("finding a free port: {e}")))?;
+        let workers = self
+            .workers(order, &plan, &host)
+            .map_err(|e| other(format!("finding a free port: {e}")))?;
         let dir = self.spec.run_dir.join(format!("attempts/{:04}", order.attempt.0));
         let mut rules = adapter(self.spec.trainer).rules();
         rules.extend(failure_rules());
@@ -94,9 +113,13 @@ impl Driver {
         let (stream, child) = supervise_host::guard::spawn(&self.exe, &order_for_guard)
             .map_err(|e| other(format!("starting the guard {}: {e}", self.exe)))?;
         let pid = i32::try_from(child.id()).unwrap_or(0);
-        let guard = ProcRef { pid, start: proc_stat(pid).map_or(0, |s| s.start) };
+        let guard = ProcRef {
+            pid,
+            start: proc_stat(pid).map_or(0, |s| s.start),
+        };
         self.children.push(child);
-        let mut link = GuardLink::new(stream, order.attempt, guard).map_err(|e| other(format!("talking to the guard: {e}")))?;
+        let mut link =
+            GuardLink::new(stream, order.attempt, guard).map_err(|e| other(format!("talking to the guard: {e}")))?;
         let argv = redacted(&plan.argv);
         link.launching = Some((act, argv.clone()));
         self.guard = Some(link);
@@ -108,7 +131,11 @@ impl Driver {
         let gang = &self.spec.gang;
         let is_gang = gang.launcher == LauncherKind::Gang;
         // The port is free now; a trainer that finds it taken ends, and the next attempt gets another one.
-        let port = if is_gang { TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port() } else { 0 };
+        let port = if is_gang {
+            TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port()
+        } else {
+            0
+        };
         let mut base = host.env.clone();
         if is_gang {
             for name in FOREIGN {
@@ -122,7 +149,11 @@ impl Driver {
             .map(|rank| {
                 let mut env = base.clone();
                 env.extend(worker_env(gang, Rank(rank), port, order.attempt.0));
-                WorkerOrder { argv: plan.argv.clone(), env: env.into_iter().collect(), cwd: self.spec.cwd.clone() }
+                WorkerOrder {
+                    argv: plan.argv.clone(),
+                    env: env.into_iter().collect(),
+                    cwd: self.spec.cwd.clone(),
+                }
             })
             .collect())
     }

@@ -1,13 +1,13 @@
 //! The driver's end of the leash, and what to do without a guard.
 
 use super::{Driver, Internal};
+use std::collections::BTreeSet;
+use std::time::Duration;
 use supervise_core::event::{ActError, ActErrorKind, ActOutput, EventKind};
 use supervise_core::id::{ActId, AttemptNo, ProcRef};
 use supervise_core::record::ActKind;
 use supervise_host::guard::protocol::{FromGuard, ToGuard};
-use supervise_host::process::{find_attempt_processes, kill_until_gone, list_descendants, own_ref, proc_stat};
-use std::collections::BTreeSet;
-use std::time::Duration;
+use supervise_host::process::{find_attempt_processes, is_sink, kill_until_gone, list_descendants, own_ref, proc_stat};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedReadHalf;
@@ -22,6 +22,7 @@ pub(super) struct GuardLink {
     pub(super) guard: ProcRef,
     pub(super) launching: Option<(ActId, Vec<String>)>,
     pub(super) gone: bool,
+    told_to_kill: bool,
     tx: mpsc::UnboundedSender<Vec<u8>>,
     lines: Lines<BufReader<OwnedReadHalf>>,
 }
@@ -46,7 +47,15 @@ impl GuardLink {
                 }
             }
         });
-        Ok(Self { attempt, guard, launching: None, gone: false, tx, lines: BufReader::new(read).lines() })
+        Ok(Self {
+            attempt,
+            guard,
+            launching: None,
+            gone: false,
+            told_to_kill: false,
+            tx,
+            lines: BufReader::new(read).lines(),
+        })
     }
 
     /// Says something; a guard that is gone is noticed by the end of its lines.
@@ -95,19 +104,43 @@ impl Driver {
             FromGuard::LaunchFailed { what, command } => {
                 link.gone = true;
                 if let Some((act, _)) = link.launching.take() {
-                    let kind = if command { ActErrorKind::Command } else { ActErrorKind::Other };
-                    let result = Err(ActError { what, retryable: !command, kind });
+                    let kind = if command {
+                        ActErrorKind::Command
+                    } else {
+                        ActErrorKind::Other
+                    };
+                    let result = Err(ActError {
+                        what,
+                        retryable: !command,
+                        kind,
+                    });
                     self.feed(EventKind::ActDone { act, result });
                 }
             }
-            FromGuard::Exited { worker, status, first, .. } => {
-                self.feed(EventKind::WorkerExited { attempt, worker, status, first });
+            FromGuard::Exited {
+                worker, status, first, ..
+            } => {
+                self.feed(EventKind::WorkerExited {
+                    attempt,
+                    worker,
+                    status,
+                    first,
+                });
             }
             FromGuard::Progress { phase, step, activity } => {
-                self.feed(EventKind::Progress { attempt, phase, step, activity });
+                self.feed(EventKind::Progress {
+                    attempt,
+                    phase,
+                    step,
+                    activity,
+                });
             }
             FromGuard::Sighted { kind: means, sighting } => {
-                self.feed(EventKind::Sighted { attempt, means, sighting });
+                self.feed(EventKind::Sighted {
+                    attempt,
+                    means,
+                    sighting,
+                });
             }
             FromGuard::TreeGone { unkillable } => {
                 if unkillable.is_empty() {
@@ -117,7 +150,8 @@ impl Driver {
                 self.feed(EventKind::TreeGone { attempt, unkillable });
             }
             FromGuard::Dropped { worker, bytes } => {
-                let text = format!("{bytes} bytes of worker {worker}'s output were dropped: the disk did not take them");
+                let text =
+                    format!("{bytes} bytes of worker {worker}'s output were dropped: the disk did not take them");
                 self.printer.note(&text);
             }
             FromGuard::Hello(_) => {}
@@ -130,14 +164,23 @@ impl Driver {
         if link.gone {
             return;
         }
+        self.feed(EventKind::GuardLost { attempt: link.attempt });
         if let Some((act, _)) = link.launching {
             let what = "the guard died while it started the workers".to_owned();
-            let result = Err(ActError { what, retryable: true, kind: ActErrorKind::Other });
-            // What it had started already is ended before anything else.
-            self.feed(EventKind::GuardLost { attempt: link.attempt });
-            return self.feed(EventKind::ActDone { act, result });
+            let error = ActError {
+                what,
+                retryable: true,
+                kind: ActErrorKind::Other,
+            };
+            // What it had started already is ended before anything else: a launch meanwhile would be swept too.
+            match self.sweeping {
+                true => self.failed_launch = Some((act, error)),
+                false => self.feed(EventKind::ActDone {
+                    act,
+                    result: Err(error),
+                }),
+            }
         }
-        self.feed(EventKind::GuardLost { attempt: link.attempt });
     }
 
     /// Signals and kills: at once, without waiting for the journal.
@@ -149,10 +192,20 @@ impl Driver {
             ActKind::Thaw => ToGuard::Thaw,
             ActKind::Arrange(_) | ActKind::Launch(_) | ActKind::Prune(_) | ActKind::Finish(_) => return,
         };
-        match &self.guard {
-            Some(link) if !link.gone => link.say(&message),
+        match &mut self.guard {
+            Some(link) if !link.gone => {
+                link.say(&message);
+                if message == ToGuard::KillTree && std::mem::replace(&mut link.told_to_kill, true) {
+                    // Told before and not done: the guard itself may be stopped or hang.
+                    let attempt = link.attempt;
+                    self.sweep(attempt);
+                }
+            }
             _ if message == ToGuard::KillTree => {
-                let attempt = act.attempt.or(self.state.attempt.as_ref().map(|a| a.no)).unwrap_or_default();
+                let attempt = act
+                    .attempt
+                    .or(self.state.attempt.as_ref().map(|a| a.no))
+                    .unwrap_or_default();
                 self.sweep(attempt);
             }
             _ => {}
@@ -167,7 +220,11 @@ impl Driver {
         }
         let run = self.spec.run.clone();
         let recorded = self.recorded();
-        let spared: BTreeSet<i32> = [self.store.child.id(), self.work.child.id()].into_iter().flatten().filter_map(|p| i32::try_from(p).ok()).collect();
+        let spared: BTreeSet<i32> = [self.store.child.id(), self.work.child.id()]
+            .into_iter()
+            .flatten()
+            .filter_map(|p| i32::try_from(p).ok())
+            .collect();
         let tx = self.internal.clone();
         tokio::task::spawn_blocking(move || {
             let me = own_ref();
@@ -176,7 +233,8 @@ impl Driver {
                 found.extend(list_descendants(me.pid));
                 found.sort_unstable();
                 found.dedup();
-                found.retain(|p| p.pid != me.pid && !spared.contains(&p.pid));
+                // A sink writes the last output and ends by itself.
+                found.retain(|p| p.pid != me.pid && !spared.contains(&p.pid) && !is_sink(p.pid));
                 adopt(&mut found);
                 found
             };
@@ -186,9 +244,10 @@ impl Driver {
         });
     }
 
+    /// What was recorded of attempts on this boot: at the start, and of the one we launched since.
     fn recorded(&self) -> Vec<ProcRef> {
         let mut out = self.book_recorded.clone();
-        if let Some(a) = &self.state.attempt {
+        if let Some(a) = self.state.attempt.as_ref().filter(|a| a.term == self.state.term) {
             out.extend(a.guard);
             out.extend(a.workers.iter().copied());
         }

@@ -30,7 +30,11 @@ pub(super) struct Book {
 impl Book {
     /// An empty journal; the lease is renewed every so often.
     pub(super) fn new(bump_every: Ms) -> Self {
-        Self { bump_every, bump_at: Tick(bump_every.0), ..Self::default() }
+        Self {
+            bump_every,
+            bump_at: Tick(bump_every.0),
+            ..Self::default()
+        }
     }
 
     /// Takes a record in.
@@ -73,12 +77,17 @@ impl Driver {
         let text = String::from_utf8_lossy(&bytes).into_owned();
         self.book.in_flight = Some((bytes, sync));
         let now = self.now();
-        self.store.ask(Tag::Append(self.book.unsent_to), Question::Append { text, sync }, now);
+        self.store
+            .ask(Tag::Append(self.book.unsent_to), Question::Append { text, sync }, now);
     }
 
     pub(super) fn on_store_line(&mut self, line: Option<String>) {
-        let Some(line) = line else { return self.store_lane_died() };
-        let Ok(reply) = serde_json::from_str::<LaneReply>(&line) else { return };
+        let Some(line) = line else {
+            return self.store_lane_died();
+        };
+        let Ok(reply) = serde_json::from_str::<LaneReply>(&line) else {
+            return;
+        };
         let now = self.now();
         let was_stalled = std::mem::take(&mut self.store.stalled);
         let Some((tag, answer)) = self.store.take(reply, now) else {
@@ -129,7 +138,8 @@ impl Driver {
         self.book.retry_at = Some(self.now().after(RETRY));
         if !self.book.stalled {
             self.book.stalled = true;
-            self.printer.note(&format!("{why}: the training goes on, nothing new is started"));
+            self.printer
+                .note(&format!("{why}: the training goes on, nothing new is started"));
             self.feed(EventKind::JournalStalled { why });
         }
     }
@@ -139,10 +149,16 @@ impl Driver {
     fn store_lane_died(&mut self) {
         let was_in_flight = self.book.in_flight.is_some();
         self.on_unwritable("the helper that writes the journal died".to_owned());
-        let Ok(mut fresh) = Lane::start(&self.exe, "journal") else { return };
+        let Ok(mut fresh) = Lane::start(&self.exe, "journal") else {
+            return;
+        };
         let now = self.now();
         let lease_dir = super::start::lease_dir(&self.spec);
-        let ask = Question::Adopt { run_dir: self.spec.run_dir.clone(), term: self.state.term, lease_dir };
+        let ask = Question::Adopt {
+            run_dir: self.spec.run_dir.clone(),
+            term: self.state.term,
+            lease_dir,
+        };
         fresh.ask(Tag::Setup, ask, now);
         self.store = fresh;
         if was_in_flight {

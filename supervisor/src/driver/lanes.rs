@@ -1,12 +1,12 @@
 //! The driver's side of its two lanes: one question at a time each, with a deadline that is only a fact.
 
 use super::{Driver, LATE};
+use std::collections::VecDeque;
+use std::process::Stdio;
 use supervise_core::event::{ActError, ActErrorKind, ActOutput, EventKind, TimerKey};
 use supervise_core::id::{ActId, Ms, Tick};
 use supervise_core::record::LaunchOrder;
 use supervise_host::lane::{Answer, LaneReply, LaneRequest, Question};
-use std::collections::VecDeque;
-use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::sync::mpsc;
@@ -70,7 +70,16 @@ impl Lane {
             }
         });
         let lines = BufReader::new(output).lines();
-        Ok(Self { tx, lines, queue: VecDeque::new(), current: None, next: 1, name, stalled: false, child })
+        Ok(Self {
+            tx,
+            lines,
+            queue: VecDeque::new(),
+            current: None,
+            next: 1,
+            name,
+            stalled: false,
+            child,
+        })
     }
 
     /// Queues a question.
@@ -88,7 +97,9 @@ impl Lane {
         if self.current.is_some() {
             return;
         }
-        let Some((tag, ask)) = self.queue.pop_front() else { return };
+        let Some((tag, ask)) = self.queue.pop_front() else {
+            return;
+        };
         let id = self.next;
         self.next += 1;
         if let Ok(mut line) = serde_json::to_vec(&LaneRequest { id, ask }) {
@@ -101,7 +112,10 @@ impl Lane {
 
     /// When its silence becomes a fact.
     pub(super) fn deadline(&self) -> Option<Tick> {
-        self.current.as_ref().filter(|_| !self.stalled).map(|(_, _, until)| *until)
+        self.current
+            .as_ref()
+            .filter(|_| !self.stalled)
+            .map(|(_, _, until)| *until)
     }
 
     /// Takes a reply in; `Some`: the answer to the present question.
@@ -137,8 +151,12 @@ pub(super) async fn line(lane: &mut Lane) -> Option<String> {
 
 impl Driver {
     pub(super) fn on_work_line(&mut self, line: Option<String>) {
-        let Some(line) = line else { return self.replace_work_lane() };
-        let Ok(reply) = serde_json::from_str::<LaneReply>(&line) else { return };
+        let Some(line) = line else {
+            return self.replace_work_lane();
+        };
+        let Ok(reply) = serde_json::from_str::<LaneReply>(&line) else {
+            return;
+        };
         let now = self.now();
         if matches!(reply, LaneReply::Touched) {
             let soon = now.after(Ms(0));
@@ -162,7 +180,10 @@ impl Driver {
                 let report = match answer {
                     Ok(Answer::Scan(report)) => report,
                     Ok(_) => return,
-                    Err(e) => supervise_core::event::ScanReport { unreadable: Some(e.what), ..Default::default() },
+                    Err(e) => supervise_core::event::ScanReport {
+                        unreadable: Some(e.what),
+                        ..Default::default()
+                    },
                 };
                 self.feed(EventKind::Checkpoints(report));
                 if let Some(ask) = self.scan_again.take() {
@@ -180,7 +201,9 @@ impl Driver {
 
     /// The work lane died (killed, or out of memory): a new one takes its place, what was asked failed.
     fn replace_work_lane(&mut self) {
-        let Ok(mut fresh) = Lane::start(&self.exe, "work") else { return };
+        let Ok(mut fresh) = Lane::start(&self.exe, "work") else {
+            return;
+        };
         let now = self.now();
         fresh.ask(Tag::Setup, Question::Spec(Box::new(self.spec.clone())), now);
         if self.spec.root.is_some() {
@@ -188,15 +211,30 @@ impl Driver {
         }
         let mut old = std::mem::replace(&mut self.work, fresh);
         self.scanning = false;
-        let asked = old.current.take().map(|(_, tag, _)| tag).into_iter().chain(old.queue.into_iter().map(|(t, _)| t));
+        let asked = old
+            .current
+            .take()
+            .map(|(_, tag, _)| tag)
+            .into_iter()
+            .chain(old.queue.into_iter().map(|(t, _)| t));
         for tag in asked.collect::<Vec<_>>() {
-            let error = || ActError { what: "the helper that works on files died".into(), retryable: true, kind: ActErrorKind::Other };
+            let error = || ActError {
+                what: "the helper that works on files died".into(),
+                retryable: true,
+                kind: ActErrorKind::Other,
+            };
             match tag {
                 Tag::Scan => {
-                    let scan = supervise_core::record::Ask::Scan { depth: self.spec.policy.depth, whole: 2 };
+                    let scan = supervise_core::record::Ask::Scan {
+                        depth: self.spec.policy.depth,
+                        whole: 2,
+                    };
                     self.ask(scan);
                 }
-                Tag::Act(act) | Tag::Pins(act, _) => self.feed(EventKind::ActDone { act, result: Err(error()) }),
+                Tag::Act(act) | Tag::Pins(act, _) => self.feed(EventKind::ActDone {
+                    act,
+                    result: Err(error()),
+                }),
                 Tag::Append(_) | Tag::Bump | Tag::Nothing | Tag::Setup => {}
             }
         }
@@ -206,13 +244,21 @@ impl Driver {
     pub(super) fn check_lanes(&mut self, now: Tick) {
         if self.work.deadline().is_some_and(|at| at <= now) {
             self.work.stalled = true;
-            let what = format!("the {} lane has not answered for {} s", self.work.name, PATIENCE.0 / 1000);
+            let what = format!(
+                "the {} lane has not answered for {} s",
+                self.work.name,
+                PATIENCE.0 / 1000
+            );
             self.feed(EventKind::LaneStalled { what });
         }
         if self.store.deadline().is_some_and(|at| at <= now) {
             self.store.stalled = true;
             self.book.stalled = true;
-            let why = format!("the {} lane has not answered for {} s", self.store.name, PATIENCE.0 / 1000);
+            let why = format!(
+                "the {} lane has not answered for {} s",
+                self.store.name,
+                PATIENCE.0 / 1000
+            );
             self.feed(EventKind::JournalStalled { why });
         }
         if self.book.retry_at.is_some_and(|at| at <= now) {

@@ -31,7 +31,10 @@ pub(super) async fn term(prepared: Prepared, mut printer: Printer, flags: RunFla
     let listener = match control::bind(&spec.run) {
         Ok(l) => l,
         Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {
-            return Err(CliError::lease_held(format!("another supervisor of this run lives on this machine (run {})", spec.run)));
+            return Err(CliError::lease_held(format!(
+                "another supervisor of this run lives on this machine (run {})",
+                spec.run
+            )));
         }
         Err(e) => return Err(CliError::environment(format!("the control socket cannot be made: {e}"))),
     };
@@ -45,7 +48,11 @@ pub(super) async fn term(prepared: Prepared, mut printer: Printer, flags: RunFla
     let mut store = Lane::start(&exe, "journal").map_err(at_start)?;
     let work = Lane::start(&exe, "work").map_err(at_start)?;
 
-    let identity = Identity { run: spec.run.clone(), run_dir: spec.run_dir.clone(), root: spec.root.clone() };
+    let identity = Identity {
+        run: spec.run.clone(),
+        run_dir: spec.run_dir.clone(),
+        root: spec.root.clone(),
+    };
     let loaded = match call(&mut store, Question::Open(identity), &mut printer, &mut wires.signals).await? {
         Answer::Loaded(l) => l,
         other => return Err(CliError::internal(format!("an unexpected answer: {other:?}"))),
@@ -73,6 +80,7 @@ pub(super) async fn term(prepared: Prepared, mut printer: Printer, flags: RunFla
         scanning: false,
         scan_again: None,
         sweeping: false,
+        failed_launch: None,
         book_recorded: loaded.recorded.clone(),
         internal,
         signals: Signals::default(),
@@ -99,15 +107,18 @@ pub(super) fn lease_dir(spec: &RunSpec) -> Utf8PathBuf {
 }
 
 fn own_exe() -> Result<Utf8PathBuf, CliError> {
-    let exe = std::env::current_exe().map_err(|e| CliError::environment(format!("our own program cannot be found: {e}")))?;
+    let exe =
+        std::env::current_exe().map_err(|e| CliError::environment(format!("our own program cannot be found: {e}")))?;
     Utf8PathBuf::from_path_buf(exe).map_err(|p| CliError::environment(format!("{} is not UTF-8", p.display())))
 }
 
 /// A journal that ended with an outcome that needs a person answers the same again, without acting.
 fn ended_before(state: &State, flags: RunFlags, printer: &mut Printer) -> Option<u8> {
     let outcome = state.outcome.as_ref()?;
-    let needs_a_person =
-        matches!(outcome, Outcome::Deterministic { .. } | Outcome::NoProof { .. } | Outcome::GaveUp { .. });
+    let needs_a_person = matches!(
+        outcome,
+        Outcome::Deterministic { .. } | Outcome::NoProof { .. } | Outcome::GaveUp { .. }
+    );
     if flags.again || !needs_a_person || state.mode != supervise_core::state::Mode::Finished {
         return None;
     }
@@ -168,10 +179,18 @@ async fn take_lease(
     let dir = lease_dir(spec);
     let boot = boot_id().map_err(|e| CliError::environment(format!("the boot id cannot be read: {e}")))?;
     let ttl = lease_ttl(prepared);
-    let ask = Question::TakeLease { dir, host: host_name(), boot, proc: own_ref(), ttl };
+    let ask = Question::TakeLease {
+        dir,
+        host: host_name(),
+        boot,
+        proc: own_ref(),
+        ttl,
+    };
     match call(store, ask, printer, signals).await? {
         Answer::Term(term) => Ok(term),
-        Answer::Held(who) => Err(CliError::lease_held(format!("another supervisor holds the lease of this run: {who}"))),
+        Answer::Held(who) => Err(CliError::lease_held(format!(
+            "another supervisor holds the lease of this run: {who}"
+        ))),
         other => Err(CliError::internal(format!("an unexpected answer: {other:?}"))),
     }
 }
@@ -181,7 +200,8 @@ async fn living_guard(
     run: &supervise_core::id::RunId,
     term: Term,
 ) -> Result<(Option<GuardLink>, Option<Box<Hello>>), CliError> {
-    let failed = |e: std::io::Error| CliError::environment(format!("the guard of an earlier term cannot be reached: {e}"));
+    let failed =
+        |e: std::io::Error| CliError::environment(format!("the guard of an earlier term cannot be reached: {e}"));
     let Some(stream) = supervise_host::guard::connect(&socket_name(run)).map_err(failed)? else {
         return Ok((None, None));
     };
@@ -195,7 +215,9 @@ async fn living_guard(
         }
         // It ended while we asked: what it left is found as orphans.
         Ok(_) => Ok((None, None)),
-        Err(_) => Err(CliError::environment("the guard of an earlier term lives but does not answer".to_owned())),
+        Err(_) => Err(CliError::environment(
+            "the guard of an earlier term lives but does not answer".to_owned(),
+        )),
     }
 }
 
@@ -215,7 +237,8 @@ impl Driver {
         };
         call(&mut self.store, begin, &mut self.printer, signals).await?;
         let now = self.now();
-        self.work.ask(Tag::Setup, Question::Spec(Box::new(self.spec.clone())), now);
+        self.work
+            .ask(Tag::Setup, Question::Spec(Box::new(self.spec.clone())), now);
         if self.spec.root.is_some() {
             self.work.ask(Tag::Setup, Question::Watch, now);
         }
@@ -254,14 +277,21 @@ impl Driver {
     fn catch_up(&mut self, hello: Hello) {
         let attempt = hello.attempt;
         for (means, sighting) in hello.sightings {
-            self.feed(EventKind::Sighted { attempt, means, sighting });
+            self.feed(EventKind::Sighted {
+                attempt,
+                means,
+                sighting,
+            });
         }
         if hello.gone {
             if let Some(link) = &mut self.guard {
                 link.gone = true;
                 link.say(&ToGuard::Bye);
             }
-            self.feed(EventKind::TreeGone { attempt, unkillable: Vec::new() });
+            self.feed(EventKind::TreeGone {
+                attempt,
+                unkillable: Vec::new(),
+            });
         }
     }
 

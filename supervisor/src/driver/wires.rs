@@ -76,7 +76,9 @@ async fn serve(mut stream: UnixStream, tx: mpsc::UnboundedSender<Internal>) -> s
             if tx.send(Internal::Asked(request, reply_tx)).is_err() {
                 return Ok(());
             }
-            reply_rx.await.unwrap_or_else(|_| ControlReply::Refused("the supervisor is ending".into()))
+            reply_rx
+                .await
+                .unwrap_or_else(|_| ControlReply::Refused("the supervisor is ending".into()))
         }
         Err(e) => ControlReply::Refused(format!("not a request: {e}")),
     };

@@ -2,14 +2,17 @@
 
 use camino::{Utf8Path, Utf8PathBuf};
 use serde_json::json;
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use supervise_core::checkpoint::CkptId;
 use supervise_core::event::{ActError, ActErrorKind};
 use supervise_core::record::DiskEdit;
 
 /// The directory under the root that is ours.
 pub(super) const OURS: &str = ".supervise";
+/// Mode of what only the owner may read.
+pub(super) const PRIVATE: u32 = 0o600;
 /// The trainer's pointer.
 const TRACKER: &str = "latest_checkpointed_iteration.txt";
 
@@ -28,7 +31,7 @@ pub(super) fn perform(root: &Utf8Path, edits: &[DiskEdit], by: &str) -> Result<(
             ),
             DiskEdit::WriteTracker { step } => (
                 format!("writing {TRACKER}"),
-                write_whole(&root.join(TRACKER), step.to_string().as_bytes()),
+                write_whole(&root.join(TRACKER), step.to_string().as_bytes(), 0o666),
             ),
             DiskEdit::RemoveTracker => (format!("removing {TRACKER}"), remove_file(&root.join(TRACKER))),
         };
@@ -41,7 +44,7 @@ pub(super) fn perform(root: &Utf8Path, edits: &[DiskEdit], by: &str) -> Result<(
 /// seen half deleted.
 pub(super) fn prune(root: &Utf8Path, steps: &[CkptId]) -> Result<(), ActError> {
     let bin = root.join(OURS).join("pruned");
-    fs::create_dir_all(&bin).map_err(|e| disk_error(&format!("creating {bin}"), &e))?;
+    make_dir(&bin).map_err(|e| disk_error(&format!("creating {bin}"), &e))?;
     for id in steps {
         inside(id).map_err(|e| disk_error(&format!("pruning {id}"), &e))?;
         let to = bin.join(id.0.as_str().replace('/', "_"));
@@ -69,10 +72,10 @@ fn move_aside(root: &Utf8Path, from: &CkptId, whole: bool, foreign: bool, why: &
     }
     let aside = root.join(OURS).join("aside");
     let aside = if foreign { aside.join("foreign") } else { aside };
-    fs::create_dir_all(&aside)?;
+    make_dir(&aside)?;
     let (target, note) = free_name(&aside, from.0.as_str(), by)?;
     let text = json!({ "from": from.0, "whole": whole, "foreign": foreign, "why": why, "by": by });
-    write_whole(&note, format!("{text:#}\n").as_bytes())?;
+    write_whole(&note, format!("{text:#}\n").as_bytes(), PRIVATE)?;
     fs::rename(&source, &target)?;
     sync_dir(&aside)
 }
@@ -103,9 +106,14 @@ fn inside(id: &CkptId) -> io::Result<()> {
 }
 
 /// Writes a file so that a reader sees the old or the new contents, also after a power loss.
-pub(super) fn write_whole(path: &Utf8Path, bytes: &[u8]) -> io::Result<()> {
+pub(super) fn write_whole(path: &Utf8Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let tmp = Utf8PathBuf::from(format!("{path}.supervise-tmp"));
-    let mut file = File::create(&tmp)?;
+    let mut file = OpenOptions::new()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(mode)
+        .open(&tmp)?;
     file.write_all(bytes)?;
     file.sync_all()?;
     drop(file);
@@ -114,6 +122,11 @@ pub(super) fn write_whole(path: &Utf8Path, bytes: &[u8]) -> io::Result<()> {
         Some(dir) => sync_dir(dir),
         None => Ok(()),
     }
+}
+
+/// Makes a directory that only the owner may enter.
+pub(super) fn make_dir(dir: &Utf8Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
 pub(super) fn remove_file(path: &Utf8Path) -> io::Result<()> {

@@ -1,6 +1,6 @@
 //! The lane's own loop: one question after the other.
 
-use super::edit::{disk_error, perform, prune, write_whole};
+use super::edit::{PRIVATE, disk_error, make_dir, perform, prune, write_whole};
 use super::protocol::{Answer, LaneReply, LaneRequest, Question};
 use super::scan::Prover;
 use super::store::{Journal, Lease, open, read_journals};
@@ -201,9 +201,9 @@ fn elsewhere(
 
 fn attempt(dir: &Utf8Path, files: &[(String, String)]) -> Result<(), ActError> {
     let at = |e: &io::Error| disk_error(&format!("making the attempt's directory {dir}"), e);
-    fs::create_dir_all(dir).map_err(|e| at(&e))?;
+    make_dir(dir).map_err(|e| at(&e))?;
     for (name, text) in files {
-        write_whole(&dir.join(name), text.as_bytes()).map_err(|e| at(&e))?;
+        write_whole(&dir.join(name), text.as_bytes(), PRIVATE).map_err(|e| at(&e))?;
     }
     Ok(())
 }
@@ -212,7 +212,7 @@ fn register(path: &Utf8Path, run_dir: &Utf8Path, spec: &RunSpec) {
     let text =
         serde_json::json!({ "run": spec.run, "run_dir": run_dir, "root": spec.root, "config": spec.config_file });
     let written = match path.parent() {
-        Some(dir) => fs::create_dir_all(dir).and_then(|()| write_whole(path, text.to_string().as_bytes())),
+        Some(dir) => fs::create_dir_all(dir).and_then(|()| write_whole(path, text.to_string().as_bytes(), PRIVATE)),
         None => Ok(()),
     };
     if let Err(e) = written {

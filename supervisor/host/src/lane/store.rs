@@ -1,7 +1,8 @@
 //! The run directory: identity, journals, specification, lease.
 
-use super::edit::{disk_error, remove_file, sync_dir, write_whole};
+use super::edit::{PRIVATE, disk_error, make_dir, remove_file, sync_dir, write_whole};
 use super::protocol::{Identity, Loaded};
+use crate::guard::record::parse_tree;
 use camino::{Utf8Path, Utf8PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -54,7 +55,7 @@ pub(super) fn open(id: &Identity) -> Result<Loaded, ActError> {
         ino,
     };
     let text = json!(file).to_string();
-    write_whole(&id.run_dir.join("run.id"), text.as_bytes()).map_err(|e| at(&e))?;
+    write_whole(&id.run_dir.join("run.id"), text.as_bytes(), PRIVATE).map_err(|e| at(&e))?;
     let mut loaded = read_journals(&id.run_dir).map_err(|e| at(&e))?;
     notes.append(&mut loaded.notes);
     loaded.notes = notes;
@@ -64,10 +65,6 @@ pub(super) fn open(id: &Identity) -> Result<Loaded, ActError> {
 fn inode(id: &Identity) -> (u64, u64) {
     let place = id.root.as_ref().unwrap_or(&id.run_dir);
     fs::metadata(place).map_or((0, 0), |m| (m.dev(), m.ino()))
-}
-
-fn make_dir(dir: &Utf8Path) -> io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
 /// A root that cannot be written to is said so before a GPU is touched.
@@ -138,10 +135,14 @@ pub fn read_journals(run_dir: &Utf8Path) -> io::Result<Loaded> {
             out.records += 1;
         }
     }
+    // Process ids of another boot are other processes now.
+    let boot = crate::process::boot_id()?;
     if let Some(a) = &out.state.attempt {
-        out.recorded = recorded(&run_dir.join(format!("attempts/{:04}/tree", a.no.0)));
-        out.recorded.extend(a.guard);
-        out.recorded.extend(a.workers.iter().copied());
+        out.recorded = recorded(&run_dir.join(format!("attempts/{:04}/tree", a.no.0)), &boot);
+        if out.state.boot == boot {
+            out.recorded.extend(a.guard);
+            out.recorded.extend(a.workers.iter().copied());
+        }
     }
     let spec = run_dir.join(format!("spec/{}.json", out.state.term));
     out.spec = fs::read(spec)
@@ -170,14 +171,12 @@ fn terms(run_dir: &Utf8Path) -> io::Result<Vec<u32>> {
     Ok(out)
 }
 
-/// Descendants that a guard wrote down.
-fn recorded(tree: &Utf8Path) -> Vec<ProcRef> {
-    let Ok(text) = fs::read_to_string(tree) else {
-        return Vec::new();
-    };
-    text.lines()
-        .filter_map(|l| serde_json::from_str::<ProcRef>(l).ok())
-        .collect()
+/// Descendants that a guard of this boot wrote down.
+fn recorded(tree: &Utf8Path, boot: &str) -> Vec<ProcRef> {
+    // Without the file nothing was recorded; what lives is then found by its marks.
+    fs::read(tree)
+        .map(|bytes| parse_tree(&bytes, boot).procs)
+        .unwrap_or_default()
 }
 
 /// The journal of the present term.
@@ -203,7 +202,7 @@ impl Journal {
         let reserve = run_dir.join("journal.reserve");
         fill(&reserve).map_err(|e| at(&e))?;
         let spec = serde_json::to_vec_pretty(spec).map_err(|e| at(&io::Error::other(e)))?;
-        write_whole(&run_dir.join(format!("spec/{term}.json")), &spec).map_err(|e| at(&e))?;
+        write_whole(&run_dir.join(format!("spec/{term}.json")), &spec, PRIVATE).map_err(|e| at(&e))?;
         sync_dir(&run_dir.join("journal")).map_err(|e| at(&e))?;
         Ok(Self {
             file,
@@ -355,6 +354,7 @@ impl Lease {
         write_whole(
             &self.dir.join(self.holder.term.to_string()).join("holder.json"),
             text.as_bytes(),
+            PRIVATE,
         )
     }
 

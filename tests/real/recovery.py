@@ -1,0 +1,296 @@
+"""verl's own SFT trainer and checkpoint manager under `supervise`: killed, torn, damaged, and brought back.
+
+usage: recovery.py PROGRAMS [--work DIR] [--only NAME]
+
+PROGRAMS is the folder with the built `supervise`, `demo_trainer` and `demo`. Run it with the interpreter of the
+environment that install.sh makes. Each case compares the tensors of both ranks with an uninterrupted run's
+(model, optimizer, schedule), bit for bit. Ends with `N passed, M failed`.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+STEPS = 8
+LIMIT = 420  # seconds for one run: several times what the slowest one took
+ENV = dict(os.environ, PYTHONPATH=f"{HERE}", VERL_USE_EXTERNAL_MODULES="verl_cpu_platform", VERL_PLATFORM="cpu",
+           VERL_ENGINE_DEVICE="cuda", OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
+
+YAML = """\
+data:
+  train_files: {model}/train.parquet
+  train_batch_size: 16
+  micro_batch_size_per_gpu: 4
+  use_dynamic_bsz: false
+  max_length: 128
+  truncation: right
+  num_workers: 0
+  ignore_input_ids_mismatch: true
+model:
+  path: {model}
+  use_remove_padding: false
+  enable_gradient_checkpointing: false
+  override_config: {{attn_implementation: sdpa}}
+engine: {{strategy: fsdp2, use_torch_compile: false, dtype: float32}}
+trainer:
+  device: cpu
+  logger: [console]
+  total_epochs: 1
+  save_freq: 1
+  test_freq: -1
+  default_local_dir: {root}
+  project_name: real
+  experiment_name: sft
+  nnodes: 1
+  n_gpus_per_node: 2
+supervisor:
+  backoff: {{initial: 200ms}}
+"""
+
+
+class Bench:
+    """One working folder: the tiny model, the uninterrupted run, the programs."""
+
+    def __init__(self, programs, work):
+        self.programs, self.work = programs, work
+        self.model = work / "model"
+        self.call([sys.executable, HERE / "make_tiny_model.py", self.model])
+        self.straight = work / "straight"
+        self.call([HERE / "sft.sh", Path(sys.executable).parent.parent, self.model, self.straight, "trainer.total_epochs=1"])
+
+    def call(self, argv, code=0, env=None, cwd=None):
+        done = subprocess.run([str(a) for a in argv], env=env or ENV, cwd=cwd or self.work, timeout=LIMIT,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if code is not None and done.returncode != code:
+            raise AssertionError(f"{' '.join(map(str, argv))[:200]} ended with {done.returncode}, not {code}:\n{done.stdout[-6000:]}")
+        return done
+
+    def case(self, name, steps=0):
+        """A folder with a YAML, and the first `steps` steps of the uninterrupted run in its root."""
+        folder = self.work / name
+        root = folder / "checkpoints"
+        root.mkdir(parents=True)
+        for n in range(1, steps + 1):
+            shutil.copytree(self.straight / f"global_step_{n}", root / f"global_step_{n}")
+        if steps:
+            (root / "latest_checkpointed_iteration.txt").write_text(str(steps))
+        (folder / "sft.yaml").write_text(YAML.format(model=self.model, root=root))
+        return folder, root
+
+    def supervise(self, *argv, code=0, env=None):
+        return self.call([self.programs / "supervise", *argv], code=code, env=env)
+
+    def run(self, folder, *more, faults=None, command=None, code=0):
+        env = dict(ENV, FAULTS=json.dumps(faults or []), FAULT_LEDGER=str(folder / "ledger"))
+        command = command or [sys.executable, "-m", "verl.trainer.sft_trainer"]
+        argv = ["run", folder / "sft.yaml", *more, "--", *command, f"hydra.run.dir={folder}/hydra"]
+        done = self.supervise(*argv, code=code, env=env)
+        if faults and code == 0:
+            fired = len(list((folder / "ledger").iterdir()))
+            assert fired == len(faults), f"{fired} of {len(faults)} faults were seen:\n{done.stdout}"
+        return done
+
+    def status(self, root):
+        return json.loads(self.supervise("status", root, "--json").stdout)
+
+    def same_as_straight(self, root):
+        self.call([sys.executable, HERE / "compare_pt.py", self.straight / f"global_step_{STEPS}", root / f"global_step_{STEPS}"])
+
+    def verdict(self, path, *more):
+        return self.supervise("verify", path, *more, code=None)
+
+
+def attempts(status):
+    """However the view is nested, it says how many attempts were made."""
+    if isinstance(status, dict):
+        if isinstance(status.get("attempts"), int):
+            return status["attempts"]
+        return max((attempts(v) for v in status.values()), default=0)
+    if isinstance(status, list):
+        return max((attempts(v) for v in status), default=0)
+    return 0
+
+
+def nothing_left(folder):
+    """No process whose command line names this case's folder."""
+    left = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            line = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if str(folder) in line and int(pid) != os.getpid():
+            left.append(f"{pid}: {line[:120]}")
+    assert not left, f"left behind: {left}"
+
+
+def killed_in_mid_step_and_in_mid_save(b):
+    folder, root = b.case("killed")
+    faults = [{"kind": "kill", "step": 3, "rank": 1}, {"kind": "torn", "step": 5, "rank": 0}]
+    done = b.run(folder, faults=faults)
+    assert attempts(b.status(root)) == 3, done.stdout
+    assert "moved aside: global_step_5" in done.stdout, done.stdout
+    b.same_as_straight(root)
+    nothing_left(folder)
+
+
+def torn_shard_deleted_shard_empty_tracker(b):
+    folder, root = b.case("damaged", steps=6)
+    (root / "global_step_6/optim_world_size_2_rank_1.pt").unlink()
+    torn = root / "global_step_5/model_world_size_2_rank_0.pt"
+    os.truncate(torn, torn.stat().st_size // 2)
+    (root / "latest_checkpointed_iteration.txt").write_text("")
+    done = b.run(folder)
+    assert "resume from global_step_4" in done.stdout, done.stdout
+    b.same_as_straight(root)
+
+
+def tracker_that_names_nothing_and_a_flipped_byte(b):
+    folder, root = b.case("flipped", steps=6)
+    path = root / "global_step_6/optim_world_size_2_rank_0.pt"
+    before = path.stat()
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0x10
+    path.write_bytes(data)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    (root / "latest_checkpointed_iteration.txt").write_text("999")
+    done = b.run(folder)
+    assert "resume from global_step_5" in done.stdout, done.stdout
+    assert "crc_mismatch" in done.stdout, done.stdout
+    b.same_as_straight(root)
+
+
+def stale_later_steps(b):
+    folder, root = b.case("stale", steps=6)
+    (root / "latest_checkpointed_iteration.txt").write_text("2")
+    asked = b.run(folder, code=4)
+    assert "--from" in asked.stdout, asked.stdout
+    assert sorted(p.name for p in root.glob("global_step_*")) == [f"global_step_{n}" for n in range(1, 7)], "something was moved"
+    done = b.run(folder, "--again", "--from", "2")
+    assert "resume from global_step_2" in done.stdout, done.stdout
+    aside = [p.name for p in (root / ".supervise/aside").rglob("global_step_6*")]
+    assert aside, "step 6 did not go aside"
+    b.same_as_straight(root)
+
+
+def under_torchrun(b):
+    folder, root = b.case("torchrun")
+    torchrun = [Path(sys.executable).parent / "torchrun", "--nproc_per_node=2", "--master_addr=127.0.0.1", "--master_port=29713",
+                "--max-restarts=3", "-m", "verl.trainer.sft_trainer"]
+    done = b.run(folder, faults=[{"kind": "kill", "step": 3, "rank": 1}], command=torchrun)
+    assert attempts(b.status(root)) == 2, done.stdout
+    launch = json.loads((root / ".supervise/attempts/0001/launch.json").read_text())
+    restarts = [a for a in launch["argv"] if "restarts" in a]
+    assert restarts and all(a.endswith("=0") for a in restarts), launch["argv"]
+    b.same_as_straight(root)
+    nothing_left(folder)
+
+
+def finished_is_not_relaunched(b):
+    folder, root = b.case("finished", steps=STEPS)
+    # How many steps there are is not in the YAML (epochs times the data's length): the trainer says it once.
+    b.run(folder)
+    once = attempts(b.status(root))
+    done = b.run(folder)
+    assert attempts(b.status(root)) == once == 1, done.stdout
+    assert "finished" in done.stdout, done.stdout
+
+
+def ppo_layout_by_verls_own_manager(b):
+    root = b.work / "manager"
+    b.call([HERE / "gang.sh", 2, sys.executable, HERE / "verl_fsdp_manager.py", root, b.model], env=dict(ENV, PORT="29741"))
+    step = root / "global_step_2"
+    for depth in ("structure", "full"):
+        whole = b.verdict(step, "--depth", depth)
+        assert whole.returncode == 0, whole.stdout
+    actor = "actor/model_world_size_2_rank_1.pt"
+
+    def damaged(name, change, code, *more):
+        copy = b.work / "manager-damaged" / name / "global_step_2"
+        shutil.copytree(step, copy)
+        change(copy)
+        got = b.verdict(copy, *more)
+        assert got.returncode == code, f"{name}: {got.returncode}, not {code}:\n{got.stdout}"
+        return got.stdout
+
+    def cut(copy):
+        os.truncate(copy / actor, (copy / actor).stat().st_size // 2)
+
+    def flip(copy):
+        data = bytearray((copy / actor).read_bytes())
+        data[len(data) // 2] ^= 1
+        (copy / actor).write_bytes(data)
+
+    def zero(copy):
+        (copy / actor).write_bytes(bytes((copy / actor).stat().st_size))
+
+    said = damaged("deleted", lambda c: (c / actor).unlink(), 20)
+    assert "model_world_size_2_rank_1.pt" in said, said
+    damaged("cut", cut, 20)
+    damaged("flipped", flip, 21, "--depth", "full")
+    damaged("zeroed", zero, 21)
+    damaged("empty", lambda c: (c / actor).write_bytes(b""), 20)
+    damaged("broken_json", lambda c: (c / "actor/fsdp_config.json").write_text("{]"), 21)
+    damaged("cut_json", lambda c: (c / "actor/fsdp_config.json").write_text("{"), 20)
+    restored = b.work / "manager-restored"
+    shutil.copytree(root, restored, copy_function=shutil.copy)
+    assert b.verdict(restored / "global_step_2", "--depth", "full").returncode == 0, "a plain copy must stay whole"
+
+
+def torch_loads_what_the_demo_writes(b):
+    import torch
+
+    folder = b.work / "demo"
+    folder.mkdir()
+    text = (ROOT / "examples/configs/demo.yaml").read_text().replace("demo-run/checkpoints", f"{folder}/checkpoints")
+    (folder / "demo.yaml").write_text(text)
+    env = dict(ENV, PATH=f"{b.programs}:{ENV['PATH']}")
+    b.supervise("run", folder / "demo.yaml", env=env)
+    files = sorted((folder / "checkpoints/global_step_14").rglob("*.pt"))
+    assert len(files) == 13, files
+    for path in files:
+        for weights_only in (True, False):
+            torch.load(path, weights_only=weights_only)
+
+
+CASES = [killed_in_mid_step_and_in_mid_save, torn_shard_deleted_shard_empty_tracker, tracker_that_names_nothing_and_a_flipped_byte,
+         stale_later_steps, under_torchrun, finished_is_not_relaunched, ppo_layout_by_verls_own_manager,
+         torch_loads_what_the_demo_writes]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("programs", type=Path)
+    parser.add_argument("--work", type=Path)
+    parser.add_argument("--only")
+    args = parser.parse_args()
+    work = args.work or Path(tempfile.mkdtemp(prefix="supervise-real-"))
+    work.mkdir(parents=True, exist_ok=True)
+    bench = Bench(args.programs.resolve(), work.resolve())
+    passed, failed = 0, 0
+    for case in CASES:
+        if args.only and args.only not in case.__name__:
+            continue
+        try:
+            case(bench)
+            passed += 1
+            print(f"ok {case.__name__}", flush=True)
+        except Exception:
+            failed += 1
+            print(f"FAILED {case.__name__}\n{traceback.format_exc()}", flush=True)
+    if not failed and not args.work:
+        shutil.rmtree(work)
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
