@@ -22,8 +22,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::process::Child;
 use std::time::Duration;
 use supervise_core::decide::decide;
-use supervise_core::event::{Event, EventKind, Request, TimerKey};
-use supervise_core::id::{AttemptNo, Ms, ProcRef, Tick, WallMs};
+use supervise_core::event::{ActError, Event, EventKind, Request, TimerKey};
+use supervise_core::id::{ActId, AttemptNo, Ms, ProcRef, Tick, WallMs};
 use supervise_core::record::{Act, Ask, Outcome, Record};
 use supervise_core::spec::RunSpec;
 use supervise_core::state::State;
@@ -63,7 +63,10 @@ pub fn run(prepared: Prepared, printer: Printer, flags: RunFlags) -> Result<u8, 
 #[derive(Debug)]
 enum Internal {
     /// A fence or a sweep without a guard came to its end.
-    Swept { attempt: AttemptNo, unkillable: Vec<ProcRef> },
+    Swept {
+        attempt: AttemptNo,
+        unkillable: Vec<ProcRef>,
+    },
     /// Somebody asks over the control socket.
     Asked(ControlRequest, oneshot::Sender<ControlReply>),
 }
@@ -86,6 +89,7 @@ struct Driver {
     scanning: bool,
     scan_again: Option<Ask>,
     sweeping: bool,
+    failed_launch: Option<(ActId, ActError)>,
     book_recorded: Vec<ProcRef>,
     internal: mpsc::UnboundedSender<Internal>,
     signals: Signals,
@@ -106,7 +110,12 @@ impl Driver {
 
     /// Feeds one event to the core and does what it says.
     fn feed(&mut self, kind: EventKind) {
-        let event = Event { at: self.now(), wall: wall(), entropy: entropy(), kind };
+        let event = Event {
+            at: self.now(),
+            wall: wall(),
+            entropy: entropy(),
+            kind,
+        };
         let decided = decide(&self.state, &self.spec, &event);
         for record in &decided.records {
             self.state.apply(record);
@@ -135,7 +144,10 @@ impl Driver {
             Ask::Scan { .. } if self.scanning => self.scan_again = Some(ask),
             Ask::Scan { depth, whole } => {
                 if self.spec.root.is_none() {
-                    let report = supervise_core::event::ScanReport { empty: true, ..Default::default() };
+                    let report = supervise_core::event::ScanReport {
+                        empty: true,
+                        ..Default::default()
+                    };
                     return self.feed(EventKind::Checkpoints(report));
                 }
                 self.scanning = true;
@@ -148,15 +160,27 @@ impl Driver {
     /// The moment at which something is due, for the one sleep of the loop.
     fn next_due(&self) -> Tick {
         let timers = self.timers.values().copied();
-        let lanes = [self.store.deadline(), self.work.deadline(), self.book.retry_at].into_iter().flatten();
+        let lanes = [self.store.deadline(), self.work.deadline(), self.book.retry_at]
+            .into_iter()
+            .flatten();
         timers.chain(lanes).min().unwrap_or(self.now().after(Ms::secs(60)))
     }
 
     /// Fires what is due.
     fn on_due(&mut self) {
         let now = self.now();
-        let due: Vec<(TimerKey, Tick)> = self.timers.iter().filter(|(_, at)| **at <= now).map(|(k, at)| (*k, *at)).collect();
-        if let Some(late) = due.iter().map(|(_, at)| now.since(*at)).max().filter(|late| *late > LATE) {
+        let due: Vec<(TimerKey, Tick)> = self
+            .timers
+            .iter()
+            .filter(|(_, at)| **at <= now)
+            .map(|(k, at)| (*k, *at))
+            .collect();
+        if let Some(late) = due
+            .iter()
+            .map(|(_, at)| now.since(*at))
+            .max()
+            .filter(|late| *late > LATE)
+        {
             self.feed(EventKind::TimeGap { missing: late });
         }
         for (key, _) in due {
@@ -193,6 +217,11 @@ impl Driver {
                 self.feed(EventKind::TreeGone { attempt, unkillable });
                 if more {
                     self.sweep(attempt);
+                } else if let Some((act, error)) = self.failed_launch.take() {
+                    self.feed(EventKind::ActDone {
+                        act,
+                        result: Err(error),
+                    });
                 }
             }
             Internal::Asked(request, reply) => {
@@ -203,7 +232,11 @@ impl Driver {
                     },
                     ControlRequest::Stop { after_save, now } => {
                         let by = "supervise stop".to_owned();
-                        let kind = if now { Request::StopNow { by } } else { Request::Stop { after_save, by } };
+                        let kind = if now {
+                            Request::StopNow { by }
+                        } else {
+                            Request::Stop { after_save, by }
+                        };
                         self.feed(EventKind::Operator(kind));
                         ControlReply::Done
                     }

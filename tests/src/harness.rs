@@ -26,7 +26,7 @@ pub use processes::{alive, cmdline, in_scene, send};
 pub use running::{Ended, Supervisor};
 
 /// Longer than anything takes here, on a machine that has much else to do.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(90);
 /// The variable that marks the processes of a scene.
 pub(crate) const MARK: &str = "E2E_SCENE";
 
@@ -335,7 +335,7 @@ impl Scene {
     /// The highest step that the journal calls proven.
     #[must_use]
     pub fn proven(&self) -> u64 {
-        let step = |line: &Value| line.pointer("/body/decided/what/mark/step").and_then(Value::as_u64);
+        let step = |line: &Value| line.pointer("/body/what/mark/step").and_then(Value::as_u64);
         self.journal().iter().filter_map(step).max().unwrap_or(0)
     }
 
@@ -392,6 +392,10 @@ impl Drop for Scene {
             left.iter().for_each(|(pid, _)| send(*pid, 9));
             std::thread::sleep(Duration::from_millis(20));
         }
+        // For people who want to see what happened.
+        if std::env::var_os("E2E_KEEP").is_some() {
+            self.folder.disable_cleanup(true);
+        }
     }
 }
 
@@ -438,9 +442,12 @@ pub fn names(folder: &Path) -> Vec<String> {
 fn collect_steps(base: &Path, folder: &Path, found: &mut Vec<String>) {
     for name in names(folder) {
         let path = folder.join(&name);
+        if !path.is_dir() {
+            continue;
+        }
         if name.starts_with("global_step_") {
             found.push(path.strip_prefix(base).unwrap().display().to_string());
-        } else if path.is_dir() {
+        } else {
             collect_steps(base, &path, found);
         }
     }

@@ -196,9 +196,13 @@ fn steps_below(folder: &Path, depth: u8) -> Vec<String> {
     let mut steps = Vec::new();
     for name in names(folder) {
         let path = folder.join(&name);
+        // Beside each step lies a file that says why it is there.
+        if !path.is_dir() {
+            continue;
+        }
         if name.starts_with("global_step_") {
             steps.push(name);
-        } else if depth > 0 && path.is_dir() {
+        } else if depth > 0 {
             steps.extend(steps_below(&path, depth - 1));
         }
     }
