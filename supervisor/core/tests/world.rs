@@ -82,6 +82,7 @@ pub(crate) struct World {
     proc: Option<Proc>,
     leash: u64,
     unkillable_until: u64,
+    guard_hangs: bool,
     watch: Watch,
     until: Option<u64>,
 }
@@ -114,6 +115,7 @@ impl World {
             proc: None,
             leash: 0,
             unkillable_until: 0,
+            guard_hangs: false,
             watch: Watch::default(),
             until: None,
         };
@@ -124,6 +126,7 @@ impl World {
                 w.due(at, Due::Verb(verb));
             }
         }
+        w.disk.begun = true;
         w.new_term(&[]);
         w.until.get_or_insert(last + PATIENCE);
         w

@@ -25,6 +25,7 @@ impl World {
                     self.soon(ACT, Due::Trainer(attempt, Tr::Term));
                 }
             }
+            ActKind::KillTree if self.guard_hangs => {}
             ActKind::KillTree => {
                 let attempt = self
                     .proc
@@ -112,6 +113,14 @@ impl World {
                     retryable: true,
                     kind: ActErrorKind::PinsChanged,
                 });
+            }
+            // 2: a run that was to begin from nothing never goes on from an older run's step.
+            let old = self.disk.steps.get(ckpt).is_some_and(|d| d.old);
+            let cleared = self.s.care.as_ref().is_some_and(|c| c.step.is_none() && c.cleared);
+            if old && cleared {
+                self.note(Err(format!(
+                    "{ckpt} is an older run's, and this one began from nothing"
+                )));
             }
             let truth = self.disk.truth(ckpt).unwrap_or(Truth::Torn);
             let hidden = self.spec.policy.depth == Depth::Structure && truth == Truth::Rotten;

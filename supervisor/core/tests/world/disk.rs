@@ -15,6 +15,8 @@ use supervise_core::record::DiskEdit;
 pub(crate) struct SimStep {
     pub(crate) step: u64,
     pub(crate) truth: Truth,
+    /// It was there before the run.
+    pub(crate) old: bool,
     pins: u64,
 }
 
@@ -23,6 +25,8 @@ pub(crate) struct Disk {
     pub(crate) steps: BTreeMap<CkptId, SimStep>,
     pub(crate) aside: Vec<(CkptId, Truth)>,
     pub(crate) tracker: Tracker,
+    /// The run has begun.
+    pub(crate) begun: bool,
     writes: u64,
 }
 
@@ -39,8 +43,8 @@ pub(crate) fn elsewhere(step: u64) -> CkptId {
 impl Disk {
     pub(crate) fn put(&mut self, id: CkptId, step: u64, truth: Truth) {
         self.writes += 1;
-        let pins = self.writes;
-        self.steps.insert(id, SimStep { step, truth, pins });
+        let (pins, old) = (self.writes, !self.begun);
+        self.steps.insert(id, SimStep { step, truth, old, pins });
     }
 
     /// Something turned bad (or readable again) without being written.

@@ -120,6 +120,8 @@ pub(crate) enum Verb {
     LeaseLost,
     SupervisorDies,
     GuardDies,
+    /// SIGKILL is not carried out, and nobody says so.
+    GuardHangs,
     /// Nothing dies for so long.
     Unkillable(u64),
     NewTerm(Vec<String>),
@@ -209,6 +211,7 @@ fn verb(words: &[&str]) -> Option<Verb> {
         ["lease", "lost"] => Verb::LeaseLost,
         ["supervisor", "dies"] => Verb::SupervisorDies,
         ["guard", "dies"] => Verb::GuardDies,
+        ["guard", "hangs"] => Verb::GuardHangs,
         ["unkillable", time] => Verb::Unkillable(span(time)?),
         ["new", "term", options @ ..] => Verb::NewTerm(owned(options)),
         ["reboot"] => Verb::Reboot,

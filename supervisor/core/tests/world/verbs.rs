@@ -60,6 +60,7 @@ impl World {
             }),
             Verb::SupervisorDies => self.supervisor_dies(),
             Verb::GuardDies => self.guard_dies(),
+            Verb::GuardHangs => self.guard_hangs = true,
             Verb::Unkillable(ms) => self.unkillable_until = self.now + ms,
             Verb::NewTerm(options) => self.new_term(options),
             Verb::Reboot => {
