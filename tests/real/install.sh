@@ -54,7 +54,7 @@ prune() {
 }
 
 # Without compiled files the first import of each rank would pay for compiling them.
-compile() { "$venv/bin/python" -m compileall -q -j 2 "$(site)"/{torch,transformers,verl,tensordict,torchdata,ray,accelerate,datasets} || true; }
+compile() { "$venv/bin/python" -m compileall -q -j 2 "$(site)" || true; }
 
 check() { "$venv/bin/python" -c 'import torch, verl, hydra, omegaconf, verl.trainer.sft_trainer as t; assert t.SFTTrainer'; }
 

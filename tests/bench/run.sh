@@ -1,0 +1,46 @@
+#!/bin/bash
+# Compares restart loops: a bash loop, torchrun, and supervise.
+#
+# usage: run.sh [idle|train|all]       ROUNDS=20 KILLS=20 WORKERS=4 change the size
+#
+# idle:  four idle workers, one is killed: how long until all are back; memory and CPU of the launcher itself
+# train: two ranks of a real FSDP2 run (../real/fsdp2_train.py), one is killed: how long until the next new step
+#
+# SUPERVISE, IDLE_WORKER and VENV name the programs. Needs release builds and ../real/install.sh.
+set -eu
+what=${1:-all}
+here=$(cd "$(dirname "$0")" && pwd)
+top=$(cd "$here/../.." && pwd)
+supervise=${SUPERVISE:-$top/target/release/supervise}
+worker=${IDLE_WORKER:-$top/target/release/idle_worker}
+venv=${VENV:-$top/.venv-real}
+workers=${WORKERS:-4} rounds=${ROUNDS:-20} kills=${KILLS:-20}
+results=${RESULTS:-$(mktemp)}
+: >"$results"
+
+# The command line under test. The settings take the waiting out: how long to wait is the user's choice, not a cost.
+supervised() {
+  local n=$1; shift
+  echo "$supervise" run --set supervisor.trainer=plain --set supervisor.gang.launcher=gang --set supervisor.gang.workers="$n" \
+    --set supervisor.gang.gpus=none --set supervisor.run_dir="{dir}/supervise" \
+    --set supervisor.retries=10000 --set supervisor.backoff.initial=0s --
+}
+# Without --standalone a restarted gang of gloo ranks waits for ever in init_process_group, see README.md.
+torchrun() { echo "$venv/bin/torchrun" --standalone --nproc_per_node="$1" --max_restarts=1000000; }
+
+measure() { python3 "$@" | tee -a "$results"; }
+
+if [ "$what" != train ]; then
+  idle() { local name=$1; shift; measure "$here/restart_latency.py" "$name" --workers "$workers" --rounds "$rounds" -- "$@"; }
+  idle bash_loop "$here/bash_loop.sh" "$workers" "$worker"
+  idle torchrun $(torchrun "$workers") --no_python "$worker"
+  idle supervise $(supervised "$workers") "$worker"
+fi
+if [ "$what" != idle ]; then
+  train() { local name=$1; shift; measure "$here/time_to_step.py" "$name" --kills "$kills" -- "$@"; }
+  script=("$top/tests/real/fsdp2_train.py" "{dir}" 1000000)
+  train bash_loop_train "$here/bash_loop.sh" 2 "$venv/bin/python" "${script[@]}"
+  train torchrun_train $(torchrun 2) "${script[@]}"
+  train supervise_train $(supervised 2) "$venv/bin/python" "${script[@]}"
+fi
+python3 "$here/table.py" "$results"
