@@ -1,6 +1,6 @@
 //! Which steps may be deleted so that the user's number of kept steps stays true.
 
-use crate::checkpoint::{CheckpointSummary, CkptId, Verdict};
+use crate::checkpoint::{CheckpointSummary, CkptId};
 use crate::spec::RunSpec;
 use crate::state::State;
 
@@ -19,7 +19,7 @@ pub fn prune(s: &State, spec: &RunSpec) -> Vec<CkptId> {
         return Vec::new();
     }
     let resume = s.attempt.as_ref().map(|a| a.order.from.step());
-    let wholes: Vec<&CheckpointSummary> = scan.steps.iter().filter(|c| is_known_good(c)).collect();
+    let wholes: Vec<&CheckpointSummary> = scan.steps.iter().filter(|c| is_known_good(c, spec)).collect();
     let kept = (keep as usize).max(2);
     let Some(oldest_kept) = wholes.get(kept.saturating_sub(1)) else {
         return Vec::new();
@@ -30,13 +30,14 @@ pub fn prune(s: &State, spec: &RunSpec) -> Vec<CkptId> {
         .filter(|c| c.step < oldest_kept.step && Some(c.step) != resume && !c.id.0.is_absolute())
         // What stood below the step taken into care is an older run's.
         .filter(|c| care.step.is_none_or(|s| c.step >= s))
-        .filter(|c| c.husk || is_known_good(c))
+        .filter(|c| c.husk || is_known_good(c, spec))
         .map(|c| c.id.clone())
         .collect();
     out.reverse();
     out
 }
 
-fn is_known_good(c: &CheckpointSummary) -> bool {
-    c.verdict == Verdict::Whole && c.proven.is_some() && !c.id.0.is_absolute()
+/// Proven as deep as the policy asks for: what was only looked at while workers run does not let a proven one go.
+fn is_known_good(c: &CheckpointSummary, spec: &RunSpec) -> bool {
+    c.is_proven(spec.policy.depth) && !c.id.0.is_absolute()
 }

@@ -3,7 +3,7 @@
 
 use super::disk::Disk;
 use super::script::Truth;
-use supervise_core::checkpoint::{CkptId, Verdict};
+use supervise_core::checkpoint::{CkptId, Depth, Verdict};
 use supervise_core::event::EventKind;
 use supervise_core::id::Step;
 use supervise_core::record::{ActKind, Decision, DiskEdit, LaunchOrder, Record, StartPoint};
@@ -62,7 +62,7 @@ impl Watch {
                 match &act.kind {
                     ActKind::Launch(order) => may_launch(s, spec, order),
                     ActKind::Arrange(edits) => may_arrange(s, edits),
-                    ActKind::Prune(ids) => may_prune(s, disk, ids),
+                    ActKind::Prune(ids) => may_prune(s, spec, disk, ids),
                     _ => Ok(()),
                 }
             }
@@ -215,11 +215,13 @@ fn may_arrange(s: &State, edits: &[DiskEdit]) -> Result<(), String> {
 }
 
 /// 6: never the newest two whole steps, never the resume point, never what an older run left.
-fn may_prune(s: &State, disk: &Disk, ids: &[CkptId]) -> Result<(), String> {
+fn may_prune(s: &State, spec: &RunSpec, disk: &Disk, ids: &[CkptId]) -> Result<(), String> {
+    // A proof of the structure cannot see it.
+    let hidden = spec.policy.depth == Depth::Structure;
     let mut good: Vec<(u64, &CkptId)> = disk
         .steps
         .iter()
-        .filter(|(id, d)| !id.0.is_absolute() && matches!(d.truth, Truth::Whole | Truth::Degraded | Truth::Unfit))
+        .filter(|(id, d)| !id.0.is_absolute() && (d.truth.is_good() || hidden && d.truth == Truth::Rotten))
         .map(|(id, d)| (d.step, id))
         .collect();
     good.sort_by(|a, b| b.cmp(a));
