@@ -44,6 +44,8 @@ impl Client {
             .arg("__lane")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            // One that is abandoned must not hold the reader of our own errors.
+            .stderr(Stdio::null())
             .spawn()?;
         let input = child.stdin.take();
         let output = child.stdout.take().ok_or_else(|| std::io::Error::other("no pipe"))?;
@@ -115,7 +117,8 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         drop(self.input.take());
-        // It ends with its input; one that hangs in the kernel is abandoned, not waited for.
+        // What it was asked is answered or abandoned; one that hangs in the kernel is not waited for.
+        let _ = self.child.kill();
         let _ = self.child.try_wait();
     }
 }
