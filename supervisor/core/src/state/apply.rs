@@ -285,9 +285,8 @@ impl State {
             }
             Decision::Charge { attempts, step_backs } => self.on_charge(*attempts, *step_backs),
             Decision::Distrust { ckpt } => {
-                if !self.distrusted.contains(ckpt) {
-                    self.distrusted.push(ckpt.clone());
-                }
+                self.distrusted.retain(|c| c != ckpt);
+                self.distrusted.push(ckpt.clone());
             }
             Decision::Wait { what, until } => {
                 let (what, until) = (what.clone(), *until);
