@@ -343,6 +343,8 @@ pub fn shown_command(words: &[String]) -> String {
         let plain = |c: char| c.is_ascii_alphanumeric() || "_-./=:,@%+{}".contains(c);
         if !word.is_empty() && word.chars().all(plain) {
             word
+        } else if word.contains('\'') && !word.contains(['"', '$', '`', '\\', '!']) {
+            format!("\"{word}\"")
         } else {
             format!("'{}'", word.replace('\'', r"'\''"))
         }
@@ -365,17 +367,25 @@ mod tests {
 
     #[test]
     fn commands_are_shown_quoted_and_without_secrets() {
-        let words = ["python", "a b", "trainer.api_key=hush", "--wandb_token=hush", "x='y'"].map(str::to_owned);
+        let words = [
+            "python",
+            "a b",
+            "trainer.api_key=hush",
+            "--wandb_token=hush",
+            "x='y'",
+            "$'a",
+        ]
+        .map(str::to_owned);
         assert_eq!(
             shown_command(&words),
-            r"python 'a b' 'trainer.api_key=***' '--wandb_token=***' 'x='\''y'\'''"
+            r#"python 'a b' 'trainer.api_key=***' '--wandb_token=***' "x='y'" '$'\''a'"#
         );
     }
 
     #[test]
     fn an_identity_is_of_trainer_and_root() {
-        let [ppo, sft] = run_ids_at(Utf8Path::new("/a/b"))[..].try_into().unwrap();
-        let (ppo, sft): (RunId, RunId) = (ppo, sft);
+        let ids = run_ids_at(Utf8Path::new("/a/b"));
+        let (ppo, sft) = (ids[0].clone(), ids[1].clone());
         assert_ne!(ppo, sft);
         assert_eq!(ppo.0.len(), 16);
         assert_eq!(

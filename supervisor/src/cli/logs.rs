@@ -46,11 +46,12 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     };
     let folder = dir.join(format!("attempts/{attempt:04}"));
     let file = folder.join(format!("worker-{}.log", args.worker));
-    if !file.exists() && !(args.follow && Some(attempt) == last) {
+    let follow = args.follow && Some(attempt) == last;
+    if !follow && !file.exists() {
         return Err(missing(&seen.run, attempt, args.worker, &folder));
     }
     // The reader may go at any time: that ends the command, and well.
-    let _ = show(&file, &seen.run, args.follow && Some(attempt) == last);
+    let _ = show(&file, &seen.run, follow);
     Ok(Exit::Finished.code())
 }
 

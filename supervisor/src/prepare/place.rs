@@ -173,7 +173,7 @@ pub(super) fn check_space(run_dir: &Utf8Path) -> Result<(), CliError> {
     if fs.blocks() == 0 {
         return Ok(());
     }
-    let free = u64::from(fs.blocks_available()).saturating_mul(fs.fragment_size());
+    let free = fs.blocks_available().saturating_mul(fs.fragment_size());
     enough(run_dir, here, free)
 }
 

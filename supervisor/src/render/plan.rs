@@ -1,6 +1,6 @@
 //! What would be launched, from where, why, what it changes, and what a crash can cost.
 
-use super::record::{edit_words, start_point};
+use super::record::{edit_because, start_point};
 use super::{one_line, time};
 use crate::prepare::{Prepared, shown_command, shown_word};
 use serde::Serialize;
@@ -131,7 +131,7 @@ impl PlanView {
             out.push_str(&format!("  because {}\n", one_line(&r.text, 600)));
         }
         for e in &self.edits {
-            out.push_str(&format!("  before it: {}\n", edit_words(e)));
+            out.push_str(&format!("  before it: {}\n", edit_because(e, &self.reasons)));
         }
         if !self.argv.is_empty() {
             out.push_str(&self.launch(p));

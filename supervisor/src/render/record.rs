@@ -211,17 +211,7 @@ fn start(order: &LaunchOrder, edits: &[DiskEdit], reasons: &[Reason]) -> String 
         out.push_str(&format!(": {text}"));
     }
     for edit in edits {
-        let mut words = edit_words(edit);
-        // Why it is not the resume point says more than that it stands above it.
-        if let DiskEdit::MoveAside { from, .. } = edit {
-            let prefix = format!("{from} is ");
-            if let Some(r) = reasons
-                .iter()
-                .find_map(|r| r.text.strip_prefix(&prefix).filter(|_| r.code != "newest_whole"))
-            {
-                words = format!("moved aside: {from} ({})", one_line(r, FOREIGN));
-            }
-        }
+        let words = edit_because(edit, reasons);
         out.push_str(&format!("; {words}"));
     }
     if !order.lost.is_empty() {
@@ -249,6 +239,23 @@ pub fn edit_words(edit: &DiskEdit) -> String {
         DiskEdit::WriteTracker { step } => format!("the tracker file names step {step}"),
         DiskEdit::RemoveTracker => "the tracker file is removed".to_owned(),
     }
+}
+
+/// The same with the reason why a step is not the resume point: that says more than that it stands above it.
+#[must_use]
+pub fn edit_because(edit: &DiskEdit, reasons: &[Reason]) -> String {
+    let DiskEdit::MoveAside { from, .. } = edit else {
+        return edit_words(edit);
+    };
+    let prefix = format!("{from} is ");
+    let said = reasons
+        .iter()
+        .filter(|r| r.code != "newest_whole")
+        .find_map(|r| r.text.strip_prefix(&prefix));
+    said.map_or_else(
+        || edit_words(edit),
+        |why| format!("moved aside: {from} ({})", one_line(why, FOREIGN)),
+    )
 }
 
 /// A diagnosis in words.

@@ -38,7 +38,7 @@ pub fn span(ms: Ms) -> String {
     let s = ms.0 / 1000;
     match ms.0 {
         0..1000 => format!("{} ms", ms.0),
-        1000..60_000 if ms.0 % 1000 == 0 => format!("{s} s"),
+        1000..60_000 if ms.0.is_multiple_of(1000) => format!("{s} s"),
         1000..60_000 => format!("{:.1} s", ms.0 as f64 / 1000.0),
         60_000..3_600_000 => two(s / 60, "m", s % 60, "s"),
         3_600_000..86_400_000 => two(s / 3600, "h", s / 60 % 60, "m"),

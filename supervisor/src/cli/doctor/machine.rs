@@ -53,8 +53,8 @@ fn processors() -> Check {
 fn shm() -> Check {
     match statvfs("/dev/shm") {
         Ok(fs) => {
-            let size = u64::from(fs.blocks()).saturating_mul(fs.fragment_size());
-            let free = u64::from(fs.blocks_available()).saturating_mul(fs.fragment_size());
+            let size = fs.blocks().saturating_mul(fs.fragment_size());
+            let free = fs.blocks_available().saturating_mul(fs.fragment_size());
             let text = format!("{} of {} free", bytes(free), bytes(size));
             if size < SHM {
                 let more = "; data loaders and NCCL need more (docker run --shm-size=16g)";
@@ -172,8 +172,8 @@ pub(super) fn file_system(place: &Utf8Path) -> Check {
             format!("{here}: its file system does not tell what it is"),
         );
     };
-    // The kind is compared as 32 bits: its type differs between machines.
-    let kind = fs.filesystem_type().0 as i64 & 0xffff_ffff;
+    // Some kinds have their highest bit set and come as negative numbers.
+    let kind = fs.filesystem_type().0 & 0xffff_ffff;
     let free = u64::try_from(fs.block_size())
         .unwrap_or(0)
         .saturating_mul(fs.blocks_available());
