@@ -1,1 +1,163 @@
-//! To come.
+//! How a run ends, and what the next `run` makes of it.
+
+use super::scene;
+use serde_json::json;
+use std::fs;
+use supervise_tests::harness::snapshot;
+
+#[test]
+fn a_finished_run_is_not_launched_again() {
+    let scene = scene();
+    scene.run(&[]).expect(0);
+    let losses = fs::read(scene.path("losses.jsonl")).unwrap();
+    let steps = snapshot(&scene.step(12));
+    scene.run(&[]).expect(0).says("finished");
+    scene.run(&["--again"]).expect(0);
+    assert_eq!(scene.attempts(), 1);
+    assert_eq!(fs::read(scene.path("losses.jsonl")).unwrap(), losses);
+    assert_eq!(snapshot(&scene.step(12)), steps);
+    scene.assert_alone();
+}
+
+#[test]
+fn exit_code_0_before_the_end_is_no_success() {
+    let mut scene = scene();
+    scene.fault("exit0_early", 1, true);
+    scene.run(&[]).expect(3).says("exit code 0");
+    assert_eq!((scene.attempts(), scene.digest()), (1, None));
+    scene.assert_alone();
+}
+
+#[test]
+fn exit_code_0_after_progress_is_tried_once_more() {
+    let mut scene = scene();
+    scene.fault("exit0_early", 5, true);
+    scene.run(&[]).expect(3);
+    assert_eq!((scene.attempts(), scene.resumed(2)), (2, Some(4)));
+    scene.set("demo.faults", json!([]));
+    let expected = scene.expected_digest();
+    scene.run(&["--again"]).expect(0);
+    assert_eq!(scene.digest(), Some(expected));
+}
+
+#[test]
+fn the_same_exception_twice_ends_the_run_until_a_person_says_so() {
+    let mut scene = scene();
+    scene.fault("exception", 5, true);
+    scene.run(&[]).expect(3).says("injected failure at step 5");
+    let attempts = scene.attempts();
+    assert!((2..=3).contains(&attempts), "{attempts} attempts");
+    let journals = scene.names("journal");
+    let ended = scene.run(&[]);
+    ended.expect(3).says("--again");
+    assert_eq!((scene.attempts(), scene.names("journal")), (attempts, journals));
+    scene.run(&["--again"]).expect(3);
+    assert!(scene.attempts() > attempts);
+    scene.set("demo.faults", json!([]));
+    let expected = scene.expected_digest();
+    scene.run(&["--again"]).expect(0);
+    assert_eq!(scene.digest(), Some(expected));
+    scene.assert_alone();
+}
+
+#[test]
+fn retries_are_used_up() {
+    let mut scene = scene();
+    scene.fault("kill_rank", 1, true).set("supervisor.retries", json!(2));
+    scene.run(&[]).expect(6).says("retries: 2");
+    assert_eq!(scene.attempts(), 3);
+    scene.run(&[]).expect(6).says("--again");
+    assert_eq!(scene.attempts(), 3);
+    scene.assert_alone();
+}
+
+#[test]
+fn progress_refills_the_retries() {
+    let mut scene = scene();
+    let kill = |step: u64| json!({"kind": "kill_rank", "step": step});
+    scene
+        .set("demo.faults", [3, 5, 7, 9, 11].map(kill).into_iter().collect())
+        .set("supervisor.retries", json!(1));
+    let expected = scene.expected_digest();
+    scene.run(&[]).expect(0);
+    assert_eq!((scene.attempts(), scene.digest()), (6, Some(expected)));
+}
+
+#[test]
+fn a_command_that_is_not_there_is_a_mistake_in_the_configuration() {
+    let mut scene = scene();
+    scene.set("supervisor.command", json!(["no_such_trainer", "{overrides}"]));
+    scene.run(&[]).expect(78).says("no_such_trainer");
+    assert_eq!(scene.attempts(), 0);
+    let name = scene.path("empty").display().to_string();
+    fs::write(&name, "").unwrap();
+    scene.set("supervisor.command", json!([name, "{overrides}"]));
+    scene.run(&[]).expect(78);
+    assert_eq!(scene.attempts(), 0);
+}
+
+#[test]
+fn where_nothing_is_provable_nothing_is_begun() {
+    let mut scene = scene();
+    let expected = scene.expected_digest();
+    scene.train(&["trainer.total_training_steps=2"]);
+    let shard = scene.step(2).join("actor/model_world_size_2_rank_1.pt");
+    let bytes = fs::read(&shard).unwrap();
+    fs::write(&shard, &bytes[..bytes.len() / 2]).unwrap();
+    let before = snapshot(&scene.step(2));
+    scene.run(&[]).expect(4).says("is provable");
+    let root = scene.root();
+    scene.ask(&["explain", root.to_str().unwrap()]).expect(0).says("global_step_2");
+    assert_eq!((snapshot(&scene.step(2)), scene.attempts()), (before, 0));
+    scene.run(&["--allow-fresh", "--again"]).expect(0);
+    assert_eq!((scene.resumed(1), scene.aside().len()), (None, 1));
+    assert_eq!(scene.digest(), Some(expected));
+}
+
+#[test]
+fn a_lost_tracker_does_not_begin_the_training_again() {
+    let mut scene = scene();
+    scene.fault("lose_tracker", 6, false);
+    let expected = scene.expected_digest();
+    scene.run(&[]).expect(0);
+    assert_eq!((scene.resumed(2), scene.digest()), (Some(6), Some(expected)));
+    assert_eq!(scene.aside(), [""; 0]);
+}
+
+#[test]
+fn a_rank_that_hangs_is_found_and_the_run_goes_on() {
+    let mut scene = scene();
+    scene
+        .fault("hang", 5, false)
+        .set("supervisor.stall", json!({"minimum": "3s", "factor": 1.0}));
+    let expected = scene.expected_digest();
+    scene.run(&[]).expect(0).says("stuck");
+    assert_eq!((scene.resumed(2), scene.digest()), (Some(4), Some(expected)));
+    scene.assert_alone();
+}
+
+/// The trainer starts from nothing although it was told to resume: seen, and ended before it saves over anything.
+#[test]
+fn a_trainer_that_forgets_where_it_was_is_ended_before_its_first_save() {
+    let mut scene = scene();
+    // Attempt 2 overrides the supervisor's own override.
+    let script = format!(
+        "#!/bin/sh\ncase $SUPERVISE_ATTEMPT in */2) set -- \"$@\" trainer.resume_mode=disable demo.step_ms=1500;; esac\nexec {} \"$@\"\n",
+        scene.program("demo_trainer").display()
+    );
+    let wrapper = scene.path("wrapper.sh");
+    fs::write(&wrapper, script).unwrap();
+    let words = json!(["/bin/sh", wrapper, "--config", "{config}", "{overrides}"]);
+    scene.set("supervisor.command", words).fault("kill_rank", 7, false);
+    let expected = scene.expected_digest();
+    scene.run(&[]).expect(3).says("starts from nothing");
+    assert_eq!((scene.attempts(), scene.resumed(2), scene.tracked()), (2, Some(6), Some(6)));
+    assert_eq!(scene.aside(), [""; 0]);
+    // Steps of the second attempt would have been written by its own processes: none was.
+    let losses = fs::read_to_string(scene.path("losses.jsonl")).unwrap();
+    let second = losses.lines().filter(|l| l.contains("/2\"")).count();
+    assert!(second < 2, "{second} steps were trained from nothing");
+    scene.run(&["--again"]).expect(0);
+    assert_eq!((scene.resumed(3), scene.digest()), (Some(6), Some(expected)));
+    scene.assert_alone();
+}

@@ -1,1 +1,157 @@
-//! To come.
+//! Whose steps are they: an older run's, a person's, a copy's, a stranger's.
+
+use super::{running, saved, scene, stopped_at_eight};
+use serde_json::json;
+use std::fs;
+use supervise_tests::harness::{Scene, copy_tree, snapshot};
+
+/// A root in which another run, not under care, left the steps 2, 4, 6 and 8.
+fn older_run(tracker: &str) -> (Scene, String) {
+    let mut scene = scene();
+    let expected = scene.expected_digest();
+    scene.train(&["trainer.total_training_steps=8"]);
+    fs::remove_file(scene.path("digest.txt")).unwrap();
+    fs::write(scene.tracker(), tracker).unwrap();
+    scene.fault("kill_rank", 9, false);
+    (scene, expected)
+}
+
+fn steps_aside(scene: &Scene) -> Vec<u64> {
+    let number = |path: &String| path.rsplit("global_step_").next()?.split('.').next()?.parse().ok();
+    let mut steps: Vec<u64> = scene.aside().iter().filter_map(number).collect();
+    steps.sort_unstable();
+    steps
+}
+
+fn all_foreign(scene: &Scene) -> bool {
+    scene.aside().iter().all(|a| a.starts_with("foreign/"))
+}
+
+#[test]
+fn an_older_runs_higher_steps_are_a_question() {
+    let (scene, expected) = older_run("4");
+    let before: Vec<_> = [2, 4, 6, 8].map(|n| snapshot(&scene.step(n))).into();
+    scene.run(&[]).expect(4).says("--from 4").says("--from 8");
+    assert_eq!(before, [2, 4, 6, 8].map(|n| snapshot(&scene.step(n))));
+    assert_eq!((scene.aside().len(), scene.attempts()), (0, 0));
+    // The same answer, without looking again.
+    scene.run(&[]).expect(4);
+
+    scene.run(&["--from", "4", "--again"]).expect(0);
+    assert_eq!(scene.resumed(1), Some(4));
+    assert_eq!(steps_aside(&scene), [6, 8]);
+    assert_eq!(scene.digest(), Some(expected));
+    assert_eq!(scene.attempts(), 2);
+    scene.assert_alone();
+}
+
+#[test]
+fn an_older_run_that_is_agreed_upon_is_continued() {
+    let (scene, expected) = older_run("8");
+    scene.run(&[]).expect(0);
+    assert_eq!((scene.resumed(1), scene.resumed(2)), (Some(8), Some(8)));
+    assert_eq!(scene.digest(), Some(expected));
+}
+
+#[test]
+fn resume_mode_disable_begins_again_once() {
+    let (mut scene, expected) = older_run("8");
+    scene.set("trainer.resume_mode", json!("disable")).set("demo.hold_at", json!(11));
+    let run = scene.start(&[]);
+    saved(&scene, 10);
+    run.signal(15);
+    run.wait().expect(143);
+    assert_eq!((scene.resumed(1), scene.resumed(2)), (None, Some(8)));
+    scene.go();
+    // The configuration still says `disable`; its wish is fulfilled.
+    scene.run(&[]).expect(0);
+    assert_eq!(scene.resumed(3), Some(10));
+    assert_eq!(steps_aside(&scene), [2, 4, 6, 8]);
+    assert!(all_foreign(&scene), "{:?}", scene.aside());
+    assert_eq!(scene.digest(), Some(expected));
+    scene.assert_alone();
+}
+
+#[test]
+fn a_fresh_start_that_is_asked_for_begins_again_once() {
+    let (scene, expected) = older_run("8");
+    scene.run(&["--fresh"]).expect(0);
+    assert_eq!((scene.resumed(1), scene.resumed(2)), (None, Some(8)));
+    assert_eq!(steps_aside(&scene), [2, 4, 6, 8]);
+    assert!(all_foreign(&scene), "{:?}", scene.aside());
+    assert_eq!(scene.digest(), Some(expected));
+}
+
+#[test]
+fn a_tracker_that_a_person_set_back_is_a_question() {
+    let (scene, expected) = stopped_at_eight();
+    fs::write(scene.tracker(), "4").unwrap();
+    scene.run(&[]).expect(4).says("--from 4").says("--from 8");
+    assert_eq!((scene.aside().len(), scene.attempts()), (0, 1));
+    scene.run(&["--from", "4", "--again"]).expect(0);
+    assert_eq!(scene.resumed(2), Some(4));
+    assert_eq!(steps_aside(&scene), [6, 8]);
+    assert_eq!(scene.digest(), Some(expected));
+}
+
+#[test]
+fn a_copied_root_begins_a_new_run_at_its_newest_step() {
+    let (mut scene, expected) = stopped_at_eight();
+    let original = scene.root();
+    let before = snapshot(&original);
+    let copy = scene.path("copy/checkpoints");
+    copy_tree(&original, &copy).unwrap();
+    scene.set_root(&copy);
+    scene.go();
+    scene.run(&[]).expect(0).says("is a copy");
+    assert_eq!((scene.resumed(1), scene.attempts()), (Some(8), 1));
+    assert_eq!(scene.digest(), Some(expected));
+    assert_eq!(scene.aside(), [""; 0]);
+    assert_eq!(snapshot(&original), before);
+}
+
+#[test]
+fn a_moved_root_goes_on() {
+    let (mut scene, expected) = stopped_at_eight();
+    let there = scene.path("there/checkpoints");
+    fs::create_dir(scene.path("there")).unwrap();
+    fs::rename(scene.root(), &there).unwrap();
+    scene.set_root(&there);
+    scene.go();
+    scene.run(&[]).expect(0).says("was moved here");
+    assert_eq!((scene.resumed(2), scene.attempts()), (Some(8), 2));
+    assert_eq!(scene.digest(), Some(expected));
+}
+
+#[test]
+fn a_step_that_a_stranger_brought_between_two_terms_is_not_taken() {
+    let mut scene = scene();
+    scene.fault("exit0_early", 9, true);
+    scene.run(&[]).expect(3);
+    let attempts = scene.attempts();
+    copy_tree(&scene.step(8), &scene.step(10)).unwrap();
+    fs::write(scene.tracker(), "10").unwrap();
+    let before = snapshot(&scene.step(10));
+    scene.run(&["--again"]).expect(5).says("global_step_10");
+    assert_eq!(snapshot(&scene.step(10)), before);
+    assert_eq!((scene.attempts(), scene.aside().len()), (attempts, 0));
+    scene.assert_alone();
+}
+
+#[test]
+fn a_run_goes_on_from_a_step_that_is_asked_for_while_nothing_lives() {
+    let mut scene = scene();
+    scene.set("demo.hold_at", json!(9));
+    let expected = scene.expected_digest();
+    let run = scene.start(&[]);
+    running(&scene);
+    saved(&scene, 8);
+    run.signal(15);
+    run.wait().expect(143);
+    scene.go();
+    scene.run(&["--from", "5"]).expect(4).says("--from");
+    scene.run(&["--from", "6", "--again"]).expect(0);
+    assert_eq!(scene.resumed(2), Some(6));
+    assert_eq!(steps_aside(&scene), [8]);
+    assert_eq!(scene.digest(), Some(expected));
+}

@@ -6,6 +6,7 @@ use crate::guard::launch::refusal_words;
 use crate::guard::leash::Leash;
 use crate::guard::protocol::{FromGuard, Hello, ToGuard, WorkerState};
 use crate::guard::record::exit_line;
+use crate::guard::tree::End;
 use crate::guard::worker::Look;
 use crate::process::reap::reap_one;
 use supervise_core::event::ExitStatus;
@@ -56,17 +57,25 @@ impl Guard {
     }
 
     /// Takes note of every child that ended.
+    ///
+    /// The kernel hands out children that wait to be reaped in the order of their birth. A worker that a signal ended
+    /// takes its peers with it a moment later, never the other way round: it is told of first.
     pub(super) fn reap(&mut self, now: u64) {
+        let mut ended = Vec::new();
         while let Ok(Some((pid, status))) = reap_one() {
             self.stirred = true;
             if self.sink == Some(pid) {
                 self.sink_later(now);
                 continue;
             }
-            let ended = self.workers.iter().position(|w| w.proc.pid == pid && w.exit.is_none());
-            if let Some(at) = ended {
-                self.on_worker_end(at, status, now);
-            }
+            let worker = self.workers.iter().position(|w| w.proc.pid == pid && w.exit.is_none());
+            ended.extend(worker.map(|at| (at, status)));
+        }
+        if matches!(self.tree.end, End::Running) {
+            ended.sort_by_key(|(_, status)| !matches!(status, ExitStatus::Signal(_)));
+        }
+        for (at, status) in ended {
+            self.on_worker_end(at, status, now);
         }
     }
 
