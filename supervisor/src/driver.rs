@@ -21,12 +21,13 @@ use lanes::{Lane, Tag};
 use std::collections::{BTreeMap, VecDeque};
 use std::process::Child;
 use std::time::Duration;
+use supervise_core::checkpoint::Depth;
 use supervise_core::decide::decide;
-use supervise_core::event::{ActError, Event, EventKind, Request, TimerKey};
+use supervise_core::event::{ActError, Event, EventKind, Request, ScanReport, TimerKey};
 use supervise_core::id::{ActId, AttemptNo, Ms, ProcRef, Tick, WallMs};
 use supervise_core::record::{Act, Ask, Outcome, Record};
 use supervise_core::spec::RunSpec;
-use supervise_core::state::State;
+use supervise_core::state::{Mode, State};
 use supervise_host::lane::Question;
 use supervise_host::process::boottime_ms;
 use tokio::sync::{mpsc, oneshot};
@@ -86,8 +87,9 @@ struct Driver {
     guard: Option<GuardLink>,
     children: Vec<Child>,
     waiting: VecDeque<Act>,
-    scanning: bool,
-    scan_again: Option<Ask>,
+    /// A scan is on its way; it was asked for while workers lived.
+    scanning: Option<bool>,
+    scan_again: Option<(Depth, u32)>,
     sweeping: bool,
     failed_launch: Option<(ActId, ActError)>,
     book_recorded: Vec<ProcRef>,
@@ -140,21 +142,29 @@ impl Driver {
             Ask::WakeAt { key, at } => {
                 self.timers.insert(key, at);
             }
-            // One scan at a time; a question that comes meanwhile is asked once more after it.
-            Ask::Scan { .. } if self.scanning => self.scan_again = Some(ask),
-            Ask::Scan { depth, whole } => {
-                if self.spec.root.is_none() {
-                    let report = supervise_core::event::ScanReport {
-                        empty: true,
-                        ..Default::default()
-                    };
-                    return self.feed(EventKind::Checkpoints(report));
-                }
-                self.scanning = true;
-                let now = self.now();
-                self.work.ask(Tag::Scan, Question::Scan { depth, whole }, now);
-            }
+            Ask::Scan { depth, whole } => self.scan(depth, whole),
         }
+    }
+
+    /// One scan at a time. While workers run, a later question waits for the answer to the present one (which may be
+    /// a long proof in the background); otherwise it takes its place: what was read before is not of interest.
+    fn scan(&mut self, depth: Depth, whole: u32) {
+        if self.spec.root.is_none() {
+            let report = ScanReport { empty: true, ..ScanReport::default() };
+            return self.feed(EventKind::Checkpoints(report));
+        }
+        let live = self.state.live().is_some();
+        if let Some(asked_live) = self.scanning {
+            if asked_live && live && self.state.mode == Mode::Running {
+                self.scan_again = Some((depth, whole));
+                return;
+            }
+            self.work.supersede_scans();
+        }
+        self.scan_again = None;
+        self.scanning = Some(live);
+        let now = self.now();
+        self.work.ask(Tag::Scan, Question::Scan { depth, whole }, now);
     }
 
     /// The moment at which something is due, for the one sleep of the loop.

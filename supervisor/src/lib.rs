@@ -38,7 +38,7 @@ fn helper() -> Option<ExitCode> {
     let code = match args.next()?.to_str()? {
         "__guard" => supervise_host::guard::main(&args.collect::<Vec<_>>()),
         "__sink" => supervise_host::sink::main(),
-        "__lane" => supervise_host::lane::main(),
+        "__lane" => supervise_host::lane::main(&args.collect::<Vec<_>>()),
         _ => return None,
     };
     Some(u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from))

@@ -230,6 +230,7 @@ impl Deciding<'_> {
             TimerKey::KillDue => self.on_kill_due(),
             TimerKey::DrainDue => self.on_drain_due(),
             TimerKey::ScanDue => self.on_scan_due(),
+            TimerKey::ProveDue => self.on_prove_due(),
             TimerKey::StallCheck => self.on_stall_check(),
             TimerKey::StateDeadline => self.on_state_deadline(),
             TimerKey::ThawDue => {}

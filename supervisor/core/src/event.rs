@@ -328,6 +328,8 @@ pub enum TimerKey {
     DrainDue,
     /// Look at the checkpoints again.
     ScanDue,
+    /// Prove what was only looked at so far, in the background.
+    ProveDue,
     /// Judge progress.
     StallCheck,
     /// A state has lasted longer than it may.

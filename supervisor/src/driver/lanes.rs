@@ -52,7 +52,7 @@ impl Lane {
     /// It cannot be started.
     pub(super) fn start(exe: &camino::Utf8Path, name: &'static str) -> std::io::Result<Self> {
         let mut child = Command::new(exe)
-            .arg("__lane")
+            .args(["__lane", name])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             // Out of reach of the terminal's interrupt.
@@ -91,6 +91,15 @@ impl Lane {
     /// Nothing is being asked.
     pub(super) fn is_idle(&self) -> bool {
         self.current.is_none() && self.queue.is_empty()
+    }
+
+    /// A scan's answer is not waited for any more: the next question goes out at once, and the lane ends a long
+    /// read when it hears it.
+    pub(super) fn supersede_scans(&mut self) {
+        self.queue.retain(|(tag, _)| !matches!(tag, Tag::Scan));
+        if matches!(self.current, Some((_, Tag::Scan, _))) {
+            self.current = None;
+        }
     }
 
     fn send(&mut self, now: Tick) {
@@ -176,7 +185,7 @@ impl Driver {
     fn on_work_answer(&mut self, tag: Tag, answer: Result<Answer, ActError>) {
         match tag {
             Tag::Scan => {
-                self.scanning = false;
+                self.scanning = None;
                 let report = match answer {
                     Ok(Answer::Scan(report)) => report,
                     Ok(_) => return,
@@ -186,8 +195,8 @@ impl Driver {
                     },
                 };
                 self.feed(EventKind::Checkpoints(report));
-                if let Some(ask) = self.scan_again.take() {
-                    self.ask(ask);
+                if let Some((depth, whole)) = self.scan_again.take() {
+                    self.scan(depth, whole);
                 }
             }
             Tag::Act(act) => {
@@ -210,7 +219,7 @@ impl Driver {
             fresh.ask(Tag::Setup, Question::Watch, now);
         }
         let mut old = std::mem::replace(&mut self.work, fresh);
-        self.scanning = false;
+        self.scanning = None;
         let asked = old
             .current
             .take()
@@ -224,13 +233,7 @@ impl Driver {
                 kind: ActErrorKind::Other,
             };
             match tag {
-                Tag::Scan => {
-                    let scan = supervise_core::record::Ask::Scan {
-                        depth: self.spec.policy.depth,
-                        whole: 2,
-                    };
-                    self.ask(scan);
-                }
+                Tag::Scan => self.scan(self.spec.policy.depth, 2),
                 Tag::Act(act) | Tag::Pins(act, _) => self.feed(EventKind::ActDone {
                     act,
                     result: Err(error()),

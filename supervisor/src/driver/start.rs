@@ -77,7 +77,7 @@ pub(super) async fn term(prepared: Prepared, mut printer: Printer, flags: RunFla
         guard,
         children: Vec::new(),
         waiting: VecDeque::new(),
-        scanning: false,
+        scanning: None,
         scan_again: None,
         sweeping: false,
         failed_launch: None,

@@ -5,12 +5,14 @@ use crate::checkpoint::Verdict;
 use crate::event::{ActError, ActErrorKind, ActOutput, Living, TimerKey};
 use crate::id::{ActId, Ms, ProcRef};
 use crate::reason::Reason;
-use crate::record::{ActKind, Condition, Decision, DiskEdit, LaunchOrder, Outcome, StartPoint};
-use crate::resume::{Choice, care_is_unfinished, choose};
+use crate::record::{ActKind, Ask, Condition, Decision, DiskEdit, LaunchOrder, Outcome, StartPoint};
+use crate::resume::{Choice, care_is_unfinished, choose, scan_width};
 use crate::state::Mode;
 
 /// Terms in a row that launched without a new mark.
 const BARREN_TERMS: u32 = 3;
+/// A step that was just saved is read as a whole after this.
+const PROVE_AFTER: Ms = Ms::secs(1);
 /// How often a resource that is away is looked at again.
 const RETRY_SCAN: Ms = Ms::secs(5);
 
@@ -88,6 +90,20 @@ impl Deciding<'_> {
         {
             let reason = Reason::new("proven", format!("{id} is whole (proven: {})", depth.word()));
             self.decided(Decision::Mark { step }, vec![reason]);
+            if self.s.live().is_some() && depth < self.spec.policy.depth {
+                self.wake(TimerKey::ProveDue, PROVE_AFTER);
+            }
+        }
+    }
+
+    /// What was proven in the background need not be read again when it is needed.
+    pub(super) fn on_prove_due(&mut self) {
+        if matches!(self.s.mode, Mode::Running) {
+            let whole = scan_width(&self.s, self.spec);
+            self.ask(Ask::Scan {
+                depth: self.spec.policy.depth,
+                whole,
+            });
         }
     }
 
