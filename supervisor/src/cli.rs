@@ -147,7 +147,7 @@ fn told(e: &clap::Error) -> u8 {
 }
 
 /// What the program says of itself, for its makers: `SUPERVISE_LOG=debug`.
-fn trace() {
+pub(crate) fn trace() {
     let filter = EnvFilter::try_from_env("SUPERVISE_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     // Only the first one of a process counts; tests call this more than once.
     let _ = tracing_subscriber::fmt()

@@ -20,16 +20,25 @@ pub fn main() -> ExitCode {
     if let Some(code) = helper() {
         return code;
     }
-    // The guard holds the workers whatever happens here: a panic ends this process and nothing else.
-    match catch_unwind(AssertUnwindSafe(|| cli::main(std::env::args_os()))) {
-        Ok(code) => ExitCode::from(code),
-        Err(_) => {
-            printer::err(
-                "error (internal error): this is a mistake in supervise; the training was not touched\n  hint: `supervise status` tells how the run is; `supervise run` takes it over again\n",
-            );
-            ExitCode::from(exit::Exit::Internal.code())
-        }
-    }
+    ExitCode::from(guarded(|| cli::main(std::env::args_os())))
+}
+
+/// Does something; a panic becomes a short message and its exit code. The guard holds the workers whatever happens here.
+fn guarded(what: impl FnOnce() -> u8) -> u8 {
+    std::panic::set_hook(Box::new(|info| {
+        let place = info
+            .location()
+            .map(|l| format!(" ({}:{})", l.file(), l.line()))
+            .unwrap_or_default();
+        let error = error::CliError::internal(format!(
+            "{}{place}",
+            info.payload_as_str().unwrap_or("a panic without words")
+        ))
+        .hint("this is a mistake in supervise; workers that run are held by their guard")
+        .hint("`supervise status` tells how the run is, `supervise run` takes it over again");
+        printer::err(&error.render());
+    }));
+    catch_unwind(AssertUnwindSafe(what)).unwrap_or(exit::Exit::Internal.code())
 }
 
 /// Our own helpers are this program, executed again: they come before anything else is set up.
@@ -38,8 +47,24 @@ fn helper() -> Option<ExitCode> {
     let code = match args.next()?.to_str()? {
         "__guard" => supervise_host::guard::main(&args.collect::<Vec<_>>()),
         "__sink" => supervise_host::sink::main(),
-        "__lane" => supervise_host::lane::main(&args.collect::<Vec<_>>()),
+        "__lane" => {
+            cli::trace();
+            supervise_host::lane::main(&args.collect::<Vec<_>>())
+        }
         _ => return None,
     };
     Some(u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_ends_with_its_own_code() {
+        assert_eq!(guarded(|| 7), 7);
+        assert_eq!(guarded(|| panic!("on purpose")), 70);
+        // The other tests want the usual words.
+        let _ = std::panic::take_hook();
+    }
 }

@@ -159,6 +159,7 @@ pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
     let (root, mut notes) = root_of(&configured, &out)?;
     let run = run_id(out.kind, root.as_deref(), &configured.cwd, &out.command);
     let run_dir = place::run_dir(&configured.settings, root.as_deref(), &run, &configured.cwd)?;
+    place::check_owner(&run_dir, &run)?;
     place::check_space(&run_dir)?;
     if let Some(root) = &root {
         place::check_writable(root)?;

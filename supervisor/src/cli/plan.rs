@@ -9,10 +9,10 @@ use crate::printer;
 use crate::render::plan::PlanView;
 use supervise_core::checkpoint::Depth;
 use supervise_core::event::ScanReport;
-use supervise_core::record::LaunchOrder;
+use supervise_core::record::{LaunchOrder, Outcome};
 use supervise_core::resume::{Choice, choose};
 use supervise_core::spec::ResumeIntent;
-use supervise_core::state::State;
+use supervise_core::state::{Mode, State};
 use supervise_host::lane::Prover;
 use supervise_trainers::{Expectation, HostFacts, LaunchPlan, adapter};
 
@@ -21,8 +21,10 @@ pub(super) const EXAMPLES: &str = "  supervise plan ppo.yaml
   supervise plan ppo.yaml --from 120
 ";
 
-pub(super) const EXITS: [Exit; 6] = [
+pub(super) const EXITS: [Exit; 8] = [
     Exit::Finished,
+    Exit::Deterministic,
+    Exit::GaveUp,
     Exit::NoProof,
     Exit::LeaseHeld,
     Exit::Usage,
@@ -58,17 +60,33 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     if let Some(problem) = &seen.problem {
         return Err(CliError::environment(problem.clone()));
     }
+    let before = seen.state.as_ref().and_then(ended_before);
     let state = next_term(seen.state.unwrap_or_default());
     let scan = scan(&prepared, prepared.spec.policy.depth);
     let choice = choose(&state, &prepared.spec, &scan);
     let launch = arrange(&prepared, &state, &choice)?;
-    let view = PlanView::of(&prepared, &choice, launch.as_ref(), notes);
+    let mut view = PlanView::of(&prepared, &choice, launch.as_ref(), notes);
+    if let Some(outcome) = &before {
+        view.ended_before(outcome);
+    }
     if args.json {
         super::print_json(&view)?;
     } else {
         printer::out(&view.text(&prepared));
     }
     Ok(view.exit_code.unwrap_or(Exit::Finished.code()))
+}
+
+/// An outcome after which `run` answers the same without acting.
+fn ended_before(state: &State) -> Option<Outcome> {
+    let needs_a_person = |o: &Outcome| {
+        matches!(
+            o,
+            Outcome::Deterministic { .. } | Outcome::NoProof { .. } | Outcome::GaveUp { .. }
+        )
+    };
+    let finished = state.mode == Mode::Finished;
+    state.outcome.clone().filter(|o| finished && needs_a_person(o))
 }
 
 /// What would be decided is decided in the term that would begin.

@@ -73,6 +73,8 @@ impl Seen {
 struct Listed {
     run: RunId,
     run_dir: Utf8PathBuf,
+    #[serde(default)]
+    config: Option<Utf8PathBuf>,
 }
 
 /// Finds the run that is meant.
@@ -87,7 +89,9 @@ pub(super) fn find(name: &str) -> Result<Seen, CliError> {
             ..Request::default()
         };
         let id = prepare::identify(&request)?;
-        return known(look(&id.run, Some(&id.run_dir)), name);
+        // Started from another working directory, the same file may speak of another root.
+        let seen = known(look(&id.run, Some(&id.run_dir)), name);
+        return seen.or_else(|e| by_config(path).ok_or(e));
     }
     if is_run_id(name) && !name.contains('/') {
         let listed = prepare::registry_file(&RunId(name.to_owned())).and_then(|f| listed(&f));
@@ -102,8 +106,28 @@ pub(super) fn of_prepared(spec: &RunSpec) -> Result<Seen, CliError> {
     Ok(look(&spec.run, Some(&spec.run_dir)))
 }
 
+/// The only listed run that was started with this file.
+fn by_config(file: &Utf8Path) -> Option<Seen> {
+    let file = file.canonicalize_utf8().ok()?;
+    let is_it = |l: &Listed| {
+        l.config
+            .as_ref()
+            .and_then(|c| c.canonicalize_utf8().ok())
+            .is_some_and(|c| c == file)
+    };
+    let mut with = registry().into_iter().filter(is_it);
+    match (with.next(), with.next()) {
+        (Some(l), None) => Some(look(&l.run, Some(&l.run_dir))),
+        _ => None,
+    }
+}
+
 /// Every run that the registry lists, in the order of their names.
 pub(super) fn all() -> Vec<Seen> {
+    registry().iter().map(|l| look(&l.run, Some(&l.run_dir))).collect()
+}
+
+fn registry() -> Vec<Listed> {
     let Some(dir) = prepare::registry_dir() else {
         return Vec::new();
     };
@@ -113,8 +137,7 @@ pub(super) fn all() -> Vec<Seen> {
     let mut files: Vec<Utf8PathBuf> = entries.flatten().map(|e| e.into_path()).collect();
     files.retain(|f| f.extension() == Some("json"));
     files.sort();
-    let found = files.iter().filter_map(|f| listed(f));
-    found.map(|l| look(&l.run, Some(&l.run_dir))).collect()
+    files.iter().filter_map(|f| listed(f)).collect()
 }
 
 fn known(seen: Seen, name: &str) -> Result<Seen, CliError> {

@@ -130,6 +130,34 @@ fn link_in(path: &Utf8Path) -> &Utf8Path {
     path.ancestors().filter(is_link).last().unwrap_or(path)
 }
 
+/// A run directory that was set by hand must not be another run's: its journal would be put out of the way.
+pub(super) fn check_owner(run_dir: &Utf8Path, run: &RunId) -> Result<(), CliError> {
+    #[derive(serde::Deserialize)]
+    struct Owner {
+        run: RunId,
+        root: Option<Utf8PathBuf>,
+    }
+    // In the usual place it stands in the root, and a copied or moved root is another matter.
+    if run_dir.file_name() == Some(RUN_DIR_NAME) {
+        return Ok(());
+    }
+    let file = run_dir.join("run.id");
+    let owner = fs::read_to_string(&file)
+        .ok()
+        .and_then(|t| serde_json::from_str::<Owner>(&t).ok());
+    match owner {
+        Some(owner) if owner.run != *run => {
+            let of = owner.root.map(|r| format!(" of {r}")).unwrap_or_default();
+            Err(CliError::config(format!(
+                "the run directory {run_dir} belongs to another run: {}{of} ({file})",
+                owner.run
+            ))
+            .hint("give each run a supervisor.run_dir of its own, or none"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The nearest directory that exists already.
 fn nearest_existing(path: &Utf8Path) -> &Utf8Path {
     path.ancestors().find(|p| p.exists()).unwrap_or(Utf8Path::new("/"))

@@ -24,7 +24,7 @@ pub struct PlanView {
     pub root: Option<String>,
     /// Directory of the journal.
     pub run_dir: String,
-    /// `launch`, `finished`, `wait`, `refuse`.
+    /// `launch`, `finished`, `wait`, `refuse`, `ended_before`.
     pub would: &'static str,
     /// The exit code that `run` would end with at once; `null` where it would launch or wait.
     pub exit_code: Option<u8>,
@@ -118,6 +118,14 @@ impl PlanView {
         }
     }
 
+    /// The run ended with an outcome that needs a person: what was chosen is only what `--again` would do.
+    pub fn ended_before(&mut self, outcome: &Outcome) {
+        self.would = "ended_before";
+        self.exit_code = Some(outcome.exit_code());
+        self.notes
+            .insert(0, format!("it ended before: {}", super::record::outcome_words(outcome)));
+    }
+
     /// For people.
     #[must_use]
     pub fn text(&self, p: &Prepared) -> String {
@@ -151,6 +159,14 @@ impl PlanView {
         match (self.would, &self.from) {
             ("launch", Some(from)) => format!("would {}", start_point(from)),
             ("finished", _) => "would launch nothing: the run is finished (exit code 0)".to_owned(),
+            ("ended_before", from) => format!(
+                "would launch nothing: this run ended before and needs a person (exit code {})\nwith --again, after mending the cause, it {}",
+                self.exit_code.unwrap_or(1),
+                from.as_ref().map_or_else(
+                    || "would refuse again".to_owned(),
+                    |f| format!("would {}", start_point(f))
+                )
+            ),
             ("wait", _) => "would wait, and launch nothing meanwhile".to_owned(),
             _ => format!("would refuse to start (exit code {})", self.exit_code.unwrap_or(1)),
         }

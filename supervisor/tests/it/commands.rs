@@ -176,6 +176,9 @@ fn a_failure_that_repeats_is_told_with_its_evidence() {
     let again = world.run(&["run", "ppo.yaml"]);
     assert_eq!(again.code, said.code, "{again:#?}");
     assert!(again.out.contains("--again"), "{again:#?}");
+    world
+        .run(&["plan", "ppo.yaml"])
+        .tells(said.code, &["needs a person", "with --again", "it ended before"]);
 }
 
 #[test]
@@ -191,9 +194,21 @@ fn a_living_run_is_asked_refuses_a_second_supervisor_and_is_stopped() {
     assert!(alive(worker));
     world.run(&["run", "ppo.yaml"]).refuses(5, &["another supervisor"]);
     world.run(&["status"]).tells(0, &["alive, pid", "attempt"]);
+    let follower = world
+        .command()
+        .args(["logs", "--follow"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let stopped = world.run(&["stop"]);
     stopped.tells(0, &["stopped"]);
     assert!(!alive(worker));
+    let followed = follower.wait_with_output().unwrap();
+    assert!(followed.status.success());
+    assert!(
+        String::from_utf8_lossy(&followed.stdout).contains("step:2"),
+        "{followed:?}"
+    );
     let view = wait_for(&world, |v| v["outcome"]["exit_code"] == 7);
     assert_eq!(view["supervisor"]["alive"], false);
     let log = fs::read_dir(world.path("state/supervise/detached"))
@@ -247,6 +262,30 @@ fn a_file_system_that_does_not_answer_still_leaves_an_answer() {
         ],
     );
     world.run(&["explain", "ppo.yaml"]).refuses(69, &["does not answer"]);
+}
+
+#[test]
+fn a_run_is_found_from_elsewhere_and_its_directory_is_its_own() {
+    let world = world("exit 0", "  run_dir: journals\n");
+    world.run(&["run", "ppo.yaml"]).tells(0, &["finished"]);
+    assert!(world.path("journals/run.id").exists());
+    fs::create_dir(world.path("elsewhere")).unwrap();
+    let mut command = world.command();
+    let output = command
+        .args(["status", "../ppo.yaml"])
+        .current_dir(world.path("elsewhere"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("finished (exit code 0)"), "{output:?}");
+    let yaml = fs::read_to_string(world.path("ppo.yaml")).unwrap();
+    world.write(
+        "other.yaml",
+        &yaml.replace("default_local_dir: ckpt", "default_local_dir: other"),
+    );
+    world
+        .run(&["run", "other.yaml"])
+        .refuses(78, &["journals", "belongs to another run", "supervisor.run_dir"]);
 }
 
 #[test]
