@@ -2,7 +2,8 @@
 
 use super::time::{clock, span};
 use super::{count, one_line};
-use supervise_core::event::{EventKind, Request};
+use supervise_core::event::{EventKind, Request, Sighting};
+use supervise_core::id::AttemptNo;
 use supervise_core::reason::Reason;
 use supervise_core::record::{
     ActKind, Action, Condition, Decision, Diagnosis, DiskEdit, LaunchOrder, Outcome, Record, StartPoint, Then,
@@ -74,20 +75,7 @@ fn fact(kind: &EventKind, s: &State) -> Option<String> {
             attempt,
             means,
             sighting,
-        } if sighting.count == 1 => {
-            let text = one_line(&sighting.text, FOREIGN);
-            match means {
-                RuleKind::Resumed => match sighting.number {
-                    Some(n) => format!("attempt {attempt}: the trainer says that it resumed from step {n}"),
-                    None => format!("attempt {attempt}: the trainer says that it resumed"),
-                },
-                RuleKind::Scratch => format!("attempt {attempt}: the trainer says that it starts from nothing"),
-                RuleKind::Failure(class) => {
-                    format!("attempt {attempt}: worker {} says ({class}): {text}", sighting.worker)
-                }
-                _ => return None,
-            }
-        }
+        } if sighting.count == 1 => return sighted(*attempt, means, sighting),
         EventKind::TimeGap { missing } => format!(
             "the machine slept or stood still for {}: clocks are shifted",
             span(*missing)
@@ -102,6 +90,25 @@ fn fact(kind: &EventKind, s: &State) -> Option<String> {
         EventKind::Operator(Request::StopNow { by }) => format!("an immediate stop was asked for by {by}"),
         _ => return None,
     })
+}
+
+fn sighted(attempt: AttemptNo, means: &RuleKind, seen: &Sighting) -> Option<String> {
+    let what = match means {
+        RuleKind::Resumed => match seen.number {
+            Some(n) => format!("the trainer says that it resumed from step {n}"),
+            None => "the trainer says that it resumed".to_owned(),
+        },
+        RuleKind::Scratch => "the trainer says that it starts from nothing".to_owned(),
+        RuleKind::Failure(class) => {
+            format!(
+                "worker {} says ({class}): {}",
+                seen.worker,
+                one_line(&seen.text, FOREIGN)
+            )
+        }
+        _ => return None,
+    };
+    Some(format!("attempt {attempt}: {what}"))
 }
 
 fn launched(output: &supervise_core::event::ActOutput, s: &State) -> Option<String> {
