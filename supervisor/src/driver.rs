@@ -25,7 +25,7 @@ use supervise_core::checkpoint::Depth;
 use supervise_core::decide::decide;
 use supervise_core::event::{ActError, Event, EventKind, Request, ScanReport, TimerKey};
 use supervise_core::id::{ActId, AttemptNo, Ms, ProcRef, Tick, WallMs};
-use supervise_core::record::{Act, Ask, Outcome, Record};
+use supervise_core::record::{Act, ActKind, Ask, Outcome, Record};
 use supervise_core::spec::RunSpec;
 use supervise_core::state::{Mode, State};
 use supervise_host::lane::Question;
@@ -35,6 +35,8 @@ use wires::Wires;
 
 /// A timer that fires so late means that the machine slept, or that we were not scheduled.
 const LATE: Ms = Ms(5_000);
+/// An end that was decided waits this long for a journal that cannot be written.
+const PATIENCE_AT_END: Ms = Ms::secs(5);
 /// The last records and the lease have this long to reach the disk at the end.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
@@ -92,6 +94,8 @@ struct Driver {
     scan_again: Option<(Depth, u32)>,
     sweeping: bool,
     failed_launch: Option<(ActId, ActError)>,
+    /// The end that was decided, and when it comes even if the journal never takes it.
+    finish_due: Option<(Tick, Outcome)>,
     book_recorded: Vec<ProcRef>,
     internal: mpsc::UnboundedSender<Internal>,
     signals: Signals,
@@ -124,6 +128,9 @@ impl Driver {
             self.book.add(record, self.state.term, event.at, event.wall);
             self.printer.record(record, &self.state);
             if let Record::Intended { act, .. } = record {
+                if let ActKind::Finish(outcome) = &act.kind {
+                    self.finish_due = Some((event.at.after(PATIENCE_AT_END), outcome.clone()));
+                }
                 if act.kind.is_guarded() {
                     self.waiting.push_back(act.clone());
                 } else {
@@ -173,7 +180,8 @@ impl Driver {
         let lanes = [self.store.deadline(), self.work.deadline(), self.book.retry_at]
             .into_iter()
             .flatten();
-        timers.chain(lanes).min().unwrap_or(self.now().after(Ms::secs(60)))
+        let finish = self.finish_due.iter().map(|(at, _)| *at);
+        timers.chain(lanes).chain(finish).min().unwrap_or(self.now().after(Ms::secs(60)))
     }
 
     /// Fires what is due.
@@ -198,6 +206,11 @@ impl Driver {
             self.feed(EventKind::Timer(key));
         }
         self.check_lanes(now);
+        if self.finish_due.as_ref().is_some_and(|(at, _)| *at <= now) && self.over.is_none() {
+            // The end changes nothing on disk; the next term finds out from there what this one could not write.
+            self.printer.note("the journal cannot be written: ending without the last words in it");
+            self.over = self.finish_due.take().map(|(_, outcome)| outcome);
+        }
     }
 
     fn on_signal(&mut self, number: i32) {

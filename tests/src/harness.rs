@@ -235,7 +235,12 @@ impl Scene {
     pub fn status(&self) -> Value {
         let root = self.root();
         let ended = self.ask(&["status", root.to_str().unwrap(), "--json"]);
-        let text = ended.text.lines().filter(|l| !l.starts_with("note:")).collect::<Vec<_>>().join("\n");
+        let text = ended
+            .text
+            .lines()
+            .filter(|l| !l.starts_with("note:"))
+            .collect::<Vec<_>>()
+            .join("\n");
         let list: Value = serde_json::from_str(&text).unwrap_or(Value::Null);
         list.get(0).cloned().unwrap_or(Value::Null)
     }
@@ -296,7 +301,9 @@ impl Scene {
     #[must_use]
     pub fn launch(&self, n: u32) -> Value {
         let path = self.run_dir().join(format!("attempts/{n:04}/launch.json"));
-        let text = eventually(&format!("{} is written", path.display()), || fs::read_to_string(&path).ok());
+        let text = eventually(&format!("{} is written", path.display()), || {
+            fs::read_to_string(&path).ok()
+        });
         serde_json::from_str(&text).unwrap()
     }
 
@@ -325,7 +332,11 @@ impl Scene {
     /// All lines of the journal, oldest first.
     #[must_use]
     pub fn journal(&self) -> Vec<Value> {
-        let mut terms: Vec<u32> = self.names("journal").iter().filter_map(|n| n.split('.').next()?.parse().ok()).collect();
+        let mut terms: Vec<u32> = self
+            .names("journal")
+            .iter()
+            .filter_map(|n| n.split('.').next()?.parse().ok())
+            .collect();
         terms.sort_unstable();
         let read = |t: u32| fs::read_to_string(self.run_dir().join(format!("journal/{t}.jsonl"))).unwrap_or_default();
         let text: String = terms.into_iter().map(read).collect();
@@ -368,8 +379,16 @@ impl Scene {
     /// Process ids of living trainers, sorted.
     #[must_use]
     pub fn workers(&self) -> Vec<i32> {
-        let is_worker = |c: &str| c.split(' ').next().is_some_and(|p| p.ends_with("demo_trainer") || p.ends_with("fake_worker"));
-        let mut pids: Vec<i32> = in_scene(&self.mark()).into_iter().filter(|(_, c)| is_worker(c)).map(|(p, _)| p).collect();
+        let is_worker = |c: &str| {
+            c.split(' ')
+                .next()
+                .is_some_and(|p| p.ends_with("demo_trainer") || p.ends_with("fake_worker"))
+        };
+        let mut pids: Vec<i32> = in_scene(&self.mark())
+            .into_iter()
+            .filter(|(_, c)| is_worker(c))
+            .map(|(p, _)| p)
+            .collect();
         pids.sort_unstable();
         pids
     }
@@ -377,7 +396,11 @@ impl Scene {
     /// Process ids of living guards.
     #[must_use]
     pub fn guards(&self) -> Vec<i32> {
-        in_scene(&self.mark()).into_iter().filter(|(_, c)| c.contains(" __guard")).map(|(p, _)| p).collect()
+        in_scene(&self.mark())
+            .into_iter()
+            .filter(|(_, c)| c.contains(" __guard"))
+            .map(|(p, _)| p)
+            .collect()
     }
 }
 
@@ -478,11 +501,17 @@ pub fn snapshot(folder: &Path) -> Vec<(PathBuf, u64, std::time::SystemTime)> {
     let mut found = Vec::new();
     for name in names(folder) {
         let path = folder.join(name);
-        let Ok(meta) = fs::symlink_metadata(&path) else { continue };
+        let Ok(meta) = fs::symlink_metadata(&path) else {
+            continue;
+        };
         if meta.is_dir() {
             found.extend(snapshot(&path));
         }
-        found.push((path, if meta.is_dir() { 0 } else { meta.len() }, meta.modified().unwrap()));
+        found.push((
+            path,
+            if meta.is_dir() { 0 } else { meta.len() },
+            meta.modified().unwrap(),
+        ));
     }
     found
 }

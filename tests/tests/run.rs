@@ -40,7 +40,9 @@ fn running(scene: &Scene) -> Vec<i32> {
 /// Waits until a step is saved: the trainer's pointer names it.
 #[track_caller]
 fn saved(scene: &Scene, step: u64) {
-    eventually(&format!("step {step} is saved"), || (scene.tracked()? >= step).then_some(()));
+    eventually(&format!("step {step} is saved"), || {
+        (scene.tracked()? >= step).then_some(())
+    });
 }
 
 /// A run that was stopped while it was held before step 9: steps 2, 4, 6, 8 are there.

@@ -81,6 +81,7 @@ pub(super) async fn term(prepared: Prepared, mut printer: Printer, flags: RunFla
         scan_again: None,
         sweeping: false,
         failed_launch: None,
+        finish_due: None,
         book_recorded: loaded.recorded.clone(),
         internal,
         signals: Signals::default(),

@@ -21,7 +21,10 @@ impl Refusal {
     /// # Panics
     /// Under `CI=true`.
     pub fn tell(&self, test: &str) {
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "{test} cannot run: {self}");
+        assert!(
+            std::env::var("CI").as_deref() != Ok("true"),
+            "{test} cannot run: {self}"
+        );
         use std::io::Write as _;
         let _ = writeln!(std::io::stderr(), "skipped: {test}: {self}");
     }
@@ -46,9 +49,14 @@ impl Mount {
     pub fn faulty(scene: &Scene, name: &str) -> Result<Mount, Refusal> {
         need_root()?;
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("lab/faultfs.py");
-        let has_binding = Command::new("/usr/bin/python3").args(["-c", "import fusepy"]).stderr(Stdio::null()).status();
+        let has_binding = Command::new("/usr/bin/python3")
+            .args(["-c", "import fusepy"])
+            .stderr(Stdio::null())
+            .status();
         if !has_binding.is_ok_and(|s| s.success()) || !Path::new("/dev/fuse").exists() {
-            return Err(Refusal("FUSE or its Python binding is missing (tests/lab/install.sh)".to_owned()));
+            return Err(Refusal(
+                "FUSE or its Python binding is missing (tests/lab/install.sh)".to_owned(),
+            ));
         }
         let mut mount = Mount {
             point: scene.path(name),
@@ -82,7 +90,11 @@ impl Mount {
         let point = scene.path(name);
         fs::create_dir(&point).unwrap();
         let size = format!("size={bytes}");
-        let done = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(&point).stderr(Stdio::null()).status();
+        let done = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &size, "tmpfs"])
+            .arg(&point)
+            .stderr(Stdio::null())
+            .status();
         if !done.is_ok_and(|s| s.success()) {
             return Err(Refusal("a tmpfs cannot be mounted here".to_owned()));
         }
@@ -131,7 +143,11 @@ impl Drop for Mount {
         if self.server.is_some() {
             let _ = fs::write(&self.control, "");
         }
-        let _ = Command::new("umount").arg("-l").arg(&self.point).stderr(Stdio::null()).status();
+        let _ = Command::new("umount")
+            .arg("-l")
+            .arg(&self.point)
+            .stderr(Stdio::null())
+            .status();
         if let Some(server) = &mut self.server {
             // It ends with its mount; a request that hangs could keep it.
             let _ = server.kill();

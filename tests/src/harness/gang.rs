@@ -28,7 +28,10 @@ impl Gang {
                 .env("MASTER_ADDR", "127.0.0.1")
                 .env("MASTER_PORT", port.to_string())
                 // A gang must be known by more than a port, which is handed out again.
-                .env("SUPERVISE_ATTEMPT", format!("{}gang/{}/{port}", scene.mark(), scene.path("").display()))
+                .env(
+                    "SUPERVISE_ATTEMPT",
+                    format!("{}gang/{}/{port}", scene.mark(), scene.path("").display()),
+                )
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .spawn()

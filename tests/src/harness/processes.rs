@@ -25,7 +25,9 @@ pub fn alive(pid: i32) -> bool {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return false;
     };
-    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next());
+    let state = stat
+        .rsplit_once(')')
+        .and_then(|(_, rest)| rest.split_whitespace().next());
     !matches!(state, Some("Z" | "X") | None)
 }
 

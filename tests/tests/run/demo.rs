@@ -28,6 +28,10 @@ fn without_proof_the_same_demo_goes_wrong() {
     let ended = scene.start(&[]).wait();
     assert!(!scene.faults().is_empty());
     let same = scene.digest() == Some(expected);
-    assert!(!(same && ended.code == Some(0)), "proof made no difference:\n{}", ended.text);
+    assert!(
+        !(same && ended.code == Some(0)),
+        "proof made no difference:\n{}",
+        ended.text
+    );
     assert_eq!(scene.aside(), [""; 0]);
 }

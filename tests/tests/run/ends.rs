@@ -107,7 +107,10 @@ fn where_nothing_is_provable_nothing_is_begun() {
     let before = snapshot(&scene.step(2));
     scene.run(&[]).expect(4).says("is provable");
     let root = scene.root();
-    scene.ask(&["explain", root.to_str().unwrap()]).expect(0).says("global_step_2");
+    scene
+        .ask(&["explain", root.to_str().unwrap()])
+        .expect(0)
+        .says("global_step_2");
     assert_eq!((snapshot(&scene.step(2)), scene.attempts()), (before, 0));
     scene.run(&["--allow-fresh", "--again"]).expect(0);
     assert_eq!((scene.resumed(1), scene.aside().len()), (None, 1));
@@ -151,7 +154,10 @@ fn a_trainer_that_forgets_where_it_was_is_ended_before_its_first_save() {
     scene.set("supervisor.command", words).fault("kill_rank", 7, false);
     let expected = scene.expected_digest();
     scene.run(&[]).expect(3).says("starts from nothing");
-    assert_eq!((scene.attempts(), scene.resumed(2), scene.tracked()), (2, Some(6), Some(6)));
+    assert_eq!(
+        (scene.attempts(), scene.resumed(2), scene.tracked()),
+        (2, Some(6), Some(6))
+    );
     assert_eq!(scene.aside(), [""; 0]);
     // Steps of the second attempt would have been written by its own processes: none was.
     let losses = fs::read_to_string(scene.path("losses.jsonl")).unwrap();

@@ -1,1 +1,183 @@
-//! To come.
+//! File systems that hang, refuse, or are full: the training goes on, nothing is judged damaged, a kill works.
+//!
+//! The checkpoint root is the mount point itself, so that what the trainer keeps beside it stays reachable.
+
+use super::{running, saved, scene, stopped_at_eight};
+use serde_json::json;
+use std::fs;
+use supervise_tests::harness::{Mount, Scene, copy_tree, snapshot, wait_for};
+
+/// A scene whose root is a faulty mount; `None` where there is no such thing here.
+fn faulty(test: &str) -> Option<(Scene, Mount)> {
+    let mut scene = scene();
+    match Mount::faulty(&scene, "root") {
+        Ok(mount) => {
+            scene.set_root(&mount.point);
+            Some((scene, mount))
+        }
+        Err(refusal) => {
+            refusal.tell(test);
+            None
+        }
+    }
+}
+
+#[test]
+fn a_root_that_hangs_for_a_while_is_waited_for() {
+    let Some((mut scene, mount)) = faulty("a_root_that_hangs_for_a_while_is_waited_for") else {
+        return;
+    };
+    scene.set("demo.hold_at", json!(7));
+    let expected = scene.expected_digest();
+    let run = scene.start(&[]);
+    let workers = running(&scene);
+    saved(&scene, 6);
+    mount.faults("* hang\n");
+    // The trainer is let into the hang, with its next save.
+    scene.go();
+    let status = scene.ask(&["status", "--json"]);
+    status.expect(0).says("\"running\"");
+    assert_eq!(scene.workers(), workers);
+    mount.faults("");
+    run.wait().expect(0);
+    assert_eq!((scene.attempts(), scene.digest()), (1, Some(expected)));
+    assert_eq!(scene.aside(), [""; 0]);
+    assert!(
+        !scene
+            .journal()
+            .iter()
+            .any(|l| l.to_string().contains("\"verdict\":\"damaged\""))
+    );
+    scene.assert_alone();
+}
+
+#[test]
+fn a_stop_kills_while_the_root_hangs() {
+    let Some((mut scene, mount)) = faulty("a_stop_kills_while_the_root_hangs") else {
+        return;
+    };
+    scene.set("demo.hold_at", json!(7));
+    let expected = scene.expected_digest();
+    let run = scene.start(&[]);
+    running(&scene);
+    saved(&scene, 6);
+    mount.faults("* hang\n");
+    run.signal(15);
+    wait_for("the workers are ended", || scene.workers().is_empty());
+    run.wait().expect(143);
+    mount.faults("");
+    scene.assert_alone();
+    scene.go();
+    scene.run(&[]).expect(0);
+    assert_eq!((scene.resumed(2), scene.digest()), (Some(6), Some(expected)));
+    assert_eq!(scene.aside(), [""; 0]);
+}
+
+#[test]
+fn a_worker_that_dies_while_the_root_hangs_is_replaced_after_it() {
+    let name = "a_worker_that_dies_while_the_root_hangs_is_replaced_after_it";
+    let Some((mut scene, mount)) = faulty(name) else { return };
+    scene.set("demo.hold_at", json!(7)).fault("kill_rank", 7, false);
+    let expected = scene.expected_digest();
+    let run = scene.start(&[]);
+    running(&scene);
+    saved(&scene, 6);
+    mount.faults("* hang\n");
+    scene.go();
+    wait_for("the workers are gone", || scene.workers().is_empty());
+    scene.ask(&["status"]).expect(0);
+    mount.faults("");
+    run.wait().expect(0);
+    assert_eq!((scene.resumed(2), scene.digest()), (Some(6), Some(expected)));
+    assert_eq!(scene.aside(), [""; 0]);
+    scene.assert_alone();
+}
+
+#[test]
+fn a_newer_step_that_cannot_be_read_is_never_passed_over() {
+    let name = "a_newer_step_that_cannot_be_read_is_never_passed_over";
+    let (mut scene, expected) = stopped_at_eight();
+    let mount = match Mount::faulty(&scene, "mounted") {
+        Ok(mount) => mount,
+        Err(refusal) => return refusal.tell(name),
+    };
+    let old = scene.root();
+    copy_tree(&old, &mount.backing).unwrap();
+    scene.set_root(&mount.point);
+    mount.faults("read error:EIO global_step_8/\n");
+    let before = snapshot(&mount.backing.join("global_step_8"));
+    let run = scene.start(&[]);
+    wait_for("it waits", || {
+        let said = run.text();
+        said.contains("unreadable") || said.contains("cannot be read")
+    });
+    let status = scene.status();
+    assert_eq!(status["mode"], json!("waiting"), "{status}");
+    assert_eq!((scene.attempts(), scene.aside().len()), (0, 0));
+    assert_eq!(snapshot(&mount.backing.join("global_step_8")), before);
+    mount.faults("");
+    run.wait().expect(0);
+    assert_eq!((scene.resumed(1), scene.digest()), (Some(8), Some(expected)));
+    assert_eq!(scene.aside(), [""; 0]);
+}
+
+#[test]
+fn a_full_disk_under_the_journal_does_not_stop_the_training() {
+    let mut scene = scene();
+    let mount = match Mount::tiny(&scene, "journals", 4 << 20) {
+        Ok(mount) => mount,
+        Err(refusal) => return refusal.tell("a_full_disk_under_the_journal_does_not_stop_the_training"),
+    };
+    let run_dir = mount.point.join("run");
+    scene
+        .set("supervisor.run_dir", json!(run_dir))
+        .set("demo.hold_at", json!(3));
+    let expected = scene.expected_digest();
+    let run = scene.start(&[]);
+    running(&scene);
+    saved(&scene, 2);
+    let ballast = mount.point.join("ballast");
+    let fill = |bytes: usize| fs::write(&ballast, vec![0; bytes]).is_err();
+    assert!(fill(8 << 20), "the disk must be full");
+    // What was kept back for the journal is given up first, and taken away as well.
+    fs::File::create(run_dir.join("journal.reserve")).unwrap();
+    assert!(fill(8 << 20));
+    scene.go();
+    wait_for("the training ends", || scene.digest().is_some());
+    wait_for("it says so", || {
+        run.text().contains("the training goes on, nothing new is started")
+    });
+    let status = scene.ask(&["status", scene.root().to_str().unwrap(), "--json"]);
+    status.expect(0).says("journal");
+    fs::remove_file(&ballast).unwrap();
+    run.wait().expect(0).says("can be written again");
+    assert_eq!((scene.attempts(), scene.digest()), (1, Some(expected)));
+    scene.assert_alone();
+}
+
+#[test]
+fn a_stop_works_while_the_journal_cannot_be_written() {
+    let mut scene = scene();
+    let mount = match Mount::tiny(&scene, "journals", 4 << 20) {
+        Ok(mount) => mount,
+        Err(refusal) => return refusal.tell("a_stop_works_while_the_journal_cannot_be_written"),
+    };
+    let run_dir = mount.point.join("run");
+    scene
+        .set("supervisor.run_dir", json!(run_dir))
+        .set("demo.hold_at", json!(3));
+    let run = scene.start(&[]);
+    running(&scene);
+    saved(&scene, 2);
+    let ballast = mount.point.join("ballast");
+    assert!(fs::write(&ballast, vec![0; 8 << 20]).is_err());
+    fs::File::create(run_dir.join("journal.reserve")).unwrap();
+    assert!(fs::write(&ballast, vec![0; 8 << 20]).is_err());
+    run.signal(15);
+    run.wait().expect(143);
+    scene.assert_alone();
+    fs::remove_file(&ballast).unwrap();
+    scene.go();
+    scene.run(&[]).expect(0);
+    assert_eq!(scene.resumed(2), Some(2));
+}

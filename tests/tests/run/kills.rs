@@ -86,8 +86,11 @@ fn recorded(scene: &Scene) -> bool {
         .iter()
         .map(|a| fs::read_to_string(scene.run_dir().join("attempts").join(a).join("tree")).unwrap_or_default())
         .collect();
-    let pids = escaped.iter().filter_map(|name| fs::read_to_string(scene.path("escaped").join(name)).ok());
-    pids.filter_map(|text| text.lines().next().map(str::to_owned)).all(|pid| trees.contains(&format!("\"pid\":{pid},")))
+    let pids = escaped
+        .iter()
+        .filter_map(|name| fs::read_to_string(scene.path("escaped").join(name)).ok());
+    pids.filter_map(|text| text.lines().next().map(str::to_owned))
+        .all(|pid| trees.contains(&format!("\"pid\":{pid},")))
 }
 
 fn both_are_killed(cgroup: &str, seed: u64) {
@@ -135,7 +138,10 @@ fn three_terms_that_prove_nothing_are_enough() {
         running(&scene);
         let term = scene.names("journal").len();
         wait_for("the launch is journaled", || {
-            scene.journal().iter().any(|l| l["term"] == json!(term) && l.to_string().contains("\"launched\""))
+            scene
+                .journal()
+                .iter()
+                .any(|l| l["term"] == json!(term) && l.to_string().contains("\"launched\""))
         });
         run.kill();
         kill_the_guard(&scene);
@@ -154,7 +160,15 @@ fn a_second_supervisor_beside_a_living_one_changes_nothing() {
     let run = scene.start(&[]);
     let workers = running(&scene);
     super::saved(&scene, 4);
-    let look = |s: &Scene| (s.names("journal"), s.names("lease"), s.names("attempts"), s.names("spec"), s.aside());
+    let look = |s: &Scene| {
+        (
+            s.names("journal"),
+            s.names("lease"),
+            s.names("attempts"),
+            s.names("spec"),
+            s.aside(),
+        )
+    };
     let before = look(&scene);
     scene.run(&[]).expect(5).says("another supervisor");
     scene.run(&["--fresh"]).expect(5);

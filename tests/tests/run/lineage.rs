@@ -56,7 +56,9 @@ fn an_older_run_that_is_agreed_upon_is_continued() {
 #[test]
 fn resume_mode_disable_begins_again_once() {
     let (mut scene, expected) = older_run("8");
-    scene.set("trainer.resume_mode", json!("disable")).set("demo.hold_at", json!(11));
+    scene
+        .set("trainer.resume_mode", json!("disable"))
+        .set("demo.hold_at", json!(11));
     let run = scene.start(&[]);
     saved(&scene, 10);
     run.signal(15);

@@ -9,7 +9,11 @@ use supervise_tests::harness::{Scene, names, send, wait_for};
 fn only_log(scene: &Scene) -> Vec<PathBuf> {
     let plain = scene.path("home/.local/state/supervise/plain");
     let run = plain.join(names(&plain).first().unwrap()).join("attempts/0001");
-    names(&run).into_iter().filter(|n| n.contains(".log")).map(|n| run.join(n)).collect()
+    names(&run)
+        .into_iter()
+        .filter(|n| n.contains(".log"))
+        .map(|n| run.join(n))
+        .collect()
 }
 
 #[test]
@@ -21,8 +25,16 @@ fn each_worker_has_its_log_in_its_attempt() {
         for rank in 0..2 {
             let path = scene.run_dir().join(format!("attempts/{attempt}/worker-{rank}.log"));
             let text = fs::read_to_string(&path).unwrap();
-            assert!(text.contains(&format!("[Rank {rank}] Saved model to")), "{}", path.display());
-            assert!(!text.contains(&format!("[Rank {}] Saved", 1 - rank)), "{}", path.display());
+            assert!(
+                text.contains(&format!("[Rank {rank}] Saved model to")),
+                "{}",
+                path.display()
+            );
+            assert!(
+                !text.contains(&format!("[Rank {}] Saved", 1 - rank)),
+                "{}",
+                path.display()
+            );
         }
     }
     let second = fs::read_to_string(scene.run_dir().join("attempts/0002/worker-0.log")).unwrap();
@@ -33,7 +45,14 @@ fn each_worker_has_its_log_in_its_attempt() {
 fn a_flood_is_rotated_and_its_end_is_kept() {
     let scene = scene();
     let worker = scene.program("fake_worker");
-    let words = ["run", "--set", "supervisor.output.max_bytes=1MiB", "--set", "supervisor.output.keep=2", "--"];
+    let words = [
+        "run",
+        "--set",
+        "supervisor.output.max_bytes=1MiB",
+        "--set",
+        "supervisor.output.keep=2",
+        "--",
+    ];
     let mut words = words.to_vec();
     words.extend([worker.to_str().unwrap(), "spam", "64000000"]);
     scene.ask(&words).expect(0);
@@ -43,7 +62,11 @@ fn a_flood_is_rotated_and_its_end_is_kept() {
     assert!(bytes < 5 << 20, "{bytes} bytes");
     let newest = logs.iter().find(|l| l.extension().is_some_and(|e| e == "log")).unwrap();
     let text = fs::read_to_string(newest).unwrap();
-    assert!(text.contains("0000999999 xxx"), "the last line is missing: {:?}", text.lines().last());
+    assert!(
+        text.contains("0000999999 xxx"),
+        "the last line is missing: {:?}",
+        text.lines().last()
+    );
 }
 
 /// A supervisor that is stopped reads nothing: neither the flood nor the training may notice.
@@ -52,7 +75,9 @@ fn nothing_blocks_while_the_supervisor_is_stopped() {
     let scene = scene();
     let worker = scene.program("fake_worker");
     let run = scene.start_with(&["run", "--", worker.to_str().unwrap(), "spam", "32000000"]);
-    wait_for("the worker or its end", || !scene.workers().is_empty() || run.text().contains("ended first"));
+    wait_for("the worker or its end", || {
+        !scene.workers().is_empty() || run.text().contains("ended first")
+    });
     send(run.pid(), libc::SIGSTOP);
     wait_for("the worker ends", || scene.workers().is_empty());
     send(run.pid(), libc::SIGCONT);

@@ -35,11 +35,15 @@ fn deaf(scene: &Scene, settings: &[&str]) -> Supervisor {
 }
 
 fn has_line(folder: &std::path::Path, words: &str) -> bool {
-    let Ok(entries) = std::fs::read_dir(folder) else { return false };
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return false;
+    };
     entries.flatten().any(|e| match e.file_type() {
         Ok(t) if t.is_dir() => has_line(&e.path(), words),
-        _ => e.path().extension().is_some_and(|x| x == "log")
-            && std::fs::read_to_string(e.path()).is_ok_and(|text| text.contains(words)),
+        _ => {
+            e.path().extension().is_some_and(|x| x == "log")
+                && std::fs::read_to_string(e.path()).is_ok_and(|text| text.contains(words))
+        }
     })
 }
 
@@ -53,7 +57,9 @@ fn a_save_in_progress_may_finish() {
     run.wait().expect(143);
     assert_eq!(scene.tracked(), Some(4));
     let step = scene.step(4);
-    scene.ask(&["verify", step.to_str().unwrap(), "--depth", "full"]).expect(0);
+    scene
+        .ask(&["verify", step.to_str().unwrap(), "--depth", "full"])
+        .expect(0);
     scene.assert_alone();
     scene.run(&["--set", "demo.save_ms=0"]).expect(0);
     assert_eq!((scene.resumed(2), scene.digest()), (Some(4), Some(expected)));
@@ -107,7 +113,12 @@ fn supervise_stop_after_save_waits_for_the_next_step() {
     wait_for("step 4 is proven", || scene.proven() == 4);
     let root = scene.root();
     let stop = scene.start_with(&["stop", "--after-save", root.to_str().unwrap()]);
-    wait_for("the wish is journaled", || scene.journal().iter().any(|l| l.to_string().contains("stop_after_save")));
+    wait_for("the wish is journaled", || {
+        scene
+            .journal()
+            .iter()
+            .any(|l| l.to_string().contains("stop_after_save"))
+    });
     scene.go();
     run.wait().expect(7);
     stop.wait().expect(0);
@@ -155,9 +166,10 @@ fn a_lost_terminal_does_not_end_the_run() {
 #[test]
 fn a_stop_during_the_pause_before_a_relaunch_ends_the_run_at_once() {
     let mut scene = scene();
-    scene
-        .fault("kill_rank", 5, false)
-        .set("supervisor.backoff", json!({"initial": "10m", "max": "10m", "jitter": 0.0}));
+    scene.fault("kill_rank", 5, false).set(
+        "supervisor.backoff",
+        json!({"initial": "10m", "max": "10m", "jitter": 0.0}),
+    );
     scene.set("trainer.save_freq", json!(100));
     let run = scene.start(&[]);
     wait_for("it waits", || run.text().contains("waiting before the next attempt"));
