@@ -43,7 +43,7 @@ impl Seen {
             (Some(s), problem) => {
                 let mut view = StatusView::of(&self.run.0, s, self.spec.as_ref(), self.alive);
                 view.run_dir = self.run_dir.as_ref().map(ToString::to_string);
-                view.problem.clone_from(problem);
+                view.problem = problem.clone().or(view.problem);
                 view
             }
             (None, problem) => {

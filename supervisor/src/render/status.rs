@@ -149,7 +149,7 @@ impl StatusView {
             last_step: spec.and_then(|p| p.last_step).or(s.total).map(|l| l.0),
             checkpoints: s.scan.as_ref().map(|c| tally(&c.steps)).unwrap_or_default(),
             since: known.then(|| s.wall.0.saturating_sub(ago)),
-            problem: None,
+            problem: if alive.supervisor.alive { trouble(s) } else { None },
             waits_for: match &s.mode {
                 Mode::Waiting { what, .. } => Some(condition(what)),
                 _ => None,
@@ -238,6 +238,17 @@ impl StatusView {
             (n, None) => format!("; {} without progress", count(n.into(), "attempt")),
         };
         format!("{mark}{steps}{charged}")
+    }
+}
+
+/// What a living supervisor cannot do now.
+fn trouble(s: &State) -> Option<String> {
+    let journal = "the journal cannot be written: the training goes on, nothing new is started";
+    match (&s.lane_stalled, s.journal_stalled) {
+        (Some(what), true) => Some(format!("{what}; {journal}")),
+        (Some(what), false) => Some(what.clone()),
+        (None, true) => Some(journal.to_owned()),
+        (None, false) => None,
     }
 }
 

@@ -94,6 +94,32 @@ fn a_worker_that_dies_while_the_root_hangs_is_replaced_after_it() {
 }
 
 #[test]
+fn a_run_directory_that_hangs_does_not_stop_the_training() {
+    let name = "a_run_directory_that_hangs_does_not_stop_the_training";
+    let mut scene = scene();
+    let mount = match Mount::faulty(&scene, "journals") {
+        Ok(mount) => mount,
+        Err(refusal) => return refusal.tell(name),
+    };
+    scene
+        .set("supervisor.run_dir", json!(mount.point.join("run")))
+        .set("demo.hold_at", json!(3));
+    let expected = scene.expected_digest();
+    let run = scene.start(&[]);
+    running(&scene);
+    saved(&scene, 2);
+    mount.faults("* hang\n");
+    scene.go();
+    wait_for("the training ends", || scene.digest().is_some());
+    scene.ask(&["status", "--json"]).expect(0).says("\"mode\"");
+    mount.faults("");
+    run.wait().expect(0);
+    assert_eq!((scene.attempts(), scene.digest()), (1, Some(expected)));
+    assert_eq!(scene.aside(), [""; 0]);
+    scene.assert_alone();
+}
+
+#[test]
 fn a_newer_step_that_cannot_be_read_is_never_passed_over() {
     let name = "a_newer_step_that_cannot_be_read_is_never_passed_over";
     let (mut scene, expected) = stopped_at_eight();
@@ -147,8 +173,9 @@ fn a_full_disk_under_the_journal_does_not_stop_the_training() {
     wait_for("it says so", || {
         run.text().contains("the training goes on, nothing new is started")
     });
-    let status = scene.ask(&["status", scene.root().to_str().unwrap(), "--json"]);
-    status.expect(0).says("journal");
+    let status = scene.status();
+    let problem = status["problem"].as_str().unwrap_or_default();
+    assert!(problem.contains("journal cannot be written"), "{status}");
     fs::remove_file(&ballast).unwrap();
     run.wait().expect(0).says("can be written again");
     assert_eq!((scene.attempts(), scene.digest()), (1, Some(expected)));

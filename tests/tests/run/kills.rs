@@ -29,6 +29,24 @@ fn a_supervisor_that_is_killed_ten_times_keeps_its_workers() {
     scene.assert_alone();
 }
 
+#[test]
+fn a_guard_that_nobody_comes_back_to_ends_its_workers() {
+    let mut scene = scene();
+    scene
+        .set("demo.hold_at", json!(5))
+        .set("supervisor.grace", json!({"orphan": "1s", "save": "1s", "stop": "1s"}));
+    let expected = scene.expected_digest();
+    let run = scene.start(&[]);
+    super::saved(&scene, 4);
+    run.kill();
+    wait_for("the workers are ended", || scene.workers().is_empty());
+    scene.assert_alone();
+    scene.go();
+    scene.run(&[]).expect(0);
+    assert_eq!((scene.resumed(2), scene.digest()), (Some(4), Some(expected)));
+    scene.assert_alone();
+}
+
 /// A gang that gets on by one proven step every now and then, and from which processes escape.
 fn long_scene(cgroup: &str) -> Scene {
     let mut scene = scene();
