@@ -28,6 +28,7 @@ use supervise_core::id::{ActId, AttemptNo, Ms, ProcRef, Tick, WallMs};
 use supervise_core::record::{Act, ActKind, Ask, Outcome, Record};
 use supervise_core::spec::RunSpec;
 use supervise_core::state::{Mode, State};
+use supervise_host::guard::Standby;
 use supervise_host::lane::Question;
 use supervise_host::process::boottime_ms;
 use tokio::sync::{mpsc, oneshot};
@@ -88,6 +89,8 @@ struct Driver {
     work: Lane,
     guard: Option<GuardLink>,
     children: Vec<Child>,
+    standby: Option<Standby>,
+    standby_at: Option<Tick>,
     waiting: VecDeque<Act>,
     /// A scan is on its way; it was asked for while workers lived.
     scanning: Option<bool>,
@@ -177,7 +180,7 @@ impl Driver {
     /// The moment at which something is due, for the one sleep of the loop.
     fn next_due(&self) -> Tick {
         let timers = self.timers.values().copied();
-        let lanes = [self.store.deadline(), self.work.deadline(), self.book.retry_at]
+        let lanes = [self.store.deadline(), self.work.deadline(), self.book.retry_at, self.standby_at]
             .into_iter()
             .flatten();
         let finish = self.finish_due.iter().map(|(at, _)| *at);
@@ -275,6 +278,7 @@ impl Driver {
         while self.over.is_none() {
             self.flush();
             self.reap();
+            self.stand_by();
             let sleep = Duration::from_millis(self.next_due().since(self.now()).0.max(1));
             tokio::select! {
                 line = lanes::line(&mut self.work) => self.on_work_line(line),

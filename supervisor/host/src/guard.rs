@@ -24,6 +24,7 @@ use crate::guard::protocol::{GuardOrder, ORDER_LIMIT};
 use crate::process::ATTEMPT_VARIABLE;
 use camino::Utf8Path;
 use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, getsockopt, socket, sockopt::PeerCredentials};
 use std::ffi::OsString;
@@ -54,6 +55,13 @@ pub fn main(_args: &[OsString]) -> i32 {
 /// # Errors
 /// The program cannot be executed, or the order is too long.
 pub fn spawn(exe: &Utf8Path, order: &GuardOrder) -> io::Result<(UnixStream, Child)> {
+    let mut memory = File::from(memfd_create("order", MFdFlags::MFD_CLOEXEC)?);
+    memory.write_all(&encode(order)?)?;
+    memory.rewind()?;
+    start(exe, Stdio::from(memory))
+}
+
+fn encode(order: &GuardOrder) -> io::Result<Vec<u8>> {
     let json = serde_json::to_vec(order)?;
     if json.len() > ORDER_LIMIT {
         return Err(io::Error::new(
@@ -61,21 +69,66 @@ pub fn spawn(exe: &Utf8Path, order: &GuardOrder) -> io::Result<(UnixStream, Chil
             "the environment and the rules of the attempt are too long",
         ));
     }
-    let mut memory = File::from(memfd_create("order", MFdFlags::MFD_CLOEXEC)?);
-    memory.write_all(&json)?;
-    memory.rewind()?;
+    Ok(json)
+}
+
+fn start(exe: &Utf8Path, order: Stdio) -> io::Result<(UnixStream, Child)> {
     let (ours, theirs) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     let child = Command::new(exe)
         .arg("__guard")
         .env_remove(ATTEMPT_VARIABLE)
-        .stdin(Stdio::from(memory))
+        .stdin(order)
         .stdout(Stdio::from(OwnedFd::from(theirs)))
         .stderr(Stdio::null())
         // Out of reach of the terminal's signals from the first moment; a session of its own follows.
         .process_group(0)
         .spawn()?;
     Ok((ours, child))
+}
+
+/// A guard that was started ahead and waits for its order, so that a relaunch need not wait for a program to load.
+/// It ends by itself when its driver does.
+#[derive(Debug)]
+pub struct Standby {
+    order: File,
+    leash: UnixStream,
+    child: Child,
+}
+
+/// Room for an order on its way to a waiting guard; a longer one starts a guard of its own.
+const STANDBY_ORDER: i32 = 1 << 20;
+
+/// Starts a guard that waits for its order.
+///
+/// # Errors
+/// The program cannot be executed.
+pub fn standby(exe: &Utf8Path) -> io::Result<Standby> {
+    let (reader, writer) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
+    fcntl(&writer, FcntlArg::F_SETPIPE_SZ(STANDBY_ORDER))?;
+    fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+    let (leash, child) = start(exe, Stdio::from(reader))?;
+    Ok(Standby { order: File::from(writer), leash, child })
+}
+
+impl Standby {
+    /// Its process, for whoever sweeps.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Gives it its order; as [`spawn`].
+    ///
+    /// # Errors
+    /// It is gone, or the order is too long for it: the process is returned, to be reaped.
+    pub fn give(mut self, order: &GuardOrder) -> Result<(UnixStream, Child), Child> {
+        match encode(order) {
+            Ok(json) if self.order.write(&json).is_ok_and(|n| n == json.len()) => Ok((self.leash, self.child)),
+            // A part of an order is no order: it ends when it reads that.
+            _ => Err(self.child),
+        }
+    }
 }
 
 /// Finds the living guard behind a socket name; none where nobody listens. The stream is non-blocking, its first

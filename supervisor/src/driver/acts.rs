@@ -4,6 +4,8 @@ use super::Driver;
 use super::guards::GuardLink;
 use super::lanes::Tag;
 use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
+use std::process::Child;
 use supervise_config::settings::CgroupChoice;
 use supervise_core::diagnosis::failure_rules;
 use supervise_core::event::{ActError, ActErrorKind, EventKind};
@@ -11,6 +13,7 @@ use supervise_core::gang::{FOREIGN, worker_env};
 use supervise_core::id::{ActId, ProcRef, Rank};
 use supervise_core::record::{Act, ActKind, LaunchOrder, StartPoint};
 use supervise_core::spec::LauncherKind;
+use supervise_core::state::Mode;
 use supervise_host::guard::protocol::{GuardOrder, WorkerOrder, socket_name};
 use supervise_host::lane::{Answer, Question};
 use supervise_host::process::proc_stat;
@@ -110,8 +113,8 @@ impl Driver {
             output_keep: settings.output.keep,
             cgroup: settings.kill.cgroup == CgroupChoice::Auto,
         };
-        let (stream, child) = supervise_host::guard::spawn(&self.exe, &order_for_guard)
-            .map_err(|e| other(format!("starting the guard {}: {e}", self.exe)))?;
+        let (stream, child) =
+            self.guard_for(&order_for_guard).map_err(|e| other(format!("starting the guard {}: {e}", self.exe)))?;
         let pid = i32::try_from(child.id()).unwrap_or(0);
         let guard = ProcRef {
             pid,
@@ -156,6 +159,30 @@ impl Driver {
                 }
             })
             .collect())
+    }
+
+    /// The guard that waits, or a new one.
+    fn guard_for(&mut self, order: &GuardOrder) -> std::io::Result<(UnixStream, Child)> {
+        match self.standby.take().map(|s| s.give(order)) {
+            Some(Ok(started)) => return Ok(started),
+            Some(Err(child)) => self.children.push(child),
+            None => {}
+        }
+        supervise_host::guard::spawn(&self.exe, order)
+    }
+
+    /// Once an attempt runs undisturbed, the guard of the next one is started ahead.
+    pub(super) fn stand_by(&mut self) {
+        let now = self.now();
+        let is_due = self.standby_at.is_some_and(|at| at <= now);
+        if !is_due {
+            return;
+        }
+        self.standby_at = None;
+        if self.state.mode == Mode::Running && self.standby.is_none() {
+            // Without one the next launch starts its own.
+            self.standby = supervise_host::guard::standby(&self.exe).ok();
+        }
     }
 
     /// What was launched, for people: after the launch, off its path.

@@ -4,8 +4,9 @@ use super::{Driver, Internal};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use supervise_core::event::{ActError, ActErrorKind, ActOutput, EventKind};
-use supervise_core::id::{ActId, AttemptNo, ProcRef};
+use supervise_core::id::{ActId, AttemptNo, Ms, ProcRef};
 use supervise_core::record::ActKind;
+use supervise_host::guard::Standby;
 use supervise_host::guard::protocol::{FromGuard, ToGuard};
 use supervise_host::process::{find_attempt_processes, is_sink, kill_until_gone, list_descendants, own_ref, proc_stat};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
@@ -13,6 +14,8 @@ use tokio::net::UnixStream;
 use tokio::net::unix::OwnedReadHalf;
 use tokio::sync::mpsc;
 
+/// The guard of the next attempt is started ahead this long after a launch.
+const STANDBY_AFTER: Ms = Ms(300);
 /// A sweep without a guard is repeated after this; what is left then cannot be killed.
 const SWEEP: Duration = Duration::from_secs(10);
 
@@ -97,6 +100,7 @@ impl Driver {
             FromGuard::Launched { workers } => {
                 let guard = link.guard;
                 if let Some((act, argv)) = link.launching.take() {
+                    self.standby_at = Some(self.now().after(STANDBY_AFTER));
                     let result = Ok(ActOutput::Launched { guard, workers, argv });
                     self.feed(EventKind::ActDone { act, result });
                 }
@@ -220,7 +224,8 @@ impl Driver {
         }
         let run = self.spec.run.clone();
         let recorded = self.recorded();
-        let spared: BTreeSet<i32> = [self.store.child.id(), self.work.child.id()]
+        let standby = self.standby.as_ref().map(Standby::pid);
+        let spared: BTreeSet<i32> = [self.store.child.id(), self.work.child.id(), standby]
             .into_iter()
             .flatten()
             .filter_map(|p| i32::try_from(p).ok())

@@ -76,6 +76,8 @@ pub(super) async fn term(prepared: Prepared, mut printer: Printer, flags: RunFla
         work,
         guard,
         children: Vec::new(),
+        standby: None,
+        standby_at: None,
         waiting: VecDeque::new(),
         scanning: None,
         scan_again: None,

@@ -22,7 +22,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use supervise_core::id::WorkerId;
-use supervise_core::scan::Scanner;
 
 /// Most workers of one attempt on one machine.
 pub(crate) const WORKERS_LIMIT: usize = 4096;
@@ -113,15 +112,7 @@ fn prepare(order: GuardOrder, leash: Leash, signals: SignalFd) -> Result<Guard, 
     let me = own_ref();
     let name = leaf_name(&order.run, order.term.0, order.attempt.0);
     let leaf = order.cgroup.then(|| Leaf::create(&name).ok()).flatten();
-    let (workers, mut failure) = start_workers(&order, leaf.as_ref());
-    // Compiled while the workers' programs are being loaded.
-    let scanner = match Scanner::new(order.rules.clone()) {
-        Ok(scanner) => Some(scanner),
-        Err(e) => {
-            failure.get_or_insert((format!("the rules for output lines: {e}"), false));
-            None
-        }
-    };
+    let (workers, failure) = start_workers(&order, leaf.as_ref());
     let tag = format!("{}/", order.run);
     let mut guard = Guard {
         me,
@@ -132,7 +123,7 @@ fn prepare(order: GuardOrder, leash: Leash, signals: SignalFd) -> Result<Guard, 
         newcomers: Vec::new(),
         lost_at: None,
         stop_due: None,
-        scanner,
+        scanner: None,
         facts: Facts::default(),
         feed: Feed::new(SinkOrder::of(&order)),
         sink: None,

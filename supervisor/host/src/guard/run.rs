@@ -58,7 +58,8 @@ pub(crate) struct Guard {
     /// When a stop that the guard itself began turns into a kill.
     pub(crate) stop_due: Option<u64>,
     /// None where the rules were refused, and with them the launch.
-    pub(crate) scanner: Option<Scanner>,
+    /// Compiled at the first line of output.
+    pub(crate) scanner: Option<Option<Scanner>>,
     pub(crate) facts: Facts,
     pub(crate) feed: Feed,
     pub(crate) sink: Option<i32>,

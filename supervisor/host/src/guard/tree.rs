@@ -17,6 +17,9 @@ const LEFTOVERS_MS: u64 = 2000;
 /// How long after SIGKILL a process counts as one that cannot be killed.
 const UNKILLABLE_MS: u64 = 5000;
 
+/// Right after a kill, its end is looked for by the guard's children alone.
+const QUICK_MS: u64 = 50;
+
 /// Pause between looks for new descendants: the first, and the least later on.
 const FIRST_WALK_MS: u64 = 250;
 const WALK_MS: u64 = 5000;
@@ -54,6 +57,8 @@ pub(crate) struct Tree {
     leaf: Option<Leaf>,
     marks: Marks,
     sweeper: Sweeper,
+    /// Everything was found and killed at least once.
+    swept: bool,
     /// Descendants by number: start time and the CPU time last seen.
     known: BTreeMap<i32, (u64, u64)>,
     leaf_cpu: u64,
@@ -76,6 +81,7 @@ impl Tree {
                 ..Marks::default()
             },
             sweeper: Sweeper::default(),
+            swept: false,
             known: BTreeMap::new(),
             leaf_cpu: 0,
             walk_at: now.saturating_add(FIRST_WALK_MS),
@@ -212,6 +218,16 @@ impl Tree {
     }
 
     fn sweep(&mut self, now: u64, since: u64, told: bool) -> Option<News> {
+        // What still descends from the guard needs no look through all of `/proc` to be known as alive.
+        if self.swept && now < since.saturating_add(QUICK_MS) && !self.is_childless() {
+            self.end = End::Killing {
+                since,
+                next: now.saturating_add(2),
+                told,
+            };
+            return None;
+        }
+        self.swept = true;
         let mut left = self.sweep_once();
         if left.is_empty() {
             left = self.sweep_once();
@@ -229,6 +245,17 @@ impl Tree {
             told: told || tell,
         };
         tell.then(|| News::Unkillable(left.iter().map(ProcStat::proc_ref).collect()))
+    }
+
+    /// Nothing is left below the guard but what is not the attempt's; also where that cannot be read: then a look
+    /// through `/proc` decides.
+    fn is_childless(&self) -> bool {
+        let Some(root) = self.marks.root else { return false };
+        let Ok(text) = std::fs::read_to_string(format!("/proc/{root}/task/{root}/children")) else {
+            return true;
+        };
+        let mut children = text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok());
+        children.all(|pid: i32| self.marks.except.contains(&pid)) && self.members().is_empty()
     }
 
     fn sweep_once(&mut self) -> Vec<ProcStat> {

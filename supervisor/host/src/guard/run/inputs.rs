@@ -10,8 +10,8 @@ use crate::guard::tree::End;
 use crate::guard::worker::Look;
 use crate::process::reap::reap_one;
 use supervise_core::event::ExitStatus;
-use supervise_core::id::Term;
-use supervise_core::scan::Hit;
+use supervise_core::id::{Term, WorkerId};
+use supervise_core::scan::{Hit, ScanRule, Scanner};
 
 /// Reads of one worker's output before the others have their turn.
 const READS_PER_TURN: usize = 4;
@@ -134,10 +134,10 @@ impl Guard {
                 Look::Ended => return self.end_output(at),
                 Look::Bytes(n) => {
                     let bytes = self.buffer.get(..n).unwrap_or(&[]);
-                    let (id, scanner) = (worker.id, &mut self.scanner);
+                    let (id, scanner, rules) = (worker.id, &mut self.scanner, &self.order.rules);
                     let mut hits = Vec::new();
                     worker.lines.feed(bytes, |number, line| {
-                        hits.extend(scanner.as_mut().and_then(|s| s.line(id, number, line)));
+                        hits.extend(look(scanner, rules, id, number, line));
                     });
                     self.feed.output(id.0, bytes);
                     let count = u64::try_from(n).unwrap_or(u64::MAX);
@@ -154,10 +154,10 @@ impl Guard {
             return;
         };
         worker.close();
-        let (id, scanner) = (worker.id, &mut self.scanner);
+        let (id, scanner, rules) = (worker.id, &mut self.scanner, &self.order.rules);
         let mut hits = Vec::new();
         worker.lines.finish(|number, line| {
-            hits.extend(scanner.as_mut().and_then(|s| s.line(id, number, line)));
+            hits.extend(look(scanner, rules, id, number, line));
         });
         self.on_hits(hits);
     }
@@ -268,4 +268,17 @@ impl Guard {
             ToGuard::Bye => self.bye = true,
         }
     }
+}
+
+/// Looks at a line. The rules are compiled at the first one: that takes milliseconds which a start need not wait for.
+/// Rules that cannot be compiled are told by the driver; here the output is kept and nothing sighted.
+fn look(
+    scanner: &mut Option<Option<Scanner>>,
+    rules: &[ScanRule],
+    id: WorkerId,
+    number: u64,
+    line: &[u8],
+) -> Option<Hit> {
+    let compiled = scanner.get_or_insert_with(|| Scanner::new(rules.to_vec()).ok());
+    compiled.as_mut()?.line(id, number, line)
 }
