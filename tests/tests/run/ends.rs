@@ -98,7 +98,7 @@ fn a_command_that_is_not_there_is_a_mistake_in_the_configuration() {
 
 #[test]
 fn where_nothing_is_provable_nothing_is_begun() {
-    let mut scene = scene();
+    let scene = scene();
     let expected = scene.expected_digest();
     scene.train(&["trainer.total_training_steps=2"]);
     let shard = scene.step(2).join("actor/model_world_size_2_rank_1.pt");
