@@ -8,6 +8,7 @@
 
 mod disk;
 mod gang;
+mod look;
 mod processes;
 mod running;
 
@@ -284,124 +285,6 @@ impl Scene {
         self.dress(&mut command);
         command
     }
-
-    /// Names in a folder of the run directory, sorted; empty where there is none.
-    #[must_use]
-    pub fn names(&self, below_run_dir: &str) -> Vec<String> {
-        names(&self.run_dir().join(below_run_dir))
-    }
-
-    /// How many attempts were made.
-    #[must_use]
-    pub fn attempts(&self) -> usize {
-        self.names("attempts").len()
-    }
-
-    /// What attempt `n` was launched with.
-    #[must_use]
-    pub fn launch(&self, n: u32) -> Value {
-        let path = self.run_dir().join(format!("attempts/{n:04}/launch.json"));
-        let text = eventually(&format!("{} is written", path.display()), || {
-            fs::read_to_string(&path).ok()
-        });
-        serde_json::from_str(&text).unwrap()
-    }
-
-    /// The step that attempt `n` resumed from; `None`: from nothing.
-    #[must_use]
-    pub fn resumed(&self, n: u32) -> Option<u64> {
-        self.launch(n)["from"]["step"]["step"].as_u64()
-    }
-
-    /// All that was moved aside, as paths below `aside/`.
-    #[must_use]
-    pub fn aside(&self) -> Vec<String> {
-        let aside = self.root().join(".supervise/aside");
-        let mut found = Vec::new();
-        collect_steps(&aside, &aside, &mut found);
-        found.sort();
-        found
-    }
-
-    /// Faults that happened.
-    #[must_use]
-    pub fn faults(&self) -> Vec<String> {
-        names(&self.root().parent().unwrap().join("faults"))
-    }
-
-    /// All lines of the journal, oldest first.
-    #[must_use]
-    pub fn journal(&self) -> Vec<Value> {
-        let mut terms: Vec<u32> = self
-            .names("journal")
-            .iter()
-            .filter_map(|n| n.split('.').next()?.parse().ok())
-            .collect();
-        terms.sort_unstable();
-        let read = |t: u32| fs::read_to_string(self.run_dir().join(format!("journal/{t}.jsonl"))).unwrap_or_default();
-        let text: String = terms.into_iter().map(read).collect();
-        text.lines().filter_map(|l| serde_json::from_str(l).ok()).collect()
-    }
-
-    /// The highest step that the journal calls proven.
-    #[must_use]
-    pub fn proven(&self) -> u64 {
-        let step = |line: &Value| line.pointer("/body/what/mark/step").and_then(Value::as_u64);
-        self.journal().iter().filter_map(step).max().unwrap_or(0)
-    }
-
-    /// The trainer never saw another one, and no process of the scene is left.
-    pub fn assert_alone(&self) {
-        let violations = self.root().parent().unwrap().join("writers/violations");
-        let told = fs::read_to_string(&violations).unwrap_or_default();
-        assert!(told.is_empty(), "two trainers were alive at once: {told}");
-        let left = || {
-            let left = self.living();
-            left.is_empty().then_some(()).ok_or(left)
-        };
-        // Lanes end when their pipe does, a moment after the supervisor.
-        until(PATIENCE, left).unwrap_or_else(|left| panic!("processes are left: {left:?}"));
-    }
-
-    /// Processes of the scene: by their mark, and those that hide from it by what they wrote.
-    #[must_use]
-    pub fn living(&self) -> Vec<(i32, String)> {
-        let mut found = in_scene(&self.mark());
-        let escaped = self.root().parent().unwrap().join("escaped");
-        for name in names(&escaped) {
-            let text = fs::read_to_string(escaped.join(name)).unwrap_or_default();
-            let pid = text.lines().next().and_then(|l| l.parse::<i32>().ok());
-            found.extend(pid.filter(|p| alive(*p)).map(|p| (p, "escaped".to_owned())));
-        }
-        found
-    }
-
-    /// Process ids of living trainers, sorted.
-    #[must_use]
-    pub fn workers(&self) -> Vec<i32> {
-        let is_worker = |c: &str| {
-            c.split(' ')
-                .next()
-                .is_some_and(|p| p.ends_with("demo_trainer") || p.ends_with("fake_worker"))
-        };
-        let mut pids: Vec<i32> = in_scene(&self.mark())
-            .into_iter()
-            .filter(|(_, c)| is_worker(c))
-            .map(|(p, _)| p)
-            .collect();
-        pids.sort_unstable();
-        pids
-    }
-
-    /// Process ids of living guards.
-    #[must_use]
-    pub fn guards(&self) -> Vec<i32> {
-        in_scene(&self.mark())
-            .into_iter()
-            .filter(|(_, c)| c.contains(" __guard"))
-            .map(|(p, _)| p)
-            .collect()
-    }
 }
 
 impl Drop for Scene {
@@ -460,20 +343,6 @@ pub fn names(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> = entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect();
     names.sort();
     names
-}
-
-fn collect_steps(base: &Path, folder: &Path, found: &mut Vec<String>) {
-    for name in names(folder) {
-        let path = folder.join(&name);
-        if !path.is_dir() {
-            continue;
-        }
-        if name.starts_with("global_step_") {
-            found.push(path.strip_prefix(base).unwrap().display().to_string());
-        } else {
-            collect_steps(base, &path, found);
-        }
-    }
 }
 
 /// Copies a tree as `cp -r` does: new times of modification.
