@@ -160,7 +160,10 @@ impl Driver {
     /// a long proof in the background); otherwise it takes its place: what was read before is not of interest.
     fn scan(&mut self, depth: Depth, whole: u32) {
         if self.spec.root.is_none() {
-            let report = ScanReport { empty: true, ..ScanReport::default() };
+            let report = ScanReport {
+                empty: true,
+                ..ScanReport::default()
+            };
             return self.feed(EventKind::Checkpoints(report));
         }
         let live = self.state.live().is_some();
@@ -180,11 +183,20 @@ impl Driver {
     /// The moment at which something is due, for the one sleep of the loop.
     fn next_due(&self) -> Tick {
         let timers = self.timers.values().copied();
-        let lanes = [self.store.deadline(), self.work.deadline(), self.book.retry_at, self.standby_at]
-            .into_iter()
-            .flatten();
+        let lanes = [
+            self.store.deadline(),
+            self.work.deadline(),
+            self.book.retry_at,
+            self.standby_at,
+        ]
+        .into_iter()
+        .flatten();
         let finish = self.finish_due.iter().map(|(at, _)| *at);
-        timers.chain(lanes).chain(finish).min().unwrap_or(self.now().after(Ms::secs(60)))
+        timers
+            .chain(lanes)
+            .chain(finish)
+            .min()
+            .unwrap_or(self.now().after(Ms::secs(60)))
     }
 
     /// Fires what is due.
@@ -211,7 +223,8 @@ impl Driver {
         self.check_lanes(now);
         if self.finish_due.as_ref().is_some_and(|(at, _)| *at <= now) && self.over.is_none() {
             // The end changes nothing on disk; the next term finds out from there what this one could not write.
-            self.printer.note("the journal cannot be written: ending without the last words in it");
+            self.printer
+                .note("the journal cannot be written: ending without the last words in it");
             self.over = self.finish_due.take().map(|(_, outcome)| outcome);
         }
     }

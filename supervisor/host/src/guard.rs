@@ -108,7 +108,11 @@ pub fn standby(exe: &Utf8Path) -> io::Result<Standby> {
     fcntl(&writer, FcntlArg::F_SETPIPE_SZ(STANDBY_ORDER))?;
     fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     let (leash, child) = start(exe, Stdio::from(reader))?;
-    Ok(Standby { order: File::from(writer), leash, child })
+    Ok(Standby {
+        order: File::from(writer),
+        leash,
+        child,
+    })
 }
 
 impl Standby {

@@ -281,7 +281,7 @@ fn peek(dir: &Utf8Path) -> Result<Loaded, String> {
         run_dir: dir.to_owned(),
     };
     match lane().and_then(|mut l| l.ask(ask, PATIENCE)) {
-        Ok(Answer::Loaded(loaded)) => Ok(loaded),
+        Ok(Answer::Loaded(loaded)) => Ok(*loaded),
         Ok(_) => Err("the helper gave an unexpected answer".to_owned()),
         Err(LaneError::Stalled(_)) => Err(format!("the file system under {dir} does not answer")),
         Err(e) => Err(e.to_string()),

@@ -12,7 +12,8 @@ use supervise_core::event::{ActError, ActErrorKind, EventKind};
 use supervise_core::gang::{FOREIGN, worker_env};
 use supervise_core::id::{ActId, ProcRef, Rank};
 use supervise_core::record::{Act, ActKind, LaunchOrder, StartPoint};
-use supervise_core::spec::LauncherKind;
+use supervise_core::scan::{ScanRule, Scanner};
+use supervise_core::spec::{LauncherKind, RunSpec};
 use supervise_core::state::Mode;
 use supervise_host::guard::protocol::{GuardOrder, WorkerOrder, socket_name};
 use supervise_host::lane::{Answer, Question};
@@ -94,8 +95,7 @@ impl Driver {
             .workers(order, &plan, &host)
             .map_err(|e| other(format!("finding a free port: {e}")))?;
         let dir = self.spec.run_dir.join(format!("attempts/{:04}", order.attempt.0));
-        let mut rules = adapter(self.spec.trainer).rules();
-        rules.extend(failure_rules());
+        let rules = rules(&self.spec);
         let settings = &self.prepared.settings;
         let order_for_guard = GuardOrder {
             run: self.spec.run.clone(),
@@ -113,8 +113,9 @@ impl Driver {
             output_keep: settings.output.keep,
             cgroup: settings.kill.cgroup == CgroupChoice::Auto,
         };
-        let (stream, child) =
-            self.guard_for(&order_for_guard).map_err(|e| other(format!("starting the guard {}: {e}", self.exe)))?;
+        let (stream, child) = self
+            .guard_for(&order_for_guard)
+            .map_err(|e| other(format!("starting the guard {}: {e}", self.exe)))?;
         let pid = i32::try_from(child.id()).unwrap_or(0);
         let guard = ProcRef {
             pid,
@@ -179,6 +180,11 @@ impl Driver {
             return;
         }
         self.standby_at = None;
+        if let Err(e) = Scanner::new(rules(&self.spec)) {
+            self.printer.note(&format!(
+                "the output is kept but not understood: a rule cannot be compiled: {e}"
+            ));
+        }
         if self.state.mode == Mode::Running && self.standby.is_none() {
             // Without one the next launch starts its own.
             self.standby = supervise_host::guard::standby(&self.exe).ok();
@@ -202,6 +208,13 @@ impl Driver {
         let now = self.now();
         self.store.ask(Tag::Nothing, Question::Attempt { dir, files }, now);
     }
+}
+
+/// What lines of output mean: the trainer's own first.
+fn rules(spec: &RunSpec) -> Vec<ScanRule> {
+    let mut rules = adapter(spec.trainer).rules();
+    rules.extend(failure_rules());
+    rules
 }
 
 /// Arguments like `key=secret` without the secret.

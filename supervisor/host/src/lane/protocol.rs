@@ -150,7 +150,7 @@ pub enum Answer {
     /// Done.
     Done,
     /// The folded journals.
-    Loaded(Loaded),
+    Loaded(Box<Loaded>),
     /// A term was won.
     Term(Term),
     /// Somebody else holds the lease.

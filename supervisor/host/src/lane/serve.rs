@@ -87,8 +87,9 @@ pub fn main(args: &[OsString]) -> i32 {
 impl Lane {
     fn answer(&mut self, id: u64, ask: Question) -> Result<Answer, ActError> {
         match ask {
-            Question::Open(identity) => open(&identity).map(Answer::Loaded),
+            Question::Open(identity) => open(&identity).map(Box::new).map(Answer::Loaded),
             Question::Peek { run_dir } => read_journals(&run_dir)
+                .map(Box::new)
                 .map(Answer::Loaded)
                 .map_err(|e| disk_error(&format!("reading the journals in {run_dir}"), &e)),
             Question::TakeLease {
