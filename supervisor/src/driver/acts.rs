@@ -3,6 +3,7 @@
 use super::Driver;
 use super::guards::GuardLink;
 use super::lanes::Tag;
+use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::process::Child;
@@ -78,7 +79,7 @@ impl Driver {
             kind: ActErrorKind::Other,
         };
         let host = HostFacts {
-            env: std::env::vars().collect(),
+            env: environment(),
             trainer: self.prepared.facts.clone(),
         };
         let plan = adapter(self.spec.trainer)
@@ -210,6 +211,13 @@ impl Driver {
     }
 }
 
+/// Our own environment, which the workers inherit. A variable that is not UTF-8 is left out: no trainer reads one.
+fn environment() -> BTreeMap<String, String> {
+    std::env::vars_os()
+        .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)))
+        .collect()
+}
+
 /// What lines of output mean: the trainer's own first.
 fn rules(spec: &RunSpec) -> Vec<ScanRule> {
     let mut rules = adapter(spec.trainer).rules();
@@ -218,7 +226,7 @@ fn rules(spec: &RunSpec) -> Vec<ScanRule> {
 }
 
 /// Arguments like `key=secret` without the secret.
-fn redacted(argv: &[String]) -> Vec<String> {
+pub(super) fn redacted(argv: &[String]) -> Vec<String> {
     argv.iter()
         .map(|word| match word.split_once('=') {
             Some((key, value)) => format!("{key}={}", supervise_config::redact(key, value)),

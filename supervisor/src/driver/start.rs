@@ -1,5 +1,6 @@
 //! The beginning of a term: control socket, journals, lease, the living guard or the orphans.
 
+use super::acts::redacted;
 use super::guards::GuardLink;
 use super::journal::Book;
 use super::lanes::{Lane, Tag, line};
@@ -235,7 +236,7 @@ impl Driver {
         let begin = Question::Begin {
             run_dir: self.spec.run_dir.clone(),
             term,
-            spec: Box::new(self.spec.clone()),
+            spec: Box::new(without_secrets(&self.spec)),
             registry: self.prepared.registry.clone(),
         };
         call(&mut self.store, begin, &mut self.printer, signals).await?;
@@ -326,4 +327,14 @@ impl Driver {
         // A file system that hangs must not keep us: the lease is then known by our process being gone.
         let _ = tokio::time::timeout(LAST_WORDS, last).await;
     }
+}
+
+/// The specification as it is written to disk: without values that may be secrets.
+fn without_secrets(spec: &RunSpec) -> RunSpec {
+    let mut shown = spec.clone();
+    for (name, value) in &mut shown.env {
+        *value = supervise_config::redact(name, value);
+    }
+    shown.command = redacted(&shown.command);
+    shown
 }
