@@ -238,6 +238,9 @@ impl Deciding<'_> {
     }
 
     fn on_state_deadline(&mut self) {
+        if self.is_last_look() {
+            return self.stopped();
+        }
         let lasted = self.e.at.since(self.s.since);
         let (limit, why) = match &self.s.mode {
             Mode::Choosing => (CHOOSING_LIMIT, "the checkpoint root did not answer"),

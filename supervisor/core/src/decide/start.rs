@@ -60,6 +60,9 @@ impl Deciding<'_> {
 
     pub(super) fn on_checkpoints(&mut self) {
         self.note_mark();
+        if self.is_last_look() {
+            return self.stopped();
+        }
         match self.s.mode.clone() {
             Mode::Choosing
             | Mode::Waiting {

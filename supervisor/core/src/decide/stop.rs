@@ -1,14 +1,18 @@
 //! Ending workers: a save may finish, then SIGTERM, then the tree is killed.
 
 use super::Deciding;
+use crate::checkpoint::Depth;
 use crate::event::{Phase, TimerKey};
 use crate::id::{Ms, ProcRef};
 use crate::reason::Reason;
 use crate::record::{ActKind, Ask, Condition, Decision, Outcome, Then};
+use crate::resume::scan_width;
 use crate::state::Mode;
 
 /// How often a save that may finish is looked at.
 const DRAIN_LOOK: Ms = Ms(500);
+/// A look at the disk may delay a stop by this much.
+const LAST_LOOK: Ms = Ms::secs(3);
 /// A kill that nobody confirmed is repeated after this.
 pub(super) const KILL_AGAIN: Ms = Ms::secs(15);
 /// A first answer about a save in progress is waited for this long.
@@ -103,7 +107,46 @@ impl Deciding<'_> {
         }
     }
 
+    /// What is on disk when nobody writes any more: what the last save left, and what a stranger adds later is known
+    /// by it. A disk that does not answer soon delays no stop.
+    fn last_look(&mut self) {
+        let can_look = self.spec.root.is_some()
+            && self.spec.policy.recovery
+            && self.s.lane_stalled.is_none()
+            && matches!(self.s.mode, Mode::Stopping { .. });
+        if !can_look {
+            return self.stopped();
+        }
+        let whole = scan_width(&self.s, self.spec);
+        self.ask(Ask::Scan {
+            depth: Depth::Structure,
+            whole,
+        });
+        self.wake(TimerKey::StateDeadline, LAST_LOOK);
+    }
+
+    /// All workers are gone and the last look is over.
+    pub(super) fn stopped(&mut self) {
+        let by = self.s.stop.as_ref().map_or("an operator", |w| &w.by);
+        let reason = Reason::new("stopped", format!("all workers are gone; {by} asked to stop"));
+        self.finish(Outcome::Stopped, vec![reason]);
+    }
+
+    /// The workers are gone, and only the last look is waited for.
+    pub(super) fn is_last_look(&self) -> bool {
+        matches!(
+            self.s.mode,
+            Mode::Stopping {
+                then: Then::Stopped,
+                ..
+            }
+        ) && self.s.live().is_none()
+    }
+
     pub(super) fn on_kill_due(&mut self) {
+        if self.is_last_look() {
+            return;
+        }
         match self.s.mode {
             Mode::Stopping { gently: true, then } => {
                 let reason = Reason::new("grace_over", "SIGTERM did not end the workers in time");
@@ -165,11 +208,7 @@ impl Deciding<'_> {
             _ => return,
         };
         match then {
-            Then::Stopped => {
-                let by = self.s.stop.as_ref().map_or("an operator", |w| &w.by);
-                let reason = Reason::new("stopped", format!("all workers are gone; {by} asked to stop"));
-                self.finish(Outcome::Stopped, vec![reason]);
-            }
+            Then::Stopped => self.last_look(),
             Then::LeaseLost => {
                 let by = self
                     .s

@@ -70,6 +70,11 @@ pub(super) fn from_nothing(s: &State, spec: &RunSpec, scan: &ScanReport, mut rea
         (None, 0, t) => format!("the tracker {} but the root holds no step", tracker_words(t)),
         (None, n, _) => format!("none of the {n} steps in the root is provable"),
     };
+    // The newest one says most.
+    let why = match reasons.first() {
+        Some(newest) => format!("{why}; {newest}"),
+        None => why,
+    };
     reasons.insert(0, Reason::new("no_proof", why.clone()));
     Choice::Refuse {
         outcome: Outcome::NoProof { why },
