@@ -6,6 +6,7 @@ use crate::guard::facts::Facts;
 use crate::guard::feed::Feed;
 use crate::guard::leash::Leash;
 use crate::guard::protocol::{FromGuard, GuardOrder, ORDER_LIMIT, WorkerOrder};
+use crate::guard::record::boot_line;
 use crate::guard::run::{Guard, Pace};
 use crate::guard::tree::Tree;
 use crate::guard::worker::Worker;
@@ -143,6 +144,8 @@ fn prepare(order: GuardOrder, leash: Leash, signals: SignalFd) -> Result<Guard, 
         stirred: false,
         buffer: vec![0; 64 << 10],
     };
+    // What comes after it is of this boot; an exit may come at any moment from here on.
+    guard.feed.tree(boot_line());
     if let Some((what, command)) = failure {
         guard.fail(what, command, now);
     }

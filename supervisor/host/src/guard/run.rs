@@ -10,7 +10,7 @@ use crate::guard::feed::Feed;
 use crate::guard::launch::{WORKERS_LIMIT, start_sink};
 use crate::guard::leash::Leash;
 use crate::guard::protocol::{FromGuard, GuardOrder};
-use crate::guard::record::{boot_line, descendant_line};
+use crate::guard::record::descendant_line;
 use crate::guard::tree::{News, Tree};
 use crate::guard::worker::Worker;
 use crate::process::boottime_ms;
@@ -389,7 +389,6 @@ impl Guard {
         self.tree.check_leaf(&procs);
         let stats: Vec<ProcStat> = procs.iter().filter_map(|p| proc_stat(p.pid)).collect();
         let new = self.tree.learn(stats);
-        self.feed.tree(boot_line());
         self.record(&new);
         if self.feed.is_wanted() {
             self.sink_due = Some(now);
