@@ -29,6 +29,7 @@ impl<'a> Evidence<'a> {
             return Vec::new();
         };
         let mut out: Vec<Finding> = report.findings.iter().map(|f| f.clone().in_file(path)).collect();
+        out.extend(misplaced(path, report));
         let verdict = report.verdict;
         if verdict != Verdict::Whole && !out.iter().any(|f| f.level == Level::Error) {
             out.push(Finding::error("file_not_whole", verdict, format!("the file is {verdict}")).in_file(path));
@@ -45,4 +46,15 @@ impl<'a> Evidence<'a> {
     pub(crate) fn weight_files(&self, path: &Utf8Path) -> &'a [String] {
         self.of(path).map_or(&[], |report| report.facts.shards.as_slice())
     }
+}
+
+/// `torch.save` writes the file's own name into every entry: another name is another file's content, such as a shard
+/// of another rank. Written through a buffer, the name is `archive`, which says nothing.
+fn misplaced(path: &Utf8Path, report: &FileReport) -> Option<Finding> {
+    let written_as = report.facts.torch.as_ref()?.archive.as_deref()?;
+    if written_as == "archive" || path.file_stem() == Some(written_as) {
+        return None;
+    }
+    let detail = format!("the file was written as {written_as}.pt: it holds what belongs there");
+    Some(Finding::error("misplaced", Verdict::Damaged, detail).in_file(path))
 }

@@ -122,6 +122,13 @@ fn judge_shards(state: &mut RoleState, files: &RoleFiles<'_>, evidence: &Evidenc
                 .findings
                 .extend(shard_findings(&state.name, content, world, *rank, fact.size, evidence));
         }
+        state.findings.extend(other_steps(
+            &state.name,
+            content,
+            world,
+            ranks.keys().copied(),
+            evidence,
+        ));
         state.findings.extend(small_shards(
             &state.name,
             content,
@@ -167,6 +174,38 @@ fn shard_findings(
         finding.rank = Some(rank);
     }
     found
+}
+
+/// Ranks step together: a shard whose optimizer or schedule counts other steps than its peers' comes from another
+/// save.
+fn other_steps(
+    role: &str,
+    content: Content,
+    world: u32,
+    ranks: impl Iterator<Item = u32>,
+    evidence: &Evidence<'_>,
+) -> Option<Finding> {
+    let mut first: Option<(u32, u64)> = None;
+    for rank in ranks {
+        let path = shard_file(role, content, world, rank);
+        let Some(facts) = evidence.of(&path).and_then(|r| r.facts.torch.as_ref()) else {
+            continue;
+        };
+        let Some(steps) = facts.scheduler_steps.or(facts.optimizer_steps.iter().max().copied()) else {
+            continue;
+        };
+        match first {
+            None => first = Some((rank, steps)),
+            Some((_, other)) if other == steps => {}
+            Some((peer, other)) => {
+                let detail = format!("it counts {steps} steps, but rank {peer} counts {other}: they are of two saves");
+                let mut finding = Finding::error("mixed_steps", Verdict::Damaged, detail).in_file(path);
+                finding.rank = Some(rank);
+                return Some(finding);
+            }
+        }
+    }
+    None
 }
 
 fn missing(role: &str, content: Content, present: &Ranks, world: u32) -> Finding {

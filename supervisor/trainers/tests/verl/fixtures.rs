@@ -116,6 +116,47 @@ fn every_cut_of_a_genuine_file_condemns_the_step() {
 }
 
 #[test]
+fn a_shard_of_another_rank_kind_or_step_is_noticed() {
+    for (set, role) in [("verl_ppo_fsdp2_w2", "actor/"), ("verl_sft_fsdp2_w2", "")] {
+        let (files, facts) = files(set);
+        let at = |step: u32, name: &str| Utf8PathBuf::from(format!("global_step_{step}/{role}{name}"));
+        let cases = [
+            (
+                at(2, "model_world_size_2_rank_0.pt"),
+                at(2, "model_world_size_2_rank_1.pt"),
+                "misplaced",
+            ),
+            (
+                at(2, "optim_world_size_2_rank_0.pt"),
+                at(2, "model_world_size_2_rank_0.pt"),
+                "misplaced",
+            ),
+            (
+                at(2, "optim_world_size_2_rank_1.pt"),
+                at(1, "optim_world_size_2_rank_1.pt"),
+                "mixed_steps",
+            ),
+            (
+                at(2, "extra_state_world_size_2_rank_1.pt"),
+                at(1, "extra_state_world_size_2_rank_1.pt"),
+                "mixed_steps",
+            ),
+        ];
+        for (target, source, code) in cases {
+            let mut mixed = files.clone();
+            mixed.insert(target.clone(), files[&source].clone());
+            let seen = judge(&mixed, &facts, &Expectation::default());
+            assert_eq!(seen[0].verdict, Verdict::Damaged, "{source} as {target}");
+            assert!(
+                codes(&seen[0]).contains(&code),
+                "{source} as {target}: {:?}",
+                seen[0].findings
+            );
+        }
+    }
+}
+
+#[test]
 fn every_missing_file_that_is_loaded_is_noticed() {
     for set in ["verl_ppo_fsdp2_w2", "verl_sft_fsdp2_w2"] {
         let (files, facts) = files(set);
