@@ -4,6 +4,7 @@
 # bench  ratios against peers, in one run
 CARGO ?= cargo
 VENV ?= .venv-real
+TARGET = $(or $(CARGO_TARGET_DIR),target)
 
 .PHONY: all demo test test-rust test-real check bench install-lab install-real
 
@@ -12,7 +13,7 @@ all:
 
 demo:
 	$(CARGO) build --release -q -p supervise-tests --bins
-	target/release/demo
+	$(TARGET)/release/demo
 
 test: test-rust test-real
 
@@ -22,7 +23,7 @@ test-rust: install-lab
 test-real: install-real
 	$(CARGO) build -q -p supervise-tests --bins
 	$(CARGO) build -q -p supervise-config --examples
-	tests/real/run.sh $(VENV) target/debug
+	tests/real/run.sh $(VENV) $(TARGET)/debug
 
 install-lab:
 	tests/lab/install.sh
@@ -37,4 +38,4 @@ check:
 
 bench: install-real
 	$(CARGO) build --release -q -p supervise-tests --bins
-	tests/bench/run.sh $(VENV) target/release
+	VENV=$(abspath $(VENV)) SUPERVISE=$(abspath $(TARGET)/release/supervise) IDLE_WORKER=$(abspath $(TARGET)/release/idle_worker) tests/bench/run.sh

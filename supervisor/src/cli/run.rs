@@ -58,7 +58,7 @@ pub(super) struct Source {
     /// Start from nothing on purpose; steps that are there go aside
     #[arg(long, conflicts_with = "from")]
     pub(super) fresh: bool,
-    /// Resume from step N at most: newer steps go aside
+    /// Resume from exactly step N: newer steps go aside
     #[arg(long, value_name = "N")]
     pub(super) from: Option<u64>,
     /// Supervise without resuming: the trainer does that itself, or nobody

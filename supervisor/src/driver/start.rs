@@ -61,7 +61,7 @@ pub(super) async fn term(prepared: Prepared, mut printer: Printer, flags: RunFla
     for note in &loaded.notes {
         printer.note(note);
     }
-    if let Some(code) = ended_before(&loaded.state, flags, &mut printer) {
+    if let Some(code) = ended_before(&loaded.state, &spec, flags, &mut printer) {
         return Ok(code);
     }
     let term = take_lease(&mut store, &prepared, &mut printer, &mut wires.signals).await?;
@@ -117,7 +117,7 @@ fn own_exe() -> Result<Utf8PathBuf, CliError> {
 }
 
 /// A journal that ended with an outcome that needs a person answers the same again, without acting.
-fn ended_before(state: &State, flags: RunFlags, printer: &mut Printer) -> Option<u8> {
+fn ended_before(state: &State, spec: &RunSpec, flags: RunFlags, printer: &mut Printer) -> Option<u8> {
     let outcome = state.outcome.as_ref()?;
     let needs_a_person = matches!(
         outcome,
@@ -126,12 +126,24 @@ fn ended_before(state: &State, flags: RunFlags, printer: &mut Printer) -> Option
     if flags.again || !needs_a_person || state.mode != supervise_core::state::Mode::Finished {
         return None;
     }
+    // Another question gets another answer: a start that was refused is asked for in another way.
+    let p = &spec.policy;
+    let asks_anew = p.from.is_some() || p.fresh || p.allow_fresh || spec.config_hash != state.config;
+    if matches!(outcome, Outcome::NoProof { .. }) && asks_anew {
+        return None;
+    }
     let why = match outcome {
         Outcome::Deterministic { why } | Outcome::NoProof { why } | Outcome::GaveUp { why } => why.as_str(),
         _ => "",
     };
     printer.note(&format!("this run ended before ({}): {why}", outcome.word()));
-    printer.note("nothing was started; after mending the cause, say `supervise run --again …`");
+    let hint = match outcome {
+        Outcome::NoProof { .. } => {
+            "nothing was started; `supervise checkpoints` shows every step. Then: `--from N`, `--fresh`, or `--again` after mending"
+        }
+        _ => "nothing was started; after mending the cause, say `supervise run --again …`",
+    };
+    printer.note(hint);
     Some(outcome.exit_code())
 }
 

@@ -89,12 +89,19 @@ impl Deciding<'_> {
             let reason = Reason::new("saved", "a new step is proven, and a stop was asked for at that point");
             return self.stop(Then::Stopped, true, vec![reason]);
         }
+        self.prune_now();
+    }
+
+    /// Makes the user's number of steps true, if more are there. One deletion at a time.
+    pub(super) fn prune_now(&mut self) -> bool {
         let old = prune(&self.s, self.spec);
-        if !old.is_empty() && self.s.pending.is_empty() {
+        let is_due = !old.is_empty() && self.s.pending.is_empty();
+        if is_due {
             let keep = self.spec.keep.unwrap_or_default();
             let text = format!("{} newer steps are proven; the configuration keeps {keep}", keep.max(2));
             self.act(ActKind::Prune(old), vec![Reason::new("retention", text)]);
         }
+        is_due
     }
 
     pub(super) fn on_stall_check(&mut self) {

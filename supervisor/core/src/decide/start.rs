@@ -141,6 +141,9 @@ impl Deciding<'_> {
                     let reason = Reason::new("proven", format!("step {step} is whole"));
                     self.decided(Decision::Mark { step }, vec![reason]);
                 }
+                if self.prune_now() {
+                    return;
+                }
                 self.finish(Outcome::Finished { step: Some(step) }, reasons);
             }
             Choice::Unreadable { reasons } => self.wait_until_readable(reasons),
@@ -220,6 +223,8 @@ impl Deciding<'_> {
                 self.after_launch();
             }
             (Mode::Arranging { .. } | Mode::Launching { .. }, Err(error)) => self.on_start_failed(error),
+            // The user's number of steps was made true before the end: look again.
+            (Mode::Choosing, _) => self.scan(),
             // Ended while it was being launched, and nothing was.
             (Mode::Stopping { .. }, Err(_)) if self.s.live().is_none() => self.on_tree_gone(&[]),
             _ => {}

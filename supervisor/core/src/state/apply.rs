@@ -154,9 +154,14 @@ impl State {
     /// A term after a run that gave up is a person's wish to try again: it begins with a fresh budget.
     fn after_an_end(&mut self) {
         use crate::record::Outcome;
-        if let Some(Outcome::GaveUp { .. } | Outcome::Deterministic { .. } | Outcome::NoProof { .. }) =
-            self.outcome.take()
+        let ended = self.outcome.take();
+        if let Some(Outcome::Finished { .. } | Outcome::Stopped) = ended
+            && let Some(a) = self.attempt.as_mut()
         {
+            // How it ended was said then; what the configuration asks for now is no reason to judge it again.
+            a.settled = true;
+        }
+        if let Some(Outcome::GaveUp { .. } | Outcome::Deterministic { .. } | Outcome::NoProof { .. }) = ended {
             self.failures.clear();
             self.charged = 0;
             self.step_backs = 0;
