@@ -4,6 +4,7 @@
 //! place and what to do next.
 
 mod command;
+mod elsewhere;
 mod files;
 mod place;
 mod policy;
@@ -156,7 +157,11 @@ pub fn configure(request: &Request) -> Result<Configured, CliError> {
 pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
     let configured = configure(request)?;
     let out = understand(&configured)?;
+    elsewhere::check_machines(&out)?;
     let (root, mut notes) = root_of(&configured, &out)?;
+    if !request.fresh {
+        elsewhere::check_other_root(configured.file.as_deref(), root.as_deref(), &configured.cwd)?;
+    }
     let run = run_id(out.kind, root.as_deref(), &configured.cwd, &out.command);
     let run_dir = place::run_dir(&configured.settings, root.as_deref(), &run, &configured.cwd)?;
     place::check_owner(&run_dir, &run)?;

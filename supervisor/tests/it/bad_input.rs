@@ -313,3 +313,28 @@ fn no_space_for_the_journal() {
         "{err}"
     );
 }
+
+#[test]
+fn several_machines_are_not_supervised() {
+    plan(&PPO.replace("  n_gpus_per_node: 2", "  n_gpus_per_node: 2\n  nnodes: 2"))
+        .refuses(78, &["trainer.nnodes", "2 machines", "hint:"]);
+}
+
+#[test]
+fn a_relative_root_does_not_begin_anew_from_another_directory() {
+    let world = World::new();
+    world.write("ppo.yaml", PPO);
+    fs::create_dir_all(world.path("ckpt/global_step_2")).unwrap();
+    let listed = serde_json::json!({ "run": "0", "run_dir": world.path("ckpt/.supervise"), "root": world.path("ckpt"), "config": world.path("ppo.yaml") });
+    world.write("state/supervise/runs/0.json", &listed.to_string());
+    fs::create_dir(world.path("elsewhere")).unwrap();
+    let from_elsewhere = |more: &[&str]| {
+        let mut args = vec!["plan", "../ppo.yaml"];
+        args.extend(more);
+        world.run_in("elsewhere", &args)
+    };
+    from_elsewhere(&[]).refuses(78, &["was run before", "holds steps", "--fresh"]);
+    from_elsewhere(&["--fresh"]).tells(0, &["would start from nothing"]);
+    let other = ["--set", "trainer.default_local_dir=other"];
+    from_elsewhere(&other).tells(0, &["would start from nothing"]);
+}

@@ -86,7 +86,16 @@ impl World {
     }
 
     pub(crate) fn run_with(&self, args: &[&str], env: &[(&str, &str)]) -> Said {
-        let output = self.command().args(args).envs(env.iter().copied()).output().unwrap();
+        Self::said(self.command().args(args).envs(env.iter().copied()))
+    }
+
+    /// Run in a directory of this world.
+    pub(crate) fn run_in(&self, dir: &str, args: &[&str]) -> Said {
+        Self::said(self.command().current_dir(self.path(dir)).args(args))
+    }
+
+    fn said(command: &mut Command) -> Said {
+        let output = command.output().unwrap();
         Said {
             code: output.status.code().unwrap_or(-1),
             out: String::from_utf8_lossy(&output.stdout).into_owned(),

@@ -1,0 +1,84 @@
+//! What this version does not do, or should not do unasked: several machines, and a second root for one file.
+
+use super::registry_dir;
+use crate::error::CliError;
+use camino::{Utf8Path, Utf8PathBuf};
+use std::fs;
+use supervise_core::spec::TrainerKind;
+use supervise_trainers::read::ReadOutput;
+
+/// Entries of the registry that are looked at.
+const ENTRIES: usize = 10_000;
+
+/// A run is supervised on one machine.
+///
+/// # Errors
+/// The configuration asks for more.
+pub(super) fn check_machines(out: &ReadOutput) -> Result<(), CliError> {
+    let nodes = out.tree.get("trainer.nnodes").and_then(|n| n.as_i64());
+    match nodes {
+        Some(n) if n > 1 && out.kind != TrainerKind::Plain => Err(CliError::config(format!(
+            "trainer.nnodes: {n} machines are asked for; this version supervises a run on one"
+        ))
+        .hint("run it on one machine, or start it without supervise")),
+        _ => Ok(()),
+    }
+}
+
+/// The same file was run with another root, which holds steps, while this one holds none: a relative root and another
+/// working directory, most likely. Starting from nothing there would look like a resume.
+///
+/// # Errors
+/// Names the other root.
+pub(super) fn check_other_root(
+    file: Option<&Utf8Path>,
+    root: Option<&Utf8Path>,
+    cwd: &Utf8Path,
+) -> Result<(), CliError> {
+    let (Some(file), Some(root)) = (file, root) else {
+        return Ok(());
+    };
+    let Ok(relative) = root.strip_prefix(cwd) else {
+        return Ok(());
+    };
+    if has_steps(root) || relative.as_str().is_empty() {
+        return Ok(());
+    }
+    let is_same =
+        |(config, other): &(Utf8PathBuf, Utf8PathBuf)| *config == file && other != root && other.ends_with(relative);
+    let others = entries().into_iter().filter(is_same);
+    match others.map(|(_, other)| other).find(|other| has_steps(other)) {
+        Some(other) => Err(CliError::config(format!(
+            "{file} was run before with the checkpoint root {other}, which holds steps; {root} holds none"
+        ))
+        .hint("run it from the directory it was run from before, or make trainer.default_local_dir absolute")
+        .hint("`--fresh` begins anew in this root")),
+        None => Ok(()),
+    }
+}
+
+/// The path without links and `..`, where it exists.
+fn plain(path: &Utf8Path) -> Utf8PathBuf {
+    path.canonicalize_utf8().unwrap_or_else(|_| path.to_owned())
+}
+
+fn has_steps(root: &Utf8Path) -> bool {
+    root.read_dir_utf8()
+        .is_ok_and(|mut entries| entries.any(|e| e.is_ok_and(|e| e.file_name().starts_with("global_step_"))))
+}
+
+/// Configuration file and root of every run that is listed.
+fn entries() -> Vec<(Utf8PathBuf, Utf8PathBuf)> {
+    let Some(dir) = registry_dir() else { return Vec::new() };
+    let Ok(files) = dir.read_dir_utf8() else {
+        return Vec::new();
+    };
+    let read = |path: &Utf8Path| -> Option<(Utf8PathBuf, Utf8PathBuf)> {
+        let entry: serde_json::Value = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+        Some((
+            entry.get("config")?.as_str()?.into(),
+            entry.get("root")?.as_str()?.into(),
+        ))
+    };
+    files.take(ENTRIES).filter_map(|f| read(f.ok()?.path())).collect()
+}
