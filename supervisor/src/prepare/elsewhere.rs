@@ -44,6 +44,7 @@ pub(super) fn check_other_root(
     if has_steps(root) || relative.as_str().is_empty() {
         return Ok(());
     }
+    let file = plain(file);
     let is_same =
         |(config, other): &(Utf8PathBuf, Utf8PathBuf)| *config == file && other != root && other.ends_with(relative);
     let others = entries().into_iter().filter(is_same);
