@@ -214,6 +214,9 @@ impl Driver {
             .max()
             .filter(|late| *late > LATE)
         {
+            if let Some(link) = &mut self.guard {
+                link.heard = link.heard.after(late);
+            }
             self.feed(EventKind::TimeGap { missing: late });
         }
         for (key, _) in due {
@@ -221,6 +224,7 @@ impl Driver {
             self.feed(EventKind::Timer(key));
         }
         self.check_lanes(now);
+        self.check_guard(now);
         if self.finish_due.as_ref().is_some_and(|(at, _)| *at <= now) && self.over.is_none() {
             // The end changes nothing on disk; the next term finds out from there what this one could not write.
             self.printer

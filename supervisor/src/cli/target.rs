@@ -15,6 +15,7 @@ use supervise_core::spec::RunSpec;
 use supervise_core::state::State;
 use supervise_host::guard::protocol;
 use supervise_host::lane::{Answer, Client, LaneError, Loaded, Question, RUN_DIR_NAME};
+use supervise_host::process::find_attempt_processes;
 
 /// A file system has this long to answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -37,13 +38,27 @@ pub(super) struct Seen {
 }
 
 impl Seen {
+    /// Processes of an attempt that live although nobody supervises them any more.
+    fn left_behind(&self) -> Option<String> {
+        if self.alive.supervisor.alive || self.alive.guard.alive {
+            return None;
+        }
+        let left = find_attempt_processes(&self.run, &self.recorded).len();
+        (left > 0).then(|| {
+            format!(
+                "{left} processes of its last attempt still live, without supervisor and guard: `supervise run` ends \
+                 them and goes on, `supervise stop` ends them"
+            )
+        })
+    }
+
     /// The stable view of it.
     pub(super) fn view(&self) -> StatusView {
         match (&self.state, &self.problem) {
             (Some(s), problem) => {
                 let mut view = StatusView::of(&self.run.0, s, self.spec.as_ref(), self.alive);
                 view.run_dir = self.run_dir.as_ref().map(ToString::to_string);
-                view.problem = problem.clone().or(view.problem);
+                view.problem = problem.clone().or(view.problem).or_else(|| self.left_behind());
                 view
             }
             (None, problem) => {

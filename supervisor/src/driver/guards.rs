@@ -4,8 +4,9 @@ use super::{Driver, Internal};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use supervise_core::event::{ActError, ActErrorKind, ActOutput, EventKind};
-use supervise_core::id::{ActId, AttemptNo, Ms, ProcRef};
+use supervise_core::id::{ActId, AttemptNo, Ms, ProcRef, Tick};
 use supervise_core::record::ActKind;
+use supervise_core::state::Mode;
 use supervise_host::guard::Standby;
 use supervise_host::guard::protocol::{FromGuard, ToGuard};
 use supervise_host::process::{find_attempt_processes, is_sink, kill_until_gone, list_descendants, own_ref, proc_stat};
@@ -14,6 +15,8 @@ use tokio::net::UnixStream;
 use tokio::net::unix::OwnedReadHalf;
 use tokio::sync::mpsc;
 
+/// A living guard says something every five seconds; one that is silent for so long is none.
+const GUARD_SILENCE: Ms = Ms(90_000);
 /// The guard of the next attempt is started ahead this long after a launch.
 const STANDBY_AFTER: Ms = Ms(300);
 /// A sweep without a guard is repeated after this; what is left then cannot be killed.
@@ -26,6 +29,8 @@ pub(super) struct GuardLink {
     pub(super) launching: Option<(ActId, Vec<String>)>,
     pub(super) gone: bool,
     told_to_kill: bool,
+    /// When it last said something: it does so every few seconds.
+    pub(super) heard: Tick,
     tx: mpsc::UnboundedSender<Vec<u8>>,
     lines: Lines<BufReader<OwnedReadHalf>>,
 }
@@ -56,6 +61,7 @@ impl GuardLink {
             launching: None,
             gone: false,
             told_to_kill: false,
+            heard: Tick(0),
             tx,
             lines: BufReader::new(read).lines(),
         })
@@ -87,6 +93,10 @@ pub(super) async fn line(link: &mut Option<GuardLink>) -> Option<String> {
 impl Driver {
     pub(super) fn on_guard_line(&mut self, line: Option<String>) {
         let Some(line) = line else { return self.on_guard_end() };
+        let now = self.now();
+        if let Some(link) = &mut self.guard {
+            link.heard = now;
+        }
         match serde_json::from_str::<FromGuard>(&line) {
             Ok(message) => self.on_guard_message(message),
             Err(e) => tracing::error!("the guard said something unknown: {e}"),
@@ -159,6 +169,19 @@ impl Driver {
                 self.printer.note(&text);
             }
             FromGuard::Hello(_) => {}
+        }
+    }
+
+    /// A guard that is stopped or hangs drains no output and sees no end: it is as good as dead.
+    pub(super) fn check_guard(&mut self, now: Tick) {
+        let silent = |l: &GuardLink| !l.gone && l.launching.is_none() && now.since(l.heard) > GUARD_SILENCE;
+        if self.state.mode == Mode::Running && self.guard.as_ref().is_some_and(silent) {
+            let text = format!(
+                "the guard has said nothing for {} s: it is ended with its workers",
+                GUARD_SILENCE.0 / 1000
+            );
+            self.printer.note(&text);
+            self.on_guard_end();
         }
     }
 
