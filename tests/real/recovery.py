@@ -232,6 +232,13 @@ def ppo_layout_by_verls_own_manager(b):
     def zero(copy):
         (copy / actor).write_bytes(bytes((copy / actor).stat().st_size))
 
+    def swap(copy):
+        one, other = copy / actor, copy / actor.replace("rank_1", "rank_0")
+        one.rename(copy / "kept")
+        other.rename(one)
+        (copy / "kept").rename(other)
+
+    assert "misplaced" in damaged("swapped", swap, 21)
     said = damaged("deleted", lambda c: (c / actor).unlink(), 20)
     assert "model_world_size_2_rank_1.pt" in said, said
     damaged("cut", cut, 20)

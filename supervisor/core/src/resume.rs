@@ -233,6 +233,15 @@ fn newest<'a>(s: &State, spec: &RunSpec, scan: &'a ScanReport, from: Option<Step
                 reasons.insert(0, refusal_reason("unreadable", c));
                 return Newest::Unreadable(reasons);
             }
+            // A link is not followed, and not passed over either: it may stand for the newest step.
+            Verdict::Unknown if from.is_none() && c.findings.iter().any(|f| f.code == "symlink") => {
+                let why = format!(
+                    "{} is a symbolic link: put the step itself there, or say which one is meant (--from N)",
+                    c.id
+                );
+                reasons.insert(0, Reason::new("symlink", why.clone()));
+                return Newest::Refused(why, reasons);
+            }
             _ => reasons.push(refusal_reason("not_whole", c)),
         }
     }

@@ -97,6 +97,19 @@ fn a_tracker_that_a_person_set_back_is_a_question() {
 }
 
 #[test]
+fn a_newest_step_behind_a_link_is_a_question() {
+    let (scene, expected) = older_run("8");
+    let elsewhere = scene.path("moved-away");
+    fs::rename(scene.step(8), &elsewhere).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, scene.step(8)).unwrap();
+    scene.run(&[]).expect(4).says("symbolic link").says("--from");
+    assert_eq!((scene.aside().len(), scene.attempts()), (0, 0));
+    scene.run(&["--from", "6"]).expect(0);
+    assert_eq!(scene.resumed(1), Some(6));
+    assert_eq!(scene.digest(), Some(expected));
+}
+
+#[test]
 fn a_copied_root_begins_a_new_run_at_its_newest_step() {
     let (mut scene, expected) = stopped_at_eight();
     let original = scene.root();
