@@ -314,13 +314,12 @@ impl Driver {
         self.children.retain_mut(|c| !matches!(c.try_wait(), Ok(Some(_))));
     }
 
-    /// The exit code: who stopped it counts.
+    /// The exit code.
     fn exit_code(&self) -> u8 {
-        match (&self.over, self.signals.last) {
-            (Some(Outcome::Stopped), Some(libc::SIGINT)) => 130,
-            (Some(Outcome::Stopped), Some(libc::SIGTERM)) => 143,
-            (Some(outcome), _) => outcome.exit_code(),
-            (None, _) => 70,
+        match (self.state.exit_code(), &self.over) {
+            (Some(code), _) => code,
+            (None, Some(outcome)) => outcome.exit_code(),
+            (None, None) => 70,
         }
     }
 }

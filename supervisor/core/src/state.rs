@@ -261,6 +261,17 @@ pub struct StopWish {
 }
 
 impl State {
+    /// The exit code of a run that ended: who stopped it counts.
+    #[must_use]
+    pub fn exit_code(&self) -> Option<u8> {
+        let by = self.stop.as_ref().map(|w| w.by.as_str());
+        match (self.outcome.as_ref()?, by) {
+            (Outcome::Stopped, Some("SIGINT")) => Some(130),
+            (Outcome::Stopped, Some("SIGTERM")) => Some(143),
+            (outcome, _) => Some(outcome.exit_code()),
+        }
+    }
+
     /// The attempt that lives, or may live.
     #[must_use]
     pub fn live(&self) -> Option<&Attempt> {

@@ -142,7 +142,7 @@ impl StatusView {
             retries: spec.map(|p| p.policy.retries),
             outcome: s.outcome.as_ref().map(|o| OutcomeView {
                 word: o.word(),
-                exit_code: o.exit_code(),
+                exit_code: s.exit_code().unwrap_or_else(|| o.exit_code()),
                 why: why(o),
             }),
             reasons: s.why.clone(),
@@ -316,7 +316,11 @@ pub fn phase_word(p: Phase) -> &'static str {
 #[must_use]
 pub fn last_words(s: &State, spec: &RunSpec) -> String {
     let mut out = match &s.outcome {
-        Some(o) => format!("{} (exit code {})\n", outcome_words(o), o.exit_code()),
+        Some(o) => format!(
+            "{} (exit code {})\n",
+            outcome_words(o),
+            s.exit_code().unwrap_or_else(|| o.exit_code())
+        ),
         None => "this supervisor ends; the run has no outcome yet\n".to_owned(),
     };
     let of = spec
