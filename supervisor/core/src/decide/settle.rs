@@ -227,8 +227,11 @@ impl Deciding<'_> {
         if newest.is_some_and(|n| n >= last) {
             return true;
         }
-        let at = newest.map_or_else(|| "no step".to_owned(), |s| format!("step {s}"));
-        let text = format!("all workers ended with exit code 0, but the newest whole step is {at}, not {last}");
+        let at = match newest {
+            Some(step) => format!("the newest whole step is {step}, not {last}"),
+            None => format!("no step is whole; the last planned one is {last}"),
+        };
+        let text = format!("all workers ended with exit code 0, but {at}");
         let reason = Reason::new("early_success", text.clone());
         self.decided(Decision::Diagnosed(diagnose(a)), vec![reason.clone()]);
         if self.s.mark > a.mark_before {

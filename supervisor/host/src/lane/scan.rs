@@ -262,6 +262,8 @@ impl Prover {
                 Ok(self.steps.read_tracker(Some(&bytes)))
             }
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(self.steps.read_tracker(None)),
+            // No trainer writes that, and no waiting changes it.
+            Err(e) if e.kind() == io::ErrorKind::IsADirectory => Ok(Tracker::Garbage("a directory".to_owned())),
             Err(e) => Err(e),
         }
     }
