@@ -236,7 +236,7 @@ mod tests {
 
     fn read(yaml: &str, overrides: &[&str]) -> Result<Settings, String> {
         let overrides: Vec<String> = overrides.iter().map(|s| s.to_string()).collect();
-        Settings::read(Some(yaml), &overrides, Path::new("/work"))
+        Settings::read(Some(yaml), &overrides, Path::new("/data"))
     }
 
     #[test]
@@ -244,7 +244,7 @@ mod tests {
         let yaml =
             "trainer: {project_name: p, experiment_name: e, n_gpus_per_node: 4, save_freq: 2}\nsupervisor: {x: 1}";
         let settings = read(yaml, &["trainer.save_freq=3", "demo.hidden=[8]"]).unwrap();
-        assert_eq!(settings.root, Path::new("/work/checkpoints/p/e"));
+        assert_eq!(settings.root, Path::new("/data/checkpoints/p/e"));
         assert_eq!((settings.world, settings.save_freq, settings.batch), (4, 3, 4));
         assert_eq!(settings.hidden, [8]);
         assert_eq!(settings.load_contents, settings.save_contents);

@@ -23,7 +23,7 @@ fn spec(trainer: TrainerKind, command: &str) -> RunSpec {
         run_dir: "/ckpt/.supervise".into(),
         config_file: Some("/conf/ppo.yaml".into()),
         command: command.split_whitespace().map(str::to_owned).collect(),
-        cwd: "/work".into(),
+        cwd: "/data".into(),
         env: BTreeMap::new(),
         gang: GangSpec {
             launcher: LauncherKind::Driver,

@@ -43,7 +43,7 @@ impl Case {
             config_file: self.yaml.map(|_| Utf8Path::new("/conf/my.yaml")),
             set: &set,
             command: &command,
-            cwd: Utf8Path::new("/work"),
+            cwd: Utf8Path::new("/data"),
             env: &|name| (name == "USER").then(|| "ann".to_owned()),
             workers: self.workers,
             kind: None,
@@ -95,7 +95,7 @@ algorithm:
 fn a_yaml_that_says_only_what_its_author_changed_is_enough() {
     let read = yaml(GRPO).good();
     assert_eq!(read.kind, TrainerKind::VerlPpo);
-    assert_eq!(read.root.as_deref(), Some(Utf8Path::new("/work/checkpoints/p/ann")));
+    assert_eq!(read.root.as_deref(), Some(Utf8Path::new("/data/checkpoints/p/ann")));
     assert_eq!(
         read.cadence,
         SaveCadence {
@@ -439,7 +439,7 @@ fn resume_wishes_are_read() {
         (
             ppo,
             "trainer.resume_mode=resume_path trainer.resume_from_path=x/global_step_12",
-            path("/work/x/global_step_12", 12),
+            path("/data/x/global_step_12", 12),
         ),
         (ppo, "trainer.resume_from_path=/x/global_step_12", ResumeIntent::Auto),
         (
