@@ -233,7 +233,6 @@ impl Deciding<'_> {
             TimerKey::ProveDue => self.on_prove_due(),
             TimerKey::StallCheck => self.on_stall_check(),
             TimerKey::StateDeadline => self.on_state_deadline(),
-            TimerKey::ThawDue => {}
         }
     }
 

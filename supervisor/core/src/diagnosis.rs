@@ -9,7 +9,7 @@ pub use rules::{action, failure_rules, is_cascade};
 
 use crate::event::{ExitStatus, Phase, Sighting};
 use crate::id::{Step, fnv64};
-use crate::record::{Action, Diagnosis, StartPoint};
+use crate::record::{Diagnosis, StartPoint};
 use crate::scan::RuleKind;
 use crate::state::Attempt;
 
@@ -134,10 +134,4 @@ fn shorten(text: &str) -> String {
         Some((at, _)) => format!("{}…", &text[..at]),
         None => text.to_owned(),
     }
-}
-
-/// Whether the table says that the same will happen again.
-#[must_use]
-pub fn is_deterministic(d: &Diagnosis) -> bool {
-    d.action == Action::Stop
 }

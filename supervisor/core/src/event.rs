@@ -2,7 +2,6 @@
 
 use crate::checkpoint::CheckpointSummary;
 use crate::id::{ActId, AttemptNo, Ms, ProcRef, Step, Term, Tick, WallMs, WorkerId};
-use crate::record::ActKind;
 use crate::scan::RuleKind;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -334,8 +333,6 @@ pub enum TimerKey {
     StallCheck,
     /// A state has lasted longer than it may.
     StateDeadline,
-    /// Frozen for long enough.
-    ThawDue,
 }
 
 /// What a person or the system asks for.
@@ -354,19 +351,4 @@ pub enum Request {
         /// Who asked.
         by: String,
     },
-}
-
-/// An act's kind as it is named in a failed act.
-#[must_use]
-pub fn act_word(kind: &ActKind) -> &'static str {
-    match kind {
-        ActKind::Arrange(_) => "arrange",
-        ActKind::Launch(_) => "launch",
-        ActKind::Prune(_) => "prune",
-        ActKind::Signal { .. } => "signal",
-        ActKind::KillTree => "kill_tree",
-        ActKind::Freeze => "freeze",
-        ActKind::Thaw => "thaw",
-        ActKind::Finish(_) => "finish",
-    }
 }

@@ -29,14 +29,14 @@ pub fn worker_env(gang: &GangSpec, rank: Rank, port: u16, attempt: u32) -> Vec<(
         set("TORCHELASTIC_RUN_ID", format!("supervise-{attempt}"));
     }
     if !gang.gpus.is_empty() {
-        set("CUDA_VISIBLE_DEVICES", devices(gang, rank));
+        set("CUDA_VISIBLE_DEVICES", devices(gang));
     }
     env
 }
 
 /// GPUs of one worker: all for a driver; for a gang every worker sees all and picks by LOCAL_RANK, as under
 /// torchrun.
-fn devices(gang: &GangSpec, _rank: Rank) -> String {
+fn devices(gang: &GangSpec) -> String {
     let names: Vec<String> = gang.gpus.iter().map(u32::to_string).collect();
     names.join(",")
 }

@@ -22,6 +22,10 @@ use supervise_host::guard::protocol::{FromGuard, Hello, ToGuard, socket_name};
 use supervise_host::lane::{Answer, Identity, LaneReply, Loaded, Question};
 use supervise_host::process::{boot_id, boottime_ms, find_attempt_processes, host_name, is_alive, own_ref};
 
+/// While an answer is waited for, signals are looked at this often.
+const LOOK: Duration = Duration::from_millis(100);
+/// That something is waited for is said after this.
+const SAY_AFTER: Duration = Duration::from_secs(3);
 /// A guard that lives answers within this.
 const HELLO: Duration = Duration::from_secs(10);
 
@@ -159,30 +163,35 @@ async fn call(
         _ => "waiting: the file system of the run directory does not answer",
     };
     lane.ask(Tag::Setup, ask, Tick(0));
-    let mut told = false;
+    let mut waited = Duration::ZERO;
     loop {
-        tokio::select! {
-            text = line(lane) => {
-                let Some(text) = text else {
-                    return Err(CliError::internal("the helper that reads files ended".to_owned()));
+        match tokio::time::timeout(LOOK, line(lane)).await {
+            Ok(None) => return Err(CliError::internal("the helper that reads files ended".to_owned())),
+            Ok(Some(text)) => {
+                let Ok(reply) = serde_json::from_str::<LaneReply>(&text) else {
+                    continue;
                 };
-                let Ok(reply) = serde_json::from_str::<LaneReply>(&text) else { continue };
                 if let Some((_, answer)) = lane.take(reply, Tick(0)) {
                     return answer.map_err(|e| CliError::environment(e.what));
                 }
             }
-            Some(number) = signals.recv() => {
-                if number != libc::SIGHUP {
-                    let name = supervise_core::event::signal_name(number);
-                    return Err(CliError::environment(format!("{name} came while waiting; nothing was started")));
-                }
-            }
-            () = tokio::time::sleep(Duration::from_secs(3)), if !told => {
-                told = true;
-                printer.note(what);
-            }
+            Err(_) => waited += LOOK,
+        }
+        if let Some(number) = interrupted(signals) {
+            let name = supervise_core::event::signal_name(number);
+            return Err(CliError::environment(format!(
+                "{name} came while waiting; nothing was started"
+            )));
+        }
+        if waited >= SAY_AFTER && waited - SAY_AFTER < LOOK {
+            printer.note(what);
         }
     }
+}
+
+/// A signal that asks for an end, if one came. A hang-up does not.
+fn interrupted(signals: &mut tokio::sync::mpsc::UnboundedReceiver<i32>) -> Option<i32> {
+    std::iter::from_fn(|| signals.try_recv().ok()).find(|number| *number != libc::SIGHUP)
 }
 
 async fn take_lease(

@@ -60,7 +60,7 @@ impl World {
             Some(f) => {
                 f.3 -= 1;
                 Err(ActError {
-                    what: format!("{} failed", supervise_core::event::act_word(&act.kind)),
+                    what: format!("{} failed", act_word(&act.kind)),
                     retryable: f.2,
                     kind: f.1,
                 })
@@ -201,5 +201,19 @@ impl World {
             attempt,
             unkillable: Vec::new(),
         });
+    }
+}
+
+/// An act's kind as a failed act names it.
+fn act_word(kind: &ActKind) -> &'static str {
+    match kind {
+        ActKind::Arrange(_) => "arrange",
+        ActKind::Launch(_) => "launch",
+        ActKind::Prune(_) => "prune",
+        ActKind::Signal { .. } => "signal",
+        ActKind::KillTree => "kill_tree",
+        ActKind::Freeze => "freeze",
+        ActKind::Thaw => "thaw",
+        ActKind::Finish(_) => "finish",
     }
 }
