@@ -38,4 +38,5 @@ check:
 
 bench: install-real
 	$(CARGO) build --release -q -p supervise-tests --bins
-	VENV=$(abspath $(VENV)) SUPERVISE=$(abspath $(TARGET)/release/supervise) IDLE_WORKER=$(abspath $(TARGET)/release/idle_worker) tests/bench/run.sh
+	VENV=$(abspath $(VENV)) SUPERVISE=$(abspath $(TARGET)/release/supervise) IDLE_WORKER=$(abspath $(TARGET)/release/idle_worker) \
+	  MANY_FILES=$(abspath $(TARGET)/release/many_files) SHARDS=$(abspath $(TARGET)/bench/shards) tests/bench/run.sh

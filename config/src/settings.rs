@@ -224,6 +224,12 @@ pub struct Proof {
     pub depth: ProofDepth,
     /// Whether at all.
     pub enabled: bool,
+    /// What a checkpoint may import: `module.name`, `module.*`, `*`.
+    pub trust_globals: Vec<String>,
+    /// What is on the danger list does not condemn.
+    pub trust_unsafe: bool,
+    /// Bytes a second that reading in the background may take.
+    pub background_rate: u64,
 }
 
 /// When a silent run counts as stalled.

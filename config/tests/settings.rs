@@ -243,3 +243,27 @@ fn all_mistakes_are_reported_together() {
     };
     assert_eq!(Settings::load(&sources).unwrap_err().len(), 4);
 }
+
+#[test]
+fn trusted_names_are_a_list_whatever_they_come_from() {
+    assert!(Settings::defaults().unwrap().proof.trust_globals.is_empty());
+    let from = |text: &str| {
+        let sources = Sources {
+            env: pairs(&[("SUPERVISE_PROOF__TRUST_GLOBALS", text)]),
+            ..Sources::default()
+        };
+        Settings::load(&sources).map(|s| s.proof.trust_globals)
+    };
+    assert_eq!(from("[\"a.b.C\", \"d.*\"]").unwrap(), ["a.b.C", "d.*"]);
+    assert_eq!(from("a.b.C").unwrap(), ["a.b.C"]);
+    assert_eq!(from("*").unwrap(), ["*"]);
+    assert_eq!(from("[]").unwrap(), [""; 0]);
+    for wrong in ["C", "a..b", "a.b*", ".*", "[1]", "os system", "a.*.b"] {
+        assert!(from(wrong).is_err(), "{wrong}");
+    }
+    let settings = from_file("proof: {trust_globals: [a.b.C, '*'], trust_unsafe: true}\n").unwrap();
+    assert_eq!(settings.proof.trust_globals, ["a.b.C", "*"]);
+    assert!(settings.proof.trust_unsafe);
+    assert_eq!(mistake("proof: {trust_globals: a.b}\n").kind, ErrorKind::WrongType);
+    assert_eq!(mistake("proof:\n  trust_globals: [a.b, C]\n").line, Some(2));
+}

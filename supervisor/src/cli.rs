@@ -161,8 +161,12 @@ pub(crate) fn trace() {
 /// Prints a value as JSON.
 fn print_json<T: serde::Serialize>(value: &T) -> Result<(), CliError> {
     let text = serde_json::to_string_pretty(value).map_err(|e| CliError::internal(format!("no JSON: {e}")))?;
-    printer::out(&(text + "\n"));
-    Ok(())
+    match printer::out_bytes((text + "\n").as_bytes()) {
+        // Who asked has heard enough.
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        Err(e) => Err(CliError::environment(format!("the JSON cannot be written: {e}"))),
+        Ok(()) => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -177,7 +177,9 @@ impl Driver {
         self.scan_again = None;
         self.scanning = Some(live);
         let now = self.now();
-        self.work.ask(Tag::Scan, Question::Scan { depth, whole }, now);
+        let thorough = !matches!(self.state.mode, Mode::Running | Mode::Draining { .. });
+        let ask = Question::Scan { depth, whole, thorough };
+        self.work.ask(Tag::Scan, ask, now);
     }
 
     /// The moment at which something is due, for the one sleep of the loop.

@@ -313,7 +313,7 @@ fn root_of(configured: &Configured, out: &ReadOutput) -> Result<(Option<Utf8Path
     Ok((Some(root), notes))
 }
 
-/// A hash over what the trainer is given: another one resets remembered failures.
+/// A hash over what the trainer is given, and whom we trust: another one resets remembered failures.
 fn config_hash(out: &ReadOutput, configured: &Configured) -> u64 {
     let mut text = String::new();
     for (path, node) in out.tree.leaves() {
@@ -328,6 +328,14 @@ fn config_hash(out: &ReadOutput, configured: &Configured) -> u64 {
     }
     for (name, value) in &configured.settings.env {
         text.push_str(&format!("{name}={value}\0"));
+    }
+    // Trust is an answer to a question that ended the run: the next start is not the same again.
+    let proof = &configured.settings.proof;
+    for name in &proof.trust_globals {
+        text.push_str(&format!("trust {name}\0"));
+    }
+    if proof.trust_unsafe {
+        text.push_str("trust unsafe\0");
     }
     fnv64(text.as_bytes())
 }

@@ -245,11 +245,11 @@ pub fn err(text: &str) {
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
 }
 
-/// Bytes read so far, on a terminal that would otherwise stand still.
+/// Bytes read so far and how fast, on a terminal that would otherwise stand still.
 #[derive(Debug)]
 pub struct Meter {
     bar: Option<ProgressBar>,
-    total: u64,
+    began: Instant,
 }
 
 impl Meter {
@@ -258,24 +258,21 @@ impl Meter {
     pub fn new() -> Self {
         Self {
             bar: is_terminal().then(new_bar),
-            total: 0,
+            began: Instant::now(),
         }
     }
 
-    /// So many bytes were read in all. Answers that the reading goes on.
-    pub fn tell(&mut self, total: u64) -> bool {
-        self.total = total;
-        if let Some(bar) = &self.bar {
-            bar.set_message(format!("{} read", crate::render::bytes(total)));
-            bar.tick();
+    /// So many bytes were read, of so many where that is known.
+    pub fn tell(&mut self, done: u64, of: Option<u64>) {
+        let Some(bar) = &self.bar else { return };
+        if let Some(of) = of.filter(|of| bar.length() != Some(*of)) {
+            bar.set_length(of);
+            bar.set_style(
+                ProgressStyle::with_template("{bar:32} {msg}").unwrap_or_else(|_| ProgressStyle::default_bar()),
+            );
         }
-        true
-    }
-
-    /// Bytes read so far.
-    #[must_use]
-    pub fn total(&self) -> u64 {
-        self.total
+        bar.set_position(done);
+        bar.set_message(read_so_far(done, of, self.began.elapsed()));
     }
 
     /// Takes it off the terminal.
@@ -284,6 +281,14 @@ impl Meter {
             bar.finish_and_clear();
         }
     }
+}
+
+/// `1.2 GiB of 3.0 GiB read, 2.1 GiB/s`.
+fn read_so_far(done: u64, of: Option<u64>, took: Duration) -> String {
+    use crate::render::bytes;
+    let rate = bytes((done as f64 / took.as_secs_f64().max(0.001)) as u64);
+    let of = of.map(|of| format!(" of {}", bytes(of))).unwrap_or_default();
+    format!("{}{of} read, {rate}/s", bytes(done))
 }
 
 impl Default for Meter {
@@ -295,6 +300,12 @@ impl Default for Meter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_reading_says_how_far_and_how_fast() {
+        let words = read_so_far(1 << 30, Some(3 << 30), Duration::from_millis(500));
+        assert_eq!(words, "1.0 GiB of 3.0 GiB read, 2.0 GiB/s");
+    }
 
     #[test]
     fn the_pace_counts_steps_and_not_the_time_between_attempts() {

@@ -1,6 +1,7 @@
 //! Words for people, and the stable JSON beside them. Pure: values in, text out.
 
 pub mod checkpoints;
+pub mod codes;
 pub mod explain;
 pub mod plan;
 pub mod record;

@@ -1,10 +1,22 @@
 #!/usr/bin/env bash
-# The tests that need Python: verl's trainers under supervise, and the configuration dialect against OmegaConf and Hydra.
+# The tests that need Python: verl's trainers under supervise, proofs of real checkpoints against loading them, and the
+# configuration dialect against OmegaConf and Hydra.
 #
 # usage: run.sh VENV PROGRAMS      (PROGRAMS: the folder with the built binaries)
+# areal's environment is made beside VENV, as .venv-areal.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-python=$(cd "$1" && pwd)/bin/python
+venv=$(cd "$1" && pwd)
+python=$venv/bin/python
 programs=$(cd "$2" && pwd)
+areal=$(dirname "$venv")/.venv-areal
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
 "$python" "$here/omegaconf_differential.py" "$programs/examples/dump_yaml"
+"$python" "$here/unsafe_differential.py" "$programs"
+"$here/install_areal.sh" "$venv" "$areal"
+"$python" "$here/make_checkpoints.py" "$work" --areal "$areal"
+"$python" "$here/proof_differential.py" "$programs" "$work" --areal "$areal" --each 20
+"$python" "$here/proof_records.py" "$programs" "$work" --each 20
 "$python" "$here/recovery.py" "$programs"

@@ -1,10 +1,12 @@
 """Writes checkpoints in the layout of verl's PPO trainer with verl's own FSDPCheckpointManager, without that trainer.
 
 usage: gang.sh N python verl_fsdp_manager.py OUT MODEL [--steps 2] [--strategy fsdp2] [--contents model,optimizer,extra]
+       [--critic]
 
 MODEL is a directory made by make_tiny_model.py. Each step is one real optimiser
 step, then what the PPO trainer writes, in its order: actor/ by the manager,
-data.pt from a StatefulDataLoader by rank 0, last the tracker.
+data.pt from a StatefulDataLoader by rank 0, last the tracker. With --critic the
+same model is saved as critic/ too.
 """
 
 import argparse
@@ -57,6 +59,7 @@ def main():
     parser.add_argument("--steps", type=int, default=2)
     parser.add_argument("--strategy", choices=("fsdp", "fsdp2"), default="fsdp2")
     parser.add_argument("--contents", default="model,optimizer,extra")
+    parser.add_argument("--critic", action="store_true")
     args = parser.parse_args()
 
     dist.init_process_group("gloo")
@@ -82,6 +85,8 @@ def main():
         loss = train_step(model, optimizer, schedule, next(batches))
         folder = args.out / f"global_step_{global_step}"
         manager.save_checkpoint(str(folder / "actor"), global_step=global_step)
+        if args.critic:
+            manager.save_checkpoint(str(folder / "critic"), global_step=global_step)
         dist.barrier()
         if rank == 0:
             torch.save(loader.state_dict(), folder / "data.pt")

@@ -4,6 +4,7 @@
 //! writer of torch files, the ways in which a process can slip away, and the demo. The
 //! harness runs `supervise` on the demo trainer for the tests.
 
+pub mod bare_spec;
 pub mod demo;
 pub mod escape;
 pub mod harness;

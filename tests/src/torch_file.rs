@@ -202,21 +202,26 @@ pub enum TorchFileError {
     Pickle(usize),
 }
 
-/// The bytes of the file that holds `value`.
+/// The bytes of the file that holds `value`, written through a buffer.
 pub fn encode(value: &Value) -> Vec<u8> {
+    encode_as(value, "archive")
+}
+
+/// The bytes of the file that holds `value`; `stem`: the folder inside, named as the file it is written to.
+pub fn encode_as(value: &Value, stem: &str) -> Vec<u8> {
     let mut storages = Vec::new();
     let pickled = pickle::encode(value, &mut storages);
     let mut archive = zip::Writer::default();
-    archive.add("archive/data.pkl", &pickled);
-    archive.add("archive/.format_version", b"1");
-    archive.add("archive/.storage_alignment", b"64");
-    archive.add("archive/byteorder", b"little");
+    archive.add(&format!("{stem}/data.pkl"), &pickled);
+    archive.add(&format!("{stem}/.format_version"), b"1");
+    archive.add(&format!("{stem}/.storage_alignment"), b"64");
+    archive.add(&format!("{stem}/byteorder"), b"little");
     for (index, storage) in storages.iter().enumerate() {
-        archive.add(&format!("archive/data/{index}"), &storage.to_bytes());
+        archive.add(&format!("{stem}/data/{index}"), &storage.to_bytes());
     }
-    archive.add("archive/version", b"3\n");
+    archive.add(&format!("{stem}/version"), b"3\n");
     let id = format!("{:040}", archive.checksum());
-    archive.add("archive/.data/serialization_id", id.as_bytes());
+    archive.add(&format!("{stem}/.data/serialization_id"), id.as_bytes());
     archive.finish()
 }
 

@@ -244,8 +244,12 @@ fn read_text(kind: Option<Kind>, text: &str) -> Value {
         Some(Kind::Gpus) if text.starts_with(|c: char| c.is_ascii_digit()) => {
             listed(&format!("[{text}]")).unwrap_or_else(|| Value::Str(text.to_owned()))
         }
-        Some(Kind::Gpus | Kind::Variables) if text.trim_start().starts_with(['[', '{']) => {
+        Some(Kind::Gpus | Kind::Globals | Kind::Variables) if text.trim_start().starts_with(['[', '{']) => {
             listed(text).unwrap_or_else(|| Value::Str(text.to_owned()))
+        }
+        // One name, as a flag or a variable has it.
+        Some(Kind::Globals) if !text.trim().is_empty() => {
+            listed(&format!("[{text:?}]")).unwrap_or_else(|| Value::Str(text.to_owned()))
         }
         _ => Value::Str(text.to_owned()),
     }
@@ -270,6 +274,7 @@ fn unknown(path: String, node: &Node) -> ConfigError {
 fn inner_origin(node: &Node, kind: Kind) -> &Origin {
     let wrong = |item: &&Node| match (kind, &item.value) {
         (Kind::Variables, Value::Str(_) | Value::Int(_)) | (Kind::Command, Value::Str(_)) => false,
+        (Kind::Globals, Value::Str(text)) => !schema::is_global(text),
         (Kind::Gpus, _) => item.as_i64().is_none(),
         _ => true,
     };

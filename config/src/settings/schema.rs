@@ -28,6 +28,8 @@ pub(super) enum Kind {
     OptionalText,
     Command,
     Gpus,
+    /// A list of Python names, each perhaps ending in a star.
+    Globals,
     /// A mapping of names to strings.
     Variables,
 }
@@ -54,6 +56,9 @@ pub(super) const SCHEMA: &[(&str, Kind)] = &[
     ("gang.gpus", Kind::Gpus),
     ("proof.depth", Kind::Choice(&["structure", "full"])),
     ("proof.enabled", Kind::Bool),
+    ("proof.trust_globals", Kind::Globals),
+    ("proof.trust_unsafe", Kind::Bool),
+    ("proof.background_rate", Kind::Size),
     ("degraded_resume", Kind::Choice(&["never", "data_order", "model_only"])),
     ("stall.startup", Kind::Duration),
     ("stall.factor", Kind::Number { min: 1.0, max: 1000.0 }),
@@ -184,6 +189,7 @@ pub(super) fn check(kind: Kind, node: &Node) -> Result<Fig, Wrong> {
         (Kind::OptionalText, other) => Err(wrong_type(other, "a string", "put the value in quotes, or write null")),
         (Kind::Command, value) => command(value),
         (Kind::Gpus, value) => gpus(value),
+        (Kind::Globals, value) => globals(value),
         (Kind::Variables, value) => variables(value),
     }
 }
@@ -287,6 +293,32 @@ fn gpus(value: &Value) -> Result<Fig, Wrong> {
                 .ok_or_else(|| wrong("a device number is not a whole number", hint))
         }
         other => Err(wrong_type(other, "a choice of devices", hint)),
+    }
+}
+
+fn globals(value: &Value) -> Result<Fig, Wrong> {
+    let hint = "write a list such as [my_project.state.Sampler, \"my_project.*\"]";
+    let Value::List(items) = value else {
+        return Err(wrong_type(value, "a list of names", hint));
+    };
+    let name = |node: &Node| match &node.value {
+        Value::Str(text) if is_global(text) => Ok(text.clone()),
+        Value::Str(text) => Err(wrong(
+            format!("'{text}' is no name of a module and what is in it"),
+            hint,
+        )),
+        other => Err(wrong(format!("a name is {}", other.type_name()), hint)),
+    };
+    items.iter().map(name).collect::<Result<Vec<_>, _>>().map(Fig::from)
+}
+
+/// `module.name`, `module.*`, `*`.
+pub(super) fn is_global(text: &str) -> bool {
+    let word = |w: &str| !w.is_empty() && w.chars().all(|c| c.is_alphanumeric() || c == '_');
+    match text.strip_suffix("*") {
+        Some("") => true,
+        Some(module) => module.strip_suffix('.').is_some_and(|m| m.split('.').all(word)),
+        None => text.contains('.') && text.split('.').all(word),
     }
 }
 

@@ -3,17 +3,24 @@
 //! The kind is chosen by name ([`FileKind::of`]), never by what the bytes claim to be: a shard that turned into text is
 //! damaged, not a text file. Whatever happens, the answer is an [`Inspected`] with findings.
 
+use crate::dcp::{self, Description};
 use crate::judge::FileDetail;
 use crate::limits::Limits;
 use crate::plan::{Extent, ReadPlan};
 use crate::source::{Reader, Source};
-use crate::torch::Tensor;
-use crate::{json, safetensors, torch, zip};
+use crate::torch::{Tensor, TorchFacts};
+use crate::{bare, json, megatron, safetensors, torch, zip};
 use serde::{Deserialize, Serialize};
-use supervise_core::checkpoint::{Finding, Verdict};
+use std::sync::Arc;
+use supervise_core::checkpoint::{Finding, Level, Verdict};
 
 /// Text files are looked at up to this size; the rest is left to the read plan.
 const TEXT: u64 = 1 << 20;
+
+/// The unit in which file systems lose writes.
+const BLOCK: usize = 4096;
+/// Text may end with a zero or two (UTF-16, old habits), but not with this many.
+const ZEROS: usize = 16;
 
 /// How a file is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -25,10 +32,22 @@ pub enum FileKind {
     Json,
     /// `fsdp_config.json`.
     FsdpConfig,
+    /// `step_info.json` of AReaL.
+    StepInfo,
     /// A safetensors file.
     Safetensors,
-    /// The index of several safetensors files.
+    /// The index of weights in several files.
     SafetensorsIndex,
+    /// `.metadata`: what `torch.distributed.checkpoint` wrote where.
+    DcpMetadata,
+    /// A `.distcp` file: saves of single values, one behind the other.
+    Distcp,
+    /// A pickle that stands alone.
+    Pickle,
+    /// `ckpt_contents.json`: what a Megatron checkpoint of verl holds.
+    CkptContents,
+    /// `metadata.json` of a directory that Megatron wrote.
+    MegatronMetadata,
     /// Text.
     Text,
     /// Bytes of no known format.
@@ -43,9 +62,15 @@ impl FileKind {
         let ends = |suffix: &str| name.len() > suffix.len() && name.ends_with(suffix);
         match name {
             "fsdp_config.json" => Self::FsdpConfig,
-            _ if ends(".safetensors.index.json") => Self::SafetensorsIndex,
+            "step_info.json" => Self::StepInfo,
+            ".metadata" => Self::DcpMetadata,
+            "ckpt_contents.json" => Self::CkptContents,
+            _ if ends(".distcp") => Self::Distcp,
+            _ if ends(".safetensors.index.json") || ends(".bin.index.json") => Self::SafetensorsIndex,
             _ if ends(".safetensors") => Self::Safetensors,
             _ if ends(".pt") || ends(".pth") => Self::TorchZip,
+            _ if ends(".bin") && name.starts_with("pytorch_model") => Self::TorchZip,
+            _ if ends(".pkl") => Self::Pickle,
             _ if ends(".json") => Self::Json,
             _ if [".txt", ".py", ".md", ".jinja", ".yaml", ".yml"]
                 .iter()
@@ -75,34 +100,63 @@ pub struct Inspected {
     pub facts: FileDetail,
     /// Every byte that matters was read already: a full proof reads nothing more.
     pub read_all: bool,
+    /// What it says about other files.
+    pub description: Option<Arc<Description>>,
+    /// The CRC-32 of all bytes, where they were read in one piece.
+    pub(crate) crc: Option<u32>,
     pub(crate) max_findings: usize,
+}
+
+impl Inspected {
+    /// Nothing found yet.
+    pub(crate) fn new(kind: FileKind, limits: &Limits) -> Self {
+        Self {
+            kind,
+            bytes: 0,
+            findings: Vec::new(),
+            inventory: Vec::new(),
+            plan: ReadPlan::default(),
+            facts: FileDetail::default(),
+            read_all: false,
+            description: None,
+            crc: None,
+            max_findings: limits.findings,
+        }
+    }
 }
 
 /// Looks at the structure of a file.
 #[must_use]
 pub fn inspect(kind: FileKind, src: &dyn Source, limits: &Limits) -> Inspected {
-    let mut out = Inspected {
-        kind,
-        bytes: 0,
-        findings: Vec::new(),
-        inventory: Vec::new(),
-        plan: ReadPlan::default(),
-        facts: FileDetail::default(),
-        read_all: false,
-        max_findings: limits.findings,
-    };
+    let mut out = Inspected::new(kind, limits);
     let tail = match kind {
         FileKind::TorchZip => zip::TAIL,
+        FileKind::Safetensors => 2 * BLOCK,
         _ => 0,
     };
     let read = Reader::open(src, tail).map_err(Box::<Finding>::from).and_then(|file| {
         out.bytes = file.len();
-        look(&file, limits, &mut out)
+        let looked = look(&file, limits, &mut out);
+        out.crc = file.crc();
+        looked
     });
     if let Err(fatal) = read {
         out.findings.push(*fatal);
     }
+    whole_plan(&mut out);
     out
+}
+
+/// A full proof reads every byte of the file, also where nothing in it needs reading: its CRC-32 is what a later reading
+/// is compared with. What is broken, or was looked at in samples only, is not read for that.
+fn whole_plan(out: &mut Inspected) {
+    out.plan.cover(out.bytes);
+    let broken = out.findings.iter().any(|f| f.level == Level::Error);
+    let sampled = out.kind == FileKind::Distcp && !out.read_all;
+    if out.plan.extents.is_empty() && out.crc.is_none() && out.bytes > 0 && !broken && !sampled {
+        out.plan = ReadPlan::unnamed(out.bytes);
+        out.read_all = false;
+    }
 }
 
 fn look(file: &Reader<'_>, limits: &Limits, out: &mut Inspected) -> Result<(), Box<Finding>> {
@@ -114,7 +168,9 @@ fn look(file: &Reader<'_>, limits: &Limits, out: &mut Inspected) -> Result<(), B
             out.facts.torch = Some(found.facts);
         }
         FileKind::Json => {
-            json::object(file, limits)?;
+            let text = json::bytes(file, limits)?;
+            json::object(&text)?;
+            out.facts.parallel = megatron::parallel(&text);
             out.read_all = true;
         }
         FileKind::FsdpConfig => {
@@ -123,16 +179,46 @@ fn look(file: &Reader<'_>, limits: &Limits, out: &mut Inspected) -> Result<(), B
             out.facts.fsdp_version = config.version;
             out.read_all = true;
         }
+        FileKind::StepInfo => {
+            json::step_info(file, limits)?;
+            out.read_all = true;
+        }
         FileKind::Safetensors => {
             let header = safetensors::inspect(file, limits)?;
             out.facts.tensors = Some(header.plan.extents.len() as u64);
             out.facts.elements = Some(header.elements);
+            out.inventory = header.tensors;
             out.plan = header.plan;
+            if header.pieces {
+                let detail = "its tensors are pieces that torch's distributed writer did not join yet: how they fit is not read here";
+                out.findings
+                    .push(Finding::error("weights_in_pieces", Verdict::Unknown, detail).at(8));
+            }
+            zero_tail(file, out);
         }
         FileKind::SafetensorsIndex => {
             let index = safetensors::index(file, limits)?;
             out.facts.tensors = Some(index.tensors);
-            out.facts.shards = index.shards;
+            out.facts.shards = index.shards();
+            out.description = Some(Arc::new(Description::Weights(index)));
+            out.read_all = true;
+        }
+        FileKind::DcpMetadata => {
+            out.read_all = true;
+            dcp::inspect_metadata(file, limits, out)?;
+        }
+        FileKind::Distcp => distcp(file, out)?,
+        FileKind::Pickle => {
+            out.read_all = true;
+            let pickle = bare::read(file, limits, &mut out.findings)?;
+            out.facts.torch = TorchFacts::of_names(pickle.unfamiliar());
+        }
+        FileKind::CkptContents => {
+            out.facts.manifest = Some(megatron::manifest(file, limits, &mut out.findings)?);
+            out.read_all = true;
+        }
+        FileKind::MegatronMetadata => {
+            out.facts.dist_backend = Some(megatron::dist_backend(file, limits, &mut out.findings)?);
             out.read_all = true;
         }
         FileKind::Text => text(file, out)?,
@@ -141,16 +227,74 @@ fn look(file: &Reader<'_>, limits: &Limits, out: &mut Inspected) -> Result<(), B
     Ok(())
 }
 
+/// Looks at a file as another one describes it: `file_name` is its path beside that other one. What nothing describes
+/// is looked at as it is.
+#[must_use]
+pub fn inspect_described(
+    kind: FileKind,
+    src: &dyn Source,
+    description: &Description,
+    file_name: &str,
+    limits: &Limits,
+) -> Inspected {
+    match (kind, description) {
+        (FileKind::Distcp, Description::Dcp(dcp)) => {
+            let mut out = Inspected::new(kind, limits);
+            if let Err(fatal) = dcp::inspect_parts(src, dcp, file_name, limits, &mut out) {
+                out.findings.push(*fatal);
+            }
+            whole_plan(&mut out);
+            out
+        }
+        _ => {
+            let mut out = inspect(kind, src, limits);
+            if let Description::Weights(index) = description {
+                safetensors::compare(index, file_name, &mut out);
+            }
+            out
+        }
+    }
+}
+
+/// A `.distcp` file by itself tells nothing about what it should hold.
+fn distcp(file: &Reader<'_>, out: &mut Inspected) -> Result<(), Box<Finding>> {
+    opaque(file, out)?;
+    let detail = "what it should hold stands in the file .metadata beside it, which was not looked at";
+    out.findings
+        .push(Finding::error("distcp_alone", Verdict::Unknown, detail));
+    Ok(())
+}
+
 /// Text may be empty (an `__init__.py`), but not zeros.
 fn text(file: &Reader<'_>, out: &mut Inspected) -> Result<(), Box<Finding>> {
     let n = file.len().min(TEXT);
     let bytes = file.bytes(0, n as usize)?;
     zeros(&bytes, out);
+    let tail = bytes.iter().rev().take_while(|b| **b == 0).count();
+    if tail >= ZEROS && tail < bytes.len() {
+        let detail = format!("text ends with {tail} zeros: they were never written");
+        let at = n - tail as u64;
+        out.findings
+            .push(Finding::error("torn_write", Verdict::Damaged, detail).at(at));
+    }
     out.read_all = n == file.len();
     if !out.read_all {
         out.plan = whole(file.len());
     }
     Ok(())
+}
+
+/// The end of a file is what a machine that went down loses first. Numbers may be zeros, so this is a doubt only.
+fn zero_tail(file: &Reader<'_>, out: &mut Inspected) {
+    let zeros = file.tail().iter().rev().take_while(|b| **b == 0).count() as u64;
+    let from = (file.len() - zeros).next_multiple_of(BLOCK as u64);
+    if from + BLOCK as u64 <= file.len() {
+        let detail = format!(
+            "the last {} bytes or more are zeros: perhaps they were never written",
+            file.len() - from
+        );
+        out.findings.push(Finding::warning("zero_blocks", detail).at(from));
+    }
 }
 
 fn opaque(file: &Reader<'_>, out: &mut Inspected) -> Result<(), Box<Finding>> {

@@ -33,7 +33,17 @@ pub(crate) fn bytes(file: &Reader<'_>, limits: &Limits) -> Result<Vec<u8>, Box<F
 
 /// Parses, or says why not: ended early is incomplete, all zeros or wrong is damaged.
 pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8], base: u64) -> Result<T, Box<Finding>> {
-    serde_json::from_slice(bytes).map_err(|e| Box::new(broken(bytes, &e).at(base.saturating_add(place(bytes, &e)))))
+    let parsed = serde_json::from_slice(bytes)
+        .map_err(|e| Box::new(broken(bytes, &e).at(base.saturating_add(place(bytes, &e)))))?;
+    // Values that are dropped are not decoded by the parser; Python decodes the whole text first.
+    match std::str::from_utf8(bytes) {
+        Ok(_) => Ok(parsed),
+        Err(e) => {
+            let detail = "this is no JSON: the text is not UTF-8";
+            let at = base.saturating_add(e.valid_up_to() as u64);
+            Err(Box::new(Finding::error("json_broken", Verdict::Damaged, detail).at(at)))
+        }
+    }
 }
 
 /// The same for a struct, which must be an object in the text (serde would take a list as well).
@@ -85,8 +95,8 @@ fn place(bytes: &[u8], e: &serde_json::Error) -> u64 {
 }
 
 /// Checks that the file is one JSON object.
-pub(crate) fn object(file: &Reader<'_>, limits: &Limits) -> Result<u64, Box<Finding>> {
-    parse::<Keys>(&bytes(file, limits)?, 0).map(|keys| keys.0)
+pub(crate) fn object(text: &[u8]) -> Result<u64, Box<Finding>> {
+    parse::<Keys>(text, 0).map(|keys| keys.0)
 }
 
 /// The number of keys of an object, whose values are dropped.
@@ -124,6 +134,30 @@ pub struct FsdpConfig {
     /// 1 or 2.
     #[serde(rename = "FSDP_version", default)]
     pub version: Option<u32>,
+}
+
+/// What `step_info.json` of AReaL says.
+#[derive(Deserialize)]
+struct StepInfo {
+    epoch: u64,
+    epoch_step: u64,
+    global_step: u64,
+    steps_per_epoch: u64,
+}
+
+/// Reads `step_info.json` of AReaL, whose numbers follow from each other.
+pub(crate) fn step_info(file: &Reader<'_>, limits: &Limits) -> Result<(), Box<Finding>> {
+    let info: StepInfo = parse_object(&bytes(file, limits)?, 0)?;
+    let before = info.epoch.checked_mul(info.steps_per_epoch);
+    let step = before.and_then(|n| n.checked_add(info.epoch_step));
+    if step == Some(info.global_step) {
+        return Ok(());
+    }
+    let detail = format!(
+        "step {} is not step {} of epoch {} with {} steps each",
+        info.global_step, info.epoch_step, info.epoch, info.steps_per_epoch
+    );
+    Err(Box::new(Finding::error("json_content", Verdict::Damaged, detail)))
 }
 
 /// Reads `fsdp_config.json`.

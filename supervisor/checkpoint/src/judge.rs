@@ -1,15 +1,24 @@
 //! The last call of a proof: structure and what reading gave become one report.
 //!
 //! A checksum that does not fit is damage, with its entry and place. Where *no* checksum fits, the writer computed none,
-//! and that is said instead; then only the structure is proven.
+//! and that is said instead: every byte was read and nothing contradicts it, but nothing protects it either, until a
+//! record of this proof does ([`crate::record`]).
 
+mod contents;
+
+use crate::dcp::{DcpFacts, Description};
 use crate::inspect::{FileKind, Inspected};
+use crate::megatron::{DistBackend, Manifest};
 use crate::plan::{Extent, ExtentResult};
 use crate::source::ReadFault;
-use crate::torch::{TorchFacts, crc_mismatch};
+use crate::sweep::combine;
+use crate::torch::{TorchFacts, crc_mismatch, crc_not_written};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 use supervise_core::checkpoint::{Depth, Finding, Verdict};
+use supervise_core::spec::Parallel;
 
 /// What a file tells beside its verdict.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -33,6 +42,21 @@ pub struct FileDetail {
     /// What a file of `torch.save` tells.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub torch: Option<TorchFacts>,
+    /// What `.metadata` names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dcp: Option<DcpFacts>,
+    /// Distinct step counts that optimizers keep in a `.distcp` file, by the optimizer's name (empty where it has none).
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub dcp_steps: BTreeMap<String, Vec<u64>>,
+    /// What `ckpt_contents.json` says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub manifest: Option<Manifest>,
+    /// What `metadata.json` of Megatron says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dist_backend: Option<DistBackend>,
+    /// How ranks shared the model, in a configuration that Megatron writes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parallel: Option<Parallel>,
 }
 
 /// What is known about one file after a proof.
@@ -48,8 +72,14 @@ pub struct FileReport {
     pub bytes: u64,
     /// How deep the proof went.
     pub proven: Depth,
+    /// The CRC-32 of all its bytes, where every byte was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crc: Option<u32>,
     /// What else it tells.
     pub facts: FileDetail,
+    /// What it says about other files; not kept with the report.
+    #[serde(skip)]
+    pub description: Option<Arc<Description>>,
 }
 
 impl FileReport {
@@ -83,7 +113,9 @@ pub fn unreadable_file(kind: FileKind, error: io::Error) -> FileReport {
         findings: vec![finding],
         bytes: 0,
         proven: Depth::Structure,
+        crc: None,
         facts: FileDetail::default(),
+        description: None,
     }
 }
 
@@ -93,9 +125,14 @@ pub fn judge_file(inspected: &Inspected, results: &[ExtentResult]) -> FileReport
     let extents = &inspected.plan.extents;
     let mut findings = inspected.findings.clone();
     let mut full = inspected.read_all;
+    let mut crc = inspected.crc;
     if results.len() == extents.len() && !extents.is_empty() {
-        full = checksums(extents, results, &mut findings);
-        numbers(extents, results, &mut findings);
+        full = true;
+        crc = whole(inspected, results);
+        // What was said of the end of the file is now known of all of it.
+        findings.retain(|f| f.code != "zero_blocks");
+        let protected = checksums(extents, results, &mut findings);
+        contents::look(extents, results, protected, &mut findings);
     } else if !results.is_empty() {
         findings.push(Finding::note(
             "reading_unfinished",
@@ -118,11 +155,22 @@ pub fn judge_file(inspected: &Inspected, results: &[ExtentResult]) -> FileReport
         findings,
         bytes: inspected.bytes,
         proven: if full { Depth::Full } else { Depth::Structure },
+        crc,
         facts: inspected.facts.clone(),
+        description: inspected.description.clone(),
     }
 }
 
-/// Compares checksums; gives whether every byte counts as proven.
+/// The CRC-32 of the whole file, from those of its extents.
+fn whole(inspected: &Inspected, results: &[ExtentResult]) -> Option<u32> {
+    let plan = &inspected.plan;
+    plan.covers(inspected.bytes).then(|| {
+        let parts = plan.extents.iter().zip(results);
+        parts.fold(0, |sum, (e, r)| combine(sum, r.crc, e.len))
+    })
+}
+
+/// Compares checksums; gives whether there are any.
 fn checksums(extents: &[Extent], results: &[ExtentResult], findings: &mut Vec<Finding>) -> bool {
     let all = || extents.iter().zip(results).filter(|(e, _)| e.len > 0);
     let wrong: Vec<_> = all().filter(|(e, r)| e.crc.is_some_and(|crc| crc != r.crc)).collect();
@@ -130,8 +178,7 @@ fn checksums(extents: &[Extent], results: &[ExtentResult], findings: &mut Vec<Fi
     let said = |f: &Finding| f.code == "crc_mismatch";
     if wrong.len() > 1 && wrong.len() == told {
         if !findings.iter().any(said) {
-            let detail = "no checksum in the file fits: it was written without (set_crc32_options)";
-            findings.push(Finding::warning("crc_not_written", detail));
+            findings.push(crc_not_written());
         }
         return false;
     }
@@ -139,7 +186,7 @@ fn checksums(extents: &[Extent], results: &[ExtentResult], findings: &mut Vec<Fi
         findings.retain(|f| !(said(f) && f.offset == Some(e.off)));
         findings.push(crc_mismatch(&e.what, e.off, &torn(e, r)));
     }
-    told > 0 || findings.iter().all(|f| f.code != "crc_not_written")
+    told > 0
 }
 
 /// Blocks of zeros where the checksum does not fit are blocks that never reached the disk.
@@ -153,33 +200,5 @@ fn torn(e: &Extent, r: &ExtentResult) -> String {
             r.zero_blocks
         ),
         None => String::new(),
-    }
-}
-
-fn numbers(extents: &[Extent], results: &[ExtentResult], findings: &mut Vec<Finding>) {
-    let mut bad = extents.iter().zip(results).filter(|(_, r)| r.non_finite > 0);
-    if let Some((e, r)) = bad.next() {
-        let (mut count, mut tensors) = (r.non_finite, 1_u64);
-        for (_, r) in bad {
-            count = count.saturating_add(r.non_finite);
-            tensors += 1;
-        }
-        let detail = format!(
-            "{count} numbers in {tensors} storages are infinite or not a number, the first in {}",
-            crate::pickle::shown(&e.what)
-        );
-        findings.push(Finding::warning("non_finite", detail).at(e.off));
-    }
-    let mut zero = extents
-        .iter()
-        .zip(results)
-        .filter(|(e, r)| e.crc.is_none() && r.all_zero && e.len >= 4096);
-    if let Some((e, _)) = zero.next() {
-        let detail = format!(
-            "{} extents hold only zeros, the first is {}",
-            1 + zero.count(),
-            crate::pickle::shown(&e.what)
-        );
-        findings.push(Finding::warning("all_zero", detail).at(e.off));
     }
 }

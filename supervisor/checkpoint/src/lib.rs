@@ -5,24 +5,37 @@
 //! into a [`FileReport`]. Nothing here opens a file, runs code from one, or follows a path in one: bytes
 //! come through a [`Source`], and whatever they hold, the answer is a report and never a panic.
 
+mod bare;
 pub mod codes;
+pub mod dcp;
 pub mod dtype;
 pub mod inspect;
 pub mod json;
 pub mod judge;
 pub mod limits;
+pub mod marks;
+pub mod megatron;
+pub mod need;
 pub mod pickle;
 pub mod plan;
+pub mod record;
 pub mod safetensors;
+pub mod set;
 pub mod source;
 pub mod sweep;
 pub mod torch;
 pub mod zip;
 
+pub use dcp::{Dcp, DcpFacts, Description};
 pub use dtype::Dtype;
-pub use inspect::{FileKind, Inspected, inspect};
+pub use inspect::{FileKind, Inspected, inspect, inspect_described};
 pub use judge::{FileDetail, FileReport, judge_file, unreadable_file};
 pub use limits::Limits;
+pub use marks::{Earlier, Marks};
+pub use megatron::{DistBackend, Manifest, ManifestEntry};
+pub use need::Need;
 pub use plan::{Extent, ExtentResult, ReadPlan};
+pub use record::{Pin, ProvenFile, Record, Trust};
+pub use set::{SetKind, SetReport};
 pub use source::{ReadFault, Source};
-pub use sweep::{Progress, SweepError, SweepOptions, sweep};
+pub use sweep::{Progress, SweepError, SweepOptions, sweep, sweep_parallel};

@@ -30,6 +30,16 @@ pub struct Limits {
     pub header_bytes: u64,
     /// Findings kept for one file.
     pub findings: usize,
+    /// Bytes of the record of a proof.
+    pub record_bytes: usize,
+    /// Bytes that the files of a record may take in memory.
+    pub record_memory: usize,
+    /// All parts of a `.distcp` file are looked into, however many: what a full proof needs.
+    pub all_parts: bool,
+    /// Otherwise as many are looked into, spread evenly; where there are more, a full proof is not to be had.
+    pub parts: usize,
+    /// Corners compared when the chunks of one tensor are checked: chunks times two to the power of the split dimensions.
+    pub corners: usize,
 }
 
 impl Default for Limits {
@@ -47,6 +57,11 @@ impl Default for Limits {
             json_bytes: 128 << 20,
             header_bytes: 100_000_000,
             findings: 64,
+            record_bytes: 256 << 20,
+            record_memory: 1 << 30,
+            parts: 4096,
+            all_parts: true,
+            corners: 2 << 20,
         }
     }
 }

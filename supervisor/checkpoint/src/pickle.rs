@@ -13,6 +13,7 @@ mod heap;
 mod machine;
 mod ops;
 
+pub use danger::Use;
 pub use heap::{Call, CallKind, Global, Heap, Object, Text, Value};
 
 use crate::limits::Limits;
@@ -39,6 +40,9 @@ pub enum PickleError {
     /// Too many opcodes.
     #[error("the pickle has more than {0} operations")]
     TooLong(u64),
+    /// Too many different imported names.
+    #[error("the pickle imports more than {0} names")]
+    TooManyNames(usize),
     /// Too many values.
     #[error("the values of the pickle take more than {0} bytes")]
     TooBig(usize),
@@ -47,7 +51,7 @@ pub enum PickleError {
 impl PickleError {
     fn verdict(&self) -> Verdict {
         match self {
-            Self::TooLong(_) | Self::TooBig(_) => Verdict::Unknown,
+            Self::TooLong(_) | Self::TooManyNames(_) | Self::TooBig(_) => Verdict::Unknown,
             _ => Verdict::Damaged,
         }
     }
@@ -95,21 +99,23 @@ impl Pickle {
         let mut strange = Vec::new();
         for (id, g) in (0..).zip(self.heap.globals()) {
             // Where it only names nested classes, those names are judged instead.
-            if danger::is_getattr(&g.module, &g.name) && !g.called && !self.heap.holds(id) {
+            if danger::is_getattr(&g.module, &g.name) && g.usage == Use::Named && !self.heap.holds(id) {
                 continue;
             }
-            match danger::class(&g.module, &g.name, g.called) {
+            match danger::class(&g.module, &g.name, g.usage) {
                 danger::Class::Familiar => {}
-                danger::Class::Unfamiliar => strange.push(g),
+                danger::Class::Unfamiliar if strange.len() < SHOWN => strange.push(g),
+                danger::Class::Unfamiliar => {}
+                danger::Class::Dangerous(_) if out.len() >= SHOWN => {}
                 danger::Class::Dangerous(why) => {
-                    let verb = if g.called { "call" } else { "import" };
+                    let verb = if g.usage == Use::Named { "import" } else { "call" };
                     let detail = format!("loading it would {verb} {}.{}: {why}", shown(&g.module), shown(&g.name));
                     out.push(Finding::error("unsafe_global", Verdict::Unsafe, detail).at(base.saturating_add(g.at)));
                 }
             }
         }
         for g in strange {
-            let verb = if g.called { "calls" } else { "names" };
+            let verb = if g.usage == Use::Named { "names" } else { "calls" };
             let detail = format!(
                 "it {verb} {}.{}, which torch and numpy do not write",
                 shown(&g.module),
@@ -127,7 +133,28 @@ impl Pickle {
         }
         out
     }
+
+    /// The `module.name` of everything that it names beyond what torch, numpy and plain data need; sorted, the first few.
+    #[must_use]
+    pub fn unfamiliar(&self) -> Vec<String> {
+        let strange = |g: &&Global| danger::class(&g.module, &g.name, g.usage) == danger::Class::Unfamiliar;
+        let globals = self.heap.globals().iter();
+        let mut out: Vec<String> = globals
+            .filter(strange)
+            .map(|g| format!("{}.{}", shown(&g.module), shown(&g.name)))
+            .collect();
+        out.sort_unstable();
+        out.dedup();
+        out.truncate(STRANGE);
+        out
+    }
 }
+
+/// Findings of one sort that are kept; more would say nothing new.
+const SHOWN: usize = 256;
+
+/// Names that [`Pickle::unfamiliar`] gives at most.
+const STRANGE: usize = 16;
 
 /// A name from the file, fit to be shown: bounded and without control characters.
 pub(crate) fn shown(name: &str) -> String {

@@ -3,7 +3,10 @@
 use crate::dtype::Dtype;
 use serde::{Deserialize, Serialize};
 
-/// The extents of one file to read, in order of offset and without overlap.
+/// What a gap extent is called.
+const GAP: &str = "between entries";
+
+/// The extents of one file to read, in order of offset and without overlap; those of a full proof cover the file.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ReadPlan {
     /// The extents.
@@ -15,6 +18,43 @@ impl ReadPlan {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.extents.iter().fold(0, |sum, e| sum.saturating_add(e.len))
+    }
+
+    /// Adds extents for the bytes between those that are named (headers, descriptors, directories), so that reading the
+    /// plan reads each byte of a file of `len` bytes once. A plan that names nothing stays so: its file is no use reading.
+    pub(crate) fn cover(&mut self, len: u64) {
+        if self.extents.is_empty() {
+            return;
+        }
+        let mut out = Vec::with_capacity(2 * self.extents.len() + 1);
+        let mut at = 0;
+        for e in self.extents.drain(..) {
+            if e.off > at {
+                out.push(Extent::gap(at, e.off - at));
+            }
+            at = at.max(e.off.saturating_add(e.len));
+            out.push(e);
+        }
+        if at < len {
+            out.push(Extent::gap(at, len - at));
+        }
+        self.extents = out;
+    }
+
+    /// All of a file in which nothing is named.
+    pub(crate) fn unnamed(len: u64) -> Self {
+        Self {
+            extents: vec![Extent::gap(0, len)],
+        }
+    }
+
+    /// Whether the extents are a file of `len` bytes, one after the other.
+    pub(crate) fn covers(&self, len: u64) -> bool {
+        let end = self
+            .extents
+            .iter()
+            .try_fold(0, |at, e| (e.off == at).then(|| at.saturating_add(e.len)));
+        end == Some(len)
     }
 }
 
@@ -31,6 +71,25 @@ pub struct Extent {
     pub dtype: Option<Dtype>,
     /// What it is, as the file names it.
     pub what: String,
+}
+
+impl Extent {
+    /// Bytes that belong to no entry or tensor.
+    fn gap(off: u64, len: u64) -> Self {
+        Self {
+            off,
+            len,
+            crc: None,
+            dtype: None,
+            what: GAP.to_owned(),
+        }
+    }
+
+    /// Whether it stands for bytes between entries: their meaning was looked at with the structure.
+    #[must_use]
+    pub fn is_gap(&self) -> bool {
+        self.crc.is_none() && self.dtype.is_none() && self.what == GAP
+    }
 }
 
 /// What reading one extent gave.

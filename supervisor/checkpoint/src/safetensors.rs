@@ -5,14 +5,17 @@
 //! byte can be read and that no block is missing, not that it is the byte that was written.
 
 use crate::dtype::Dtype;
+use crate::inspect::Inspected;
 use crate::json;
 use crate::limits::Limits;
+use crate::megatron::stays_below;
 use crate::pickle::shown;
 use crate::plan::{Extent, ReadPlan};
 use crate::source::Reader;
+use crate::torch::Tensor;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use supervise_core::checkpoint::{Finding, Verdict};
 
@@ -23,6 +26,10 @@ pub struct Header {
     pub plan: ReadPlan,
     /// Elements of all tensors.
     pub elements: u64,
+    /// The same as an inventory, up to the limit.
+    pub tensors: Vec<Tensor>,
+    /// The tensors are pieces of others, as torch's distributed writer leaves them before they are joined.
+    pub pieces: bool,
 }
 
 /// Reads and checks the header.
@@ -53,7 +60,9 @@ pub(crate) fn inspect(file: &Reader<'_>, limits: &Limits) -> Result<Header, Box<
         ));
     }
     let entries: Entries = json::parse(&text, 8)?;
-    tile(entries.0, base, len)
+    let mut header = tile(entries.tensors, base, len, limits.tensors)?;
+    header.pieces = entries.pieces;
+    Ok(header)
 }
 
 fn cut(len: u64, want: u64) -> Finding {
@@ -73,7 +82,7 @@ fn bad(name: &str, what: &str) -> Box<Finding> {
 }
 
 /// Tensors follow each other without gap or overlap and end where the file ends.
-fn tile(mut entries: Vec<(String, Info)>, base: u64, len: u64) -> Result<Header, Box<Finding>> {
+fn tile(mut entries: Vec<(String, Info)>, base: u64, len: u64, most: usize) -> Result<Header, Box<Finding>> {
     let mut names = HashSet::with_capacity(entries.len());
     if let Some((name, _)) = entries.iter().find(|(name, _)| !names.insert(name.as_str())) {
         return Err(bad(name, "is named twice"));
@@ -108,6 +117,9 @@ fn tile(mut entries: Vec<(String, Info)>, base: u64, len: u64) -> Result<Header,
         let Some(off) = base.checked_add(from) else {
             return Err(bad(&name, "lies beyond the file"));
         };
+        if out.tensors.len() < most {
+            out.tensors.push(tensor(&name, dtype, info.shape));
+        }
         out.plan.extents.push(Extent {
             off,
             len: bytes,
@@ -128,6 +140,18 @@ fn tile(mut entries: Vec<(String, Info)>, base: u64, len: u64) -> Result<Header,
     }
 }
 
+fn tensor(name: &str, dtype: Dtype, shape: Vec<u64>) -> Tensor {
+    Tensor {
+        name: name.to_owned(),
+        dtype: Some(dtype),
+        shape,
+        stride: Vec::new(),
+        storage: None,
+        offset: 0,
+        placement: None,
+    }
+}
+
 #[derive(Deserialize)]
 struct Info {
     dtype: String,
@@ -135,8 +159,13 @@ struct Info {
     data_offsets: [u64; 2],
 }
 
-/// The tensors of a header; `__metadata__` is skipped.
-struct Entries(Vec<(String, Info)>);
+/// The tensors of a header. Of `__metadata__` only the keys count.
+#[derive(Default)]
+struct Entries {
+    tensors: Vec<(String, Info)>,
+    /// torch's distributed writer says there which piece of a tensor this file holds.
+    pieces: bool,
+}
 
 impl<'de> Deserialize<'de> for Entries {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
@@ -154,25 +183,34 @@ impl<'de> Visitor<'de> for EntriesVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
-        let mut out = Vec::new();
+        let mut out = Entries::default();
         while let Some(name) = map.next_key::<String>()? {
             if name == "__metadata__" {
-                map.next_value::<IgnoredAny>()?;
+                let notes = map.next_value::<BTreeMap<String, IgnoredAny>>()?;
+                out.pieces = notes.keys().any(|key| key.starts_with("DCP_"));
             } else {
-                out.push((name, map.next_value()?));
+                out.tensors.push((name, map.next_value()?));
             }
         }
-        Ok(Entries(out))
+        Ok(out)
     }
 }
 
-/// What an index file says: the names of the files that hold tensors.
-#[derive(Debug, Default)]
+/// What an index says: which tensor stands in which file.
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Index {
-    /// File names, sorted, each once.
-    pub shards: Vec<String>,
+    /// The names of the tensors of each file.
+    pub files: BTreeMap<String, Vec<String>>,
     /// Tensors.
     pub tensors: u64,
+}
+
+impl Index {
+    /// The files, sorted.
+    #[must_use]
+    pub fn shards(&self) -> Vec<String> {
+        self.files.keys().cloned().collect()
+    }
 }
 
 /// Reads an index such as `model.safetensors.index.json`.
@@ -180,61 +218,48 @@ pub(crate) fn index(file: &Reader<'_>, limits: &Limits) -> Result<Index, Box<Fin
     let parsed: IndexFile = json::parse_object(&json::bytes(file, limits)?, 0)?;
     let map = parsed.weight_map;
     let broken = |what: String| Box::new(Finding::error("safetensors_index", Verdict::Damaged, what));
-    if map.tensors == 0 {
+    if map.is_empty() {
         return Err(broken("the index names no tensor".to_owned()));
     }
-    for name in &map.shards {
-        let plain = !name.is_empty()
-            && !name.starts_with('/')
-            && !name.contains(['\\', '\0'])
-            && name.split('/').all(|part| !matches!(part, "" | "." | ".."));
-        if !plain {
-            return Err(broken(format!(
-                "the index names a file outside its folder: {}",
-                shown(name)
-            )));
+    let mut out = Index {
+        files: BTreeMap::new(),
+        tensors: map.len() as u64,
+    };
+    for (tensor, file) in map {
+        if !stays_below(&file) {
+            let what = format!("the index names a file outside its folder: {}", shown(&file));
+            return Err(broken(what));
         }
+        out.files.entry(file).or_default().push(tensor);
     }
-    Ok(Index {
-        shards: map.shards.into_iter().collect(),
-        tensors: map.tensors,
-    })
+    Ok(out)
 }
 
+/// As in Python, the last of repeated names counts.
 #[derive(Deserialize)]
 struct IndexFile {
-    weight_map: WeightMap,
+    weight_map: BTreeMap<String, String>,
 }
 
-struct WeightMap {
-    shards: BTreeSet<String>,
-    tensors: u64,
-}
-
-impl<'de> Deserialize<'de> for WeightMap {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        d.deserialize_map(WeightMapVisitor)
+/// The tensors that the index names for this file are in it.
+pub(crate) fn compare(index: &Index, file_name: &str, out: &mut Inspected) {
+    let Some(named) = index.files.get(file_name) else {
+        return;
+    };
+    let sound = out.findings.iter().all(|f| f.effect() == Verdict::Whole);
+    if !sound || out.inventory.is_empty() || out.facts.tensors.is_none_or(|n| n != out.inventory.len() as u64) {
+        return;
     }
-}
-
-struct WeightMapVisitor;
-
-impl<'de> Visitor<'de> for WeightMapVisitor {
-    type Value = WeightMap;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a map from tensors to files")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<WeightMap, A::Error> {
-        let mut out = WeightMap {
-            shards: BTreeSet::new(),
-            tensors: 0,
-        };
-        while let Some((_, file)) = map.next_entry::<IgnoredAny, String>()? {
-            out.tensors += 1;
-            out.shards.insert(file);
-        }
-        Ok(out)
+    let there: HashSet<&str> = out.inventory.iter().map(|t| t.name.as_str()).collect();
+    let mut missing = named.iter().filter(|n| !there.contains(n.as_str()));
+    if let Some(first) = missing.next() {
+        let detail = format!(
+            "{} of {} tensors that the index names for it are not in the file, the first is {}",
+            1 + missing.count(),
+            named.len(),
+            shown(first)
+        );
+        out.findings
+            .push(Finding::error("index_tensor_missing", Verdict::Damaged, detail));
     }
 }

@@ -5,6 +5,7 @@
 //! and one translation of faults into findings. An I/O error says nothing about the bytes, so it is `Unreadable`;
 //! a file that shrank under our eyes is being rewritten, so it is `Incomplete` and worth another try.
 
+use std::cell::Cell;
 use std::io;
 use supervise_core::checkpoint::{Finding, Verdict};
 
@@ -174,6 +175,7 @@ pub struct Reader<'a> {
     src: &'a dyn Source,
     len: u64,
     tail: Vec<u8>,
+    crc: Cell<Option<u32>>,
 }
 
 impl<'a> Reader<'a> {
@@ -186,7 +188,12 @@ impl<'a> Reader<'a> {
         let n = usize::try_from(len).unwrap_or(usize::MAX).min(tail);
         let mut bytes = vec![0; n];
         fill(src, len, len - n as u64, &mut bytes)?;
-        Ok(Self { src, len, tail: bytes })
+        Ok(Self {
+            src,
+            len,
+            tail: bytes,
+            crc: Cell::new((len == 0).then_some(0)),
+        })
     }
 
     /// The file's length when it was opened.
@@ -205,6 +212,12 @@ impl<'a> Reader<'a> {
     #[must_use]
     pub fn tail(&self) -> &[u8] {
         &self.tail
+    }
+
+    /// The CRC-32 of the file, where it was read in one piece.
+    #[must_use]
+    pub fn crc(&self) -> Option<u32> {
+        self.crc.get()
     }
 
     /// Where the cached end begins.
@@ -229,6 +242,9 @@ impl<'a> Reader<'a> {
         }
         let mut buf = vec![0; n];
         fill(self.src, self.len, off, &mut buf)?;
+        if n as u64 == self.len {
+            self.crc.set(Some(crc32fast::hash(&buf)));
+        }
         Ok(buf)
     }
 }

@@ -1,20 +1,28 @@
-//! The second call of a proof: reading what the plan names, once, in order.
+//! The second call of a proof: reading what the plan names, every byte once.
 //!
-//! Pure kernels over a [`Source`]: chunks of 512 KiB, a CRC, and on request counts of zero blocks and of numbers that are
-//! not finite. After each chunk the caller is told and may stop; throttling is the caller's pause in that call.
+//! Pure kernels over a [`Source`]: chunks that stay in the processor's cache, a CRC, and on request counts of zero blocks
+//! and of numbers that are not finite. [`sweep`] reads one file in order. [`sweep_parallel`] reads several with several
+//! threads, which also share one large file; the results are the same. After each chunk the caller is told and may stop;
+//! throttling is the caller's pause in that call. Memory is a chunk per thread.
 
 mod kernels;
+mod pieces;
+mod worker;
 
-use crate::plan::{Extent, ExtentResult, ReadPlan};
-use crate::source::{ReadFault, Source, fill};
-use kernels::Finite;
+pub(crate) use pieces::combine;
+
+use crate::dtype::Dtype;
+use crate::plan::{ExtentResult, ReadPlan};
+use crate::source::{ReadFault, Source};
+use pieces::{Part, Piece};
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use supervise_core::checkpoint::Finding;
+use worker::Worker;
 
 /// Bytes of one read.
-pub const CHUNK: usize = 512 << 10;
-/// The unit in which file systems lose writes.
-const BLOCK: u64 = 4096;
+pub const CHUNK: usize = 256 << 10;
 
 /// What is looked for beside checksums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +40,11 @@ impl Default for SweepOptions {
             finite: true,
         }
     }
+}
+
+/// Whether numbers of this type may be infinite or none.
+pub(crate) fn has_finite(dtype: Dtype) -> bool {
+    kernels::width(dtype).is_some()
 }
 
 /// How far a sweep is.
@@ -75,130 +88,164 @@ pub fn sweep(
     options: SweepOptions,
     tell: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Vec<ExtentResult>, SweepError> {
-    let len = src.len().map_err(|error| ReadFault::Io { at: 0, error })?;
-    let mut chunk = Chunk {
-        src,
-        len,
-        at: 0,
-        bytes: Vec::new(),
-        done: 0,
-        of: plan.bytes(),
+    let pieces = pieces::cut(plan, options);
+    let mut worker = Worker::new(options);
+    let (mut done, of) = (0_u64, plan.bytes());
+    let mut read = |n: u64| {
+        done = done.saturating_add(n);
+        go_on(tell(Progress { done, of }))
     };
-    plan.extents
-        .iter()
-        .map(|e| extent(&mut chunk, e, options, tell))
-        .collect()
+    let parts: Result<Vec<_>, _> = pieces.iter().map(|p| worker.piece(src, plan, p, &mut read)).collect();
+    Ok(pieces::join(plan.extents.len(), &pieces, parts?))
 }
 
-fn extent(
-    chunk: &mut Chunk<'_>,
-    e: &Extent,
+fn go_on(answer: ControlFlow<()>) -> Result<(), SweepError> {
+    match answer {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(()) => Err(SweepError::Cancelled),
+    }
+}
+
+/// A file to read, and what of it.
+pub type Job<'a> = (&'a (dyn Source + Sync), &'a ReadPlan);
+
+/// Reads several files with several threads, the calling one among them; results in the order of the jobs.
+///
+/// `tell` is called in the calling thread only, with the bytes of all files. Where it answers `Break`, every file that
+/// is not finished gives [`SweepError::Cancelled`]; an error of one file leaves the others alone. Where the system gives
+/// fewer threads, fewer read.
+pub fn sweep_parallel(
+    jobs: &[Job<'_>],
+    threads: usize,
     options: SweepOptions,
     tell: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-) -> Result<ExtentResult, SweepError> {
-    let end = e.off.saturating_add(e.len);
-    if end > chunk.len {
-        return Err(ReadFault::Shrank {
-            before: end,
-            now: chunk.len,
+) -> Vec<Result<Vec<ExtentResult>, SweepError>> {
+    let work = Work::new(jobs, options);
+    let helpers = threads.min(work.order.len()).saturating_sub(1);
+    std::thread::scope(|scope| {
+        for _ in 0..helpers {
+            let help = || work.run(options, &mut |_| ControlFlow::Continue(()));
+            if std::thread::Builder::new().spawn_scoped(scope, help).is_err() {
+                break;
+            }
         }
-        .into());
-    }
-    let mut crc = crc32fast::Hasher::new();
-    let mut finite = options.finite.then_some(e.dtype).flatten().and_then(Finite::new);
-    let mut zeros = Zeros {
-        all: e.len > 0 && options.zero,
-        blocks: 0,
-        first: None,
-    };
-    let mut at = e.off;
-    while at < end {
-        let bytes = chunk.from(at, end, tell)?;
-        crc.update(bytes);
-        if let Some(f) = finite.as_mut() {
-            f.feed(bytes);
-        }
-        if options.zero {
-            zeros.feed(bytes, at);
-        }
-        at += bytes.len() as u64;
-    }
-    Ok(ExtentResult {
-        crc: crc.finalize(),
-        all_zero: zeros.all,
-        non_finite: finite.map_or(0, |f| f.count()),
-        zero_blocks: zeros.blocks,
-        first_zero: zeros.first,
-    })
+        work.run(options, tell);
+    });
+    work.results()
 }
 
-/// The chunk at hand. Chunks begin at multiples of a block, so neighbours share them.
-struct Chunk<'s> {
-    src: &'s dyn Source,
-    len: u64,
-    at: u64,
-    bytes: Vec<u8>,
-    done: u64,
+/// What the threads share.
+struct Work<'a> {
+    jobs: Vec<Cutting<'a>>,
+    /// Pieces in the order in which they are taken: job and piece.
+    order: Vec<(usize, usize)>,
+    next: AtomicUsize,
+    done: AtomicU64,
     of: u64,
+    cancelled: AtomicBool,
 }
 
-impl Chunk<'_> {
-    /// The bytes from `at` on, up to `end` or the end of the chunk; at least one.
-    fn from(
-        &mut self,
-        at: u64,
-        end: u64,
-        tell: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-    ) -> Result<&[u8], SweepError> {
-        let held = self.at..self.at + self.bytes.len() as u64;
-        if !held.contains(&at) {
-            let start = at - at % BLOCK;
-            let n = (self.len - start).min(CHUNK as u64 - start % CHUNK as u64) as usize;
-            // Cleared first: after a fault nothing half-read is held.
-            self.bytes.clear();
-            let mut bytes = std::mem::take(&mut self.bytes);
-            bytes.resize(n, 0);
-            fill(self.src, self.len, start, &mut bytes)?;
-            self.bytes = bytes;
-            self.at = start;
-            self.done = self.done.saturating_add(n as u64).min(self.of);
-            if tell(Progress {
-                done: self.done,
-                of: self.of,
+/// What reading one piece gave.
+type Outcome = Result<Vec<Part>, SweepError>;
+
+/// A job, cut into pieces.
+struct Cutting<'a> {
+    src: &'a (dyn Source + Sync),
+    plan: &'a ReadPlan,
+    pieces: Vec<Piece>,
+    /// What each piece gave.
+    parts: Mutex<Vec<Option<Outcome>>>,
+    failed: AtomicBool,
+}
+
+impl<'a> Work<'a> {
+    fn new(jobs: &[Job<'a>], options: SweepOptions) -> Self {
+        let jobs: Vec<Cutting<'a>> = jobs
+            .iter()
+            .map(|(src, plan)| {
+                let pieces = pieces::cut(plan, options);
+                Cutting {
+                    src: *src,
+                    plan,
+                    parts: Mutex::new(pieces.iter().map(|_| None).collect()),
+                    pieces,
+                    failed: AtomicBool::new(false),
+                }
             })
-            .is_break()
-            {
-                return Err(SweepError::Cancelled);
+            .collect();
+        let order = jobs
+            .iter()
+            .enumerate()
+            .flat_map(|(j, job)| (0..job.pieces.len()).map(move |p| (j, p)))
+            .collect();
+        Self {
+            order,
+            next: AtomicUsize::new(0),
+            done: AtomicU64::new(0),
+            of: jobs.iter().fold(0, |sum, j| sum.saturating_add(j.plan.bytes())),
+            cancelled: AtomicBool::new(false),
+            jobs,
+        }
+    }
+
+    /// Takes pieces until none are left. Relaxed is enough: the counters order nothing, the mutexes carry the results.
+    fn run(&self, options: SweepOptions, tell: &mut dyn FnMut(Progress) -> ControlFlow<()>) {
+        let mut worker = Worker::new(options);
+        while let Some((j, p)) = self.order.get(self.next.fetch_add(1, Ordering::Relaxed)) {
+            let Some((job, piece)) = self.jobs.get(*j).and_then(|job| Some((job, job.pieces.get(*p)?))) else {
+                continue;
+            };
+            if self.cancelled.load(Ordering::Relaxed) {
+                return;
+            }
+            if job.failed.load(Ordering::Relaxed) {
+                continue;
+            }
+            let mut read = |n: u64| {
+                let done = self.done.fetch_add(n, Ordering::Relaxed).saturating_add(n);
+                if tell(Progress { done, of: self.of }).is_break() {
+                    self.cancelled.store(true, Ordering::Relaxed);
+                }
+                if self.cancelled.load(Ordering::Relaxed) {
+                    return Err(SweepError::Cancelled);
+                }
+                Ok(())
+            };
+            let result = worker.piece(job.src, job.plan, piece, &mut read);
+            if result.is_err() {
+                job.failed.store(true, Ordering::Relaxed);
+            }
+            let mut parts = job.parts.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(slot) = parts.get_mut(*p) {
+                *slot = Some(result);
             }
         }
-        let from = (at - self.at) as usize;
-        let to = usize::try_from(end - self.at)
-            .unwrap_or(usize::MAX)
-            .min(self.bytes.len());
-        Ok(self.bytes.get(from..to).unwrap_or_default())
+    }
+
+    fn results(self) -> Vec<Result<Vec<ExtentResult>, SweepError>> {
+        self.jobs.into_iter().map(Cutting::result).collect()
     }
 }
 
-struct Zeros {
-    all: bool,
-    blocks: u64,
-    first: Option<u64>,
+impl Cutting<'_> {
+    fn result(self) -> Result<Vec<ExtentResult>, SweepError> {
+        let mut parts = self.parts.into_inner().unwrap_or_else(PoisonError::into_inner);
+        // A piece that nobody took stands for a reading that was called off, unless another says what happened.
+        if let Some(fault) = parts.iter_mut().find_map(fault) {
+            return Err(fault);
+        }
+        let read: Result<Vec<_>, _> = parts
+            .into_iter()
+            .map(|p| p.unwrap_or(Err(SweepError::Cancelled)))
+            .collect();
+        Ok(pieces::join(self.plan.extents.len(), &self.pieces, read?))
+    }
 }
 
-impl Zeros {
-    fn feed(&mut self, bytes: &[u8], at: u64) {
-        let head = ((BLOCK - at % BLOCK) % BLOCK).min(bytes.len() as u64) as usize;
-        let (ragged, rest) = bytes.split_at(head);
-        self.all = self.all && kernels::is_zero(ragged);
-        let mut place = at + head as u64;
-        for block in rest.chunks(BLOCK as usize) {
-            let zero = kernels::is_zero(block);
-            self.all = self.all && zero;
-            if zero && block.len() as u64 == BLOCK {
-                self.blocks += 1;
-                self.first.get_or_insert(place);
-            }
-            place += block.len() as u64;
-        }
+/// Takes out the fault of a piece that could not be read.
+fn fault(part: &mut Option<Outcome>) -> Option<SweepError> {
+    if matches!(part, Some(Err(SweepError::Read(_)))) {
+        return part.take()?.err();
     }
+    None
 }

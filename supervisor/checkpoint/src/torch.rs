@@ -6,10 +6,12 @@
 //! are left to the read plan.
 
 mod facts;
+mod rng;
+mod steps;
 mod storages;
 mod tensors;
 
-pub use facts::TorchFacts;
+pub use facts::{Spread, TorchFacts};
 pub use storages::Storage;
 pub use tensors::{Placement, Tensor};
 
@@ -64,17 +66,19 @@ fn look(
     names.strangers(findings);
     out.facts.archive = Some(names.prefix.to_owned());
     let mut small = small_entries(file, &archive, &names, out)?;
-    let data = names.get("data.pkl").ok_or_else(|| no_pickle(&archive))?;
+    let data = names.find("data.pkl").ok_or_else(|| no_pickle(&archive))?;
     let bytes = pickle_bytes(file, data, limits)?;
     small.check(data, &bytes);
     let crcs = small.judge(findings);
     let pickle = pickle::read(bytes, limits);
     findings.extend(pickle.findings(data.data));
+    out.facts.unfamiliar = pickle.unfamiliar();
     if pickle.error.is_none() && (pickle.used as u64) < data.size {
         let left = data.size - pickle.used as u64;
         findings.push(
-            Finding::warning(
+            Finding::error(
                 "pickle_trailing",
+                Verdict::Damaged,
                 format!("{left} bytes follow the end of data.pkl's stream"),
             )
             .at(data.data),
@@ -114,7 +118,8 @@ fn describe(
     }
     out.tensors = listed.tensors;
     facts::fill(&mut out.facts, &pickle.heap, root, &out.tensors);
-    out.facts.optimizer_steps = facts::optimizer_steps(file, &out.tensors, &out.storages, names)?;
+    out.facts.rng = rng::look(&pickle.heap, root, &out.tensors, findings);
+    out.facts.optimizer_steps = steps::read(file, &pickle.heap, root, &out.tensors, &out.storages, names)?;
     Ok(())
 }
 
@@ -175,6 +180,12 @@ impl<'a> Names<'a> {
         self.by_name.get(name).copied()
     }
 
+    /// The same as torch finds it: without regard to case. No two names differ only by it.
+    fn find(&self, name: &str) -> Option<&'a Entry> {
+        let alike = || self.by_name.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
+        self.get(name).or_else(|| alike().map(|(_, e)| *e))
+    }
+
     /// Keys of the entries below `data/`.
     pub(crate) fn data_keys(&self) -> impl Iterator<Item = &'a str> + '_ {
         self.by_name.keys().filter_map(|n| n.strip_prefix("data/"))
@@ -215,8 +226,7 @@ impl<'a> Small<'a> {
     /// All wrong: the writer was told to compute none. Some wrong: damage. Gives whether checksums count.
     fn judge(&self, findings: &mut Vec<Finding>) -> bool {
         if self.right == 0 && self.wrong.len() > 1 {
-            let detail = "no checksum in the archive fits: it was written without (set_crc32_options)";
-            findings.push(Finding::warning("crc_not_written", detail));
+            findings.push(crc_not_written());
             return false;
         }
         for e in &self.wrong {
@@ -224,6 +234,13 @@ impl<'a> Small<'a> {
         }
         true
     }
+}
+
+/// The finding for a file without checksums.
+pub(crate) fn crc_not_written() -> Finding {
+    let detail =
+        "no checksum in the archive fits: it was written without (set_crc32_options), so nothing protects its bytes";
+    Finding::warning("crc_not_written", detail)
 }
 
 /// The finding for bytes that do not fit their checksum.

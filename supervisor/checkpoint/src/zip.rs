@@ -11,6 +11,7 @@ mod seams;
 mod tail;
 
 use crate::limits::Limits;
+use crate::pickle::shown;
 use crate::source::Reader;
 use std::ops::Range;
 use supervise_core::checkpoint::{Finding, Verdict};
@@ -39,6 +40,11 @@ impl Entry {
     #[must_use]
     pub fn end(&self) -> u64 {
         self.data.saturating_add(self.size)
+    }
+
+    /// Its name, fit to be shown.
+    fn shown(&self) -> String {
+        shown(&self.name)
     }
 
     fn has_descriptor(&self) -> bool {

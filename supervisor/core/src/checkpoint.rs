@@ -335,6 +335,10 @@ pub struct CheckpointSummary {
     /// It is left over by the trainer's own retention (only `data.pt` remains): no checkpoint, no damage.
     #[serde(default)]
     pub husk: bool,
+    /// What its files name beyond what torch, numpy and plain data need, and nobody trusts (`module.name`): sorted, the
+    /// first few. Loading the step imports it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unfamiliar: Vec<String>,
     /// What was found, worst first.
     pub findings: Vec<Finding>,
 }

@@ -16,7 +16,7 @@ use crate::record::{DiskEdit, Outcome, StartPoint};
 use crate::spec::{ResumeIntent, RunSpec};
 use crate::state::State;
 use nothing::{fresh_by_wish, from_nothing, go_on_clearing};
-use question::{rolled_back, stranger};
+use question::{rolled_back, stranger, unsafe_step};
 use step::{from_path, from_step};
 use unproven::unproven;
 
@@ -64,7 +64,7 @@ pub fn last_step(s: &State, spec: &RunSpec) -> Option<Step> {
 }
 
 /// How deep a step must be proven before a launch: every byte after a reboot or a full disk, which may have
-/// torn the newest step behind the trainer's back.
+/// torn the newest step behind the trainer's back, until an attempt since then has saved one.
 #[must_use]
 pub fn needed_depth(s: &State, spec: &RunSpec) -> Depth {
     if s.doubt { Depth::Full } else { spec.policy.depth }
@@ -233,6 +233,13 @@ fn newest<'a>(s: &State, spec: &RunSpec, scan: &'a ScanReport, from: Option<Step
                 reasons.insert(0, refusal_reason("unreadable", c));
                 return Newest::Unreadable(reasons);
             }
+            // It is all there and nothing is torn: somebody put code into it, or we are wrong about it. Falling back
+            // would hide either.
+            Verdict::Unsafe if from.is_none() => {
+                let why = unsafe_step(s, c);
+                reasons.insert(0, Reason::new("unsafe", why.clone()).with(evidence_of(c)));
+                return Newest::Refused(why, reasons);
+            }
             // A link is not followed, and not passed over either: it may stand for the newest step.
             Verdict::Unknown if from.is_none() && c.findings.iter().any(|f| f.code == "symlink") => {
                 let why = format!(
@@ -295,10 +302,17 @@ fn found(c: &CheckpointSummary, asked: bool) -> Reason {
 
 fn refusal_reason(code: &'static str, c: &CheckpointSummary) -> Reason {
     match c.why() {
-        Some(f) => Reason::new(code, format!("{} is {}: {f}", c.id, c.verdict)).with(Evidence::File {
-            path: f.file.as_ref().map_or_else(|| c.id.to_string(), ToString::to_string),
-            finding: f.detail.clone(),
-        }),
+        Some(f) => Reason::new(code, format!("{} is {}: {f}", c.id, c.verdict)).with(evidence_of(c)),
         None => Reason::new(code, format!("{} is {}", c.id, c.verdict)),
+    }
+}
+
+/// The file that decided a step's verdict.
+fn evidence_of(c: &CheckpointSummary) -> Evidence {
+    let deciding = c.why();
+    let file = deciding.and_then(|f| f.file.as_ref());
+    Evidence::File {
+        path: file.map_or_else(|| c.id.to_string(), ToString::to_string),
+        finding: deciding.map_or_else(|| c.verdict.to_string(), |f| f.detail.clone()),
     }
 }

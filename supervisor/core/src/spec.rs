@@ -113,6 +113,47 @@ pub struct RoleSpec {
     pub load_contents: Vec<String>,
     /// The user set `load_contents` itself (a wish, honoured once).
     pub load_wish: bool,
+    /// How Megatron saves and loads it; `None`: another strategy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub megatron: Option<MegatronSpec>,
+}
+
+/// What decides which of Megatron's checkpoints a role can be loaded from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MegatronSpec {
+    /// How the ranks share the model.
+    pub parallel: Parallel,
+    /// Weights go through a bridge to the Hugging Face format.
+    pub bridge: bool,
+    /// Weights are saved and loaded by Megatron's own writer.
+    pub dist: bool,
+    /// Only adapters are trained.
+    pub adapters: bool,
+    /// The optimizer is saved so that ranks that share the model otherwise can load it.
+    pub any_parallel: bool,
+    /// The learning-rate schedule is restored; otherwise it begins anew at each resume.
+    pub schedule: bool,
+}
+
+/// How many ranks share one copy of a model, by kind of sharing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parallel {
+    /// Parts of each layer.
+    pub tensor: u32,
+    /// Groups of layers.
+    pub pipeline: u32,
+    /// Parts of each sequence.
+    pub context: u32,
+    /// Groups of experts.
+    pub expert: u32,
+}
+
+impl Parallel {
+    /// Ranks that together hold one copy and work on one sequence; `None` beyond what can be counted.
+    #[must_use]
+    pub fn ranks(self) -> Option<u32> {
+        self.tensor.checked_mul(self.pipeline)?.checked_mul(self.context)
+    }
 }
 
 /// What the user's configuration asks for at the first start.
@@ -157,6 +198,15 @@ pub struct Policy {
     pub depth: Depth,
     /// `false` switches proof off (for demonstrations of what then happens).
     pub prove: bool,
+    /// Names that a checkpoint may import although nothing else is known of them: `module.name`, `module.*`, `*`.
+    #[serde(default)]
+    pub trust_globals: Vec<String>,
+    /// What is on the danger list does not condemn.
+    #[serde(default)]
+    pub trust_unsafe: bool,
+    /// Bytes a second that a proof in the background may read; 0 for no limit.
+    #[serde(default)]
+    pub background_rate: u64,
     /// What may be lost without asking.
     pub degraded: Degraded,
     /// Start-up may take this long before it counts as a stall.
@@ -199,6 +249,9 @@ impl Default for Policy {
             orphan_grace: Ms::secs(120),
             depth: Depth::Structure,
             prove: true,
+            trust_globals: Vec::new(),
+            trust_unsafe: false,
+            background_rate: 0,
             degraded: Degraded::DataOrder,
             stall_startup: Ms::secs(1800),
             stall_factor: 5.0,

@@ -100,10 +100,42 @@ fn the_first_start() {
             case("disk whole 4; tracker 99", "", "4 tracker:4"),
             case("disk whole 2 torn 4; tracker 4", "", "2 foreign:4 tracker:2"),
             case(
+                "disk whole 2 damaged 4 unknown 10; tracker 2",
+                "",
+                "2 foreign:10 foreign:4",
+            ),
+            // What runs code is not torn: falling back would hide it.
+            case(
                 "disk whole 2 damaged 4 unsafe 6 unknown 10; tracker 2",
                 "",
-                "2 foreign:10 foreign:6 foreign:4",
+                "refuse 4: unsafe",
             ),
+            case("disk whole 2 unsafe 4", "allow-fresh", "refuse 4: unsafe"),
+            case("disk whole 2 unsafe 4; tracker 2", "from=2", "2 aside:4"),
+            case("disk unsafe 2 whole 4; tracker 4", "", "4"),
+            case(
+                "disk whole 2 unsafe 4; tracker 4",
+                "from=4",
+                "refuse 4: asked_step_not_whole",
+            ),
+            case("disk whole 2 unsafe 4", "fresh", "fresh foreign:4 foreign:2"),
+            // Nobody vouched for what it imports.
+            case("disk whole 2 strange 4; tracker 4", "", "refuse 4: unfamiliar_globals"),
+            case(
+                "disk whole 2 strange 4; tracker 4",
+                "from=4",
+                "refuse 4: unfamiliar_globals",
+            ),
+            case("disk whole 2 strange 4; tracker 4", "from=2", "2 aside:4 tracker:2"),
+            case(
+                "disk whole 2 strange 4; tracker 4",
+                "resume=path:4",
+                "refuse 4: unfamiliar_globals",
+            ),
+            case("disk strange 2 whole 4; tracker 4", "", "4"),
+            // It is not loaded.
+            case("disk strange 8; tracker 8", "", "finished 8"),
+            case("disk strange 4; tracker 4", "no-prove", "4"),
             case("disk whole 2 unreadable 4; tracker 4", "", "wait: unreadable"),
             case("disk unreadable 2 whole 4; tracker 4", "", "4"),
             case("disk torn 2; tracker missing", "", "refuse 4: no_proof"),
@@ -359,5 +391,67 @@ fn a_refusal_names_the_file() {
         reasons
             .iter()
             .any(|r| r.text.contains(&id.to_string()) && !r.evidence.is_empty())
+    );
+}
+
+#[test]
+fn what_a_step_imports_is_asked_of_others_only() {
+    // Taken into care at step 2; what is above was written since.
+    let mut s = progressed();
+    check(
+        &s,
+        &[
+            case("disk whole 2 4 strange 6; tracker 6", "", "6"),
+            case("disk strange 2; tracker 2", "", "2"),
+            case("disk strange 1; tracker 1", "", "refuse 4: unfamiliar_globals"),
+            case("disk whole 2 4 unsafe 6; tracker 6", "", "refuse 4: unsafe"),
+        ],
+    );
+    // Nothing was launched since: what is above is another run's still.
+    s.care.as_mut().unwrap().attempt = AttemptNo(5);
+    check(
+        &s,
+        &[
+            case("disk strange 4; tracker 4", "", "refuse 4: unfamiliar_globals"),
+            case("disk strange 2; tracker 2", "", "2"),
+        ],
+    );
+    // A run that began from nothing wrote all of it.
+    s.care.as_mut().unwrap().attempt = AttemptNo(1);
+    s.care.as_mut().unwrap().step = None;
+    check(&s, &[case("disk strange 2 4 6; tracker 6", "", "6")]);
+}
+
+#[test]
+fn a_question_names_the_file_the_names_and_the_answer() {
+    let refused = |options: &str, text: &str, s: &State| {
+        let scan = disk(text).scan(Depth::Structure, 9);
+        match choose(s, &spec(options), &scan) {
+            Choice::Refuse {
+                outcome: Outcome::NoProof { why },
+                reasons,
+            } => {
+                assert!(!reasons[0].evidence.is_empty());
+                why
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    let why = refused("", "disk strange 2", &State::default());
+    for part in [
+        "global_step_2",
+        "my_project.state.Sampler",
+        "proof: {trust_globals: [\"my_project.state.Sampler\"]}",
+        "SUPERVISE_PROOF__TRUST_GLOBALS='[\"my_project.state.Sampler\"]'",
+        "--from N",
+    ] {
+        assert!(why.contains(part), "{part} is not in {why}");
+    }
+    let why = refused("", "disk whole 2 unsafe 4", &progressed());
+    assert!(why.contains("os.system") && why.contains("this run wrote it"), "{why}");
+    let why = refused("", "disk whole 2 unsafe 4", &State::default());
+    assert!(
+        why.contains("nothing that this run wrote") && why.contains("proof.trust_unsafe"),
+        "{why}"
     );
 }

@@ -5,18 +5,30 @@
 //! abandoned. Requests and replies are JSON lines over its standard input and output, answered in order.
 //! While a long request is worked on, `Working` lines say so; `Touched` says that watched files changed.
 
+mod ahead;
 mod client;
 mod edit;
 mod files;
+mod known;
+mod pace;
+mod place;
+mod proof;
 mod protocol;
+mod records;
 mod scan;
+mod scrub;
 mod serve;
 mod store;
+mod tree;
+mod verified;
 mod watch;
 
 pub use client::{Client, LaneError};
 pub use files::{FileSource, fact_of, walk};
+pub use proof::FileProver;
 pub use protocol::{Answer, Identity, LaneReply, LaneRequest, Loaded, Question};
 pub use scan::{Prover, Scanned};
+pub use scrub::{Scrub, Scrubbed, scrub};
 pub use serve::main;
 pub use store::{RUN_DIR_NAME, read_journals};
+pub use verified::VERIFIED;

@@ -33,7 +33,10 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     let (root, kind, expect) = place(&args.name)?;
     let mut prover = Prover::new(&root, adapter(kind), &expect);
     let mut meter = Meter::new();
-    let scan = prover.scan(args.depth.into(), u32::MAX, &mut |read| meter.tell(read));
+    let scan = prover.scan(args.depth.into(), u32::MAX, &mut |read| {
+        meter.tell(read, None);
+        true
+    });
     meter.end();
     if args.json {
         super::print_json(&CheckpointsView::of(root.as_str(), &scan))?;

@@ -22,9 +22,9 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
-    let seen = match args.runs.as_slice() {
+    let (seen, gone) = match args.runs.as_slice() {
         [] => target::all(),
-        names => names.iter().map(|n| target::find(n)).collect::<Result<_, _>>()?,
+        names => (names.iter().map(|n| target::find(n)).collect::<Result<Vec<_>, _>>()?, 0),
     };
     let views: Vec<StatusView> = seen.iter().map(target::Seen::view).collect();
     if args.json {
@@ -37,6 +37,10 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     }
     for note in seen.iter().flat_map(|s| &s.notes) {
         printer::err(&format!("note: {note}\n"));
+    }
+    if gone > 0 {
+        let runs = crate::render::count(gone as u64, "run");
+        printer::err(&format!("note: {runs} not shown: the directories are gone\n"));
     }
     Ok(Exit::Finished.code())
 }

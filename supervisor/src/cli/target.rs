@@ -10,7 +10,7 @@ use crate::render::status::{Alive, Liveness, StatusView};
 use camino::{Utf8Path, Utf8PathBuf};
 use serde::Deserialize;
 use std::time::Duration;
-use supervise_core::id::{ProcRef, RunId};
+use supervise_core::id::{ProcRef, RunId, Term};
 use supervise_core::spec::RunSpec;
 use supervise_core::state::State;
 use supervise_host::guard::protocol;
@@ -50,6 +50,12 @@ impl Seen {
                  them and goes on, `supervise stop` ends them"
             )
         })
+    }
+
+    fn is_gone(&self) -> bool {
+        let alive = self.alive.supervisor.alive || self.alive.guard.alive;
+        let never = self.state.as_ref().is_none_or(|s| s.term == Term::default());
+        !alive && self.problem.is_none() && self.spec.is_none() && never
     }
 
     /// The stable view of it.
@@ -137,9 +143,14 @@ fn by_config(file: &Utf8Path) -> Option<Seen> {
     }
 }
 
-/// Every run that the registry lists, in the order of their names.
-pub(super) fn all() -> Vec<Seen> {
-    registry().iter().map(|l| look(&l.run, Some(&l.run_dir))).collect()
+/// Every run that the registry lists, in the order of their names, and how many of those listed are gone: nothing runs,
+/// and no journal is there any more.
+pub(super) fn all() -> (Vec<Seen>, usize) {
+    let all: Vec<Seen> = registry().iter().map(|l| look(&l.run, Some(&l.run_dir))).collect();
+    let listed = all.len();
+    let here: Vec<Seen> = all.into_iter().filter(|seen| !seen.is_gone()).collect();
+    let gone = listed - here.len();
+    (here, gone)
 }
 
 fn registry() -> Vec<Listed> {
@@ -313,7 +324,7 @@ pub(super) fn one(name: Option<&str>) -> Result<Seen, CliError> {
     if let Some(name) = name {
         return find(name);
     }
-    let mut all = all();
+    let (mut all, _) = all();
     match (all.len(), all.pop()) {
         (1, Some(seen)) => Ok(seen),
         (0, _) => Err(CliError::usage(

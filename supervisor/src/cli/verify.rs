@@ -1,19 +1,23 @@
 //! `supervise verify`: checkpoints and files of anybody, whether or not a run of ours wrote them.
 
 mod look;
+mod scrub;
 
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::printer::{self, Meter};
 use crate::render::verify::{PathView, VerifyView};
 use camino::{Utf8Path, Utf8PathBuf};
+use look::Look;
 use std::io;
 use supervise_core::checkpoint::{Depth, Verdict};
 
 pub(super) const EXAMPLES: &str = "  supervise verify /ckpt/my-run
   supervise verify /ckpt/my-run/global_step_120 --depth full
   supervise verify /ckpt/my-run/global_step_120/actor
-  supervise verify model_world_size_8_rank_3.pt --json
+  supervise verify model_world_size_8_rank_3.pt --tensors --json
+  supervise verify /ckpt/my-run --scrub
+  supervise verify /areal/checkpoints/me/exp/trial --finite
 ";
 
 pub(super) const EXITS: [Exit; 8] = [
@@ -29,30 +33,40 @@ pub(super) const EXITS: [Exit; 8] = [
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Checkpoint roots, step directories, role directories or single files
+    /// Checkpoint roots, steps, roles, directories of DCP, Megatron or exported weights, or single files
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<Utf8PathBuf>,
     /// How deep to look
     #[arg(long, value_enum, default_value = "structure")]
     depth: super::DepthArg,
+    /// Read again every file that a run has proven, and compare with what it recorded
+    #[arg(long, conflicts_with_all = ["finite", "tensors"])]
+    scrub: bool,
+    /// Also count infinite numbers and NaN (reads every byte)
+    #[arg(long)]
+    finite: bool,
+    /// List the tensors of each file
+    #[arg(long)]
+    tensors: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
-    for path in &args.paths {
-        if let Err(e) = path.symlink_metadata()
-            && matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
-        {
-            return Err(CliError::usage(format!("{path}: there is no such file or directory")));
-        }
-    }
-    let depth = Depth::from(args.depth);
+    let depth = if args.finite || args.scrub {
+        Depth::Full
+    } else {
+        Depth::from(args.depth)
+    };
     let mut meter = Meter::new();
-    let paths = args.paths.iter().map(|p| one(p, depth, &mut meter)).collect();
+    let paths: Result<Vec<PathView>, CliError> = if args.scrub {
+        args.paths.iter().map(|p| scrub::one(p, &mut meter)).collect()
+    } else {
+        look_at(args, depth, &mut meter)
+    };
     meter.end();
-    let view = VerifyView::of(depth, paths);
+    let view = VerifyView::of(depth, paths?);
     if args.json {
         super::print_json(&view)?;
     } else {
@@ -61,26 +75,43 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     Ok(view.exit_code)
 }
 
+fn look_at(args: &Args, depth: Depth, meter: &mut Meter) -> Result<Vec<PathView>, CliError> {
+    for path in &args.paths {
+        if let Err(e) = path.symlink_metadata()
+            && matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+        {
+            return Err(CliError::usage(format!("{path}: there is no such file or directory")));
+        }
+    }
+    let mut look = Look {
+        depth,
+        finite: args.finite,
+        tensors: args.tensors,
+        meter,
+    };
+    Ok(args.paths.iter().map(|p| one(p, &mut look)).collect())
+}
+
 /// One path of the command line. A link that the user names is followed; links inside are not.
-fn one(path: &Utf8Path, depth: Depth, meter: &mut Meter) -> PathView {
+fn one(path: &Utf8Path, look: &mut Look<'_>) -> PathView {
     let real = match path.canonicalize_utf8() {
         Ok(real) => real,
         Err(e) => return unreadable(path, &e),
     };
     match real.metadata() {
-        Ok(m) if m.is_dir() => look::directory(path, &real, depth, meter).unwrap_or_else(|e| unreadable(path, &e)),
-        Ok(_) => look::file(path, &real, depth, meter),
+        Ok(m) if m.is_dir() => look::directory(path, &real, look).unwrap_or_else(|e| unreadable(path, &e)),
+        Ok(m) if m.is_file() => look::file(path, &real, look),
+        Ok(_) => PathView {
+            remarks: vec!["it is a FIFO, a socket or a device: neither a file nor a directory".to_owned()],
+            ..PathView::new(path, "special", Verdict::Unknown)
+        },
         Err(e) => unreadable(path, &e),
     }
 }
 
 fn unreadable(path: &Utf8Path, e: &io::Error) -> PathView {
     PathView {
-        path: path.to_string(),
-        what: "unreadable",
-        verdict: Verdict::Unreadable,
-        steps: Vec::new(),
-        files: Vec::new(),
         remarks: vec![format!("it cannot be read: {e}")],
+        ..PathView::new(path, "unreadable", Verdict::Unreadable)
     }
 }

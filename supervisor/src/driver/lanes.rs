@@ -13,6 +13,8 @@ use tokio::sync::mpsc;
 
 /// A lane that says nothing for so long is stalled.
 const PATIENCE: Ms = Ms(15_000);
+/// A lane that is not needed any more may take so long to write down what it has proven.
+const LAST_WORDS: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// What an answer is for.
 #[derive(Debug)]
@@ -99,6 +101,15 @@ impl Lane {
         self.queue.retain(|(tag, _)| !matches!(tag, Tag::Scan));
         if matches!(self.current, Some((_, Tag::Scan, _))) {
             self.current = None;
+        }
+    }
+
+    /// Lets the lane end: it writes down what it has proven and goes. One that hangs is left behind.
+    pub(super) async fn end(&mut self) {
+        // Its input closes with the last sender.
+        self.tx = mpsc::unbounded_channel().0;
+        if !self.stalled {
+            let _ = tokio::time::timeout(LAST_WORDS, self.child.wait()).await;
         }
     }
 

@@ -339,6 +339,8 @@ impl Driver {
                 }
                 self.on_store_line(text);
             }
+            // Whoever takes the lease next finds nothing of ours that still writes.
+            self.work.end().await;
             self.store.ask(Tag::Nothing, Question::Release, now);
             while !self.store.is_idle() {
                 let Some(text) = line(&mut self.store).await else { break };

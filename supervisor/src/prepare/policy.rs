@@ -30,6 +30,9 @@ pub(super) fn policy(s: &Settings, request: &Request) -> Policy {
             ProofDepth::Full => Depth::Full,
         },
         prove: s.proof.enabled,
+        trust_globals: s.proof.trust_globals.clone(),
+        trust_unsafe: s.proof.trust_unsafe,
+        background_rate: s.proof.background_rate,
         degraded: match s.degraded_resume {
             DegradedResume::Never => Degraded::Never,
             DegradedResume::DataOrder => Degraded::DataOrder,

@@ -1,10 +1,49 @@
 //! What was checked in files, what was found and where, and what it means for a resume.
 
-use super::bytes;
 use super::checkpoints::resume_words;
+use super::{bytes, count};
+use camino::Utf8Path;
 use serde::Serialize;
-use supervise_checkpoint::FileKind;
+use std::collections::BTreeSet;
+use supervise_checkpoint::torch::Tensor;
+use supervise_checkpoint::{FileKind, FileReport};
 use supervise_core::checkpoint::{CheckpointSummary, Depth, Finding, Level, Verdict};
+
+/// Whole files named one by one; further ones are counted.
+const NAMED: usize = 24;
+/// Tensors shown of one file in text; `--json` gives all.
+const TENSORS: usize = 200;
+
+/// One tensor of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TensorView {
+    /// Its name: keys joined by dots.
+    pub name: String,
+    /// Type of its elements, where the file tells.
+    pub dtype: Option<String>,
+    /// Its shape in this file.
+    pub shape: Vec<u64>,
+    /// The shape of the whole, where it is spread over ranks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub global: Option<Vec<u64>>,
+    /// How it is spread, one word for each dimension of the device mesh.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub placement: Vec<String>,
+}
+
+impl TensorView {
+    /// The view of a tensor.
+    #[must_use]
+    pub fn of(t: &Tensor) -> Self {
+        Self {
+            name: t.name.clone(),
+            dtype: t.dtype.map(|d| d.word().to_owned()),
+            shape: t.shape.clone(),
+            global: t.placement.as_ref().map(|p| p.global.clone()),
+            placement: t.placement.as_ref().map(|p| p.words.clone()).unwrap_or_default(),
+        }
+    }
+}
 
 /// One file that was looked into.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -19,6 +58,50 @@ pub struct FileView {
     pub checked: Depth,
     /// Its length.
     pub bytes: u64,
+    /// CRC-32 of all its bytes in hexadecimal, where every byte was read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub crc32: Option<String>,
+    /// What was found.
+    pub findings: Vec<Finding>,
+    /// Its tensors, where they were asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tensors: Vec<TensorView>,
+}
+
+impl FileView {
+    /// The view of a report.
+    #[must_use]
+    pub fn of(path: &str, report: &FileReport, tensors: Vec<TensorView>) -> Self {
+        Self {
+            path: path.to_owned(),
+            kind: report.kind,
+            verdict: report.verdict,
+            checked: report.proven,
+            bytes: report.bytes,
+            crc32: report.crc.map(|crc| format!("{crc:08x}")),
+            findings: report.findings.clone(),
+            tensors,
+        }
+    }
+}
+
+/// Files that belong together.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SetView {
+    /// Its directory, relative to what was named; empty where that is it.
+    pub path: String,
+    /// `dcp`, `megatron_dist`, `weights`, `recover_info`.
+    pub kind: &'static str,
+    /// What is known about it.
+    pub verdict: Verdict,
+    /// How deep the proof went.
+    pub proven: Option<Depth>,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// Number of files.
+    pub files: u64,
+    /// Tensors it holds.
+    pub tensors: u64,
     /// What was found.
     pub findings: Vec<Finding>,
 }
@@ -28,16 +111,35 @@ pub struct FileView {
 pub struct PathView {
     /// The path as named.
     pub path: String,
-    /// `file`, `step`, `role`, `root`, `missing`.
+    /// `file`, `step`, `role`, `root`, `dcp`, `megatron_dist`, `weights`, `recover_info`, `directory`, `scrub`, `special`, `unreadable`.
     pub what: &'static str,
     /// The worst verdict in it.
     pub verdict: Verdict,
     /// The steps that were judged.
     pub steps: Vec<CheckpointSummary>,
+    /// The sets that were judged.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sets: Vec<SetView>,
     /// The files that were looked into.
     pub files: Vec<FileView>,
     /// Things that belong to no file.
     pub remarks: Vec<String>,
+}
+
+impl PathView {
+    /// Nothing looked at yet.
+    #[must_use]
+    pub fn new(path: &Utf8Path, what: &'static str, verdict: Verdict) -> Self {
+        Self {
+            path: path.to_string(),
+            what,
+            verdict,
+            steps: Vec::new(),
+            sets: Vec::new(),
+            files: Vec::new(),
+            remarks: Vec::new(),
+        }
+    }
 }
 
 /// All of it.
@@ -72,29 +174,31 @@ impl VerifyView {
     /// For people.
     #[must_use]
     pub fn text(&self) -> String {
-        self.paths.iter().map(path_text).collect()
+        let mut out: String = self.paths.iter().map(path_text).collect();
+        out.push_str(&legend(&self.paths));
+        out
     }
 }
 
 fn path_text(p: &PathView) -> String {
-    let mut out = format!("{} ({}): {}\n", p.path, p.what, p.verdict);
+    let mut out = format!("{} ({}): {}\n", name(&p.path), p.what, p.verdict);
     for remark in &p.remarks {
         out.push_str(&format!("  note: {remark}\n"));
     }
+    let mut quiet = 0;
     for file in &p.files {
-        let depth = match file.checked {
-            Depth::Structure => "structure",
-            Depth::Full => "every byte",
-        };
-        out.push_str(&format!(
-            "  {:<10} {} ({}, {depth})\n",
-            file.verdict.word(),
-            file.path,
-            bytes(file.bytes)
-        ));
-        for f in &file.findings {
-            out.push_str(&format!("             {}\n", finding(f)));
+        let plain = file.verdict == Verdict::Whole && file.findings.is_empty() && file.tensors.is_empty();
+        quiet += usize::from(plain);
+        if !plain || quiet <= NAMED {
+            out.push_str(&file_text(file));
         }
+    }
+    if quiet > NAMED {
+        let more = count((quiet - NAMED) as u64, "more whole file");
+        out.push_str(&format!("  {more} (--json names all)\n"));
+    }
+    for set in &p.sets {
+        out.push_str(&set_text(set, &p.files));
     }
     for step in &p.steps {
         out.push_str(&step_text(step, &p.files));
@@ -102,27 +206,102 @@ fn path_text(p: &PathView) -> String {
     out
 }
 
-fn step_text(c: &CheckpointSummary, files: &[FileView]) -> String {
-    let proven = c
-        .proven
-        .map_or_else(|| "unproven".to_owned(), |d| format!("proven: {}", d.word()));
-    let mut out = format!(
-        "  {}: {} ({proven}, {}, {} files)\n",
-        c.id, c.verdict, c.layout, c.files
-    );
-    // Findings of single files stand with the files already.
-    let said = |f: &&Finding| {
-        !files.iter().any(|v| {
-            v.findings
-                .iter()
-                .any(|x| x.code == f.code && x.detail == f.detail && x.offset == f.offset)
-        })
+/// A path as it may be shown on a terminal.
+fn name(path: &str) -> String {
+    super::one_line(path, 4096)
+}
+
+fn file_text(file: &FileView) -> String {
+    let depth = match file.checked {
+        Depth::Structure => "structure",
+        Depth::Full => "every byte",
     };
-    for f in c.findings.iter().filter(said) {
-        out.push_str(&format!("    {}: {f}\n", level(f.level)));
+    let crc = file.crc32.as_ref().map(|c| format!(", CRC-32 {c}")).unwrap_or_default();
+    let size = bytes(file.bytes);
+    let mut out = format!(
+        "  {:<10} {} ({size}, {depth}{crc})\n",
+        file.verdict.word(),
+        name(&file.path)
+    );
+    for f in &file.findings {
+        out.push_str(&format!("             {}\n", finding(f)));
     }
+    for t in file.tensors.iter().take(TENSORS) {
+        out.push_str(&format!("             {}\n", tensor(t)));
+    }
+    if file.tensors.len() > TENSORS {
+        let more = count((file.tensors.len() - TENSORS) as u64, "more tensor");
+        out.push_str(&format!("             {more} (--json names all)\n"));
+    }
+    out
+}
+
+fn tensor(t: &TensorView) -> String {
+    let dtype = t.dtype.as_deref().unwrap_or("?");
+    match &t.global {
+        Some(global) => format!(
+            "{}: {dtype} {:?} of {global:?}, {}",
+            t.name,
+            t.shape,
+            t.placement.join(", ")
+        ),
+        None => format!("{}: {dtype} {:?}", t.name, t.shape),
+    }
+}
+
+fn set_text(s: &SetView, files: &[FileView]) -> String {
+    let place = if s.path.is_empty() {
+        "together".to_owned()
+    } else {
+        name(&s.path)
+    };
+    let mut out = format!(
+        "  {place}: {} ({}, {}, {}, {})\n",
+        s.verdict,
+        proven(s.proven),
+        s.kind,
+        count(s.files, "file"),
+        count(s.tensors, "tensor")
+    );
+    out.push_str(&own_findings(&s.findings, files));
+    let meaning = match s.verdict {
+        Verdict::Whole => "all that belongs together is here and fits",
+        Verdict::Unreadable => "nothing is known about bytes that cannot be read",
+        _ => "no resume from it",
+    };
+    out + &format!("    {meaning}\n")
+}
+
+fn step_text(c: &CheckpointSummary, files: &[FileView]) -> String {
+    let mut out = format!(
+        "  {}: {} ({}, {}, {})\n",
+        c.id,
+        c.verdict,
+        proven(c.proven),
+        c.layout,
+        count(u64::from(c.files), "file")
+    );
+    out.push_str(&own_findings(&c.findings, files));
     out.push_str(&format!("    {}\n", resume(c)));
     out
+}
+
+fn proven(depth: Option<Depth>) -> String {
+    depth.map_or_else(|| "unproven".to_owned(), |d| format!("proven: {}", d.word()))
+}
+
+/// Findings that do not stand with their files already.
+fn own_findings(findings: &[Finding], files: &[FileView]) -> String {
+    let said: BTreeSet<_> = files
+        .iter()
+        .flat_map(|v| &v.findings)
+        .map(|x| (&x.code, &x.detail, x.offset))
+        .collect();
+    findings
+        .iter()
+        .filter(|f| !said.contains(&(&f.code, &f.detail, f.offset)))
+        .map(|f| format!("    {}: {f}\n", level(f.level)))
+        .collect()
 }
 
 fn resume(c: &CheckpointSummary) -> String {
@@ -147,5 +326,53 @@ fn level(l: Level) -> &'static str {
         Level::Note => "note",
         Level::Warning => "warning",
         Level::Error => "error",
+    }
+}
+
+/// What was checked, once for each kind of file and depth that occurred.
+fn legend(paths: &[PathView]) -> String {
+    let seen: BTreeSet<(&str, &str)> = paths
+        .iter()
+        .flat_map(|p| &p.files)
+        .filter(|f| f.verdict == Verdict::Whole)
+        .map(|f| checks(f.kind, f.checked))
+        .collect();
+    if seen.is_empty() {
+        return String::new();
+    }
+    let lines: String = seen.iter().map(|(kind, what)| format!("  {kind}: {what}\n")).collect();
+    format!("checked\n{lines}")
+}
+
+/// What a proof of this depth looks at in such a file.
+fn checks(kind: FileKind, depth: Depth) -> (&'static str, &'static str) {
+    let full = depth == Depth::Full;
+    match kind {
+        FileKind::TorchZip if full => (
+            "torch files",
+            "directory and headers of the zip, data.pkl without running it, every storage by size, every byte, every CRC",
+        ),
+        FileKind::TorchZip => (
+            "torch files",
+            "directory and headers of the zip, data.pkl without running it, every storage by size",
+        ),
+        FileKind::DcpMetadata => (
+            ".metadata",
+            "read without running it; every chunk stored once, chunks tile their tensors, ranges inside their files",
+        ),
+        FileKind::Distcp if full => (
+            ".distcp",
+            "every range is the tensor that .metadata describes, every byte, every CRC",
+        ),
+        FileKind::Distcp => (".distcp", "ranges are the tensors that .metadata describes"),
+        FileKind::Safetensors if full => (
+            "safetensors",
+            "header, tensors tile the file, every byte can be read (the format has no checksums)",
+        ),
+        FileKind::Safetensors => ("safetensors", "header, tensors tile the file"),
+        FileKind::Opaque | FileKind::Text if full => ("other files", "every byte can be read"),
+        FileKind::Opaque | FileKind::Text => ("other files", "there, not empty, does not begin with zeros"),
+        FileKind::Pickle => ("pickles", "read without running them"),
+        _ => ("JSON", "parsed wholly"),
     }
 }

@@ -4,5 +4,8 @@
 mod bad_input;
 mod checkpoints;
 mod commands;
+mod docs;
+mod megatron;
 mod render;
+mod verify;
 mod world;

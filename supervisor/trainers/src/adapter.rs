@@ -6,14 +6,14 @@
 
 use camino::Utf8PathBuf;
 use std::collections::BTreeMap;
-use supervise_checkpoint::{FileKind, FileReport};
+use supervise_checkpoint::{Earlier, FileReport, Marks, Need};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, FileFact, Finding, PinsHash};
 use supervise_core::event::Tracker;
 use supervise_core::id::Step;
 use supervise_core::reason::Reason;
 use supervise_core::record::LaunchOrder;
 use supervise_core::scan::ScanRule;
-use supervise_core::spec::{RoleSpec, RunSpec, TrainerKind};
+use supervise_core::spec::{Degraded, ResumeIntent, RoleSpec, RunSpec, TrainerKind};
 
 /// What a run's configuration says a checkpoint of it looks like. `None` everywhere: judge what is there.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -24,6 +24,13 @@ pub struct Expectation {
     pub world: Option<u32>,
     /// The layout of the SFT trainer (`true`) or of PPO (`false`).
     pub sft: Option<bool>,
+    /// Counts of optimizer and schedule may begin anew: the policy allows to lose them, or the run goes on from a step of
+    /// another root, which the steps that stand here already know nothing of.
+    pub counts_anew: bool,
+    /// Names that a checkpoint may import: `module.name`, `module.*`, `*`.
+    pub trust_globals: Vec<String>,
+    /// What is on the danger list does not condemn.
+    pub trust_unsafe: bool,
 }
 
 impl Expectation {
@@ -39,7 +46,29 @@ impl Expectation {
             roles: sft.map(|_| spec.roles.clone()),
             world: spec.world,
             sft,
+            counts_anew: spec.policy.degraded == Degraded::ModelOnly || from_elsewhere(spec),
+            trust_globals: spec.policy.trust_globals.clone(),
+            trust_unsafe: spec.policy.trust_unsafe,
         }
+    }
+
+    /// Whether this run may go on without its optimizer or schedule, so that their counts begin anew.
+    pub(crate) fn loads_in_part(&self) -> bool {
+        let all = |r: &RoleSpec| {
+            ["optimizer", "extra"]
+                .iter()
+                .all(|c| r.load_contents.iter().any(|l| l == c))
+        };
+        let saves = |r: &RoleSpec| !r.load_wish || all(r);
+        self.counts_anew || self.roles.as_ref().is_some_and(|roles| !roles.iter().all(saves))
+    }
+}
+
+/// The first resume is from a step outside of the checkpoint root.
+fn from_elsewhere(spec: &RunSpec) -> bool {
+    match (&spec.resume, &spec.root) {
+        (ResumeIntent::Path { path, .. }, Some(root)) => path.parent() != Some(root),
+        _ => false,
     }
 }
 
@@ -50,10 +79,14 @@ pub trait StepTracker: Send {
     /// Every step found, newest first.
     fn steps(&self) -> Vec<(CkptId, Step)>;
     /// The files that have to be looked into before the step can be called proven, relative to the root.
-    fn needs(&self, ckpt: &CkptId, depth: Depth) -> Vec<(Utf8PathBuf, FileKind)>;
+    fn needs(&self, ckpt: &CkptId, depth: Depth) -> Vec<Need>;
     /// What the step is worth, from its names and the reports at hand (by path relative to the root). Without the reports
     /// that [`StepTracker::needs`] asks for it is judged by names alone and stays unproven.
     fn judge(&mut self, ckpt: &CkptId, depth: Depth, reports: &BTreeMap<Utf8PathBuf, FileReport>) -> CheckpointSummary;
+    /// What of a step counts up from step to step, from the reports at hand.
+    fn marks(&self, ckpt: &CkptId, reports: &BTreeMap<Utf8PathBuf, FileReport>) -> Marks;
+    /// Tells what is known of steps that were proven before; judgements from now on compare with it.
+    fn remember(&mut self, earlier: Vec<Earlier>);
     /// The step's pins as last noted.
     fn pins(&self, ckpt: &CkptId) -> Option<PinsHash>;
     /// Things worth saying that belong to no step.

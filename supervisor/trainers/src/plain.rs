@@ -4,7 +4,7 @@ use crate::adapter::{Adapter, Expectation, HostFacts, LaunchPlan, StepTracker, T
 use crate::command;
 use camino::Utf8PathBuf;
 use std::collections::BTreeMap;
-use supervise_checkpoint::{FileKind, FileReport};
+use supervise_checkpoint::{Earlier, FileReport, Marks, Need};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, FileFact, Finding, PinsHash};
 use supervise_core::event::Tracker;
 use supervise_core::id::Step;
@@ -80,7 +80,7 @@ impl StepTracker for NoSteps {
         Vec::new()
     }
 
-    fn needs(&self, _ckpt: &CkptId, _depth: Depth) -> Vec<(Utf8PathBuf, FileKind)> {
+    fn needs(&self, _ckpt: &CkptId, _depth: Depth) -> Vec<Need> {
         Vec::new()
     }
 
@@ -92,6 +92,12 @@ impl StepTracker for NoSteps {
     ) -> CheckpointSummary {
         crate::verl::unknown_step(ckpt)
     }
+
+    fn marks(&self, _ckpt: &CkptId, _reports: &BTreeMap<Utf8PathBuf, FileReport>) -> Marks {
+        Marks::default()
+    }
+
+    fn remember(&mut self, _earlier: Vec<Earlier>) {}
 
     fn pins(&self, _ckpt: &CkptId) -> Option<PinsHash> {
         None

@@ -16,7 +16,7 @@ use supervise_core::id::Step;
 use supervise_core::spec::{GangSpec, LauncherKind, ResumeIntent, RoleSpec, SaveCadence, TrainerKind};
 
 /// Groups of verl's configuration: a plain name given to one of them chooses a file, it sets no value.
-const GROUPS: [&str; 5] = ["model_engine", "engine", "optim", "model", "profiler"];
+pub(crate) const GROUPS: [&str; 5] = ["model_engine", "engine", "optim", "model", "profiler"];
 
 /// verl's own configurations, whose content is known.
 const VERLS_OWN: [&str; 3] = ["ppo_trainer", "ppo_megatron_trainer", "sft_trainer_engine"];

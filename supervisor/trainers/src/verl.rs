@@ -1,10 +1,14 @@
-//! verl: the PPO layout and the SFT trainer, saved by its FSDP checkpoint manager.
+//! verl: the PPO layout and the SFT trainer, saved by its FSDP or its Megatron checkpoint manager.
 
 mod arrange;
 mod data;
 mod defaults;
 mod evidence;
+mod fits;
 mod judge;
+mod lineage;
+mod marks;
+mod megatron;
 mod names;
 mod needs;
 mod preflight;
@@ -16,8 +20,10 @@ mod role;
 mod rules;
 mod settings;
 mod steps;
+mod strategy;
 mod survey;
 mod tracker;
+mod trust;
 mod wishes;
 
 pub use defaults::verl_defaults;

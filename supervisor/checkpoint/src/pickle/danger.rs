@@ -1,14 +1,22 @@
 //! Which imported names are familiar, strange or dangerous.
 //!
 //! verl loads with `weights_only=False`, so whatever a pickle names is imported and what it calls is run. Three answers:
-//! names that torch, numpy and plain Python data use are familiar; names on the danger list, and names that reach
-//! *through* another module (`torch.serialization` → `os.system`), are dangerous; the rest is strange and shown. A
-//! familiar name is decided first and by its full spelling, so no rule below can be talked out of the danger list.
+//! names that torch, numpy and plain Python data use are familiar; the rest of Python's own library, names on the danger
+//! list, and names that reach *through* another module (`torch.serialization` → `os.system`), are dangerous; what is left
+//! is strange and shown. A familiar name is decided first and by its full spelling, so no rule below can be talked out of
+//! the danger list.
+//!
+//! No list of bad functions is ever complete, so there is a rule behind it: data is made by classes, and by functions
+//! whose name says that they rebuild something. A strange function that is called and says nothing of the kind is dangerous.
 
+mod familiar;
 mod names;
 
 use crate::dtype::Dtype;
-use names::{DANGEROUS_MODULES, DANGEROUS_NAMES, DANGEROUS_ROOTS, FAMILIAR, HARD_ROOTS};
+use familiar::FAMILIAR;
+use names::{DANGEROUS_MODULES, DANGEROUS_NAMES, FOREIGN_ROOTS, HARD_ROOTS, OLD_ROOTS, STANDARD_ROOTS};
+use std::collections::HashSet;
+use std::sync::LazyLock;
 
 /// What an imported name is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,9 +29,20 @@ pub enum Class {
     Dangerous(&'static str),
 }
 
-/// What `module.name` is; `called` where it is also called, by the pickle or by torch on its behalf.
+/// What a pickle does with an imported name; later ones say more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Use {
+    /// It is imported and kept.
+    Named,
+    /// An object of it is made: its `__new__` runs, and Python insists on a class.
+    Made,
+    /// It is called, by the pickle or by torch on its behalf.
+    Called,
+}
+
+/// What `module.name` is, where it is used like this.
 #[must_use]
-pub fn class(module: &str, name: &str, called: bool) -> Class {
+pub fn class(module: &str, name: &str, usage: Use) -> Class {
     if is_familiar(module, name) {
         return Class::Familiar;
     }
@@ -34,7 +53,7 @@ pub fn class(module: &str, name: &str, called: bool) -> Class {
         return Class::Dangerous("this is no name that a trainer writes");
     }
     dangerous_module(module)
-        .or_else(|| dangerous_name(name, called))
+        .or_else(|| dangerous_name(name, usage))
         .map_or(Class::Unfamiliar, Class::Dangerous)
 }
 
@@ -53,21 +72,48 @@ pub(super) fn is_public(name: &str) -> bool {
     is_plain(name) && !name.starts_with('_') && !name.contains('.')
 }
 
+/// Whether a call of this gives a dict.
+pub(super) fn makes_dict(module: &str, name: &str) -> bool {
+    name == "dict" || module == "collections" && !matches!(name, "deque" | "Counter")
+}
+
+/// Whether a function's name says that it makes an object again from its parts.
+pub(super) fn is_rebuilder(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    ["rebuild", "reconstruct", "unpickle", "reduce_ex", "restore", "ctor"]
+        .iter()
+        .any(|w| name.contains(w))
+}
+
 fn is_capital(word: &str) -> bool {
-    word.starts_with(|c: char| c.is_ascii_uppercase())
+    word.trim_start_matches('_')
+        .starts_with(|c: char| c.is_ascii_uppercase())
 }
 
 fn is_plain(name: &str) -> bool {
     name.split('.')
-        .all(|s| !s.is_empty() && s.chars().all(|c| c.is_alphanumeric() || c == '_'))
+        .all(|s| !s.is_empty() && s.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_'))
 }
 
-fn has(table: &str, word: &str) -> bool {
-    table.split_ascii_whitespace().any(|w| w == word)
+type Words = LazyLock<HashSet<&'static str>>;
+
+static ROOTS: Words = LazyLock::new(|| words(&[STANDARD_ROOTS, OLD_ROOTS, FOREIGN_ROOTS]));
+static HARD: Words = LazyLock::new(|| words(&[HARD_ROOTS]));
+static MODULES: Words = LazyLock::new(|| words(&[DANGEROUS_MODULES]));
+static NAMES: Words = LazyLock::new(|| words(&[DANGEROUS_NAMES]));
+static KNOWN: LazyLock<HashSet<(&'static str, &'static str)>> = LazyLock::new(|| {
+    let lines = FAMILIAR.lines().filter_map(|line| line.split_once(": "));
+    lines
+        .flat_map(|(module, names)| names.split_ascii_whitespace().map(move |n| (module, n)))
+        .collect()
+});
+
+fn words(tables: &[&'static str]) -> HashSet<&'static str> {
+    tables.iter().flat_map(|t| t.split_ascii_whitespace()).collect()
 }
 
 fn builtin(name: &str) -> Class {
-    if name.ends_with("Error") || name.ends_with("Exception") || name.ends_with("Warning") {
+    if ["Error", "Exception", "Warning"].iter().any(|end| name.ends_with(end)) && is_class_name(name) {
         Class::Unfamiliar
     } else {
         Class::Dangerous("a Python built-in that runs, finds or changes things")
@@ -75,17 +121,16 @@ fn builtin(name: &str) -> Class {
 }
 
 fn dangerous_module(module: &str) -> Option<&'static str> {
-    let root = module.split('.').next().unwrap_or_default();
-    if has(DANGEROUS_ROOTS, root) || is_hard(root) {
+    let (root, below) = module.split_once('.').unwrap_or((module, ""));
+    if ROOTS.contains(root) || is_hard(root) {
         return Some("the module runs programs or code, reaches files, the network or the interpreter");
     }
-    let inside = |m: &str| {
-        module
-            .strip_prefix(m)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-    };
-    if DANGEROUS_MODULES.split_ascii_whitespace().any(inside) {
+    let ends = module.match_indices('.').map(|(at, _)| at).chain([module.len()]);
+    if ends.into_iter().any(|end| MODULES.contains(&module[..end])) {
         return Some("the module loads or runs code");
+    }
+    if below.split('.').any(|part| part.starts_with("__")) {
+        return Some("importing the module runs a program");
     }
     // `six.moves.os`: a module named as part of another.
     module
@@ -96,31 +141,30 @@ fn dangerous_module(module: &str) -> Option<&'static str> {
 
 /// `os`, and what other modules call it when they import it for themselves (`_os`).
 fn is_hard(word: &str) -> bool {
-    has(HARD_ROOTS, word.trim_start_matches('_'))
+    HARD.contains(word.trim_start_matches('_'))
 }
 
 /// Modules are reached through lower-case or private names; a class inside a class is neither.
-fn dangerous_name(name: &str, called: bool) -> Option<&'static str> {
-    if name.split('.').any(|s| has(DANGEROUS_NAMES, s)) {
+fn dangerous_name(name: &str, usage: Use) -> Option<&'static str> {
+    if name.split('.').any(|s| NAMES.contains(s)) {
         return Some("it runs code, or finds code to run");
     }
     if name.split('.').any(is_hard) {
         return Some("it names another module through this one");
     }
-    let (owners, last) = name.rsplit_once('.')?;
+    let Some((owners, last)) = name.rsplit_once('.') else {
+        let strange = usage == Use::Called && !is_capital(name) && !is_rebuilder(name);
+        return strange.then_some("it is a function, and not one that rebuilds data");
+    };
     if last.starts_with("__") || !owners.split('.').all(is_capital) {
         return Some("it reaches through one thing into another");
     }
-    (called && !is_capital(last)).then_some("it calls a method by its name")
+    (usage != Use::Named && !is_capital(last)).then_some("it calls a method by its name")
 }
 
 fn is_familiar(module: &str, name: &str) -> bool {
-    let listed = FAMILIAR
-        .lines()
-        .filter_map(|line| line.split_once(": "))
-        .any(|(m, names)| m == module && has(names, name));
     let dotless = !name.contains('.') && is_plain(name);
-    listed
+    KNOWN.contains(&(module, name))
         || match module {
             "torch" => Dtype::from_torch(name).is_some() || is_storage(name),
             "torch.cuda" | "torch.storage" => is_storage(name),
@@ -139,7 +183,7 @@ mod tests {
     use super::*;
 
     fn is_dangerous(module: &str, name: &str) -> bool {
-        matches!(class(module, name, true), Class::Dangerous(_))
+        matches!(class(module, name, Use::Called), Class::Dangerous(_))
     }
 
     #[test]
@@ -184,6 +228,11 @@ mod tests {
             ("o s", "system"),
             ("torch", "Tensor.__reduce_ex__"),
             ("anything", "Owner.method"),
+            ("anything", "function"),
+            ("__main__", "function"),
+            ("package.__main__", "Class"),
+            ("größe", "Class"),
+            ("torch._C", "PyTorchFileWriter"),
         ] {
             assert!(is_dangerous(module, name), "{module} {name}");
         }
@@ -207,7 +256,7 @@ mod tests {
             ("_codecs", "encode"),
             ("pathlib", "PosixPath"),
         ] {
-            assert_eq!(class(module, name, true), Class::Familiar, "{module} {name}");
+            assert_eq!(class(module, name, Use::Called), Class::Familiar, "{module} {name}");
         }
     }
 
@@ -221,8 +270,24 @@ mod tests {
             ("builtins", "ValueError"),
             ("transformers.trainer_utils", "IntervalStrategy"),
         ] {
-            assert_eq!(class(module, name, true), Class::Unfamiliar, "{module} {name}");
+            assert_eq!(class(module, name, Use::Called), Class::Unfamiliar, "{module} {name}");
         }
-        assert_eq!(class("megatron.core.enums", "Kind.flash", false), Class::Unfamiliar);
+        assert_eq!(
+            class("deepspeed.utils.tensor_fragment", "fragment_address", Use::Made),
+            Class::Unfamiliar
+        );
+        assert_eq!(class("torch.nn.functional", "gelu", Use::Named), Class::Unfamiliar);
+        assert_eq!(
+            class(
+                "transformer_engine.pytorch.tensor.float8_tensor",
+                "_make_float8_tensor_in_reduce_ex",
+                Use::Called
+            ),
+            Class::Unfamiliar
+        );
+        assert_eq!(
+            class("megatron.core.enums", "Kind.flash", Use::Named),
+            Class::Unfamiliar
+        );
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Containers may contain themselves; whoever walks them counts steps and depth.
 
+use super::danger::Use;
 use std::borrow::Cow;
 use std::collections::HashMap;
 
@@ -144,8 +145,8 @@ pub struct Global {
     pub name: String,
     /// Where it first stands in the pickle.
     pub at: u64,
-    /// Whether it would be called.
-    pub called: bool,
+    /// What would be done with it, at most.
+    pub usage: Use,
 }
 
 /// All values of one pickle.
@@ -217,16 +218,16 @@ impl Heap {
                 module: module.clone(),
                 name: name.clone(),
                 at,
-                called: false,
+                usage: Use::Named,
             });
             next
         });
         Value::Global(id)
     }
 
-    pub(super) fn mark_called(&mut self, id: u32) {
+    pub(super) fn mark(&mut self, id: u32, usage: Use) {
         if let Some(g) = self.globals.get_mut(id as usize) {
-            g.called = true;
+            g.usage = g.usage.max(usage);
         }
     }
 

@@ -1,11 +1,18 @@
 //! The machine: stack, marks, memo and budget, and the acts that several opcodes share.
 
+use super::danger::{self, Use};
 use super::heap::{Call, CallKind, Heap, Object, Value};
-use super::{Danger, Pickle, PickleError, danger, ops, shown};
+use super::{Danger, Pickle, PickleError, ops, shown};
 use crate::limits::Limits;
 use std::collections::HashMap;
 
 pub(super) type Step<T = ()> = Result<T, PickleError>;
+
+/// Different imported names; real files have some dozens.
+const NAMES: usize = 65_536;
+
+/// Arguments of a rebuilding function that are looked at.
+const GIVEN: usize = 64;
 
 /// Dangers kept; one is enough to condemn.
 const DANGERS: usize = 32;
@@ -21,6 +28,8 @@ pub(super) struct Machine<'l> {
     dangers: Vec<Danger>,
     op_at: usize,
     spent: usize,
+    /// A fault that not every loader stumbles over.
+    doubt: Option<(usize, PickleError)>,
     limits: &'l Limits,
 }
 
@@ -37,6 +46,7 @@ pub(super) fn run(bytes: Vec<u8>, limits: &Limits) -> Pickle {
         dangers: Vec::new(),
         op_at: 0,
         spent: 0,
+        doubt: None,
         limits,
     };
     let mut opcodes = 0;
@@ -52,10 +62,10 @@ pub(super) fn run(bytes: Vec<u8>, limits: &Limits) -> Pickle {
             Err(e) => break (None, Some(e)),
         }
     };
-    let error = error.map(|e| (m.op_at as u64, e));
+    let error = error.map(|e| (m.op_at, e)).or(m.doubt).map(|(at, e)| (at as u64, e));
     Pickle {
         heap: m.heap,
-        root,
+        root: root.filter(|_| error.is_none()),
         error,
         dangers: m.dangers,
         used: m.at,
@@ -70,6 +80,11 @@ impl Machine<'_> {
                 what: what.into(),
             });
         }
+    }
+
+    /// Goes on, but the pickle is not sound.
+    pub(super) fn doubt(&mut self, fault: PickleError) {
+        self.doubt.get_or_insert((self.op_at, fault));
     }
 
     /// Charges memory to the budget.
@@ -164,7 +179,10 @@ impl Machine<'_> {
                     self.memo.resize(s + 1, None);
                 }
                 let before = self.memo[s].replace(value);
-                before.or_else(|| self.far_memo.remove(&slot))
+                match self.far_memo.is_empty() {
+                    true => before,
+                    false => before.or_else(|| self.far_memo.remove(&slot)),
+                }
             }
             None => {
                 self.spend(4 * size_of::<Value>())?;
@@ -193,6 +211,9 @@ impl Machine<'_> {
     pub(super) fn import(&mut self, module: String, name: String) -> Step {
         self.spend(2 * (module.len() + name.len()) + 128)?;
         let value = self.heap.import(module, name, self.op_at as u64);
+        if self.heap.globals().len() > NAMES {
+            return Err(PickleError::TooManyNames(NAMES));
+        }
         self.push(value)
     }
 
@@ -215,7 +236,11 @@ impl Machine<'_> {
         if let Some((module, name)) = self.nested_class(callee, args).filter(|_| kind == CallKind::Reduce) {
             return self.import(module, name);
         }
-        self.judge_callee(callee, args);
+        let usage = match kind {
+            CallKind::New | CallKind::NewEx => Use::Made,
+            CallKind::Reduce | CallKind::Instance => Use::Called,
+        };
+        self.judge_callee(callee, args, usage);
         let call = Call::new(kind, callee, args, kwargs);
         self.push_object(Object::Call(Box::new(call)))
     }
@@ -235,13 +260,13 @@ impl Machine<'_> {
         sound.then(|| (owner.module.clone(), format!("{}.{name}", owner.name)))
     }
 
-    /// Only an imported name may be called; what torch's own functions call for us must be one, too.
-    fn judge_callee(&mut self, callee: Value, args: Value) {
+    /// Only an imported name may be called; what a rebuilding function calls for us must be one, too.
+    fn judge_callee(&mut self, callee: Value, args: Value, usage: Use) {
         let Value::Global(id) = callee else {
             self.danger("call something that it computes");
             return;
         };
-        self.heap.mark_called(id);
+        self.heap.mark(id, usage);
         let Some(g) = self.heap.global(callee) else {
             return;
         };
@@ -250,19 +275,31 @@ impl Machine<'_> {
             g.name.as_str(),
             "_rebuild_from_type_v2" | "_reconstructor" | "_reconstruct" | "defaultdict"
         );
-        let Some(first) = calls_first.then(|| self.heap.items(args)?.first().copied()).flatten() else {
+        if !calls_first && !danger::is_rebuilder(&g.name) {
             return;
-        };
-        match first {
-            Value::Global(inner) => self.heap.mark_called(inner),
-            Value::None => {}
-            _ => self.danger("let torch call something that it computes"),
+        }
+        let args: Vec<Value> = self
+            .heap
+            .items(args)
+            .unwrap_or_default()
+            .iter()
+            .take(GIVEN)
+            .copied()
+            .collect();
+        for arg in &args {
+            if let Value::Global(inner) = *arg {
+                self.heap.mark(inner, Use::Called);
+            }
+        }
+        if calls_first && !matches!(args.first(), None | Some(Value::Global(_) | Value::None)) {
+            self.danger("let torch call something that it computes");
         }
     }
 
     /// BUILD: state for the object on top.
     pub(super) fn build(&mut self, state: Value) -> Step {
         let target = self.top()?;
+        self.judge_state(state);
         let object = match target {
             Value::Object(id) => self.heap.object_mut(id),
             _ => None,
@@ -278,6 +315,39 @@ impl Machine<'_> {
             None => self.changes_import(target, "state")?,
         }
         Ok(())
+    }
+
+    /// State becomes attributes, and Python asks the object for some of them by name and calls what it gets.
+    fn judge_state(&mut self, state: Value) {
+        let parts: Vec<Value> = match self.heap.items(state) {
+            Some(parts) => parts.iter().take(2).copied().collect(),
+            None => vec![state],
+        };
+        for part in parts {
+            if let Some(call) = self.heap.call(part)
+                && self
+                    .heap
+                    .global(call.callee)
+                    .is_some_and(|g| danger::makes_dict(&g.module, &g.name))
+                && self.heap.items(call.args).is_some_and(|args| !args.is_empty())
+            {
+                self.danger("give an object attributes that it computes");
+            }
+            let pairs = self.heap.pairs(part).unwrap_or_default();
+            let name = pairs.iter().find_map(|(key, value)| self.method(*key, *value));
+            if let Some(name) = name {
+                self.danger(format!("give an object a {} of its own", shown(&name)));
+            }
+        }
+    }
+
+    /// The name under which Python would look for something to call, where a pair puts something there.
+    fn method(&self, key: Value, value: Value) -> Option<String> {
+        if !matches!(value, Value::Global(_) | Value::Object(_)) {
+            return None;
+        }
+        let name = self.heap.str(key)?;
+        (name.starts_with("__") || matches!(name.as_ref(), "append" | "extend" | "add")).then(|| name.into_owned())
     }
 
     pub(super) fn append(&mut self, mut items: Vec<Value>) -> Step {

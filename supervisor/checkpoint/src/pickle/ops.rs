@@ -14,8 +14,7 @@ pub(super) fn step(m: &mut Machine<'_>) -> Step<Option<Value>> {
         b'1' => drop(m.pop_mark()?),
         b'2' => m.top().and_then(|v| m.push(v))?,
         0x80 => protocol(m)?,
-        // A frame only says how far to buffer.
-        0x95 => drop(take(m, 8)?),
+        0x95 => frame(m)?,
         b'N' => m.push(Value::None)?,
         0x88 => m.push(Value::Bool(true))?,
         0x89 => m.push(Value::Bool(false))?,
@@ -65,6 +64,17 @@ fn uint(m: &mut Machine<'_>, n: usize) -> Step<u64> {
 /// A count of bytes that must be there.
 fn count(m: &mut Machine<'_>, n: usize) -> Step<usize> {
     uint(m, n).and_then(|v| usize::try_from(v).map_err(|_| PickleError::Truncated))
+}
+
+/// A frame only says how far to buffer, and Python's loader in C refuses one that reaches beyond the end. Its loader in Python does not:
+/// what follows is read all the same, for what it would do.
+fn frame(m: &mut Machine<'_>) -> Step {
+    let len = uint(m, 8)?;
+    let left = m.heap.input().len().saturating_sub(m.at);
+    if usize::try_from(len).map_or(true, |len| len > left) {
+        m.doubt(PickleError::Truncated);
+    }
+    Ok(())
 }
 
 /// Takes a line; gives its place without the line feed.
@@ -162,12 +172,27 @@ fn text(m: &mut Machine<'_>, op: u8) -> Step {
     let n = count(m, width)?;
     let (at, n) = take(m, n)?;
     let text = range(at, n)?;
+    if matches!(op, b'X' | 0x8c | 0x8d) && !decodes(&m.heap.input()[at..at + n]) {
+        return Err(PickleError::BadArgument("a string that is no UTF-8"));
+    }
     // Old byte strings become strings, as Python 3 makes of them.
     m.push(if matches!(op, b'B' | b'C' | 0x8e | 0x96) {
         Value::Bytes(text)
     } else {
         Value::Str(text)
     })
+}
+
+/// Whether Python decodes the bytes: UTF-8, in which surrogates may stand alone.
+fn decodes(bytes: &[u8]) -> bool {
+    let mut rest = bytes;
+    while let Err(e) = std::str::from_utf8(rest) {
+        match rest.get(e.valid_up_to()..) {
+            Some([0xed, 0xa0..=0xbf, 0x80..=0xbf, after @ ..]) => rest = after,
+            _ => return false,
+        }
+    }
+    true
 }
 
 /// STRING and UNICODE of protocol 0: escapes are undone, because a name may hide behind them.

@@ -2,16 +2,37 @@
 
 use crate::dtype::Dtype;
 
-/// Whether all bytes are zero; ends at the first eight that are not.
+/// Whether all bytes are zero; ends at the first few that are not.
 pub(super) fn is_zero(bytes: &[u8]) -> bool {
-    let (words, rest) = bytes.as_chunks::<8>();
-    words.iter().all(|w| u64::from_ne_bytes(*w) == 0) && rest.iter().all(|b| *b == 0)
+    let (lines, rest) = bytes.as_chunks::<64>();
+    let zero = |line: &[u8; 64]| {
+        line.as_chunks::<8>()
+            .0
+            .iter()
+            .fold(0, |or, w| or | u64::from_ne_bytes(*w))
+            == 0
+    };
+    // Most blocks show at their first word that they are not.
+    bytes.first().is_none_or(|b| *b == 0) && lines.iter().all(zero) && rest.iter().all(|b| *b == 0)
 }
+
+/// Bytes of a number whose exponent tells whether it is finite; none for types without such numbers.
+pub(super) fn width(dtype: Dtype) -> Option<u64> {
+    Finite::new(dtype).map(|f| f.width as u64)
+}
+
+/// Bytes looked at together. Nearly always all numbers in them are finite, and one look says so.
+const GROUP: usize = 4096;
 
 /// Counts numbers that are infinite or not a number, over bytes that come in pieces.
 pub(super) struct Finite {
     width: usize,
+    /// What a number is masked with.
     mask: u64,
+    /// From this on a masked number is not finite.
+    least: u64,
+    /// Only this one masked number is not finite.
+    only: Option<u8>,
     carry: [u8; 8],
     held: usize,
     count: u64,
@@ -20,16 +41,23 @@ pub(super) struct Finite {
 impl Finite {
     /// None for types that have no such numbers, or that are not counted.
     pub(super) fn new(dtype: Dtype) -> Option<Self> {
-        let (width, mask) = match dtype {
-            Dtype::F64 | Dtype::C128 => (8, 0x7ff0_0000_0000_0000),
-            Dtype::F32 | Dtype::C64 => (4, 0x7f80_0000),
-            Dtype::F16 | Dtype::C32 => (2, 0x7c00),
-            Dtype::Bf16 => (2, 0x7f80),
+        let (width, mask, least, only) = match dtype {
+            Dtype::F64 | Dtype::C128 => (8, u64::MAX >> 1, 0x7ff0_0000_0000_0000, None),
+            Dtype::F32 | Dtype::C64 => (4, 0x7fff_ffff, 0x7f80_0000, None),
+            Dtype::F16 | Dtype::C32 => (2, 0x7fff, 0x7c00, None),
+            Dtype::Bf16 => (2, 0x7fff, 0x7f80, None),
+            Dtype::F8E5M2 => (1, 0x7f, 0x7c, None),
+            Dtype::F8E4M3fn => (1, 0x7f, 0x7f, None),
+            // What would be minus zero is no number.
+            Dtype::F8E4M3fnuz | Dtype::F8E5M2fnuz => (1, 0xff, 0x80, Some(0x80)),
+            Dtype::F8E8M0fnu => (1, 0xff, 0xff, Some(0xff)),
             _ => return None,
         };
         Some(Self {
             width,
             mask,
+            least,
+            only,
             carry: [0; 8],
             held: 0,
             count: 0,
@@ -61,34 +89,32 @@ impl Finite {
     }
 
     fn add(&mut self, bytes: &[u8]) {
-        self.count += match self.width {
-            2 => {
-                let mask = self.mask as u16;
-                bytes
-                    .as_chunks::<2>()
-                    .0
-                    .iter()
-                    .map(|b| u64::from(u16::from_le_bytes(*b) & mask == mask))
-                    .sum::<u64>()
-            }
-            4 => {
-                let mask = self.mask as u32;
-                bytes
-                    .as_chunks::<4>()
-                    .0
-                    .iter()
-                    .map(|b| u64::from(u32::from_le_bytes(*b) & mask == mask))
-                    .sum()
-            }
-            _ => {
-                let mask = self.mask;
-                bytes
-                    .as_chunks::<8>()
-                    .0
-                    .iter()
-                    .map(|b| u64::from(u64::from_le_bytes(*b) & mask == mask))
-                    .sum()
-            }
-        };
+        if let Some(only) = self.only {
+            self.count += bytes.iter().filter(|b| **b == only).count() as u64;
+            return;
+        }
+        self.count += bytes.chunks(GROUP).map(|g| self.group(g)).sum::<u64>();
+    }
+
+    /// With what is missing from the least one to the top bit added, the top bit says which numbers are not finite.
+    fn group(&self, bytes: &[u8]) -> u64 {
+        macro_rules! count {
+            ($number:ty, $width:literal) => {{
+                let top: $number = 1 << ($width * 8 - 1);
+                let (mask, more) = (self.mask as $number, top - self.least as $number);
+                let shown = |b: &[u8; $width]| (<$number>::from_le_bytes(*b) & mask).wrapping_add(more);
+                let numbers = bytes.as_chunks::<$width>().0;
+                match numbers.iter().fold(0, |any, b| any | shown(b)) & top {
+                    0 => 0,
+                    _ => numbers.iter().filter(|b| shown(b) & top != 0).count() as u64,
+                }
+            }};
+        }
+        match self.width {
+            1 => count!(u8, 1),
+            2 => count!(u16, 2),
+            4 => count!(u32, 4),
+            _ => count!(u64, 8),
+        }
     }
 }

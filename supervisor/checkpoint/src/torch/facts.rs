@@ -1,18 +1,12 @@
 //! Cheap facts about one file, used to compare it with its neighbours and with the run.
 
 use super::tensors::key_text;
-use super::{Names, Placement, Storage, Tensor};
-use crate::dtype::Dtype;
+use super::{Placement, Tensor};
 use crate::pickle::{Heap, Value, shown};
-use crate::source::Reader;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeSet, HashMap};
-use supervise_core::checkpoint::Finding;
 
 /// Top-level keys kept.
-const KEYS: usize = 32;
-/// Optimizer steps read: one small read each.
-const STEPS: usize = 4;
+const KEYS: usize = 8;
 
 /// What a file written by `torch.save` tells beside its tensors.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -42,18 +36,54 @@ pub struct TorchFacts {
     /// Ranks in the device mesh.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mesh: Option<u64>,
-    /// Distinct step counts that the optimizer keeps, from the first few parameters.
+    /// How much of the tensors that are spread over ranks is here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spread: Option<Spread>,
+    /// Distinct step counts that the optimizer keeps, from the first few and the last few parameters.
     pub optimizer_steps: Vec<u64>,
     /// A learning-rate schedule is there and not empty.
     pub has_lr_scheduler: bool,
-    /// Steps the schedule has taken.
+    /// Steps the schedule has taken (`last_epoch` of torch, `num_steps` of Megatron).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduler_steps: Option<u64>,
+    /// How often the schedule was called (`_step_count` of torch): one more than the steps, where it is called once per step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scheduler_calls: Option<u64>,
+    /// How Megatron's distributed optimizer divided its state, which decides who can load it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub optimizer_sharding: Option<String>,
     /// Which random number generators are there.
     pub rng: Vec<String>,
-    /// Batches the dataloader has given out.
+    /// Batches the dataloader has given out in this epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batches: Option<u64>,
+    /// The dataloader's epoch is over: the next batch begins another.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epoch_over: Option<bool>,
+    /// Names in the pickle that torch, numpy and plain data do not need: sorted, the first few.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unfamiliar: Vec<String>,
+}
+
+/// Tensors that are spread over ranks, summed up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Spread {
+    /// How many there are.
+    pub tensors: u64,
+    /// Their elements in this file.
+    pub here: u64,
+    /// Their elements in the files of all ranks together, copies counted as often as the mesh keeps them.
+    pub everywhere: u64,
+}
+
+impl TorchFacts {
+    /// Facts that are only strange names; none without names.
+    pub(crate) fn of_names(unfamiliar: Vec<String>) -> Option<Self> {
+        (!unfamiliar.is_empty()).then(|| Self {
+            unfamiliar,
+            ..Self::default()
+        })
+    }
 }
 
 /// Fills in what the values tell.
@@ -68,19 +98,39 @@ pub(super) fn fill(facts: &mut TorchFacts, heap: &Heap, root: Value, tensors: &[
     let ranks = |p: &Placement| p.mesh.iter().fold(1, |n: u64, d| n.saturating_mul(*d));
     facts.rank = placements().find_map(|p| p.rank);
     facts.mesh = placements().find(|p| !p.mesh.is_empty()).map(ranks);
+    facts.spread = spread(tensors).filter(|_| facts.tensors == tensors.len() as u64);
     if let Some(schedule) = heap.get(root, "lr_scheduler") {
         facts.has_lr_scheduler = heap.pairs(schedule).is_some_and(|p| !p.is_empty());
-        facts.scheduler_steps = heap.get(schedule, "last_epoch").and_then(|v| heap.uint(v));
+        let counter = |name| heap.get(schedule, name).and_then(|v| heap.uint(v));
+        facts.scheduler_steps = counter("last_epoch").or_else(|| counter("num_steps"));
+        facts.scheduler_calls = counter("_step_count");
     }
-    if let Some(rng) = heap.get(root, "rng") {
-        let kinds = heap.pairs(rng).unwrap_or_default();
-        facts.rng = kinds
-            .iter()
-            .take(KEYS)
-            .map(|(k, _)| shown(&key_text(heap, *k)))
-            .collect();
-    }
+    let inside = |dict, name| heap.get(heap.get(root, dict)?, name);
+    facts.optimizer_sharding = inside("content_metadata", "distrib_optim_sharding_type")
+        .or_else(|| inside("optimizer", "param_state_sharding_type"))
+        .map(|name| shown(&key_text(heap, name)));
     facts.batches = batches(heap, root);
+    facts.epoch_over = match heap.get(root, "_iterator_finished") {
+        Some(Value::Bool(over)) => Some(over),
+        _ => None,
+    };
+}
+
+/// None where a tensor does not say how it is spread.
+fn spread(tensors: &[Tensor]) -> Option<Spread> {
+    let mut out = Spread::default();
+    for (t, p) in tensors.iter().filter_map(|t| Some((t, t.placement.as_ref()?))) {
+        if p.words.len() != p.mesh.len() {
+            return None;
+        }
+        let copies = p.words.iter().zip(&p.mesh).filter(|(word, _)| !word.contains("Shard"));
+        let all = p.global.iter().chain(copies.map(|(_, ranks)| ranks));
+        let elements = all.fold(1, |n: u64, d| n.saturating_mul(*d));
+        out.tensors += 1;
+        out.here = out.here.saturating_add(t.elements());
+        out.everywhere = out.everywhere.saturating_add(elements);
+    }
+    (out.tensors > 0).then_some(out)
 }
 
 /// torchdata's loader counts batches since a snapshot (workers) or in all (none).
@@ -94,36 +144,4 @@ fn batches(heap: &Heap, root: Value) -> Option<u64> {
         return before.checked_add(since);
     }
     heap.uint(heap.get(root, "_num_yielded")?)
-}
-
-/// Reads the step counts of the first few parameters of an optimizer.
-pub(super) fn optimizer_steps(
-    file: &Reader<'_>,
-    tensors: &[Tensor],
-    storages: &HashMap<String, Storage>,
-    names: &Names<'_>,
-) -> Result<Vec<u64>, Box<Finding>> {
-    let mut steps = BTreeSet::new();
-    let is_step = |t: &&Tensor| t.name.starts_with("state.") && t.name.ends_with(".step") && t.elements() == 1;
-    for t in tensors.iter().filter(is_step).take(STEPS) {
-        let Some(key) = t.storage.as_ref() else {
-            continue;
-        };
-        let Some(entry) = names.get(&format!("data/{key}")) else {
-            continue;
-        };
-        let at = t
-            .offset
-            .checked_mul(4)
-            .filter(|at| at.checked_add(4).is_some_and(|end| end <= entry.size));
-        let (Some(at), Some(Dtype::F32), true) = (at, t.dtype, storages.contains_key(key)) else {
-            continue;
-        };
-        let bytes = file.bytes(entry.data.saturating_add(at), 4)?;
-        let value = f32::from_bits(crate::zip::le(&bytes, 0, 4) as u32);
-        if value >= 0.0 && value.fract() == 0.0 && value < 1e15 {
-            steps.insert(value as u64);
-        }
-    }
-    Ok(steps.into_iter().collect())
 }

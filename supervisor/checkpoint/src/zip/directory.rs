@@ -3,6 +3,7 @@
 use super::tail::End;
 use super::{Entry, Fields, damaged, le, le16, le32};
 use crate::limits::Limits;
+use crate::pickle::shown;
 use crate::source::Reader;
 use std::collections::HashSet;
 use supervise_core::checkpoint::{Finding, Verdict};
@@ -71,7 +72,10 @@ fn record(bytes: &[u8], at: u64) -> Result<(Entry, usize), Box<Finding>> {
     let [size, packed, header] =
         sizes(bytes, &bytes[name_end..used]).ok_or_else(|| bad("an entry's zip64 sizes are missing"))?;
     if le16(bytes, 10) != 0 || fields.flags & 0x2041 != 0 {
-        let detail = format!("entry {name} is compressed or encrypted, which torch does not write");
+        let detail = format!(
+            "entry {} is compressed or encrypted, which torch does not write",
+            shown(name)
+        );
         return Err(Box::new(
             Finding::error("zip_not_stored", Verdict::Unknown, detail).at(at),
         ));
@@ -133,7 +137,7 @@ fn alike(entries: &[Entry], at: u64) -> Result<(), Box<Finding>> {
         (Some(e), None) => {
             let detail = format!(
                 "the directory record of {} differs from all others where they agree",
-                e.name
+                e.shown()
             );
             Err(damaged("zip_directory", at, detail))
         }
@@ -149,7 +153,7 @@ fn unique(entries: &[Entry], at: u64) -> Result<(), Box<Finding>> {
             return Err(damaged(
                 "zip_directory",
                 at,
-                format!("the directory names {} twice", e.name),
+                format!("the directory names {} twice", e.shown()),
             ));
         }
     }

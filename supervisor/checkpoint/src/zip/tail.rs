@@ -192,7 +192,7 @@ fn no_archive(head: &[u8], len: u64) -> Finding {
         .at(len);
     }
     // Files from before torch 1.6 begin with a pickled magic number.
-    if head.starts_with(b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19") {
+    if begins_with_magic(head) {
         return Finding::error(
             "legacy_torch_file",
             Verdict::Unknown,
@@ -206,4 +206,14 @@ fn no_archive(head: &[u8], len: u64) -> Finding {
         "the file does not begin like a zip archive",
     )
     .at(0)
+}
+
+/// A pickle of the magic number: protocols from 4 on put it into a frame.
+fn begins_with_magic(head: &[u8]) -> bool {
+    const MAGIC: &[u8] = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
+    match head {
+        [0x80, 2..=5, rest @ ..] if rest.starts_with(MAGIC) => true,
+        [0x80, 4..=5, 0x95, _, _, _, _, _, _, _, _, rest @ ..] => rest.starts_with(MAGIC),
+        _ => false,
+    }
 }

@@ -9,9 +9,12 @@
 mod arbitrary;
 mod build;
 mod codes;
+mod disguises;
+mod evasions;
 mod malice;
 mod mutations;
 mod plain;
 mod real;
 mod sources;
+mod strict;
 mod torn;

@@ -218,6 +218,23 @@ fn an_enum_member_of_a_strange_class_is_only_strange() {
 }
 
 #[test]
+fn strange_names_are_listed_once_in_order_and_bounded() {
+    let many: Vec<u8> = (0..40)
+        .rev()
+        .flat_map(|n| format!("cmy.states\nS{n:02}\n0").into_bytes())
+        .collect();
+    let pickle = [many.as_slice(), b"ctorch\nSize\n0cos\nsystem\n0cmy.states\nS07\n."].concat();
+    let names = read(pickle, &Limits::default()).unfamiliar();
+    let want: Vec<String> = (0..16).map(|n| format!("my.states.S{n:02}")).collect();
+    assert_eq!(names, want);
+    assert!(
+        read(b"ctorch\nSize\n.".to_vec(), &Limits::default())
+            .unfamiliar()
+            .is_empty()
+    );
+}
+
+#[test]
 fn limits_end_the_reading_without_damage() {
     let tight = Limits {
         pickle_opcodes: 100,

@@ -29,7 +29,7 @@ fn victims() -> Vec<(String, Vec<u8>)> {
 fn unused(bytes: &[u8]) -> Vec<Range<usize>> {
     let plan = inspect(KIND, &bytes, &Limits::default()).plan;
     let mut out = Vec::new();
-    for e in &plan.extents {
+    for e in plan.extents.iter().filter(|e| !e.is_gap()) {
         let data = e.off as usize;
         let name = e.what.as_bytes();
         let at = (0..data)

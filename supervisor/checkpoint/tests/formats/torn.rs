@@ -100,7 +100,8 @@ fn progress_is_told_and_reading_can_be_called_off() {
         ControlFlow::Continue(())
     });
     assert!(read.is_ok());
-    assert_eq!(seen.len(), 4, "2 MB in chunks of 512 KiB: {seen:?}");
+    assert_eq!(seen.len(), 8, "2 MB in chunks of 256 KiB: {seen:?}");
+    assert_eq!(plan.bytes(), bytes.len() as u64, "every byte, once");
     assert!(seen.is_sorted_by_key(|p| p.done));
     let last = seen.last().unwrap();
     assert_eq!((last.done, last.of), (plan.bytes(), plan.bytes()));
@@ -134,7 +135,7 @@ fn one(bytes: &[u8], off: u64, dtype: Dtype) -> ExtentResult {
 
 #[test]
 fn numbers_that_are_not_finite_are_counted_across_chunks() {
-    // An odd start makes elements straddle the chunks of 512 KiB.
+    // An odd start makes elements straddle the chunks of 256 KiB.
     let count = 300_000;
     let bad = [0, 1, 131_071, 131_072, 262_143, 299_999];
     let mut bytes = vec![9; 3];

@@ -1,9 +1,10 @@
-//! Questions that only a person can answer: somebody else writes here; the tracker was set back.
+//! Questions that only a person can answer: somebody else writes here; the tracker was set back; a checkpoint would import
+//! or run what is not known to be the trainer's.
 
-use super::{Choice, is_elsewhere};
+use super::{Choice, care_is_unfinished, is_elsewhere};
 use crate::checkpoint::{CheckpointSummary, Verdict};
 use crate::event::{ScanReport, Tracker};
-use crate::reason::Reason;
+use crate::reason::{Evidence, Reason};
 use crate::record::Outcome;
 use crate::spec::RunSpec;
 use crate::state::State;
@@ -19,8 +20,8 @@ pub(super) fn stranger(s: &State, scan: &ScanReport) -> Option<Choice> {
         .iter()
         .find(|c| !settled.contains(&c.id) && s.mark.is_none_or(|m| c.step > m) && !is_elsewhere(&c.id))?;
     let by = format!(
-        "{} appeared while no worker of this run lived: somebody else writes here, or it was copied in",
-        c.id
+        "{} appeared while no worker of this run lived: somebody else writes here, or it was copied in. If it belongs to this run: --from {}; else move it out of the checkpoint root, or name the step to go on from with --from",
+        c.id, c.step
     );
     Some(Choice::Refuse {
         outcome: Outcome::LeaseHeld { by: by.clone() },
@@ -54,4 +55,64 @@ pub(super) fn rolled_back(s: &State, spec: &RunSpec, scan: &ScanReport, c: &Chec
         outcome: Outcome::NoProof { why: why.clone() },
         reasons: vec![Reason::new("rolled_back", why)],
     })
+}
+
+/// Names shown in a question; the rest is counted.
+const NAMES: usize = 4;
+
+/// Why a step that loading would make dangerous stops everything.
+pub(super) fn unsafe_step(s: &State, c: &CheckpointSummary) -> String {
+    let found = c.why().map_or_else(String::new, |f| format!(": {f}"));
+    let whose = if is_ours(s, c) {
+        "this run wrote it, so somebody changed it since"
+    } else {
+        "it is nothing that this run wrote"
+    };
+    format!(
+        "{} is unsafe{found}; loading it runs code, and {whose}. Nothing was started: look at the file, then go on from an older step (--from N), from nothing (--fresh), or set `proof.trust_unsafe: true` where you know the code",
+        c.id
+    )
+}
+
+/// A step of others whose files name what neither torch nor a person vouches for: asked once, before the run is taken into
+/// care with it.
+pub(super) fn unfamiliar(s: &State, c: &CheckpointSummary) -> Option<(Outcome, Reason)> {
+    let first = c.unfamiliar.first().filter(|_| !is_ours(s, c))?;
+    let shown = c.unfamiliar.iter().take(NAMES).map(String::as_str);
+    let mut names = shown.collect::<Vec<_>>().join(", ");
+    if c.unfamiliar.len() > NAMES {
+        names.push_str(&format!(" and {} more", c.unfamiliar.len() - NAMES));
+    }
+    let told = c
+        .findings
+        .iter()
+        .find(|f| f.code == "unfamiliar_global" && f.file.is_some());
+    let place = told.and_then(|f| f.file.as_ref());
+    let file = place.map_or_else(|| c.id.to_string(), |file| format!("{}/{file}", c.id));
+    let list = c
+        .unfamiliar
+        .iter()
+        .map(|n| format!("\"{n}\""))
+        .collect::<Vec<_>>()
+        .join(", ");
+    let why = format!(
+        "{file} imports {names} when it is loaded, and no attempt of this run wrote it. If that is your own code, say so once: `proof: {{trust_globals: [{list}]}}` in the supervisor's settings, or SUPERVISE_PROOF__TRUST_GLOBALS='[{list}]'; else take another step (--from N) or start from nothing (--fresh)"
+    );
+    let evidence = Evidence::File {
+        path: file,
+        finding: told.map_or_else(|| format!("it names {first}"), |f| f.detail.clone()),
+    };
+    let reason = Reason::new("unfamiliar_globals", why.clone()).with(evidence);
+    Some((Outcome::NoProof { why }, reason))
+}
+
+/// A step that an attempt of this run wrote, or the one that the run was taken into care with.
+fn is_ours(s: &State, c: &CheckpointSummary) -> bool {
+    let Some(care) = &s.care else { return false };
+    let began = care.step.map_or(0, |step| step.0);
+    if is_elsewhere(&c.id) {
+        // Only the wish that names such a step brings it into a scan.
+        return care.step == Some(c.step);
+    }
+    care.step == Some(c.step) || c.step.0 > began && !care_is_unfinished(s)
 }

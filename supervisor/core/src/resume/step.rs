@@ -1,5 +1,6 @@
 //! From one step: what is loaded, what is lost, which disk edits come first.
 
+use super::question::unfamiliar;
 use super::{Choice, care_is_unfinished, is_elsewhere, needed_depth, refusal_reason, start};
 use crate::checkpoint::{CheckpointSummary, Resumability, StateKind, Verdict};
 use crate::event::{ScanReport, Tracker};
@@ -26,6 +27,10 @@ pub(super) fn from_step(
         // It would have to go aside, and nothing is known of it.
         reasons.insert(0, refusal_reason("unreadable", x));
         return Choice::Unreadable { reasons };
+    }
+    if let Some((outcome, reason)) = unfamiliar(s, c) {
+        reasons.insert(0, reason);
+        return Choice::Refuse { outcome, reasons };
     }
     let lost = match fitness(spec, c) {
         Ok(lost) => lost,

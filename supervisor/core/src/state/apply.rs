@@ -331,7 +331,8 @@ impl State {
         self.own_deaths = 0;
         self.barren_terms = 0;
         self.wish_done = true;
-        self.doubt = false;
+        // Only what was saved since is beyond doubt: a step that is found after the fact was there before.
+        self.doubt &= self.live().is_none();
     }
 
     fn on_charge(&mut self, attempts: u32, step_backs: u32) {

@@ -123,6 +123,12 @@ impl World {
                 )));
             }
             let truth = self.disk.truth(ckpt).unwrap_or(Truth::Torn);
+            let taken = self.s.care.as_ref().is_some_and(|c| c.attempt < order.attempt);
+            if old && truth == Truth::Strange && !taken {
+                self.note(Err(format!(
+                    "{ckpt} imports what nobody vouched for, and it is launched"
+                )));
+            }
             let hidden = self.spec.policy.depth == Depth::Structure && truth == Truth::Rotten;
             if !truth.is_good() && !hidden && truth != Truth::Unreadable {
                 self.note(Err(format!("launch from {ckpt}, which is {truth:?}")));

@@ -146,6 +146,10 @@ fn summary(id: &CkptId, s: &SimStep, depth: Option<Depth>) -> CheckpointSummary 
         newest: WallMs(0),
         saved_by: None,
         husk: s.truth == Truth::Husk,
+        unfamiliar: match s.truth {
+            Truth::Strange => vec!["my_project.state.Sampler".to_owned()],
+            _ => Vec::new(),
+        },
         findings: finding
             .map(|(code, text)| Finding::error(code, verdict, text))
             .into_iter()

@@ -63,6 +63,7 @@ pub(crate) fn spec() -> RunSpec {
             save_contents: Vec::new(),
             load_contents: Vec::new(),
             load_wish: false,
+            megatron: None,
         }],
         resume: ResumeIntent::Auto,
         keep: None,

@@ -17,6 +17,8 @@ pub(crate) enum Truth {
     /// Only a proof of every byte sees the damage.
     Rotten,
     Unsafe,
+    /// Whole, and it names what torch does not.
+    Strange,
     Unreadable,
     Husk,
     Unknown,
@@ -32,6 +34,7 @@ impl Truth {
             "damaged" => Self::Damaged,
             "rotten" => Self::Rotten,
             "unsafe" => Self::Unsafe,
+            "strange" => Self::Strange,
             "unreadable" => Self::Unreadable,
             "husk" => Self::Husk,
             "unknown" => Self::Unknown,
@@ -41,7 +44,7 @@ impl Truth {
 
     /// The bytes are what the trainer wrote.
     pub(crate) fn is_good(self) -> bool {
-        matches!(self, Self::Whole | Self::Degraded | Self::Unfit)
+        matches!(self, Self::Whole | Self::Degraded | Self::Unfit | Self::Strange)
     }
 }
 

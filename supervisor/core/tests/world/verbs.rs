@@ -159,6 +159,7 @@ pub(crate) fn truth_word(t: Truth) -> &'static str {
         Truth::Damaged => "damaged",
         Truth::Rotten => "rotten",
         Truth::Unsafe => "unsafe",
+        Truth::Strange => "strange",
         Truth::Unreadable => "unreadable",
         Truth::Husk => "husk",
         Truth::Unknown => "unknown",

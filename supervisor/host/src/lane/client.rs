@@ -86,6 +86,41 @@ impl Client {
         }
     }
 
+    /// Waits until the lane says that something changed. `false`: it did not within the limit.
+    ///
+    /// # Errors
+    /// The lane cannot be listened to.
+    pub fn touched(&mut self, limit: Duration) -> Result<bool, LaneError> {
+        let until = Instant::now() + limit;
+        loop {
+            match self.reply(until, limit) {
+                Ok(Some(LaneReply::Touched)) => return Ok(true),
+                Ok(_) => {}
+                Err(LaneError::Stalled(_)) => return Ok(false),
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// The lane's process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Lets the lane end by itself: it writes down what it has proven. `false`: it did not within the limit.
+    pub fn end(mut self, limit: Duration) -> bool {
+        drop(self.input.take());
+        let until = Instant::now() + limit;
+        while Instant::now() < until {
+            if matches!(self.child.try_wait(), Ok(Some(_))) {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        false
+    }
+
     fn reply(&mut self, until: Instant, limit: Duration) -> Result<Option<LaneReply>, LaneError> {
         if let Some(at) = self.buffer.iter().position(|b| *b == b'\n') {
             let rest = self.buffer.split_off(at + 1);

@@ -1,5 +1,6 @@
 //! Changes under a checkpoint root. Each is idempotent: done twice it is done once.
 
+use super::verified::{follow, forget};
 use camino::{Utf8Path, Utf8PathBuf};
 use serde_json::json;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -16,8 +17,13 @@ pub(super) const PRIVATE: u32 = 0o600;
 /// The trainer's pointer.
 const TRACKER: &str = "latest_checkpointed_iteration.txt";
 
-/// Performs the edits in order; the first failure ends it.
-pub(super) fn perform(root: &Utf8Path, edits: &[DiskEdit], by: &str) -> Result<(), ActError> {
+/// Performs the edits in order; the first failure ends it. What was proven of a step goes where it goes.
+pub(super) fn perform(
+    root: &Utf8Path,
+    edits: &[DiskEdit],
+    by: &str,
+    records: Option<&Utf8Path>,
+) -> Result<(), ActError> {
     for edit in edits {
         let (what, result) = match edit {
             DiskEdit::MoveAside {
@@ -27,7 +33,11 @@ pub(super) fn perform(root: &Utf8Path, edits: &[DiskEdit], by: &str) -> Result<(
                 why,
             } => (
                 format!("moving {from} aside"),
-                move_aside(root, from, *whole, *foreign, why, by),
+                move_aside(root, from, *whole, *foreign, why, by).map(|to| {
+                    if let (Some(records), Some(to)) = (records, to) {
+                        follow(records, from, &to);
+                    }
+                }),
             ),
             DiskEdit::WriteTracker { step } => (
                 format!("writing {TRACKER}"),
@@ -42,7 +52,7 @@ pub(super) fn perform(root: &Utf8Path, edits: &[DiskEdit], by: &str) -> Result<(
 
 /// Deletes steps that retention allows to go. Renamed out of the trainer's sight first, so that a step is never
 /// seen half deleted.
-pub(super) fn prune(root: &Utf8Path, steps: &[CkptId]) -> Result<(), ActError> {
+pub(super) fn prune(root: &Utf8Path, steps: &[CkptId], records: Option<&Utf8Path>) -> Result<(), ActError> {
     let bin = root.join(OURS).join("pruned");
     make_dir(&bin).map_err(|e| disk_error(&format!("creating {bin}"), &e))?;
     for id in steps {
@@ -56,6 +66,9 @@ pub(super) fn prune(root: &Utf8Path, steps: &[CkptId]) -> Result<(), ActError> {
             other => other,
         };
         renamed.map_err(|e| disk_error(&format!("pruning {id}"), &e))?;
+        if let Some(records) = records {
+            forget(records, id);
+        }
     }
     // What an earlier death left here goes too.
     match fs::remove_dir_all(&bin) {
@@ -64,11 +77,19 @@ pub(super) fn prune(root: &Utf8Path, steps: &[CkptId]) -> Result<(), ActError> {
     }
 }
 
-fn move_aside(root: &Utf8Path, from: &CkptId, whole: bool, foreign: bool, why: &str, by: &str) -> io::Result<()> {
+/// Answers where the step stands now; `None` where it was gone already.
+fn move_aside(
+    root: &Utf8Path,
+    from: &CkptId,
+    whole: bool,
+    foreign: bool,
+    why: &str,
+    by: &str,
+) -> io::Result<Option<Utf8PathBuf>> {
     inside(from)?;
     let source = root.join(&from.0);
     if fs::symlink_metadata(&source).is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
-        return Ok(());
+        return Ok(None);
     }
     let aside = root.join(OURS).join("aside");
     let aside = if foreign { aside.join("foreign") } else { aside };
@@ -77,7 +98,8 @@ fn move_aside(root: &Utf8Path, from: &CkptId, whole: bool, foreign: bool, why: &
     let text = json!({ "from": from.0, "whole": whole, "foreign": foreign, "why": why, "by": by });
     write_whole(&note, format!("{text:#}\n").as_bytes(), PRIVATE)?;
     fs::rename(&source, &target)?;
-    sync_dir(&aside)
+    sync_dir(&aside)?;
+    Ok(Some(target))
 }
 
 /// A name that nothing has: the step, who moved it, and a number where that is taken.
@@ -189,8 +211,8 @@ mod tests {
             fs::create_dir(root.join("global_step_6")).unwrap();
             fs::write(root.join("global_step_6/x"), format!("{round}")).unwrap();
             let edits = [aside("global_step_6"), DiskEdit::WriteTracker { step: Step(4) }];
-            perform(&root, &edits, "attempt-2").unwrap();
-            perform(&root, &edits, "attempt-2").unwrap();
+            perform(&root, &edits, "attempt-2", None).unwrap();
+            perform(&root, &edits, "attempt-2", None).unwrap();
         }
         let kept = root.join(".supervise/aside");
         assert_eq!(fs::read_to_string(kept.join("global_step_6.attempt-2/x")).unwrap(), "1");
@@ -205,8 +227,8 @@ mod tests {
     fn nothing_outside_the_root_is_ever_touched() {
         let (_keep, root) = root();
         for bad in ["../x", "a/b", "", ".supervise", "/etc"] {
-            assert!(perform(&root, &[aside(bad)], "t").is_err(), "{bad}");
-            assert!(prune(&root, &[CkptId(bad.into())]).is_err(), "{bad}");
+            assert!(perform(&root, &[aside(bad)], "t", None).is_err(), "{bad}");
+            assert!(prune(&root, &[CkptId(bad.into())], None).is_err(), "{bad}");
         }
     }
 
@@ -215,8 +237,8 @@ mod tests {
         let (_keep, root) = root();
         fs::create_dir_all(root.join("global_step_2/actor")).unwrap();
         fs::create_dir_all(root.join("global_step_4/actor")).unwrap();
-        prune(&root, &[CkptId("global_step_2".into())]).unwrap();
-        prune(&root, &[CkptId("global_step_2".into())]).unwrap();
+        prune(&root, &[CkptId("global_step_2".into())], None).unwrap();
+        prune(&root, &[CkptId("global_step_2".into())], None).unwrap();
         assert!(!root.join("global_step_2").exists());
         assert!(root.join("global_step_4/actor").exists());
     }

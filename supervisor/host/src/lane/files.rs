@@ -12,6 +12,27 @@ const ENTRY_LIMIT: usize = 1_000_000;
 /// Directories below a step are this deep at most.
 const DEPTH_LIMIT: usize = 8;
 
+/// Opens a regular file for reading, without following a link in its last component and without waiting for anybody.
+///
+/// # Errors
+/// The system's; a directory, FIFO, socket or device is refused.
+pub(super) fn open_file(path: &Utf8Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let flags = libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
+    let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other(
+            "it is a directory, a FIFO, a socket or a device, not a file",
+        )),
+    }
+}
+
+/// A name that no trainer writes, because it is no text: it is passed over.
+pub(super) fn is_no_text(e: &io::Error) -> bool {
+    e.kind() == io::ErrorKind::InvalidData
+}
+
 /// A file as bytes for the readers.
 #[derive(Debug)]
 pub struct FileSource(File);
@@ -22,13 +43,29 @@ impl FileSource {
     /// # Errors
     /// The system's.
     pub fn open(path: &Utf8Path) -> io::Result<Self> {
-        use std::os::unix::fs::OpenOptionsExt;
-        let flags = libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
-        fs::OpenOptions::new()
-            .read(true)
-            .custom_flags(flags)
-            .open(path)
-            .map(Self)
+        open_file(path).map(Self)
+    }
+
+    /// When it was last written, and whether a name still leads to it.
+    pub(super) fn state(&self) -> io::Result<(u64, i64, i64, bool)> {
+        let m = self.0.metadata()?;
+        Ok((m.len(), m.mtime(), m.mtime_nsec(), m.nlink() > 0))
+    }
+
+    /// Tells the kernel that small pieces are read here and there: reading ahead would only cost time.
+    pub(super) fn will_be_probed(&self) {
+        use rustix::fs::{Advice, fadvise};
+        let _ = fadvise(&self.0, 0, None, Advice::Random);
+    }
+
+    /// Tells the kernel that the file is read from front to back; `once`: nobody is going to read it again soon, so
+    /// that it should not push out what the training needs. Advice: that it is not taken is no error.
+    pub(super) fn will_be_read(&self, once: bool) {
+        use rustix::fs::{Advice, fadvise};
+        let _ = fadvise(&self.0, 0, None, Advice::Sequential);
+        if once {
+            let _ = fadvise(&self.0, 0, None, Advice::NoReuse);
+        }
     }
 }
 
@@ -80,7 +117,10 @@ fn walk_depth(root: &Utf8Path, below: &Utf8Path, out: &mut Vec<FileFact>, depth:
         Err(e) => return Err(e),
     };
     for entry in entries {
-        let entry = entry?;
+        let entry = match entry {
+            Err(e) if is_no_text(&e) => continue,
+            entry => entry?,
+        };
         let path = below.join(entry.file_name());
         let meta = match fs::symlink_metadata(entry.path()) {
             Ok(m) => m,

@@ -110,6 +110,9 @@ pub enum Question {
         depth: Depth,
         /// How many whole steps are enough.
         whole: u32,
+        /// A launch may follow: every file is asked for, also where nothing was heard of it.
+        #[serde(default)]
+        thorough: bool,
     },
     /// Pins of one step as they are now.
     Pins {

@@ -1,38 +1,50 @@
 //! Scan and proof of a checkpoint root: file facts into the adapter's fold, files into reports, reports into
 //! summaries. What did not change is neither read nor judged again.
 
-use super::files::{FileSource, fact_of, walk};
+use super::known::Fold;
+use super::place::{Clock, Place};
+use super::proof::{FileProver, Wish};
+use super::tree::{Look, Tree};
+use super::verified::{Remembered, Verified};
 use camino::{Utf8Path, Utf8PathBuf};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::ops::ControlFlow;
-use supervise_checkpoint::{
-    FileKind, FileReport, Limits, Progress, SweepOptions, inspect, judge_file, sweep, unreadable_file,
-};
-use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, FileFact, Finding, PinsHash, Verdict};
+use supervise_checkpoint::{Earlier, FileReport, Need, Pin, Progress, SweepOptions};
+use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, Finding, PinsHash, Verdict};
 use supervise_core::event::{ScanReport, Tracker};
 use supervise_core::id::Step;
-use supervise_trainers::{Adapter, Expectation, StepTracker};
+use supervise_trainers::{Adapter, Expectation};
 
 /// A tracker file is a number; more is not read.
-const TRACKER_LIMIT: usize = 256;
+const TRACKER_LIMIT: u64 = 256;
+/// Steps that a quick look goes into; below them only what comes and goes is seen.
+const NEWEST: usize = 4;
+/// What a proof looks for beside checksums.
+pub(super) const OPTIONS: SweepOptions = SweepOptions {
+    zero: true,
+    finite: false,
+};
 
 /// What one scan gave.
 pub type Scanned = ScanReport;
 
 /// A root under proof: the fold, and the reports that are still true.
 pub struct Prover {
-    root: Utf8PathBuf,
-    steps: Box<dyn StepTracker>,
-    facts: BTreeMap<Utf8PathBuf, FileFact>,
-    reports: BTreeMap<Utf8PathBuf, Report>,
+    pub(super) root: Utf8PathBuf,
+    pub(super) tree: Tree,
+    pub(super) fold: Fold,
+    pub(super) clock: Clock,
+    pub(super) verified: Option<Verified>,
+    pub(super) files: FileProver,
+    pub(super) looked: bool,
+    /// What was told is not all: the next look is thorough.
+    pub(super) lost: bool,
+    pub(super) remarks: Vec<String>,
+    /// Counters of the steps that were recorded.
+    pub(super) earlier: BTreeMap<CkptId, Earlier>,
     bytes: u64,
-}
-
-struct Report {
-    fact: FileFact,
-    report: FileReport,
 }
 
 impl std::fmt::Debug for Prover {
@@ -45,58 +57,278 @@ impl Prover {
     /// A root, nothing read yet.
     #[must_use]
     pub fn new(root: &Utf8Path, adapter: &dyn Adapter, expect: &Expectation) -> Self {
+        let clock = Place::of(root).clock();
         Self {
             root: root.to_owned(),
-            steps: adapter.tracker(expect),
-            facts: BTreeMap::new(),
-            reports: BTreeMap::new(),
+            tree: Tree::new(root, clock),
+            fold: Fold::new(adapter.tracker(expect)),
+            clock,
+            verified: None,
+            files: FileProver::new(root),
+            looked: false,
+            lost: false,
+            remarks: Vec::new(),
+            earlier: BTreeMap::new(),
             bytes: 0,
         }
+    }
+
+    /// Uses what earlier proofs left in the run directory.
+    #[must_use]
+    pub fn with_records(mut self, run_dir: &Utf8Path) -> Self {
+        self.verified = Some(Verified::new(run_dir, false));
+        self
+    }
+
+    /// Uses what earlier proofs left, and keeps it up to date by [`Prover::record`].
+    pub(super) fn keeping_records(mut self, run_dir: &Utf8Path) -> Self {
+        self.verified = Some(Verified::new(run_dir, true));
+        self
+    }
+
+    /// Bytes of files that full proofs have read so far.
+    #[must_use]
+    pub fn bytes_read(&self) -> u64 {
+        self.bytes
     }
 
     /// Scans the root and proves newest first until `whole` whole steps are found. `working` hears the bytes read
     /// and may end a sweep by answering `false`.
     pub fn scan(&mut self, depth: Depth, whole: u32, working: &mut dyn FnMut(u64) -> bool) -> ScanReport {
+        self.look(depth, whole, Look::Thorough, working)
+    }
+
+    pub(super) fn look(
+        &mut self,
+        depth: Depth,
+        whole: u32,
+        how: Look,
+        working: &mut dyn FnMut(u64) -> bool,
+    ) -> ScanReport {
         let mut out = ScanReport::default();
-        let mut unreadable: BTreeMap<Utf8PathBuf, io::Error> = BTreeMap::new();
-        match self.refresh(&mut unreadable) {
-            Ok(empty) => out.empty = empty,
+        let mut unreadable = match self.refresh(how) {
+            Ok(refused) => refused,
             Err(e) => {
                 out.unreadable = Some(e.to_string());
                 return out;
             }
-        }
+        };
+        out.empty = self.tree.is_empty();
         out.tracker = match self.tracker() {
             Ok(t) => t,
             Err(e) => {
-                out.unreadable = Some(format!("{}: {e}", self.steps.tracker_file()));
+                out.unreadable = Some(format!("{}: {e}", self.fold.steps.tracker_file()));
                 return out;
             }
         };
         let mut found = 0;
-        for (id, _) in self.steps.steps() {
+        for (id, _) in self.fold.steps.steps() {
             let summary = match unreadable.remove(&id.0) {
                 Some(e) => self.unreadable(&id, depth, &e),
-                None if found < whole => self.prove(&id, depth, working),
-                None => self.steps.judge(&id, depth, &BTreeMap::new()),
+                None if found < whole => self.prove_as(&id, depth, how, working),
+                None => self.fold.judge(&id, depth, how == Look::Quick),
             };
             if summary.verdict == Verdict::Whole && summary.proven.is_some() {
                 found += 1;
             }
             out.steps.push(summary);
         }
-        out.remarks = self.steps.remarks();
+        if how == Look::Thorough {
+            self.compare(depth, &mut out.steps);
+        }
+        out.remarks = self.fold.steps.remarks();
+        out.remarks.extend(self.remarks.iter().cloned());
         out
+    }
+
+    /// The newest step is judged first, and what the older ones count is known only after them: what is proven is judged again.
+    fn compare(&mut self, depth: Depth, steps: &mut [CheckpointSummary]) {
+        for summary in steps.iter_mut().filter(|c| c.proven.is_some()) {
+            *summary = self.fold.judge(&summary.id, depth, false);
+        }
     }
 
     /// Proves one step.
     pub fn prove(&mut self, id: &CkptId, depth: Depth, working: &mut dyn FnMut(u64) -> bool) -> CheckpointSummary {
-        let mut reports = BTreeMap::new();
-        for (path, kind) in self.steps.needs(id, depth) {
-            let report = self.report(&path, kind, depth, working);
-            reports.insert(path, report);
+        self.prove_as(id, depth, Look::Thorough, working)
+    }
+
+    fn prove_as(
+        &mut self,
+        id: &CkptId,
+        depth: Depth,
+        how: Look,
+        working: &mut dyn FnMut(u64) -> bool,
+    ) -> CheckpointSummary {
+        match how {
+            Look::Thorough => self.fold.doubt_racy(id),
+            // The judgement has asked for every report already, and is at hand where nothing changed.
+            Look::Quick => {
+                let summary = self.fold.judge(id, depth, true);
+                if summary.is_proven(depth) {
+                    return summary;
+                }
+            }
         }
-        self.steps.judge(id, depth, &reports)
+        if !self.fold.step(&id.0).is_answered(depth) {
+            self.answer(id, depth, how, working);
+        }
+        self.fold.judge(id, depth, how == Look::Quick)
+    }
+
+    /// Finds the reports that a proof needs: at hand, in the record, in the files.
+    fn answer(&mut self, id: &CkptId, depth: Depth, how: Look, working: &mut dyn FnMut(u64) -> bool) {
+        let needs = self.fold.needs(id, depth);
+        let mut left = self.unanswered(id, &needs, depth);
+        if !left.is_empty() {
+            self.remember(id);
+            let asked = left.len();
+            left.retain(|need| !self.recall(id, need, depth));
+            if left.is_empty() && asked == needs.len() {
+                self.all_recalled(id);
+            }
+        }
+        if !left.is_empty() {
+            let files = match how {
+                Look::Thorough => self.files.clone(),
+                Look::Quick => self.files.clone().in_background(),
+            };
+            self.read(id, &files, &left, depth, working);
+            left = self.unanswered(id, &needs, depth);
+        }
+        if left.is_empty() {
+            self.fold.step(&id.0).answered(depth);
+        }
+    }
+
+    /// The step is as its record says: nothing new is to be written, and the record need not be kept in memory.
+    fn all_recalled(&mut self, id: &CkptId) {
+        let known = self.fold.step(&id.0);
+        if known
+            .remembered
+            .as_ref()
+            .is_some_and(super::verified::Remembered::is_of_this_boot)
+        {
+            known.recorded = Some(known.generation());
+        }
+        known.remembered = None;
+    }
+
+    fn pin(&self, path: &Utf8Path) -> Option<Pin> {
+        self.tree.fact(path).map(Pin::of)
+    }
+
+    /// Needs without a report that answers them.
+    fn unanswered<'n>(&mut self, id: &CkptId, needs: &'n [Need], depth: Depth) -> Vec<&'n Need> {
+        let mut by: BTreeMap<&Utf8Path, Option<Pin>> = BTreeMap::new();
+        for path in needs.iter().filter_map(|n| n.described_by.as_deref()) {
+            if !by.contains_key(path) {
+                by.insert(path, self.pin(path));
+            }
+        }
+        let known = self.fold.step(&id.0);
+        let pin = |n: &Need| by.get(n.described_by.as_deref()?).copied().flatten();
+        needs
+            .iter()
+            .filter(|n| known.is_open(n, depth) && !known.answers(n, depth, pin(n)))
+            .collect()
+    }
+
+    /// Looks once for the record of a step.
+    pub(super) fn remember(&mut self, id: &CkptId) {
+        let Some(verified) = &self.verified else { return };
+        if self.fold.step(&id.0).remembered.is_some() {
+            return;
+        }
+        let remembered = verified.load(id).unwrap_or_else(|why| {
+            tracing::warn!("{why}");
+            self.remarks.retain(|r| *r != why);
+            self.remarks.push(why);
+            Remembered::default()
+        });
+        self.fold.step(&id.0).remembered = Some(remembered);
+    }
+
+    /// Takes the report of a file that nobody touched from the record.
+    fn recall(&mut self, id: &CkptId, need: &Need, depth: Depth) -> bool {
+        let Some(pin) = self.pin(&need.path) else { return false };
+        let by = need.described_by.as_deref().map(|by| (by, self.pin(by)));
+        let known = self.fold.step(&id.0);
+        let report = known.remembered.as_ref().and_then(|r| {
+            if let Some((by, now)) = by {
+                let inside = by.strip_prefix(&id.0).ok()?;
+                r.holds(inside, &now?, Depth::Structure)?;
+            }
+            let report = r.holds(need.path.strip_prefix(&id.0).ok()?, &pin, depth)?;
+            (report.kind == need.kind).then_some(report)
+        });
+        let Some(report) = report else { return false };
+        known.learn(&need.path, report, depth, by.and_then(|(_, pin)| pin), false);
+        true
+    }
+
+    /// Reads files and takes in what they say. Where another file may stand in a proven one's place, its bytes are
+    /// read whatever depth was asked for.
+    pub(super) fn read(
+        &mut self,
+        id: &CkptId,
+        files: &FileProver,
+        needs: &[&Need],
+        depth: Depth,
+        working: &mut dyn FnMut(u64) -> bool,
+    ) {
+        self.remember(id);
+        let remembered = self.fold.step(&id.0).remembered.take();
+        let inside = |path: &Utf8Path| path.strip_prefix(&id.0).unwrap_or(path).to_owned();
+        let wishes: Vec<Wish<'_>> = needs
+            .iter()
+            .map(|need| {
+                let asked = remembered.as_ref().zip(self.pin(&need.path));
+                let depth = asked.map_or(depth, |(r, pin)| r.depth(&inside(&need.path), &pin, depth));
+                Wish { need, depth }
+            })
+            .collect();
+        let (before, began) = (self.bytes, self.clock.now());
+        let mut read = before;
+        let mut tell = |p: Progress| {
+            read = before.saturating_add(p.done);
+            match working(read) {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        };
+        let reports = files.prove_each(&wishes, OPTIONS, &mut tell);
+        self.bytes = read;
+        for (n, mut report) in reports {
+            let Some(Wish { need, depth }) = wishes.get(n) else {
+                continue;
+            };
+            let Some(fact) = self.tree.fact(&need.path) else {
+                continue;
+            };
+            let racy = self.clock.is_racy(fact, began);
+            if let Some(r) = &remembered {
+                r.compare(&inside(&need.path), &Pin::of(fact), &mut report);
+            }
+            let by = need.described_by.as_deref().and_then(|by| self.pin(by));
+            self.fold.step(&id.0).learn(&need.path, report, *depth, by, racy);
+        }
+        let mixed = remembered.as_ref().and_then(|r| self.mixed(id, r));
+        let known = self.fold.step(&id.0);
+        known.remembered = remembered;
+        known.mixed = mixed;
+    }
+
+    /// A trainer that saves a step again writes all of its files. Where some are as they were proven and others are not, something
+    /// else wrote them, or the save was killed: both are no state of any step.
+    fn mixed(&mut self, id: &CkptId, remembered: &Remembered) -> Option<Finding> {
+        let untouched = remembered.untouched(|inside| self.pin(&id.0.join(inside)))?.to_owned();
+        let anew = |r: &FileReport| r.findings.iter().any(|f| f.code == "rewritten");
+        let (path, _) = self.fold.step(&id.0).reports().iter().find(|(_, r)| anew(r))?;
+        let detail = format!(
+            "it was written anew since this step was proven, and {untouched} was not: they are of different saves"
+        );
+        Some(Finding::error("rewritten_in_part", Verdict::Damaged, detail).in_file(path.clone()))
     }
 
     /// The pins of one step as they are on disk now; `None` where it is gone.
@@ -104,18 +336,28 @@ impl Prover {
     /// # Errors
     /// The directory cannot be read.
     pub fn pins_now(&mut self, id: &CkptId) -> io::Result<Option<PinsHash>> {
-        self.refresh_step(&id.0)?;
-        Ok(self.steps.pins(id))
+        self.tree.look(&id.0, Look::Thorough, &mut self.fold)?;
+        Ok(self.fold.steps.pins(id))
     }
 
     /// The step numbers found by the last scan.
     #[must_use]
     pub fn steps(&self) -> Vec<(CkptId, Step)> {
-        self.steps.steps()
+        self.fold.steps.steps()
+    }
+
+    /// The directories of a step, itself first.
+    pub(super) fn dirs_of(&self, id: &CkptId) -> Vec<Utf8PathBuf> {
+        let mut out = self.tree.dirs_of(&id.0);
+        let is_dir = self.tree.fact(&id.0).is_some_and(|f| f.kind == EntryKind::Dir);
+        if out.is_empty() && is_dir {
+            out.push(id.0.clone());
+        }
+        out
     }
 
     fn unreadable(&mut self, id: &CkptId, depth: Depth, e: &io::Error) -> CheckpointSummary {
-        let mut summary = self.steps.judge(id, depth, &BTreeMap::new());
+        let mut summary = self.fold.judge(id, depth, false);
         let mut finding = Finding::error("unreadable", Verdict::Unreadable, format!("cannot be read: {e}"));
         finding.file = Some(id.0.clone());
         finding.retryable = true;
@@ -125,186 +367,60 @@ impl Prover {
         summary
     }
 
-    /// Brings the fold up to date with the disk; answers whether the root is empty or missing.
-    fn refresh(&mut self, unreadable: &mut BTreeMap<Utf8PathBuf, io::Error>) -> io::Result<bool> {
-        let entries = match self.root.read_dir_utf8() {
-            Ok(e) => e,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(true),
+    /// Brings the fold up to date with the disk. Answers the steps that cannot be looked at.
+    ///
+    /// # Errors
+    /// The root cannot be listed.
+    pub(super) fn refresh(&mut self, how: Look) -> io::Result<BTreeMap<Utf8PathBuf, io::Error>> {
+        let how = match std::mem::take(&mut self.lost) || !self.looked {
+            true => Look::Thorough,
+            false => how,
+        };
+        let refused = match self.tree.list_root(how, &mut self.fold) {
+            Ok(refused) => refused,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
             Err(e) => return Err(e),
         };
-        let mut seen: BTreeSet<Utf8PathBuf> = BTreeSet::new();
-        let mut steps = Vec::new();
-        for entry in entries {
-            let entry = entry?;
-            let name = Utf8PathBuf::from(entry.file_name());
-            if name.as_str().starts_with('.') {
-                continue;
-            }
-            let meta = match fs::symlink_metadata(entry.path()) {
-                Ok(m) => m,
-                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
-                Err(e) => {
-                    unreadable.insert(name, e);
-                    continue;
-                }
-            };
-            let fact = fact_of(name.clone(), &meta);
-            if fact.kind == EntryKind::Dir && name.as_str().starts_with("global_step") {
-                steps.push(name.clone());
-            }
-            seen.insert(name.clone());
-            self.note(fact);
-        }
-        self.drop_gone(Utf8Path::new(""), &seen, false);
-        for step in steps {
-            if let Err(e) = self.refresh_step(&step) {
-                unreadable.insert(step, e);
+        let mut out: BTreeMap<Utf8PathBuf, io::Error> = refused.into_iter().map(|(n, e)| (n.into(), e)).collect();
+        for (n, (id, _)) in self.fold.steps.steps().into_iter().enumerate() {
+            let skipped = how == Look::Quick && n >= NEWEST && self.tree.is_listed(&id.0);
+            if !skipped
+                && !out.contains_key(&id.0)
+                && let Err(e) = self.tree.look(&id.0, how, &mut self.fold)
+            {
+                out.insert(id.0, e);
             }
         }
-        Ok(seen.is_empty())
+        if how == Look::Thorough && out.is_empty() {
+            self.tidy();
+        }
+        if !std::mem::replace(&mut self.looked, true) {
+            self.remember_earlier();
+        }
+        Ok(out)
     }
 
-    fn refresh_step(&mut self, step: &Utf8Path) -> io::Result<()> {
-        let mut facts = Vec::new();
-        match fs::symlink_metadata(self.root.join(step)) {
-            Ok(m) => facts.push(fact_of(step.to_owned(), &m)),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            Err(e) => return Err(e),
+    fn remember_earlier(&mut self) {
+        let ids: Vec<CkptId> = self.steps().into_iter().map(|(id, _)| id).collect();
+        if let Some(verified) = &self.verified {
+            self.earlier = verified.earlier(&ids);
+            self.fold.remember(self.earlier.values().cloned().collect());
         }
-        walk(&self.root, step, &mut facts)?;
-        let seen: BTreeSet<Utf8PathBuf> = facts.iter().map(|f| f.path.clone()).collect();
-        for fact in facts {
-            self.note(fact);
-        }
-        self.drop_gone(step, &seen, true);
-        Ok(())
-    }
-
-    fn note(&mut self, fact: FileFact) {
-        if self.facts.get(&fact.path) == Some(&fact) {
-            return;
-        }
-        self.steps.note(&fact);
-        self.facts.insert(fact.path.clone(), fact);
-    }
-
-    /// What was noted under `under` and was not seen again is gone. `deep`: everything below it, else its top level
-    /// and whatever stands below a top-level entry that is gone.
-    fn drop_gone(&mut self, under: &Utf8Path, seen: &BTreeSet<Utf8PathBuf>, deep: bool) {
-        let gone: Vec<Utf8PathBuf> = self
-            .facts
-            .keys()
-            .filter(|p| match deep {
-                true => p.starts_with(under) && !seen.contains(*p),
-                false => p.iter().next().is_some_and(|top| !seen.contains(Utf8Path::new(top))),
-            })
-            .cloned()
-            .collect();
-        for path in gone {
-            if let Some(mut fact) = self.facts.remove(&path) {
-                fact.kind = EntryKind::Gone;
-                self.steps.note(&fact);
-            }
-            self.reports.remove(&path);
-        }
-    }
-
-    fn report(
-        &mut self,
-        path: &Utf8Path,
-        kind: FileKind,
-        depth: Depth,
-        working: &mut dyn FnMut(u64) -> bool,
-    ) -> FileReport {
-        let fact = self.facts.get(path).cloned();
-        if let (Some(known), Some(fact)) = (self.reports.get(path), &fact)
-            && known.fact == *fact
-            && known.report.proven >= depth
-            && known.report.verdict != Verdict::Unreadable
-        {
-            return known.report.clone();
-        }
-        let report = self.read(path, kind, depth, working);
-        if let Some(fact) = fact {
-            self.reports.insert(
-                path.to_owned(),
-                Report {
-                    fact,
-                    report: report.clone(),
-                },
-            );
-        }
-        report
-    }
-
-    fn read(
-        &mut self,
-        path: &Utf8Path,
-        kind: FileKind,
-        depth: Depth,
-        working: &mut dyn FnMut(u64) -> bool,
-    ) -> FileReport {
-        let source = match FileSource::open(&self.root.join(path)) {
-            Ok(s) => s,
-            Err(e) => return unreadable_file(kind, e),
-        };
-        read_source(&source, kind, depth, &mut self.bytes, working)
     }
 
     fn tracker(&self) -> io::Result<Tracker> {
-        let name = self.steps.tracker_file();
+        let name = self.fold.steps.tracker_file();
         if name.is_empty() {
             return Ok(Tracker::Missing);
         }
-        match fs::read(self.root.join(name)) {
-            Ok(mut bytes) => {
-                bytes.truncate(TRACKER_LIMIT);
-                Ok(self.steps.read_tracker(Some(&bytes)))
-            }
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(self.steps.read_tracker(None)),
+        let mut bytes = Vec::new();
+        let read = fs::File::open(self.root.join(name)).and_then(|f| f.take(TRACKER_LIMIT).read_to_end(&mut bytes));
+        match read {
+            Ok(_) => Ok(self.fold.steps.read_tracker(Some(&bytes))),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(self.fold.steps.read_tracker(None)),
             // No trainer writes that, and no waiting changes it.
             Err(e) if e.kind() == io::ErrorKind::IsADirectory => Ok(Tracker::Garbage("a directory".to_owned())),
             Err(e) => Err(e),
-        }
-    }
-}
-
-/// The three calls of a proof over one file.
-pub(super) fn read_source(
-    source: &FileSource,
-    kind: FileKind,
-    depth: Depth,
-    total: &mut u64,
-    working: &mut dyn FnMut(u64) -> bool,
-) -> FileReport {
-    let inspected = inspect(kind, source, &Limits::default());
-    if depth == Depth::Structure || inspected.read_all {
-        return judge_file(&inspected, &[]);
-    }
-    let before = *total;
-    let mut seen = before;
-    let mut tell = |p: Progress| {
-        seen = before.saturating_add(p.done);
-        if working(seen) {
-            ControlFlow::Continue(())
-        } else {
-            ControlFlow::Break(())
-        }
-    };
-    let options = SweepOptions {
-        zero: true,
-        finite: false,
-    };
-    let swept = sweep(source, &inspected.plan, options, &mut tell);
-    *total = seen;
-    match swept {
-        Ok(results) => judge_file(&inspected, &results),
-        Err(e) => {
-            let mut report = judge_file(&inspected, &[]);
-            if let Some(finding) = e.finding() {
-                report.add(finding);
-            }
-            report
         }
     }
 }

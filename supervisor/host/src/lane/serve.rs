@@ -1,17 +1,25 @@
-//! The lane's own loop: one question after the other.
+//! The lane's own loop: one question after the other, and between them what nobody asked for yet.
+//!
+//! A thread reads the questions, so that long work hears that another one waits. What the watch tells comes in the
+//! same way. Only this loop touches the fold.
 
+use super::ahead::{Ahead, Change, TOLD};
 use super::edit::{PRIVATE, disk_error, make_dir, perform, prune, write_whole};
+use super::pace::Pace;
 use super::protocol::{Answer, LaneReply, LaneRequest, Question};
 use super::scan::Prover;
 use super::store::{Journal, Lease, open, read_journals};
-use super::watch::{Watch, watch};
+use super::tree::Look;
+use super::verified::VERIFIED;
+use super::watch::{Told, Watch};
 use camino::{Utf8Path, Utf8PathBuf};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, BufRead, Write};
-use std::os::fd::AsFd;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth};
 use supervise_core::event::{ActError, ActErrorKind, ScanReport};
@@ -21,13 +29,24 @@ use supervise_trainers::{Expectation, adapter};
 /// `Working` is said so often during long reads.
 const TELL: Duration = Duration::from_millis(500);
 
-#[derive(Default)]
+/// What wakes the loop.
+enum Wake {
+    /// A line on standard input.
+    Line(String),
+    /// Standard input ended: nobody is there any more.
+    End,
+    /// Something was heard of the root.
+    Told(Told),
+}
+
 struct Lane {
+    wakes: Sender<Wake>,
     spec: Option<Box<RunSpec>>,
     prover: Option<Prover>,
     journal: Option<Journal>,
     lease: Option<Lease>,
     watch: Option<Watch>,
+    ahead: Ahead,
 }
 
 /// Reading checkpoints gives way to the training: by processor time and, where the disk's scheduler knows it, by
@@ -42,11 +61,12 @@ fn be_considerate() {
     }
 }
 
+/// Lines that were read and not answered, beside the one that is worked on; the end counts as one.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
+
 /// The driver does not wait for the present answer any more.
 fn another_question_waits() -> bool {
-    let stdin = io::stdin();
-    let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
-    poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)
+    WAITING.load(Ordering::Relaxed) > 0
 }
 
 static OUT: Mutex<()> = Mutex::new(());
@@ -61,30 +81,162 @@ fn say(reply: &LaneReply) {
     let _ = io::stdout().write_all(&line).and_then(|()| io::stdout().flush());
 }
 
+/// Reads questions until standard input ends.
+fn listen(wakes: &Sender<Wake>) {
+    for line in io::stdin().lock().lines() {
+        let Ok(line) = line else { break };
+        WAITING.fetch_add(1, Ordering::Relaxed);
+        if wakes.send(Wake::Line(line)).is_err() {
+            return;
+        }
+    }
+    WAITING.fetch_add(1, Ordering::Relaxed);
+    // Without a loop that listens nothing is left to end.
+    let _ = wakes.send(Wake::End);
+}
+
 /// Runs a lane until its standard input ends. Returns the exit code.
 #[must_use]
 pub fn main(args: &[OsString]) -> i32 {
     if args.first().is_some_and(|name| name == "work") {
         be_considerate();
     }
-    let mut lane = Lane::default();
-    for line in io::stdin().lock().lines() {
-        let Ok(line) = line else { break };
-        let request: LaneRequest = match serde_json::from_str(&line) {
-            Ok(r) => r,
-            Err(e) => {
-                tracing::error!("a lane cannot read its request: {e}");
-                return 70;
-            }
-        };
-        let id = request.id;
-        let answer = lane.answer(id, request.ask).map(Box::new);
-        say(&LaneReply::Done { id, answer });
+    let (wakes, woken) = channel();
+    let lane = Lane::new(wakes.clone());
+    let listening = std::thread::Builder::new().spawn(move || listen(&wakes));
+    match listening {
+        Ok(_) => lane.serve(&woken),
+        Err(e) => {
+            tracing::error!("a lane cannot listen to its questions: {e}");
+            70
+        }
     }
-    0
 }
 
 impl Lane {
+    fn new(wakes: Sender<Wake>) -> Self {
+        Self {
+            wakes,
+            spec: None,
+            prover: None,
+            journal: None,
+            lease: None,
+            watch: None,
+            ahead: Ahead::default(),
+        }
+    }
+
+    fn serve(mut self, woken: &Receiver<Wake>) -> i32 {
+        let mut lines = VecDeque::new();
+        loop {
+            let mut next = match self.ahead.due() {
+                _ if !lines.is_empty() => woken.try_recv().ok().map(Ok),
+                None => Some(woken.recv().map_err(|_| RecvTimeoutError::Disconnected)),
+                Some(at) => Some(woken.recv_timeout(at.saturating_duration_since(Instant::now()))),
+            };
+            // What was told counts before what was asked: an answer knows all that was heard before the question.
+            let mut top = false;
+            while let Some(woke) = next {
+                match woke {
+                    Ok(Wake::Told(told)) => top |= self.told(told),
+                    Ok(line) => lines.push_back(line),
+                    Err(RecvTimeoutError::Timeout) => break,
+                    Err(RecvTimeoutError::Disconnected) => return 0,
+                }
+                next = woken.try_recv().ok().map(Ok);
+            }
+            if top {
+                self.follow();
+            }
+            match lines.pop_front() {
+                Some(Wake::Line(line)) => {
+                    WAITING.fetch_sub(1, Ordering::Relaxed);
+                    if let Err(code) = self.line(&line) {
+                        return code;
+                    }
+                }
+                Some(_) => break,
+                None => self.work(),
+            }
+        }
+        self.end();
+        0
+    }
+
+    fn line(&mut self, line: &str) -> Result<(), i32> {
+        let request: LaneRequest = serde_json::from_str(line).map_err(|e| {
+            tracing::error!("a lane cannot read its request: {e}");
+            70
+        })?;
+        let id = request.id;
+        let answer = self.answer(id, request.ask).map(Box::new);
+        let scanned = matches!(&answer, Ok(a) if matches!(**a, Answer::Scan(_)));
+        say(&LaneReply::Done { id, answer });
+        if scanned && let (Some(prover), Some(watch)) = (self.prover.as_mut(), self.watch.as_mut()) {
+            watch.follow(prover);
+            self.ahead.noticed(prover, TOLD);
+        }
+        Ok(())
+    }
+
+    /// Takes in what was heard. Answers whether directories may have come or gone.
+    fn told(&mut self, told: Told) -> bool {
+        let (Some(prover), Some(watch)) = (self.prover.as_mut(), self.watch.as_mut()) else {
+            return false;
+        };
+        watch.took();
+        match told {
+            Told::Top => true,
+            Told::Lost => {
+                prover.lost = true;
+                watch.caught_up();
+                true
+            }
+            Told::Changed { path, closed } => match self.ahead.told(prover, &path, closed) {
+                Change::NewDir => true,
+                Change::Gone => {
+                    watch.gone(&path);
+                    true
+                }
+                Change::Plain => false,
+            },
+        }
+    }
+
+    /// Directories came or went: those of the newest steps are listened to.
+    fn follow(&mut self) {
+        let (Some(prover), Some(watch)) = (self.prover.as_mut(), self.watch.as_mut()) else {
+            return;
+        };
+        // What cannot be looked at now is told by the next scan.
+        let _ = prover.refresh(Look::Quick);
+        watch.follow(prover);
+        self.ahead.noticed(prover, TOLD);
+        if watch.is_partial() {
+            self.ahead.poll_from_now_on();
+        }
+    }
+
+    fn work(&mut self) {
+        if let Some(prover) = &mut self.prover
+            && self.ahead.work(prover, &another_question_waits)
+        {
+            say(&LaneReply::Touched);
+        }
+    }
+
+    /// Nobody listens any more; what was proven is not lost.
+    fn end(&mut self) {
+        if let Some(prover) = &mut self.prover {
+            self.ahead.write_down(prover);
+        }
+    }
+
+    /// Where what was proven of this run is kept.
+    fn records(&self) -> Option<Utf8PathBuf> {
+        self.spec.as_ref().map(|s| s.run_dir.join(VERIFIED))
+    }
+
     fn answer(&mut self, id: u64, ask: Question) -> Result<Answer, ActError> {
         match ask {
             Question::Open(identity) => open(&identity).map(Box::new).map(Answer::Loaded),
@@ -140,10 +292,9 @@ impl Lane {
             },
             Question::Attempt { dir, files } => attempt(&dir, &files).map(|()| Answer::Done),
             Question::Spec(spec) => {
-                self.prover = spec
-                    .root
-                    .as_ref()
-                    .map(|root| Prover::new(root, adapter(spec.trainer), &Expectation::of(&spec)));
+                self.prover = spec.root.as_ref().map(|root| {
+                    Prover::new(root, adapter(spec.trainer), &Expectation::of(&spec)).keeping_records(&spec.run_dir)
+                });
                 self.spec = Some(spec);
                 Ok(Answer::Done)
             }
@@ -157,21 +308,30 @@ impl Lane {
             .as_ref()
             .and_then(|s| s.root.clone())
             .ok_or_else(|| internal("this run has no root"))?;
+        let records = self.records();
         let prover = self
             .prover
             .as_mut()
             .ok_or_else(|| internal("no specification was given"))?;
         match ask {
-            Question::Scan { depth, whole } => {
+            Question::Scan { depth, whole, thorough } => {
                 let mut told = Instant::now();
+                let rate = self.spec.as_ref().map_or(0, |s| s.policy.background_rate);
+                let mut pace = Pace::new(if thorough { 0 } else { rate });
                 let mut working = |bytes| {
+                    pace.hold(bytes, another_question_waits);
                     if told.elapsed() >= TELL {
                         told = Instant::now();
                         say(&LaneReply::Working { id, bytes });
                     }
                     !another_question_waits()
                 };
-                let mut report = prover.scan(depth, whole, &mut working);
+                let how = match thorough {
+                    true => Look::Thorough,
+                    false => Look::Quick,
+                };
+                let mut report = prover.look(depth, whole, how, &mut working);
+                self.ahead.scanned(&report, depth);
                 if let Some(spec) = &self.spec
                     && let ResumeIntent::Path { path, .. } = &spec.resume
                     && !path.starts_with(&root)
@@ -194,10 +354,20 @@ impl Lane {
                     .map_err(|e| disk_error(&format!("looking at {ckpt}"), &e))?;
                 Ok(Answer::Pins(pins))
             }
-            Question::Edit { edits, by } => perform(&root, &edits, &by).map(|()| Answer::Done),
-            Question::Prune { steps } => prune(&root, &steps).map(|()| Answer::Done),
+            Question::Edit { edits, by } => perform(&root, &edits, &by, records.as_deref()).map(|()| Answer::Done),
+            Question::Prune { steps } => prune(&root, &steps, records.as_deref()).map(|()| Answer::Done),
             Question::Watch => {
-                self.watch = watch(&root, || say(&LaneReply::Touched)).ok();
+                let wakes = self.wakes.clone();
+                let tell = move |told| {
+                    // A loop that ended hears nothing.
+                    let _ = wakes.send(Wake::Told(told));
+                };
+                self.watch = Watch::start(&root, tell, || say(&LaneReply::Touched));
+                match &mut self.watch {
+                    Some(watch) if prover.looked => watch.follow(prover),
+                    Some(_) => {}
+                    None => self.ahead.poll_from_now_on(),
+                }
                 Ok(Answer::Done)
             }
             _ => Err(internal("a question that no lane answers")),

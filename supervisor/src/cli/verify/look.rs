@@ -1,187 +1,102 @@
-//! Files and directories as the readers and the trainers' judges see them.
+//! Directories and files as the readers and the judges see them.
 //!
-//! A directory of any name is judged as a step by giving its entries a step's name; what is found is told under the
-//! names that are really there.
+//! A directory is a trainer's root, one of its steps, one role of a step, or files that belong together (DCP, Megatron, exported weights),
+//! alone or somewhere below.
+
+mod sets;
+mod steps;
 
 use crate::printer::Meter;
-use crate::render::verify::{FileView, PathView};
-use camino::{Utf8Path, Utf8PathBuf};
+use crate::render::verify::{FileView, PathView, TensorView};
+use camino::Utf8Path;
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::ops::ControlFlow;
-use supervise_checkpoint::{FileKind, FileReport, Limits, SweepOptions, inspect, judge_file, sweep, unreadable_file};
-use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, Finding, Resumability, Verdict};
-use supervise_core::spec::TrainerKind;
-use supervise_host::lane::{FileSource, fact_of, walk};
-use supervise_trainers::{Expectation, StepTracker, adapter};
+use supervise_checkpoint::set::{self, SetKind};
+use supervise_checkpoint::{FileKind, FileReport, Limits, Need, SweepOptions, inspect};
+use supervise_core::checkpoint::{Depth, Finding, Verdict};
+use supervise_host::lane::{FileProver, FileSource};
 
-const STEP: &str = "global_step_";
+pub(super) const STEP: &str = "global_step_";
+
+/// How to look, and who is told meanwhile.
+pub(super) struct Look<'a> {
+    pub(super) depth: Depth,
+    /// Count numbers that are infinite or not a number.
+    pub(super) finite: bool,
+    /// List the tensors.
+    pub(super) tensors: bool,
+    pub(super) meter: &'a mut Meter,
+}
 
 /// What a directory is taken for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Root,
     Step,
     Role,
+    Set(SetKind),
 }
 
 /// Judges a directory.
-pub(super) fn directory(named: &Utf8Path, dir: &Utf8Path, depth: Depth, meter: &mut Meter) -> io::Result<PathView> {
-    let names = entries(dir)?;
-    let kind = kind_of(dir, &names);
-    let mut tracker = adapter(TrainerKind::VerlPpo).tracker(&Expectation::default());
-    let mut places: BTreeMap<Utf8PathBuf, Utf8PathBuf> = BTreeMap::new();
-    if kind == Kind::Root {
-        for name in names.iter().filter(|n| n.starts_with(STEP)) {
-            note(&mut *tracker, Utf8Path::new(name), &dir.join(name))?;
-            places.insert(name.into(), dir.join(name));
+pub(super) fn directory(named: &Utf8Path, dir: &Utf8Path, look: &mut Look<'_>) -> io::Result<PathView> {
+    match kind_of(dir)? {
+        Kind::Set(kind) => sets::one(named, dir, kind, look),
+        kind => {
+            let view = steps::judge(named, dir, kind, look)?;
+            let unknown = kind == Kind::Step && view.steps.iter().all(|s| s.layout == "unknown");
+            match unknown {
+                true => Ok(sets::below(named, dir, look)?.unwrap_or(view)),
+                false => Ok(view),
+            }
         }
-    } else {
-        let id = Utf8PathBuf::from(match number(dir) {
-            Some(n) if kind == Kind::Step => format!("{STEP}{n}"),
-            _ => format!("{STEP}1"),
-        });
-        note(&mut *tracker, &id, dir)?;
-        places.insert(id, dir.to_owned());
     }
-    let what = match kind {
-        Kind::Root => "root",
-        Kind::Step => "step",
-        Kind::Role => "role",
-    };
-    let mut view = PathView {
-        path: named.to_string(),
-        what,
-        verdict: Verdict::Whole,
-        steps: Vec::new(),
-        files: Vec::new(),
-        remarks: tracker.remarks(),
-    };
-    for (id, _) in tracker.steps() {
-        let place = places.get(&id.0).cloned().unwrap_or_else(|| dir.join(&id.0));
-        step(&mut *tracker, &id, &place, kind, depth, meter, &mut view);
-    }
-    if view.steps.is_empty() {
-        view.verdict = Verdict::Unknown;
-        view.remarks
-            .push("there is no step in it that is known here".to_owned());
-    }
-    Ok(view)
 }
 
-fn entries(dir: &Utf8Path) -> io::Result<Vec<String>> {
-    dir.read_dir_utf8()?
+fn kind_of(dir: &Utf8Path) -> io::Result<Kind> {
+    let names: Vec<String> = dir
+        .read_dir_utf8()?
+        // A name that is no text is none that a trainer writes.
+        .filter(|e| !matches!(e, Err(e) if e.kind() == io::ErrorKind::InvalidData))
         .map(|e| e.map(|e| e.file_name().to_owned()))
-        .collect()
-}
-
-fn kind_of(dir: &Utf8Path, names: &[String]) -> Kind {
-    let holds_shards = names.iter().any(|n| n.contains("_world_size_") && n.ends_with(".pt"));
+        .collect::<io::Result<_>>()?;
+    let marks = |n: &String| n == "ckpt_contents.json" || n.contains("_world_size_") && n.ends_with(".pt");
     let in_step = dir
         .parent()
         .and_then(Utf8Path::file_name)
         .is_some_and(|n| n.starts_with(STEP));
-    match () {
-        () if names.iter().any(|n| n.starts_with(STEP)) => Kind::Root,
-        () if holds_shards && in_step => Kind::Role,
-        () => Kind::Step,
-    }
-}
-
-fn number(dir: &Utf8Path) -> Option<u64> {
-    dir.file_name()?.strip_prefix(STEP)?.parse().ok()
-}
-
-/// Gives the tracker a directory's entries under a step's name.
-fn note(tracker: &mut dyn StepTracker, id: &Utf8Path, dir: &Utf8Path) -> io::Result<()> {
-    tracker.note(&fact_of(id.to_owned(), &fs::symlink_metadata(dir)?));
-    let mut facts = Vec::new();
-    if fs::symlink_metadata(dir)?.is_dir() {
-        walk(dir, Utf8Path::new(""), &mut facts)?;
-    }
-    for mut fact in facts {
-        fact.path = id.join(&fact.path);
-        tracker.note(&fact);
-    }
-    Ok(())
-}
-
-/// Judges one step and adds what was found to the view.
-fn step(
-    tracker: &mut dyn StepTracker,
-    id: &CkptId,
-    place: &Utf8Path,
-    kind: Kind,
-    depth: Depth,
-    meter: &mut Meter,
-    view: &mut PathView,
-) {
-    let mut reports = BTreeMap::new();
-    for (path, file_kind) in tracker.needs(id, depth) {
-        let inside = path.strip_prefix(&id.0).unwrap_or(&path).to_owned();
-        let report = read(&place.join(&inside), file_kind, depth, meter);
-        let shown = if kind == Kind::Root { path.clone() } else { inside };
-        view.files.push(file_view(shown.as_str(), &report));
-        reports.insert(path, report);
-    }
-    let mut summary = tracker.judge(id, depth, &reports);
-    if kind != Kind::Root {
-        rename(&mut summary, place);
-    }
-    if kind == Kind::Role {
-        as_role(&mut summary);
-    }
-    if !summary.husk {
-        view.verdict = view.verdict.worst(summary.verdict);
-    }
-    view.steps.push(summary);
-}
-
-/// Findings under the names that are really there.
-fn rename(summary: &mut CheckpointSummary, place: &Utf8Path) {
-    let id = summary.id.0.clone();
-    for finding in &mut summary.findings {
-        let inside = finding.file.as_ref().and_then(|f| f.strip_prefix(&id).ok());
-        if let Some(inside) = inside {
-            finding.file = Some(inside.to_owned());
-        }
-    }
-    summary.id = CkptId(place.file_name().unwrap_or(place.as_str()).into());
-}
-
-/// A role has no dataloader state of its own: that it is missing says nothing.
-fn as_role(summary: &mut CheckpointSummary) {
-    summary.findings.retain(|f| !f.code.contains("data_state"));
-    summary.roles = vec![summary.id.to_string()];
-    summary.resume = Resumability::Not {
-        why: "this is one role of a step; verify the step itself to know".to_owned(),
-    };
-    let verdict = summary.findings.iter().fold(Verdict::Whole, |v, f| v.worst(f.effect()));
-    if summary.verdict == Verdict::Incomplete {
-        summary.verdict = verdict;
-    }
+    Ok(match set::recognise(names.iter().map(String::as_str)) {
+        _ if names.iter().any(|n| n.starts_with(STEP)) => Kind::Root,
+        _ if in_step && names.iter().any(marks) => Kind::Role,
+        Some(kind) if !names.iter().any(marks) => Kind::Set(kind),
+        _ => Kind::Step,
+    })
 }
 
 /// Judges a single file.
-pub(super) fn file(named: &Utf8Path, path: &Utf8Path, depth: Depth, meter: &mut Meter) -> PathView {
+pub(super) fn file(named: &Utf8Path, path: &Utf8Path, look: &mut Look<'_>) -> PathView {
     let name = path.file_name().unwrap_or_default();
     let kind = match FileKind::of(name) {
         FileKind::Opaque if name.ends_with(".bin") => FileKind::TorchZip,
         kind => kind,
     };
-    let mut report = read(path, kind, depth, meter);
+    let dir = path.parent().unwrap_or(Utf8Path::new("."));
+    let mut need = Need::new(name, kind);
+    if kind == FileKind::Distcp && dir.join(".metadata").is_file() {
+        need = need.described_by(".metadata");
+    }
+    let mut reports = prove(dir, &[need], look);
+    let Some(mut report) = reports.remove(Utf8Path::new(name)) else {
+        return PathView::new(named, "file", Verdict::Unreadable);
+    };
     if kind == FileKind::Opaque && report.verdict == Verdict::Whole {
         let detail = "no format that is known by this name: only its bytes were looked at";
         report.add(Finding::error("unknown_format", Verdict::Unknown, detail));
     }
     PathView {
-        path: named.to_string(),
-        what: "file",
-        verdict: report.verdict,
-        steps: Vec::new(),
         remarks: vec![file_meaning(report.verdict).to_owned()],
-        files: vec![file_view(name, &report)],
+        files: vec![file_view(name, dir, name.into(), &report, look)],
+        ..PathView::new(named, "file", report.verdict)
     }
 }
 
@@ -197,40 +112,37 @@ fn file_meaning(v: Verdict) -> &'static str {
     }
 }
 
-fn file_view(path: &str, report: &FileReport) -> FileView {
-    FileView {
-        path: path.to_owned(),
-        kind: report.kind,
-        verdict: report.verdict,
-        checked: report.proven,
-        bytes: report.bytes,
-        findings: report.findings.clone(),
-    }
+/// Proves files below a directory.
+pub(super) fn prove(dir: &Utf8Path, needs: &[Need], look: &mut Look<'_>) -> BTreeMap<camino::Utf8PathBuf, FileReport> {
+    let options = SweepOptions {
+        zero: true,
+        finite: look.finite,
+    };
+    FileProver::new(dir).prove(needs, look.depth, options, &mut |p| {
+        look.meter.tell(p.done, Some(p.of));
+        ControlFlow::Continue(())
+    })
 }
 
-/// The three calls of a proof.
-fn read(path: &Utf8Path, kind: FileKind, depth: Depth, meter: &mut Meter) -> FileReport {
-    let source = match FileSource::open(path) {
-        Ok(source) => source,
-        Err(e) => return unreadable_file(kind, e),
+/// What is shown of one file: `dir` and `inside` say where it is.
+pub(super) fn file_view(
+    shown: &str,
+    dir: &Utf8Path,
+    inside: &Utf8Path,
+    report: &FileReport,
+    look: &Look<'_>,
+) -> FileView {
+    let tensors = match look.tensors {
+        true => tensors(&dir.join(inside), report.kind),
+        false => Vec::new(),
+    };
+    FileView::of(shown, report, tensors)
+}
+
+fn tensors(path: &Utf8Path, kind: FileKind) -> Vec<TensorView> {
+    let Ok(source) = FileSource::open(path) else {
+        return Vec::new();
     };
     let inspected = inspect(kind, &source, &Limits::default());
-    if depth == Depth::Structure || inspected.read_all {
-        return judge_file(&inspected, &[]);
-    }
-    let before = meter.total();
-    let mut tell = |p: supervise_checkpoint::Progress| {
-        meter.tell(before.saturating_add(p.done));
-        ControlFlow::Continue(())
-    };
-    match sweep(&source, &inspected.plan, SweepOptions::default(), &mut tell) {
-        Ok(results) => judge_file(&inspected, &results),
-        Err(e) => {
-            let mut report = judge_file(&inspected, &[]);
-            if let Some(finding) = e.finding() {
-                report.add(finding);
-            }
-            report
-        }
-    }
+    inspected.inventory.iter().map(TensorView::of).collect()
 }

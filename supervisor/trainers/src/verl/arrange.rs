@@ -7,13 +7,15 @@ use crate::adapter::{HostFacts, LaunchPlan};
 use crate::command;
 use crate::hydra::{encode_list, encode_str};
 use crate::verl::names::{self, RootName};
+use crate::verl::strategy::Keys;
 use camino::{Utf8Path, Utf8PathBuf};
+use supervise_core::checkpoint::StateKind;
 use supervise_core::id::Step;
 use supervise_core::reason::{Evidence, Reason};
 use supervise_core::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::RunSpec;
 
-/// What verl's FSDP loads at a resume; exported weights are ignored there.
+/// What verl loads at a resume. FSDP ignores exported weights there; for Megatron `model` is wherever the weights were saved.
 const LOADABLE: [&str; 3] = ["model", "optimizer", "extra"];
 
 /// Command and environment of one launch.
@@ -62,7 +64,7 @@ fn resume_overrides(sft: bool, spec: &RunSpec, order: &LaunchOrder) -> Result<Ve
             check_path(sft, &path, *step)?;
             out.push("trainer.resume_mode=resume_path".to_owned());
             out.push(format!("trainer.resume_from_path={}", encode_str(path.as_str())));
-            out.extend(load_overrides(sft, spec, load)?);
+            out.extend(load_overrides(spec, load, &order.lost)?);
         }
     }
     out.push(format!("trainer.default_local_dir={}", encode_str(root.as_str())));
@@ -97,7 +99,8 @@ pub(crate) fn holds_step(path: &Utf8Path) -> bool {
         .any(|(at, found)| text[at + found.len()..].starts_with(|c: char| c.is_ascii_digit()))
 }
 
-fn load_overrides(sft: bool, spec: &RunSpec, load: &[String]) -> Result<Vec<String>, Reason> {
+/// `load_contents` of every role, never empty: verl would count on from the step with fresh weights.
+fn load_overrides(spec: &RunSpec, load: &[String], lost: &[StateKind]) -> Result<Vec<String>, Reason> {
     let load: Vec<&str> = LOADABLE
         .into_iter()
         .filter(|known| load.iter().any(|c| c == known))
@@ -108,16 +111,17 @@ fn load_overrides(sft: bool, spec: &RunSpec, load: &[String]) -> Result<Vec<Stri
             "the order loads no model shards: verl would count on from the step with fresh weights",
         ));
     }
-    let list = encode_list(&load);
-    if sft {
-        return Ok(vec![format!("checkpoint.load_contents={list}")]);
-    }
-    let keys = spec.roles.iter().filter_map(|role| match role.name.as_str() {
-        "actor" => Some("actor_rollout_ref.actor.checkpoint.load_contents"),
-        "critic" => Some("critic.checkpoint.load_contents"),
-        _ => None,
+    let overrides = spec.roles.iter().map(|role| {
+        // Megatron keeps nothing else there, and fails on random states of ranks that shared the model in another way.
+        let without = role.megatron.is_some() && lost.contains(&StateKind::Rng);
+        let list: Vec<&str> = load.iter().copied().filter(|c| !(without && *c == "extra")).collect();
+        format!(
+            "{}.load_contents={}",
+            Keys::of(&role.name).checkpoint,
+            encode_list(&list)
+        )
     });
-    Ok(keys.map(|key| format!("{key}={list}")).collect())
+    Ok(overrides.collect())
 }
 
 /// verl deletes before a newer step is proven, so it is told to keep some more; what is too much, the supervisor prunes.

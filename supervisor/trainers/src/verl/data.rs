@@ -3,9 +3,7 @@
 //! It is written after the roles, so it tells whether a save was finished; a step without it can be loaded, but the data starts
 //! from the beginning of the epoch.
 
-use super::evidence::Evidence;
 use super::judge::Layout;
-use super::needs::{QUEUE_METADATA, data_part_file};
 use super::ranks::Ranks;
 use super::role::RoleState;
 use super::steps::Neighbours;
@@ -41,13 +39,12 @@ pub(crate) fn judge_data(
     layout: Layout,
     roles: &[RoleState],
     neighbours: &Neighbours<'_>,
-    evidence: &Evidence<'_>,
     findings: &mut Vec<Finding>,
 ) -> DataState {
     let mut state = DataState::default();
     let oldest = match layout {
-        Layout::Sft => survey.data_parts.values().map(|f| f.mtime).min(),
-        Layout::Ppo | Layout::Unknown => survey.data.map(|f| f.mtime),
+        Layout::Sft => survey.data_parts.iter().map(|(_, f)| f.fact.mtime).min(),
+        Layout::Ppo | Layout::Unknown => survey.data.map(|f| f.fact.mtime),
     };
     if oldest.is_none() {
         state.no_data = true;
@@ -57,12 +54,12 @@ pub(crate) fn judge_data(
         ));
     }
     match layout {
-        Layout::Sft => judge_parts(survey, roles, neighbours, evidence, findings),
+        Layout::Sft => judge_parts(survey, roles, neighbours, findings),
         Layout::Ppo | Layout::Unknown => {
-            if survey.data.is_some() {
-                findings.extend(evidence.findings(Utf8Path::new("data.pt")));
+            if let Some(data) = survey.data {
+                findings.extend(data.findings());
             }
-            state.no_queue = judge_queue(survey, evidence, findings);
+            state.no_queue = judge_queue(survey, findings);
         }
     }
     findings.extend(order_of_times(oldest, roles));
@@ -70,22 +67,17 @@ pub(crate) fn judge_data(
 }
 
 /// One part per data-parallel rank, or only the first (the Ray trainer): a gap is a save that was killed.
-fn judge_parts(
-    survey: &Survey<'_>,
-    roles: &[RoleState],
-    neighbours: &Neighbours<'_>,
-    evidence: &Evidence<'_>,
-    findings: &mut Vec<Finding>,
-) {
-    for part in survey.data_parts.keys() {
-        let mut found = evidence.findings(&data_part_file(*part));
+fn judge_parts(survey: &Survey<'_>, roles: &[RoleState], neighbours: &Neighbours<'_>, findings: &mut Vec<Finding>) {
+    for (part, file) in &survey.data_parts {
+        let mut found = file.findings();
         for finding in &mut found {
             finding.rank = Some(*part);
         }
         findings.append(&mut found);
     }
+    findings.extend(uneven(survey));
     let world = roles.first().and_then(|r| r.world).unwrap_or(1);
-    let there = Ranks::of(survey.data_parts.keys().copied());
+    let there = Ranks::of(survey.data_parts.iter().map(|(part, _)| *part));
     let n = there.count();
     if n == 0 {
         return;
@@ -99,15 +91,31 @@ fn judge_parts(
         let detail = format!("dataloader state of {} ranks is missing: {absent}", absent.count());
         let mut finding = Finding::error("data_state_missing", Verdict::Incomplete, detail);
         if let Some(first) = absent.first() {
-            finding = finding.in_file(data_part_file(first));
+            finding = finding.in_file(format!("data_{first}.pt"));
             finding.rank = Some(first);
         }
         findings.push(finding);
     }
 }
 
+/// Ranks read their data in step: a part that counts other batches may be of another save.
+fn uneven(survey: &Survey<'_>) -> Option<Finding> {
+    let mut counted = survey
+        .data_parts
+        .iter()
+        .filter_map(|(part, file)| Some((*part, file, file.torch()?.batches?)));
+    let (first, _, batches) = counted.next()?;
+    let (part, file, other) = counted.find(|(_, _, n)| *n != batches)?;
+    let detail = format!(
+        "it has given out {other} batches, and the dataloader of rank {first} {batches}: it may be of another step"
+    );
+    let mut finding = Finding::warning("data_of_other_step", detail).in_file(file.path);
+    finding.rank = Some(part);
+    Some(finding)
+}
+
 /// Returns whether a queue was meant to be saved and is not there.
-fn judge_queue(survey: &Survey<'_>, evidence: &Evidence<'_>, findings: &mut Vec<Finding>) -> bool {
+fn judge_queue(survey: &Survey<'_>, findings: &mut Vec<Finding>) -> bool {
     if survey.queue.is_empty() {
         if survey.queue_unfinished {
             findings.push(Finding::warning(
@@ -117,17 +125,17 @@ fn judge_queue(survey: &Survey<'_>, evidence: &Evidence<'_>, findings: &mut Vec<
         }
         return survey.queue_unfinished;
     }
-    findings.extend(evidence.findings(Utf8Path::new(QUEUE_METADATA)));
     for name in ["metadata.json", "controller_state.pkl"] {
-        if !survey.queue.contains_key(name) {
-            findings.push(
+        match survey.queue.get(name) {
+            Some(file) => findings.extend(file.findings()),
+            None => findings.push(
                 Finding::error(
                     "transfer_queue_missing",
                     Verdict::Incomplete,
                     "a part of the saved transfer queue is missing",
                 )
                 .in_file(Utf8Path::new("transfer_queue").join(name)),
-            );
+            ),
         }
     }
     false

@@ -1,60 +1,137 @@
-//! Reports on single files, looked up by their path within a step.
+//! What was found out about single files of a step.
 
+use super::survey::File;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use supervise_checkpoint::FileReport;
+use supervise_checkpoint::torch::TorchFacts;
 use supervise_core::checkpoint::{Finding, Level, Verdict};
 
-/// The reports of one step's files.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Evidence<'a> {
-    dir: &'a Utf8Path,
-    reports: &'a BTreeMap<Utf8PathBuf, FileReport>,
+/// The reports on the files of one step, by path relative to it, to be taken in the order of paths.
+#[derive(Debug, Default)]
+pub(crate) struct Reports<'a> {
+    sorted: Vec<(&'a str, &'a FileReport)>,
+    at: usize,
 }
 
-impl<'a> Evidence<'a> {
-    /// Reports with paths relative to the root; `dir` is the step's directory.
-    pub(crate) fn new(dir: &'a Utf8Path, reports: &'a BTreeMap<Utf8PathBuf, FileReport>) -> Self {
-        Self { dir, reports }
+impl<'a> Reports<'a> {
+    /// Those below a step's directory, of reports with paths relative to the root.
+    pub(crate) fn below(dir: &str, reports: &'a BTreeMap<Utf8PathBuf, FileReport>) -> Self {
+        let from = Bound::Included(Utf8Path::new(dir));
+        let inside = |path: &'a Utf8PathBuf| path.as_str().strip_prefix(dir)?.strip_prefix('/');
+        let mut sorted: Vec<(&str, &FileReport)> = reports
+            .range::<Utf8Path, _>((from, Bound::Unbounded))
+            // A report on the directory itself would stand before those below it.
+            .skip_while(|(path, _)| path.as_str() == dir)
+            .map_while(|(path, report)| Some((inside(path)?, report)))
+            .collect();
+        // Paths are ordered by their parts, names in a listing by their letters: nearly the same.
+        sorted.sort_by_key(|(path, _)| *path);
+        Self { sorted, at: 0 }
     }
 
-    /// The report on a file, where it was looked into.
-    pub(crate) fn of(&self, path: &Utf8Path) -> Option<&'a FileReport> {
-        self.reports.get(&self.dir.join(path))
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sorted.is_empty()
     }
 
-    /// The findings on a file, with its name, ready to be passed on; a report that condemns without a word gets one.
-    pub(crate) fn findings(&self, path: &Utf8Path) -> Vec<Finding> {
-        let Some(report) = self.of(path) else {
+    /// The report on a file; asked for in the order of paths.
+    pub(crate) fn next(&mut self, path: &str) -> Option<&'a FileReport> {
+        let ahead = self.sorted.get(self.at..)?;
+        self.at += ahead.iter().take_while(|(known, _)| *known < path).count();
+        let (known, report) = self.sorted.get(self.at)?;
+        (*known == path).then_some(*report)
+    }
+}
+
+impl<'a> File<'a> {
+    /// The findings, with the file's name, ready to be passed on; a report that condemns without a word gets one.
+    pub(crate) fn findings(&self) -> Vec<Finding> {
+        let Some(report) = self.report else {
             return Vec::new();
         };
-        let mut out: Vec<Finding> = report.findings.iter().map(|f| f.clone().in_file(path)).collect();
-        out.extend(misplaced(path, report));
+        let mut out: Vec<Finding> = report.findings.iter().map(|f| f.clone().in_file(self.path)).collect();
+        out.extend(self.misplaced());
         let verdict = report.verdict;
         if verdict != Verdict::Whole && !out.iter().any(|f| f.level == Level::Error) {
-            out.push(Finding::error("file_not_whole", verdict, format!("the file is {verdict}")).in_file(path));
+            out.push(Finding::error("file_not_whole", verdict, format!("the file is {verdict}")).in_file(self.path));
         }
         out
     }
 
+    /// What a file of `torch.save` tells beside its tensors.
+    pub(crate) fn torch(&self) -> Option<&'a TorchFacts> {
+        self.report?.facts.torch.as_ref()
+    }
+
     /// The world size that `fsdp_config.json` names, where it was looked into and says one.
-    pub(crate) fn world_size(&self, path: &Utf8Path) -> Option<u32> {
-        self.of(path)?.facts.world_size.filter(|n| *n > 0)
+    pub(crate) fn world_size(&self) -> Option<u32> {
+        self.report?.facts.world_size.filter(|n| *n > 0)
     }
 
     /// The files that an index of exported weights names.
-    pub(crate) fn weight_files(&self, path: &Utf8Path) -> &'a [String] {
-        self.of(path).map_or(&[], |report| report.facts.shards.as_slice())
+    pub(crate) fn weight_files(&self) -> &'a [String] {
+        self.report.map_or(&[], |report| report.facts.shards.as_slice())
+    }
+
+    /// `torch.save` writes the file's own name into every entry: another name is another file's content, such as a shard
+    /// of another rank. Written through a buffer, the name is `archive`, which says nothing.
+    pub(crate) fn misplaced(&self) -> Option<Finding> {
+        let written_as = self.torch()?.archive.as_deref()?;
+        if written_as == "archive" || Utf8Path::new(self.path).file_stem() == Some(written_as) {
+            return None;
+        }
+        let detail = format!("the file was written as {written_as}.pt: it holds what belongs there");
+        Some(Finding::error("misplaced", Verdict::Damaged, detail).in_file(self.path))
     }
 }
 
-/// `torch.save` writes the file's own name into every entry: another name is another file's content, such as a shard
-/// of another rank. Written through a buffer, the name is `archive`, which says nothing.
-fn misplaced(path: &Utf8Path, report: &FileReport) -> Option<Finding> {
-    let written_as = report.facts.torch.as_ref()?.archive.as_deref()?;
-    if written_as == "archive" || path.file_stem() == Some(written_as) {
-        return None;
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use supervise_checkpoint::{FileKind, unreadable_file};
+
+    #[test]
+    fn every_report_is_found_in_the_order_of_a_listing() {
+        // A dot and a dash come before the slash, but parts of paths are compared before letters.
+        let names = [
+            "actor-old/a.pt",
+            "actor.bak",
+            "actor/a.pt",
+            "actor/huggingface.json",
+            "actor/huggingface/config.json",
+            "actor/huggingface0",
+            "data.pt",
+        ];
+        let mut sorted = names;
+        sorted.sort_unstable();
+        assert_eq!(names, sorted, "the listing is in order");
+        let report = |n: usize| {
+            let mut report = unreadable_file(FileKind::Opaque, std::io::Error::other("nothing was read"));
+            report.bytes = n as u64;
+            report
+        };
+        let here = names.iter().enumerate();
+        let mut all: BTreeMap<Utf8PathBuf, FileReport> = here
+            .map(|(n, name)| (Utf8Path::new("global_step_8").join(name), report(n)))
+            .collect();
+        for other in [
+            "global_step_8",
+            "global_step_8.bak/data.pt",
+            "global_step_80/data.pt",
+            "global_step_7/data.pt",
+        ] {
+            all.insert(other.into(), report(99));
+        }
+        let mut found = Reports::below("global_step_8", &all);
+        for (n, name) in names.iter().enumerate() {
+            assert_eq!(found.next("a file without a report"), None);
+            assert_eq!(found.next(name).map(|r| r.bytes), Some(n as u64), "{name}");
+        }
+        assert_eq!(found.next("zzz"), None);
+        // Leaving some out loses none of the rest.
+        let mut found = Reports::below("global_step_8", &all);
+        assert_eq!(found.next("data.pt").map(|r| r.bytes), Some(6));
+        assert!(Reports::below("global_step_9", &all).is_empty());
     }
-    let detail = format!("the file was written as {written_as}.pt: it holds what belongs there");
-    Some(Finding::error("misplaced", Verdict::Damaged, detail).in_file(path))
 }

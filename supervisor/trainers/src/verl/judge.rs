@@ -4,19 +4,24 @@
 //! outside. Whether it fits the run (world size, layout, contents) is the second answer and never makes a whole step less.
 
 use super::data;
-use super::evidence::Evidence;
+use super::evidence::Reports;
+use super::fits;
+use super::lineage::Lineage;
+use super::marks::{SCHEDULE, marks};
+use super::megatron;
 use super::names::{self, Content};
 use super::needs;
 use super::role::{RoleState, judge_role};
 use super::steps::{Entry, Neighbours};
-use super::survey::Survey;
+use super::survey::{Foreign, RoleFiles, Survey};
+use super::trust;
 use crate::adapter::Expectation;
-use camino::{Utf8Path, Utf8PathBuf};
+use camino::Utf8PathBuf;
 use std::borrow::Cow;
-use std::collections::BTreeMap;
-use supervise_checkpoint::FileReport;
+use std::collections::{BTreeMap, BTreeSet};
+use supervise_checkpoint::{FileReport, Marks};
 use supervise_core::checkpoint::{
-    CheckpointSummary, CkptId, Depth, EntryKind, Finding, Level, PinsHash, Resumability, StateKind, Verdict,
+    CheckpointSummary, CkptId, Depth, EntryKind, Finding, Level, PinsHash, Resumability, Verdict,
 };
 use supervise_core::id::{Step, WallMs};
 use supervise_core::spec::RoleSpec;
@@ -27,6 +32,7 @@ const FINDINGS: usize = 64;
 /// One step to be judged, with all that may be looked at.
 #[derive(Debug)]
 pub(crate) struct Case<'a> {
+    pub(crate) lineage: Lineage<'a>,
     pub(crate) step: Step,
     pub(crate) entry: &'a Entry,
     pub(crate) neighbours: Neighbours<'a>,
@@ -44,11 +50,13 @@ pub(crate) enum Layout {
 }
 
 impl Layout {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Ppo => "verl_fsdp_ppo",
-            Self::Sft => "verl_fsdp_sft",
-            Self::Unknown => "unknown",
+    fn name(self, megatron: bool) -> &'static str {
+        match (self, megatron) {
+            (Self::Ppo, false) => "verl_fsdp_ppo",
+            (Self::Sft, false) => "verl_fsdp_sft",
+            (Self::Ppo, true) => "verl_megatron_ppo",
+            (Self::Sft, true) => "verl_megatron_sft",
+            (Self::Unknown, _) => "unknown",
         }
     }
 }
@@ -71,7 +79,7 @@ fn blank(id: CkptId, step: Step) -> CheckpointSummary {
     CheckpointSummary {
         id,
         step,
-        layout: Cow::Borrowed(Layout::Unknown.name()),
+        layout: Cow::Borrowed(Layout::Unknown.name(false)),
         verdict: Verdict::Unknown,
         proven: None,
         roles: Vec::new(),
@@ -84,14 +92,15 @@ fn blank(id: CkptId, step: Step) -> CheckpointSummary {
         newest: WallMs(0),
         saved_by: None,
         husk: false,
+        unfamiliar: Vec::new(),
         findings: Vec::new(),
     }
 }
 
-/// Judges a step.
-pub(crate) fn judge(case: &Case<'_>) -> CheckpointSummary {
+/// Judges a step. Where it is proven, what it counts is told as well.
+pub(crate) fn judge(case: &Case<'_>) -> (CheckpointSummary, Option<Marks>) {
     let dir = names::step_dir(case.step);
-    let survey = case.entry.survey();
+    let survey = case.entry.survey(Reports::below(&dir, case.reports));
     let mut summary = blank(CkptId(dir.clone().into()), case.step);
     summary.pins = case.entry.pins();
     summary.bytes = survey.bytes;
@@ -99,7 +108,8 @@ pub(crate) fn judge(case: &Case<'_>) -> CheckpointSummary {
     summary.newest = survey.newest;
 
     let layout = layout_of(&survey, case.expect.sft);
-    summary.layout = Cow::Borrowed(layout.name());
+    let megatron = survey.roles.values().any(RoleFiles::is_megatron);
+    summary.layout = Cow::Borrowed(layout.name(megatron));
     if let Some(finding) = not_a_step(case.entry.kind(), &survey, layout) {
         summary.husk = finding.code == "husk";
         summary.resume = Resumability::Not {
@@ -107,28 +117,42 @@ pub(crate) fn judge(case: &Case<'_>) -> CheckpointSummary {
         };
         summary.verdict = finding.effect();
         summary.findings.push(finding);
-        return summary;
+        return (summary, None);
     }
-    let evidence = Evidence::new(Utf8Path::new(&dir), case.reports);
-    let roles = judge_roles(case, &survey, layout, &evidence, &mut summary.findings);
-    let data = data::judge_data(
-        &survey,
-        layout,
-        &roles,
-        &case.neighbours,
-        &evidence,
-        &mut summary.findings,
-    );
+    let roles = judge_roles(case, &survey, layout, &mut summary.findings);
+    let data = data::judge_data(&survey, layout, &roles, &case.neighbours, &mut summary.findings);
     summary.findings.extend(odd_entries(&survey));
-    finish(case, &mut summary, &survey, layout, &roles, data, &evidence);
-    summary
+    let marks = survey.proofs.then(|| marks(&survey));
+    if let Some(marks) = &marks {
+        summary.findings.extend(case.lineage.findings(case.step, marks));
+        summary.findings.extend(counter_differs(case.step, layout, marks));
+    }
+    trust::allow(case.expect, &mut summary.findings);
+    summary.unfamiliar = trust::unfamiliar(case.expect, &survey);
+    finish(case, &mut summary, &survey, layout, &roles, data);
+    let marks = marks.filter(|_| summary.proven.is_some());
+    (summary, marks)
+}
+
+/// The SFT trainer's schedule steps once per step of the run; a resume that does not load it shifts the count.
+fn counter_differs(step: Step, layout: Layout, marks: &Marks) -> Option<Finding> {
+    let count = marks.counters.get(SCHEDULE).filter(|_| layout == Layout::Sft)?;
+    (*count != step.0).then(|| {
+        let detail =
+            format!("the learning-rate schedule has taken {count} steps, and the directory is that of step {step}");
+        Finding::warning("counter_differs", detail)
+    })
 }
 
 /// The layout: what is there decides; where both could be meant, the configuration does.
 fn layout_of(survey: &Survey<'_>, sft: Option<bool>) -> Layout {
-    let marks = |name: &str| survey.roles.get(name).is_some_and(super::survey::RoleFiles::has_marks);
-    let ppo = marks("actor") || marks("critic") || survey.data.is_some();
-    let flat = marks("") || !survey.data_parts.is_empty();
+    // Exported weights alone stand in older layouts of Megatron as well.
+    let foreign = !survey.foreign.is_empty();
+    let older =
+        |r: &RoleFiles<'_>| foreign && r.shards.is_empty() && r.fsdp_config.is_none() && !r.megatron.has_marks();
+    let marks = |name: &str| survey.roles.get(name).is_some_and(|r| r.has_marks() && !older(r));
+    let ppo = marks("actor") || marks("critic") || survey.data.is_some() && !foreign;
+    let flat = marks("") || !survey.data_parts.is_empty() && !foreign;
     match (ppo, flat, sft) {
         (false, false, _) => Layout::Unknown,
         (true, true, Some(true)) | (false, true, _) => Layout::Sft,
@@ -156,14 +180,9 @@ fn not_a_step(kind: EntryKind, survey: &Survey<'_>, layout: Layout) -> Option<Fi
             Verdict::Incomplete,
             "only data.pt is left: the trainer's own retention deleted the rest",
         ),
-        Layout::Unknown if !survey.foreign.is_empty() => condemned(
-            "layout_unknown",
-            Verdict::Unknown,
-            &format!(
-                "looks like a Megatron, TorchTitan or DCP checkpoint ({}): this layout is not known yet",
-                survey.foreign.join(", ").chars().take(200).collect::<String>()
-            ),
-        ),
+        Layout::Unknown if !survey.foreign.is_empty() => {
+            condemned("layout_unknown", Verdict::Unknown, &foreign_words(survey))
+        }
         Layout::Unknown if survey.other > 0 && survey.roles.is_empty() => condemned(
             "layout_unknown",
             Verdict::Unknown,
@@ -179,29 +198,41 @@ fn not_a_step(kind: EntryKind, survey: &Survey<'_>, layout: Layout) -> Option<Fi
     }
 }
 
+/// By which names a layout was recognised that is not read.
+fn foreign_words(survey: &Survey<'_>) -> String {
+    let layouts: BTreeSet<Foreign> = survey.foreign.iter().map(|(_, layout)| *layout).collect();
+    let layouts: Vec<&str> = layouts.into_iter().map(Foreign::words).collect();
+    let paths: Vec<&str> = survey.foreign.iter().take(4).map(|(path, _)| *path).collect();
+    let paths: String = paths.join(", ").chars().take(200).collect();
+    format!(
+        "this looks like {} ({paths}): it is not read here",
+        layouts.join(" or ")
+    )
+}
+
 /// verl's retention deletes the role directories and leaves the rest. A role directory without files is a save that has begun.
 fn is_husk(survey: &Survey<'_>) -> bool {
     survey.roles.is_empty() && !survey.role_dirs && !survey.odd.iter().any(|path| matters(path))
 }
 
-fn judge_roles(
-    case: &Case<'_>,
-    survey: &Survey<'_>,
-    layout: Layout,
-    evidence: &Evidence<'_>,
-    findings: &mut Vec<Finding>,
-) -> Vec<RoleState> {
+fn judge_roles(case: &Case<'_>, survey: &Survey<'_>, layout: Layout, findings: &mut Vec<Finding>) -> Vec<RoleState> {
     let finished = survey.data.is_some() || !survey.data_parts.is_empty();
-    let none = super::survey::RoleFiles::default();
     let mut roles = Vec::new();
     for name in expected_roles(case, survey, layout) {
         let files = survey.roles.get(name.as_str());
         if files.is_none_or(|f| !f.has_marks()) {
             findings.push(role_missing(&name, layout));
         }
-        if files.is_some() {
-            let hf = expected(case, layout, &name).is_some_and(|r| r.save_contents.iter().any(|c| c == "hf_model"));
-            roles.push(judge_role(&name, files.unwrap_or(&none), evidence, hf, finished));
+        let hf = expected(case, layout, &name).is_some_and(|r| r.save_contents.iter().any(|c| c == "hf_model"));
+        match files {
+            None => {}
+            Some(files) if files.is_megatron() => {
+                roles.push(megatron::judge_role(&name, case.step, &files.megatron));
+            }
+            Some(files) => {
+                roles.push(judge_role(&name, files, hf, finished));
+                findings.extend(files.is_mixed().then(|| two_layouts(&name)));
+            }
         }
     }
     for (name, files) in &survey.roles {
@@ -216,6 +247,13 @@ fn judge_roles(
         findings.append(&mut role.findings);
     }
     roles
+}
+
+fn two_layouts(name: &str) -> Finding {
+    let detail = "both FSDP's and Megatron's manager wrote here: which of them counts is not known";
+    let mut finding = Finding::error("layouts_mixed", Verdict::Unknown, detail);
+    finding.role = (!name.is_empty()).then(|| name.to_owned());
+    finding
 }
 
 fn role_missing(name: &str, layout: Layout) -> Finding {
@@ -242,7 +280,8 @@ fn expected_roles(case: &Case<'_>, survey: &Survey<'_>, layout: Layout) -> Vec<S
     }
 }
 
-fn expected<'a>(case: &'a Case<'_>, layout: Layout, name: &str) -> Option<&'a RoleSpec> {
+/// What the run's configuration says of a role, where the layout is the run's.
+pub(crate) fn expected<'a>(case: &'a Case<'_>, layout: Layout, name: &str) -> Option<&'a RoleSpec> {
     let fits = case.expect.sft.is_none_or(|sft| sft == (layout == Layout::Sft));
     case.expect
         .roles
@@ -293,7 +332,6 @@ fn finish(
     layout: Layout,
     roles: &[RoleState],
     data: data::DataState,
-    evidence: &Evidence<'_>,
 ) {
     summary.roles = roles.iter().map(|r| r.name.clone()).collect();
     summary.world = roles.first().and_then(|r| r.world);
@@ -304,17 +342,19 @@ fn finish(
         .map(Finding::effect)
         .fold(Verdict::Whole, Verdict::worst);
     let whole = summary.verdict == Verdict::Whole;
-    summary.proven = proof_of(survey, evidence, case.depth).filter(|_| whole);
-    summary.resume = resume(case, layout, roles, data);
+    summary.proven = proof_of(survey, case.depth).filter(|_| whole);
+    summary.resume = fits::resume(case, layout, roles, data);
     order(&mut summary.findings);
 }
 
 /// How deep the proof of the least proven file went; `None` where one was not looked into.
-fn proof_of(survey: &Survey<'_>, evidence: &Evidence<'_>, depth: Depth) -> Option<Depth> {
-    needs::needs(survey)
-        .iter()
-        .map(|(path, _)| evidence.of(path).map(|report| report.proven))
-        .try_fold(depth, |least, proven| Some(least.min(proven?)))
+fn proof_of(survey: &Survey<'_>, depth: Depth) -> Option<Depth> {
+    let mut least = depth;
+    needs::each(survey, &mut |wanted| {
+        least = least.min(wanted.file.report?.proven);
+        Some(())
+    })?;
+    Some(least)
 }
 
 fn contents_of(roles: &[RoleState]) -> Vec<String> {
@@ -343,63 +383,4 @@ fn order(findings: &mut Vec<Finding>) {
         rest.verdict = verdict;
         findings.push(rest);
     }
-}
-
-/// Whether this run can go on from here.
-fn resume(case: &Case<'_>, layout: Layout, roles: &[RoleState], data: data::DataState) -> Resumability {
-    if let Some(sft) = case.expect.sft
-        && sft != (layout == Layout::Sft)
-    {
-        let (is, run) = if sft { ("PPO", "SFT") } else { ("SFT", "PPO") };
-        return Resumability::Not {
-            why: format!("this step was written by verl's {is} trainer, and the run is {run}"),
-        };
-    }
-    let mut lost = Vec::new();
-    for role in roles {
-        if let Some(why) = cannot_load(role, case.expect.world) {
-            return Resumability::Not { why };
-        }
-        let saved = |c: Content| match expected(case, layout, &role.name) {
-            Some(spec) => spec.save_contents.iter().any(|s| s == c.word()),
-            None => true,
-        };
-        for (content, kinds) in [
-            (Content::Optimizer, &[StateKind::Optimizer][..]),
-            (Content::Extra, &[StateKind::LrSchedule, StateKind::Rng][..]),
-        ] {
-            if saved(content) && !role.contents.contains(&content) {
-                lost.extend_from_slice(kinds);
-            }
-        }
-    }
-    lost.extend_from_slice(data.lost());
-    lost.sort_unstable();
-    lost.dedup();
-    if lost.is_empty() {
-        Resumability::Exact
-    } else {
-        Resumability::Degraded { lost }
-    }
-}
-
-fn cannot_load(role: &RoleState, run: Option<u32>) -> Option<String> {
-    let of = if role.name.is_empty() {
-        String::new()
-    } else {
-        format!(" of `{}`", role.name)
-    };
-    if let (Some(world), Some(run)) = (role.world, run)
-        && world != run
-    {
-        return Some(format!(
-            "the shards{of} were written by {world} ranks and this run has {run}: verl's FSDP loads only its own number of ranks; give the run {world} ranks (trainer.nnodes times trainer.n_gpus_per_node) or let it start in an empty checkpoint directory"
-        ));
-    }
-    if !role.contents.contains(&Content::Model) {
-        return Some(format!(
-            "no complete set of model shards{of}: verl's FSDP loads weights from shards only, exported weights (hf_model) are not read at a resume"
-        ));
-    }
-    None
 }

@@ -1,71 +1,90 @@
 //! Which files of a step have to be looked into before it can be called proven.
 //!
 //! All that verl itself would load, and all that says how many files there must be. The same files at every depth: how much of each is
-//! read is the prover's business.
+//! read is the prover's business. They are visited by the paths of the listing, so that a judgement copies none of them.
 
-use super::names::Content;
-use super::survey::{RoleFiles, Survey};
-use camino::{Utf8Path, Utf8PathBuf};
-use supervise_checkpoint::FileKind;
+use super::megatron;
+use super::survey::{File, RoleFiles, Survey};
+use supervise_checkpoint::{FileKind, Need};
+
+/// A file to be inspected.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) file: File<'a>,
+    pub(crate) kind: FileKind,
+    /// The file that says what must stand in this one.
+    pub(crate) described_by: Option<&'a str>,
+}
+
+impl<'a> Wanted<'a> {
+    pub(crate) fn new(file: File<'a>, kind: FileKind) -> Self {
+        Self {
+            file,
+            kind,
+            described_by: None,
+        }
+    }
+}
 
 /// Files to be inspected, relative to the step, each with what it should be.
-pub(crate) fn needs(survey: &Survey<'_>) -> Vec<(Utf8PathBuf, FileKind)> {
+pub(crate) fn needs(survey: &Survey<'_>) -> Vec<Need> {
     let mut out = Vec::new();
-    for (role, files) in &survey.roles {
-        role_needs(Utf8Path::new(role), files, &mut out);
-    }
-    if survey.data.is_some() {
-        out.push(("data.pt".into(), FileKind::TorchZip));
-    }
-    out.extend(
-        survey
-            .data_parts
-            .keys()
-            .map(|part| (data_part_file(*part), FileKind::TorchZip)),
-    );
-    if survey.queue.contains_key("metadata.json") {
-        out.push((QUEUE_METADATA.into(), FileKind::Json));
-    }
+    let _ = each(survey, &mut |wanted| {
+        let need = Need::new(wanted.file.path, wanted.kind);
+        out.push(match wanted.described_by {
+            Some(other) => need.described_by(other),
+            None => need,
+        });
+        Some(())
+    });
     out
 }
 
-/// The description of a saved transfer queue.
-pub(crate) const QUEUE_METADATA: &str = "transfer_queue/metadata.json";
-
-/// The file of one data-parallel rank's dataloader state.
-pub(crate) fn data_part_file(part: u32) -> Utf8PathBuf {
-    format!("data_{part}.pt").into()
-}
-
-fn role_needs(role: &Utf8Path, files: &RoleFiles<'_>, out: &mut Vec<(Utf8PathBuf, FileKind)>) {
-    for ((world, content), ranks) in &files.shards {
-        out.extend(
-            ranks
-                .keys()
-                .map(|rank| (role.join(content.file(*world, *rank)), FileKind::TorchZip)),
-        );
-    }
-    for (there, path, kind) in [
-        (files.fsdp_config, "fsdp_config.json", FileKind::FsdpConfig),
-        (files.root_config && !files.fsdp_config, "config.json", FileKind::Json),
-        (files.hf_config, "huggingface/config.json", FileKind::Json),
-    ] {
-        if there {
-            out.push((role.join(path), kind));
+/// Visits them in order, until one visit answers `None`.
+pub(crate) fn each<'a>(survey: &Survey<'a>, visit: &mut dyn FnMut(Wanted<'a>) -> Option<()>) -> Option<()> {
+    for files in survey.roles.values() {
+        if files.is_megatron() {
+            megatron::each(&files.megatron, visit)?;
+        } else {
+            role(files, visit)?;
         }
     }
-    let weights = files.weights.keys().copied().chain(files.weights_index);
-    out.extend(weights.map(|name| {
+    if let Some(file) = survey.data {
+        visit(Wanted::new(file, FileKind::TorchZip))?;
+    }
+    for (_, file) in &survey.data_parts {
+        visit(Wanted::new(*file, FileKind::TorchZip))?;
+    }
+    if let Some(file) = survey.queue.get("metadata.json") {
+        visit(Wanted::new(*file, FileKind::Json))?;
+    }
+    Some(())
+}
+
+fn role<'a>(files: &RoleFiles<'a>, visit: &mut dyn FnMut(Wanted<'a>) -> Option<()>) -> Option<()> {
+    for (_, file) in files.shards.values().flatten() {
+        visit(Wanted::new(*file, FileKind::TorchZip))?;
+    }
+    for (file, kind) in [
+        (files.fsdp_config, FileKind::FsdpConfig),
+        (
+            files.root_config.filter(|_| files.fsdp_config.is_none()),
+            FileKind::Json,
+        ),
+        (files.hf_config, FileKind::Json),
+    ] {
+        if let Some(file) = file {
+            visit(Wanted::new(file, kind))?;
+        }
+    }
+    let weights = files.weights.iter().map(|(name, file)| (*name, *file));
+    for (name, file) in weights.chain(files.weights_index) {
         // The older format's index is plain JSON, its parts are files of torch.save.
         let kind = match FileKind::of(name) {
             FileKind::Opaque => FileKind::TorchZip,
             kind => kind,
         };
-        (role.join("huggingface").join(name), kind)
-    }));
-}
-
-/// The file of one rank, relative to the step.
-pub(crate) fn shard_file(role: &str, content: Content, world: u32, rank: u32) -> Utf8PathBuf {
-    Utf8Path::new(role).join(content.file(world, rank))
+        visit(Wanted::new(file, kind))?;
+    }
+    Some(())
 }

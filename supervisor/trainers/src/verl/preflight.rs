@@ -47,15 +47,16 @@ fn cadence(spec: &RunSpec) -> Finding {
 fn not_restored(spec: &RunSpec) -> Vec<Finding> {
     let mut out = Vec::new();
     for role in &spec.roles {
+        // Megatron loads exported weights as well.
+        let exported = |saved: &str, c: &str| role.megatron.is_some() && c == "model" && saved == "hf_model";
         let missing: Vec<&str> = ["model", "optimizer", "extra"]
             .into_iter()
-            .filter(|c| !role.save_contents.iter().any(|s| s == c))
-            .map(|c| {
-                if c == "extra" {
-                    "learning-rate schedule and random number generators"
-                } else {
-                    c
-                }
+            .filter(|c| !role.save_contents.iter().any(|s| s == c || exported(s, c)))
+            .map(|c| match (c, role.megatron) {
+                ("extra", None) => "learning-rate schedule and random number generators",
+                ("extra", Some(_)) => "random number generators",
+                ("optimizer", Some(_)) => "optimizer and learning-rate schedule",
+                _ => c,
             })
             .collect();
         if !missing.is_empty() {

@@ -1,7 +1,7 @@
 //! What a PPO configuration says.
 
 use super::reader::Reader;
-use super::wishes;
+use super::{strategy, wishes};
 use crate::adapter::TrainerFacts;
 use crate::read::{ReadInput, ReadOutput};
 use supervise_core::checkpoint::StateKind;
@@ -14,23 +14,25 @@ const ACTOR: &str = "actor_rollout_ref.actor";
 pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>, engine: Option<&str>) -> ReadOutput {
     let critic = needs_critic(reader);
     let engine = engine.map(|e| if e == "dp" { "fsdp" } else { e });
-    wishes::check_strategy(reader, "actor_rollout_ref.actor.strategy", engine);
-    let mut roles = vec![wishes::role(reader, "actor", &format!("{ACTOR}.checkpoint"))];
-    if critic {
-        wishes::check_strategy(reader, "critic.strategy", engine);
-        roles.push(wishes::role(reader, "critic", "critic.checkpoint"));
+    let world = world(reader);
+    let mut roles = Vec::new();
+    for name in ["actor", "critic"].into_iter().take(1 + usize::from(critic)) {
+        let megatron = strategy::read(reader, name, engine);
+        let role = wishes::role(reader, name, megatron);
+        strategy::check(reader, &role, world);
+        roles.push(role);
     }
     let mut async_keys = vec![format!("{ACTOR}.checkpoint.async_save")];
     async_keys.extend(critic.then(|| "critic.checkpoint.async_save".to_owned()));
     let (keep, keep_keys) = keep(reader, critic);
-    check_version(reader);
-    let mut not_restored = wishes::not_saved(&roles);
+    check_version(reader, roles.iter().any(|r| r.megatron.is_some()));
+    let mut not_restored = wishes::not_restored(&roles);
     not_restored.push(StateKind::Rollout);
     ReadOutput {
         root: wishes::root(reader, input.cwd),
         cadence: cadence(reader),
         last_step: reader.positive("trainer.total_training_steps").map(|n| Step(n.into())),
-        world: world(reader),
+        world,
         resume: wishes::resume(reader, input.cwd, false),
         keep,
         gang: GangSpec {
@@ -101,7 +103,7 @@ fn keep(reader: &mut Reader<'_>, critic: bool) -> (Option<u32>, Vec<(String, u32
 }
 
 /// What the older trainer (`use_v1=false`) cannot do, and runs that train nothing.
-fn check_version(reader: &mut Reader<'_>) {
+fn check_version(reader: &mut Reader<'_>, megatron: bool) {
     if reader.flag("trainer.val_only") {
         reader.warn(
             "validates_only",
@@ -112,7 +114,13 @@ fn check_version(reader: &mut Reader<'_>) {
     let hdfs = "trainer.default_hdfs_dir";
     let v1 = reader.flag("trainer.use_v1");
     if reader.value(hdfs).is_some() {
-        if v1 {
+        if v1 && megatron {
+            reader.note(
+                "hdfs_copies",
+                hdfs,
+                "what Megatron saves is also copied there; only local steps are proven and resumed from",
+            );
+        } else if v1 {
             reader.note(
                 "hdfs_ignored",
                 hdfs,

@@ -2,7 +2,7 @@
 
 use super::arrange::holds_step;
 use super::reader::Reader;
-use super::wishes;
+use super::{strategy, wishes};
 use crate::adapter::TrainerFacts;
 use crate::command::{self, Entry};
 use crate::read::{ReadInput, ReadOutput};
@@ -11,8 +11,8 @@ use supervise_core::spec::{GangSpec, LauncherKind, SaveCadence, TrainerKind};
 
 /// Reads it; problems stay in the reader. `engine` is the engine group's option where it was chosen.
 pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>, engine: Option<&str>) -> ReadOutput {
-    wishes::check_strategy(reader, "engine.strategy", engine);
-    let roles = vec![wishes::role(reader, "", "checkpoint")];
+    let megatron = strategy::read(reader, "", engine);
+    let role = wishes::role(reader, "", megatron);
     let root = wishes::root(reader, input.cwd);
     if let Some(root) = root.as_deref().filter(|r| holds_step(r)) {
         let message = format!(
@@ -37,6 +37,8 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>, engine: Optio
         .and_then(|n| u32::try_from(n).ok())
         .filter(|n| *n > 0);
     let (gang, world) = ranks(reader, input);
+    strategy::check(reader, &role, world);
+    let roles = vec![role];
     ReadOutput {
         root,
         cadence: cadence(reader),
@@ -55,7 +57,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>, engine: Optio
             validates_first: false,
             settings: Vec::new(),
         },
-        not_restored: wishes::not_saved(&roles),
+        not_restored: wishes::not_restored(&roles),
         roles,
         ..ReadOutput::blank(TrainerKind::VerlSft)
     }

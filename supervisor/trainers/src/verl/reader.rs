@@ -30,6 +30,11 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Whether the supervisor is to resume the run.
+    pub(crate) fn resumes(&self) -> bool {
+        self.recovery
+    }
+
     /// The value of a key, evaluated; `None` where it is missing or null.
     pub(crate) fn value(&mut self, key: &str) -> Option<Node> {
         match Resolver::new(self.tree, self.env).get(key) {

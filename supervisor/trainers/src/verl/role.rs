@@ -4,13 +4,13 @@
 //! left. `fsdp_config.json` proves nothing about other ranks: rank 0 writes it while they may still be writing. It does prove which
 //! contents rank 0 meant to save, because it comes after all of rank 0's own shards.
 
-use super::evidence::Evidence;
 use super::names::{self, Content};
-use super::needs::shard_file;
 use super::ranks::Ranks;
-use super::survey::RoleFiles;
+use super::survey::{File, RoleFiles, Shards};
 use camino::Utf8Path;
+use supervise_checkpoint::torch::Spread;
 use supervise_core::checkpoint::{Finding, Verdict};
+use supervise_core::spec::Parallel;
 
 /// What is known about one role.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,6 +21,10 @@ pub(crate) struct RoleState {
     pub(crate) world: Option<u32>,
     /// Contents that every rank left.
     pub(crate) contents: Vec<Content>,
+    /// Megatron's manager wrote it.
+    pub(crate) megatron: bool,
+    /// How it did, where its manifest was looked into.
+    pub(crate) save: Option<MegatronSave>,
     /// Weights in Hugging Face's format are there.
     pub(crate) hf_model: bool,
     /// Newest modification time among its shards, in nanoseconds.
@@ -29,34 +33,55 @@ pub(crate) struct RoleState {
     pub(crate) findings: Vec<Finding>,
 }
 
+/// How Megatron's manager wrote a role.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct MegatronSave {
+    /// The weights are shards of its own writer.
+    pub(crate) dist: bool,
+    /// The weights are there in Hugging Face's format.
+    pub(crate) exported: bool,
+    /// The weights are adapters only.
+    pub(crate) adapters: bool,
+    /// Ranks that share the model in another way can load the optimizer, where it says that.
+    pub(crate) any_parallel: Option<bool>,
+    /// The schedule stands with the optimizer.
+    pub(crate) schedule: bool,
+    /// How the ranks shared the model.
+    pub(crate) parallel: Option<Parallel>,
+}
+
+impl RoleState {
+    /// Nothing known yet.
+    pub(crate) fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            world: None,
+            contents: Vec::new(),
+            megatron: false,
+            save: None,
+            hf_model: false,
+            newest_shard: None,
+            findings: Vec::new(),
+        }
+    }
+}
+
 /// A shard below this share of the median of its kind is doubtful.
 const SMALL_SHARE: u64 = 10;
 /// Doubtful shards named one by one.
 const NAMED: usize = 3;
 
 /// Judges one role. `expects_hf`: the configuration says that weights are exported; `finished`: later files of the same save are there.
-pub(crate) fn judge_role(
-    name: &str,
-    files: &RoleFiles<'_>,
-    evidence: &Evidence<'_>,
-    expects_hf: bool,
-    finished: bool,
-) -> RoleState {
-    let mut state = RoleState {
-        name: name.to_owned(),
-        world: None,
-        contents: Vec::new(),
-        hf_model: !files.weights.is_empty(),
-        newest_shard: None,
-        findings: Vec::new(),
-    };
+pub(crate) fn judge_role(name: &str, files: &RoleFiles<'_>, expects_hf: bool, finished: bool) -> RoleState {
+    let mut state = RoleState::new(name);
+    state.hf_model = !files.weights.is_empty();
     let role = Utf8Path::new(name);
-    state.world = world_of(role, files, evidence, &mut state.findings);
+    state.world = world_of(role, files, &mut state.findings);
     if let Some(world) = state.world {
-        judge_shards(&mut state, files, evidence, world);
+        judge_shards(&mut state, files, world);
     }
-    judge_config(role, files, evidence, &mut state.findings);
-    judge_weights(role, files, evidence, expects_hf, finished, &mut state.findings);
+    judge_config(role, files, &mut state.findings);
+    judge_weights(role, files, expects_hf, finished, &mut state.findings);
     for finding in &mut state.findings {
         if !name.is_empty() {
             finding.role = Some(name.to_owned());
@@ -65,26 +90,20 @@ pub(crate) fn judge_role(
     state
 }
 
-fn world_of(
-    role: &Utf8Path,
-    files: &RoleFiles<'_>,
-    evidence: &Evidence<'_>,
-    findings: &mut Vec<Finding>,
-) -> Option<u32> {
-    let marker = role.join("fsdp_config.json");
-    if files.fsdp_config {
-        findings.extend(evidence.findings(&marker));
-        if let Some(world) = evidence.world_size(&marker) {
+fn world_of(role: &Utf8Path, files: &RoleFiles<'_>, findings: &mut Vec<Finding>) -> Option<u32> {
+    if let Some(marker) = files.fsdp_config {
+        findings.extend(marker.findings());
+        if let Some(world) = marker.world_size() {
             return Some(world);
         }
-    } else if !files.root_config {
+    } else if files.root_config.is_none() {
         findings.push(
             Finding::error(
                 "fsdp_config_missing",
                 Verdict::Incomplete,
                 "rank 0 writes this file after its shards: the save was not finished",
             )
-            .in_file(marker),
+            .in_file(role.join("fsdp_config.json")),
         );
     } else if mixed_worlds(files) {
         findings.push(Finding::error(
@@ -102,7 +121,7 @@ fn mixed_worlds(files: &RoleFiles<'_>) -> bool {
     worlds.any(|w| Some(w) != first)
 }
 
-fn judge_shards(state: &mut RoleState, files: &RoleFiles<'_>, evidence: &Evidence<'_>, world: u32) {
+fn judge_shards(state: &mut RoleState, files: &RoleFiles<'_>, world: u32) {
     let others = files.of_other_worlds(world);
     if others > 0 {
         state.findings.push(Finding::note(
@@ -115,26 +134,16 @@ fn judge_shards(state: &mut RoleState, files: &RoleFiles<'_>, evidence: &Evidenc
         let Some(ranks) = files.of(world, content) else {
             continue;
         };
-        present.push((content, Ranks::of(ranks.keys().copied())));
-        for (rank, fact) in ranks {
-            state.newest_shard = state.newest_shard.max(Some(fact.mtime));
-            state
-                .findings
-                .extend(shard_findings(&state.name, content, world, *rank, fact.size, evidence));
+        present.push((content, Ranks::of(ranks.iter().map(|(rank, _)| *rank))));
+        let mut counts = Counts::default();
+        for (rank, file) in ranks {
+            state.newest_shard = state.newest_shard.max(Some(file.fact.mtime));
+            state.findings.extend(shard_findings(*rank, file));
+            counts.note(*rank, file);
         }
-        state.findings.extend(other_steps(
-            &state.name,
-            content,
-            world,
-            ranks.keys().copied(),
-            evidence,
-        ));
-        state.findings.extend(small_shards(
-            &state.name,
-            content,
-            world,
-            ranks.iter().map(|(r, f)| (*r, f.size)).collect(),
-        ));
+        state.findings.extend(counts.tiling(content, world));
+        state.findings.extend(counts.found);
+        state.findings.extend(small_shards(ranks));
     }
     if present.is_empty() && !state.hf_model {
         state.findings.push(Finding::error(
@@ -144,7 +153,7 @@ fn judge_shards(state: &mut RoleState, files: &RoleFiles<'_>, evidence: &Evidenc
         ));
         return;
     }
-    let split = split_over_machines(&present, world, files.fsdp_config);
+    let split = split_over_machines(&present, world, files.fsdp_config.is_some());
     for (content, ranks) in &present {
         if ranks.count() == world {
             state.contents.push(*content);
@@ -156,19 +165,13 @@ fn judge_shards(state: &mut RoleState, files: &RoleFiles<'_>, evidence: &Evidenc
 }
 
 /// What is to be said of one shard, with its rank.
-fn shard_findings(
-    role: &str,
-    content: Content,
-    world: u32,
-    rank: u32,
-    size: u64,
-    evidence: &Evidence<'_>,
-) -> Vec<Finding> {
-    let path = shard_file(role, content, world, rank);
-    let mut found = match (evidence.of(&path).is_some(), size) {
-        (true, _) => evidence.findings(&path),
-        (false, 0) => vec![Finding::error("file_empty", Verdict::Incomplete, "the file is empty").in_file(path)],
-        (false, _) => Vec::new(),
+fn shard_findings(rank: u32, file: &File<'_>) -> Vec<Finding> {
+    let mut found = match (file.report, file.fact.size) {
+        (Some(_), _) => file.findings(),
+        (None, 0) => {
+            vec![Finding::error("file_empty", Verdict::Incomplete, "the file is empty").in_file(file.path)]
+        }
+        (None, _) => Vec::new(),
     };
     for finding in &mut found {
         finding.rank = Some(rank);
@@ -176,36 +179,62 @@ fn shard_findings(
     found
 }
 
-/// Ranks step together: a shard whose optimizer or schedule counts other steps than its peers' comes from another
-/// save.
-fn other_steps(
-    role: &str,
-    content: Content,
-    world: u32,
-    ranks: impl Iterator<Item = u32>,
-    evidence: &Evidence<'_>,
-) -> Option<Finding> {
-    let mut first: Option<(u32, u64)> = None;
-    for rank in ranks {
-        let path = shard_file(role, content, world, rank);
-        let Some(facts) = evidence.of(&path).and_then(|r| r.facts.torch.as_ref()) else {
-            continue;
+/// Ranks step together: a shard whose optimizer or schedule counts other steps than its peers' comes from another save.
+#[derive(Default)]
+struct Counts {
+    optimizer: Option<(u32, u64)>,
+    schedule: Option<(u32, u64)>,
+    found: Option<Finding>,
+    /// Ranks that say how their tensors are spread, what the first says, and elements of all.
+    spread: Option<(u32, Spread, u64)>,
+    /// They do not say the same, which is no fault: FSDP1 leaves a tensor out where a rank holds none of it.
+    differently: bool,
+}
+
+impl Counts {
+    fn note(&mut self, rank: u32, file: &File<'_>) {
+        let Some(facts) = file.torch() else {
+            return;
         };
-        let Some(steps) = facts.scheduler_steps.or(facts.optimizer_steps.iter().max().copied()) else {
-            continue;
-        };
-        match first {
-            None => first = Some((rank, steps)),
-            Some((_, other)) if other == steps => {}
-            Some((peer, other)) => {
-                let detail = format!("it counts {steps} steps, but rank {peer} counts {other}: they are of two saves");
-                let mut finding = Finding::error("mixed_steps", Verdict::Damaged, detail).in_file(path);
+        if let Some(spread) = facts.spread {
+            let (ranks, first, here) = self.spread.get_or_insert((0, spread, 0));
+            *ranks += 1;
+            *here = here.saturating_add(spread.here);
+            self.differently |= (first.tensors, first.everywhere) != (spread.tensors, spread.everywhere);
+        }
+        let optimizer = facts.optimizer_steps.iter().max().copied();
+        for (what, first, steps) in [
+            ("optimizer", &mut self.optimizer, optimizer),
+            ("schedule", &mut self.schedule, facts.scheduler_steps),
+        ] {
+            let Some(steps) = steps else { continue };
+            let (peer, other) = *first.get_or_insert((rank, steps));
+            if other != steps && self.found.is_none() {
+                let detail = format!(
+                    "its {what} counts {steps} steps, but that of rank {peer} counts {other}: they are of two saves"
+                );
+                let mut finding = Finding::error("mixed_steps", Verdict::Damaged, detail).in_file(file.path);
                 finding.rank = Some(rank);
-                return Some(finding);
+                self.found = Some(finding);
             }
         }
     }
-    None
+}
+
+impl Counts {
+    /// Each rank's part begins where the one before it ends, so all parts together have to be as large as the whole.
+    fn tiling(&self, content: Content, world: u32) -> Option<Finding> {
+        let (_, first, here) = self.spread.filter(|(ranks, ..)| *ranks == world && !self.differently)?;
+        (here != first.everywhere).then(|| {
+            let detail = format!(
+                "the {} shards of all ranks hold {here} elements of {} tensors, which have {}: they do not tile them",
+                content.word(),
+                first.tensors,
+                first.everywhere
+            );
+            Finding::error("shards_do_not_tile", Verdict::Damaged, detail)
+        })
+    }
 }
 
 fn missing(role: &str, content: Content, present: &Ranks, world: u32) -> Finding {
@@ -218,7 +247,7 @@ fn missing(role: &str, content: Content, present: &Ranks, world: u32) -> Finding
     );
     let mut finding = Finding::error("shards_missing", Verdict::Incomplete, detail);
     if let Some(rank) = first {
-        finding = finding.in_file(shard_file(role, content, world, rank));
+        finding = finding.in_file(Utf8Path::new(role).join(content.file(world, rank)));
         finding.rank = Some(rank);
     }
     finding
@@ -240,50 +269,45 @@ fn split_over_machines(present: &[(Content, Ranks)], world: u32, marker: bool) -
     })
 }
 
-fn small_shards(role: &str, content: Content, world: u32, mut sizes: Vec<(u32, u64)>) -> Vec<Finding> {
-    let mut order: Vec<u64> = sizes.iter().map(|(_, size)| *size).collect();
+fn small_shards(ranks: &Shards<'_>) -> Vec<Finding> {
+    let mut order: Vec<u64> = ranks.iter().map(|(_, file)| file.fact.size).collect();
     order.sort_unstable();
     let median = order.get(order.len() / 2).copied().unwrap_or(0);
-    sizes.retain(|(_, size)| *size < median / SMALL_SHARE);
-    sizes
-        .into_iter()
+    ranks
+        .iter()
+        .filter(|(_, file)| file.fact.size < median / SMALL_SHARE)
         .take(NAMED)
-        .map(|(rank, size)| {
-            let detail = format!("{size} bytes, while the shards of the other ranks have {median}");
-            let mut finding = Finding::warning("shard_size", detail).in_file(shard_file(role, content, world, rank));
-            finding.rank = Some(rank);
+        .map(|(rank, file)| {
+            let detail = format!(
+                "{} bytes, while the shards of the other ranks have {median}",
+                file.fact.size
+            );
+            let mut finding = Finding::warning("shard_size", detail).in_file(file.path);
+            finding.rank = Some(*rank);
             finding
         })
         .collect()
 }
 
-fn judge_config(role: &Utf8Path, files: &RoleFiles<'_>, evidence: &Evidence<'_>, findings: &mut Vec<Finding>) {
-    let hf = role.join("huggingface/config.json");
-    if files.hf_config {
-        findings.extend(evidence.findings(&hf));
+fn judge_config(role: &Utf8Path, files: &RoleFiles<'_>, findings: &mut Vec<Finding>) {
+    if let Some(config) = files.hf_config {
+        findings.extend(config.findings());
     }
-    if files.root_config && !files.fsdp_config {
-        findings.extend(evidence.findings(&role.join("config.json")));
-    } else if !files.hf_config && files.fsdp_config {
+    if let (Some(config), None) = (files.root_config, files.fsdp_config) {
+        findings.extend(config.findings());
+    } else if files.hf_config.is_none() && files.fsdp_config.is_some() {
         findings.push(
             Finding::error(
                 "hf_config_missing",
                 Verdict::Incomplete,
                 "the model's own configuration is missing",
             )
-            .in_file(hf),
+            .in_file(role.join("huggingface/config.json")),
         );
     }
 }
 
-fn judge_weights(
-    role: &Utf8Path,
-    files: &RoleFiles<'_>,
-    evidence: &Evidence<'_>,
-    expected: bool,
-    finished: bool,
-    findings: &mut Vec<Finding>,
-) {
+fn judge_weights(role: &Utf8Path, files: &RoleFiles<'_>, expected: bool, finished: bool, findings: &mut Vec<Finding>) {
     let dir = role.join("huggingface");
     if files.weights.is_empty() {
         match (expected, finished) {
@@ -306,14 +330,12 @@ fn judge_weights(
         }
         return;
     }
-    for name in files.weights.keys().copied().chain(files.weights_index) {
-        findings.extend(evidence.findings(&dir.join(name)));
+    let index = files.weights_index.map(|(_, file)| file);
+    for file in files.weights.values().copied().chain(index) {
+        findings.extend(file.findings());
     }
     findings.extend(missing_parts(&dir, files));
-    let index = files
-        .weights_index
-        .map(|name| evidence.weight_files(&dir.join(name)))
-        .unwrap_or_default();
+    let index = index.map(|file| file.weight_files()).unwrap_or_default();
     let absent = index
         .iter()
         .filter(|name| !files.weights.contains_key(name.as_str()))

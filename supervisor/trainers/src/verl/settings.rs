@@ -4,6 +4,7 @@
 //! written: what cannot be said as an override is a problem with its place, never passed on changed.
 
 use crate::hydra;
+use crate::read::GROUPS;
 use supervise_config::{ConfigError, ConfigTree, ErrorKind, Key, Node, Value, join_path, python_str};
 
 /// Blocks that are not the trainer's.
@@ -35,8 +36,9 @@ pub(crate) fn as_overrides(tree: &ConfigTree) -> Result<Vec<String>, Vec<ConfigE
 }
 
 fn one(path: &str, node: &Node) -> Result<String, ConfigError> {
-    // The model engine is a group of verl's: chosen, not set.
-    let mark = if path == "model_engine" { "" } else { "++" };
+    // A plain name given to a group of verl's chooses one of its files, it sets no value.
+    let chosen = GROUPS.contains(&path) && matches!(node.value, Value::Str(_));
+    let mark = if chosen { "" } else { "++" };
     let text = format!("{mark}{path}={}", encode(node));
     let arrives = hydra::parse(&text).is_ok_and(|read| {
         read.key == path && read.package.is_none() && read.value.is_some_and(|v| same(&v, &node.value))

@@ -3,14 +3,16 @@
 //! A fact costs a look-up in a sorted map; what is said about a step costs that step's files. The fold depends only on the last fact of each
 //! path, never on the order in which they came. `Gone` for a directory takes everything below it along.
 
+use super::evidence::Reports;
+use super::lineage::Lineage;
 use super::names::{self, Content, RootName};
 use super::survey::{self, Survey};
-use super::{judge, needs};
+use super::{judge, marks, needs};
 use crate::adapter::{Expectation, StepTracker};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use supervise_checkpoint::{FileKind, FileReport};
+use supervise_checkpoint::{Earlier, FileReport, Marks, Need};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, FileFact, PinsHash};
 use supervise_core::event::Tracker;
 use supervise_core::id::Step;
@@ -26,6 +28,7 @@ pub(crate) struct VerlSteps {
     expect: Expectation,
     steps: BTreeMap<Step, Entry>,
     odd: BTreeMap<String, RootName>,
+    earlier: Vec<Earlier>,
 }
 
 /// One step directory.
@@ -35,6 +38,8 @@ pub(crate) struct Entry {
     dir: Option<FileFact>,
     /// What is in it, by path relative to it.
     files: BTreeMap<String, FileFact>,
+    /// What it counted when it was proven, until one of its files changes.
+    marks: Option<Marks>,
 }
 
 impl Entry {
@@ -43,8 +48,8 @@ impl Entry {
         self.dir.as_ref().map_or(EntryKind::Dir, |d| d.kind)
     }
 
-    pub(crate) fn survey(&self) -> Survey<'_> {
-        Survey::of(self.files.iter().map(|(path, fact)| (path.as_str(), fact)))
+    pub(crate) fn survey<'a>(&'a self, reports: Reports<'a>) -> Survey<'a> {
+        Survey::of(self.files.iter().map(|(path, fact)| (path.as_str(), fact)), reports)
     }
 
     pub(crate) fn pins(&self) -> PinsHash {
@@ -55,7 +60,13 @@ impl Entry {
         self.dir.is_none() && self.files.is_empty()
     }
 
+    fn put(&mut self, path: &str, fact: &FileFact) {
+        self.marks = None;
+        self.files.insert(path.to_owned(), fact.clone());
+    }
+
     fn remove(&mut self, path: &str) {
+        self.marks = None;
         self.files.remove(path);
         let (from, to) = (format!("{path}/"), format!("{path}0"));
         let below: Vec<String> = self
@@ -77,7 +88,9 @@ impl Entry {
     }
 
     fn finished_with_critic(&self) -> bool {
-        self.files.contains_key("data.pt") && self.starting_with("critic/model_world_size_").next().is_some()
+        let critic = self.files.contains_key("critic/ckpt_contents.json")
+            || self.starting_with("critic/model_world_size_").next().is_some();
+        self.files.contains_key("data.pt") && critic
     }
 
     fn data_parts(&self, world: u32) -> Option<u32> {
@@ -124,6 +137,7 @@ impl VerlSteps {
             expect,
             steps: BTreeMap::new(),
             odd: BTreeMap::new(),
+            earlier: Vec::new(),
         }
     }
 
@@ -132,6 +146,22 @@ impl VerlSteps {
             return None;
         };
         self.steps.get(&step).map(|entry| (step, entry))
+    }
+
+    /// Other steps that were proven, by what is on disk now before what was remembered.
+    fn lineage(&self, of: Step) -> Lineage<'_> {
+        let mut known: BTreeMap<Step, &Marks> = self.earlier.iter().map(|e| (e.step, &e.marks)).collect();
+        let now = self
+            .steps
+            .iter()
+            .filter_map(|(step, e)| Some((*step, e.marks.as_ref()?)));
+        known.extend(now);
+        known.remove(&of);
+        Lineage {
+            known: known.into_iter().collect(),
+            own: self.earlier.iter().find(|e| e.step == of).map(|e| &e.marks),
+            partial: self.expect.loads_in_part(),
+        }
     }
 
     fn note_odd(&mut self, name: &str, kind: RootName, fact: &FileFact, whole_path: bool) {
@@ -166,13 +196,7 @@ impl StepTracker for VerlSteps {
                 }
             }
             (None, _) => self.steps.entry(step).or_default().dir = Some(fact.clone()),
-            (Some(rest), _) => {
-                self.steps
-                    .entry(step)
-                    .or_default()
-                    .files
-                    .insert(rest.to_owned(), fact.clone());
-            }
+            (Some(rest), _) => self.steps.entry(step).or_default().put(rest, fact),
         }
     }
 
@@ -184,16 +208,13 @@ impl StepTracker for VerlSteps {
             .collect()
     }
 
-    fn needs(&self, ckpt: &CkptId, _depth: Depth) -> Vec<(Utf8PathBuf, FileKind)> {
+    fn needs(&self, ckpt: &CkptId, _depth: Depth) -> Vec<Need> {
         let Some((step, entry)) = self.entry(ckpt) else {
             return Vec::new();
         };
         let dir = names::step_dir(step);
-        let wanted = needs::needs(&entry.survey());
-        wanted
-            .into_iter()
-            .map(|(path, kind)| (Utf8Path::new(&dir).join(path), kind))
-            .collect()
+        let wanted = needs::needs(&entry.survey(Reports::default()));
+        wanted.into_iter().map(|need| need.under(Utf8Path::new(&dir))).collect()
     }
 
     fn judge(&mut self, ckpt: &CkptId, depth: Depth, reports: &BTreeMap<Utf8PathBuf, FileReport>) -> CheckpointSummary {
@@ -204,14 +225,32 @@ impl StepTracker for VerlSteps {
             steps: &self.steps,
             of: step,
         };
-        judge::judge(&judge::Case {
+        let (summary, marks) = judge::judge(&judge::Case {
+            lineage: self.lineage(step),
             step,
             entry,
             neighbours,
             expect: &self.expect,
             depth,
             reports,
-        })
+        });
+        if !reports.is_empty()
+            && let Some(entry) = self.steps.get_mut(&step)
+        {
+            entry.marks = marks;
+        }
+        summary
+    }
+
+    fn marks(&self, ckpt: &CkptId, reports: &BTreeMap<Utf8PathBuf, FileReport>) -> Marks {
+        let Some((_, entry)) = self.entry(ckpt) else {
+            return Marks::default();
+        };
+        marks::marks(&entry.survey(Reports::below(ckpt.0.as_str(), reports)))
+    }
+
+    fn remember(&mut self, earlier: Vec<Earlier>) {
+        self.earlier = earlier;
     }
 
     fn pins(&self, ckpt: &CkptId) -> Option<PinsHash> {
@@ -256,4 +295,56 @@ fn remark(name: &str, kind: RootName) -> Option<String> {
         RootName::TrackerLeftover => format!("{name} is left over from a tracker write that was killed: harmless"),
         RootName::Step(_) | RootName::Other => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use supervise_checkpoint::{FileKind, unreadable_file};
+    use supervise_core::checkpoint::Verdict;
+
+    fn whole_step(ranks: u32) -> (VerlSteps, BTreeMap<Utf8PathBuf, FileReport>) {
+        let mut steps = VerlSteps::new(Expectation::default());
+        let mut names = vec!["fsdp_config.json".to_owned(), "huggingface/config.json".to_owned()];
+        for rank in 0..ranks {
+            names.extend(Content::ALL.map(|content| content.file(ranks, rank)));
+        }
+        let mut reports = BTreeMap::new();
+        for name in names {
+            let path = Utf8PathBuf::from(format!("global_step_4/actor/{name}"));
+            let mut report = unreadable_file(FileKind::of(&name), std::io::Error::other("nothing was read"));
+            (report.verdict, report.facts.world_size) = (Verdict::Whole, Some(ranks));
+            report.findings.clear();
+            steps.note(&FileFact {
+                path: path.clone(),
+                kind: EntryKind::File,
+                size: 4096,
+                mtime: 0,
+                ctime: 0,
+                dev: 0,
+                ino: 0,
+            });
+            reports.insert(path, report);
+        }
+        (steps, reports)
+    }
+
+    #[test]
+    fn a_judgement_builds_no_name_of_a_file_that_is_there() {
+        let ckpt = CkptId("global_step_4".into());
+        for ranks in [1, 8, 512] {
+            let (mut steps, reports) = whole_step(ranks);
+            let built = names::BUILT.get();
+            assert_eq!(steps.needs(&ckpt, Depth::Full).len(), reports.len());
+            let seen = steps.judge(&ckpt, Depth::Structure, &reports);
+            assert_eq!(
+                (seen.verdict, seen.world),
+                (Verdict::Whole, Some(ranks)),
+                "{:?}",
+                seen.findings
+            );
+            assert_eq!(seen.proven, Some(Depth::Structure));
+            assert_eq!(names::BUILT.get(), built, "names were built for {ranks} ranks");
+        }
+    }
 }

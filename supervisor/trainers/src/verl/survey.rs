@@ -3,22 +3,37 @@
 //! Built from the step's listing in one pass; the rest of the work on a step looks things up here. A step of sixteen
 //! thousand ranks holds a hundred thousand files, so nothing below is quadratic in them.
 
+use super::evidence::Reports;
 use super::names::{self, Content};
 use std::collections::BTreeMap;
+use supervise_checkpoint::FileReport;
 use supervise_core::checkpoint::{EntryKind, FileFact, PinsHash};
 use supervise_core::id::{WallMs, fnv64};
+
+/// One file of a step. The path is borrowed from the listing: a step of many ranks is judged without copying its names.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct File<'a> {
+    /// Relative to the step.
+    pub(crate) path: &'a str,
+    /// What the file system says of it.
+    pub(crate) fact: &'a FileFact,
+    /// What was found in it, where it was looked into.
+    pub(crate) report: Option<&'a FileReport>,
+}
 
 /// The files of one step, by meaning. Paths are relative to the step.
 #[derive(Debug, Default)]
 pub(crate) struct Survey<'a> {
     /// What stands in `actor/`, `critic/`, and directly in the step (empty name, the SFT layout).
     pub(crate) roles: BTreeMap<&'a str, RoleFiles<'a>>,
+    /// Files were looked into.
+    pub(crate) proofs: bool,
     /// `data.pt`.
-    pub(crate) data: Option<&'a FileFact>,
-    /// `data_R.pt` by R.
-    pub(crate) data_parts: BTreeMap<u32, &'a FileFact>,
+    pub(crate) data: Option<File<'a>>,
+    /// `data_R.pt` by R, sorted.
+    pub(crate) data_parts: Vec<(u32, File<'a>)>,
     /// What stands in `transfer_queue/`, by name.
-    pub(crate) queue: BTreeMap<&'a str, &'a FileFact>,
+    pub(crate) queue: BTreeMap<&'a str, File<'a>>,
     /// `actor/` or `critic/` is there, with or without files.
     pub(crate) role_dirs: bool,
     /// `transfer_queue.tmp/` is there: its writer was killed.
@@ -27,8 +42,8 @@ pub(crate) struct Survey<'a> {
     pub(crate) odd: Vec<&'a str>,
     /// Temporary files of writers that were killed.
     pub(crate) leftovers: Vec<&'a str>,
-    /// Files and directories that belong to another framework's layout.
-    pub(crate) foreign: Vec<&'a str>,
+    /// Files and directories that belong to a layout that is only known by name.
+    pub(crate) foreign: Vec<(&'a str, Foreign)>,
     /// Files that mean nothing to us.
     pub(crate) other: u32,
     /// Number of files.
@@ -39,32 +54,76 @@ pub(crate) struct Survey<'a> {
     pub(crate) newest: WallMs,
 }
 
+/// The shards of one content and one world size, by rank, sorted.
+pub(crate) type Shards<'a> = Vec<(u32, File<'a>)>;
+
 /// The files of one role.
 #[derive(Debug, Default)]
 pub(crate) struct RoleFiles<'a> {
-    /// Shards by world size and content, then by rank.
-    pub(crate) shards: BTreeMap<(u32, Content), BTreeMap<u32, &'a FileFact>>,
+    /// Shards by world size and content.
+    pub(crate) shards: BTreeMap<(u32, Content), Shards<'a>>,
     /// `fsdp_config.json`.
-    pub(crate) fsdp_config: bool,
+    pub(crate) fsdp_config: Option<File<'a>>,
     /// `config.json` in the role itself, where verl 0.4 and older put it.
-    pub(crate) root_config: bool,
+    pub(crate) root_config: Option<File<'a>>,
     /// `huggingface/config.json`.
-    pub(crate) hf_config: bool,
+    pub(crate) hf_config: Option<File<'a>>,
     /// Weights under `huggingface/`, by name.
-    pub(crate) weights: BTreeMap<&'a str, &'a FileFact>,
+    pub(crate) weights: BTreeMap<&'a str, File<'a>>,
     /// The index of those weights.
-    pub(crate) weights_index: Option<&'a str>,
+    pub(crate) weights_index: Option<(&'a str, File<'a>)>,
+    /// What Megatron's checkpoint manager writes.
+    pub(crate) megatron: MegatronFiles<'a>,
+}
+
+/// The files of one role in Megatron's second layout.
+#[derive(Debug, Default)]
+pub(crate) struct MegatronFiles<'a> {
+    /// `ckpt_contents.json`, which is written last.
+    pub(crate) manifest: Option<File<'a>>,
+    /// `transformer_config.json`.
+    pub(crate) config: Option<File<'a>>,
+    /// All below `model/`, `optimizer/`, `extra/`, by path relative to the role.
+    pub(crate) parts: BTreeMap<&'a str, File<'a>>,
+}
+
+impl MegatronFiles<'_> {
+    /// Whether anything of a save is here. Directories alone prove nothing: path helpers create them. The configuration
+    /// alone may be an older layout's.
+    pub(crate) fn has_marks(&self) -> bool {
+        self.manifest.is_some() || !self.parts.is_empty()
+    }
+
+    /// Whether anything is here that FSDP's manager does not write.
+    fn has_own_marks(&self) -> bool {
+        self.manifest.is_some() || self.parts.keys().any(|p| p.contains("/dist_ckpt/"))
+    }
 }
 
 impl<'a> RoleFiles<'a> {
     /// Shards of one content for one world size.
-    pub(crate) fn of(&self, world: u32, content: Content) -> Option<&BTreeMap<u32, &'a FileFact>> {
+    pub(crate) fn of(&self, world: u32, content: Content) -> Option<&Shards<'a>> {
         self.shards.get(&(world, content))
+    }
+
+    /// Whether anything of a save of FSDP is here.
+    pub(crate) fn has_fsdp_marks(&self) -> bool {
+        !self.shards.is_empty() || self.fsdp_config.is_some() || !self.weights.is_empty()
     }
 
     /// Whether anything of a save is here.
     pub(crate) fn has_marks(&self) -> bool {
-        !self.shards.is_empty() || self.fsdp_config || !self.weights.is_empty()
+        self.has_fsdp_marks() || self.megatron.has_marks()
+    }
+
+    /// Whether Megatron's manager wrote it.
+    pub(crate) fn is_megatron(&self) -> bool {
+        self.megatron.has_marks() && self.shards.is_empty() && self.fsdp_config.is_none()
+    }
+
+    /// Whether two managers wrote here.
+    pub(crate) fn is_mixed(&self) -> bool {
+        self.megatron.has_own_marks() && !self.is_megatron()
     }
 
     /// The world size that most shards name; the larger one where they tie.
@@ -90,16 +149,26 @@ impl<'a> RoleFiles<'a> {
 }
 
 impl<'a> Survey<'a> {
-    /// Sorts the entries of a step; the keys are paths relative to the step.
-    pub(crate) fn of(entries: impl Iterator<Item = (&'a str, &'a FileFact)>) -> Self {
-        let mut survey = Self::default();
+    /// Sorts the entries of a step, with the reports on them; the keys are paths relative to the step, in order.
+    pub(crate) fn of(entries: impl Iterator<Item = (&'a str, &'a FileFact)>, mut reports: Reports<'a>) -> Self {
+        let mut survey = Self {
+            proofs: !reports.is_empty(),
+            ..Self::default()
+        };
         for (path, fact) in entries {
-            survey.add(path, fact);
+            let report = reports.next(path);
+            survey.add(File { path, fact, report });
+        }
+        // A listing is sorted by name: rank 10 comes before rank 2.
+        survey.data_parts.sort_unstable_by_key(|(part, _)| *part);
+        for ranks in survey.roles.values_mut().flat_map(|r| r.shards.values_mut()) {
+            ranks.sort_unstable_by_key(|(rank, _)| *rank);
         }
         survey
     }
 
-    fn add(&mut self, path: &'a str, fact: &'a FileFact) {
+    fn add(&mut self, file: File<'a>) {
+        let File { path, fact, .. } = file;
         match fact.kind {
             EntryKind::Gone => return,
             EntryKind::Dir => return self.add_dir(path),
@@ -114,18 +183,16 @@ impl<'a> Survey<'a> {
         self.newest = self.newest.max(WallMs(fact.mtime / 1_000_000));
         let (head, rest) = path.split_once('/').unwrap_or(("", path));
         match head {
-            "actor" | "critic" => self.add_role_file(head, rest, fact),
+            "actor" | "critic" => self.add_role_file(head, rest, file),
             "transfer_queue" => {
-                self.queue.insert(rest, fact);
+                self.queue.insert(rest, file);
             }
             "transfer_queue.tmp" | "transfer_queue.old" => self.leftovers.push(path),
-            "huggingface" | "lora_adapter" => self.add_role_file("", path, fact),
-            "" if rest == "data.pt" => self.data = Some(fact),
+            "huggingface" | "lora_adapter" | "model" | "optimizer" | "extra" => self.add_role_file("", path, file),
+            "" if rest == "data.pt" => self.data = Some(file),
             "" => match names::data_part(rest) {
-                Some(part) => {
-                    self.data_parts.insert(part, fact);
-                }
-                None => self.add_role_file("", rest, fact),
+                Some(part) => self.data_parts.push((part, file)),
+                None => self.add_role_file("", rest, file),
             },
             _ => self.add_other(path),
         }
@@ -134,33 +201,33 @@ impl<'a> Survey<'a> {
     fn add_dir(&mut self, path: &'a str) {
         self.role_dirs |= matches!(path, "actor" | "critic");
         self.queue_unfinished |= path == "transfer_queue.tmp";
-        if is_foreign(path) {
-            self.foreign.push(path);
-        }
+        self.foreign.extend(foreign(path).map(|layout| (path, layout)));
     }
 
-    fn add_role_file(&mut self, role: &'a str, rest: &'a str, fact: &'a FileFact) {
+    fn add_role_file(&mut self, role: &'a str, rest: &'a str, file: File<'a>) {
         if let Some(shard) = names::shard(rest) {
-            let files = self.roles.entry(role).or_default();
-            files
-                .shards
-                .entry((shard.world, shard.content))
-                .or_default()
-                .insert(shard.rank, fact);
+            let shards = &mut self.roles.entry(role).or_default().shards;
+            let ranks = shards.entry((shard.world, shard.content)).or_default();
+            ranks.push((shard.rank, file));
             return;
         }
         match rest {
-            "fsdp_config.json" => self.roles.entry(role).or_default().fsdp_config = true,
-            "config.json" => self.roles.entry(role).or_default().root_config = true,
-            "huggingface/config.json" => self.roles.entry(role).or_default().hf_config = true,
-            _ => match rest.strip_prefix("huggingface/") {
-                Some(name) if is_weights(name) => {
-                    self.roles.entry(role).or_default().weights.insert(name, fact);
+            "fsdp_config.json" => self.roles.entry(role).or_default().fsdp_config = Some(file),
+            "config.json" => self.roles.entry(role).or_default().root_config = Some(file),
+            "huggingface/config.json" => self.roles.entry(role).or_default().hf_config = Some(file),
+            "ckpt_contents.json" => self.roles.entry(role).or_default().megatron.manifest = Some(file),
+            "transformer_config.json" => self.roles.entry(role).or_default().megatron.config = Some(file),
+            _ => match rest.split_once('/') {
+                Some(("model" | "optimizer" | "extra", below)) if is_part(below) => {
+                    self.roles.entry(role).or_default().megatron.parts.insert(rest, file);
                 }
-                Some(name) if is_weights_index(name) => {
-                    self.roles.entry(role).or_default().weights_index = Some(name);
+                Some(("huggingface", name)) if is_weights(name) => {
+                    self.roles.entry(role).or_default().weights.insert(name, file);
                 }
-                _ => self.add_other(rest),
+                Some(("huggingface", name)) if is_weights_index(name) => {
+                    self.roles.entry(role).or_default().weights_index = Some((name, file));
+                }
+                _ => self.add_other(file.path),
             },
         }
     }
@@ -168,12 +235,19 @@ impl<'a> Survey<'a> {
     fn add_other(&mut self, path: &'a str) {
         if path.ends_with(".tmp") {
             self.leftovers.push(path);
-        } else if is_foreign(path) {
-            self.foreign.push(path);
+        } else if let Some(layout) = foreign(path) {
+            self.foreign.push((path, layout));
         } else {
             self.other = self.other.saturating_add(1);
         }
     }
+}
+
+/// Whether a path below `model/`, `optimizer/` or `extra/` is one of Megatron's second layout.
+fn is_part(below: &str) -> bool {
+    // An unfinished table says that a save broke off; other temporary files say nothing.
+    let temporary = below.ends_with(".tmp") && !below.ends_with("/.metadata.tmp");
+    (below.starts_with("dist_ckpt/") || below.starts_with("huggingface/")) && !temporary
 }
 
 fn is_weights(name: &str) -> bool {
@@ -185,17 +259,56 @@ fn is_weights_index(name: &str) -> bool {
     name == "model.safetensors.index.json" || name == "pytorch_model.bin.index.json"
 }
 
-/// Names that Megatron, TorchTitan and DCP checkpoints are known by.
-fn is_foreign(path: &str) -> bool {
-    let name = path.rsplit('/').next().unwrap_or(path);
-    matches!(
-        name,
-        "ckpt_contents.json" | "transformer_config.json" | "dist_ckpt" | ".metadata" | "common.pt"
-    ) || name.ends_with(".distcp")
-        || name
-            .strip_prefix("step-")
-            .is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
-        || name.starts_with("mp_rank_")
+/// A layout that is known by name only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Foreign {
+    /// Trees per model-parallel rank.
+    Megatron03,
+    /// `optim/`, `rng_states/`, `hf_config_and_tokenizer/` in the role.
+    Megatron04,
+    /// One `dist_ckpt/` directly in the role, no manifest.
+    Megatron05,
+    /// `step-N/`.
+    TorchTitan,
+    /// Another distributed checkpoint of torch.
+    Dcp,
+}
+
+impl Foreign {
+    /// What to call it.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::Megatron03 => "the Megatron layout of verl 0.3",
+            Self::Megatron04 => "the Megatron layout of verl 0.4",
+            Self::Megatron05 => "the Megatron layout of verl 0.5 to 0.7",
+            Self::TorchTitan => "TorchTitan's layout",
+            Self::Dcp => "a distributed checkpoint (DCP) of another program",
+        }
+    }
+}
+
+/// The layout that a path is known by. Empty directories of the second Megatron layout say nothing.
+fn foreign(path: &str) -> Option<Foreign> {
+    let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
+    let role = |dir: &str| matches!(dir, "" | "actor" | "critic");
+    let top = dir.rsplit('/').next().unwrap_or(dir);
+    match name {
+        "dist_ckpt" if role(dir) => return Some(Foreign::Megatron05),
+        "optim" | "rng_states" | "hf_config_and_tokenizer" if role(dir) => return Some(Foreign::Megatron04),
+        ".metadata" | "common.pt" if top == "dist_ckpt" => return Some(Foreign::Megatron05),
+        ".metadata" | "common.pt" => return Some(Foreign::Dcp),
+        _ if name.starts_with("mp_rank_") => return Some(Foreign::Megatron03),
+        _ => {}
+    }
+    let number = name.strip_prefix("step-");
+    if number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit())) {
+        return Some(Foreign::TorchTitan);
+    }
+    match (name.ends_with(".distcp"), top) {
+        (false, _) => None,
+        (true, "dist_ckpt") => Some(Foreign::Megatron05),
+        (true, _) => Some(Foreign::Dcp),
+    }
 }
 
 /// A hash over what a file system says of every file of a step: equal means that nobody touched one.

@@ -2,9 +2,10 @@
 
 use super::names::{self, RootName};
 use super::reader::Reader;
+use super::strategy::Keys;
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_core::checkpoint::StateKind;
-use supervise_core::spec::{ResumeIntent, RoleSpec};
+use supervise_core::spec::{MegatronSpec, ResumeIntent, RoleSpec};
 
 const ROOT: &str = "trainer.default_local_dir";
 const MODE: &str = "trainer.resume_mode";
@@ -116,8 +117,9 @@ fn is_in_step(path: &Utf8Path) -> bool {
         .is_some_and(|n| matches!(names::root_name(n), RootName::Step(_)))
 }
 
-/// A role's contents. `prefix` is the key of its `checkpoint` mapping.
-pub(crate) fn role(reader: &mut Reader<'_>, name: &str, prefix: &str) -> RoleSpec {
+/// A role's contents.
+pub(crate) fn role(reader: &mut Reader<'_>, name: &str, megatron: Option<MegatronSpec>) -> RoleSpec {
+    let prefix = Keys::of(name).checkpoint;
     let (save_key, load_key) = (format!("{prefix}.save_contents"), format!("{prefix}.load_contents"));
     let all = || KNOWN[..3].iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
     // Where verl is given null it saves and loads these three.
@@ -133,30 +135,11 @@ pub(crate) fn role(reader: &mut Reader<'_>, name: &str, prefix: &str) -> RoleSpe
             );
         }
     }
-    let hint = "add `model`";
-    if !save.iter().any(|c| c == "model") {
-        reader.no_recovery(
-            "weights_not_saved",
-            &save_key,
-            "no model shards are saved, so there is nothing to resume from: FSDP loads weights only from shards",
-            hint,
-        );
-    } else if load.is_empty() {
-        reader.no_recovery(
-            "nothing_loaded",
-            &load_key,
-            "nothing would be loaded, and the step would count on all the same",
-            hint,
-        );
-    } else if !load.iter().any(|c| c == "model") {
-        reader.no_recovery(
-            "weights_not_loaded",
-            &load_key,
-            "no model shards would be loaded: FSDP ignores hf_model at a resume and counts on with fresh weights",
-            hint,
-        );
-    }
-    if let Some(extra) = load.iter().find(|c| *c != "hf_model" && !save.contains(c)) {
+    let bridge = megatron.is_some_and(|m| m.bridge);
+    check_weights(reader, (&save_key, &save), (&load_key, &load), megatron.is_some());
+    let load = if megatron.is_some() { as_model(load) } else { load };
+    let saved = |c: &String| save.contains(c) || bridge && c == "model" && save.iter().any(|s| s == "hf_model");
+    if let Some(extra) = load.iter().find(|c| *c != "hf_model" && !saved(c)) {
         reader.warn(
             "loads_what_is_not_saved",
             &load_key,
@@ -168,19 +151,63 @@ pub(crate) fn role(reader: &mut Reader<'_>, name: &str, prefix: &str) -> RoleSpe
         save_contents: save,
         load_contents: load,
         load_wish,
+        megatron,
     }
 }
 
-/// What no resume brings back, because it is never saved.
-pub(crate) fn not_saved(roles: &[RoleSpec]) -> Vec<StateKind> {
-    let lacks = |content: &str| roles.iter().any(|r| !r.save_contents.iter().any(|c| c == content));
+/// Whether there are weights to resume from, and whether they are loaded. Megatron loads exported ones through its bridge; FSDP never does.
+fn check_weights(reader: &mut Reader<'_>, save: (&str, &[String]), load: (&str, &[String]), megatron: bool) {
+    let weights = |list: &[String]| list.iter().any(|c| c == "model" || megatron && c == "hf_model");
+    let hint = "add `model`";
+    if !weights(save.1) {
+        let message = if megatron {
+            "no weights are saved, so there is nothing to resume from"
+        } else {
+            "no model shards are saved, so there is nothing to resume from: FSDP loads weights only from shards"
+        };
+        reader.no_recovery("weights_not_saved", save.0, message, hint);
+    } else if load.1.is_empty() {
+        reader.no_recovery(
+            "nothing_loaded",
+            load.0,
+            "nothing would be loaded, and the step would count on all the same",
+            hint,
+        );
+    } else if !weights(load.1) {
+        let message = if megatron {
+            "no weights would be loaded, and the step would count on with fresh ones"
+        } else {
+            "no model shards would be loaded: FSDP ignores hf_model at a resume and counts on with fresh weights"
+        };
+        reader.no_recovery("weights_not_loaded", load.0, message, hint);
+    }
+}
+
+/// For Megatron `model` means the weights wherever they were saved; exported ones need no name of their own.
+fn as_model(mut load: Vec<String>) -> Vec<String> {
+    let exported = load.iter().position(|c| c == "hf_model");
+    if let Some(at) = exported.filter(|_| !load.iter().any(|c| c == "model")) {
+        load[at] = "model".to_owned();
+    }
+    load
+}
+
+/// What no resume brings back: it is never saved, or Megatron begins it anew.
+pub(crate) fn not_restored(roles: &[RoleSpec]) -> Vec<StateKind> {
     let mut out = Vec::new();
-    if lacks("optimizer") {
-        out.push(StateKind::Optimizer);
+    for role in roles {
+        let lacks = |content: &str| !role.save_contents.iter().any(|c| c == content);
+        let schedule = match role.megatron {
+            // Its schedule is saved with the optimizer.
+            Some(run) => !run.schedule || lacks("optimizer"),
+            None => lacks("extra"),
+        };
+        out.extend(lacks("optimizer").then_some(StateKind::Optimizer));
+        out.extend(schedule.then_some(StateKind::LrSchedule));
+        out.extend(lacks("extra").then_some(StateKind::Rng));
     }
-    if lacks("extra") {
-        out.extend([StateKind::LrSchedule, StateKind::Rng]);
-    }
+    out.sort_unstable();
+    out.dedup();
     out
 }
 
@@ -193,23 +220,6 @@ pub(crate) fn logs_to_file(reader: &mut Reader<'_>) -> bool {
     one || node
         .as_list()
         .is_some_and(|items| items.iter().any(|i| i.as_str() == Some("file")))
-}
-
-/// A strategy whose layout is known.
-pub(crate) fn check_strategy(reader: &mut Reader<'_>, key: &str, engine: Option<&str>) {
-    let said = reader.string(key);
-    let strategy = match engine {
-        Some(engine) if !reader.is_said(key) => engine.to_owned(),
-        _ => said.unwrap_or_else(|| "fsdp".to_owned()),
-    };
-    if !matches!(strategy.as_str(), "fsdp" | "fsdp2") {
-        reader.no_recovery(
-            "layout_unknown",
-            key,
-            format!("the checkpoint layout of `{strategy}` is not known yet, so none of its steps could be proven"),
-            "use fsdp or fsdp2",
-        );
-    }
 }
 
 /// `async_save` is switched off at every launch. Returns the keys where it is on.

@@ -3,19 +3,20 @@
 use crate::tree::{codes, run, why};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
-use supervise_checkpoint::{FileReport, Limits, inspect, judge_file};
-use supervise_core::checkpoint::{CheckpointSummary, Depth, EntryKind, FileFact, Resumability, Verdict};
+use supervise_checkpoint::{FileReport, Limits, SweepOptions, inspect, inspect_described, judge_file, sweep};
+use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, FileFact, Resumability, Verdict};
 use supervise_core::event::Tracker;
 use supervise_core::id::Step;
 use supervise_core::spec::TrainerKind;
-use supervise_trainers::{Expectation, adapter};
+use supervise_trainers::{Expectation, StepTracker, adapter};
 
 /// Files of a fixture by path relative to its root, with their bytes.
-type Files = BTreeMap<Utf8PathBuf, Vec<u8>>;
+pub(crate) type Files = BTreeMap<Utf8PathBuf, Vec<u8>>;
 
 #[expect(clippy::disallowed_methods, reason = "a fixture")]
-fn files(set: &str) -> (Files, Vec<FileFact>) {
+pub(crate) fn files(set: &str) -> (Files, Vec<FileFact>) {
     let root = Utf8PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("../../tests/fixtures")
         .join(set);
@@ -47,20 +48,47 @@ fn files(set: &str) -> (Files, Vec<FileFact>) {
     (files, facts)
 }
 
-fn judge(files: &Files, facts: &[FileFact], expect: &Expectation) -> Vec<CheckpointSummary> {
+/// Looks into all files that a step needs: those that describe others come first.
+pub(crate) fn prove(
+    files: &Files,
+    tracker: &dyn StepTracker,
+    ckpt: &CkptId,
+    depth: Depth,
+) -> BTreeMap<Utf8PathBuf, FileReport> {
+    let mut reports: BTreeMap<Utf8PathBuf, FileReport> = BTreeMap::new();
+    for need in tracker.needs(ckpt, depth) {
+        let (source, limits) = (files[&need.path].as_slice(), Limits::default());
+        let described = need
+            .described_by
+            .as_ref()
+            .and_then(|other| reports.get(other)?.description.clone());
+        let inspected = match described {
+            Some(by) => {
+                let name = need.path.strip_prefix(need.described_by.unwrap().parent().unwrap());
+                inspect_described(need.kind, &source, &by, name.unwrap().as_str(), &limits)
+            }
+            None => inspect(need.kind, &source, &limits),
+        };
+        let report = match depth {
+            Depth::Structure => judge_file(&inspected, &[]),
+            Depth::Full => {
+                let go_on = &mut |_| ControlFlow::Continue(());
+                let results = sweep(&source, &inspected.plan, SweepOptions::default(), go_on).unwrap();
+                judge_file(&inspected, &results)
+            }
+        };
+        reports.insert(need.path, report);
+    }
+    reports
+}
+
+pub(crate) fn judge(files: &Files, facts: &[FileFact], expect: &Expectation) -> Vec<CheckpointSummary> {
     let mut tracker = adapter(TrainerKind::VerlPpo).tracker(expect);
     facts.iter().for_each(|f| tracker.note(f));
     let steps = tracker.steps();
     let mut out = Vec::new();
     for (ckpt, _) in steps {
-        let look = |path: &Utf8Path, kind| -> FileReport {
-            judge_file(&inspect(kind, &files[path].as_slice(), &Limits::default()), &[])
-        };
-        let reports = tracker
-            .needs(&ckpt, Depth::Structure)
-            .into_iter()
-            .map(|(p, k)| (p.clone(), look(&p, k)))
-            .collect();
+        let reports = prove(files, &*tracker, &ckpt, Depth::Structure);
         out.push(tracker.judge(&ckpt, Depth::Structure, &reports));
     }
     out
@@ -172,5 +200,25 @@ fn every_missing_file_that_is_loaded_is_noticed() {
                 assert_eq!(step.resume == Resumability::Exact, !loaded, "{path}");
             }
         }
+    }
+}
+
+/// Real shards say how they are spread: one that holds less than its part leaves a hole.
+#[test]
+fn shards_of_all_ranks_tile_their_tensors() {
+    for set in ["verl_ppo_fsdp2_w2", "verl_ppo_fsdp1_w2"] {
+        let (files, facts) = files(set);
+        let mut tracker = adapter(TrainerKind::VerlPpo).tracker(&Expectation::default());
+        facts.iter().for_each(|f| tracker.note(f));
+        let ckpt = CkptId("global_step_1".into());
+        let mut reports = prove(&files, &*tracker, &ckpt, Depth::Full);
+        assert_eq!(tracker.judge(&ckpt, Depth::Full, &reports).verdict, Verdict::Whole);
+        let shard = Utf8Path::new("global_step_1/actor/model_world_size_2_rank_1.pt");
+        let torch = reports.get_mut(shard).and_then(|r| r.facts.torch.as_mut());
+        let spread = torch.and_then(|t| t.spread.as_mut()).expect("spread tensors");
+        spread.here -= 1;
+        let seen = tracker.judge(&ckpt, Depth::Full, &reports);
+        assert_eq!(seen.verdict, Verdict::Damaged, "{:?}", seen.findings);
+        assert!(seen.findings.iter().any(|f| f.code == "shards_do_not_tile"));
     }
 }

@@ -30,6 +30,13 @@ fn everything() -> Vec<FileFact> {
     tree.dir("global_steps_9");
     tree.dir("global_step_4");
     tree.file("global_step_2/actor/.model.tmp", 3);
+    for part in ["model", "optimizer", "extra"] {
+        for name in ["__0_0.distcp", ".metadata", "common.pt"] {
+            tree.file(format!("global_step_5/actor/{part}/dist_ckpt/{name}"), 9);
+        }
+    }
+    tree.file("global_step_5/actor/ckpt_contents.json", 9);
+    tree.file("global_step_6/critic/dist_ckpt/common.pt", 9);
     tree.facts().cloned().collect()
 }
 
@@ -91,6 +98,8 @@ fn a_step_that_is_gone_is_forgotten_with_all_below_it() {
         "global_step_2",
         "global_step_3",
         "global_step_4",
+        "global_step_5",
+        "global_step_6",
         "global_steps_9",
     ] {
         tracker.note(&gone(&path.into()));

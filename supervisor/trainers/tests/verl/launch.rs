@@ -8,7 +8,7 @@ use supervise_core::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::{GangSpec, LauncherKind, Policy, ResumeIntent, RunSpec, SaveCadence, TrainerKind};
 use supervise_trainers::{HostFacts, LaunchPlan, TrainerFacts, adapter, hydra};
 
-fn spec(trainer: TrainerKind, command: &str) -> RunSpec {
+pub(crate) fn spec(trainer: TrainerKind, command: &str) -> RunSpec {
     let roles = match trainer {
         TrainerKind::VerlPpo => vec![role("actor"), role("critic")],
         TrainerKind::VerlSft => vec![role("")],
@@ -44,7 +44,7 @@ fn spec(trainer: TrainerKind, command: &str) -> RunSpec {
     }
 }
 
-fn from_step(step: u64, load: &[&str]) -> LaunchOrder {
+pub(crate) fn from_step(step: u64, load: &[&str]) -> LaunchOrder {
     order(StartPoint::Step {
         ckpt: CkptId(format!("global_step_{step}").into()),
         step: Step(step),
@@ -53,7 +53,7 @@ fn from_step(step: u64, load: &[&str]) -> LaunchOrder {
     })
 }
 
-fn order(from: StartPoint) -> LaunchOrder {
+pub(crate) fn order(from: StartPoint) -> LaunchOrder {
     LaunchOrder {
         attempt: AttemptNo(7),
         from,
@@ -61,7 +61,7 @@ fn order(from: StartPoint) -> LaunchOrder {
     }
 }
 
-fn arrange(spec: &RunSpec, order: &LaunchOrder, facts: TrainerFacts) -> LaunchPlan {
+pub(crate) fn arrange(spec: &RunSpec, order: &LaunchOrder, facts: TrainerFacts) -> LaunchPlan {
     let host = HostFacts {
         env: BTreeMap::new(),
         trainer: facts,
@@ -90,8 +90,8 @@ fn value(plan: &LaunchPlan, key: &str) -> String {
     }
 }
 
-const FULL: &[&str] = &["model", "optimizer", "extra"];
-const PPO: &str = "python3 -m verl.trainer.main_ppo --config-path=/conf a.b=1";
+pub(crate) const FULL: &[&str] = &["model", "optimizer", "extra"];
+pub(crate) const PPO: &str = "python3 -m verl.trainer.main_ppo --config-path=/conf a.b=1";
 
 #[test]
 fn a_resume_is_said_in_full_and_comes_last() {

@@ -5,8 +5,12 @@
 mod fixtures;
 mod fold;
 mod launch;
+mod lineage;
 mod lines;
+mod megatron;
+mod megatron_runs;
 mod ppo;
 mod reading;
 mod sft;
 mod tree;
+mod trust;

@@ -149,7 +149,7 @@ impl Tree {
         };
         needs
             .into_iter()
-            .map(|(path, kind)| (path.clone(), report(&path, kind)))
+            .map(|need| (need.path.clone(), report(&need.path, need.kind)))
             .collect()
     }
 
@@ -179,7 +179,9 @@ pub(crate) fn whole(kind: FileKind, world_size: Option<u32>) -> FileReport {
         findings: Vec::new(),
         bytes: 1,
         proven: Depth::Structure,
+        crc: None,
         facts,
+        description: None,
     }
 }
 
@@ -189,6 +191,7 @@ pub(crate) fn run(sft: bool, world: u32, roles: &[&str]) -> Expectation {
         roles: Some(roles.iter().map(|r| role(r)).collect()),
         world: Some(world),
         sft: Some(sft),
+        ..Expectation::default()
     }
 }
 
@@ -200,6 +203,7 @@ pub(crate) fn role(name: &str) -> RoleSpec {
         save_contents: contents.clone(),
         load_contents: contents,
         load_wish: false,
+        megatron: None,
     }
 }
 

@@ -1,27 +1,60 @@
-//! The tables: words separated by blanks, and for familiar names one module a line.
+//! The danger lists: words separated by blanks.
 
 /// Modules that are dangerous under any prefix.
 pub(super) const HARD_ROOTS: &str = "
     os posix nt subprocess sys builtins runpy importlib shutil socket ctypes pty pdb multiprocessing
-    posixsubprocess commands popen2 winreg pickle cPickle marshal imp
+    posixsubprocess commands popen2 winreg pickle cPickle marshal imp cloudpickle dill joblib multiprocess
+    interpreters xxsubinterpreters
 ";
 
-/// Top-level modules that no training state names.
-pub(super) const DANGEROUS_ROOTS: &str = "
-    __builtin__ __builtins__ aiohttp argparse ast asyncio asyncore atexit bdb cProfile cffi cloudpickle cmd
-    code codeop codecs compileall concurrent configparser contextlib copy_reg copyreg dask dbm dill distutils
-    doctest ensurepip faulthandler fcntl fileinput ftplib functools gc getpass glob http
-    httplib httpx idlelib imaplib inspect io IPython joblib lib2to3 linecache mailcap mmap modulefinder
-    nntplib ntpath operator pathlib optparse paramiko pickletools pip pkg_resources pkgutil platform poplib posixpath
-    profile psutil py_compile pydoc requests rlcompleter sched setuptools shelve shlex signal site smtplib
-    smtpd socketserver sqlite3 ssl sysconfig tarfile telnetlib tempfile thread _thread threading timeit
-    tkinter trace tracemalloc types unittest urllib urllib2 urllib3 urlparse uu uuid venv virtualenv
-    webbrowser wsgiref xmlrpc xmlrpclib yaml zipapp zipfile zipimport _osx_support _aix_support _pyrepl
-    _operator _io _codecs _collections_abc _functools _frozen_importlib _frozen_importlib_external _imp
-    _bootsubprocess _compat_pickle _pydecimal _ctypes _socket _winapi _sitebuiltins pexpect ptyprocess plumbum
-    cython Cython pyximport pythoncom win32com win32api boto3 botocore
-    anydbm dumbdbm dbhash gdbm whichdb SocketServer BaseHTTPServer CGIHTTPServer SimpleHTTPServer
-    SimpleXMLRPCServer DocXMLRPCServer Tkinter robotparser
+/// Python's own top-level modules, all versions since 3.8, without the few that plain data name.
+pub(super) const STANDARD_ROOTS: &str = "
+    _abc _aix_support _android_support _apple_support _ast _ast_unparse _asyncio _bisect _blake2 _bootlocale
+    _bootsubprocess _bz2 _codecs _codecs_cn _codecs_hk _codecs_iso2022 _codecs_jp _codecs_kr _codecs_tw
+    _collections _collections_abc _colorize _compat_pickle _compression _contextvars _crypt _csv _ctypes
+    _ctypes_test _curses _curses_panel _dbm _dummy_thread _dummy_threading _elementtree _frozen_importlib
+    _frozen_importlib_external _functools _gdbm _hashlib _heapq _hmac _imp _interpchannels _interpqueues
+    _interpreters _io _ios_support _json _locale _lsprof _lzma _markupbase _md5 _msi _multibytecodec
+    _multiprocessing _opcode _opcode_metadata _operator _osx_support _overlapped _pickle _posixshmem
+    _posixsubprocess _py_abc _py_warnings _pydatetime _pydecimal _pyio _pylong _pyrepl _queue _remote_debugging
+    _scproxy _sha1 _sha256 _sha3 _sha512 _signal _sitebuiltins _socket _sqlite3 _sre _ssl _stat _statistics
+    _string _strptime _suggestions _symtable _sysconfig _testbuffer _testcapi _testclinic _testimportmultiple
+    _testinternalcapi _testmultiphase _thread _threading_local _tkinter _tokenize _tracemalloc _typing _tzpath
+    _uuid _warnings _weakref _weakrefset _winapi _xxinterpchannels _xxinterpqueues _xxsubinterpreters _xxtestfuzz
+    _zstd aifc annotationlib antigravity argparse ast asynchat asyncio asyncore atexit audioop base64 bdb binascii
+    binhex bisect builtins bz2 cgi cgitb chunk cmd code codecs codeop colorsys compileall compression concurrent
+    configparser contextlib contextvars copy copyreg cProfile crypt csv ctypes curses dbm difflib dis distutils
+    doctest dummy_threading email encodings ensurepip faulthandler fcntl filecmp fileinput fnmatch formatter
+    ftplib functools gc genericpath getopt getpass gettext glob graphlib grp gzip hashlib heapq hmac html http
+    idlelib imaplib imghdr imp importlib inspect io itertools keyword lib2to3 linecache locale lzma macpath
+    mailbox mailcap marshal mimetypes mmap modulefinder msilib msvcrt multiprocessing netrc nis nntplib nt ntpath
+    nturl2path opcode operator optparse os ossaudiodev parser pathlib pdb pickle pickletools pipes pkgutil
+    platform plistlib poplib posix posixpath pprint profile profiling pstats pty pwd py_compile pyclbr pydoc
+    pydoc_data pyexpat queue quopri readline reprlib resource rlcompleter runpy sched secrets select selectors
+    shelve shlex shutil signal site smtpd smtplib sndhdr socket socketserver spwd sqlite3 sre_compile
+    sre_constants sre_parse ssl stat stringprep subprocess sunau symbol symtable sys sysconfig syslog tabnanny
+    tarfile telnetlib tempfile termios test textwrap this threading timeit tkinter token tokenize tomllib trace
+    traceback tracemalloc tty turtle turtledemo types unicodedata unittest urllib uu uuid venv warnings wave
+    weakref webbrowser winreg winsound wsgiref xdrlib xml xmlrpc zipapp zipfile zipimport zlib json cmath
+";
+
+/// What Python 2 called them, as far as loading still translates it.
+pub(super) const OLD_ROOTS: &str = "
+    __builtin__ __builtins__ anydbm BaseHTTPServer CGIHTTPServer commands compiler Cookie cookielib ConfigParser
+    copy_reg cPickle dbhash Dialog DocXMLRPCServer dumbdbm dummy_thread FileDialog gdbm htmlentitydefs HTMLParser
+    httplib ihooks imputil popen2 posixfile Queue repr rexec robotparser ScrolledText SimpleDialog
+    SimpleHTTPServer SimpleXMLRPCServer SocketServer thread Tix tkColorChooser tkCommonDialog Tkconstants Tkdnd
+    tkFileDialog tkFont Tkinter tkMessageBox tkSimpleDialog ttk urllib2 urlparse whichdb _winreg xmlrpclib _abcoll
+    markupbase
+";
+
+/// Top-level modules of others that load or run code, start programs or reach the network.
+pub(super) const FOREIGN_ROOTS: &str = "
+    aiohttp boto3 botocore cffi cloudpickle cython Cython dask dill execnet fabric fire gevent httpx hydra
+    importlib_metadata invoke IPython ipykernel jedi jinja2 joblib jupyter_client mako multiprocess nbconvert nose
+    numba numexpr paramiko pexpect pip pkg_resources plumbum psutil ptyprocess pycparser pytest _pytest
+    pythoncom pyximport requests rpyc setuptools smart_open subprocess32 sympy twisted uvicorn urllib3
+    virtualenv wandb werkzeug wheel win32api win32com yaml zmq _distutils_hack
 ";
 
 /// Modules inside trusted packages that load or run code.
@@ -30,93 +63,41 @@ pub(super) const DANGEROUS_MODULES: &str = "
     torch.utils.cpp_extension torch.utils.bottleneck torch.utils.collect_env torch.utils._config_module
     torch.utils.model_zoo torch.utils.data.datapipes torch.utils.file_baton torch.utils.model_dump
     torch.utils.tensorboard torch.utils.benchmark torch.utils.hipify torch.utils.throughput_benchmark
-    torch.testing torch.onnx torch.fx torch.export torch.classes torch.ops torch._ops torch._classes
-    torch.library torch.profiler torch.distributed.elastic torch.distributed.run torch.distributed.launch
+    torch.testing torch.onnx torch.fx torch.export torch.classes torch.ops torch._ops torch._classes torch.library
+    torch.profiler torch.distributed.elastic torch.distributed.run torch.distributed.launch
     torch.distributed.launcher torch.distributed.rpc torch._lazy torch._functorch torch._export numpy.f2py
     numpy.testing numpy.distutils numpy.ctypeslib numpy.lib.npyio numpy.lib._npyio_impl logging.config
     logging.handlers numpy.core._internal transformers.dynamic_module_utils transformers.utils.import_utils
-    pandas.io pandas.core.computation scipy.io
+    pandas.io pandas.core.computation scipy.io torch.utils.backend_registration torch.utils.mobile_optimizer
+    torch.utils.viz torch.utils.dlpack torch.contrib torch.cuda._sanitizer torch.monitor torch._appdirs
+    torch._sources torch._jit_internal torch._higher_order_ops torch._vendor torch._strobelight torch._logging
+    torch._numpy torch._decomp torch._custom_op torch._deploy torch._namedtensor_internals
+    torch._python_dispatcher torch.distributed.argparse_util torch.distributed.nn.jit torch.distributed._tools
+    numpy.lib._datasource numpy.lib._utils_impl numpy.lib.utils numpy.lib.format numpy.lib._format_impl
+    numpy._core._internal numpy._build_utils numpy._pyinstaller numpy._pytesttester numpy.conftest numpy.compat
+    numpy.setup transformers.commands transformers.utils.hub transformers.file_utils
+    transformers.testing_utils transformers.tools transformers.agents huggingface_hub.utils
+    huggingface_hub.commands huggingface_hub.cli pandas.util pandas.testing pandas.plotting ray.cloudpickle
+    ray._private ray.util ray.dashboard ray.autoscaler ray.job_submission ray.runtime_env datasets.load
+    datasets.packaged_modules accelerate.commands accelerate.launchers deepspeed.launcher
+    deepspeed.autotuning verl.utils.import_utils verl.utils.fs verl.utils.hdfs_io vllm.utils
+    omegaconf.resolvers omegaconf._utils networkx.utils wandb.sdk PIL.ImageShow PIL.ImageMath PIL.EpsImagePlugin
 ";
 
 /// Names that run code or fetch it, whatever module they are taken from.
 pub(super) const DANGEROUS_NAMES: &str = "
-    system popen Popen popen2 popen3 popen4 spawn spawnl spawnv spawnve spawnvp fork forkpty execv execve
-    execl execvp check_output check_call getoutput getstatusoutput startfile eval exec execfile compile
-    getattr setattr delattr __import__ import_module __getattribute__ __getattr__ __setattr__ __globals__
-    __builtins__ __subclasses__ __class__ __bases__ __mro__ __base__ __dict__ __code__ __call__ __reduce__
-    __reduce_ex__ __init__ __loader__ __spec__ attrgetter methodcaller itemgetter partial partialmethod
-    run_path run_module runcode runsource runctx runstring rmtree unlink remove removedirs rmdir chmod chown
-    urlopen urlretrieve load_library load_inline LoadLibrary CDLL dlopen cdll _load_from_bytes loads load
-    load_module load_state_dict_from_url load_url exec_module open open_code breakpoint FunctionType CodeType
-    LambdaType read_pickle memmap fromfile tofile genfromtxt loadtxt savetxt save FileHandler starmap
-    register_module locals globals vars dump dumps from_file from_buffer namedtuple
-";
-
-/// Names that torch, numpy and plain data use, by module.
-pub(super) const FAMILIAR: &str = "
-builtins: set frozenset dict list tuple int long float complex bool str unicode bytes bytearray slice range
-builtins: xrange object Ellipsis NotImplemented
-__builtin__: set frozenset dict list tuple int long float complex bool str unicode bytes bytearray slice range
-__builtin__: xrange object Ellipsis NotImplemented
-collections: OrderedDict defaultdict deque Counter
-datetime: datetime date time timedelta timezone
-decimal: Decimal
-fractions: Fraction
-uuid: UUID SafeUUID
-pathlib: Path PosixPath WindowsPath PurePath PurePosixPath PureWindowsPath
-pathlib._local: Path PosixPath WindowsPath PurePath PurePosixPath PureWindowsPath
-argparse: Namespace
-types: SimpleNamespace
-copyreg: _reconstructor
-copy_reg: _reconstructor
-_codecs: encode
-_io: BytesIO StringIO
-io: BytesIO StringIO
-numpy: ndarray dtype bool bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64
-numpy: longdouble complex64 complex128 str_ bytes_ object_ void datetime64 timedelta64
-numpy.core.multiarray: _reconstruct scalar
-numpy._core.multiarray: _reconstruct scalar
-numpy.core.numeric: _frombuffer
-numpy._core.numeric: _frombuffer
-numpy.random: RandomState Generator
-numpy.random._pickle: __randomstate_ctor __generator_ctor __bit_generator_ctor
-numpy.random._mt19937: MT19937
-numpy.random._pcg64: PCG64 PCG64DXSM
-numpy.random._philox: Philox
-numpy.random._sfc64: SFC64
-numpy.random.bit_generator: SeedSequence __pyx_unpickle_SeedSequence
-torch: Size device dtype layout Tensor strided sparse_coo contiguous_format preserve_format Generator
-torch: per_tensor_affine per_channel_affine
-torch.nn.parameter: Parameter Buffer UninitializedParameter
-torch._tensor: _rebuild_from_type_v2 Tensor
-torch.serialization: _get_layout
-torch.torch_version: TorchVersion
-torch._C: Size device dtype Generator _TensorBase
-torch.distributed.tensor: DTensor DeviceMesh DTensorSpec TensorMeta Shard Replicate Partial _StridedShard
-torch.distributed.tensor: _Partial Placement
-torch.distributed._tensor: DTensor DeviceMesh DTensorSpec TensorMeta Shard Replicate Partial _StridedShard
-torch.distributed._tensor: _Partial Placement
-torch.distributed.tensor._dtensor_spec: DTensorSpec TensorMeta ShardOrderEntry
-torch.distributed._tensor._dtensor_spec: DTensorSpec TensorMeta
-torch.distributed._tensor.api: DTensor
-torch.distributed.tensor._api: DTensor
-torch.distributed.tensor.placement_types: DTensor DeviceMesh DTensorSpec TensorMeta Shard Replicate Partial
-torch.distributed.tensor.placement_types: _StridedShard _Partial Placement
-torch.distributed._tensor.placement_types: DTensor DeviceMesh DTensorSpec TensorMeta Shard Replicate Partial
-torch.distributed._tensor.placement_types: _StridedShard _Partial Placement
-torch.distributed._tensor.device_mesh: DeviceMesh
-torch.distributed.device_mesh: DeviceMesh _MeshEnv
-torch.distributed._mesh_layout: _MeshLayout
-torch.distributed.remote_device: _remote_device
-torch.distributed._shard.sharded_tensor.api: ShardedTensor ShardedTensor.ProcessGroupState
-torch.distributed._shard.sharded_tensor.metadata: ShardedTensorMetadata TensorProperties MEM_FORMAT_ENCODING
-torch.distributed._shard.sharded_tensor.shard: Shard
-torch.distributed._shard.metadata: ShardMetadata
-torch.distributed._shard.sharding_spec.api: EnumerableShardingSpec
-torch.distributed._shard.sharding_spec.chunk_sharding_spec: ChunkShardingSpec
-torch.distributed._shard.sharding_spec: EnumerableShardingSpec ChunkShardingSpec ShardMetadata
-torch.distributed.checkpoint.metadata: Metadata TensorStorageMetadata TensorProperties ChunkStorageMetadata
-torch.distributed.checkpoint.metadata: BytesStorageMetadata MetadataIndex StorageMeta _MEM_FORMAT_ENCODING
-torch.distributed.checkpoint.filesystem: _StorageInfo _StoragePrefix
-torch.optim.lr_scheduler: LambdaLR CosineAnnealingLR LinearLR ConstantLR SequentialLR
+    system popen Popen popen2 popen3 popen4 spawn spawnl spawnv spawnve spawnvp fork forkpty execv execve execl
+    execvp check_output check_call getoutput getstatusoutput startfile eval exec execfile compile getattr setattr
+    delattr __import__ import_module __getattribute__ __getattr__ __setattr__ __globals__ __builtins__
+    __subclasses__ __class__ __bases__ __mro__ __base__ __dict__ __code__ __call__ __reduce__ __reduce_ex__
+    __init__ __loader__ __spec__ attrgetter methodcaller itemgetter partial partialmethod run_path run_module
+    runcode runsource runctx runstring rmtree unlink remove removedirs rmdir chmod chown urlopen urlretrieve
+    load_library load_inline LoadLibrary CDLL dlopen cdll _load_from_bytes loads load load_module
+    load_state_dict_from_url load_url exec_module open open_code breakpoint FunctionType CodeType LambdaType
+    read_pickle memmap fromfile tofile genfromtxt loadtxt savetxt save FileHandler starmap register_module locals
+    globals vars dump dumps from_file from_buffer namedtuple pipepager tempfilepager PyTorchFileWriter
+    PyTorchFileReader ScriptModule CompilationUnit PackageImporter PackageExporter TCPStore FileStore HashStore
+    instantiate get_method get_class resolve_name locate sympify parse_expr lambdify run_string run_subprocess
+    func_load exec_command run_command call __setstate__ __del__ __enter__ __new__ __getitem__ __iter__ __next__
+    FileIO OpenWrapper
 ";

@@ -1,0 +1,162 @@
+//! Checkpoints of `torch.distributed.checkpoint`: `.metadata` says which value lies where, `.distcp` files hold them.
+//!
+//! `.metadata` is one pickle, written last. It names every tensor with the chunks it was cut into, and for every chunk
+//! and every other value the file and the range that hold it; each such range (a *part*) is a complete file of
+//! `torch.save`. [`inspect_metadata`] makes a [`Dcp`] of it and checks that the chunks of each tensor tile it exactly once and
+//! that each has one place; [`inspect_parts`] looks into the parts of one `.distcp` file as the [`Dcp`] describes them.
+
+mod metadata;
+mod names;
+mod parts;
+mod places;
+mod said;
+mod steps;
+mod tiling;
+mod window;
+
+pub(crate) use metadata::inspect_metadata;
+pub(crate) use parts::inspect_parts;
+
+use crate::dtype::Dtype;
+use crate::safetensors::Index;
+use crate::torch::{Placement, Tensor};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What one file says about others.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Description {
+    /// `.metadata`, about `.distcp` files.
+    Dcp(Dcp),
+    /// An index, about files of weights.
+    Weights(Index),
+}
+
+/// What `.metadata` says.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Dcp {
+    /// The tensors, by name.
+    pub tensors: Vec<DcpTensor>,
+    /// Values that are no tensors.
+    pub objects: u64,
+    /// What each file holds, by its path beside `.metadata`, in order of place.
+    pub parts: BTreeMap<String, Vec<Part>>,
+}
+
+/// A tensor of a checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DcpTensor {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The type of its elements, where it is one we know.
+    pub dtype: Option<Dtype>,
+    /// Its whole shape.
+    pub shape: Vec<u64>,
+    /// Chunks it was cut into.
+    pub chunks: usize,
+}
+
+/// A range of a file that holds one value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// Where it begins.
+    pub off: u64,
+    /// How long it is.
+    pub len: u64,
+    /// The name of the value.
+    pub fqn: Arc<str>,
+    /// What it is.
+    pub what: What,
+    /// It was changed on its way into the file (compressed, encrypted): it cannot be looked into.
+    pub encoded: bool,
+}
+
+/// What a part holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    /// A chunk of a tensor.
+    Tensor {
+        /// The type of its elements, where it is one we know.
+        dtype: Option<Dtype>,
+        /// The shape of the chunk.
+        shape: Box<[u64]>,
+    },
+    /// Any other value.
+    Bytes,
+}
+
+impl Dcp {
+    /// The tensors as an inventory.
+    #[must_use]
+    pub fn inventory(&self, most: usize) -> Vec<Tensor> {
+        let tensor = |t: &DcpTensor| Tensor {
+            name: t.name.to_string(),
+            dtype: t.dtype,
+            shape: t.shape.clone(),
+            stride: Vec::new(),
+            storage: None,
+            offset: 0,
+            placement: (t.chunks > 1).then(|| Placement {
+                global: t.shape.clone(),
+                words: vec![format!("{} chunks", t.chunks)],
+                mesh: Vec::new(),
+                rank: None,
+            }),
+        };
+        self.tensors.iter().take(most).map(tensor).collect()
+    }
+
+    /// What is kept of it in a report.
+    #[must_use]
+    pub fn facts(&self) -> DcpFacts {
+        let elements = |t: &DcpTensor| t.shape.iter().fold(1, |n: u64, d| n.saturating_mul(*d));
+        let of_file = |(name, parts): (&String, &Vec<Part>)| {
+            let end = parts.last().map_or(0, |p| p.off.saturating_add(p.len));
+            let is_tensor = |p: &&Part| matches!(p.what, What::Tensor { .. });
+            let file = DcpFile {
+                end,
+                parts: parts.len() as u64,
+                tensors: parts.iter().filter(is_tensor).count() as u64,
+            };
+            (name.clone(), file)
+        };
+        DcpFacts {
+            tensors: self.tensors.len() as u64,
+            elements: self.tensors.iter().map(elements).fold(0, u64::saturating_add),
+            objects: self.objects,
+            files: self.parts.iter().take(FILES).map(of_file).collect(),
+            more_files: self.parts.len().saturating_sub(FILES) as u64,
+        }
+    }
+}
+
+/// Files kept in a report; a save of 16,384 ranks with two writers each has 32,768.
+const FILES: usize = 65_536;
+
+/// What is kept of `.metadata` in a report.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DcpFacts {
+    /// Tensors.
+    pub tensors: u64,
+    /// Elements of all tensors.
+    pub elements: u64,
+    /// Values that are no tensors.
+    pub objects: u64,
+    /// The files that hold them, by their path beside `.metadata`.
+    pub files: BTreeMap<String, DcpFile>,
+    /// Files beyond those that are kept.
+    pub more_files: u64,
+}
+
+/// What one `.distcp` file has to hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct DcpFile {
+    /// The end of its last part: the length it should have.
+    pub end: u64,
+    /// Parts.
+    pub parts: u64,
+    /// Parts that are chunks of tensors.
+    pub tensors: u64,
+}

@@ -1,0 +1,342 @@
+//! `.metadata`, read as data: the table of tensors and the table of places.
+//!
+//! The classes are read by their names and attributes as torch 2.1 and later write them; attributes that a version leaves
+//! out are absent, unknown ones are skipped. A pickle can refer to one value many times, so what is made of it is charged
+//! to a budget.
+
+use super::places::{Places, join};
+use super::said::Said;
+use super::{Dcp, DcpTensor, Description, What, names, tiling};
+use crate::bare;
+use crate::dtype::Dtype;
+use crate::inspect::Inspected;
+use crate::limits::Limits;
+use crate::megatron::stays_below;
+use crate::pickle::{Heap, Value, shown};
+use crate::source::Reader;
+use crate::torch::TorchFacts;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+use supervise_core::checkpoint::{Finding, Verdict};
+
+/// Where the classes of tables are defined; torch 2.0 has one of them elsewhere.
+const MODULES: [&str; 3] = [
+    "torch.distributed.checkpoint.",
+    "torch.distributed._shard.",
+    "megatron.core.dist_checkpointing.",
+];
+/// Attributes of an object; torch's have five at most.
+const ATTRIBUTES: usize = 16;
+/// Bytes of a name or path.
+const NAME: usize = 4096;
+/// Dimensions of a tensor, as in torch.
+const DIMS: usize = 64;
+
+/// Two allocations and what the allocator adds to them.
+const APART: usize = 48;
+
+/// A chunk of a tensor: where it begins in each dimension, and how far it reaches.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Chunk {
+    pub(super) offsets: Box<[u64]>,
+    pub(super) sizes: Box<[u64]>,
+}
+
+/// A value of the checkpoint.
+pub(super) struct Item {
+    pub(super) name: Arc<str>,
+    pub(super) what: Kind,
+}
+
+pub(super) enum Kind {
+    Tensor {
+        dtype: Option<Dtype>,
+        shape: Vec<u64>,
+        chunks: Vec<Chunk>,
+    },
+    Bytes,
+}
+
+/// Reads and checks `.metadata`; what could be understood is kept as a description.
+pub(crate) fn inspect_metadata(file: &Reader<'_>, limits: &Limits, out: &mut Inspected) -> Result<(), Box<Finding>> {
+    let pickle = bare::read(file, limits, &mut out.findings)?;
+    out.facts.torch = TorchFacts::of_names(pickle.unfamiliar());
+    names::classes(&pickle, &mut out.findings);
+    if let Some(root) = pickle.root {
+        let dcp = table(&pickle.heap, root, limits, &mut out.findings)?;
+        out.inventory = dcp.inventory(limits.tensors);
+        out.facts.tensors = Some(dcp.tensors.len() as u64);
+        out.facts.dcp = Some(dcp.facts());
+        out.description = Some(Arc::new(Description::Dcp(dcp)));
+    }
+    Ok(())
+}
+
+fn table(heap: &Heap, root: Value, limits: &Limits, findings: &mut Vec<Finding>) -> Result<Dcp, Box<Finding>> {
+    let mut reading = Reading {
+        heap,
+        budget: limits.pickle_memory,
+        names: HashMap::new(),
+        said: Said::default(),
+        strange: RefCell::default(),
+    };
+    let items = reading.items(root)?;
+    let places = reading.places(root)?;
+    if let Some(planner) = reading.field(root, "planner_data", 1) {
+        names::ways(&mut reading, planner)?;
+    }
+    if let Some(name) = reading.strange.take() {
+        let detail = format!("it gives an object the attribute {name}, which no table of torch or Megatron does");
+        findings.push(Finding::error("unknown_table_class", Verdict::Unknown, detail));
+    }
+    let mut said = reading.said;
+    let mut dcp = Dcp::default();
+    for item in &items {
+        match &item.what {
+            Kind::Bytes => dcp.objects += 1,
+            Kind::Tensor { dtype, shape, chunks } => {
+                tiling::check(&item.name, shape, chunks, limits.corners, &mut said);
+                dcp.tensors.push(DcpTensor {
+                    name: Arc::clone(&item.name),
+                    dtype: *dtype,
+                    shape: shape.clone(),
+                    chunks: chunks.len(),
+                });
+            }
+        }
+    }
+    dcp.parts = join(items, places, &mut said);
+    findings.extend(said.into_findings());
+    Ok(dcp)
+}
+
+/// A table while it is read.
+pub(super) struct Reading<'h> {
+    pub(super) heap: &'h Heap,
+    budget: usize,
+    pub(super) names: HashMap<Arc<str>, usize>,
+    pub(super) said: Said,
+    /// The first attribute that no class of a table has.
+    strange: RefCell<Option<String>>,
+}
+
+impl<'h> Reading<'h> {
+    /// The table of values.
+    fn items(&mut self, root: Value) -> Result<Vec<Item>, Box<Finding>> {
+        let pairs = self.table(root, "state_dict_metadata", 0)?;
+        let mut out: Vec<Item> = Vec::new();
+        for (key, value) in pairs {
+            self.spend(size_of::<Item>() + size_of::<DcpTensor>())?;
+            let name: Arc<str> = self.word(*key, "a value has no usable name")?.into();
+            let what = self.kind(*value, &name)?;
+            let item = Item {
+                name: Arc::clone(&name),
+                what,
+            };
+            // As in Python, the last of repeated keys counts.
+            match self.names.get(&name).and_then(|at| out.get_mut(*at)) {
+                Some(before) => *before = item,
+                None => {
+                    self.spend(2 * name.len())?;
+                    self.names.insert(name, out.len());
+                    out.push(item);
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    fn kind(&mut self, value: Value, name: &str) -> Result<Kind, Box<Finding>> {
+        let heap = self.heap;
+        let class = heap.call(value).and_then(|c| heap.global(c.callee));
+        let class = class.filter(|g| MODULES.iter().any(|m| g.module.starts_with(m)));
+        let class = class.map_or("", |g| g.name.as_str());
+        match class {
+            "TensorStorageMetadata" => self.tensor(value, name),
+            "BytesStorageMetadata" => Ok(Kind::Bytes),
+            _ => {
+                let detail = format!("{} is of the unknown kind {}", shown(name), shown(class));
+                Err(Box::new(Finding::error("dcp_unknown", Verdict::Unknown, detail)))
+            }
+        }
+    }
+
+    fn tensor(&mut self, value: Value, name: &str) -> Result<Kind, Box<Finding>> {
+        let bad = |what: &str| damaged("dcp_metadata", format!("tensor {} {what}", shown(name)));
+        let size = self.field(value, "size", 1).ok_or_else(|| bad("has no size"))?;
+        let shape = self.numbers(size)?.ok_or_else(|| bad("has no sound size"))?;
+        let list = self
+            .field(value, "chunks", 2)
+            .and_then(|v| self.heap.items(v))
+            .ok_or_else(|| bad("has no chunks"))?;
+        let mut chunks = Vec::new();
+        for chunk in list {
+            self.spend(size_of::<Chunk>() + APART)?;
+            let offsets = self.field(*chunk, "offsets", 0).map(|v| self.numbers(v)).transpose()?;
+            let sizes = self.field(*chunk, "sizes", 1).map(|v| self.numbers(v)).transpose()?;
+            let (Some(Some(offsets)), Some(Some(sizes))) = (offsets, sizes) else {
+                return Err(bad("has a chunk without a sound place and size"));
+            };
+            chunks.push(Chunk {
+                offsets: offsets.into(),
+                sizes: sizes.into(),
+            });
+        }
+        let properties = self.field(value, "properties", 0);
+        let state = properties
+            .and_then(|p| self.heap.call(p)?.state)
+            .and_then(|s| self.heap.items(s));
+        if let Some(wrong) = state.and_then(|s| names::properties(self.heap, s)) {
+            return Err(bad(wrong));
+        }
+        let dtype = properties
+            .and_then(|p| self.dtype(p))
+            .ok_or_else(|| bad("has no type"))?;
+        if dtype.is_err() {
+            self.said.add(Finding::error(
+                "dcp_unknown",
+                Verdict::Unknown,
+                format!("tensor {} has elements of an unknown type", shown(name)),
+            ));
+        }
+        Ok(Kind::Tensor {
+            dtype: dtype.ok(),
+            shape,
+            chunks,
+        })
+    }
+
+    /// The first of the properties, which older versions keep by name; an error where it is a type that we do not know.
+    fn dtype(&self, properties: Value) -> Option<Result<Dtype, ()>> {
+        let state = self.heap.call(properties)?.state;
+        let first = match state.and_then(|s| self.heap.items(s)) {
+            Some(items) => items.first().copied(),
+            None => self.field(properties, "dtype", 0),
+        };
+        let global = self.heap.global(first?).filter(|g| g.module == "torch")?;
+        Some(Dtype::from_torch(&global.name).ok_or(()))
+    }
+
+    /// The table of places.
+    fn places(&mut self, root: Value) -> Result<Places, Box<Finding>> {
+        let mut out = Places::default();
+        for (key, value) in self.table(root, "storage_data", 2)? {
+            self.spend(super::places::WEIGHT)?;
+            let fqn = self
+                .field(*key, "fqn", 0)
+                .ok_or_else(|| damaged("dcp_metadata", "a place has no name".to_owned()))?;
+            let fqn = self.word(fqn, "a place has no usable name")?;
+            let offsets = match self.field(*key, "offset", 1).filter(|v| *v != Value::None) {
+                Some(v) => Some(self.numbers(v)?.ok_or_else(|| no_place(&fqn))?.into()),
+                None => None,
+            };
+            let number = |name: &str, at| self.field(*value, name, at).and_then(|v| self.heap.uint(v));
+            let (Some(off), Some(len)) = (number("offset", 1), number("length", 2)) else {
+                return Err(no_place(&fqn));
+            };
+            let path = self.field(*value, "relative_path", 0).ok_or_else(|| no_place(&fqn))?;
+            let path = self.word(path, "a file has no usable name")?;
+            if !stays_below(&path) {
+                let detail = format!("{} should lie outside the directory: {}", shown(&fqn), shown(&path));
+                return Err(damaged("dcp_path", detail));
+            }
+            let encoded = self
+                .field(*value, "transform_descriptors", 3)
+                .is_some_and(|v| self.heap.items(v).is_none_or(|list| !list.is_empty()) && v != Value::None);
+            self.spend(fqn.len() + path.len())?;
+            out.add(&fqn, offsets, &path, (off, len, encoded));
+        }
+        Ok(out)
+    }
+
+    fn table(&self, root: Value, name: &str, at: usize) -> Result<&'h [(Value, Value)], Box<Finding>> {
+        self.field(root, name, at)
+            .and_then(|v| self.heap.pairs(v))
+            .ok_or_else(|| {
+                damaged(
+                    "dcp_metadata",
+                    format!("it has no table {name}: torch did not write it"),
+                )
+            })
+    }
+
+    /// An attribute that BUILD gave, or the argument in its place; only of what torch or Megatron define.
+    fn field(&self, object: Value, name: &str, at: usize) -> Option<Value> {
+        let call = self.heap.call(object)?;
+        let module = &self.heap.global(call.callee)?.module;
+        if !MODULES.iter().any(|m| module.starts_with(m)) {
+            return None;
+        }
+        let parts = call.state.map(|s| self.heap.items(s).unwrap_or_default());
+        for dict in call.state.iter().chain(parts.unwrap_or_default().iter().take(2)) {
+            let few = self.heap.pairs(*dict).is_some_and(|p| p.len() <= ATTRIBUTES);
+            if let Some(pairs) = self.heap.pairs(*dict).filter(|_| few) {
+                let mut strange = self.strange.borrow_mut();
+                if strange.is_none() {
+                    *strange = names::strange_attribute(self.heap, pairs);
+                }
+            }
+            if let Some(v) = few.then(|| self.heap.get(*dict, name)).flatten() {
+                return Some(v);
+            }
+        }
+        self.heap.items(call.args)?.get(at).copied()
+    }
+
+    /// A tuple or list of numbers, or a `torch.Size` made of one.
+    fn numbers(&mut self, value: Value) -> Result<Option<Vec<u64>>, Box<Finding>> {
+        let heap = self.heap;
+        let inner = match heap.call(value) {
+            Some(call) => {
+                let size = heap.global(call.callee).is_some_and(|g| g.name == "Size");
+                heap.items(call.args).filter(|_| size).and_then(|a| a.first().copied())
+            }
+            None => Some(value),
+        };
+        let Some(items) = inner.and_then(|v| heap.items(v)).filter(|i| i.len() <= DIMS) else {
+            return Ok(None);
+        };
+        self.spend(items.len() * size_of::<u64>())?;
+        Ok(items.iter().map(|v| heap.uint(*v)).collect())
+    }
+
+    fn word(&self, value: Value, what: &str) -> Result<String, Box<Finding>> {
+        let text = match value {
+            Value::Str(t) if t.len() <= NAME => std::str::from_utf8(self.heap.bytes(t)).ok(),
+            _ => None,
+        };
+        text.map(str::to_owned)
+            .ok_or_else(|| damaged("dcp_metadata", what.to_owned()))
+    }
+
+    pub(super) fn spend(&mut self, bytes: usize) -> Result<(), Box<Finding>> {
+        let left = self.budget.checked_sub(bytes);
+        self.budget = left.ok_or_else(|| {
+            let detail = "what it describes takes more memory than is given to it";
+            Box::new(Finding::error("limit_reached", Verdict::Unknown, detail))
+        })?;
+        Ok(())
+    }
+}
+
+impl Kind {
+    /// What a part with this chunk holds.
+    pub(super) fn part(&self, chunk: Option<&Chunk>) -> What {
+        match (self, chunk) {
+            (Self::Tensor { dtype, .. }, Some(chunk)) => What::Tensor {
+                dtype: *dtype,
+                shape: chunk.sizes.clone(),
+            },
+            _ => What::Bytes,
+        }
+    }
+}
+
+pub(super) fn damaged(code: &'static str, detail: String) -> Box<Finding> {
+    Box::new(Finding::error(code, Verdict::Damaged, detail))
+}
+
+fn no_place(fqn: &str) -> Box<Finding> {
+    damaged("dcp_metadata", format!("{} has no sound place", shown(fqn)))
+}

@@ -1,0 +1,316 @@
+//! The parts of a `.distcp` file, each a file of `torch.save` of its own.
+//!
+//! Every part is inspected like a file, through a window: its archive, its pickle (a part may hold any object, so it may
+//! also hold danger), and that it is the tensor that `.metadata` describes. Places in findings and extents are those in the
+//! whole file. What an inspection reads and checksums at once is not put into the plan again, so that the plan of a file
+//! with 100,000 parts has one extent for each.
+
+use super::said::Said;
+use super::steps::Steps;
+use super::window::{Ahead, SMALL, Window};
+use super::{Dcp, Part, What};
+use crate::bare;
+use crate::dtype::Dtype;
+use crate::inspect::Inspected;
+use crate::limits::Limits;
+use crate::pickle::shown;
+use crate::plan::Extent;
+use crate::source::{ReadFault, Reader, Source};
+use crate::torch::{self, Inspection, Tensor, TorchFacts};
+use std::collections::BTreeSet;
+use supervise_core::checkpoint::{Finding, Verdict};
+
+/// Bytes at the end of a large part that are fetched first: its directory has one entry for each of a handful of names.
+const TAIL: usize = 4096;
+/// Gaps between parts are looked at up to this size.
+const GAP: u64 = 1 << 20;
+/// Entries that are read and checksummed while a part is inspected, and their size.
+const CHECKED: [&str; 6] = [
+    "data.pkl",
+    "version",
+    "byteorder",
+    ".format_version",
+    ".storage_alignment",
+    ".data/serialization_id",
+];
+
+/// Names that are kept of what the values import.
+const STRANGE: usize = 16;
+
+/// Looks into the parts of one file.
+pub(crate) fn inspect_parts(
+    src: &dyn Source,
+    dcp: &Dcp,
+    file_name: &str,
+    limits: &Limits,
+    out: &mut Inspected,
+) -> Result<(), Box<Finding>> {
+    let len = src.len().map_err(|error| ReadFault::Io { at: 0, error })?;
+    out.bytes = len;
+    let Some(parts) = dcp.parts.get(file_name) else {
+        let detail = "the file .metadata does not name it: it is left over from an earlier save";
+        out.findings.push(Finding::warning("distcp_unreferenced", detail));
+        out.read_all = true;
+        return Ok(());
+    };
+    describe(parts, limits, out);
+    if len == 0 {
+        let empty = Finding::error("empty_file", Verdict::Incomplete, "the file is empty");
+        return Err(Box::new(empty));
+    }
+    truncated(parts, len, out);
+    let ahead = Ahead::new(src, len);
+    gaps(&ahead, parts, len, out)?;
+    let mut look = Look {
+        ahead: &ahead,
+        limits,
+        said: Said::default(),
+        steps: Steps::default(),
+        unfamiliar: BTreeSet::new(),
+        encoded: 0,
+        extents: Vec::new(),
+    };
+    let there: Vec<&Part> = sound(parts, len);
+    let sampled = !limits.all_parts && there.len() > limits.parts;
+    let looked_at = if sampled { limits.parts.max(1) } else { there.len() };
+    for n in 0..looked_at {
+        if !look.part(there[spread(n, looked_at, there.len())]) {
+            break;
+        }
+    }
+    look.finish(out);
+    if sampled {
+        let detail = format!("{looked_at} of {} parts were looked into (limit)", there.len());
+        out.findings.push(Finding::note("distcp_sampled", detail));
+        out.plan.extents.clear();
+    }
+    out.plan.cover(len);
+    Ok(())
+}
+
+/// The place of the n-th of `few`, spread evenly over `many` from the first to the last.
+fn spread(n: usize, few: usize, many: usize) -> usize {
+    if few < 2 {
+        return n;
+    }
+    n * (many - 1) / (few - 1)
+}
+
+/// Parts that lie in the file and behind each other.
+fn sound(parts: &[Part], len: u64) -> Vec<&Part> {
+    let mut at = 0;
+    let behind = |p: &&Part| match p.off.checked_add(p.len).filter(|e| *e <= len && p.off >= at) {
+        Some(end) => {
+            at = end;
+            true
+        }
+        None => false,
+    };
+    parts.iter().filter(behind).collect()
+}
+
+fn describe(parts: &[Part], limits: &Limits, out: &mut Inspected) {
+    let tensors = || parts.iter().filter(|p| matches!(p.what, What::Tensor { .. }));
+    let tensor = |p: &Part| match &p.what {
+        What::Tensor { dtype, shape } => Some(Tensor {
+            name: p.fqn.to_string(),
+            dtype: *dtype,
+            shape: shape.to_vec(),
+            stride: Vec::new(),
+            storage: None,
+            offset: 0,
+            placement: None,
+        }),
+        What::Bytes => None,
+    };
+    out.inventory = tensors().filter_map(tensor).take(limits.tensors).collect();
+    out.facts.tensors = Some(tensors().count() as u64);
+    out.facts.elements = Some(out.inventory.iter().fold(0, |n, t| n.saturating_add(t.elements())));
+}
+
+/// Parts that reach beyond the end of the file.
+fn truncated(parts: &[Part], len: u64, out: &mut Inspected) {
+    let beyond = |p: &&Part| p.off.checked_add(p.len).is_none_or(|end| end > len);
+    let mut cut = parts.iter().filter(beyond);
+    let Some(first) = cut.next() else {
+        return;
+    };
+    let end = parts.last().map_or(0, |p| p.off.saturating_add(p.len));
+    let detail = format!(
+        "the file has {len} bytes and should have {end}: {} of {} parts are cut off or missing, the first is {}",
+        1 + cut.count(),
+        parts.len(),
+        shown(&first.fqn)
+    );
+    out.findings
+        .push(Finding::error("distcp_truncated", Verdict::Incomplete, detail).at(len));
+}
+
+/// Bytes that no part holds: torch leaves none, and cuts a file that it writes again.
+fn gaps(ahead: &Ahead<'_>, parts: &[Part], len: u64, out: &mut Inspected) -> Result<(), Box<Finding>> {
+    let (mut at, mut first, mut sum) = (0_u64, None, 0_u64);
+    let ends = parts.iter().map(|p| (p.off, p.off.saturating_add(p.len)));
+    for (from, to) in ends {
+        let from = from.min(len);
+        if from > at && data(ahead, at, from - at)? {
+            first.get_or_insert(at);
+            sum = sum.saturating_add(from - at);
+        }
+        at = at.max(to);
+    }
+    if at < len {
+        let detail = format!(
+            "{} bytes follow the last part: the file was written for another .metadata",
+            len - at
+        );
+        out.findings
+            .push(Finding::error("distcp_trailing", Verdict::Damaged, detail).at(at));
+    }
+    if let Some(first) = first {
+        let detail = format!("{sum} bytes belong to no part that .metadata names");
+        out.findings.push(Finding::warning("distcp_gap", detail).at(first));
+    }
+    Ok(())
+}
+
+/// Whether a gap holds anything but zeros; a large one is taken to.
+fn data(ahead: &Ahead<'_>, at: u64, n: u64) -> Result<bool, Box<Finding>> {
+    if n > GAP {
+        return Ok(true);
+    }
+    let window = Window::new(ahead, at, n);
+    let bytes = Reader::open(&window, 0)?.bytes(0, n as usize)?;
+    Ok(bytes.iter().any(|b| *b != 0))
+}
+
+struct Look<'a> {
+    ahead: &'a Ahead<'a>,
+    limits: &'a Limits,
+    said: Said,
+    steps: Steps,
+    /// What the values import beyond what torch needs.
+    unfamiliar: BTreeSet<String>,
+    encoded: u64,
+    extents: Vec<Extent>,
+}
+
+impl Look<'_> {
+    /// Looks into one; gives whether it is worth going on: not where bytes cannot be had.
+    fn part(&mut self, part: &Part) -> bool {
+        if part.encoded {
+            self.encoded += 1;
+            self.extents.push(extent(part.off, part.len, None, &part.fqn));
+            return true;
+        }
+        let window = Window::new(self.ahead, part.off, part.len);
+        let tail = if part.len <= SMALL { SMALL as usize } else { TAIL };
+        let mut findings = Vec::new();
+        let read = Reader::open(&window, tail).map_err(Box::<Finding>::from);
+        match read.and_then(|file| self.inside(part, &file, &mut findings)) {
+            Ok(()) => {}
+            Err(fatal) => findings.push(*fatal),
+        }
+        let mut go_on = true;
+        for f in findings {
+            go_on &= f.effect() != Verdict::Unreadable && f.code != "file_changed";
+            self.said.add(placed(f, part));
+        }
+        go_on
+    }
+
+    fn inside(&mut self, part: &Part, file: &Reader<'_>, findings: &mut Vec<Finding>) -> Result<(), Box<Finding>> {
+        let is_pickle = part.what == What::Bytes && file.bytes(0, 1)?.first() == Some(&0x80);
+        if is_pickle {
+            let names = bare::read(file, self.limits, findings)?.unfamiliar();
+            if self.unfamiliar.len() < STRANGE {
+                self.unfamiliar.extend(names);
+            }
+            self.extents.push(extent(part.off, part.len, None, &part.fqn));
+            return Ok(());
+        }
+        let found = torch::inspect(file, self.limits, findings);
+        if self.unfamiliar.len() < STRANGE {
+            self.unfamiliar.extend(found.facts.unfamiliar.iter().cloned());
+        }
+        if findings.iter().all(|f| f.effect() == Verdict::Whole) {
+            findings.extend(differs(part, &found));
+            self.steps.look(part, file, &found)?;
+        }
+        // The entries of the first part are all read again, so that a reading where nothing fits its checksum is not
+        // taken for the work of a writer that computes none.
+        let all = self.extents.is_empty();
+        for e in found.plan.extents.iter().filter(|e| !e.is_gap()) {
+            let name = e.what.split_once('/').map_or(e.what.as_str(), |(_, name)| name);
+            let checked = CHECKED.contains(&name) && (name == "data.pkl" || e.len <= 64);
+            if all || !checked {
+                let what = match name {
+                    "data/0" => part.fqn.to_string(),
+                    _ => format!("{} {name}", part.fqn),
+                };
+                self.extents.push(Extent {
+                    dtype: e.dtype,
+                    ..extent(part.off.saturating_add(e.off), e.len, e.crc, &what)
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self, out: &mut Inspected) {
+        out.findings.extend(self.said.into_findings());
+        if self.encoded > 0 {
+            let detail = format!(
+                "{} parts were changed on their way into the file (compressed or encrypted) and cannot be looked into",
+                self.encoded
+            );
+            out.findings
+                .push(Finding::error("distcp_encoded", Verdict::Unknown, detail));
+        }
+        out.facts.dcp_steps = self.steps.into_groups();
+        out.facts.torch = TorchFacts::of_names(self.unfamiliar.into_iter().take(STRANGE).collect());
+        out.plan.extents = self.extents;
+    }
+}
+
+fn extent(off: u64, len: u64, crc: Option<u32>, what: &str) -> Extent {
+    Extent {
+        off,
+        len,
+        crc,
+        dtype: None,
+        what: what.to_owned(),
+    }
+}
+
+/// The finding with its place in the whole file and the name of the part.
+fn placed(mut f: Finding, part: &Part) -> Finding {
+    f.offset = Some(part.off.saturating_add(f.offset.unwrap_or(0)));
+    f.detail = format!("{}: {}", shown(&part.fqn), f.detail);
+    f
+}
+
+/// Where a part is sound but holds something else than is described, another save wrote it. Tensors of classes that are
+/// not torch's may keep their numbers in another form, so about those it is only said.
+fn differs(part: &Part, found: &Inspection) -> Option<Finding> {
+    let What::Tensor { dtype, shape } = &part.what else {
+        return None;
+    };
+    let words = |dtype: Option<Dtype>, shape: &[u64]| {
+        format!("{} {shape:?}", dtype.map_or("elements of an unknown type", Dtype::word))
+    };
+    let there = match found.tensors.as_slice() {
+        [one] if found.facts.tensors == 1 => {
+            if one.shape == **shape && (dtype.is_none() || one.dtype == *dtype) {
+                return None;
+            }
+            words(one.dtype, &one.shape)
+        }
+        _ => format!("{} tensors", found.facts.tensors),
+    };
+    let detail = format!("it holds {there}, .metadata says {}", words(*dtype, shape));
+    if found.facts.unfamiliar.is_empty() {
+        Some(Finding::error("distcp_content", Verdict::Damaged, detail))
+    } else {
+        Some(Finding::warning("distcp_content", detail))
+    }
+}

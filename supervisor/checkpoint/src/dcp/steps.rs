@@ -1,0 +1,103 @@
+//! The step counts that Adam keeps for each parameter.
+//!
+//! All that one save writes agree (a parameter that was frozen for a while has a lower count), so files of different saves
+//! are found out by them.
+
+use super::{Part, What};
+use crate::dtype::Dtype;
+use crate::source::Reader;
+use crate::torch::Inspection;
+use std::collections::{BTreeMap, BTreeSet};
+use supervise_core::checkpoint::Finding;
+
+/// Optimizers, and different counts of one, that are kept.
+const GROUPS: usize = 16;
+const COUNTS: usize = 16;
+/// Bytes of an optimizer's name.
+const NAME: usize = 200;
+
+/// Step counts by the name of the optimizer: what stands before `state` in the names of its values.
+#[derive(Default)]
+pub(super) struct Steps {
+    by_group: BTreeMap<String, BTreeSet<u64>>,
+}
+
+impl Steps {
+    /// Notes the count that a part holds, if it does.
+    pub(super) fn look(&mut self, part: &Part, file: &Reader<'_>, found: &Inspection) -> Result<(), Box<Finding>> {
+        if part.what == What::Bytes && part.fqn.len() <= NAME {
+            // A whole optimizer, saved as one value.
+            found
+                .facts
+                .optimizer_steps
+                .iter()
+                .for_each(|n| self.note(&part.fqn, *n));
+            return Ok(());
+        }
+        let (What::Tensor { shape, .. }, Some(group)) = (&part.what, group(&part.fqn)) else {
+            return Ok(());
+        };
+        let Some(tensor) = found.tensors.first().filter(|_| shape.iter().all(|n| *n == 1)) else {
+            return Ok(());
+        };
+        let (Some(dtype), Some(key)) = (tensor.dtype, tensor.storage.as_deref()) else {
+            return Ok(());
+        };
+        let is_data = |what: &str| what.split_once("/data/").is_some_and(|(_, k)| k == key);
+        let Some(data) = found.plan.extents.iter().find(|e| is_data(&e.what)) else {
+            return Ok(());
+        };
+        let at = tensor.offset.saturating_mul(dtype.size());
+        if at.saturating_add(dtype.size()) > data.len {
+            return Ok(());
+        }
+        let bytes = file.bytes(data.off.saturating_add(at), dtype.size() as usize)?;
+        if let Some(count) = count(dtype, &bytes) {
+            self.note(group, count);
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, group: &str, count: u64) {
+        if self.by_group.len() >= GROUPS && !self.by_group.contains_key(group) {
+            return;
+        }
+        let counts = self.by_group.entry(group.to_owned()).or_default();
+        counts.insert(count);
+        if counts.len() > COUNTS {
+            counts.pop_first();
+        }
+    }
+
+    pub(super) fn into_groups(self) -> BTreeMap<String, Vec<u64>> {
+        let groups = self.by_group.into_iter();
+        groups
+            .map(|(name, counts)| (name, counts.into_iter().collect()))
+            .collect()
+    }
+}
+
+/// The optimizer whose step count has this name.
+fn group(fqn: &str) -> Option<&str> {
+    let (owner, last) = fqn.rsplit_once('.')?;
+    if last != "step" {
+        return None;
+    }
+    let at = if owner.starts_with("state.") || owner == "state" {
+        0
+    } else {
+        owner.find(".state.")?
+    };
+    owner.get(..at).filter(|g| g.len() <= NAME)
+}
+
+fn count(dtype: Dtype, bytes: &[u8]) -> Option<u64> {
+    let bits = crate::zip::le(bytes, 0, dtype.size() as usize);
+    let float = match dtype {
+        Dtype::F32 => f64::from(f32::from_bits(bits as u32)),
+        Dtype::F64 => f64::from_bits(bits),
+        Dtype::I64 | Dtype::I32 => return Some(bits).filter(|n| *n <= 1 << 53),
+        _ => return None,
+    };
+    (float.is_finite() && float >= 0.0 && float.fract() == 0.0 && float <= 9e15).then_some(float as u64)
+}

@@ -1,0 +1,105 @@
+//! A part of a file, seen as a file of its own.
+//!
+//! Parts are many and mostly small, and their neighbours are looked at next, so what is fetched is fetched with what
+//! follows and kept: a small part costs a fraction of a read, a large one the read of its end and of the next one's head.
+
+use crate::source::{Source, fill};
+use std::cell::RefCell;
+use std::io;
+
+/// Parts up to this size are fetched as a whole, together with what follows.
+pub(super) const SMALL: u64 = 64 << 10;
+/// Bytes fetched at once for small parts, and around the ends of large ones.
+const RUN: usize = 256 << 10;
+const EDGE: usize = 8 << 10;
+
+/// A source that fetches ahead.
+pub(super) struct Ahead<'s> {
+    src: &'s dyn Source,
+    len: u64,
+    held: RefCell<[Held; 2]>,
+}
+
+#[derive(Default)]
+struct Held {
+    at: u64,
+    bytes: Vec<u8>,
+}
+
+impl Held {
+    fn copy(&self, off: u64, buf: &mut [u8]) -> bool {
+        let from = off.checked_sub(self.at).and_then(|n| usize::try_from(n).ok());
+        let Some(from) = from.filter(|f| *f < self.bytes.len()) else {
+            return false;
+        };
+        match self.bytes.get(from..from.saturating_add(buf.len())) {
+            Some(bytes) => buf.copy_from_slice(bytes),
+            None => return false,
+        }
+        true
+    }
+}
+
+impl<'s> Ahead<'s> {
+    /// Over a file of `len` bytes.
+    pub(super) fn new(src: &'s dyn Source, len: u64) -> Self {
+        Self {
+            src,
+            len,
+            held: RefCell::default(),
+        }
+    }
+
+    /// Reads at a place of the file; for a small part with as much as is worth fetching at once.
+    fn read(&self, off: u64, buf: &mut [u8], small: bool) -> io::Result<usize> {
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        let mut held = self.held.borrow_mut();
+        if held.iter().any(|h| h.copy(off, buf)) {
+            return Ok(buf.len());
+        }
+        let ahead = if small { RUN } else { EDGE };
+        let left = usize::try_from(self.len.saturating_sub(off)).unwrap_or(usize::MAX);
+        if buf.len() < ahead && buf.len() <= left {
+            held.swap(0, 1);
+            let [first, _] = &mut *held;
+            first.at = off;
+            first.bytes.clear();
+            first.bytes.resize(ahead.min(left), 0);
+            if fill(self.src, self.len, off, &mut first.bytes).is_ok() && first.copy(off, buf) {
+                return Ok(buf.len());
+            }
+            // What failed may lie beyond what is wanted.
+            first.bytes.clear();
+        }
+        self.src.read_at(off, buf)
+    }
+}
+
+/// A part.
+pub(super) struct Window<'a> {
+    ahead: &'a Ahead<'a>,
+    base: u64,
+    len: u64,
+}
+
+impl<'a> Window<'a> {
+    /// The `len` bytes at `base`, which lie inside the file.
+    pub(super) fn new(ahead: &'a Ahead<'a>, base: u64, len: u64) -> Self {
+        Self { ahead, base, len }
+    }
+}
+
+impl Source for Window<'_> {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.ahead.src.len()?.saturating_sub(self.base).min(self.len))
+    }
+
+    fn read_at(&self, off: u64, buf: &mut [u8]) -> io::Result<usize> {
+        let left = self.len.saturating_sub(off);
+        let n = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
+        let place = self.base.saturating_add(off);
+        self.ahead.read(place, &mut buf[..n], self.len <= SMALL)
+    }
+}

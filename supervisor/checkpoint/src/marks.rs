@@ -1,0 +1,39 @@
+//! What of a step counts up from step to step, so that a step that holds another one's state is found out.
+
+use camino::Utf8Path;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use supervise_core::id::Step;
+
+/// Counters of one step.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Marks {
+    /// By name: `actor.optimizer` (updates that Adam counted), `actor.schedule` (steps of the learning-rate schedule),
+    /// `data.batches` (batches given out in this epoch). The role is left out where the step is the role.
+    pub counters: BTreeMap<String, u64>,
+    /// CRC-32 over the sorted names and CRC-32s of all files, where every byte was read: equal digests, equal bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub digest: Option<u32>,
+}
+
+/// A step of the same lineage that was proven before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Earlier {
+    /// Its number.
+    pub step: Step,
+    /// Its counters.
+    pub marks: Marks,
+}
+
+/// CRC-32 over the names and CRC-32s of files, for [`Marks::digest`]; in the order given, which is to be that of the names.
+pub fn digest<'a>(files: impl IntoIterator<Item = (&'a Utf8Path, u32)>) -> u32 {
+    let mut sum = crc32fast::Hasher::new();
+    for (path, crc) in files {
+        // A zero ends each name, so that no two lists of files give the same bytes.
+        sum.update(path.as_str().as_bytes());
+        sum.update(&[0]);
+        sum.update(&crc.to_le_bytes());
+    }
+    sum.finalize()
+}

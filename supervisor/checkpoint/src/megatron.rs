@@ -1,0 +1,283 @@
+//! The JSON files of checkpoints that Megatron writes: verl's manifest, and Megatron's own word on its format.
+//!
+//! A manifest names directories. Each is checked to stay below the directory of the manifest before anybody follows it.
+//! As in Python, the last of repeated keys counts.
+
+use crate::json;
+use crate::limits::Limits;
+use crate::pickle::shown;
+use crate::source::Reader;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use supervise_core::checkpoint::{Finding, Verdict};
+use supervise_core::spec::Parallel;
+
+/// Version of the manifest that is understood.
+const SCHEMA: u64 = 2;
+/// Entries and directories of a manifest that are kept.
+const ENTRIES: usize = 256;
+/// Bytes of a word of a manifest.
+const WORD: usize = 4096;
+
+/// What `ckpt_contents.json` says.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Manifest {
+    /// Version of its form.
+    pub schema_version: u64,
+    /// Who wrote it: `megatron`.
+    pub framework: String,
+    /// `actor` or `critic`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// Name of the architecture.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arch: Option<String>,
+    /// The step it was written at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub global_step: Option<u64>,
+    /// Ranks that wrote it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub world_size: Option<u64>,
+    /// What was to be saved: `model`, `hf_model`, `optimizer`, `extra`.
+    pub save_contents: Vec<String>,
+    /// How weights were saved.
+    pub backend: ManifestBackend,
+    /// What is there, by name.
+    pub entries: Vec<ManifestEntry>,
+    /// Directories in use.
+    pub directories: Vec<String>,
+    /// Whether anything was written by Megatron's own writer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub saved_any_dist_ckpt: Option<bool>,
+}
+
+impl Manifest {
+    /// The entry with this name.
+    #[must_use]
+    pub fn entry(&self, name: &str) -> Option<&ManifestEntry> {
+        self.entries.iter().find(|e| e.name == name)
+    }
+}
+
+/// How weights were saved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ManifestBackend {
+    /// Through a bridge to the Hugging Face format.
+    pub has_bridge: bool,
+    /// By Megatron's own writer.
+    pub use_dist_checkpointing: bool,
+    /// Adapters only.
+    pub peft: bool,
+}
+
+/// A thing that a manifest names.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ManifestEntry {
+    /// Its name: `model`, `hf_model`, `peft_adapters`, `optimizer`, `lr_scheduler`, `rng_state`, `transformer_config`,
+    /// `hf_config`, `tokenizer`.
+    pub name: String,
+    /// How it is stored: `megatron_dist_checkpoint`, `huggingface` or `json`.
+    pub format: String,
+    /// Its file or directory, below the directory of the manifest.
+    pub path: String,
+    /// Which writer: `dist_checkpointing` or `mbridge`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backend: Option<String>,
+    /// Under which key it stands there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Where exported adapters stand.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<String>,
+}
+
+impl ManifestEntry {
+    /// Whether it is a directory of Megatron's own writer.
+    #[must_use]
+    pub fn is_dist(&self) -> bool {
+        self.format == "megatron_dist_checkpoint"
+    }
+}
+
+/// What `metadata.json` says: who wrote the parts, and who the common file. Megatron takes no other keys.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DistBackend {
+    /// Writer of the parts: `torch_dist`.
+    pub sharded_backend: String,
+    /// Its version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sharded_backend_version: Option<u64>,
+    /// Writer of the common file: `torch`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub common_backend: Option<String>,
+    /// Its version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub common_backend_version: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct TransformerConfig {
+    tensor_model_parallel_size: u32,
+    pipeline_model_parallel_size: u32,
+    context_parallel_size: u32,
+    expert_model_parallel_size: u32,
+}
+
+/// How ranks shared the model, where the text is a `transformer_config.json`. Other files have none of these keys.
+pub(crate) fn parallel(text: &[u8]) -> Option<Parallel> {
+    let config: TransformerConfig = serde_json::from_slice(text).ok()?;
+    Some(Parallel {
+        tensor: config.tensor_model_parallel_size,
+        pipeline: config.pipeline_model_parallel_size,
+        context: config.context_parallel_size,
+        expert: config.expert_model_parallel_size,
+    })
+}
+
+/// Whether a path stays below the directory that it is relative to.
+#[must_use]
+pub fn stays_below(path: &str) -> bool {
+    !path.is_empty()
+        && path.len() <= WORD
+        && !path.contains(['\\', '\0'])
+        && path.split('/').all(|part| !matches!(part, "" | "." | ".."))
+}
+
+#[derive(Deserialize)]
+struct File {
+    schema_version: u64,
+    #[serde(default)]
+    framework: String,
+    role: Option<String>,
+    arch: Option<String>,
+    global_step: Option<u64>,
+    world_size: Option<u64>,
+    #[serde(default)]
+    save_contents: Vec<String>,
+    #[serde(default)]
+    backend: ManifestBackend,
+    contents: BTreeMap<String, Entry>,
+    #[serde(default)]
+    directories: BTreeMap<String, IgnoredAny>,
+    saved_any_dist_ckpt: Option<bool>,
+}
+
+/// `note` is a string or a list of strings; nobody needs it.
+#[derive(Deserialize)]
+struct Entry {
+    format: String,
+    path: String,
+    backend: Option<String>,
+    key: Option<String>,
+    peft_adapter_path: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Version {
+    schema_version: u64,
+}
+
+/// Reads `ckpt_contents.json`; paths that leave its directory are findings.
+pub(crate) fn manifest(
+    file: &Reader<'_>,
+    limits: &Limits,
+    findings: &mut Vec<Finding>,
+) -> Result<Manifest, Box<Finding>> {
+    let bytes = json::bytes(file, limits)?;
+    let version: Version = parse(&bytes)?;
+    if version.schema_version != SCHEMA {
+        let detail = format!(
+            "the manifest has version {}, which is not known here",
+            version.schema_version
+        );
+        return Err(Box::new(Finding::error("manifest_version", Verdict::Unknown, detail)));
+    }
+    let file: File = parse(&bytes)?;
+    if file.contents.len() > ENTRIES || file.directories.len() > ENTRIES || file.save_contents.len() > ENTRIES {
+        let detail = format!("the manifest names more than {ENTRIES} things");
+        return Err(Box::new(Finding::error("limit_reached", Verdict::Unknown, detail)));
+    }
+    let out = Manifest {
+        schema_version: file.schema_version,
+        framework: file.framework,
+        role: file.role,
+        arch: file.arch,
+        global_step: file.global_step,
+        world_size: file.world_size,
+        save_contents: file.save_contents,
+        backend: file.backend,
+        entries: file.contents.into_iter().map(|(name, e)| entry(name, e)).collect(),
+        directories: file.directories.into_keys().collect(),
+        saved_any_dist_ckpt: file.saved_any_dist_ckpt,
+    };
+    check(&out, findings);
+    Ok(out)
+}
+
+/// The last of repeated keys counts: parsing goes through a value, whose objects work like Python's dicts.
+fn parse<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, Box<Finding>> {
+    let value: serde_json::Map<String, serde_json::Value> = json::parse(bytes, 0)?;
+    serde_json::from_value(serde_json::Value::Object(value)).map_err(|e| {
+        let detail = format!("the JSON text says something else: {e}");
+        Box::new(Finding::error("json_content", Verdict::Damaged, detail))
+    })
+}
+
+fn entry(name: String, e: Entry) -> ManifestEntry {
+    ManifestEntry {
+        name,
+        format: e.format,
+        path: e.path,
+        backend: e.backend,
+        key: e.key,
+        adapter: e.peft_adapter_path,
+    }
+}
+
+fn check(manifest: &Manifest, findings: &mut Vec<Finding>) {
+    let of_entry = |e: &ManifestEntry| [Some(e.path.clone()), e.adapter.clone()];
+    let paths = manifest.entries.iter().flat_map(of_entry).flatten();
+    let outside: Vec<String> = paths
+        .chain(manifest.directories.iter().cloned())
+        .filter(|p| !stays_below(p))
+        .collect();
+    if let Some(first) = outside.first() {
+        let detail = format!(
+            "{} paths of the manifest leave its directory, the first is {}",
+            outside.len(),
+            shown(first)
+        );
+        findings.push(Finding::error("manifest_path", Verdict::Damaged, detail));
+    }
+    let formats = ["megatron_dist_checkpoint", "huggingface", "json"];
+    if let Some(e) = manifest.entries.iter().find(|e| !formats.contains(&e.format.as_str())) {
+        let detail = format!("{} has the unknown format {}", shown(&e.name), shown(&e.format));
+        findings.push(Finding::error("manifest_format", Verdict::Unknown, detail));
+    }
+}
+
+/// Reads `metadata.json` of a directory that Megatron wrote.
+pub(crate) fn dist_backend(
+    file: &Reader<'_>,
+    limits: &Limits,
+    findings: &mut Vec<Finding>,
+) -> Result<DistBackend, Box<Finding>> {
+    let out: DistBackend = parse(&json::bytes(file, limits)?)?;
+    let common = out.common_backend.as_deref().unwrap_or("torch");
+    let versions = [out.sharded_backend_version, out.common_backend_version];
+    let known = versions.iter().all(|v| v.unwrap_or(1) == 1);
+    if out.sharded_backend != "torch_dist" || common != "torch" || !known {
+        let detail = format!(
+            "it was written by {} and {}, whose files are not known here",
+            shown(&out.sharded_backend),
+            shown(common)
+        );
+        findings.push(Finding::error("dist_backend", Verdict::Unknown, detail));
+    }
+    Ok(out)
+}

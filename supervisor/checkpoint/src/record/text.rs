@@ -1,0 +1,315 @@
+//! Records as text: a header, lines of what many files share, a line per file, a trailer with a CRC-32 over all before.
+//!
+//! Shards of one step differ in little: most of a report is written once, as a *shared* line, and each file names it by
+//! number beside its pin and what is its own. The trailer is compared as bytes, so no change to a record goes unseen;
+//! what cannot be read in full is an error, and the step is proven again.
+
+use super::{Pin, ProvenFile, Record};
+use crate::judge::FileReport;
+use crate::limits::Limits;
+use crate::marks::{Earlier, Marks};
+use camino::{Utf8Component, Utf8Path, Utf8PathBuf};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use supervise_core::checkpoint::CkptId;
+use supervise_core::id::{Step, WallMs};
+
+/// The version of the format. Fields may be added to reports without a new one: they have defaults.
+const VERSION: u32 = 1;
+/// Bytes of the shortest line of a file.
+const LEAST: usize = 32;
+
+/// Why a record cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// It was cut, changed, or something follows it.
+    #[error("the record does not fit its checksum or its end")]
+    Broken,
+    /// Another program wrote it, or a newer one.
+    #[error("the record has version {0}, {VERSION} is known")]
+    Version(u32),
+    /// It is longer, or takes more memory, than is looked at.
+    #[error("the record is too large ({0} bytes at most)")]
+    TooLarge(usize),
+    /// A line says what it cannot.
+    #[error("line {line} of the record is none: {why}")]
+    Line {
+        /// Which, from 1.
+        line: usize,
+        /// Why.
+        why: String,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+struct Header {
+    v: u32,
+    ckpt: CkptId,
+    step: Step,
+    boot: String,
+    wall: WallMs,
+    #[serde(default)]
+    marks: Marks,
+}
+
+#[derive(Deserialize)]
+struct Version {
+    v: u32,
+}
+
+/// A line after the header: what files share, or a file.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Line<S, F> {
+    #[serde(rename = "s")]
+    Shared(S),
+    #[serde(rename = "f")]
+    File(F),
+}
+
+/// Path, pin, CRC-32, number of the shared line, what is the file's own.
+#[derive(Serialize, Deserialize)]
+struct FileLine<P>(P, [u64; 3], [i64; 2], Option<u32>, u32, Own);
+
+/// What differs from shard to shard: bytes unless they are the size; archive named as the file; torch's own digest; rank.
+#[derive(Serialize, Deserialize, Default, PartialEq)]
+#[serde(default)]
+struct Own {
+    #[serde(rename = "b", skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+    #[serde(rename = "a", skip_serializing_if = "std::ops::Not::not")]
+    archive: bool,
+    #[serde(rename = "i", skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    #[serde(rename = "r", skip_serializing_if = "Option::is_none")]
+    rank: Option<u64>,
+}
+
+impl Own {
+    /// Takes out of a report what is the file's own.
+    fn take(path: &Utf8Path, size: u64, report: &mut FileReport) -> Self {
+        let mut own = Self {
+            bytes: Some(report.bytes).filter(|b| *b != size),
+            ..Self::default()
+        };
+        report.bytes = 0;
+        report.crc = None;
+        if let Some(torch) = &mut report.facts.torch {
+            own.id = torch.serialization_id.take();
+            own.rank = torch.rank.take();
+            own.archive = torch.archive.is_some() && torch.archive.as_deref() == path.file_stem();
+            if own.archive {
+                torch.archive = None;
+            }
+        }
+        own
+    }
+
+    /// Puts it back.
+    fn give(self, path: &Utf8Path, size: u64, report: &mut FileReport) {
+        report.bytes = self.bytes.unwrap_or(size);
+        if let Some(torch) = &mut report.facts.torch {
+            torch.serialization_id = self.id;
+            torch.rank = self.rank;
+            if self.archive {
+                torch.archive = path.file_stem().map(str::to_owned);
+            }
+        }
+    }
+}
+
+/// Writes a record.
+///
+/// # Errors
+/// What the writer says.
+pub fn encode(record: &Record, out: &mut dyn io::Write) -> io::Result<()> {
+    let mut summed = Summed {
+        out,
+        crc: crc32fast::Hasher::new(),
+    };
+    summed.line(&Header {
+        v: VERSION,
+        ckpt: record.ckpt.clone(),
+        step: record.step,
+        boot: record.boot.clone(),
+        wall: record.wall,
+        marks: record.marks.clone(),
+    })?;
+    let mut known: HashMap<String, u32> = HashMap::new();
+    for (path, file) in &record.files {
+        let mut report = file.report.clone();
+        let (crc, pin) = (report.crc, file.pin);
+        let own = Own::take(path, pin.size, &mut report);
+        let text = serde_json::to_string(&Line::<_, ()>::Shared(&report))?;
+        let next = u32::try_from(known.len()).unwrap_or(u32::MAX);
+        let shared = match known.get(&text) {
+            Some(n) => *n,
+            None => {
+                summed.bytes(text.as_bytes())?;
+                summed.bytes(b"\n")?;
+                known.insert(text, next);
+                next
+            }
+        };
+        let line = FileLine(
+            path,
+            [pin.dev, pin.ino, pin.size],
+            [pin.mtime, pin.ctime],
+            crc,
+            shared,
+            own,
+        );
+        summed.line(&Line::<(), _>::File(line))?;
+    }
+    let Summed { out, crc } = summed;
+    out.write_all(trailer(record.files.len(), crc.finalize()).as_bytes())
+}
+
+fn trailer(files: usize, crc: u32) -> String {
+    format!("{{\"files\":{files},\"crc\":{crc}}}\n")
+}
+
+struct Summed<'w> {
+    out: &'w mut dyn io::Write,
+    crc: crc32fast::Hasher,
+}
+
+impl Summed<'_> {
+    fn line<T: Serialize>(&mut self, value: &T) -> io::Result<()> {
+        let mut text = serde_json::to_vec(value)?;
+        text.push(b'\n');
+        self.bytes(&text)
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.crc.update(bytes);
+        self.out.write_all(bytes)
+    }
+}
+
+/// Reads of a record only what counts up from step to step.
+///
+/// # Errors
+/// Where it is not exactly what [`encode`] wrote, as far as its sum tells, or too large.
+pub fn decode_marks(bytes: &[u8], limits: &Limits) -> Result<Earlier, RecordError> {
+    let (body, _, _) = checked(bytes, limits)?;
+    let first = body.split(|b| *b == b'\n').next().unwrap_or_default();
+    let header: Header = parse(first, 1)?;
+    Ok(Earlier {
+        step: header.step,
+        marks: header.marks,
+    })
+}
+
+/// The lines before the trailer, the trailer, and the sum of the lines, which the trailer says too.
+fn checked<'a>(bytes: &'a [u8], limits: &Limits) -> Result<(&'a [u8], &'a [u8], u32), RecordError> {
+    if bytes.len() > limits.record_bytes {
+        return Err(RecordError::TooLarge(limits.record_bytes));
+    }
+    let first = bytes.split(|b| *b == b'\n').next().unwrap_or_default();
+    let version: Version = parse(first, 1)?;
+    if version.v != VERSION {
+        return Err(RecordError::Version(version.v));
+    }
+    let before = bytes.strip_suffix(b"\n").ok_or(RecordError::Broken)?;
+    let cut = memchr::memrchr(b'\n', before).ok_or(RecordError::Broken)? + 1;
+    let (body, end) = bytes.split_at(cut);
+    let crc = crc32fast::hash(body);
+    // The sum is looked at before anything is built from the lines.
+    if !end.ends_with(format!(",\"crc\":{crc}}}\n").as_bytes()) {
+        return Err(RecordError::Broken);
+    }
+    Ok((body, end, crc))
+}
+
+/// Reads a record back.
+///
+/// # Errors
+/// Where it is not exactly what [`encode`] wrote, or too large.
+pub fn decode(bytes: &[u8], limits: &Limits) -> Result<Record, RecordError> {
+    let (body, end, crc) = checked(bytes, limits)?;
+    let cut = body.len();
+    let mut lines = (1..).zip(body[..cut - 1].split(|b| *b == b'\n'));
+    let header: Header = match lines.next() {
+        Some((n, line)) => parse(line, n)?,
+        None => return Err(RecordError::Broken),
+    };
+    // No line of a file is shorter: what the text may ask for stays in proportion to it.
+    let most = memchr::memchr_iter(b'\n', body).count().min(body.len() / LEAST);
+    let files = files(lines, most, limits)?;
+    if end != trailer(files.len(), crc).as_bytes() {
+        return Err(RecordError::Broken);
+    }
+    Ok(Record {
+        ckpt: header.ckpt,
+        step: header.step,
+        boot: header.boot,
+        wall: header.wall,
+        marks: header.marks,
+        files,
+    })
+}
+
+fn parse<'de, T: Deserialize<'de>>(bytes: &'de [u8], line: usize) -> Result<T, RecordError> {
+    serde_json::from_slice(bytes).map_err(|e| RecordError::Line {
+        line,
+        why: e.to_string(),
+    })
+}
+
+fn files<'a>(
+    lines: impl Iterator<Item = (usize, &'a [u8])>,
+    most: usize,
+    limits: &Limits,
+) -> Result<BTreeMap<Utf8PathBuf, ProvenFile>, RecordError> {
+    let mut shared: Vec<(FileReport, usize)> = Vec::new();
+    let mut files: Vec<(Utf8PathBuf, ProvenFile)> = Vec::with_capacity(most);
+    let mut spent = 0_usize;
+    for (n, text) in lines {
+        let wrong = |why: &str| RecordError::Line {
+            line: n,
+            why: why.to_owned(),
+        };
+        match parse::<Line<FileReport, FileLine<Utf8PathBuf>>>(text, n)? {
+            Line::Shared(report) => shared.push((report, text.len())),
+            Line::File(FileLine(path, [dev, ino, size], [mtime, ctime], crc, number, own)) => {
+                let (report, weight) = shared
+                    .get(number as usize)
+                    .ok_or_else(|| wrong("it names what is not there"))?;
+                // A long shared line that many files name grows beyond the text.
+                spent = spent.saturating_add(*weight).saturating_add(text.len());
+                if spent > limits.record_memory {
+                    return Err(RecordError::TooLarge(limits.record_memory));
+                }
+                if !inside(&path) {
+                    return Err(wrong("its path is no file of the step"));
+                }
+                let mut report = report.clone();
+                report.crc = crc;
+                own.give(&path, size, &mut report);
+                let pin = Pin {
+                    dev,
+                    ino,
+                    size,
+                    mtime,
+                    ctime,
+                };
+                files.push((path, ProvenFile { pin, report }));
+            }
+        }
+    }
+    let count = files.len();
+    let files: BTreeMap<_, _> = files.into_iter().collect();
+    // A file that is named twice is not known at all.
+    if files.len() == count {
+        Ok(files)
+    } else {
+        Err(RecordError::Broken)
+    }
+}
+
+/// A path that stays below the step's directory.
+fn inside(path: &Utf8Path) -> bool {
+    !path.as_str().is_empty() && path.components().all(|c| matches!(c, Utf8Component::Normal(_)))
+}

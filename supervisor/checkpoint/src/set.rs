@@ -1,0 +1,189 @@
+//! Files that belong together: whether all are there and fit each other.
+//!
+//! A single file says whether its own bytes are sound; that a save is whole shows only when `.metadata` is compared with
+//! the files beside it, or an index with the parts it names. Pure: names and sizes, and what proofs said about each. All
+//! names are relative to the directory of the set; names with a slash belong to other sets.
+
+mod dcp;
+mod recover;
+mod weights;
+
+use crate::inspect::FileKind;
+use crate::judge::FileReport;
+use crate::need::Need;
+use crate::torch::Tensor;
+use std::collections::{BTreeMap, BTreeSet};
+use supervise_core::checkpoint::{Depth, Finding, Verdict};
+
+/// The table of a distributed checkpoint, and what it is called until it is whole.
+const METADATA: &str = ".metadata";
+const METADATA_TMP: &str = ".metadata.tmp";
+/// What Megatron writes last, and first.
+const BACKEND: &str = "metadata.json";
+const COMMON: &str = "common.pt";
+/// Findings of one kind about single files that are given.
+const SAID: usize = 8;
+
+/// What a directory of files is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SetKind {
+    /// Written by `torch.distributed.checkpoint`.
+    Dcp,
+    /// The same by Megatron, which adds `metadata.json` and `common.pt`.
+    MegatronDist,
+    /// Weights in one file, or in several with an index.
+    Weights,
+    /// What AReaL keeps of a run: steps, counters and the place in the data.
+    RecoverInfo,
+}
+
+/// What is known about a set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SetReport {
+    /// What it is.
+    pub kind: SetKind,
+    /// The worst of all files and of what they are together.
+    pub verdict: Verdict,
+    /// What was found, each with its file: what the reports of the files say, and what only their comparison shows.
+    pub findings: Vec<Finding>,
+    /// How deep the proof went; none where a file that is needed is not there or was not looked into.
+    pub proven: Option<Depth>,
+    /// Tensors, as the set's own table says.
+    pub tensors: u64,
+    /// Bytes of the files that belong to the set.
+    pub bytes: u64,
+    /// The tensors themselves, where the reports still have their descriptions.
+    pub inventory: Vec<Tensor>,
+}
+
+/// What a directory with these names is.
+pub fn recognise<'a>(names: impl Iterator<Item = &'a str>) -> Option<SetKind> {
+    let names: BTreeSet<&str> = names.filter(|n| !n.contains('/')).collect();
+    let has = |name: &str| names.contains(name);
+    let any = |suffix: &str| names.iter().any(|n| n.len() > suffix.len() && n.ends_with(suffix));
+    let parts = has(METADATA) || has(METADATA_TMP) || any(".distcp");
+    // A save of Megatron that hangs leaves common.pt alone.
+    let begun = has(COMMON) && (has(BACKEND) || names.len() == 1);
+    if begun || (parts && (has(COMMON) || has(BACKEND))) {
+        return Some(SetKind::MegatronDist);
+    }
+    if parts {
+        return Some(SetKind::Dcp);
+    }
+    if names.iter().any(|n| weights::belongs(n)) {
+        return Some(SetKind::Weights);
+    }
+    recover::is_one(&names).then_some(SetKind::RecoverInfo)
+}
+
+/// The files of these that have to be looked into: what describes others comes first.
+#[must_use]
+pub fn needs<'a>(kind: SetKind, names: impl Iterator<Item = &'a str>) -> Vec<Need> {
+    let names: BTreeSet<&str> = names.filter(|n| !n.contains('/')).collect();
+    match kind {
+        SetKind::Weights => return weights::needs(&names),
+        SetKind::RecoverInfo => return recover::needs(&names),
+        SetKind::Dcp | SetKind::MegatronDist => {}
+    }
+    let mut out = Vec::new();
+    let mut add = |name: &'static str, kind| {
+        if names.contains(name) {
+            out.push(Need::new(name, kind));
+        }
+    };
+    if kind == SetKind::MegatronDist {
+        add(BACKEND, FileKind::MegatronMetadata);
+        add(COMMON, FileKind::TorchZip);
+    }
+    add(METADATA, FileKind::DcpMetadata);
+    if names.contains(METADATA) {
+        let parts = names.iter().filter(|n| FileKind::of(n) == FileKind::Distcp);
+        out.extend(parts.map(|n| Need::new(*n, FileKind::Distcp).described_by(METADATA)));
+    }
+    out
+}
+
+/// Judges a set: `files` are all names with their sizes, `reports` what is known of those that were looked into.
+#[must_use]
+pub fn judge(kind: SetKind, files: &BTreeMap<String, u64>, reports: &BTreeMap<String, FileReport>) -> SetReport {
+    let mut seen = Seen {
+        files,
+        reports,
+        findings: Vec::new(),
+        belong: BTreeSet::new(),
+        tensors: 0,
+        inventory: Vec::new(),
+    };
+    match kind {
+        SetKind::Weights => weights::judge(&mut seen),
+        SetKind::RecoverInfo => recover::judge(&mut seen),
+        SetKind::Dcp => dcp::judge(&mut seen),
+        SetKind::MegatronDist => dcp::judge_megatron(&mut seen),
+    }
+    seen.finish(kind)
+}
+
+/// What is being judged, and what was found so far.
+struct Seen<'a> {
+    files: &'a BTreeMap<String, u64>,
+    reports: &'a BTreeMap<String, FileReport>,
+    findings: Vec<Finding>,
+    /// Files that the set needs, there or not.
+    belong: BTreeSet<&'a str>,
+    tensors: u64,
+    inventory: Vec<Tensor>,
+}
+
+impl<'a> Seen<'a> {
+    fn has(&self, name: &str) -> bool {
+        self.files.contains_key(name)
+    }
+
+    fn report(&self, name: &str) -> Option<&'a FileReport> {
+        self.reports.get(name)
+    }
+
+    /// A file that the set cannot do without.
+    fn belongs(&mut self, name: &'a str) {
+        self.belong.insert(name);
+    }
+
+    fn say(&mut self, finding: Finding) {
+        self.findings.push(finding);
+    }
+
+    /// Says the same about several files: the first few by name, the rest by number.
+    fn say_each(&mut self, mut about: Vec<Finding>) {
+        let more = about.len().saturating_sub(SAID);
+        about.truncate(SAID);
+        if let Some(last) = about.last_mut().filter(|_| more > 0) {
+            last.detail = format!("{} (and {more} more files)", last.detail);
+        }
+        self.findings.append(&mut about);
+    }
+
+    fn finish(mut self, kind: SetKind) -> SetReport {
+        let mut findings: Vec<Finding> = Vec::new();
+        for (name, report) in self.reports.iter().filter(|(n, _)| self.files.contains_key(*n)) {
+            findings.extend(report.findings.iter().cloned().map(|f| f.in_file(name.as_str())));
+        }
+        let missing = self.findings.iter().any(|f| f.effect() == Verdict::Incomplete);
+        findings.append(&mut self.findings);
+        let proven = |name: &&str| {
+            let there = self.files.contains_key(*name);
+            self.reports.get(*name).filter(|_| there).map(|r| r.proven)
+        };
+        let depths: Option<Vec<Depth>> = self.belong.iter().map(proven).collect();
+        let verdict = findings.iter().fold(Verdict::Whole, |v, f| v.worst(f.effect()));
+        findings.sort_by_key(|f| std::cmp::Reverse((f.level, f.effect())));
+        SetReport {
+            kind,
+            verdict,
+            findings,
+            proven: depths.filter(|_| !missing).and_then(|d| d.into_iter().min()),
+            tensors: self.tensors,
+            bytes: self.belong.iter().filter_map(|n| self.files.get(*n)).sum(),
+            inventory: self.inventory,
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! What AReaL keeps of a run beside its weights: five JSON files and the place in the data.
+//!
+//! They are written one after the other, the place in the data last. AReaL reads them before anything else; where one
+//! does not read, it begins the run anew without a word, so each is looked at here.
+
+use super::Seen;
+use crate::inspect::FileKind;
+use crate::need::Need;
+use std::collections::BTreeSet;
+use supervise_core::checkpoint::{Finding, Verdict};
+
+/// In the order they are written.
+const FILES: [(&str, FileKind); 6] = [
+    ("step_info.json", FileKind::StepInfo),
+    ("saver_info.json", FileKind::Json),
+    ("evaluator_info.json", FileKind::Json),
+    ("stats_logger_info.json", FileKind::Json),
+    ("checkpoint_info.json", FileKind::Json),
+    ("dataloader_info.pkl", FileKind::Pickle),
+];
+
+/// Whether a directory is one: most of the names are there, also where one was lost.
+pub(super) fn is_one(names: &BTreeSet<&str>) -> bool {
+    FILES.iter().filter(|(name, _)| names.contains(name)).count() >= 3
+}
+
+pub(super) fn needs(names: &BTreeSet<&str>) -> Vec<Need> {
+    let there = FILES.iter().filter(|(name, _)| names.contains(name));
+    there.map(|(name, kind)| Need::new(*name, *kind)).collect()
+}
+
+/// All six are there; what each says is in its report.
+pub(super) fn judge(seen: &mut Seen<'_>) {
+    for (name, _) in FILES {
+        seen.belongs(name);
+        if !seen.has(name) {
+            let detail = "the file is not there: without it AReaL begins the run anew";
+            let f = Finding::error("recover_info_missing", Verdict::Incomplete, detail);
+            seen.say(f.in_file(name));
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! States of random number generators: which are there, and whether each has the form its owner gives it.
+//!
+//! A state of another size does not load: torch and Python refuse it, numpy too. Forms that are not known here are left
+//! alone.
+
+use super::Tensor;
+use super::tensors::key_text;
+use crate::dtype::Dtype;
+use crate::pickle::{Heap, Value, shown};
+use supervise_core::checkpoint::Finding;
+
+/// Generators listed.
+const MOST: usize = 32;
+/// Bytes of the state of torch's generator on the CPU, and on CUDA devices: seed and offset.
+const TORCH_CPU: u64 = 5056;
+const TORCH_CUDA: u64 = 16;
+/// Words of the Mersenne Twister.
+const WORDS: usize = 624;
+
+/// The names of the generators; one of a wrong form is a finding.
+pub(super) fn look(heap: &Heap, root: Value, tensors: &[Tensor], findings: &mut Vec<Finding>) -> Vec<String> {
+    let Some(states) = heap.get(root, "rng").and_then(|rng| heap.pairs(rng)) else {
+        return Vec::new();
+    };
+    let mut names = Vec::new();
+    for (key, state) in states.iter().take(MOST) {
+        let name = key_text(heap, *key);
+        let wrong = match name.as_str() {
+            "cpu" => torch(tensors, "rng.cpu", TORCH_CPU),
+            "cuda" => torch(tensors, "rng.cuda", TORCH_CUDA),
+            "numpy" => numpy(heap, *state),
+            "random" => python(heap, *state),
+            _ => None,
+        };
+        if let Some(wrong) = wrong {
+            let detail = format!("the state of the random number generator {} {wrong}", shown(&name));
+            findings.push(Finding::warning("rng_state", detail));
+        }
+        names.push(shown(&name));
+    }
+    names
+}
+
+/// A tensor of bytes of one size.
+fn torch(tensors: &[Tensor], name: &str, bytes: u64) -> Option<String> {
+    let Some(t) = tensors.iter().find(|t| t.name == name) else {
+        return Some("is no tensor".to_owned());
+    };
+    if t.dtype != Some(Dtype::U8) || t.shape != [bytes] {
+        return Some(format!("is no list of {bytes} bytes, its shape is {:?}", t.shape));
+    }
+    None
+}
+
+/// `('MT19937', key, position, has_gauss, gauss)`, where the key is an array of 624 words.
+fn numpy(heap: &Heap, state: Value) -> Option<String> {
+    let items = heap.items(state)?;
+    if items.first().and_then(|v| heap.str(*v)).as_deref() != Some("MT19937") {
+        return None;
+    }
+    let [_, key, position, _, _] = *items else {
+        return Some(format!("has {} parts instead of 5", items.len()));
+    };
+    if heap.uint(position).is_none_or(|p| p > WORDS as u64) {
+        return Some("has a position outside its words".to_owned());
+    }
+    match array(heap, key) {
+        Some((shape, bytes)) if shape != [WORDS as u64] || bytes.is_some_and(|b| b != 4 * WORDS) => {
+            Some(format!("is no array of {WORDS} words, its shape is {shape:?}"))
+        }
+        _ => None,
+    }
+}
+
+/// Shape and bytes of an array that BUILD gave its state: version, shape, type, order, bytes.
+fn array(heap: &Heap, value: Value) -> Option<(Vec<u64>, Option<usize>)> {
+    let [_, shape, _, _, bytes] = *heap.items(heap.call(value)?.state?)? else {
+        return None;
+    };
+    let shape: Option<Vec<u64>> = heap.items(shape)?.iter().take(8).map(|d| heap.uint(*d)).collect();
+    let bytes = match bytes {
+        Value::Bytes(text) => Some(text.len()),
+        // Old protocols write bytes as text of one character each.
+        _ => heap
+            .call(bytes)
+            .and_then(|call| heap.str(*heap.items(call.args)?.first()?))
+            .map(|text| text.chars().count()),
+    };
+    Some((shape?, bytes))
+}
+
+/// `(3, (624 words and a position), gauss)`.
+fn python(heap: &Heap, state: Value) -> Option<String> {
+    let [version, words, _] = *heap.items(state)? else {
+        return Some("has not 3 parts".to_owned());
+    };
+    if heap.uint(version) != Some(3) {
+        return None;
+    }
+    let Some(words) = heap.items(words) else {
+        return Some("has no words".to_owned());
+    };
+    if words.len() != WORDS + 1
+        || words
+            .iter()
+            .any(|w| heap.uint(*w).is_none_or(|w| w > u64::from(u32::MAX)))
+    {
+        return Some(format!("has {} words instead of {}", words.len(), WORDS + 1));
+    }
+    None
+}

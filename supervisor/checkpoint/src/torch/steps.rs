@@ -1,0 +1,96 @@
+//! How many updates an optimizer has counted.
+//!
+//! torch keeps a count per parameter, as a tensor of one element or as a number; Megatron one for all, or one per group of
+//! parameters. All of them are too many to read: the first few and the last few tell whether they agree.
+
+use super::{Names, Storage, Tensor};
+use crate::dtype::Dtype;
+use crate::pickle::{Heap, Value};
+use crate::source::{ReadFault, Reader};
+use std::collections::{BTreeSet, HashMap};
+
+/// Counts read at each end of the list: one small read each.
+const ENDS: usize = 4;
+
+/// The distinct counts.
+pub(super) fn read(
+    file: &Reader<'_>,
+    heap: &Heap,
+    root: Value,
+    tensors: &[Tensor],
+    storages: &HashMap<String, Storage>,
+    names: &Names<'_>,
+) -> Result<Vec<u64>, ReadFault> {
+    let mut steps = BTreeSet::new();
+    let counts: Vec<&Tensor> = tensors.iter().filter(|t| is_count(t)).collect();
+    for t in ends(&counts) {
+        let Some(entry) = t.storage.as_ref().filter(|key| storages.contains_key(*key)) else {
+            continue;
+        };
+        let Some(entry) = names.get(&format!("data/{entry}")) else {
+            continue;
+        };
+        let Some(dtype) = t.dtype else {
+            continue;
+        };
+        let at = t.offset.checked_mul(dtype.size());
+        let Some(at) = at.filter(|at| at.checked_add(dtype.size()).is_some_and(|end| end <= entry.size)) else {
+            continue;
+        };
+        let bytes = file.bytes(entry.data.saturating_add(at), dtype.size() as usize)?;
+        steps.extend(number(dtype, &bytes));
+    }
+    steps.extend(plain(heap, root));
+    Ok(steps.into_iter().collect())
+}
+
+/// A tensor of one element named `step` or `common_step` in the state of an optimizer.
+fn is_count(t: &Tensor) -> bool {
+    let inside = t.name.starts_with("state.") || t.name.contains(".state.") || t.name.contains("param_groups.");
+    inside && matches!(t.name.rsplit('.').next(), Some("step" | "common_step")) && t.elements() == 1
+}
+
+fn ends<T>(all: &[T]) -> impl Iterator<Item = &T> {
+    let last = all.len().saturating_sub(ENDS).max(ENDS.min(all.len()));
+    all.iter().take(ENDS).chain(all.iter().skip(last))
+}
+
+fn number(dtype: Dtype, bytes: &[u8]) -> Option<u64> {
+    let raw = crate::zip::le(bytes, 0, bytes.len().min(8));
+    match dtype {
+        Dtype::F32 => whole(f64::from(f32::from_bits(raw as u32))),
+        Dtype::F64 => whole(f64::from_bits(raw)),
+        Dtype::I64 => Some(raw).filter(|n| *n <= i64::MAX as u64),
+        Dtype::I32 => Some(raw).filter(|n| *n <= i32::MAX as u64),
+        _ => None,
+    }
+}
+
+fn whole(value: f64) -> Option<u64> {
+    (value >= 0.0 && value.fract() == 0.0 && value < 1e15).then_some(value as u64)
+}
+
+/// Counts that stand in the pickle as numbers, in an optimizer that is the file or one of its keys.
+fn plain(heap: &Heap, root: Value) -> Vec<u64> {
+    let optimizers = [Some(root), heap.get(root, "optimizer")];
+    let mut out = Vec::new();
+    for optimizer in optimizers.into_iter().flatten() {
+        let states: Vec<Value> = heap
+            .get(optimizer, "state")
+            .and_then(|s| heap.pairs(s))
+            .map(|pairs| pairs.iter().map(|(_, v)| *v).collect())
+            .unwrap_or_default();
+        let groups = heap
+            .get(optimizer, "param_groups")
+            .and_then(|g| heap.items(g))
+            .unwrap_or_default();
+        for holder in ends(&states).chain(ends(groups)) {
+            out.extend(match heap.get(*holder, "step") {
+                Some(Value::Float(f)) => whole(f),
+                Some(value) => heap.uint(value),
+                None => None,
+            });
+        }
+    }
+    out
+}

@@ -1,0 +1,293 @@
+//! Proving files: the one place where a checkpoint's bytes are read.
+//!
+//! Many files are looked into at once where there are many; a large one is read by itself. Files that another file
+//! describes wait for it. What was not read because the caller called it off is left out of the answer.
+
+use super::files::FileSource;
+use camino::{Utf8Path, Utf8PathBuf};
+use std::collections::BTreeMap;
+use std::fs;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use supervise_checkpoint::{
+    Description, FileKind, FileReport, Inspected, Limits, Need, Progress, SweepOptions, inspect, inspect_described,
+    judge_file, sweep_parallel, unreadable_file,
+};
+use supervise_core::checkpoint::{Depth, Finding, Verdict};
+
+/// Readers of a proof that somebody waits for.
+const READERS: usize = 2;
+/// Fewer files than this are not shared among readers.
+const FEW: usize = 2;
+/// A file larger than this is read by itself, with all readers.
+const LARGE: u64 = 8 << 20;
+
+/// Proves files of one directory.
+#[derive(Debug, Clone)]
+pub struct FileProver {
+    root: Utf8PathBuf,
+    readers: usize,
+    limits: Limits,
+}
+
+/// One file to be proven, and how deep.
+#[derive(Debug, Clone)]
+pub(super) struct Wish<'n> {
+    pub(super) need: &'n Need,
+    pub(super) depth: Depth,
+}
+
+impl FileProver {
+    /// For files below `root`; somebody waits for them.
+    #[must_use]
+    pub fn new(root: &Utf8Path) -> Self {
+        Self {
+            root: root.to_owned(),
+            readers: READERS,
+            limits: Limits::default(),
+        }
+    }
+
+    /// Nobody waits: one reader, and what is read does not push other files out of memory where the kernel knows how.
+    #[must_use]
+    pub fn in_background(mut self) -> Self {
+        self.readers = 1;
+        self
+    }
+
+    /// Proves all files to one depth. `tell` hears how many bytes were read of how many, and may call it off.
+    pub fn prove(
+        &self,
+        needs: &[Need],
+        depth: Depth,
+        options: SweepOptions,
+        tell: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> BTreeMap<Utf8PathBuf, FileReport> {
+        let wishes: Vec<Wish<'_>> = needs.iter().map(|need| Wish { need, depth }).collect();
+        let reports = self.prove_each(&wishes, options, tell);
+        reports
+            .into_iter()
+            .filter_map(|(n, report)| Some((needs.get(n)?.path.clone(), report)))
+            .collect()
+    }
+
+    /// The same with a depth for each file; reports come with the number of their wish.
+    pub(super) fn prove_each(
+        &self,
+        wishes: &[Wish<'_>],
+        options: SweepOptions,
+        tell: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Vec<(usize, FileReport)> {
+        let (described, plain): (Vec<Numbered<'_>>, Vec<Numbered<'_>>) = wishes
+            .iter()
+            .enumerate()
+            .partition(|(_, w)| w.need.described_by.is_some());
+        let work = Work {
+            prover: self,
+            options,
+            done: AtomicU64::new(0),
+            of: self.bytes_of(wishes),
+            cancelled: AtomicBool::new(false),
+        };
+        let mut out = work.all(&plain, &Descriptions::new(), tell);
+        if !described.is_empty() {
+            let known = self.descriptions(&described, wishes, &out);
+            out.append(&mut work.all(&described, &known, tell));
+        }
+        out
+    }
+
+    /// Bytes that are to be read in full.
+    fn bytes_of(&self, wishes: &[Wish<'_>]) -> u64 {
+        wishes
+            .iter()
+            .filter(|w| w.depth == Depth::Full)
+            .fold(0, |sum, w| sum.saturating_add(self.len(w)))
+    }
+
+    fn len(&self, wish: &Wish<'_>) -> u64 {
+        fs::symlink_metadata(self.root.join(&wish.need.path)).map_or(0, |m| m.len())
+    }
+
+    /// What the describing files say: from their reports where they were just read, else by looking.
+    fn descriptions(
+        &self,
+        described: &[Numbered<'_>],
+        wishes: &[Wish<'_>],
+        reports: &[(usize, FileReport)],
+    ) -> Descriptions {
+        let mut out = Descriptions::new();
+        for (n, report) in reports.iter().filter(|(_, r)| r.description.is_some()) {
+            let path = wishes.get(*n).map(|w| w.need.path.clone());
+            out.extend(path.map(|p| (p, report.description.clone())));
+        }
+        for by in described.iter().filter_map(|(_, w)| w.need.described_by.as_ref()) {
+            if !out.contains_key(by) {
+                let source = FileSource::open(&self.root.join(by)).ok();
+                let found = source.and_then(|s| inspect(FileKind::of(by.as_str()), &s, &self.limits).description);
+                out.insert(by.clone(), found);
+            }
+        }
+        out
+    }
+}
+
+/// A wish and its number.
+type Numbered<'w> = (usize, &'w Wish<'w>);
+
+type Descriptions = BTreeMap<Utf8PathBuf, Option<Arc<Description>>>;
+
+/// Nobody wrote to it or deleted it between two looks.
+fn same_state<S: PartialEq>(before: std::io::Result<S>, after: std::io::Result<S>) -> bool {
+    matches!((before, after), (Ok(before), Ok(after)) if before == after)
+}
+
+fn changed_meanwhile() -> Finding {
+    let detail = "it was written to or deleted while it was read: what was read is no longer what is there";
+    let mut finding = Finding::error("file_changed", Verdict::Incomplete, detail);
+    finding.retryable = true;
+    finding
+}
+
+/// What the readers of one proof share.
+struct Work<'p> {
+    prover: &'p FileProver,
+    options: SweepOptions,
+    done: AtomicU64,
+    of: u64,
+    cancelled: AtomicBool,
+}
+
+impl Work<'_> {
+    fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
+    }
+
+    /// Small files are dealt out to the readers, large ones are read by all of them.
+    fn all(
+        &self,
+        wishes: &[Numbered<'_>],
+        known: &Descriptions,
+        tell: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Vec<(usize, FileReport)> {
+        let is_large = |w: &Wish<'_>| w.depth == Depth::Full && self.prover.len(w) > LARGE;
+        let (large, small): (Vec<Numbered<'_>>, Vec<Numbered<'_>>) = wishes.iter().partition(|(_, w)| is_large(w));
+        let mut out = self.share(&small, known, tell);
+        for (n, wish) in large {
+            let report = self.one(wish, known, self.prover.readers, tell);
+            out.extend(report.map(|r| (n, r)));
+        }
+        out
+    }
+
+    /// Deals the files out to the readers; only the caller's thread tells.
+    fn share(
+        &self,
+        wishes: &[Numbered<'_>],
+        known: &Descriptions,
+        tell: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Vec<(usize, FileReport)> {
+        let helpers = match wishes.len() {
+            0..FEW => 0,
+            _ => self.prover.readers.saturating_sub(1),
+        };
+        let next = AtomicUsize::new(0);
+        let take = |tell: &mut dyn FnMut(Progress) -> ControlFlow<()>| {
+            let mut out = Vec::new();
+            while let Some((n, wish)) = wishes.get(next.fetch_add(1, Ordering::Relaxed)) {
+                match self.one(wish, known, 1, tell) {
+                    Some(report) => out.push((*n, report)),
+                    None => break,
+                }
+            }
+            out
+        };
+        std::thread::scope(|scope| {
+            let mut helping = Vec::new();
+            for _ in 0..helpers {
+                let help = || take(&mut |_| ControlFlow::Continue(()));
+                // Where the system gives no thread, one reads.
+                helping.extend(std::thread::Builder::new().spawn_scoped(scope, help));
+            }
+            let mut found = take(tell);
+            for helper in helping {
+                // A reader that panicked proved nothing: its files are left out, and unproven.
+                found.append(&mut helper.join().unwrap_or_default());
+            }
+            found
+        })
+    }
+
+    fn tell(&self, more: u64, tell: &mut dyn FnMut(Progress) -> ControlFlow<()>) -> ControlFlow<()> {
+        let done = self.done.fetch_add(more, Ordering::Relaxed).saturating_add(more);
+        let of = self.of.max(done);
+        if tell(Progress { done, of }).is_break() {
+            self.cancelled.store(true, Ordering::Relaxed);
+        }
+        match self.is_cancelled() {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    }
+
+    /// The three calls of a proof over one file; `None` where it was called off.
+    fn one(
+        &self,
+        wish: &Wish<'_>,
+        known: &Descriptions,
+        threads: usize,
+        tell: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Option<FileReport> {
+        if self.tell(0, tell).is_break() {
+            return None;
+        }
+        let source = match FileSource::open(&self.prover.root.join(&wish.need.path)) {
+            Ok(s) => s,
+            Err(e) => return Some(unreadable_file(wish.need.kind, e)),
+        };
+        source.will_be_probed();
+        let inspected = self.inspect(wish.need, &source, known);
+        if wish.depth == Depth::Structure || inspected.read_all {
+            return Some(judge_file(&inspected, &[]));
+        }
+        source.will_be_read(self.prover.readers == 1);
+        let before = source.state();
+        let mut told = 0;
+        let mut heard = |p: Progress| {
+            let more = p.done.saturating_sub(told);
+            told = p.done;
+            self.tell(more, tell)
+        };
+        let mut swept = sweep_parallel(&[(&source, &inspected.plan)], threads, self.options, &mut heard);
+        match swept.pop()? {
+            Ok(results) => {
+                let mut report = judge_file(&inspected, &results);
+                if !same_state(before, source.state()) {
+                    report.add(changed_meanwhile());
+                }
+                Some(report)
+            }
+            Err(e) => {
+                let finding = e.finding()?;
+                let mut report = judge_file(&inspected, &[]);
+                report.add(finding);
+                Some(report)
+            }
+        }
+    }
+
+    fn inspect(&self, need: &Need, source: &FileSource, known: &Descriptions) -> Inspected {
+        let limits = &self.prover.limits;
+        let by = need.described_by.as_deref();
+        let description = by.and_then(|by| known.get(by)).and_then(Option::as_deref);
+        match (by, description) {
+            (Some(by), Some(description)) => {
+                let beside = by.parent().unwrap_or(Utf8Path::new(""));
+                let name = need.path.strip_prefix(beside).unwrap_or(&need.path);
+                inspect_described(need.kind, source, description, name.as_str(), limits)
+            }
+            _ => inspect(need.kind, source, limits),
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Files that belong together without being a trainer's step: DCP, Megatron's `torch_dist`, exported weights.
+
+use super::{Look, file_view, prove};
+use crate::render::verify::{PathView, SetView};
+use camino::{Utf8Path, Utf8PathBuf};
+use std::collections::BTreeMap;
+use std::io;
+use supervise_checkpoint::set::{self, SetKind};
+use supervise_core::checkpoint::{EntryKind, FileFact, Verdict};
+use supervise_host::lane::walk;
+
+/// Judges the set that a directory is.
+pub(super) fn one(named: &Utf8Path, dir: &Utf8Path, kind: SetKind, look: &mut Look<'_>) -> io::Result<PathView> {
+    let mut facts = Vec::new();
+    walk(dir, Utf8Path::new(""), &mut facts)?;
+    let mut view = PathView::new(named, word(kind), Verdict::Whole);
+    judge(
+        dir,
+        Utf8Path::new(""),
+        kind,
+        &sizes(&facts, Utf8Path::new("")),
+        look,
+        &mut view,
+    );
+    Ok(view)
+}
+
+/// Judges every set below a directory; none where there is none.
+pub(super) fn below(named: &Utf8Path, dir: &Utf8Path, look: &mut Look<'_>) -> io::Result<Option<PathView>> {
+    let mut facts = Vec::new();
+    walk(dir, Utf8Path::new(""), &mut facts)?;
+    let mut places: BTreeMap<&Utf8Path, Vec<&str>> = BTreeMap::new();
+    for fact in facts.iter().filter(|f| f.kind == EntryKind::File) {
+        if let (Some(parent), Some(name)) = (fact.path.parent(), fact.path.file_name()) {
+            places.entry(parent).or_default().push(name);
+        }
+    }
+    let mut view = PathView::new(named, "directory", Verdict::Whole);
+    for (place, names) in places {
+        if let Some(kind) = set::recognise(names.iter().copied()) {
+            judge(dir, place, kind, &sizes(&facts, place), look, &mut view);
+        }
+    }
+    Ok((!view.sets.is_empty()).then_some(view))
+}
+
+/// Names and sizes of the files in one directory and below, relative to it.
+fn sizes(facts: &[FileFact], place: &Utf8Path) -> BTreeMap<String, u64> {
+    facts
+        .iter()
+        .filter(|f| f.kind == EntryKind::File)
+        .filter_map(|f| Some((f.path.strip_prefix(place).ok()?.to_string(), f.size)))
+        .collect()
+}
+
+fn judge(
+    dir: &Utf8Path,
+    place: &Utf8Path,
+    kind: SetKind,
+    files: &BTreeMap<String, u64>,
+    look: &mut Look<'_>,
+    view: &mut PathView,
+) {
+    let here = dir.join(place);
+    let needs = set::needs(kind, files.keys().map(String::as_str));
+    let reports: BTreeMap<String, _> = prove(&here, &needs, look)
+        .into_iter()
+        .map(|(path, report)| (path.into_string(), report))
+        .collect();
+    for (path, report) in &reports {
+        let shown: Utf8PathBuf = place.join(path);
+        view.files
+            .push(file_view(shown.as_str(), &here, Utf8Path::new(path), report, look));
+    }
+    let judged = set::judge(kind, files, &reports);
+    view.verdict = view.verdict.worst(judged.verdict);
+    view.sets.push(SetView {
+        path: place.to_string(),
+        kind: word(kind),
+        verdict: judged.verdict,
+        proven: judged.proven,
+        bytes: judged.bytes,
+        files: files.len() as u64,
+        tensors: judged.tensors,
+        findings: judged.findings,
+    });
+}
+
+fn word(kind: SetKind) -> &'static str {
+    match kind {
+        SetKind::Dcp => "dcp",
+        SetKind::MegatronDist => "megatron_dist",
+        SetKind::Weights => "weights",
+        SetKind::RecoverInfo => "recover_info",
+    }
+}

@@ -1,0 +1,157 @@
+//! Steps of a trainer: a root of them, one alone, or one role.
+//!
+//! A directory of any name is judged as a step by giving its entries a step's name; what is found is told under the
+//! names that are really there.
+
+use super::{Kind, Look, STEP, file_view, prove};
+use crate::render::verify::PathView;
+use camino::{Utf8Path, Utf8PathBuf};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use supervise_checkpoint::{FileKind, Limits, inspect};
+use supervise_core::checkpoint::{CheckpointSummary, CkptId, Resumability, Verdict};
+use supervise_core::spec::TrainerKind;
+use supervise_host::lane::{FileSource, fact_of, walk};
+use supervise_trainers::{Expectation, StepTracker, adapter};
+
+/// Judges all steps of a root, or the only one.
+pub(super) fn judge(named: &Utf8Path, dir: &Utf8Path, kind: Kind, look: &mut Look<'_>) -> io::Result<PathView> {
+    let mut tracker = adapter(TrainerKind::VerlPpo).tracker(&Expectation::default());
+    let mut places: BTreeMap<Utf8PathBuf, Utf8PathBuf> = BTreeMap::new();
+    if kind == Kind::Root {
+        for entry in dir.read_dir_utf8()? {
+            let entry = match entry {
+                Err(e) if e.kind() == io::ErrorKind::InvalidData => continue,
+                entry => entry?,
+            };
+            if entry.file_name().starts_with(STEP) {
+                note(&mut *tracker, Utf8Path::new(entry.file_name()), entry.path())?;
+                places.insert(entry.file_name().into(), entry.path().to_owned());
+            }
+        }
+    } else {
+        let step = number(dir).or_else(|| told(dir)).unwrap_or(1);
+        let id = Utf8PathBuf::from(format!("{STEP}{step}"));
+        note(&mut *tracker, &id, dir)?;
+        places.insert(id, dir.to_owned());
+    }
+    let what = match kind {
+        Kind::Root => "root",
+        Kind::Role => "role",
+        Kind::Step | Kind::Set(_) => "step",
+    };
+    let mut view = PathView {
+        remarks: tracker.remarks(),
+        ..PathView::new(named, what, Verdict::Whole)
+    };
+    // Oldest first: what a step counts is compared with those before it.
+    for (id, _) in tracker.steps().into_iter().rev() {
+        let place = places.get(&id.0).cloned().unwrap_or_else(|| dir.join(&id.0));
+        step(&mut *tracker, &id, &place, kind, look, &mut view);
+    }
+    view.steps.reverse();
+    if view.steps.is_empty() {
+        view.verdict = Verdict::Unknown;
+        view.remarks
+            .push("there is no step in it that is known here".to_owned());
+    }
+    Ok(view)
+}
+
+fn number(dir: &Utf8Path) -> Option<u64> {
+    let name = dir.file_name()?;
+    // A role stands below the step that has the number.
+    let step = match name.strip_prefix(STEP) {
+        Some(n) => n,
+        None => dir.parent()?.file_name()?.strip_prefix(STEP)?,
+    };
+    step.parse().ok()
+}
+
+/// The step that a manifest in it speaks of: a renamed directory holds what it holds.
+fn told(dir: &Utf8Path) -> Option<u64> {
+    ["", "actor", "critic"].iter().find_map(|role| {
+        let source = FileSource::open(&dir.join(role).join("ckpt_contents.json")).ok()?;
+        let found = inspect(FileKind::CkptContents, &source, &Limits::default());
+        found.facts.manifest?.global_step
+    })
+}
+
+/// Gives the tracker a directory's entries under a step's name.
+fn note(tracker: &mut dyn StepTracker, id: &Utf8Path, dir: &Utf8Path) -> io::Result<()> {
+    tracker.note(&fact_of(id.to_owned(), &fs::symlink_metadata(dir)?));
+    let mut facts = Vec::new();
+    if fs::symlink_metadata(dir)?.is_dir() {
+        walk(dir, Utf8Path::new(""), &mut facts)?;
+    }
+    for mut fact in facts {
+        fact.path = id.join(&fact.path);
+        tracker.note(&fact);
+    }
+    Ok(())
+}
+
+/// Judges one step and adds what was found to the view.
+fn step(
+    tracker: &mut dyn StepTracker,
+    id: &CkptId,
+    place: &Utf8Path,
+    kind: Kind,
+    look: &mut Look<'_>,
+    view: &mut PathView,
+) {
+    let inside = |path: &Utf8Path| path.strip_prefix(&id.0).unwrap_or(path).to_owned();
+    let needs: Vec<_> = tracker
+        .needs(id, look.depth)
+        .into_iter()
+        .map(|mut need| {
+            need.path = inside(&need.path);
+            need.described_by = need.described_by.map(|p| inside(&p));
+            need
+        })
+        .collect();
+    let mut reports = BTreeMap::new();
+    for (path, report) in prove(place, &needs, look) {
+        let full = id.0.join(&path);
+        let shown = if kind == Kind::Root { &full } else { &path };
+        view.files.push(file_view(shown.as_str(), place, &path, &report, look));
+        reports.insert(full, report);
+    }
+    let mut summary = tracker.judge(id, look.depth, &reports);
+    if kind != Kind::Root {
+        rename(&mut summary, place);
+    }
+    if kind == Kind::Role {
+        as_role(&mut summary);
+    }
+    if !summary.husk {
+        view.verdict = view.verdict.worst(summary.verdict);
+    }
+    view.steps.push(summary);
+}
+
+/// Findings under the names that are really there.
+fn rename(summary: &mut CheckpointSummary, place: &Utf8Path) {
+    let id = summary.id.0.clone();
+    for finding in &mut summary.findings {
+        let inside = finding.file.as_ref().and_then(|f| f.strip_prefix(&id).ok());
+        if let Some(inside) = inside {
+            finding.file = Some(inside.to_owned());
+        }
+    }
+    summary.id = CkptId(place.file_name().unwrap_or(place.as_str()).into());
+}
+
+/// A role has no dataloader state of its own: that it is missing says nothing.
+fn as_role(summary: &mut CheckpointSummary) {
+    summary.findings.retain(|f| !f.code.contains("data_state"));
+    summary.roles = vec![summary.id.to_string()];
+    summary.resume = Resumability::Not {
+        why: "this is one role of a step; verify the step itself to know".to_owned(),
+    };
+    let verdict = summary.findings.iter().fold(Verdict::Whole, |v, f| v.worst(f.effect()));
+    if summary.verdict == Verdict::Incomplete {
+        summary.verdict = verdict;
+    }
+}

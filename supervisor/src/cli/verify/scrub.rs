@@ -1,0 +1,117 @@
+//! `supervise verify --scrub`: every file that was ever proven is read again and compared with the record.
+
+use super::super::target;
+use crate::error::CliError;
+use crate::printer::Meter;
+use crate::render::count;
+use crate::render::verify::{FileView, PathView};
+use camino::{Utf8Path, Utf8PathBuf};
+use supervise_core::checkpoint::{CkptId, Finding, Verdict};
+use supervise_core::spec::TrainerKind;
+use supervise_host::lane::{RUN_DIR_NAME, Scrubbed, VERIFIED, scrub};
+use supervise_trainers::{Expectation, adapter};
+
+/// What is read again, and by which record.
+struct Place {
+    root: Utf8PathBuf,
+    run_dir: Utf8PathBuf,
+    trainer: TrainerKind,
+    expect: Expectation,
+    /// Only this step.
+    step: Option<CkptId>,
+}
+
+/// Scrubs a run's root, or one step of it.
+pub(super) fn one(name: &Utf8Path, meter: &mut Meter) -> Result<PathView, CliError> {
+    let place = place(name)?;
+    let found = scrub(
+        &place.root,
+        &place.run_dir,
+        adapter(place.trainer),
+        &place.expect,
+        &mut |read| {
+            meter.tell(read, None);
+            true
+        },
+    )
+    .map_err(|e| CliError::environment(format!("{}: {e}", place.root)))?;
+    let wanted = |id: &CkptId| place.step.as_ref().is_none_or(|s| s == id);
+    let mut view = PathView::new(name, "scrub", Verdict::Whole);
+    view.remarks = found.remarks;
+    for (path, why) in &found.unreadable {
+        view.verdict = view.verdict.worst(Verdict::Unreadable);
+        view.remarks.push(format!("{path} cannot be read: {why}"));
+    }
+    for id in found.unrecorded.iter().filter(|id| wanted(id)) {
+        view.remarks.push(format!(
+            "{id}: no record of it: there is nothing to compare its bytes with"
+        ));
+    }
+    for step in found.steps.into_iter().filter(|s| wanted(&s.summary.id)) {
+        add(&mut view, step);
+    }
+    if view.steps.is_empty() && view.verdict == Verdict::Whole {
+        view.verdict = Verdict::Unknown;
+        view.remarks.push(format!(
+            "nothing was compared: {}/{VERIFIED} holds no record of it",
+            place.run_dir
+        ));
+    }
+    Ok(view)
+}
+
+fn add(view: &mut PathView, mut step: Scrubbed) {
+    let id = step.summary.id.clone();
+    let all = count(step.files.len() as u64, "file");
+    view.remarks.push(format!(
+        "{id}: {all} read again, {} compared with the record",
+        step.compared
+    ));
+    for path in &step.missing {
+        let detail = "it was proven once and is not there any more";
+        let finding = Finding::error("proven_file_missing", Verdict::Incomplete, detail).in_file(path.clone());
+        step.summary.verdict = step.summary.verdict.worst(finding.effect());
+        step.summary.findings.push(finding);
+    }
+    view.files.extend(
+        step.files
+            .iter()
+            .map(|(path, report)| FileView::of(path.as_str(), report, Vec::new())),
+    );
+    view.verdict = view.verdict.worst(step.summary.verdict);
+    view.steps.push(step.summary);
+}
+
+fn place(name: &Utf8Path) -> Result<Place, CliError> {
+    let path = name.canonicalize_utf8().unwrap_or_else(|_| name.to_owned());
+    let step = path.file_name().filter(|n| n.starts_with(super::look::STEP));
+    let (whole, step) = match (step, path.parent()) {
+        (Some(step), Some(parent)) => (parent.to_owned(), Some(CkptId(step.into()))),
+        _ => (path, None),
+    };
+    let seen = target::find(if step.is_some() { whole.as_str() } else { name.as_str() });
+    if let Ok(seen) = &seen
+        && let Some(spec) = &seen.spec
+        && let Some(root) = &spec.root
+    {
+        return Ok(Place {
+            root: root.clone(),
+            run_dir: spec.run_dir.clone(),
+            trainer: spec.trainer,
+            expect: Expectation::of(spec),
+            step,
+        });
+    }
+    let run_dir = whole.join(RUN_DIR_NAME);
+    if run_dir.join(VERIFIED).is_dir() {
+        return Ok(Place {
+            root: whole,
+            run_dir,
+            trainer: TrainerKind::VerlPpo,
+            expect: Expectation::default(),
+            step,
+        });
+    }
+    Err(CliError::usage(format!("{name}: there is no record of what was proven here"))
+        .hint("a scrub compares with what a run proved before: name its checkpoint root, a step in it, its YAML or its identity"))
+}

@@ -1,0 +1,128 @@
+//! The codes of findings about steps, with what each means. Those about single files stand with their readers.
+
+pub use supervise_checkpoint::codes::CODES as FILE_CODES;
+
+/// Every code that is said of a step, a set or a configuration, with its meaning, in alphabetical order.
+pub const STEP_CODES: &[(&str, &str)] = &[
+    ("cadence", "when this run saves, and what a crash can cost"),
+    ("config_not_passed", "the YAML is read by us and not by the command"),
+    ("copy_of_other_step", "every byte is that of another step"),
+    (
+        "counter_differs",
+        "the schedule counts other steps than the directory's name says",
+    ),
+    (
+        "counters_changed",
+        "the step was proven with other counts: another step's state stands here",
+    ),
+    (
+        "counters_stand_still",
+        "optimizer or schedule count no more than an older step's",
+    ),
+    (
+        "counters_went_back",
+        "the directory holds an older state: an older step counted further",
+    ),
+    (
+        "data_of_other_step",
+        "the dataloader stands where it stood at another step",
+    ),
+    ("data_state_missing", "dataloader state of some ranks is missing"),
+    (
+        "dist_missing",
+        "a directory that Megatron should have written holds no checkpoint",
+    ),
+    ("file_empty", "a file that a load needs is empty"),
+    ("file_not_whole", "a file is not whole"),
+    ("finished_run", "what starting a finished run again does"),
+    (
+        "fsdp_config_missing",
+        "rank 0 writes this file after its shards: the save was not finished",
+    ),
+    ("hf_config_missing", "the model's own configuration is missing"),
+    (
+        "hf_index_missing",
+        "the index of the exported weights is missing: it is written last",
+    ),
+    ("hf_model_missing", "the exported weights are missing"),
+    ("hf_weights_missing", "parts of the exported weights are missing"),
+    (
+        "husk",
+        "only data.pt is left: the trainer's own retention deleted the rest",
+    ),
+    ("keep_all", "every step stays on disk"),
+    (
+        "keep_one",
+        "the trainer deletes the only older step before the new one is proven",
+    ),
+    ("layout_unknown", "the files fit no layout that is read here"),
+    ("layouts_mixed", "files of several layouts are in one role"),
+    ("leftover", "left over from a write that was killed"),
+    ("manifest_file_missing", "a file that the manifest names is missing"),
+    ("manifest_incomplete", "what was to be saved is not in the manifest"),
+    ("manifest_missing", "the manifest is missing: it is written last"),
+    (
+        "misplaced",
+        "the file was written under another name: it holds what belongs there",
+    ),
+    (
+        "mixed_steps",
+        "ranks count different steps: their files are of different saves",
+    ),
+    ("more_findings", "further findings are not listed"),
+    (
+        "no_data_state",
+        "the state of the dataloader is missing: data starts again from the epoch's beginning",
+    ),
+    ("no_such_step", "no step of this name is known"),
+    ("not_a_directory", "a step's name belongs to something else"),
+    (
+        "not_a_shared_file_system",
+        "the other ranks' files look to be on another machine's own disk",
+    ),
+    ("not_restored", "what this trainer never restores"),
+    ("not_saved", "what this configuration never saves"),
+    (
+        "not_what_was_proven",
+        "another file stands in the place of one that was proven",
+    ),
+    ("nothing_saved", "nothing was saved here yet"),
+    ("order_of_times", "files are newer than one that is written after them"),
+    ("other_world_sizes", "shards of another world size are left over"),
+    ("plain_command", "nothing is known of this command's checkpoints"),
+    ("proven_file_missing", "a file that was proven once is gone"),
+    (
+        "rewritten_in_part",
+        "some files were written anew since the step was proven, others were not",
+    ),
+    ("role_differs", "the manifest speaks of another role"),
+    ("role_missing", "nothing of a role is here that the run loads"),
+    ("role_not_used", "a role is here that the run does not load"),
+    ("set_not_whole", "files that belong together are not whole"),
+    ("shard_size", "a shard is far smaller than those of the other ranks"),
+    (
+        "shards_do_not_tile",
+        "the parts of all ranks together are not as large as their tensors",
+    ),
+    ("shards_missing", "shards of some ranks are missing"),
+    (
+        "step_differs",
+        "the manifest speaks of another step than the directory's name",
+    ),
+    ("symlink", "a symbolic link or special file: it is not followed"),
+    (
+        "transfer_queue_missing",
+        "a part of the saved transfer queue is missing",
+    ),
+    ("transfer_queue_unfinished", "the save of the transfer queue was killed"),
+    ("unknown_format", "no format is known by this name"),
+    ("unreadable", "the step cannot be read"),
+    (
+        "validates_first",
+        "a validation runs again at the beginning of every relaunch",
+    ),
+    (
+        "world_sizes_mixed",
+        "shards of several world sizes, and nothing says which of them counts",
+    ),
+];

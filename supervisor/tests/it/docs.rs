@@ -1,0 +1,77 @@
+//! The pages that people read say what the program says.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use supervise::render::codes::{FILE_CODES, STEP_CODES};
+
+fn top() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// With `UPDATE_DOCS=1` the part of the page is written, else it must be what it is.
+fn keep(page: &str, part: &str, text: &str) {
+    let path = top().join(page);
+    let whole = fs::read_to_string(&path).unwrap();
+    let (begin, end) = (format!("<!-- {part}:begin -->\n"), format!("<!-- {part}:end -->"));
+    let (before, rest) = whole.split_once(&begin).unwrap();
+    let (there, after) = rest.split_once(&end).unwrap();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(&path, format!("{before}{begin}{text}{end}{after}")).unwrap();
+    } else {
+        assert_eq!(there, text, "{page} is out of date: run this test with UPDATE_DOCS=1");
+    }
+}
+
+#[test]
+fn every_code_is_on_the_page() {
+    let mut text = String::from("| code | meaning |\n| --- | --- |\n");
+    let all: BTreeMap<_, _> = STEP_CODES.iter().chain(FILE_CODES).copied().collect();
+    for (code, meaning) in all {
+        text.push_str(&format!("| `{code}` | {meaning} |\n"));
+    }
+    keep("docs/verification.md", "codes", &text);
+}
+
+/// Words in quotes that stand first in a call that makes a finding.
+fn codes_in(source: &str) -> BTreeSet<String> {
+    let mut out = BTreeSet::new();
+    for call in ["Finding::error(", "Finding::warning(", "Finding::note(", "condemned("] {
+        for (at, _) in source.match_indices(call) {
+            let rest = source[at + call.len()..].trim_start();
+            if let Some((code, _)) = rest.strip_prefix('"').and_then(|r| r.split_once('"')) {
+                out.insert(code.to_owned());
+            }
+        }
+    }
+    out
+}
+
+fn sources(dir: &Path, out: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, out);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            out.push(path);
+        }
+    }
+}
+
+#[test]
+fn every_code_that_is_said_of_a_step_is_documented() {
+    let mut files = Vec::new();
+    for krate in ["trainers/src", "host/src", "src"] {
+        sources(&top().join("supervisor").join(krate), &mut files);
+    }
+    let mut used = BTreeSet::new();
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        // Tests at a file's end make findings of their own.
+        used.extend(codes_in(text.split("#[cfg(test)]").next().unwrap()));
+    }
+    let of_files: BTreeSet<String> = FILE_CODES.iter().map(|(c, _)| (*c).to_owned()).collect();
+    let known: BTreeSet<String> = STEP_CODES.iter().map(|(c, _)| (*c).to_owned()).collect();
+    assert_eq!(&used - &of_files, &known - &of_files);
+    assert!(STEP_CODES.is_sorted());
+}

@@ -1,0 +1,107 @@
+//! Whether a run can go on from a step: another question than whether the step is whole.
+//!
+//! A step that does not fit is never less for it. What is lost is told by kind of state; where nothing can be loaded, the reason says
+//! what to change.
+
+mod megatron;
+
+use super::data;
+use super::judge::{Case, Layout, expected};
+use super::names::Content;
+use super::role::RoleState;
+use supervise_core::checkpoint::{Resumability, StateKind};
+use supervise_core::spec::RoleSpec;
+
+/// Whether this run can go on from here.
+pub(crate) fn resume(case: &Case<'_>, layout: Layout, roles: &[RoleState], data: data::DataState) -> Resumability {
+    if let Some(sft) = case.expect.sft
+        && sft != (layout == Layout::Sft)
+    {
+        let (is, run) = if sft { ("PPO", "SFT") } else { ("SFT", "PPO") };
+        return Resumability::Not {
+            why: format!("this step was written by verl's {is} trainer, and the run is {run}"),
+        };
+    }
+    let mut lost = Vec::new();
+    for role in roles {
+        let run = expected(case, layout, &role.name);
+        if let Some(why) = run.and_then(|run| other_strategy(role, run)) {
+            return Resumability::Not { why };
+        }
+        if role.megatron {
+            match megatron::loss(run.and_then(|r| r.megatron.as_ref()), case.expect.world, role) {
+                Ok(kinds) => lost.extend(kinds),
+                Err(why) => return Resumability::Not { why },
+            }
+        } else if let Some(why) = cannot_load(role, case.expect.world) {
+            return Resumability::Not { why };
+        }
+        let saved = |c: Content| match run {
+            Some(spec) => spec.save_contents.iter().any(|s| s == c.word()),
+            None => true,
+        };
+        for (content, kinds) in kept_in(role.megatron) {
+            if saved(content) && !role.contents.contains(&content) {
+                lost.extend_from_slice(kinds);
+            }
+        }
+    }
+    lost.extend_from_slice(data.lost());
+    lost.sort_unstable();
+    lost.dedup();
+    if lost.is_empty() {
+        Resumability::Exact
+    } else {
+        Resumability::Degraded { lost }
+    }
+}
+
+/// What is kept with the optimizer and with the rest. Megatron's schedule stands with its optimizer.
+fn kept_in(megatron: bool) -> [(Content, &'static [StateKind]); 2] {
+    use StateKind::{LrSchedule, Optimizer, Rng};
+    if megatron {
+        [(Content::Optimizer, &[Optimizer, LrSchedule]), (Content::Extra, &[Rng])]
+    } else {
+        [(Content::Optimizer, &[Optimizer]), (Content::Extra, &[LrSchedule, Rng])]
+    }
+}
+
+/// Which strategy wrote a role, and which one is to load it.
+fn other_strategy(role: &RoleState, run: &RoleSpec) -> Option<String> {
+    let of = of_role(role);
+    let go_on = "choose the strategy that wrote it, or let the run start in an empty checkpoint directory";
+    match (role.megatron, run.megatron) {
+        (true, None) => Some(format!(
+            "the state{of} was written by Megatron's manager, and this run loads the shards of FSDP: {go_on}"
+        )),
+        (false, Some(_)) => Some(format!(
+            "the state{of} was written as shards of FSDP, and this run loads it with Megatron: {go_on}"
+        )),
+        _ => None,
+    }
+}
+
+fn of_role(role: &RoleState) -> String {
+    if role.name.is_empty() {
+        String::new()
+    } else {
+        format!(" of `{}`", role.name)
+    }
+}
+
+fn cannot_load(role: &RoleState, run: Option<u32>) -> Option<String> {
+    let of = of_role(role);
+    if let (Some(world), Some(run)) = (role.world, run)
+        && world != run
+    {
+        return Some(format!(
+            "the shards{of} were written by {world} ranks and this run has {run}: verl's FSDP loads only its own number of ranks; give the run {world} ranks (trainer.nnodes times trainer.n_gpus_per_node) or let it start in an empty checkpoint directory"
+        ));
+    }
+    if !role.contents.contains(&Content::Model) {
+        return Some(format!(
+            "no complete set of model shards{of}: verl's FSDP loads weights from shards only, exported weights (hf_model) are not read at a resume"
+        ));
+    }
+    None
+}

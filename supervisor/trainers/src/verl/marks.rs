@@ -1,0 +1,80 @@
+//! What of a step counts up from step to step, read from the reports on its files.
+
+use super::names::Content;
+use super::needs;
+use super::survey::{RoleFiles, Survey};
+use std::collections::BTreeMap;
+use supervise_checkpoint::Marks;
+
+/// Batches that the dataloader has given out in this epoch.
+pub(crate) const BATCHES: &str = "data.batches";
+/// Updates that the optimizer has made.
+pub(crate) const OPTIMIZER: &str = "optimizer";
+/// Steps that the learning-rate schedule has taken.
+pub(crate) const SCHEDULE: &str = "schedule";
+
+/// The counters of a step and the digest of its files, as far as the reports tell.
+pub(crate) fn marks(survey: &Survey<'_>) -> Marks {
+    let mut counters = BTreeMap::new();
+    for (role, files) in &survey.roles {
+        if files.is_megatron() {
+            super::megatron::count(role, &files.megatron, &mut counters);
+        } else {
+            count(role, files, &mut counters);
+        }
+    }
+    let data = survey.data.iter().chain(survey.data_parts.iter().map(|(_, file)| file));
+    let batches = data.filter_map(|file| file.torch()?.batches);
+    counters.extend(batches.max().map(|n| (BATCHES.to_owned(), n)));
+    Marks {
+        counters,
+        digest: digest(survey),
+    }
+}
+
+/// The name of a counter: without the role where the step is the role.
+pub(crate) fn name_of(role: &str, what: &str) -> String {
+    if role.is_empty() {
+        what.to_owned()
+    } else {
+        format!("{role}.{what}")
+    }
+}
+
+/// The highest counts among the ranks of the world that is loaded.
+fn count(role: &str, files: &RoleFiles<'_>, counters: &mut BTreeMap<String, u64>) {
+    let told = files.fsdp_config.and_then(|config| config.world_size());
+    let Some(world) = told.or_else(|| files.likely_world()) else {
+        return;
+    };
+    let (mut optimizer, mut schedule) = (None, None);
+    for content in [Content::Optimizer, Content::Extra] {
+        for (_, file) in files.of(world, content).into_iter().flatten() {
+            let Some(facts) = file.torch() else {
+                continue;
+            };
+            optimizer = optimizer.max(facts.optimizer_steps.iter().max().copied());
+            schedule = schedule.max(facts.scheduler_steps);
+        }
+    }
+    for (what, count) in [(OPTIMIZER, optimizer), (SCHEDULE, schedule)] {
+        counters.extend(count.map(|n| (name_of(role, what), n)));
+    }
+}
+
+/// CRC-32 over the sorted names and checksums of all files that are looked into; `None` where one has no checksum.
+fn digest(survey: &Survey<'_>) -> Option<u32> {
+    let mut files: Vec<(&str, u32)> = Vec::new();
+    needs::each(survey, &mut |wanted| {
+        files.push((wanted.file.path, wanted.file.report?.crc?));
+        Some(())
+    })?;
+    files.sort_unstable();
+    let mut hash = crc32fast::Hasher::new();
+    for (path, crc) in &files {
+        hash.update(path.as_bytes());
+        hash.update(&[0]);
+        hash.update(&crc.to_le_bytes());
+    }
+    (!files.is_empty()).then(|| hash.finalize())
+}

@@ -1,0 +1,352 @@
+//! A role that Megatron's checkpoint manager wrote, in its second layout (verl 0.9): a manifest, and a distributed checkpoint each for
+//! the model, the optimizer and the rest.
+//!
+//! `ckpt_contents.json` is written last, under another name first: with it the save was finished, and it says what has to be there.
+//! Directories say nothing: all four of them exist after every save, used or not. What the manifest does not name is not judged.
+
+use super::marks::{OPTIMIZER, name_of};
+use super::names::Content;
+use super::needs::Wanted;
+use super::role::{MegatronSave, RoleState};
+use super::survey::{File, MegatronFiles};
+use camino::Utf8Path;
+use std::collections::{BTreeMap, BTreeSet};
+use supervise_checkpoint::megatron::stays_below;
+use supervise_checkpoint::set::{self, SetKind};
+use supervise_checkpoint::{FileKind, FileReport, Manifest, ManifestEntry};
+use supervise_core::checkpoint::{Finding, Verdict};
+use supervise_core::id::Step;
+
+/// Directories of Megatron's own writer.
+const DIST: [&str; 3] = ["model/dist_ckpt", "optimizer/dist_ckpt", "extra/dist_ckpt"];
+/// Where exported weights and the model's configuration stand.
+const EXPORT: &str = "model/huggingface";
+/// Where exported adapters stand.
+const ADAPTER: &str = "model/huggingface/adapter";
+
+/// Visits the files that have to be looked into, those that describe others first.
+pub(crate) fn each<'a>(files: &MegatronFiles<'a>, visit: &mut dyn FnMut(Wanted<'a>) -> Option<()>) -> Option<()> {
+    if let Some(manifest) = files.manifest {
+        visit(Wanted::new(manifest, FileKind::CkptContents))?;
+    }
+    if let Some(config) = files.config {
+        visit(Wanted::new(config, FileKind::Json))?;
+    }
+    for dir in DIST {
+        set_needs(files, dir, SetKind::MegatronDist, visit)?;
+    }
+    for path in [
+        "model/huggingface/config.json",
+        "model/huggingface/adapter/adapter_config.json",
+    ] {
+        if let Some(file) = files.parts.get(path) {
+            visit(Wanted::new(*file, FileKind::Json))?;
+        }
+    }
+    for dir in [EXPORT, ADAPTER] {
+        set_needs(files, dir, SetKind::Weights, visit)?;
+    }
+    Some(())
+}
+
+fn set_needs<'a>(
+    files: &MegatronFiles<'a>,
+    dir: &str,
+    kind: SetKind,
+    visit: &mut dyn FnMut(Wanted<'a>) -> Option<()>,
+) -> Option<()> {
+    let find = |name: &Utf8Path| files.parts.get(format!("{dir}/{name}").as_str()).copied();
+    for need in set::needs(kind, names(files, dir)) {
+        let Some(file) = find(&need.path) else { continue };
+        visit(Wanted {
+            file,
+            kind: need.kind,
+            described_by: need.described_by.and_then(|other| Some(find(&other)?.path)),
+        })?;
+    }
+    Some(())
+}
+
+/// The names directly in a directory of the role.
+fn names<'f>(files: &'f MegatronFiles<'_>, dir: &'f str) -> impl Iterator<Item = &'f str> {
+    below(files, dir).map(|(name, _)| name)
+}
+
+fn below<'f, 'a>(
+    files: &'f MegatronFiles<'a>,
+    dir: &'f str,
+) -> impl Iterator<Item = (&'f str, File<'a>)> + use<'f, 'a> {
+    let after = files.parts.range(dir..).skip_while(move |(path, _)| **path == dir);
+    let inside = move |path: &'f str| path.strip_prefix(dir);
+    after
+        .map_while(move |(path, file)| Some((inside(path)?, *file)))
+        .filter_map(|(rest, file)| Some((rest.strip_prefix('/')?, file)))
+        .filter(|(name, _)| !name.contains('/'))
+}
+
+/// The highest count of updates among the parts of the optimizer. The schedule begins anew at a resume unless it is asked for, so
+/// its count tells nothing.
+pub(crate) fn count(role: &str, files: &MegatronFiles<'_>, counters: &mut BTreeMap<String, u64>) {
+    let reports = DIST
+        .into_iter()
+        .flat_map(|dir| below(files, dir))
+        .filter_map(|(_, f)| f.report);
+    let steps = reports.flat_map(|report| {
+        let common = report.facts.torch.iter().flat_map(|t| t.optimizer_steps.iter());
+        report.facts.dcp_steps.values().flatten().chain(common)
+    });
+    counters.extend(steps.max().map(|n| (name_of(role, OPTIMIZER), *n)));
+}
+
+/// Judges one role.
+pub(crate) fn judge_role(name: &str, step: Step, files: &MegatronFiles<'_>) -> RoleState {
+    let role = Role { name, files };
+    let mut state = RoleState::new(name);
+    state.megatron = true;
+    state.newest_shard = files.parts.values().map(|file| file.fact.mtime).max();
+    let there = |part: &str| {
+        files
+            .parts
+            .keys()
+            .any(|path| path.strip_prefix(part).is_some_and(|r| r.starts_with('/')))
+    };
+    let by_names = |c: &Content| there(c.word());
+    match files.manifest {
+        None => {
+            let detail =
+                "the manifest is written last: the save was not finished (verl's migration script writes none either)";
+            let path = role.path("ckpt_contents.json");
+            state
+                .findings
+                .push(Finding::error("manifest_missing", Verdict::Incomplete, detail).in_file(path));
+            state.contents = Content::ALL.into_iter().filter(by_names).collect();
+        }
+        Some(file) => {
+            state.findings.extend(file.findings());
+            match file.report.map(|report| report.facts.manifest.as_ref()) {
+                None => state.contents = Content::ALL.into_iter().filter(by_names).collect(),
+                Some(None) => {}
+                Some(Some(manifest)) => role.judge(step, file.path, manifest, &mut state),
+            }
+        }
+    }
+    for finding in &mut state.findings {
+        finding.role = (!name.is_empty()).then(|| name.to_owned());
+    }
+    state
+}
+
+struct Role<'c, 'a> {
+    name: &'c str,
+    files: &'c MegatronFiles<'a>,
+}
+
+impl Role<'_, '_> {
+    /// A path of the role, relative to the step.
+    fn path(&self, rest: &str) -> camino::Utf8PathBuf {
+        Utf8Path::new(self.name).join(rest)
+    }
+
+    fn judge(&self, step: Step, file: &str, manifest: &Manifest, state: &mut RoleState) {
+        state.world = manifest.world_size.and_then(|n| u32::try_from(n).ok());
+        state.hf_model = manifest.entry("hf_model").is_some();
+        let model = manifest.entry("model");
+        state.save = Some(MegatronSave {
+            dist: model.is_some_and(ManifestEntry::is_dist),
+            exported: state.hf_model || model.is_some_and(|e| !e.is_dist()),
+            adapters: manifest.backend.peft,
+            any_parallel: self.any_parallel(manifest),
+            schedule: manifest.entry("lr_scheduler").is_some(),
+            parallel: self.files.config.and_then(|f| f.report?.facts.parallel),
+        });
+        state.findings.extend(
+            self.identity(step, manifest)
+                .into_iter()
+                .chain(promises(manifest))
+                .map(|f| f.in_file(file)),
+        );
+        for (content, entry) in [
+            (Content::Model, "model"),
+            (Content::Optimizer, "optimizer"),
+            (Content::Extra, "rng_state"),
+        ] {
+            if manifest.entry(entry).is_some() {
+                state.contents.push(content);
+            }
+        }
+        let followed = |e: &&ManifestEntry| stays_below(&e.path) && e.adapter.as_deref().is_none_or(stays_below);
+        let mut seen = BTreeSet::new();
+        for entry in manifest.entries.iter().filter(followed) {
+            match entry.format.as_str() {
+                "json" => state.findings.extend(self.json(&entry.path)),
+                "huggingface" => self.exported(entry, &mut seen, &mut state.findings),
+                _ if entry.is_dist() && seen.insert(entry.path.clone()) => {
+                    state.findings.extend(self.dist(entry, manifest));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether the optimizer was saved for any division of the model: its common file says how it was divided.
+    fn any_parallel(&self, manifest: &Manifest) -> Option<bool> {
+        let common = format!("{}/common.pt", manifest.entry("optimizer")?.path);
+        let sharding = self
+            .files
+            .parts
+            .get(common.as_str())?
+            .torch()?
+            .optimizer_sharding
+            .as_deref()?;
+        Some(matches!(sharding, "fully_reshardable" | "fully_sharded_model_space"))
+    }
+
+    /// Whether the manifest speaks of this step and this role.
+    fn identity(&self, step: Step, manifest: &Manifest) -> Option<Finding> {
+        if let Some(other) = manifest.global_step.filter(|n| *n != step.0) {
+            let detail = format!("it speaks of step {other}, and the directory is that of step {step}");
+            return Some(Finding::error("step_differs", Verdict::Damaged, detail));
+        }
+        // The SFT trainer calls its model an actor.
+        let wanted = if self.name.is_empty() { "actor" } else { self.name };
+        if let Some(other) = manifest.role.as_deref().filter(|r| *r != wanted) {
+            let detail = format!("it speaks of `{other}`, and the directory is that of `{wanted}`");
+            return Some(Finding::error("role_differs", Verdict::Damaged, detail));
+        }
+        (manifest.framework != "megatron").then(|| {
+            Finding::error(
+                "layout_unknown",
+                Verdict::Unknown,
+                "it was not written by Megatron's manager",
+            )
+        })
+    }
+
+    fn json(&self, path: &str) -> Vec<Finding> {
+        let file = match path {
+            "transformer_config.json" => self.files.config,
+            _ => self.files.parts.get(path).copied(),
+        };
+        match file {
+            Some(file) => file.findings(),
+            None => vec![self.absent(path)],
+        }
+    }
+
+    fn absent(&self, path: &str) -> Finding {
+        let detail = "the manifest names this file, and it is not there";
+        Finding::error("manifest_file_missing", Verdict::Incomplete, detail).in_file(self.path(path))
+    }
+
+    /// A directory of Megatron's writer.
+    fn dist(&self, entry: &ManifestEntry, manifest: &Manifest) -> Vec<Finding> {
+        let dir = entry.path.as_str();
+        if names(self.files, dir).next().is_none() {
+            if self.is_combined(manifest) {
+                return Vec::new();
+            }
+            let detail = format!(
+                "the manifest says that `{}` is here, and the directory is empty",
+                entry.name
+            );
+            let finding = Finding::error("dist_missing", Verdict::Incomplete, detail);
+            return vec![finding.in_file(self.path(dir))];
+        }
+        self.set(dir, SetKind::MegatronDist)
+    }
+
+    /// Megatron's own FSDP puts everything into the model's directory, and the manifest names the empty ones all the same. Then
+    /// the model's parts hold what the optimizer counts.
+    fn is_combined(&self, manifest: &Manifest) -> bool {
+        let model = manifest.entry("model").filter(|e| e.is_dist());
+        let mut parts = model.into_iter().flat_map(|e| below(self.files, &e.path));
+        parts.any(|(_, file)| file.report.is_some_and(|r| !r.facts.dcp_steps.is_empty()))
+    }
+
+    /// Weights, configuration or tokenizer in Hugging Face's format.
+    fn exported(&self, entry: &ManifestEntry, seen: &mut BTreeSet<String>, findings: &mut Vec<Finding>) {
+        let config = format!("{}/config.json", entry.path);
+        match (entry.name.as_str(), entry.adapter.as_deref()) {
+            ("tokenizer", _) => {
+                if !names(self.files, &entry.path).any(|n| n.starts_with("tokenizer") || n.starts_with("vocab")) {
+                    findings.push(self.absent(&format!("{}/tokenizer.json", entry.path)));
+                }
+            }
+            ("hf_config", _) => {
+                if seen.insert(config.clone()) {
+                    findings.extend(self.json(&config));
+                }
+            }
+            (_, Some(adapter)) => {
+                if seen.insert(adapter.to_owned()) {
+                    findings.extend(self.json(&format!("{adapter}/adapter_config.json")));
+                    findings.extend(self.weights(adapter));
+                }
+            }
+            _ => {
+                if seen.insert(config.clone()) {
+                    findings.extend(self.json(&config));
+                }
+                if seen.insert(entry.path.clone()) {
+                    findings.extend(self.weights(&entry.path));
+                }
+            }
+        }
+    }
+
+    fn weights(&self, dir: &str) -> Vec<Finding> {
+        if set::needs(SetKind::Weights, names(self.files, dir)).is_empty() {
+            let detail = "the manifest says that weights are exported here, and there are none";
+            let finding = Finding::error("hf_model_missing", Verdict::Incomplete, detail);
+            return vec![finding.in_file(self.path(dir))];
+        }
+        self.set(dir, SetKind::Weights)
+    }
+
+    /// What the files of a directory say together.
+    fn set(&self, dir: &str, kind: SetKind) -> Vec<Finding> {
+        let files: Vec<(&str, File<'_>)> = below(self.files, dir).collect();
+        let sizes: BTreeMap<String, u64> = files
+            .iter()
+            .map(|(name, f)| ((*name).to_owned(), f.fact.size))
+            .collect();
+        let report = |(name, f): &(&str, File<'_>)| Some(((*name).to_owned(), f.report?.clone()));
+        let reports: BTreeMap<String, FileReport> = files.iter().filter_map(report).collect();
+        if reports.is_empty() {
+            return Vec::new();
+        }
+        let judged = set::judge(kind, &sizes, &reports);
+        let mut out = judged.findings;
+        for finding in &mut out {
+            let name = finding.file.take().unwrap_or_default();
+            finding.file = Some(self.path(dir).join(name));
+        }
+        out.extend(files.iter().filter_map(|(_, file)| file.misplaced()));
+        if judged.verdict != Verdict::Whole && out.iter().all(|f| f.effect() != judged.verdict) {
+            let detail = format!("the directory is {}", judged.verdict);
+            out.push(Finding::error("set_not_whole", judged.verdict, detail).in_file(self.path(dir)));
+        }
+        // The manifest names the configuration itself: a missing one is told there.
+        out.retain(|f| f.code != "config_missing");
+        out
+    }
+}
+
+/// What was to be saved and is not in the manifest's own list.
+fn promises(manifest: &Manifest) -> Vec<Finding> {
+    let listed = |names: &[&str]| names.iter().any(|name| manifest.entry(name).is_some());
+    let kept = |content: &str| match content {
+        "model" => listed(&["model", "peft_adapters"]),
+        "hf_model" => listed(&["hf_model"]),
+        "optimizer" => listed(&["optimizer"]),
+        "extra" => listed(&["rng_state"]),
+        _ => true,
+    };
+    let absent = manifest.save_contents.iter().filter(|content| !kept(content));
+    absent
+        .map(|content| {
+            let detail = format!("`{content}` was to be saved, and the manifest does not say where it is");
+            Finding::error("manifest_incomplete", Verdict::Incomplete, detail)
+        })
+        .collect()
+}

@@ -1,0 +1,220 @@
+//! The strategy that a role is trained with, and Megatron's switches: which of them verl refuses, and what they allow at a resume.
+//!
+//! Megatron writes weights in two ways, through a bridge to Hugging Face's format or as shards of its own, and reads them back the same
+//! way. What cannot be written or read back is told here, before a GPU is touched.
+
+use super::reader::Reader;
+use supervise_core::spec::{MegatronSpec, Parallel, RoleSpec};
+
+/// Where a role's settings stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Keys {
+    /// Its strategy.
+    pub(crate) strategy: &'static str,
+    /// Megatron's switches.
+    pub(crate) engine: &'static str,
+    /// Its optimizer.
+    pub(crate) optim: &'static str,
+    /// Its model.
+    pub(crate) model: &'static str,
+    /// What is saved and loaded.
+    pub(crate) checkpoint: &'static str,
+}
+
+impl Keys {
+    /// Those of a role; the empty name is SFT's only one.
+    pub(crate) fn of(role: &str) -> Self {
+        match role {
+            "" => Self {
+                strategy: "engine.strategy",
+                engine: "engine",
+                optim: "optim",
+                model: "model",
+                checkpoint: "checkpoint",
+            },
+            "critic" => Self {
+                strategy: "critic.strategy",
+                engine: "critic.megatron",
+                optim: "critic.optim",
+                model: "critic.model",
+                checkpoint: "critic.checkpoint",
+            },
+            _ => Self {
+                strategy: "actor_rollout_ref.actor.strategy",
+                engine: "actor_rollout_ref.actor.megatron",
+                optim: "actor_rollout_ref.actor.optim",
+                model: "actor_rollout_ref.model",
+                checkpoint: "actor_rollout_ref.actor.checkpoint",
+            },
+        }
+    }
+}
+
+/// Megatron's switches where it is the strategy. Strategies whose steps cannot be proven are problems.
+pub(crate) fn read(reader: &mut Reader<'_>, role: &str, engine: Option<&str>) -> Option<MegatronSpec> {
+    let keys = Keys::of(role);
+    let said = reader.string(keys.strategy);
+    let strategy = match engine {
+        Some(engine) if !reader.is_said(keys.strategy) => engine.to_owned(),
+        _ => said.unwrap_or_else(|| "fsdp".to_owned()),
+    };
+    match strategy.as_str() {
+        "fsdp" | "fsdp2" => None,
+        "megatron" => {
+            if engine != Some("megatron") {
+                let group = if role.is_empty() { "engine" } else { "model_engine" };
+                let message = format!("verl's own settings for Megatron are only there with {group}=megatron");
+                reader.warn("model_engine", keys.strategy, message);
+            }
+            Some(switches(reader, &keys))
+        }
+        other => {
+            let message =
+                format!("the checkpoint layout of `{other}` is not known yet, so none of its steps could be proven");
+            reader.no_recovery("layout_unknown", keys.strategy, message, "use fsdp, fsdp2 or megatron");
+            None
+        }
+    }
+}
+
+fn switches(reader: &mut Reader<'_>, keys: &Keys) -> MegatronSpec {
+    let key = |name: &str| format!("{}.{name}", keys.engine);
+    let mut size = |name: &str| match reader.value(&key(name)) {
+        Some(_) => reader.positive(&key(name)).unwrap_or(1),
+        None => 1,
+    };
+    let parallel = Parallel {
+        tensor: size("tensor_model_parallel_size"),
+        pipeline: size("pipeline_model_parallel_size"),
+        context: size("context_parallel_size"),
+        expert: size("expert_model_parallel_size"),
+    };
+    let rank = format!("{}.lora.rank", keys.model);
+    MegatronSpec {
+        parallel,
+        // The only switch that verl switches on by itself.
+        bridge: reader.value(&key("use_mbridge")).is_none() || reader.flag(&key("use_mbridge")),
+        dist: reader.flag(&key("use_dist_checkpointing")),
+        adapters: reader.int(&rank).is_some_and(|rank| rank > 0),
+        any_parallel: reader.flag(&key("dist_ckpt_optim_fully_reshardable")),
+        schedule: reader.flag(&format!("{}.use_checkpoint_opt_param_scheduler", keys.optim)),
+    }
+}
+
+/// Tells what is wrong with the switches of a role, and what they mean for a resume.
+pub(crate) fn check(reader: &mut Reader<'_>, role: &RoleSpec, world: Option<u32>) {
+    let Some(run) = role.megatron else { return };
+    let keys = Keys::of(&role.name);
+    check_writers(reader, role, run, &keys);
+    check_ranks(reader, run, world, &keys);
+    let fsdp = format!("{}.use_megatron_fsdp", keys.engine);
+    if reader.flag(&fsdp) {
+        reader.no_recovery(
+            "not_resumed",
+            &fsdp,
+            "steps of Megatron's own FSDP can be verified, and no run is resumed from them yet",
+            "set it to False",
+        );
+    }
+    if reader.resumes() {
+        tell(reader, run, &keys);
+    }
+}
+
+/// What a resume brings back, and under which conditions.
+fn tell(reader: &mut Reader<'_>, run: MegatronSpec, keys: &Keys) {
+    if !run.schedule {
+        reader.warn(
+            "schedule_restarts",
+            &format!("{}.use_checkpoint_opt_param_scheduler", keys.optim),
+            "Megatron starts the learning-rate schedule anew at every resume; set it to True to have it restored",
+        );
+    }
+    let message = if run.any_parallel {
+        "the optimizer can be loaded by ranks that share the model in another way; each save gathers it in the memory of one rank's host, so watch that memory"
+    } else {
+        "a resume may change the number of data-parallel ranks and needs the same tensor, pipeline, context and expert parallel sizes"
+    };
+    reader.note(
+        "resharding",
+        &format!("{}.dist_ckpt_optim_fully_reshardable", keys.engine),
+        message,
+    );
+    // Said once, whichever roles are Megatron's.
+    if reader.findings.iter().all(|f| f.code != "megatron_layout") {
+        reader.note(
+            "megatron_layout",
+            keys.strategy,
+            "which verl is installed is not known here: only steps with ckpt_contents.json are proven and resumed from, which verl 0.9 writes and 0.7 does not",
+        );
+    }
+}
+
+/// Whether the weights are written at all, and where they are looked for afterwards.
+fn check_writers(reader: &mut Reader<'_>, role: &RoleSpec, run: MegatronSpec, keys: &Keys) {
+    let saves = |content: &str| role.save_contents.iter().any(|c| c == content);
+    let loads = |content: &str| role.load_contents.iter().any(|c| c == content);
+    let (model, exported) = (saves("model"), saves("hf_model"));
+    let bridge = format!("{}.use_mbridge", keys.engine);
+    let dist = format!("{}.use_dist_checkpointing", keys.engine);
+    let save = format!("{}.save_contents", keys.checkpoint);
+    let rank = format!("{}.lora.rank", keys.model);
+    if !run.bridge && (exported || loads("hf_model")) {
+        let hint = format!("leave it out, or set {bridge}=True");
+        let message = format!("hf_model goes through a bridge, and {bridge} is False: verl refuses to start");
+        let key = if exported {
+            save.clone()
+        } else {
+            format!("{}.load_contents", keys.checkpoint)
+        };
+        reader.no_recovery("hf_model_without_bridge", &key, message, &hint);
+    }
+    if !run.bridge && !run.dist && model {
+        let message = format!("there is neither a bridge nor Megatron's own writer ({dist}): verl refuses to start");
+        let hint = format!("set {dist}=True, or {bridge}=True");
+        reader.no_recovery("weights_not_saved", &bridge, message, &hint);
+    }
+    if run.dist && exported && !model {
+        let message =
+            format!("the weights are only exported, and with {dist}=True a resume looks for Megatron's own shards");
+        reader.no_recovery(
+            "weights_not_loaded",
+            &save,
+            message,
+            &format!("add `model`, or set {dist}=False"),
+        );
+    }
+    let vanilla = format!("{}.vanilla_mbridge", keys.engine);
+    if run.adapters && (!run.bridge || reader.flag(&vanilla)) {
+        reader.no_recovery(
+            "adapters_without_bridge",
+            &rank,
+            "adapters need Megatron-Bridge: verl refuses to start",
+            &format!("set {bridge}=True and {vanilla}=False"),
+        );
+    }
+}
+
+/// The ranks have to be a multiple of those that share one copy.
+fn check_ranks(reader: &mut Reader<'_>, run: MegatronSpec, world: Option<u32>, keys: &Keys) {
+    let Parallel {
+        tensor,
+        pipeline,
+        context,
+        ..
+    } = run.parallel;
+    let Some(ranks) = run.parallel.ranks() else {
+        return reader.problem(
+            keys.engine,
+            "these sizes are more ranks than can be",
+            "make them smaller",
+        );
+    };
+    if let Some(world) = world.filter(|world| !world.is_multiple_of(ranks)) {
+        let message = format!(
+            "{world} ranks are no multiple of {ranks} (tensor {tensor} x pipeline {pipeline} x context {context}): verl refuses to start"
+        );
+        let key = format!("{}.tensor_model_parallel_size", keys.engine);
+        reader.problem(&key, message, "change the sizes, or the number of ranks");
+    }
+}

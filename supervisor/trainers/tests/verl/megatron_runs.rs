@@ -1,0 +1,495 @@
+//! Runs that train with Megatron: what their configurations say, which steps fit them, and how they are started again.
+
+use crate::fixtures::{Files, files, judge};
+use crate::launch::{FULL, PPO, arrange, from_step, spec};
+use crate::reading::{Case, command, text, yaml};
+use crate::tree::run;
+use camino::Utf8Path;
+use supervise_core::checkpoint::{FileFact, Resumability, StateKind, Verdict};
+use supervise_core::spec::{MegatronSpec, Parallel, TrainerKind};
+use supervise_trainers::{Expectation, ReadOutput, TrainerFacts};
+
+const START: &str = "python3 -m verl.trainer.main_ppo model_engine=megatron trainer.save_freq=1 \
+                     trainer.default_local_dir=/r algorithm.adv_estimator=grpo ";
+
+fn ppo(more: &str) -> Case {
+    command(Box::leak(format!("{START}{more}").into_boxed_str()))
+}
+
+fn codes(read: &ReadOutput) -> Vec<&str> {
+    read.findings.iter().map(|f| &*f.code).collect()
+}
+
+#[test]
+fn megatron_is_read_wherever_it_is_chosen() {
+    let grpo = "algorithm: {adv_estimator: grpo}\ntrainer: {save_freq: 1, default_local_dir: /r}\n";
+    let with = |head: &str| yaml(Box::leak(format!("{head}{grpo}").into_boxed_str()));
+    for case in [
+        with("defaults: [ppo_trainer, {override model_engine: megatron}, _self_]\n"),
+        with("defaults: [ppo_megatron_trainer, _self_]\n"),
+        with("model_engine: megatron\n"),
+        ppo(""),
+        command("torchrun -m verl.trainer.sft_trainer engine=megatron optim=megatron trainer.default_local_dir=/r"),
+    ] {
+        let read = case.good();
+        let megatron = read.roles[0].megatron.unwrap();
+        assert_eq!(
+            megatron.parallel,
+            Parallel {
+                tensor: 1,
+                pipeline: 1,
+                context: 1,
+                expert: 1
+            }
+        );
+        assert!(megatron.bridge && !megatron.dist && !megatron.adapters && !megatron.any_parallel);
+        assert!(
+            read.not_restored.contains(&StateKind::LrSchedule),
+            "{:?}",
+            read.not_restored
+        );
+        assert!(!read.not_restored.contains(&StateKind::Rng));
+        let codes = codes(&read);
+        for code in ["schedule_restarts", "resharding", "megatron_layout"] {
+            assert!(codes.contains(&code), "{code} in {codes:?}");
+        }
+        assert!(!codes.contains(&"model_engine"), "{codes:?}");
+    }
+}
+
+#[test]
+fn a_short_yaml_of_sft_chooses_its_engine_by_name() {
+    let read =
+        yaml("engine: megatron\noptim: megatron\nmodel: {path: /m}\ntrainer: {default_local_dir: /r, save_freq: 2}\n")
+            .good();
+    assert_eq!(read.kind, TrainerKind::VerlSft);
+    assert!(read.roles[0].megatron.is_some());
+    for word in ["engine='megatron'", "optim='megatron'", "++model.path='/m'"] {
+        assert!(read.command.iter().any(|w| w == word), "{word} in {:?}", read.command);
+    }
+}
+
+#[test]
+fn switches_and_sizes_are_read_for_each_role() {
+    let read = ppo(
+        "algorithm.adv_estimator=gae trainer.nnodes=2 actor_rollout_ref.actor.megatron.tensor_model_parallel_size=4 \
+         actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=2 \
+         actor_rollout_ref.actor.megatron.expert_model_parallel_size=2 \
+         actor_rollout_ref.actor.megatron.use_dist_checkpointing=True \
+         actor_rollout_ref.actor.megatron.dist_ckpt_optim_fully_reshardable=True \
+         actor_rollout_ref.actor.optim.use_checkpoint_opt_param_scheduler=True critic.megatron.use_mbridge=False \
+         critic.megatron.use_dist_checkpointing=True critic.megatron.context_parallel_size=2 \
+         critic.optim.use_checkpoint_opt_param_scheduler=True",
+    )
+    .good();
+    let actor = read.roles[0].megatron.unwrap();
+    assert_eq!((actor.parallel.ranks(), actor.parallel.expert), (Some(8), 2));
+    assert!(actor.bridge && actor.dist && actor.any_parallel && actor.schedule);
+    let critic = read.roles[1].megatron.unwrap();
+    assert_eq!((critic.parallel.ranks(), critic.parallel.context), (Some(2), 2));
+    assert!(!critic.bridge && critic.dist && !critic.any_parallel && critic.schedule);
+    assert_eq!(read.not_restored, [StateKind::Rollout]);
+    assert!(!codes(&read).contains(&"schedule_restarts"));
+}
+
+#[test]
+fn actor_and_critic_may_differ_in_strategy() {
+    let read = ppo("algorithm.adv_estimator=gae critic.strategy=fsdp2").good();
+    assert!(read.roles[0].megatron.is_some() && read.roles[1].megatron.is_none());
+    // Without the engine's own settings verl could not start: that is said.
+    let read = command(
+        "python3 -m verl.trainer.main_ppo trainer.save_freq=1 trainer.default_local_dir=/r critic.strategy=megatron",
+    )
+    .good();
+    assert!(read.roles[0].megatron.is_none() && read.roles[1].megatron.is_some());
+    assert!(codes(&read).contains(&"model_engine"));
+}
+
+#[test]
+fn switches_that_verl_refuses_are_refused_before_a_gpu_is_touched() {
+    let engine = "actor_rollout_ref.actor.megatron.";
+    let contents = "actor_rollout_ref.actor.checkpoint.";
+    for (more, key, says) in [
+        (
+            format!(
+                "{engine}use_mbridge=False {engine}use_dist_checkpointing=True {contents}save_contents=[model,hf_model]"
+            ),
+            "checkpoint.save_contents",
+            "hf_model goes through a bridge",
+        ),
+        (
+            format!(
+                "{engine}use_mbridge=False {engine}use_dist_checkpointing=True {contents}load_contents=[model,hf_model]"
+            ),
+            "checkpoint.load_contents",
+            "hf_model goes through a bridge",
+        ),
+        (
+            format!("{engine}use_mbridge=False"),
+            "megatron.use_mbridge",
+            "set actor_rollout_ref.actor.megatron.use_dist_checkpointing=True",
+        ),
+        (
+            format!("{engine}use_dist_checkpointing=True {contents}save_contents=[hf_model,optimizer,extra]"),
+            "checkpoint.save_contents",
+            "looks for Megatron's own shards",
+        ),
+        (
+            format!("{engine}vanilla_mbridge=True actor_rollout_ref.model.lora.rank=8"),
+            "model.lora.rank",
+            "adapters need Megatron-Bridge",
+        ),
+        (
+            format!("{engine}use_megatron_fsdp=True"),
+            "use_megatron_fsdp",
+            "no run is resumed from them yet",
+        ),
+        (
+            format!("{contents}save_contents=[optimizer]"),
+            "checkpoint.save_contents",
+            "no weights are saved",
+        ),
+        (
+            format!("{contents}load_contents=[optimizer]"),
+            "checkpoint.load_contents",
+            "no weights would be loaded",
+        ),
+    ] {
+        let said = ppo(&more).problem();
+        assert!(
+            said.contains(key) && said.contains(says) && said.contains("--no-recovery"),
+            "{more}: {said}"
+        );
+        let watched = Case {
+            no_recovery: true,
+            ..ppo(&more)
+        };
+        assert!(!watched.good().findings.is_empty());
+    }
+    for (more, says) in [
+        ("tensor_model_parallel_size=3", "8 ranks are no multiple of 3"),
+        ("tensor_model_parallel_size=0", "0 has no meaning"),
+    ] {
+        let said = text(&ppo(&format!("{engine}{more}")).read().unwrap_err());
+        assert!(said.contains(says), "{said}");
+    }
+}
+
+#[test]
+fn every_pair_of_writers_that_works_is_accepted() {
+    let engine = "actor_rollout_ref.actor.megatron.";
+    for (bridge, dist, save, adapters) in [
+        (true, false, "model", false),
+        (true, false, "hf_model", false),
+        (true, false, "model,hf_model", false),
+        (false, true, "model", false),
+        (true, true, "model", false),
+        (true, true, "model,hf_model", false),
+        (true, false, "model", true),
+    ] {
+        let rank = if adapters { 8 } else { 0 };
+        let read = ppo(&format!(
+            "{engine}use_mbridge={bridge} {engine}use_dist_checkpointing={dist} actor_rollout_ref.model.lora.rank={rank} \
+             actor_rollout_ref.actor.checkpoint.save_contents=[{save},optimizer,extra]"
+        ))
+        .good();
+        let role = &read.roles[0];
+        assert_eq!(role.megatron.map(|m| m.adapters), Some(adapters));
+        // Wherever the weights are, they are loaded by this name.
+        assert!(role.load_contents.iter().any(|c| c == "model"), "{role:?}");
+        assert!(!role.load_wish);
+        assert!(!codes(&read).contains(&"loads_what_is_not_saved"));
+    }
+}
+
+#[test]
+fn asynchronous_saves_are_switched_off_for_megatron_too() {
+    let read = ppo("actor_rollout_ref.actor.checkpoint.async_save=True").good();
+    let mut spec = spec(TrainerKind::VerlPpo, PPO);
+    spec.roles = read.roles;
+    let plan = arrange(&spec, &from_step(2, FULL), read.facts);
+    let off = "actor_rollout_ref.actor.checkpoint.async_save=False";
+    assert!(plan.overrides.iter().any(|o| o == off), "{:?}", plan.overrides);
+}
+
+/// A run of Megatron on two ranks, as the genuine steps were written: tensor parallel 2, Megatron's own writer.
+fn two_ranks() -> MegatronSpec {
+    MegatronSpec {
+        parallel: Parallel {
+            tensor: 2,
+            pipeline: 1,
+            context: 1,
+            expert: 1,
+        },
+        bridge: true,
+        dist: true,
+        adapters: false,
+        any_parallel: false,
+        schedule: false,
+    }
+}
+
+fn expect(world: u32, megatron: MegatronSpec) -> Expectation {
+    let mut expect = run(false, world, &["actor"]);
+    for role in expect.roles.iter_mut().flatten() {
+        role.megatron = Some(megatron);
+    }
+    expect
+}
+
+/// What can be resumed of the newest step of a set; it is whole whatever the run is.
+fn resume(set: &str, expect: &Expectation) -> Resumability {
+    let (files, facts) = files(set);
+    resume_of(&files, &facts, expect)
+}
+
+fn resume_of(files: &Files, facts: &[FileFact], expect: &Expectation) -> Resumability {
+    let seen = judge(files, facts, expect).remove(0);
+    assert_eq!(seen.verdict, Verdict::Whole, "{:?}", seen.findings);
+    seen.resume
+}
+
+#[track_caller]
+fn refused(resume: &Resumability, parts: &[&str]) {
+    let Resumability::Not { why } = resume else {
+        panic!("{resume:?}")
+    };
+    for part in parts {
+        assert!(why.contains(part), "{part} in {why}");
+    }
+}
+
+/// The scripts of these sets write no `data.pt`.
+fn only_data() -> Resumability {
+    Resumability::Degraded {
+        lost: vec![StateKind::DataOrder],
+    }
+}
+
+#[test]
+fn a_run_goes_on_from_its_own_steps() {
+    assert_eq!(resume("verl_megatron_v2_tp2", &expect(2, two_ranks())), only_data());
+    let restored = MegatronSpec {
+        schedule: true,
+        ..two_ranks()
+    };
+    assert_eq!(resume("verl_megatron_v2_tp2", &expect(2, restored)), only_data());
+    let bridged = MegatronSpec {
+        dist: false,
+        ..two_ranks()
+    };
+    assert_eq!(resume("verl_megatron_v2_hf", &expect(2, bridged)), Resumability::Exact);
+}
+
+#[test]
+fn weights_are_looked_for_where_the_switches_say() {
+    let bridged = MegatronSpec {
+        dist: false,
+        ..two_ranks()
+    };
+    let key = "actor_rollout_ref.actor.megatron.use_dist_checkpointing";
+    refused(
+        &resume("verl_megatron_v2_tp2", &expect(2, bridged)),
+        &[&format!("{key}=True"), "model/dist_ckpt"],
+    );
+    refused(
+        &resume("verl_megatron_v2_hf", &expect(2, two_ranks())),
+        &[&format!("{key}=False"), "model/huggingface"],
+    );
+    let adapters = MegatronSpec {
+        adapters: true,
+        ..two_ranks()
+    };
+    refused(
+        &resume("verl_megatron_v2_tp2", &expect(2, adapters)),
+        &["actor_rollout_ref.model.lora.rank"],
+    );
+}
+
+#[test]
+fn the_number_of_copies_may_change_and_the_division_of_the_model_may_not() {
+    // Twice as many ranks with the same two halves of the model.
+    assert_eq!(resume("verl_megatron_v2_tp2", &expect(4, two_ranks())), only_data());
+    let mut whole = two_ranks();
+    whole.parallel.tensor = 1;
+    refused(
+        &resume("verl_megatron_v2_tp2", &expect(2, whole)),
+        &["actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2 (it is 1)"],
+    );
+    whole.parallel.pipeline = 2;
+    refused(
+        &resume("verl_megatron_v2_tp2", &expect(2, whole)),
+        &[
+            "tensor_model_parallel_size=2",
+            "pipeline_model_parallel_size=1 (it is 2)",
+        ],
+    );
+    // An optimizer that any division can load; the random states are those of other places in the model.
+    whole.any_parallel = true;
+    assert_eq!(
+        resume("verl_megatron_v2_tp2", &expect(2, whole)),
+        Resumability::Degraded {
+            lost: vec![StateKind::Rng, StateKind::DataOrder]
+        }
+    );
+}
+
+#[test]
+fn the_step_itself_says_how_its_optimizer_was_divided() {
+    // Both were saved by two copies of a whole model.
+    let run = |tensor, any_parallel| {
+        let mut run = MegatronSpec {
+            any_parallel,
+            ..two_ranks()
+        };
+        run.parallel.tensor = tensor;
+        expect(2, run)
+    };
+    let key = "actor_rollout_ref.actor.megatron.dist_ckpt_optim_fully_reshardable=True";
+    for (set, saved) in [
+        ("verl_megatron_v2_dp_reshardable", false),
+        ("verl_megatron_v2_fully_reshardable", true),
+    ] {
+        for switch in [false, true] {
+            assert_eq!(resume(set, &run(1, switch)), only_data(), "{set} as it was saved");
+        }
+        let without = resume(set, &run(2, false));
+        refused(&without, &["tensor_model_parallel_size=1 (it is 2)"]);
+        assert_eq!(
+            matches!(&without, Resumability::Not { why } if why.contains(key)),
+            saved,
+            "{without:?}"
+        );
+        let with = resume(set, &run(2, true));
+        if saved {
+            let lost = vec![StateKind::Rng, StateKind::DataOrder];
+            assert_eq!(with, Resumability::Degraded { lost });
+        } else {
+            refused(&with, &["tensor_model_parallel_size=1 (it is 2)"]);
+        }
+    }
+}
+
+#[test]
+fn sft_keeps_its_data_for_each_copy_of_the_model() {
+    let (files, facts) = files("verl_megatron_v2_tp2");
+    let flat = |path: &Utf8Path| path.as_str().replace("/actor", "").into();
+    let files: Files = files.iter().map(|(path, bytes)| (flat(path), bytes.clone())).collect();
+    let facts: Vec<FileFact> = facts
+        .into_iter()
+        .map(|fact| FileFact {
+            path: flat(&fact.path),
+            ..fact
+        })
+        .collect();
+    let expect = |world| {
+        let mut expect = run(true, world, &[""]);
+        expect
+            .roles
+            .iter_mut()
+            .flatten()
+            .for_each(|role| role.megatron = Some(two_ranks()));
+        expect
+    };
+    assert_eq!(resume_of(&files, &facts, &expect(2)), only_data());
+    refused(&resume_of(&files, &facts, &expect(4)), &["give the run 2 ranks"]);
+}
+
+#[test]
+fn a_schedule_that_was_not_saved_cannot_be_restored() {
+    let (mut files, facts) = files("verl_megatron_v2_tp2");
+    let manifest = files
+        .get_mut(Utf8Path::new("global_step_2/actor/ckpt_contents.json"))
+        .unwrap();
+    let text = String::from_utf8(manifest.clone()).unwrap();
+    *manifest = text.replace("\"lr_scheduler\": {", "\"other\": {").into_bytes();
+    assert_eq!(resume_of(&files, &facts, &expect(2, two_ranks())), only_data());
+    let restored = MegatronSpec {
+        schedule: true,
+        ..two_ranks()
+    };
+    assert!(
+        matches!(resume_of(&files, &facts, &expect(2, restored)), Resumability::Degraded { lost } if lost.contains(&StateKind::LrSchedule))
+    );
+}
+
+#[test]
+fn a_run_of_megatron_cannot_go_on_from_shards_of_fsdp() {
+    refused(
+        &resume("verl_ppo_fsdp2_w2", &expect(2, two_ranks())),
+        &["shards of FSDP", "loads it with Megatron"],
+    );
+}
+
+#[test]
+fn a_relaunch_says_what_each_role_loads() {
+    let mut spec = spec(TrainerKind::VerlPpo, PPO);
+    spec.roles[0].megatron = Some(two_ranks());
+    let lists = |lost: &[StateKind]| {
+        let mut order = from_step(120, FULL);
+        order.lost = lost.to_vec();
+        let plan = arrange(&spec, &order, TrainerFacts::default());
+        assert_eq!(plan.overrides[0], "trainer.resume_mode=resume_path");
+        assert!(plan.overrides[1].starts_with("trainer.resume_from_path="));
+        plan.overrides[2..4].to_vec()
+    };
+    let all = "['model','optimizer','extra']";
+    assert_eq!(
+        lists(&[]),
+        [
+            format!("actor_rollout_ref.actor.checkpoint.load_contents={all}"),
+            format!("critic.checkpoint.load_contents={all}"),
+        ]
+    );
+    // Random states that do not fit are left out for Megatron, which would fail on them; the critic is FSDP's.
+    assert_eq!(
+        lists(&[StateKind::Rng]),
+        [
+            "actor_rollout_ref.actor.checkpoint.load_contents=['model','optimizer']".to_owned(),
+            format!("critic.checkpoint.load_contents={all}"),
+        ]
+    );
+}
+
+#[test]
+fn a_wish_for_exported_weights_is_one_for_the_weights() {
+    let read = ppo(
+        "actor_rollout_ref.actor.checkpoint.save_contents=[model,hf_model,optimizer,extra] \
+                    actor_rollout_ref.actor.checkpoint.load_contents=[hf_model]",
+    )
+    .good();
+    let role = &read.roles[0];
+    assert_eq!(
+        (role.load_contents.as_slice(), role.load_wish),
+        (&["model".to_owned()][..], true)
+    );
+}
+
+#[test]
+fn each_role_is_fitted_by_its_own_strategy() {
+    let (mut all, mut facts) = files("verl_megatron_v2_tp2");
+    let (shards, more) = files("verl_ppo_fsdp2_w2");
+    let as_critic = |path: &Utf8Path| path.as_str().replacen("/actor", "/critic", 1).into();
+    all.extend(shards.iter().map(|(path, bytes)| (as_critic(path), bytes.clone())));
+    facts.extend(more.into_iter().map(|fact| FileFact {
+        path: as_critic(&fact.path),
+        ..fact
+    }));
+    let mut expect = run(false, 2, &["actor", "critic"]);
+    let roles = expect.roles.as_mut().unwrap();
+    roles[0].megatron = Some(two_ranks());
+    assert_eq!(resume_of(&all, &facts, &expect), Resumability::Exact);
+    // FSDP's shards fit only their own number of ranks.
+    expect.world = Some(4);
+    refused(
+        &resume_of(&all, &facts, &expect),
+        &["the shards of `critic`", "this run has 4"],
+    );
+    expect.world = Some(2);
+    let roles = expect.roles.as_mut().unwrap();
+    (roles[0].megatron, roles[1].megatron) = (None, Some(two_ranks()));
+    refused(
+        &resume_of(&all, &facts, &expect),
+        &["`actor` was written by Megatron's manager"],
+    );
+}

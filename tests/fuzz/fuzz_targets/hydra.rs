@@ -1,0 +1,4 @@
+//! The target `hydra` under libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| (supervise_fuzz_targets::find("hydra").expect("it is in the table").run)(bytes));

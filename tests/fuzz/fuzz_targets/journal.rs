@@ -1,0 +1,4 @@
+//! The target `journal` under libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| (supervise_fuzz_targets::find("journal").expect("it is in the table").run)(bytes));

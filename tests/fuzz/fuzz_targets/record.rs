@@ -1,0 +1,4 @@
+//! The target `record` under libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| (supervise_fuzz_targets::find("record").expect("it is in the table").run)(bytes));

@@ -1,0 +1,46 @@
+//! The specification of a run that is never launched: all that a lane needs to know.
+
+use camino::Utf8Path;
+use std::collections::BTreeMap;
+use supervise_core::id::RunId;
+use supervise_core::spec::{GangSpec, LauncherKind, Policy, ResumeIntent, RoleSpec, RunSpec, SaveCadence, TrainerKind};
+
+/// The specification of `run`: one actor, saved at every step.
+#[must_use]
+pub fn bare(run: &str, root: &Utf8Path, run_dir: &Utf8Path) -> RunSpec {
+    let contents: Vec<String> = ["model", "optimizer", "extra"].map(str::to_owned).to_vec();
+    RunSpec {
+        run: RunId(run.to_owned()),
+        trainer: TrainerKind::VerlPpo,
+        trainer_version: None,
+        config_hash: 0,
+        root: Some(root.to_owned()),
+        run_dir: run_dir.to_owned(),
+        config_file: None,
+        command: Vec::new(),
+        cwd: root.to_owned(),
+        env: BTreeMap::new(),
+        gang: GangSpec {
+            launcher: LauncherKind::Driver,
+            workers: 1,
+            gpus: Vec::new(),
+        },
+        cadence: SaveCadence {
+            every: Some(1),
+            at_end: true,
+        },
+        last_step: None,
+        world: None,
+        roles: vec![RoleSpec {
+            name: "actor".into(),
+            save_contents: contents.clone(),
+            load_contents: contents,
+            load_wish: false,
+            megatron: None,
+        }],
+        resume: ResumeIntent::Auto,
+        keep: None,
+        policy: Policy::default(),
+        not_restored: Vec::new(),
+    }
+}
