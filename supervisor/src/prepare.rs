@@ -271,6 +271,7 @@ fn understand(configured: &Configured) -> Result<ReadOutput, CliError> {
         workers: configured.settings.gang.workers,
         kind,
         recovery: configured.settings.recovery,
+        version: None,
     };
     if input.composed.is_none() && input.command.is_empty() {
         return Err(CliError::usage("neither a trainer's YAML nor a command is given")

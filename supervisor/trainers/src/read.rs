@@ -41,6 +41,8 @@ pub struct ReadInput<'a> {
     pub kind: Option<TrainerKind>,
     /// The supervisor is to resume the run.
     pub recovery: bool,
+    /// The trainer's version, as the interpreter that will run it says; `None`: not known.
+    pub version: Option<&'a str>,
 }
 
 /// What was read: a run's specification without its identity, its policy and its environment.

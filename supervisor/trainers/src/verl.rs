@@ -24,6 +24,7 @@ mod strategy;
 mod survey;
 mod tracker;
 mod trust;
+mod version;
 mod wishes;
 
 pub use defaults::verl_defaults;
@@ -33,6 +34,7 @@ pub(crate) use read_sft::read as read_sft;
 pub(crate) use reader::Reader;
 pub(crate) use settings::as_overrides;
 pub use survey::pins;
+pub use version::Version;
 
 use crate::adapter::{Adapter, Expectation, HostFacts, LaunchPlan, StepTracker, TrainerFacts};
 use supervise_core::checkpoint::Finding;

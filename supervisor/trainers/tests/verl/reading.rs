@@ -48,6 +48,7 @@ impl Case {
             workers: self.workers,
             kind: None,
             recovery: !self.no_recovery,
+            version: Some("0.9.1"),
         })
     }
 
