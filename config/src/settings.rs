@@ -99,6 +99,8 @@ pub enum DegradedResume {
     DataOrder,
     /// Everything but the model.
     ModelOnly,
+    /// Nothing; the run ends with a question.
+    Ask,
 }
 
 /// Whether a control group is used.

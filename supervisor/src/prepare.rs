@@ -14,7 +14,7 @@ use crate::error::CliError;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::ops::Deref;
 use supervise_config::compose::Composed;
-use supervise_config::settings::{CgroupChoice, Settings, TrainerChoice};
+use supervise_config::settings::{CgroupChoice, DegradedResume, Settings, TrainerChoice};
 use supervise_config::{ConfigTree, redact};
 use supervise_core::checkpoint::Finding;
 use supervise_core::id::{RunId, fnv64};
@@ -337,6 +337,10 @@ fn config_hash(out: &ReadOutput, configured: &Configured) -> u64 {
     }
     if proof.trust_unsafe {
         text.push_str("trust unsafe\0");
+    }
+    // So is leave to lose a part of the state.
+    if configured.settings.degraded_resume == DegradedResume::ModelOnly {
+        text.push_str("degraded model_only\0");
     }
     fnv64(text.as_bytes())
 }

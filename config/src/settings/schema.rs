@@ -59,7 +59,10 @@ pub(super) const SCHEMA: &[(&str, Kind)] = &[
     ("proof.trust_globals", Kind::Globals),
     ("proof.trust_unsafe", Kind::Bool),
     ("proof.background_rate", Kind::Size),
-    ("degraded_resume", Kind::Choice(&["never", "data_order", "model_only"])),
+    (
+        "degraded_resume",
+        Kind::Choice(&["never", "data_order", "model_only", "ask"]),
+    ),
     ("stall.startup", Kind::Duration),
     ("stall.factor", Kind::Number { min: 1.0, max: 1000.0 }),
     ("stall.minimum", Kind::Duration),

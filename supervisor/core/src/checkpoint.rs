@@ -250,6 +250,30 @@ pub enum Resumability {
     },
 }
 
+/// What of a damaged or unfinished step is whole by itself, so that a run could go on with it and lose the rest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// What a resume from it loses.
+    pub lost: Vec<StateKind>,
+    /// Contents that are whole, by role.
+    pub holds: BTreeMap<String, Vec<String>>,
+    /// How deep the proof of what is left went.
+    pub proven: Option<Depth>,
+    /// Files that the trainer would load whatever it is told, and that are not whole: they go aside before a launch.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aside: Vec<Utf8PathBuf>,
+    /// The files' pins without those.
+    pub pins: PinsHash,
+}
+
+impl Part {
+    /// Proven to at least `depth`.
+    #[must_use]
+    pub fn is_proven(&self, depth: Depth) -> bool {
+        self.proven.is_some_and(|d| d >= depth)
+    }
+}
+
 /// A checkpoint's identity: its directory relative to the checkpoint root.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -320,8 +344,14 @@ pub struct CheckpointSummary {
     pub world: Option<u32>,
     /// Contents present in every role (`model`, `optimizer`, `extra`, `hf_model`).
     pub contents: Vec<String>,
+    /// Contents present in each role; empty where every role holds the same.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub holds: BTreeMap<String, Vec<String>>,
     /// Whether this run can resume from it.
     pub resume: Resumability,
+    /// What is left of a step that is not whole, where the rest of it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<Part>,
     /// Hash over the files' pins at the time of the proof.
     pub pins: PinsHash,
     /// Bytes in all files.

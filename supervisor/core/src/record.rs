@@ -8,7 +8,9 @@ use crate::event::{Event, TimerKey};
 use crate::id::{ActId, AttemptNo, Step, Term, Tick};
 use crate::reason::Reason;
 use crate::spec::ResumeIntent;
+use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// One line of the journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -109,6 +111,15 @@ pub enum DiskEdit {
         /// Why.
         why: String,
     },
+    /// Move one file or directory of a step under `aside/`: the trainer would load it, and it is not whole.
+    PartAside {
+        /// The step.
+        from: CkptId,
+        /// The entry, relative to the step.
+        entry: Utf8PathBuf,
+        /// Why.
+        why: String,
+    },
     /// Make the trainer's own pointer name this step (temporary file, fsync, rename).
     WriteTracker {
         /// The step.
@@ -141,8 +152,11 @@ pub enum StartPoint {
         step: Step,
         /// Checked again right before the launch.
         pins: PinsHash,
-        /// Contents to load (`model`, `optimizer`, `extra`).
+        /// Contents that every role loads (`model`, `optimizer`, `extra`).
         load: Vec<String>,
+        /// Contents that each role loads, where they do not load the same.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        roles: BTreeMap<String, Vec<String>>,
     },
     /// From nothing.
     Fresh,

@@ -4,6 +4,7 @@
 //! can only raise a question (a person may have rolled back) that a person must answer.
 
 mod nothing;
+mod part;
 mod question;
 mod step;
 mod unproven;
@@ -16,6 +17,7 @@ use crate::record::{DiskEdit, Outcome, StartPoint};
 use crate::spec::{ResumeIntent, RunSpec};
 use crate::state::State;
 use nothing::{fresh_by_wish, from_nothing, go_on_clearing};
+use part::or_part;
 use question::{rolled_back, stranger, unsafe_step};
 use step::{from_path, from_step};
 use unproven::unproven;
@@ -153,11 +155,19 @@ pub fn choose(s: &State, spec: &RunSpec, scan: &ScanReport) -> Choice {
     match newest(s, spec, scan, from) {
         Newest::Found(c, reasons) => from_newest(s, spec, scan, c, from.is_some(), reasons),
         Newest::Unreadable(reasons) => Choice::Unreadable { reasons },
-        Newest::Refused(why, reasons) => Choice::Refuse {
-            outcome: Outcome::NoProof { why },
-            reasons,
-        },
-        Newest::None(reasons) => from_nothing(s, spec, scan, reasons),
+        Newest::Refused(why, reasons) => {
+            let is_torn = reasons.first().is_some_and(|r| r.code == "asked_step_not_whole");
+            let refused = Choice::Refuse {
+                outcome: Outcome::NoProof { why },
+                reasons,
+            };
+            if is_torn {
+                or_part(s, spec, scan, from, refused)
+            } else {
+                refused
+            }
+        }
+        Newest::None(reasons) => or_part(s, spec, scan, None, from_nothing(s, spec, scan, reasons)),
     }
 }
 

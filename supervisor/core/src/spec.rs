@@ -279,6 +279,8 @@ pub enum Degraded {
     DataOrder,
     /// Everything but the weights.
     ModelOnly,
+    /// Nothing: the run ends with a question that says what would be lost.
+    Ask,
 }
 
 impl Degraded {
@@ -286,9 +288,17 @@ impl Degraded {
     #[must_use]
     pub fn allows(self, lost: &[StateKind]) -> bool {
         match self {
-            Self::Never => lost.is_empty(),
+            Self::Never | Self::Ask => lost.is_empty(),
             Self::DataOrder => lost.iter().all(|k| *k == StateKind::DataOrder),
             Self::ModelOnly => !lost.contains(&StateKind::Weights),
         }
+    }
+
+    /// The least that allows losing `lost`, as the settings spell it; `None` where nothing does.
+    #[must_use]
+    pub fn that_allows(lost: &[StateKind]) -> Option<&'static str> {
+        [(Self::DataOrder, "data_order"), (Self::ModelOnly, "model_only")]
+            .into_iter()
+            .find_map(|(policy, word)| policy.allows(lost).then_some(word))
     }
 }

@@ -3,7 +3,9 @@
 use crate::world::disk::{Disk, dir, elsewhere};
 use crate::world::options;
 use crate::world::script::{Verb, parse};
-use supervise_core::checkpoint::{CkptId, Depth};
+use std::collections::BTreeMap;
+use supervise_core::checkpoint::{CkptId, Depth, StateKind};
+use supervise_core::event::ScanReport;
 use supervise_core::id::{AttemptNo, Step, Term};
 use supervise_core::record::{DiskEdit, Outcome, StartPoint};
 use supervise_core::resume::{Choice, choose, needed_depth, scan_width};
@@ -51,6 +53,7 @@ fn answer(s: &State, spec: &RunSpec, disk: &Disk) -> String {
                     let place = if *foreign { "foreign" } else { "aside" };
                     format!(" {place}:{}", from.0.as_str().rsplit('_').next().unwrap_or_default())
                 }
+                DiskEdit::PartAside { entry, .. } => format!(" aside:{entry}"),
                 DiskEdit::WriteTracker { step } => format!(" tracker:{step}"),
                 DiskEdit::RemoveTracker => " tracker:none".to_owned(),
             })
@@ -354,6 +357,178 @@ fn a_root_that_cannot_be_read_is_waited_for() {
         let got = choose(&State::default(), &spec(options), &scan);
         assert!(matches!(got, Choice::Unreadable { .. }), "{options}: {got:?}");
     }
+}
+
+#[test]
+fn what_is_left_of_a_step_is_taken_where_nothing_else_is_and_that_is_allowed() {
+    check(
+        &State::default(),
+        &[
+            // An older step that has everything comes first, whatever may be lost.
+            case(
+                "disk whole 2 no-optimizer 4; tracker 4",
+                "degraded=model",
+                "2 foreign:4 tracker:2",
+            ),
+            case("disk no-optimizer 4; tracker 4", "degraded=model", "4"),
+            case("disk no-optimizer 4; tracker 4", "", "refuse 4: part_is_left"),
+            case(
+                "disk no-optimizer 4; tracker 4",
+                "degraded=ask",
+                "refuse 4: part_is_left",
+            ),
+            case(
+                "disk no-optimizer 4; tracker 4",
+                "degraded=never",
+                "refuse 4: part_is_left",
+            ),
+            // The trainer would load it, whatever it is told.
+            case("disk no-data 4; tracker 4", "", "4 aside:data.pt"),
+            case("disk no-data 4; tracker 4", "degraded=ask", "refuse 4: part_is_left"),
+            case(
+                "disk no-optimizer 4 torn 6; tracker 6",
+                "degraded=model",
+                "4 foreign:6 tracker:4",
+            ),
+            case(
+                "disk no-optimizer 4 unreadable 6; tracker 6",
+                "degraded=model",
+                "wait: unreadable",
+            ),
+            // Better than nothing, and no better than what a person asked for.
+            case("disk no-optimizer 4; tracker 4", "degraded=model allow-fresh", "4"),
+            case(
+                "disk no-optimizer 4; tracker 4",
+                "allow-fresh",
+                "fresh foreign:4 tracker:none",
+            ),
+            case("disk whole 2 no-optimizer 4; tracker 4", "degraded=model from=4", "4"),
+            case(
+                "disk whole 2 no-optimizer 4; tracker 4",
+                "from=4",
+                "refuse 4: part_is_left",
+            ),
+            // From the last step there is nothing left to train.
+            case("disk no-optimizer 8; tracker 8", "degraded=model", "refuse 4: no_proof"),
+        ],
+    );
+    check(
+        &progressed(),
+        &[
+            case("disk no-data 4 6; tracker 6", "", "6 aside:data.pt"),
+            case(
+                "disk no-optimizer 6; tracker 6",
+                "allow-fresh",
+                "refuse 4: part_is_left",
+            ),
+            case("disk no-optimizer 6; tracker 6", "degraded=model", "6"),
+        ],
+    );
+}
+
+#[test]
+fn a_question_about_a_part_says_what_is_lost_and_how_to_agree() {
+    let told = |options: &str, text: &str| match choose(
+        &State::default(),
+        &spec(options),
+        &disk(text).scan(Depth::Structure, 9),
+    ) {
+        Choice::Refuse {
+            outcome: Outcome::NoProof { why },
+            ..
+        } => why,
+        other => panic!("{other:?}"),
+    };
+    for (options, disk, parts) in [
+        (
+            "degraded=ask",
+            "disk no-optimizer 4",
+            [
+                "global_step_4",
+                "without its optimizer state",
+                "you are asked first",
+                "--set supervisor.degraded_resume=model_only",
+            ],
+        ),
+        (
+            "degraded=never",
+            "disk no-data 4",
+            [
+                "global_step_4",
+                "without its data order",
+                "do not allow",
+                "--set supervisor.degraded_resume=data_order",
+            ],
+        ),
+        (
+            "degraded=ask",
+            "disk degraded 4",
+            [
+                "global_step_4",
+                "without its data order",
+                "you are asked first",
+                "--set supervisor.degraded_resume=data_order",
+            ],
+        ),
+        (
+            "degraded=ask from=4",
+            "disk whole 2 no-optimizer 4",
+            [
+                "global_step_4",
+                "the optimizer of rank 1 is torn",
+                "run --from 4",
+                "--set supervisor.degraded_resume=model_only",
+            ],
+        ),
+    ] {
+        let why = told(options, disk);
+        for part in parts {
+            assert!(why.contains(part), "{part} is not in {why}");
+        }
+    }
+}
+
+#[test]
+fn a_wish_to_load_less_holds_for_the_role_that_has_it_and_is_told() {
+    let mut spec = spec("");
+    let mut critic = spec.roles[0].clone();
+    critic.name = "critic".to_owned();
+    critic.load_wish = true;
+    critic.load_contents = vec!["model".to_owned()];
+    spec.roles.push(critic);
+    let disk = disk("disk whole 2; tracker 2");
+    let chosen = |s: &State, change: &dyn Fn(&mut ScanReport)| {
+        let mut scan = disk.scan(Depth::Structure, 9);
+        change(&mut scan);
+        match choose(s, &spec, &scan) {
+            Choice::Start {
+                from: StartPoint::Step { load, roles, .. },
+                lost,
+                ..
+            } => (load, roles, lost),
+            other => panic!("{other:?}"),
+        }
+    };
+    let all = ["model", "optimizer", "extra"].map(str::to_owned).to_vec();
+    let (load, roles, lost) = chosen(&State::default(), &|_| {});
+    assert_eq!(load, ["model"]);
+    assert_eq!(roles["actor"], all);
+    assert_eq!(roles["critic"], ["model"]);
+    assert_eq!(lost, [StateKind::Optimizer, StateKind::LrSchedule, StateKind::Rng]);
+    // Once, and never again.
+    let mut later = progressed();
+    later.mark = Some(Step(2));
+    assert_eq!(chosen(&later, &|_| {}), (all.clone(), BTreeMap::new(), Vec::new()));
+    // A role that never saved its optimizer takes nothing from the others.
+    let (load, roles, _) = chosen(&later, &|scan| {
+        scan.steps[0].contents = vec!["model".to_owned()];
+        scan.steps[0].holds = BTreeMap::from([
+            ("actor".to_owned(), all.clone()),
+            ("critic".to_owned(), vec!["model".to_owned(), "hf_model".to_owned()]),
+        ]);
+    });
+    assert_eq!(load, ["model"]);
+    assert_eq!((&roles["actor"], &roles["critic"]), (&all, &vec!["model".to_owned()]));
 }
 
 #[test]

@@ -68,6 +68,7 @@ impl Seen {
                 step: Step(n),
                 pins: PinsHash(1),
                 load: Vec::new(),
+                roles: Default::default(),
             },
         };
         let order = LaunchOrder {

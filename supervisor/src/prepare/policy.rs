@@ -37,6 +37,7 @@ pub(super) fn policy(s: &Settings, request: &Request) -> Policy {
             DegradedResume::Never => Degraded::Never,
             DegradedResume::DataOrder => Degraded::DataOrder,
             DegradedResume::ModelOnly => Degraded::ModelOnly,
+            DegradedResume::Ask => Degraded::Ask,
         },
         stall_startup: ms(s.stall.startup),
         stall_factor: s.stall.factor,

@@ -243,6 +243,7 @@ pub fn start_point(from: &StartPoint) -> String {
 pub fn edit_words(edit: &DiskEdit) -> String {
     match edit {
         DiskEdit::MoveAside { from, why, .. } => format!("moved aside: {from} ({why})"),
+        DiskEdit::PartAside { from, entry, why } => format!("moved aside: {from}/{entry} ({why})"),
         DiskEdit::WriteTracker { step } => format!("the tracker file names step {step}"),
         DiskEdit::RemoveTracker => "the tracker file is removed".to_owned(),
     }

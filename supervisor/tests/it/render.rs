@@ -77,6 +77,7 @@ fn step_6() -> StartPoint {
         step: Step(6),
         pins: PinsHash(1),
         load: Vec::new(),
+        roles: Default::default(),
     }
 }
 

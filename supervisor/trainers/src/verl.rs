@@ -11,6 +11,7 @@ mod marks;
 mod megatron;
 mod names;
 mod needs;
+mod part;
 mod preflight;
 mod ranks;
 mod read_ppo;

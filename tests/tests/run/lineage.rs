@@ -170,3 +170,49 @@ fn a_run_goes_on_from_a_step_that_is_asked_for_while_nothing_lives() {
     assert_eq!(steps_aside(&scene), [8]);
     assert_eq!(scene.digest(), Some(expected));
 }
+
+/// The only step of an older run, one file of which is cut short.
+fn one_torn_step(file: &str) -> Scene {
+    let (scene, _) = older_run("8");
+    for step in [2, 4, 6] {
+        fs::remove_dir_all(scene.step(step)).unwrap();
+    }
+    let path = scene.step(8).join(file);
+    let bytes = fs::read(&path).unwrap();
+    fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+    scene
+}
+
+#[test]
+fn what_is_left_of_a_torn_step_is_asked_about_and_then_resumed_from() {
+    let scene = one_torn_step("actor/optim_world_size_2_rank_1.pt");
+    scene
+        .run(&[])
+        .expect(4)
+        .says("global_step_8 could be resumed without its optimizer state")
+        .says("--set supervisor.degraded_resume=model_only");
+    assert_eq!((scene.aside().len(), scene.attempts()), (0, 0));
+    // Leave is the answer to the question: nothing else has to be said.
+    let run = scene.run(&["--set", "supervisor.degraded_resume=model_only"]);
+    run.expect(0).says("NOT restored: optimizer state");
+    assert_eq!(scene.resumed(1), Some(8));
+    let launched = scene.launch(1).to_string();
+    assert!(launched.contains("load_contents=['model','extra']"), "{launched}");
+    // It died before its first save: what is left is taken again, and its own steps are whole afterwards.
+    assert_eq!(scene.resumed(2), Some(8));
+    assert_eq!(scene.proven(), 12);
+    scene.assert_alone();
+}
+
+#[test]
+fn a_torn_state_of_the_dataloader_goes_aside_and_only_the_order_is_lost() {
+    let scene = one_torn_step("data.pt");
+    scene.run(&[]).expect(0).says("NOT restored: data order");
+    assert_eq!(scene.resumed(1), Some(8));
+    assert!(!scene.step(8).join("data.pt").exists());
+    let aside = scene
+        .root()
+        .join(".supervise/aside/global_step_8_data.pt.before-attempt-1");
+    assert!(aside.is_file());
+    scene.assert_alone();
+}

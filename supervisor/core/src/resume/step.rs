@@ -1,15 +1,17 @@
 //! From one step: what is loaded, what is lost, which disk edits come first.
 
+use super::part::named;
 use super::question::unfamiliar;
 use super::{Choice, care_is_unfinished, is_elsewhere, needed_depth, refusal_reason, start};
-use crate::checkpoint::{CheckpointSummary, Resumability, StateKind, Verdict};
+use crate::checkpoint::{CheckpointSummary, PinsHash, Resumability, StateKind, Verdict};
 use crate::event::{ScanReport, Tracker};
 use crate::id::Step;
 use crate::reason::Reason;
 use crate::record::{DiskEdit, Outcome, StartPoint};
-use crate::spec::RunSpec;
+use crate::spec::{Degraded, RunSpec};
 use crate::state::State;
 use camino::Utf8PathBuf;
+use std::collections::BTreeMap;
 
 /// From this step, which is whole and proven. `care`: the run is taken into care here; `foreign`: the steps
 /// above it are another run's.
@@ -18,6 +20,52 @@ pub(super) fn from_step(
     spec: &RunSpec,
     scan: &ScanReport,
     c: &CheckpointSummary,
+    care: bool,
+    foreign: bool,
+    mut reasons: Vec<Reason>,
+) -> Choice {
+    let lost = match fitness(spec, c) {
+        Ok(lost) => lost,
+        Err((outcome, reason)) => {
+            reasons.insert(0, reason);
+            return Choice::Refuse { outcome, reasons };
+        }
+    };
+    let loaded = Loaded {
+        holds: &c.holds,
+        every: &c.contents,
+        lost,
+        pins: c.pins,
+        put_away: Vec::new(),
+    };
+    from_loaded(s, spec, scan, c, loaded, care, foreign, reasons)
+}
+
+/// What of a step is loaded.
+pub(super) struct Loaded<'a> {
+    /// What each role holds.
+    pub(super) holds: &'a BTreeMap<String, Vec<String>>,
+    /// What a role holds that is not among these.
+    pub(super) every: &'a [String],
+    /// What is lost because it is not there.
+    pub(super) lost: Vec<StateKind>,
+    /// The pins of the files that are there at the launch.
+    pub(super) pins: PinsHash,
+    /// What goes aside of the step itself.
+    pub(super) put_away: Vec<DiskEdit>,
+}
+
+/// From this step, of which so much is loaded.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "one choice, all of whose parts come from the caller"
+)]
+pub(super) fn from_loaded(
+    s: &State,
+    spec: &RunSpec,
+    scan: &ScanReport,
+    c: &CheckpointSummary,
+    loaded: Loaded<'_>,
     care: bool,
     foreign: bool,
     mut reasons: Vec<Reason>,
@@ -32,13 +80,6 @@ pub(super) fn from_step(
         reasons.insert(0, reason);
         return Choice::Refuse { outcome, reasons };
     }
-    let lost = match fitness(spec, c) {
-        Ok(lost) => lost,
-        Err((outcome, reason)) => {
-            reasons.insert(0, reason);
-            return Choice::Refuse { outcome, reasons };
-        }
-    };
     if let Some(mark) = s.mark.filter(|m| c.step < *m && !care)
         && s.step_backs > spec.policy.step_backs
     {
@@ -52,22 +93,33 @@ pub(super) fn from_step(
             reasons,
         };
     }
+    let (load, roles) = load_contents(s, spec, &loaded);
+    let left_out = left_out(spec, &load, &roles, &loaded);
+    let mut lost = loaded.lost;
     let from = StartPoint::Step {
         ckpt: c.id.clone(),
         step: c.step,
-        pins: c.pins,
-        load: load_contents(s, spec, c),
+        pins: loaded.pins,
+        load,
+        roles,
     };
     let mut edits = move_aside(scan, Some(c.step), foreign, &reasons);
+    edits.extend(loaded.put_away);
     if scan.tracker != Tracker::Step(c.step) && !is_elsewhere(&c.id) {
         edits.push(DiskEdit::WriteTracker { step: c.step });
     }
+    if !left_out.is_empty() {
+        let text = format!(
+            "load_contents leaves out, this once: {}",
+            named(&unique(left_out.clone()))
+        );
+        reasons.push(Reason::new("load_contents", text));
+        lost.extend(left_out);
+    }
+    let lost = unique(lost);
     if !lost.is_empty() {
-        let names: Vec<_> = lost.iter().map(|k| k.words()).collect();
-        reasons.push(Reason::new(
-            "degraded",
-            format!("lost at this resume: {}", names.join(", ")),
-        ));
+        let text = format!("lost at this resume: {}", named(&lost));
+        reasons.push(Reason::new("degraded", text));
     }
     start(from, edits, lost, care, reasons)
 }
@@ -78,10 +130,19 @@ fn fitness(spec: &RunSpec, c: &CheckpointSummary) -> Result<Vec<StateKind>, (Out
         Resumability::Exact => Ok(Vec::new()),
         Resumability::Degraded { lost } if spec.policy.degraded.allows(lost) => Ok(lost.clone()),
         Resumability::Degraded { lost } => {
-            let names: Vec<_> = lost.iter().map(|k| k.words()).collect();
-            let why = format!("{} can only be resumed without its {}", c.id, names.join(", "));
-            let text = format!("{why}; `supervisor.degraded_resume` does not allow that");
-            Err((Outcome::NoProof { why }, Reason::new("degraded_not_allowed", text)))
+            let why = format!("{} can only be resumed without its {}", c.id, named(lost));
+            let asks = match spec.policy.degraded {
+                Degraded::Ask => "you are asked first",
+                _ => "the settings do not allow that",
+            };
+            let agree = Degraded::that_allows(lost).map_or_else(String::new, |word| {
+                format!(": to agree, say `run --set supervisor.degraded_resume={word}`")
+            });
+            let text = format!("{why}; {asks} (degraded_resume){agree}");
+            Err((
+                Outcome::NoProof { why: text.clone() },
+                Reason::new("degraded_not_allowed", text),
+            ))
         }
         Resumability::Not { why } => {
             let why = format!("{} is whole but does not fit this run: {why}", c.id);
@@ -91,19 +152,68 @@ fn fitness(spec: &RunSpec, c: &CheckpointSummary) -> Result<Vec<StateKind>, (Out
     }
 }
 
-/// What the step holds, narrowed by the user's own wish for the first resume.
-fn load_contents(s: &State, spec: &RunSpec, c: &CheckpointSummary) -> Vec<String> {
-    let wish = spec
+/// What each role loads: what the step holds of it, narrowed by the user's own wish for the first resume. What every role
+/// loads comes first, then those that differ.
+fn load_contents(s: &State, spec: &RunSpec, loaded: &Loaded<'_>) -> (Vec<String>, BTreeMap<String, Vec<String>>) {
+    let all: BTreeMap<&str, Vec<String>> = spec
         .roles
         .iter()
-        .find(|r| r.load_wish && !s.wish_done)
-        .map(|r| &r.load_contents);
-    c.contents
-        .iter()
-        .filter(|k| k.as_str() != "hf_model")
-        .filter(|k| wish.is_none_or(|w| w.contains(k)))
+        .map(|role| {
+            let wish = Some(&role.load_contents).filter(|_| role.load_wish && !s.wish_done);
+            (role.name.as_str(), narrowed(held(loaded, &role.name), wish))
+        })
+        .collect();
+    let first = all
+        .values()
+        .next()
+        .cloned()
+        .unwrap_or_else(|| narrowed(loaded.every, None));
+    if all.values().all(|list| *list == first) {
+        return (first, BTreeMap::new());
+    }
+    let everywhere = |c: &String| all.values().all(|list| list.contains(c));
+    let common = first.into_iter().filter(everywhere).collect();
+    (
+        common,
+        all.into_iter().map(|(name, list)| (name.to_owned(), list)).collect(),
+    )
+}
+
+fn held<'a>(loaded: &'a Loaded<'_>, role: &str) -> &'a [String] {
+    loaded.holds.get(role).map_or(loaded.every, Vec::as_slice)
+}
+
+/// Exported weights have no name of their own at a resume.
+fn narrowed(held: &[String], wish: Option<&Vec<String>>) -> Vec<String> {
+    held.iter()
+        .filter(|c| *c != "hf_model" && wish.is_none_or(|w| w.contains(c)))
         .cloned()
         .collect()
+}
+
+/// What the step holds and the user asked not to load.
+fn left_out(
+    spec: &RunSpec,
+    load: &[String],
+    roles: &BTreeMap<String, Vec<String>>,
+    loaded: &Loaded<'_>,
+) -> Vec<StateKind> {
+    use StateKind::{LrSchedule, Optimizer, Rng};
+    let mut out = Vec::new();
+    for role in &spec.roles {
+        let list = roles.get(&role.name).map_or(load, Vec::as_slice);
+        for content in held(loaded, &role.name).iter().filter(|c| !list.contains(c)) {
+            // Megatron keeps the schedule with the optimizer, FSDP with the rest.
+            out.extend_from_slice(match (content.as_str(), role.megatron.is_some()) {
+                ("optimizer", false) => &[Optimizer],
+                ("optimizer", true) => &[Optimizer, LrSchedule],
+                ("extra", false) => &[LrSchedule, Rng],
+                ("extra", true) => &[Rng],
+                _ => &[],
+            });
+        }
+    }
+    out
 }
 
 /// Every step above the start goes aside: the trainer would write into it, and its marks survive a re-save.
@@ -124,6 +234,12 @@ pub(super) fn move_aside(scan: &ScanReport, above: Option<Step>, foreign: bool, 
             why: why(c),
         })
         .collect()
+}
+
+fn unique(mut kinds: Vec<StateKind>) -> Vec<StateKind> {
+    kinds.sort_unstable();
+    kinds.dedup();
+    kinds
 }
 
 pub(super) fn from_path(s: &State, spec: &RunSpec, scan: &ScanReport, path: &Utf8PathBuf) -> Choice {

@@ -29,6 +29,7 @@ pub(super) fn unproven(spec: &RunSpec, scan: &ScanReport, care: bool) -> Choice 
                 step: c.step,
                 pins: c.pins,
                 load,
+                roles: c.holds.clone(),
             };
             start(
                 from,

@@ -61,6 +61,7 @@ impl State {
         match &order.from {
             StartPoint::Step { ckpt, pins, .. } => match steps.iter().find(|c| c.id == *ckpt) {
                 Some(c) if c.verdict == Verdict::Whole && c.proven.is_some() && c.pins == *pins => Ok(()),
+                Some(c) if c.part.as_ref().is_some_and(|p| p.proven.is_some() && p.pins == *pins) => Ok(()),
                 Some(c) => broken(2, format!("launch from {ckpt}, which is {}", c.verdict)),
                 None => broken(2, format!("launch from {ckpt}, which was not seen")),
             },

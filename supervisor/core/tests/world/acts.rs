@@ -130,7 +130,9 @@ impl World {
                 )));
             }
             let hidden = self.spec.policy.depth == Depth::Structure && truth == Truth::Rotten;
-            if !truth.is_good() && !hidden && truth != Truth::Unreadable {
+            let in_part =
+                truth == Truth::NoOptimizer && order.lost.contains(&supervise_core::checkpoint::StateKind::Optimizer);
+            if !truth.is_good() && !in_part && !hidden && truth != Truth::Unreadable {
                 self.note(Err(format!("launch from {ckpt}, which is {truth:?}")));
             }
         }

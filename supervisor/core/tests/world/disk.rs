@@ -5,7 +5,7 @@ use camino::Utf8PathBuf;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::{
-    CheckpointSummary, CkptId, Depth, Finding, PinsHash, Resumability, StateKind, Verdict,
+    CheckpointSummary, CkptId, Depth, Finding, Part, PinsHash, Resumability, StateKind, Verdict,
 };
 use supervise_core::event::{ScanReport, Tracker};
 use supervise_core::id::{Step, WallMs};
@@ -73,6 +73,12 @@ impl Disk {
                     self.aside.push((from.clone(), s.truth));
                 }
             }
+            DiskEdit::PartAside { from, .. } => {
+                // The files that are left have the pins that the proof of the part told.
+                if let Some(s) = self.steps.get_mut(from) {
+                    s.truth = Truth::Degraded;
+                }
+            }
             DiskEdit::WriteTracker { step } => self.tracker = Tracker::Step(*step),
             DiskEdit::RemoveTracker => self.tracker = Tracker::Missing,
         }
@@ -103,6 +109,27 @@ impl Disk {
     }
 }
 
+/// What is left of a step whose optimizer or dataloader state is torn.
+fn part(s: &SimStep, depth: Option<Depth>) -> Option<Part> {
+    let (lost, held, aside) = match s.truth {
+        Truth::NoOptimizer => (vec![StateKind::Optimizer], vec!["model", "extra"], None),
+        Truth::NoData => (
+            vec![StateKind::DataOrder],
+            vec!["model", "optimizer", "extra"],
+            Some(Utf8PathBuf::from("data.pt")),
+        ),
+        _ => return None,
+    };
+    let held = held.into_iter().map(str::to_owned).collect();
+    depth.map(|depth| Part {
+        lost,
+        holds: BTreeMap::from([("actor".to_owned(), held)]),
+        proven: Some(depth),
+        aside: aside.into_iter().collect(),
+        pins: PinsHash(s.pins),
+    })
+}
+
 /// What a proof of this depth says; `None`: names only.
 fn summary(id: &CkptId, s: &SimStep, depth: Option<Depth>) -> CheckpointSummary {
     let (verdict, finding) = match (s.truth, depth) {
@@ -111,6 +138,11 @@ fn summary(id: &CkptId, s: &SimStep, depth: Option<Depth>) -> CheckpointSummary 
             Some(("io_error", "Input/output error (os error 5)")),
         ),
         (Truth::Unknown, _) => (Verdict::Unknown, Some(("layout_unknown", "no file here fits a layout"))),
+        (Truth::NoOptimizer, Some(_)) => (
+            Verdict::Damaged,
+            Some(("zip_truncated", "the optimizer of rank 1 is torn")),
+        ),
+        (Truth::NoData, Some(_)) => (Verdict::Damaged, Some(("zip_truncated", "data.pt is torn"))),
         (Truth::Torn, _) => (Verdict::Incomplete, Some(("shard_missing", "rank 1 of 2 is missing"))),
         (Truth::Husk, _) => (Verdict::Incomplete, Some(("husk", "only data.pt is left"))),
         (Truth::Damaged, Some(_)) => (
@@ -139,7 +171,9 @@ fn summary(id: &CkptId, s: &SimStep, depth: Option<Depth>) -> CheckpointSummary 
         roles: vec!["actor".to_owned()],
         world: Some(2),
         contents: vec!["model".to_owned(), "optimizer".to_owned(), "extra".to_owned()],
+        holds: BTreeMap::new(),
         resume,
+        part: part(s, depth),
         pins: PinsHash(s.pins),
         bytes: 1 << 20,
         files: 6,

@@ -139,6 +139,7 @@ fn policy(p: &mut Policy, key: &str, value: &str) -> Option<()> {
             p.degraded = match value {
                 "never" => Degraded::Never,
                 "model" => Degraded::ModelOnly,
+                "ask" => Degraded::Ask,
                 _ => Degraded::DataOrder,
             }
         }

@@ -13,6 +13,10 @@ pub(crate) enum Truth {
     /// Whole, but of another world size.
     Unfit,
     Torn,
+    /// Damaged, but all of it except the optimizer is whole.
+    NoOptimizer,
+    /// Damaged, but all of it except the dataloader's state is whole.
+    NoData,
     Damaged,
     /// Only a proof of every byte sees the damage.
     Rotten,
@@ -31,6 +35,8 @@ impl Truth {
             "degraded" => Self::Degraded,
             "unfit" => Self::Unfit,
             "torn" => Self::Torn,
+            "no-optimizer" => Self::NoOptimizer,
+            "no-data" => Self::NoData,
             "damaged" => Self::Damaged,
             "rotten" => Self::Rotten,
             "unsafe" => Self::Unsafe,

@@ -156,6 +156,8 @@ pub(crate) fn truth_word(t: Truth) -> &'static str {
         Truth::Degraded => "degraded",
         Truth::Unfit => "unfit",
         Truth::Torn => "torn",
+        Truth::NoOptimizer => "no-optimizer",
+        Truth::NoData => "no-data",
         Truth::Damaged => "damaged",
         Truth::Rotten => "rotten",
         Truth::Unsafe => "unsafe",

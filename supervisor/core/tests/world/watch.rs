@@ -187,7 +187,11 @@ fn may_launch(s: &State, spec: &RunSpec, order: &LaunchOrder) -> Result<(), Stri
     {
         let depth = needed_depth(s, spec);
         let c = s.scan.as_ref().and_then(|r| r.steps.iter().find(|c| c.id == *ckpt));
-        check(c.is_some_and(|c| c.is_proven(depth)), 2, || {
+        // Of a step that is not whole, only what the policy allows to lose may be left out.
+        let part = c
+            .and_then(|c| c.part.as_ref())
+            .is_some_and(|p| p.is_proven(depth) && spec.policy.degraded.allows(&p.lost) && order.lost == p.lost);
+        check(part || c.is_some_and(|c| c.is_proven(depth)), 2, || {
             format!("{ckpt} is not proven to {}", depth.word())
         })?;
     }

@@ -207,6 +207,7 @@ fn edit(e: &DiskEdit) -> String {
             let place = if *foreign { "aside/foreign" } else { "aside" };
             format!("{whole}{from} to {place}")
         }
+        DiskEdit::PartAside { from, entry, .. } => format!("{from}/{entry} to aside"),
         DiskEdit::WriteTracker { step } => format!("tracker names {step}"),
         DiskEdit::RemoveTracker => "no tracker".to_owned(),
     }

@@ -39,6 +39,10 @@ pub(super) fn perform(
                     }
                 }),
             ),
+            DiskEdit::PartAside { from, entry, why } => (
+                format!("moving {entry} of {from} aside"),
+                part_aside(root, from, entry, why, by),
+            ),
             DiskEdit::WriteTracker { step } => (
                 format!("writing {TRACKER}"),
                 write_whole(&root.join(TRACKER), step.to_string().as_bytes(), 0o666),
@@ -100,6 +104,31 @@ fn move_aside(
     fs::rename(&source, &target)?;
     sync_dir(&aside)?;
     Ok(Some(target))
+}
+
+/// One entry of a step, which stays where it is.
+fn part_aside(root: &Utf8Path, from: &CkptId, entry: &Utf8Path, why: &str, by: &str) -> io::Result<()> {
+    inside(from)?;
+    let plain = |c: camino::Utf8Component<'_>| matches!(c, camino::Utf8Component::Normal(_));
+    if entry.as_str().is_empty() || !entry.components().all(plain) {
+        let what = format!("{entry:?} is no entry of a step");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    }
+    let source = root.join(&from.0).join(entry);
+    if fs::symlink_metadata(&source).is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
+        return Ok(());
+    }
+    let aside = root.join(OURS).join("aside");
+    make_dir(&aside)?;
+    let (target, note) = free_name(&aside, from.0.join(entry).as_str(), by)?;
+    let text = json!({ "from": from.0, "entry": entry, "whole": false, "why": why, "by": by });
+    write_whole(&note, format!("{text:#}\n").as_bytes(), PRIVATE)?;
+    fs::rename(&source, &target)?;
+    sync_dir(&aside)?;
+    match source.parent() {
+        Some(dir) => sync_dir(dir),
+        None => Ok(()),
+    }
 }
 
 /// A name that nothing has: the step, who moved it, and a number where that is taken.
@@ -221,6 +250,29 @@ mod tests {
             "3"
         );
         assert_eq!(fs::read_to_string(root.join(TRACKER)).unwrap(), "4");
+    }
+
+    #[test]
+    fn a_part_of_a_step_goes_aside_and_the_step_stays() {
+        let (_keep, root) = root();
+        fs::create_dir(root.join("global_step_6")).unwrap();
+        fs::write(root.join("global_step_6/data.pt"), "torn").unwrap();
+        fs::write(root.join("global_step_6/model.pt"), "whole").unwrap();
+        let edit = |entry: &str| DiskEdit::PartAside {
+            from: CkptId("global_step_6".into()),
+            entry: entry.into(),
+            why: "torn".into(),
+        };
+        for _ in 0..2 {
+            perform(&root, &[edit("data.pt")], "attempt-2", None).unwrap();
+        }
+        assert!(!root.join("global_step_6/data.pt").exists());
+        assert!(root.join("global_step_6/model.pt").exists());
+        let kept = root.join(".supervise/aside/global_step_6_data.pt.attempt-2");
+        assert_eq!(fs::read_to_string(kept).unwrap(), "torn");
+        for bad in ["", "..", "../x", "/etc", "."] {
+            assert!(perform(&root, &[edit(bad)], "t", None).is_err(), "{bad}");
+        }
     }
 
     #[test]

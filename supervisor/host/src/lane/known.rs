@@ -182,6 +182,7 @@ impl Fold {
         if let Some(mixed) = known.and_then(|k| k.mixed.clone()) {
             summary.verdict = summary.verdict.worst(mixed.effect());
             summary.proven = None;
+            summary.part = None;
             summary.findings.insert(0, mixed);
         }
         if before != Some(shape(&summary)) {

@@ -363,6 +363,7 @@ impl Prover {
         finding.retryable = true;
         summary.verdict = Verdict::Unreadable;
         summary.proven = None;
+        summary.part = None;
         summary.findings.insert(0, finding);
         summary
     }

@@ -9,6 +9,7 @@ use crate::hydra::{encode_list, encode_str};
 use crate::verl::names::{self, RootName};
 use crate::verl::strategy::Keys;
 use camino::{Utf8Path, Utf8PathBuf};
+use std::collections::BTreeMap;
 use supervise_core::checkpoint::StateKind;
 use supervise_core::id::Step;
 use supervise_core::reason::{Evidence, Reason};
@@ -59,12 +60,18 @@ fn resume_overrides(sft: bool, spec: &RunSpec, order: &LaunchOrder) -> Result<Ve
     match &order.from {
         StartPoint::AsIs => return Ok(out),
         StartPoint::Fresh => out.push("trainer.resume_mode=disable".to_owned()),
-        StartPoint::Step { ckpt, step, load, .. } => {
+        StartPoint::Step {
+            ckpt,
+            step,
+            load,
+            roles,
+            ..
+        } => {
             let path = root.join(&ckpt.0);
             check_path(sft, &path, *step)?;
             out.push("trainer.resume_mode=resume_path".to_owned());
             out.push(format!("trainer.resume_from_path={}", encode_str(path.as_str())));
-            out.extend(load_overrides(spec, load, &order.lost)?);
+            out.extend(load_overrides(spec, load, roles, &order.lost)?);
         }
     }
     out.push(format!("trainer.default_local_dir={}", encode_str(root.as_str())));
@@ -99,29 +106,35 @@ pub(crate) fn holds_step(path: &Utf8Path) -> bool {
         .any(|(at, found)| text[at + found.len()..].starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// `load_contents` of every role, never empty: verl would count on from the step with fresh weights.
-fn load_overrides(spec: &RunSpec, load: &[String], lost: &[StateKind]) -> Result<Vec<String>, Reason> {
-    let load: Vec<&str> = LOADABLE
-        .into_iter()
-        .filter(|known| load.iter().any(|c| c == known))
-        .collect();
-    if !load.contains(&"model") {
-        return Err(Reason::new(
-            "load_contents",
-            "the order loads no model shards: verl would count on from the step with fresh weights",
-        ));
-    }
+/// `load_contents` of every role, never without weights: verl would count on from the step with fresh ones.
+fn load_overrides(
+    spec: &RunSpec,
+    load: &[String],
+    roles: &BTreeMap<String, Vec<String>>,
+    lost: &[StateKind],
+) -> Result<Vec<String>, Reason> {
     let overrides = spec.roles.iter().map(|role| {
+        let wanted = roles.get(&role.name).map_or(load, Vec::as_slice);
         // Megatron keeps nothing else there, and fails on random states of ranks that shared the model in another way.
         let without = role.megatron.is_some() && lost.contains(&StateKind::Rng);
-        let list: Vec<&str> = load.iter().copied().filter(|c| !(without && *c == "extra")).collect();
-        format!(
-            "{}.load_contents={}",
-            Keys::of(&role.name).checkpoint,
-            encode_list(&list)
-        )
+        let list: Vec<&str> = LOADABLE
+            .into_iter()
+            .filter(|known| wanted.iter().any(|c| c == known) && !(without && *known == "extra"))
+            .collect();
+        if !list.contains(&"model") {
+            let of = if role.name.is_empty() {
+                String::new()
+            } else {
+                format!(" of `{}`", role.name)
+            };
+            let text =
+                format!("the order loads no model shards{of}: verl would count on from the step with fresh weights");
+            return Err(Reason::new("load_contents", text));
+        }
+        let key = Keys::of(&role.name).checkpoint;
+        Ok(format!("{key}.load_contents={}", encode_list(&list)))
     });
-    Ok(overrides.collect())
+    overrides.collect()
 }
 
 /// verl deletes before a newer step is proven, so it is told to keep some more; what is too much, the supervisor prunes.

@@ -57,7 +57,7 @@ pub(crate) fn resume(case: &Case<'_>, layout: Layout, roles: &[RoleState], data:
 }
 
 /// What is kept with the optimizer and with the rest. Megatron's schedule stands with its optimizer.
-fn kept_in(megatron: bool) -> [(Content, &'static [StateKind]); 2] {
+pub(crate) fn kept_in(megatron: bool) -> [(Content, &'static [StateKind]); 2] {
     use StateKind::{LrSchedule, Optimizer, Rng};
     if megatron {
         [(Content::Optimizer, &[Optimizer, LrSchedule]), (Content::Extra, &[Rng])]

@@ -11,6 +11,7 @@ use super::marks::{SCHEDULE, marks};
 use super::megatron;
 use super::names::{self, Content};
 use super::needs;
+use super::part;
 use super::role::{RoleState, judge_role};
 use super::steps::{Entry, Neighbours};
 use super::survey::{Foreign, RoleFiles, Survey};
@@ -85,7 +86,9 @@ fn blank(id: CkptId, step: Step) -> CheckpointSummary {
         roles: Vec::new(),
         world: None,
         contents: Vec::new(),
+        holds: BTreeMap::new(),
         resume: Resumability::Exact,
+        part: None,
         pins: PinsHash::default(),
         bytes: 0,
         files: 0,
@@ -344,6 +347,8 @@ fn finish(
     let whole = summary.verdict == Verdict::Whole;
     summary.proven = proof_of(survey, case.depth).filter(|_| whole);
     summary.resume = fits::resume(case, layout, roles, data);
+    summary.holds = holds_of(roles, &summary.contents);
+    summary.part = part::left(case, summary, survey, roles);
     order(&mut summary.findings);
 }
 
@@ -368,6 +373,13 @@ fn contents_of(roles: &[RoleState]) -> Vec<String> {
         out.push("hf_model".to_owned());
     }
     out
+}
+
+/// What each role holds, where they do not hold the same.
+fn holds_of(roles: &[RoleState], everywhere: &[String]) -> BTreeMap<String, Vec<String>> {
+    let all: BTreeMap<String, Vec<String>> = roles.iter().map(|r| (r.name.clone(), r.words())).collect();
+    let differ = all.values().any(|list| list != everywhere);
+    if differ { all } else { BTreeMap::new() }
 }
 
 /// Worst first, and no more of them than a person reads.

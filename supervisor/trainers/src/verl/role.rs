@@ -64,6 +64,13 @@ impl RoleState {
             findings: Vec::new(),
         }
     }
+
+    /// What it holds, as `save_contents` spells it.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let held = Content::ALL.into_iter().filter(|c| self.contents.contains(c));
+        let exported = self.hf_model.then_some("hf_model");
+        held.map(Content::word).chain(exported).map(str::to_owned).collect()
+    }
 }
 
 /// A shard below this share of the median of its kind is doubtful.

@@ -53,7 +53,12 @@ impl Entry {
     }
 
     pub(crate) fn pins(&self) -> PinsHash {
-        survey::pins(self.files.iter().map(|(path, fact)| (path.as_str(), fact)))
+        survey::pins(self.facts())
+    }
+
+    /// What is known of each file.
+    pub(crate) fn facts(&self) -> impl Iterator<Item = (&str, &FileFact)> {
+        self.files.iter().map(|(path, fact)| (path.as_str(), fact))
     }
 
     fn is_empty(&self) -> bool {

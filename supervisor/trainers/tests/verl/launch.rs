@@ -50,6 +50,7 @@ pub(crate) fn from_step(step: u64, load: &[&str]) -> LaunchOrder {
         step: Step(step),
         pins: PinsHash(1),
         load: load.iter().map(|s| (*s).to_owned()).collect(),
+        roles: BTreeMap::new(),
     })
 }
 
@@ -226,6 +227,35 @@ fn a_script_without_a_place_for_overrides_is_told_of_them() {
     );
     assert_eq!(plan.argv[..3], ["bash", "run.sh", "trainer.resume_mode=disable"]);
     assert!(plan.notes[0].contains("pass them on"), "{:?}", plan.notes);
+}
+
+#[test]
+fn each_role_loads_what_it_holds_and_never_less_than_its_weights() {
+    let spec = spec(TrainerKind::VerlPpo, PPO);
+    let by_role = |critic: &[&str]| {
+        let mut order = from_step(10, &["model"]);
+        if let StartPoint::Step { roles, .. } = &mut order.from {
+            let words = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
+            roles.insert("actor".to_owned(), words(FULL));
+            roles.insert("critic".to_owned(), words(critic));
+        }
+        order
+    };
+    let plan = arrange(&spec, &by_role(&["model", "hf_model"]), TrainerFacts::default());
+    for wanted in [
+        "actor_rollout_ref.actor.checkpoint.load_contents=['model','optimizer','extra']",
+        "critic.checkpoint.load_contents=['model']",
+    ] {
+        assert!(
+            plan.overrides.iter().any(|o| o == wanted),
+            "{wanted} in {:?}",
+            plan.overrides
+        );
+    }
+    for none in [&[][..], &["hf_model"], &["optimizer", "extra"]] {
+        let why = refusal(&spec, &by_role(none));
+        assert!(why.contains("loads no model shards of `critic`"), "{why}");
+    }
 }
 
 #[test]

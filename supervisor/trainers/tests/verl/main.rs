@@ -9,6 +9,7 @@ mod lineage;
 mod lines;
 mod megatron;
 mod megatron_runs;
+mod part;
 mod ppo;
 mod reading;
 mod sft;
