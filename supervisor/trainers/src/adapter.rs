@@ -4,6 +4,7 @@
 //! environment so that it starts exactly there (`arrange`), what should a person know before the launch (`preflight`), and, in
 //! [`crate::read`], what does this configuration say.
 
+use crate::verl;
 use camino::Utf8PathBuf;
 use std::collections::BTreeMap;
 use supervise_checkpoint::{Earlier, FileReport, Marks, Need};
@@ -24,6 +25,9 @@ pub struct Expectation {
     pub world: Option<u32>,
     /// The layout of the SFT trainer (`true`) or of PPO (`false`).
     pub sft: Option<bool>,
+    /// SFT keeps the dataloader's state in one `data.pt` (`true`, the older trainer) or in one `data_R.pt` per data-parallel rank;
+    /// `None`: either will do.
+    pub one_data_file: Option<bool>,
     /// Counts of optimizer and schedule may begin anew: the policy allows to lose them, or the run goes on from a step of
     /// another root, which the steps that stand here already know nothing of.
     pub counts_anew: bool,
@@ -46,6 +50,7 @@ impl Expectation {
             roles: sft.map(|_| spec.roles.clone()),
             world: spec.world,
             sft,
+            one_data_file: verl::one_data_file(spec),
             counts_anew: spec.policy.degraded == Degraded::ModelOnly || from_elsewhere(spec),
             trust_globals: spec.policy.trust_globals.clone(),
             trust_unsafe: spec.policy.trust_unsafe,
@@ -110,6 +115,8 @@ pub struct TrainerFacts {
     pub file_logger: bool,
     /// A validation runs before the first step of every launch.
     pub validates_first: bool,
+    /// The SFT trainer is the older one (`fsdp_sft_trainer`), which has names of its own for what it loads.
+    pub older_sft: bool,
     /// The user's own overrides from the command line, passed on before ours.
     pub settings: Vec<String>,
 }

@@ -10,12 +10,18 @@ pub(crate) const CONFIG: &str = "{config}";
 /// A trainer's module, as it is named after `-m`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry {
-    /// `verl.trainer.main_ppo`.
+    /// `verl.trainer.main_ppo`, or what was to become its newer trainer.
     Ppo,
+    /// A relative of PPO with a configuration of its own, which saves and resumes as the older trainer does: one-step-off, DAPO.
+    Relative,
+    /// The fully asynchronous trainer: its steps are versions of the weights.
+    FullyAsync,
     /// `verl.trainer.sft_trainer`: one process per rank.
     Sft,
     /// `verl.trainer.sft_trainer_ray`: one driver.
     SftRay,
+    /// `verl.trainer.fsdp_sft_trainer`, up to 0.7.0: one process per rank.
+    SftOld,
     /// Another module of verl, which saves in a layout of its own.
     Other,
 }
@@ -26,15 +32,29 @@ pub(crate) fn entry(command: &[String]) -> Option<(Entry, usize)> {
         let module = word
             .strip_suffix(".py")
             .map_or_else(|| word.clone(), |path| path.replace('/', "."));
-        let entry = match module.rfind("verl.").map(|at| &module[at..])? {
-            "verl.trainer.main_ppo" => Entry::Ppo,
-            "verl.trainer.sft_trainer" => Entry::Sft,
-            "verl.trainer.sft_trainer_ray" => Entry::SftRay,
-            other if other.starts_with("verl.trainer.") || other.starts_with("verl.experimental.") => Entry::Other,
-            _ => return None,
-        };
+        let entry = ["verl.", "recipe."]
+            .into_iter()
+            .find_map(|top| known(&module[module.rfind(top)?..]))?;
         let named = i > 0 && command[i - 1] == "-m" || word.ends_with(".py");
         named.then_some((entry, i + 1))
+    })
+}
+
+/// What a module of verl's, or of its recipes, is.
+fn known(module: &str) -> Option<Entry> {
+    Some(match module {
+        "verl.trainer.main_ppo" | "verl.trainer.main_ppo_sync" => Entry::Ppo,
+        "verl.experimental.one_step_off_policy.main_ppo"
+        | "recipe.one_step_off_policy.main_ppo"
+        | "recipe.dapo.main_dapo" => Entry::Relative,
+        "verl.experimental.fully_async_policy.fully_async_main" | "recipe.fully_async_policy.fully_async_main" => {
+            Entry::FullyAsync
+        }
+        "verl.trainer.sft_trainer" => Entry::Sft,
+        "verl.trainer.sft_trainer_ray" => Entry::SftRay,
+        "verl.trainer.fsdp_sft_trainer" => Entry::SftOld,
+        other if other.starts_with("verl.trainer.") || other.starts_with("verl.experimental.") => Entry::Other,
+        _ => return None,
     })
 }
 
@@ -219,8 +239,19 @@ mod tests {
             ("python /src/verl/trainer/main_ppo.py a=1", Some(Entry::Ppo)),
             (
                 "python -m verl.experimental.fully_async_policy.fully_async_main",
-                Some(Entry::Other),
+                Some(Entry::FullyAsync),
             ),
+            (
+                "python -m verl.experimental.one_step_off_policy.main_ppo",
+                Some(Entry::Relative),
+            ),
+            ("python -m recipe.dapo.main_dapo a=1", Some(Entry::Relative)),
+            ("python /src/verl/recipe/dapo/main_dapo.py", Some(Entry::Relative)),
+            ("torchrun -m verl.trainer.fsdp_sft_trainer", Some(Entry::SftOld)),
+            ("python -m verl.trainer.main_ppo_sync", Some(Entry::Ppo)),
+            ("python -m verl.trainer.main_eval", Some(Entry::Other)),
+            ("python -m recipe.prime.main_prime", None),
+            ("python -m my.recipe.cake", None),
             ("python -m verl.model_merger merge", None),
             ("bash run.sh", None),
             ("python train.py name=verl.trainer.main_ppo", None),

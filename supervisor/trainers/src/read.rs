@@ -6,9 +6,9 @@
 use crate::adapter::TrainerFacts;
 use crate::command::{self, Entry};
 use crate::hydra;
-use crate::verl::{self, Reader};
+use crate::verl::{self, Basis, Reader, Tree};
 use camino::{Utf8Path, Utf8PathBuf};
-use supervise_config::compose::{Choice, Composed};
+use supervise_config::compose::Composed;
 use supervise_config::interpolation::Env;
 use supervise_config::{ConfigError, ConfigTree, ErrorKind, Node, Origin, Value};
 use supervise_core::checkpoint::{Finding, StateKind};
@@ -19,7 +19,16 @@ use supervise_core::spec::{GangSpec, LauncherKind, ResumeIntent, RoleSpec, SaveC
 pub(crate) const GROUPS: [&str; 5] = ["model_engine", "engine", "optim", "model", "profiler"];
 
 /// verl's own configurations, whose content is known.
-const VERLS_OWN: [&str; 3] = ["ppo_trainer", "ppo_megatron_trainer", "sft_trainer_engine"];
+const VERLS_OWN: [&str; 8] = [
+    "ppo_trainer",
+    "ppo_megatron_trainer",
+    "sft_trainer_engine",
+    "sft_trainer",
+    "one_step_off_ppo_trainer",
+    "one_step_off_ppo_megatron_trainer",
+    "fully_async_ppo_trainer",
+    "fully_async_ppo_megatron_trainer",
+];
 
 /// All that a configuration is read from.
 pub struct ReadInput<'a> {
@@ -125,17 +134,19 @@ pub fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>> {
         TrainerKind::VerlPpo => false,
         TrainerKind::VerlSft => true,
     };
-    let effective = effective(input, sft)?;
-    let mut reader = Reader::new(&effective.tree, input.env, input.recovery);
+    let basis = verl::basis(input, sft);
+    let tree = effective(input, &basis)?;
+    let mut reader = Reader::new(&tree, &basis, input.env, input.recovery);
+    check_version(&mut reader, input.version);
     check_command(&mut reader, input);
     let mut out = if sft {
-        verl::read_sft(&mut reader, input, effective.engine.as_deref())
+        verl::read_sft(&mut reader, input)
     } else {
-        verl::read_ppo(&mut reader, input, effective.engine.as_deref())
+        verl::read_ppo(&mut reader, input)
     };
     let mut problems = std::mem::take(&mut reader.problems);
     out.findings = std::mem::take(&mut reader.findings);
-    match launch(input, sft) {
+    match launch(input, &basis) {
         Ok((command, finding)) => {
             out.command = command;
             out.facts.settings = input.set.to_vec();
@@ -143,8 +154,22 @@ pub fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>> {
         }
         Err(more) => problems.extend(more),
     }
-    out.tree = effective.tree;
+    out.tree = tree;
     if problems.is_empty() { Ok(out) } else { Err(problems) }
+}
+
+/// Of a release that is not known, what is not said cannot be assumed.
+fn check_version(reader: &mut Reader<'_>, version: Option<&str>) {
+    if reader.basis.release.is_some() || !reader.resumes() {
+        return;
+    }
+    let who = version.map_or("which verl will run is not known here".to_owned(), |v| {
+        format!("verl {v} is not known here")
+    });
+    reader.findings.push(Finding::warning(
+        "version_unknown",
+        format!("{who}: only what is said and what every verl from 0.4 to 0.9 does by itself is relied on"),
+    ));
 }
 
 /// What the command runs, and whether it is what was read.
@@ -153,6 +178,19 @@ fn check_command(reader: &mut Reader<'_>, input: &ReadInput<'_>) {
         let module = input.command.get(at - 1).map_or("", String::as_str);
         let message = format!("the checkpoints of `{module}` are not known yet");
         reader.no_recovery("layout_unknown", "command", message, "use main_ppo or sft_trainer");
+    }
+    // verl's own relatives save where PPO does by itself, recipes need not.
+    let recipe = match command::entry(input.command) {
+        Some((Entry::Relative | Entry::FullyAsync, at)) => input.command[at - 1].contains("recipe"),
+        _ => false,
+    };
+    if recipe && !reader.is_said("trainer.default_local_dir") && !reader.is_said("trainer.project_name") {
+        reader.no_recovery(
+            "config_not_read",
+            "trainer.default_local_dir",
+            "the trainer's own configuration is not read: where it saves by itself is not known",
+            "say where",
+        );
     }
     let Some(config) = command::hydra_config(input.command) else {
         return;
@@ -184,8 +222,8 @@ fn kind(input: &ReadInput<'_>) -> TrainerKind {
         return kind;
     }
     match command::entry(input.command) {
-        Some((Entry::Ppo | Entry::Other, _)) => return TrainerKind::VerlPpo,
-        Some((Entry::Sft | Entry::SftRay, _)) => return TrainerKind::VerlSft,
+        Some((Entry::Ppo | Entry::Relative | Entry::FullyAsync | Entry::Other, _)) => return TrainerKind::VerlPpo,
+        Some((Entry::Sft | Entry::SftRay | Entry::SftOld, _)) => return TrainerKind::VerlSft,
         None => {}
     }
     let Some(composed) = input.composed else {
@@ -193,7 +231,7 @@ fn kind(input: &ReadInput<'_>) -> TrainerKind {
     };
     let layer = |name: &str| composed.layers.iter().any(|l| l.config == name);
     let has = |key: &str| composed.tree.get(key).is_some();
-    if layer("sft_trainer_engine") {
+    if layer("sft_trainer_engine") || layer("sft_trainer") {
         TrainerKind::VerlSft
     } else if layer("ppo_trainer") || layer("ppo_megatron_trainer") || has("actor_rollout_ref") || has("algorithm") {
         TrainerKind::VerlPpo
@@ -221,62 +259,31 @@ fn plain(input: &ReadInput<'_>) -> ReadOutput {
     out
 }
 
-/// The configuration as it counts, with the engine that was chosen.
-struct Effective {
-    tree: ConfigTree,
-    engine: Option<String>,
-}
-
-fn effective(input: &ReadInput<'_>, sft: bool) -> Result<Effective, Vec<ConfigError>> {
-    let mut tree = verl::verl_defaults(sft);
-    let group = if sft { "engine" } else { "model_engine" };
-    let mut engine = None;
+/// The configuration as it counts.
+fn effective(input: &ReadInput<'_>, basis: &Basis) -> Result<ConfigTree, Vec<ConfigError>> {
+    let mut tree = verl::verl_defaults(basis.tree, basis.release);
     if let Some(composed) = input.composed {
         tree.merge(composed.tree.clone()).map_err(|e| vec![e])?;
-        engine = match composed.choices.get(group) {
-            Some(Choice::Name(name)) => Some(name.clone()),
-            _ => None,
-        };
-        if composed.layers.iter().any(|l| l.config == "ppo_megatron_trainer") {
-            engine = Some("megatron".to_owned());
-        }
-    }
-    if command::hydra_config(input.command).is_some_and(|c| c.name.as_deref() == Some("ppo_megatron_trainer")) {
-        engine = Some("megatron".to_owned());
     }
     let mut problems = Vec::new();
     let written = command::overrides_in(input.command)
         .into_iter()
         .map(|text| (text, false));
     for (text, from_flag) in written.chain(input.set.iter().map(|text| (text.as_str(), true))) {
-        match apply(&mut tree, text, from_flag) {
-            Ok(Some((key, option))) if key == group => engine = Some(option),
-            Ok(_) => {}
-            Err(problem) => problems.push(problem),
-        }
+        problems.extend(apply(&mut tree, text, from_flag).err());
     }
-    if let Some(name) = tree.get(group).and_then(Node::as_str) {
-        engine = Some(name.to_owned());
-    }
-    if problems.is_empty() {
-        Ok(Effective { tree, engine })
-    } else {
-        Err(problems)
-    }
+    if problems.is_empty() { Ok(tree) } else { Err(problems) }
 }
 
-/// Applies one override; a choice in a group is given back. verl's own keys are not all known here, so a key may be new.
-fn apply(tree: &mut ConfigTree, text: &str, from_flag: bool) -> Result<Option<(String, String)>, ConfigError> {
+/// Applies one override. A choice in a group sets no value; verl's own keys are not all known here, so a key may be new.
+fn apply(tree: &mut ConfigTree, text: &str, from_flag: bool) -> Result<(), ConfigError> {
     let change = hydra::parse(text)?;
     let group = change.package.is_some() || change.key.contains('/') || GROUPS.contains(&change.key.as_str());
-    if let (true, Some(Value::Str(option))) = (group, &change.value) {
-        return Ok(Some((change.key, option.clone())));
-    }
-    if change.key == "hydra" || change.key.starts_with("hydra.") {
-        return Ok(None);
-    }
-    if change.action == hydra::Action::Delete && tree.get(&change.key).is_none() {
-        return Ok(None);
+    let chooses = group && matches!(change.value, Some(Value::Str(_)));
+    let hydras = change.key == "hydra" || change.key.starts_with("hydra.");
+    let nothing = change.action == hydra::Action::Delete && tree.get(&change.key).is_none();
+    if chooses || hydras || nothing {
+        return Ok(());
     }
     hydra::apply(tree, &change, false)?;
     if from_flag && let Some(node) = tree.get(&change.key) {
@@ -288,19 +295,19 @@ fn apply(tree: &mut ConfigTree, text: &str, from_flag: bool) -> Result<Option<(S
         );
         tree.set(&change.key, flagged)?;
     }
-    Ok(None)
+    Ok(())
 }
 
 /// The command. What the trainer has to be given of the user's file stands right behind the entry point, so that overrides in
 /// the command still win over it.
-fn launch(input: &ReadInput<'_>, sft: bool) -> Result<(Vec<String>, Option<Finding>), Vec<ConfigError>> {
+fn launch(input: &ReadInput<'_>, basis: &Basis) -> Result<(Vec<String>, Option<Finding>), Vec<ConfigError>> {
     let takes_config =
         input.command.iter().any(|w| w.contains(command::CONFIG)) || command::hydra_config(input.command).is_some();
     let ours = input.command.is_empty() || command::entry(input.command).is_some();
     let (mut from_file, mut finding) = (Vec::new(), None);
     match (input.composed, input.config_file) {
         (Some(composed), Some(file)) if ours && !takes_config => {
-            from_file = if is_whole(composed, sft) {
+            from_file = if is_whole(composed, basis) {
                 by_path(composed, file)
             } else {
                 verl::as_overrides(&composed.tree)?
@@ -316,10 +323,10 @@ fn launch(input: &ReadInput<'_>, sft: bool) -> Result<(Vec<String>, Option<Findi
     }
     let mut words = input.command.to_vec();
     if words.is_empty() {
-        let module = if sft {
-            "verl.trainer.sft_trainer"
-        } else {
-            "verl.trainer.main_ppo"
+        let module = match basis.tree {
+            Tree::Ppo | Tree::PpoMegatron => "verl.trainer.main_ppo",
+            Tree::Sft | Tree::SftMegatron => "verl.trainer.sft_trainer",
+            Tree::SftOld => "verl.trainer.fsdp_sft_trainer",
         };
         words = ["python3", "-m", module, command::OVERRIDES]
             .map(str::to_owned)
@@ -332,13 +339,16 @@ fn launch(input: &ReadInput<'_>, sft: bool) -> Result<(Vec<String>, Option<Findi
 }
 
 /// The file is a configuration that Hydra can start from: it has a defaults list, or holds everything.
-fn is_whole(composed: &Composed, sft: bool) -> bool {
-    let target = if sft {
-        "checkpoint._target_"
-    } else {
-        "actor_rollout_ref.actor._target_"
+fn is_whole(composed: &Composed, basis: &Basis) -> bool {
+    let has = |key: &str| composed.tree.get(key).is_some();
+    let target = match basis.tree {
+        Tree::Ppo | Tree::PpoMegatron => has("actor_rollout_ref.actor._target_"),
+        Tree::Sft | Tree::SftMegatron => has("checkpoint._target_"),
+        Tree::SftOld => false,
     };
-    composed.layers.len() > 1 || composed.tree.get(target).is_some()
+    // Configurations of older releases name no targets.
+    let everything = || verl::default_keys(basis.tree, basis.release).all(has);
+    composed.layers.len() > 1 || target || everything()
 }
 
 /// The file as Hydra's primary configuration. Without a search path it would not find verl's own from there.

@@ -1,6 +1,7 @@
 //! verl: the PPO layout and the SFT trainer, saved by its FSDP or its Megatron checkpoint manager.
 
 mod arrange;
+mod basis;
 mod data;
 mod defaults;
 mod evidence;
@@ -28,14 +29,16 @@ mod trust;
 mod version;
 mod wishes;
 
-pub use defaults::verl_defaults;
+pub(crate) use basis::{Basis, of as basis, one_data_file};
+pub(crate) use defaults::default_keys;
+pub use defaults::{Tree, verl_defaults};
 pub(crate) use judge::unknown_step;
 pub(crate) use read_ppo::read as read_ppo;
 pub(crate) use read_sft::read as read_sft;
 pub(crate) use reader::Reader;
 pub(crate) use settings::as_overrides;
 pub use survey::pins;
-pub use version::Version;
+pub use version::{Release, Version};
 
 use crate::adapter::{Adapter, Expectation, HostFacts, LaunchPlan, StepTracker, TrainerFacts};
 use supervise_core::checkpoint::Finding;

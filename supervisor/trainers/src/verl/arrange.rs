@@ -6,8 +6,10 @@
 use crate::adapter::{HostFacts, LaunchPlan};
 use crate::command;
 use crate::hydra::{encode_list, encode_str};
+use crate::verl::defaults::Tree;
 use crate::verl::names::{self, RootName};
 use crate::verl::strategy::Keys;
+use crate::verl::version::{Release, Version};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::StateKind;
@@ -24,7 +26,7 @@ pub(crate) fn arrange(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &Hos
     let mut plan = LaunchPlan::default();
     plan.overrides.extend(host.trainer.settings.iter().cloned());
     if order.from != StartPoint::AsIs {
-        let resume = resume_overrides(sft, spec, order)?;
+        let resume = resume_overrides(sft, spec, order, host)?;
         check_not_shadowed(&spec.command, &resume)?;
         plan.overrides.extend(resume);
         plan.overrides.extend(retention_overrides(spec, host, &mut plan.notes));
@@ -50,7 +52,7 @@ fn marks_overrides(command: &[String]) -> bool {
     command.iter().any(|w| w.contains(command::OVERRIDES))
 }
 
-fn resume_overrides(sft: bool, spec: &RunSpec, order: &LaunchOrder) -> Result<Vec<String>, Reason> {
+fn resume_overrides(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Result<Vec<String>, Reason> {
     let root = spec
         .root
         .as_deref()
@@ -71,7 +73,7 @@ fn resume_overrides(sft: bool, spec: &RunSpec, order: &LaunchOrder) -> Result<Ve
             check_path(sft, &path, *step)?;
             out.push("trainer.resume_mode=resume_path".to_owned());
             out.push(format!("trainer.resume_from_path={}", encode_str(path.as_str())));
-            out.extend(load_overrides(spec, load, roles, &order.lost)?);
+            out.extend(load_overrides(spec, host, load, roles, &order.lost)?);
         }
     }
     out.push(format!("trainer.default_local_dir={}", encode_str(root.as_str())));
@@ -109,11 +111,21 @@ pub(crate) fn holds_step(path: &Utf8Path) -> bool {
 /// `load_contents` of every role, never without weights: verl would count on from the step with fresh ones.
 fn load_overrides(
     spec: &RunSpec,
+    host: &HostFacts,
     load: &[String],
     roles: &BTreeMap<String, Vec<String>>,
     lost: &[StateKind],
 ) -> Result<Vec<String>, Reason> {
-    let overrides = spec.roles.iter().map(|role| {
+    let release = spec.trainer_version.as_deref().and_then(Release::of);
+    let tree = if host.trainer.older_sft {
+        Tree::SftOld
+    } else {
+        Tree::Ppo
+    };
+    // A release that is not known may have no such key, or another one: then it loads what it saved.
+    let mark = if release.is_some() { "" } else { "++" };
+    let mut out = Vec::new();
+    for role in &spec.roles {
         let wanted = roles.get(&role.name).map_or(load, Vec::as_slice);
         // Megatron keeps nothing else there, and fails on random states of ranks that shared the model in another way.
         let without = role.megatron.is_some() && lost.contains(&StateKind::Rng);
@@ -131,10 +143,24 @@ fn load_overrides(
                 format!("the order loads no model shards{of}: verl would count on from the step with fresh weights");
             return Err(Reason::new("load_contents", text));
         }
-        let key = Keys::of(&role.name).checkpoint;
-        Ok(format!("{key}.load_contents={}", encode_list(&list)))
-    });
-    overrides.collect()
+        if release.is_some_and(|r| !r.since(Version::V0_4, 1)) {
+            check_loads_all(&list)?;
+            continue;
+        }
+        let key = Keys::in_tree(&role.name, tree).checkpoint;
+        out.push(format!("{mark}{key}.load_contents={}", encode_list(&list)));
+    }
+    Ok(out)
+}
+
+/// verl 0.4.0 has no such key: it loads all three, or fails.
+fn check_loads_all(load: &[&str]) -> Result<(), Reason> {
+    if load.len() == LOADABLE.len() {
+        return Ok(());
+    }
+    let only = load.join(", ");
+    let text = format!("verl 0.4.0 loads model, optimizer and extra or nothing: a resume with only {only} needs 0.4.1");
+    Err(Reason::new("load_contents", text))
 }
 
 /// verl deletes before a newer step is proven, so it is told to keep some more; what is too much, the supervisor prunes.
@@ -155,7 +181,7 @@ fn retention_overrides(spec: &RunSpec, host: &HostFacts, notes: &mut Vec<String>
 fn async_overrides(sft: bool, host: &HostFacts, notes: &mut Vec<String>) -> Vec<String> {
     let off = host.trainer.async_save.iter().map(|key| {
         notes.push(format!(
-            "{key} is switched off: asynchronous saves are never finished by verl 0.9.1"
+            "{key} is switched off: asynchronous saves are not finished by every release of verl, and never by 0.9"
         ));
         // SFT's schema does not have the key, so only `++` can change it.
         format!("{}{key}=False", if sft { "++" } else { "" })

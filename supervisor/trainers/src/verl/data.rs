@@ -33,27 +33,40 @@ impl DataState {
     }
 }
 
-/// Judges the dataloader's state and the transfer queue.
+/// Judges the dataloader's state and the transfer queue. `one_file`: SFT's state stands in one file, where that is known.
 pub(crate) fn judge_data(
     survey: &Survey<'_>,
     layout: Layout,
+    one_file: Option<bool>,
     roles: &[RoleState],
     neighbours: &Neighbours<'_>,
     findings: &mut Vec<Finding>,
 ) -> DataState {
     let mut state = DataState::default();
-    let oldest = match layout {
-        Layout::Sft => survey.data_parts.iter().map(|(_, f)| f.fact.mtime).min(),
-        Layout::Ppo | Layout::Unknown => survey.data.map(|f| f.fact.mtime),
+    let parts = survey.data_parts.iter().map(|(_, f)| f.fact.mtime).min();
+    let one = survey.data.map(|f| f.fact.mtime);
+    let (oldest, read) = match layout {
+        Layout::Sft if one_file == Some(true) => (one.or(parts), one.is_some()),
+        Layout::Sft => (parts.or(one), parts.is_some() || one_file.is_none() && one.is_some()),
+        Layout::Ppo | Layout::Unknown => (one, one.is_some()),
     };
-    if oldest.is_none() {
+    if !read {
         state.no_data = true;
+        let what = match oldest {
+            None => "is missing",
+            Some(_) => "was written by verl's other SFT trainer, and this one looks for another file",
+        };
         findings.push(Finding::warning(
             "no_data_state",
-            "the state of the dataloader is missing: after a resume the epoch's data starts again from its beginning",
+            format!(
+                "the state of the dataloader {what}: after a resume the epoch's data starts again from its beginning"
+            ),
         ));
     }
     match layout {
+        Layout::Sft if survey.data_parts.is_empty() => {
+            findings.extend(survey.data.into_iter().flat_map(|data| data.findings()));
+        }
         Layout::Sft => judge_parts(survey, roles, neighbours, findings),
         Layout::Ppo | Layout::Unknown => {
             if let Some(data) = survey.data {

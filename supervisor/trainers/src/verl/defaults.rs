@@ -1,12 +1,52 @@
-//! verl 0.9.1's own defaults, for the keys that are read here.
+//! verl's own defaults, release by release, for the keys that are read here.
 //!
 //! They lie beneath the user's configuration, so that a YAML that only says what its author changed is enough. Everything else
-//! of verl's several hundred keys is none of the supervisor's business.
+//! of verl's several hundred keys is none of the supervisor's business. The table is compared with the configurations inside the
+//! released wheels (`tests/real/verl_versions.py`).
 
+use super::version::{Release, Version};
+use Version::{V0_4, V0_5, V0_6, V0_7, V0_8, V0_9};
 use supervise_config::{ConfigTree, Node, Origin, Value};
 
-/// Whose defaults these are.
-pub(crate) const OF: &str = "verl 0.9.1";
+/// One of verl's configurations, which a run's own is composed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tree {
+    /// `ppo_trainer`.
+    Ppo,
+    /// `ppo_megatron_trainer`, which newer releases choose by `model_engine=megatron`.
+    PpoMegatron,
+    /// `sft_trainer_engine`.
+    Sft,
+    /// `sft_trainer_engine` with `engine=megatron optim=megatron`.
+    SftMegatron,
+    /// `sft_trainer`, of the older SFT trainer (`fsdp_sft_trainer`).
+    SftOld,
+}
+
+impl Tree {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Ppo, Self::PpoMegatron, Self::Sft, Self::SftMegatron, Self::SftOld];
+
+    /// Whether a release has it.
+    #[must_use]
+    pub fn is_in(self, release: Release) -> bool {
+        match self {
+            Self::Ppo | Self::PpoMegatron => true,
+            Self::Sft | Self::SftMegatron => release.series >= V0_6,
+            Self::SftOld => !release.since(V0_7, 1),
+        }
+    }
+
+    /// Whether it is one of an SFT trainer.
+    #[must_use]
+    pub fn is_sft(self) -> bool {
+        !matches!(self, Self::Ppo | Self::PpoMegatron)
+    }
+
+    const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
 
 #[derive(Debug, Clone, Copy)]
 enum Plain {
@@ -19,75 +59,252 @@ enum Plain {
 
 use Plain::{Bool, Int, List, Null, Str};
 
-/// Keys that both trainers have.
-const TRAINER: &[(&str, Plain)] = &[
-    (
+/// One key: in which trees it stands, since when, until before when, and its value.
+#[derive(Debug, Clone, Copy)]
+struct Row {
+    trees: u8,
+    from: Option<Release>,
+    until: Option<Release>,
+    key: &'static str,
+    value: Plain,
+}
+
+impl Row {
+    const fn from(self, series: Version, patch: u32) -> Self {
+        let from = Some(Release::new(series, patch));
+        Self { from, ..self }
+    }
+
+    const fn until(self, series: Version, patch: u32) -> Self {
+        let until = Some(Release::new(series, patch));
+        Self { until, ..self }
+    }
+
+    fn holds_in(&self, tree: Tree, release: Release) -> bool {
+        self.trees & tree.bit() != 0
+            && self.from.is_none_or(|from| release >= from)
+            && self.until.is_none_or(|until| release < until)
+    }
+
+    /// Whether it holds in every known release that has the tree.
+    fn holds_in_all(&self, tree: Tree) -> bool {
+        let mut having = Release::KNOWN.into_iter().filter(|r| tree.is_in(*r));
+        having.all(|release| self.holds_in(tree, release))
+    }
+}
+
+const FSDP: u8 = Tree::Ppo.bit();
+const MEGATRON: u8 = Tree::PpoMegatron.bit();
+const PPO: u8 = FSDP | MEGATRON;
+const SFT_MEGATRON: u8 = Tree::SftMegatron.bit();
+const SFT: u8 = Tree::Sft.bit() | SFT_MEGATRON;
+const OLD: u8 = Tree::SftOld.bit();
+const ANY: u8 = PPO | SFT | OLD;
+
+const CONTENTS: Plain = List(&["model", "optimizer", "extra"]);
+const FOLLOWS: Plain = Str("${.save_contents}");
+
+const fn row(trees: u8, key: &'static str, value: Plain) -> Row {
+    Row {
+        trees,
+        from: None,
+        until: None,
+        key,
+        value,
+    }
+}
+
+/// Where and when all of them save and resume.
+const TRAINER: &[Row] = &[
+    row(
+        ANY,
         "trainer.default_local_dir",
         Str("checkpoints/${trainer.project_name}/${trainer.experiment_name}"),
     ),
-    ("trainer.default_hdfs_dir", Null),
-    ("trainer.total_training_steps", Null),
-    ("trainer.logger", List(&["console", "wandb"])),
-    ("trainer.save_freq", Int(-1)),
-    ("trainer.resume_mode", Str("auto")),
-    ("trainer.resume_from_path", Null),
-    ("trainer.nnodes", Int(1)),
+    row(ANY, "trainer.default_hdfs_dir", Null),
+    row(ANY, "trainer.total_training_steps", Null),
+    row(ANY, "trainer.logger", List(&["console", "wandb"])),
+    row(ANY, "trainer.save_freq", Int(-1)),
+    row(PPO | SFT, "trainer.resume_mode", Str("auto")),
+    row(OLD, "trainer.resume_mode", Str("auto")).from(V0_5, 0),
+    row(PPO | SFT, "trainer.resume_from_path", Null),
+    row(OLD, "trainer.resume_from_path", Null).from(V0_5, 0),
+    row(PPO | OLD, "trainer.nnodes", Int(1)),
+    row(SFT, "trainer.nnodes", Int(1)).from(V0_7, 0),
+    row(PPO | OLD, "trainer.n_gpus_per_node", Int(8)),
+    row(SFT, "trainer.n_gpus_per_node", Int(1)).from(V0_7, 0),
+    row(PPO, "trainer.project_name", Str("verl_examples")),
+    row(PPO, "trainer.experiment_name", Str("gsm8k")),
+    row(SFT | OLD, "trainer.project_name", Str("gsm8k-sft")),
+    row(SFT | OLD, "trainer.experiment_name", Str("test")),
+    row(SFT | OLD, "trainer.max_ckpt_to_keep", Null),
+    row(PPO, "trainer.max_actor_ckpt_to_keep", Null),
+    row(PPO, "trainer.max_critic_ckpt_to_keep", Null),
 ];
 
-const PPO: &[(&str, Plain)] = &[
-    ("trainer.project_name", Str("verl_examples")),
-    ("trainer.experiment_name", Str("gsm8k")),
-    ("trainer.n_gpus_per_node", Int(8)),
-    ("trainer.val_before_train", Bool(true)),
-    ("trainer.val_only", Bool(false)),
-    ("trainer.critic_warmup", Int(0)),
-    ("trainer.max_actor_ckpt_to_keep", Null),
-    ("trainer.max_critic_ckpt_to_keep", Null),
-    ("trainer.use_v1", Bool(true)),
-    ("trainer.v1.trainer_mode", Str("sync")),
-    ("algorithm.adv_estimator", Str("gae")),
-    ("actor_rollout_ref.actor.strategy", Str("fsdp")),
-    ("actor_rollout_ref.actor.checkpoint.save_contents", List(CONTENTS)),
-    (
-        "actor_rollout_ref.actor.checkpoint.load_contents",
-        Str("${.save_contents}"),
+/// Which roles and strategies there are, and what else decides about saves.
+const STRATEGIES: &[Row] = &[
+    row(PPO, "trainer.val_before_train", Bool(true)),
+    row(FSDP, "trainer.val_only", Bool(false)).from(V0_4, 1),
+    row(MEGATRON, "trainer.val_only", Bool(false)).from(V0_8, 0),
+    row(PPO, "trainer.critic_warmup", Int(0)),
+    row(PPO, "trainer.use_v1", Bool(true)).from(V0_9, 0),
+    row(PPO, "trainer.v1.trainer_mode", Str("sync")).from(V0_9, 0),
+    row(PPO, "algorithm.adv_estimator", Str("gae")),
+    row(PPO, "critic.enable", Null).from(V0_6, 0),
+    row(FSDP, ACTOR_STRATEGY, Str("fsdp")),
+    row(MEGATRON, ACTOR_STRATEGY, Str("megatron")),
+    row(FSDP, CRITIC_STRATEGY, Str("fsdp")).until(V0_4, 1),
+    row(MEGATRON, CRITIC_STRATEGY, Str("megatron")).until(V0_4, 1),
+    row(PPO, CRITIC_STRATEGY, Str("${actor_rollout_ref.actor.strategy}"))
+        .from(V0_4, 1)
+        .until(V0_5, 0),
+    row(FSDP, CRITIC_STRATEGY, Str("fsdp")).from(V0_5, 0),
+    row(MEGATRON, CRITIC_STRATEGY, Str("megatron")).from(V0_5, 0),
+    row(Tree::Sft.bit(), "engine.strategy", Str("fsdp")),
+    row(OLD, "model.strategy", Str("fsdp2")),
+];
+const ACTOR_STRATEGY: &str = "actor_rollout_ref.actor.strategy";
+const CRITIC_STRATEGY: &str = "critic.strategy";
+
+/// What is saved and loaded. 0.4.0 knows one list only.
+const CHECKPOINT: &[Row] = &[
+    row(PPO, "actor_rollout_ref.actor.checkpoint.contents", CONTENTS).until(V0_4, 1),
+    row(PPO, "critic.checkpoint.contents", CONTENTS).until(V0_4, 1),
+    row(PPO, "actor_rollout_ref.actor.checkpoint.save_contents", CONTENTS).from(V0_4, 1),
+    row(PPO, "critic.checkpoint.save_contents", CONTENTS).from(V0_4, 1),
+    row(
+        PPO,
+        ACTOR_LOAD,
+        Str("${actor_rollout_ref.actor.checkpoint.save_contents}"),
+    )
+    .from(V0_4, 1)
+    .until(V0_5, 0),
+    row(PPO, ACTOR_LOAD, FOLLOWS).from(V0_5, 0),
+    row(PPO, CRITIC_LOAD, Str("${critic.checkpoint.save_contents}"))
+        .from(V0_4, 1)
+        .until(V0_5, 0),
+    row(PPO, CRITIC_LOAD, FOLLOWS).from(V0_5, 0),
+    row(MEGATRON, "actor_rollout_ref.actor.checkpoint.async_save", Bool(false)).from(V0_4, 1),
+    row(FSDP, "actor_rollout_ref.actor.checkpoint.async_save", Bool(false)).from(V0_6, 0),
+    row(MEGATRON, "critic.checkpoint.async_save", Bool(false)).from(V0_4, 1),
+    row(FSDP, "critic.checkpoint.async_save", Bool(false)).from(V0_6, 0),
+    row(SFT, "checkpoint.save_contents", CONTENTS),
+    row(SFT, "checkpoint.load_contents", Str("${checkpoint.save_contents}")),
+    row(OLD, "trainer.checkpoint.save_contents", CONTENTS).from(V0_5, 0),
+    row(
+        OLD,
+        "trainer.checkpoint.load_contents",
+        Str("${trainer.checkpoint.save_contents}"),
+    )
+    .from(V0_5, 0),
+];
+const ACTOR_LOAD: &str = "actor_rollout_ref.actor.checkpoint.load_contents";
+const CRITIC_LOAD: &str = "critic.checkpoint.load_contents";
+
+/// Megatron's switches.
+const SWITCHES: &[Row] = &[
+    row(MEGATRON, "actor_rollout_ref.actor.megatron.use_mbridge", Bool(false))
+        .from(V0_5, 0)
+        .until(V0_7, 0),
+    row(MEGATRON, "actor_rollout_ref.actor.megatron.use_mbridge", Bool(true)).from(V0_7, 0),
+    row(
+        MEGATRON,
+        CRITIC_BRIDGE,
+        Str("${oc.select:actor_rollout_ref.actor.megatron.use_mbridge,False}"),
+    )
+    .from(V0_5, 0)
+    .until(V0_6, 0),
+    row(MEGATRON, CRITIC_BRIDGE, Bool(false)).from(V0_6, 0).until(V0_7, 0),
+    row(MEGATRON, CRITIC_BRIDGE, Bool(true)).from(V0_7, 0),
+    row(
+        MEGATRON,
+        "actor_rollout_ref.actor.megatron.use_dist_checkpointing",
+        Bool(false),
     ),
-    ("actor_rollout_ref.actor.checkpoint.async_save", Bool(false)),
-    ("critic.enable", Null),
-    ("critic.strategy", Str("fsdp")),
-    ("critic.checkpoint.save_contents", List(CONTENTS)),
-    ("critic.checkpoint.load_contents", Str("${.save_contents}")),
-    ("critic.checkpoint.async_save", Bool(false)),
+    row(MEGATRON, "critic.megatron.use_dist_checkpointing", Bool(false)),
+    row(MEGATRON, "actor_rollout_ref.actor.megatron.vanilla_mbridge", Bool(true))
+        .from(V0_7, 0)
+        .until(V0_9, 0),
+    row(
+        MEGATRON,
+        "actor_rollout_ref.actor.megatron.vanilla_mbridge",
+        Bool(false),
+    )
+    .from(V0_9, 0),
+    row(MEGATRON, "critic.megatron.vanilla_mbridge", Bool(true))
+        .from(V0_7, 0)
+        .until(V0_9, 0),
+    row(MEGATRON, "critic.megatron.vanilla_mbridge", Bool(false)).from(V0_9, 0),
+    row(MEGATRON, ACTOR_RESHARDABLE, Bool(true))
+        .from(V0_7, 1)
+        .until(V0_8, 0),
+    row(MEGATRON, ACTOR_RESHARDABLE, Bool(false)).from(V0_8, 0),
+    row(MEGATRON, CRITIC_RESHARDABLE, Bool(true))
+        .from(V0_7, 1)
+        .until(V0_8, 0),
+    row(MEGATRON, CRITIC_RESHARDABLE, Bool(false)).from(V0_8, 0),
+    row(
+        MEGATRON,
+        "actor_rollout_ref.actor.optim.use_checkpoint_opt_param_scheduler",
+        Bool(false),
+    )
+    .from(V0_4, 1),
+    row(MEGATRON, "critic.optim.use_checkpoint_opt_param_scheduler", Bool(false)).from(V0_4, 1),
+    row(SFT_MEGATRON, "engine.use_mbridge", Bool(false)).until(V0_7, 0),
+    row(SFT_MEGATRON, "engine.use_mbridge", Bool(true)).from(V0_7, 0),
+    row(SFT_MEGATRON, "engine.use_dist_checkpointing", Bool(false)),
+    row(SFT_MEGATRON, "engine.vanilla_mbridge", Bool(true))
+        .from(V0_7, 0)
+        .until(V0_9, 0),
+    row(SFT_MEGATRON, "engine.vanilla_mbridge", Bool(false)).from(V0_9, 0),
+    row(SFT_MEGATRON, "engine.dist_ckpt_optim_fully_reshardable", Bool(true))
+        .from(V0_7, 1)
+        .until(V0_8, 0),
+    row(SFT_MEGATRON, "engine.dist_ckpt_optim_fully_reshardable", Bool(false)).from(V0_8, 0),
+    row(SFT_MEGATRON, "optim.use_checkpoint_opt_param_scheduler", Bool(false)),
 ];
+const CRITIC_BRIDGE: &str = "critic.megatron.use_mbridge";
+const ACTOR_RESHARDABLE: &str = "actor_rollout_ref.actor.megatron.dist_ckpt_optim_fully_reshardable";
+const CRITIC_RESHARDABLE: &str = "critic.megatron.dist_ckpt_optim_fully_reshardable";
 
-const SFT: &[(&str, Plain)] = &[
-    ("trainer.project_name", Str("gsm8k-sft")),
-    ("trainer.experiment_name", Str("test")),
-    ("trainer.n_gpus_per_node", Int(1)),
-    ("trainer.max_ckpt_to_keep", Null),
-    ("engine.strategy", Str("fsdp")),
-    ("checkpoint.save_contents", List(CONTENTS)),
-    ("checkpoint.load_contents", Str("${checkpoint.save_contents}")),
-];
+fn rows() -> impl Iterator<Item = &'static Row> {
+    [TRAINER, STRATEGIES, CHECKPOINT, SWITCHES].into_iter().flatten()
+}
 
-const CONTENTS: &[&str] = &["model", "optimizer", "extra"];
+fn rows_of(tree: Tree, release: Option<Release>) -> impl Iterator<Item = &'static Row> {
+    rows().filter(move |row| match release {
+        Some(release) => row.holds_in(tree, release),
+        None => row.holds_in_all(tree),
+    })
+}
 
-/// verl's defaults for PPO, or for the SFT trainer.
+/// verl's defaults in one of its trees. Of a release that is not known: those that all known releases share.
 #[must_use]
-pub fn verl_defaults(sft: bool) -> ConfigTree {
-    let mut tree = ConfigTree::empty(origin());
-    for (key, plain) in TRAINER.iter().chain(if sft { SFT } else { PPO }) {
+pub fn verl_defaults(tree: Tree, release: Option<Release>) -> ConfigTree {
+    let origin = origin(release);
+    let mut out = ConfigTree::empty(origin.clone());
+    for row in rows_of(tree, release) {
         // A key of the tables above cannot fail to be added: none of them goes through a list.
-        let _ = tree.add(key, Node::new(value(*plain), origin()));
+        let _ = out.add(row.key, Node::new(value(row.value, &origin), origin.clone()));
     }
-    tree
+    out
 }
 
-fn origin() -> Origin {
-    Origin::Default { of: OF.to_owned() }
+/// The keys of these defaults.
+pub(crate) fn default_keys(tree: Tree, release: Option<Release>) -> impl Iterator<Item = &'static str> {
+    rows_of(tree, release).map(|row| row.key)
 }
 
-fn value(plain: Plain) -> Value {
+fn origin(release: Option<Release>) -> Origin {
+    let of = match release {
+        Some(release) => release.series.to_string(),
+        None => format!("every verl from {} to {}", V0_4.series(), V0_9.series()),
+    };
+    Origin::Default { of }
+}
+
+fn value(plain: Plain, origin: &Origin) -> Value {
     match plain {
         Null => Value::Null,
         Bool(b) => Value::Bool(b),
@@ -96,7 +313,7 @@ fn value(plain: Plain) -> Value {
         List(items) => Value::List(
             items
                 .iter()
-                .map(|s| Node::new(Value::Str((*s).to_owned()), origin()))
+                .map(|s| Node::new(Value::Str((*s).to_owned()), origin.clone()))
                 .collect(),
         ),
     }
@@ -107,13 +324,49 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_default_is_there_with_its_origin() {
-        for (sft, table) in [(false, PPO), (true, SFT)] {
-            let tree = verl_defaults(sft);
-            for (key, _) in TRAINER.iter().chain(table) {
-                let node = tree.get(key).unwrap_or_else(|| panic!("{key}"));
-                assert_eq!(node.origin.to_string(), "default of verl 0.9.1", "{key}");
+    fn no_release_has_two_defaults_for_a_key() {
+        for tree in Tree::ALL {
+            for release in Release::KNOWN {
+                let mut keys: Vec<&str> = default_keys(tree, Some(release)).collect();
+                let all = keys.len();
+                keys.sort_unstable();
+                keys.dedup();
+                assert_eq!(keys.len(), all, "{tree:?} of {release}");
+                let defaults = verl_defaults(tree, Some(release));
+                for key in keys {
+                    let node = defaults.get(key).unwrap_or_else(|| panic!("{key}"));
+                    let said = format!("default of verl {}", release.series.series());
+                    assert_eq!(node.origin.to_string(), said, "{key}");
+                }
             }
         }
+    }
+
+    #[test]
+    fn of_an_unknown_release_only_what_all_share_is_assumed() {
+        let shared = verl_defaults(Tree::PpoMegatron, None);
+        for key in [
+            "trainer.default_local_dir",
+            "trainer.save_freq",
+            "trainer.resume_mode",
+            "algorithm.adv_estimator",
+        ] {
+            let node = shared.get(key).unwrap_or_else(|| panic!("{key}"));
+            assert_eq!(
+                node.origin.to_string(),
+                "default of every verl from 0.4 to 0.9",
+                "{key}"
+            );
+        }
+        for key in [
+            "trainer.use_v1",
+            CRITIC_BRIDGE,
+            ACTOR_LOAD,
+            ACTOR_RESHARDABLE,
+            CRITIC_STRATEGY,
+        ] {
+            assert!(shared.get(key).is_none(), "{key}");
+        }
+        assert!(verl_defaults(Tree::SftOld, None).get("trainer.resume_mode").is_none());
     }
 }

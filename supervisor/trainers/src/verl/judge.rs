@@ -123,7 +123,15 @@ pub(crate) fn judge(case: &Case<'_>) -> (CheckpointSummary, Option<Marks>) {
         return (summary, None);
     }
     let roles = judge_roles(case, &survey, layout, &mut summary.findings);
-    let data = data::judge_data(&survey, layout, &roles, &case.neighbours, &mut summary.findings);
+    let one_file = case.expect.one_data_file;
+    let data = data::judge_data(
+        &survey,
+        layout,
+        one_file,
+        &roles,
+        &case.neighbours,
+        &mut summary.findings,
+    );
     summary.findings.extend(odd_entries(&survey));
     let marks = survey.proofs.then(|| marks(&survey));
     if let Some(marks) = &marks {
@@ -154,7 +162,9 @@ fn layout_of(survey: &Survey<'_>, sft: Option<bool>) -> Layout {
     let older =
         |r: &RoleFiles<'_>| foreign && r.shards.is_empty() && r.fsdp_config.is_none() && !r.megatron.has_marks();
     let marks = |name: &str| survey.roles.get(name).is_some_and(|r| r.has_marks() && !older(r));
-    let ppo = marks("actor") || marks("critic") || survey.data.is_some() && !foreign;
+    let roles = marks("actor") || marks("critic");
+    // The older SFT trainer keeps the dataloader's state under PPO's name.
+    let ppo = roles || survey.data.is_some() && !foreign && !marks("");
     let flat = marks("") || !survey.data_parts.is_empty() && !foreign;
     match (ppo, flat, sft) {
         (false, false, _) => Layout::Unknown,

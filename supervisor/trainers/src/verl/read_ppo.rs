@@ -1,8 +1,10 @@
 //! What a PPO configuration says.
 
 use super::reader::Reader;
+use super::version::Version;
 use super::{strategy, wishes};
 use crate::adapter::TrainerFacts;
+use crate::command::{self, Entry};
 use crate::read::{ReadInput, ReadOutput};
 use supervise_core::checkpoint::StateKind;
 use supervise_core::id::Step;
@@ -10,14 +12,15 @@ use supervise_core::spec::{GangSpec, LauncherKind, RoleSpec, SaveCadence, Traine
 
 const ACTOR: &str = "actor_rollout_ref.actor";
 
-/// Reads it; problems stay in the reader. `engine` is the model engine where it was chosen.
-pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>, engine: Option<&str>) -> ReadOutput {
+/// Reads it; problems stay in the reader.
+pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput {
     let critic = needs_critic(reader);
-    let engine = engine.map(|e| if e == "dp" { "fsdp" } else { e });
+    let trainer = trainer(reader, input);
+    check_engine(reader, input);
     let world = world(reader);
     let mut roles = Vec::new();
     for name in ["actor", "critic"].into_iter().take(1 + usize::from(critic)) {
-        let megatron = strategy::read(reader, name, engine);
+        let megatron = strategy::read(reader, name);
         let role = wishes::role(reader, name, megatron);
         strategy::check(reader, &role, world);
         roles.push(role);
@@ -25,13 +28,13 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>, engine: Optio
     let mut async_keys = vec![format!("{ACTOR}.checkpoint.async_save")];
     async_keys.extend(critic.then(|| "critic.checkpoint.async_save".to_owned()));
     let (keep, keep_keys) = keep(reader, critic);
-    check_version(reader, roles.iter().any(|r| r.megatron.is_some()));
+    check_trainer(reader, trainer, roles.iter().any(|r| r.megatron.is_some()));
     let mut not_restored = wishes::not_restored(&roles);
     not_restored.push(StateKind::Rollout);
     ReadOutput {
         root: wishes::root(reader, input.cwd),
         cadence: cadence(reader),
-        last_step: reader.positive("trainer.total_training_steps").map(|n| Step(n.into())),
+        last_step: last_step(reader, trainer),
         world,
         resume: wishes::resume(reader, input.cwd, false),
         keep,
@@ -45,6 +48,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>, engine: Optio
             async_save: wishes::async_saves(reader, &async_keys),
             file_logger: wishes::logs_to_file(reader),
             validates_first: validates_first(reader, &roles),
+            older_sft: false,
             settings: Vec::new(),
         },
         roles,
@@ -53,9 +57,61 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>, engine: Optio
     }
 }
 
-/// `critic.enable` where it is set, else whether the advantage estimator is GAE.
+/// Which of verl's PPO trainers runs: they differ in what they restore and refuse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trainer {
+    /// The newer one, since 0.9.
+    V1,
+    /// The older one, and those that inherit from it.
+    V0,
+    /// The fully asynchronous one, whose steps are versions of the weights.
+    FullyAsync,
+}
+
+fn trainer(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> Trainer {
+    match command::entry(input.command) {
+        Some((Entry::FullyAsync, _)) => Trainer::FullyAsync,
+        Some((Entry::Relative, _)) => Trainer::V0,
+        // A key that is not said and has no default: a release that is not known.
+        _ if reader.has("trainer.use_v1") => match reader.flag("trainer.use_v1") {
+            true => Trainer::V1,
+            false => Trainer::V0,
+        },
+        _ => Trainer::V0,
+    }
+}
+
+/// Older releases chose Megatron by the name of a configuration.
+fn check_engine(reader: &mut Reader<'_>, input: &ReadInput<'_>) {
+    let group = command::overrides_in(input.command)
+        .into_iter()
+        .chain(input.set.iter().map(String::as_str))
+        .any(|text| command::override_key(text) == "model_engine");
+    if group && !reader.basis.since(Version::V0_7, 1) {
+        reader.problem(
+            "model_engine",
+            "this verl has no such group, which came with 0.7.1: it refuses to start",
+            "choose Megatron with --config-name=ppo_megatron_trainer",
+        );
+    }
+}
+
+/// The last planned step. The fully asynchronous trainer counts by samples, not by this key.
+fn last_step(reader: &mut Reader<'_>, trainer: Trainer) -> Option<Step> {
+    if trainer == Trainer::FullyAsync {
+        reader.note(
+            "steps_are_versions",
+            "rollout.total_rollout_steps",
+            "steps are versions of the weights, and samples that wait in the queue are lost with a crash",
+        );
+        return None;
+    }
+    reader.positive("trainer.total_training_steps").map(|n| Step(n.into()))
+}
+
+/// `critic.enable` where it is set and known (since 0.6), else whether the advantage estimator is GAE.
 fn needs_critic(reader: &mut Reader<'_>) -> bool {
-    if reader.value("critic.enable").is_some() {
+    if reader.basis.since(Version::V0_6, 0) && reader.value("critic.enable").is_some() {
         return reader.flag("critic.enable");
     }
     reader.string("algorithm.adv_estimator").is_some_and(|e| e == "gae")
@@ -102,8 +158,8 @@ fn keep(reader: &mut Reader<'_>, critic: bool) -> (Option<u32>, Vec<(String, u32
     (all.iter().map(|(_, n)| *n).max(), all)
 }
 
-/// What the older trainer (`use_v1=false`) cannot do, and runs that train nothing.
-fn check_version(reader: &mut Reader<'_>, megatron: bool) {
+/// What the older trainer cannot do, and runs that train nothing.
+fn check_trainer(reader: &mut Reader<'_>, trainer: Trainer, megatron: bool) {
     if reader.flag("trainer.val_only") {
         reader.warn(
             "validates_only",
@@ -112,7 +168,7 @@ fn check_version(reader: &mut Reader<'_>, megatron: bool) {
         );
     }
     let hdfs = "trainer.default_hdfs_dir";
-    let v1 = reader.flag("trainer.use_v1");
+    let v1 = trainer == Trainer::V1;
     if reader.value(hdfs).is_some() {
         if v1 && megatron {
             reader.note(
@@ -130,16 +186,17 @@ fn check_version(reader: &mut Reader<'_>, megatron: bool) {
             reader.no_recovery(
                 "hdfs_no_resume",
                 hdfs,
-                "with trainer.use_v1=false every resume fails: `load from hdfs is not implemented yet`",
-                "set it to null",
+                "with this trainer every resume fails: `load from hdfs is not implemented yet`",
+                "set it to null, or use the newer trainer where there is one (trainer.use_v1, since 0.9)",
             );
         }
     }
-    if !v1 && reader.int("trainer.critic_warmup").is_some_and(|n| n > 0) {
+    let skips = trainer == Trainer::V0 && reader.basis.since(Version::V0_7, 1);
+    if skips && reader.int("trainer.critic_warmup").is_some_and(|n| n > 0) {
         reader.note(
             "critic_warmup",
             "trainer.critic_warmup",
-            "with trainer.use_v1=false nothing is saved before the warm-up is over",
+            "this trainer saves nothing before the warm-up is over",
         );
     }
 }

@@ -1,17 +1,20 @@
 //! What a configuration of the SFT trainer says.
 
 use super::arrange::holds_step;
+use super::defaults::Tree;
 use super::reader::Reader;
+use super::version::Version;
 use super::{strategy, wishes};
 use crate::adapter::TrainerFacts;
 use crate::command::{self, Entry};
 use crate::read::{ReadInput, ReadOutput};
 use supervise_core::id::Step;
-use supervise_core::spec::{GangSpec, LauncherKind, SaveCadence, TrainerKind};
+use supervise_core::spec::{GangSpec, LauncherKind, ResumeIntent, SaveCadence, TrainerKind};
 
-/// Reads it; problems stay in the reader. `engine` is the engine group's option where it was chosen.
-pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>, engine: Option<&str>) -> ReadOutput {
-    let megatron = strategy::read(reader, "", engine);
+/// Reads it; problems stay in the reader.
+pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput {
+    let older = reader.basis.tree == Tree::SftOld;
+    let megatron = strategy::read(reader, "");
     let role = wishes::role(reader, "", megatron);
     let root = wishes::root(reader, input.cwd);
     if let Some(root) = root.as_deref().filter(|r| holds_step(r)) {
@@ -44,7 +47,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>, engine: Optio
         cadence: cadence(reader),
         last_step: reader.positive("trainer.total_training_steps").map(|n| Step(n.into())),
         world,
-        resume: wishes::resume(reader, input.cwd, true),
+        resume: resume(reader, input),
         keep,
         gang,
         facts: TrainerFacts {
@@ -52,15 +55,33 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>, engine: Optio
                 .map(|n| ("trainer.max_ckpt_to_keep".to_owned(), n))
                 .into_iter()
                 .collect(),
-            async_save: wishes::async_saves(reader, &["checkpoint.async_save".to_owned()]),
+            async_save: match older {
+                true => Vec::new(),
+                false => wishes::async_saves(reader, &["checkpoint.async_save".to_owned()]),
+            },
             file_logger: wishes::logs_to_file(reader),
             validates_first: false,
+            older_sft: older,
             settings: Vec::new(),
         },
         not_restored: wishes::not_restored(&roles),
         roles,
         ..ReadOutput::blank(TrainerKind::VerlSft)
     }
+}
+
+/// What the user asks for, where the trainer can resume at all.
+fn resume(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ResumeIntent {
+    if reader.basis.tree != Tree::SftOld || reader.basis.since(Version::V0_5, 0) {
+        return wishes::resume(reader, input.cwd, true);
+    }
+    reader.no_recovery(
+        "cannot_resume",
+        "trainer.default_local_dir",
+        "the SFT trainer of verl 0.4 saves exported weights only and cannot resume",
+        "use verl 0.5 or newer",
+    );
+    ResumeIntent::Disabled
 }
 
 /// The last step is always saved; between, every so many steps or at the end of each epoch.
@@ -97,8 +118,13 @@ fn ranks(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> (GangSpec, Option<u3
         workers: 1,
         gpus: Vec::new(),
     };
-    let nodes = reader.positive("trainer.nnodes");
-    let per_node = reader.positive("trainer.n_gpus_per_node");
+    let mut number = |key: &str| match reader.has(key) {
+        true => reader.positive(key),
+        // 0.6 has no such keys: torchrun alone says it.
+        false => Some(1),
+    };
+    let nodes = number("trainer.nnodes");
+    let per_node = number("trainer.n_gpus_per_node");
     let configured = nodes.zip(per_node).and_then(|(n, m)| n.checked_mul(m));
     if command::is_torchrun(input.command) {
         return (driver, command::torchrun_world(input.command));

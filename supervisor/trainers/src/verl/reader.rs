@@ -3,6 +3,7 @@
 //! Reading goes on after a problem, so that a person sees all of them at once. Some problems matter only where the supervisor is to resume
 //! the run; without recovery they become warnings.
 
+use super::basis::Basis;
 use supervise_config::interpolation::{Env, Resolver};
 use supervise_config::{ConfigError, ConfigTree, ErrorKind, Node, Origin};
 use supervise_core::checkpoint::Finding;
@@ -10,6 +11,8 @@ use supervise_core::checkpoint::Finding;
 /// Reads one configuration.
 pub(crate) struct Reader<'a> {
     tree: &'a ConfigTree,
+    /// What it lies on.
+    pub(crate) basis: &'a Basis,
     env: Env<'a>,
     recovery: bool,
     /// What is wrong.
@@ -20,9 +23,10 @@ pub(crate) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// A reader; `recovery`: the supervisor is to resume the run.
-    pub(crate) fn new(tree: &'a ConfigTree, env: Env<'a>, recovery: bool) -> Self {
+    pub(crate) fn new(tree: &'a ConfigTree, basis: &'a Basis, env: Env<'a>, recovery: bool) -> Self {
         Self {
             tree,
+            basis,
             env,
             recovery,
             problems: Vec::new(),
@@ -51,6 +55,11 @@ impl<'a> Reader<'a> {
         self.tree
             .get(key)
             .map_or_else(|| self.tree.root.origin.clone(), |n| n.origin.clone())
+    }
+
+    /// Whether the key is there, be it null: said, or a default.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.tree.get(key).is_some()
     }
 
     /// Whether somebody said it: it is no default.

@@ -3,7 +3,9 @@
 //! Megatron writes weights in two ways, through a bridge to Hugging Face's format or as shards of its own, and reads them back the same
 //! way. What cannot be written or read back is told here, before a GPU is touched.
 
+use super::defaults::Tree;
 use super::reader::Reader;
+use super::version::Version;
 use supervise_core::spec::{MegatronSpec, Parallel, RoleSpec};
 
 /// Where a role's settings stand.
@@ -22,6 +24,14 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
+    /// Those of a role in one of verl's configurations.
+    pub(crate) fn in_tree(role: &str, tree: Tree) -> Self {
+        match tree {
+            Tree::SftOld => SFT_OLD,
+            Tree::Ppo | Tree::PpoMegatron | Tree::Sft | Tree::SftMegatron => Self::of(role),
+        }
+    }
+
     /// Those of a role; the empty name is SFT's only one.
     pub(crate) fn of(role: &str) -> Self {
         match role {
@@ -50,10 +60,24 @@ impl Keys {
     }
 }
 
+/// Of the older SFT trainer.
+const SFT_OLD: Keys = Keys {
+    strategy: "model.strategy",
+    engine: "model.fsdp_config",
+    optim: "optim",
+    model: "model",
+    checkpoint: "trainer.checkpoint",
+};
+
 /// Megatron's switches where it is the strategy. Strategies whose steps cannot be proven are problems.
-pub(crate) fn read(reader: &mut Reader<'_>, role: &str, engine: Option<&str>) -> Option<MegatronSpec> {
-    let keys = Keys::of(role);
+pub(crate) fn read(reader: &mut Reader<'_>, role: &str) -> Option<MegatronSpec> {
+    let keys = Keys::in_tree(role, reader.basis.tree);
     let said = reader.string(keys.strategy);
+    let engine = reader
+        .basis
+        .engine
+        .as_deref()
+        .map(|e| if e == "dp" { "fsdp" } else { e });
     let strategy = match engine {
         Some(engine) if !reader.is_said(keys.strategy) => engine.to_owned(),
         _ => said.unwrap_or_else(|| "fsdp".to_owned()),
@@ -62,11 +86,15 @@ pub(crate) fn read(reader: &mut Reader<'_>, role: &str, engine: Option<&str>) ->
         "fsdp" | "fsdp2" => None,
         "megatron" => {
             if engine != Some("megatron") {
-                let group = if role.is_empty() { "engine" } else { "model_engine" };
-                let message = format!("verl's own settings for Megatron are only there with {group}=megatron");
+                let way = match (role, reader.basis.since(Version::V0_7, 1)) {
+                    ("", _) => "engine=megatron",
+                    (_, true) => "model_engine=megatron",
+                    (_, false) => "--config-name=ppo_megatron_trainer",
+                };
+                let message = format!("verl's own settings for Megatron are only there with {way}");
                 reader.warn("model_engine", keys.strategy, message);
             }
-            Some(switches(reader, &keys))
+            Some(switches(reader, role, &keys))
         }
         other => {
             let message =
@@ -77,7 +105,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, role: &str, engine: Option<&str>) ->
     }
 }
 
-fn switches(reader: &mut Reader<'_>, keys: &Keys) -> MegatronSpec {
+fn switches(reader: &mut Reader<'_>, role: &str, keys: &Keys) -> MegatronSpec {
     let key = |name: &str| format!("{}.{name}", keys.engine);
     let mut size = |name: &str| match reader.value(&key(name)) {
         Some(_) => reader.positive(&key(name)).unwrap_or(1),
@@ -90,22 +118,49 @@ fn switches(reader: &mut Reader<'_>, keys: &Keys) -> MegatronSpec {
         expert: size("expert_model_parallel_size"),
     };
     let rank = format!("{}.lora.rank", keys.model);
+    let bridge = bridge(reader, &key("use_mbridge"));
+    // Before 0.9 the own writer stood in wherever the bridge could not write.
+    let falls_back =
+        !reader.basis.since(Version::V0_9, 0) && (!bridge || role == "critic" && legacy_bridge(reader, keys));
     MegatronSpec {
         parallel,
-        // The only switch that verl switches on by itself.
-        bridge: reader.value(&key("use_mbridge")).is_none() || reader.flag(&key("use_mbridge")),
-        dist: reader.flag(&key("use_dist_checkpointing")),
+        bridge,
+        dist: falls_back || reader.flag(&key("use_dist_checkpointing")),
         adapters: reader.int(&rank).is_some_and(|rank| rank > 0),
         any_parallel: reader.flag(&key("dist_ckpt_optim_fully_reshardable")),
         schedule: reader.flag(&format!("{}.use_checkpoint_opt_param_scheduler", keys.optim)),
     }
 }
 
+/// Whether there is a bridge to Hugging Face's format: what the key says, else what this release does by itself.
+fn bridge(reader: &mut Reader<'_>, key: &str) -> bool {
+    if reader.value(key).is_some() {
+        return reader.flag(key);
+    }
+    if reader.basis.release.is_none() {
+        reader.no_recovery(
+            "version_unknown",
+            key,
+            "where the weights are written depends on it, and releases of verl differ in what they do by themselves",
+            "set it (up to 0.6 it is False, since 0.7 it is True)",
+        );
+    }
+    reader.basis.since(Version::V0_7, 0)
+}
+
+/// Whether the bridge is the one that could not write a critic. Up to 0.6 there was no other.
+fn legacy_bridge(reader: &mut Reader<'_>, keys: &Keys) -> bool {
+    !reader.basis.since(Version::V0_7, 0) || reader.flag(&format!("{}.vanilla_mbridge", keys.engine))
+}
+
 /// Tells what is wrong with the switches of a role, and what they mean for a resume.
 pub(crate) fn check(reader: &mut Reader<'_>, role: &RoleSpec, world: Option<u32>) {
     let Some(run) = role.megatron else { return };
-    let keys = Keys::of(&role.name);
-    check_writers(reader, role, run, &keys);
+    let keys = Keys::in_tree(&role.name, reader.basis.tree);
+    // Older releases write in another way where one is not there.
+    if reader.basis.since(Version::V0_9, 0) {
+        check_writers(reader, role, run, &keys);
+    }
     check_ranks(reader, run, world, &keys);
     let fsdp = format!("{}.use_megatron_fsdp", keys.engine);
     if reader.flag(&fsdp) {
@@ -141,12 +196,15 @@ fn tell(reader: &mut Reader<'_>, run: MegatronSpec, keys: &Keys) {
         message,
     );
     // Said once, whichever roles are Megatron's.
+    let layout = match reader.basis.release {
+        None => "only steps with ckpt_contents.json are proven and resumed from, which verl writes since 0.9",
+        Some(release) if release.series < Version::V0_9 => {
+            "this verl writes no ckpt_contents.json, which came with 0.9: its steps are not proven"
+        }
+        Some(_) => return,
+    };
     if reader.findings.iter().all(|f| f.code != "megatron_layout") {
-        reader.note(
-            "megatron_layout",
-            keys.strategy,
-            "which verl is installed is not known here: only steps with ckpt_contents.json are proven and resumed from, which verl 0.9 writes and 0.7 does not",
-        );
+        reader.note("megatron_layout", keys.strategy, layout);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A released series. Patch releases of one series share defaults and layouts.
+/// A released series. Within some of them a patch release moved a key: see [`Release`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
     /// 0.4.
@@ -48,6 +48,58 @@ impl Version {
     }
 }
 
+/// A release: its series, and which patch of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Release {
+    /// The series.
+    pub series: Version,
+    /// The third number.
+    pub patch: u32,
+}
+
+impl Release {
+    /// The releases whose configurations and trainers were read, oldest first: of each series the newest, and an older one where
+    /// it differs. A patch that is not listed is taken for the nearest older one.
+    pub const KNOWN: [Self; 8] = [
+        Self::new(Version::V0_4, 0),
+        Self::new(Version::V0_4, 1),
+        Self::new(Version::V0_5, 0),
+        Self::new(Version::V0_6, 1),
+        Self::new(Version::V0_7, 0),
+        Self::new(Version::V0_7, 1),
+        Self::new(Version::V0_8, 0),
+        Self::new(Version::V0_9, 1),
+    ];
+
+    /// A release.
+    #[must_use]
+    pub const fn new(series: Version, patch: u32) -> Self {
+        Self { series, patch }
+    }
+
+    /// The release of a version as Python's package metadata spells it; `None` where its series is not known.
+    #[must_use]
+    pub fn of(text: &str) -> Option<Self> {
+        let series = Version::of(text)?;
+        let third = text.trim().split(['.', '+']).nth(2).unwrap_or_default();
+        let digits = third.bytes().take_while(u8::is_ascii_digit).count();
+        let patch = third[..digits].parse().unwrap_or(0);
+        Some(Self { series, patch })
+    }
+
+    /// Whether it is this release or a newer one.
+    #[must_use]
+    pub fn since(self, series: Version, patch: u32) -> bool {
+        self >= Self::new(series, patch)
+    }
+}
+
+impl fmt::Display for Release {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "verl {}.{}", self.series.series(), self.patch)
+    }
+}
+
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "verl {}", self.series())
@@ -72,5 +124,21 @@ mod tests {
         ] {
             assert_eq!(Version::of(text), series, "{text}");
         }
+    }
+
+    #[test]
+    fn a_patch_is_read_where_there_is_one() {
+        for (text, said) in [
+            ("0.4.0", Some("verl 0.4.0")),
+            ("0.7.1rc2+cu128", Some("verl 0.7.1")),
+            ("0.8.0.dev3", Some("verl 0.8.0")),
+            ("0.9", Some("verl 0.9.0")),
+            ("0.6.99999999999", Some("verl 0.6.0")),
+            ("0.10.0", None),
+        ] {
+            assert_eq!(Release::of(text).map(|r| r.to_string()).as_deref(), said, "{text}");
+        }
+        assert!(Release::of("0.7.1").is_some_and(|r| r.since(Version::V0_7, 1) && !r.since(Version::V0_8, 0)));
+        assert!(Release::KNOWN.is_sorted());
     }
 }

@@ -119,12 +119,29 @@ fn is_in_step(path: &Utf8Path) -> bool {
 
 /// A role's contents.
 pub(crate) fn role(reader: &mut Reader<'_>, name: &str, megatron: Option<MegatronSpec>) -> RoleSpec {
-    let prefix = Keys::of(name).checkpoint;
-    let (save_key, load_key) = (format!("{prefix}.save_contents"), format!("{prefix}.load_contents"));
+    let prefix = Keys::in_tree(name, reader.basis.tree).checkpoint;
+    let one_list = reader.basis.has_one_list();
+    let (save, load) = if one_list {
+        ("contents", "contents")
+    } else {
+        ("save_contents", "load_contents")
+    };
+    let (save_key, load_key) = (format!("{prefix}.{save}"), format!("{prefix}.{load}"));
     let all = || KNOWN[..3].iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
     // Where verl is given null it saves and loads these three.
     let save = reader.strings(&save_key).unwrap_or_else(all);
-    let load = reader.strings(&load_key).unwrap_or_else(all);
+    let load = match reader.has(&load_key) {
+        true => reader.strings(&load_key).unwrap_or_else(all),
+        // Of every release whose default is not known for sure: what is loaded follows what is saved.
+        false => save.clone(),
+    };
+    if one_list && megatron.is_none() && !all().iter().all(|c| save.contains(c)) {
+        reader.problem(
+            &save_key,
+            "verl 0.4.0 refuses to start without model, optimizer and extra",
+            "name all three",
+        );
+    }
     let load_wish = reader.is_said(&load_key) && load != save;
     for (key, list) in [(&save_key, &save), (&load_key, &load)] {
         if let Some(odd) = list.iter().find(|c| !KNOWN.contains(&c.as_str())) {
@@ -229,7 +246,7 @@ pub(crate) fn async_saves(reader: &mut Reader<'_>, keys: &[String]) -> Vec<Strin
         reader.warn(
             "async_save",
             key,
-            "asynchronous saves are never finished by verl 0.9.1; launches switch them off",
+            "asynchronous saves are not finished by every release of verl, and never by 0.9; launches switch them off",
         );
     }
     on

@@ -17,7 +17,7 @@ pub(crate) fn spec(trainer: TrainerKind, command: &str) -> RunSpec {
     RunSpec {
         run: RunId("r".into()),
         trainer,
-        trainer_version: None,
+        trainer_version: Some("0.9.1".to_owned()),
         config_hash: 0,
         root: (trainer != TrainerKind::Plain).then(|| "/ckpt/it's ${a}".into()),
         run_dir: "/ckpt/.supervise".into(),

@@ -50,7 +50,7 @@ fn megatron_is_read_wherever_it_is_chosen() {
         );
         assert!(!read.not_restored.contains(&StateKind::Rng));
         let codes = codes(&read);
-        for code in ["schedule_restarts", "resharding", "megatron_layout"] {
+        for code in ["schedule_restarts", "resharding"] {
             assert!(codes.contains(&code), "{code} in {codes:?}");
         }
         assert!(!codes.contains(&"model_engine"), "{codes:?}");

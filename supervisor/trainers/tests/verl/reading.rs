@@ -24,13 +24,26 @@ impl Loader for One {
 }
 
 /// What is read, and from what.
-#[derive(Default)]
 pub(crate) struct Case {
     pub(crate) yaml: Option<&'static str>,
     pub(crate) command: &'static str,
     pub(crate) set: &'static [&'static str],
     pub(crate) workers: Option<u32>,
     pub(crate) no_recovery: bool,
+    pub(crate) version: Option<&'static str>,
+}
+
+impl Default for Case {
+    fn default() -> Self {
+        Self {
+            yaml: None,
+            command: "",
+            set: &[],
+            workers: None,
+            no_recovery: false,
+            version: Some("0.9.1"),
+        }
+    }
 }
 
 impl Case {
@@ -48,7 +61,7 @@ impl Case {
             workers: self.workers,
             kind: None,
             recovery: !self.no_recovery,
-            version: Some("0.9.1"),
+            version: self.version,
         })
     }
 
@@ -189,7 +202,7 @@ fn overrides_in_the_command_and_flags_count_and_win() {
     );
     assert_eq!(
         read.tree.get("trainer.logger").unwrap().origin.to_string(),
-        "default of verl 0.9.1"
+        "default of verl 0.9"
     );
 }
 
@@ -415,9 +428,7 @@ fn the_engine_that_was_chosen_decides_the_layout() {
             "python3 -m verl.trainer.main_ppo model_engine=veomni trainer.save_freq=1 algorithm.adv_estimator=grpo",
         ),
         command("torchrun -m verl.trainer.sft_trainer engine=automodel optim=automodel"),
-        command(
-            "python3 -m verl.experimental.one_step_off_policy.main_ppo trainer.save_freq=1 algorithm.adv_estimator=grpo",
-        ),
+        command("python3 -m verl.experimental.vla.main_ppo trainer.save_freq=1 algorithm.adv_estimator=grpo"),
     ] {
         let said = case.problem();
         assert!(
@@ -426,162 +437,6 @@ fn the_engine_that_was_chosen_decides_the_layout() {
         );
     }
     command("python3 -m verl.trainer.main_ppo model_engine=dp actor_rollout_ref.actor.strategy=fsdp2 critic.strategy=fsdp2 trainer.save_freq=1").good();
-}
-
-#[test]
-fn resume_wishes_are_read() {
-    let path = |path: &str, step| ResumeIntent::Path {
-        path: path.into(),
-        step: Step(step),
-    };
-    let ppo = "python3 -m verl.trainer.main_ppo trainer.save_freq=1 trainer.default_local_dir=/r ";
-    let sft = "torchrun --nproc_per_node=2 -m verl.trainer.sft_trainer trainer.default_local_dir=/r ";
-    for (prefix, more, wanted) in [
-        (ppo, "", ResumeIntent::Auto),
-        (ppo, "trainer.resume_mode=disable", ResumeIntent::Disabled),
-        (
-            ppo,
-            "trainer.resume_mode=resume_path trainer.resume_from_path=x/global_step_12",
-            path("/data/x/global_step_12", 12),
-        ),
-        (ppo, "trainer.resume_from_path=/x/global_step_12", ResumeIntent::Auto),
-        (
-            sft,
-            "trainer.resume_from_path=/x/global_step_12",
-            path("/x/global_step_12", 12),
-        ),
-        (
-            sft,
-            "trainer.resume_mode=disable trainer.resume_from_path=/x/global_step_12",
-            ResumeIntent::Disabled,
-        ),
-    ] {
-        let line: &'static str = Box::leak(format!("{prefix}{more}").into_boxed_str());
-        assert_eq!(command(line).good().resume, wanted, "{line}");
-    }
-}
-
-#[test]
-fn a_load_wish_is_one_that_was_said() {
-    let text = "python3 -m verl.trainer.main_ppo trainer.save_freq=1 algorithm.adv_estimator=grpo trainer.default_local_dir=/r actor_rollout_ref.actor.checkpoint.";
-    let role = |more: &str| {
-        let line: &'static str = Box::leak(format!("{text}{more}").into_boxed_str());
-        command(line).good().roles[0].clone()
-    };
-    let said = role("load_contents=[model]");
-    assert_eq!((said.load_contents, said.load_wish), (vec!["model".to_owned()], true));
-    let follows = role("save_contents=[model,extra]");
-    assert_eq!(
-        (follows.load_contents, follows.load_wish),
-        (vec!["model".to_owned(), "extra".to_owned()], false)
-    );
-}
-
-#[test]
-fn the_number_to_keep_counts_where_every_role_has_one() {
-    let text = "python3 -m verl.trainer.main_ppo trainer.save_freq=1 trainer.default_local_dir=/r trainer.max_actor_ckpt_to_keep=2 ";
-    let keep = |more: &str| {
-        let line: &'static str = Box::leak(format!("{text}{more}").into_boxed_str());
-        let read = command(line).good();
-        (read.keep, read.facts.keep.len())
-    };
-    assert_eq!(keep("algorithm.adv_estimator=grpo"), (Some(2), 1));
-    assert_eq!(keep("trainer.max_critic_ckpt_to_keep=5"), (Some(5), 2));
-    assert_eq!(keep(""), (None, 0), "the critic's steps are all kept");
-    assert_eq!(
-        keep("algorithm.adv_estimator=grpo trainer.max_actor_ckpt_to_keep=0"),
-        (None, 0)
-    );
-}
-
-#[test]
-fn async_saves_and_file_logs_are_noticed() {
-    let read = command("python3 -m verl.trainer.main_ppo trainer.save_freq=1 trainer.logger=[console,file] actor_rollout_ref.actor.checkpoint.async_save=True").good();
-    assert_eq!(read.facts.async_save, ["actor_rollout_ref.actor.checkpoint.async_save"]);
-    assert!(read.facts.file_logger);
-    assert!(read.findings.iter().any(|f| f.code == "async_save"));
-}
-
-#[test]
-fn sft_says_when_it_saves_and_who_starts_it() {
-    let base = "trainer: {default_local_dir: /r, n_gpus_per_node: 4, nnodes: 2}\nmodel: {path: /m}\n";
-    let read = yaml(base).good();
-    assert_eq!((read.kind, read.roles[0].name.as_str()), (TrainerKind::VerlSft, ""));
-    assert_eq!(
-        (read.gang.launcher, read.gang.workers, read.world),
-        (LauncherKind::Gang, 4, Some(8))
-    );
-    assert_eq!(
-        read.cadence,
-        SaveCadence {
-            every: None,
-            at_end: true
-        }
-    );
-    assert_eq!(read.command[..3], ["python3", "-m", "verl.trainer.sft_trainer"]);
-    assert_eq!(
-        Case {
-            workers: Some(2),
-            ..yaml(base)
-        }
-        .good()
-        .world,
-        Some(4)
-    );
-
-    for (command, launcher, world) in [
-        (
-            "torchrun --nproc_per_node=2 -m verl.trainer.sft_trainer",
-            LauncherKind::Driver,
-            Some(2),
-        ),
-        (
-            "torchrun --nproc_per_node=gpu -m verl.trainer.sft_trainer",
-            LauncherKind::Driver,
-            None,
-        ),
-        ("python3 -m verl.trainer.sft_trainer_ray", LauncherKind::Driver, Some(8)),
-        ("python3 -m verl.trainer.sft_trainer", LauncherKind::Gang, Some(8)),
-        ("bash sft.sh {config}", LauncherKind::Driver, None),
-    ] {
-        let read = Case { command, ..yaml(base) }.good();
-        assert_eq!((read.gang.launcher, read.world), (launcher, world), "{command}");
-    }
-}
-
-#[test]
-fn sft_has_its_own_traps() {
-    let with = |more: &str| {
-        let line: &'static str = Box::leak(format!("torchrun -m verl.trainer.sft_trainer {more}").into_boxed_str());
-        command(line)
-    };
-    assert!(with("trainer.save_freq=0").problem().contains("divides by it"));
-    assert!(
-        with("trainer.default_local_dir=/a/global_step_3/b")
-            .problem()
-            .contains("first such name")
-    );
-    assert_eq!(
-        with("trainer.save_freq=after_each_epoch").good().cadence,
-        SaveCadence {
-            every: None,
-            at_end: true
-        }
-    );
-    let by_epoch = with("trainer.save_freq=after_each_epoch").good();
-    assert!(by_epoch.findings.iter().any(|f| f.code == "epoch_boundary"));
-    assert_eq!(
-        with("trainer.save_freq=5 trainer.max_ckpt_to_keep=3").good().keep,
-        Some(3)
-    );
-    assert_eq!(
-        with("checkpoint.save_contents=[model]").good().not_restored,
-        [StateKind::Optimizer, StateKind::LrSchedule, StateKind::Rng]
-    );
-    assert_eq!(
-        with("+checkpoint.async_save=True").good().facts.async_save,
-        ["checkpoint.async_save"]
-    );
 }
 
 #[test]

@@ -1,0 +1,112 @@
+//! On which of verl's configurations a run's own is composed, and which release of verl runs it.
+
+use super::defaults::Tree;
+use super::version::{Release, Version};
+use crate::command::{self, Entry};
+use crate::hydra;
+use crate::read::ReadInput;
+use supervise_config::compose::Choice;
+use supervise_config::{Node, Value};
+use supervise_core::spec::{RunSpec, TrainerKind};
+
+/// What a configuration lies on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Basis {
+    /// verl's own configuration.
+    pub(crate) tree: Tree,
+    /// The release; `None`: not known.
+    pub(crate) release: Option<Release>,
+    /// The option of the group of engines, where it was chosen.
+    pub(crate) engine: Option<String>,
+}
+
+impl Basis {
+    /// Whether the release is this one or newer; one that is not known is taken for new.
+    pub(crate) fn since(&self, series: Version, patch: u32) -> bool {
+        self.release.is_none_or(|r| r.since(series, patch))
+    }
+
+    /// The one list of contents that 0.4.0 knows instead of two.
+    pub(crate) fn has_one_list(&self) -> bool {
+        !self.since(Version::V0_4, 1)
+    }
+}
+
+/// The basis of what was given.
+pub(crate) fn of(input: &ReadInput<'_>, sft: bool) -> Basis {
+    let release = input.version.and_then(Release::of);
+    let engine = engine(input, sft);
+    let megatron = engine.as_deref() == Some("megatron");
+    let tree = match (sft, megatron) {
+        (false, false) => Tree::Ppo,
+        (false, true) => Tree::PpoMegatron,
+        (true, _) if is_older_sft(input, release) => Tree::SftOld,
+        (true, false) => Tree::Sft,
+        (true, true) => Tree::SftMegatron,
+    };
+    Basis { tree, release, engine }
+}
+
+/// Whether it is the older SFT trainer: the command says it, the keys, or a release that has no other.
+fn is_older_sft(input: &ReadInput<'_>, release: Option<Release>) -> bool {
+    match command::entry(input.command) {
+        Some((Entry::SftOld, _)) => return true,
+        Some((Entry::Sft | Entry::SftRay, _)) => return false,
+        _ => {}
+    }
+    if command::hydra_config(input.command).is_some_and(|c| c.name.as_deref() == Some("sft_trainer")) {
+        return true;
+    }
+    let said = input.composed.is_some_and(|c| {
+        c.layers.iter().any(|l| l.config == "sft_trainer")
+            || c.tree.get("trainer.checkpoint").is_some()
+            || c.tree.get("model.partial_pretrain").is_some()
+    });
+    said || release.is_some_and(|r| !Tree::Sft.is_in(r))
+}
+
+/// The engine that was chosen: by the file's defaults list or a value in it, by the name of a configuration, by an override.
+fn engine(input: &ReadInput<'_>, sft: bool) -> Option<String> {
+    let group = if sft { "engine" } else { "model_engine" };
+    let megatron = |name: &str| !sft && name.ends_with("ppo_megatron_trainer");
+    let mut chosen = None;
+    if let Some(composed) = input.composed {
+        if let Some(Choice::Name(name)) = composed.choices.get(group) {
+            chosen = Some(name.clone());
+        }
+        if composed.layers.iter().any(|l| megatron(&l.config)) {
+            chosen = Some("megatron".to_owned());
+        }
+        if let Some(name) = composed.tree.get(group).and_then(Node::as_str) {
+            chosen = Some(name.to_owned());
+        }
+    }
+    if command::hydra_config(input.command).is_some_and(|c| c.name.as_deref().is_some_and(megatron)) {
+        chosen = Some("megatron".to_owned());
+    }
+    let written = command::overrides_in(input.command).into_iter();
+    for text in written.chain(input.set.iter().map(String::as_str)) {
+        if let Ok(change) = hydra::parse(text)
+            && change.key == group
+            && let Some(Value::Str(option)) = change.value
+        {
+            chosen = Some(option);
+        }
+    }
+    chosen
+}
+
+/// How a run's SFT trainer keeps the dataloader's state; `None` where neither its command nor its release tells.
+pub(crate) fn one_data_file(spec: &RunSpec) -> Option<bool> {
+    let release = spec.trainer_version.as_deref().and_then(Release::of);
+    match (spec.trainer, command::entry(&spec.command)) {
+        (TrainerKind::VerlSft, Some((Entry::SftOld, _))) => Some(true),
+        (TrainerKind::VerlSft, Some((Entry::Sft | Entry::SftRay, _))) => Some(false),
+        (TrainerKind::VerlSft, _) => match release {
+            Some(release) if !Tree::Sft.is_in(release) => Some(true),
+            Some(release) if !Tree::SftOld.is_in(release) => Some(false),
+            _ => None,
+        },
+        _ => None,
+    }
+}

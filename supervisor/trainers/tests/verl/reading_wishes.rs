@@ -1,0 +1,79 @@
+//! What users ask for: where to resume, what to load, how much to keep.
+
+use super::reading::command;
+use supervise_core::id::Step;
+use supervise_core::spec::ResumeIntent;
+
+#[test]
+fn resume_wishes_are_read() {
+    let path = |path: &str, step| ResumeIntent::Path {
+        path: path.into(),
+        step: Step(step),
+    };
+    let ppo = "python3 -m verl.trainer.main_ppo trainer.save_freq=1 trainer.default_local_dir=/r ";
+    let sft = "torchrun --nproc_per_node=2 -m verl.trainer.sft_trainer trainer.default_local_dir=/r ";
+    for (prefix, more, wanted) in [
+        (ppo, "", ResumeIntent::Auto),
+        (ppo, "trainer.resume_mode=disable", ResumeIntent::Disabled),
+        (
+            ppo,
+            "trainer.resume_mode=resume_path trainer.resume_from_path=x/global_step_12",
+            path("/data/x/global_step_12", 12),
+        ),
+        (ppo, "trainer.resume_from_path=/x/global_step_12", ResumeIntent::Auto),
+        (
+            sft,
+            "trainer.resume_from_path=/x/global_step_12",
+            path("/x/global_step_12", 12),
+        ),
+        (
+            sft,
+            "trainer.resume_mode=disable trainer.resume_from_path=/x/global_step_12",
+            ResumeIntent::Disabled,
+        ),
+    ] {
+        let line: &'static str = Box::leak(format!("{prefix}{more}").into_boxed_str());
+        assert_eq!(command(line).good().resume, wanted, "{line}");
+    }
+}
+
+#[test]
+fn a_load_wish_is_one_that_was_said() {
+    let text = "python3 -m verl.trainer.main_ppo trainer.save_freq=1 algorithm.adv_estimator=grpo trainer.default_local_dir=/r actor_rollout_ref.actor.checkpoint.";
+    let role = |more: &str| {
+        let line: &'static str = Box::leak(format!("{text}{more}").into_boxed_str());
+        command(line).good().roles[0].clone()
+    };
+    let said = role("load_contents=[model]");
+    assert_eq!((said.load_contents, said.load_wish), (vec!["model".to_owned()], true));
+    let follows = role("save_contents=[model,extra]");
+    assert_eq!(
+        (follows.load_contents, follows.load_wish),
+        (vec!["model".to_owned(), "extra".to_owned()], false)
+    );
+}
+
+#[test]
+fn the_number_to_keep_counts_where_every_role_has_one() {
+    let text = "python3 -m verl.trainer.main_ppo trainer.save_freq=1 trainer.default_local_dir=/r trainer.max_actor_ckpt_to_keep=2 ";
+    let keep = |more: &str| {
+        let line: &'static str = Box::leak(format!("{text}{more}").into_boxed_str());
+        let read = command(line).good();
+        (read.keep, read.facts.keep.len())
+    };
+    assert_eq!(keep("algorithm.adv_estimator=grpo"), (Some(2), 1));
+    assert_eq!(keep("trainer.max_critic_ckpt_to_keep=5"), (Some(5), 2));
+    assert_eq!(keep(""), (None, 0), "the critic's steps are all kept");
+    assert_eq!(
+        keep("algorithm.adv_estimator=grpo trainer.max_actor_ckpt_to_keep=0"),
+        (None, 0)
+    );
+}
+
+#[test]
+fn async_saves_and_file_logs_are_noticed() {
+    let read = command("python3 -m verl.trainer.main_ppo trainer.save_freq=1 trainer.logger=[console,file] actor_rollout_ref.actor.checkpoint.async_save=True").good();
+    assert_eq!(read.facts.async_save, ["actor_rollout_ref.actor.checkpoint.async_save"]);
+    assert!(read.facts.file_logger);
+    assert!(read.findings.iter().any(|f| f.code == "async_save"));
+}
