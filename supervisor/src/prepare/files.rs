@@ -9,9 +9,13 @@ use supervise_config::{ConfigError, ErrorKind, MAX_BYTES};
 use supervise_trainers::hydra;
 
 /// Configurations that verl's installation brings at the top of its folder.
-const TRAINERS_OWN: [&str; 5] = [
+const TRAINERS_OWN: [&str; 9] = [
     "ppo_trainer",
     "ppo_megatron_trainer",
+    "one_step_off_ppo_trainer",
+    "one_step_off_ppo_megatron_trainer",
+    "fully_async_ppo_trainer",
+    "fully_async_ppo_megatron_trainer",
     "sft_trainer_engine",
     "sft_trainer",
     "evaluation",
