@@ -81,7 +81,8 @@ fn stage(a: &Attempt) -> rules::Stage {
 fn class_of(status: ExitStatus) -> &'static str {
     match status {
         ExitStatus::Signal(9) | ExitStatus::Code(137) => "kill.unknown",
-        ExitStatus::Signal(15) | ExitStatus::Code(143) => "op.signal",
+        // Ray's handler for SIGTERM ends the driver with the signal's number for a code.
+        ExitStatus::Signal(15) | ExitStatus::Code(15 | 143) => "op.signal",
         ExitStatus::Signal(7) | ExitStatus::Code(135) => "mem.shm",
         ExitStatus::Signal(_) | ExitStatus::Code(132 | 134 | 136 | 139) => "native.crash",
         ExitStatus::Code(126 | 127) => "cfg.command",

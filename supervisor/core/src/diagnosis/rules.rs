@@ -71,6 +71,17 @@ const LINES: &[(&str, &str, &str)] = &[
         r"Missing key\(s\) in state_dict|Unexpected key\(s\)|size mismatch for",
     ),
     (
+        "ckpt_old_layout",
+        "ckpt.old_layout",
+        r"Detected deprecated Megatron checkpoint layout|Found legacy PEFT checkpoint",
+    ),
+    (
+        "ckpt_dist",
+        "ckpt.corrupt",
+        r"is not a distributed checkpoint|Common file .* does not exist|Checkpoint path .* does not exist",
+    ),
+    ("hdfs", "cfg.args", r"load from hdfs is not implemented yet"),
+    (
         "hydra",
         "cfg.args",
         r"Could not override '|Key '.*' is not in struct|OverrideParseException|Ambiguous value for argument",
@@ -81,7 +92,7 @@ const LINES: &[(&str, &str, &str)] = &[
     (
         "nccl_timeout",
         "comm.nccl_timeout",
-        r"Watchdog caught collective operation timeout",
+        r"Watchdog caught collective operation timeout|ProcessGroupNCCL.*(timed out|Terminating the process)",
     ),
     (
         "nccl",
@@ -92,6 +103,11 @@ const LINES: &[(&str, &str, &str)] = &[
         "gloo",
         "comm.conn",
         r"Gloo connectFullMesh failed|Connection closed by peer|Connection reset by peer|Connection refused|Broken pipe",
+    ),
+    (
+        "ray_node",
+        "node.lost",
+        r"NodeDiedError|ActorUnavailableError|The node .* has been marked dead",
     ),
     (
         "ray_actor",
@@ -267,7 +283,7 @@ pub fn is_cascade(class: &str) -> bool {
 pub fn action(class: &str) -> Action {
     match class {
         "cfg.args" | "cfg.command" | "code.syntax_import" | "code.at_start" | "ckpt.mismatch" | "ckpt.missing_part"
-        | "file.permission" | "end.early_success" => Action::Stop,
+        | "ckpt.old_layout" | "file.permission" | "end.early_success" => Action::Stop,
         "mem.cuda_oom" | "mem.ray_oom" | "mem.host_oom" | "mem.shm" | "code.type_key" | "code.exception"
         | "file.missing" | "gpu.app_fault" | "num.nan" | "native.crash" | "data.loader" => Action::RelaunchOnce,
         "ckpt.corrupt" => Action::FallBack,

@@ -1,0 +1,454 @@
+//! `docs/verl-hazards.md` is made of the comments above the tests.
+//!
+//! A test that shows a hazard says `/// [id] what verl does | what supervise does`; several ids stand in one pair of
+//! brackets. A case of `tests/real/verl_hazards.py` says in its first line which ids it shows of verl itself. The lists
+//! below are what there has to be: an id without a test fails, and so does a test with an id that is in no list.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Sections of the page: the first part of the ids, the heading, what is said beneath it, the ids.
+const SECTIONS: &[(&str, &str, &str, &[&str])] = &[
+    (
+        "fact",
+        "Facts that break whoever trusts files and words",
+        "",
+        &[
+            "01", "02", "03", "04", "05", "06", "07", "08", "09", "10", "11", "12", "13", "14", "15", "16",
+        ],
+    ),
+    (
+        "failure",
+        "Failures that users have reported",
+        "",
+        &[
+            "async_save_fsdp",
+            "async_save_megatron",
+            "sft_epoch_boundary",
+            "ppo_epoch_boundary",
+            "data_order",
+            "stop_iteration",
+            "schedule_restarts",
+            "fully_async_step",
+            "async_warmup",
+            "keep_one",
+            "old_steps_pile_up",
+            "node_local_disks",
+            "other_node_count",
+            "ray_package_directory",
+            "megatron_resume",
+            "invalid_argument",
+            "host_memory",
+            "tied_embeddings",
+            "hang",
+            "placement_group",
+            "fewer_gpus",
+            "slurm_registration",
+            "wandb_run",
+            "no_fault_tolerance",
+            "deterministic",
+        ],
+    ),
+    (
+        "exit",
+        "How its processes end",
+        "",
+        &[
+            "exception",
+            "override",
+            "sigterm_early",
+            "sigterm_late",
+            "sigkill",
+            "success",
+            "ray_job",
+            "torchrun",
+        ],
+    ),
+    (
+        "pattern",
+        "What is printed when something goes wrong",
+        "Classes and actions are those of `supervise explain`. A line that only follows from another is never the cause.",
+        &[
+            "gpu_memory",
+            "host_memory",
+            "nccl_timeout",
+            "nccl",
+            "worker_death",
+            "node_loss",
+            "disk_full",
+            "gpu_fault",
+            "hydra_wrapper",
+            "configuration",
+            "old_layout",
+            "shard_missing",
+            "megatron_incomplete",
+            "pointer",
+            "hdfs",
+            "ray_address",
+            "gpus_missing",
+            "scratch",
+            "ray_prefix",
+        ],
+    ),
+    (
+        "crash",
+        "What a crash leaves behind",
+        "",
+        &[
+            "shards",
+            "critic",
+            "data",
+            "pointer",
+            "retention",
+            "power",
+            "disk_full",
+            "megatron",
+            "sft",
+        ],
+    ),
+    (
+        "layout",
+        "Layouts on disk",
+        "",
+        &[
+            "ppo",
+            "sft",
+            "sft_ray",
+            "fsdp",
+            "fsdp_old",
+            "mixed_world_sizes",
+            "exported",
+            "lora",
+            "critic",
+            "transfer_queue",
+            "husk",
+            "node_local",
+            "megatron",
+            "megatron_bridge",
+            "megatron_fsdp",
+            "megatron_old",
+            "megatron_ancient",
+            "migrated",
+            "other_engines",
+            "fully_async",
+            "pointer",
+            "swapped_data",
+        ],
+    ),
+    (
+        "proof",
+        "Every file of a Megatron checkpoint",
+        "On a genuine checkpoint of verl's Megatron manager, with the times of the files put back after each change.",
+        &["deleted", "truncated", "swapped", "copied"],
+    ),
+    (
+        "resume",
+        "Where it resumes, and what it loads",
+        "",
+        &[
+            "auto",
+            "disable",
+            "path",
+            "other_word",
+            "path_parsing",
+            "world_size",
+            "parallel_sizes",
+            "incomplete",
+            "load_contents",
+            "load_once",
+            "data_order",
+            "epoch_boundary",
+            "not_restored",
+            "scratch_in_silence",
+        ],
+    ),
+    (
+        "switch",
+        "Switches",
+        "",
+        &[
+            "main_ppo",
+            "megatron_trainer",
+            "sft_trainer",
+            "sft_trainer_ray",
+            "fully_async",
+            "one_step_off",
+            "default_local_dir",
+            "default_hdfs_dir",
+            "save_freq",
+            "val_before_train",
+            "val_only",
+            "max_ckpt_to_keep",
+            "remove_previous_ckpt",
+            "total_training_steps",
+            "ranks",
+            "logger",
+            "critic_warmup",
+            "critic",
+            "strategy",
+            "save_contents",
+            "save_lora_only",
+            "vanilla_mbridge",
+            "fully_reshardable",
+            "parallel_sizes",
+            "fsdp_size",
+            "untouched",
+            "sft_save_freq",
+            "sft_engine",
+            "overrides",
+            "version",
+        ],
+    ),
+    (
+        "combination",
+        "Megatron's writers, and what is to be saved",
+        "",
+        &[
+            "bridge_model",
+            "bridge_hf",
+            "bridge_both",
+            "shards_model",
+            "shards_hf",
+            "neither",
+            "both_model",
+            "both_both",
+            "both_hf",
+            "adapters",
+            "no_weights",
+        ],
+    ),
+];
+
+/// Hazards that no test shows yet, with what is known.
+const NOT_YET: &[(&str, &str)] = &[
+    (
+        "fact.12",
+        "verl's migration script takes any directory with a `huggingface/` in it for an old one of Megatron's: run over FSDP's steps it moves that directory away",
+    ),
+    (
+        "failure.data_order",
+        "Releases before 0.7 resume with another order or epoch of the data",
+    ),
+    (
+        "failure.fully_async_step",
+        "Fully-async names a step by the version of its weights, and is one step off after a resume",
+    ),
+    (
+        "failure.tied_embeddings",
+        "Every rank loads a model with tied embeddings into the host's memory",
+    ),
+    (
+        "failure.placement_group",
+        "The name of a placement group is still taken when a run is started again in its cluster",
+    ),
+    ("failure.fewer_gpus", "The cluster has fewer GPUs than are asked for"),
+    (
+        "failure.slurm_registration",
+        "Under Slurm, Ray cannot register its workers unless `ray_kwargs.ray_init.num_cpus` is set",
+    ),
+    ("failure.wandb_run", "W&B begins a new run at each resume"),
+    (
+        "exit.ray_job",
+        "`ray job submit` ends with 0 or 1 only, whatever the driver ended with",
+    ),
+    (
+        "pattern.ray_address",
+        "`Failed to connect to Ray cluster at`, `ConnectionError`",
+    ),
+    (
+        "pattern.gpus_missing",
+        "`Total available GPUs … is less than total desired GPUs`",
+    ),
+    (
+        "layout.migrated",
+        "What verl's migration script leaves: the directories of v2, no manifest, and the old archive still there",
+    ),
+    (
+        "layout.fully_async",
+        "`global_step_N` where N is the version of the weights",
+    ),
+    (
+        "resume.load_once",
+        "`load_contents=[model]` asked for once is obeyed at each relaunch",
+    ),
+    (
+        "switch.fully_async",
+        "`verl.experimental.fully_async_policy.fully_async_main`",
+    ),
+    (
+        "switch.one_step_off",
+        "`verl.experimental.one_step_off_policy.main_ppo`",
+    ),
+    (
+        "switch.remove_previous_ckpt",
+        "`remove_previous_ckpt_in_save` means one checkpoint to keep, whatever else is set",
+    ),
+    (
+        "switch.save_lora_only",
+        "`save_lora_only` leaves the base model out of each step of FSDP's",
+    ),
+    (
+        "switch.fsdp_size",
+        "`fsdp_size` shapes the device mesh; a step of another mesh is not loaded",
+    ),
+    (
+        "switch.version",
+        "Defaults, keys and layouts differ from release to release",
+    ),
+];
+
+/// A test, or a case against verl itself.
+#[derive(Debug)]
+struct Shown {
+    ids: Vec<String>,
+    verl: String,
+    ours: String,
+    name: String,
+}
+
+fn top() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// The ids of a comment's or a docstring's beginning, and what follows.
+fn ids(text: &str) -> Option<(Vec<String>, &str)> {
+    let (list, rest) = text.trim().strip_prefix('[')?.split_once(']')?;
+    Some((list.split(',').map(|id| id.trim().to_owned()).collect(), rest.trim()))
+}
+
+/// All tests of this binary that show something.
+fn tests() -> Vec<Shown> {
+    let mut out = Vec::new();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hazards/verl");
+    for name in supervise_tests::harness::names(&folder) {
+        let text = fs::read_to_string(folder.join(&name)).unwrap();
+        let module = name.strip_suffix(".rs").unwrap();
+        let mut comment = String::new();
+        let mut is_test = false;
+        for line in text.lines() {
+            if let Some(words) = line.strip_prefix("/// ") {
+                comment = format!("{comment} {words}");
+            } else if line.starts_with("#[test]") {
+                is_test = true;
+            } else if let (true, Some(rest)) = (is_test, line.strip_prefix("fn ")) {
+                let function = rest.split('(').next().unwrap();
+                let (ids, words) = ids(&comment).unwrap_or_else(|| panic!("{module}::{function} names no hazard"));
+                let (verl, ours) = words
+                    .split_once(" | ")
+                    .unwrap_or_else(|| panic!("{module}::{function} says one thing"));
+                assert!(
+                    !ours.contains('|') && !verl.contains('|'),
+                    "{module}::{function} says three things"
+                );
+                out.push(Shown {
+                    ids,
+                    verl: verl.to_owned(),
+                    ours: ours.to_owned(),
+                    name: format!("{module}::{function}"),
+                });
+                (comment, is_test) = (String::new(), false);
+            } else if !line.starts_with("#[") {
+                comment.clear();
+            }
+        }
+    }
+    out
+}
+
+/// Cases against verl itself: id to their names.
+fn cases() -> BTreeMap<String, Vec<String>> {
+    let mut out: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("real/verl_hazards.py");
+    let text = fs::read_to_string(path).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    for pair in lines.windows(2) {
+        let function = pair[0].strip_prefix("def ").and_then(|rest| rest.split('(').next());
+        let said = pair[1].trim().strip_prefix("\"\"\"").and_then(ids);
+        if let (Some(function), Some((ids, _))) = (function, said) {
+            for id in ids {
+                out.entry(id).or_default().push(function.to_owned());
+            }
+        }
+    }
+    out
+}
+
+fn expected() -> Vec<String> {
+    let all = SECTIONS
+        .iter()
+        .flat_map(|(first, _, _, rest)| rest.iter().map(move |r| format!("{first}.{r}")));
+    all.collect()
+}
+
+#[test]
+fn every_hazard_has_a_test() {
+    let expected = expected();
+    let known: BTreeSet<&String> = expected.iter().collect();
+    assert_eq!(known.len(), expected.len(), "an id stands twice");
+    let tests = tests();
+    let shown: BTreeSet<&String> = tests.iter().flat_map(|t| &t.ids).collect();
+    for test in &tests {
+        assert!(
+            test.ids.iter().all(|id| known.contains(id)),
+            "{} shows what is in no list: {:?}",
+            test.name,
+            test.ids
+        );
+    }
+    for id in cases().keys() {
+        assert!(known.contains(id), "verl_hazards.py shows what is in no list: {id}");
+    }
+    let waiting: BTreeSet<String> = NOT_YET.iter().map(|(id, _)| (*id).to_owned()).collect();
+    let missing: Vec<&String> = expected
+        .iter()
+        .filter(|id| !shown.contains(id) && !waiting.contains(*id))
+        .collect();
+    assert!(missing.is_empty(), "no test shows {missing:?}");
+    let both: Vec<_> = waiting
+        .iter()
+        .filter(|id| shown.contains(id) || !known.contains(id))
+        .collect();
+    assert!(both.is_empty(), "not tested yet, and tested, or unknown: {both:?}");
+}
+
+#[test]
+fn the_page_is_made_of_the_tests() {
+    let (tests, cases) = (tests(), cases());
+    let mut text = String::new();
+    for (first, heading, words, rest) in SECTIONS {
+        let _ = write!(text, "\n## {heading}\n\n");
+        if !words.is_empty() {
+            let _ = write!(text, "{words}\n\n");
+        }
+        text.push_str("| hazard | what verl does | what `supervise` does | test | verl itself |\n| --- | --- | --- | --- | --- |\n");
+        for id in rest.iter().map(|r| format!("{first}.{r}")) {
+            let verl_itself = cases
+                .get(&id)
+                .map(|names| names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", "));
+            let verl_itself = verl_itself.unwrap_or_default();
+            for test in tests.iter().filter(|t| t.ids.contains(&id)) {
+                let Shown { verl, ours, name, .. } = test;
+                let _ = writeln!(text, "| `{id}` | {verl} | {ours} | `{name}` | {verl_itself} |");
+            }
+            for (_, words) in NOT_YET.iter().filter(|(waiting, _)| *waiting == id) {
+                let _ = writeln!(text, "| `{id}` | {words} | not tested yet | | {verl_itself} |");
+            }
+        }
+    }
+    let path = top().join("docs/verl-hazards.md");
+    let whole = fs::read_to_string(&path).unwrap();
+    let (begin, end) = ("<!-- hazards:begin -->\n", "\n<!-- hazards:end -->");
+    let (before, after) = (whole.split_once(begin).unwrap().0, whole.split_once(end).unwrap().1);
+    let made = format!("{before}{begin}{text}{end}{after}");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(&path, made).unwrap();
+    } else {
+        assert!(
+            made == whole,
+            "{} is out of date: run this test with UPDATE_DOCS=1",
+            path.display()
+        );
+    }
+}

@@ -1,0 +1,168 @@
+//! Where a configuration asks verl to resume.
+
+use crate::bench::Bench;
+use serde_json::json;
+use std::fs;
+
+/// [resume.auto] `auto` takes what the pointer names; PPO ignores `resume_from_path` then, the SFT trainer obeys it | The newest proven step, given by path; where both were said, each trainer's own answer counts
+#[test]
+fn auto_is_the_newest_proven_step() {
+    let mut bench = Bench::ppo().with("verl_ppo_fsdp2_w2");
+    bench.plan().starts_at(2);
+    let first = bench.step(1, "");
+    let first = first.to_str().unwrap().trim_end_matches('/').to_owned();
+    bench.set("trainer.resume_from_path", json!(first));
+    bench.plan().starts_at(2).finds("resume_from_path_ignored");
+    let mut bench = Bench::sft().with("verl_sft_fsdp2_w2");
+    let first = bench.root().join("global_step_1");
+    bench.set("trainer.resume_from_path", json!(first));
+    bench.plan().starts_at(1);
+}
+
+/// [resume.disable] `disable` starts at step 0 and saves over what is there, at every relaunch | Begun anew once; older steps go aside as another run's, and later attempts resume
+#[test]
+fn disable_begins_anew_once() {
+    let mut bench = Bench::ppo().with("verl_ppo_fsdp2_w2");
+    bench.set("trainer.resume_mode", json!("disable"));
+    bench.plan().starts_afresh().moves_aside(1).moves_aside(2);
+}
+
+/// [resume.path] `resume_path` is not checked to exist, must be the step itself, and PPO takes the number behind the last `global_step_` | The path is proven first; a slash at its end, a role's directory or a missing step is refused with its place
+#[test]
+fn a_path_has_to_be_a_proven_step() {
+    let mut bench = Bench::ppo().with("verl_ppo_fsdp2_w2");
+    let first = bench.root().join("global_step_1").display().to_string();
+    bench.set("trainer.resume_mode", json!("resume_path"));
+    bench
+        .plan()
+        .refuses(78, &["trainer.resume_from_path", "no path is given"]);
+    for (path, words) in [
+        (format!("{first}/"), "trailing slash"),
+        (format!("{first}/actor"), "a part of a step"),
+        (first.replace("step_1", "step_01"), "not how verl writes"),
+        (first.replace("global_step_1", "final"), "not a step directory"),
+    ] {
+        bench.set("trainer.resume_from_path", json!(path));
+        bench.plan().refuses(78, &["trainer.resume_from_path", words]);
+    }
+    bench.set("trainer.resume_from_path", json!(first));
+    bench.plan().starts_at(1);
+    bench.lose(1, "actor/model_world_size_2_rank_0.pt");
+    bench.plan().refuses(4, &["global_step_1"]);
+}
+
+/// [resume.other_word] Any other mode is an unbound variable in v1, and the pointer or a crash in v0 | Refused with 78, with the words that verl knows
+#[test]
+fn another_word_is_refused() {
+    let mut bench = Bench::ppo();
+    bench.set("trainer.resume_mode", json!("latest"));
+    bench
+        .plan()
+        .refuses(78, &["trainer.resume_mode", "`latest`", "auto, disable or resume_path"]);
+}
+
+/// [resume.path_parsing] The SFT trainer takes the step from the first `global_step_N` in the whole path, PPO from the last | A root that holds such a name is refused for SFT with 78, and is none of PPO's business
+#[test]
+fn the_first_number_in_a_path_is_not_the_steps() {
+    let mut bench = Bench::sft();
+    let root = bench.path("from_global_step_50/checkpoints");
+    bench.set("trainer.default_local_dir", json!(root));
+    bench
+        .plan()
+        .refuses(78, &["trainer.default_local_dir", "global_step_N"]);
+    let mut bench = Bench::ppo().with("verl_ppo_fsdp2_w2");
+    let root = bench.path("from_global_step_50/checkpoints");
+    fs::create_dir(bench.path("from_global_step_50")).unwrap();
+    fs::rename(bench.root(), &root).unwrap();
+    bench.set("trainer.default_local_dir", json!(root));
+    bench.plan().starts_at(2);
+}
+
+/// [resume.world_size] FSDP loads the files of its own number of ranks and no others | A whole step of another number is not called damaged, not moved and not skipped: the run stops with 3 and names the number that fits
+#[test]
+fn fsdp_resumes_only_with_as_many_ranks() {
+    let mut bench = Bench::ppo().with("verl_ppo_fsdp2_w2");
+    bench.set("trainer.n_gpus_per_node", json!(4));
+    bench
+        .plan()
+        .refuses(3, &["written by 2 ranks and this run has 4"])
+        .moves_nothing();
+    bench.verify("global_step_2").tells(0, &[]);
+}
+
+/// [resume.parallel_sizes] Megatron resumes with another number of copies; another division of the model only where both save and load are fully reshardable, and then without random states | Told from the step's own configuration: another division stops with 3, or loses the random states where it is allowed
+#[test]
+fn megatron_resumes_with_the_same_division() {
+    let mut bench = Bench::megatron().with("verl_megatron_v2_hf");
+    bench.set("trainer.n_gpus_per_node", json!(4));
+    bench.plan().starts_at(2);
+    bench
+        .set("trainer.n_gpus_per_node", json!(2))
+        .actor("megatron.tensor_model_parallel_size", json!(1));
+    bench
+        .plan()
+        .refuses(3, &["tensor_model_parallel_size=2 (it is 1)"])
+        .moves_nothing();
+}
+
+/// [resume.incomplete] A directory with parts missing or cut fails every launch: FileNotFoundError, a zip reader's error, an assertion of Megatron's | Never chosen: it goes aside with the reason, and an older proven step is taken
+#[test]
+fn an_incomplete_step_is_never_chosen() {
+    let bench = Bench::ppo().with("verl_ppo_fsdp2_w2");
+    bench.cut(2, "actor/model_world_size_2_rank_0.pt");
+    bench.plan().starts_at(1).moves_aside(2);
+    let bench = Bench::megatron_shards().with("verl_megatron_v2_tp2");
+    bench.lose(2, "actor/model/dist_ckpt/.metadata");
+    bench.plan().starts_at(1).moves_aside(2);
+}
+
+/// [resume.load_contents] An empty list loads nothing and still counts on; `[model]` begins with a fresh optimizer, schedule and random numbers | What is loaded is always said, never an empty list; a partial load is told as lost before the launch
+#[test]
+fn what_is_loaded_is_said() {
+    let mut bench = Bench::ppo().with("verl_ppo_fsdp2_w2");
+    let key = "actor_rollout_ref.actor.checkpoint.load_contents";
+    bench.plan().passes(&format!("{key}=['model','optimizer','extra']"));
+    bench.set(key, json!([]));
+    bench.plan().refuses(78, &[key, "nothing would be loaded"]);
+    bench.set(key, json!("${.save_contents}"));
+    bench.plan().starts_at(2).loses(&[]);
+}
+
+/// [resume.data_order] Without `data.pt` the data starts again at the epoch's beginning, with a warning in the log | The step is whole, the lost data order is told before the launch; with `degraded_resume: never` the run stops with 4 instead
+#[test]
+fn a_missing_dataloader_state_is_told() {
+    let mut bench = Bench::ppo().with("verl_ppo_fsdp2_w2");
+    bench.lose(1, "data.pt").lose(2, "data.pt");
+    bench.verify("global_step_2").tells(0, &["no_data_state"]);
+    bench.plan().starts_at(2).loses(&["data_order"]);
+    bench.set("supervisor.degraded_resume", json!("never"));
+    bench.plan().refuses(4, &["data order"]);
+}
+
+/// [resume.epoch_boundary] A resume at the end of an epoch trains nothing in the SFT trainer, and ends with exit code 0 | Saving at each epoch's end is warned of; an attempt that ends well without a new step stops the run with 3
+#[test]
+fn an_epochs_end_trains_nothing() {
+    let mut bench = Bench::sft().with("verl_sft_fsdp2_w2");
+    bench.set("trainer.save_freq", json!("after_each_epoch"));
+    bench.plan().finds("epoch_boundary");
+    bench.script("echo 'StatefulDataLoader will automatically resume from global step: 2'\nexit 0\n");
+    bench.run(&[]).tells(3, &["exit code 0"]);
+    assert_eq!(bench.attempts(), 1);
+}
+
+/// [resume.not_restored] Rollout seeds and what was in flight come back with no trainer, whatever was saved | Listed as never restored, in `plan` and at every resume
+#[test]
+fn what_never_comes_back_is_listed() {
+    Bench::ppo().plan().never_restores("rollout");
+}
+
+/// [resume.scratch_in_silence] A trainer that was told to resume and begins at step 0 only prints a line | The line is seen, and the attempt is ended before its first save goes over anything
+#[test]
+fn a_start_from_nothing_in_silence_is_ended() {
+    let mut bench = Bench::ppo().with("verl_ppo_fsdp2_w2");
+    bench
+        .script("echo 'Training from scratch'\nsleep 60\n")
+        .set("supervisor.retries", json!(0));
+    bench.run(&[]).tells(3, &["starts from nothing"]);
+    assert_eq!(bench.diagnosis().0, "ckpt.missing_part");
+}
