@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The tests that need Python: verl's trainers under supervise, proofs of real checkpoints against loading them, and the
-# configuration dialect against OmegaConf and Hydra.
+# The tests that need Python: verl's trainers under supervise, proofs of real checkpoints against loading them, what verl itself
+# does where it can hurt, and the configuration dialect against OmegaConf and Hydra.
 #
 # usage: run.sh VENV PROGRAMS      (PROGRAMS: the folder with the built binaries)
 # areal's environment is made beside VENV, as .venv-areal.
@@ -15,6 +15,7 @@ trap 'rm -rf "$work"' EXIT
 
 "$python" "$here/omegaconf_differential.py" "$programs/examples/dump_yaml"
 "$python" "$here/unsafe_differential.py" "$programs"
+"$python" "$here/verl_hazards.py"
 "$here/install_areal.sh" "$venv" "$areal"
 "$python" "$here/make_checkpoints.py" "$work" --areal "$areal"
 "$python" "$here/proof_differential.py" "$programs" "$work" --areal "$areal" --each 20

@@ -270,10 +270,6 @@ const NOT_YET: &[(&str, &str)] = &[
         "`global_step_N` where N is the version of the weights",
     ),
     (
-        "resume.load_once",
-        "`load_contents=[model]` asked for once is obeyed at each relaunch",
-    ),
-    (
         "switch.fully_async",
         "`verl.experimental.fully_async_policy.fully_async_main`",
     ),
@@ -360,8 +356,13 @@ fn tests() -> Vec<Shown> {
 /// Cases against verl itself: id to their names.
 fn cases() -> BTreeMap<String, Vec<String>> {
     let mut out: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("real/verl_hazards.py");
-    let text = fs::read_to_string(path).unwrap();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("real");
+    let parts = supervise_tests::harness::names(&folder)
+        .into_iter()
+        .filter(|n| n.starts_with("verl_hazards"));
+    let text: String = parts
+        .map(|part| fs::read_to_string(folder.join(part)).unwrap())
+        .collect();
     let lines: Vec<&str> = text.lines().collect();
     for pair in lines.windows(2) {
         let function = pair[0].strip_prefix("def ").and_then(|rest| rest.split('(').next());

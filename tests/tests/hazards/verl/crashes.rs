@@ -87,11 +87,26 @@ fn by_a_power_failure() {
     }
 }
 
-/// [crash.disk_full] The disk fills up: a rank's shard is cut, and torch closes the archive as if it were whole | The storages that the pickle names are looked for: what is not there is missing
+/// [crash.disk_full] The disk fills up: a rank's shard is cut, or torch closes the archive of the failed save as if it were whole | The storages that the pickle names are looked for: an archive without one of them is not whole
 #[test]
 fn by_a_full_disk() {
     let bench = interrupted();
-    bench.cut(2, "actor/optim_world_size_2_rank_0.pt").lose(2, "data.pt");
+    let shard = bench.step(2, "actor/optim_world_size_2_rank_0.pt");
+    let mut bytes = fs::read(&shard).unwrap();
+    // The entry goes under another name, in its header and in the directory: all else stays valid.
+    let (name, other) = (b"_rank_0/data/1", b"_rank_0/dat_/1");
+    let places: Vec<usize> = (0..bytes.len() - name.len())
+        .filter(|at| bytes[*at..].starts_with(name))
+        .collect();
+    for at in &places {
+        bytes[*at..at + name.len()].copy_from_slice(other);
+    }
+    assert!(places.len() > 1, "{places:?}");
+    fs::write(&shard, bytes).unwrap();
+    let said = bench.verify("global_step_2");
+    assert!([20, 21].contains(&said.code), "{said:#?}");
+    said.tells(said.code, &["optim_world_size_2_rank_0.pt"]);
+    bench.lose(2, "data.pt");
     bench.plan().starts_at(1).moves_aside(2);
 }
 

@@ -128,6 +128,35 @@ fn what_is_loaded_is_said() {
     bench.plan().starts_at(2).loses(&[]);
 }
 
+/// [resume.load_once] `load_contents=[model]`, once useful to start from weights alone, throws the optimizer away at each relaunch as well | Obeyed at the first launch; later ones load all that the run's own steps hold
+#[test]
+fn a_wish_for_less_is_obeyed_once() {
+    let mut bench = Bench::ppo().with("verl_ppo_fsdp2_w2");
+    let key = "actor_rollout_ref.actor.checkpoint.load_contents";
+    fs::rename(bench.step(2, ""), bench.path("second")).unwrap();
+    fs::write(bench.tracker(), "1").unwrap();
+    // The first attempt saves the second step; both fail.
+    let script = "echo \"$@\" >>asked\n\
+        [ -d second ] && mv second checkpoints/global_step_2 && printf 2 >checkpoints/latest_checkpointed_iteration.txt\n\
+        exit 1\n";
+    bench
+        .set(key, json!(["model"]))
+        .script(script)
+        .set("supervisor.retries", json!(1));
+    bench.run(&[]);
+    let asked = fs::read_to_string(bench.path("asked")).unwrap();
+    let asked: Vec<&str> = asked.lines().collect();
+    let loads = |line: &str, list: &str| line.contains(&format!("{key}={list}"));
+    assert!(
+        loads(asked[0], "['model']") && asked[0].contains("global_step_1"),
+        "{asked:#?}"
+    );
+    assert!(
+        loads(asked[1], "['model','optimizer','extra']") && asked[1].contains("global_step_2"),
+        "{asked:#?}"
+    );
+}
+
 /// [resume.data_order] Without `data.pt` the data starts again at the epoch's beginning, with a warning in the log | The step is whole, the lost data order is told before the launch; with `degraded_resume: never` the run stops with 4 instead
 #[test]
 fn a_missing_dataloader_state_is_told() {
