@@ -47,6 +47,7 @@ class Faults:
         self.ledger.mkdir(parents=True, exist_ok=True)
         self.mine = [(i, f) for i, f in enumerate(faults) if f.get("rank", 0) == rank]
         self.save = torch.save
+        self.steps = 0
 
     def take(self, kinds, step, file=None):
         """The first fault due here, written to the ledger before it happens; None otherwise."""
@@ -66,8 +67,10 @@ class Faults:
         return None
 
     def before_optimizer(self, optimizer, args, kwargs):
-        step = current_step()
-        fault = self.take(IN_STEP, step) if step is not None else None
+        # A worker of Ray is called for each step and keeps no count: its own tells the first attempt's step.
+        self.steps += 1
+        step = current_step() or self.steps
+        fault = self.take(IN_STEP, step)
         if fault is not None:
             strike(fault, optimizer)
 

@@ -273,7 +273,7 @@ CASES = [killed_in_mid_step_and_in_mid_save, torn_shard_deleted_shard_empty_trac
          torch_loads_what_the_demo_writes]
 
 
-def main():
+def main(cases=CASES, bench_of=Bench):
     parser = argparse.ArgumentParser()
     parser.add_argument("programs", type=Path)
     parser.add_argument("--work", type=Path)
@@ -281,9 +281,9 @@ def main():
     args = parser.parse_args()
     work = args.work or Path(tempfile.mkdtemp(prefix="supervise-real-"))
     work.mkdir(parents=True, exist_ok=True)
-    bench = Bench(args.programs.resolve(), work.resolve())
+    bench = bench_of(args.programs.resolve(), work.resolve())
     passed, failed = 0, 0
-    for case in CASES:
+    for case in cases:
         if args.only and args.only not in case.__name__:
             continue
         try:

@@ -549,6 +549,32 @@ fn a_leaf_is_removed_when_the_tree_is_gone() {
 }
 
 #[test]
+fn the_attempts_own_directory_is_there_for_the_workers_and_gone_after_the_guard() {
+    let base = tempfile::tempdir().unwrap();
+    let base = camino::Utf8PathBuf::from_path_buf(base.path().to_path_buf()).unwrap();
+    let (earlier, own) = (base.join("ray-ab-6"), base.join("ray-ab-7"));
+    fs::create_dir(&earlier).unwrap();
+    let mut rig = Rig::start("scratch", |order| {
+        order.workers = vec![sh(&format!("cd {own} && touch file && exec sleep 1000"))];
+        order.scratch = Some(own.clone());
+    });
+    rig.launched();
+    eventually(|| own.join("file").exists());
+    assert!(!earlier.exists(), "what an earlier attempt left is cleared");
+    rig.say(ToGuard::KillTree);
+    rig.gone();
+    rig.say(ToGuard::Bye);
+    rig.end();
+    assert!(!own.exists());
+    assert!(base.exists());
+
+    fs::write(&own, "somebody else's").unwrap();
+    let mut refused = Rig::start("no-scratch", |order| order.scratch = Some(own.clone()));
+    let (what, command) = refused.failed();
+    assert!(what.contains(own.as_str()) && !command, "{what}");
+}
+
+#[test]
 fn nobody_listens_where_no_guard_is() {
     assert!(connect("supervise/nobody/here").unwrap().is_none());
 }

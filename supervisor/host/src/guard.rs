@@ -17,6 +17,7 @@ mod lines;
 pub mod protocol;
 pub mod record;
 mod run;
+mod scratch;
 mod tree;
 mod worker;
 
@@ -41,7 +42,15 @@ use std::process::{Child, Command, Stdio};
 #[must_use]
 pub fn main(_args: &[OsString]) -> i32 {
     match launch::begin() {
-        Ok(Some(guard)) => guard.run(),
+        Ok(Some(guard)) => {
+            let scratch = guard.order.scratch.clone();
+            let code = guard.run();
+            // The guard's socket is closed: the next attempt need not wait for this.
+            if let Some(Err(e)) = scratch.map(|dir| scratch::clear(&dir)) {
+                tracing::warn!("an attempt's own directory cannot be deleted: {e}");
+            }
+            code
+        }
         Ok(None) => 0,
         Err(_) => 70,
     }

@@ -113,6 +113,7 @@ impl Driver {
             output_max: settings.output.max_bytes,
             output_keep: settings.output.keep,
             cgroup: settings.kill.cgroup == CgroupChoice::Auto,
+            scratch: plan.scratch.clone(),
         };
         let (stream, child) = self
             .guard_for(&order_for_guard)

@@ -91,6 +91,11 @@ pub const STEP_CODES: &[(&str, &str)] = &[
     ("other_world_sizes", "shards of another world size are left over"),
     ("plain_command", "nothing is known of this command's checkpoints"),
     ("proven_file_missing", "a file that was proven once is gone"),
+    ("ray_cluster", "a Ray cluster that somebody else started is used"),
+    (
+        "ray_own",
+        "the driver starts a Ray cluster of its own, which ends with it",
+    ),
     (
         "rewritten_in_part",
         "some files were written anew since the step was proven, others were not",

@@ -4,7 +4,7 @@
 //! environment so that it starts exactly there (`arrange`), what should a person know before the launch (`preflight`), and, in
 //! [`crate::read`], what does this configuration say.
 
-use crate::verl;
+use crate::verl::{self, Ray};
 use camino::Utf8PathBuf;
 use std::collections::BTreeMap;
 use supervise_checkpoint::{Earlier, FileReport, Marks, Need};
@@ -119,6 +119,8 @@ pub struct TrainerFacts {
     pub older_sft: bool,
     /// The user's own overrides from the command line, passed on before ours.
     pub settings: Vec<String>,
+    /// Which Ray cluster it runs on.
+    pub ray: Ray,
 }
 
 /// What the launch happens in.
@@ -139,6 +141,8 @@ pub struct LaunchPlan {
     pub env: Vec<(String, String)>,
     /// The overrides that were put into the command.
     pub overrides: Vec<String>,
+    /// A directory for what the attempt needs only while it lives: made before it starts, deleted after its end.
+    pub scratch: Option<Utf8PathBuf>,
     /// What was changed, in words.
     pub notes: Vec<String>,
 }

@@ -14,4 +14,4 @@ pub mod verl;
 
 pub use adapter::{Adapter, Expectation, HostFacts, LaunchPlan, StepTracker, TrainerFacts, adapter};
 pub use read::{ReadInput, ReadOutput, read};
-pub use verl::{Release, Tree, Version, pins, verl_defaults};
+pub use verl::{Ray, Release, Tree, Version, pins, verl_defaults};

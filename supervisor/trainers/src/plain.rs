@@ -53,8 +53,8 @@ impl Adapter for PlainAdapter {
         Ok(LaunchPlan {
             argv,
             env,
-            overrides: Vec::new(),
             notes,
+            ..LaunchPlan::default()
         })
     }
 

@@ -56,6 +56,7 @@ impl Rig {
             output_max: 1 << 30,
             output_keep: 1,
             cgroup: false,
+            scratch: None,
         };
         change(&mut order, &dir);
         let go = root.join("go");

@@ -8,6 +8,7 @@ use crate::guard::leash::Leash;
 use crate::guard::protocol::{FromGuard, GuardOrder, ORDER_LIMIT, WorkerOrder};
 use crate::guard::record::boot_line;
 use crate::guard::run::{Guard, Pace};
+use crate::guard::scratch;
 use crate::guard::tree::Tree;
 use crate::guard::worker::Worker;
 use crate::process::cgroup::{Leaf, leaf_name};
@@ -108,6 +109,11 @@ fn prepare(order: GuardOrder, leash: Leash, signals: SignalFd) -> Result<Guard, 
     };
     if order.workers.is_empty() || order.workers.len() > WORKERS_LIMIT {
         return Err((leash, format!("{} workers", order.workers.len())));
+    }
+    if let Some(dir) = &order.scratch
+        && let Err(e) = scratch::make(dir)
+    {
+        return Err((leash, format!("the attempt's own directory {dir} cannot be made: {e}")));
     }
     let now = boottime_ms();
     let me = own_ref();

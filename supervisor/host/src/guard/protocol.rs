@@ -47,6 +47,10 @@ pub struct GuardOrder {
     pub output_keep: u32,
     /// Use a cgroup of our own where the system allows it.
     pub cgroup: bool,
+    /// A directory for what the attempt needs only while it lives; its name ends with the attempt's number, and
+    /// directories beside it that differ only there are deleted.
+    #[serde(default)]
+    pub scratch: Option<Utf8PathBuf>,
 }
 
 /// One worker to start.

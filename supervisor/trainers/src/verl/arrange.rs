@@ -8,6 +8,7 @@ use crate::command;
 use crate::hydra::{encode_list, encode_str};
 use crate::verl::defaults::Tree;
 use crate::verl::names::{self, RootName};
+use crate::verl::ray::{self, Ray};
 use crate::verl::strategy::Keys;
 use crate::verl::version::{Release, Version};
 use camino::{Utf8Path, Utf8PathBuf};
@@ -32,6 +33,9 @@ pub(crate) fn arrange(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &Hos
         plan.overrides.extend(retention_overrides(spec, host, &mut plan.notes));
         plan.overrides.extend(async_overrides(sft, host, &mut plan.notes));
     }
+    let ray = ray::apart(sft, spec, order, host);
+    plan.overrides.extend(ray.overrides);
+    plan.scratch = ray.scratch;
     let config = spec.config_file.as_ref().map(|p| p.as_str());
     plan.argv = command::fill(&spec.command, &plan.overrides, config);
     plan.notes.extend(command::forbid_restarts(
@@ -44,7 +48,7 @@ pub(crate) fn arrange(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &Hos
                 .to_owned(),
         );
     }
-    plan.env = environment(sft, spec, order, host);
+    plan.env = environment(sft, spec, order, host, ray.env);
     Ok(plan)
 }
 
@@ -214,10 +218,16 @@ fn is_set(spec: &RunSpec, host: &HostFacts, name: &str) -> bool {
     spec.env.contains_key(name) || host.env.contains_key(name)
 }
 
-fn environment(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Vec<(String, String)> {
+fn environment(
+    sft: bool,
+    spec: &RunSpec,
+    order: &LaunchOrder,
+    host: &HostFacts,
+    ray: Vec<(&'static str, String)>,
+) -> Vec<(String, String)> {
     let mut wanted: Vec<(&str, String)> = vec![("PYTHONUNBUFFERED", "1".into()), ("HYDRA_FULL_ERROR", "1".into())];
-    let ray = matches!(command::entry(&spec.command), Some((command::Entry::SftRay, _)));
-    if !sft || ray {
+    wanted.extend(ray);
+    if host.trainer.ray != Ray::Unused {
         wanted.push(("RAY_DEDUP_LOGS", "0".into()));
     }
     if sft {

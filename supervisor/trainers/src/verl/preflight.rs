@@ -1,5 +1,6 @@
 //! What a person should know before a launch: when verl saves, what a crash costs, what no resume brings back.
 
+use super::ray;
 use crate::adapter::TrainerFacts;
 use supervise_core::checkpoint::{Finding, StateKind};
 use supervise_core::spec::RunSpec;
@@ -16,6 +17,7 @@ pub(crate) fn preflight(sft: bool, spec: &RunSpec, facts: &TrainerFacts) -> Vec<
         ));
     }
     out.extend(finished_run(sft, spec));
+    out.extend(ray::findings(&facts.ray));
     out
 }
 

@@ -2,7 +2,7 @@
 
 use super::reader::Reader;
 use super::version::Version;
-use super::{strategy, wishes};
+use super::{ray, strategy, wishes};
 use crate::adapter::TrainerFacts;
 use crate::command::{self, Entry};
 use crate::read::{ReadInput, ReadOutput};
@@ -50,6 +50,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
             validates_first: validates_first(reader, &roles),
             older_sft: false,
             settings: Vec::new(),
+            ray: ray::read(reader, input, false),
         },
         roles,
         not_restored,

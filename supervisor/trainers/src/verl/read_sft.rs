@@ -4,7 +4,7 @@ use super::arrange::holds_step;
 use super::defaults::Tree;
 use super::reader::Reader;
 use super::version::Version;
-use super::{strategy, wishes};
+use super::{ray, strategy, wishes};
 use crate::adapter::TrainerFacts;
 use crate::command::{self, Entry};
 use crate::read::{ReadInput, ReadOutput};
@@ -63,6 +63,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
             validates_first: false,
             older_sft: older,
             settings: Vec::new(),
+            ray: ray::read(reader, input, true),
         },
         not_restored: wishes::not_restored(&roles),
         roles,

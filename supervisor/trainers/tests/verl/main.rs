@@ -11,6 +11,7 @@ mod megatron;
 mod megatron_runs;
 mod part;
 mod ppo;
+mod ray;
 mod reading;
 mod reading_sft;
 mod reading_wishes;

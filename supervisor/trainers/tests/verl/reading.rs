@@ -30,6 +30,7 @@ pub(crate) struct Case {
     pub(crate) set: &'static [&'static str],
     pub(crate) workers: Option<u32>,
     pub(crate) no_recovery: bool,
+    pub(crate) env: &'static [(&'static str, &'static str)],
     pub(crate) version: Option<&'static str>,
 }
 
@@ -41,6 +42,7 @@ impl Default for Case {
             set: &[],
             workers: None,
             no_recovery: false,
+            env: &[],
             version: Some("0.9.1"),
         }
     }
@@ -57,7 +59,11 @@ impl Case {
             set: &set,
             command: &command,
             cwd: Utf8Path::new("/data"),
-            env: &|name| (name == "USER").then(|| "ann".to_owned()),
+            env: &|name| {
+                let set = self.env.iter().find(|(n, _)| *n == name);
+                set.map(|(_, v)| (*v).to_owned())
+                    .or_else(|| (name == "USER").then(|| "ann".to_owned()))
+            },
             workers: self.workers,
             kind: None,
             recovery: !self.no_recovery,

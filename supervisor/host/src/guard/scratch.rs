@@ -1,0 +1,105 @@
+//! The attempt's own directory for what it needs only while it lives: made before its workers, deleted after its end.
+//!
+//! It usually lies where everybody may write. So it is made as nobody else's, and nothing is deleted that is not a
+//! directory of this user.
+
+use camino::Utf8Path;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+
+/// Entries of the directory above that are looked at.
+const ENTRIES: usize = 100_000;
+
+/// Makes the directory, and deletes what the run's earlier attempts left beside it: their processes are gone when a
+/// new one starts, but whoever would have cleared up may have been killed.
+pub(crate) fn make(dir: &Utf8Path) -> io::Result<()> {
+    clear_earlier(dir);
+    clear(dir)?;
+    DirBuilder::new().mode(0o700).create(dir)
+}
+
+/// Deletes it with all that is in it. It is no error where it is gone already.
+pub(crate) fn clear(dir: &Utf8Path) -> io::Result<()> {
+    let found = match fs::symlink_metadata(dir) {
+        Ok(found) => found,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(e),
+    };
+    if !found.is_dir() || found.uid() != nix::unistd::geteuid().as_raw() {
+        return Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "it belongs to somebody else",
+        ));
+    }
+    fs::remove_dir_all(dir)
+}
+
+/// Directories with the same name but for the attempt's number at its end.
+fn clear_earlier(dir: &Utf8Path) {
+    let (Some(above), Some((run, _))) = (dir.parent(), dir.file_name().and_then(|n| n.rsplit_once('-'))) else {
+        return;
+    };
+    let Ok(entries) = above.read_dir_utf8() else { return };
+    for entry in entries.take(ENTRIES).flatten() {
+        let rest = entry.file_name().strip_prefix(run).and_then(|r| r.strip_prefix('-'));
+        let is_attempt = rest.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
+        if is_attempt && entry.path() != dir {
+            // What cannot be deleted takes room and does no other harm.
+            let _ = clear(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use camino::Utf8PathBuf;
+
+    #[test]
+    fn earlier_attempts_are_cleared_and_nothing_else_is() {
+        let base = tempfile::tempdir().unwrap();
+        let base = Utf8PathBuf::from_path_buf(base.path().to_path_buf()).unwrap();
+        for name in [
+            "ray-ab-1/session_1/sockets",
+            "ray-ab-12",
+            "ray-abc-1",
+            "ray-ab-x",
+            "ray-ab",
+        ] {
+            fs::create_dir_all(base.join(name)).unwrap();
+        }
+        fs::write(base.join("ray-ab-3"), "a file").unwrap();
+        std::os::unix::fs::symlink(base.join("ray-abc-1"), base.join("ray-ab-4")).unwrap();
+        let own = base.join("ray-ab-2");
+        make(&own).unwrap();
+        fs::write(own.join("x"), "x").unwrap();
+        let mut left: Vec<String> = base
+            .read_dir_utf8()
+            .unwrap()
+            .map(|e| e.unwrap().file_name().to_owned())
+            .collect();
+        left.sort();
+        assert_eq!(
+            left,
+            ["ray-ab", "ray-ab-2", "ray-ab-3", "ray-ab-4", "ray-ab-x", "ray-abc-1"]
+        );
+        assert_eq!(fs::metadata(&own).unwrap().mode() & 0o777, 0o700);
+        clear(&own).unwrap();
+        clear(&own).unwrap();
+        assert!(!own.exists());
+    }
+
+    #[test]
+    fn what_is_no_directory_of_ours_is_left_and_refused() {
+        let base = tempfile::tempdir().unwrap();
+        let base = Utf8PathBuf::from_path_buf(base.path().to_path_buf()).unwrap();
+        let elsewhere = base.join("elsewhere");
+        fs::create_dir(&elsewhere).unwrap();
+        let dir = base.join("ray-ab-1");
+        std::os::unix::fs::symlink(&elsewhere, &dir).unwrap();
+        assert!(make(&dir).is_err());
+        assert!(clear(&dir).is_err());
+        assert!(elsewhere.exists());
+    }
+}

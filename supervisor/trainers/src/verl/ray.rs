@@ -1,0 +1,167 @@
+//! Which Ray cluster a launch runs on, and what keeps one of its own apart from every other on the machine.
+//!
+//! Ray takes an explicit address, else `RAY_ADDRESS`, else the cluster that `ray start` last began on this machine, else it starts its
+//! own. The third is the trap: a run would join a stranger's cluster without a word, or fail because that one is dead.
+
+use super::reader::Reader;
+use crate::adapter::HostFacts;
+use crate::command::{self, Entry};
+use crate::read::ReadInput;
+use crate::verl::Version;
+use camino::{Utf8Path, Utf8PathBuf};
+use supervise_core::checkpoint::Finding;
+use supervise_core::record::{LaunchOrder, StartPoint};
+use supervise_core::spec::RunSpec;
+
+/// What `main_ppo` passes to `ray.init`.
+const ADDRESS_KEY: &str = "ray_kwargs.ray_init.address";
+const TEMP_KEY: &str = "ray_kwargs.ray_init._temp_dir";
+/// What every `ray.init` looks at.
+const ADDRESS: &str = "RAY_ADDRESS";
+const TEMP: &str = "RAY_TMPDIR";
+/// Ray refuses sockets with longer names (107 bytes); its own part below the directory takes up to 68 of them.
+const TEMP_LIMIT: usize = 107 - 68;
+
+/// Which Ray cluster a trainer runs on.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Ray {
+    /// None: the trainer uses no Ray.
+    #[default]
+    Unused,
+    /// Its own, which the driver starts and which ends with it.
+    Own {
+        /// Where its files lie is left to us.
+        apart: bool,
+    },
+    /// One that somebody else started.
+    Cluster {
+        /// As `ray.init` takes it; `auto` for the one that `ray start` began on this machine.
+        address: String,
+        /// What says so: a key, a variable.
+        by: String,
+        /// Machines that it must have.
+        nodes: u32,
+        /// GPUs that it must have, where the trainer counts GPUs and the configuration says how many.
+        gpus: Option<u32>,
+    },
+    /// The command hands the trainer to a cluster and only waits for it (`ray job submit`).
+    Submitted,
+}
+
+/// Reads it from configuration, command and environment.
+pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>, sft: bool) -> Ray {
+    if sft && !matches!(command::entry(input.command), Some((Entry::SftRay, _))) {
+        return Ray::Unused;
+    }
+    if submits(input.command) {
+        return Ray::Submitted;
+    }
+    let nodes = reader.positive("trainer.nnodes").unwrap_or(1);
+    let key = reader.string(ADDRESS_KEY).filter(|a| !sft && !a.is_empty());
+    let named = key.map(|address| (address, ADDRESS_KEY)).or_else(|| {
+        let variable = (input.env)(ADDRESS).filter(|a| !a.is_empty())?;
+        Some((variable, ADDRESS))
+    });
+    let apart = (input.env)(TEMP).is_none() && (sft || reader.value(TEMP_KEY).is_none());
+    let (address, by) = match named {
+        Some((address, _)) if address == "local" => return Ray::Own { apart },
+        Some((address, by)) => (address, by.to_owned()),
+        None if nodes > 1 => ("auto".to_owned(), format!("trainer.nnodes: {nodes}")),
+        None => return Ray::Own { apart },
+    };
+    let on_gpus = reader.string("trainer.device").is_none_or(|d| d == "cuda");
+    let per_node = reader.positive("trainer.n_gpus_per_node").filter(|_| on_gpus);
+    Ray::Cluster {
+        address,
+        by,
+        nodes,
+        gpus: per_node.and_then(|n| n.checked_mul(nodes)),
+    }
+}
+
+/// `ray job submit …`, wherever in the command.
+fn submits(command: &[String]) -> bool {
+    command.windows(3).any(|words| match words {
+        [ray, job, submit] => ray.rsplit('/').next() == Some("ray") && job == "job" && submit == "submit",
+        _ => false,
+    })
+}
+
+/// What a launch is given so that its cluster is the one that is meant.
+#[derive(Debug, Default)]
+pub(crate) struct Apart {
+    pub(crate) overrides: Vec<String>,
+    pub(crate) env: Vec<(&'static str, String)>,
+    /// A directory that is the attempt's alone.
+    pub(crate) scratch: Option<Utf8PathBuf>,
+}
+
+/// Only for a cluster of the driver's own: one that is meant is left as it was said.
+pub(crate) fn apart(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Apart {
+    let mut out = Apart::default();
+    let Ray::Own { apart } = host.trainer.ray else {
+        return out;
+    };
+    let version = spec.trainer_version.as_deref().and_then(Version::of);
+    let has_key = !sft && version.is_none_or(|v| v >= Version::V0_6) && order.from != StartPoint::AsIs;
+    if has_key {
+        out.overrides.push(format!("++{ADDRESS_KEY}=local"));
+    }
+    // Older ones do not pass the key on, and the SFT trainer passes nothing.
+    if !has_key || version.is_none() {
+        out.env.push((ADDRESS, "local".to_owned()));
+    }
+    if apart {
+        let tmp = spec.env.get("TMPDIR").or_else(|| host.env.get("TMPDIR"));
+        let dir = scratch(tmp.map(Utf8Path::new), spec, order);
+        out.env.push((TEMP, dir.to_string()));
+        out.scratch = Some(dir);
+    }
+    out
+}
+
+/// Where Ray would put its files anyway, but in a directory that no other run and no other attempt has.
+fn scratch(tmp: Option<&Utf8Path>, spec: &RunSpec, order: &LaunchOrder) -> Utf8PathBuf {
+    let name = format!("ray-{}-{}", spec.run, order.attempt.0);
+    let usual = Utf8Path::new("/tmp").join(&name);
+    tmp.filter(|t| t.is_absolute())
+        .map(|t| t.join(&name))
+        .filter(|dir| dir.as_str().len() <= TEMP_LIMIT)
+        .unwrap_or(usual)
+}
+
+/// What a person should know of it before the launch.
+pub(crate) fn findings(ray: &Ray) -> Option<Finding> {
+    match ray {
+        Ray::Unused | Ray::Submitted => None,
+        Ray::Own { .. } => Some(Finding::note(
+            "ray_own",
+            "Ray: the driver starts a cluster of its own on this machine, which ends with it; one that runs here already is not joined \
+             (RAY_ADDRESS=auto would join it)",
+        )),
+        Ray::Cluster { address, by, .. } => {
+            let which = match address.as_str() {
+                "auto" => "the cluster that runs on this machine",
+                other => other,
+            };
+            Some(Finding::note(
+                "ray_cluster",
+                format!("Ray: {which} is used, as {by} says; it was started by somebody else and is never ended here"),
+            ))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_submitted_job_is_known_by_its_words() {
+        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        assert!(submits(&words(
+            "/v/bin/ray job submit --no-wait -- python3 -m verl.trainer.main_ppo"
+        )));
+        assert!(!submits(&words("python3 -m verl.trainer.main_ppo data.job=ray")));
+    }
+}

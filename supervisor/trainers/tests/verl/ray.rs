@@ -1,0 +1,178 @@
+//! Which Ray cluster a run is for, and what a launch is given so that it is on that one.
+
+use crate::launch::{FULL, arrange, from_step, order, spec};
+use crate::reading::Case;
+use supervise_core::record::StartPoint;
+use supervise_core::spec::{RunSpec, TrainerKind};
+use supervise_trainers::{LaunchPlan, Ray, TrainerFacts, adapter};
+
+const PPO: &str =
+    "python3 -m verl.trainer.main_ppo trainer.default_local_dir=/c trainer.save_freq=1 trainer.device=cuda";
+const SFT: &str = "python3 -m verl.trainer.sft_trainer_ray trainer.default_local_dir=/c data.train_files=x model.path=/m trainer.save_freq=1";
+
+fn ray(command: &'static str, env: &'static [(&str, &str)]) -> Ray {
+    Case {
+        command,
+        env,
+        ..Case::default()
+    }
+    .good()
+    .facts
+    .ray
+}
+
+fn with(base: &str, more: &str) -> &'static str {
+    format!("{base} {more}").leak()
+}
+
+fn cluster(address: &str, by: &str, nodes: u32, gpus: Option<u32>) -> Ray {
+    Ray::Cluster {
+        address: address.to_owned(),
+        by: by.to_owned(),
+        nodes,
+        gpus,
+    }
+}
+
+#[test]
+fn one_machine_and_no_cluster_meant_is_a_cluster_of_its_own() {
+    for command in [PPO, SFT] {
+        assert_eq!(ray(command, &[]), Ray::Own { apart: true }, "{command}");
+        assert_eq!(ray(command, &[("RAY_ADDRESS", "")]), Ray::Own { apart: true });
+        assert_eq!(ray(command, &[("RAY_ADDRESS", "local")]), Ray::Own { apart: true });
+        assert_eq!(ray(command, &[("RAY_TMPDIR", "/fast")]), Ray::Own { apart: false });
+    }
+    assert_eq!(
+        ray(with(PPO, "++ray_kwargs.ray_init._temp_dir=/fast"), &[]),
+        Ray::Own { apart: false }
+    );
+    let torchrun = "torchrun --nproc-per-node=2 -m verl.trainer.sft_trainer trainer.default_local_dir=/c data.train_files=x model.path=/m trainer.save_freq=1";
+    assert_eq!(ray(torchrun, &[("RAY_ADDRESS", "10.0.0.1:6379")]), Ray::Unused);
+}
+
+#[test]
+fn a_cluster_that_is_meant_is_left_as_it_was_said() {
+    assert_eq!(
+        ray(PPO, &[("RAY_ADDRESS", "10.0.0.1:6379")]),
+        cluster("10.0.0.1:6379", "RAY_ADDRESS", 1, Some(8))
+    );
+    assert_eq!(
+        ray(SFT, &[("RAY_ADDRESS", "auto")]),
+        cluster("auto", "RAY_ADDRESS", 1, Some(1))
+    );
+    let key = "++ray_kwargs.ray_init.address=10.0.0.2:6379";
+    assert_eq!(
+        ray(with(PPO, key), &[("RAY_ADDRESS", "10.0.0.1:6379")]),
+        cluster("10.0.0.2:6379", "ray_kwargs.ray_init.address", 1, Some(8)),
+        "what is passed to ray.init wins over the variable"
+    );
+    assert_eq!(
+        ray(
+            with(PPO, "++ray_kwargs.ray_init.address=local"),
+            &[("RAY_ADDRESS", "10.0.0.1:6379")]
+        ),
+        Ray::Own { apart: true }
+    );
+    assert_eq!(
+        ray(with(PPO, "trainer.nnodes=4"), &[]),
+        cluster("auto", "trainer.nnodes: 4", 4, Some(32))
+    );
+    assert_eq!(
+        ray(with(PPO, "trainer.nnodes=4 trainer.device=npu"), &[]),
+        cluster("auto", "trainer.nnodes: 4", 4, None),
+        "no GPUs are counted there"
+    );
+    assert_eq!(
+        ray(
+            with("ray job submit --", PPO),
+            &[("RAY_ADDRESS", "http://10.0.0.1:8265")]
+        ),
+        Ray::Submitted
+    );
+}
+
+fn launch(spec: &RunSpec, ray: Ray, from: StartPoint) -> LaunchPlan {
+    let facts = TrainerFacts {
+        ray,
+        ..TrainerFacts::default()
+    };
+    arrange(spec, &order(from), facts)
+}
+
+fn address(plan: &LaunchPlan) -> (bool, bool) {
+    let key = plan
+        .overrides
+        .iter()
+        .any(|o| o == "++ray_kwargs.ray_init.address=local");
+    let variable = plan.env.iter().any(|(k, v)| k == "RAY_ADDRESS" && v == "local");
+    (key, variable)
+}
+
+#[test]
+fn a_cluster_of_its_own_is_asked_for_in_the_way_that_this_version_hears() {
+    let mut ppo = spec(TrainerKind::VerlPpo, PPO);
+    let own = Ray::Own { apart: true };
+    for (version, heard) in [
+        (Some("0.9.1"), (true, false)),
+        (Some("0.6.0"), (true, false)),
+        (Some("0.5.0"), (false, true)),
+        (Some("0.4.1"), (false, true)),
+        (None, (true, true)),
+    ] {
+        ppo.trainer_version = version.map(str::to_owned);
+        let plan = launch(&ppo, own.clone(), StartPoint::Fresh);
+        assert_eq!(address(&plan), heard, "{version:?}");
+    }
+    let sft = spec(TrainerKind::VerlSft, SFT);
+    assert_eq!(address(&launch(&sft, own.clone(), StartPoint::Fresh)), (false, true));
+    // As it is means: no override of ours.
+    assert_eq!(address(&launch(&ppo, own, StartPoint::AsIs)), (false, true));
+    for other in [Ray::Submitted, Ray::Unused, cluster("auto", "RAY_ADDRESS", 1, None)] {
+        let plan = launch(&ppo, other, StartPoint::Fresh);
+        assert_eq!(address(&plan), (false, false));
+        assert_eq!(plan.scratch, None);
+        assert!(plan.env.iter().all(|(k, _)| k != "RAY_TMPDIR"));
+    }
+}
+
+#[test]
+fn every_attempt_has_a_directory_of_its_own_that_is_short_enough_for_sockets() {
+    let mut sft = spec(TrainerKind::VerlSft, SFT);
+    sft.run.0 = "0123456789abcdef".to_owned();
+    let dir = |spec: &RunSpec| {
+        let plan = launch(spec, Ray::Own { apart: true }, StartPoint::Fresh);
+        let said = plan.env.iter().find(|(k, _)| k == "RAY_TMPDIR").map(|(_, v)| v.clone());
+        assert_eq!(said.as_deref(), plan.scratch.as_deref().map(camino::Utf8Path::as_str));
+        said.unwrap()
+    };
+    assert_eq!(dir(&sft), "/tmp/ray-0123456789abcdef-7");
+    sft.env.insert("TMPDIR".into(), "/local/job1".into());
+    assert_eq!(dir(&sft), "/local/job1/ray-0123456789abcdef-7");
+    sft.env
+        .insert("TMPDIR".into(), "/local/scratch/of/somebody/job1".into());
+    assert_eq!(dir(&sft), "/tmp/ray-0123456789abcdef-7");
+    sft.env.insert("TMPDIR".into(), "relative".into());
+    assert_eq!(dir(&sft), "/tmp/ray-0123456789abcdef-7");
+}
+
+#[test]
+fn a_plan_names_the_cluster() {
+    let ppo = spec(TrainerKind::VerlPpo, PPO);
+    let told = |ray: Ray| {
+        let facts = TrainerFacts {
+            ray,
+            ..TrainerFacts::default()
+        };
+        let found = adapter(ppo.trainer).preflight(&ppo, &facts);
+        found.into_iter().find(|f| f.code.starts_with("ray_")).map(|f| f.detail)
+    };
+    assert!(told(Ray::Own { apart: true }).unwrap().contains("of its own"));
+    let named = told(cluster("10.0.0.1:6379", "RAY_ADDRESS", 2, None)).unwrap();
+    assert!(
+        named.contains("10.0.0.1:6379") && named.contains("RAY_ADDRESS"),
+        "{named}"
+    );
+    assert_eq!(told(Ray::Unused), None);
+    let plan = arrange(&ppo, &from_step(3, FULL), TrainerFacts::default());
+    assert_eq!(address(&plan), (false, false), "nothing is known of Ray there");
+}

@@ -1,0 +1,159 @@
+"""verl's Ray SFT trainer under `supervise`: its processes killed one kind after the other, two runs at once, a stop.
+
+usage: ray_recovery.py PROGRAMS [--work DIR] [--only NAME]
+
+As recovery.py, with the interpreter of the environment that install.sh makes. Ends with `N passed, M failed`.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import recovery
+from recovery import ENV, HERE, LIMIT, STEPS, YAML, attempts
+
+DAEMONS = ("gcs_server", "raylet", "dashboard.py", "log_monitor.py", "agent.py", "monitor.py")
+TRAINER = ("-m", "verl.trainer.sft_trainer_ray")
+
+
+class RayBench(recovery.Bench):
+    """The uninterrupted run is one of the Ray trainer: it deals the data out in another way."""
+
+    def __init__(self, programs, work):
+        self.programs, self.work = programs, work
+        self.model = work / "model"
+        self.call([sys.executable, HERE / "make_tiny_model.py", self.model])
+        folder, self.straight = self.case("straight")
+        done = self.run(folder, command=[sys.executable, *TRAINER])
+        assert "finished: step 8 is proven" in done.stdout, done.stdout
+
+    def start(self, folder, *overrides, env=None, faults=None):
+        """`supervise run` in the background, its output in a file."""
+        return Run(self, folder, overrides, env or {}, faults or [])
+
+
+class Run:
+    """One supervised run, and its processes: those that bear its mark."""
+
+    def __init__(self, bench, folder, overrides, env, faults):
+        self.root, self.log = folder / "checkpoints", folder / "log"
+        env = dict(ENV, **env, FAULTS=recovery.json.dumps(faults), FAULT_LEDGER=str(folder / "ledger"))
+        argv = [bench.programs / "supervise", "run", folder / "sft.yaml", "--", sys.executable, *TRAINER,
+                f"hydra.run.dir={folder}/hydra", *overrides]
+        with open(self.log, "w") as log:
+            self.process = subprocess.Popen([str(a) for a in argv], env=env, cwd=folder, stdout=log, stderr=log)
+        self.run = self.wait(lambda: re.search(r"run ([0-9a-f]{16})", self.said()))[1]
+
+    def said(self):
+        return self.log.read_text()
+
+    def wait(self, condition, alive=True):
+        end = time.monotonic() + LIMIT
+        while time.monotonic() < end:
+            found = condition()
+            if found:
+                return found
+            if alive and self.process.poll() is not None:
+                raise AssertionError(f"the run ended with {self.process.returncode}:\n{self.said()[-6000:]}")
+            time.sleep(0.05)
+        raise AssertionError(f"it never came to that:\n{self.said()[-6000:]}\n{self.processes()}")
+
+    def step(self, at_least, attempt=None):
+        """Waits until a step is saved, by this attempt."""
+        tracker = self.root / "latest_checkpointed_iteration.txt"
+        self.wait(lambda: tracker.exists() and int(tracker.read_text() or 0) >= at_least
+                  and (attempt is None or any(a == attempt for a, _ in self.processes().values())))
+
+    def processes(self):
+        """pid: (attempt, command line)."""
+        mark = f"SUPERVISE_ATTEMPT={self.run}/".encode()
+        found = {}
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+                line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+            marks = [w for w in words if w.startswith(mark)]
+            if marks and line and int(pid) != self.process.pid:
+                found[int(pid)] = (int(marks[0].split(b"/")[2]), line)
+        return found
+
+    def pids(self, *words):
+        return sorted(p for p, (_, line) in self.processes().items() if any(w in line for w in words))
+
+    def kill(self, pid):
+        os.kill(pid, signal.SIGKILL)
+
+    def driver(self):
+        """The trainer itself, not the processes of its data loader, which look the same."""
+        mine = self.pids("verl.trainer.sft_trainer_ray")
+        return next(p for p in mine if int(Path(f"/proc/{p}/stat").read_text().rsplit(")", 1)[1].split()[1]) not in mine)
+
+    def daemons(self):
+        return self.pids(*DAEMONS, "ray::") + [self.driver()]
+
+    def scratch(self):
+        return sorted(Path("/tmp").glob(f"ray-{self.run}-*"))
+
+    def nothing_left(self):
+        """No process bears the run's mark or names its directory, and that is gone, with Ray's session in it."""
+        self.wait(lambda: not self.scratch(), alive=False)
+        assert not self.processes(), self.processes()
+        named = subprocess.run(["grep", "-l", "-a", f"ray-{self.run}-", *map(str, Path("/proc").glob("[0-9]*/cmdline"))],
+                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
+        named = [line for line in named.splitlines() if Path(line).exists() and "grep" not in Path(line).read_text()]
+        assert not named, named
+
+
+def worker_driver_and_raylet_killed(b):
+    folder, root = b.case("killed")
+    run = b.start(folder, faults=[{"kind": "kill", "step": 3, "rank": 1}])
+    run.step(3, attempt=2)
+    run.kill(run.driver())
+    run.step(5, attempt=3)
+    run.kill(run.pids("raylet/raylet")[0])
+    run.wait(lambda: run.process.poll() is not None, alive=False)
+    said = run.said()
+    assert run.process.returncode == 0, said
+    assert "attempt 2: resume from global_step_2" in said, said
+    assert attempts(b.status(root)) == 4, said
+    b.same_as_straight(root)
+    run.nothing_left()
+
+
+def two_runs_at_once_and_a_stop(b):
+    shm = set(os.listdir("/dev/shm"))
+    runs = []
+    for name in ("one", "other"):
+        folder, _ = b.case(name)
+        runs.append(b.start(folder, "trainer.total_epochs=100"))
+    one, other = runs
+    for run in runs:
+        run.step(2)
+    before = other.daemons()
+    assert len(before) > len(DAEMONS), before
+    assert len(one.scratch()) == len(other.scratch()) == 1
+    one.kill(one.driver())
+    one.step(3, attempt=2)
+    reached = int((other.root / "latest_checkpointed_iteration.txt").read_text())
+    other.step(reached + 1)
+    assert other.daemons() == before, "the other run was disturbed"
+    assert attempts(b.status(other.root)) == 1
+    for run in runs:
+        b.supervise("stop", run.root)
+        assert run.process.wait(LIMIT) is not None
+        run.nothing_left()
+    left = {name for name in set(os.listdir("/dev/shm")) - shm if "plasma" in name}
+    assert not left, left
+
+
+CASES = [worker_driver_and_raylet_killed, two_runs_at_once_and_a_stop]
+
+if __name__ == "__main__":
+    sys.exit(recovery.main(CASES, RayBench))
