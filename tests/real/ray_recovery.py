@@ -15,7 +15,9 @@ import time
 from pathlib import Path
 
 import recovery
-from recovery import ENV, HERE, LIMIT, STEPS, YAML, attempts
+from recovery import ENV, HERE, attempts
+
+LIMIT = 900  # seconds until something happens: several times what it took on a machine with ten times the work it can do
 
 DAEMONS = ("gcs_server", "raylet", "dashboard.py", "log_monitor.py", "agent.py", "monitor.py")
 TRAINER = ("-m", "verl.trainer.sft_trainer_ray")
@@ -63,11 +65,17 @@ class Run:
             time.sleep(0.05)
         raise AssertionError(f"it never came to that:\n{self.said()[-6000:]}\n{self.processes()}")
 
-    def step(self, at_least, attempt=None):
-        """Waits until a step is saved, by this attempt."""
+    def saved(self):
         tracker = self.root / "latest_checkpointed_iteration.txt"
-        self.wait(lambda: tracker.exists() and int(tracker.read_text() or 0) >= at_least
-                  and (attempt is None or any(a == attempt for a, _ in self.processes().values())))
+        return int(tracker.read_text() or 0) if tracker.exists() else 0
+
+    def step(self, at_least):
+        self.wait(lambda: self.saved() >= at_least)
+
+    def brought_back(self, attempt):
+        """Waits until this attempt has saved a step."""
+        self.wait(lambda: any(a == attempt for a, _ in self.processes().values()))
+        self.step(self.saved() + 1)
 
     def processes(self):
         """pid: (attempt, command line)."""
@@ -114,9 +122,9 @@ class Run:
 def worker_driver_and_raylet_killed(b):
     folder, root = b.case("killed")
     run = b.start(folder, faults=[{"kind": "kill", "step": 3, "rank": 1}])
-    run.step(3, attempt=2)
+    run.brought_back(2)
     run.kill(run.driver())
-    run.step(5, attempt=3)
+    run.brought_back(3)
     run.kill(run.pids("raylet/raylet")[0])
     run.wait(lambda: run.process.poll() is not None, alive=False)
     said = run.said()
@@ -140,9 +148,8 @@ def two_runs_at_once_and_a_stop(b):
     assert len(before) > len(DAEMONS), before
     assert len(one.scratch()) == len(other.scratch()) == 1
     one.kill(one.driver())
-    one.step(3, attempt=2)
-    reached = int((other.root / "latest_checkpointed_iteration.txt").read_text())
-    other.step(reached + 1)
+    one.brought_back(2)
+    other.step(other.saved() + 1)
     assert other.daemons() == before, "the other run was disturbed"
     assert attempts(b.status(other.root)) == 1
     for run in runs:

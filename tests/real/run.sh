@@ -21,3 +21,4 @@ trap 'rm -rf "$work"' EXIT
 "$python" "$here/proof_differential.py" "$programs" "$work" --areal "$areal" --each 20
 "$python" "$here/proof_records.py" "$programs" "$work" --each 20
 "$python" "$here/recovery.py" "$programs"
+"$python" "$here/ray_recovery.py" "$programs"
