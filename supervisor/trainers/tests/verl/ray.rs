@@ -123,6 +123,10 @@ fn a_cluster_of_its_own_is_asked_for_in_the_way_that_this_version_hears() {
         let plan = launch(&ppo, own.clone(), StartPoint::Fresh);
         assert_eq!(address(&plan), heard, "{version:?}");
     }
+    ppo.trainer_version = Some("0.9.1".to_owned());
+    ppo.command = vec!["bash".into(), "run.sh".into()];
+    let plan = launch(&ppo, own.clone(), StartPoint::Fresh);
+    assert_eq!(address(&plan), (true, true), "what a script starts is not known");
     let sft = spec(TrainerKind::VerlSft, SFT);
     assert_eq!(address(&launch(&sft, own.clone(), StartPoint::Fresh)), (false, true));
     // As it is means: no override of ours.
