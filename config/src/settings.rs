@@ -130,6 +130,8 @@ pub enum Gpus {
 pub struct Settings {
     /// The trainer framework.
     pub trainer: TrainerChoice,
+    /// The trainer's version, if its interpreter is not to be asked.
+    pub trainer_version: Option<String>,
     /// The command that starts the trainer, if set.
     pub command: Option<Vec<String>>,
     /// Where journal and attempts are kept, if not in the usual place.

@@ -55,6 +55,7 @@ fn the_defaults_are_what_they_say() {
     assert_eq!(defaults.degraded_resume, DegradedResume::DataOrder);
     assert_eq!(defaults.output.max_bytes, 256 << 20);
     assert_eq!(defaults.scan_interval, Duration::from_secs(10));
+    assert_eq!(defaults.trainer_version, None);
     assert!(defaults.recovery && !defaults.allow_fresh && defaults.env.is_empty());
     assert_eq!(defaults.explain().len(), settings::keys().count());
 }
@@ -74,9 +75,10 @@ fn later_sources_win_and_every_value_knows_its_origin() {
             ("PATH", "/bin"),
             ("SUPERVISE_ATTEMPT", "1/1/1"),
         ]),
-        flags: pairs(&[("retries", "4"), ("gang.gpus", "0,2")]),
+        flags: pairs(&[("retries", "4"), ("gang.gpus", "0,2"), ("trainer_version", "0.9.1")]),
     };
     let settings = Settings::load(&sources).unwrap();
+    assert_eq!(settings.trainer_version.as_deref(), Some("0.9.1"));
     assert_eq!((settings.retries, settings.step_backs), (4, 7));
     assert_eq!(settings.kill.cgroup, CgroupChoice::Off);
     assert_eq!(settings.grace.stop, Duration::from_secs(45));
@@ -202,6 +204,9 @@ fn wrong_values_name_key_and_line() {
         ("multi_host: 1\n", ErrorKind::WrongType),
         ("multi_host: 'true'\n", ErrorKind::WrongType),
         ("trainer: varl\n", ErrorKind::BadValue),
+        ("trainer_version: 0.9\n", ErrorKind::WrongType),
+        ("trainer_version: latest\n", ErrorKind::BadValue),
+        ("trainer_version: '0.9; x'\n", ErrorKind::BadValue),
         ("backoff: {jitter: 2}\n", ErrorKind::BadValue),
         ("output: {max_bytes: 256}\n", ErrorKind::WrongType),
         ("output: {max_bytes: 256 MB/s}\n", ErrorKind::BadValue),

@@ -9,6 +9,7 @@ mod files;
 mod place;
 mod policy;
 mod sources;
+mod version;
 
 use crate::error::CliError;
 use camino::{Utf8Path, Utf8PathBuf};
@@ -23,6 +24,7 @@ use supervise_trainers::read::{ReadInput, ReadOutput, read};
 use supervise_trainers::{TrainerFacts, adapter};
 
 pub use place::{lease_dir, probe, registry_dir, registry_file, run_id, state_dir};
+pub use version::{Release, asked};
 
 /// What the command line asks for.
 #[derive(Debug, Clone, Default)]
@@ -62,6 +64,8 @@ pub struct Prepared {
     pub registry: Option<Utf8PathBuf>,
     /// The configuration as it counts for the trainer.
     pub tree: ConfigTree,
+    /// Which release of the trainer would run.
+    pub release: Release,
 }
 
 /// The settings, with the few values the driver asks for in its own units.
@@ -156,9 +160,10 @@ pub fn configure(request: &Request) -> Result<Configured, CliError> {
 /// What is wrong, and with which exit code.
 pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
     let configured = configure(request)?;
-    let out = understand(&configured)?;
+    let (out, release) = understand_release(&configured)?;
     elsewhere::check_machines(&out)?;
     let (root, mut notes) = root_of(&configured, &out)?;
+    notes.extend(release.note(&out));
     if !request.fresh {
         elsewhere::check_other_root(configured.file.as_deref(), root.as_deref(), &configured.cwd)?;
     }
@@ -173,9 +178,9 @@ pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
     let gang = policy::gang(&configured.settings, &out, &mut notes);
     command::check(&out.command, &configured.cwd, &configured.settings.env)?;
     let spec = RunSpec {
-        config_hash: config_hash(&out, &configured),
+        config_hash: config_hash(&out, &configured, release.version.as_deref()),
         trainer: out.kind,
-        trainer_version: None,
+        trainer_version: release.version.clone(),
         root,
         run_dir,
         config_file: configured.file.clone(),
@@ -203,6 +208,7 @@ pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
         findings,
         notes,
         tree: out.tree,
+        release,
     })
 }
 
@@ -225,7 +231,10 @@ pub fn identify(request: &Request) -> Result<Identified, CliError> {
     let mut configured = configure(request)?;
     // Whether it could be resumed is another question.
     configured.settings.recovery = false;
-    let out = understand(&configured)?;
+    let mut out = understand(&configured, configured.settings.trainer_version.as_deref())?;
+    if version::root_is_default(&out, configured.settings.root.as_deref().map(Utf8Path::new)) {
+        (out, _) = understand_release(&configured)?;
+    }
     let (root, _) = root_of(&configured, &out)?;
     let run = run_id(out.kind, root.as_deref(), &configured.cwd, &out.command);
     let run_dir = place::run_dir(&configured.settings, root.as_deref(), &run, &configured.cwd)?;
@@ -237,19 +246,25 @@ pub fn identify(request: &Request) -> Result<Identified, CliError> {
 /// # Errors
 /// What is wrong with the configuration.
 pub fn effective(configured: &Configured) -> Result<ConfigTree, CliError> {
-    Ok(understand(configured)?.tree)
+    Ok(understand_release(configured)?.0.tree)
 }
 
-/// The command of the launches, `{config}` and `{overrides}` still in it.
-///
-/// # Errors
-/// What is wrong with the configuration.
-pub fn launch_command(configured: &Configured) -> Result<Vec<String>, CliError> {
-    Ok(understand(configured)?.command)
+/// The trainer's own part, read as the release that would run reads it.
+fn understand_release(configured: &Configured) -> Result<(ReadOutput, Release), CliError> {
+    let version = configured.settings.trainer_version.as_deref();
+    let first = understand(configured, version)?;
+    if first.kind == TrainerKind::Plain {
+        return Ok((first, Release::default()));
+    }
+    let release = Release::of(configured);
+    match release.version.as_deref() == version {
+        true => Ok((first, release)),
+        false => Ok((understand(configured, release.version.as_deref())?, release)),
+    }
 }
 
 /// The trainer's own part.
-fn understand(configured: &Configured) -> Result<ReadOutput, CliError> {
+fn understand(configured: &Configured, version: Option<&str>) -> Result<ReadOutput, CliError> {
     let kind = match configured.settings.trainer {
         TrainerChoice::Plain => Some(TrainerKind::Plain),
         TrainerChoice::Auto | TrainerChoice::Verl => None,
@@ -271,7 +286,7 @@ fn understand(configured: &Configured) -> Result<ReadOutput, CliError> {
         workers: configured.settings.gang.workers,
         kind,
         recovery: configured.settings.recovery,
-        version: None,
+        version,
     };
     if input.composed.is_none() && input.command.is_empty() {
         return Err(CliError::usage("neither a trainer's YAML nor a command is given")
@@ -314,9 +329,10 @@ fn root_of(configured: &Configured, out: &ReadOutput) -> Result<(Option<Utf8Path
     Ok((Some(root), notes))
 }
 
-/// A hash over what the trainer is given, and whom we trust: another one resets remembered failures.
-fn config_hash(out: &ReadOutput, configured: &Configured) -> u64 {
-    let mut text = String::new();
+/// A hash over what the trainer is given, which release of it that is, and whom we trust: another one resets
+/// remembered failures.
+fn config_hash(out: &ReadOutput, configured: &Configured, version: Option<&str>) -> u64 {
+    let mut text = version.map_or_else(String::new, |v| format!("version {v}\0"));
     for (path, node) in out.tree.leaves() {
         text.push_str(&path);
         text.push('\0');

@@ -237,7 +237,9 @@ fn read_text(kind: Option<Kind>, text: &str) -> Value {
         Some(Kind::Bool | Kind::Whole { .. } | Kind::OptionalWhole { .. } | Kind::Number { .. }) => {
             parse_scalar(text.trim()).unwrap_or_else(|_| Value::Str(text.to_owned()))
         }
-        Some(Kind::Command | Kind::OptionalText) if matches!(text.trim(), "" | "null") => Value::Null,
+        Some(Kind::Command | Kind::OptionalText | Kind::OptionalVersion) if matches!(text.trim(), "" | "null") => {
+            Value::Null
+        }
         Some(Kind::Command) if text.trim_start().starts_with('[') => {
             listed(text).unwrap_or_else(|| Value::Str(text.to_owned()))
         }

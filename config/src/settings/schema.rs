@@ -26,6 +26,8 @@ pub(super) enum Kind {
     Size,
     Choice(&'static [&'static str]),
     OptionalText,
+    /// A version, as Python's package metadata spells it.
+    OptionalVersion,
     Command,
     Gpus,
     /// A list of Python names, each perhaps ending in a star.
@@ -39,6 +41,7 @@ const COUNT: Kind = Kind::Whole { min: 0, max: 10_000 };
 /// Every setting, in the order of `defaults.yaml`.
 pub(super) const SCHEMA: &[(&str, Kind)] = &[
     ("trainer", Kind::Choice(&["auto", "verl", "plain"])),
+    ("trainer_version", Kind::OptionalVersion),
     ("command", Kind::Command),
     ("run_dir", Kind::OptionalText),
     ("root", Kind::OptionalText),
@@ -165,7 +168,7 @@ pub(super) fn check(kind: Kind, node: &Node) -> Result<Fig, Wrong> {
     match (kind, value) {
         (Kind::Bool, Value::Bool(value)) => Ok(Fig::from(*value)),
         (Kind::Bool, other) => Err(wrong_type(other, "true or false", "write true or false without quotes")),
-        (Kind::OptionalWhole { .. } | Kind::OptionalText | Kind::Command, Value::Null) => {
+        (Kind::OptionalWhole { .. } | Kind::OptionalText | Kind::OptionalVersion | Kind::Command, Value::Null) => {
             Ok(Fig::from(figment::value::Empty::None))
         }
         (Kind::Whole { min, max } | Kind::OptionalWhole { min, max }, value) => whole(value, min, max),
@@ -190,6 +193,7 @@ pub(super) fn check(kind: Kind, node: &Node) -> Result<Fig, Wrong> {
         (Kind::OptionalText, Value::Str(text)) if !text.is_empty() => Ok(Fig::from(text.clone())),
         (Kind::OptionalText, Value::Str(_)) => Err(wrong("it is empty", "write a path, or null")),
         (Kind::OptionalText, other) => Err(wrong_type(other, "a string", "put the value in quotes, or write null")),
+        (Kind::OptionalVersion, value) => version(value),
         (Kind::Command, value) => command(value),
         (Kind::Gpus, value) => gpus(value),
         (Kind::Globals, value) => globals(value),
@@ -253,6 +257,23 @@ fn choice(words: &[&str], value: &Value) -> Result<Fig, Wrong> {
         Ok(Fig::from(text))
     } else {
         Err(wrong(format!("'{text}' is not a possible value"), hint))
+    }
+}
+
+/// `0.9`, `0.9.1`, `0.8.0.dev3`, `0.7.0+cu128`.
+fn version(value: &Value) -> Result<Fig, Wrong> {
+    let hint = "write it in quotes as the package's metadata has it, for example \"0.9.1\", or write null";
+    let Value::Str(text) = value else {
+        return Err(wrong_type(value, "a version in quotes", hint));
+    };
+    let (series, rest) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |part: &str| part.starts_with(|c: char| c.is_ascii_digit());
+    let plain = |c: char| c.is_ascii_alphanumeric() || ".+-_!".contains(c);
+    let is_version = digits(rest) && series.bytes().all(|b| b.is_ascii_digit()) && !series.is_empty();
+    if is_version && text.len() <= 64 && text.chars().all(plain) {
+        Ok(Fig::from(text.clone()))
+    } else {
+        Err(wrong(format!("'{text}' is not a version"), hint))
     }
 }
 

@@ -36,6 +36,9 @@ pub enum EventKind {
         version: String,
         /// Hash of the effective configuration: another one resets remembered failures.
         config: u64,
+        /// Version of the trainer where known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        trainer_version: Option<String>,
         /// A guard of an earlier term still lives with these workers.
         living: Option<Living>,
         /// Processes of earlier attempts that no guard holds any more.

@@ -25,6 +25,12 @@ pub struct State {
     pub term: Term,
     /// Configuration hash of the present term.
     pub config: u64,
+    /// Version of the trainer, where a term knew it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trainer_version: Option<String>,
+    /// What it was before that term.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trainer_before: Option<String>,
     /// Boot id of the machine at the beginning of the term.
     pub boot: String,
     /// Time of the newest record.

@@ -323,6 +323,7 @@ impl World {
             host: "node-1".to_owned(),
             version: "0.1.0".to_owned(),
             config: self.spec.config_hash,
+            trainer_version: self.spec.trainer_version.clone(),
             living,
             orphans,
         });

@@ -1,6 +1,7 @@
 //! Every system call of supervise.
 
 pub mod guard;
+pub mod interpreter;
 pub mod lane;
 pub mod process;
 pub mod sink;

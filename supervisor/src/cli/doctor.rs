@@ -74,8 +74,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         let configured = prepare::configure(&request)?;
         let id = prepare::identify(&request)?;
         checks.push(machine::file_system(id.root.as_deref().unwrap_or(&id.run_dir)));
-        let command = prepare::launch_command(&configured)?;
-        checks.extend(trainer::interpreter(&command, &configured));
+        checks.extend(trainer::interpreter(&configured));
     }
     if args.json {
         super::print_json(&checks)?;

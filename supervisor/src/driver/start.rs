@@ -289,6 +289,7 @@ impl Driver {
             host: host_name(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             config: self.spec.config_hash,
+            trainer_version: self.spec.trainer_version.clone(),
             living,
             orphans,
         });

@@ -9,6 +9,7 @@ use supervise_core::reason::Reason;
 use supervise_core::record::{DiskEdit, Outcome, StartPoint};
 use supervise_core::resume::Choice;
 use supervise_core::spec::{GangSpec, LauncherKind};
+use supervise_host::interpreter::Interpreter;
 use supervise_trainers::LaunchPlan;
 
 /// The stable JSON of a plan.
@@ -20,6 +21,12 @@ pub struct PlanView {
     pub run: String,
     /// `verl-ppo`, `verl-sft`, `plain`.
     pub trainer: String,
+    /// Version of the trainer; `null` where it is not known.
+    pub trainer_version: Option<String>,
+    /// What its interpreter said; `null` where it was not asked or said nothing.
+    pub interpreter: Option<Interpreter>,
+    /// Why the version is not known.
+    pub version_unknown: Option<String>,
     /// Canonical checkpoint root.
     pub root: Option<String>,
     /// Directory of the journal.
@@ -65,6 +72,9 @@ impl PlanView {
             version: 1,
             run: p.spec.run.to_string(),
             trainer: p.spec.trainer.to_string(),
+            trainer_version: p.release.version.clone(),
+            interpreter: p.release.interpreter.clone(),
+            version_unknown: p.release.why.clone(),
             root: p.spec.root.as_ref().map(ToString::to_string),
             run_dir: p.spec.run_dir.to_string(),
             would: "launch",
@@ -134,6 +144,7 @@ impl PlanView {
             out.push_str(&format!("  checkpoints  {root}\n"));
         }
         out.push_str(&format!("  journal      {}\n", self.run_dir));
+        out.push_str(&self.release());
         out.push_str(&format!("\n{}\n", self.headline()));
         for r in &self.reasons {
             out.push_str(&format!("  because {}\n", one_line(&r.text, 600)));
@@ -153,6 +164,19 @@ impl PlanView {
             out.push_str(&format!("  {n}\n"));
         }
         out
+    }
+
+    fn release(&self) -> String {
+        let text = match (&self.trainer_version, &self.interpreter, &self.version_unknown) {
+            (Some(version), Some(said), _) => {
+                let at = said.verl.as_ref().map_or("", |s| s.at.as_str());
+                format!("{version} in {at}; {}", interpreter(said))
+            }
+            (Some(version), None, _) => format!("{version}, as supervisor.trainer_version says"),
+            (None, _, Some(why)) => format!("which release is not known: {why}"),
+            (None, _, None) => return String::new(),
+        };
+        format!("  verl         {}\n", one_line(&text, 600))
     }
 
     fn headline(&self) -> String {
@@ -199,4 +223,14 @@ impl PlanView {
         }
         format!("  LOST at this resume: {}\n\n", words(&self.lost))
     }
+}
+
+/// An interpreter and what it has installed beside verl.
+#[must_use]
+pub fn interpreter(said: &Interpreter) -> String {
+    let mut out = format!("Python {}", said.python);
+    for (name, version) in said.packages.iter().filter(|(name, _)| *name != "verl") {
+        out.push_str(&format!(", {name} {version}"));
+    }
+    out
 }

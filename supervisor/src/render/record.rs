@@ -51,7 +51,7 @@ fn fact(kind: &EventKind, s: &State) -> Option<String> {
                 (None, 0) => String::new(),
                 (None, n) => format!("; {} of an earlier attempt still live", processes(n)),
             };
-            format!("term {term} begins on {host}{found}")
+            format!("term {term} begins on {host}{found}{}", other_release(s))
         }
         EventKind::ActDone { result: Err(e), .. } => format!("{}: {}", attempt(s), e.what),
         EventKind::ActDone { result: Ok(output), .. } => return launched(output, s),
@@ -90,6 +90,16 @@ fn fact(kind: &EventKind, s: &State) -> Option<String> {
         EventKind::Operator(Request::StopNow { by }) => format!("an immediate stop was asked for by {by}"),
         _ => return None,
     })
+}
+
+/// The trainer is another one than the last term's.
+fn other_release(s: &State) -> String {
+    match (&s.trainer_before, &s.trainer_version) {
+        (Some(before), Some(now)) if before != now => {
+            format!("; the trainer's version is {now} now, and was {before}")
+        }
+        _ => String::new(),
+    }
 }
 
 fn sighted(attempt: AttemptNo, means: &RuleKind, seen: &Sighting) -> Option<String> {

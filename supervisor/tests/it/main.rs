@@ -6,6 +6,7 @@ mod checkpoints;
 mod commands;
 mod docs;
 mod megatron;
+mod release;
 mod render;
 mod verify;
 mod world;

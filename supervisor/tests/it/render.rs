@@ -89,6 +89,7 @@ fn begun() -> State {
         host: "node1".into(),
         version: "0".into(),
         config: 1,
+        trainer_version: None,
         living: None,
         orphans: Vec::new(),
     }));

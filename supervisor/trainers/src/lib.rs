@@ -10,6 +10,7 @@ pub mod hydra;
 pub mod plain;
 pub mod read;
 mod shell;
+pub mod starter;
 pub mod verl;
 
 pub use adapter::{Adapter, Expectation, HostFacts, LaunchPlan, StepTracker, TrainerFacts, adapter};

@@ -106,6 +106,7 @@ impl State {
             term,
             boot,
             config,
+            trainer_version,
             living,
             ..
         } = &e.kind
@@ -123,6 +124,10 @@ impl State {
             self.charged = 0;
         }
         self.config = *config;
+        if trainer_version.is_some() {
+            self.trainer_before = self.trainer_version.take();
+            self.trainer_version.clone_from(trainer_version);
+        }
         self.after_an_end();
         self.stop = None;
         self.lease_lost = None;

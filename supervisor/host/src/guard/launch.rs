@@ -200,6 +200,7 @@ fn start_worker(
     let wiring = Wiring {
         input: null.as_fd(),
         output: writer.as_fd(),
+        errors: writer.as_fd(),
         cgroup: place.map(|(directory, entrance)| Place {
             directory: directory.as_fd(),
             entrance: entrance.as_fd(),
@@ -222,6 +223,7 @@ pub(crate) fn start_sink(order: &GuardOrder) -> io::Result<(i32, OwnedFd)> {
     let wiring = Wiring {
         input: reader.as_fd(),
         output: null.as_fd(),
+        errors: null.as_fd(),
         cgroup: None,
         // It writes what it was given even after the guard was killed.
         dies_with_creator: false,

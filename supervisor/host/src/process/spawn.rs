@@ -85,8 +85,10 @@ fn text(s: &str) -> io::Result<CString> {
 pub struct Wiring<'a> {
     /// Its standard input.
     pub input: BorrowedFd<'a>,
-    /// Its standard output and error.
+    /// Its standard output.
     pub output: BorrowedFd<'a>,
+    /// Its standard error.
+    pub errors: BorrowedFd<'a>,
     /// The cgroup it is born in.
     pub cgroup: Option<Place<'a>>,
     /// It is killed when its creator ends.
@@ -169,6 +171,7 @@ struct Birth<'a> {
     cwd: Option<&'a CStr>,
     input: RawFd,
     output: RawFd,
+    errors: RawFd,
     report: RawFd,
     entrance: Option<RawFd>,
     creator: Option<libc::pid_t>,
@@ -188,6 +191,7 @@ pub fn start(program: &Program, wiring: &Wiring<'_>) -> io::Result<Started> {
         cwd: program.cwd.as_deref(),
         input: wiring.input.as_raw_fd(),
         output: wiring.output.as_raw_fd(),
+        errors: wiring.errors.as_raw_fd(),
         report: writer.as_raw_fd(),
         entrance: wiring.cgroup.map(|c| c.entrance.as_raw_fd()),
         creator: wiring.dies_with_creator.then(|| nix::unistd::getpid().as_raw()),
@@ -268,7 +272,7 @@ fn be_born(birth: &Birth<'_>) -> ! {
             libc::write(entrance, c"0".as_ptr().cast(), 1);
         }
         let wired =
-            libc::dup2(birth.input, 0) == 0 && libc::dup2(birth.output, 1) == 1 && libc::dup2(birth.output, 2) == 2;
+            libc::dup2(birth.input, 0) == 0 && libc::dup2(birth.output, 1) == 1 && libc::dup2(birth.errors, 2) == 2;
         if !wired {
             refuse(birth, STAGE_SETUP);
         }

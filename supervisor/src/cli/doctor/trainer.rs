@@ -1,21 +1,16 @@
 //! The trainer's side: scalars that people read otherwise than the trainer, the interpreter, verl's version.
 
 use super::{Check, Health};
-use crate::prepare::Configured;
+use crate::prepare::{self, Configured};
 use crate::render::one_line;
+use crate::render::plan::interpreter as described;
 use camino::Utf8Path;
-use std::io::Read;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 use supervise_config::{Value, parse_scalar};
+use supervise_host::interpreter::Interpreter;
+use supervise_trainers::Version;
 
-/// An interpreter has this long to say a version.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// Suspicious scalars that are listed.
 const LISTED: usize = 20;
-const ASK: &str = "import sys,importlib.metadata as m\n\
-def v(n):\n    try: return m.version(n)\n    except Exception: return '-'\n\
-print(sys.version.split()[0], v('verl'), v('torch'), v('ray'))";
 
 /// Scalars of a YAML that are not what they look like.
 pub(super) fn scalars(file: &Utf8Path) -> Vec<Check> {
@@ -76,90 +71,48 @@ fn looks_numeric(text: &str) -> bool {
     plain.starts_with(|c: char| c.is_ascii_digit() || c == '.' || c == '-' || c == '+') && plain.parse::<f64>().is_ok()
 }
 
-/// Asks the command's interpreter which verl it would start.
-pub(super) fn interpreter(command: &[String], configured: &Configured) -> Vec<Check> {
-    let is_python = |w: &&String| {
-        let name = w.rsplit('/').next().unwrap_or(w);
-        name.strip_prefix("python")
-            .is_some_and(|v| v.bytes().all(|b| b.is_ascii_digit() || b == b'.'))
-    };
-    let Some(python) = command.iter().find(is_python) else {
-        return vec![Check::new(
+/// Which interpreter the command starts, and what it has installed.
+pub(super) fn interpreter(configured: &Configured) -> Vec<Check> {
+    let mut checks = match prepare::asked(configured) {
+        Ok(said) => found(&said),
+        Err(why) => vec![Check::new(
             "interpreter",
             Health::Note,
-            "the command names no python: verl's version is not known",
-        )];
+            format!("verl's version is not known: {why}"),
+        )],
     };
-    let mut ask = Command::new(python);
-    ask.arg("-c")
-        .arg(ASK)
-        .envs(&configured.settings.env)
-        .current_dir(&configured.cwd);
-    match output(ask) {
-        Ok(text) => vec![said(python, &text)],
-        Err(why) => vec![Check::new("interpreter", Health::Warning, format!("{python}: {why}"))],
+    if let Some(version) = &configured.settings.trainer_version {
+        let text = format!("{version}, as supervisor.trainer_version says");
+        checks.push(Check::new("verl", known(version), text));
     }
+    checks
 }
 
-fn said(python: &str, text: &str) -> Check {
-    let mut words = text.split_whitespace();
-    let mut next = || words.next().unwrap_or("-").to_owned();
-    let (version, verl, torch, ray) = (next(), next(), next(), next());
-    if verl == "-" {
-        return Check::new(
-            "interpreter",
-            Health::Warning,
-            format!("{python} is Python {version}, and verl is not installed in it"),
-        );
-    }
-    let text = format!("{python} is Python {version} with verl {verl}, torch {torch}, ray {ray}");
-    let known = verl.starts_with("0.9.");
-    Check::new(
-        "interpreter",
-        if known { Health::Ok } else { Health::Note },
-        if known {
-            text
-        } else {
-            text + "; checkpoints and lines are known of verl 0.9"
-        },
-    )
-}
-
-/// A program's output, or why there is none. It is ended when it takes too long.
-fn output(mut command: Command) -> Result<String, String> {
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .map_err(|e| format!("it cannot be started: {e}"))?;
-    let until = Instant::now() + PATIENCE;
-    let status = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => break status,
-            Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_millis(20)),
-            Ok(None) => {
-                // Nothing more can be done about one that does not end.
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(format!("it did not answer within {} s", PATIENCE.as_secs()));
-            }
-            Err(e) => return Err(e.to_string()),
+fn found(said: &Interpreter) -> Vec<Check> {
+    let text = format!("{} is {}", said.program, described(said));
+    let mut checks = vec![Check::new("interpreter", Health::Ok, one_line(&text, 600))];
+    checks.push(match (said.verl_version(), &said.verl) {
+        (Some(version), Some(source)) => {
+            let more = match known(version) {
+                Health::Ok => "",
+                _ => "; its defaults and layouts are not known here: only what the configuration itself says is used",
+            };
+            Check::new("verl", known(version), format!("{version} in {}{more}", source.at))
         }
-    };
-    if !status.success() {
-        return Err(format!("it ended with {status}"));
-    }
-    let mut text = String::new();
-    if let Some(out) = child.stdout.take() {
-        out.take(4096).read_to_string(&mut text).map_err(|e| e.to_string())?;
-    }
-    Ok(one_line(&text, 300))
+        (_, Some(source)) => Check::new("verl", Health::Note, format!("{} does not say its version", source.at)),
+        (_, None) => Check::new("verl", Health::Warning, format!("{} cannot import verl", said.program)),
+    });
+    checks
+}
+
+fn known(version: &str) -> Health {
+    Version::of(version).map_or(Health::Note, |_| Health::Ok)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use supervise_host::interpreter::Source;
 
     #[test]
     fn scalars_that_are_not_what_they_look_like_are_told() {
@@ -189,14 +142,24 @@ mod tests {
     }
 
     #[test]
-    fn an_interpreter_that_is_none_is_told() {
-        let mut ask = Command::new("sh");
-        ask.args(["-c", "echo 3.12.1 0.9.1 2.11.0 -"]);
-        let text = output(ask).unwrap();
-        assert_eq!(said("python3", &text).health, Health::Ok);
-        assert_eq!(said("python3", "3.12.1 - - -").health, Health::Warning);
-        let mut bad = Command::new("sh");
-        bad.args(["-c", "exit 3"]);
-        assert!(output(bad).unwrap_err().contains("ended with"));
+    fn what_the_interpreter_says_of_verl_is_judged() {
+        let said = |verl: Option<&str>| Interpreter {
+            program: "/venv/bin/python3".to_owned(),
+            python: "3.12.1".to_owned(),
+            packages: [("torch".to_owned(), "2.11.0".to_owned())].into(),
+            verl: verl.map(|v| Source {
+                at: "/venv/verl".to_owned(),
+                version: Some(v.to_owned()),
+            }),
+        };
+        let health = |verl| found(&said(verl)).last().map(|c| c.health);
+        assert_eq!(
+            found(&said(None))[0].text,
+            "/venv/bin/python3 is Python 3.12.1, torch 2.11.0"
+        );
+        assert_eq!(health(Some("0.9.1")), Some(Health::Ok));
+        assert_eq!(health(Some("0.10.0")), Some(Health::Note));
+        assert_eq!(health(Some("")), Some(Health::Note));
+        assert_eq!(health(None), Some(Health::Warning));
     }
 }

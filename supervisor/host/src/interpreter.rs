@@ -1,0 +1,207 @@
+//! What the interpreter that will run the trainer has installed: it is asked, once, with a deadline.
+//!
+//! Neither verl nor torch is imported: versions come from the metadata of packages, and where verl would be imported
+//! from, and the version file that lies there, decide over what the metadata says (a source checkout in the working
+//! directory or in PYTHONPATH wins over an installed package, and has no metadata at all). What runs of the user's own is what
+//! runs at every start of this interpreter: `sitecustomize`, `usercustomize` and `.pth` files.
+
+use crate::process::capture::{CaptureError, Captured, Errand, capture};
+use camino::{Utf8Path, Utf8PathBuf};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::time::Duration;
+use supervise_trainers::starter::{Python, SHEBANG_LIMIT, Starter, shebang, starter};
+
+/// It has this long: a cold start from a network file system takes seconds.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// An answer is a kilobyte; what is printed at the start of the interpreter may stand before it.
+const OUTPUT: usize = 256 << 10;
+/// Of its complaints the last lines are told.
+const ERRORS: usize = 4 << 10;
+/// Entries of PATH that are tried.
+const PATH_LIMIT: usize = 256;
+/// Where programs are looked for when the environment has no PATH.
+const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// A text of the answer is no longer than this.
+const TEXT: usize = 1024;
+/// The answer stands behind this.
+const MARK: &str = "supervise-interpreter:";
+
+/// The question. What is imported for it is looked for without the working directory, whose files may have any name.
+const ASK: &str = r#"
+import sys
+path = sys.path[:]
+if len(sys.argv) > 1 and path: path[0] = sys.argv[1]
+sys.path = path[1:]
+import importlib.metadata as metadata, importlib.util as util, json, os
+sys.path = path
+def version(name):
+    try: return str(metadata.version(name))
+    except Exception: return None
+def source(name):
+    try:
+        spec = util.find_spec(name)
+        places = list(spec.submodule_search_locations or [])
+        at = os.path.abspath(places[0] if places else os.path.dirname(spec.origin))
+    except Exception: return None
+    try:
+        with open(os.path.join(at, "version", "version"), "rb") as file: text = file.read(64).decode("ascii").strip()
+    except Exception: text = None
+    return {"at": at, "version": text}
+names = ["verl", "areal", "ray", "torch", "megatron-core", "hydra-core", "omegaconf"]
+found = {name: version(name) for name in names}
+print("\nsupervise-interpreter:" + json.dumps({"program": sys.executable, "python": sys.version.split()[0],
+    "packages": {name: at for name, at in found.items() if at}, "verl": source("verl")}), flush=True)
+"#;
+
+/// What an interpreter said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interpreter {
+    /// The interpreter's own path.
+    pub program: String,
+    /// Its version.
+    pub python: String,
+    /// Versions of the packages that matter, by the names they are installed by.
+    pub packages: BTreeMap<String, String>,
+    /// Where verl would be imported from; `None`: it cannot be imported.
+    pub verl: Option<Source>,
+}
+
+/// A package as it would be imported.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Source {
+    /// Its directory.
+    pub at: String,
+    /// What its own version file says.
+    pub version: Option<String>,
+}
+
+impl Interpreter {
+    /// The version of the verl that would run; `None` where it cannot be imported or does not say it.
+    #[must_use]
+    pub fn verl_version(&self) -> Option<&str> {
+        let source = self.verl.as_ref()?;
+        let own = source.version.as_deref().filter(|v| !v.is_empty());
+        own.or_else(|| self.packages.get("verl").map(String::as_str))
+    }
+}
+
+/// Asks the interpreter that a command starts, in the directory and environment of the launch.
+///
+/// # Errors
+/// Why it is not known, in words.
+pub fn ask(command: &[String], cwd: &Utf8Path, env: &BTreeMap<String, String>) -> Result<Interpreter, String> {
+    let python = find(command, cwd, env)?;
+    let mut all = env.clone();
+    all.extend(python.env.iter().cloned());
+    // Nothing is to be written beside the user's files for this.
+    all.insert("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned());
+    let env: Vec<(String, String)> = all.into_iter().collect();
+    let mut argv = python.words.clone();
+    argv.extend(python.flags.iter().cloned());
+    argv.extend(["-c".to_owned(), ASK.to_owned()]);
+    if let Some(script) = &python.script {
+        let dir = cwd.join(script);
+        argv.push(dir.parent().unwrap_or(cwd).to_string());
+    }
+    let errand = Errand {
+        argv: &argv,
+        env: &env,
+        cwd: cwd.as_str(),
+        limit: PATIENCE,
+        output: OUTPUT,
+        errors: ERRORS,
+        stop: None,
+    };
+    let name = python.words.join(" ");
+    let said = capture(&errand).map_err(|e| told(&name, &e))?;
+    understand(&said).map_err(|why| format!("`{name}` {why}"))
+}
+
+fn told(name: &str, e: &CaptureError) -> String {
+    format!("`{name}` was asked for the versions of its packages: {e}")
+}
+
+/// The interpreter of a command, where its first words or the first line of its program tell it.
+///
+/// # Errors
+/// Why it is not known, in words.
+pub fn find(command: &[String], cwd: &Utf8Path, env: &BTreeMap<String, String>) -> Result<Python, String> {
+    let (program, set, script) = match starter(command) {
+        Starter::Python(python) => return Ok(python),
+        Starter::Unknown(why) => return Err(why),
+        Starter::Script { program, env, script } => (program, env, script),
+    };
+    let mut with = env.clone();
+    with.extend(set.iter().cloned());
+    let path = which(&program, cwd, &with).ok_or_else(|| format!("`{program}` is not found"))?;
+    let mut start = Vec::new();
+    // A file of another kind than a plain one could make us wait.
+    let plain = path.is_file();
+    let file = plain.then(|| File::open(&path)).and_then(Result::ok);
+    if let Some(file) = file {
+        let limit = u64::try_from(SHEBANG_LIMIT).unwrap_or(u64::MAX);
+        // What cannot be read is no script.
+        let _ = file.take(limit).read_to_end(&mut start);
+    }
+    let line = shebang(&start).ok_or_else(|| format!("`{program}` is no Python program, and starts what it likes"))?;
+    match starter(&line) {
+        Starter::Python(mut python) => {
+            python.env.splice(0..0, set);
+            python.script = script.map(|s| if s == program { path.into_string() } else { s });
+            Ok(python)
+        }
+        _ => Err(format!(
+            "`{program}` is a script of `{}`, and starts what it likes",
+            line.join(" ")
+        )),
+    }
+}
+
+fn which(program: &str, cwd: &Utf8Path, env: &BTreeMap<String, String>) -> Option<Utf8PathBuf> {
+    if program.contains('/') {
+        return Some(cwd.join(program));
+    }
+    let path = env.get("PATH").map_or(DEFAULT_PATH, String::as_str);
+    let mut tried = path.split(':').take(PATH_LIMIT).map(|dir| cwd.join(dir).join(program));
+    let runs = |p: &Utf8PathBuf| nix::unistd::access(p.as_std_path(), nix::unistd::AccessFlags::X_OK).is_ok();
+    tried.find(|p| p.is_file() && runs(p))
+}
+
+/// Reads the answer. Whoever prints at the start of the interpreter prints before it.
+fn understand(said: &Captured) -> Result<Interpreter, String> {
+    if !said.status.is_success() {
+        let errors = String::from_utf8_lossy(&said.errors);
+        let last = errors
+            .lines()
+            .rev()
+            .find(|l| !l.trim().is_empty())
+            .unwrap_or("without a word");
+        let how = said.status;
+        return Err(format!(
+            "ended with {how} when it was asked for the versions of its packages: {}",
+            last.trim()
+        ));
+    }
+    let output = String::from_utf8_lossy(&said.output);
+    let answer = output.lines().rev().find_map(|l| l.strip_prefix(MARK));
+    let read = answer.and_then(|text| serde_json::from_str::<Interpreter>(text).ok());
+    read.filter(is_bounded)
+        .ok_or_else(|| "did not answer when it was asked for the versions of its packages".to_owned())
+}
+
+fn is_bounded(said: &Interpreter) -> bool {
+    let plain = |text: &str| text.len() <= TEXT && !text.chars().any(char::is_control);
+    let source = said.verl.iter();
+    plain(&said.program)
+        && plain(&said.python)
+        && said
+            .packages
+            .iter()
+            .all(|(name, version)| plain(name) && plain(version))
+        && source
+            .clone()
+            .all(|s| plain(&s.at) && s.version.as_deref().is_none_or(plain))
+}

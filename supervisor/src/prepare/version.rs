@@ -1,0 +1,95 @@
+//! Which release of the trainer would run: what the settings say, else what the command's own interpreter says.
+
+use super::Configured;
+use camino::Utf8Path;
+use std::collections::BTreeMap;
+use supervise_config::Origin;
+use supervise_host::interpreter::{self, Interpreter};
+use supervise_trainers::command::starts_verl;
+use supervise_trainers::read::ReadOutput;
+
+/// What is known of the release that would run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Release {
+    /// The trainer's version.
+    pub version: Option<String>,
+    /// What the interpreter said, where it was asked and answered.
+    pub interpreter: Option<Interpreter>,
+    /// Why the version is not known.
+    pub why: Option<String>,
+}
+
+impl Release {
+    /// Finds it out. A failure is a reason, never an end: without a version less is known, and that is said.
+    pub(super) fn of(configured: &Configured) -> Self {
+        if let Some(version) = &configured.settings.trainer_version {
+            return Self {
+                version: Some(version.clone()),
+                ..Self::default()
+            };
+        }
+        match asked(configured) {
+            Err(why) => Self {
+                why: Some(why),
+                ..Self::default()
+            },
+            Ok(said) => {
+                let version = said.verl_version().map(str::to_owned);
+                let why = match (&version, &said.verl) {
+                    (Some(_), _) => None,
+                    (None, Some(source)) => Some(format!("{} does not say its version", source.at)),
+                    (None, None) => Some(format!("verl cannot be imported by {}", said.program)),
+                };
+                Self {
+                    version,
+                    interpreter: Some(said),
+                    why,
+                }
+            }
+        }
+    }
+
+    /// What a person should know of it before the launch.
+    pub(super) fn note(&self, out: &ReadOutput) -> Option<String> {
+        let why = self.why.as_ref().filter(|_| starts_verl(&out.command))?;
+        Some(format!(
+            "which release of verl will run is not known: {why}; supervisor.trainer_version can say it"
+        ))
+    }
+}
+
+/// Asks the interpreter of a configuration's command.
+///
+/// # Errors
+/// Why it said nothing, in words.
+pub fn asked(configured: &Configured) -> Result<Interpreter, String> {
+    let usual = ["python3".to_owned()];
+    let command = match configured.command.as_slice() {
+        [] => &usual,
+        words => words,
+    };
+    interpreter::ask(command, &configured.cwd, &environment(&configured.settings.env))
+}
+
+/// The environment of the workers: ours, and what the settings add to it.
+fn environment(more: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let ours = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
+    let mut env: BTreeMap<String, String> = ours.collect();
+    env.extend(more.iter().map(|(k, v)| (k.clone(), v.clone())));
+    env
+}
+
+/// Whether where the checkpoints are follows from a default, which releases may set otherwise.
+pub(super) fn root_is_default(out: &ReadOutput, named: Option<&Utf8Path>) -> bool {
+    let keys = [
+        "trainer.default_local_dir",
+        "trainer.project_name",
+        "trainer.experiment_name",
+    ];
+    let is_default = |key: &&str| {
+        out.tree
+            .get(key)
+            .is_none_or(|n| matches!(n.origin, Origin::Default { .. }))
+    };
+    named.is_none() && keys.iter().any(is_default)
+}
