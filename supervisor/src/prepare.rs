@@ -231,10 +231,12 @@ pub fn identify(request: &Request) -> Result<Identified, CliError> {
     let mut configured = configure(request)?;
     // Whether it could be resumed is another question.
     configured.settings.recovery = false;
-    let mut out = understand(&configured, configured.settings.trainer_version.as_deref())?;
-    if version::root_is_default(&out, configured.settings.root.as_deref().map(Utf8Path::new)) {
-        (out, _) = understand_release(&configured)?;
-    }
+    // The interpreter is asked only where a release's own default may say where the checkpoints are.
+    let named = configured.settings.root.as_deref().map(Utf8Path::new);
+    let out = match understand(&configured, configured.settings.trainer_version.as_deref()) {
+        Ok(out) if !version::root_is_default(&out, named) => out,
+        _ => understand_release(&configured)?.0,
+    };
     let (root, _) = root_of(&configured, &out)?;
     let run = run_id(out.kind, root.as_deref(), &configured.cwd, &out.command);
     let run_dir = place::run_dir(&configured.settings, root.as_deref(), &run, &configured.cwd)?;
@@ -252,13 +254,16 @@ pub fn effective(configured: &Configured) -> Result<ConfigTree, CliError> {
 /// The trainer's own part, read as the release that would run reads it.
 fn understand_release(configured: &Configured) -> Result<(ReadOutput, Release), CliError> {
     let version = configured.settings.trainer_version.as_deref();
-    let first = understand(configured, version)?;
-    if first.kind == TrainerKind::Plain {
-        return Ok((first, Release::default()));
+    let first = understand(configured, version);
+    if let Ok(plain) = &first
+        && plain.kind == TrainerKind::Plain
+    {
+        return Ok((plain.clone(), Release::default()));
     }
+    // What is wrong for a release that is not known may be right for the one that would run.
     let release = Release::of(configured);
     match release.version.as_deref() == version {
-        true => Ok((first, release)),
+        true => Ok((first?, release)),
         false => Ok((understand(configured, release.version.as_deref())?, release)),
     }
 }
