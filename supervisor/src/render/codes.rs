@@ -127,6 +127,10 @@ pub const STEP_CODES: &[(&str, &str)] = &[
         "a validation runs again at the beginning of every relaunch",
     ),
     (
+        "version_unknown",
+        "which release of the trainer would run is not known, or nothing is known of that release",
+    ),
+    (
         "world_sizes_mixed",
         "shards of several world sizes, and nothing says which of them counts",
     ),

@@ -12,6 +12,7 @@ fn example() -> String {
     fs::read_to_string(path)
         .unwrap()
         .replace("[python3, -m,", "[/bin/true, -m,")
+        .replace("supervisor:\n", "supervisor:\n  trainer_version: \"0.9.1\"\n")
 }
 
 #[test]
@@ -57,7 +58,7 @@ model_engine: megatron
 algorithm: {adv_estimator: grpo}
 actor_rollout_ref: {actor: {megatron: {tensor_model_parallel_size: 2}}}
 trainer: {default_local_dir: ckpt, save_freq: 1, n_gpus_per_node: 2}
-supervisor: {trainer: verl, command: [/bin/true, '{overrides}']}
+supervisor: {trainer: verl, trainer_version: '0.9.1', command: [/bin/true, '{overrides}']}
 ";
 
 #[test]
