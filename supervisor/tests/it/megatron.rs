@@ -26,10 +26,11 @@ fn the_example_is_planned_with_what_it_restores() {
             "would start from nothing",
             "model_engine='megatron'",
             "++critic.megatron.tensor_model_parallel_size=2",
-            "[megatron_layout]",
+            "[resharding]",
         ],
     );
-    assert_eq!(said.out.matches("[megatron_layout]").count(), 1, "{said:#?}");
+    // This release writes what its steps are proven by.
+    assert!(!said.out.contains("[megatron_layout]"), "{said:#?}");
     assert!(!said.out.contains("schedule_restarts"), "{said:#?}");
 }
 
