@@ -1,10 +1,10 @@
-"""Writes a tiny random Qwen2 with a character tokenizer of its own and a chat data set of sums.
+"""Writes a tiny random Qwen2 with a byte tokenizer of its own and data sets of sums.
 
 usage: make_tiny_model.py OUT [--hidden 64] [--layers 2] [--vocab 512] [--rows 128] [--dtype float32]
 
 OUT gets a Hugging Face model directory plus train.parquet and val.parquet with a
-`messages` column, as verl's SFT trainer reads them. Everything is seeded: the
-same arguments give the same weights.
+`messages` column, as verl's SFT trainer reads them, and prompts.parquet, as its PPO trainer does. Everything is
+seeded: the same arguments give the same weights.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 import torch
-from tokenizers import Tokenizer, decoders, models, trainers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2Config
 
 PAD, START, END, UNKNOWN = "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|unk|>"
@@ -38,17 +38,31 @@ def chats(rows):
     return made
 
 
+def prompt(index, conversation):
+    """A question as verl's PPO trainer reads it."""
+    question, answer = conversation
+    return {
+        "data_source": "sums",
+        "prompt": [question],
+        "ability": "math",
+        "reward_model": {"style": "rule", "ground_truth": answer["content"].rsplit(" ", 1)[-1]},
+        "extra_info": {"index": index},
+    }
+
+
 def make_tokenizer(conversations, vocab):
-    """A BPE tokenizer over the characters that occur; with a small vocabulary there are no merges at all."""
+    """A BPE tokenizer over the bytes that occur: transformers takes every tokenizer of a Qwen2 for one over bytes."""
     texts = [m["content"] for c in conversations for m in c] + ["user\n", "assistant\n", "system\n"]
+    as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe = Tokenizer(models.BPE(unk_token=UNKNOWN))
-    bpe.decoder = decoders.Fuse()
+    bpe.pre_tokenizer = as_bytes
+    bpe.decoder = decoders.ByteLevel()
     bpe.train_from_iterator(
         texts,
         trainers.BpeTrainer(
             vocab_size=min(vocab, 512),
             special_tokens=[PAD, START, END, UNKNOWN],
-            initial_alphabet=sorted(set("".join(texts))),
+            initial_alphabet=sorted({c for t in texts for word, _ in as_bytes.pre_tokenize_str(t) for c in word}),
             show_progress=False,
         ),
     )
@@ -105,6 +119,7 @@ def main():
 
     pd.DataFrame({"messages": conversations}).to_parquet(args.out / "train.parquet")
     pd.DataFrame({"messages": conversations[:16]}).to_parquet(args.out / "val.parquet")
+    pd.DataFrame([prompt(n, c) for n, c in enumerate(conversations[:16])]).to_parquet(args.out / "prompts.parquet")
     print(f"{args.out}: {sum(p.numel() for p in model.parameters())} parameters, {len(tokenizer)} tokens")
 
 

@@ -22,3 +22,4 @@ trap 'rm -rf "$work"' EXIT
 "$python" "$here/proof_records.py" "$programs" "$work" --each 20
 "$python" "$here/recovery.py" "$programs"
 "$python" "$here/ray_recovery.py" "$programs"
+"$python" "$here/ppo_recovery.py" "$programs"
