@@ -22,7 +22,7 @@ test-rust: install-lab
 
 test-real: install-real
 	$(CARGO) build -q -p supervise-tests --bins
-	$(CARGO) build -q -p supervise-config --examples
+	$(CARGO) build -q -p supervise-config -p supervise-trainers --examples
 	tests/real/run.sh $(VENV) $(TARGET)/debug
 
 install-lab:

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # The tests that need Python: verl's trainers under supervise, proofs of real checkpoints against loading them, what verl itself
-# does where it can hurt, and the configuration dialect against OmegaConf and Hydra.
+# does where it can hurt, the configuration dialect against OmegaConf and Hydra, what is known of verl's releases against their wheels.
 #
 # usage: run.sh VENV PROGRAMS      (PROGRAMS: the folder with the built binaries)
-# areal's environment is made beside VENV, as .venv-areal.
+# areal's environment is made beside VENV, as .venv-areal; verl's releases are unpacked there, in .verl-versions.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 venv=$(cd "$1" && pwd)
@@ -16,6 +16,8 @@ trap 'rm -rf "$work"' EXIT
 "$python" "$here/omegaconf_differential.py" "$programs/examples/dump_yaml"
 "$python" "$here/unsafe_differential.py" "$programs"
 "$python" "$here/verl_hazards.py"
+"$here/install_verl_versions.sh" "$venv"
+"$python" "$here/verl_versions.py" "$programs/examples/verl_view" "$(dirname "$venv")/.verl-versions"
 "$here/install_areal.sh" "$venv" "$areal"
 "$python" "$here/make_checkpoints.py" "$work" --areal "$areal"
 "$python" "$here/proof_differential.py" "$programs" "$work" --areal "$areal" --each 20

@@ -1,0 +1,190 @@
+//! Prints what is read of verl's configurations and given to a relaunch, for comparison with the configurations inside verl's wheels.
+//!
+//! Reads one JSON request per line and prints one JSON answer per line. Types are told apart as in `dump_yaml`.
+
+use camino::Utf8Path;
+use serde_json::{Map, Value as Json, json};
+use std::collections::BTreeMap;
+use std::io::{BufRead, Write};
+use supervise_config::compose::{Composed, Found, GroupOverride, Loader, compose};
+use supervise_config::interpolation::Resolver;
+use supervise_config::{ConfigError, ConfigTree, Node, Value, join_path};
+use supervise_core::checkpoint::{CkptId, PinsHash};
+use supervise_core::id::{AttemptNo, RunId, Step};
+use supervise_core::record::{LaunchOrder, StartPoint};
+use supervise_core::spec::{Policy, RunSpec};
+use supervise_trainers::{HostFacts, ReadInput, ReadOutput, Release, Tree, adapter, hydra, read, verl_defaults};
+
+fn main() -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    for line in std::io::stdin().lock().lines() {
+        let request: Json = serde_json::from_str(&line?)?;
+        let answer = match request["files"].is_object() {
+            true => configured(&request),
+            false => json!({ "keys": flat(&defaults(&request), None) }),
+        };
+        writeln!(out, "{answer}")?;
+    }
+    Ok(())
+}
+
+/// The defaults of a tree in a release; of an unknown one without a version.
+fn defaults(request: &Json) -> ConfigTree {
+    let tree = match request["tree"].as_str() {
+        Some("ppo") => Tree::Ppo,
+        Some("ppo_megatron") => Tree::PpoMegatron,
+        Some("sft") => Tree::Sft,
+        Some("sft_megatron") => Tree::SftMegatron,
+        _ => Tree::SftOld,
+    };
+    verl_defaults(tree, request["version"].as_str().and_then(Release::of))
+}
+
+/// Every key that is no mapping, with its value as written; resolved in `whole` where that is given.
+fn flat(tree: &ConfigTree, whole: Option<&ConfigTree>) -> Map<String, Json> {
+    let mut out = Map::new();
+    let mut waiting = vec![(String::new(), &tree.root)];
+    while let Some((path, node)) = waiting.pop() {
+        if let Value::Map(map) = &node.value {
+            waiting.extend(
+                map.iter()
+                    .map(|(key, child)| (join_path(&path, &key.to_string()), child)),
+            );
+            continue;
+        }
+        let value = match whole {
+            None => tagged(node),
+            Some(whole) => match Resolver::new(whole, &|_| None).get(&path) {
+                Ok(Some(node)) => tagged(&node),
+                Ok(None) => json!("missing"),
+                Err(error) => json!({ "error": error.to_string() }),
+            },
+        };
+        out.insert(path, value);
+    }
+    out
+}
+
+fn tagged(node: &Node) -> Json {
+    match &node.value {
+        Value::Null => Json::Null,
+        Value::Bool(value) => json!({ "b": value }),
+        Value::Int(number) => json!({ "i": number.to_string() }),
+        Value::Float(number) => json!({ "f": format!("{:016x}", number.to_bits()) }),
+        Value::Str(text) => json!({ "s": text }),
+        Value::List(items) => Json::Array(items.iter().map(tagged).collect()),
+        Value::Map(map) => {
+            let entries = map.iter().map(|(key, node)| (key.to_string(), tagged(node)));
+            Json::Object(entries.collect())
+        }
+    }
+}
+
+/// The user's files; what is not among them is verl's.
+struct Files(BTreeMap<String, String>);
+
+impl Loader for Files {
+    fn load(&self, config: &str) -> Result<Found, ConfigError> {
+        let file = format!("{config}.yaml");
+        Ok(match self.0.get(&file) {
+            Some(text) => Found::Text {
+                text: text.clone(),
+                file,
+            },
+            None => Found::ByTrainer,
+        })
+    }
+}
+
+fn strings(json: &Json) -> Vec<String> {
+    serde_json::from_value(json.clone()).unwrap_or_default()
+}
+
+/// A run's configuration: what counts for it, and what a relaunch from step 5 is given.
+fn configured(request: &Json) -> Json {
+    let version = request["version"].as_str();
+    let (command, set) = (strings(&request["command"]), strings(&request["set"]));
+    let composed = match request["config"].as_str().map(|name| composed(request, name, &command)) {
+        None => None,
+        Some(Ok(composed)) => Some(composed),
+        Some(Err(error)) => return json!({ "error": error.to_string() }),
+    };
+    let answer = read(&ReadInput {
+        composed: composed.as_ref(),
+        config_file: composed.as_ref().map(|_| Utf8Path::new("/conf/my.yaml")),
+        set: &set,
+        command: &command,
+        cwd: Utf8Path::new("/data"),
+        env: &|_| None,
+        workers: None,
+        kind: None,
+        recovery: true,
+        version,
+    });
+    match answer {
+        Err(errors) => json!({ "error": errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n") }),
+        Ok(out) => {
+            let keys = flat(&defaults(request), Some(&out.tree));
+            json!({ "keys": keys, "relaunch": relaunch(out, version) })
+        }
+    }
+}
+
+fn composed(request: &Json, name: &str, command: &[String]) -> Result<Composed, ConfigError> {
+    let files: BTreeMap<String, String> = serde_json::from_value(request["files"].clone()).unwrap_or_default();
+    let is_group = |group: &str| files.keys().any(|file| file.starts_with(&format!("{group}/")));
+    let mut groups: Vec<GroupOverride> = Vec::new();
+    for text in command.iter().filter(|w| !w.starts_with('-') && w.contains('=')) {
+        groups.extend(hydra::parse(text)?.as_group(is_group)?);
+    }
+    compose(&Files(files.clone()), name, &groups)
+}
+
+/// What a relaunch from step 5 adds to the command.
+fn relaunch(out: ReadOutput, version: Option<&str>) -> Json {
+    let load = out
+        .roles
+        .first()
+        .map(|role| role.load_contents.clone())
+        .unwrap_or_default();
+    let spec = RunSpec {
+        run: RunId("r".into()),
+        trainer: out.kind,
+        trainer_version: version.map(str::to_owned),
+        config_hash: 0,
+        root: out.root,
+        run_dir: "/data/.supervise".into(),
+        config_file: None,
+        command: out.command,
+        cwd: "/data".into(),
+        env: BTreeMap::new(),
+        gang: out.gang,
+        cadence: out.cadence,
+        last_step: out.last_step,
+        world: out.world,
+        roles: out.roles,
+        resume: out.resume,
+        keep: out.keep,
+        policy: Policy::default(),
+        not_restored: out.not_restored,
+    };
+    let order = LaunchOrder {
+        attempt: AttemptNo(2),
+        from: StartPoint::Step {
+            ckpt: CkptId("global_step_5".into()),
+            step: Step(5),
+            pins: PinsHash(1),
+            load,
+            roles: BTreeMap::new(),
+        },
+        lost: Vec::new(),
+    };
+    let host = HostFacts {
+        env: BTreeMap::new(),
+        trainer: out.facts,
+    };
+    match adapter(spec.trainer).arrange(&spec, &order, &host) {
+        Ok(plan) => json!({ "overrides": plan.overrides, "argv": plan.argv }),
+        Err(reason) => json!({ "error": reason.text }),
+    }
+}
