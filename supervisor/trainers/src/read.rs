@@ -138,6 +138,7 @@ pub fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>> {
     let tree = effective(input, &basis)?;
     let mut reader = Reader::new(&tree, &basis, input.env, input.recovery);
     check_version(&mut reader, input.version);
+    check_order(&mut reader, input.composed);
     check_command(&mut reader, input);
     let mut out = if sft {
         verl::read_sft(&mut reader, input)
@@ -170,6 +171,16 @@ fn check_version(reader: &mut Reader<'_>, version: Option<&str>) {
         "version_unknown",
         format!("{who}: only what is said and what every verl from 0.4 to 0.9 does by itself is relied on"),
     ));
+}
+
+/// What a file says beneath verl's own configuration has no effect where verl says anything.
+fn check_order(reader: &mut Reader<'_>, composed: Option<&Composed>) {
+    if composed.is_some_and(is_beneath) {
+        reader.findings.push(Finding::warning(
+            "overruled_by_verl",
+            "defaults: verl's own configuration is listed after values of this file and overrules them; list it before `_self_`",
+        ));
+    }
 }
 
 /// What the command runs, and whether it is what was read.
@@ -263,7 +274,11 @@ fn plain(input: &ReadInput<'_>) -> ReadOutput {
 fn effective(input: &ReadInput<'_>, basis: &Basis) -> Result<ConfigTree, Vec<ConfigError>> {
     let mut tree = verl::verl_defaults(basis.tree, basis.release);
     if let Some(composed) = input.composed {
-        tree.merge(composed.tree.clone()).map_err(|e| vec![e])?;
+        let mut theirs = composed.tree.clone();
+        if is_beneath(composed) {
+            std::mem::swap(&mut tree, &mut theirs);
+        }
+        tree.merge(theirs).map_err(|e| vec![e])?;
     }
     let mut problems = Vec::new();
     let written = command::overrides_in(input.command)
@@ -273,6 +288,12 @@ fn effective(input: &ReadInput<'_>, basis: &Basis) -> Result<ConfigTree, Vec<Con
         problems.extend(apply(&mut tree, text, from_flag).err());
     }
     if problems.is_empty() { Ok(tree) } else { Err(problems) }
+}
+
+/// Whether verl's own configuration lies above the user's files: listed after `_self_`, it overrules what they say.
+fn is_beneath(composed: &Composed) -> bool {
+    let mut layers = composed.layers.iter().filter(|l| l.package.is_empty());
+    layers.any(|l| !l.by_trainer) && layers.last().is_some_and(|l| l.by_trainer)
 }
 
 /// Applies one override. A choice in a group sets no value; verl's own keys are not all known here, so a key may be new.

@@ -196,10 +196,10 @@ fn not_a_step(kind: EntryKind, survey: &Survey<'_>, layout: Layout) -> Option<Fi
         Layout::Unknown if !survey.foreign.is_empty() => {
             condemned("layout_unknown", Verdict::Unknown, &foreign_words(survey))
         }
-        Layout::Unknown if survey.other > 0 && survey.roles.is_empty() => condemned(
+        Layout::Unknown if survey.other > 0 && only_exported(survey) => condemned(
             "layout_unknown",
             Verdict::Unknown,
-            "no file here is one that verl's FSDP save writes",
+            "no file here is one that verl's FSDP save writes: weights that were only exported, as by the SFT trainer of verl 0.4, cannot be resumed from",
         ),
         Layout::Unknown if !survey.odd.is_empty() => condemned(
             "symlink",
@@ -209,6 +209,11 @@ fn not_a_step(kind: EntryKind, survey: &Survey<'_>, layout: Layout) -> Option<Fi
         Layout::Unknown => condemned("nothing_saved", Verdict::Incomplete, "nothing was saved here yet"),
         Layout::Ppo | Layout::Sft => None,
     }
+}
+
+/// Whether nothing of a save is here, at most a model's configuration.
+fn only_exported(survey: &Survey<'_>) -> bool {
+    !survey.role_dirs && !survey.roles.values().any(RoleFiles::has_marks)
 }
 
 /// By which names a layout was recognised that is not read.

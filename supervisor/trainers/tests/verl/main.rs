@@ -5,6 +5,7 @@
 mod fixtures;
 mod fold;
 mod launch;
+mod layouts;
 mod lineage;
 mod lines;
 mod megatron;

@@ -476,3 +476,21 @@ fn every_value_of_a_file_reaches_the_trainer_unchanged() {
         "{odd}"
     );
 }
+
+#[test]
+fn what_stands_beneath_verls_own_configuration_is_overruled() {
+    let text = "defaults: [_self_, ppo_trainer]\ntrainer: {save_freq: 20, project_name: p}\n";
+    let read = Case {
+        set: &["trainer.save_freq=3"],
+        ..yaml(text)
+    };
+    let read = read.good();
+    assert_eq!(
+        read.root.as_deref(),
+        Some(Utf8Path::new("/data/checkpoints/verl_examples/gsm8k"))
+    );
+    assert_eq!(read.cadence.every, Some(3));
+    assert!(read.findings.iter().any(|f| f.code == "overruled_by_verl"));
+    let last = yaml("defaults: [ppo_trainer, _self_]\ntrainer: {save_freq: 20}\n").good();
+    assert!(last.findings.iter().all(|f| f.code != "overruled_by_verl"));
+}
