@@ -293,7 +293,7 @@ fn effective(input: &ReadInput<'_>, basis: &Basis) -> Result<ConfigTree, Vec<Con
 /// Whether verl's own configuration lies above the user's files: listed after `_self_`, it overrules what they say.
 fn is_beneath(composed: &Composed) -> bool {
     let mut layers = composed.layers.iter().filter(|l| l.package.is_empty());
-    layers.any(|l| !l.by_trainer) && layers.last().is_some_and(|l| l.by_trainer)
+    layers.any(|l| !l.by_trainer) && layers.next_back().is_some_and(|l| l.by_trainer)
 }
 
 /// Applies one override. A choice in a group sets no value; verl's own keys are not all known here, so a key may be new.
