@@ -37,7 +37,7 @@ trainer:
 MEGATRON = """\
 model_engine: megatron
 algorithm: {adv_estimator: grpo}
-actor_rollout_ref: {actor: {megatron: {tensor_model_parallel_size: 2, use_dist_checkpointing: true}}}"""
+actor_rollout_ref: {actor: {megatron: {tensor_model_parallel_size: 2, use_mbridge: true, use_dist_checkpointing: true}}}"""
 RUNS = {
     "verl_megatron/tp2": (MEGATRON, "verl.trainer.main_ppo"),
     "verl_sft": ("engine: {strategy: fsdp2}", "verl.trainer.sft_trainer"),

@@ -37,6 +37,8 @@ def main():
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="verl-hazards-") as work:
+        # verl leaves its lock files there.
+        tempfile.tempdir = work
         torch.distributed.init_process_group("gloo", init_method=f"file://{work}/group", rank=0, world_size=1)
         failed, began, todo = [], time.monotonic(), cases()
         for case in todo:
