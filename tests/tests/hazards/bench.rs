@@ -25,6 +25,7 @@ impl Bench {
             .set("trainer.n_gpus_per_node", json!(2))
             .set("trainer.total_training_steps", json!(10))
             .set("supervisor.trainer", json!("verl"))
+            .set("supervisor.trainer_version", json!("0.9.1"))
             .set("supervisor.command", json!(["/bin/true", "{overrides}"]))
             .set("supervisor.backoff", json!({"initial": "10ms", "max": "20ms"}))
             .set("supervisor.scan_interval", json!("50ms"))

@@ -231,55 +231,14 @@ const NOT_YET: &[(&str, &str)] = &[
         "failure.data_order",
         "Releases before 0.7 resume with another order or epoch of the data",
     ),
-    (
-        "failure.fully_async_step",
-        "Fully-async names a step by the version of its weights, and is one step off after a resume",
-    ),
-    (
-        "failure.tied_embeddings",
-        "Every rank loads a model with tied embeddings into the host's memory",
-    ),
-    (
-        "failure.placement_group",
-        "The name of a placement group is still taken when a run is started again in its cluster",
-    ),
-    ("failure.fewer_gpus", "The cluster has fewer GPUs than are asked for"),
-    (
-        "failure.slurm_registration",
-        "Under Slurm, Ray cannot register its workers unless `ray_kwargs.ray_init.num_cpus` is set",
-    ),
     ("failure.wandb_run", "W&B begins a new run at each resume"),
     (
         "exit.ray_job",
         "`ray job submit` ends with 0 or 1 only, whatever the driver ended with",
     ),
     (
-        "pattern.ray_address",
-        "`Failed to connect to Ray cluster at`, `ConnectionError`",
-    ),
-    (
-        "pattern.gpus_missing",
-        "`Total available GPUs … is less than total desired GPUs`",
-    ),
-    (
         "layout.migrated",
         "What verl's migration script leaves: the directories of v2, no manifest, and the old archive still there",
-    ),
-    (
-        "layout.fully_async",
-        "`global_step_N` where N is the version of the weights",
-    ),
-    (
-        "switch.fully_async",
-        "`verl.experimental.fully_async_policy.fully_async_main`",
-    ),
-    (
-        "switch.one_step_off",
-        "`verl.experimental.one_step_off_policy.main_ppo`",
-    ),
-    (
-        "switch.remove_previous_ckpt",
-        "`remove_previous_ckpt_in_save` means one checkpoint to keep, whatever else is set",
     ),
     (
         "switch.save_lora_only",
@@ -288,10 +247,6 @@ const NOT_YET: &[(&str, &str)] = &[
     (
         "switch.fsdp_size",
         "`fsdp_size` shapes the device mesh; a step of another mesh is not loaded",
-    ),
-    (
-        "switch.version",
-        "Defaults, keys and layouts differ from release to release",
     ),
 ];
 

@@ -104,6 +104,17 @@ const LINES: &[(&str, &str, &str)] = &[
         "comm.conn",
         r"Gloo connectFullMesh failed|Connection closed by peer|Connection reset by peer|Connection refused|Broken pipe",
     ),
+    ("ray_cluster", "ray.gcs", r"Failed to connect to (Ray cluster at|GCS)"),
+    (
+        "ray_gpus",
+        "ray.resources",
+        r"Total available GPUs .* is less than total desired GPUs",
+    ),
+    (
+        "ray_name",
+        "ray.name_taken",
+        r"Failed to create placement group .* already exists",
+    ),
     (
         "ray_node",
         "node.lost",

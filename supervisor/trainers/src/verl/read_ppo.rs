@@ -168,6 +168,14 @@ fn check_trainer(reader: &mut Reader<'_>, trainer: Trainer, megatron: bool) {
             "this run only validates: there is nothing to save or to resume",
         );
     }
+    let previous = "trainer.remove_previous_ckpt_in_save";
+    if reader.flag(previous) {
+        reader.warn(
+            "removes_previous",
+            previous,
+            "verl keeps one checkpoint, whatever trainer.max_actor_ckpt_to_keep says, and deletes it before the next one is proven; leave it out",
+        );
+    }
     let hdfs = "trainer.default_hdfs_dir";
     let v1 = trainer == Trainer::V1;
     if reader.value(hdfs).is_some() {

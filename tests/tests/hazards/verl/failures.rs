@@ -182,6 +182,26 @@ fn host_memory() {
     assert_eq!((class.as_str(), attempts), ("mem.ray_oom", 2));
 }
 
+/// [failure.tied_embeddings] Every rank loads a model with tied embeddings into the host's memory, and the kernel kills one | Not foreseen before the launch; told as `mem.host_oom` from the kernel's words, launched once more, then it stops
+#[test]
+fn tied_embeddings() {
+    let (class, attempts) = raises("Memory cgroup out of memory: Killed process 4711 (ray::WorkerDict)");
+    assert_eq!((class.as_str(), attempts), ("mem.host_oom", 2));
+}
+
+/// [failure.slurm_registration] Under Slurm, Ray cannot register its workers unless `ray_kwargs.ray_init.num_cpus` is set | That setting reaches verl as it was written
+#[test]
+fn slurm_registration() {
+    let mut bench = Bench::ppo();
+    bench
+        .set(
+            "supervisor.command",
+            json!(["/bin/true", "-m", "verl.trainer.main_ppo", "{overrides}"]),
+        )
+        .set("ray_kwargs.ray_init.num_cpus", json!(8));
+    bench.plan().says("ray_kwargs.ray_init.num_cpus=8");
+}
+
 /// [failure.hang] A rank hangs and the others wait for it, ten minutes until NCCL gives up, hours in the SFT trainer | A stall is measured by the run's own steps, and the gang is ended and launched again
 #[test]
 fn hang() {

@@ -227,6 +227,35 @@ fn hdfs() {
     );
 }
 
+/// [pattern.ray_address] `Failed to connect to Ray cluster at …`: a file in the temporary directory names a cluster that is dead; one that lives is joined without a word | A run on one machine gets a cluster of its own in a directory of its own; where one is meant, `ray.gcs`: launched again later
+#[test]
+fn ray_address() {
+    Bench::ppo()
+        .plan()
+        .passes("++ray_kwargs.ray_init.address=local")
+        .finds("ray_own");
+    is(
+        &raised("ConnectionError: Failed to connect to Ray cluster at 10.0.0.9:6379"),
+        "ray.gcs",
+        "relaunch_later",
+    );
+}
+
+/// [pattern.gpus_missing, failure.fewer_gpus] `Total available GPUs … is less than total desired GPUs`: the cluster lost a node, or never had it | `ray.resources`: launched again later, within the retries
+#[test]
+fn gpus_missing() {
+    let line = "ValueError: Total available GPUs 8.0 is less than total desired GPUs 16";
+    is(&raised(line), "ray.resources", "relaunch_later");
+}
+
+/// [failure.placement_group] The name of a placement group is still taken when a run is started again in its cluster | A cluster of the run's own ends with each attempt; in another one, `ray.name_taken`: launched again later, when Ray has let it go
+#[test]
+fn placement_group() {
+    let line =
+        "ValueError: Failed to create placement group '3f1c' because name 'global_poolverl_group_8:0' already exists.";
+    is(&raised(line), "ray.name_taken", "relaunch_later");
+}
+
 /// [pattern.scratch] `Training from scratch` | A fault where a resume was ordered, and nothing to remark where none was
 #[test]
 fn scratch() {

@@ -83,6 +83,53 @@ fn sft_trainer_ray() {
     bench.plan().refuses(3, &["written by 2 ranks and this run has 4"]);
 }
 
+/// [switch.one_step_off] `verl.experimental.one_step_off_policy.main_ppo` saves and loads as v0 does | Read as PPO's older trainer: what v0 refuses is refused
+#[test]
+fn one_step_off() {
+    let mut bench = started_by("verl.experimental.one_step_off_policy.main_ppo").with("verl_ppo_fsdp2_w2");
+    bench.plan().starts_at(2);
+    bench.set("trainer.default_hdfs_dir", json!("hdfs://host/x"));
+    bench.plan().refuses(78, &["load from hdfs is not implemented yet"]);
+}
+
+/// [switch.fully_async, layout.fully_async, failure.fully_async_step] `verl.experimental.fully_async_policy.fully_async_main`: N in `global_step_N` is the version of the weights, and the counter is one step off after a resume | Steps are compared with steps only, never with the trainer's counter; that samples which wait are lost is told
+#[test]
+fn fully_async() {
+    let bench = started_by("verl.experimental.fully_async_policy.fully_async_main").with("verl_ppo_fsdp2_w2");
+    bench.plan().starts_at(2).finds("steps_are_versions");
+    // `total_training_steps` counts something else there: two versions are no end of ten steps, nor of two.
+    let mut bench = started_by("verl.experimental.fully_async_policy.fully_async_main").with("verl_ppo_fsdp2_w2");
+    bench.set("trainer.total_training_steps", json!(2));
+    bench.plan().starts_at(2);
+}
+
+/// [switch.version] Defaults, keys and layouts differ from release to release | Read from the interpreter that will run verl, or from `supervisor.trainer_version`; where it is not known, only what every release does is relied on, and what differs has to be said
+#[test]
+fn version() {
+    let mut bench = Bench::megatron();
+    bench.plan().starts_afresh();
+    bench.set("supervisor.trainer_version", json!(null));
+    bench.plan().refuses(78, &["use_mbridge", "releases of verl differ"]);
+    bench.actor("megatron.use_mbridge", json!(true));
+    bench.plan().starts_afresh();
+    // A key that 0.4.0 does not know is not given to it.
+    let mut bench = Bench::ppo().with("verl_ppo_fsdp2_w2");
+    bench
+        .plan()
+        .passes("actor_rollout_ref.actor.checkpoint.load_contents=['model','optimizer','extra']");
+    bench.set("supervisor.trainer_version", json!("0.4.0"));
+    bench.plan().starts_at(2).leaves("load_contents");
+}
+
+/// [switch.remove_previous_ckpt] `remove_previous_ckpt_in_save`, long deprecated, keeps one checkpoint whatever else is set | Told before the launch, with what to set instead
+#[test]
+fn remove_previous_ckpt() {
+    let mut bench = Bench::ppo();
+    bench.plan().is_silent_on("removes_previous");
+    bench.set("trainer.remove_previous_ckpt_in_save", json!(true));
+    bench.plan().finds("removes_previous").says("max_actor_ckpt_to_keep");
+}
+
 /// [switch.default_local_dir] The root is relative by default, and means another directory in each Ray process | verl is given the absolute path; `~`, `hdfs://` and the like are refused with 78
 #[test]
 fn default_local_dir() {
