@@ -8,6 +8,7 @@ mod elsewhere;
 mod files;
 mod place;
 mod policy;
+mod rehearse;
 mod sources;
 mod version;
 
@@ -24,6 +25,7 @@ use supervise_trainers::read::{ReadInput, ReadOutput, read};
 use supervise_trainers::{TrainerFacts, adapter};
 
 pub use place::{lease_dir, probe, registry_dir, registry_file, run_id, state_dir};
+pub use rehearse::rehearse;
 pub use version::{Release, asked};
 
 /// What the command line asks for.

@@ -4,7 +4,7 @@ use super::run::Source;
 use super::target;
 use crate::error::CliError;
 use crate::exit::Exit;
-use crate::prepare::{Prepared, prepare};
+use crate::prepare::{self, Prepared, prepare};
 use crate::printer;
 use crate::render::plan::PlanView;
 use supervise_core::checkpoint::Depth;
@@ -19,6 +19,7 @@ use supervise_trainers::{Expectation, HostFacts, LaunchPlan, adapter};
 pub(super) const EXAMPLES: &str = "  supervise plan ppo.yaml
   supervise plan ppo.yaml --json --depth full
   supervise plan ppo.yaml --from 120
+  supervise plan ppo.yaml --rehearse       does this verl take what a relaunch would be given?
 ";
 
 pub(super) const EXITS: [Exit; 8] = [
@@ -45,12 +46,18 @@ pub(super) struct Args {
     /// How deep to look, instead of what the settings say
     #[arg(long, value_enum)]
     depth: Option<super::DepthArg>,
+    /// Let the trainer compose the configuration of a relaunch and compare it (imports verl: ten seconds and more)
+    #[arg(long)]
+    rehearse: bool,
 }
 
 pub(super) fn run(args: Args) -> Result<u8, CliError> {
     let mut prepared = prepare(&args.source.request())?;
     if let Some(depth) = args.depth {
         prepared.spec.policy.depth = depth.into();
+    }
+    if args.rehearse {
+        prepared.findings.extend(prepare::rehearse(&prepared));
     }
     let seen = target::of_prepared(&prepared.spec)?;
     let mut notes = seen.notes.clone();

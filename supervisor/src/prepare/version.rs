@@ -72,7 +72,7 @@ pub fn asked(configured: &Configured) -> Result<Interpreter, String> {
 }
 
 /// The environment of the workers: ours, and what the settings add to it.
-fn environment(more: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+pub(super) fn environment(more: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let ours = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
     let mut env: BTreeMap<String, String> = ours.collect();
     env.extend(more.iter().map(|(k, v)| (k.clone(), v.clone())));

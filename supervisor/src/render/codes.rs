@@ -80,6 +80,10 @@ pub const STEP_CODES: &[(&str, &str)] = &[
         "not_a_shared_file_system",
         "the other ranks' files look to be on another machine's own disk",
     ),
+    (
+        "not_rehearsed",
+        "whether a relaunch would be taken by this release was not tried",
+    ),
     ("not_restored", "what this trainer never restores"),
     ("not_saved", "what this configuration never saves"),
     (
@@ -89,6 +93,10 @@ pub const STEP_CODES: &[(&str, &str)] = &[
     ("nothing_saved", "nothing was saved here yet"),
     ("order_of_times", "files are newer than one that is written after them"),
     ("other_world_sizes", "shards of another world size are left over"),
+    (
+        "override_unknown",
+        "this release of the trainer does not take an override that a relaunch needs",
+    ),
     ("plain_command", "nothing is known of this command's checkpoints"),
     ("proven_file_missing", "a file that was proven once is gone"),
     ("ray_cluster", "a Ray cluster that somebody else started is used"),

@@ -150,3 +150,54 @@ fn doctor_says_what_is_installed() {
         &["/fake/python is Python 3.11.9, torch 2.11.0", "0.9.1 in /fake/verl"],
     );
 }
+
+/// An interpreter that says its version, and whose trainer prints or complains of a configuration.
+fn trainer(world: &World, name: &str, does: &str) -> String {
+    let told = interpreter(world, &format!("{name}/told"), "0.9.1");
+    let text = format!("#!/bin/sh\ncase \"$*\" in *--cfg*) {does};; *) exec {told};; esac\n");
+    program(world, &format!("{name}/python3"), &text)
+}
+
+#[test]
+fn a_relaunch_is_rehearsed_and_what_it_would_not_get_is_told() {
+    let world = world();
+    let codes = |python: &str| {
+        let view = plan(&world, &["--rehearse"], &[python, MODULE[0], MODULE[1]]);
+        let findings = view["findings"].as_array().unwrap().clone();
+        let of = |f: &Value| Some((f["code"].as_str()?.to_owned(), f["detail"].as_str()?.to_owned()));
+        let told: Vec<(String, String)> = findings.iter().filter_map(of).collect();
+        told.into_iter()
+            .filter(|(code, _)| ["override_unknown", "not_rehearsed"].contains(&code.as_str()))
+            .collect::<Vec<_>>()
+    };
+    let refuses = trainer(
+        &world,
+        "refuses",
+        "echo \"Could not override 'trainer.resume_from_path'.\" >&2; exit 1",
+    );
+    let told = codes(&refuses);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(
+        told[0].0 == "override_unknown" && told[0].1.contains("trainer.resume_from_path"),
+        "{told:?}"
+    );
+
+    let forgets = trainer(&world, "forgets", "echo noise; echo 'trainer: {resume_mode: auto}'");
+    let told = codes(&forgets);
+    assert!(
+        told.iter()
+            .any(|(_, text)| text.contains("resume_mode=resume_path`: the composed configuration has auto")),
+        "{told:?}"
+    );
+    assert!(told.iter().all(|(code, _)| code == "override_unknown"), "{told:?}");
+
+    let broken = trainer(&world, "broken", "echo no module named verl >&2; exit 1");
+    let told = codes(&broken);
+    assert!(
+        told[0].0 == "not_rehearsed" && told[0].1.contains("no module named verl"),
+        "{told:?}"
+    );
+    // Nothing is tried where it is not asked for.
+    let view = plan(&world, &[], &[&refuses, MODULE[0], MODULE[1]]);
+    assert!(!view.to_string().contains("override_unknown"), "{view:#}");
+}

@@ -9,6 +9,7 @@ pub mod command;
 pub mod hydra;
 pub mod plain;
 pub mod read;
+pub mod rehearsal;
 mod shell;
 pub mod starter;
 pub mod verl;

@@ -1,0 +1,166 @@
+//! Trying a launch in advance: Hydra composes and prints the configuration that the trainer would be given, and ends.
+//!
+//! What it prints is compared with the overrides that were to be set, so that one this release does not know, or
+//! that something else wins over, is found before the failure that would need the relaunch.
+
+use crate::command;
+use crate::hydra::{self, Action};
+use crate::read::GROUPS;
+use supervise_config::{ConfigTree, Value, parse_trainer_yaml, python_str};
+
+/// Lines before the configuration in which something else may have been printed.
+const NOISE: usize = 500;
+/// Differences that are told.
+const TOLD: usize = 20;
+
+/// The words behind the interpreter that make an entry point print its configuration instead of training; `None`
+/// where the command names no entry point.
+#[must_use]
+pub fn rehearsed(argv: &[String]) -> Option<Vec<String>> {
+    let (_, at) = command::entry(argv)?;
+    let named = argv.get(at.checked_sub(1)?)?;
+    let mut words = match named.ends_with(".py") {
+        true => vec![named.clone()],
+        false => vec!["-m".to_owned(), named.clone()],
+    };
+    words.extend(argv.iter().skip(at).cloned());
+    words.extend(["--cfg", "job", "--resolve"].map(str::to_owned));
+    Some(words)
+}
+
+/// What of the overrides is not found in the configuration that was printed, in words; `None`: none was printed.
+#[must_use]
+pub fn differences(overrides: &[String], printed: &str) -> Option<Vec<String>> {
+    let tree = configuration(printed)?;
+    let changes: Vec<hydra::Override> = overrides.iter().filter_map(|o| hydra::parse(o).ok()).collect();
+    // The last word about a key counts.
+    let counts = |(n, change): &(usize, &hydra::Override)| changes[n + 1..].iter().all(|later| later.key != change.key);
+    let told = changes
+        .iter()
+        .enumerate()
+        .filter(counts)
+        .filter_map(|(_, change)| difference(&tree, change));
+    Some(told.take(TOLD).collect())
+}
+
+fn difference(tree: &ConfigTree, change: &hydra::Override) -> Option<String> {
+    let key = &change.key;
+    let is_group = change.package.is_some() || key.contains('/') || GROUPS.contains(&key.as_str());
+    if is_group || key == "hydra" || key.starts_with("hydra.") {
+        return None;
+    }
+    let found = tree.get(key).map(|node| &node.value);
+    let text = &change.text;
+    match (change.action, &change.value, found) {
+        (Action::Delete, _, Some(_)) => Some(format!("`{text}`: it is still there")),
+        (Action::Delete, _, None) => None,
+        (_, Some(_), None) => Some(format!("`{text}`: the composed configuration has no such key")),
+        (_, Some(wanted), Some(found)) if !is_same(wanted, found) => Some(format!(
+            "`{text}`: the composed configuration has {}",
+            python_str(found)
+        )),
+        _ => None,
+    }
+}
+
+/// A mapping may hold more than was set, and an interpolation is printed as what it comes to.
+fn is_same(wanted: &Value, found: &Value) -> bool {
+    match (wanted, found) {
+        (Value::Map(_), _) => true,
+        _ if wanted.is_interpolation() => true,
+        (Value::Float(_) | Value::Int(_), Value::Float(_) | Value::Int(_)) => {
+            python_str(wanted).parse::<f64>().ok() == python_str(found).parse::<f64>().ok()
+        }
+        _ => python_str(wanted) == python_str(found),
+    }
+}
+
+/// The configuration in what was printed: modules may have said something before it.
+fn configuration(printed: &str) -> Option<ConfigTree> {
+    let mut rest = printed;
+    for _ in 0..NOISE {
+        let begins = rest.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+        if begins
+            && let Ok(node) = parse_trainer_yaml(rest, "printed")
+            && node.child("trainer").is_some_and(|t| t.as_map().is_some())
+        {
+            return Some(ConfigTree::new(node));
+        }
+        rest = rest.split_once('\n')?.1;
+    }
+    None
+}
+
+/// The key that Hydra says it does not know, from the end of what it complained of.
+#[must_use]
+pub fn refused_key(errors: &str) -> Option<&str> {
+    let starts = [
+        "Could not override '",
+        "Could not append to config. An item is already at '",
+        "Could not delete from config. '",
+        "Error parsing override '",
+    ];
+    errors
+        .lines()
+        .rev()
+        .find_map(|line| starts.iter().find_map(|s| line.trim().strip_prefix(s)))
+        .and_then(|rest| rest.split('\'').next())
+        .map(command::override_key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn an_entry_point_is_asked_for_its_configuration() {
+        let asked = |text: &str| rehearsed(&words(text)).map(|w| w.join(" "));
+        assert_eq!(
+            asked("torchrun --nproc-per-node 8 -m verl.trainer.sft_trainer a=1 b=2").as_deref(),
+            Some("-m verl.trainer.sft_trainer a=1 b=2 --cfg job --resolve")
+        );
+        assert_eq!(
+            asked("python3 -u verl/trainer/main_ppo.py --config-name=x a=1").as_deref(),
+            Some("verl/trainer/main_ppo.py --config-name=x a=1 --cfg job --resolve")
+        );
+        assert_eq!(asked("bash run.sh a=1"), None);
+    }
+
+    #[test]
+    fn what_was_not_taken_is_told() {
+        let printed =
+            "WARNING: noise: here\nnoise\ntrainer:\n  n: 5\n  lr: 1.0e-06\n  path: /a b\n  list:\n  - x\n  - y\n";
+        let fits = [
+            "trainer.n=3",
+            "trainer.n=5",
+            "++trainer.lr=1e-6",
+            "trainer.path='/a b'",
+            "trainer.list=['x','y']",
+            "~gone",
+        ];
+        assert_eq!(differences(&fits.map(str::to_owned), printed), Some(Vec::new()));
+        let not = [
+            "trainer.n=6",
+            "trainer.new=1",
+            "~trainer.path",
+            "optim=x",
+            "hydra.run.dir=x",
+        ];
+        let told = differences(&not.map(str::to_owned), printed).unwrap();
+        assert_eq!(told.len(), 3, "{told:?}");
+        assert!(told[0].contains("has 5") && told[1].contains("no such key") && told[2].contains("still there"));
+        assert_eq!(differences(&[], "no configuration\nat all\n"), None);
+        assert_eq!(differences(&[], "trainer: {n: [1\n"), None);
+    }
+
+    #[test]
+    fn the_refused_key_is_named() {
+        let errors = "noise\nCould not override 'trainer.nope'.\nTo append to your config use +trainer.nope=1\n";
+        assert_eq!(refused_key(errors), Some("trainer.nope"));
+        assert_eq!(refused_key("ModuleNotFoundError: no ray"), None);
+    }
+}
