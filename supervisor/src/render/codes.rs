@@ -97,6 +97,7 @@ pub const STEP_CODES: &[(&str, &str)] = &[
         "override_unknown",
         "this release of the trainer does not take an override that a relaunch needs",
     ),
+    ("overruled_by_verl", "verl itself changes what this setting says"),
     ("plain_command", "nothing is known of this command's checkpoints"),
     ("proven_file_missing", "a file that was proven once is gone"),
     ("ray_cluster", "a Ray cluster that somebody else started is used"),
