@@ -66,7 +66,7 @@ def stand_in_for_cuda():
 class Bridge:
     """Stands in for mbridge: the shards of all ranks, each under a name of its own, as a Hugging Face model."""
 
-    def save_weights(self, models, folder):
+    def save_weights(self, models, folder, **others):
         from huggingface_hub import save_torch_state_dict
 
         mine = {name: value.detach().clone() for name, value in models[0].module.named_parameters()}
@@ -81,7 +81,7 @@ class Bridge:
 class Run:
     """Model, optimizer, schedule and verl's manager."""
 
-    def __init__(self, tensor_parallel, sharding, model):
+    def __init__(self, tensor_parallel, sharding, model, hf):
         from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
         from megatron.core.models.gpt import GPTModel
         from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
@@ -89,7 +89,7 @@ class Run:
         from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
         from megatron.core.transformer import TransformerConfig
 
-        self.sharding, self.distributed, self.hf = sharding, sharding != "plain", model
+        self.sharding, self.distributed, self.described, self.hf = sharding, sharding != "plain", model, hf
         self.config = TransformerConfig(
             num_layers=1, hidden_size=HIDDEN, num_attention_heads=2, use_cpu_initialization=True,
             tensor_model_parallel_size=tensor_parallel, pipeline_dtype=torch.float32, gradient_accumulation_fusion=False,
@@ -120,10 +120,12 @@ class Run:
             distrib_optim_fully_reshardable_mem_efficient=False,
         )
         hf_config, tokenizer, bridge = None, None, None
-        if self.hf:
+        if self.described:
             from transformers import AutoConfig, AutoTokenizer
 
-            hf_config, tokenizer = AutoConfig.from_pretrained(self.hf), AutoTokenizer.from_pretrained(self.hf)
+            hf_config = AutoConfig.from_pretrained(self.described)
+            tokenizer = AutoTokenizer.from_pretrained(self.described)
+        if self.hf:
             bridge = Bridge()
         manager = MegatronCheckpointManager(
             config=SimpleNamespace(model=SimpleNamespace(path="tiny"), megatron=megatron), model_config=None,
@@ -159,13 +161,13 @@ class Run:
         return loss.item()
 
 
-def write(name, args):
-    """All steps of one variant."""
+def write(name, args, always_described=False):
+    """All steps of one variant. Older managers keep configuration and tokenizer with every checkpoint."""
     from megatron.core import mpu
 
     tensor_parallel, sharding, hf = VARIANTS[name]
     mpu.initialize_model_parallel(tensor_model_parallel_size=tensor_parallel)
-    run = Run(tensor_parallel, sharding, args.model if hf else None)
+    run = Run(tensor_parallel, sharding, args.model if hf or always_described else None, hf)
     manager = run.manager()
     loader = StatefulDataLoader(torch.arange(64), batch_size=BATCH, num_workers=0)
     batches = iter(loader)

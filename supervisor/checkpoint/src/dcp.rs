@@ -18,10 +18,11 @@ pub(crate) use metadata::inspect_metadata;
 pub(crate) use parts::inspect_parts;
 
 use crate::dtype::Dtype;
+use crate::pickle::shown;
 use crate::safetensors::Index;
 use crate::torch::{Placement, Tensor};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What one file says about others.
@@ -127,12 +128,29 @@ impl Dcp {
             objects: self.objects,
             files: self.parts.iter().take(FILES).map(of_file).collect(),
             more_files: self.parts.len().saturating_sub(FILES) as u64,
+            heads: self.heads(),
         }
+    }
+
+    /// The first words of the names of all values, the first few.
+    fn heads(&self) -> BTreeSet<String> {
+        let tensors = self.tensors.iter().map(|t| &t.name);
+        let parts = self.parts.values().flatten().map(|p| &p.fqn);
+        let mut out = BTreeSet::new();
+        for name in tensors.chain(parts) {
+            let head = name.split(['.', '/']).next().unwrap_or_default();
+            if out.len() < HEADS && !out.contains(head) {
+                out.insert(shown(head));
+            }
+        }
+        out
     }
 }
 
 /// Files kept in a report; a save of 16,384 ranks with two writers each has 32,768.
 const FILES: usize = 65_536;
+/// First words of names kept in a report; Megatron's have a handful.
+const HEADS: usize = 64;
 
 /// What is kept of `.metadata` in a report.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -148,6 +166,9 @@ pub struct DcpFacts {
     pub files: BTreeMap<String, DcpFile>,
     /// Files beyond those that are kept.
     pub more_files: u64,
+    /// The first words of the names of all values (`decoder`, `optimizer`, `rng_state`): what kinds of state are there.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub heads: BTreeSet<String>,
 }
 
 /// What one `.distcp` file has to hold.

@@ -35,6 +35,8 @@ pub struct Expectation {
     pub trust_globals: Vec<String>,
     /// What is on the danger list does not condemn.
     pub trust_unsafe: bool,
+    /// Version of the trainer that will load, where it is known.
+    pub version: Option<String>,
 }
 
 impl Expectation {
@@ -54,6 +56,7 @@ impl Expectation {
             counts_anew: spec.policy.degraded == Degraded::ModelOnly || from_elsewhere(spec),
             trust_globals: spec.policy.trust_globals.clone(),
             trust_unsafe: spec.policy.trust_unsafe,
+            version: spec.trainer_version.clone(),
         }
     }
 

@@ -60,7 +60,12 @@ fn kind_of(dir: &Utf8Path) -> io::Result<Kind> {
         .filter(|e| !matches!(e, Err(e) if e.kind() == io::ErrorKind::InvalidData))
         .map(|e| e.map(|e| e.file_name().to_owned()))
         .collect::<io::Result<_>>()?;
-    let marks = |n: &String| n == "ckpt_contents.json" || n.contains("_world_size_") && n.ends_with(".pt");
+    let marks = |n: &String| {
+        matches!(
+            n.as_str(),
+            "ckpt_contents.json" | "dist_ckpt" | "transformer_config.json"
+        ) || n.contains("_world_size_") && n.ends_with(".pt")
+    };
     let in_step = dir
         .parent()
         .and_then(Utf8Path::file_name)

@@ -29,7 +29,7 @@ pub(crate) fn resume(case: &Case<'_>, layout: Layout, roles: &[RoleState], data:
             return Resumability::Not { why };
         }
         if role.megatron {
-            match megatron::loss(run.and_then(|r| r.megatron.as_ref()), case.expect.world, role) {
+            match megatron::loss(run.and_then(|r| r.megatron.as_ref()), case.expect, case.step, role) {
                 Ok(kinds) => lost.extend(kinds),
                 Err(why) => return Resumability::Not { why },
             }

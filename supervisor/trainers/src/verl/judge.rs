@@ -8,7 +8,7 @@ use super::evidence::Reports;
 use super::fits;
 use super::lineage::Lineage;
 use super::marks::{SCHEDULE, marks};
-use super::megatron;
+use super::megatron::{self, first};
 use super::names::{self, Content};
 use super::needs;
 use super::part;
@@ -51,13 +51,37 @@ pub(crate) enum Layout {
 }
 
 impl Layout {
-    fn name(self, megatron: bool) -> &'static str {
-        match (self, megatron) {
-            (Self::Ppo, false) => "verl_fsdp_ppo",
-            (Self::Sft, false) => "verl_fsdp_sft",
-            (Self::Ppo, true) => "verl_megatron_ppo",
-            (Self::Sft, true) => "verl_megatron_sft",
+    fn name(self, by: Writer) -> &'static str {
+        match (self, by) {
+            (Self::Ppo, Writer::Fsdp) => "verl_fsdp_ppo",
+            (Self::Sft, Writer::Fsdp) => "verl_fsdp_sft",
+            (Self::Ppo, Writer::Megatron) => "verl_megatron_ppo",
+            (Self::Sft, Writer::Megatron) => "verl_megatron_sft",
+            (Self::Ppo, Writer::FirstMegatron) => "verl_megatron_v1_ppo",
+            (Self::Sft, Writer::FirstMegatron) => "verl_megatron_v1_sft",
             (Self::Unknown, _) => "unknown",
+        }
+    }
+}
+
+/// Whose manager wrote a step, and in which of its layouts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Writer {
+    Fsdp,
+    Megatron,
+    FirstMegatron,
+}
+
+impl Writer {
+    fn of(survey: &Survey<'_>) -> Self {
+        let roles = || survey.roles.values();
+        match (
+            roles().any(RoleFiles::is_first_megatron),
+            roles().any(RoleFiles::is_megatron),
+        ) {
+            (true, _) => Self::FirstMegatron,
+            (false, true) => Self::Megatron,
+            (false, false) => Self::Fsdp,
         }
     }
 }
@@ -80,7 +104,7 @@ fn blank(id: CkptId, step: Step) -> CheckpointSummary {
     CheckpointSummary {
         id,
         step,
-        layout: Cow::Borrowed(Layout::Unknown.name(false)),
+        layout: Cow::Borrowed(Layout::Unknown.name(Writer::Fsdp)),
         verdict: Verdict::Unknown,
         proven: None,
         roles: Vec::new(),
@@ -111,8 +135,7 @@ pub(crate) fn judge(case: &Case<'_>) -> (CheckpointSummary, Option<Marks>) {
     summary.newest = survey.newest;
 
     let layout = layout_of(&survey, case.expect.sft);
-    let megatron = survey.roles.values().any(RoleFiles::is_megatron);
-    summary.layout = Cow::Borrowed(layout.name(megatron));
+    summary.layout = Cow::Borrowed(layout.name(Writer::of(&survey)));
     if let Some(finding) = not_a_step(case.entry.kind(), &survey, layout) {
         summary.husk = finding.code == "husk";
         summary.resume = Resumability::Not {
@@ -159,8 +182,9 @@ fn counter_differs(step: Step, layout: Layout, marks: &Marks) -> Option<Finding>
 fn layout_of(survey: &Survey<'_>, sft: Option<bool>) -> Layout {
     // Exported weights alone stand in older layouts of Megatron as well.
     let foreign = !survey.foreign.is_empty();
-    let older =
-        |r: &RoleFiles<'_>| foreign && r.shards.is_empty() && r.fsdp_config.is_none() && !r.megatron.has_marks();
+    let older = |r: &RoleFiles<'_>| {
+        foreign && r.shards.is_empty() && r.fsdp_config.is_none() && !r.megatron.has_marks() && !r.is_first_megatron()
+    };
     let marks = |name: &str| survey.roles.get(name).is_some_and(|r| r.has_marks() && !older(r));
     let roles = marks("actor") || marks("critic");
     // The older SFT trainer keeps the dataloader's state under PPO's name.
@@ -222,10 +246,14 @@ fn foreign_words(survey: &Survey<'_>) -> String {
     let layouts: Vec<&str> = layouts.into_iter().map(Foreign::words).collect();
     let paths: Vec<&str> = survey.foreign.iter().take(4).map(|(path, _)| *path).collect();
     let paths: String = paths.join(", ").chars().take(200).collect();
-    format!(
-        "this looks like {} ({paths}): it is not read here",
-        layouts.join(" or ")
-    )
+    let what = layouts.join(" or ");
+    let ancient = |(_, layout): &(&str, Foreign)| matches!(layout, Foreign::Megatron03 | Foreign::Megatron04);
+    if survey.foreign.iter().any(ancient) {
+        return format!(
+            "this looks like {what} ({paths}): only that release reads it, no later one does and nothing converts it; go on with that release, or start in an empty checkpoint directory"
+        );
+    }
+    format!("this looks like {what} ({paths}): it is not read here")
 }
 
 /// verl's retention deletes the role directories and leaves the rest. A role directory without files is a save that has begun.
@@ -247,6 +275,7 @@ fn judge_roles(case: &Case<'_>, survey: &Survey<'_>, layout: Layout, findings: &
             Some(files) if files.is_megatron() => {
                 roles.push(megatron::judge_role(&name, case.step, &files.megatron));
             }
+            Some(files) if files.is_first_megatron() => roles.push(first::judge_role(&name, case.step, files)),
             Some(files) => {
                 roles.push(judge_role(&name, files, hf, finished));
                 findings.extend(files.is_mixed().then(|| two_layouts(&name)));

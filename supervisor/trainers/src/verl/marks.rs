@@ -17,7 +17,7 @@ pub(crate) const SCHEDULE: &str = "schedule";
 pub(crate) fn marks(survey: &Survey<'_>) -> Marks {
     let mut counters = BTreeMap::new();
     for (role, files) in &survey.roles {
-        if files.is_megatron() {
+        if files.is_megatron() || files.is_first_megatron() {
             super::megatron::count(role, &files.megatron, &mut counters);
         } else {
             count(role, files, &mut counters);

@@ -4,11 +4,13 @@
 //! `ckpt_contents.json` is written last, under another name first: with it the save was finished, and it says what has to be there.
 //! Directories say nothing: all four of them exist after every save, used or not. What the manifest does not name is not judged.
 
+pub(crate) mod first;
+
 use super::marks::{OPTIMIZER, name_of};
 use super::names::Content;
 use super::needs::Wanted;
 use super::role::{MegatronSave, RoleState};
-use super::survey::{File, MegatronFiles};
+use super::survey::{File, MegatronFiles, Parts};
 use camino::Utf8Path;
 use std::collections::{BTreeMap, BTreeSet};
 use supervise_checkpoint::megatron::stays_below;
@@ -33,7 +35,7 @@ pub(crate) fn each<'a>(files: &MegatronFiles<'a>, visit: &mut dyn FnMut(Wanted<'
         visit(Wanted::new(config, FileKind::Json))?;
     }
     for dir in DIST {
-        set_needs(files, dir, SetKind::MegatronDist, visit)?;
+        set_needs(&files.parts, dir, SetKind::MegatronDist, visit)?;
     }
     for path in [
         "model/huggingface/config.json",
@@ -44,19 +46,19 @@ pub(crate) fn each<'a>(files: &MegatronFiles<'a>, visit: &mut dyn FnMut(Wanted<'
         }
     }
     for dir in [EXPORT, ADAPTER] {
-        set_needs(files, dir, SetKind::Weights, visit)?;
+        set_needs(&files.parts, dir, SetKind::Weights, visit)?;
     }
     Some(())
 }
 
 fn set_needs<'a>(
-    files: &MegatronFiles<'a>,
+    parts: &Parts<'a>,
     dir: &str,
     kind: SetKind,
     visit: &mut dyn FnMut(Wanted<'a>) -> Option<()>,
 ) -> Option<()> {
-    let find = |name: &Utf8Path| files.parts.get(format!("{dir}/{name}").as_str()).copied();
-    for need in set::needs(kind, names(files, dir)) {
+    let find = |name: &Utf8Path| parts.get(format!("{dir}/{name}").as_str()).copied();
+    for need in set::needs(kind, names(parts, dir)) {
         let Some(file) = find(&need.path) else { continue };
         visit(Wanted {
             file,
@@ -68,15 +70,12 @@ fn set_needs<'a>(
 }
 
 /// The names directly in a directory of the role.
-fn names<'f>(files: &'f MegatronFiles<'_>, dir: &'f str) -> impl Iterator<Item = &'f str> {
-    below(files, dir).map(|(name, _)| name)
+fn names<'f>(parts: &'f Parts<'_>, dir: &'f str) -> impl Iterator<Item = &'f str> {
+    below(parts, dir).map(|(name, _)| name)
 }
 
-fn below<'f, 'a>(
-    files: &'f MegatronFiles<'a>,
-    dir: &'f str,
-) -> impl Iterator<Item = (&'f str, File<'a>)> + use<'f, 'a> {
-    let after = files.parts.range(dir..).skip_while(move |(path, _)| **path == dir);
+fn below<'f, 'a>(parts: &'f Parts<'a>, dir: &'f str) -> impl Iterator<Item = (&'f str, File<'a>)> + use<'f, 'a> {
+    let after = parts.range(dir..).skip_while(move |(path, _)| **path == dir);
     let inside = move |path: &'f str| path.strip_prefix(dir);
     after
         .map_while(move |(path, file)| Some((inside(path)?, *file)))
@@ -87,9 +86,9 @@ fn below<'f, 'a>(
 /// The highest count of updates among the parts of the optimizer. The schedule begins anew at a resume unless it is asked for, so
 /// its count tells nothing.
 pub(crate) fn count(role: &str, files: &MegatronFiles<'_>, counters: &mut BTreeMap<String, u64>) {
-    let reports = DIST
-        .into_iter()
-        .flat_map(|dir| below(files, dir))
+    let second = DIST.into_iter().flat_map(|dir| below(&files.parts, dir));
+    let reports = second
+        .chain(below(&files.archive, first::ARCHIVE))
         .filter_map(|(_, f)| f.report);
     let steps = reports.flat_map(|report| {
         let common = report.facts.torch.iter().flat_map(|t| t.optimizer_steps.iter());
@@ -113,12 +112,7 @@ pub(crate) fn judge_role(name: &str, step: Step, files: &MegatronFiles<'_>) -> R
     let by_names = |c: &Content| there(c.word());
     match files.manifest {
         None => {
-            let detail =
-                "the manifest is written last: the save was not finished (verl's migration script writes none either)";
-            let path = role.path("ckpt_contents.json");
-            state
-                .findings
-                .push(Finding::error("manifest_missing", Verdict::Incomplete, detail).in_file(path));
+            state.findings.push(no_manifest(name, step, files));
             state.contents = Content::ALL.into_iter().filter(by_names).collect();
         }
         Some(file) => {
@@ -130,10 +124,33 @@ pub(crate) fn judge_role(name: &str, step: Step, files: &MegatronFiles<'_>) -> R
             }
         }
     }
+    if files.hard_links {
+        let detail = "its parts share their files: a save into this directory would write into all of them at once; it goes aside before a run that would save this step again";
+        state
+            .findings
+            .push(Finding::note("hard_links", detail).in_file(role.path(super::survey::HARD_LINKS)));
+    }
     for finding in &mut state.findings {
         finding.role = (!name.is_empty()).then(|| name.to_owned());
     }
     state
+}
+
+/// Not finished: a save, or a conversion from the first layout, which leaves the archive that it converts beside the parts.
+fn no_manifest(name: &str, step: Step, files: &MegatronFiles<'_>) -> Finding {
+    let path = Utf8Path::new(name).join("ckpt_contents.json");
+    let command = first::command(name, step);
+    let finding = if files.converting || files.has_first_marks() {
+        let detail =
+            format!("a conversion from Megatron's first layout was begun and not finished: {command} finishes it");
+        Finding::error("migration_unfinished", Verdict::Incomplete, detail)
+    } else {
+        let detail = format!(
+            "the manifest is written last: the save was not finished; where verl's migration script made this, which writes none, {command} proves it and writes the manifest"
+        );
+        Finding::error("manifest_missing", Verdict::Incomplete, detail)
+    };
+    finding.in_file(path)
 }
 
 struct Role<'c, 'a> {
@@ -157,6 +174,7 @@ impl Role<'_, '_> {
             adapters: manifest.backend.peft,
             any_parallel: self.any_parallel(manifest),
             schedule: manifest.entry("lr_scheduler").is_some(),
+            first_layout: false,
             parallel: self.files.config.and_then(|f| f.report?.facts.parallel),
         });
         state.findings.extend(
@@ -241,7 +259,7 @@ impl Role<'_, '_> {
     /// A directory of Megatron's writer.
     fn dist(&self, entry: &ManifestEntry, manifest: &Manifest) -> Vec<Finding> {
         let dir = entry.path.as_str();
-        if names(self.files, dir).next().is_none() {
+        if names(&self.files.parts, dir).next().is_none() {
             if self.is_combined(manifest) {
                 return Vec::new();
             }
@@ -259,7 +277,7 @@ impl Role<'_, '_> {
     /// the model's parts hold what the optimizer counts.
     fn is_combined(&self, manifest: &Manifest) -> bool {
         let model = manifest.entry("model").filter(|e| e.is_dist());
-        let mut parts = model.into_iter().flat_map(|e| below(self.files, &e.path));
+        let mut parts = model.into_iter().flat_map(|e| below(&self.files.parts, &e.path));
         parts.any(|(_, file)| file.report.is_some_and(|r| !r.facts.dcp_steps.is_empty()))
     }
 
@@ -268,7 +286,8 @@ impl Role<'_, '_> {
         let config = format!("{}/config.json", entry.path);
         match (entry.name.as_str(), entry.adapter.as_deref()) {
             ("tokenizer", _) => {
-                if !names(self.files, &entry.path).any(|n| n.starts_with("tokenizer") || n.starts_with("vocab")) {
+                if !names(&self.files.parts, &entry.path).any(|n| n.starts_with("tokenizer") || n.starts_with("vocab"))
+                {
                     findings.push(self.absent(&format!("{}/tokenizer.json", entry.path)));
                 }
             }
@@ -295,7 +314,7 @@ impl Role<'_, '_> {
     }
 
     fn weights(&self, dir: &str) -> Vec<Finding> {
-        if set::needs(SetKind::Weights, names(self.files, dir)).is_empty() {
+        if set::needs(SetKind::Weights, names(&self.files.parts, dir)).is_empty() {
             let detail = "the manifest says that weights are exported here, and there are none";
             let finding = Finding::error("hf_model_missing", Verdict::Incomplete, detail);
             return vec![finding.in_file(self.path(dir))];
@@ -305,31 +324,36 @@ impl Role<'_, '_> {
 
     /// What the files of a directory say together.
     fn set(&self, dir: &str, kind: SetKind) -> Vec<Finding> {
-        let files: Vec<(&str, File<'_>)> = below(self.files, dir).collect();
-        let sizes: BTreeMap<String, u64> = files
-            .iter()
-            .map(|(name, f)| ((*name).to_owned(), f.fact.size))
-            .collect();
-        let report = |(name, f): &(&str, File<'_>)| Some(((*name).to_owned(), f.report?.clone()));
-        let reports: BTreeMap<String, FileReport> = files.iter().filter_map(report).collect();
-        if reports.is_empty() {
-            return Vec::new();
-        }
-        let judged = set::judge(kind, &sizes, &reports);
-        let mut out = judged.findings;
-        for finding in &mut out {
-            let name = finding.file.take().unwrap_or_default();
-            finding.file = Some(self.path(dir).join(name));
-        }
-        out.extend(files.iter().filter_map(|(_, file)| file.misplaced()));
-        if judged.verdict != Verdict::Whole && out.iter().all(|f| f.effect() != judged.verdict) {
-            let detail = format!("the directory is {}", judged.verdict);
-            out.push(Finding::error("set_not_whole", judged.verdict, detail).in_file(self.path(dir)));
-        }
-        // The manifest names the configuration itself: a missing one is told there.
-        out.retain(|f| f.code != "config_missing");
-        out
+        together(&self.files.parts, Utf8Path::new(self.name), dir, kind)
     }
+}
+
+/// What the files of a directory say together; `role` stands before their paths.
+fn together(parts: &Parts<'_>, role: &Utf8Path, dir: &str, kind: SetKind) -> Vec<Finding> {
+    let files: Vec<(&str, File<'_>)> = below(parts, dir).collect();
+    let sizes: BTreeMap<String, u64> = files
+        .iter()
+        .map(|(name, f)| ((*name).to_owned(), f.fact.size))
+        .collect();
+    let report = |(name, f): &(&str, File<'_>)| Some(((*name).to_owned(), f.report?.clone()));
+    let reports: BTreeMap<String, FileReport> = files.iter().filter_map(report).collect();
+    if reports.is_empty() {
+        return Vec::new();
+    }
+    let judged = set::judge(kind, &sizes, &reports);
+    let mut out = judged.findings;
+    for finding in &mut out {
+        let name = finding.file.take().unwrap_or_default();
+        finding.file = Some(role.join(dir).join(name));
+    }
+    out.extend(files.iter().filter_map(|(_, file)| file.misplaced()));
+    if judged.verdict != Verdict::Whole && out.iter().all(|f| f.effect() != judged.verdict) {
+        let detail = format!("the directory is {}", judged.verdict);
+        out.push(Finding::error("set_not_whole", judged.verdict, detail).in_file(role.join(dir)));
+    }
+    // The manifest names the configuration itself: a missing one is told there.
+    out.retain(|f| f.code != "config_missing");
+    out
 }
 
 /// What was to be saved and is not in the manifest's own list.

@@ -45,6 +45,8 @@ pub(crate) fn each<'a>(survey: &Survey<'a>, visit: &mut dyn FnMut(Wanted<'a>) ->
     for files in survey.roles.values() {
         if files.is_megatron() {
             megatron::each(&files.megatron, visit)?;
+        } else if files.is_first_megatron() {
+            megatron::first::each(files, visit)?;
         } else {
             role(files, visit)?;
         }
@@ -77,6 +79,11 @@ fn role<'a>(files: &RoleFiles<'a>, visit: &mut dyn FnMut(Wanted<'a>) -> Option<(
             visit(Wanted::new(file, kind))?;
         }
     }
+    weights(files, visit)
+}
+
+/// Exported weights and their index.
+pub(super) fn weights<'a>(files: &RoleFiles<'a>, visit: &mut dyn FnMut(Wanted<'a>) -> Option<()>) -> Option<()> {
     let weights = files.weights.iter().map(|(name, file)| (*name, *file));
     for (name, file) in weights.chain(files.weights_index) {
         // The older format's index is plain JSON, its parts are files of torch.save.

@@ -46,6 +46,8 @@ pub(crate) struct MegatronSave {
     pub(crate) any_parallel: Option<bool>,
     /// The schedule stands with the optimizer.
     pub(crate) schedule: bool,
+    /// In the layout that verl 0.9 refuses.
+    pub(crate) first_layout: bool,
     /// How the ranks shared the model.
     pub(crate) parallel: Option<Parallel>,
 }
@@ -296,7 +298,7 @@ fn small_shards(ranks: &Shards<'_>) -> Vec<Finding> {
         .collect()
 }
 
-fn judge_config(role: &Utf8Path, files: &RoleFiles<'_>, findings: &mut Vec<Finding>) {
+pub(super) fn judge_config(role: &Utf8Path, files: &RoleFiles<'_>, findings: &mut Vec<Finding>) {
     if let Some(config) = files.hf_config {
         findings.extend(config.findings());
     }
@@ -314,7 +316,13 @@ fn judge_config(role: &Utf8Path, files: &RoleFiles<'_>, findings: &mut Vec<Findi
     }
 }
 
-fn judge_weights(role: &Utf8Path, files: &RoleFiles<'_>, expected: bool, finished: bool, findings: &mut Vec<Finding>) {
+pub(super) fn judge_weights(
+    role: &Utf8Path,
+    files: &RoleFiles<'_>,
+    expected: bool,
+    finished: bool,
+    findings: &mut Vec<Finding>,
+) {
     let dir = role.join("huggingface");
     if files.weights.is_empty() {
         match (expected, finished) {

@@ -76,27 +76,45 @@ pub(crate) struct RoleFiles<'a> {
     pub(crate) megatron: MegatronFiles<'a>,
 }
 
-/// The files of one role in Megatron's second layout.
+/// Files by their path relative to the role.
+pub(crate) type Parts<'a> = BTreeMap<&'a str, File<'a>>;
+
+/// The files of one role that Megatron's manager writes, in its second layout and in its first.
 #[derive(Debug, Default)]
 pub(crate) struct MegatronFiles<'a> {
     /// `ckpt_contents.json`, which is written last.
     pub(crate) manifest: Option<File<'a>>,
     /// `transformer_config.json`.
     pub(crate) config: Option<File<'a>>,
-    /// All below `model/`, `optimizer/`, `extra/`, by path relative to the role.
-    pub(crate) parts: BTreeMap<&'a str, File<'a>>,
+    /// All below `model/`, `optimizer/`, `extra/`.
+    pub(crate) parts: Parts<'a>,
+    /// All below `dist_ckpt/`, which the first layout keeps directly in the role.
+    pub(crate) archive: Parts<'a>,
+    /// That directory itself is there.
+    pub(crate) archive_dir: bool,
+    /// What the first layout keeps of adapters, in a form of its own.
+    pub(crate) adapters: Vec<File<'a>>,
+    /// A conversion to the second layout was begun and has not ended.
+    pub(crate) converting: bool,
+    /// The parts are hard links to the same files.
+    pub(crate) hard_links: bool,
 }
 
 impl MegatronFiles<'_> {
-    /// Whether anything of a save is here. Directories alone prove nothing: path helpers create them. The configuration
-    /// alone may be an older layout's.
+    /// Whether anything of a save in the second layout is here. Directories alone prove nothing: path helpers create
+    /// them. The configuration alone may be the first layout's.
     pub(crate) fn has_marks(&self) -> bool {
         self.manifest.is_some() || !self.parts.is_empty()
     }
 
+    /// Whether anything is here that only the first layout has.
+    pub(crate) fn has_first_marks(&self) -> bool {
+        self.archive_dir || !self.archive.is_empty()
+    }
+
     /// Whether anything is here that FSDP's manager does not write.
     fn has_own_marks(&self) -> bool {
-        self.manifest.is_some() || self.parts.keys().any(|p| p.contains("/dist_ckpt/"))
+        self.manifest.is_some() || !self.archive.is_empty() || self.parts.keys().any(|p| p.contains("/dist_ckpt/"))
     }
 }
 
@@ -113,17 +131,28 @@ impl<'a> RoleFiles<'a> {
 
     /// Whether anything of a save is here.
     pub(crate) fn has_marks(&self) -> bool {
-        self.has_fsdp_marks() || self.megatron.has_marks()
+        self.has_fsdp_marks() || self.megatron.has_marks() || self.megatron.has_first_marks()
     }
 
-    /// Whether Megatron's manager wrote it.
+    fn is_of_fsdp(&self) -> bool {
+        !self.shards.is_empty() || self.fsdp_config.is_some()
+    }
+
+    /// Whether Megatron's manager wrote it, in its second layout.
     pub(crate) fn is_megatron(&self) -> bool {
-        self.megatron.has_marks() && self.shards.is_empty() && self.fsdp_config.is_none()
+        self.megatron.has_marks() && !self.is_of_fsdp()
+    }
+
+    /// Whether Megatron's manager wrote it in its first layout. Exported weights say nothing, FSDP keeps them under the same
+    /// name; but only Megatron's manager writes its own configuration.
+    pub(crate) fn is_first_megatron(&self) -> bool {
+        let exported = self.megatron.config.is_some() && (!self.weights.is_empty() || self.hf_config.is_some());
+        !self.megatron.has_marks() && !self.is_of_fsdp() && (self.megatron.has_first_marks() || exported)
     }
 
     /// Whether two managers wrote here.
     pub(crate) fn is_mixed(&self) -> bool {
-        self.megatron.has_own_marks() && !self.is_megatron()
+        self.megatron.has_own_marks() && self.is_of_fsdp()
     }
 
     /// The world size that most shards name; the larger one where they tie.
@@ -188,7 +217,8 @@ impl<'a> Survey<'a> {
                 self.queue.insert(rest, file);
             }
             "transfer_queue.tmp" | "transfer_queue.old" => self.leftovers.push(path),
-            "huggingface" | "lora_adapter" | "model" | "optimizer" | "extra" => self.add_role_file("", path, file),
+            "huggingface" | "lora_adapter" | "model" | "optimizer" | "extra" | "dist_ckpt" | "adapter_checkpoint"
+            | BUILDING | RETIRED => self.add_role_file("", path, file),
             "" if rest == "data.pt" => self.data = Some(file),
             "" => match names::data_part(rest) {
                 Some(part) => self.data_parts.push((part, file)),
@@ -201,6 +231,14 @@ impl<'a> Survey<'a> {
     fn add_dir(&mut self, path: &'a str) {
         self.role_dirs |= matches!(path, "actor" | "critic");
         self.queue_unfinished |= path == "transfer_queue.tmp";
+        let (role, name) = path.split_once('/').unwrap_or(("", path));
+        if matches!(role, "" | "actor" | "critic") {
+            match name {
+                "dist_ckpt" => self.roles.entry(role).or_default().megatron.archive_dir = true,
+                BUILDING | RETIRED => self.roles.entry(role).or_default().megatron.converting = true,
+                _ => {}
+            }
+        }
         self.foreign.extend(foreign(path).map(|layout| (path, layout)));
     }
 
@@ -217,10 +255,17 @@ impl<'a> Survey<'a> {
             "huggingface/config.json" => self.roles.entry(role).or_default().hf_config = Some(file),
             "ckpt_contents.json" => self.roles.entry(role).or_default().megatron.manifest = Some(file),
             "transformer_config.json" => self.roles.entry(role).or_default().megatron.config = Some(file),
+            HARD_LINKS => self.roles.entry(role).or_default().megatron.hard_links = true,
             _ => match rest.split_once('/') {
                 Some(("model" | "optimizer" | "extra", below)) if is_part(below) => {
                     self.roles.entry(role).or_default().megatron.parts.insert(rest, file);
                 }
+                Some(("dist_ckpt", _)) => {
+                    self.roles.entry(role).or_default().megatron.archive.insert(rest, file);
+                }
+                Some(("adapter_checkpoint", _)) => self.roles.entry(role).or_default().megatron.adapters.push(file),
+                // What it was made from or is made of stands beside it.
+                Some((BUILDING | RETIRED, _)) => {}
                 Some(("huggingface", name)) if is_weights(name) => {
                     self.roles.entry(role).or_default().weights.insert(name, file);
                 }
@@ -242,6 +287,13 @@ impl<'a> Survey<'a> {
         }
     }
 }
+
+/// Where a conversion builds what it will put in place.
+pub(crate) const BUILDING: &str = ".supervise-migrate";
+/// Where a conversion puts what is no longer needed, before it is deleted.
+pub(crate) const RETIRED: &str = ".supervise-migrated";
+/// Says that the parts of a role share their files: a save into one of them would write into all.
+pub(crate) const HARD_LINKS: &str = ".supervise-hard-links";
 
 /// Whether a path below `model/`, `optimizer/` or `extra/` is one of Megatron's second layout.
 fn is_part(below: &str) -> bool {
@@ -266,8 +318,6 @@ pub(crate) enum Foreign {
     Megatron03,
     /// `optim/`, `rng_states/`, `hf_config_and_tokenizer/` in the role.
     Megatron04,
-    /// One `dist_ckpt/` directly in the role, no manifest.
-    Megatron05,
     /// `step-N/`.
     TorchTitan,
     /// Another distributed checkpoint of torch.
@@ -279,8 +329,7 @@ impl Foreign {
     pub(crate) fn words(self) -> &'static str {
         match self {
             Self::Megatron03 => "the Megatron layout of verl 0.3",
-            Self::Megatron04 => "the Megatron layout of verl 0.4",
-            Self::Megatron05 => "the Megatron layout of verl 0.5 to 0.7",
+            Self::Megatron04 => "the Megatron layout of verl 0.4.0",
             Self::TorchTitan => "TorchTitan's layout",
             Self::Dcp => "a distributed checkpoint (DCP) of another program",
         }
@@ -291,11 +340,8 @@ impl Foreign {
 fn foreign(path: &str) -> Option<Foreign> {
     let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
     let role = |dir: &str| matches!(dir, "" | "actor" | "critic");
-    let top = dir.rsplit('/').next().unwrap_or(dir);
     match name {
-        "dist_ckpt" if role(dir) => return Some(Foreign::Megatron05),
         "optim" | "rng_states" | "hf_config_and_tokenizer" if role(dir) => return Some(Foreign::Megatron04),
-        ".metadata" | "common.pt" if top == "dist_ckpt" => return Some(Foreign::Megatron05),
         ".metadata" | "common.pt" => return Some(Foreign::Dcp),
         _ if name.starts_with("mp_rank_") => return Some(Foreign::Megatron03),
         _ => {}
@@ -304,11 +350,7 @@ fn foreign(path: &str) -> Option<Foreign> {
     if number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit())) {
         return Some(Foreign::TorchTitan);
     }
-    match (name.ends_with(".distcp"), top) {
-        (false, _) => None,
-        (true, "dist_ckpt") => Some(Foreign::Megatron05),
-        (true, _) => Some(Foreign::Dcp),
-    }
+    name.ends_with(".distcp").then_some(Foreign::Dcp)
 }
 
 /// A hash over what a file system says of every file of a step: equal means that nobody touched one.

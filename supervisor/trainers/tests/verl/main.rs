@@ -9,6 +9,7 @@ mod layouts;
 mod lineage;
 mod lines;
 mod megatron;
+mod megatron_first;
 mod megatron_runs;
 mod part;
 mod ppo;

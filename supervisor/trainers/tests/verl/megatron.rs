@@ -309,19 +309,8 @@ fn a_run_of_fsdp_cannot_go_on_from_it() {
 }
 
 #[test]
-fn older_layouts_are_named_and_not_taken_for_fsdp() {
+fn ancient_layouts_are_named_and_not_taken_for_fsdp() {
     for (paths, words) in [
-        (
-            &[
-                "actor/dist_ckpt/.metadata",
-                "actor/dist_ckpt/__0_0.distcp",
-                "actor/huggingface/config.json",
-                "actor/huggingface/model.safetensors",
-                "actor/transformer_config.json",
-                "data.pt",
-            ][..],
-            "the Megatron layout of verl 0.5 to 0.7",
-        ),
         (
             &[
                 "actor/model/rank_0.pt",
@@ -329,8 +318,8 @@ fn older_layouts_are_named_and_not_taken_for_fsdp() {
                 "actor/rng_states/rng_0.pt",
                 "actor/hf_config_and_tokenizer/config.json",
                 "data.pt",
-            ],
-            "the Megatron layout of verl 0.4",
+            ][..],
+            "the Megatron layout of verl 0.4.0",
         ),
         (
             &["actor/mp_rank_00/model.pt", "data.pt"],

@@ -212,8 +212,8 @@ fn a_step_without_marks_is_incomplete_and_strange_files_are_unknown() {
     tree.file("global_step_3/notes.md", 12);
     tree.dir("global_step_4");
     tree.dir("global_step_4/actor");
-    tree.dir("global_step_4/actor/dist_ckpt");
-    tree.file("global_step_4/actor/dist_ckpt/__0_0.distcp", 12);
+    tree.dir("global_step_4/actor/mp_rank_00");
+    tree.file("global_step_4/actor/mp_rank_00/model.pt", 12);
     tree.dir("global_step_5");
     tree.file("global_step_5/step-5/.metadata", 12);
     for (step, verdict, code) in [

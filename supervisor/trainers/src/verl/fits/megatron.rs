@@ -3,15 +3,27 @@
 //! The manifest says how the weights were written, `transformer_config.json` how the ranks shared the model. What the files do not say is
 //! not held against a step.
 
+mod first;
+
 use super::of_role;
+use crate::adapter::Expectation;
 use crate::verl::names::Content;
 use crate::verl::role::{MegatronSave, RoleState};
 use crate::verl::strategy::Keys;
 use supervise_core::checkpoint::StateKind;
+use supervise_core::id::Step;
 use supervise_core::spec::{MegatronSpec, Parallel};
 
 /// What is not loaded beyond what was not saved, or why nothing can be.
-pub(super) fn loss(run: Option<&MegatronSpec>, world: Option<u32>, role: &RoleState) -> Result<Vec<StateKind>, String> {
+pub(super) fn loss(
+    run: Option<&MegatronSpec>,
+    expect: &Expectation,
+    step: Step,
+    role: &RoleState,
+) -> Result<Vec<StateKind>, String> {
+    if let Some(why) = first::refused(expect, step, role) {
+        return Err(why);
+    }
     if !role.contents.contains(&Content::Model) {
         return Err(format!("the manifest{} names no weights", of_role(role)));
     }
@@ -26,7 +38,7 @@ pub(super) fn loss(run: Option<&MegatronSpec>, world: Option<u32>, role: &RoleSt
     if let Some(why) = other_weights(run, save, role, &keys) {
         return Err(why);
     }
-    if let Some(why) = other_copies(run, world, save, role) {
+    if let Some(why) = other_copies(run, expect.world, save, role) {
         return Err(why);
     }
     let mut lost = Vec::new();
