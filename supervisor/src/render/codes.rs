@@ -39,6 +39,10 @@ pub const STEP_CODES: &[(&str, &str)] = &[
         "fsdp_config_missing",
         "rank 0 writes this file after its shards: the save was not finished",
     ),
+    (
+        "hard_links",
+        "parts of the step share their files: a save into one would write into all",
+    ),
     ("hf_config_missing", "the model's own configuration is missing"),
     (
         "hf_index_missing",
@@ -61,6 +65,14 @@ pub const STEP_CODES: &[(&str, &str)] = &[
     ("manifest_file_missing", "a file that the manifest names is missing"),
     ("manifest_incomplete", "what was to be saved is not in the manifest"),
     ("manifest_missing", "the manifest is missing: it is written last"),
+    (
+        "megatron_v1_layout",
+        "Megatron's first layout, which verl 0.9 does not load: supervise migrate converts it",
+    ),
+    (
+        "migration_unfinished",
+        "a conversion from Megatron's first layout was not finished: supervise migrate finishes it",
+    ),
     (
         "misplaced",
         "the file was written under another name: it holds what belongs there",
@@ -129,6 +141,10 @@ pub const STEP_CODES: &[(&str, &str)] = &[
         "a part of the saved transfer queue is missing",
     ),
     ("transfer_queue_unfinished", "the save of the transfer queue was killed"),
+    (
+        "transformer_config_missing",
+        "Megatron's own configuration is missing: the save was not finished",
+    ),
     ("unknown_format", "no format is known by this name"),
     ("unreadable", "the step cannot be read"),
     (
@@ -138,6 +154,10 @@ pub const STEP_CODES: &[(&str, &str)] = &[
     (
         "version_unknown",
         "which release of the trainer would run is not known, or nothing is known of that release",
+    ),
+    (
+        "weights_only",
+        "only weights were saved: optimizer, schedule and random states begin anew",
     ),
     (
         "world_sizes_mixed",

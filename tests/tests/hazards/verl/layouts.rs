@@ -236,15 +236,16 @@ fn megatron_fsdp() {
 /// [layout.megatron_old] Before v2 one `dist_ckpt/` and `huggingface/` stood in the role itself, without a manifest; 0.9 refuses to load it | Named as what it is and not taken for FSDP's `huggingface/`; never moved aside, never begun over
 #[test]
 fn megatron_old() {
-    let bench = Bench::megatron_shards().with("verl_megatron_v2_tp2");
-    for step in [1, 2] {
-        let at = |name: &str| bench.step(step, &format!("actor/{name}"));
-        fs::rename(at("model/dist_ckpt"), at("dist_ckpt")).unwrap();
-        for part in ["model", "optimizer", "extra", "ckpt_contents.json"] {
-            bench.lose(step, &format!("actor/{part}"));
-        }
+    for set in ["verl_megatron_v1_tp2", "verl_megatron_v1_hf"] {
+        let bench = Bench::megatron_shards().with(set);
+        bench
+            .verify("")
+            .tells(0, &["Megatron's first layout", "supervise migrate"]);
+        bench.lose(1, "actor/transformer_config.json");
+        bench.verify("").tells(20, &["transformer_config_missing"]);
     }
-    bench.verify("").tells(23, &["the Megatron layout of verl 0.5 to 0.7"]);
+    let bench = Bench::megatron_shards().with("verl_megatron_v1_tp2");
+    bench.lose(1, "actor/dist_ckpt/__1_0.distcp");
     bench.plan().refuses(4, &[]).moves_nothing();
 }
 
