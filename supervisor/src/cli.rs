@@ -6,6 +6,7 @@ mod config;
 mod doctor;
 mod explain;
 mod logs;
+mod migrate;
 mod plan;
 mod run;
 mod status;
@@ -44,6 +45,8 @@ enum Command {
     Checkpoints(checkpoints::Args),
     /// Check checkpoints or single files; the exit code is the worst verdict.
     Verify(verify::Args),
+    /// Convert checkpoints that Megatron's older layout keeps in one archive into the layout of verl 0.9, in place.
+    Migrate(migrate::Args),
     /// Stop a run and wait until it has ended.
     Stop(stop::Args),
     /// Show the workers' output.
@@ -86,6 +89,7 @@ pub(crate) fn command() -> clap::Command {
         .mut_subcommand("explain", |c| c.after_help(with(explain::EXAMPLES, &LOOK)))
         .mut_subcommand("checkpoints", |c| c.after_help(with(checkpoints::EXAMPLES, &LOOK)))
         .mut_subcommand("verify", |c| c.after_help(with(verify::EXAMPLES, &verify::EXITS)))
+        .mut_subcommand("migrate", |c| c.after_help(with(migrate::EXAMPLES, &migrate::EXITS)))
         .mut_subcommand("stop", |c| c.after_help(with(stop::EXAMPLES, &LOOK)))
         .mut_subcommand("logs", |c| c.after_help(with(logs::EXAMPLES, &LOOK)))
         .mut_subcommand("config", |c| {
@@ -126,6 +130,7 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
         Command::Explain(args) => explain::run(&args),
         Command::Checkpoints(args) => checkpoints::run(&args),
         Command::Verify(args) => verify::run(&args),
+        Command::Migrate(args) => migrate::run(&args),
         Command::Stop(args) => stop::run(&args),
         Command::Logs(args) => logs::run(&args),
         Command::Config(args) => config::run(args),

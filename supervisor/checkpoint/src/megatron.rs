@@ -3,6 +3,10 @@
 //! A manifest names directories. Each is checked to stay below the directory of the manifest before anybody follows it.
 //! As in Python, the last of repeated keys counts.
 
+mod write;
+
+pub use write::architecture;
+
 use crate::json;
 use crate::limits::Limits;
 use crate::pickle::shown;

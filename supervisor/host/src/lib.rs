@@ -3,5 +3,6 @@
 pub mod guard;
 pub mod interpreter;
 pub mod lane;
+pub mod migrate;
 pub mod process;
 pub mod sink;

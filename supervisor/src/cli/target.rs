@@ -39,7 +39,7 @@ pub(super) struct Seen {
 
 impl Seen {
     /// Processes of an attempt that live although nobody supervises them any more.
-    fn left_behind(&self) -> Option<String> {
+    pub(super) fn left_behind(&self) -> Option<String> {
         if self.alive.supervisor.alive || self.alive.guard.alive {
             return None;
         }

@@ -10,6 +10,7 @@ mod judge;
 mod lineage;
 mod marks;
 mod megatron;
+pub mod migrate;
 mod names;
 mod needs;
 mod part;

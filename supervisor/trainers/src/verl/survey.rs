@@ -134,7 +134,8 @@ impl<'a> RoleFiles<'a> {
         self.has_fsdp_marks() || self.megatron.has_marks() || self.megatron.has_first_marks()
     }
 
-    fn is_of_fsdp(&self) -> bool {
+    /// Whether FSDP's manager wrote it.
+    pub(crate) fn is_of_fsdp(&self) -> bool {
         !self.shards.is_empty() || self.fsdp_config.is_some()
     }
 

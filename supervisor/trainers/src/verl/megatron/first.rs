@@ -8,10 +8,10 @@ use crate::verl::names::Content;
 use crate::verl::needs::{Wanted, weights};
 use crate::verl::role::{MegatronSave, RoleState, judge_config, judge_weights};
 use crate::verl::survey::{File, RoleFiles};
-use camino::Utf8Path;
-use std::collections::BTreeSet;
-use supervise_checkpoint::FileKind;
+use camino::{Utf8Path, Utf8PathBuf};
+use std::collections::{BTreeMap, BTreeSet};
 use supervise_checkpoint::set::SetKind;
+use supervise_checkpoint::{FileKind, FileReport};
 use supervise_core::checkpoint::{Finding, Verdict};
 use supervise_core::id::Step;
 
@@ -49,7 +49,15 @@ pub(crate) struct Held {
 impl Held {
     /// What the table of the archive in `dir` names; `None` where it was not looked into.
     pub(crate) fn of(parts: &Parts<'_>, dir: &str) -> Option<Self> {
-        let find = |name: &str| parts.get(format!("{dir}/{name}").as_str())?.report;
+        Self::told(&|name| parts.get(format!("{dir}/{name}").as_str())?.report)
+    }
+
+    /// The same from reports by path.
+    pub(crate) fn in_report(reports: &BTreeMap<Utf8PathBuf, FileReport>, dir: &Utf8Path) -> Option<Self> {
+        Self::told(&|name| reports.get(&dir.join(name)))
+    }
+
+    fn told<'r>(find: &dyn Fn(&str) -> Option<&'r FileReport>) -> Option<Self> {
         let heads: &BTreeSet<String> = &find(".metadata")?.facts.dcp.as_ref()?.heads;
         let optimizer = |head: &str| head == "optimizer" || head.starts_with("chained_");
         let rng = |head: &str| head == "rng_state";

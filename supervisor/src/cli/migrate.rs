@@ -1,0 +1,103 @@
+//! `supervise migrate`: converts checkpoints from Megatron's first layout into the second, in place.
+
+mod convert;
+mod target;
+
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::printer::{self, Meter};
+use crate::render::migrate::{MigrateView, RoleView};
+use camino::Utf8PathBuf;
+use supervise_trainers::verl::migrate::Link;
+
+pub(super) const EXAMPLES: &str = "  supervise migrate --checkpoint /ckpt/my-run/global_step_120/actor --dry-run
+  supervise migrate --checkpoint /ckpt/my-run/global_step_120
+  supervise migrate --checkpoint-root /ckpt/my-run --all-steps --link reflink
+";
+
+pub(super) const EXITS: [Exit; 10] = [
+    Exit::Finished,
+    Exit::LeaseHeld,
+    Exit::Incomplete,
+    Exit::Damaged,
+    Exit::Unsafe,
+    Exit::Unknown,
+    Exit::Unreadable,
+    Exit::Usage,
+    Exit::Environment,
+    Exit::Internal,
+];
+
+/// How the archive gets into its new places.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum LinkArg {
+    /// The same files under more names: takes no space. A mark says so, and such a step goes aside before a run that would save it again.
+    Hard,
+    /// Files of their own: takes the archive's size once for each part.
+    Copy,
+    /// Files of their own that share blocks, where the file system can do that.
+    Reflink,
+}
+
+impl From<LinkArg> for Link {
+    fn from(link: LinkArg) -> Self {
+        match link {
+            LinkArg::Hard => Self::Hard,
+            LinkArg::Copy => Self::Copy,
+            LinkArg::Reflink => Self::Reflink,
+        }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// A role (global_step_N/actor) or a step with its roles
+    #[arg(
+        long,
+        value_name = "DIR",
+        required_unless_present = "checkpoint_root",
+        conflicts_with = "checkpoint_root"
+    )]
+    checkpoint: Option<Utf8PathBuf>,
+    /// A checkpoint root; with --all-steps
+    #[arg(long, value_name = "DIR", requires = "all_steps")]
+    checkpoint_root: Option<Utf8PathBuf>,
+    /// Every step below the root
+    #[arg(long, requires = "checkpoint_root")]
+    all_steps: bool,
+    /// How the archive gets into its new places
+    #[arg(long, value_enum, default_value = "hard")]
+    link: LinkArg,
+    /// Show what would be done; changes nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<u8, CliError> {
+    let (root, targets) = match (&args.checkpoint, &args.checkpoint_root) {
+        (Some(dir), _) => target::of_checkpoint(dir)?,
+        (None, Some(root)) => target::below(root)?,
+        (None, None) => return Err(CliError::usage("name a checkpoint or a checkpoint root")),
+    };
+    let lease = match args.dry_run {
+        true => None,
+        false => Some(target::Lease::take(&root)?),
+    };
+    let mut meter = Meter::new();
+    let roles: Vec<RoleView> = targets
+        .iter()
+        .map(|target| convert::role(target, args.link.into(), args.dry_run, &mut meter))
+        .collect();
+    meter.end();
+    drop(lease);
+    let view = MigrateView::of(args.dry_run, args.checkpoint_root.is_some(), roles);
+    if args.json {
+        super::print_json(&view)?;
+    } else {
+        printer::out(&view.text());
+    }
+    Ok(view.exit_code)
+}

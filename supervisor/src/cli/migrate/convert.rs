@@ -1,0 +1,158 @@
+//! One role: looked at, planned, proven, converted.
+
+use super::target::Target;
+use crate::printer::Meter;
+use crate::render::migrate::{RoleView, Status, words};
+use camino::{Utf8Path, Utf8PathBuf};
+use nix::sys::statvfs::statvfs;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::ops::ControlFlow;
+use supervise_checkpoint::set::{self, SetKind};
+use supervise_checkpoint::{FileReport, Need, SweepOptions};
+use supervise_core::checkpoint::{Depth, FileFact, Finding, Verdict};
+use supervise_host::lane::{FileProver, walk};
+use supervise_host::migrate::perform;
+use supervise_trainers::verl::migrate::{self, Link, Op, Plan, Refusal, Seen};
+
+/// The model's own configuration is read up to this size.
+const CONFIG: u64 = 1 << 20;
+
+/// Converts a role and says what came of it.
+pub(super) fn role(target: &Target, link: Link, dry: bool, meter: &mut Meter) -> RoleView {
+    let status = attempt(target, link, dry, meter).unwrap_or_else(|status| status);
+    RoleView::new(target.dir.clone(), status)
+}
+
+fn attempt(target: &Target, link: Link, dry: bool, meter: &mut Meter) -> Result<Status, Status> {
+    let look = Looked::at(target, Depth::Full, meter)?;
+    let plan = migrate::plan(&look.seen(target), link).map_err(refused)?;
+    if plan.ops.is_empty() {
+        return Ok(Status::Nothing);
+    }
+    if dry {
+        return Ok(Status::Planned(plan.ops));
+    }
+    enough_space(&target.dir, &plan)?;
+    for op in &plan.ops {
+        match op {
+            Op::Prove(dir) => archive(&target.dir.join(dir), meter)?,
+            Op::Judge => whole(target, meter)?,
+            op => perform(&target.dir, op).map_err(|e| failed(op, &e, link))?,
+        }
+    }
+    Ok(Status::Done {
+        changes: plan.ops.len(),
+    })
+}
+
+fn refused(why: Refusal) -> Status {
+    match why {
+        Refusal::Fsdp => Status::Fsdp,
+        Refusal::Nothing => Status::NotMegatron,
+        Refusal::Cannot(why) => Status::Refused(why),
+        Refusal::NotWhole(verdict, findings) => Status::NotWhole(verdict, findings),
+    }
+}
+
+fn failed(op: &Op, e: &io::Error, link: Link) -> Status {
+    let mut why = format!("{}: {e}", words(op));
+    why.push_str(match e.raw_os_error() {
+        Some(libc::EOPNOTSUPP | libc::ENOTTY | libc::EINVAL | libc::EXDEV) if link == Link::Reflink => {
+            "; this file system shares no blocks between files: use --link copy or --link hard"
+        }
+        Some(libc::ENOSPC | libc::EDQUOT) => "; free some space and run this again: it goes on",
+        _ => "; nothing is lost: run this again when that is mended",
+    });
+    Status::Failed(why)
+}
+
+fn enough_space(dir: &Utf8Path, plan: &Plan) -> Result<(), Status> {
+    let Ok(fs) = statvfs(dir.as_std_path()) else {
+        return Ok(());
+    };
+    let free = fs.blocks_available().saturating_mul(fs.fragment_size());
+    if fs.blocks() == 0 || free >= plan.bytes {
+        return Ok(());
+    }
+    let why = format!(
+        "the copies take {} bytes and {free} are free: free some space, or use --link hard",
+        plan.bytes
+    );
+    Err(Status::Failed(why))
+}
+
+/// What is there, and what proofs say of it.
+struct Looked {
+    facts: Vec<FileFact>,
+    reports: BTreeMap<Utf8PathBuf, FileReport>,
+    config: Option<Vec<u8>>,
+}
+
+impl Looked {
+    fn at(target: &Target, depth: Depth, meter: &mut Meter) -> Result<Self, Status> {
+        let mut facts = Vec::new();
+        walk(&target.dir, Utf8Path::new(""), &mut facts)
+            .map_err(|e| Status::Failed(format!("it cannot be read: {e}")))?;
+        let needs = migrate::needs(&target.role, &facts);
+        let config = ["huggingface", "model/huggingface"]
+            .iter()
+            .map(|dir| target.dir.join(dir).join("config.json"))
+            .filter(|path| fs::symlink_metadata(path).is_ok_and(|m| m.is_file() && m.len() <= CONFIG))
+            .find_map(|path| fs::read(path).ok());
+        Ok(Self {
+            reports: prove(&target.dir, &needs, depth, meter),
+            facts,
+            config,
+        })
+    }
+
+    fn seen<'a>(&'a self, target: &'a Target) -> Seen<'a> {
+        Seen {
+            role: &target.role,
+            facts: &self.facts,
+            reports: &self.reports,
+            config: self.config.as_deref(),
+        }
+    }
+}
+
+fn prove(dir: &Utf8Path, needs: &[Need], depth: Depth, meter: &mut Meter) -> BTreeMap<Utf8PathBuf, FileReport> {
+    let options = SweepOptions {
+        zero: true,
+        finite: false,
+    };
+    FileProver::new(dir).prove(needs, depth, options, &mut |p| {
+        meter.tell(p.done, Some(p.of));
+        ControlFlow::Continue(())
+    })
+}
+
+/// A copy that was just made, every byte of it.
+fn archive(dir: &Utf8Path, meter: &mut Meter) -> Result<(), Status> {
+    let mut facts = Vec::new();
+    walk(dir, Utf8Path::new(""), &mut facts).map_err(|e| Status::Failed(format!("{dir} cannot be read: {e}")))?;
+    let sizes: BTreeMap<String, u64> = facts.iter().map(|f| (f.path.to_string(), f.size)).collect();
+    let needs = set::needs(SetKind::MegatronDist, sizes.keys().map(String::as_str));
+    let reports = prove(dir, &needs, Depth::Full, meter)
+        .into_iter()
+        .map(|(path, report)| (path.into_string(), report))
+        .collect();
+    let judged = set::judge(SetKind::MegatronDist, &sizes, &reports);
+    whole_or(judged.verdict, judged.findings)
+}
+
+/// The new layout, before what it was made from goes. Its archives were proven where they were, or when they were copied.
+fn whole(target: &Target, meter: &mut Meter) -> Result<(), Status> {
+    let look = Looked::at(target, Depth::Structure, meter)?;
+    let (verdict, findings) = migrate::judge(&look.seen(target));
+    whole_or(verdict, findings)
+}
+
+fn whole_or(verdict: Verdict, findings: Vec<Finding>) -> Result<(), Status> {
+    match verdict {
+        Verdict::Whole => Ok(()),
+        verdict => Err(Status::NotWhole(verdict, findings)),
+    }
+}

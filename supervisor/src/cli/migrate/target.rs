@@ -1,0 +1,148 @@
+//! Which roles are meant, and that nobody else works on them.
+
+use crate::cli::target;
+use crate::error::CliError;
+use crate::prepare;
+use camino::{Utf8Path, Utf8PathBuf};
+use std::time::Duration;
+use supervise_core::id::Ms;
+use supervise_host::lane::{Answer, Client, LaneError, Question, RUN_DIR_NAME};
+use supervise_host::process::{boot_id, host_name, own_ref};
+use supervise_trainers::verl::migrate::{Role, role_of};
+
+/// A holder elsewhere may be silent for so long, in seconds.
+const SILENT: u64 = 60;
+/// Winning the lease may take that, and a slow file system.
+const TAKING: Duration = Duration::from_secs(90);
+
+/// A role to be converted.
+#[derive(Debug, Clone)]
+pub(super) struct Target {
+    pub(super) role: Role,
+    pub(super) dir: Utf8PathBuf,
+}
+
+/// The roles that a directory is or holds, with the checkpoint root.
+pub(super) fn of_checkpoint(named: &Utf8Path) -> Result<(Utf8PathBuf, Vec<Target>), CliError> {
+    let dir = real(named)?;
+    let above = dir.parent().and_then(Utf8Path::file_name);
+    let role = dir.file_name().and_then(|name| role_of(name, above)).ok_or_else(|| {
+        CliError::usage(format!("{named}: neither a step (global_step_N) nor a role of one (actor, critic)")).hint(
+            "the manifest names role and step, and both are known by the directories' names; for all steps of a run: --checkpoint-root DIR --all-steps",
+        )
+    })?;
+    let step = if role.name.is_empty() {
+        Some(dir.as_path())
+    } else {
+        dir.parent()
+    };
+    let root = step.and_then(Utf8Path::parent).unwrap_or(&dir).to_owned();
+    let targets = match role.name.is_empty() {
+        true => of_step(&dir, role),
+        false => vec![Target { role, dir }],
+    };
+    Ok((root, targets))
+}
+
+/// Every role of every step below a root, oldest first.
+pub(super) fn below(named: &Utf8Path) -> Result<(Utf8PathBuf, Vec<Target>), CliError> {
+    let root = real(named)?;
+    let unreadable = |e: std::io::Error| CliError::environment(format!("{root} cannot be read: {e}"));
+    let mut steps = Vec::new();
+    for entry in root.read_dir_utf8().map_err(unreadable)? {
+        let entry = match entry {
+            Err(e) if e.kind() == std::io::ErrorKind::InvalidData => continue,
+            entry => entry.map_err(unreadable)?,
+        };
+        let is_dir = entry.file_type().is_ok_and(|t| t.is_dir());
+        let role = role_of(entry.file_name(), None).filter(|_| is_dir);
+        steps.extend(role.map(|role| (role, entry.into_path())));
+    }
+    if steps.is_empty() {
+        return Err(CliError::usage(format!(
+            "{named}: there is no step (global_step_N) in it"
+        )));
+    }
+    steps.sort_by_key(|(role, _)| role.step);
+    let targets = steps.into_iter().flat_map(|(role, dir)| of_step(&dir, role)).collect();
+    Ok((root, targets))
+}
+
+/// The roles of a step; the step itself where it has none.
+fn of_step(dir: &Utf8Path, itself: Role) -> Vec<Target> {
+    let target = |name: &str| Target {
+        role: Role {
+            name: name.to_owned(),
+            step: itself.step,
+        },
+        dir: dir.join(name),
+    };
+    let roles: Vec<Target> = ["actor", "critic"]
+        .map(target)
+        .into_iter()
+        .filter(|t| t.dir.is_dir())
+        .collect();
+    match roles.is_empty() {
+        true => vec![Target {
+            role: itself,
+            dir: dir.to_owned(),
+        }],
+        false => roles,
+    }
+}
+
+fn real(named: &Utf8Path) -> Result<Utf8PathBuf, CliError> {
+    match named.canonicalize_utf8() {
+        Ok(dir) if dir.is_dir() => Ok(dir),
+        Ok(_) => Err(CliError::usage(format!("{named}: not a directory"))),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            Err(CliError::usage(format!("{named}: there is no such directory")))
+        }
+        Err(e) => Err(CliError::environment(format!("{named} cannot be read: {e}"))),
+    }
+}
+
+/// A term of our own on the root, so that no supervisor starts there meanwhile. Given back when it is dropped.
+pub(super) struct Lease {
+    lane: Client,
+}
+
+impl Lease {
+    /// Takes it.
+    ///
+    /// # Errors
+    /// A supervisor, or what is left of one, is at work there.
+    pub(super) fn take(root: &Utf8Path) -> Result<Self, CliError> {
+        let run_dir = root.join(RUN_DIR_NAME);
+        for run in prepare::run_ids_at(root) {
+            let seen = target::look(&run, Some(&run_dir));
+            let busy = seen.alive.supervisor.alive || seen.alive.guard.alive;
+            if busy || seen.left_behind().is_some() {
+                return Err(CliError::lease_held(format!("run {run} is at work in {root}"))
+                    .hint("`supervise stop` ends it; run this again then"));
+            }
+        }
+        let broken = |e: LaneError| CliError::environment(e.to_string());
+        let mut lane = target::lane().map_err(broken)?;
+        let ask = Question::TakeLease {
+            dir: prepare::lease_dir(Some(root), &run_dir),
+            host: host_name(),
+            boot: boot_id().unwrap_or_default(),
+            proc: own_ref(),
+            ttl: Ms::secs(SILENT),
+        };
+        match lane.ask(ask, TAKING) {
+            Ok(Answer::Term(_)) => Ok(Self { lane }),
+            Ok(Answer::Held(who)) => Err(CliError::lease_held(format!("{root}: somebody holds the lease: {who}"))),
+            Ok(_) => Err(CliError::internal("the helper gave an unexpected answer")),
+            Err(e) => Err(broken(e)),
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        // A lease that is not given back is found dead with this process.
+        let _ = self.lane.ask(Question::Release, target::PATIENCE);
+    }
+}

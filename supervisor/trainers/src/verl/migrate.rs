@@ -1,0 +1,406 @@
+//! Converting a role from Megatron's first layout into the second: what has to be done on the disk, from what is there.
+//!
+//! verl's loader asks each of three directories for the keys it wants and ignores the others, so each gets the whole archive:
+//! as hard links, copies or reflinks. The plan is made from a listing and from proofs, never from what was planned before: a
+//! conversion that was killed is planned again from what it left. In every state between, the archive is whole where it was
+//! or the new layout is whole and has been proven; the manifest, which alone makes the new layout count, comes last.
+
+mod manifest;
+mod parts;
+mod virtually;
+
+use super::megatron::{self, first::ARCHIVE};
+use super::names;
+use super::needs::Wanted;
+use super::survey::{BUILDING, HARD_LINKS, RETIRED, RoleFiles};
+use camino::Utf8PathBuf;
+use parts::{PARTS, Part, Parts};
+use std::collections::BTreeMap;
+use supervise_checkpoint::{FileReport, Need};
+use supervise_core::checkpoint::{EntryKind, FileFact, Finding, Verdict};
+use supervise_core::id::Step;
+use virtually::Listing;
+
+/// How the archive gets into its new places.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Link {
+    /// One file under several names: no space, but one write changes all.
+    Hard,
+    /// Files of their own.
+    Copy,
+    /// Files of their own that share their blocks until one is written to.
+    Reflink,
+}
+
+/// Which role of which step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Role {
+    /// `actor`, `critic`; empty where the step is the role.
+    pub name: String,
+    /// The step.
+    pub step: Step,
+}
+
+/// What is known of a role's directory; all paths are relative to it.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen<'a> {
+    /// Which.
+    pub role: &'a Role,
+    /// Everything in it.
+    pub facts: &'a [FileFact],
+    /// What proofs said.
+    pub reports: &'a BTreeMap<Utf8PathBuf, FileReport>,
+    /// The text of the model's own configuration.
+    pub config: Option<&'a [u8]>,
+}
+
+/// One change on the disk, or a proof that has to succeed before the next. Paths are relative to the role.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Op {
+    /// Deletes a file, or a directory with all that is in it.
+    RemoveTree(String),
+    /// Deletes a directory in which there are none but empty ones.
+    RemoveEmpty(String),
+    /// Makes a directory and those above it.
+    MakeDir(String),
+    /// Puts a file under a second name.
+    Clone {
+        /// The file.
+        from: String,
+        /// Its new name.
+        to: String,
+        /// How.
+        link: Link,
+    },
+    /// Makes the entries of a directory durable.
+    SyncDir(String),
+    /// Proves the archive in a directory, every byte of it.
+    Prove(String),
+    /// Renames, durably.
+    Rename {
+        /// From.
+        from: String,
+        /// To.
+        to: String,
+    },
+    /// Writes a file that is there whole or not at all.
+    Write {
+        /// Its name.
+        path: String,
+        /// Its text.
+        text: String,
+    },
+    /// Judges the role as it is then: it has to be whole.
+    Judge,
+}
+
+/// What has to be done.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Plan {
+    /// In this order; nothing where the role is in the second layout already.
+    pub ops: Vec<Op>,
+    /// Space that has to be free for it.
+    pub bytes: u64,
+}
+
+/// Why a role is not converted.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Refusal {
+    /// FSDP's manager wrote it.
+    Fsdp,
+    /// There is nothing of Megatron's here.
+    Nothing,
+    /// Nothing converts it, for this reason.
+    Cannot(String),
+    /// It is not whole.
+    NotWhole(Verdict, Vec<Finding>),
+}
+
+/// The files that have to be looked into before a plan can be made, in either layout.
+#[must_use]
+pub fn needs(role: &Role, facts: &[FileFact]) -> Vec<Need> {
+    let none = BTreeMap::new();
+    let listing = Listing::of(role, facts, &none);
+    listing.with(|files| {
+        let mut out = Vec::new();
+        let mut visit = |wanted: Wanted<'_>| {
+            let need = Need::new(listing.inside(wanted.file.path), wanted.kind);
+            out.push(match wanted.described_by {
+                Some(other) => need.described_by(listing.inside(other)),
+                None => need,
+            });
+            Some(())
+        };
+        let _ = megatron::first::each(files, &mut visit);
+        let _ = megatron::each(&files.megatron, &mut visit);
+        out
+    })
+}
+
+/// What the role is worth as it is.
+#[must_use]
+pub fn judge(seen: &Seen<'_>) -> (Verdict, Vec<Finding>) {
+    let listing = Listing::of(seen.role, seen.facts, seen.reports);
+    listing.with(|files| worth(seen.role, files))
+}
+
+fn worth(role: &Role, files: &RoleFiles<'_>) -> (Verdict, Vec<Finding>) {
+    let state = match files.is_megatron() {
+        true => megatron::judge_role(&role.name, role.step, &files.megatron),
+        false => megatron::first::judge_role(&role.name, role.step, files),
+    };
+    let verdict = state
+        .findings
+        .iter()
+        .map(Finding::effect)
+        .fold(Verdict::Whole, Verdict::worst);
+    (verdict, state.findings)
+}
+
+/// What has to be done to convert a role.
+///
+/// # Errors
+/// It is not to be converted, or not as it is.
+pub fn plan(seen: &Seen<'_>, link: Link) -> Result<Plan, Refusal> {
+    let real = Listing::of(seen.role, seen.facts, seen.reports);
+    let has = real.with(|files| {
+        if files.is_of_fsdp() {
+            return Err(Refusal::Fsdp);
+        }
+        if !files.megatron.adapters.is_empty() {
+            return Err(Refusal::Cannot(ADAPTERS.to_owned()));
+        }
+        Ok(files.megatron.manifest.is_some())
+    })?;
+    refuse_strangers(seen)?;
+    if has {
+        return finish(seen, &real);
+    }
+    if exists(seen, RETIRED) {
+        let why = format!(
+            "{RETIRED} holds the archive of a conversion that was finished, and the manifest that was written then is gone: move it back to {ARCHIVE}, and run this again"
+        );
+        return Err(Refusal::Cannot(why));
+    }
+    begin(seen, link)
+}
+
+const ADAPTERS: &str = "adapters were trained: they stand in adapter_checkpoint, in a form that verl 0.9 does not read and nothing converts; go on with the verl that wrote them, or give the exported adapters to lora.adapter_path";
+
+fn exists(seen: &Seen<'_>, name: &str) -> bool {
+    seen.facts.iter().any(|f| f.path == name)
+}
+
+/// Files below a directory.
+fn count(seen: &Seen<'_>, dir: &str) -> usize {
+    seen.facts
+        .iter()
+        .filter(|f| f.kind != EntryKind::Dir && f.path != dir && f.path.starts_with(dir))
+        .count()
+}
+
+/// Links and devices are followed by nobody, except that verl's script leaves links to the archive, which are replaced.
+fn refuse_strangers(seen: &Seen<'_>) -> Result<(), Refusal> {
+    let replaced = |path: &str| PARTS.iter().any(|part| path == format!("{part}/{ARCHIVE}"));
+    for fact in seen.facts {
+        let odd = matches!(fact.kind, EntryKind::Symlink | EntryKind::Other);
+        if odd && !replaced(fact.path.as_str()) {
+            let why = format!(
+                "{} is a symbolic link or a special file: put the file itself there, and run this again",
+                fact.path
+            );
+            return Err(Refusal::Cannot(why));
+        }
+        let name = fact.path.file_name().unwrap_or_default();
+        if fact.kind == EntryKind::Dir && (name.starts_with("mp_rank_") || matches!(name, "optim" | "rng_states")) {
+            let why = format!(
+                "{} belongs to the Megatron layout of verl 0.4.0 and before: nothing converts it, only that release reads it",
+                fact.path
+            );
+            return Err(Refusal::Cannot(why));
+        }
+    }
+    Ok(())
+}
+
+/// The manifest is there: what is left of the conversion goes, once the role is whole.
+fn finish(seen: &Seen<'_>, real: &Listing<'_>) -> Result<Plan, Refusal> {
+    let (verdict, findings) = real.with(|files| worth(seen.role, files));
+    if verdict != Verdict::Whole {
+        return Err(Refusal::NotWhole(verdict, findings));
+    }
+    let mut ops = Vec::new();
+    let parts = Parts::of(seen);
+    // An archive with another table is another save's: it is not what the parts were made from.
+    let ours = parts.archive.is_empty() || PARTS.iter().any(|part| parts.table(part) == parts.table(""));
+    if ours {
+        ops.extend(retire(seen));
+    }
+    ops.extend(exists(seen, RETIRED).then(|| Op::RemoveTree(RETIRED.to_owned())));
+    ops.extend(exists(seen, BUILDING).then(|| Op::RemoveTree(BUILDING.to_owned())));
+    ops.dedup();
+    Ok(Plan { ops, bytes: 0 })
+}
+
+/// Out of sight in one step, then deleted: a half-deleted archive never stands where it was.
+fn retire(seen: &Seen<'_>) -> Vec<Op> {
+    if !exists(seen, ARCHIVE) {
+        return Vec::new();
+    }
+    if count(seen, ARCHIVE) == 0 {
+        return vec![Op::RemoveEmpty(ARCHIVE.to_owned())];
+    }
+    let mut ops = Vec::new();
+    ops.extend(exists(seen, RETIRED).then(|| Op::RemoveTree(RETIRED.to_owned())));
+    ops.push(rename(ARCHIVE, RETIRED));
+    ops.push(Op::RemoveTree(RETIRED.to_owned()));
+    ops
+}
+
+fn rename(from: &str, to: &str) -> Op {
+    Op::Rename {
+        from: from.to_owned(),
+        to: to.to_owned(),
+    }
+}
+
+fn begin(seen: &Seen<'_>, link: Link) -> Result<Plan, Refusal> {
+    let parts = Parts::of(seen);
+    let source = parts.source()?;
+    let as_first = Listing::as_first(seen, source);
+    let (verdict, findings) = as_first.with(|files| worth(seen.role, files));
+    let (held, manifest) = as_first.with(|files| manifest::compose(seen, files, &as_first));
+    if source.is_none() && count(seen, "huggingface/") == 0 {
+        return Err(match exists(seen, "model") || exists(seen, ARCHIVE) {
+            true => Refusal::NotWhole(Verdict::Incomplete, findings),
+            false => Refusal::Nothing,
+        });
+    }
+    // Exported weights alone may be anybody's.
+    if !as_first.with(|files| files.is_first_megatron()) {
+        return Err(Refusal::Nothing);
+    }
+    if verdict != Verdict::Whole {
+        return Err(Refusal::NotWhole(verdict, findings));
+    }
+    let mut plan = Plan::default();
+    let ops = &mut plan.ops;
+    ops.extend(exists(seen, BUILDING).then(|| Op::RemoveTree(BUILDING.to_owned())));
+    let mut building = Vec::new();
+    for (part, wanted) in [
+        ("optimizer", held.optimizer),
+        ("extra", held.rng),
+        ("model", held.model),
+    ] {
+        let state = parts.state(part, source, wanted, link)?;
+        building.extend(put_in(seen, part, &state, &parts, link));
+        if state.is_built() && link == Link::Copy {
+            plan.bytes = plan.bytes.saturating_add(parts.bytes());
+        }
+    }
+    if parts.shares(link, source.is_some()) && !exists(seen, HARD_LINKS) {
+        ops.push(Op::Write {
+            path: HARD_LINKS.to_owned(),
+            text: MARK.to_owned(),
+        });
+    }
+    ops.append(&mut building);
+    ops.extend(move_export(seen)?);
+    if ops.iter().any(|op| matches!(op, Op::MakeDir(_))) {
+        ops.push(Op::RemoveTree(BUILDING.to_owned()));
+    }
+    ops.push(Op::Write {
+        path: "ckpt_contents.json".to_owned(),
+        text: manifest.text(),
+    });
+    ops.push(Op::Judge);
+    ops.extend(retire(seen));
+    Ok(plan)
+}
+
+const MARK: &str = "model/dist_ckpt, optimizer/dist_ckpt and extra/dist_ckpt are hard links to the same files.\n\
+Reading and deleting is safe. A trainer that saves into this directory again would write into all three at once:\n\
+move the step away before that. supervise run does so by itself.\n";
+
+/// One part, built out of sight and renamed to where it belongs.
+fn put_in(seen: &Seen<'_>, part: &str, state: &Part, parts: &Parts<'_>, link: Link) -> Vec<Op> {
+    let mut ops = Vec::new();
+    let place = format!("{part}/{ARCHIVE}");
+    let mut there = exists(seen, part);
+    if there && count(seen, &format!("{part}/")) == 0 {
+        // A load that failed leaves empty directories behind.
+        ops.push(Op::RemoveEmpty(part.to_owned()));
+        there = false;
+    }
+    match state {
+        Part::Ready => return Vec::new(),
+        Part::NotWanted if there || part != "model" => return ops,
+        Part::NotWanted => {
+            ops.push(Op::MakeDir(format!("{BUILDING}/{part}")));
+            ops.push(rename(&format!("{BUILDING}/{part}"), part));
+            return ops;
+        }
+        Part::Build => {}
+    }
+    if there && exists(seen, &place) {
+        ops.push(Op::RemoveTree(place.clone()));
+    }
+    let built = format!("{BUILDING}/{place}");
+    ops.push(Op::MakeDir(built.clone()));
+    ops.extend(parts.archive.keys().map(|name| Op::Clone {
+        from: format!("{ARCHIVE}/{name}"),
+        to: format!("{built}/{name}"),
+        link,
+    }));
+    ops.push(Op::SyncDir(built.clone()));
+    if link != Link::Hard {
+        ops.push(Op::Prove(built.clone()));
+    }
+    ops.push(match there {
+        true => rename(&built, &place),
+        false => rename(&format!("{BUILDING}/{part}"), part),
+    });
+    ops
+}
+
+/// Weights, configuration and tokenizer go last: until then the first layout is complete where it was.
+fn move_export(seen: &Seen<'_>) -> Result<Vec<Op>, Refusal> {
+    let (from, to) = ("huggingface", "model/huggingface");
+    if !exists(seen, from) {
+        return Ok(Vec::new());
+    }
+    if count(seen, "huggingface/") == 0 {
+        return Ok(vec![Op::RemoveEmpty(from.to_owned())]);
+    }
+    let mut ops = Vec::new();
+    if exists(seen, to) {
+        if count(seen, "model/huggingface/") > 0 {
+            let why =
+                format!("both {from} and {to} hold files: which of them belongs here is not known; move one away");
+            return Err(Refusal::Cannot(why));
+        }
+        let gone_with_model = count(seen, "model/") == 0;
+        ops.extend((!gone_with_model).then(|| Op::RemoveEmpty(to.to_owned())));
+    }
+    ops.push(rename(from, to));
+    Ok(ops)
+}
+
+/// The step and role that a directory is, by its name and the one above it.
+#[must_use]
+pub fn role_of(dir: &str, above: Option<&str>) -> Option<Role> {
+    let step = |name: &str| match names::root_name(name) {
+        names::RootName::Step(step) => Some(step),
+        _ => None,
+    };
+    match dir {
+        "actor" | "critic" => Some(Role {
+            name: dir.to_owned(),
+            step: step(above?)?,
+        }),
+        _ => Some(Role {
+            name: String::new(),
+            step: step(dir)?,
+        }),
+    }
+}
