@@ -223,22 +223,14 @@ const SECTIONS: &[(&str, &str, &str, &[&str])] = &[
 
 /// Hazards that no test shows yet, with what is known.
 const NOT_YET: &[(&str, &str)] = &[
-    (
-        "fact.12",
-        "verl's migration script takes any directory with a `huggingface/` in it for an old one of Megatron's: run over FSDP's steps it moves that directory away",
-    ),
+    ("failure.wandb_run", "W&B begins a new run at each resume"),
     (
         "failure.data_order",
         "Releases before 0.7 resume with another order or epoch of the data",
     ),
-    ("failure.wandb_run", "W&B begins a new run at each resume"),
     (
         "exit.ray_job",
         "`ray job submit` ends with 0 or 1 only, whatever the driver ended with",
-    ),
-    (
-        "layout.migrated",
-        "What verl's migration script leaves: the directories of v2, no manifest, and the old archive still there",
     ),
     (
         "switch.save_lora_only",

@@ -216,6 +216,18 @@ fn fact_11_empty_directories_prove_nothing() {
     bench.plan().starts_at(1);
 }
 
+/// [fact.12] verl's migration script takes any directory with a `huggingface/` in it for an old one of Megatron's: run over FSDP's steps it moves that directory away | `supervise migrate` knows whose files they are, says so and touches nothing
+#[test]
+fn fact_12_migration_takes_fsdp_for_megatron() {
+    let bench = Bench::ppo().with("verl_ppo_fsdp2_w2");
+    let root = bench.root();
+    let steps = || [1, 2].map(|n| snapshot(&bench.step(n, "")));
+    let before = steps();
+    let said = bench.ask(&["migrate", "--checkpoint-root", root.to_str().unwrap(), "--all-steps"]);
+    said.tells(64, &["FSDP's manager wrote it"]);
+    assert_eq!(steps(), before);
+}
+
 /// [fact.13] With Megatron's defaults the weights are in Hugging Face's format already, and verl's merger, which reads Megatron's own shards, fails on them | The step is whole and resumed from as it is; a run that would look for shards instead is stopped, and told which switch to change
 #[test]
 fn fact_13_weights_through_the_bridge_are_no_shards() {

@@ -249,6 +249,23 @@ fn megatron_old() {
     bench.plan().refuses(4, &[]).moves_nothing();
 }
 
+/// [layout.migrated] verl's migration script writes no manifest, and takes what it has half done for finished | Not whole without the manifest, and said so; `supervise migrate` finishes it
+#[test]
+fn migrated() {
+    let bench = Bench::megatron_shards().with("verl_megatron_v1_tp2");
+    let at = |name: &str| bench.step(1, &format!("actor/{name}"));
+    for part in ["optimizer", "extra", "model"] {
+        copy_tree(&at("dist_ckpt"), &at(&format!("{part}/dist_ckpt"))).unwrap();
+    }
+    fs::rename(at("huggingface"), at("model/huggingface")).unwrap();
+    bench.verify("").tells(20, &["migration_unfinished"]);
+    bench
+        .ask(&["migrate", "--checkpoint", bench.step(1, "").to_str().unwrap()])
+        .tells(0, &[]);
+    bench.verify("").tells(0, &[]);
+    assert!(at("ckpt_contents.json").exists());
+}
+
 /// [layout.megatron_ancient] 0.3 wrote `mp_rank_TT/`, 0.4 `model/`, `optim/` and `rng_states/` per rank | Not known, and said so: never whole, never resumed from
 #[test]
 fn megatron_ancient() {
