@@ -171,6 +171,10 @@ pub struct Settings {
     /// How often the checkpoint root is looked at.
     #[serde(deserialize_with = "millis")]
     pub scan_interval: Duration,
+    /// How the trainer is helped to help itself.
+    pub assist: Assist,
+    /// When the machine is taken away, in seconds since 1970, if set.
+    pub deadline: Option<u64>,
     /// Environment variables for the trainer.
     pub env: BTreeMap<String, String>,
     #[serde(skip)]
@@ -279,6 +283,22 @@ pub struct Retention {
     pub prune: bool,
     /// How many more the trainer is told to keep.
     pub raise_by: u32,
+}
+
+/// How the trainer is helped to help itself.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Assist {
+    /// It is told when its machine is taken away.
+    pub expiry: bool,
+    /// Metrics that can be read are switched on.
+    pub logger: bool,
+    /// A relaunch leaves out the first validation.
+    pub skip_validation: bool,
+    /// Output that tells what went wrong.
+    pub environment: bool,
+    /// One run of Weights & Biases for all attempts.
+    pub wandb: bool,
 }
 
 /// The lease on the checkpoint root.

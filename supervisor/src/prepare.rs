@@ -9,6 +9,7 @@ mod files;
 mod place;
 mod policy;
 mod rehearse;
+mod room;
 mod sources;
 mod version;
 
@@ -26,6 +27,7 @@ use supervise_trainers::{TrainerFacts, adapter};
 
 pub use place::{lease_dir, probe, registry_dir, registry_file, run_id, state_dir};
 pub use rehearse::rehearse;
+pub use room::Room;
 pub use version::{Release, asked};
 
 /// What the command line asks for.
@@ -58,6 +60,8 @@ pub struct Prepared {
     pub facts: TrainerFacts,
     /// The supervisor's settings.
     pub settings: RunSettings,
+    /// Space for checkpoints, where the file system tells.
+    pub room: Option<Room>,
     /// What a person should know before the launch.
     pub findings: Vec<Finding>,
     /// Smaller things worth saying.
@@ -179,7 +183,7 @@ pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
     place::check_resume_path(&out, &run_dir)?;
     let gang = policy::gang(&configured.settings, &out, &mut notes);
     command::check(&out.command, &configured.cwd, &configured.settings.env)?;
-    let spec = RunSpec {
+    let mut spec = RunSpec {
         config_hash: config_hash(&out, &configured, release.version.as_deref()),
         trainer: out.kind,
         trainer_version: release.version.clone(),
@@ -200,13 +204,19 @@ pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
         command: out.command,
         run,
     };
+    let room = spec.root.as_deref().and_then(Room::of);
     let mut findings = out.findings;
+    findings.extend(
+        room.iter()
+            .flat_map(|room| room::check(room, spec.keep, &mut spec.policy)),
+    );
     findings.extend(adapter(spec.trainer).preflight(&spec, &out.facts));
     Ok(Prepared {
         registry: registry_file(&spec.run),
         spec,
         facts: out.facts,
         settings: RunSettings(configured.settings),
+        room,
         findings,
         notes,
         tree: out.tree,

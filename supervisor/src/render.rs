@@ -10,6 +10,10 @@ pub mod status;
 pub mod time;
 pub mod verify;
 
+use supervise_core::checkpoint::{Finding, Level};
+use supervise_core::event::ScanReport;
+use supervise_core::record::StartPoint;
+
 /// `1 step`, `2 steps`.
 #[must_use]
 pub fn count(n: u64, what: &str) -> String {
@@ -34,6 +38,26 @@ pub fn bytes(n: u64) -> String {
         unit = next;
     }
     format!("{value:.1} {unit}")
+}
+
+/// What is doubtful about the step that an attempt resumes from, each with the step in front of its file.
+#[must_use]
+pub fn doubts(scan: &ScanReport, from: &StartPoint) -> Vec<Finding> {
+    let StartPoint::Step { ckpt, .. } = from else {
+        return Vec::new();
+    };
+    let step = scan.steps.iter().find(|c| c.id == *ckpt);
+    let doubtful = step
+        .into_iter()
+        .flat_map(|c| &c.findings)
+        .filter(|f| f.level == Level::Warning);
+    doubtful
+        .map(|f| {
+            let mut told = f.clone();
+            told.file = Some(f.file.as_ref().map_or_else(|| ckpt.0.clone(), |file| ckpt.0.join(file)));
+            told
+        })
+        .collect()
 }
 
 /// A table with its columns aligned; the last column is as long as it is.

@@ -80,6 +80,12 @@ pub(super) const SCHEMA: &[(&str, Kind)] = &[
     ("allow_fresh", Kind::Bool),
     ("recovery", Kind::Bool),
     ("scan_interval", Kind::Duration),
+    ("assist.expiry", Kind::Bool),
+    ("assist.logger", Kind::Bool),
+    ("assist.skip_validation", Kind::Bool),
+    ("assist.environment", Kind::Bool),
+    ("assist.wandb", Kind::Bool),
+    ("deadline", Kind::OptionalWhole { min: 1, max: i64::MAX }),
     ("env", Kind::Variables),
 ];
 

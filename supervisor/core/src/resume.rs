@@ -153,7 +153,10 @@ pub fn choose(s: &State, spec: &RunSpec, scan: &ScanReport) -> Choice {
         }
     }
     match newest(s, spec, scan, from) {
-        Newest::Found(c, reasons) => from_newest(s, spec, scan, c, from.is_some(), reasons),
+        Newest::Found(c, mut reasons) => {
+            reasons.extend(vanished(s, scan));
+            from_newest(s, spec, scan, c, from.is_some(), reasons)
+        }
         Newest::Unreadable(reasons) => Choice::Unreadable { reasons },
         Newest::Refused(why, reasons) => {
             let is_torn = reasons.first().is_some_and(|r| r.code == "asked_step_not_whole");
@@ -169,6 +172,20 @@ pub fn choose(s: &State, spec: &RunSpec, scan: &ScanReport) -> Choice {
         }
         Newest::None(reasons) => or_part(s, spec, scan, None, from_nothing(s, spec, scan, reasons)),
     }
+}
+
+/// The newest step that was proven in this run is not there any more, and it was not moved aside by us.
+fn vanished(s: &State, scan: &ScanReport) -> Option<Reason> {
+    let mark = s.mark?;
+    let last = s.attempt.as_ref()?;
+    let aside = last.order.from.step() < mark && last.mark_before >= Some(mark);
+    let there = scan.steps.iter().any(|c| c.step == mark);
+    (!aside && !there).then(|| {
+        let text = format!(
+            "step {mark} was proven in this run and is not there any more: somebody deleted it, or moved it away"
+        );
+        Reason::new("vanished", text)
+    })
 }
 
 fn from_newest(

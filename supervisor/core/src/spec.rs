@@ -1,11 +1,15 @@
 //! What is to be run: frozen per term, complete, with the policy that decides over it.
 
+mod assist;
+
 use crate::checkpoint::{Depth, StateKind};
 use crate::id::{Ms, RunId, Step};
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+
+pub use assist::Assist;
 
 /// The trainer framework an adapter speaks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -233,6 +237,9 @@ pub struct Policy {
     pub observe: bool,
     /// Pause between scans of the checkpoint root while running.
     pub scan_interval: Ms,
+    /// How the trainer is helped to help itself.
+    #[serde(default)]
+    pub assist: Assist,
 }
 
 impl Default for Policy {
@@ -265,6 +272,7 @@ impl Default for Policy {
             recovery: true,
             observe: false,
             scan_interval: Ms::secs(10),
+            assist: Assist::default(),
         }
     }
 }

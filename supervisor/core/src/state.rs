@@ -89,6 +89,9 @@ pub struct State {
     pub lease_lost: Option<String>,
     /// How it ended.
     pub outcome: Option<Outcome>,
+    /// The last step when it ended finished.
+    #[serde(default)]
+    pub finished: Option<Step>,
     /// The newest decision's reasons.
     pub why: Vec<Reason>,
 }

@@ -6,8 +6,9 @@ use crate::error::CliError;
 use crate::exit::Exit;
 use crate::prepare::{self, Prepared, prepare};
 use crate::printer;
+use crate::render::doubts;
 use crate::render::plan::PlanView;
-use supervise_core::checkpoint::Depth;
+use supervise_core::checkpoint::{Depth, Finding};
 use supervise_core::event::ScanReport;
 use supervise_core::record::{LaunchOrder, Outcome};
 use supervise_core::resume::{Choice, choose};
@@ -72,7 +73,9 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     let scan = scan(&prepared, prepared.spec.policy.depth);
     let choice = choose(&state, &prepared.spec, &scan);
     let launch = arrange(&prepared, &state, &choice)?;
-    let mut view = PlanView::of(&prepared, &choice, launch.as_ref(), notes);
+    let longest = state.attempt.as_ref().map(|a| a.longest_step);
+    let mut view = PlanView::of(&prepared, &choice, launch.as_ref(), longest, notes);
+    view.findings.extend(of_resume_point(&scan, &choice));
     if let Some(outcome) = &before {
         view.ended_before(outcome);
     }
@@ -131,8 +134,16 @@ fn scan(p: &Prepared, depth: Depth) -> ScanReport {
     report
 }
 
+/// What is doubtful about the step that it would resume from.
+fn of_resume_point(scan: &ScanReport, choice: &Choice) -> Vec<Finding> {
+    match choice {
+        Choice::Start { from, .. } => doubts(scan, from),
+        _ => Vec::new(),
+    }
+}
+
 fn arrange(p: &Prepared, state: &State, choice: &Choice) -> Result<Option<LaunchPlan>, CliError> {
-    let Choice::Start { from, lost, .. } = choice else {
+    let Choice::Start { from, lost, care, .. } = choice else {
         return Ok(None);
     };
     let order = LaunchOrder {
@@ -144,6 +155,12 @@ fn arrange(p: &Prepared, state: &State, choice: &Choice) -> Result<Option<Launch
     let host = HostFacts {
         env: env.collect(),
         trainer: p.facts.clone(),
+        began: state
+            .care
+            .as_ref()
+            .filter(|_| !care)
+            .map_or(order.attempt, |c| c.attempt)
+            .0,
     };
     match adapter(p.spec.trainer).arrange(&p.spec, &order, &host) {
         Ok(plan) => Ok(Some(plan)),

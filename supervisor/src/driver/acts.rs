@@ -3,6 +3,7 @@
 use super::Driver;
 use super::guards::GuardLink;
 use super::lanes::Tag;
+use crate::render::doubts;
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
@@ -20,6 +21,9 @@ use supervise_host::guard::protocol::{GuardOrder, WorkerOrder, socket_name};
 use supervise_host::lane::{Answer, Question};
 use supervise_host::process::proc_stat;
 use supervise_trainers::{HostFacts, LaunchPlan, adapter};
+
+/// Doubts about a resume point that are printed; `supervise checkpoints` shows all.
+const DOUBTS: usize = 8;
 
 impl Driver {
     pub(super) fn guarded(&mut self, act: Act) {
@@ -81,6 +85,7 @@ impl Driver {
         let host = HostFacts {
             env: environment(),
             trainer: self.prepared.facts.clone(),
+            began: self.state.care.as_ref().map_or(order.attempt, |c| c.attempt).0,
         };
         let plan = adapter(self.spec.trainer)
             .arrange(&self.spec, order, &host)
@@ -91,6 +96,10 @@ impl Driver {
             })?;
         for note in &plan.notes {
             self.printer.note(note);
+        }
+        let doubts = self.state.scan.as_ref().map(|scan| doubts(scan, &order.from));
+        for finding in doubts.into_iter().flatten().take(DOUBTS) {
+            self.printer.note(&finding.to_string());
         }
         let workers = self
             .workers(order, &plan, &host)

@@ -6,7 +6,7 @@ use supervise_config::interpolation::Resolver;
 use supervise_config::settings::{DegradedResume, Gpus, LauncherChoice, ProofDepth, Settings};
 use supervise_core::checkpoint::Depth;
 use supervise_core::id::{Ms, Step};
-use supervise_core::spec::{Degraded, GangSpec, LauncherKind, Policy, TrainerKind};
+use supervise_core::spec::{Assist, Degraded, GangSpec, LauncherKind, Policy, TrainerKind};
 use supervise_trainers::read::ReadOutput;
 
 fn ms(d: Duration) -> Ms {
@@ -51,7 +51,20 @@ pub(super) fn policy(s: &Settings, request: &Request) -> Policy {
         recovery: s.recovery,
         observe: request.observe,
         scan_interval: ms(s.scan_interval),
+        assist: Assist {
+            expiry: s.assist.expiry,
+            logger: s.assist.logger,
+            skip_validation: s.assist.skip_validation,
+            environment: s.assist.environment,
+            wandb: s.assist.wandb,
+            deadline: s.deadline.or_else(slurm_end),
+        },
     }
+}
+
+/// When Slurm ends the job that this is a part of.
+fn slurm_end() -> Option<u64> {
+    std::env::var("SLURM_JOB_END_TIME").ok()?.trim().parse().ok()
 }
 
 /// How the workers are started: what the settings say, else what the trainer's reader found out.

@@ -2,15 +2,16 @@
 
 use super::record::{edit_because, start_point};
 use super::{one_line, time};
-use crate::prepare::{Prepared, shown_command, shown_word};
+use crate::prepare::{Prepared, Room, shown_command, shown_word};
 use serde::Serialize;
-use supervise_core::checkpoint::{Finding, StateKind};
+use supervise_core::checkpoint::{Finding, Level, StateKind};
+use supervise_core::id::Ms;
 use supervise_core::reason::Reason;
 use supervise_core::record::{DiskEdit, Outcome, StartPoint};
 use supervise_core::resume::Choice;
-use supervise_core::spec::{GangSpec, LauncherKind};
+use supervise_core::spec::{GangSpec, LauncherKind, RunSpec};
 use supervise_host::interpreter::Interpreter;
-use supervise_trainers::LaunchPlan;
+use supervise_trainers::{Help, LaunchPlan};
 
 /// The stable JSON of a plan.
 #[derive(Debug, Serialize)]
@@ -53,16 +54,95 @@ pub struct PlanView {
     pub env: Vec<(String, String)>,
     /// How the workers would be started.
     pub gang: GangSpec,
+    /// What the trainer is told so that it helps itself.
+    pub helps: Vec<HelpView>,
+    /// What is saved when, and what a crash can cost.
+    pub saves: SavesView,
+    /// Space for checkpoints, where it is known.
+    pub room: Option<Room>,
     /// What a person should know.
     pub findings: Vec<Finding>,
     /// Smaller things worth saying.
     pub notes: Vec<String>,
 }
 
+/// Something that the trainer is told so that it helps itself.
+#[derive(Debug, Serialize)]
+pub struct HelpView {
+    /// Overrides and variables, secrets hidden.
+    pub set: Vec<String>,
+    /// Why.
+    pub why: String,
+    /// The setting that switches it off.
+    pub setting: &'static str,
+}
+
+/// What is saved when, and what a crash can cost.
+#[derive(Debug, Serialize)]
+pub struct SavesView {
+    /// Steps between two saves.
+    pub every: Option<u64>,
+    /// The last step is saved in any case.
+    pub at_end: bool,
+    /// Milliseconds of the longest step that was seen.
+    pub longest_step: Option<Ms>,
+    /// Steps that a crash can cost at most; `null`: all of them.
+    pub crash_costs_steps: Option<u64>,
+    /// The same in milliseconds, where a step was seen.
+    pub crash_costs: Option<Ms>,
+    /// Steps between saves so that a crash costs less than ten minutes, where more would be lost now.
+    pub proposed_every: Option<u64>,
+}
+
+/// A crash should cost less than this.
+const BEARABLE: Ms = Ms::secs(600);
+
+impl SavesView {
+    fn of(spec: &RunSpec, longest: Option<Ms>) -> Self {
+        let every = spec.cadence.every;
+        let longest = longest.filter(|ms| ms.0 > 0);
+        let crash_costs = every.zip(longest).map(|(n, ms)| Ms(n.saturating_mul(ms.0)));
+        let proposed = longest.map(|ms| (BEARABLE.0 / ms.0).max(1));
+        Self {
+            every,
+            at_end: spec.cadence.at_end,
+            longest_step: longest,
+            crash_costs_steps: every,
+            crash_costs,
+            proposed_every: proposed.filter(|n| spec.root.is_some() && every.is_none_or(|e| *n < e)),
+        }
+    }
+
+    /// What a crash costs in time, for people.
+    fn text(&self) -> Vec<String> {
+        let Some(longest) = self.longest_step else {
+            return Vec::new();
+        };
+        let step = time::span(longest);
+        let mut out = Vec::new();
+        if let Some(cost) = self.crash_costs {
+            let cost = time::span(cost);
+            out.push(format!(
+                "at {step} a step, the longest one seen, a crash costs up to {cost}"
+            ));
+        }
+        if let Some(n) = self.proposed_every {
+            out.push(format!("trainer.save_freq={n} would keep that below ten minutes"));
+        }
+        out
+    }
+}
+
 impl PlanView {
-    /// A plan from what was chosen and arranged.
+    /// A plan from what was chosen and arranged. `longest`: the longest step that was seen.
     #[must_use]
-    pub fn of(p: &Prepared, choice: &Choice, launch: Option<&LaunchPlan>, mut notes: Vec<String>) -> Self {
+    pub fn of(
+        p: &Prepared,
+        choice: &Choice,
+        launch: Option<&LaunchPlan>,
+        longest: Option<Ms>,
+        mut notes: Vec<String>,
+    ) -> Self {
         let shown = |words: &[String]| words.iter().map(|w| shown_word(w)).collect();
         notes.splice(0..0, p.notes.iter().cloned());
         notes.extend(launch.map(|l| l.notes.clone()).unwrap_or_default());
@@ -90,6 +170,9 @@ impl PlanView {
                 .map(|(k, v)| (k.clone(), supervise_config::redact(&k, &v)))
                 .collect(),
             gang: p.spec.gang.clone(),
+            helps: launch.map(|l| l.helps.iter().map(help).collect()).unwrap_or_default(),
+            saves: SavesView::of(&p.spec, longest),
+            room: p.room,
             findings: p.findings.clone(),
             notes,
         };
@@ -152,16 +235,19 @@ impl PlanView {
         for e in &self.edits {
             out.push_str(&format!("  before it: {}\n", edit_because(e, &self.reasons)));
         }
+        if !self.lost.is_empty() {
+            out.push_str(&format!("  LOST at this resume: {}\n", kinds(&self.lost)));
+        }
         if !self.argv.is_empty() {
             out.push_str(&self.launch(p));
         }
-        out.push_str(&self.losses());
-        for f in &self.findings {
-            let file = f.file.as_ref().map(|p| format!("{p}: ")).unwrap_or_default();
-            out.push_str(&format!("  {file}{} [{}]\n", f.detail, f.code));
-        }
-        for n in &self.notes {
-            out.push_str(&format!("  {n}\n"));
+        for (title, lines) in self.sections() {
+            if !lines.is_empty() {
+                out.push_str(&format!("\n{title}\n"));
+            }
+            for line in lines {
+                out.push_str(&format!("  {line}\n"));
+            }
         }
         out
     }
@@ -177,6 +263,31 @@ impl PlanView {
             (None, _, None) => return String::new(),
         };
         format!("  verl         {}\n", one_line(&text, 600))
+    }
+
+    /// What is said besides the launch, by what it is about.
+    fn sections(&self) -> [(&'static str, Vec<String>); 5] {
+        let of = |wanted: &dyn Fn(&Finding) -> bool| -> Vec<String> {
+            let found = self.findings.iter().filter(|f| wanted(f));
+            found.map(finding_line).collect()
+        };
+        let is_warning = |f: &Finding| f.level > Level::Note;
+        let is_saving = |f: &Finding| SAVING.contains(&f.code.as_ref()) && !is_warning(f);
+        let is_kept = |f: &Finding| RESTORED.contains(&f.code.as_ref()) && !is_warning(f);
+        let mut saves = of(&is_saving);
+        saves.extend(self.saves.text());
+        let mut rest = of(&|f| !is_warning(f) && !is_saving(f) && !is_kept(f));
+        rest.extend(self.notes.iter().cloned());
+        [
+            ("look at this first", of(&is_warning)),
+            ("what is saved, and what a crash costs", saves),
+            ("what no resume brings back", of(&is_kept)),
+            (
+                "what the trainer is told, and why",
+                self.helps.iter().map(HelpView::text).collect(),
+            ),
+            ("also", rest),
+        ]
     }
 
     fn headline(&self) -> String {
@@ -203,7 +314,12 @@ impl PlanView {
         };
         let mut out = format!("  command      {}\n", shown_command(&self.argv));
         out.push_str(&format!("  in           {}\n  as           {how}\n", p.spec.cwd));
-        for (name, value) in &self.env {
+        let helped = |name: &str| {
+            self.helps
+                .iter()
+                .any(|h| h.set.iter().any(|s| s.starts_with(&format!("{name}="))))
+        };
+        for (name, value) in self.env.iter().filter(|(name, _)| !helped(name)) {
             out.push_str(&format!("  environment  {name}={value}\n"));
         }
         let policy = &p.spec.policy;
@@ -215,13 +331,23 @@ impl PlanView {
         ));
         out
     }
+}
 
-    fn losses(&self) -> String {
-        let words = |kinds: &[StateKind]| kinds.iter().map(|k| k.words()).collect::<Vec<_>>().join(", ");
-        if self.lost.is_empty() {
-            return "\n".to_owned();
-        }
-        format!("  LOST at this resume: {}\n\n", words(&self.lost))
+/// What is about saves.
+const SAVING: [&str; 6] = [
+    "cadence",
+    "disk",
+    "keep_all",
+    "no_save_on_demand",
+    "critic_warmup",
+    "hdfs_copies",
+];
+/// What is about state that is not restored.
+const RESTORED: [&str; 2] = ["not_restored", "resharding"];
+
+impl HelpView {
+    fn text(&self) -> String {
+        format!("{}: {} [{}]", self.set.join(" "), self.why, self.setting)
     }
 }
 
@@ -233,4 +359,23 @@ pub fn interpreter(said: &Interpreter) -> String {
         out.push_str(&format!(", {name} {version}"));
     }
     out
+}
+
+fn help(help: &Help) -> HelpView {
+    let variables = help.env.iter().map(|(name, value)| format!("{name}={value}"));
+    let words: Vec<String> = help.overrides.iter().cloned().chain(variables).collect();
+    HelpView {
+        set: words.iter().map(|w| shown_word(w)).collect(),
+        why: help.why.clone(),
+        setting: help.setting,
+    }
+}
+
+fn finding_line(f: &Finding) -> String {
+    let file = f.file.as_ref().map(|p| format!("{p}: ")).unwrap_or_default();
+    format!("{file}{} [{}]", f.detail, f.code)
+}
+
+fn kinds(lost: &[StateKind]) -> String {
+    lost.iter().map(|k| k.words()).collect::<Vec<_>>().join(", ")
 }

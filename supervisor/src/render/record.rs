@@ -227,6 +227,9 @@ fn start(order: &LaunchOrder, edits: &[DiskEdit], reasons: &[Reason]) -> String 
         };
         out.push_str(&format!(": {text}"));
     }
+    if let Some(gone) = reasons.iter().find(|r| r.code == "vanished") {
+        out.push_str(&format!("; {}", gone.text));
+    }
     for edit in edits {
         let words = edit_because(edit, reasons);
         out.push_str(&format!("; {words}"));

@@ -116,6 +116,10 @@ pub struct TrainerFacts {
     pub async_save: Vec<String>,
     /// The trainer writes its metrics to a file.
     pub file_logger: bool,
+    /// Where the trainer writes its metrics, by the trainer's own names.
+    pub loggers: Vec<String>,
+    /// The trainer can be told when its machine is taken away, and saves before.
+    pub saves_on_demand: bool,
     /// A validation runs before the first step of every launch.
     pub validates_first: bool,
     /// The SFT trainer is the older one (`fsdp_sft_trainer`), which has names of its own for what it loads.
@@ -133,6 +137,48 @@ pub struct HostFacts {
     pub env: BTreeMap<String, String>,
     /// What was read from the configuration beyond the specification.
     pub trainer: TrainerFacts,
+    /// The attempt with which the run was taken into care: another one after each start from nothing.
+    pub began: u32,
+}
+
+impl HostFacts {
+    /// Whether the user set a variable, in the settings or in the environment.
+    #[must_use]
+    pub fn is_set(&self, spec: &RunSpec, name: &str) -> bool {
+        spec.env.contains_key(name) || self.env.contains_key(name)
+    }
+}
+
+/// Something that is set for the trainer so that it helps itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Help {
+    /// The setting that switches it off.
+    pub setting: &'static str,
+    /// Why it is set.
+    pub why: String,
+    /// Overrides for the command.
+    pub overrides: Vec<String>,
+    /// Variables for the environment.
+    pub env: Vec<(String, String)>,
+}
+
+impl Help {
+    pub(crate) fn new(setting: &'static str, why: impl Into<String>) -> Self {
+        Self {
+            setting,
+            why: why.into(),
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn set(&mut self, name: &str, value: &str) {
+        self.env.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// Nothing is left of it.
+    fn is_empty(&self) -> bool {
+        self.env.is_empty() && self.overrides.is_empty()
+    }
 }
 
 /// A launch, as the guard needs it.
@@ -148,6 +194,22 @@ pub struct LaunchPlan {
     pub scratch: Option<Utf8PathBuf>,
     /// What was changed, in words.
     pub notes: Vec<String>,
+    /// What was set so that the trainer helps itself.
+    pub helps: Vec<Help>,
+}
+
+impl LaunchPlan {
+    /// Puts helps into the launch; what the user set is left alone.
+    pub(crate) fn help(&mut self, helps: Vec<Help>, spec: &RunSpec, host: &HostFacts) {
+        for mut help in helps {
+            help.env.retain(|(name, _)| !host.is_set(spec, name));
+            if !help.is_empty() {
+                self.overrides.extend(help.overrides.iter().cloned());
+                self.env.extend(help.env.iter().cloned());
+                self.helps.push(help);
+            }
+        }
+    }
 }
 
 /// A trainer framework.

@@ -14,6 +14,6 @@ mod shell;
 pub mod starter;
 pub mod verl;
 
-pub use adapter::{Adapter, Expectation, HostFacts, LaunchPlan, StepTracker, TrainerFacts, adapter};
+pub use adapter::{Adapter, Expectation, Help, HostFacts, LaunchPlan, StepTracker, TrainerFacts, adapter};
 pub use read::{ReadInput, ReadOutput, read};
 pub use verl::{Ray, Release, Tree, Version, pins, verl_defaults};

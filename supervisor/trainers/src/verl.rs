@@ -1,6 +1,7 @@
 //! verl: the PPO layout and the SFT trainer, saved by its FSDP or its Megatron checkpoint manager.
 
 mod arrange;
+mod assist;
 mod basis;
 mod data;
 mod defaults;

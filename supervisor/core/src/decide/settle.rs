@@ -207,6 +207,21 @@ impl Deciding<'_> {
         false
     }
 
+    /// An attempt that resumed, ended well and never took a step, where nothing says that the run was over: resumed at the end
+    /// of an epoch, some trainers train nothing.
+    fn trained_nothing(&self, a: &crate::state::Attempt) -> Option<String> {
+        let StartPoint::Step { ckpt, step, .. } = &a.order.from else {
+            return None;
+        };
+        let advanced = self.s.mark > a.mark_before || a.step.is_some_and(|s| s > *step);
+        if advanced || a.ended || self.s.finished == Some(*step) {
+            return None;
+        }
+        Some(format!(
+            "all workers ended with exit code 0, and the step did not advance past {ckpt}: resumed at the end of an epoch, a trainer may train nothing. Where the run is over, say so with trainer.total_training_steps={step}; else resume from an older step (--from N --again)"
+        ))
+    }
+
     /// Exit code 0 everywhere: is the last planned step there?
     fn settle_success(&mut self, a: &crate::state::Attempt) -> bool {
         let newest = self.s.newest_whole().map(|c| c.step);
@@ -215,6 +230,13 @@ impl Deciding<'_> {
             step_backs: self.s.step_backs,
         };
         let Some(last) = last_step(&self.s, self.spec) else {
+            if let Some(text) = self.trained_nothing(a) {
+                let reason = Reason::new("trained_nothing", text.clone());
+                self.decided(Decision::Diagnosed(diagnose(a)), vec![reason.clone()]);
+                self.decided(charge, vec![reason.clone()]);
+                self.finish(Outcome::Deterministic { why: text }, vec![reason]);
+                return false;
+            }
             let reason = Reason::new(
                 "unconfirmed",
                 "all workers ended well; the last planned step is not known, so this end is not confirmed",

@@ -308,6 +308,9 @@ impl State {
                 if *outcome == crate::record::Outcome::Stopped {
                     self.barren_terms = 0;
                 }
+                if let crate::record::Outcome::Finished { step } = outcome {
+                    self.finished = *step;
+                }
                 self.outcome = Some(outcome.clone());
                 self.enter(Mode::Finished, at);
             }

@@ -6,12 +6,13 @@
 use crate::adapter::{HostFacts, LaunchPlan};
 use crate::command;
 use crate::hydra::{encode_list, encode_str};
+use crate::verl::assist;
 use crate::verl::defaults::Tree;
 use crate::verl::names::{self, RootName};
-use crate::verl::ray::{self, Ray};
+use crate::verl::ray;
 use crate::verl::strategy::Keys;
 use crate::verl::version::{Release, Version};
-use camino::{Utf8Path, Utf8PathBuf};
+use camino::Utf8Path;
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::StateKind;
 use supervise_core::id::Step;
@@ -33,14 +34,17 @@ pub(crate) fn arrange(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &Hos
         plan.overrides.extend(retention_overrides(spec, host, &mut plan.notes));
         plan.overrides.extend(async_overrides(sft, host, &mut plan.notes));
     }
+    plan.help(assist::helps(sft, spec, order, host), spec, host);
     let ray = ray::apart(sft, spec, order, host);
     plan.overrides.extend(ray.overrides);
     plan.scratch = ray.scratch;
+    let free = ray.env.into_iter().filter(|(name, _)| !host.is_set(spec, name));
+    plan.env.extend(free.map(|(name, value)| (name.to_owned(), value)));
     let config = spec.config_file.as_ref().map(|p| p.as_str());
     plan.argv = command::fill(&spec.command, &plan.overrides, config);
     plan.notes.extend(command::forbid_restarts(
         &mut plan.argv,
-        is_set(spec, host, "PET_MAX_RESTARTS"),
+        host.is_set(spec, "PET_MAX_RESTARTS"),
     ));
     if order.from != StartPoint::AsIs && command::entry(&spec.command).is_none() && !marks_overrides(&spec.command) {
         plan.notes.push(
@@ -48,7 +52,6 @@ pub(crate) fn arrange(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &Hos
                 .to_owned(),
         );
     }
-    plan.env = environment(sft, spec, order, host, ray.env);
     Ok(plan)
 }
 
@@ -212,37 +215,4 @@ fn check_not_shadowed(words: &[String], ours: &[String]) -> Result<(), Reason> {
         )
         .with(Evidence::Setting(word.clone()))),
     }
-}
-
-fn is_set(spec: &RunSpec, host: &HostFacts, name: &str) -> bool {
-    spec.env.contains_key(name) || host.env.contains_key(name)
-}
-
-fn environment(
-    sft: bool,
-    spec: &RunSpec,
-    order: &LaunchOrder,
-    host: &HostFacts,
-    ray: Vec<(&'static str, String)>,
-) -> Vec<(String, String)> {
-    let mut wanted: Vec<(&str, String)> = vec![("PYTHONUNBUFFERED", "1".into()), ("HYDRA_FULL_ERROR", "1".into())];
-    wanted.extend(ray);
-    if host.trainer.ray != Ray::Unused {
-        wanted.push(("RAY_DEDUP_LOGS", "0".into()));
-    }
-    if sft {
-        // Only then the trainer says from which step it goes on.
-        wanted.push(("VERL_SFT_LOGGING_LEVEL", "INFO".into()));
-    }
-    if host.trainer.file_logger && order.from != StartPoint::AsIs {
-        // verl truncates this file at each start.
-        let file: Utf8PathBuf = spec
-            .run_dir
-            .join("attempts")
-            .join(format!("{:04}", order.attempt.0))
-            .join("metrics.jsonl");
-        wanted.push(("VERL_FILE_LOGGER_PATH", file.into_string()));
-    }
-    let free = wanted.into_iter().filter(|(name, _)| !is_set(spec, host, name));
-    free.map(|(name, value)| (name.to_owned(), value)).collect()
 }

@@ -1,9 +1,9 @@
 //! What a person should know before a launch: when verl saves, what a crash costs, what no resume brings back.
 
-use super::ray;
+use super::{assist, ray};
 use crate::adapter::TrainerFacts;
 use supervise_core::checkpoint::{Finding, StateKind};
-use supervise_core::spec::RunSpec;
+use supervise_core::spec::{RoleSpec, RunSpec};
 
 /// Findings for `plan`.
 pub(crate) fn preflight(sft: bool, spec: &RunSpec, facts: &TrainerFacts) -> Vec<Finding> {
@@ -16,9 +16,57 @@ pub(crate) fn preflight(sft: bool, spec: &RunSpec, facts: &TrainerFacts) -> Vec<
             "trainer.val_before_train: a validation runs again at the beginning of every relaunch; set it to False if it takes long",
         ));
     }
+    out.extend(on_demand(sft, spec, facts));
+    out.extend(all_or_nothing(spec));
     out.extend(finished_run(sft, spec));
     out.extend(ray::findings(&facts.ray));
     out
+}
+
+/// Whether the end of an allocation costs more than it must.
+fn on_demand(sft: bool, spec: &RunSpec, facts: &TrainerFacts) -> Option<Finding> {
+    let saves = assist::saves_on_demand(sft, spec, facts.saves_on_demand);
+    let known = spec.policy.assist.deadline.is_some();
+    if saves && known || !spec.policy.recovery {
+        return None;
+    }
+    let detail = if saves {
+        "verl can save before its machine is taken away, and when that is is not known: set `deadline`".to_owned()
+    } else {
+        let which = if sft { "the SFT trainer" } else { "this trainer" };
+        let save_freq = match spec.cadence.every {
+            Some(1) => "",
+            _ => "; choose trainer.save_freq so that few steps lie between saves",
+        };
+        format!(
+            "{which} of verl cannot save on demand: the end of the allocation, or a stop, costs what was trained since the last save{save_freq}"
+        )
+    };
+    Some(match known {
+        true => Finding::warning("no_save_on_demand", detail),
+        false => Finding::note("no_save_on_demand", detail),
+    })
+}
+
+/// verl 0.4.0 asserts that FSDP saves and loads all three together; later ones load what they are told, and never notice what is missing.
+fn all_or_nothing(spec: &RunSpec) -> Option<Finding> {
+    let bound = spec.trainer_version.as_deref().is_some_and(|v| v == "0.4.0");
+    let all = |list: &[String]| {
+        ["model", "optimizer", "extra"]
+            .iter()
+            .all(|c| list.iter().any(|l| l == c))
+    };
+    let apart = |r: &&RoleSpec| r.megatron.is_none() && !(all(&r.save_contents) && all(&r.load_contents));
+    let role = spec.roles.iter().filter(|_| bound).find(apart)?;
+    let of = if role.name.is_empty() {
+        String::new()
+    } else {
+        format!(" of `{}`", role.name)
+    };
+    let detail = format!(
+        "verl 0.4.0 starts FSDP only with model, optimizer and extra together, and the contents{of} leave something out"
+    );
+    Some(Finding::warning("contents_bound_together", detail))
 }
 
 fn cadence(spec: &RunSpec) -> Finding {

@@ -47,6 +47,8 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
             keep: keep_keys,
             async_save: wishes::async_saves(reader, &async_keys),
             file_logger: wishes::logs_to_file(reader),
+            loggers: wishes::loggers(reader),
+            saves_on_demand: !reader.flag("trainer.use_v1"),
             validates_first: validates_first(reader, &roles),
             older_sft: false,
             settings: Vec::new(),
@@ -120,8 +122,10 @@ fn needs_critic(reader: &mut Reader<'_>) -> bool {
 
 fn cadence(reader: &mut Reader<'_>) -> SaveCadence {
     let key = "trainer.save_freq";
+    let problems = reader.problems.len();
     let every = reader.int(key).and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0);
-    if every.is_none() {
+    // What is no number is told already.
+    if every.is_none() && reader.problems.len() == problems {
         reader.no_recovery(
             "never_saves",
             key,

@@ -60,6 +60,8 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
                 false => wishes::async_saves(reader, &["checkpoint.async_save".to_owned()]),
             },
             file_logger: wishes::logs_to_file(reader),
+            loggers: wishes::loggers(reader),
+            saves_on_demand: false,
             validates_first: false,
             older_sft: older,
             settings: Vec::new(),

@@ -185,16 +185,20 @@ fn tell(reader: &mut Reader<'_>, run: MegatronSpec, keys: &Keys) {
             "Megatron starts the learning-rate schedule anew at every resume; set it to True to have it restored",
         );
     }
-    let message = if run.any_parallel {
-        "the optimizer can be loaded by ranks that share the model in another way; each save gathers it in the memory of one rank's host, so watch that memory"
+    let key = format!("{}.dist_ckpt_optim_fully_reshardable", keys.engine);
+    if run.any_parallel {
+        reader.warn(
+            "resharding",
+            &key,
+            "each save gathers the whole optimizer in the memory of one rank's host, which may not hold it; in return ranks that share the model in any other way can load it",
+        );
     } else {
-        "a resume may change the number of data-parallel ranks and needs the same tensor, pipeline, context and expert parallel sizes"
-    };
-    reader.note(
-        "resharding",
-        &format!("{}.dist_ckpt_optim_fully_reshardable", keys.engine),
-        message,
-    );
+        reader.note(
+            "resharding",
+            &key,
+            "a resume may change the number of data-parallel ranks and needs the same tensor, pipeline, context and expert parallel sizes",
+        );
+    }
     // Said once, whichever roles are Megatron's.
     let layout = match reader.basis.release {
         None => "only steps with ckpt_contents.json are proven and resumed from, which verl writes since 0.9",

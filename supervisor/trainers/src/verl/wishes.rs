@@ -228,15 +228,26 @@ pub(crate) fn not_restored(roles: &[RoleSpec]) -> Vec<StateKind> {
     out
 }
 
+/// Where metrics go: one name, or a list.
+pub(crate) fn loggers(reader: &mut Reader<'_>) -> Vec<String> {
+    let Some(node) = reader.value("trainer.logger") else {
+        return Vec::new();
+    };
+    let one = node.as_str().map(|name| vec![name.to_owned()]);
+    let names = || {
+        Some(
+            node.as_list()?
+                .iter()
+                .filter_map(|i| i.as_str().map(str::to_owned))
+                .collect(),
+        )
+    };
+    one.or_else(names).unwrap_or_default()
+}
+
 /// Whether metrics go to a file, which verl truncates at each start.
 pub(crate) fn logs_to_file(reader: &mut Reader<'_>) -> bool {
-    let Some(node) = reader.value("trainer.logger") else {
-        return false;
-    };
-    let one = node.as_str() == Some("file");
-    one || node
-        .as_list()
-        .is_some_and(|items| items.iter().any(|i| i.as_str() == Some("file")))
+    loggers(reader).iter().any(|name| name == "file")
 }
 
 /// `async_save` is switched off at every launch. Returns the keys where it is on.

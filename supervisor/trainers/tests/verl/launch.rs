@@ -66,6 +66,7 @@ pub(crate) fn arrange(spec: &RunSpec, order: &LaunchOrder, facts: TrainerFacts) 
     let host = HostFacts {
         env: BTreeMap::new(),
         trainer: facts,
+        began: 1,
     };
     adapter(spec.trainer).arrange(spec, order, &host).unwrap()
 }
@@ -291,6 +292,7 @@ fn the_environment_of_the_user_wins() {
             file_logger: true,
             ..TrainerFacts::default()
         },
+        began: 1,
     };
     let plan = adapter(spec.trainer)
         .arrange(&spec, &order(StartPoint::Fresh), &host)

@@ -1,0 +1,116 @@
+//! What verl can do by itself once it is told: each help with its reason and the setting that switches it off.
+
+use super::ray::Ray;
+use super::version::Version;
+use crate::adapter::{Help, HostFacts};
+use crate::hydra::encode_list;
+use supervise_core::record::{LaunchOrder, StartPoint};
+use supervise_core::spec::RunSpec;
+
+/// Seconds since 1970 at which the machine is taken away, as verl's trainers read it.
+const EXPIRY: &str = "MLP_CURRENT_CAPACITY_BLOCK_EXPIRATION_TIMESTAMP";
+/// Another name that they read.
+const EXPIRY_TOO: &str = "SAGEMAKER_CURRENT_CAPACITY_BLOCK_EXPIRATION_TIMESTAMP";
+
+/// All helps for one launch.
+pub(crate) fn helps(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Vec<Help> {
+    let assist = &spec.policy.assist;
+    let mut out = Vec::new();
+    out.extend(assist.environment.then(|| environment(sft, host)));
+    if order.from == StartPoint::AsIs {
+        return out;
+    }
+    if assist.logger {
+        out.extend(logger(spec, order, host));
+    }
+    out.extend(expiry(sft, spec, host).filter(|_| assist.expiry));
+    out.extend(wandb(spec, host).filter(|_| assist.wandb));
+    let relaunch = matches!(order.from, StartPoint::Step { .. });
+    out.extend(
+        (assist.skip_validation && relaunch && host.trainer.validates_first).then(|| Help {
+            overrides: vec!["trainer.val_before_train=False".to_owned()],
+            ..Help::new(
+                "assist.skip_validation",
+                "the validation before the first step was made when the run began",
+            )
+        }),
+    );
+    out
+}
+
+fn environment(sft: bool, host: &HostFacts) -> Help {
+    let mut help = Help::new("assist.environment", "what goes wrong is told in full, and at once");
+    help.set("PYTHONUNBUFFERED", "1");
+    help.set("HYDRA_FULL_ERROR", "1");
+    if host.trainer.ray != Ray::Unused {
+        help.set("RAY_DEDUP_LOGS", "0");
+    }
+    if sft {
+        // Only then the trainer says from which step it goes on.
+        help.set("VERL_SFT_LOGGING_LEVEL", "INFO");
+    }
+    help
+}
+
+/// A file of its own for each attempt, since verl truncates it at every start; and lines that are read here, where there are none.
+fn logger(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Option<Help> {
+    let loggers = &host.trainer.loggers;
+    let has = |name: &str| loggers.iter().any(|l| l == name);
+    let mut help = Help::new(
+        "assist.logger",
+        "each attempt has a metrics file of its own: verl truncates it at every start",
+    );
+    let mut with_file = host.trainer.file_logger;
+    if !loggers.is_empty() && !has("console") {
+        help.why = "none of trainer.logger's prints its steps, by which progress and hangs are known".to_owned();
+        let mut all: Vec<&str> = loggers.iter().map(String::as_str).chain(["console"]).collect();
+        // verl 0.5 and older refuse a logger of this name.
+        if !has("file") && version(spec).is_some_and(|v| v >= Version::V0_6) {
+            all.push("file");
+            with_file = true;
+        }
+        help.overrides.push(format!("trainer.logger={}", encode_list(&all)));
+    }
+    if with_file {
+        let attempt = spec.run_dir.join("attempts").join(format!("{:04}", order.attempt.0));
+        help.set("VERL_FILE_LOGGER_PATH", attempt.join("metrics.jsonl").as_str());
+    }
+    (!help.env.is_empty() || !help.overrides.is_empty()).then_some(help)
+}
+
+/// Whether the trainer saves when its machine is about to be taken away. Only the older one asks, from verl 0.5 on, and only where it
+/// saves at all.
+pub(crate) fn saves_on_demand(sft: bool, spec: &RunSpec, on_demand: bool) -> bool {
+    !sft && on_demand && spec.cadence.every.is_some() && version(spec).is_none_or(|v| v >= Version::V0_5)
+}
+
+fn expiry(sft: bool, spec: &RunSpec, host: &HostFacts) -> Option<Help> {
+    let end = spec.policy.assist.deadline?;
+    let said = [EXPIRY, EXPIRY_TOO].into_iter().any(|name| host.is_set(spec, name));
+    if said || !saves_on_demand(sft, spec, host.trainer.saves_on_demand) {
+        return None;
+    }
+    let grace = spec.policy.save_grace.0 / 1000;
+    let why = format!("verl saves before the machine is taken away (deadline, or SLURM_JOB_END_TIME), {grace} s early");
+    let mut help = Help::new("assist.expiry", why);
+    help.set(EXPIRY, &end.saturating_sub(grace).to_string());
+    Some(help)
+}
+
+/// One run there for all attempts since the run was taken into care: a fresh start counts its steps anew.
+fn wandb(spec: &RunSpec, host: &HostFacts) -> Option<Help> {
+    if !host.trainer.loggers.iter().any(|l| l == "wandb") || host.is_set(spec, "WANDB_RUN_ID") {
+        return None;
+    }
+    let mut help = Help::new(
+        "assist.wandb",
+        "all attempts go on in one run of Weights & Biases, not in a new one each",
+    );
+    help.set("WANDB_RUN_ID", &format!("{}-{}", spec.run, host.began));
+    help.set("WANDB_RESUME", "allow");
+    Some(help)
+}
+
+fn version(spec: &RunSpec) -> Option<Version> {
+    Version::of(spec.trainer_version.as_deref()?)
+}
