@@ -21,6 +21,8 @@ trap 'rm -rf "$work"' EXIT
 "$here/install_areal.sh" "$venv" "$areal"
 "$python" "$here/make_checkpoints.py" "$work" --areal "$areal"
 "$python" "$here/proof_differential.py" "$programs" "$work" --areal "$areal" --each 20
+PYTHONPATH=$here VERL_USE_EXTERNAL_MODULES=verl_cpu_platform VERL_PLATFORM=cpu VERL_ENGINE_DEVICE=cuda \
+  "$python" "$here/verl_contents.py" "$programs"
 "$python" "$here/proof_records.py" "$programs" "$work" --each 20
 "$python" "$here/recovery.py" "$programs"
 "$python" "$here/ray_recovery.py" "$programs"

@@ -6,6 +6,10 @@ pub use supervise_checkpoint::codes::CODES as FILE_CODES;
 pub const STEP_CODES: &[(&str, &str)] = &[
     ("cadence", "when this run saves, and what a crash can cost"),
     ("config_not_passed", "the YAML is read by us and not by the command"),
+    (
+        "contents_bound_together",
+        "this version starts only with all contents together",
+    ),
     ("copy_of_other_step", "every byte is that of another step"),
     (
         "counter_differs",
@@ -28,6 +32,8 @@ pub const STEP_CODES: &[(&str, &str)] = &[
         "the dataloader stands where it stood at another step",
     ),
     ("data_state_missing", "dataloader state of some ranks is missing"),
+    ("disk", "what the next saves take, and what is free"),
+    ("disk_short", "the next saves do not fit on the disk"),
     (
         "dist_missing",
         "a directory that Megatron should have written holds no checkpoint",
@@ -85,6 +91,14 @@ pub const STEP_CODES: &[(&str, &str)] = &[
     (
         "no_data_state",
         "the state of the dataloader is missing: data starts again from the epoch's beginning",
+    ),
+    (
+        "no_room_to_raise",
+        "the trainer keeps no more steps than it was told: the disk would not hold them",
+    ),
+    (
+        "no_save_on_demand",
+        "the trainer does not save before its machine is taken away",
     ),
     ("no_such_step", "no step of this name is known"),
     ("not_a_directory", "a step's name belongs to something else"),

@@ -18,7 +18,7 @@ use supervise_core::checkpoint::StateKind;
 use supervise_core::id::Step;
 use supervise_core::reason::{Evidence, Reason};
 use supervise_core::record::{LaunchOrder, StartPoint};
-use supervise_core::spec::RunSpec;
+use supervise_core::spec::{RoleSpec, RunSpec};
 
 /// What verl loads at a resume. FSDP ignores exported weights there; for Megatron `model` is wherever the weights were saved.
 const LOADABLE: [&str; 3] = ["model", "optimizer", "extra"];
@@ -136,7 +136,7 @@ fn load_overrides(
         let wanted = roles.get(&role.name).map_or(load, Vec::as_slice);
         // Megatron keeps nothing else there, and fails on random states of ranks that shared the model in another way.
         let without = role.megatron.is_some() && lost.contains(&StateKind::Rng);
-        let list: Vec<&str> = LOADABLE
+        let mut list: Vec<&'static str> = LOADABLE
             .into_iter()
             .filter(|known| wanted.iter().any(|c| c == known) && !(without && *known == "extra"))
             .collect();
@@ -155,6 +155,9 @@ fn load_overrides(
             continue;
         }
         let key = Keys::in_tree(&role.name, tree).checkpoint;
+        if release.is_none_or(|r| r.since(Version::V0_9, 0)) {
+            list.iter_mut().for_each(|c| *c = spelt(role, c));
+        }
         out.push(format!("{mark}{key}.load_contents={}", encode_list(&list)));
     }
     Ok(out)
@@ -168,6 +171,17 @@ fn check_loads_all(load: &[&str]) -> Result<(), Reason> {
     let only = load.join(", ");
     let text = format!("verl 0.4.0 loads model, optimizer and extra or nothing: a resume with only {only} needs 0.4.1");
     Err(Reason::new("load_contents", text))
+}
+
+/// Megatron's manager looks for `model` among its own shards where it writes such; exported weights then have a name of their own.
+fn spelt(role: &RoleSpec, content: &'static str) -> &'static str {
+    let saves = |content: &str| role.save_contents.iter().any(|c| c == content);
+    let exported_only = role.megatron.is_some_and(|m| !m.adapters) && saves("hf_model") && !saves("model");
+    if content == "model" && exported_only {
+        "hf_model"
+    } else {
+        content
+    }
 }
 
 /// verl deletes before a newer step is proven, so it is told to keep some more; what is too much, the supervisor prunes.

@@ -48,7 +48,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
             async_save: wishes::async_saves(reader, &async_keys),
             file_logger: wishes::logs_to_file(reader),
             loggers: wishes::loggers(reader),
-            saves_on_demand: !reader.flag("trainer.use_v1"),
+            saves_on_demand: trainer != Trainer::V1,
             validates_first: validates_first(reader, &roles),
             older_sft: false,
             settings: Vec::new(),

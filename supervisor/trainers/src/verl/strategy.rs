@@ -215,36 +215,20 @@ fn tell(reader: &mut Reader<'_>, run: MegatronSpec, keys: &Keys) {
 /// Whether the weights are written at all, and where they are looked for afterwards.
 fn check_writers(reader: &mut Reader<'_>, role: &RoleSpec, run: MegatronSpec, keys: &Keys) {
     let saves = |content: &str| role.save_contents.iter().any(|c| c == content);
-    let loads = |content: &str| role.load_contents.iter().any(|c| c == content);
     let (model, exported) = (saves("model"), saves("hf_model"));
     let bridge = format!("{}.use_mbridge", keys.engine);
     let dist = format!("{}.use_dist_checkpointing", keys.engine);
     let save = format!("{}.save_contents", keys.checkpoint);
     let rank = format!("{}.lora.rank", keys.model);
-    if !run.bridge && (exported || loads("hf_model")) {
+    if !run.bridge && exported {
         let hint = format!("leave it out, or set {bridge}=True");
         let message = format!("hf_model goes through a bridge, and {bridge} is False: verl refuses to start");
-        let key = if exported {
-            save.clone()
-        } else {
-            format!("{}.load_contents", keys.checkpoint)
-        };
-        reader.no_recovery("hf_model_without_bridge", &key, message, &hint);
+        reader.no_recovery("hf_model_without_bridge", &save, message, &hint);
     }
     if !run.bridge && !run.dist && model {
         let message = format!("there is neither a bridge nor Megatron's own writer ({dist}): verl refuses to start");
         let hint = format!("set {dist}=True, or {bridge}=True");
         reader.no_recovery("weights_not_saved", &bridge, message, &hint);
-    }
-    if run.dist && exported && !model {
-        let message =
-            format!("the weights are only exported, and with {dist}=True a resume looks for Megatron's own shards");
-        reader.no_recovery(
-            "weights_not_loaded",
-            &save,
-            message,
-            &format!("add `model`, or set {dist}=False"),
-        );
     }
     let vanilla = format!("{}.vanilla_mbridge", keys.engine);
     if run.adapters && (!run.bridge || reader.flag(&vanilla)) {

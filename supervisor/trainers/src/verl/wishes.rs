@@ -152,8 +152,22 @@ pub(crate) fn role(reader: &mut Reader<'_>, name: &str, megatron: Option<Megatro
             );
         }
     }
+    // Where the weights are only exported, Megatron's own writer has nothing to do with them.
+    let megatron = megatron.map(|m| MegatronSpec {
+        dist: m.dist && save.iter().any(|c| c == "model"),
+        ..m
+    });
     let bridge = megatron.is_some_and(|m| m.bridge);
     check_weights(reader, (&save_key, &save), (&load_key, &load), megatron.is_some());
+    if megatron.is_some() && !bridge && load_wish && load.iter().any(|c| c == "hf_model") {
+        let message = "hf_model goes through a bridge, and there is none (use_mbridge=False): verl refuses to start";
+        reader.no_recovery(
+            "hf_model_without_bridge",
+            &load_key,
+            message,
+            "leave it out, or set use_mbridge=True",
+        );
+    }
     let load = if megatron.is_some() { as_model(load) } else { load };
     let saved = |c: &String| save.contains(c) || bridge && c == "model" && save.iter().any(|s| s == "hf_model");
     if let Some(extra) = load.iter().find(|c| *c != "hf_model" && !saved(c)) {

@@ -130,9 +130,11 @@ fn switches_that_verl_refuses_are_refused_before_a_gpu_is_touched() {
             "set actor_rollout_ref.actor.megatron.use_dist_checkpointing=True",
         ),
         (
-            format!("{engine}use_dist_checkpointing=True {contents}save_contents=[hf_model,optimizer,extra]"),
-            "checkpoint.save_contents",
-            "looks for Megatron's own shards",
+            format!(
+                "{engine}use_mbridge=False {engine}use_dist_checkpointing=True {contents}load_contents=[hf_model,optimizer]"
+            ),
+            "checkpoint.load_contents",
+            "hf_model goes through a bridge",
         ),
         (
             format!("{engine}vanilla_mbridge=True actor_rollout_ref.model.lora.rank=8"),
@@ -185,6 +187,7 @@ fn every_pair_of_writers_that_works_is_accepted() {
         (false, true, "model", false),
         (true, true, "model", false),
         (true, true, "model,hf_model", false),
+        (true, true, "hf_model", false),
         (true, false, "model", true),
     ] {
         let rank = if adapters { 8 } else { 0 };
@@ -492,4 +495,18 @@ fn each_role_is_fitted_by_its_own_strategy() {
         &resume_of(&all, &facts, &expect),
         &["`actor` was written by Megatron's manager"],
     );
+}
+
+#[test]
+fn weights_that_are_only_exported_are_loaded_by_their_own_name() {
+    let read = ppo("actor_rollout_ref.actor.megatron.use_dist_checkpointing=True \
+         actor_rollout_ref.actor.checkpoint.save_contents=[hf_model,optimizer,extra]")
+    .good();
+    // A step of this run holds no shards of the model.
+    assert!(read.roles[0].megatron.is_some_and(|m| !m.dist));
+    let mut spec = spec(TrainerKind::VerlPpo, PPO);
+    spec.roles.clone_from(&read.roles);
+    let plan = arrange(&spec, &from_step(2, FULL), TrainerFacts::default());
+    let wanted = "actor_rollout_ref.actor.checkpoint.load_contents=['hf_model','optimizer','extra']";
+    assert!(plan.overrides.iter().any(|o| o == wanted), "{:?}", plan.overrides);
 }
