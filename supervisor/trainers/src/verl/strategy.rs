@@ -190,7 +190,7 @@ fn tell(reader: &mut Reader<'_>, run: MegatronSpec, keys: &Keys) {
         reader.warn(
             "resharding",
             &key,
-            "each save gathers the whole optimizer in the memory of one rank's host, which may not hold it; in return ranks that share the model in any other way can load it",
+            "each save gathers the whole optimizer in the memory of one rank's host, which may not hold it, so watch that memory; in return ranks that share the model in any other way can load it",
         );
     } else {
         reader.note(

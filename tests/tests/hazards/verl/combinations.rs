@@ -90,12 +90,10 @@ fn both_both() {
     with(true, true, &["model", "hf_model"]).plan().starts_afresh();
 }
 
-/// [combination.both_hf] Both writers, only `hf_model`: a tree, and a resume that looks for shards | Refused with 78
+/// [combination.both_hf] Both writers, only `hf_model`: a tree | Accepted; a resume loads the tree by its own name
 #[test]
 fn both_hf() {
-    with(true, true, &["hf_model"])
-        .plan()
-        .refuses(78, &[SAVE, "use_dist_checkpointing=False"]);
+    with(true, true, &["hf_model"]).plan().starts_afresh();
 }
 
 /// [combination.adapters] Bridge and adapters: shards of the adapters beside an export of them; without Megatron-Bridge verl raises | Accepted with the bridge, refused with 78 without it
