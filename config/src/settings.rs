@@ -168,6 +168,9 @@ pub struct Settings {
     pub allow_fresh: bool,
     /// Restart after failures.
     pub recovery: bool,
+    /// How long a script may take to start its trainer when it is run to learn that.
+    #[serde(deserialize_with = "millis")]
+    pub learn_within: Duration,
     /// How often the checkpoint root is looked at.
     #[serde(deserialize_with = "millis")]
     pub scan_interval: Duration,

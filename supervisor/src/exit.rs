@@ -149,6 +149,7 @@ mod tests {
             Outcome::LeaseHeld { by: why() },
             Outcome::GaveUp { why: why() },
             Outcome::Environment { why: why() },
+            Outcome::Config { why: why() },
         ] {
             assert!(Exit::of(outcome.exit_code()).is_some(), "{outcome:?}");
         }

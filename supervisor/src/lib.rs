@@ -43,7 +43,11 @@ fn guarded(what: impl FnOnce() -> u8) -> u8 {
 
 /// Our own helpers are this program, executed again: they come before anything else is set up.
 fn helper() -> Option<ExitCode> {
-    let mut args = std::env::args_os().skip(1);
+    let mut args = std::env::args_os();
+    let name = args.next()?;
+    if let Some(name) = supervise_host::script::name_of(&name) {
+        return Some(exit_code(supervise_host::script::main(&name, args.collect())));
+    }
     let code = match args.next()?.to_str()? {
         "__guard" => supervise_host::guard::main(&args.collect::<Vec<_>>()),
         "__sink" => supervise_host::sink::main(),
@@ -53,7 +57,11 @@ fn helper() -> Option<ExitCode> {
         }
         _ => return None,
     };
-    Some(u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from))
+    Some(exit_code(code))
+}
+
+fn exit_code(code: i32) -> ExitCode {
+    u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
 #[cfg(test)]

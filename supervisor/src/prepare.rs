@@ -6,6 +6,7 @@
 mod command;
 mod elsewhere;
 mod files;
+mod learn;
 mod place;
 mod policy;
 mod rehearse;
@@ -21,10 +22,13 @@ use supervise_config::settings::{CgroupChoice, DegradedResume, Settings, Trainer
 use supervise_config::{ConfigTree, redact};
 use supervise_core::checkpoint::Finding;
 use supervise_core::id::{RunId, fnv64};
+use supervise_core::script::Learnt;
 use supervise_core::spec::{RunSpec, TrainerKind};
+use supervise_host::script::Shims;
 use supervise_trainers::read::{ReadInput, ReadOutput, read};
-use supervise_trainers::{TrainerFacts, adapter};
+use supervise_trainers::{TrainerFacts, adapter, way};
 
+pub use learn::Learning;
 pub use place::{lease_dir, probe, registry_dir, registry_file, run_id, state_dir};
 pub use rehearse::rehearse;
 pub use room::Room;
@@ -49,6 +53,8 @@ pub struct Request {
     pub from: Option<u64>,
     /// `--no-recovery`.
     pub no_recovery: bool,
+    /// Whether a script may be run to learn what it starts.
+    pub learning: Learning,
 }
 
 /// Everything a term needs.
@@ -72,6 +78,8 @@ pub struct Prepared {
     pub tree: ConfigTree,
     /// Which release of the trainer would run.
     pub release: Release,
+    /// What stands in the way of a script.
+    pub shims: Option<Shims>,
 }
 
 /// The settings, with the few values the driver asks for in its own units.
@@ -127,6 +135,22 @@ pub struct Configured {
     pub command: Vec<String>,
     /// Working directory.
     pub cwd: Utf8PathBuf,
+    /// The trainer's call that the command makes, where the command is a script.
+    pub learnt: Option<Learnt>,
+}
+
+impl Configured {
+    /// The words that call the trainer.
+    #[must_use]
+    pub fn call(&self) -> &[String] {
+        self.learnt.as_ref().map_or(&self.command, |l| &l.command)
+    }
+
+    /// The directory that the trainer starts in.
+    #[must_use]
+    pub fn call_cwd(&self) -> &Utf8Path {
+        self.learnt.as_ref().map_or(&self.cwd, |l| &l.cwd)
+    }
 }
 
 /// Reads the YAML and the settings in all their layers.
@@ -134,12 +158,25 @@ pub struct Configured {
 /// # Errors
 /// What is wrong with them.
 pub fn configure(request: &Request) -> Result<Configured, CliError> {
+    let first = layers(request, None)?;
+    if !learn::is_needed(&first) {
+        return Ok(first);
+    }
+    match learn::learnt(&first, request.learning)? {
+        // It may name a YAML of its own.
+        Some(learnt) => layers(request, Some(learnt)),
+        None => Ok(first),
+    }
+}
+
+fn layers(request: &Request, learnt: Option<Learnt>) -> Result<Configured, CliError> {
     let cwd = place::cwd()?;
     let named = request.config.clone();
-    let file = named.or_else(|| files::config_in_command(&request.command));
+    let call = learnt.as_ref().map_or(&request.command, |l| &l.command);
+    let file = named.or_else(|| files::config_in_command(call));
     let (flags, set) = sources::split_set(&request.set)?;
     let mut composed = match &file {
-        Some(path) => Some(files::compose_file(path, &request.command, &set)?),
+        Some(path) => Some(files::compose_file(path, call, &set)?),
         None => None,
     };
     let block = composed.as_mut().and_then(|c| c.tree.delete("supervisor").ok());
@@ -157,6 +194,7 @@ pub fn configure(request: &Request) -> Result<Configured, CliError> {
         set,
         command,
         cwd,
+        learnt,
     })
 }
 
@@ -166,12 +204,18 @@ pub fn configure(request: &Request) -> Result<Configured, CliError> {
 /// What is wrong, and with which exit code.
 pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
     let configured = configure(request)?;
+    if configured.learnt.is_none() && learn::is_needed(&configured) {
+        return Err(learn::unknown(&configured));
+    }
     let (out, release) = understand_release(&configured)?;
     elsewhere::check_machines(&out)?;
     let (root, mut notes) = root_of(&configured, &out)?;
     notes.extend(release.note(&out));
     if !request.fresh {
         elsewhere::check_other_root(configured.file.as_deref(), root.as_deref(), &configured.cwd)?;
+    }
+    if let (Some(_), Some(root), false) = (&configured.learnt, &root, request.fresh) {
+        learn::check_moved_root(&configured, root)?;
     }
     let run = run_id(out.kind, root.as_deref(), &configured.cwd, &out.command);
     let run_dir = place::run_dir(&configured.settings, root.as_deref(), &run, &configured.cwd)?;
@@ -182,7 +226,9 @@ pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
     }
     place::check_resume_path(&out, &run_dir)?;
     let gang = policy::gang(&configured.settings, &out, &mut notes);
-    command::check(&out.command, &configured.cwd, &configured.settings.env)?;
+    let started = configured.learnt.as_ref().map_or(&out.command, |_| &configured.command);
+    command::check(started, &configured.cwd, &configured.settings.env)?;
+    let (learnt, shims) = script_parts(&configured, &out, &mut notes)?;
     let mut spec = RunSpec {
         config_hash: config_hash(&out, &configured, release.version.as_deref()),
         trainer: out.kind,
@@ -201,7 +247,12 @@ pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
         keep: out.keep,
         policy: policy::policy(&configured.settings, request),
         not_restored: out.not_restored,
-        command: out.command,
+        command: if learnt.is_some() {
+            configured.command.clone()
+        } else {
+            out.command
+        },
+        learnt,
         run,
     };
     let room = spec.root.as_deref().and_then(Room::of);
@@ -221,7 +272,36 @@ pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
         notes,
         tree: out.tree,
         release,
+        shims,
     })
+}
+
+/// What a launch needs of a script: the call that was learnt, and what stands in its way.
+fn script_parts(
+    configured: &Configured,
+    out: &ReadOutput,
+    notes: &mut Vec<String>,
+) -> Result<(Option<Learnt>, Option<Shims>), CliError> {
+    let Some(mut learnt) = configured.learnt.clone() else {
+        return Ok((None, None));
+    };
+    learnt.ahead = way::added(&learnt.command, &out.command);
+    let leaves = out.tree.leaves();
+    let values: Vec<String> = leaves
+        .iter()
+        .map(|(_, n)| supervise_config::python_str(&n.value))
+        .collect();
+    let texts = learnt.command.iter().chain(&values).map(String::as_str);
+    learnt.env = learn::mentioned(&learnt.env, texts);
+    notes.push(format!(
+        "the script starts: {}",
+        crate::render::one_line(&shown_command(&learnt.command), 400)
+    ));
+    notes.push(
+        "what the script does before that call it does again at each launch; our overrides are put into the call itself"
+            .to_owned(),
+    );
+    Ok((Some(learnt), Some(learn::shims(configured)?)))
 }
 
 /// A run's name and place, for commands that only look.
@@ -290,13 +370,12 @@ fn understand(configured: &Configured, version: Option<&str>) -> Result<ReadOutp
         composed: configured.composed.as_ref(),
         config_file: configured.file.as_deref(),
         set: &configured.set,
-        command: &configured.command,
-        cwd: &configured.cwd,
+        command: configured.call(),
+        cwd: configured.call_cwd(),
         env: &|name| {
-            configured
-                .settings
-                .env
-                .get(name)
+            let learnt = configured.learnt.as_ref().and_then(|l| l.env.get(name));
+            learnt
+                .or_else(|| configured.settings.env.get(name))
                 .cloned()
                 .or_else(|| std::env::var(name).ok())
         },
@@ -309,7 +388,10 @@ fn understand(configured: &Configured, version: Option<&str>) -> Result<ReadOutp
         return Err(CliError::usage("neither a trainer's YAML nor a command is given")
             .hint("supervise run ppo.yaml, or supervise run -- python3 -m verl.trainer.main_ppo …"));
     }
-    let out = read(&input).map_err(|e| CliError::of_config(&e))?;
+    let mut out = read(&input).map_err(|e| CliError::of_config(&e))?;
+    if configured.learnt.is_some() && configured.settings.gang.workers.is_none() {
+        policy::one_script(&mut out);
+    }
     if out.kind == TrainerKind::Plain && configured.settings.trainer == TrainerChoice::Verl {
         return Err(CliError::config(
             "trainer is set to verl, but neither the command nor the YAML tells which of its trainers it is",
@@ -356,7 +438,8 @@ fn config_hash(out: &ReadOutput, configured: &Configured, version: Option<&str>)
         text.push_str(&supervise_config::python_str(&node.value));
         text.push('\n');
     }
-    for word in &out.command {
+    let script = configured.learnt.iter().flat_map(|_| &configured.command);
+    for word in out.command.iter().chain(script) {
         text.push_str(word);
         text.push('\0');
     }

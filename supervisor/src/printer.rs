@@ -245,6 +245,39 @@ pub fn err(text: &str) {
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
 }
 
+/// Something that takes its time, on a terminal that would otherwise stand still.
+#[derive(Debug)]
+pub struct Waiting {
+    bar: Option<ProgressBar>,
+    what: String,
+}
+
+impl Waiting {
+    /// For this; without a terminal it shows nothing.
+    #[must_use]
+    pub fn new(what: String) -> Self {
+        Self {
+            bar: is_terminal().then(new_bar),
+            what,
+        }
+    }
+
+    /// It has taken so long.
+    pub fn tell(&mut self, took: Duration) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(format!("{}: {} s", self.what, took.as_secs()));
+            bar.tick();
+        }
+    }
+
+    /// Takes it off the terminal.
+    pub fn end(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
 /// Bytes read so far and how fast, on a terminal that would otherwise stand still.
 #[derive(Debug)]
 pub struct Meter {

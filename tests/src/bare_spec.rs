@@ -13,6 +13,7 @@ pub fn bare(run: &str, root: &Utf8Path, run_dir: &Utf8Path) -> RunSpec {
         run: RunId(run.to_owned()),
         trainer: TrainerKind::VerlPpo,
         trainer_version: None,
+        learnt: None,
         config_hash: 0,
         root: Some(root.to_owned()),
         run_dir: run_dir.to_owned(),

@@ -79,6 +79,7 @@ pub(super) const SCHEMA: &[(&str, Kind)] = &[
     ("multi_host", Kind::Bool),
     ("allow_fresh", Kind::Bool),
     ("recovery", Kind::Bool),
+    ("learn_within", Kind::Duration),
     ("scan_interval", Kind::Duration),
     ("assist.expiry", Kind::Bool),
     ("assist.logger", Kind::Bool),
@@ -92,6 +93,7 @@ pub(super) const SCHEMA: &[(&str, Kind)] = &[
 /// `SUPERVISE_…` variables that are not settings: the supervisor sets them itself or reads them elsewhere.
 pub const RESERVED_VARIABLES: &[&str] = &[
     "SUPERVISE_ATTEMPT",
+    "SUPERVISE_WAY",
     "SUPERVISE_RUN",
     "SUPERVISE_TERM",
     "SUPERVISE_LOG",

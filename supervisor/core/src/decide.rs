@@ -151,6 +151,7 @@ impl Deciding<'_> {
             EventKind::GuardLost { .. } => self.on_guard_lost(),
             EventKind::Progress { .. } => self.on_progress(),
             EventKind::Sighted { means, .. } => self.on_sighted(means),
+            EventKind::Script { news, .. } => self.on_script(news),
             EventKind::Checkpoints(_) => self.on_checkpoints(),
             EventKind::Timer(key) => self.on_timer(*key),
             EventKind::Operator(request) => self.on_operator(request),
@@ -279,6 +280,7 @@ fn event_word(kind: &EventKind) -> &'static str {
         EventKind::GuardLost { .. } => "guard lost",
         EventKind::Progress { .. } => "progress",
         EventKind::Sighted { .. } => "sighting",
+        EventKind::Script { .. } => "news of the script",
         EventKind::Checkpoints(_) => "scan",
         EventKind::Timer(_) => "timer",
         EventKind::TimeGap { .. } => "time gap",
@@ -320,6 +322,7 @@ fn stale(s: &State, kind: &EventKind) -> Option<(String, String)> {
         EventKind::GuardLost { attempt } => (*attempt, "guard lost".to_owned()),
         EventKind::Progress { attempt, .. } => (*attempt, "progress".to_owned()),
         EventKind::Sighted { attempt, sighting, .. } => (*attempt, format!("sighting {}", sighting.rule)),
+        EventKind::Script { attempt, .. } => (*attempt, "news of the script".to_owned()),
         EventKind::ActDone { act, .. } if !s.pending.contains_key(act) => {
             return Some((format!("result of act {act}"), "no such act is pending".into()));
         }

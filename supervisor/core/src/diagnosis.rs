@@ -11,6 +11,7 @@ use crate::event::{ExitStatus, Phase, Sighting};
 use crate::id::{Step, fnv64};
 use crate::record::{Diagnosis, StartPoint};
 use crate::scan::RuleKind;
+use crate::script::ScriptNews;
 use crate::state::Attempt;
 
 /// Finds out what ended an attempt.
@@ -46,6 +47,10 @@ pub fn diagnose(a: &Attempt) -> Diagnosis {
             Phase::Step | Phase::Validate | Phase::Exit => "hang.step",
         };
         return build(a, class, why.clone(), "");
+    }
+    if a.script == Some(ScriptNews::Again) {
+        let text = "the trainer ended, and the script would have started it again".to_owned();
+        return build(a, "exit.unexplained", text, "");
     }
     match a.first_failure {
         Some((w, status)) => build(a, class_of(status), format!("worker {w} ended with {status}"), ""),

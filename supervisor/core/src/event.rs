@@ -3,6 +3,7 @@
 use crate::checkpoint::CheckpointSummary;
 use crate::id::{ActId, AttemptNo, Ms, ProcRef, Step, Term, Tick, WallMs, WorkerId};
 use crate::scan::RuleKind;
+use crate::script::ScriptNews;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -93,6 +94,13 @@ pub enum EventKind {
         means: RuleKind,
         /// What was seen.
         sighting: Sighting,
+    },
+    /// The script of an attempt did what it should not.
+    Script {
+        /// Attempt.
+        attempt: AttemptNo,
+        /// What it did.
+        news: ScriptNews,
     },
     /// What is on disk, after a scan.
     Checkpoints(ScanReport),

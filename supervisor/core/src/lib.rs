@@ -17,5 +17,6 @@ pub mod record;
 pub mod resume;
 pub mod retention;
 pub mod scan;
+pub mod script;
 pub mod spec;
 pub mod state;

@@ -358,6 +358,11 @@ pub enum Outcome {
         /// In words.
         why: String,
     },
+    /// The command does not start what it has to start.
+    Config {
+        /// In words.
+        why: String,
+    },
 }
 
 impl Outcome {
@@ -372,6 +377,7 @@ impl Outcome {
             Self::LeaseHeld { .. } => 5,
             Self::GaveUp { .. } => 6,
             Self::Environment { .. } => 69,
+            Self::Config { .. } => 78,
         }
     }
 
@@ -386,6 +392,7 @@ impl Outcome {
             Self::LeaseHeld { .. } => "lease_held",
             Self::GaveUp { .. } => "gave_up",
             Self::Environment { .. } => "environment",
+            Self::Config { .. } => "configuration",
         }
     }
 }

@@ -4,6 +4,7 @@ mod assist;
 
 use crate::checkpoint::{Depth, StateKind};
 use crate::id::{Ms, RunId, Step};
+use crate::script::Learnt;
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -52,6 +53,9 @@ pub struct RunSpec {
     pub config_file: Option<Utf8PathBuf>,
     /// The command as the user (or the adapter's default) gave it; `{config}` and `{overrides}` still in it.
     pub command: Vec<String>,
+    /// The trainer's call that the command makes, where the command is a script.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub learnt: Option<Learnt>,
     /// Working directory of the workers.
     pub cwd: Utf8PathBuf,
     /// Additional environment of the workers.
@@ -74,6 +78,14 @@ pub struct RunSpec {
     pub policy: Policy,
     /// What is never restored by this trainer, said at each resume.
     pub not_restored: Vec<StateKind>,
+}
+
+impl RunSpec {
+    /// The words that call the trainer: the command's own, or those that its script was seen to use.
+    #[must_use]
+    pub fn trainer_command(&self) -> &[String] {
+        self.learnt.as_ref().map_or(&self.command, |l| &l.command)
+    }
 }
 
 /// How workers are started.

@@ -14,6 +14,7 @@ use crate::id::{ActId, AttemptNo, Ms, ProcRef, Step, Term, Tick, WallMs, WorkerI
 use crate::reason::Reason;
 use crate::record::{Act, Condition, Diagnosis, LaunchOrder, Outcome, Then};
 use crate::scan::RuleKind;
+use crate::script::ScriptNews;
 use crate::spec::ResumeIntent;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -210,6 +211,9 @@ pub struct Attempt {
     pub guard_lost: bool,
     /// We ended it, for this reason.
     pub ended_by_us: Option<String>,
+    /// What its script did that it should not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script: Option<ScriptNews>,
     /// Processes that SIGKILL did not end.
     pub unkillable: Vec<ProcRef>,
     /// Its end was judged and charged.

@@ -9,6 +9,7 @@
 //!
 //! This file holds the driver's side: [`spawn`] and [`connect`], and the entry point [`main`].
 
+mod calls;
 mod facts;
 mod feed;
 mod launch;

@@ -5,4 +5,5 @@ pub mod interpreter;
 pub mod lane;
 pub mod migrate;
 pub mod process;
+pub mod script;
 pub mod sink;

@@ -4,7 +4,7 @@ use super::run::Source;
 use super::target;
 use crate::error::CliError;
 use crate::exit::Exit;
-use crate::prepare::{self, Prepared, prepare};
+use crate::prepare::{self, Learning, Prepared, Request, prepare};
 use crate::printer;
 use crate::render::doubts;
 use crate::render::plan::PlanView;
@@ -21,6 +21,7 @@ pub(super) const EXAMPLES: &str = "  supervise plan ppo.yaml
   supervise plan ppo.yaml --json --depth full
   supervise plan ppo.yaml --from 120
   supervise plan ppo.yaml --rehearse       does this verl take what a relaunch would be given?
+  supervise plan --learn -- bash run_grpo.sh   runs the script up to the call of its trainer
 ";
 
 pub(super) const EXITS: [Exit; 8] = [
@@ -41,6 +42,9 @@ const WHOLE: u32 = 2;
 pub(super) struct Args {
     #[command(flatten)]
     source: Source,
+    /// Run a script up to the call of its trainer, to learn which one it starts
+    #[arg(long)]
+    learn: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -53,7 +57,11 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args) -> Result<u8, CliError> {
-    let mut prepared = prepare(&args.source.request())?;
+    let learning = if args.learn { Learning::Anew } else { Learning::Known };
+    let mut prepared = prepare(&Request {
+        learning,
+        ..args.source.request()
+    })?;
     if let Some(depth) = args.depth {
         prepared.spec.policy.depth = depth.into();
     }

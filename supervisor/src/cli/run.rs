@@ -3,11 +3,13 @@
 use crate::driver::{self, RunFlags};
 use crate::error::CliError;
 use crate::exit::Exit;
-use crate::prepare::{self, Prepared, Request, prepare};
+use crate::prepare::{self, Learning, Prepared, Request, prepare};
 use crate::printer::{self, Output, Printer};
 use crate::{control, render};
 use camino::Utf8PathBuf;
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::fs::OpenOptions;
+use std::io::{Seek, Write};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use supervise_core::checkpoint::Level;
@@ -17,7 +19,9 @@ pub(super) const EXAMPLES: &str = "  supervise run ppo.yaml
   supervise run -- python3 -m verl.trainer.main_ppo trainer.save_freq=20 …
   supervise run --detach ppo.yaml
   supervise run ppo.yaml --from 120        where a person rolled back
-  supervise run -- bash run.sh             any command; its checkpoints are not understood
+  supervise run -- bash run_grpo.sh        a script: run once to learn which trainer it starts
+  supervise run -- ray job submit -- python3 -m verl.trainer.main_ppo …
+  supervise run --set supervisor.trainer=plain -- ./any_program
 ";
 
 pub(super) const EXITS: [Exit; 14] = [
@@ -80,6 +84,7 @@ impl Source {
             fresh: self.fresh,
             from: self.from,
             no_recovery: self.no_recovery,
+            learning: Learning::Known,
         }
     }
 }
@@ -103,6 +108,9 @@ pub(super) struct Args {
     /// Leave the terminal's session (set by --detach)
     #[arg(long, hide = true)]
     own_session: bool,
+    /// What a script starts stands on standard input (set by --detach)
+    #[arg(long, hide = true)]
+    given: bool,
 }
 
 pub(super) fn run(args: Args) -> Result<u8, CliError> {
@@ -115,7 +123,11 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         // Fails only where we lead a session already.
         let _ = nix::unistd::setsid();
     }
-    let prepared = prepare(&args.source.request())?;
+    let learning = if args.given { Learning::Given } else { Learning::Start };
+    let prepared = prepare(&Request {
+        learning,
+        ..args.source.request()
+    })?;
     if let Some(root) = &prepared.spec.root {
         prepare::probe(root)?;
     }
@@ -139,6 +151,17 @@ fn announce(printer: &mut Printer, p: &Prepared) {
     }
 }
 
+/// What was learnt of a script, for the process that goes on: the script is not run twice.
+fn given(p: &Prepared) -> std::io::Result<Stdio> {
+    let Some(learnt) = &p.spec.learnt else {
+        return Ok(Stdio::null());
+    };
+    let mut memory = std::fs::File::from(memfd_create("learnt", MFdFlags::MFD_CLOEXEC)?);
+    memory.write_all(&serde_json::to_vec(learnt)?)?;
+    memory.rewind()?;
+    Ok(Stdio::from(memory))
+}
+
 /// Starts this program again in a session of its own and waits until it is seen to live.
 fn detach(p: &Prepared) -> Result<u8, CliError> {
     let at = |what: &str, e: std::io::Error| CliError::environment(format!("{what}: {e}"));
@@ -159,10 +182,13 @@ fn detach(p: &Prepared) -> Result<u8, CliError> {
     let end = args.iter().position(|a| a == "--").unwrap_or(args.len());
     if let Some(found) = args.iter().take(end).position(|a| a == "--detach") {
         args[found] = "--own-session".into();
+        if p.spec.learnt.is_some() {
+            args.insert(found, "--given".into());
+        }
     }
     let mut child = Command::new(exe)
         .args(args)
-        .stdin(Stdio::null())
+        .stdin(given(p).map_err(|e| at("handing on what was learnt", e))?)
         .stdout(out)
         .stderr(err)
         .spawn()

@@ -96,6 +96,13 @@ struct Listed {
     run_dir: Utf8PathBuf,
     #[serde(default)]
     config: Option<Utf8PathBuf>,
+    /// Only where the command is a script.
+    #[serde(default)]
+    script: Option<String>,
+    #[serde(default)]
+    command: Vec<String>,
+    #[serde(default)]
+    cwd: Utf8PathBuf,
 }
 
 /// Finds the run that is meant.
@@ -119,6 +126,11 @@ pub(super) fn find(name: &str) -> Result<Seen, CliError> {
         let dir = listed.as_ref().map(|l| l.run_dir.as_path());
         return known(look(&RunId(name.to_owned()), dir), name);
     }
+    if path.is_file()
+        && let Some(seen) = by_script(path)
+    {
+        return Ok(seen);
+    }
     directory(&absolute(path)?, name)
 }
 
@@ -139,6 +151,23 @@ fn by_config(file: &Utf8Path) -> Option<Seen> {
     let mut with = registry().into_iter().filter(is_it);
     match (with.next(), with.next()) {
         (Some(l), None) => Some(look(&l.run, Some(&l.run_dir))),
+        _ => None,
+    }
+}
+
+/// The only listed run that was started with this script; of several the only one that lives.
+fn by_script(file: &Utf8Path) -> Option<Seen> {
+    let file = file.canonicalize_utf8().ok()?;
+    let is_it = |l: &Listed| {
+        let mut words = l.command.iter();
+        l.script.is_some() && words.any(|w| l.cwd.join(w).canonicalize_utf8().is_ok_and(|w| w == file))
+    };
+    let mut with: Vec<Listed> = registry().into_iter().filter(is_it).collect();
+    if with.len() > 1 {
+        with.retain(|l| is_there(&l.run));
+    }
+    match with.as_slice() {
+        [l] => Some(look(&l.run, Some(&l.run_dir))),
         _ => None,
     }
 }
@@ -178,7 +207,7 @@ fn nothing(name: &str, looked: Option<&Utf8Path>) -> CliError {
         .map(|d| format!(" (there is no journal in {d})"))
         .unwrap_or_default();
     CliError::usage(format!("{name}: no run is known by this name{place}"))
-        .hint("name the trainer's YAML, the checkpoint root, the run directory or the run's identity; `supervise status` lists the runs of this user")
+        .hint("name the trainer's YAML or script, the checkpoint root, the run directory or the run's identity; `supervise status` lists the runs of this user")
 }
 
 fn is_run_id(name: &str) -> bool {

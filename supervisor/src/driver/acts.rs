@@ -17,7 +17,7 @@ use supervise_core::record::{Act, ActKind, LaunchOrder, StartPoint};
 use supervise_core::scan::{ScanRule, Scanner};
 use supervise_core::spec::{LauncherKind, RunSpec};
 use supervise_core::state::Mode;
-use supervise_host::guard::protocol::{GuardOrder, WorkerOrder, socket_name};
+use supervise_host::guard::protocol::{GuardOrder, ScriptWatch, WorkerOrder, socket_name};
 use supervise_host::lane::{Answer, Question};
 use supervise_host::process::proc_stat;
 use supervise_trainers::{HostFacts, LaunchPlan, adapter};
@@ -103,7 +103,7 @@ impl Driver {
         }
         let workers = self
             .workers(order, &plan, &host)
-            .map_err(|e| other(format!("finding a free port: {e}")))?;
+            .map_err(|e| other(format!("finding a free port, or preparing the script: {e}")))?;
         let dir = self.spec.run_dir.join(format!("attempts/{:04}", order.attempt.0));
         let rules = rules(&self.spec);
         let settings = &self.prepared.settings;
@@ -123,6 +123,7 @@ impl Driver {
             output_keep: settings.output.keep,
             cgroup: settings.kill.cgroup == CgroupChoice::Auto,
             scratch: plan.scratch.clone(),
+            script: watch(&plan),
         };
         let (stream, child) = self
             .guard_for(&order_for_guard)
@@ -159,6 +160,9 @@ impl Driver {
         }
         base.extend(plan.env.iter().cloned());
         base.extend(self.spec.env.clone());
+        if let (Some(call), Some(shims)) = (&plan.call, &self.prepared.shims) {
+            shims.dress(&mut base, &socket_name(&self.spec.run), Some(call.clone()))?;
+        }
         let count = if is_gang { gang.workers } else { 1 };
         Ok((0..count)
             .map(|rank| {
@@ -228,6 +232,12 @@ fn environment() -> BTreeMap<String, String> {
         .collect()
 }
 
+/// A script's trainer must show our overrides, where there are any.
+fn watch(plan: &LaunchPlan) -> Option<ScriptWatch> {
+    let ours = plan.call.as_ref().map(|call| call.ours.clone())?;
+    (!ours.is_empty()).then_some(ScriptWatch::Marks { ours })
+}
+
 /// What lines of output mean: the trainer's own first.
 fn rules(spec: &RunSpec) -> Vec<ScanRule> {
     let mut rules = adapter(spec.trainer).rules();
@@ -236,7 +246,7 @@ fn rules(spec: &RunSpec) -> Vec<ScanRule> {
 }
 
 /// Arguments like `key=secret` without the secret.
-pub(super) fn redacted(argv: &[String]) -> Vec<String> {
+pub(crate) fn redacted(argv: &[String]) -> Vec<String> {
     argv.iter()
         .map(|word| match word.split_once('=') {
             Some((key, value)) => format!("{key}={}", supervise_config::redact(key, value)),

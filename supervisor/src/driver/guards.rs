@@ -1,14 +1,17 @@
 //! The driver's end of the leash, and what to do without a guard.
 
+use super::acts::redacted;
 use super::{Driver, Internal};
+use crate::render::one_line;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use supervise_core::event::{ActError, ActErrorKind, ActOutput, EventKind};
 use supervise_core::id::{ActId, AttemptNo, Ms, ProcRef, Tick};
 use supervise_core::record::ActKind;
+use supervise_core::script::ScriptNews;
 use supervise_core::state::Mode;
 use supervise_host::guard::Standby;
-use supervise_host::guard::protocol::{FromGuard, ToGuard};
+use supervise_host::guard::protocol::{FromGuard, FromShim, ToGuard};
 use supervise_host::process::{find_attempt_processes, is_sink, kill_until_gone, list_descendants, own_ref, proc_stat};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::UnixStream;
@@ -21,6 +24,9 @@ const GUARD_SILENCE: Ms = Ms(90_000);
 const STANDBY_AFTER: Ms = Ms(300);
 /// A sweep without a guard is repeated after this; what is left then cannot be killed.
 const SWEEP: Duration = Duration::from_secs(10);
+
+/// Longest piece of a script's words that is journaled.
+const SAID: usize = 1000;
 
 /// A living guard.
 pub(super) struct GuardLink {
@@ -168,8 +174,24 @@ impl Driver {
                     format!("{bytes} bytes of worker {worker}'s output were dropped: the disk did not take them");
                 self.printer.note(&text);
             }
-            FromGuard::Hello(_) => {}
+            FromGuard::Shim(word) => self.on_script(attempt, word),
+            FromGuard::Hello(_) | FromGuard::MayStart => {}
         }
+    }
+
+    fn on_script(&mut self, attempt: AttemptNo, word: FromShim) {
+        let news = match word {
+            FromShim::Refuses { why } => ScriptNews::Refused {
+                why: one_line(&why, SAID),
+            },
+            FromShim::Unmarked { words } => ScriptNews::Unmarked {
+                what: one_line(&redacted(&words).join(" "), SAID),
+            },
+            FromShim::Again => ScriptNews::Again,
+            // Calls before the trainer's own are the script's affair.
+            FromShim::Passes { .. } | FromShim::Called(_) | FromShim::Starts { .. } => return,
+        };
+        self.feed(EventKind::Script { attempt, news });
     }
 
     /// A guard that is stopped or hangs drains no output and sees no end: it is as good as dead.

@@ -360,5 +360,8 @@ fn without_secrets(spec: &RunSpec) -> RunSpec {
         *value = supervise_config::redact(name, value);
     }
     shown.command = redacted(&shown.command);
+    if let Some(learnt) = &mut shown.learnt {
+        learnt.ahead = redacted(&learnt.ahead);
+    }
     shown
 }

@@ -63,7 +63,7 @@ fn plain(path: &Utf8Path) -> Utf8PathBuf {
     path.canonicalize_utf8().unwrap_or_else(|_| path.to_owned())
 }
 
-fn has_steps(root: &Utf8Path) -> bool {
+pub(super) fn has_steps(root: &Utf8Path) -> bool {
     root.read_dir_utf8()
         .is_ok_and(|mut entries| entries.any(|e| e.is_ok_and(|e| e.file_name().starts_with("global_step_"))))
 }

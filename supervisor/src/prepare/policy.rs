@@ -95,6 +95,18 @@ pub(super) fn gang(s: &Settings, out: &ReadOutput, notes: &mut Vec<String>) -> G
     }
 }
 
+/// A script is run once: it starts its own workers, and a trainer that it starts without torchrun has the ranks it has.
+pub(super) fn one_script(out: &mut ReadOutput) {
+    if out.gang.launcher == LauncherKind::Gang {
+        out.gang = GangSpec {
+            launcher: LauncherKind::Driver,
+            workers: 1,
+            gpus: Vec::new(),
+        };
+        out.world = None;
+    }
+}
+
 fn per_node(out: &ReadOutput) -> Option<u32> {
     let found = Resolver::new(&out.tree, &|_| None)
         .get("trainer.n_gpus_per_node")

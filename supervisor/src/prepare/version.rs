@@ -64,11 +64,14 @@ impl Release {
 /// Why it said nothing, in words.
 pub fn asked(configured: &Configured) -> Result<Interpreter, String> {
     let usual = ["python3".to_owned()];
-    let command = match configured.command.as_slice() {
+    let command = match configured.call() {
         [] => &usual,
         words => words,
     };
-    interpreter::ask(command, &configured.cwd, &environment(&configured.settings.env))
+    let mut env = environment(&configured.settings.env);
+    // What a script has activated before its call.
+    env.extend(configured.learnt.iter().flat_map(|l| l.env.clone()));
+    interpreter::ask(command, configured.call_cwd(), &env)
 }
 
 /// The environment of the workers: ours, and what the settings add to it.

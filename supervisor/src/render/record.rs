@@ -9,6 +9,7 @@ use supervise_core::record::{
     ActKind, Action, Condition, Decision, Diagnosis, DiskEdit, LaunchOrder, Outcome, Record, StartPoint, Then,
 };
 use supervise_core::scan::RuleKind;
+use supervise_core::script::ScriptNews;
 use supervise_core::state::State;
 
 /// Longest piece of somebody else's text in a line.
@@ -76,6 +77,7 @@ fn fact(kind: &EventKind, s: &State) -> Option<String> {
             means,
             sighting,
         } if sighting.count == 1 => return sighted(*attempt, means, sighting),
+        EventKind::Script { attempt, news } => format!("attempt {attempt}: {}", script(news)),
         EventKind::TimeGap { missing } => format!(
             "the machine slept or stood still for {}: clocks are shifted",
             span(*missing)
@@ -99,6 +101,17 @@ fn other_release(s: &State) -> String {
             format!("; the trainer's version is {now} now, and was {before}")
         }
         _ => String::new(),
+    }
+}
+
+fn script(news: &ScriptNews) -> String {
+    match news {
+        ScriptNews::Refused { why } => format!("the script was refused the start: {}", one_line(why, FOREIGN)),
+        ScriptNews::Unmarked { what } => format!(
+            "the script started a trainer without our overrides: {}",
+            one_line(what, FOREIGN)
+        ),
+        ScriptNews::Again => "the script wants to start a trainer again".to_owned(),
     }
 }
 
@@ -315,6 +328,7 @@ pub fn outcome_words(o: &Outcome) -> String {
         Outcome::LeaseHeld { by } => format!("ended, somebody else works here: {by}"),
         Outcome::GaveUp { why } => format!("gave up: {why}"),
         Outcome::Environment { why } => format!("ended, the environment does not allow it: {why}"),
+        Outcome::Config { why } => format!("ended, the command has to be changed: {why}"),
     }
 }
 

@@ -291,7 +291,15 @@ fn a_run_is_found_from_elsewhere_and_its_directory_is_its_own() {
 #[test]
 fn any_command_is_supervised_and_found_again() {
     let world = World::new();
-    let said = world.run(&["run", "--", "/bin/sh", "-c", "echo working; exit 0"]);
+    let said = world.run(&[
+        "run",
+        "--set",
+        "supervisor.trainer=plain",
+        "--",
+        "/bin/sh",
+        "-c",
+        "echo working; exit 0",
+    ]);
     said.tells(0, &["plain", "start as written", "finished: the trainer ended well"]);
     let view = world.run(&["status", "--json"]).json()[0].clone();
     assert_eq!(view["trainer"], "plain");

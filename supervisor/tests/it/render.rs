@@ -17,6 +17,7 @@ fn spec() -> RunSpec {
         run: RunId("0123456789abcdef".into()),
         trainer: TrainerKind::VerlPpo,
         trainer_version: None,
+        learnt: None,
         config_hash: 1,
         root: Some("/ckpt".into()),
         run_dir: "/ckpt/.supervise".into(),

@@ -14,6 +14,7 @@ use supervise_core::id::Step;
 use supervise_core::reason::Reason;
 use supervise_core::record::LaunchOrder;
 use supervise_core::scan::ScanRule;
+use supervise_core::script::CallOrder;
 use supervise_core::spec::{Degraded, ResumeIntent, RoleSpec, RunSpec, TrainerKind};
 
 /// What a run's configuration says a checkpoint of it looks like. `None` everywhere: judge what is there.
@@ -196,6 +197,8 @@ pub struct LaunchPlan {
     pub notes: Vec<String>,
     /// What was set so that the trainer helps itself.
     pub helps: Vec<Help>,
+    /// What is done with the trainer's call, where the command is a script.
+    pub call: Option<CallOrder>,
 }
 
 impl LaunchPlan {

@@ -225,6 +225,18 @@ pub(crate) fn forbid_restarts(command: &mut Vec<String>, by_environment: bool) -
     }
 }
 
+/// A job that nobody waits for would train out of our sight. Returns what was changed, in words.
+pub(crate) fn wait_for_job(command: &mut Vec<String>) -> Option<String> {
+    let end = command.iter().position(|w| w == "--").unwrap_or(command.len());
+    let words = ["job", "submit"];
+    let submits = command[..end].windows(2).any(|w| w == words);
+    let at = command[..end].iter().position(|w| w == "--no-wait")?;
+    submits.then(|| {
+        command.remove(at);
+        "ray job submit's --no-wait is taken out: the supervisor has to see the driver end".to_owned()
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

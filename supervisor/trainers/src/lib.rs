@@ -13,6 +13,7 @@ pub mod rehearsal;
 mod shell;
 pub mod starter;
 pub mod verl;
+pub mod way;
 
 pub use adapter::{Adapter, Expectation, Help, HostFacts, LaunchPlan, StepTracker, TrainerFacts, adapter};
 pub use read::{ReadInput, ReadOutput, read};

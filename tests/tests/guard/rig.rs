@@ -55,6 +55,7 @@ impl Rig {
             stop_grace: Ms::secs(10),
             output_max: 1 << 30,
             output_keep: 1,
+            script: None,
             cgroup: false,
             scratch: None,
         };

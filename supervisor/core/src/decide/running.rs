@@ -7,6 +7,7 @@ use crate::reason::{Evidence, Reason};
 use crate::record::{ActKind, Decision, Then};
 use crate::retention::prune;
 use crate::scan::RuleKind;
+use crate::script::ScriptNews;
 use crate::state::Mode;
 
 /// How often progress is judged.
@@ -76,6 +77,25 @@ impl Deciding<'_> {
             let text = format!("the trainer says that it starts from nothing, but it was to resume from {from}");
             self.failed_resume(Reason::new("resumed_from_nothing", text));
         }
+    }
+
+    /// A script that starts something else, or without our words, is ended before the first save of what it starts.
+    pub(super) fn on_script(&mut self, news: &ScriptNews) {
+        if !matches!(self.s.mode, Mode::Running | Mode::Draining { .. }) || self.spec.policy.observe {
+            return;
+        }
+        let reason = match news {
+            ScriptNews::Refused { why } => Reason::new("script_refused", why.clone()),
+            ScriptNews::Unmarked { what } => Reason::new(
+                "script_past_us",
+                format!("a trainer runs that was not given our overrides: {what}"),
+            ),
+            ScriptNews::Again => Reason::new(
+                "script_again",
+                "the script starts a trainer again: relaunches are the supervisor's",
+            ),
+        };
+        self.stop(Then::Diagnose, false, vec![reason]);
     }
 
     /// Ended before its first save can destroy what is there.

@@ -7,6 +7,7 @@ use crate::event::TimerKey;
 use crate::reason::Reason;
 use crate::record::{Action, Condition, Decision, Diagnosis, Outcome, StartPoint};
 use crate::resume::last_step;
+use crate::script::ScriptNews;
 
 /// Deaths of our own guards without a new mark.
 const OWN_DEATHS: u32 = 20;
@@ -22,6 +23,9 @@ impl Deciding<'_> {
         if a.succeeded() {
             return self.after_success();
         }
+        if let Some(news @ (ScriptNews::Refused { .. } | ScriptNews::Unmarked { .. })) = &a.script {
+            return self.misconfigured(news);
+        }
         let d = diagnose(&a);
         let reason = Reason::new("diagnosed", format!("{}: {}", d.class, d.text));
         self.decided(Decision::Diagnosed(d), vec![reason.clone()]);
@@ -30,6 +34,19 @@ impl Deciding<'_> {
             return self.finish(Outcome::GaveUp { why }, vec![reason]);
         }
         self.choose(vec![reason]);
+    }
+
+    /// The same script would do the same again: a person has to change it.
+    fn misconfigured(&mut self, news: &ScriptNews) {
+        let why = match news {
+            ScriptNews::Refused { why } => why.clone(),
+            ScriptNews::Unmarked { what } => format!(
+                "the script started the trainer past us, without our overrides ({what}); call python3 or torchrun by name, or put {{overrides}} into the command"
+            ),
+            ScriptNews::Again => return,
+        };
+        let reason = Reason::new("script", why.clone());
+        self.finish(Outcome::Config { why }, vec![reason]);
     }
 
     fn after_success(&mut self) {

@@ -198,6 +198,9 @@ impl State {
                 a.unkillable.clone_from(unkillable);
             }
             EventKind::GuardLost { attempt } if *attempt == a.no => a.guard_lost = true,
+            EventKind::Script { attempt, news } if *attempt == a.no => {
+                a.script.get_or_insert_with(|| news.clone());
+            }
             EventKind::Progress {
                 attempt,
                 phase,
@@ -413,6 +416,7 @@ fn begin(order: &LaunchOrder, term: crate::id::Term, at: Tick, mark_before: Opti
         gone: false,
         guard_lost: false,
         ended_by_us: None,
+        script: None,
         unkillable: Vec::new(),
         settled: false,
         diagnosis: None,

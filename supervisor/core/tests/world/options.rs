@@ -40,6 +40,7 @@ pub(crate) fn spec() -> RunSpec {
         run: RunId("feedfacefeedface".to_owned()),
         trainer: TrainerKind::VerlPpo,
         trainer_version: None,
+        learnt: None,
         config_hash: 1,
         root: Some("/root-of-the-run".into()),
         run_dir: "/root-of-the-run/.supervise".into(),

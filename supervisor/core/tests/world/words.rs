@@ -73,6 +73,7 @@ fn fact(e: &Event) -> String {
         EventKind::Operator(Request::Stop { after_save: true, .. }) => "asked: stop after the next save".to_owned(),
         EventKind::Operator(Request::Stop { .. }) => "asked: stop".to_owned(),
         EventKind::Operator(Request::StopNow { .. }) => "asked: stop now".to_owned(),
+        EventKind::Script { news, .. } => format!("the script: {news:?}"),
     }
 }
 

@@ -51,6 +51,65 @@ pub struct GuardOrder {
     /// directories beside it that differ only there are deleted.
     #[serde(default)]
     pub scratch: Option<Utf8PathBuf>,
+    /// The workers run a script that starts the trainer: what is looked for in it.
+    #[serde(default)]
+    pub script: Option<ScriptWatch>,
+}
+
+/// What is looked for among the processes of a script.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ScriptWatch {
+    /// The first trainer, which is told to the driver.
+    Record,
+    /// A trainer without these words.
+    Marks {
+        /// Our overrides.
+        ours: Vec<String>,
+    },
+}
+
+/// A call of a trainer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Called {
+    /// Word by word.
+    pub words: Vec<String>,
+    /// Where it was made.
+    pub cwd: Utf8PathBuf,
+    /// Its environment, as far as it is text of moderate length.
+    pub env: Vec<(String, String)>,
+    /// It was seen to run, and none of our programs was asked.
+    pub past: bool,
+}
+
+/// What one of our programs in a script says, or what was seen in its place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FromShim {
+    /// A call that starts no trainer is being made.
+    Passes {
+        /// Its first words.
+        words: Vec<String>,
+    },
+    /// A trainer is called, to be recorded.
+    Called(Box<Called>),
+    /// A trainer is about to be started with our words; it asks whether it may.
+    Starts {
+        /// The rank of the script, where there are several.
+        rank: Option<u32>,
+    },
+    /// A trainer is not started.
+    Refuses {
+        /// Why, in words.
+        why: String,
+    },
+    /// A trainer would be started again.
+    Again,
+    /// A trainer runs without our words.
+    Unmarked {
+        /// Its command line.
+        words: Vec<String>,
+    },
 }
 
 /// One worker to start.
@@ -86,6 +145,8 @@ pub enum ToGuard {
     Thaw,
     /// Nobody will ask again: the guard ends as soon as its tree is gone.
     Bye,
+    /// One of our programs in a script: its only message, and its first.
+    Shim(FromShim),
 }
 
 /// From the guard.
@@ -138,6 +199,10 @@ pub enum FromGuard {
         /// What SIGKILL did not end for five seconds.
         unkillable: Vec<ProcRef>,
     },
+    /// What one of our programs in a script said.
+    Shim(FromShim),
+    /// To such a program: the trainer may be started.
+    MayStart,
     /// Output was lost because the disk did not take it.
     Dropped {
         /// Whose.

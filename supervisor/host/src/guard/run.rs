@@ -5,6 +5,7 @@
 
 mod inputs;
 
+use crate::guard::calls::Calls;
 use crate::guard::facts::Facts;
 use crate::guard::feed::Feed;
 use crate::guard::launch::{WORKERS_LIMIT, start_sink};
@@ -61,6 +62,7 @@ pub(crate) struct Guard {
     /// Compiled at the first line of output.
     pub(crate) scanner: Option<Option<Scanner>>,
     pub(crate) facts: Facts,
+    pub(crate) calls: Calls,
     pub(crate) feed: Feed,
     pub(crate) sink: Option<i32>,
     pub(crate) sink_due: Option<u64>,
@@ -204,8 +206,12 @@ impl Guard {
         let stirred = std::mem::take(&mut self.stirred);
         let news = self.tree.tick(now, stirred);
         self.on_news(news, now);
+        let walks = self.tree.is_walk_due(now);
         let new = self.tree.walk(now);
         self.record(&new);
+        if walks {
+            self.look_at_calls();
+        }
         self.report(now);
         self.keep_sink(now);
     }

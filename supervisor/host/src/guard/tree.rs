@@ -64,6 +64,7 @@ pub(crate) struct Tree {
     leaf_cpu: u64,
     walk_at: u64,
     walk_gap: u64,
+    walk_most: u64,
     ms_per_tick: u64,
 }
 
@@ -86,6 +87,7 @@ impl Tree {
             leaf_cpu: 0,
             walk_at: now.saturating_add(FIRST_WALK_MS),
             walk_gap: FIRST_WALK_MS,
+            walk_most: WALK_MS,
             ms_per_tick: 1000 / ticks.filter(|t| (1..=1000).contains(t)).unwrap_or(100),
         }
     }
@@ -128,6 +130,21 @@ impl Tree {
         self.walk_at = self.walk_at.min(now);
     }
 
+    /// A short life is looked at as closely at its end as at its beginning.
+    pub(crate) fn walk_often(&mut self) {
+        self.walk_most = FIRST_WALK_MS;
+    }
+
+    /// Whether [`Self::walk`] looks now.
+    pub(crate) fn is_walk_due(&self, now: u64) -> bool {
+        now >= self.walk_at && self.end == End::Running
+    }
+
+    /// Everything seen so far that may still live.
+    pub(crate) fn known_pids(&self) -> impl Iterator<Item = i32> + '_ {
+        self.known.keys().copied()
+    }
+
     /// Looks for descendants nobody has seen yet.
     pub(crate) fn walk(&mut self, now: u64) -> Vec<ProcStat> {
         if now < self.walk_at || self.is_gone() {
@@ -142,7 +159,7 @@ impl Tree {
         let found = marks.find();
         let cost = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
         let affordable = cost.saturating_mul(WALK_SHARE) / 1000;
-        self.walk_gap = (self.walk_gap.saturating_mul(2)).min(WALK_MS);
+        self.walk_gap = (self.walk_gap.saturating_mul(2)).min(self.walk_most);
         self.walk_at = now.saturating_add(self.walk_gap.max(affordable));
         self.learn(found)
     }

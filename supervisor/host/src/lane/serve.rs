@@ -23,6 +23,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth};
 use supervise_core::event::{ActError, ActErrorKind, ScanReport};
+use supervise_core::script;
 use supervise_core::spec::{ResumeIntent, RunSpec};
 use supervise_trainers::{Expectation, adapter};
 
@@ -405,8 +406,11 @@ fn attempt(dir: &Utf8Path, files: &[(String, String)]) -> Result<(), ActError> {
 }
 
 fn register(path: &Utf8Path, run_dir: &Utf8Path, spec: &RunSpec) {
-    let text =
-        serde_json::json!({ "run": spec.run, "run_dir": run_dir, "root": spec.root, "config": spec.config_file });
+    let script = spec.learnt.as_ref().map(|_| script::key(&spec.cwd, &spec.command));
+    let text = serde_json::json!({
+        "run": spec.run, "run_dir": run_dir, "root": spec.root, "config": spec.config_file, "script": script,
+        "command": spec.command, "cwd": spec.cwd,
+    });
     let written = match path.parent() {
         Some(dir) => fs::create_dir_all(dir).and_then(|()| write_whole(path, text.to_string().as_bytes(), PRIVATE)),
         None => Ok(()),

@@ -107,6 +107,21 @@ pub fn command_head(pid: i32) -> String {
     words.join(" ")
 }
 
+/// Longest command line that is read.
+const LINE_LIMIT: u64 = 256 << 10;
+
+/// The words a process was started with; `None` for one that hides them, or has no text.
+#[must_use]
+pub fn command_line(pid: i32) -> Option<Vec<String>> {
+    let mut bytes = Vec::new();
+    File::open(format!("/proc/{pid}/cmdline"))
+        .and_then(|f| f.take(LINE_LIMIT).read_to_end(&mut bytes))
+        .ok()?;
+    let text = String::from_utf8(bytes).ok()?;
+    let words = text.strip_suffix('\0').unwrap_or(&text).split('\0');
+    (!text.is_empty()).then(|| words.map(str::to_owned).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

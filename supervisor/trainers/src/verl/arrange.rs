@@ -12,6 +12,7 @@ use crate::verl::names::{self, RootName};
 use crate::verl::ray;
 use crate::verl::strategy::Keys;
 use crate::verl::version::{Release, Version};
+use crate::way;
 use camino::Utf8Path;
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::StateKind;
@@ -29,7 +30,9 @@ pub(crate) fn arrange(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &Hos
     plan.overrides.extend(host.trainer.settings.iter().cloned());
     if order.from != StartPoint::AsIs {
         let resume = resume_overrides(sft, spec, order, host)?;
-        check_not_shadowed(&spec.command, &resume)?;
+        if spec.learnt.is_none() {
+            check_not_shadowed(&spec.command, &resume)?;
+        }
         plan.overrides.extend(resume);
         plan.overrides.extend(retention_overrides(spec, host, &mut plan.notes));
         plan.overrides.extend(async_overrides(sft, host, &mut plan.notes));
@@ -41,12 +44,20 @@ pub(crate) fn arrange(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &Hos
     let free = ray.env.into_iter().filter(|(name, _)| !host.is_set(spec, name));
     plan.env.extend(free.map(|(name, value)| (name.to_owned(), value)));
     let config = spec.config_file.as_ref().map(|p| p.as_str());
-    plan.argv = command::fill(&spec.command, &plan.overrides, config);
-    plan.notes.extend(command::forbid_restarts(
-        &mut plan.argv,
-        host.is_set(spec, "PET_MAX_RESTARTS"),
-    ));
-    if order.from != StartPoint::AsIs && command::entry(&spec.command).is_none() && !marks_overrides(&spec.command) {
+    // A script's words are its own: ours stand in the call that it makes, or where the command says.
+    let at_the_end = spec.learnt.is_none() || marks_overrides(&spec.command);
+    let beside = if at_the_end { plan.overrides.as_slice() } else { &[] };
+    plan.argv = command::fill(&spec.command, beside, config);
+    plan.call = spec
+        .learnt
+        .as_ref()
+        .map(|learnt| way::call_order(learnt, &plan.overrides));
+    let by_environment = host.is_set(spec, "PET_MAX_RESTARTS");
+    plan.notes
+        .extend(command::forbid_restarts(&mut plan.argv, by_environment));
+    plan.notes.extend(command::wait_for_job(&mut plan.argv));
+    let named = command::entry(spec.trainer_command()).is_some() || marks_overrides(&spec.command);
+    if order.from != StartPoint::AsIs && !named {
         plan.notes.push(
             "the command names no entry point of verl: the overrides stand at its end, and a script has to pass them on (\"$@\")"
                 .to_owned(),

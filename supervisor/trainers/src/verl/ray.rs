@@ -108,7 +108,7 @@ pub(crate) fn apart(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &HostF
         out.overrides.push(format!("++{ADDRESS_KEY}=local"));
     }
     // Older ones do not pass the key on, nor do all relatives of PPO, and the SFT trainer passes nothing.
-    let passes_on = matches!(command::entry(&spec.command), Some((Entry::Ppo, _))) && version.is_some();
+    let passes_on = matches!(command::entry(spec.trainer_command()), Some((Entry::Ppo, _))) && version.is_some();
     if !(has_key && passes_on) {
         out.env.push((ADDRESS, "local".to_owned()));
     }

@@ -18,6 +18,7 @@ pub(crate) fn spec(trainer: TrainerKind, command: &str) -> RunSpec {
         run: RunId("r".into()),
         trainer,
         trainer_version: Some("0.9.1".to_owned()),
+        learnt: None,
         config_hash: 0,
         root: (trainer != TrainerKind::Plain).then(|| "/ckpt/it's ${a}".into()),
         run_dir: "/ckpt/.supervise".into(),

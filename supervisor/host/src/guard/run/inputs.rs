@@ -201,11 +201,13 @@ impl Guard {
         }
         let (leash, _) = self.newcomers.swap_remove(at);
         let mut said = said.into_iter();
-        if let Some(ToGuard::Take { term }) = said.next()
-            && term > self.term
-        {
-            self.take(term, leash);
-            said.for_each(|message| self.on_message(message, now));
+        match said.next() {
+            Some(ToGuard::Take { term }) if term > self.term => {
+                self.take(term, leash);
+                said.for_each(|message| self.on_message(message, now));
+            }
+            Some(ToGuard::Shim(word)) => self.on_shim(word, leash),
+            _ => {}
         }
     }
 
@@ -236,6 +238,7 @@ impl Guard {
             unkillable: self.unkillable.clone(),
         };
         self.tell(FromGuard::Hello(Box::new(hello)));
+        self.repeat_news();
     }
 
     fn on_leash(&mut self, now: u64) {
@@ -266,6 +269,8 @@ impl Guard {
                 self.tree.freeze(false);
             }
             ToGuard::Bye => self.bye = true,
+            // Only whoever holds no leash has something to say of this kind.
+            ToGuard::Shim(_) => {}
         }
     }
 }

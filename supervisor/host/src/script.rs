@@ -1,0 +1,177 @@
+//! Scripts that start the trainer: our programs stand where they look for `python3` and its like.
+//!
+//! A directory of links to our own program comes first in PATH, and since `activate` puts another one in front of it, bash is given
+//! functions of the same names, which win over PATH. A link is our program under another name ([`shim`]): it looks at its
+//! words, and at the call of a trainer it asks the guard of its attempt. Every other call becomes the real program, unchanged.
+//! What a shim says is data: read with limits, compared, shown, never executed.
+
+mod listen;
+mod shim;
+
+pub use listen::{Heard, Recording, record};
+pub(crate) use shim::variables;
+pub use shim::{main, name_of};
+
+use camino::{Utf8Path, Utf8PathBuf};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, symlink};
+use supervise_core::id::fnv64;
+use supervise_core::script::CallOrder;
+
+/// Name of the environment variable by which a shim knows what to do.
+pub const WAY_VARIABLE: &str = "SUPERVISE_WAY";
+
+/// Programs by which scripts start a trainer; `python3.N` besides, where it is there.
+const NAMES: [&str; 10] = [
+    "python",
+    "python3",
+    "torchrun",
+    "ray",
+    "accelerate",
+    "uv",
+    "nohup",
+    "env",
+    "timeout",
+    "numactl",
+];
+
+/// Names that only a directory in PATH carries: as a function they would hide the tool from itself.
+const NO_FUNCTIONS: [&str; 1] = ["env"];
+
+/// Versions of the interpreter that may have a name of their own.
+const VERSIONS: std::ops::Range<u32> = 8..20;
+
+/// What a shim finds in its environment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Way {
+    /// The directory in PATH.
+    bin: Utf8PathBuf,
+    /// The guard's socket.
+    socket: String,
+    /// What to do with the trainer's call; none: it is recorded.
+    order: Option<CallOrder>,
+}
+
+/// The directories of the links.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shims {
+    /// In PATH: names that exist.
+    bin: Utf8PathBuf,
+    /// Behind the functions: all names.
+    all: Utf8PathBuf,
+    names: Vec<String>,
+}
+
+impl Shims {
+    /// Makes the links below `above`, for programs that are found in `path`.
+    ///
+    /// # Errors
+    /// The directory cannot be written.
+    pub fn make(above: &Utf8Path, exe: &Utf8Path, path: &str) -> io::Result<Self> {
+        let versions = VERSIONS.map(|n| format!("python3.{n}"));
+        let there = |name: &String| is_there(path, name);
+        let mut names: Vec<String> = NAMES.map(str::to_owned).to_vec();
+        names.extend(versions.filter(there));
+        let present: Vec<&String> = names.iter().filter(|n| there(n)).collect();
+        // Another program, or other names, get directories of their own: what runs is never changed under it.
+        let key = fnv64(format!("{exe}\0{present:?}").as_bytes());
+        let dir = above.join(format!("{key:016x}"));
+        let shims = Self {
+            bin: dir.join("bin"),
+            all: dir.join("all"),
+            names: names.clone(),
+        };
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700);
+        for (dir, names) in [(&shims.bin, present), (&shims.all, names.iter().collect())] {
+            builder.create(dir)?;
+            for name in names {
+                link(&dir.join(name), exe)?;
+            }
+        }
+        Ok(shims)
+    }
+
+    /// Changes an environment so that what is started in it finds the links; without an order the call is recorded.
+    ///
+    /// # Errors
+    /// The order cannot be written as text (none is known).
+    pub fn dress(&self, env: &mut BTreeMap<String, String>, socket: &str, order: Option<CallOrder>) -> io::Result<()> {
+        let path = env
+            .get("PATH")
+            .map_or_else(|| self.bin.to_string(), |path| format!("{}:{path}", self.bin));
+        env.insert("PATH".to_owned(), path);
+        for name in self.names.iter().filter(|n| !NO_FUNCTIONS.contains(&n.as_str())) {
+            let file = self.all.join(name);
+            env.insert(function(name), format!("() {{  '{}' \"$@\"\n}}", quoted(file.as_str())));
+        }
+        let way = Way {
+            bin: self.bin.clone(),
+            socket: socket.to_owned(),
+            order,
+        };
+        env.insert(WAY_VARIABLE.to_owned(), serde_json::to_string(&way)?);
+        Ok(())
+    }
+}
+
+/// The variable by which bash hands a function on.
+fn function(name: &str) -> String {
+    format!("BASH_FUNC_{name}%%")
+}
+
+fn quoted(text: &str) -> String {
+    text.replace('\'', r"'\''")
+}
+
+/// A program of that name is in PATH.
+fn is_there(path: &str, name: &str) -> bool {
+    path.split(':')
+        .filter(|dir| !dir.is_empty())
+        .any(|dir| shim::is_program(&Utf8Path::new(dir).join(name)))
+}
+
+/// Makes a link, or makes it right: in one step, since others may use it.
+fn link(at: &Utf8Path, exe: &Utf8Path) -> io::Result<()> {
+    if fs::read_link(at).is_ok_and(|target| target == exe.as_std_path()) {
+        return Ok(());
+    }
+    let new = at.with_file_name(format!(
+        ".{}-{}",
+        at.file_name().unwrap_or_default(),
+        std::process::id()
+    ));
+    match fs::remove_file(&new) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    symlink(exe, &new)?;
+    fs::rename(&new, at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_made_for_what_is_there_and_functions_for_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = Utf8Path::from_path(dir.path()).unwrap();
+        let exe = Utf8Path::new("/bin/true");
+        let shims = Shims::make(dir, exe, "/bin:/usr/bin").unwrap();
+        assert_eq!(Shims::make(dir, exe, "/bin:/usr/bin").unwrap(), shims);
+        assert!(shims.bin.join("env").is_symlink());
+        assert!(!shims.bin.join("accelerate").exists());
+        assert!(shims.all.join("accelerate").is_symlink());
+        let mut env = BTreeMap::from([("PATH".to_owned(), "/bin".to_owned())]);
+        shims.dress(&mut env, "name", None).unwrap();
+        assert_eq!(env["PATH"], format!("{}:/bin", shims.bin));
+        assert!(env["BASH_FUNC_python3%%"].starts_with("() {"));
+        assert!(!env.contains_key("BASH_FUNC_env%%"));
+        let way: Way = serde_json::from_str(&env[WAY_VARIABLE]).unwrap();
+        assert_eq!((way.socket.as_str(), way.order), ("name", None));
+    }
+}

@@ -1,0 +1,259 @@
+//! Our program under another name, called by a script.
+
+use super::{NAMES, VERSIONS, WAY_VARIABLE, Way, function};
+use crate::guard::connect;
+use crate::guard::protocol::{Called, FromGuard, FromShim, MESSAGE_LIMIT, ToGuard};
+use camino::{Utf8Path, Utf8PathBuf};
+use nix::unistd::{AccessFlags, access};
+use std::ffi::{OsStr, OsString};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::Duration;
+use supervise_core::script::CallOrder;
+use supervise_trainers::way;
+
+/// A call that was recorded, or is not to be made, is held so long: its script is ended meanwhile.
+const HELD: Duration = Duration::from_secs(120);
+/// The guard answers within this.
+const ANSWER: Duration = Duration::from_secs(30);
+/// Longest value of a variable that is recorded.
+const VALUE: usize = 4 << 10;
+/// All recorded variables together.
+const VALUES: usize = 256 << 10;
+/// Exit codes: the shell's for a program that is not there, and ours for a wrong configuration and a machine in the way.
+const NOT_FOUND: i32 = 127;
+const CONFIG: i32 = 78;
+const ENVIRONMENT: i32 = 69;
+
+/// The name that our program was called by, where it is one of a shim.
+#[must_use]
+pub fn name_of(argv0: &OsStr) -> Option<String> {
+    let name = Utf8Path::from_path(argv0.as_ref())?.file_name()?;
+    let version = |text: &str| text.parse().is_ok_and(|n: u32| VERSIONS.contains(&n));
+    let is_one = NAMES.contains(&name) || name.strip_prefix("python3.").is_some_and(version);
+    is_one.then(|| name.to_owned())
+}
+
+/// Does what a script called us for; returns only where the real program does not take our place.
+#[must_use]
+pub fn main(name: &str, args: Vec<OsString>) -> i32 {
+    let way: Option<Way> = std::env::var(WAY_VARIABLE)
+        .ok()
+        .and_then(|text| serde_json::from_str(&text).ok());
+    let words: Option<Vec<String>> = args.iter().map(|a| a.to_str().map(str::to_owned)).collect();
+    let (Some(way), Some(words)) = (way, words) else {
+        return become_real(name, args, None);
+    };
+    let mut call = vec![name.to_owned()];
+    call.extend(words);
+    match (&way.order, way::is_call(&call)) {
+        (None, true) => record(&way, call),
+        (None, false) => {
+            // Only told, for people: whether it was heard changes nothing.
+            let _ = tell(&way, FromShim::Passes { words: cut(&call) });
+            become_real(name, args, None)
+        }
+        (Some(order), true) => start(name, &way, order, &call),
+        // What Ray starts now outlives this call, and its workers must not find us.
+        (Some(_), false) => become_real(name, args, (name == "ray").then_some(&way)),
+    }
+}
+
+/// Tells the recorder; the trainer is never started.
+fn record(way: &Way, call: Vec<String>) -> i32 {
+    let cwd = std::env::current_dir()
+        .ok()
+        .and_then(|dir| Utf8PathBuf::from_path_buf(dir).ok());
+    let called = Called {
+        words: call,
+        cwd: cwd.unwrap_or_else(|| "/".into()),
+        env: variables(std::env::vars_os()),
+        past: false,
+    };
+    match tell(way, FromShim::Called(Box::new(called))) {
+        Ok(stream) => hold(&stream),
+        Err(e) => say(&format!("the call of the trainer could not be recorded: {e}")),
+    }
+    CONFIG
+}
+
+/// Variables as they are recorded: text of moderate length.
+pub(crate) fn variables(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<(String, String)> {
+    let mut left = VALUES;
+    all.filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)))
+        .filter(|(k, v)| !k.starts_with("BASH_FUNC_") && k != WAY_VARIABLE && v.len() <= VALUE)
+        .take_while(|(k, v)| {
+            let fits = k.len() + v.len() <= left;
+            left = left.saturating_sub(k.len() + v.len());
+            fits
+        })
+        .collect()
+}
+
+/// Starts the trainer with our words in its call, if it is what was learnt and the first of its attempt.
+fn start(name: &str, way: &Way, order: &CallOrder, call: &[String]) -> i32 {
+    let by_environment = std::env::var_os("PET_MAX_RESTARTS").is_some();
+    let filled = match way::fill(call, order, by_environment) {
+        Ok(filled) => filled,
+        Err(why) => {
+            say(&format!("not started: {why}"));
+            if let Ok(stream) = tell(way, FromShim::Refuses { why }) {
+                hold(&stream);
+            }
+            return CONFIG;
+        }
+    };
+    let rank = std::env::var("RANK").ok().and_then(|r| r.parse().ok());
+    let stream = match tell(way, FromShim::Starts { rank }) {
+        Ok(stream) => stream,
+        Err(e) => {
+            say(&format!("not started: the guard of this attempt does not answer: {e}"));
+            return ENVIRONMENT;
+        }
+    };
+    if !may_start(&stream) {
+        say("not started: the trainer was started before in this attempt, and relaunches are the supervisor's");
+        hold(&stream);
+        return CONFIG;
+    }
+    for note in &filled.notes {
+        say(note);
+    }
+    let args = filled.words.into_iter().skip(1).map(OsString::from).collect();
+    become_real(name, args, Some(way))
+}
+
+/// Says something to the guard.
+fn tell(way: &Way, word: FromShim) -> io::Result<UnixStream> {
+    let gone = || io::Error::from(io::ErrorKind::NotFound);
+    let mut stream = connect(&way.socket)?.ok_or_else(gone)?;
+    stream.set_nonblocking(false)?;
+    stream.set_write_timeout(Some(ANSWER))?;
+    let mut line = serde_json::to_vec(&ToGuard::Shim(word))?;
+    line.push(b'\n');
+    if line.len() >= MESSAGE_LIMIT {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the call is too long"));
+    }
+    stream.write_all(&line)?;
+    Ok(stream)
+}
+
+fn may_start(stream: &UnixStream) -> bool {
+    let mut line = Vec::new();
+    let limit = u64::try_from(MESSAGE_LIMIT).unwrap_or(u64::MAX);
+    let read = stream
+        .set_read_timeout(Some(ANSWER))
+        .and_then(|()| BufReader::new(stream.take(limit)).read_until(b'\n', &mut line));
+    read.is_ok() && matches!(serde_json::from_slice(&line), Ok(FromGuard::MayStart))
+}
+
+/// Waits to be ended with the script: what would follow the trainer in it must not run.
+fn hold(mut stream: &UnixStream) {
+    // Neither a time that cannot be set nor an end of the connection changes what follows.
+    let _ = stream.set_read_timeout(Some(HELD));
+    let _ = stream.read(&mut [0; 64]);
+}
+
+fn say(what: &str) {
+    // Whoever reads may be gone.
+    let _ = writeln!(io::stderr(), "supervise: {what}");
+}
+
+/// Words for people: few, short, without secrets.
+fn cut(words: &[String]) -> Vec<String> {
+    let short = |w: &String| {
+        let text: String = w.chars().take(120).collect();
+        match text.split_once('=') {
+            Some((key, value)) => format!("{key}={}", supervise_config::redact(key, value)),
+            None => text,
+        }
+    };
+    words.iter().take(6).map(short).collect()
+}
+
+/// Becomes the program that PATH would have found without us. `leave`: nothing of ours stays in its environment.
+fn become_real(name: &str, args: Vec<OsString>, leave: Option<&Way>) -> i32 {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let Some(real) = find(&path, name) else {
+        say(&format!("{name}: not found in PATH"));
+        return NOT_FOUND;
+    };
+    let mut command = Command::new(&real);
+    // Under its own name, so that an interpreter finds the environment it stands in.
+    command.arg0(&real).args(args);
+    if let Some(way) = leave {
+        let without: Vec<&str> = path.split(':').filter(|dir| *dir != way.bin).collect();
+        command.env("PATH", without.join(":")).env_remove(WAY_VARIABLE);
+        for (name, _) in std::env::vars_os() {
+            if NAMES.iter().any(|n| name == function(n).as_str()) || is_version(&name) {
+                command.env_remove(name);
+            }
+        }
+    }
+    let e = command.exec();
+    say(&format!("{real}: cannot be executed: {e}"));
+    NOT_FOUND
+}
+
+fn is_version(variable: &OsStr) -> bool {
+    VERSIONS
+        .map(|n| function(&format!("python3.{n}")))
+        .any(|v| variable == v.as_str())
+}
+
+/// The first program of that name that is not ourselves.
+fn find(path: &str, name: &str) -> Option<Utf8PathBuf> {
+    let id = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
+    let own = std::fs::metadata("/proc/self/exe").map(id).ok();
+    path.split(':')
+        .map(|dir| Utf8Path::new(if dir.is_empty() { "." } else { dir }).join(name))
+        .find(|file| is_program(file) && std::fs::metadata(file).map(id).ok() != own)
+}
+
+/// A file that can be executed.
+pub(super) fn is_program(file: &Utf8Path) -> bool {
+    file.is_file() && access(file.as_std_path(), AccessFlags::X_OK).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_names_are_shims() {
+        for (argv0, name) in [
+            ("/x/python3", Some("python3")),
+            ("torchrun", Some("torchrun")),
+            ("python3.11", Some("python3.11")),
+            ("python3.x", None),
+            ("/bin/supervise", None),
+            ("", None),
+        ] {
+            assert_eq!(name_of(OsStr::new(argv0)).as_deref(), name, "{argv0}");
+        }
+    }
+
+    #[test]
+    fn what_is_recorded_is_bounded() {
+        let os = |k: String, v: String| (OsString::from(k), OsString::from(v));
+        let one = [
+            os("A".into(), "1".into()),
+            os("LONG".into(), "x".repeat(VALUE + 1)),
+            os("BASH_FUNC_x%%".into(), "() { :; }".into()),
+        ];
+        assert_eq!(variables(one.into_iter()), [("A".to_owned(), "1".to_owned())]);
+        let many = (0..1000).map(|n| os(format!("V{n}"), "y".repeat(VALUE)));
+        let kept = variables(many);
+        let bytes: usize = kept.iter().map(|(k, v)| k.len() + v.len()).sum();
+        assert!(bytes <= VALUES && kept.len() > 10, "{bytes}");
+    }
+
+    #[test]
+    fn the_program_behind_ours_is_found() {
+        assert_eq!(find("/nowhere:/bin", "sh").unwrap(), "/bin/sh");
+        assert_eq!(find("/nowhere", "sh"), None);
+    }
+}

@@ -1,0 +1,353 @@
+//! The call by which a script starts the trainer: whether it is one, whether it is what was learnt, and our words in it.
+
+use crate::command::{self, Entry};
+use std::collections::BTreeMap;
+use supervise_core::script::{CallOrder, Learnt};
+
+/// verl's modules that prepare or look at data and train nothing: a script may call them before.
+const NO_TRAINERS: [&str; 4] = [
+    "main_generation",
+    "main_generation_server",
+    "main_eval",
+    "main_sft_eval",
+];
+
+/// Last parts of keys that decide where and what is saved, and by how many.
+const WATCHED: [&str; 14] = [
+    "default_local_dir",
+    "project_name",
+    "experiment_name",
+    "save_contents",
+    "save_freq",
+    "strategy",
+    "nnodes",
+    "n_gpus_per_node",
+    "adv_estimator",
+    "use_v1",
+    "use_mbridge",
+    "use_dist_checkpointing",
+    "tensor_model_parallel_size",
+    "pipeline_model_parallel_size",
+];
+
+/// What the default of the root is made of: not compared where the root itself is ours.
+const ROOT: [&str; 3] = [
+    "trainer.default_local_dir",
+    "trainer.project_name",
+    "trainer.experiment_name",
+];
+
+/// Whether these words call one of verl's trainers.
+#[must_use]
+pub fn is_call(words: &[String]) -> bool {
+    match command::entry(words) {
+        Some((Entry::Other, at)) => {
+            let module = module(words, at);
+            !NO_TRAINERS.iter().any(|name| module.ends_with(&format!(".{name}")))
+        }
+        found => found.is_some(),
+    }
+}
+
+/// Whether these words name an entry point of verl, whatever calls it.
+#[must_use]
+pub fn names_entry(words: &[String]) -> bool {
+    command::entry(words).is_some()
+}
+
+/// The words that the user's file has added right behind the entry point of a call.
+#[must_use]
+pub fn added(call: &[String], with_file: &[String]) -> Vec<String> {
+    let at = command::entry(call).map_or(call.len(), |(_, at)| at);
+    let count = with_file.len().saturating_sub(call.len());
+    with_file.iter().skip(at).take(count).cloned().collect()
+}
+
+/// Whether these words are a program that may be the trainer itself: an interpreter that calls an entry point.
+#[must_use]
+pub fn is_trainer(words: &[String]) -> bool {
+    let program = words.first().map_or("", String::as_str);
+    let name = program.rsplit('/').next().unwrap_or(program);
+    (name.starts_with("python") || name.starts_with("pypy")) && is_call(words)
+}
+
+/// Whether a running trainer was given our words, all of them and last.
+#[must_use]
+pub fn is_marked(words: &[String], ours: &[String]) -> bool {
+    words.ends_with(ours) || ours.iter().all(|o| words.contains(o))
+}
+
+/// The entry point's module, in dots.
+fn module(words: &[String], at: usize) -> String {
+    let word = words.get(at.saturating_sub(1)).map_or("", String::as_str);
+    let dotted = word
+        .strip_suffix(".py")
+        .map_or_else(|| word.to_owned(), |path| path.replace('/', "."));
+    match dotted.rfind("verl.") {
+        Some(from) => dotted[from..].to_owned(),
+        None => dotted,
+    }
+}
+
+/// What the call of each attempt has to be like, and what is put into it.
+#[must_use]
+pub fn call_order(learnt: &Learnt, ours: &[String]) -> CallOrder {
+    let words = &learnt.command;
+    let at = command::entry(words).map_or(words.len(), |(_, at)| at);
+    let mut pinned: Vec<String> = ours.iter().map(|o| command::override_key(o).to_owned()).collect();
+    if pinned.iter().any(|key| key == ROOT[0]) {
+        pinned.extend(ROOT.map(str::to_owned));
+    }
+    CallOrder {
+        entry: module(words, at),
+        expect: watched(words, &pinned),
+        pinned,
+        ahead: learnt.ahead.clone(),
+        ours: ours.to_vec(),
+    }
+}
+
+/// What is compared: the watched overrides, Hydra's own options, and the ranks that torchrun starts.
+fn watched(words: &[String], pinned: &[String]) -> BTreeMap<String, String> {
+    let mut out = BTreeMap::new();
+    for text in command::overrides_in(words) {
+        let key = command::override_key(text);
+        let last = key.rsplit(['.', '/']).next().unwrap_or(key);
+        let group = !key.contains('.') && crate::read::GROUPS.contains(&key);
+        if (WATCHED.contains(&last) || group) && !pinned.iter().any(|p| p == key) {
+            let value = text.split_once('=').map_or("", |(_, value)| value);
+            out.insert(key.to_owned(), value.to_owned());
+        }
+    }
+    if let Some(config) = command::hydra_config(words) {
+        out.insert("--config-name".to_owned(), config.name.unwrap_or_default());
+    }
+    if let Some(ranks) = command::torchrun_world(words) {
+        out.insert("torchrun's ranks".to_owned(), ranks.to_string());
+    }
+    out
+}
+
+/// A call as it is really made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// Word by word.
+    pub words: Vec<String>,
+    /// What was changed besides, in words.
+    pub notes: Vec<String>,
+}
+
+/// Puts our words into a call: at its end and exactly once, wherever the script passed them on already.
+///
+/// # Errors
+/// In words: it is not the call that was learnt.
+pub fn fill(words: &[String], order: &CallOrder, restarts_by_environment: bool) -> Result<Call, String> {
+    let Some((_, at)) = command::entry(words) else {
+        return Err("the call names no entry point of verl".to_owned());
+    };
+    let entry = module(words, at);
+    if entry != order.entry {
+        return Err(format!(
+            "the script starts {entry}, and {} was learnt of it: one run is one trainer; give each its own script",
+            order.entry
+        ));
+    }
+    let (head, tail) = words.split_at(at);
+    let given: Vec<String> = tail
+        .iter()
+        .filter(|w| !order.ours.contains(w) && !order.ahead.contains(w))
+        .cloned()
+        .collect();
+    let theirs: Vec<String> = head.iter().cloned().chain(given.iter().cloned()).collect();
+    let now = watched(&theirs, &order.pinned);
+    if now != order.expect {
+        let difference = difference(&order.expect, &now);
+        return Err(format!(
+            "the script starts something else than was learnt of it: {difference}; start the run again to learn it anew"
+        ));
+    }
+    let parts = [head, &order.ahead, &given, &order.ours];
+    let mut out: Vec<String> = parts.into_iter().flatten().cloned().collect();
+    let notes = [
+        command::forbid_restarts(&mut out, restarts_by_environment),
+        command::wait_for_job(&mut out),
+    ];
+    Ok(Call {
+        words: out,
+        notes: notes.into_iter().flatten().collect(),
+    })
+}
+
+/// The first thing that differs, in words.
+fn difference(before: &BTreeMap<String, String>, now: &BTreeMap<String, String>) -> String {
+    let said = |value: Option<&String>| value.map_or_else(|| "nothing".to_owned(), |v| format!("`{v}`"));
+    before
+        .keys()
+        .chain(now.keys())
+        .find(|key| before.get(*key) != now.get(*key))
+        .map(|key| format!("{key} was {}, it is {} now", said(before.get(key)), said(now.get(key))))
+        .unwrap_or_default()
+}
+
+/// Names of the variables that a configuration asks for: `${oc.env:NAME}`.
+#[must_use]
+pub fn variables_in(text: &str) -> Vec<&str> {
+    text.split("oc.env:")
+        .skip(1)
+        .map(|rest| {
+            let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+            &rest[..end.unwrap_or(rest.len())]
+        })
+        .filter(|name| !name.is_empty())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    fn learnt(text: &str) -> Learnt {
+        Learnt {
+            command: words(text),
+            ahead: Vec::new(),
+            cwd: "/".into(),
+            env: BTreeMap::new(),
+            past: false,
+        }
+    }
+
+    #[test]
+    fn calls_of_trainers_are_told_from_other_programs() {
+        for (text, is) in [
+            ("python3 -m verl.trainer.main_ppo a=1", true),
+            ("torchrun --nproc_per_node=2 -m verl.trainer.sft_trainer", true),
+            ("ray job submit --no-wait -- python3 -m verl.trainer.main_ppo a=1", true),
+            ("nohup env A=1 python /x/verl/trainer/main_ppo.py", true),
+            ("python3 -m verl.trainer.main_generation", false),
+            ("python3 prepare.py", false),
+            ("ray start --head", false),
+        ] {
+            assert_eq!(is_call(&words(text)), is, "{text}");
+        }
+        assert!(is_trainer(&words("/v/bin/python3.11 -m verl.trainer.main_ppo")));
+        assert!(!is_trainer(&words("srun python3 -m verl.trainer.main_ppo")));
+    }
+
+    #[test]
+    fn our_words_arrive_once_and_last() {
+        let ours = words("trainer.resume_mode=disable trainer.default_local_dir=/c");
+        let order = call_order(&learnt("python3 -m verl.trainer.main_ppo trainer.nnodes=1"), &ours);
+        for given in [
+            "python3 -m verl.trainer.main_ppo trainer.nnodes=1",
+            "python3 -m verl.trainer.main_ppo trainer.resume_mode=disable trainer.default_local_dir=/c trainer.nnodes=1",
+            "python3 -m verl.trainer.main_ppo trainer.nnodes=1 trainer.resume_mode=disable trainer.default_local_dir=/c",
+        ] {
+            let call = fill(&words(given), &order, false).unwrap();
+            assert_eq!(
+                call.words.join(" "),
+                "python3 -m verl.trainer.main_ppo trainer.nnodes=1 trainer.resume_mode=disable trainer.default_local_dir=/c"
+            );
+            assert!(is_marked(&call.words, &ours));
+        }
+        assert!(!is_marked(&words("python3 -m verl.trainer.main_ppo"), &ours));
+    }
+
+    #[test]
+    fn what_the_users_file_says_stands_before_the_scripts_own() {
+        let mut learnt = learnt("python3 -m verl.trainer.main_ppo b=2");
+        learnt.ahead = words("--config-path=/d a=1");
+        let order = call_order(&learnt, &words("c=3"));
+        let call = fill(&words("python3 -m verl.trainer.main_ppo b=2"), &order, false).unwrap();
+        assert_eq!(
+            call.words.join(" "),
+            "python3 -m verl.trainer.main_ppo --config-path=/d a=1 b=2 c=3"
+        );
+    }
+
+    #[test]
+    fn another_call_than_was_learnt_is_refused() {
+        let order = call_order(
+            &learnt("torchrun --nproc_per_node=2 -m verl.trainer.sft_trainer trainer.save_freq=5 optim.lr=1"),
+            &words("trainer.default_local_dir=/c"),
+        );
+        let try_it = |text: &str| fill(&words(text), &order, false).map(|c| c.words.len());
+        assert!(
+            try_it("torchrun --nproc_per_node=2 -m verl.trainer.sft_trainer trainer.save_freq=5 optim.lr=2").is_ok()
+        );
+        for (text, what) in [
+            ("torchrun --nproc_per_node=2 -m verl.trainer.main_ppo", "main_ppo"),
+            (
+                "torchrun --nproc_per_node=2 -m verl.trainer.sft_trainer trainer.save_freq=6",
+                "trainer.save_freq was `5`, it is `6` now",
+            ),
+            (
+                "torchrun --nproc_per_node=4 -m verl.trainer.sft_trainer trainer.save_freq=5",
+                "torchrun's ranks was `2`",
+            ),
+        ] {
+            let why = try_it(text).unwrap_err();
+            assert!(why.contains(what), "{text}: {why}");
+        }
+    }
+
+    #[test]
+    fn a_name_with_the_time_in_it_does_not_move_the_root() {
+        let ours = words("trainer.default_local_dir=/c");
+        let order = call_order(
+            &learnt("python -m verl.trainer.main_ppo trainer.experiment_name=a_1158"),
+            &ours,
+        );
+        assert!(
+            fill(
+                &words("python -m verl.trainer.main_ppo trainer.experiment_name=a_1203"),
+                &order,
+                false
+            )
+            .is_ok()
+        );
+        let as_is = call_order(
+            &learnt("python -m verl.trainer.main_ppo trainer.experiment_name=a_1158"),
+            &[],
+        );
+        assert!(
+            fill(
+                &words("python -m verl.trainer.main_ppo trainer.experiment_name=a_1203"),
+                &as_is,
+                false
+            )
+            .is_err()
+        );
+    }
+
+    #[test]
+    fn a_job_is_waited_for_and_torchrun_restarts_nothing() {
+        let order = call_order(
+            &learnt("ray job submit --no-wait -- python3 -m verl.trainer.main_ppo"),
+            &[],
+        );
+        let call = fill(
+            &words("ray job submit --no-wait -- python3 -m verl.trainer.main_ppo"),
+            &order,
+            false,
+        )
+        .unwrap();
+        assert_eq!(
+            call.words.join(" "),
+            "ray job submit -- python3 -m verl.trainer.main_ppo"
+        );
+        assert_eq!(call.notes.len(), 1);
+    }
+
+    #[test]
+    fn variables_are_found_in_a_text() {
+        assert_eq!(
+            variables_in("a=${oc.env:HOME}/x b=${oc.env:RUN,none} oc.env:"),
+            ["HOME", "RUN"]
+        );
+        assert_eq!(variables_in("nothing"), [""; 0]);
+    }
+}
