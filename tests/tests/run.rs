@@ -19,6 +19,8 @@ mod lineage;
 mod output;
 #[path = "run/stops.rs"]
 mod stops;
+#[path = "run/ways.rs"]
+mod ways;
 
 use supervise_tests::harness::{Scene, eventually};
 
