@@ -99,7 +99,7 @@ fn engine(input: &ReadInput<'_>, sft: bool) -> Option<String> {
 /// How a run's SFT trainer keeps the dataloader's state; `None` where neither its command nor its release tells.
 pub(crate) fn one_data_file(spec: &RunSpec) -> Option<bool> {
     let release = spec.trainer_version.as_deref().and_then(Release::of);
-    match (spec.trainer, command::entry(&spec.command)) {
+    match (spec.trainer, command::entry(spec.trainer_command())) {
         (TrainerKind::VerlSft, Some((Entry::SftOld, _))) => Some(true),
         (TrainerKind::VerlSft, Some((Entry::Sft | Entry::SftRay, _))) => Some(false),
         (TrainerKind::VerlSft, _) => match release {
