@@ -18,6 +18,14 @@ const HELD_LIMIT: usize = 64;
 /// Processes that are looked at in one go.
 const LOOK_LIMIT: usize = 1024;
 
+/// How often is looked for a trainer until one is found, in milliseconds: it needs many seconds to its first save.
+pub(crate) fn look_every(watch: &ScriptWatch) -> u64 {
+    match watch {
+        ScriptWatch::Record => 200,
+        ScriptWatch::Marks { .. } => 1000,
+    }
+}
+
 /// What is known of the calls in this attempt.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
@@ -74,6 +82,7 @@ impl Guard {
         for pid in known {
             let Some(words) = trainer(pid) else { continue };
             self.calls.settled = true;
+            self.tree.hurry(None);
             match &watch {
                 ScriptWatch::Record => {
                     let called = Box::new(called(pid, words));

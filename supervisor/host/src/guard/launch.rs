@@ -2,11 +2,11 @@
 //!
 //! Workers are started before anything that is not needed for them; nothing waits for their programs to run.
 
-use crate::guard::calls::Calls;
+use crate::guard::calls::{Calls, look_every};
 use crate::guard::facts::Facts;
 use crate::guard::feed::Feed;
 use crate::guard::leash::Leash;
-use crate::guard::protocol::{FromGuard, GuardOrder, ORDER_LIMIT, ScriptWatch, WorkerOrder};
+use crate::guard::protocol::{FromGuard, GuardOrder, ORDER_LIMIT, WorkerOrder};
 use crate::guard::record::boot_line;
 use crate::guard::run::{Guard, Pace};
 use crate::guard::scratch;
@@ -152,9 +152,7 @@ fn prepare(order: GuardOrder, leash: Leash, signals: SignalFd) -> Result<Guard, 
         stirred: false,
         buffer: vec![0; 64 << 10],
     };
-    if guard.order.script == Some(ScriptWatch::Record) {
-        guard.tree.walk_often();
-    }
+    guard.tree.hurry(guard.order.script.as_ref().map(look_every));
     // What comes after it is of this boot; an exit may come at any moment from here on.
     guard.feed.tree(boot_line());
     if let Some((what, command)) = failure {

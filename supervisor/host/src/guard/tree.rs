@@ -64,7 +64,8 @@ pub(crate) struct Tree {
     leaf_cpu: u64,
     walk_at: u64,
     walk_gap: u64,
-    walk_most: u64,
+    /// The longest pause between walks, whatever they cost.
+    hurry: Option<u64>,
     ms_per_tick: u64,
 }
 
@@ -87,7 +88,7 @@ impl Tree {
             leaf_cpu: 0,
             walk_at: now.saturating_add(FIRST_WALK_MS),
             walk_gap: FIRST_WALK_MS,
-            walk_most: WALK_MS,
+            hurry: None,
             ms_per_tick: 1000 / ticks.filter(|t| (1..=1000).contains(t)).unwrap_or(100),
         }
     }
@@ -130,9 +131,9 @@ impl Tree {
         self.walk_at = self.walk_at.min(now);
     }
 
-    /// A short life is looked at as closely at its end as at its beginning.
-    pub(crate) fn walk_often(&mut self) {
-        self.walk_most = FIRST_WALK_MS;
+    /// Something is looked for that must not be missed: whatever a walk costs, the next comes after this pause.
+    pub(crate) fn hurry(&mut self, most: Option<u64>) {
+        self.hurry = most;
     }
 
     /// Whether [`Self::walk`] looks now.
@@ -159,8 +160,9 @@ impl Tree {
         let found = marks.find();
         let cost = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
         let affordable = cost.saturating_mul(WALK_SHARE) / 1000;
-        self.walk_gap = (self.walk_gap.saturating_mul(2)).min(self.walk_most);
-        self.walk_at = now.saturating_add(self.walk_gap.max(affordable));
+        self.walk_gap = (self.walk_gap.saturating_mul(2)).min(WALK_MS);
+        let pause = self.walk_gap.max(affordable);
+        self.walk_at = now.saturating_add(self.hurry.map_or(pause, |most| pause.min(most)));
         self.learn(found)
     }
 
