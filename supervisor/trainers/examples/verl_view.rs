@@ -151,6 +151,7 @@ fn relaunch(out: ReadOutput, version: Option<&str>) -> Json {
         run: RunId("r".into()),
         trainer: out.kind,
         trainer_version: version.map(str::to_owned),
+        learnt: None,
         config_hash: 0,
         root: out.root,
         run_dir: "/data/.supervise".into(),
