@@ -5,6 +5,7 @@
 //! *guarded* acts when their intent is durable. How a record came to be is the core's business alone.
 
 mod acts;
+mod cluster;
 mod guards;
 mod journal;
 mod lanes;
@@ -26,9 +27,10 @@ use supervise_core::checkpoint::Depth;
 use supervise_core::decide::decide;
 use supervise_core::event::{ActError, Event, EventKind, Request, ScanReport, TimerKey};
 use supervise_core::id::{ActId, AttemptNo, Ms, ProcRef, Tick, WallMs};
-use supervise_core::record::{Act, ActKind, Ask, Outcome, Record};
+use supervise_core::record::{Act, ActKind, Ask, LaunchOrder, Outcome, Record};
 use supervise_core::spec::RunSpec;
 use supervise_core::state::{Mode, State};
+use supervise_host::cluster::Cluster;
 use supervise_host::guard::Standby;
 use supervise_host::lane::Question;
 use supervise_host::process::boottime_ms;
@@ -71,6 +73,12 @@ enum Internal {
     Swept {
         attempt: AttemptNo,
         unkillable: Vec<ProcRef>,
+    },
+    /// A Ray cluster was asked before a launch.
+    Cluster {
+        act: ActId,
+        order: LaunchOrder,
+        said: Result<Cluster, String>,
     },
     /// Somebody asks over the control socket.
     Asked(ControlRequest, oneshot::Sender<ControlReply>),
@@ -270,6 +278,7 @@ impl Driver {
                     });
                 }
             }
+            Internal::Cluster { act, order, said } => self.on_cluster(act, order, said),
             Internal::Asked(request, reply) => {
                 let answer = match request {
                     ControlRequest::Status => ControlReply::Status {

@@ -3,6 +3,7 @@
 //! Reads files and looks at the machine, changes nothing. What is wrong is told before a GPU is touched, with its
 //! place and what to do next.
 
+mod cluster;
 mod command;
 mod elsewhere;
 mod files;
@@ -208,7 +209,7 @@ pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
         return Err(learn::unknown(&configured));
     }
     let (out, release) = understand_release(&configured)?;
-    elsewhere::check_machines(&out)?;
+    let on_cluster = cluster::check(&configured, &out)?;
     let (root, mut notes) = root_of(&configured, &out)?;
     notes.extend(release.note(&out));
     if !request.fresh {
@@ -261,6 +262,7 @@ pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
         room.iter()
             .flat_map(|room| room::check(room, spec.keep, &mut spec.policy)),
     );
+    findings.extend(on_cluster);
     findings.extend(adapter(spec.trainer).preflight(&spec, &out.facts));
     Ok(Prepared {
         registry: registry_file(&spec.run),

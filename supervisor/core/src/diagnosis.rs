@@ -53,6 +53,12 @@ pub fn diagnose(a: &Attempt) -> Diagnosis {
         return build(a, "exit.unexplained", text, "");
     }
     match a.first_failure {
+        // Ray says that one of its processes died, and of what nobody does.
+        Some((w, status)) if class_of(status) == "exit.unexplained" && lost_a_process(a) => {
+            let text =
+                format!("worker {w} ended with {status}: a process of its Ray cluster died, and nothing says of what");
+            build(a, "kill.unknown", text, "")
+        }
         Some((w, status)) => build(a, class_of(status), format!("worker {w} ended with {status}"), ""),
         None if a.succeeded() => build(a, "end.early_success", "all workers ended with exit code 0".into(), ""),
         None => build(a, "kill.unknown", "the workers ended out of sight".into(), ""),
@@ -73,6 +79,12 @@ fn root(a: &Attempt) -> Option<(&'static str, &Sighting)> {
         };
         (!is_cascade(class)).then_some((class, s))
     })
+}
+
+/// All that was seen is that a process of Ray's died.
+fn lost_a_process(a: &Attempt) -> bool {
+    let died = |means: &RuleKind| matches!(means, RuleKind::Failure(class) if class == "ray.actor_died");
+    a.sightings.iter().any(|(means, _)| died(means))
 }
 
 fn stage(a: &Attempt) -> rules::Stage {

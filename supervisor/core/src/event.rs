@@ -185,6 +185,8 @@ pub enum ActErrorKind {
     Command,
     /// The resume point is not what was proven (pins differ).
     PinsChanged,
+    /// A cluster that somebody else started still holds something of the attempt before.
+    Held,
     /// The disk refused (no space, read-only, permission).
     Disk,
     /// Anything else.

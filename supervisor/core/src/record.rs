@@ -289,6 +289,8 @@ pub enum Condition {
     JournalWritable,
     /// Processes that cannot be killed are gone.
     TreeGone,
+    /// A cluster that somebody else started has let go of the attempt before.
+    ClusterFree,
 }
 
 /// What ended an attempt.

@@ -1,5 +1,6 @@
 //! Every system call of supervise.
 
+pub mod cluster;
 pub mod guard;
 pub mod interpreter;
 pub mod lane;

@@ -34,15 +34,25 @@ impl Driver {
                 self.work.ask(Tag::Act(act.id), Question::Edit { edits, by }, now);
             }
             ActKind::Prune(steps) => self.work.ask(Tag::Act(act.id), Question::Prune { steps }, now),
-            ActKind::Launch(order) => match &order.from {
-                StartPoint::Step { ckpt, .. } if self.spec.policy.prove => {
-                    let ask = Question::Pins { ckpt: ckpt.clone() };
-                    self.work.ask(Tag::Pins(act.id, order), ask, now);
+            ActKind::Launch(order) => {
+                if !self.ask_cluster(act.id, &order) {
+                    self.launch_from(act.id, *order);
                 }
-                _ => self.launch(act.id, &order),
-            },
+            }
             ActKind::Finish(outcome) => self.over = Some(outcome),
             ActKind::Signal { .. } | ActKind::KillTree | ActKind::Freeze | ActKind::Thaw => {}
+        }
+    }
+
+    /// Nothing is in the way but that the resume point must be looked at once more.
+    pub(super) fn launch_from(&mut self, act: ActId, order: LaunchOrder) {
+        match &order.from {
+            StartPoint::Step { ckpt, .. } if self.spec.policy.prove => {
+                let ask = Question::Pins { ckpt: ckpt.clone() };
+                let now = self.now();
+                self.work.ask(Tag::Pins(act, Box::new(order)), ask, now);
+            }
+            _ => self.launch(act, &order),
         }
     }
 
@@ -226,7 +236,7 @@ impl Driver {
 }
 
 /// Our own environment, which the workers inherit. A variable that is not UTF-8 is left out: no trainer reads one.
-fn environment() -> BTreeMap<String, String> {
+pub(super) fn environment() -> BTreeMap<String, String> {
     std::env::vars_os()
         .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)))
         .collect()

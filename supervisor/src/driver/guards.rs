@@ -295,7 +295,7 @@ impl Driver {
     }
 
     /// What was recorded of attempts on this boot: at the start, and of the one we launched since.
-    fn recorded(&self) -> Vec<ProcRef> {
+    pub(super) fn recorded(&self) -> Vec<ProcRef> {
         let mut out = self.book_recorded.clone();
         if let Some(a) = self.state.attempt.as_ref().filter(|a| a.term == self.state.term) {
             out.extend(a.guard);

@@ -1,29 +1,12 @@
-//! What this version does not do, or should not do unasked: several machines, and a second root for one file.
+//! What should not be done unasked: a second root for one file.
 
 use super::registry_dir;
 use crate::error::CliError;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::fs;
-use supervise_core::spec::TrainerKind;
-use supervise_trainers::read::ReadOutput;
 
 /// Entries of the registry that are looked at.
 const ENTRIES: usize = 10_000;
-
-/// A run is supervised on one machine.
-///
-/// # Errors
-/// The configuration asks for more.
-pub(super) fn check_machines(out: &ReadOutput) -> Result<(), CliError> {
-    let nodes = out.tree.get("trainer.nnodes").and_then(|n| n.as_i64());
-    match nodes {
-        Some(n) if n > 1 && out.kind != TrainerKind::Plain => Err(CliError::config(format!(
-            "trainer.nnodes: {n} machines are asked for; this version supervises a run on one"
-        ))
-        .hint("run it on one machine, or start it without supervise")),
-        _ => Ok(()),
-    }
-}
 
 /// The same file was run with another root, which holds steps, while this one holds none: a relative root and another
 /// working directory, most likely. Starting from nothing there would look like a resume.

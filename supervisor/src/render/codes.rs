@@ -127,9 +127,14 @@ pub const STEP_CODES: &[(&str, &str)] = &[
     ("plain_command", "nothing is known of this command's checkpoints"),
     ("proven_file_missing", "a file that was proven once is gone"),
     ("ray_cluster", "a Ray cluster that somebody else started is used"),
+    ("ray_found", "the Ray cluster that is meant answers"),
     (
         "ray_own",
         "the driver starts a Ray cluster of its own, which ends with it",
+    ),
+    (
+        "ray_too_small",
+        "the Ray cluster that is meant has less than the run asks for",
     ),
     (
         "rewritten_in_part",

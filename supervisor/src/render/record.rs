@@ -205,6 +205,7 @@ fn decided(what: &Decision, reasons: &[Reason], s: &State) -> Option<String> {
 fn span_at_most(what: &Condition, left: supervise_core::id::Ms) -> String {
     match what {
         Condition::Backoff => span(left),
+        Condition::ClusterFree => format!("asking again in {}", span(left)),
         _ => format!("for at most {}", span(left)),
     }
 }
@@ -215,6 +216,7 @@ fn condition(what: &Condition) -> &'static str {
         Condition::Readable => "until a newer step can be read,",
         Condition::JournalWritable => "until the journal can be written,",
         Condition::TreeGone => "until processes that cannot be killed are gone,",
+        Condition::ClusterFree => "until the cluster has let go of the attempt before,",
     }
 }
 

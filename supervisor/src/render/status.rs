@@ -262,6 +262,7 @@ fn condition(what: &Condition) -> &'static str {
         Condition::Readable => "a step that cannot be read now",
         Condition::JournalWritable => "a journal that can be written",
         Condition::TreeGone => "processes that cannot be killed",
+        Condition::ClusterFree => "a cluster that still holds the attempt before",
     }
 }
 

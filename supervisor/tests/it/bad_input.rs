@@ -315,9 +315,9 @@ fn no_space_for_the_journal() {
 }
 
 #[test]
-fn several_machines_are_not_supervised() {
+fn several_machines_need_a_ray_cluster() {
     plan(&PPO.replace("  n_gpus_per_node: 2", "  n_gpus_per_node: 2\n  nnodes: 2"))
-        .refuses(78, &["trainer.nnodes", "2 machines", "hint:"]);
+        .refuses(69, &["trainer.nnodes", "2 machines", "Ray", "hint:"]);
 }
 
 #[test]

@@ -15,6 +15,8 @@ const BARREN_TERMS: u32 = 3;
 const PROVE_AFTER: Ms = Ms::secs(1);
 /// How often a resource that is away is looked at again.
 const RETRY_SCAN: Ms = Ms::secs(5);
+/// How often a cluster that holds something of the attempt before is asked again.
+const ASK_AGAIN: Ms = Ms::secs(10);
 
 impl Deciding<'_> {
     pub(super) fn on_term_started(&mut self, living: Option<&Living>, orphans: &[ProcRef]) {
@@ -275,6 +277,13 @@ impl Deciding<'_> {
                     vec![reason],
                 );
             }
+            // Nobody's failure, so nothing is charged: the cluster alone knows when it has let go.
+            ActErrorKind::Held => {
+                let what = Condition::ClusterFree;
+                let until = self.e.at.after(ASK_AGAIN);
+                self.decided(Decision::Wait { what, until }, vec![reason]);
+                self.wake(TimerKey::Backoff, ASK_AGAIN);
+            }
             ActErrorKind::Disk | ActErrorKind::Other | ActErrorKind::PinsChanged => {
                 let charged = self.s.charged.saturating_add(1);
                 self.decided(
@@ -307,14 +316,16 @@ impl Deciding<'_> {
     }
 
     pub(super) fn on_backoff_over(&mut self) {
-        if matches!(
-            &self.s.mode,
+        match &self.s.mode {
             Mode::Waiting {
                 what: Condition::Backoff,
                 ..
-            }
-        ) {
-            self.choose(vec![Reason::new("backoff_over", "the pause is over")]);
+            } => self.choose(vec![Reason::new("backoff_over", "the pause is over")]),
+            Mode::Waiting {
+                what: Condition::ClusterFree,
+                ..
+            } => self.choose(vec![Reason::new("ask_again", "the cluster is asked again")]),
+            _ => {}
         }
     }
 

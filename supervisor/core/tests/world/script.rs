@@ -348,6 +348,7 @@ fn act_fails(act: Failing, words: &[&str]) -> Option<Verb> {
         "disk" => (ActErrorKind::Disk, true),
         "disk-for-good" => (ActErrorKind::Disk, false),
         "other" => (ActErrorKind::Other, true),
+        "held" => (ActErrorKind::Held, true),
         _ => return None,
     };
     let times = match rest {

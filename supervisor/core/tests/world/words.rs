@@ -163,6 +163,7 @@ fn condition(c: &Condition) -> &'static str {
         Condition::Readable => "a readable disk",
         Condition::JournalWritable => "a writable journal",
         Condition::TreeGone => "processes that do not die",
+        Condition::ClusterFree => "a cluster that lets go",
     }
 }
 

@@ -35,8 +35,8 @@ pub enum Ray {
     },
     /// One that somebody else started.
     Cluster {
-        /// As `ray.init` takes it; `auto` for the one that `ray start` began on this machine.
-        address: String,
+        /// As `ray.init` takes it; `None`: the one that `ray start` began on this machine.
+        address: Option<String>,
         /// What says so: a key, a variable.
         by: String,
         /// Machines that it must have.
@@ -65,8 +65,8 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>, sft: bool) ->
     let apart = (input.env)(TEMP).is_none() && (sft || reader.value(TEMP_KEY).is_none());
     let (address, by) = match named {
         Some((address, _)) if address == "local" => return Ray::Own { apart },
-        Some((address, by)) => (address, by.to_owned()),
-        None if nodes > 1 => ("auto".to_owned(), format!("trainer.nnodes: {nodes}")),
+        Some((address, by)) => (Some(address), by.to_owned()),
+        None if nodes > 1 => (None, format!("trainer.nnodes: {nodes}")),
         None => return Ray::Own { apart },
     };
     let on_gpus = reader.string("trainer.device").is_none_or(|d| d == "cuda");
@@ -140,11 +140,17 @@ pub(crate) fn findings(ray: &Ray) -> Option<Finding> {
             "Ray: the driver starts a cluster of its own on this machine, which ends with it; one that runs here already is not joined \
              (RAY_ADDRESS=auto would join it)",
         )),
+        Ray::Cluster { address, by, .. } if address.as_deref() == Some("auto") => Some(Finding::warning(
+            "ray_cluster",
+            format!(
+                "Ray: {by} says `auto`: the cluster that `ray start` began here, and where there is none, any whose head runs on this \
+                 machine, another run's own as well; say its address"
+            ),
+        )),
         Ray::Cluster { address, by, .. } => {
-            let which = match address.as_str() {
-                "auto" => "the cluster that runs on this machine",
-                other => other,
-            };
+            let which = address
+                .as_deref()
+                .unwrap_or("the cluster that `ray start` began on this machine");
             Some(Finding::note(
                 "ray_cluster",
                 format!("Ray: {which} is used, as {by} says; it was started by somebody else and is never ended here"),

@@ -25,9 +25,9 @@ fn with(base: &str, more: &str) -> &'static str {
     format!("{base} {more}").leak()
 }
 
-fn cluster(address: &str, by: &str, nodes: u32, gpus: Option<u32>) -> Ray {
+fn cluster(address: Option<&str>, by: &str, nodes: u32, gpus: Option<u32>) -> Ray {
     Ray::Cluster {
-        address: address.to_owned(),
+        address: address.map(str::to_owned),
         by: by.to_owned(),
         nodes,
         gpus,
@@ -54,16 +54,16 @@ fn one_machine_and_no_cluster_meant_is_a_cluster_of_its_own() {
 fn a_cluster_that_is_meant_is_left_as_it_was_said() {
     assert_eq!(
         ray(PPO, &[("RAY_ADDRESS", "10.0.0.1:6379")]),
-        cluster("10.0.0.1:6379", "RAY_ADDRESS", 1, Some(8))
+        cluster(Some("10.0.0.1:6379"), "RAY_ADDRESS", 1, Some(8))
     );
     assert_eq!(
         ray(SFT, &[("RAY_ADDRESS", "auto")]),
-        cluster("auto", "RAY_ADDRESS", 1, Some(1))
+        cluster(Some("auto"), "RAY_ADDRESS", 1, Some(1))
     );
     let key = "++ray_kwargs.ray_init.address=10.0.0.2:6379";
     assert_eq!(
         ray(with(PPO, key), &[("RAY_ADDRESS", "10.0.0.1:6379")]),
-        cluster("10.0.0.2:6379", "ray_kwargs.ray_init.address", 1, Some(8)),
+        cluster(Some("10.0.0.2:6379"), "ray_kwargs.ray_init.address", 1, Some(8)),
         "what is passed to ray.init wins over the variable"
     );
     assert_eq!(
@@ -75,11 +75,11 @@ fn a_cluster_that_is_meant_is_left_as_it_was_said() {
     );
     assert_eq!(
         ray(with(PPO, "trainer.nnodes=4"), &[]),
-        cluster("auto", "trainer.nnodes: 4", 4, Some(32))
+        cluster(None, "trainer.nnodes: 4", 4, Some(32))
     );
     assert_eq!(
         ray(with(PPO, "trainer.nnodes=4 trainer.device=npu"), &[]),
-        cluster("auto", "trainer.nnodes: 4", 4, None),
+        cluster(None, "trainer.nnodes: 4", 4, None),
         "no GPUs are counted there"
     );
     assert_eq!(
@@ -131,7 +131,11 @@ fn a_cluster_of_its_own_is_asked_for_in_the_way_that_this_version_hears() {
     assert_eq!(address(&launch(&sft, own.clone(), StartPoint::Fresh)), (false, true));
     // As it is means: no override of ours.
     assert_eq!(address(&launch(&ppo, own, StartPoint::AsIs)), (false, true));
-    for other in [Ray::Submitted, Ray::Unused, cluster("auto", "RAY_ADDRESS", 1, None)] {
+    for other in [
+        Ray::Submitted,
+        Ray::Unused,
+        cluster(Some("auto"), "RAY_ADDRESS", 1, None),
+    ] {
         let plan = launch(&ppo, other, StartPoint::Fresh);
         assert_eq!(address(&plan), (false, false));
         assert_eq!(plan.scratch, None);
@@ -171,11 +175,15 @@ fn a_plan_names_the_cluster() {
         found.into_iter().find(|f| f.code.starts_with("ray_")).map(|f| f.detail)
     };
     assert!(told(Ray::Own { apart: true }).unwrap().contains("of its own"));
-    let named = told(cluster("10.0.0.1:6379", "RAY_ADDRESS", 2, None)).unwrap();
+    let named = told(cluster(Some("10.0.0.1:6379"), "RAY_ADDRESS", 2, None)).unwrap();
     assert!(
         named.contains("10.0.0.1:6379") && named.contains("RAY_ADDRESS"),
         "{named}"
     );
+    let any = told(cluster(Some("auto"), "RAY_ADDRESS", 1, None)).unwrap();
+    assert!(any.contains("another run's own"), "{any}");
+    let started = told(cluster(None, "trainer.nnodes: 2", 2, None)).unwrap();
+    assert!(started.contains("`ray start` began"), "{started}");
     assert_eq!(told(Ray::Unused), None);
     let plan = arrange(&ppo, &from_step(3, FULL), TrainerFacts::default());
     assert_eq!(address(&plan), (false, false), "nothing is known of Ray there");

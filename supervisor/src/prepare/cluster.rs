@@ -1,0 +1,115 @@
+//! A run over several machines, or on a Ray cluster that somebody else started: it must be there before the launch.
+
+use super::Configured;
+use crate::error::CliError;
+use std::collections::BTreeMap;
+use supervise_core::checkpoint::Finding;
+use supervise_core::spec::TrainerKind;
+use supervise_host::cluster::{self, Cluster, Query};
+use supervise_trainers::Ray;
+use supervise_trainers::read::ReadOutput;
+
+/// Asks the cluster that is meant, and says what it has.
+///
+/// # Errors
+/// Several machines are asked for where none but this one can be meant, or the cluster does not answer.
+pub(super) fn check(configured: &Configured, out: &ReadOutput) -> Result<Vec<Finding>, CliError> {
+    let nodes = out.tree.get("trainer.nnodes").and_then(|n| n.as_i64()).unwrap_or(1);
+    match &out.facts.ray {
+        Ray::Submitted => Ok(Vec::new()),
+        Ray::Unused if nodes > 1 && out.kind != TrainerKind::Plain => Err(CliError::config(format!(
+            "trainer.nnodes: {nodes} machines are asked for; this version supervises a run on one"
+        ))
+        .hint("run it on one machine, or start it without supervise")),
+        Ray::Own { .. } if nodes > 1 => Err(CliError::config(format!(
+            "trainer.nnodes: {nodes} machines are asked for, and a Ray cluster of this machine alone (`local`)"
+        ))
+        .hint("give the cluster's address, in RAY_ADDRESS or as ray_kwargs.ray_init.address")),
+        Ray::Unused | Ray::Own { .. } => Ok(Vec::new()),
+        Ray::Cluster {
+            address,
+            nodes,
+            gpus,
+            by,
+        } => {
+            let query = Query {
+                command: out.command.clone(),
+                cwd: configured.cwd.clone(),
+                env: environment(&configured.settings.env),
+                address: address.clone().unwrap_or_default(),
+                ..Query::default()
+            };
+            let said = cluster::ask(&query).map_err(|why| missing(address.as_deref(), *nodes, by, &why))?;
+            Ok(findings(&said, *nodes, *gpus))
+        }
+    }
+}
+
+fn missing(address: Option<&str>, nodes: u32, by: &str, why: &str) -> CliError {
+    let what = match address {
+        Some(address) => format!("the Ray cluster at {address}, which {by} names, does not answer"),
+        None => format!(
+            "trainer.nnodes: {nodes} machines are asked for, and no Ray cluster that `ray start` began on this machine answers"
+        ),
+    };
+    let error = CliError::environment(format!("{what}: {why}"));
+    match address {
+        Some(_) => error.hint("start it, or unset that address: then a run on one machine starts a cluster of its own"),
+        None => error.hint("ray start --head here, ray start --address=… on the others, or set RAY_ADDRESS"),
+    }
+}
+
+fn findings(said: &Cluster, nodes: u32, gpus: Option<u32>) -> Vec<Finding> {
+    let has = format!(
+        "the Ray cluster at {} answers: {} machines, {} GPUs",
+        said.address, said.nodes, said.gpus
+    );
+    let few_nodes = said.nodes < nodes;
+    let few_gpus = gpus.is_some_and(|wanted| said.gpus < f64::from(wanted));
+    if !few_nodes && !few_gpus {
+        return vec![Finding::note("ray_found", has)];
+    }
+    let wanted = gpus.map(|n| format!(" and {n} GPUs")).unwrap_or_default();
+    vec![Finding::warning(
+        "ray_too_small",
+        format!("{has}; the run asks for {nodes} machines{wanted}, and verl ends at once where they are missing"),
+    )]
+}
+
+/// The environment of the workers: ours, and what the settings add to it.
+fn environment(more: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let ours = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
+    let mut env: BTreeMap<String, String> = ours.collect();
+    env.extend(more.iter().map(|(k, v)| (k.clone(), v.clone())));
+    env
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_that_is_too_small_is_told() {
+        let said = Cluster {
+            address: "10.0.0.1:6379".into(),
+            nodes: 2,
+            gpus: 16.0,
+            held: Vec::new(),
+        };
+        let code = |nodes, gpus| findings(&said, nodes, gpus)[0].code.to_string();
+        assert_eq!(code(2, Some(16)), "ray_found");
+        assert_eq!(code(2, None), "ray_found");
+        assert_eq!(code(3, None), "ray_too_small");
+        assert_eq!(code(2, Some(32)), "ray_too_small");
+    }
+
+    #[test]
+    fn what_is_missing_is_said_with_what_to_do() {
+        let unsaid = missing(None, 2, "trainer.nnodes: 2", "nothing").to_string();
+        assert!(unsaid.contains("2 machines"), "{unsaid}");
+        assert_eq!(
+            missing(Some("10.0.0.1:6379"), 1, "RAY_ADDRESS", "nothing").exit_code(),
+            69
+        );
+    }
+}
