@@ -5,12 +5,14 @@ usage: ray_recovery.py PROGRAMS [--work DIR] [--only NAME]
 As recovery.py, with the interpreter of the environment that install.sh makes. Ends with `N passed, M failed`.
 """
 
+import contextlib
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -160,7 +162,68 @@ def two_runs_at_once_and_a_stop(b):
     assert not left, left
 
 
-CASES = [worker_driver_and_raylet_killed, two_runs_at_once_and_a_stop]
+class Head:
+    """A cluster as somebody starts it for many runs: one machine, no GPU, its files apart; ended by process, never by name."""
+
+    def __init__(self):
+        self.folder = Path(tempfile.mkdtemp(prefix="ray-head-", dir="/tmp"))
+        self.env = dict(ENV, RAY_TMPDIR=str(self.folder))
+        argv = [Path(sys.executable).parent / "ray", "start", "--head", "--port=0", "--num-cpus=4", "--include-dashboard=false",
+                "--object-store-memory=200000000", "--disable-usage-stats"]
+        done = subprocess.run([str(a) for a in argv], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT)
+        assert done.returncode == 0, done.stdout
+        self.address = (self.folder / "ray/ray_current_cluster").read_text().strip()
+
+    def pids(self, *words):
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                mark = f"RAY_TMPDIR={self.folder}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+                line = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+            except OSError:
+                continue
+            if mark and (not words or any(w in line for w in words)):
+                found.append(int(pid))
+        return sorted(found)
+
+    def end(self):
+        for _ in range(3):
+            for pid in self.pids():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.2)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def on_a_cluster_of_somebody_elses(b):
+    head = Head()
+    try:
+        folder, root = b.case("guest")
+        env = {"RAY_ADDRESS": head.address}
+        words = [folder / "sft.yaml", "--json", "--", sys.executable, *TRAINER, f"hydra.run.dir={folder}/hydra", "trainer.total_epochs=100"]
+        plan = recovery.json.loads(b.supervise("plan", *words, env=dict(ENV, **env)).stdout)
+        told = {f["code"]: f["detail"] for f in plan["findings"]}
+        assert head.address in told["ray_cluster"] and head.address in told["ray_found"], told
+        assert not any(name in ("RAY_ADDRESS", "RAY_TMPDIR") for name, _ in plan["env"]), plan["env"]
+        run = b.start(folder, "trainer.total_epochs=100", env=env)
+        run.step(2)
+        daemons, actors = head.pids("gcs_server", "raylet/raylet"), head.pids("ray::")
+        assert actors and not run.scratch(), "the workers are not the cluster's"
+        run.kill(run.driver())
+        run.brought_back(2)
+        still = set(head.pids("ray::Training")) & set(actors)
+        assert not still, f"attempt 2 runs beside workers of attempt 1: {still}"
+        b.supervise("stop", root)
+        run.process.wait(LIMIT)
+        assert not run.processes(), run.processes()
+        assert head.pids("gcs_server", "raylet/raylet") == daemons, "the cluster was touched"
+    finally:
+        head.end()
+    done = b.supervise("plan", *words, code=69, env=dict(ENV, **env))
+    assert "does not answer" in done.stdout, done.stdout
+
+
+CASES = [worker_driver_and_raylet_killed, two_runs_at_once_and_a_stop, on_a_cluster_of_somebody_elses]
 
 if __name__ == "__main__":
     sys.exit(recovery.main(CASES, RayBench))
