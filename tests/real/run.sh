@@ -27,3 +27,4 @@ PYTHONPATH=$here VERL_USE_EXTERNAL_MODULES=verl_cpu_platform VERL_PLATFORM=cpu V
 "$python" "$here/recovery.py" "$programs"
 "$python" "$here/ray_recovery.py" "$programs"
 "$python" "$here/ppo_recovery.py" "$programs"
+"$python" "$here/rehearsal.py" "$programs"
