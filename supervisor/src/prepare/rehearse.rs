@@ -83,6 +83,7 @@ fn resume(p: &Prepared) -> Result<LaunchPlan, String> {
     let host = HostFacts {
         env: environment(&BTreeMap::new()),
         trainer: p.facts.clone(),
+        began: 1,
     };
     adapter(p.spec.trainer)
         .arrange(&p.spec, &order, &host)

@@ -183,6 +183,7 @@ fn relaunch(out: ReadOutput, version: Option<&str>) -> Json {
     let host = HostFacts {
         env: BTreeMap::new(),
         trainer: out.facts,
+        began: 1,
     };
     match adapter(spec.trainer).arrange(&spec, &order, &host) {
         Ok(plan) => json!({ "overrides": plan.overrides, "argv": plan.argv }),
