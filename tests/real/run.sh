@@ -24,6 +24,7 @@ trap 'rm -rf "$work"' EXIT
 PYTHONPATH=$here VERL_USE_EXTERNAL_MODULES=verl_cpu_platform VERL_PLATFORM=cpu VERL_ENGINE_DEVICE=cuda \
   "$python" "$here/verl_contents.py" "$programs"
 "$python" "$here/proof_records.py" "$programs" "$work" --each 20
+"$python" "$here/migrate.py" "$programs"
 "$python" "$here/recovery.py" "$programs"
 "$python" "$here/ray_recovery.py" "$programs"
 "$python" "$here/ppo_recovery.py" "$programs"
