@@ -28,11 +28,11 @@ fn bridge_model() {
     bench.plan().refuses(4, &[]);
 }
 
-/// [combination.bridge_hf] Bridge, only `hf_model`: the same tree under two names | Accepted; a resume asks for `model`, which is that tree
+/// [combination.bridge_hf] Bridge, only `hf_model`: the same tree under two names | Accepted; a resume asks for `hf_model`, which is that tree
 #[test]
 fn bridge_hf() {
     let bench = with(true, false, &["hf_model"]).with("verl_megatron_v2_hf");
-    bench.plan().starts_at(2).passes(LOAD);
+    bench.plan().starts_at(2).passes(&LOAD.replace("'model'", "'hf_model'"));
 }
 
 /// [combination.bridge_both] Bridge, both: one tree, both names | Accepted
