@@ -92,7 +92,7 @@ fn an_interpreter_that_cannot_be_asked_is_a_note_and_the_settings_can_say_it() {
             (&Value::Null, &Value::Null)
         );
     }
-    let view = plan(&world, &[], &["/bin/sh", "run.sh"]);
+    let view = plan(&world, &[], &["/bin/sh", "run.sh", "{overrides}"]);
     assert!(
         view["version_unknown"].as_str().unwrap().contains("no Python program"),
         "{view:#}"
@@ -103,7 +103,7 @@ fn an_interpreter_that_cannot_be_asked_is_a_note_and_the_settings_can_say_it() {
         (&view["trainer_version"], &view["version_unknown"]),
         (&"0.7.1".into(), &Value::Null)
     );
-    let other = plan(&world, &[], &["/bin/sh", "run.sh"]);
+    let other = plan(&world, &[], &["/bin/sh", "run.sh", "{overrides}"]);
     assert_eq!(other["trainer_version"], Value::Null);
     world
         .run(&["plan", "ppo.yaml", "--set", "supervisor.trainer_version=newest"])
