@@ -223,7 +223,6 @@ const SECTIONS: &[(&str, &str, &str, &[&str])] = &[
 
 /// Hazards that no test shows yet, with what is known.
 const NOT_YET: &[(&str, &str)] = &[
-    ("failure.wandb_run", "W&B begins a new run at each resume"),
     (
         "failure.data_order",
         "Releases before 0.7 resume with another order or epoch of the data",

@@ -231,3 +231,15 @@ fn deterministic() {
     let (_, attempts) = raises("RuntimeError: something of the user's");
     assert_eq!(attempts, 2);
 }
+
+/// [failure.wandb_run] W&B begins a new run at each resume | All attempts go on in one run: its id is given to each of them, unless the user gave one
+#[test]
+fn wandb_run() {
+    let mut bench = Bench::ppo();
+    bench.set("trainer.logger", json!(["console", "wandb"]));
+    bench
+        .plan()
+        .exports("WANDB_RESUME", "allow")
+        .exports("WANDB_RUN_ID", "");
+}
+

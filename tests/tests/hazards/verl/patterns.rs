@@ -85,7 +85,7 @@ fn nccl() {
 #[test]
 fn worker_death() {
     let died = "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n";
-    is(died, "exit.unexplained", "relaunch_later");
+    is(died, "kill.unknown", "relaunch_later");
     is(
         &format!("ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\n{died}"),
         "mem.ray_oom",
