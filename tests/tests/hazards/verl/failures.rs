@@ -242,4 +242,3 @@ fn wandb_run() {
         .exports("WANDB_RESUME", "allow")
         .exports("WANDB_RUN_ID", "");
 }
-
