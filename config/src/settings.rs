@@ -63,6 +63,8 @@ pub enum TrainerChoice {
     Auto,
     /// verl.
     Verl,
+    /// AReaL.
+    Areal,
     /// Any program; checkpoints are not understood.
     Plain,
 }
@@ -101,6 +103,18 @@ pub enum DegradedResume {
     ModelOnly,
     /// Nothing; the run ends with a question.
     Ask,
+}
+
+/// Whether weights may be newer than what is kept beside them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AcceptAhead {
+    /// No.
+    Never,
+    /// The run ends with a question.
+    Ask,
+    /// Yes; what is repeated is said.
+    Always,
 }
 
 /// Whether a control group is used.
@@ -152,6 +166,8 @@ pub struct Settings {
     pub proof: Proof,
     /// What a resumed checkpoint may lack.
     pub degraded_resume: DegradedResume,
+    /// How the only checkpoint of a trainer is kept from being lost.
+    pub protect: Protect,
     /// When a silent run counts as stalled.
     pub stall: Stall,
     /// The workers' output.
@@ -182,6 +198,22 @@ pub struct Settings {
     pub env: BTreeMap<String, String>,
     #[serde(skip)]
     explained: Vec<Explained>,
+}
+
+/// How the only checkpoint of a trainer is kept from being lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Protect {
+    /// Each proven save is copied.
+    pub enabled: bool,
+    /// Copies that are kept.
+    pub keep: u32,
+    /// Bytes a second that a copy may read.
+    pub rate: u64,
+    /// Bytes that stay free.
+    pub reserve: u64,
+    /// Whether weights may be newer than what is kept beside them.
+    pub accept_ahead: AcceptAhead,
 }
 
 /// Waiting before a new attempt.

@@ -8,6 +8,7 @@ mod acts;
 mod cluster;
 mod guards;
 mod journal;
+mod keep;
 mod lanes;
 mod start;
 mod wires;

@@ -248,6 +248,7 @@ pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
         keep: out.keep,
         policy: policy::policy(&configured.settings, request),
         not_restored: out.not_restored,
+        live: out.live,
         command: if learnt.is_some() {
             configured.command.clone()
         } else {
@@ -366,6 +367,7 @@ fn understand_release(configured: &Configured) -> Result<(ReadOutput, Release), 
 fn understand(configured: &Configured, version: Option<&str>) -> Result<ReadOutput, CliError> {
     let kind = match configured.settings.trainer {
         TrainerChoice::Plain => Some(TrainerKind::Plain),
+        TrainerChoice::Areal => Some(TrainerKind::Areal),
         TrainerChoice::Auto | TrainerChoice::Verl => None,
     };
     let input = ReadInput {

@@ -43,5 +43,6 @@ pub fn bare(run: &str, root: &Utf8Path, run_dir: &Utf8Path) -> RunSpec {
         keep: None,
         policy: Policy::default(),
         not_restored: Vec::new(),
+        live: None,
     }
 }

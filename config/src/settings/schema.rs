@@ -40,7 +40,7 @@ const COUNT: Kind = Kind::Whole { min: 0, max: 10_000 };
 
 /// Every setting, in the order of `defaults.yaml`.
 pub(super) const SCHEMA: &[(&str, Kind)] = &[
-    ("trainer", Kind::Choice(&["auto", "verl", "plain"])),
+    ("trainer", Kind::Choice(&["auto", "verl", "areal", "plain"])),
     ("trainer_version", Kind::OptionalVersion),
     ("command", Kind::Command),
     ("run_dir", Kind::OptionalText),
@@ -66,6 +66,11 @@ pub(super) const SCHEMA: &[(&str, Kind)] = &[
         "degraded_resume",
         Kind::Choice(&["never", "data_order", "model_only", "ask"]),
     ),
+    ("protect.enabled", Kind::Bool),
+    ("protect.keep", Kind::Whole { min: 2, max: 1000 }),
+    ("protect.rate", Kind::Size),
+    ("protect.reserve", Kind::Size),
+    ("protect.accept_ahead", Kind::Choice(&["never", "ask", "always"])),
     ("stall.startup", Kind::Duration),
     ("stall.factor", Kind::Number { min: 1.0, max: 1000.0 }),
     ("stall.minimum", Kind::Duration),

@@ -142,8 +142,10 @@ impl Deciding<'_> {
         if let Some((what, why)) = stale {
             return self.ignore(&what, &why);
         }
+        let keeps = matches!(&e.kind, EventKind::ActDone { act, .. } if self.s.pending.get(act).is_some_and(is_keep));
         self.push(Record::Fact(e.clone()));
         match &e.kind {
+            EventKind::ActDone { result, .. } if keeps => self.on_kept(result.is_ok()),
             EventKind::TermStarted { living, orphans, .. } => self.on_term_started(living.as_ref(), orphans),
             EventKind::ActDone { act, result } => self.on_act_done(*act, result.as_ref()),
             EventKind::WorkerExited { status, .. } => self.on_worker_exited(*status),
@@ -268,6 +270,10 @@ impl Deciding<'_> {
             );
         }
     }
+}
+
+fn is_keep(act: &Act) -> bool {
+    matches!(act.kind, ActKind::Keep { .. })
 }
 
 /// An event's name in words.

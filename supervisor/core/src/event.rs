@@ -187,6 +187,10 @@ pub enum ActErrorKind {
     PinsChanged,
     /// A cluster that somebody else started still holds something of the attempt before.
     Held,
+    /// A save began while the live set was copied.
+    Voided,
+    /// There is no room for a copy and the next save.
+    NoRoom,
     /// The disk refused (no space, read-only, permission).
     Disk,
     /// Anything else.

@@ -12,6 +12,7 @@ pub mod gang;
 pub mod id;
 pub mod journal;
 pub mod lease;
+pub mod live;
 pub mod reason;
 pub mod record;
 pub mod resume;

@@ -70,6 +70,17 @@ pub enum ActKind {
     Launch(Box<LaunchOrder>),
     /// Delete older steps to keep the user's number true (guarded).
     Prune(Vec<CkptId>),
+    /// Copy the live set, which is proven, into a generation (guarded).
+    Keep {
+        /// The live set as it was proven.
+        ckpt: CkptId,
+        /// The step it holds.
+        step: Step,
+        /// What it is: the copy is void if it changes meanwhile.
+        pins: PinsHash,
+        /// Bytes a second at most; 0 for no limit.
+        rate: u64,
+    },
     /// Send a signal to the workers (safety).
     Signal {
         /// Linux signal number.
@@ -91,7 +102,7 @@ impl ActKind {
     pub fn is_guarded(&self) -> bool {
         matches!(
             self,
-            Self::Arrange(_) | Self::Launch(_) | Self::Prune(_) | Self::Finish(_)
+            Self::Arrange(_) | Self::Launch(_) | Self::Prune(_) | Self::Keep { .. } | Self::Finish(_)
         )
     }
 }
@@ -127,6 +138,11 @@ pub enum DiskEdit {
     },
     /// Remove the trainer's pointer: nothing it could name is there.
     RemoveTracker,
+    /// Put a copy of a generation where the trainer looks for its only checkpoint, as a whole.
+    PutBack {
+        /// The generation.
+        from: CkptId,
+    },
 }
 
 /// What is to be launched. The adapter turns it into argv and environment.

@@ -12,13 +12,14 @@ mod unproven;
 use crate::checkpoint::{CheckpointSummary, CkptId, Depth, Resumability, StateKind, Verdict};
 use crate::event::ScanReport;
 use crate::id::Step;
+use crate::live::is_distrusted;
 use crate::reason::{Evidence, Reason};
 use crate::record::{DiskEdit, Outcome, StartPoint};
 use crate::spec::{ResumeIntent, RunSpec};
 use crate::state::State;
 use nothing::{fresh_by_wish, from_nothing, go_on_clearing};
 use part::or_part;
-use question::{rolled_back, stranger, unsafe_step};
+use question::{rolled_back, set_back, stranger, unsafe_step};
 use step::{from_path, from_step};
 use unproven::unproven;
 
@@ -78,7 +79,10 @@ pub fn scan_width(s: &State, spec: &RunSpec) -> u32 {
     if wanted_step(s, spec).is_some() || wanted_path(s, spec) {
         return u32::MAX;
     }
-    let kept = spec.keep.map_or(0, |k| k.saturating_add(spec.policy.keep_raise));
+    let kept = match &spec.live {
+        Some(_) => spec.policy.protect.keep,
+        None => spec.keep.map_or(0, |k| k.saturating_add(spec.policy.keep_raise)),
+    };
     let distrusted = u32::try_from(s.distrusted.len()).unwrap_or(u32::MAX);
     kept.saturating_add(2).saturating_add(distrusted)
 }
@@ -154,7 +158,7 @@ pub fn choose(s: &State, spec: &RunSpec, scan: &ScanReport) -> Choice {
     }
     match newest(s, spec, scan, from) {
         Newest::Found(c, mut reasons) => {
-            reasons.extend(vanished(s, scan));
+            reasons.extend(vanished(s, spec, scan));
             from_newest(s, spec, scan, c, from.is_some(), reasons)
         }
         Newest::Unreadable(reasons) => Choice::Unreadable { reasons },
@@ -175,8 +179,9 @@ pub fn choose(s: &State, spec: &RunSpec, scan: &ScanReport) -> Choice {
 }
 
 /// The newest step that was proven in this run is not there any more, and it was not moved aside by us.
-fn vanished(s: &State, scan: &ScanReport) -> Option<Reason> {
-    let mark = s.mark?;
+fn vanished(s: &State, spec: &RunSpec, scan: &ScanReport) -> Option<Reason> {
+    // The only checkpoint is overwritten by every save.
+    let mark = s.mark.filter(|_| spec.live.is_none())?;
     let last = s.attempt.as_ref()?;
     let aside = last.order.from.step() < mark && last.mark_before >= Some(mark);
     let there = scan.steps.iter().any(|c| c.step == mark);
@@ -196,7 +201,7 @@ fn from_newest(
     asked: bool,
     mut reasons: Vec<Reason>,
 ) -> Choice {
-    if !asked && let Some(refusal) = rolled_back(s, spec, scan, c) {
+    if !asked && let Some(refusal) = rolled_back(s, spec, scan, c).or_else(|| set_back(s, spec, scan, c)) {
         return refusal;
     }
     if let Some(last) = last_step(s, spec)
@@ -234,7 +239,7 @@ fn newest<'a>(s: &State, spec: &RunSpec, scan: &'a ScanReport, from: Option<Step
     let depth = needed_depth(s, spec);
     let candidates = scan.steps.iter().filter(|c| !c.husk && !is_elsewhere(&c.id));
     for c in candidates.filter(|c| from.is_none_or(|f| c.step == f)) {
-        if from.is_none() && s.distrusted.contains(&c.id) {
+        if from.is_none() && is_distrusted(s, spec, &c.id) {
             let text = format!("{} failed to load before: passed over", c.id);
             reasons.push(Reason::new("distrusted", text));
             continue;
@@ -299,7 +304,11 @@ fn exact_below<'a>(
     c: &CheckpointSummary,
     depth: Depth,
 ) -> Option<&'a CheckpointSummary> {
-    if c.resume == Resumability::Exact || s.care.is_none() || last_step(s, spec).is_some_and(|last| c.step >= last) {
+    if c.resume == Resumability::Exact
+        || s.care.is_none()
+        || spec.live.is_some()
+        || last_step(s, spec).is_some_and(|last| c.step >= last)
+    {
         return None;
     }
     scan.steps.iter().find(|x| {

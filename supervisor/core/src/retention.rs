@@ -1,6 +1,7 @@
 //! Which steps may be deleted so that the user's number of kept steps stays true.
 
 use crate::checkpoint::{CheckpointSummary, CkptId};
+use crate::live::spare_generations;
 use crate::spec::RunSpec;
 use crate::state::State;
 
@@ -9,6 +10,9 @@ use crate::state::State;
 #[must_use]
 pub fn prune(s: &State, spec: &RunSpec) -> Vec<CkptId> {
     let p = &spec.policy;
+    if spec.live.is_some() {
+        return spare_generations(s, spec);
+    }
     let (Some(keep), true) = (spec.keep, p.prune && p.prove && p.recovery && !p.observe) else {
         return Vec::new();
     };

@@ -1,6 +1,7 @@
 //! What is to be run: frozen per term, complete, with the policy that decides over it.
 
 mod assist;
+mod live;
 
 use crate::checkpoint::{Depth, StateKind};
 use crate::id::{Ms, RunId, Step};
@@ -11,6 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 pub use assist::Assist;
+pub use live::{AcceptAhead, LiveSpec, Protect};
 
 /// The trainer framework an adapter speaks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -20,6 +22,8 @@ pub enum TrainerKind {
     VerlPpo,
     /// verl, SFT trainer.
     VerlSft,
+    /// AReaL, whichever of its trainers.
+    Areal,
     /// Any command: supervised, but nothing is known of its checkpoints.
     Plain,
 }
@@ -29,6 +33,7 @@ impl fmt::Display for TrainerKind {
         f.pad(match self {
             Self::VerlPpo => "verl-ppo",
             Self::VerlSft => "verl-sft",
+            Self::Areal => "areal",
             Self::Plain => "plain",
         })
     }
@@ -78,6 +83,9 @@ pub struct RunSpec {
     pub policy: Policy,
     /// What is never restored by this trainer, said at each resume.
     pub not_restored: Vec<StateKind>,
+    /// Where the trainer keeps one checkpoint only, which it overwrites; `None`: a directory for each step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub live: Option<LiveSpec>,
 }
 
 impl RunSpec {
@@ -252,6 +260,9 @@ pub struct Policy {
     /// How the trainer is helped to help itself.
     #[serde(default)]
     pub assist: Assist,
+    /// How the only checkpoint of a trainer is kept from being lost.
+    #[serde(default)]
+    pub protect: Protect,
 }
 
 impl Default for Policy {
@@ -285,6 +296,7 @@ impl Default for Policy {
             observe: false,
             scan_interval: Ms::secs(10),
             assist: Assist::default(),
+            protect: Protect::default(),
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::checkpoint::CkptId;
 use crate::event::{ExitStatus, Phase, ScanReport, Sighting};
 use crate::id::{ActId, AttemptNo, Ms, ProcRef, Step, Term, Tick, WallMs, WorkerId};
 use crate::reason::Reason;
-use crate::record::{Act, Condition, Diagnosis, LaunchOrder, Outcome, Then};
+use crate::record::{Act, ActKind, Condition, Diagnosis, LaunchOrder, Outcome, Then};
 use crate::scan::RuleKind;
 use crate::script::ScriptNews;
 use crate::spec::ResumeIntent;
@@ -85,6 +85,12 @@ pub struct State {
     /// Deleting older steps failed when this was the mark: not tried again before the next one.
     #[serde(default)]
     pub prune_failed: Option<Step>,
+    /// Copies of the live set in a row that a save voided.
+    #[serde(default)]
+    pub voided: u32,
+    /// The live set that could not be copied: not tried again before the next save.
+    #[serde(default)]
+    pub keep_failed: Option<CkptId>,
     /// Another supervisor took the lease in this term.
     #[serde(default)]
     pub lease_lost: Option<String>,
@@ -283,6 +289,12 @@ impl State {
             (Outcome::Stopped, Some("SIGTERM")) => Some(143),
             (outcome, _) => Some(outcome.exit_code()),
         }
+    }
+
+    /// A copy of the live set is on its way.
+    #[must_use]
+    pub fn is_keeping(&self) -> bool {
+        self.pending.values().any(|a| matches!(a.kind, ActKind::Keep { .. }))
     }
 
     /// The attempt that lives, or may live.

@@ -239,7 +239,7 @@ impl Driver {
             ActKind::KillTree => ToGuard::KillTree,
             ActKind::Freeze => ToGuard::Freeze,
             ActKind::Thaw => ToGuard::Thaw,
-            ActKind::Arrange(_) | ActKind::Launch(_) | ActKind::Prune(_) | ActKind::Finish(_) => return,
+            _ => return,
         };
         match &mut self.guard {
             Some(link) if !link.gone => {

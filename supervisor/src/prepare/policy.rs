@@ -3,10 +3,12 @@
 use super::Request;
 use std::time::Duration;
 use supervise_config::interpolation::Resolver;
-use supervise_config::settings::{DegradedResume, Gpus, LauncherChoice, ProofDepth, Settings};
+use supervise_config::settings::{
+    AcceptAhead as AcceptAheadChoice, DegradedResume, Gpus, LauncherChoice, ProofDepth, Settings,
+};
 use supervise_core::checkpoint::Depth;
 use supervise_core::id::{Ms, Step};
-use supervise_core::spec::{Assist, Degraded, GangSpec, LauncherKind, Policy, TrainerKind};
+use supervise_core::spec::{AcceptAhead, Assist, Degraded, GangSpec, LauncherKind, Policy, Protect, TrainerKind};
 use supervise_trainers::read::ReadOutput;
 
 fn ms(d: Duration) -> Ms {
@@ -58,6 +60,17 @@ pub(super) fn policy(s: &Settings, request: &Request) -> Policy {
             environment: s.assist.environment,
             wandb: s.assist.wandb,
             deadline: s.deadline.or_else(slurm_end),
+        },
+        protect: Protect {
+            enabled: s.protect.enabled,
+            keep: s.protect.keep.max(2),
+            rate: s.protect.rate,
+            reserve: s.protect.reserve,
+            ahead: match s.protect.accept_ahead {
+                AcceptAheadChoice::Never => AcceptAhead::Never,
+                AcceptAheadChoice::Ask => AcceptAhead::Ask,
+                AcceptAheadChoice::Always => AcceptAhead::Always,
+            },
         },
     }
 }

@@ -274,6 +274,7 @@ pub fn edit_words(edit: &DiskEdit) -> String {
         DiskEdit::PartAside { from, entry, why } => format!("moved aside: {from}/{entry} ({why})"),
         DiskEdit::WriteTracker { step } => format!("the tracker file names step {step}"),
         DiskEdit::RemoveTracker => "the tracker file is removed".to_owned(),
+        DiskEdit::PutBack { from } => format!("put back, as a whole: {from}"),
     }
 }
 
@@ -350,6 +351,7 @@ fn intended(kind: &ActKind, reasons: &[Reason], s: &State) -> Option<String> {
             let names: Vec<String> = steps.iter().map(ToString::to_string).collect();
             format!("deleting {}{why}", names.join(", "))
         }
+        ActKind::Keep { step, .. } => format!("keeping a copy of step {step}{why}"),
         ActKind::Freeze => format!("{}: frozen while it is looked at{why}", attempt(s)),
         ActKind::Thaw => format!("{}: goes on{why}", attempt(s)),
         ActKind::Arrange(_) | ActKind::Launch(_) | ActKind::Signal { .. } | ActKind::KillTree | ActKind::Finish(_) => {

@@ -44,6 +44,7 @@ fn spec() -> RunSpec {
             ..Policy::default()
         },
         not_restored: vec![StateKind::Rollout],
+        live: None,
     }
 }
 

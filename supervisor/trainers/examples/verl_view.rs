@@ -168,6 +168,7 @@ fn relaunch(out: ReadOutput, version: Option<&str>) -> Json {
         keep: out.keep,
         policy: Policy::default(),
         not_restored: out.not_restored,
+        live: None,
     };
     let order = LaunchOrder {
         attempt: AttemptNo(2),

@@ -15,7 +15,7 @@ use supervise_core::reason::Reason;
 use supervise_core::record::LaunchOrder;
 use supervise_core::scan::ScanRule;
 use supervise_core::script::CallOrder;
-use supervise_core::spec::{Degraded, ResumeIntent, RoleSpec, RunSpec, TrainerKind};
+use supervise_core::spec::{AcceptAhead, Degraded, LiveSpec, ResumeIntent, RoleSpec, RunSpec, TrainerKind};
 
 /// What a run's configuration says a checkpoint of it looks like. `None` everywhere: judge what is there.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -38,6 +38,12 @@ pub struct Expectation {
     pub trust_unsafe: bool,
     /// Version of the trainer that will load, where it is known.
     pub version: Option<String>,
+    /// Where the trainer keeps one checkpoint only: what belongs to it.
+    pub live: Option<LiveSpec>,
+    /// Weights may be newer than the counters beside them.
+    pub ahead: bool,
+    /// The one directory under the root that is a step; `None`: all that look like one.
+    pub only: Option<String>,
 }
 
 impl Expectation {
@@ -47,10 +53,10 @@ impl Expectation {
         let sft = match spec.trainer {
             TrainerKind::VerlPpo => Some(false),
             TrainerKind::VerlSft => Some(true),
-            TrainerKind::Plain => None,
+            TrainerKind::Areal | TrainerKind::Plain => None,
         };
         Self {
-            roles: sft.map(|_| spec.roles.clone()),
+            roles: (spec.trainer != TrainerKind::Plain).then(|| spec.roles.clone()),
             world: spec.world,
             sft,
             one_data_file: verl::one_data_file(spec),
@@ -58,6 +64,9 @@ impl Expectation {
             trust_globals: spec.policy.trust_globals.clone(),
             trust_unsafe: spec.policy.trust_unsafe,
             version: spec.trainer_version.clone(),
+            live: spec.live.clone(),
+            ahead: spec.policy.protect.ahead == AcceptAhead::Always,
+            only: None,
         }
     }
 
@@ -238,6 +247,7 @@ pub fn adapter(kind: TrainerKind) -> &'static dyn Adapter {
     match kind {
         TrainerKind::VerlPpo => &crate::verl::VerlAdapter { sft: false },
         TrainerKind::VerlSft => &crate::verl::VerlAdapter { sft: true },
+        TrainerKind::Areal => &crate::areal::ArealAdapter,
         TrainerKind::Plain => &crate::plain::PlainAdapter,
     }
 }

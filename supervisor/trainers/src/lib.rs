@@ -5,6 +5,7 @@
 //! into the parts of a run's specification; [`hydra`] speaks the trainers' override grammar. Everything is computed from values handed in: no file is opened here, no clock is read.
 
 pub mod adapter;
+pub mod areal;
 pub mod command;
 pub mod hydra;
 pub mod plain;

@@ -13,7 +13,7 @@ use supervise_config::interpolation::Env;
 use supervise_config::{ConfigError, ConfigTree, ErrorKind, Node, Origin, Value};
 use supervise_core::checkpoint::{Finding, StateKind};
 use supervise_core::id::Step;
-use supervise_core::spec::{GangSpec, LauncherKind, ResumeIntent, RoleSpec, SaveCadence, TrainerKind};
+use supervise_core::spec::{GangSpec, LauncherKind, LiveSpec, ResumeIntent, RoleSpec, SaveCadence, TrainerKind};
 
 /// Groups of verl's configuration: a plain name given to one of them chooses a file, it sets no value.
 pub(crate) const GROUPS: [&str; 5] = ["model_engine", "engine", "optim", "model", "profiler"];
@@ -85,6 +85,8 @@ pub struct ReadOutput {
     pub tree: ConfigTree,
     /// What is worth knowing.
     pub findings: Vec<Finding>,
+    /// Where the trainer keeps one checkpoint only.
+    pub live: Option<LiveSpec>,
 }
 
 impl ReadOutput {
@@ -114,6 +116,7 @@ impl ReadOutput {
                 of: "supervise".to_owned(),
             }),
             findings: Vec::new(),
+            live: None,
         }
     }
 }
@@ -131,6 +134,7 @@ pub fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>> {
     }
     let sft = match kind(input) {
         TrainerKind::Plain => return Ok(plain(input)),
+        TrainerKind::Areal => return crate::areal::read(input),
         TrainerKind::VerlPpo => false,
         TrainerKind::VerlSft => true,
     };

@@ -3,6 +3,7 @@
 use super::Deciding;
 use crate::event::{ExitStatus, Phase, TimerKey};
 use crate::id::Ms;
+use crate::live::to_keep;
 use crate::reason::{Evidence, Reason};
 use crate::record::{ActKind, Decision, Then};
 use crate::retention::prune;
@@ -77,6 +78,15 @@ impl Deciding<'_> {
             let text = format!("the trainer says that it starts from nothing, but it was to resume from {from}");
             self.failed_resume(Reason::new("resumed_from_nothing", text));
         }
+        // A trainer with one checkpoint says which step it found before its first save overwrites it.
+        if *means == RuleKind::Resumed
+            && self.spec.live.is_some()
+            && let (Some(from), Some(at)) = (self.resumed_from(), self.s.live().and_then(|a| a.resumed))
+            && at != from
+        {
+            let text = format!("the trainer says that it resumes from step {at}, but it was to resume from {from}");
+            self.failed_resume(Reason::new("resumed_elsewhere", text));
+        }
     }
 
     /// A script that starts something else, or without our words, is ended before the first save of what it starts.
@@ -110,6 +120,16 @@ impl Deciding<'_> {
             return self.stop(Then::Stopped, true, vec![reason]);
         }
         self.prune_now();
+        if let Some(copy) = to_keep(&self.s, self.spec) {
+            let text = format!("step {} is proven, and the next save overwrites it", copy.step);
+            let kind = ActKind::Keep {
+                ckpt: copy.ckpt,
+                step: copy.step,
+                pins: copy.pins,
+                rate: copy.rate,
+            };
+            self.act(kind, vec![Reason::new("keep", text)]);
+        }
     }
 
     /// Makes the user's number of steps true, if more are there. One deletion at a time.
@@ -117,8 +137,13 @@ impl Deciding<'_> {
         let old = prune(&self.s, self.spec);
         let is_due = !old.is_empty() && self.s.pending.is_empty();
         if is_due {
-            let keep = self.spec.keep.unwrap_or_default();
-            let text = format!("{} newer steps are proven; the configuration keeps {keep}", keep.max(2));
+            let text = match &self.spec.live {
+                Some(_) => format!("{} newer generations are proven", self.spec.policy.protect.keep.max(2)),
+                None => {
+                    let keep = self.spec.keep.unwrap_or_default();
+                    format!("{} newer steps are proven; the configuration keeps {keep}", keep.max(2))
+                }
+            };
             self.act(ActKind::Prune(old), vec![Reason::new("retention", text)]);
         }
         is_due

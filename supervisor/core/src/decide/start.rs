@@ -4,6 +4,7 @@ use super::Deciding;
 use crate::checkpoint::Verdict;
 use crate::event::{ActError, ActErrorKind, ActOutput, Living, TimerKey};
 use crate::id::{ActId, Ms, ProcRef};
+use crate::live::is_live;
 use crate::reason::Reason;
 use crate::record::{ActKind, Ask, Condition, Decision, DiskEdit, LaunchOrder, Outcome, StartPoint};
 use crate::resume::{Choice, care_is_unfinished, choose, scan_width};
@@ -233,6 +234,14 @@ impl Deciding<'_> {
         }
     }
 
+    /// A copy of the live set came to its end: nothing waits for it. What was copied is proven as everything is.
+    pub(super) fn on_kept(&mut self, done: bool) {
+        if done && matches!(self.s.mode, Mode::Running) {
+            self.scan();
+            self.wake(TimerKey::ProveDue, PROVE_AFTER);
+        }
+    }
+
     /// What happened while the launch was under way.
     fn after_launch(&mut self) {
         if self.s.live().is_none() {
@@ -269,7 +278,7 @@ impl Deciding<'_> {
                 };
                 self.finish(outcome, vec![reason]);
             }
-            ActErrorKind::Disk if !error.retryable => {
+            ActErrorKind::NoRoom | ActErrorKind::Disk if !error.retryable => {
                 self.finish(
                     Outcome::Environment {
                         why: error.what.clone(),
@@ -284,7 +293,11 @@ impl Deciding<'_> {
                 self.decided(Decision::Wait { what, until }, vec![reason]);
                 self.wake(TimerKey::Backoff, ASK_AGAIN);
             }
-            ActErrorKind::Disk | ActErrorKind::Other | ActErrorKind::PinsChanged => {
+            ActErrorKind::Disk
+            | ActErrorKind::NoRoom
+            | ActErrorKind::Voided
+            | ActErrorKind::Other
+            | ActErrorKind::PinsChanged => {
                 let charged = self.s.charged.saturating_add(1);
                 self.decided(
                     Decision::Charge {
@@ -344,6 +357,10 @@ impl Deciding<'_> {
         let Some(scan) = &self.s.scan else {
             return false;
         };
+        if self.spec.live.is_some() {
+            // It is written in place: what was whole is not while a save goes on.
+            return scan.steps.iter().any(|c| is_live(&c.id) && c.verdict != Verdict::Whole);
+        }
         let start = self.s.attempt.as_ref().map(|a| a.order.from.step());
         scan.steps.first().is_some_and(|c| {
             (c.verdict == Verdict::Incomplete || c.verdict == Verdict::Whole && self.s.is_cut_short(c))

@@ -4,6 +4,7 @@
 use super::{Choice, care_is_unfinished, is_elsewhere};
 use crate::checkpoint::{CheckpointSummary, Verdict};
 use crate::event::{ScanReport, Tracker};
+use crate::live::{is_distrusted, is_live};
 use crate::reason::{Evidence, Reason};
 use crate::record::Outcome;
 use crate::spec::RunSpec;
@@ -54,6 +55,27 @@ pub(super) fn rolled_back(s: &State, spec: &RunSpec, scan: &ScanReport, c: &Chec
     Some(Choice::Refuse {
         outcome: Outcome::NoProof { why: why.clone() },
         reasons: vec![Reason::new("rolled_back", why)],
+    })
+}
+
+/// The live set is whole and older than the newest generation, and it was not us who put it there.
+pub(super) fn set_back(s: &State, spec: &RunSpec, scan: &ScanReport, c: &CheckpointSummary) -> Option<Choice> {
+    let live = scan.steps.iter().find(|x| is_live(&x.id))?;
+    let older = spec.live.is_some() && !is_live(&c.id) && live.verdict == Verdict::Whole && live.step < c.step;
+    let ours = s
+        .attempt
+        .as_ref()
+        .is_some_and(|a| a.order.from.step() <= live.step && a.mark_before >= Some(c.step));
+    if !older || ours || is_distrusted(s, spec, &live.id) {
+        return None;
+    }
+    let why = format!(
+        "the live set holds step {}, and {} was kept of a later one: it was put back by hand, or the trainer was started from nothing without us. Say which one is meant: --from {} or --from {}",
+        live.step, c.id, live.step, c.step
+    );
+    Some(Choice::Refuse {
+        outcome: Outcome::NoProof { why: why.clone() },
+        reasons: vec![Reason::new("set_back", why)],
     })
 }
 

@@ -6,6 +6,7 @@ use super::{Choice, care_is_unfinished, is_elsewhere, needed_depth, refusal_reas
 use crate::checkpoint::{CheckpointSummary, PinsHash, Resumability, StateKind, Verdict};
 use crate::event::{ScanReport, Tracker};
 use crate::id::Step;
+use crate::live::put_back;
 use crate::reason::Reason;
 use crate::record::{DiskEdit, Outcome, StartPoint};
 use crate::spec::{Degraded, RunSpec};
@@ -103,9 +104,12 @@ pub(super) fn from_loaded(
         load,
         roles,
     };
-    let mut edits = move_aside(scan, Some(c.step), foreign, &reasons);
+    let mut edits = match &spec.live {
+        Some(_) => put_back(&scan.steps, c),
+        None => move_aside(scan, Some(c.step), foreign, &reasons),
+    };
     edits.extend(loaded.put_away);
-    if scan.tracker != Tracker::Step(c.step) && !is_elsewhere(&c.id) {
+    if spec.live.is_none() && scan.tracker != Tracker::Step(c.step) && !is_elsewhere(&c.id) {
         edits.push(DiskEdit::WriteTracker { step: c.step });
     }
     if !left_out.is_empty() {

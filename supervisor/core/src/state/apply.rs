@@ -1,8 +1,8 @@
 //! The fold: what each record makes of the state.
 
 use super::{Attempt, Care, Failure, Mode, State, StopWish};
-use crate::checkpoint::{CheckpointSummary, Resumability, Verdict};
-use crate::event::{ActError, ActOutput, Event, EventKind, Phase, Request};
+use crate::checkpoint::{CheckpointSummary, CkptId, Resumability, Verdict};
+use crate::event::{ActError, ActErrorKind, ActOutput, Event, EventKind, Phase, Request};
 use crate::id::{ActId, Ms, Step, Tick};
 use crate::record::{Act, ActKind, Decision, DiskEdit, LaunchOrder, Record, StartPoint};
 use crate::scan::RuleKind;
@@ -84,6 +84,9 @@ impl State {
 
     fn on_act_done(&mut self, e: &Event, act: ActId, result: Result<&ActOutput, &ActError>) {
         let done = self.pending.remove(&act).map(|a| a.kind);
+        if let Some(ActKind::Keep { ckpt, .. }) = &done {
+            return self.on_kept(ckpt, result);
+        }
         let Some(a) = self.attempt.as_mut() else { return };
         match (result, done) {
             (Ok(ActOutput::Launched { guard, workers, argv }), _) => {
@@ -99,6 +102,15 @@ impl State {
             (Err(_), Some(ActKind::Prune(_))) => self.prune_failed = self.mark,
             _ => {}
         }
+    }
+
+    fn on_kept(&mut self, ckpt: &CkptId, result: Result<&ActOutput, &ActError>) {
+        self.keep_failed = result.is_err().then(|| ckpt.clone());
+        self.voided = match result {
+            Err(e) if e.kind == ActErrorKind::Voided => self.voided.saturating_add(1),
+            Err(_) => self.voided,
+            Ok(_) => 0,
+        };
     }
 
     fn on_term(&mut self, e: &Event) {

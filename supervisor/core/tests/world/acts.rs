@@ -36,7 +36,9 @@ impl World {
                 self.soon(ACT, Due::Killed(attempt));
             }
             ActKind::Freeze | ActKind::Thaw => {}
-            ActKind::Arrange(_) | ActKind::Launch(_) | ActKind::Prune(_) => self.soon(ACT, Due::Done(act)),
+            ActKind::Arrange(_) | ActKind::Launch(_) | ActKind::Prune(_) | ActKind::Keep { .. } => {
+                self.soon(ACT, Due::Done(act));
+            }
         }
     }
 
@@ -95,6 +97,14 @@ impl World {
                 Ok(ActOutput::Done)
             }
             ActKind::Launch(order) => self.start_workers(order),
+            ActKind::Keep { ckpt, pins, .. } => match self.disk.keep(ckpt, *pins) {
+                true => Ok(ActOutput::Done),
+                false => Err(ActError {
+                    what: "a save began while it was copied".to_owned(),
+                    retryable: true,
+                    kind: ActErrorKind::Voided,
+                }),
+            },
             _ => Ok(ActOutput::Done),
         }
     }
@@ -218,6 +228,7 @@ fn act_word(kind: &ActKind) -> &'static str {
         ActKind::Arrange(_) => "arrange",
         ActKind::Launch(_) => "launch",
         ActKind::Prune(_) => "prune",
+        ActKind::Keep { .. } => "keep",
         ActKind::Signal { .. } => "signal",
         ActKind::KillTree => "kill_tree",
         ActKind::Freeze => "freeze",

@@ -28,6 +28,12 @@ pub(crate) struct Disk {
     /// The run has begun.
     pub(crate) begun: bool,
     writes: u64,
+    saves: u64,
+}
+
+/// The save that a live set or a generation is of.
+fn save_of(id: &CkptId) -> &str {
+    id.0.as_str().split_once('.').map_or("", |(_, save)| save)
 }
 
 /// The directory of a step under the root.
@@ -81,12 +87,44 @@ impl Disk {
             }
             DiskEdit::WriteTracker { step } => self.tracker = Tracker::Step(*step),
             DiskEdit::RemoveTracker => self.tracker = Tracker::Missing,
+            DiskEdit::PutBack { from } => self.put_back(from),
         }
+    }
+
+    /// A copy of a generation stands where the trainer looks.
+    fn put_back(&mut self, from: &CkptId) {
+        let Some(kept) = self.steps.get(from).cloned() else {
+            return;
+        };
+        self.writes += 1;
+        let pins = self.writes;
+        let id = CkptId(format!("live.{}", save_of(from)).into());
+        self.steps.insert(id, SimStep { pins, ..kept });
+    }
+
+    /// A save overwrites the only checkpoint.
+    pub(crate) fn overwrite(&mut self, step: u64, truth: Truth) {
+        self.steps.retain(|id, _| !id.0.as_str().starts_with("live"));
+        self.saves += 1;
+        self.put(CkptId(format!("live.{}", self.saves).into()), step, truth);
+    }
+
+    /// A copy of the live set becomes a generation, if nobody wrote into it meanwhile.
+    pub(crate) fn keep(&mut self, ckpt: &CkptId, pins: PinsHash) -> bool {
+        let Some(live) = self.steps.get(ckpt).filter(|s| s.pins == pins.0).cloned() else {
+            return false;
+        };
+        self.writes += 1;
+        let pins = self.writes;
+        let id = CkptId(format!("step_{}.{}", live.step, save_of(ckpt)).into());
+        self.steps.insert(id, SimStep { pins, ..live });
+        true
     }
 
     /// Newest first; proven until `whole` whole steps are found.
     pub(crate) fn scan(&self, depth: Depth, whole: u32) -> ScanReport {
         let mut order: Vec<(&CkptId, &SimStep)> = self.steps.iter().collect();
+        // The live set comes first among equals, as a lane lists it.
         order.sort_by_key(|(id, s)| (std::cmp::Reverse(s.step), (*id).clone()));
         let mut found = 0;
         let mut steps = Vec::new();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use supervise_core::checkpoint::Depth;
 use supervise_core::id::{Ms, RunId, Step};
 use supervise_core::spec::{
-    Degraded, GangSpec, LauncherKind, Policy, ResumeIntent, RoleSpec, RunSpec, SaveCadence, TrainerKind,
+    Degraded, GangSpec, LauncherKind, LiveSpec, Policy, ResumeIntent, RoleSpec, RunSpec, SaveCadence, TrainerKind,
 };
 
 /// How the simulated trainer lives.
@@ -73,6 +73,7 @@ pub(crate) fn spec() -> RunSpec {
             ..Policy::default()
         },
         not_restored: Vec::new(),
+        live: None,
     }
 }
 
@@ -94,6 +95,17 @@ fn one(spec: &mut RunSpec, habits: &mut Habits, key: &str, value: &str) -> Optio
     let number = value.parse::<u64>().ok();
     match key {
         "verl-ppo" => spec.trainer = TrainerKind::VerlPpo,
+        "areal" => {
+            spec.trainer = TrainerKind::Areal;
+            spec.live = Some(LiveSpec {
+                store: "/store-of-the-run".into(),
+                user: "trainer".to_owned(),
+                data_ranks: Some(2),
+                updates_per_step: Some(1),
+                async_save: false,
+            });
+        }
+        "unprotected" => spec.policy.protect.enabled = false,
         "verl-sft" => spec.trainer = TrainerKind::VerlSft,
         "plain" => {
             spec.trainer = TrainerKind::Plain;

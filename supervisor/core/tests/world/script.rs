@@ -101,6 +101,8 @@ pub(crate) enum Verb {
     /// Options of the specification, the policy and the trainer.
     Spec(Vec<String>),
     Disk(Vec<(Truth, u64)>),
+    Live(Vec<(Truth, u64)>),
+    Kept(Vec<(Truth, u64)>),
     Elsewhere(Truth, u64),
     Remove(u64),
     Tracker(Tracker),
@@ -195,6 +197,8 @@ fn verb(words: &[&str]) -> Option<Verb> {
     Some(match words {
         ["spec", options @ ..] => Verb::Spec(owned(options)),
         ["disk", rest @ ..] => Verb::Disk(steps(rest)?),
+        ["live", rest @ ..] => Verb::Live(steps(rest)?),
+        ["kept", rest @ ..] => Verb::Kept(steps(rest)?),
         ["elsewhere", truth, step] => Verb::Elsewhere(Truth::parse(truth)?, step.parse().ok()?),
         ["zombie_write", "step", n] => Verb::Disk(vec![(Truth::Whole, n.parse().ok()?)]),
         ["remove", n] => Verb::Remove(n.parse().ok()?),

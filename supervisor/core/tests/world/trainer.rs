@@ -129,10 +129,17 @@ impl World {
         let saves = self.spec.cadence.every.is_some_and(|e| n.is_multiple_of(e)) || n >= self.habits.last;
         if saves && self.spec.root.is_some() {
             self.progress(attempt, Phase::Save, Some(n));
-            self.disk.put(dir(n), n, Truth::Torn);
+            self.write(n, Truth::Torn);
             self.soon(self.habits.save, Due::Trainer(attempt, Tr::Saved(n)));
         } else {
             self.next_step(attempt, n);
+        }
+    }
+
+    fn write(&mut self, n: u64, truth: Truth) {
+        match &self.spec.live {
+            Some(_) => self.disk.overwrite(n, truth),
+            None => self.disk.put(dir(n), n, truth),
         }
     }
 
@@ -140,8 +147,10 @@ impl World {
         if self.misdeed(attempt, Place::Save(n), n) {
             return;
         }
-        self.disk.put(dir(n), n, Truth::Whole);
-        self.disk.tracker = Tracker::Step(Step(n));
+        self.write(n, Truth::Whole);
+        if self.spec.live.is_none() {
+            self.disk.tracker = Tracker::Step(Step(n));
+        }
         let keep = self.spec.keep.map(|k| (k + self.spec.policy.keep_raise) as usize);
         if let Some(p) = self.proc.as_mut() {
             p.saves.push(n);

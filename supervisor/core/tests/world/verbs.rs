@@ -4,6 +4,7 @@ use super::disk::{dir, elsewhere};
 use super::script::{Truth, Verb};
 use super::{Due, LANE_DEADLINE, World, options};
 use std::collections::BTreeMap;
+use supervise_core::checkpoint::CkptId;
 use supervise_core::event::{EventKind, ExitStatus, Request};
 use supervise_core::id::{AttemptNo, Ms, WorkerId};
 use supervise_core::state::Mode;
@@ -19,6 +20,11 @@ impl World {
                 for (truth, n) in steps {
                     self.disk.turn(*n, *truth);
                 }
+            }
+            Verb::Live(steps) => steps.iter().for_each(|(t, n)| self.disk.overwrite(*n, *t)),
+            Verb::Kept(steps) => {
+                let name = |n: u64| CkptId(format!("step_{n}.old{n}").into());
+                steps.iter().for_each(|(t, n)| self.disk.put(name(*n), *n, *t));
             }
             Verb::Elsewhere(truth, n) => self.disk.put(elsewhere(*n), *n, *truth),
             Verb::Remove(n) => {

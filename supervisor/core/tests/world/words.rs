@@ -192,6 +192,8 @@ fn intent(k: &ActKind) -> String {
             let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
             format!("prune {}", ids.join(" "))
         }
+        ActKind::Keep { ckpt, rate: 0, .. } => format!("keep {ckpt}, as fast as it goes"),
+        ActKind::Keep { ckpt, .. } => format!("keep {ckpt}"),
         ActKind::Signal { signal } => format!("signal {signal}"),
         ActKind::KillTree => "kill the tree".to_owned(),
         ActKind::Freeze => "freeze".to_owned(),
@@ -212,5 +214,6 @@ fn edit(e: &DiskEdit) -> String {
         DiskEdit::PartAside { from, entry, .. } => format!("{from}/{entry} to aside"),
         DiskEdit::WriteTracker { step } => format!("tracker names {step}"),
         DiskEdit::RemoveTracker => "no tracker".to_owned(),
+        DiskEdit::PutBack { from } => format!("{from} put back"),
     }
 }

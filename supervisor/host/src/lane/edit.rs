@@ -48,6 +48,12 @@ pub(super) fn perform(
                 write_whole(&root.join(TRACKER), step.to_string().as_bytes(), 0o666),
             ),
             DiskEdit::RemoveTracker => (format!("removing {TRACKER}"), remove_file(&root.join(TRACKER))),
+            DiskEdit::PutBack { from } => (
+                format!("putting {from} back"),
+                Err(io::Error::other(
+                    "this trainer keeps each step in a directory of its own",
+                )),
+            ),
         };
         result.map_err(|e| disk_error(&format!("{what} in {root}"), &e))?;
     }

@@ -131,6 +131,15 @@ pub enum Question {
         /// Which.
         steps: Vec<CkptId>,
     },
+    /// Copy the live set into a generation.
+    Keep {
+        /// The live set as it was proven.
+        ckpt: CkptId,
+        /// What it was then.
+        pins: PinsHash,
+        /// Bytes a second at most; 0 for no limit.
+        rate: u64,
+    },
     /// Tell when something changes under the root.
     Watch,
 }

@@ -12,7 +12,7 @@ pub(crate) fn spec(trainer: TrainerKind, command: &str) -> RunSpec {
     let roles = match trainer {
         TrainerKind::VerlPpo => vec![role("actor"), role("critic")],
         TrainerKind::VerlSft => vec![role("")],
-        TrainerKind::Plain => Vec::new(),
+        TrainerKind::Areal | TrainerKind::Plain => Vec::new(),
     };
     RunSpec {
         run: RunId("r".into()),
@@ -42,6 +42,7 @@ pub(crate) fn spec(trainer: TrainerKind, command: &str) -> RunSpec {
         keep: None,
         policy: Policy::default(),
         not_restored: Vec::new(),
+        live: None,
     }
 }
 

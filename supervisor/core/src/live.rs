@@ -1,0 +1,128 @@
+//! The one checkpoint of a trainer that overwrites it, and the generations that are kept of it.
+//!
+//! Both are steps of a scan: the live set as `live.SAVE`, a generation as `step_N.SAVE`. SAVE tells one save from all others
+//! and is the same in a copy, so that what failed to load is known again in each copy of it.
+
+use crate::checkpoint::{CheckpointSummary, CkptId, PinsHash, Verdict};
+use crate::id::Step;
+use crate::record::DiskEdit;
+use crate::resume::care_is_unfinished;
+use crate::spec::RunSpec;
+use crate::state::State;
+
+/// The name of the live set, before the dot.
+pub const LIVE: &str = "live";
+/// Copies in a row that a save voided, after which a copy no longer holds back ...
+const HURRY: u32 = 2;
+/// ... and after which only every so many saves is copied.
+const SPARE: u32 = 4;
+const EVERY: u64 = 4;
+
+/// Whether a step of a scan is the live set.
+#[must_use]
+pub fn is_live(id: &CkptId) -> bool {
+    let name = id.0.as_str();
+    name.strip_prefix(LIVE)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+/// The save that a live set or a generation is of.
+fn save_of(id: &CkptId) -> Option<&str> {
+    id.0.as_str().split_once('.').map(|(_, save)| save)
+}
+
+/// Whether two are copies of one save.
+#[must_use]
+pub fn is_same_save(a: &CkptId, b: &CkptId) -> bool {
+    save_of(a).is_some() && save_of(a) == save_of(b)
+}
+
+/// Whether a step failed to load before, or what it is a copy of.
+pub(crate) fn is_distrusted(s: &State, spec: &RunSpec, id: &CkptId) -> bool {
+    let copy = |d: &CkptId| spec.live.is_some() && is_same_save(d, id);
+    s.distrusted.iter().any(|d| d == id || copy(d))
+}
+
+/// What is to be copied now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Copy {
+    /// The live set.
+    pub(crate) ckpt: CkptId,
+    /// Its step.
+    pub(crate) step: Step,
+    /// What it was when it was proven.
+    pub(crate) pins: PinsHash,
+    /// Bytes a second at most; 0 for no limit.
+    pub(crate) rate: u64,
+}
+
+/// The live set, where it is proven and no generation holds it yet.
+pub(crate) fn to_keep(s: &State, spec: &RunSpec) -> Option<Copy> {
+    let p = &spec.policy;
+    let wanted = p.protect.enabled && p.prove && p.recovery && !p.observe && spec.live.is_some();
+    if !wanted || s.care.is_none() || care_is_unfinished(s) || s.is_keeping() {
+        return None;
+    }
+    let scan = s.scan.as_ref()?;
+    let live = scan.steps.iter().find(|c| is_live(&c.id))?;
+    let proven = live.verdict == Verdict::Whole && live.proven.is_some() && save_of(&live.id).is_some();
+    let kept = scan
+        .steps
+        .iter()
+        .any(|c| !is_live(&c.id) && is_same_save(&c.id, &live.id) && c.verdict == Verdict::Whole);
+    if !proven || kept || s.keep_failed.as_ref() == Some(&live.id) || is_distrusted(s, spec, &live.id) {
+        return None;
+    }
+    let number = live.step.0 / spec.cadence.every.unwrap_or(1).max(1);
+    if s.voided >= SPARE && !number.is_multiple_of(EVERY) {
+        return None;
+    }
+    Some(Copy {
+        ckpt: live.id.clone(),
+        step: live.step,
+        pins: live.pins,
+        rate: if s.voided >= HURRY { 0 } else { p.protect.rate },
+    })
+}
+
+/// Generations beyond those that are kept, oldest first: only where as many newer ones are proven, and never the resume point.
+pub(crate) fn spare_generations(s: &State, spec: &RunSpec) -> Vec<CkptId> {
+    let p = &spec.policy;
+    let Some(scan) = s
+        .scan
+        .as_ref()
+        .filter(|_| p.protect.enabled && p.prove && p.recovery && !p.observe)
+    else {
+        return Vec::new();
+    };
+    let is_good = |c: &&CheckpointSummary| !is_live(&c.id) && c.is_proven(p.depth) && !is_distrusted(s, spec, &c.id);
+    let keep = (p.protect.keep as usize).max(2);
+    let resume = s.attempt.as_ref().map(|a| a.order.from.step());
+    let good: Vec<&CheckpointSummary> = scan.steps.iter().filter(is_good).collect();
+    let mut out: Vec<CkptId> = good
+        .iter()
+        .skip(keep)
+        .filter(|c| Some(c.step) != resume)
+        .map(|c| c.id.clone())
+        .collect();
+    out.reverse();
+    out
+}
+
+/// What has to happen on disk before a launch from this step: nothing, where it is the live set.
+pub(crate) fn put_back(steps: &[CheckpointSummary], from: &CheckpointSummary) -> Vec<DiskEdit> {
+    if is_live(&from.id) {
+        return Vec::new();
+    }
+    let aside = steps.iter().filter(|c| is_live(&c.id)).map(|c| DiskEdit::MoveAside {
+        from: c.id.clone(),
+        whole: c.verdict == Verdict::Whole,
+        foreign: false,
+        why: match c.why() {
+            Some(f) => format!("{} is put back: the live set is {}: {f}", from.id, c.verdict),
+            None => format!("{} is put back", from.id),
+        },
+    });
+    let back = DiskEdit::PutBack { from: from.id.clone() };
+    aside.chain([back]).collect()
+}

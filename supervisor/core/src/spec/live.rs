@@ -1,0 +1,66 @@
+//! A trainer that keeps one checkpoint and overwrites it in place (AReaL).
+//!
+//! What stands in the trainer's own directories is the *live set*: the state of each engine and what is kept of the run beside
+//! it. Copies of it that were proven are *generations*. A launch starts from the live set; where that is not whole, a
+//! generation is put in its place first.
+
+use camino::Utf8PathBuf;
+use serde::{Deserialize, Serialize};
+
+/// Where the only checkpoint stands, what belongs to it and where it is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LiveSpec {
+    /// Directory for generations and for what goes aside: on the file system of the checkpoint root, outside of it.
+    pub store: Utf8PathBuf,
+    /// The name by which the trainer knows its user: it is a part of the checkpoint root.
+    pub user: String,
+    /// Processes that write their place in the data, where known: AReaL begins anew if another number loads it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_ranks: Option<u32>,
+    /// Updates that the optimizer of an engine makes in one step at most, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub updates_per_step: Option<u32>,
+    /// Engines that save in the background: what describes a save may be there before its data.
+    #[serde(default)]
+    pub async_save: bool,
+}
+
+/// How the only checkpoint of a trainer is kept from being lost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Protect {
+    /// Each proven save is copied.
+    pub enabled: bool,
+    /// Generations that are kept, two at least.
+    pub keep: u32,
+    /// Bytes a second that a copy may read; 0 for no limit.
+    pub rate: u64,
+    /// Bytes that stay free beside a copy and the next save.
+    pub reserve: u64,
+    /// Whether weights may be newer than the counters and the place in the data.
+    pub ahead: AcceptAhead,
+}
+
+impl Default for Protect {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            keep: 2,
+            rate: 512 << 20,
+            reserve: 1 << 30,
+            ahead: AcceptAhead::Ask,
+        }
+    }
+}
+
+/// Whether a live set is resumed from whose weights are newer than its counters: a save was cut short between the two, and the
+/// steps between them would be trained again, on newer weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AcceptAhead {
+    /// It counts as unfinished.
+    Never,
+    /// It counts as unfinished; where nothing else is left, the run ends with a question.
+    Ask,
+    /// It is resumed from, and what is repeated is said.
+    Always,
+}

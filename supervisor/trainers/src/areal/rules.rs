@@ -1,0 +1,20 @@
+//! What AReaL's lines of output mean.
+
+use supervise_core::scan::{RuleKind, ScanRule};
+
+/// The rules. A step counts from 1 here, as in AReaL's log: step N was done when `global_step` N-1 was.
+pub(super) fn rules() -> Vec<ScanRule> {
+    vec![
+        ScanRule::new("areal.step", r"Train step (\d+)/\d+ done\.", RuleKind::Step),
+        ScanRule::new(
+            "areal.resumed",
+            r"Recovering from StepInfo\(epoch=\d+, epoch_step=\d+, global_step=(\d+)",
+            RuleKind::Resumed,
+        ),
+        ScanRule::new(
+            "areal.scratch",
+            r"Resume info not found at|Failed to load recover info from|should not be a resumed experiment",
+            RuleKind::Scratch,
+        ),
+    ]
+}
