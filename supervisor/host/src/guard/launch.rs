@@ -98,6 +98,10 @@ fn signals() -> io::Result<SignalFd> {
     )?)
 }
 
+/// A guard that has said all it had to say is gone within this.
+const PREDECESSOR_MS: u64 = 3_000;
+const LOOK: std::time::Duration = std::time::Duration::from_millis(5);
+
 type Failed = (Leash, String);
 
 fn prepare(order: GuardOrder, leash: Leash, signals: SignalFd) -> Result<Guard, Failed> {
@@ -161,9 +165,16 @@ fn prepare(order: GuardOrder, leash: Leash, signals: SignalFd) -> Result<Guard, 
     Ok(guard)
 }
 
+/// The guard of the attempt before may be about to end: a relaunch can come faster than that.
 fn listen(name: &str) -> io::Result<UnixListener> {
     let address = SocketAddr::from_abstract_name(name)?;
-    let socket = UnixListener::bind_addr(&address)?;
+    let end = boottime_ms() + PREDECESSOR_MS;
+    let socket = loop {
+        match UnixListener::bind_addr(&address) {
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse && boottime_ms() < end => std::thread::sleep(LOOK),
+            other => break other?,
+        }
+    };
     socket.set_nonblocking(true)?;
     Ok(socket)
 }
