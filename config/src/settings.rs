@@ -190,6 +190,8 @@ pub struct Settings {
     /// How often the checkpoint root is looked at.
     #[serde(deserialize_with = "millis")]
     pub scan_interval: Duration,
+    /// Whether a relaunch is tried in advance, once workers run.
+    pub rehearse: bool,
     /// How the trainer is helped to help itself.
     pub assist: Assist,
     /// When the machine is taken away, in seconds since 1970, if set.

@@ -205,6 +205,7 @@ fn wrong_values_name_key_and_line() {
         ("degraded_resume: perhaps\n", ErrorKind::BadValue),
         ("assist: {wandb: 1}\n", ErrorKind::WrongType),
         ("assist: {expiry: 'off'}\n", ErrorKind::WrongType),
+        ("rehearse: often\n", ErrorKind::WrongType),
         ("assist: true\n", ErrorKind::WrongType),
         ("deadline: 2026-11-22\n", ErrorKind::WrongType),
         ("deadline: 0\n", ErrorKind::BadValue),

@@ -10,6 +10,7 @@ mod guards;
 mod journal;
 mod keep;
 mod lanes;
+mod rehearsal;
 mod start;
 mod wires;
 
@@ -21,6 +22,7 @@ pub(crate) use acts::redacted;
 use guards::GuardLink;
 use journal::Book;
 use lanes::{Lane, Tag};
+use rehearsal::Rehearsing;
 use std::collections::{BTreeMap, VecDeque};
 use std::process::Child;
 use std::time::Duration;
@@ -29,6 +31,7 @@ use supervise_core::decide::decide;
 use supervise_core::event::{ActError, Event, EventKind, Request, ScanReport, TimerKey};
 use supervise_core::id::{ActId, AttemptNo, Ms, ProcRef, Tick, WallMs};
 use supervise_core::record::{Act, ActKind, Ask, LaunchOrder, Outcome, Record};
+use supervise_core::rehearsal::Rehearsed;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::{Mode, State};
 use supervise_host::cluster::Cluster;
@@ -81,6 +84,8 @@ enum Internal {
         order: LaunchOrder,
         said: Result<Cluster, String>,
     },
+    /// A relaunch was tried in advance; `None`: it was not tried to its end.
+    Rehearsed(Option<Rehearsed>),
     /// Somebody asks over the control socket.
     Asked(ControlRequest, oneshot::Sender<ControlReply>),
 }
@@ -106,6 +111,7 @@ struct Driver {
     scanning: Option<bool>,
     scan_again: Option<(Depth, u32)>,
     sweeping: bool,
+    rehearsal: Option<Rehearsing>,
     failed_launch: Option<(ActId, ActError)>,
     /// The end that was decided, and when it comes even if the journal never takes it.
     finish_due: Option<(Tick, Outcome)>,
@@ -163,6 +169,7 @@ impl Driver {
                 self.timers.insert(key, at);
             }
             Ask::Scan { depth, whole } => self.scan(depth, whole),
+            Ask::Rehearse => self.rehearse(),
         }
     }
 
@@ -280,6 +287,7 @@ impl Driver {
                 }
             }
             Internal::Cluster { act, order, said } => self.on_cluster(act, order, said),
+            Internal::Rehearsed(result) => self.on_rehearsed(result),
             Internal::Asked(request, reply) => {
                 let answer = match request {
                     ControlRequest::Status => ControlReply::Status {

@@ -50,6 +50,7 @@ fn helper() -> Option<ExitCode> {
     }
     let code = match args.next()?.to_str()? {
         "__guard" => supervise_host::guard::main(&args.collect::<Vec<_>>()),
+        "__rehearse" => prepare::rehearsal_helper(),
         "__sink" => supervise_host::sink::main(),
         "__lane" => {
             cli::trace();

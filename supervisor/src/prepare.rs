@@ -31,7 +31,7 @@ use supervise_trainers::{TrainerFacts, adapter, way};
 
 pub use learn::Learning;
 pub use place::{lease_dir, probe, registry_dir, registry_file, run_id, state_dir};
-pub use rehearse::rehearse;
+pub use rehearse::{Trial, helper as rehearsal_helper, rehearse, trial};
 pub use room::Room;
 pub use version::{Release, asked};
 
@@ -246,7 +246,7 @@ pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
         roles: out.roles,
         resume: out.resume,
         keep: out.keep,
-        policy: policy::policy(&configured.settings, request),
+        policy: policy::policy(&configured.settings, request, &out.command),
         not_restored: out.not_restored,
         live: out.live,
         command: if learnt.is_some() {

@@ -97,8 +97,8 @@ impl Printer {
     /// A record was applied: says it where it says something new.
     pub fn record(&mut self, r: &Record, s: &State) {
         match self.output {
-            Output::Quiet => {}
-            Output::Text => {
+            Output::Quiet if !record::is_urgent(r) => {}
+            Output::Text | Output::Quiet => {
                 // Several workers say the same at the same time: once is enough for a person.
                 if let Some(words) = record::words(r, s).filter(|w| *w != self.last) {
                     self.line(&format!("{} {words}", clock(s.wall)));

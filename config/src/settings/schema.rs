@@ -86,6 +86,7 @@ pub(super) const SCHEMA: &[(&str, Kind)] = &[
     ("recovery", Kind::Bool),
     ("learn_within", Kind::Duration),
     ("scan_interval", Kind::Duration),
+    ("rehearse", Kind::Bool),
     ("assist.expiry", Kind::Bool),
     ("assist.logger", Kind::Bool),
     ("assist.skip_validation", Kind::Bool),

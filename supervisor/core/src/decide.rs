@@ -161,7 +161,8 @@ impl Deciding<'_> {
             EventKind::JournalRecovered => self.on_journal_recovered(),
             EventKind::LaneStalled { .. } => self.on_lane_stalled(),
             EventKind::LaneRecovered => self.on_lane_recovered(),
-            EventKind::TimeGap { .. } | EventKind::JournalStalled { .. } => {}
+            // That a relaunch will fail is no reason to end what runs.
+            EventKind::TimeGap { .. } | EventKind::JournalStalled { .. } | EventKind::Rehearsed(_) => {}
         }
     }
 
@@ -288,6 +289,7 @@ fn event_word(kind: &EventKind) -> &'static str {
         EventKind::Sighted { .. } => "sighting",
         EventKind::Script { .. } => "news of the script",
         EventKind::Checkpoints(_) => "scan",
+        EventKind::Rehearsed(_) => "rehearsal",
         EventKind::Timer(_) => "timer",
         EventKind::TimeGap { .. } => "time gap",
         EventKind::LaneStalled { .. } => "lane stalled",

@@ -2,6 +2,7 @@
 
 use crate::checkpoint::CheckpointSummary;
 use crate::id::{ActId, AttemptNo, Ms, ProcRef, Step, Term, Tick, WallMs, WorkerId};
+use crate::rehearsal::Rehearsal;
 use crate::scan::RuleKind;
 use crate::script::ScriptNews;
 use serde::{Deserialize, Serialize};
@@ -104,6 +105,8 @@ pub enum EventKind {
     },
     /// What is on disk, after a scan.
     Checkpoints(ScanReport),
+    /// A relaunch was tried in advance.
+    Rehearsed(Rehearsal),
     /// A wake-up that was asked for.
     Timer(TimerKey),
     /// The machine slept, or the driver was not scheduled: stall clocks shift by it.

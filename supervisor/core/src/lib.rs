@@ -15,6 +15,7 @@ pub mod lease;
 pub mod live;
 pub mod reason;
 pub mod record;
+pub mod rehearsal;
 pub mod resume;
 pub mod retention;
 pub mod scan;

@@ -427,6 +427,8 @@ pub enum Ask {
         /// How many whole steps are enough.
         whole: u32,
     },
+    /// Let the trainer compose the configuration of a relaunch, beside the training.
+    Rehearse,
     /// Wake me.
     WakeAt {
         /// Replaces an earlier wake-up of this key.

@@ -257,6 +257,9 @@ pub struct Policy {
     pub observe: bool,
     /// Pause between scans of the checkpoint root while running.
     pub scan_interval: Ms,
+    /// A relaunch is tried in advance, once workers run.
+    #[serde(default)]
+    pub rehearse: bool,
     /// How the trainer is helped to help itself.
     #[serde(default)]
     pub assist: Assist,
@@ -295,6 +298,7 @@ impl Default for Policy {
             recovery: true,
             observe: false,
             scan_interval: Ms::secs(10),
+            rehearse: false,
             assist: Assist::default(),
             protect: Protect::default(),
         }

@@ -13,6 +13,7 @@ use crate::event::{ExitStatus, Phase, ScanReport, Sighting};
 use crate::id::{ActId, AttemptNo, Ms, ProcRef, Step, Term, Tick, WallMs, WorkerId};
 use crate::reason::Reason;
 use crate::record::{Act, ActKind, Condition, Diagnosis, LaunchOrder, Outcome, Then};
+use crate::rehearsal::Rehearsal;
 use crate::scan::RuleKind;
 use crate::script::ScriptNews;
 use crate::spec::ResumeIntent;
@@ -94,6 +95,9 @@ pub struct State {
     /// Another supervisor took the lease in this term.
     #[serde(default)]
     pub lease_lost: Option<String>,
+    /// The last relaunch that was tried in advance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rehearsal: Option<Rehearsal>,
     /// How it ended.
     pub outcome: Option<Outcome>,
     /// The last step when it ended finished.

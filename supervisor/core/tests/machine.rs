@@ -91,6 +91,7 @@ fn option() -> impl Strategy<Value = String> {
         Just("allow-fresh".to_owned()),
         Just("fresh".to_owned()),
         Just("observe".to_owned()),
+        Just("rehearse".to_owned()),
         Just("no-prove".to_owned()),
         Just("no-recovery".to_owned()),
         Just("degraded=never".to_owned()),

@@ -23,6 +23,7 @@ use supervise_core::event::{ActErrorKind, Event, EventKind, TimerKey};
 use supervise_core::id::{AttemptNo, Seq, Term, Tick, WallMs};
 use supervise_core::journal;
 use supervise_core::record::{Act, Ask, Record};
+use supervise_core::rehearsal::{Rehearsal, Rehearsed};
 use supervise_core::spec::RunSpec;
 use supervise_core::state::{Mode, State};
 use trainer::{Proc, Tr};
@@ -32,6 +33,8 @@ use watch::Watch;
 const PATIENCE: u64 = 6 * 3_600_000;
 /// A scan takes so long.
 const SCAN: u64 = 200;
+/// A rehearsal takes so long.
+const REHEARSAL: u64 = 3_000;
 /// The lane's deadline.
 const LANE_DEADLINE: u64 = 5_000;
 
@@ -43,6 +46,7 @@ pub(crate) enum Due {
     Timer(TimerKey, u64),
     Scan(u64, Depth, u32),
     LaneStalled,
+    Rehearsed(Term),
     Done(Act),
     Killed(AttemptNo),
     Gone(AttemptNo),
@@ -83,6 +87,7 @@ pub(crate) struct World {
     leash: u64,
     unkillable_until: u64,
     guard_hangs: bool,
+    rehearsal: Rehearsed,
     watch: Watch,
     until: Option<u64>,
 }
@@ -116,6 +121,7 @@ impl World {
             leash: 0,
             unkillable_until: 0,
             guard_hangs: false,
+            rehearsal: Rehearsed::Taken,
             watch: Watch::default(),
             until: None,
         };
@@ -185,6 +191,17 @@ impl World {
                         what: "scan of the checkpoint root".to_owned(),
                     });
                 }
+            }
+            Due::Rehearsed(term) => {
+                if term != self.s.term {
+                    return;
+                }
+                self.feed(EventKind::Rehearsed(Rehearsal {
+                    term: self.s.term,
+                    config: self.spec.config_hash,
+                    version: self.spec.trainer_version.clone(),
+                    result: self.rehearsal.clone(),
+                }));
             }
             Due::Done(act) => self.carried_out(&act),
             Due::Killed(attempt) => self.killed(attempt),
@@ -258,6 +275,7 @@ impl World {
                     self.soon(SCAN, Due::Scan(self.scans, *depth, *whole));
                 }
             }
+            Ask::Rehearse => self.soon(REHEARSAL, Due::Rehearsed(self.s.term)),
             Ask::WakeAt { key, at } => {
                 self.queued += 1;
                 let n = self.queued;

@@ -6,12 +6,14 @@
 pub mod capture;
 pub mod cgroup;
 pub mod kill;
+pub mod priority;
 pub mod reap;
 pub mod spawn;
 pub mod stat;
 pub mod tree;
 
 pub use kill::kill_until_gone;
+pub use priority::give_way;
 pub use stat::{ProcStat, proc_stat};
 pub use tree::{find_attempt_processes, is_sink, list_descendants};
 

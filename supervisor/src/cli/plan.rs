@@ -92,7 +92,13 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     } else {
         printer::out(&view.text(&prepared));
     }
-    Ok(view.exit_code.unwrap_or(Exit::Finished.code()))
+    // The first failure would be the end: that is no plan to go on with.
+    let is_unknown = view.findings.iter().any(|f| f.code == "override_unknown");
+    Ok(match view.exit_code.filter(|code| *code != Exit::Finished.code()) {
+        Some(code) => code,
+        None if is_unknown => Exit::Config.code(),
+        None => Exit::Finished.code(),
+    })
 }
 
 /// An outcome after which `run` answers the same without acting.

@@ -87,6 +87,7 @@ pub(super) async fn term(prepared: Prepared, mut printer: Printer, flags: RunFla
         scanning: None,
         scan_again: None,
         sweeping: false,
+        rehearsal: None,
         failed_launch: None,
         finish_due: None,
         book_recorded: loaded.recorded.clone(),
@@ -324,6 +325,7 @@ impl Driver {
     /// The last records and the lease reach the disk, or not in time.
     async fn end(&mut self) {
         self.printer.finish(&self.state, &self.spec);
+        self.end_rehearsal().await;
         if let Some(link) = &self.guard {
             link.say(&ToGuard::Bye);
         }

@@ -10,13 +10,14 @@ use supervise_core::checkpoint::Depth;
 use supervise_core::id::{Ms, Step};
 use supervise_core::spec::{AcceptAhead, Assist, Degraded, GangSpec, LauncherKind, Policy, Protect, TrainerKind};
 use supervise_trainers::read::ReadOutput;
+use supervise_trainers::rehearsal::rehearsed;
 
 fn ms(d: Duration) -> Ms {
     Ms(u64::try_from(d.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// The rules of deciding.
-pub(super) fn policy(s: &Settings, request: &Request) -> Policy {
+pub(super) fn policy(s: &Settings, request: &Request, call: &[String]) -> Policy {
     Policy {
         retries: s.retries,
         step_backs: s.step_backs,
@@ -53,6 +54,7 @@ pub(super) fn policy(s: &Settings, request: &Request) -> Policy {
         recovery: s.recovery,
         observe: request.observe,
         scan_interval: ms(s.scan_interval),
+        rehearse: s.rehearse && rehearsed(call).is_some(),
         assist: Assist {
             expiry: s.assist.expiry,
             logger: s.assist.logger,

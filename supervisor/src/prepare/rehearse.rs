@@ -1,23 +1,40 @@
 //! A relaunch tried in advance: does this release take the overrides that a resume would be given?
+//!
+//! `plan --rehearse` tries it while a person waits. A run tries it once its workers are there, in a helper of its own:
+//! `supervise __rehearse` reads a [`Trial`] from its input, gives way to the training, answers with what came of it, and
+//! ends as soon as its input is closed.
 
 use super::Prepared;
 use super::version::environment;
+use crate::printer;
+use crate::render::one_line;
+use camino::Utf8PathBuf;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::io::BufRead;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
+use supervise_config::redact;
 use supervise_core::checkpoint::{CkptId, Finding, PinsHash};
 use supervise_core::id::{AttemptNo, Step};
 use supervise_core::record::{LaunchOrder, StartPoint};
+use supervise_core::rehearsal::Rehearsed;
 use supervise_host::interpreter;
 use supervise_host::process::capture::{Captured, Errand, capture};
-use supervise_trainers::rehearsal::{differences, refused_key, rehearsed};
+use supervise_host::process::give_way;
+use supervise_trainers::rehearsal::{calls, differences, refused_key, rehearsed, sets};
 use supervise_trainers::{HostFacts, LaunchPlan, adapter};
 
-/// Importing the trainer takes ten seconds, or a minute where the machine is busy.
-const PATIENCE: Duration = Duration::from_secs(180);
+/// Importing the trainer takes ten seconds, or minutes where it gives way to a training.
+const PATIENCE: Duration = Duration::from_secs(300);
 /// A configuration is some tens of kilobytes.
 const OUTPUT: usize = 4 << 20;
 /// Complaints stand at the end.
 const ERRORS: usize = 64 << 10;
+/// Of somebody else's words so many characters are told.
+const SAID: usize = 300;
+/// Beside a training only what is left over is used.
+const NICE: i32 = 19;
 /// No rehearsal is to see a device.
 const DEVICES: [&str; 4] = [
     "CUDA_VISIBLE_DEVICES",
@@ -26,45 +43,57 @@ const DEVICES: [&str; 4] = [
     "ASCEND_RT_VISIBLE_DEVICES",
 ];
 
+/// What is to be tried. It holds the environment, so it goes through a pipe only.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trial {
+    /// The call of a relaunch.
+    argv: Vec<String>,
+    /// The same as the user wrote it.
+    plain: Vec<String>,
+    /// What the relaunch adds.
+    overrides: Vec<String>,
+    env: Vec<(String, String)>,
+    cwd: Utf8PathBuf,
+}
+
 /// Lets the trainer compose the configuration of a resume, and tells what it does not take.
 #[must_use]
 pub fn rehearse(p: &Prepared) -> Vec<Finding> {
-    let impossible = |why: String| {
-        vec![Finding::note(
+    let result = match trial(p) {
+        Ok(trial) => carry_out(&trial, None),
+        Err(why) => Rehearsed::Unknown { why },
+    };
+    match result {
+        Rehearsed::Taken => Vec::new(),
+        Rehearsed::Refused { what } => what
+            .into_iter()
+            .map(|w| Finding::warning("override_unknown", w))
+            .collect(),
+        Rehearsed::Unknown { why } => vec![Finding::note(
             "not_rehearsed",
             format!("a relaunch was not rehearsed: {why}"),
-        )]
-    };
-    let plan = match resume(p) {
-        Ok(plan) => plan,
-        Err(why) => return impossible(why),
-    };
-    let said = match composed(p, &plan.argv) {
-        Ok(said) => said,
-        Err(why) => return impossible(why),
-    };
-    let errors = String::from_utf8_lossy(&said.errors);
-    let unknown = |text: String| Finding::warning("override_unknown", text);
-    if said.status.is_success() {
-        return match differences(&plan.overrides, &String::from_utf8_lossy(&said.output)) {
-            None => impossible("no configuration was printed".to_owned()),
-            Some(told) => told
-                .into_iter()
-                .map(|t| unknown(format!("a relaunch would not get what it is given: {t}")))
-                .collect(),
-        };
+        )],
     }
-    let last = errors.lines().rev().find(|l| !l.trim().is_empty()).unwrap_or_default();
-    match refused_key(&errors) {
-        Some(key) => vec![unknown(format!(
-            "a relaunch would fail: this verl does not take an override of {key}"
-        ))],
-        None => impossible(format!(
-            "the trainer's configuration is not composed ({}): {}",
-            said.status,
-            last.trim()
-        )),
-    }
+}
+
+/// The launch that a failure after the first save would lead to, to be tried.
+///
+/// # Errors
+/// Why there is nothing to be tried, in words.
+pub fn trial(p: &Prepared) -> Result<Trial, String> {
+    let plan = resume(p)?;
+    let (argv, plain) = calls(&p.spec, &plan)?;
+    let mut env = environment(&p.spec.env);
+    let learnt = p.spec.learnt.as_ref();
+    env.extend(learnt.iter().flat_map(|l| l.env.clone()));
+    env.extend(DEVICES.map(|name| (name.to_owned(), String::new())));
+    Ok(Trial {
+        argv,
+        plain,
+        overrides: plan.overrides,
+        env: env.into_iter().collect(),
+        cwd: learnt.map_or(&p.spec.cwd, |l| &l.cwd).clone(),
+    })
 }
 
 /// The launch that a failure after the first save would lead to.
@@ -85,27 +114,203 @@ fn resume(p: &Prepared) -> Result<LaunchPlan, String> {
         trainer: p.facts.clone(),
         began: 1,
     };
-    adapter(p.spec.trainer)
-        .arrange(&p.spec, &order, &host)
-        .map_err(|r| r.text)
+    // A program that is asked to compose and trains instead must find nothing to resume from, and nowhere to save.
+    let mut spec = p.spec.clone();
+    spec.root = spec.root.map(|root| format!("/dev/null{root}").into());
+    adapter(spec.trainer).arrange(&spec, &order, &host).map_err(|r| r.text)
 }
 
-fn composed(p: &Prepared, argv: &[String]) -> Result<Captured, String> {
+/// Tries it. Blocks for as long as the trainer takes to be imported: not for an event loop.
+#[must_use]
+fn carry_out(trial: &Trial, stop: Option<BorrowedFd<'_>>) -> Rehearsed {
+    judged(trial, stop).unwrap_or_else(|why| Rehearsed::Unknown {
+        why: one_line(&why, SAID),
+    })
+}
+
+fn judged(t: &Trial, stop: Option<BorrowedFd<'_>>) -> Result<Rehearsed, String> {
+    let said = composed(t, &t.argv, stop)?;
+    if said.status.is_success() {
+        let told = differences(&t.overrides, &String::from_utf8_lossy(&said.output))
+            .ok_or_else(|| "no configuration was printed".to_owned())?;
+        let words = |t: String| format!("a relaunch would not get what it is given: {t}");
+        return Ok(match told.is_empty() {
+            true => Rehearsed::Taken,
+            false => refused(told.into_iter().map(words).collect()),
+        });
+    }
+    let errors = String::from_utf8_lossy(&said.errors);
+    if let Some(key) = refused_key(&errors) {
+        let whose = if sets(&t.overrides, key) {
+            "a relaunch would fail: this release does not take an override of"
+        } else {
+            "every launch would fail: this release does not take the command's own override of"
+        };
+        return Ok(refused(vec![format!("{whose} {}", one_line(key, SAID))]));
+    }
+    // Nobody is named: whose fault is it?
+    let last = last_line(t, &errors);
+    let plain = composed(t, &t.plain, stop)?;
+    if !plain.status.is_success() {
+        let errors = String::from_utf8_lossy(&plain.errors);
+        return Err(format!(
+            "the trainer's configuration is not composed, not even as it is written ({}): {}",
+            plain.status,
+            last_line(t, &errors)
+        ));
+    }
+    let ours: Vec<String> = t.overrides.iter().map(|o| super::shown_word(o)).collect();
+    Ok(refused(vec![format!(
+        "a relaunch would fail: the configuration is composed as it is written, and not with {}: {last}",
+        ours.join(" ")
+    )]))
+}
+
+fn refused(what: Vec<String>) -> Rehearsed {
+    Rehearsed::Refused { what }
+}
+
+fn composed(t: &Trial, argv: &[String], stop: Option<BorrowedFd<'_>>) -> Result<Captured, String> {
     let words = rehearsed(argv).ok_or_else(|| "the command names no entry point of verl".to_owned())?;
-    let mut env = environment(&p.spec.env);
-    let python = interpreter::find(argv, &p.spec.cwd, &env)?;
+    let mut env: BTreeMap<String, String> = t.env.iter().cloned().collect();
+    let python = interpreter::find(argv, &t.cwd, &env)?;
     env.extend(python.env);
-    env.extend(DEVICES.map(|name| (name.to_owned(), String::new())));
     let env: Vec<(String, String)> = env.into_iter().collect();
     let argv: Vec<String> = python.words.into_iter().chain(python.flags).chain(words).collect();
     let errand = Errand {
         argv: &argv,
         env: &env,
-        cwd: p.spec.cwd.as_str(),
+        cwd: t.cwd.as_str(),
         limit: PATIENCE,
         output: OUTPUT,
         errors: ERRORS,
-        stop: None,
+        stop,
     };
     capture(&errand).map_err(|e| e.to_string())
+}
+
+/// The last thing that was complained of, without values that may be secrets.
+fn last_line(t: &Trial, errors: &str) -> String {
+    let last = errors.lines().rev().find(|l| !l.trim().is_empty()).unwrap_or_default();
+    let mut text = one_line(last.trim(), SAID);
+    for word in t.argv.iter().chain(&t.plain) {
+        if let Some((key, value)) = word.split_once('=')
+            && redact(key, value) != value
+        {
+            text = text.replace(value, "***");
+        }
+    }
+    text
+}
+
+/// `supervise __rehearse`: tries what it reads, until nobody waits for it any more. Returns the exit code.
+#[must_use]
+pub fn helper() -> i32 {
+    give_way(NICE);
+    let mut line = String::new();
+    let mut input = std::io::stdin().lock();
+    let trial = match input.read_line(&mut line).map(|_| serde_json::from_str::<Trial>(&line)) {
+        Ok(Ok(trial)) => trial,
+        // Whoever wanted it is gone.
+        _ => return 1,
+    };
+    let result = carry_out(&trial, Some(std::io::stdin().as_fd()));
+    match serde_json::to_string(&result) {
+        Ok(text) => printer::out(&text),
+        Err(_) => return 1,
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A stand-in for an interpreter: what it does stands in shell. It is named `python3`, so that it counts as one.
+    fn trial_of(script: &str) -> (tempfile::TempDir, Trial) {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let python = dir.path().join("python3");
+        std::fs::write(&python, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&python, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let words = |more: &[&str]| -> Vec<String> {
+            let call = [python.to_str().unwrap(), "-m", "verl.trainer.main_ppo", "trainer.a=1"];
+            call.iter().chain(more).map(|w| (*w).to_owned()).collect()
+        };
+        let trial = Trial {
+            argv: words(&["trainer.n=5"]),
+            plain: words(&[]),
+            overrides: vec!["trainer.n=5".to_owned()],
+            env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
+            cwd: "/".into(),
+        };
+        (dir, trial)
+    }
+
+    fn result(script: &str) -> Rehearsed {
+        let (_dir, trial) = trial_of(script);
+        carry_out(&trial, None)
+    }
+
+    fn told(script: &str) -> String {
+        match result(script) {
+            Rehearsed::Refused { what } => what.join("; "),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_was_composed_is_compared() {
+        assert_eq!(result("printf 'trainer:\\n  n: 5\\n'"), Rehearsed::Taken);
+        assert!(told("printf 'trainer:\\n  n: 6\\n'").contains("has 6"));
+        let nothing = result("echo hello");
+        assert!(matches!(nothing, Rehearsed::Unknown { .. }), "{nothing:?}");
+    }
+
+    #[test]
+    fn an_override_that_is_not_known_is_named_with_whose_it_is() {
+        let ours = told("echo \"Could not override 'trainer.n'.\" >&2; exit 1");
+        assert!(
+            ours.contains("relaunch would fail") && ours.ends_with("trainer.n"),
+            "{ours}"
+        );
+        let theirs = told("echo \"Could not override 'trainer.a'.\" >&2; exit 1");
+        assert!(theirs.contains("the command's own override of trainer.a"), "{theirs}");
+    }
+
+    #[test]
+    fn without_a_name_the_configuration_as_written_tells_whose_fault_it_is() {
+        let ours = told("case \"$*\" in *n=5*) echo 'ValueError: why' >&2; exit 1;; esac; echo trainer: {}");
+        assert!(
+            ours.contains("not with trainer.n=5") && ours.contains("ValueError: why"),
+            "{ours}"
+        );
+        let nobody = result("echo 'ModuleNotFoundError: no verl' >&2; exit 1");
+        let Rehearsed::Unknown { why } = nobody else {
+            panic!("{nobody:?}")
+        };
+        assert!(
+            why.contains("not even as it is written") && why.contains("no verl"),
+            "{why}"
+        );
+    }
+
+    #[test]
+    fn a_value_that_may_be_a_secret_is_told_nowhere() {
+        let (_dir, mut trial) =
+            trial_of("case \"$*\" in *n=5*) echo 'ValueError: abc123' >&2; exit 1;; esac; echo trainer: {}");
+        trial.argv.push("trainer.api_key=abc123".to_owned());
+        trial.overrides.push("trainer.api_key=abc123".to_owned());
+        let text = format!("{:?}", carry_out(&trial, None));
+        assert!(text.contains("ValueError: ***") && !text.contains("abc123"), "{text}");
+    }
+
+    #[test]
+    fn nobody_who_waits_ends_it() {
+        let (_dir, trial) = trial_of("exec sleep 1000");
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(writer);
+        let result = carry_out(&trial, Some(reader.as_fd()));
+        assert!(matches!(result, Rehearsed::Unknown { .. }), "{result:?}");
+    }
 }

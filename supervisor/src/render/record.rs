@@ -8,6 +8,7 @@ use supervise_core::reason::Reason;
 use supervise_core::record::{
     ActKind, Action, Condition, Decision, Diagnosis, DiskEdit, LaunchOrder, Outcome, Record, StartPoint, Then,
 };
+use supervise_core::rehearsal::Rehearsed;
 use supervise_core::scan::RuleKind;
 use supervise_core::script::ScriptNews;
 use supervise_core::state::State;
@@ -26,10 +27,29 @@ pub fn words(r: &Record, s: &State) -> Option<String> {
     }
 }
 
+/// Whether a person should hear it even where only the end is printed: there is time to mend it now.
+#[must_use]
+pub fn is_urgent(r: &Record) -> bool {
+    matches!(r, Record::Fact(e) if matches!(&e.kind, EventKind::Rehearsed(r) if matches!(r.result, Rehearsed::Refused { .. })))
+}
+
 /// The same with its time in front.
 #[must_use]
 pub fn line(r: &Record, s: &State) -> Option<String> {
     words(r, s).map(|w| format!("{} {w}", clock(s.wall)))
+}
+
+/// What came of a relaunch that was tried in advance.
+#[must_use]
+pub fn rehearsed(r: &Rehearsed) -> String {
+    match r {
+        Rehearsed::Taken => "a relaunch was tried in advance: the trainer takes all that it would be given".to_owned(),
+        Rehearsed::Refused { what } => format!(
+            "WARNING: tried in advance: {}; mend it before the first failure needs it",
+            what.join("; ")
+        ),
+        Rehearsed::Unknown { why } => format!("a relaunch could not be tried in advance: {why}"),
+    }
 }
 
 fn attempt(s: &State) -> String {
@@ -78,6 +98,7 @@ fn fact(kind: &EventKind, s: &State) -> Option<String> {
             sighting,
         } if sighting.count == 1 => return sighted(*attempt, means, sighting),
         EventKind::Script { attempt, news } => format!("attempt {attempt}: {}", script(news)),
+        EventKind::Rehearsed(r) => rehearsed(&r.result),
         EventKind::TimeGap { missing } => format!(
             "the machine slept or stood still for {}: clocks are shifted",
             span(*missing)

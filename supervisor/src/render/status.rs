@@ -1,6 +1,6 @@
 //! How a run is: as text and as JSON of a stable shape.
 
-use super::record::{outcome_words, start_point};
+use super::record::{outcome_words, rehearsed, start_point};
 use super::time::{span, stamp};
 use super::{count, one_line};
 use serde::Serialize;
@@ -10,6 +10,7 @@ use supervise_core::event::Phase;
 use supervise_core::id::WallMs;
 use supervise_core::reason::Reason;
 use supervise_core::record::{Condition, Outcome};
+use supervise_core::rehearsal::Rehearsed;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::{Attempt, Mode, State};
 
@@ -93,6 +94,8 @@ pub struct StatusView {
     pub since: Option<i64>,
     /// Why something could not be found out.
     pub problem: Option<String>,
+    /// What came of the last relaunch that was tried in advance; `null`: none was.
+    pub rehearsal: Option<Rehearsed>,
     /// The waiting, in words.
     #[serde(skip)]
     waits_for: Option<&'static str>,
@@ -149,6 +152,7 @@ impl StatusView {
             last_step: spec.and_then(|p| p.last_step).or(s.total).map(|l| l.0),
             checkpoints: s.scan.as_ref().map(|c| tally(&c.steps)).unwrap_or_default(),
             since: known.then(|| s.wall.0.saturating_sub(ago)),
+            rehearsal: s.rehearsal.as_ref().map(|r| r.result.clone()),
             problem: if alive.supervisor.alive { trouble(s) } else { None },
             waits_for: match &s.mode {
                 Mode::Waiting { what, .. } => Some(condition(what)),
@@ -200,6 +204,9 @@ impl StatusView {
         }
         if self.term > 0 {
             row("progress", self.progress());
+        }
+        if let Some(result) = &self.rehearsal {
+            row("relaunch", one_line(&rehearsed(result), 600));
         }
         if let Some(o) = &self.outcome {
             row("outcome", o.why.clone());

@@ -9,6 +9,7 @@ use supervise_core::reason::Reason;
 use supervise_core::record::{
     Act, ActKind, Action, Condition, Decision, Diagnosis, DiskEdit, LaunchOrder, Outcome, Record, StartPoint, Then,
 };
+use supervise_core::rehearsal::{Rehearsal, Rehearsed};
 use supervise_core::spec::{GangSpec, LauncherKind, Policy, ResumeIntent, RunSpec, SaveCadence, TrainerKind};
 use supervise_core::state::State;
 
@@ -313,6 +314,17 @@ fn facts_are_told_where_they_matter() {
             },
             None,
         ),
+        (
+            EventKind::Rehearsed(Rehearsal {
+                term: Term(2),
+                config: 1,
+                version: None,
+                result: Rehearsed::Refused {
+                    what: vec!["a relaunch would fail".into()],
+                },
+            }),
+            Some("WARNING: tried in advance: a relaunch would fail; mend it before the first failure needs it"),
+        ),
         (EventKind::LaneRecovered, Some("the file system answers again")),
         (
             EventKind::TimeGap {
@@ -381,7 +393,8 @@ fn a_status_reads_like_this() {
             "last_step",
             "checkpoints",
             "since",
-            "problem"
+            "problem",
+            "rehearsal"
         ]
     );
     let gone = StatusView::of(&spec.run.0, &s, Some(&spec), Alive::default());

@@ -6,7 +6,10 @@
 use crate::command;
 use crate::hydra::{self, Action};
 use crate::read::GROUPS;
-use supervise_config::{ConfigTree, Value, parse_trainer_yaml, python_str};
+use crate::{LaunchPlan, way};
+use supervise_config::{ConfigTree, Value, parse_trainer_yaml, python_str, redact};
+use supervise_core::script::CallOrder;
+use supervise_core::spec::RunSpec;
 
 /// Lines before the configuration in which something else may have been printed.
 const NOISE: usize = 500;
@@ -26,6 +29,29 @@ pub fn rehearsed(argv: &[String]) -> Option<Vec<String>> {
     words.extend(argv.iter().skip(at).cloned());
     words.extend(["--cfg", "job", "--resolve"].map(str::to_owned));
     Some(words)
+}
+
+/// The call of a launch with what it adds, and as the user wrote it.
+///
+/// # Errors
+/// In words: what was learnt of a script cannot be filled.
+pub fn calls(spec: &RunSpec, plan: &LaunchPlan) -> Result<(Vec<String>, Vec<String>), String> {
+    if let (Some(learnt), Some(order)) = (&spec.learnt, &plan.call) {
+        let plain = CallOrder {
+            ours: Vec::new(),
+            ..way::call_order(learnt, &[])
+        };
+        let filled = |order: &CallOrder| way::fill(&learnt.command, order, false).map(|call| call.words);
+        return Ok((filled(order)?, filled(&plain)?));
+    }
+    let config = spec.config_file.as_ref().map(|p| p.as_str());
+    Ok((plan.argv.clone(), command::fill(&spec.command, &[], config)))
+}
+
+/// Whether one of the overrides is about a key.
+#[must_use]
+pub fn sets(overrides: &[String], key: &str) -> bool {
+    overrides.iter().any(|o| command::override_key(o) == key)
 }
 
 /// What of the overrides is not found in the configuration that was printed, in words; `None`: none was printed.
@@ -50,14 +76,18 @@ fn difference(tree: &ConfigTree, change: &hydra::Override) -> Option<String> {
         return None;
     }
     let found = tree.get(key).map(|node| &node.value);
-    let text = &change.text;
+    // What is told is kept: no value that may be a secret is in it.
+    let text = match change.text.split_once('=') {
+        Some((name, value)) => format!("{name}={}", redact(key, value)),
+        None => change.text.clone(),
+    };
     match (change.action, &change.value, found) {
         (Action::Delete, _, Some(_)) => Some(format!("`{text}`: it is still there")),
         (Action::Delete, _, None) => None,
         (_, Some(_), None) => Some(format!("`{text}`: the composed configuration has no such key")),
         (_, Some(wanted), Some(found)) if !is_same(wanted, found) => Some(format!(
             "`{text}`: the composed configuration has {}",
-            python_str(found)
+            redact(key, &python_str(found))
         )),
         _ => None,
     }

@@ -8,9 +8,23 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use supervise_tests::harness::{Scene, names, wait_for};
 
-/// `verl.trainer.main_ppo`: notes how it was called and trains as the demo trainer does, on one rank.
+/// `verl.trainer.main_ppo`: notes how it was called and trains as the demo trainer does, on one rank. Asked for its configuration as
+/// Hydra asks, it prints it, or refuses the override that REFUSED names.
 const MAIN_PPO: &str = r#"
-import json, os, subprocess, sys
+import json, os, subprocess, sys, time
+if "--cfg" in sys.argv:
+    sets = dict(w.lstrip("+").split("=", 1) for w in sys.argv[1:] if "=" in w)
+    for refused in filter(sets.get, [os.environ.get("REFUSED")]):
+        sys.exit("Could not override '" + refused + "'.")
+    while "HELD" in os.environ: time.sleep(0.02)
+    tree = {"trainer": {}}
+    for key, value in sets.items():
+        at = tree
+        for part in key.split(".")[:-1]: at = at.setdefault(part, {})
+        at[key.split(".")[-1]] = value
+    flow = lambda at: "{" + ", ".join(k + ": " + flow(v) for k, v in at.items()) + "}" if isinstance(at, dict) else at
+    for key, value in tree.items(): print(key + ": " + flow(value))
+    sys.exit(0)
 known = ("trainer.", "demo.", "++demo.", "algorithm.", "actor_rollout_ref.actor.checkpoint.")
 with open(os.environ["CALLS"], "a") as f:
     f.write(json.dumps({"argv": sys.argv[1:], "path": os.environ["PATH"], "exe": sys.executable,
@@ -171,7 +185,11 @@ fn a_script_that_activates_an_environment_is_seen_through() {
         "import sys; print('prepared', sys.argv[1:])\n",
     );
     let venv = venv.parent().unwrap().to_str().unwrap().to_owned();
-    stage.scene.env("VENV", &venv).env("PREPARE", prepare.to_str().unwrap());
+    stage
+        .scene
+        .env("VENV", &venv)
+        .env("PREPARE", prepare.to_str().unwrap())
+        .env("SUPERVISE_REHEARSE", "false");
     let script = example("run_grpo.sh");
     let ended = stage.scene.ask(&run_words(&["bash", &script], &[]));
     ended.expect(0);
@@ -428,4 +446,87 @@ fn a_root_with_the_time_in_its_name_is_asked_about() {
         .expect(78)
         .says("is the time in its name?")
         .says("checkpoints/p/e_1");
+}
+
+/// A trainer that is called directly, and holds before its fifth step.
+const DIRECT: [&str; 6] = [
+    "python3",
+    "-m",
+    "verl.trainer.main_ppo",
+    "trainer.n_gpus_per_node=1",
+    "algorithm.adv_estimator=grpo",
+    "++demo.hold_at=5",
+];
+
+#[test]
+fn a_relaunch_that_would_fail_is_told_while_the_first_attempt_runs() {
+    let mut stage = Stage::new("shared");
+    let root = format!("trainer.default_local_dir={}", stage.scene.root().display());
+    let more = [root.as_str()];
+    let words = run_words(&DIRECT, &more);
+    stage.scene.env("REFUSED", "trainer.resume_from_path");
+    let run = stage.scene.start_with(&words);
+    let why = "this release does not take an override of trainer.resume_from_path";
+    wait_for("it is told", || run.text().contains(why));
+    let told = &stage.scene.status()["rehearsal"]["refused"]["what"];
+    assert!(told[0].as_str().unwrap().contains(why), "{told}");
+    let root = stage.scene.root();
+    stage
+        .scene
+        .ask(&["status", root.to_str().unwrap()])
+        .expect(0)
+        .says("WARNING");
+    // Only words: the training goes on.
+    stage.scene.go();
+    run.wait().expect(0);
+    assert_eq!((stage.scene.attempts(), stage.calls().len()), (1, 1));
+    stage
+        .scene
+        .ask(&["explain", root.to_str().unwrap()])
+        .expect(0)
+        .says(why);
+    let plan = [&["plan", "--rehearse"], &words[1..]].concat();
+    stage.scene.ask(&plan).expect(78).says(why);
+    stage.scene.assert_alone();
+}
+
+#[test]
+fn a_relaunch_that_would_succeed_is_told_once() {
+    let stage = Stage::new("shared");
+    let root = format!("trainer.default_local_dir={}", stage.scene.root().display());
+    let run = stage.scene.start_with(&run_words(&DIRECT, &[&root, KILLED]));
+    let said = "the trainer takes all that it would be given";
+    wait_for("it is told", || run.text().contains(said));
+    stage.scene.go();
+    let ended = run.wait();
+    assert_eq!(ended.expect(0).text.matches(said).count(), 1);
+    assert_eq!(stage.scene.attempts(), 2);
+}
+
+#[test]
+fn a_rehearsal_ends_with_the_supervisor() {
+    let mut stage = Stage::new("shared");
+    let root = format!("trainer.default_local_dir={}", stage.scene.root().display());
+    stage.scene.env("HELD", "1");
+    let tries = |stage: &Stage| {
+        stage
+            .scene
+            .living()
+            .iter()
+            .any(|(_, words)| words.contains("--cfg job"))
+    };
+    for killed in [false, true] {
+        let run = stage.scene.start_with(&run_words(&DIRECT, &[&root]));
+        wait_for("it is tried", || {
+            tries(&stage) && stage.calls().len() == 1 + usize::from(killed)
+        });
+        if killed {
+            run.kill();
+            wait_for("it is ended", || !tries(&stage));
+        } else {
+            run.signal(15);
+            run.wait().expect(143);
+            stage.scene.assert_alone();
+        }
+    }
 }

@@ -7,6 +7,7 @@ use crate::id::{ActId, Ms, ProcRef};
 use crate::live::is_live;
 use crate::reason::Reason;
 use crate::record::{ActKind, Ask, Condition, Decision, DiskEdit, LaunchOrder, Outcome, StartPoint};
+use crate::rehearsal;
 use crate::resume::{Choice, care_is_unfinished, choose, scan_width};
 use crate::state::Mode;
 
@@ -59,6 +60,9 @@ impl Deciding<'_> {
             self.wake(TimerKey::ScanDue, Ms(0));
         }
         self.wake(TimerKey::StallCheck, Ms::secs(10));
+        if rehearsal::is_due(&self.s, self.spec) {
+            self.ask(Ask::Rehearse);
+        }
     }
 
     pub(super) fn on_checkpoints(&mut self) {

@@ -78,6 +78,7 @@ impl State {
                 });
             }
             EventKind::LeaseLost { by } => self.lease_lost = Some(by.clone()),
+            EventKind::Rehearsed(rehearsal) => self.rehearsal = Some(rehearsal.clone()),
             _ => self.on_attempt_fact(e),
         }
     }

@@ -145,6 +145,7 @@ fn policy(p: &mut Policy, key: &str, value: &str) -> Option<()> {
         "no-prove" => p.prove = false,
         "no-recovery" => p.recovery = false,
         "observe" => p.observe = true,
+        "rehearse" => p.rehearse = true,
         "allow-fresh" => p.allow_fresh = true,
         "fresh" => p.fresh = true,
         "from" => p.from = Some(Step(number?)),

@@ -3,6 +3,8 @@
 
 use supervise_core::event::{ActErrorKind, ExitStatus, Tracker};
 use supervise_core::id::Step;
+use supervise_core::rehearsal::Rehearsed;
+use supervise_core::script::ScriptNews;
 
 /// What a step on the simulated disk is like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,6 +131,10 @@ pub(crate) enum Verb {
         hangs: bool,
     },
     LeaseLost,
+    /// What a relaunch that is tried in advance comes to.
+    Rehearsal(Rehearsed),
+    /// The script of the present attempt does what it should not.
+    Script(ScriptNews),
     SupervisorDies,
     GuardDies,
     /// SIGKILL is not carried out, and nobody says so.
@@ -222,6 +228,14 @@ fn verb(words: &[&str]) -> Option<Verb> {
             hangs: either(what, "hang", "recover")?,
         },
         ["lease", "lost"] => Verb::LeaseLost,
+        ["rehearsal", word, rest @ ..] => Verb::Rehearsal(rehearsed(word, rest)?),
+        ["script", "past", "us"] => Verb::Script(ScriptNews::Unmarked {
+            what: "python3 -m verl.trainer.main_ppo".to_owned(),
+        }),
+        ["script", "again"] => Verb::Script(ScriptNews::Again),
+        ["script", "refused"] => Verb::Script(ScriptNews::Refused {
+            why: "trainer.save_freq was `5`, it is `6` now".to_owned(),
+        }),
         ["supervisor", "dies"] => Verb::SupervisorDies,
         ["guard", "dies"] => Verb::GuardDies,
         ["guard", "hangs"] => Verb::GuardHangs,
@@ -233,6 +247,18 @@ fn verb(words: &[&str]) -> Option<Verb> {
             gone: either(what, "gone", "exit")?,
         },
         ["end"] => Verb::Until,
+        _ => return None,
+    })
+}
+
+/// `taken`, `refused KEY`, `unknown`.
+fn rehearsed(word: &str, rest: &[&str]) -> Option<Rehearsed> {
+    Some(match word {
+        "taken" => Rehearsed::Taken,
+        "refused" => Rehearsed::Refused { what: owned(rest) },
+        "unknown" => Rehearsed::Unknown {
+            why: "verl cannot be imported".to_owned(),
+        },
         _ => return None,
     })
 }

@@ -64,6 +64,12 @@ impl World {
             Verb::LeaseLost => self.feed(EventKind::LeaseLost {
                 by: "term 9 on node-2".to_owned(),
             }),
+            Verb::Rehearsal(result) => self.rehearsal = result.clone(),
+            Verb::Script(news) => {
+                let attempt = self.s.attempts;
+                let news = news.clone();
+                self.feed(EventKind::Script { attempt, news });
+            }
             Verb::SupervisorDies => self.supervisor_dies(),
             Verb::GuardDies => self.guard_dies(),
             Verb::GuardHangs => self.guard_hangs = true,

@@ -63,6 +63,7 @@ fn fact(e: &Event) -> String {
             None => format!("seen: {}", sighting.rule),
         },
         EventKind::Checkpoints(r) => scan(r),
+        EventKind::Rehearsed(r) => format!("a relaunch was tried in advance: {:?}", r.result),
         EventKind::Timer(key) => format!("timer {key:?}"),
         EventKind::TimeGap { missing } => format!("{} s of time are missing", missing.0 / 1000),
         EventKind::LaneStalled { what } => format!("no answer: {what}"),

@@ -12,6 +12,7 @@ use super::store::{Journal, Lease, open, read_journals};
 use super::tree::Look;
 use super::verified::VERIFIED;
 use super::watch::{Told, Watch};
+use crate::process::give_way;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -50,18 +51,8 @@ struct Lane {
     ahead: Ahead,
 }
 
-/// Reading checkpoints gives way to the training: by processor time and, where the disk's scheduler knows it, by
-/// disk time. Neither is worth failing for.
-fn be_considerate() {
-    const WHO_PROCESS: libc::c_long = 1;
-    const CLASS_IDLE: libc::c_long = 3 << 13;
-    #[expect(unsafe_code, reason = "no library offers these two calls; both take numbers only")]
-    unsafe {
-        libc::setpriority(libc::PRIO_PROCESS, 0, 10);
-        libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, 0, CLASS_IDLE);
-    }
-}
-
+/// How far reading checkpoints gives way to the training.
+const NICE: i32 = 10;
 /// Lines that were read and not answered, beside the one that is worked on; the end counts as one.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 
@@ -100,7 +91,7 @@ fn listen(wakes: &Sender<Wake>) {
 #[must_use]
 pub fn main(args: &[OsString]) -> i32 {
     if args.first().is_some_and(|name| name == "work") {
-        be_considerate();
+        give_way(NICE);
     }
     let (wakes, woken) = channel();
     let lane = Lane::new(wakes.clone());

@@ -1,0 +1,51 @@
+//! Whether a relaunch would be taken by the trainer: asked while the first attempt runs, hours before a failure needs it.
+
+use crate::id::Term;
+use crate::spec::{RunSpec, TrainerKind};
+use crate::state::State;
+use serde::{Deserialize, Serialize};
+
+/// What came of one rehearsal, and what it was of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rehearsal {
+    /// The term that asked.
+    pub term: Term,
+    /// Hash of the effective configuration.
+    pub config: u64,
+    /// Version of the trainer, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// What came of it.
+    pub result: Rehearsed,
+}
+
+/// What the trainer made of the overrides of a relaunch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rehearsed {
+    /// Its configuration has all of them.
+    Taken,
+    /// A relaunch would fail, or would not get what it is given.
+    Refused {
+        /// Each in words; never empty.
+        what: Vec<String>,
+    },
+    /// It could not be tried.
+    Unknown {
+        /// Why, in words.
+        why: String,
+    },
+}
+
+/// Whether a rehearsal is to be asked for now that workers run: once for each configuration and release, and once more in
+/// a later term where it could not be tried.
+#[must_use]
+pub fn is_due(s: &State, spec: &RunSpec) -> bool {
+    let relaunches = spec.policy.recovery && !spec.policy.observe;
+    let has_overrides = matches!(spec.trainer, TrainerKind::VerlPpo | TrainerKind::VerlSft);
+    let is_known = s.rehearsal.as_ref().is_some_and(|r| {
+        let same = r.config == spec.config_hash && r.version == spec.trainer_version;
+        same && (r.term == s.term || !matches!(r.result, Rehearsed::Unknown { .. }))
+    });
+    spec.policy.rehearse && relaunches && has_overrides && !is_known
+}

@@ -1,0 +1,102 @@
+//! A relaunch tried in advance while workers run: by a helper that gives way to them, off the loop.
+
+use super::{Driver, Internal};
+use crate::prepare::trial;
+use std::process::Stdio;
+use std::time::Duration;
+use supervise_core::event::EventKind;
+use supervise_core::rehearsal::{Rehearsal, Rehearsed};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, Command};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// An answer is some lines of text.
+const ANSWER: u64 = 1 << 20;
+/// A helper whose input is closed has this long to end what it started.
+const LAST_WORDS: Duration = Duration::from_secs(3);
+
+/// A rehearsal that is under way. Where this goes, its helper ends: its input closes.
+pub(super) struct Rehearsing {
+    stop: Option<oneshot::Sender<()>>,
+    over: JoinHandle<()>,
+}
+
+impl Driver {
+    /// Starts one, unless one is under way. What cannot be started is a fact, and keeps nobody.
+    pub(super) fn rehearse(&mut self) {
+        if self.rehearsal.is_some() {
+            return;
+        }
+        let started = trial(&self.prepared).and_then(|trial| {
+            let order = serde_json::to_vec(&trial).map_err(|e| e.to_string())?;
+            let helper = start(&self.exe).map_err(|e| format!("the helper cannot be started: {e}"))?;
+            Ok((order, helper))
+        });
+        match started {
+            Err(why) => self.on_rehearsed(Some(Rehearsed::Unknown { why })),
+            Ok((order, helper)) => {
+                let (stop, stopped) = oneshot::channel();
+                let tx = self.internal.clone();
+                let over = tokio::spawn(async move {
+                    let result = follow(helper, order, stopped).await;
+                    // The driver may have ended meanwhile.
+                    let _ = tx.send(Internal::Rehearsed(result));
+                });
+                self.rehearsal = Some(Rehearsing { stop: Some(stop), over });
+            }
+        }
+    }
+
+    /// What came of it; `None`: it was ended, and the next launch asks again.
+    pub(super) fn on_rehearsed(&mut self, result: Option<Rehearsed>) {
+        self.rehearsal = None;
+        if let Some(result) = result {
+            self.feed(EventKind::Rehearsed(Rehearsal {
+                term: self.state.term,
+                config: self.spec.config_hash,
+                version: self.spec.trainer_version.clone(),
+                result,
+            }));
+        }
+    }
+
+    /// Nobody waits for it any more.
+    pub(super) async fn end_rehearsal(&mut self) {
+        if let Some(mut rehearsing) = self.rehearsal.take() {
+            drop(rehearsing.stop.take());
+            let _ = tokio::time::timeout(LAST_WORDS, rehearsing.over).await;
+        }
+    }
+}
+
+fn start(exe: &camino::Utf8Path) -> std::io::Result<Child> {
+    Command::new(exe)
+        .arg("__rehearse")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        // Out of reach of the terminal's interrupt.
+        .process_group(0)
+        .spawn()
+}
+
+/// Its answer, as long as somebody waits for it. Its input stays open until then.
+async fn follow(mut helper: Child, mut order: Vec<u8>, stopped: oneshot::Receiver<()>) -> Option<Rehearsed> {
+    let (mut input, output) = (helper.stdin.take()?, helper.stdout.take()?);
+    order.push(b'\n');
+    let answer = async {
+        let mut text = Vec::new();
+        input.write_all(&order).await.ok()?;
+        output.take(ANSWER).read_to_end(&mut text).await.ok()?;
+        serde_json::from_slice(&text).ok()
+    };
+    let result = tokio::select! {
+        result = answer => result,
+        _ = stopped => None,
+    };
+    drop(input);
+    // It is reaped here or, after a sweep, there.
+    let _ = helper.wait().await;
+    result
+}
