@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The tests that need Python: verl's trainers under supervise, proofs of real checkpoints against loading them, what verl itself
-# does where it can hurt, the configuration dialect against OmegaConf and Hydra, what is known of verl's releases against their wheels.
+# The tests that need Python: verl's trainers under supervise, proofs of real checkpoints against loading them, what verl and areal
+# themselves do where it can hurt, the configuration dialect against OmegaConf and Hydra, what is known of verl's releases against their wheels.
 #
 # usage: run.sh VENV PROGRAMS      (PROGRAMS: the folder with the built binaries)
 # areal's environment is made beside VENV, as .venv-areal; verl's releases are unpacked there, in .verl-versions.
@@ -19,6 +19,7 @@ trap 'rm -rf "$work"' EXIT
 "$here/install_verl_versions.sh" "$venv"
 "$python" "$here/verl_versions.py" "$programs/examples/verl_view" "$(dirname "$venv")/.verl-versions"
 "$here/install_areal.sh" "$venv" "$areal"
+"$areal/bin/python" "$here/areal_alone.py"
 "$python" "$here/make_checkpoints.py" "$work" --areal "$areal"
 "$python" "$here/proof_differential.py" "$programs" "$work" --areal "$areal" --each 20
 PYTHONPATH=$here VERL_USE_EXTERNAL_MODULES=verl_cpu_platform VERL_PLATFORM=cpu VERL_ENGINE_DEVICE=cuda \
