@@ -132,12 +132,13 @@ impl Dcp {
         }
     }
 
-    /// The first words of the names of all values, the first few.
+    /// The first words of the names of all values, the first few; AReaL puts one before all of them that says nothing.
     fn heads(&self) -> BTreeSet<String> {
         let tensors = self.tensors.iter().map(|t| &t.name);
         let parts = self.parts.values().flatten().map(|p| &p.fqn);
         let mut out = BTreeSet::new();
         for name in tensors.chain(parts) {
+            let name = name.strip_prefix("dcp.").unwrap_or(name);
             let head = name.split(['.', '/']).next().unwrap_or_default();
             if out.len() < HEADS && !out.contains(head) {
                 out.insert(shown(head));

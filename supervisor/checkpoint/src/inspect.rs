@@ -34,6 +34,10 @@ pub enum FileKind {
     FsdpConfig,
     /// `step_info.json` of AReaL.
     StepInfo,
+    /// `checkpoint_info.json` of AReaL, and the same of its saver and evaluator.
+    FreqControl,
+    /// `stats_logger_info.json` of AReaL.
+    StatsInfo,
     /// A safetensors file.
     Safetensors,
     /// The index of weights in several files.
@@ -63,6 +67,8 @@ impl FileKind {
         match name {
             "fsdp_config.json" => Self::FsdpConfig,
             "step_info.json" => Self::StepInfo,
+            "checkpoint_info.json" | "saver_info.json" | "evaluator_info.json" => Self::FreqControl,
+            "stats_logger_info.json" => Self::StatsInfo,
             ".metadata" => Self::DcpMetadata,
             "ckpt_contents.json" => Self::CkptContents,
             _ if ends(".distcp") => Self::Distcp,
@@ -180,7 +186,15 @@ fn look(file: &Reader<'_>, limits: &Limits, out: &mut Inspected) -> Result<(), B
             out.read_all = true;
         }
         FileKind::StepInfo => {
-            json::step_info(file, limits)?;
+            out.facts.step_info = Some(json::step_info(file, limits)?);
+            out.read_all = true;
+        }
+        FileKind::FreqControl => {
+            out.facts.checks = Some(json::checks(file, limits)?);
+            out.read_all = true;
+        }
+        FileKind::StatsInfo => {
+            json::stats_info(file, limits)?;
             out.read_all = true;
         }
         FileKind::Safetensors => {
@@ -212,6 +226,8 @@ fn look(file: &Reader<'_>, limits: &Limits, out: &mut Inspected) -> Result<(), B
             out.read_all = true;
             let pickle = bare::read(file, limits, &mut out.findings)?;
             out.facts.torch = TorchFacts::of_names(pickle.unfamiliar());
+            let items = pickle.root.and_then(|root| pickle.heap.items(root));
+            out.facts.items = items.map(|list| list.len() as u64);
         }
         FileKind::CkptContents => {
             out.facts.manifest = Some(megatron::manifest(file, limits, &mut out.findings)?);

@@ -4,8 +4,8 @@
 
 use crate::limits::Limits;
 use crate::source::Reader;
-use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use supervise_core::checkpoint::{Finding, Verdict};
 
@@ -136,22 +136,78 @@ pub struct FsdpConfig {
     pub version: Option<u32>,
 }
 
-/// What `step_info.json` of AReaL says.
+/// What `step_info.json` of AReaL says: the step that was just trained. All numbers begin at 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StepInfo {
+    /// The epoch.
+    pub epoch: u64,
+    /// The step within the epoch.
+    pub epoch_step: u64,
+    /// The step of the run.
+    pub global_step: u64,
+    /// Steps of an epoch.
+    pub steps_per_epoch: u64,
+}
+
+/// Three counters of AReaL that say when it acts: by epochs, by steps, by time.
 #[derive(Deserialize)]
-struct StepInfo {
-    epoch: u64,
-    epoch_step: u64,
-    global_step: u64,
-    steps_per_epoch: u64,
+#[serde(deny_unknown_fields)]
+struct Frequency {
+    epoch: Counter,
+    step: Counter,
+    time: Counter,
+}
+
+/// One of them; the first name is misspelt by AReaL itself.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Counter {
+    #[serde(rename = "frequence_seconds")]
+    _seconds: Option<f64>,
+    #[serde(rename = "frequency_steps")]
+    _every: Option<u64>,
+    #[serde(rename = "start_time")]
+    _start: f64,
+    steps: u64,
+    #[serde(rename = "last_time")]
+    _last: f64,
+    #[serde(rename = "last_steps")]
+    _last_steps: u64,
+    #[serde(rename = "interval_steps")]
+    _interval_steps: Option<u64>,
+    #[serde(rename = "interval_seconds")]
+    _interval_seconds: Option<f64>,
+    #[serde(rename = "initial_value")]
+    _initial: bool,
+}
+
+/// Reads `checkpoint_info.json` of AReaL or one of its relatives: how often it was asked whether to act, which is once a step.
+pub(crate) fn checks(file: &Reader<'_>, limits: &Limits) -> Result<u64, Box<Finding>> {
+    let f: Frequency = parse_object(&bytes(file, limits)?, 0)?;
+    Ok(f.step.steps.max(f.time.steps).max(f.epoch.steps))
+}
+
+/// What `stats_logger_info.json` of AReaL says.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StatsInfo {
+    #[serde(rename = "last_commit_step")]
+    _committed: i64,
+}
+
+/// Reads `stats_logger_info.json` of AReaL.
+pub(crate) fn stats_info(file: &Reader<'_>, limits: &Limits) -> Result<(), Box<Finding>> {
+    parse_object::<StatsInfo>(&bytes(file, limits)?, 0).map(|_| ())
 }
 
 /// Reads `step_info.json` of AReaL, whose numbers follow from each other.
-pub(crate) fn step_info(file: &Reader<'_>, limits: &Limits) -> Result<(), Box<Finding>> {
+pub(crate) fn step_info(file: &Reader<'_>, limits: &Limits) -> Result<StepInfo, Box<Finding>> {
     let info: StepInfo = parse_object(&bytes(file, limits)?, 0)?;
     let before = info.epoch.checked_mul(info.steps_per_epoch);
     let step = before.and_then(|n| n.checked_add(info.epoch_step));
-    if step == Some(info.global_step) {
-        return Ok(());
+    if step == Some(info.global_step) && info.epoch_step < info.steps_per_epoch {
+        return Ok(info);
     }
     let detail = format!(
         "step {} is not step {} of epoch {} with {} steps each",

@@ -8,6 +8,7 @@ mod contents;
 
 use crate::dcp::{DcpFacts, Description};
 use crate::inspect::{FileKind, Inspected};
+use crate::json::StepInfo;
 use crate::megatron::{DistBackend, Manifest};
 use crate::plan::{Extent, ExtentResult};
 use crate::source::ReadFault;
@@ -54,6 +55,15 @@ pub struct FileDetail {
     /// What `metadata.json` of Megatron says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dist_backend: Option<DistBackend>,
+    /// What `step_info.json` of AReaL says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step_info: Option<StepInfo>,
+    /// How often AReaL asked itself whether to save.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checks: Option<u64>,
+    /// Items of the list that a pickle is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub items: Option<u64>,
     /// How ranks shared the model, in a configuration that Megatron writes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parallel: Option<Parallel>,

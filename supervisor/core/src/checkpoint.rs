@@ -362,6 +362,9 @@ pub struct CheckpointSummary {
     pub newest: WallMs,
     /// The attempt of this journal that wrote it, where known.
     pub saved_by: Option<AttemptNo>,
+    /// What tells the save from all others, and is the same in a copy of it; only where a trainer overwrites its checkpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub save: Option<String>,
     /// It is left over by the trainer's own retention (only `data.pt` remains): no checkpoint, no damage.
     #[serde(default)]
     pub husk: bool,

@@ -1,9 +1,13 @@
 //! AReaL: one checkpoint that every save overwrites in place, and what is kept of the run beside it.
 
+mod agree;
 mod arrange;
+mod judge;
+mod names;
 mod preflight;
 mod read;
 mod rules;
+mod set;
 mod steps;
 
 pub(crate) use read::read;

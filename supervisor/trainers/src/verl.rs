@@ -42,6 +42,7 @@ pub(crate) use read_sft::read as read_sft;
 pub(crate) use reader::Reader;
 pub(crate) use settings::as_overrides;
 pub use survey::pins;
+pub(crate) use trust::{allow, not_trusted};
 pub use version::{Release, Version};
 
 use crate::adapter::{Adapter, Expectation, HostFacts, LaunchPlan, StepTracker, TrainerFacts};

@@ -12,10 +12,10 @@ use supervise_core::checkpoint::{Finding, Verdict};
 /// In the order they are written.
 const FILES: [(&str, FileKind); 6] = [
     ("step_info.json", FileKind::StepInfo),
-    ("saver_info.json", FileKind::Json),
-    ("evaluator_info.json", FileKind::Json),
-    ("stats_logger_info.json", FileKind::Json),
-    ("checkpoint_info.json", FileKind::Json),
+    ("saver_info.json", FileKind::FreqControl),
+    ("evaluator_info.json", FileKind::FreqControl),
+    ("stats_logger_info.json", FileKind::StatsInfo),
+    ("checkpoint_info.json", FileKind::FreqControl),
     ("dataloader_info.pkl", FileKind::Pickle),
 ];
 

@@ -217,6 +217,7 @@ fn summary(id: &CkptId, s: &SimStep, depth: Option<Depth>) -> CheckpointSummary 
         files: 6,
         newest: WallMs(0),
         saved_by: None,
+        save: None,
         husk: s.truth == Truth::Husk,
         unfamiliar: match s.truth {
             Truth::Strange => vec!["my_project.state.Sampler".to_owned()],

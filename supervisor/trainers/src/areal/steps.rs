@@ -1,62 +1,155 @@
-//! The live set and its generations, folded from file facts.
+//! The live set and its generations, folded from file facts: each is a directory under the root that is looked at.
 
+use super::judge::{self, Case};
+use super::names;
+use super::set::{Files, Reports};
 use crate::adapter::{Expectation, StepTracker};
-use camino::Utf8PathBuf;
+use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use supervise_checkpoint::{Earlier, FileReport, Marks, Need};
-use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, FileFact, PinsHash};
+use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, FileFact, PinsHash};
 use supervise_core::event::Tracker;
 use supervise_core::id::Step;
 
 /// The sets under one root.
 #[derive(Debug)]
 pub(super) struct ArealSteps {
-    #[expect(dead_code, reason = "used by the judgement")]
     expect: Expectation,
+    sets: BTreeMap<String, Set>,
+    earlier: Vec<Earlier>,
+}
+
+#[derive(Debug, Default)]
+struct Set {
+    files: Files,
+    /// What was counted at the last judgement that proved it.
+    marks: Option<Marks>,
 }
 
 impl ArealSteps {
     /// Nothing noted yet.
     pub(super) fn new(expect: Expectation) -> Self {
-        Self { expect }
+        Self {
+            expect,
+            sets: BTreeMap::new(),
+            earlier: Vec::new(),
+        }
+    }
+
+    fn is_set(&self, name: &str) -> bool {
+        match &self.expect.only {
+            Some(only) => name == only,
+            None => names::generation(name).is_some(),
+        }
+    }
+
+    /// Generations that were proven: as they are on disk now before what was remembered.
+    fn others(&self, than: &str) -> Vec<Earlier> {
+        let mut known: BTreeMap<Step, Marks> = self.earlier.iter().map(|e| (e.step, e.marks.clone())).collect();
+        let own = names::generation(than);
+        for (name, set) in self.sets.iter().filter(|(name, _)| *name != than) {
+            if let (Some(step), Some(marks)) = (names::generation(name), &set.marks) {
+                known.insert(step, marks.clone());
+            }
+        }
+        // What is recorded of a generation is not compared with itself.
+        let other = |step: &Step| own != Some(*step);
+        known
+            .into_iter()
+            .filter(|(s, _)| other(s))
+            .map(|(step, marks)| Earlier { step, marks })
+            .collect()
     }
 }
 
 impl StepTracker for ArealSteps {
-    fn note(&mut self, _fact: &FileFact) {}
-
-    fn steps(&self) -> Vec<(CkptId, Step)> {
-        Vec::new()
+    fn note(&mut self, fact: &FileFact) {
+        let path = fact.path.as_str();
+        let (name, rest) = path
+            .split_once('/')
+            .map_or((path, None), |(name, rest)| (name, Some(rest)));
+        if !self.is_set(name) {
+            return;
+        }
+        match rest {
+            None if fact.kind == EntryKind::Gone => {
+                self.sets.remove(name);
+            }
+            None => {
+                self.sets.entry(name.to_owned()).or_default();
+            }
+            Some(rest) => self.sets.entry(name.to_owned()).or_default().files.note(rest, fact),
+        }
     }
 
-    fn needs(&self, _ckpt: &CkptId, _depth: Depth) -> Vec<Need> {
-        Vec::new()
+    fn steps(&self) -> Vec<(CkptId, Step)> {
+        // A live set that was never saved is none; a generation without files is one that lost them.
+        let there = |name: &str, set: &Set| names::generation(name).is_some() || !set.files.is_empty();
+        let mut out: Vec<(CkptId, Step)> = self
+            .sets
+            .iter()
+            .filter(|(name, set)| there(name, set))
+            .map(|(name, _)| (CkptId(name.into()), names::generation(name).unwrap_or_default()))
+            .collect();
+        out.sort_by_key(|(id, step)| (std::cmp::Reverse(*step), id.clone()));
+        out
+    }
+
+    fn needs(&self, ckpt: &CkptId, _depth: Depth) -> Vec<Need> {
+        let Some(set) = self.sets.get(ckpt.0.as_str()) else {
+            return Vec::new();
+        };
+        let dir = Utf8Path::new(ckpt.0.as_str());
+        set.files.needs().into_iter().map(|need| need.under(dir)).collect()
     }
 
     fn judge(
         &mut self,
         ckpt: &CkptId,
         _depth: Depth,
-        _reports: &BTreeMap<Utf8PathBuf, FileReport>,
+        reports: &BTreeMap<Utf8PathBuf, FileReport>,
     ) -> CheckpointSummary {
-        crate::verl::unknown_step(ckpt)
+        let name = ckpt.0.as_str();
+        let earlier = self.others(name);
+        let Some(set) = self.sets.get_mut(name) else {
+            return crate::verl::unknown_step(ckpt);
+        };
+        let summary = judge::judge(&Case {
+            id: ckpt,
+            named: names::generation(name),
+            files: &set.files,
+            reports: Reports::new(name, reports),
+            expect: &self.expect,
+            earlier: &earlier,
+        });
+        let proven = summary.proven.is_some();
+        set.marks = proven.then(|| Reports::new(name, reports).marks(&set.files));
+        summary
     }
 
-    fn marks(&self, _ckpt: &CkptId, _reports: &BTreeMap<Utf8PathBuf, FileReport>) -> Marks {
-        Marks::default()
+    fn marks(&self, ckpt: &CkptId, reports: &BTreeMap<Utf8PathBuf, FileReport>) -> Marks {
+        let name = ckpt.0.as_str();
+        let set = self.sets.get(name);
+        set.map(|s| Reports::new(name, reports).marks(&s.files))
+            .unwrap_or_default()
     }
 
-    fn remember(&mut self, _earlier: Vec<Earlier>) {}
+    fn remember(&mut self, earlier: Vec<Earlier>) {
+        self.earlier = earlier;
+    }
 
-    fn pins(&self, _ckpt: &CkptId) -> Option<PinsHash> {
-        None
+    fn pins(&self, ckpt: &CkptId) -> Option<PinsHash> {
+        let set = self.sets.get(ckpt.0.as_str())?;
+        (!set.files.is_empty()).then(|| set.files.pins())
     }
 
     fn remarks(&self) -> Vec<String> {
         Vec::new()
     }
 
-    fn forget(&mut self, _ckpt: &CkptId) {}
+    fn forget(&mut self, ckpt: &CkptId) {
+        self.sets.remove(ckpt.0.as_str());
+    }
 
     fn tracker_file(&self) -> &'static str {
         ""

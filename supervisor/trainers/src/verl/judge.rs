@@ -118,6 +118,7 @@ fn blank(id: CkptId, step: Step) -> CheckpointSummary {
         files: 0,
         newest: WallMs(0),
         saved_by: None,
+        save: None,
         husk: false,
         unfamiliar: Vec::new(),
         findings: Vec::new(),

@@ -4,6 +4,7 @@ use super::needs;
 use super::survey::Survey;
 use crate::adapter::Expectation;
 use std::collections::BTreeSet;
+use supervise_checkpoint::torch::TorchFacts;
 use supervise_core::checkpoint::{Finding, Level, Verdict};
 
 /// Names kept of one step, and the most that one file lists: a full list may hide more.
@@ -11,15 +12,22 @@ const NAMES: usize = 16;
 
 /// What the files name beyond what torch needs and nobody trusts, sorted, the first few.
 pub(crate) fn unfamiliar(expect: &Expectation, survey: &Survey<'_>) -> Vec<String> {
-    let mut names: BTreeSet<&str> = BTreeSet::new();
-    let mut hidden = false;
+    let mut facts = Vec::new();
     let _ = needs::each(survey, &mut |wanted| {
-        if let Some(facts) = wanted.file.torch() {
-            hidden |= facts.unfamiliar.len() >= NAMES;
-            names.extend(facts.unfamiliar.iter().map(String::as_str));
-        }
+        facts.extend(wanted.file.torch());
         Some(())
     });
+    not_trusted(expect, facts.into_iter())
+}
+
+/// The same of the facts of all files.
+pub(crate) fn not_trusted<'a>(expect: &Expectation, facts: impl Iterator<Item = &'a TorchFacts>) -> Vec<String> {
+    let mut names: BTreeSet<&str> = BTreeSet::new();
+    let mut hidden = false;
+    for facts in facts {
+        hidden |= facts.unfamiliar.len() >= NAMES;
+        names.extend(facts.unfamiliar.iter().map(String::as_str));
+    }
     let trusted = |name: &str| expect.trust_globals.iter().any(|pattern| fits(pattern, name));
     let mut out: Vec<String> = names
         .into_iter()

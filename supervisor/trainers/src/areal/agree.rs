@@ -1,0 +1,166 @@
+//! Whether the parts of a set are of one save: what each counts, beside the others and beside generations that were proven.
+//!
+//! AReaL writes the engines' state first, then what is kept of the run, the place in the data last, all in place. Killed between
+//! two of these it leaves parts of two saves, each whole by itself, and resumes from them without a word. File times are no
+//! proof: a copy has others. What counts up tells, and so does the random number that each save of an engine carries.
+
+use super::names::INFO;
+use super::set::{CHECKS, DATA, OPTIMIZER, save_mark};
+use std::collections::BTreeSet;
+use supervise_checkpoint::json::StepInfo;
+use supervise_checkpoint::{Earlier, Marks};
+use supervise_core::checkpoint::{Finding, Verdict};
+
+/// One set, with what it is compared with.
+#[derive(Debug)]
+pub(super) struct Compared<'a> {
+    /// The step it says it holds.
+    pub(super) info: StepInfo,
+    /// What it counts.
+    pub(super) marks: &'a Marks,
+    /// Engines that are in it.
+    pub(super) engines: &'a BTreeSet<&'a str>,
+    /// Generations that were proven.
+    pub(super) earlier: &'a [Earlier],
+    /// Updates that an optimizer makes in a step at most.
+    pub(super) updates_per_step: Option<u32>,
+    /// An optimizer may have begun anew.
+    pub(super) counts_anew: bool,
+}
+
+/// Code of the finding that weights are newer than what is kept beside them.
+pub(super) const AHEAD: &str = "ahead";
+
+impl Compared<'_> {
+    fn count(&self, name: &str) -> Option<u64> {
+        self.marks.counters.get(name).copied()
+    }
+
+    /// Steps that were trained.
+    fn done(&self) -> u64 {
+        self.info.global_step.saturating_add(1)
+    }
+
+    /// The newest generation of this step or of one before.
+    fn before(&self) -> Option<&Earlier> {
+        let not_above = self.earlier.iter().filter(|e| e.step.0 <= self.done());
+        not_above.max_by_key(|e| e.step)
+    }
+
+    /// All that does not fit.
+    pub(super) fn findings(&self) -> Vec<Finding> {
+        let mut out: Vec<Finding> = [self.checks(), self.place_in_data()].into_iter().flatten().collect();
+        for engine in self.engines {
+            out.extend(
+                self.of_another_step(engine)
+                    .or_else(|| self.newer(engine))
+                    .or_else(|| self.older(engine)),
+            );
+        }
+        out
+    }
+
+    /// AReaL asks itself once a step whether to save, and counts: the counter is written two files after the step.
+    fn checks(&self) -> Option<Finding> {
+        let checks = self.count(CHECKS)?;
+        let (expected, since) = match self.before().and_then(|e| Some((e, *e.marks.counters.get(CHECKS)?))) {
+            Some((e, then)) => (
+                then.saturating_add(self.done() - e.step.0),
+                format!("step {} had {then}", e.step),
+            ),
+            None => (self.done(), "one is made in each step".to_owned()),
+        };
+        (checks != expected).then(|| {
+            let detail = format!(
+                "it has counted {checks} steps, and step_info.json says that {} were trained ({since}): the files are of two saves",
+                self.done()
+            );
+            Finding::error("info_of_two_saves", Verdict::Incomplete, detail).in_file(format!("{INFO}/checkpoint_info.json"))
+        })
+    }
+
+    /// The place in the data is written last. At the same place of another epoch it may be the same.
+    fn place_in_data(&self) -> Option<Finding> {
+        let data = self.count(DATA)?;
+        let epoch = self.info.steps_per_epoch.max(1);
+        let same = self.earlier.iter().find(|e| {
+            let apart = e.step.0.abs_diff(self.done());
+            apart > 0 && !apart.is_multiple_of(epoch) && e.marks.counters.get(DATA) == Some(&data)
+        })?;
+        let detail = format!(
+            "it is the one of step {}, and step_info.json says step {}: the save was cut short before it was written",
+            same.step,
+            self.done()
+        );
+        Some(
+            Finding::error("info_of_two_saves", Verdict::Incomplete, detail)
+                .in_file(format!("{INFO}/dataloader_info.pkl")),
+        )
+    }
+
+    /// The engine's state is the one that was proven with another step.
+    fn of_another_step(&self, engine: &str) -> Option<Finding> {
+        let save = self.count(&save_mark(engine))?;
+        let of = |e: &&Earlier| e.marks.counters.get(&save_mark(engine)) == Some(&save);
+        if self.earlier.iter().filter(of).any(|e| e.step.0 == self.done()) {
+            return None;
+        }
+        let other = self.earlier.iter().find(of)?;
+        let what = if other.step.0 > self.done() { "newer" } else { "older" };
+        let detail = format!(
+            "the state of {engine} was saved with step {}, and {INFO} says step {}: the weights are {what} than what is kept beside them",
+            other.step,
+            self.done()
+        );
+        Some(match other.step.0 > self.done() {
+            true => ahead(engine, detail),
+            false => Finding::error("mixed_generations", Verdict::Damaged, detail).in_file(table(engine)),
+        })
+    }
+
+    /// More updates than the steps can have made.
+    fn newer(&self, engine: &str) -> Option<Finding> {
+        let name = format!("{engine}.{OPTIMIZER}");
+        let updates = self.count(&name)?;
+        let each = u64::from(self.updates_per_step?);
+        let before = self
+            .before()
+            .and_then(|e| Some((e.step.0, *e.marks.counters.get(&name)?)));
+        let (step, then) = before.unwrap_or((0, 0));
+        let most = then.saturating_add((self.done() - step).saturating_mul(each));
+        (updates > most).then(|| {
+            let detail = format!(
+                "the optimizer of {engine} has made {updates} updates, and {} trained steps make {most} at most: the save was cut short before {INFO} was written",
+                self.done()
+            );
+            ahead(engine, detail)
+        })
+    }
+
+    /// No more updates than a step that was trained before.
+    fn older(&self, engine: &str) -> Option<Finding> {
+        let name = format!("{engine}.{OPTIMIZER}");
+        let updates = self.count(&name)?;
+        let lower = self.earlier.iter().filter(|e| e.step.0 < self.done());
+        let other = lower
+            .filter(|e| e.marks.counters.get(&name).is_some_and(|n| *n >= updates))
+            .max_by_key(|e| e.step)?;
+        let detail = format!(
+            "the optimizer of {engine} has made {updates} updates, as many as at step {} or fewer, and {INFO} says step {}",
+            other.step,
+            self.done()
+        );
+        Some(match self.counts_anew {
+            true => Finding::warning("counters_went_back", detail),
+            false => Finding::error("mixed_generations", Verdict::Damaged, detail).in_file(table(engine)),
+        })
+    }
+}
+
+fn ahead(engine: &str, detail: String) -> Finding {
+    Finding::error(AHEAD, Verdict::Incomplete, detail).in_file(table(engine))
+}
+
+fn table(engine: &str) -> String {
+    format!("{}/.metadata", super::names::state_dir(engine))
+}

@@ -1,0 +1,242 @@
+//! What a set is worth, and whether this run can go on from it.
+
+use super::agree::{AHEAD, Compared};
+use super::names::{DEFAULT, INFO, state_dir};
+use super::set::{Files, Reports};
+use crate::adapter::Expectation;
+use crate::verl::not_trusted;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use supervise_checkpoint::Earlier;
+use supervise_checkpoint::json::StepInfo;
+use supervise_checkpoint::set::{SetKind, SetReport};
+use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, Finding, Level, Resumability, StateKind, Verdict};
+use supervise_core::id::Step;
+
+/// Findings kept of a set; the rest is counted.
+const FINDINGS: usize = 64;
+
+/// One set, with all that may be looked at.
+#[derive(Debug)]
+pub(super) struct Case<'a> {
+    pub(super) id: &'a CkptId,
+    /// The step that its name says, if it has one.
+    pub(super) named: Option<Step>,
+    pub(super) files: &'a Files,
+    pub(super) reports: Reports<'a>,
+    pub(super) expect: &'a Expectation,
+    pub(super) earlier: &'a [Earlier],
+}
+
+/// Judges a set.
+pub(super) fn judge(case: &Case<'_>) -> CheckpointSummary {
+    let mut out = crate::verl::unknown_step(case.id);
+    out.findings.clear();
+    out.resume = Resumability::Exact;
+    out.layout = Cow::Borrowed("areal");
+    (out.files, out.bytes, out.newest) = case.files.sum();
+    out.pins = case.files.pins();
+    let parts: Vec<(String, SetReport)> = case
+        .files
+        .parts()
+        .into_iter()
+        .map(|(dir, kind, files)| (dir.clone(), case.reports.judge(&dir, kind, &files)))
+        .collect();
+    let engines = case.files.engines();
+    for (dir, part) in &parts {
+        out.findings
+            .extend(part.findings.iter().cloned().map(|f| inside(dir, f)));
+    }
+    out.findings.extend(case.files.odd.iter().map(|path| odd(path)));
+    missing_engines(case, &engines, &mut out.findings);
+    let info = info_of(case);
+    out.step = step_of(case, info, &mut out.findings);
+    if let Some(info) = info {
+        compare(case, info, &engines, &mut out.findings);
+    }
+    unfinished_background(case, &parts, &mut out.findings);
+    crate::verl::allow(case.expect, &mut out.findings);
+    out.unfamiliar = unfamiliar(case);
+    out.roles = engines.iter().map(|e| (*e).to_owned()).collect();
+    out.holds = holds(case, &parts, &engines);
+    out.contents = in_all(&out.holds);
+    out.world = case
+        .reports
+        .of(&format!("{INFO}/dataloader_info.pkl"))
+        .and_then(|r| u32::try_from(r.facts.items?).ok());
+    out.verdict = out.findings.iter().fold(Verdict::Whole, |v, f| v.worst(f.effect()));
+    let depths: Option<Vec<Depth>> = parts.iter().map(|(_, p)| p.proven).collect();
+    let proven = depths.and_then(|d| d.into_iter().min()).filter(|_| !engines.is_empty());
+    out.proven = proven.filter(|_| out.verdict == Verdict::Whole && !case.reports.is_empty());
+    out.save = case.reports.save(case.files).filter(|_| out.proven.is_some());
+    out.resume = resumability(case, &out, info);
+    out.findings.sort_by_key(|f| std::cmp::Reverse((f.level, f.effect())));
+    out.findings.truncate(FINDINGS);
+    out
+}
+
+fn inside(dir: &str, mut finding: Finding) -> Finding {
+    finding.file = Some(match finding.file.take() {
+        Some(file) => format!("{dir}/{file}").into(),
+        None => dir.into(),
+    });
+    finding
+}
+
+fn odd(path: &str) -> Finding {
+    let detail = "this is a symbolic link, a socket or a device: it is not followed";
+    Finding::error("symlink", Verdict::Unknown, detail).in_file(path)
+}
+
+fn info_of(case: &Case<'_>) -> Option<StepInfo> {
+    case.reports.of(&format!("{INFO}/step_info.json"))?.facts.step_info
+}
+
+/// The step: what the set itself says; a generation's name says the same.
+fn step_of(case: &Case<'_>, info: Option<StepInfo>, findings: &mut Vec<Finding>) -> Step {
+    let said = info.map(|i| Step(i.global_step.saturating_add(1)));
+    if let (Some(named), Some(said)) = (case.named, said)
+        && named != said
+    {
+        let detail = format!("the directory is that of step {named}, and it holds step {said}");
+        findings
+            .push(Finding::error("another_step", Verdict::Damaged, detail).in_file(format!("{INFO}/step_info.json")));
+    }
+    case.named.or(said).unwrap_or_default()
+}
+
+/// Every engine of the run must be there; without a configuration, the one that always is.
+fn missing_engines(case: &Case<'_>, engines: &BTreeSet<&str>, findings: &mut Vec<Finding>) {
+    let wanted: Vec<&str> = match &case.expect.roles {
+        Some(roles) if !roles.is_empty() => roles.iter().map(|r| r.name.as_str()).collect(),
+        _ => vec![DEFAULT],
+    };
+    for name in wanted.iter().filter(|name| !engines.contains(**name)) {
+        let detail =
+            format!("there is no state of {name}: the save broke off, or the directory was made and never filled");
+        let mut finding = Finding::error("engine_missing", Verdict::Incomplete, detail).in_file(state_dir(name));
+        finding.role = Some((*name).to_owned());
+        findings.push(finding);
+    }
+    for name in engines.iter().filter(|name| !wanted.contains(*name)) {
+        let detail = format!("the state of {name} is there, and this run has no such engine: it is not loaded");
+        findings.push(Finding::note("engine_not_of_this_run", detail).in_file(state_dir(name)));
+    }
+}
+
+fn compare(case: &Case<'_>, info: StepInfo, engines: &BTreeSet<&str>, findings: &mut Vec<Finding>) {
+    let marks = case.reports.marks(case.files);
+    let live = case.expect.live.as_ref();
+    let compared = Compared {
+        info,
+        marks: &marks,
+        engines,
+        earlier: case.earlier,
+        updates_per_step: live.and_then(|l| l.updates_per_step),
+        counts_anew: case.expect.counts_anew,
+    };
+    let mut found = compared.findings();
+    for finding in found.iter_mut().filter(|f| f.code == AHEAD) {
+        if case.expect.ahead {
+            finding.level = Level::Warning;
+            finding.verdict = Verdict::Whole;
+            finding
+                .detail
+                .push_str(" (accepted by protect.accept_ahead: what was trained since is trained again)");
+        } else {
+            finding
+                .detail
+                .push_str("; to go on from it all the same: protect.accept_ahead: always");
+        }
+    }
+    findings.append(&mut found);
+}
+
+/// Megatron can save in the background: AReaL then writes what describes a save before its data is there. `metadata.json` is
+/// written last; where it is older than `.metadata`, the save before this one wrote it. Times are all that is left to go by.
+fn unfinished_background(case: &Case<'_>, parts: &[(String, SetReport)], findings: &mut Vec<Finding>) {
+    if !case.expect.live.as_ref().is_some_and(|l| l.async_save) {
+        return;
+    }
+    for (dir, _) in parts.iter().filter(|(_, p)| p.kind == SetKind::MegatronDist) {
+        let time = |name: &str| case.files.modified(&format!("{dir}/{name}"));
+        if let (Some(last), Some(table)) = (time("metadata.json"), time(".metadata"))
+            && last < table
+        {
+            let detail = "metadata.json is older than .metadata: the save in the background has not ended";
+            findings.push(
+                Finding::error("background_save", Verdict::Incomplete, detail).in_file(format!("{dir}/metadata.json")),
+            );
+        }
+    }
+}
+
+fn unfamiliar(case: &Case<'_>) -> Vec<String> {
+    let needs = case.files.needs();
+    let facts = needs
+        .iter()
+        .filter_map(|n| case.reports.of(n.path.as_str())?.facts.torch.as_ref());
+    not_trusted(case.expect, facts)
+}
+
+/// What each engine's state holds.
+fn holds(case: &Case<'_>, parts: &[(String, SetReport)], engines: &BTreeSet<&str>) -> BTreeMap<String, Vec<String>> {
+    let of = |engine: &str| {
+        let dir = state_dir(engine);
+        let kind = parts.iter().find(|(d, _)| *d == dir).map(|(_, p)| p.kind);
+        let heads = case
+            .reports
+            .of(&format!("{dir}/.metadata"))
+            .and_then(|r| r.facts.dcp.as_ref())
+            .map(|d| &d.heads);
+        let any = |test: fn(&str) -> bool| heads.is_some_and(|h| h.iter().any(|w| test(w)));
+        let mut out = vec!["model".to_owned()];
+        out.extend(any(|w| w.starts_with("optim")).then(|| "optimizer".to_owned()));
+        let rng = kind == Some(SetKind::MegatronDist) && any(|w| w.starts_with("rng"));
+        out.extend(rng.then(|| "extra".to_owned()));
+        out
+    };
+    engines.iter().map(|e| ((*e).to_owned(), of(e))).collect()
+}
+
+fn in_all(holds: &BTreeMap<String, Vec<String>>) -> Vec<String> {
+    let mut lists = holds.values();
+    let first = lists.next().cloned().unwrap_or_default();
+    first
+        .into_iter()
+        .filter(|c| holds.values().all(|l| l.contains(c)))
+        .collect()
+}
+
+/// Whether this run can be resumed from it.
+fn resumability(case: &Case<'_>, c: &CheckpointSummary, info: Option<StepInfo>) -> Resumability {
+    let live = case.expect.live.as_ref();
+    if let (Some(wrote), Some(ranks)) = (c.world, live.and_then(|l| l.data_ranks))
+        && wrote != ranks
+    {
+        let why = format!(
+            "{wrote} processes wrote their place in the data, and {ranks} of this run would load it: AReaL would start from nothing without a word"
+        );
+        return Resumability::Not { why };
+    }
+    for role in case.expect.roles.iter().flatten() {
+        let held = c.holds.get(&role.name);
+        let lacks = |what: &str| held.is_some_and(|h| !h.iter().any(|x| x == what));
+        if role.load_contents.iter().any(|l| l == "optimizer") && lacks("optimizer") && !case.reports.is_empty() {
+            let why = format!(
+                "the state of {} holds no optimizer, and AReaL would fail to load one: set recover.no_load_optim=true",
+                role.name
+            );
+            return Resumability::Not { why };
+        }
+    }
+    // AReaL begins the data's order anew at each start, so that only what is left of the first epoch is as it would have been.
+    let later = info.is_some_and(|i| i.global_step.saturating_add(1) >= i.steps_per_epoch);
+    let ahead = c.findings.iter().any(|f| f.code == AHEAD);
+    match later || ahead {
+        true => Resumability::Degraded {
+            lost: vec![StateKind::DataOrder],
+        },
+        false => Resumability::Exact,
+    }
+}

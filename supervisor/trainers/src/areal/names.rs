@@ -1,0 +1,95 @@
+//! Names of what AReaL keeps of a run, and of the copies that are kept of it.
+
+use supervise_core::id::Step;
+
+/// The directory of the steps, counters and the place in the data.
+pub(super) const INFO: &str = "recover_info";
+/// The directory of an engine's state, below the engine's name.
+const STATE: &str = "recover_checkpoint";
+/// The engine that is always there: the actor, whatever is trained.
+pub(super) const DEFAULT: &str = "default";
+
+/// What a path below a set is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part<'a> {
+    /// A file of `recover_info`.
+    Info(&'a str),
+    /// A file of an engine's state.
+    State(&'a str, &'a str),
+    /// Anything else: exports, weights on their way to the rollout, directories that path helpers make.
+    Other,
+}
+
+/// Sorts a path below a set.
+pub(super) fn part(path: &str) -> Part<'_> {
+    let Some((head, rest)) = path.split_once('/') else {
+        return Part::Other;
+    };
+    if head == INFO {
+        return if rest.contains('/') {
+            Part::Other
+        } else {
+            Part::Info(rest)
+        };
+    }
+    match rest.split_once('/') {
+        Some((STATE, file)) if !file.contains('/') => Part::State(head, file),
+        _ => Part::Other,
+    }
+}
+
+/// Where an engine's state stands in a set.
+pub(super) fn state_dir(engine: &str) -> String {
+    format!("{engine}/{STATE}")
+}
+
+/// The step of a generation, by the name of its directory: `step_N.SAVE`.
+pub(super) fn generation(name: &str) -> Option<Step> {
+    let (number, save) = name.strip_prefix("step_")?.split_once('.')?;
+    let plain = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
+    let save = save.len() == 8 && save.bytes().all(|b| b.is_ascii_hexdigit());
+    number.parse().ok().filter(|_| plain && save).map(Step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_a_set_are_sorted() {
+        for (path, what) in [
+            ("recover_info/step_info.json", Part::Info("step_info.json")),
+            (
+                "default/recover_checkpoint/.metadata",
+                Part::State("default", ".metadata"),
+            ),
+            (
+                "critic/recover_checkpoint/__0_0.distcp",
+                Part::State("critic", "__0_0.distcp"),
+            ),
+            // check_if_auto_recover makes this one, empty.
+            ("recover_info/recover_checkpoint", Part::Info("recover_checkpoint")),
+            ("recover_info/recover_checkpoint/x", Part::Other),
+            ("default/epoch0epochstep1globalstep1/config.json", Part::Other),
+            ("default/weight_update_v3/model.safetensors", Part::Other),
+            ("recover_info", Part::Other),
+        ] {
+            assert_eq!(part(path), what, "{path}");
+        }
+    }
+
+    #[test]
+    fn generations_have_a_step_and_a_save() {
+        assert_eq!(generation("step_12.0a1b2c3d"), Some(Step(12)));
+        for other in [
+            "step_12",
+            "step_.0a1b2c3d",
+            "step_1.xyz",
+            "step_+1.0a1b2c3d",
+            "live.0a1b2c3d",
+            "step_1.0a1b2c3d4",
+        ] {
+            assert_eq!(generation(other), None, "{other}");
+        }
+    }
+}

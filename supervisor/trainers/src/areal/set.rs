@@ -1,0 +1,213 @@
+//! The files of one set, sorted: what is kept of the run, and the state of each engine.
+
+use super::names::{self, DEFAULT, INFO, Part};
+use camino::{Utf8Path, Utf8PathBuf};
+use std::collections::{BTreeMap, BTreeSet};
+use supervise_checkpoint::set::{self, SetKind, SetReport};
+use supervise_checkpoint::{FileReport, Marks, Need};
+use supervise_core::checkpoint::{EntryKind, FileFact, PinsHash};
+use supervise_core::id::WallMs;
+
+/// All files of a set, by path relative to it, and what is found odd in its directories.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Files {
+    files: BTreeMap<String, FileFact>,
+    /// Symbolic links and entries that are neither files nor directories.
+    pub(super) odd: BTreeSet<String>,
+}
+
+impl Files {
+    /// Takes one entry in; `path` is relative to the set.
+    pub(super) fn note(&mut self, path: &str, fact: &FileFact) {
+        if names::part(path) == Part::Other {
+            return;
+        }
+        match fact.kind {
+            EntryKind::File => {
+                self.odd.remove(path);
+                self.files.insert(path.to_owned(), fact.clone());
+            }
+            EntryKind::Symlink | EntryKind::Other => {
+                self.files.remove(path);
+                self.odd.insert(path.to_owned());
+            }
+            EntryKind::Dir | EntryKind::Gone => {
+                self.files.remove(path);
+                self.odd.remove(path);
+            }
+        }
+    }
+
+    /// Nothing of a set is here. Directories prove nothing: path helpers make them.
+    pub(super) fn is_empty(&self) -> bool {
+        self.files.is_empty() && self.odd.is_empty()
+    }
+
+    /// Engines that have files here.
+    pub(super) fn engines(&self) -> BTreeSet<&str> {
+        let of = |path| match names::part(path) {
+            Part::State(engine, _) => Some(engine),
+            Part::Info(_) | Part::Other => None,
+        };
+        self.files.keys().filter_map(|path| of(path.as_str())).collect()
+    }
+
+    /// Number of files, their bytes, the newest modification.
+    pub(super) fn sum(&self) -> (u32, u64, WallMs) {
+        let bytes = self.files.values().fold(0_u64, |sum, f| sum.saturating_add(f.size));
+        let newest = self
+            .files
+            .values()
+            .map(|f| f.mtime / 1_000_000)
+            .max()
+            .unwrap_or_default();
+        (
+            u32::try_from(self.files.len()).unwrap_or(u32::MAX),
+            bytes,
+            WallMs(newest),
+        )
+    }
+
+    /// A hash over what the file system says of every file.
+    pub(super) fn pins(&self) -> PinsHash {
+        crate::verl::pins(self.files.iter().map(|(path, fact)| (path.as_str(), fact)))
+    }
+
+    /// Modification time of one file.
+    pub(super) fn modified(&self, path: &str) -> Option<i64> {
+        self.files.get(path).map(|f| f.mtime)
+    }
+
+    /// The names directly in a directory of the set, with their sizes.
+    fn inside(&self, dir: &str) -> BTreeMap<String, u64> {
+        let name = |path: &str| path.strip_prefix(dir)?.strip_prefix('/').map(str::to_owned);
+        let sized = self
+            .files
+            .iter()
+            .filter_map(|(path, fact)| Some((name(path)?, fact.size)));
+        sized.collect()
+    }
+
+    /// The directories of the set that are judged, each by its kind.
+    pub(super) fn parts(&self) -> Vec<(String, SetKind, BTreeMap<String, u64>)> {
+        let mut out = vec![(INFO.to_owned(), SetKind::RecoverInfo, self.inside(INFO))];
+        for engine in self.engines() {
+            let dir = names::state_dir(engine);
+            let files = self.inside(&dir);
+            let found = set::recognise(files.keys().map(String::as_str));
+            let kind = found.filter(|k| *k == SetKind::MegatronDist).unwrap_or(SetKind::Dcp);
+            out.push((dir, kind, files));
+        }
+        out
+    }
+
+    /// What a proof looks into, relative to the set.
+    pub(super) fn needs(&self) -> Vec<Need> {
+        let parts = self.parts();
+        let below = |(dir, kind, files): &(String, SetKind, BTreeMap<String, u64>)| {
+            let needs = set::needs(*kind, files.keys().map(String::as_str));
+            needs
+                .into_iter()
+                .map(|n| n.under(Utf8Path::new(dir)))
+                .collect::<Vec<_>>()
+        };
+        parts.iter().flat_map(below).collect()
+    }
+}
+
+/// The reports on a set's files.
+#[derive(Debug)]
+pub(super) struct Reports<'a> {
+    dir: &'a str,
+    all: &'a BTreeMap<Utf8PathBuf, FileReport>,
+}
+
+impl<'a> Reports<'a> {
+    /// Those below `dir`, of reports with paths relative to the root.
+    pub(super) fn new(dir: &'a str, all: &'a BTreeMap<Utf8PathBuf, FileReport>) -> Self {
+        Self { dir, all }
+    }
+
+    /// Nothing was looked into.
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// The report on one file, by its path relative to the set.
+    pub(super) fn of(&self, path: &str) -> Option<&'a FileReport> {
+        self.all.get(&Utf8Path::new(self.dir).join(path))
+    }
+
+    /// Judges one directory of the set.
+    pub(super) fn judge(&self, dir: &str, kind: SetKind, files: &BTreeMap<String, u64>) -> SetReport {
+        let report = |name: &String| Some((name.clone(), self.of(&format!("{dir}/{name}"))?.clone()));
+        let reports = files.keys().filter_map(report).collect();
+        set::judge(kind, files, &reports)
+    }
+
+    /// What counts up from save to save, and what tells one save from another.
+    pub(super) fn marks(&self, files: &Files) -> Marks {
+        let mut counters = BTreeMap::new();
+        let mut put = |name: String, value: Option<u64>| counters.extend(value.map(|n| (name, n)));
+        let info = |name: &str| self.of(&format!("{INFO}/{name}"));
+        put(
+            CHECKS.to_owned(),
+            info("checkpoint_info.json").and_then(|r| r.facts.checks),
+        );
+        put(
+            DATA.to_owned(),
+            info("dataloader_info.pkl").and_then(|r| r.crc).map(u64::from),
+        );
+        for engine in files.engines() {
+            let dir = names::state_dir(engine);
+            let table = self.of(&format!("{dir}/.metadata"));
+            put(save_mark(engine), table.and_then(|r| r.crc).map(u64::from));
+            put(format!("{engine}.{OPTIMIZER}"), self.updates(files, &dir));
+        }
+        Marks { counters, digest: None }
+    }
+
+    /// Updates that the optimizer of an engine has made.
+    fn updates(&self, files: &Files, dir: &str) -> Option<u64> {
+        let reports = files
+            .inside(dir)
+            .into_keys()
+            .filter_map(|name| self.of(&format!("{dir}/{name}")));
+        reports
+            .flat_map(|r| r.facts.dcp_steps.values().flatten().copied())
+            .max()
+    }
+
+    /// What tells this save from all others, and is the same in a copy: none before everything that tells was read.
+    pub(super) fn save(&self, files: &Files) -> Option<String> {
+        let mut sum = crc32fast::Hasher::new();
+        let mut add = |path: &str| -> Option<()> {
+            sum.update(path.as_bytes());
+            sum.update(&self.of(path)?.crc?.to_le_bytes());
+            Some(())
+        };
+        let info = files.inside(INFO);
+        for need in set::needs(SetKind::RecoverInfo, info.keys().map(String::as_str)) {
+            add(&format!("{INFO}/{}", need.path))?;
+        }
+        for engine in files.engines() {
+            add(&format!("{}/.metadata", names::state_dir(engine)))?;
+        }
+        files
+            .engines()
+            .contains(DEFAULT)
+            .then(|| format!("{:08x}", sum.finalize()))
+    }
+}
+
+/// How often AReaL asked itself whether to save: once a step.
+pub(super) const CHECKS: &str = "checks";
+/// The CRC-32 of the place in the data.
+pub(super) const DATA: &str = "data";
+/// Updates of an engine's optimizer.
+pub(super) const OPTIMIZER: &str = "optimizer";
+
+/// The name under which the CRC-32 of an engine's table stands: it holds a random number of each save.
+pub(super) fn save_mark(engine: &str) -> String {
+    format!("{engine}.save")
+}
