@@ -4,8 +4,10 @@
 //! writer of torch files, the ways in which a process can slip away, and the demo. The
 //! harness runs `supervise` on the demo trainer for the tests.
 
+pub mod areal_set;
 pub mod bare_spec;
 pub mod demo;
+pub mod disturb;
 pub mod escape;
 pub mod harness;
 pub mod showcase;

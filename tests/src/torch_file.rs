@@ -207,6 +207,11 @@ pub fn encode(value: &Value) -> Vec<u8> {
     encode_as(value, "archive")
 }
 
+/// A pickle that stands alone, of a value without tensors.
+pub fn pickled(value: &Value) -> Vec<u8> {
+    pickle::encode(value, &mut Vec::new())
+}
+
 /// The bytes of the file that holds `value`; `stem`: the folder inside, named as the file it is written to.
 pub fn encode_as(value: &Value, stem: &str) -> Vec<u8> {
     let mut storages = Vec::new();

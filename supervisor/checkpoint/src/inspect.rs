@@ -228,6 +228,8 @@ fn look(file: &Reader<'_>, limits: &Limits, out: &mut Inspected) -> Result<(), B
             out.facts.torch = TorchFacts::of_names(pickle.unfamiliar());
             let items = pickle.root.and_then(|root| pickle.heap.items(root));
             out.facts.items = items.map(|list| list.len() as u64);
+            let list = items.unwrap_or_default().iter().chain(&pickle.root);
+            out.facts.batches = list.filter_map(|v| torch::batches(&pickle.heap, *v)).min();
         }
         FileKind::CkptContents => {
             out.facts.manifest = Some(megatron::manifest(file, limits, &mut out.findings)?);

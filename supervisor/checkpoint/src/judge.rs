@@ -61,6 +61,9 @@ pub struct FileDetail {
     /// How often AReaL asked itself whether to save.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checks: Option<u64>,
+    /// Batches that a dataloader has given out in this epoch, by a pickle of its state: the fewest of all processes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batches: Option<u64>,
     /// Items of the list that a pickle is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub items: Option<u64>,

@@ -11,6 +11,7 @@ mod steps;
 mod storages;
 mod tensors;
 
+pub(crate) use facts::batches;
 pub use facts::{Spread, TorchFacts};
 pub use storages::Storage;
 pub use tensors::{Placement, Tensor};

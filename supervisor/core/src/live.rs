@@ -27,7 +27,8 @@ pub fn is_live(id: &CkptId) -> bool {
 }
 
 /// The save that a live set or a generation is of.
-fn save_of(id: &CkptId) -> Option<&str> {
+#[must_use]
+pub fn save_of(id: &CkptId) -> Option<&str> {
     id.0.as_str().split_once('.').map(|(_, save)| save)
 }
 

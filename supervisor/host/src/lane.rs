@@ -7,8 +7,10 @@
 
 mod ahead;
 mod client;
+mod copy;
 mod edit;
 mod files;
+mod kept;
 mod known;
 mod pace;
 mod place;
@@ -18,6 +20,7 @@ mod records;
 mod scan;
 mod scrub;
 mod serve;
+mod stand;
 mod store;
 mod tree;
 mod verified;

@@ -1,6 +1,7 @@
 //! Every system call of supervise.
 
 pub mod cluster;
+mod disk;
 pub mod guard;
 pub mod interpreter;
 pub mod lane;

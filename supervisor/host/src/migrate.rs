@@ -1,9 +1,9 @@
 //! Performs what a conversion of a role needs on the disk. Each change is durable before the next.
 
+use crate::disk::{Clone, clone_file, remove_empty, remove_tree, sync_dir};
 use camino::{Utf8Path, Utf8PathBuf};
-use std::fs::{self, File, FileTimes, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use supervise_trainers::verl::migrate::{Link, Op};
 
 /// Performs one change below `role`. What only proves does nothing here.
@@ -29,52 +29,13 @@ pub fn perform(role: &Utf8Path, op: &Op) -> io::Result<()> {
     }
 }
 
-fn remove_tree(path: &Utf8Path) -> io::Result<()> {
-    let removed = match fs::symlink_metadata(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(e) => return Err(e),
-        Ok(m) if m.is_dir() => fs::remove_dir_all(path),
-        Ok(_) => fs::remove_file(path),
-    };
-    removed?;
-    path.parent().map_or(Ok(()), sync_dir)
-}
-
-/// Fails where a file is in it.
-fn remove_empty(path: &Utf8Path) -> io::Result<()> {
-    let entries = match path.read_dir_utf8() {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-        entries => entries?,
-    };
-    for entry in entries {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            remove_empty(entry.path())?;
-        }
-    }
-    fs::remove_dir(path)
-}
-
 fn clone(from: &Utf8Path, to: &Utf8Path, link: Link) -> io::Result<()> {
-    if link == Link::Hard {
-        return fs::hard_link(from, to);
-    }
-    let mut source = File::open(from)?;
-    let meta = source.metadata()?;
-    let mut target = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(meta.mode() & 0o7777)
-        .open(to)?;
-    match link {
-        Link::Reflink => rustix::fs::ioctl_ficlone(&target, &source)?,
-        Link::Copy | Link::Hard => {
-            io::copy(&mut source, &mut target)?;
-        }
-    }
-    // In the order in which they were written: a copy is no later save.
-    target.set_times(FileTimes::new().set_modified(meta.modified()?))?;
-    target.sync_all()
+    let how = match link {
+        Link::Hard => return fs::hard_link(from, to),
+        Link::Reflink => Clone::Reflink,
+        Link::Copy => Clone::Bytes,
+    };
+    clone_file(&mut File::open(from)?, to, how, &mut |_| Ok(()))
 }
 
 /// A directory and those above it, up to the role.
@@ -90,12 +51,4 @@ fn write(role: &Utf8Path, path: &str, text: &str) -> io::Result<()> {
     drop(file);
     fs::rename(&tmp, role.join(path))?;
     sync_dir(role)
-}
-
-fn sync_dir(dir: &Utf8Path) -> io::Result<()> {
-    match File::open(dir)?.sync_all() {
-        // Some network file systems refuse to sync a directory; a rename is as durable as they make it.
-        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok(()),
-        other => other,
-    }
 }

@@ -39,7 +39,7 @@ impl Driver {
                     self.launch_from(act.id, *order);
                 }
             }
-            ActKind::Keep { ckpt, pins, rate, .. } => self.keep(act.id, ckpt, pins, rate),
+            ActKind::Keep { .. } => self.keep(act),
             ActKind::Finish(outcome) => self.over = Some(outcome),
             ActKind::Signal { .. } | ActKind::KillTree | ActKind::Freeze | ActKind::Thaw => {}
         }

@@ -23,6 +23,8 @@ pub(super) enum Tag {
     Scan,
     /// An act that is done when this is.
     Act(ActId),
+    /// A copy that is made beside the questions: its answer says that it began.
+    Keep(ActId),
     /// The pins of a resume point, right before its launch.
     Pins(ActId, Box<LaunchOrder>),
     /// Journal lines up to this sequence number.
@@ -152,7 +154,7 @@ impl Lane {
                 self.send(now);
                 Some((tag, answer.map(|a| *a)))
             }
-            LaneReply::Done { .. } | LaneReply::Touched => None,
+            LaneReply::Done { .. } | LaneReply::Touched | LaneReply::Kept { .. } => None,
         }
     }
 }
@@ -178,6 +180,9 @@ impl Driver {
             return;
         };
         let now = self.now();
+        if let LaneReply::Kept { act, result } = reply {
+            return self.on_kept(act, result);
+        }
         if matches!(reply, LaneReply::Touched) {
             let soon = now.after(Ms(0));
             if self.timers.get(&TimerKey::ScanDue).is_some_and(|at| *at > soon) {
@@ -215,6 +220,11 @@ impl Driver {
                 self.feed(EventKind::ActDone { act, result });
             }
             Tag::Pins(act, order) => self.on_pins(act, &order, answer),
+            Tag::Keep(act) => {
+                if let Err(e) = answer {
+                    self.on_kept(act, Err(e));
+                }
+            }
             Tag::Append(_) | Tag::Bump | Tag::Nothing | Tag::Setup => {}
         }
     }
@@ -237,20 +247,25 @@ impl Driver {
             .map(|(_, tag, _)| tag)
             .into_iter()
             .chain(old.queue.into_iter().map(|(t, _)| t));
+        let error = || ActError {
+            what: "the helper that works on files died".into(),
+            retryable: true,
+            kind: ActErrorKind::Other,
+        };
+        let keeping = self.keeping();
         for tag in asked.collect::<Vec<_>>() {
-            let error = || ActError {
-                what: "the helper that works on files died".into(),
-                retryable: true,
-                kind: ActErrorKind::Other,
-            };
             match tag {
                 Tag::Scan => self.scan(self.spec.policy.depth, 2),
+                Tag::Keep(_) => {}
                 Tag::Act(act) | Tag::Pins(act, _) => self.feed(EventKind::ActDone {
                     act,
                     result: Err(error()),
                 }),
                 Tag::Append(_) | Tag::Bump | Tag::Nothing | Tag::Setup => {}
             }
+        }
+        if let Some(act) = keeping {
+            self.on_kept(act, Err(error()));
         }
     }
 

@@ -134,7 +134,7 @@ fn spread(tensors: &[Tensor]) -> Option<Spread> {
 }
 
 /// torchdata's loader counts batches since a snapshot (workers) or in all (none).
-fn batches(heap: &Heap, root: Value) -> Option<u64> {
+pub(crate) fn batches(heap: &Heap, root: Value) -> Option<u64> {
     if let Some(snapshot) = heap.get(root, "_snapshot") {
         let before = heap.uint(heap.get(snapshot, "_snapshot_step")?)?;
         let since = heap

@@ -81,7 +81,7 @@ impl Client {
                     return answer.map(|a| *a).map_err(LaneError::Refused);
                 }
                 LaneReply::Working { .. } => until = Instant::now() + limit,
-                LaneReply::Done { .. } | LaneReply::Touched => {}
+                LaneReply::Done { .. } | LaneReply::Touched | LaneReply::Kept { .. } => {}
             }
         }
     }
@@ -98,6 +98,19 @@ impl Client {
                 Ok(_) => {}
                 Err(LaneError::Stalled(_)) => return Ok(false),
                 Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Waits until the lane says that a copy came to its end, and how.
+    ///
+    /// # Errors
+    /// The lane cannot be listened to, or says nothing in time.
+    pub fn kept(&mut self, limit: Duration) -> Result<Result<(), ActError>, LaneError> {
+        let until = Instant::now() + limit;
+        loop {
+            if let Some(LaneReply::Kept { result, .. }) = self.reply(until, limit)? {
+                return Ok(result);
             }
         }
     }

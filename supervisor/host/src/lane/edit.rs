@@ -1,9 +1,10 @@
 //! Changes under a checkpoint root. Each is idempotent: done twice it is done once.
 
 use super::verified::{follow, forget};
+use crate::disk::sync_dir;
 use camino::{Utf8Path, Utf8PathBuf};
 use serde_json::json;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use supervise_core::checkpoint::CkptId;
@@ -138,7 +139,7 @@ fn part_aside(root: &Utf8Path, from: &CkptId, entry: &Utf8Path, why: &str, by: &
 }
 
 /// A name that nothing has: the step, who moved it, and a number where that is taken.
-fn free_name(aside: &Utf8Path, step: &str, by: &str) -> io::Result<(Utf8PathBuf, Utf8PathBuf)> {
+pub(super) fn free_name(aside: &Utf8Path, step: &str, by: &str) -> io::Result<(Utf8PathBuf, Utf8PathBuf)> {
     for n in 1..10_000 {
         let tail = if n == 1 { String::new() } else { format!(".{n}") };
         let name = format!("{}.{by}{tail}", step.replace('/', "_"));
@@ -189,14 +190,6 @@ pub(super) fn make_dir(dir: &Utf8Path) -> io::Result<()> {
 pub(super) fn remove_file(path: &Utf8Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
-}
-
-pub(super) fn sync_dir(dir: &Utf8Path) -> io::Result<()> {
-    match File::open(dir)?.sync_all() {
-        // Some network file systems refuse to sync a directory; the rename is as durable as they make it.
-        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok(()),
         other => other,
     }
 }

@@ -4,7 +4,7 @@ use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 use supervise_core::checkpoint::{CkptId, Depth, PinsHash};
 use supervise_core::event::{ActError, ScanReport};
-use supervise_core::id::{Ms, ProcRef, RunId, Term};
+use supervise_core::id::{ActId, Ms, ProcRef, RunId, Step, Term};
 use supervise_core::record::DiskEdit;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::State;
@@ -35,6 +35,13 @@ pub enum LaneReply {
         id: u64,
         /// Bytes read so far.
         bytes: u64,
+    },
+    /// A copy of the live set came to its end.
+    Kept {
+        /// The act that asked for it.
+        act: ActId,
+        /// How it ended.
+        result: Result<(), ActError>,
     },
     /// Something changed under a watched root.
     Touched,
@@ -133,8 +140,12 @@ pub enum Question {
     },
     /// Copy the live set into a generation.
     Keep {
+        /// The act: how it ended is told by [`LaneReply::Kept`].
+        act: ActId,
         /// The live set as it was proven.
         ckpt: CkptId,
+        /// The step it holds.
+        step: Step,
         /// What it was then.
         pins: PinsHash,
         /// Bytes a second at most; 0 for no limit.

@@ -4,10 +4,13 @@
 //! same way. Only this loop touches the fold.
 
 use super::ahead::{Ahead, Change, TOLD};
+use super::copy::{Wanted, keep};
 use super::edit::{PRIVATE, disk_error, make_dir, perform, prune, write_whole};
+use super::kept::Kept;
 use super::pace::Pace;
 use super::protocol::{Answer, LaneReply, LaneRequest, Question};
 use super::scan::Prover;
+use super::stand::Stand;
 use super::store::{Journal, Lease, open, read_journals};
 use super::tree::Look;
 use super::verified::VERIFIED;
@@ -24,6 +27,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth};
 use supervise_core::event::{ActError, ActErrorKind, ScanReport};
+use supervise_core::id::ActId;
 use supervise_core::script;
 use supervise_core::spec::{ResumeIntent, RunSpec};
 use supervise_trainers::{Expectation, adapter};
@@ -45,6 +49,8 @@ struct Lane {
     wakes: Sender<Wake>,
     spec: Option<Box<RunSpec>>,
     prover: Option<Prover>,
+    /// Where the trainer keeps one checkpoint only: `prover` is that of the live set.
+    kept: Option<Kept>,
     journal: Option<Journal>,
     lease: Option<Lease>,
     watch: Option<Watch>,
@@ -111,6 +117,7 @@ impl Lane {
             wakes,
             spec: None,
             prover: None,
+            kept: None,
             journal: None,
             lease: None,
             watch: None,
@@ -284,9 +291,13 @@ impl Lane {
             },
             Question::Attempt { dir, files } => attempt(&dir, &files).map(|()| Answer::Done),
             Question::Spec(spec) => {
-                self.prover = spec.root.as_ref().map(|root| {
-                    Prover::new(root, adapter(spec.trainer), &Expectation::of(&spec)).keeping_records(&spec.run_dir)
-                });
+                self.kept = Kept::of(&spec, &spec.run_dir);
+                self.prover = match &self.kept {
+                    Some(kept) => kept.live_prover(),
+                    None => spec.root.as_ref().map(|root| {
+                        Prover::new(root, adapter(spec.trainer), &Expectation::of(&spec)).keeping_records(&spec.run_dir)
+                    }),
+                };
                 self.spec = Some(spec);
                 Ok(Answer::Done)
             }
@@ -322,8 +333,15 @@ impl Lane {
                     true => Look::Thorough,
                     false => Look::Quick,
                 };
-                let mut report = prover.look(depth, whole, how, &mut working);
-                self.ahead.scanned(&report, depth);
+                let (seen, report) = match &mut self.kept {
+                    Some(kept) => {
+                        let (seen, report) = kept.look(prover, depth, whole, how, &mut working);
+                        (seen, Some(report))
+                    }
+                    None => (prover.look(depth, whole, how, &mut working), None),
+                };
+                self.ahead.scanned(&seen, depth);
+                let mut report = report.unwrap_or(seen);
                 if let Some(spec) = &self.spec
                     && let ResumeIntent::Path { path, .. } = &spec.resume
                     && !path.starts_with(&root)
@@ -341,20 +359,42 @@ impl Lane {
                 Ok(Answer::Pins(found.map(|c| c.pins)))
             }
             Question::Pins { ckpt } => {
-                let pins = prover
-                    .pins_now(&ckpt)
-                    .map_err(|e| disk_error(&format!("looking at {ckpt}"), &e))?;
+                let pins = match &mut self.kept {
+                    Some(kept) => kept.pins(prover, &ckpt),
+                    None => prover.pins_now(&ckpt),
+                };
+                let pins = pins.map_err(|e| disk_error(&format!("looking at {ckpt}"), &e))?;
                 Ok(Answer::Pins(pins))
             }
-            Question::Edit { edits, by } => perform(&root, &edits, &by, records.as_deref()).map(|()| Answer::Done),
-            Question::Prune { steps } => prune(&root, &steps, records.as_deref()).map(|()| Answer::Done),
+            Question::Edit { edits, by } => match &self.kept {
+                Some(kept) => kept.perform(&edits, &by, records.as_ref(), &mut telling(id)),
+                None => perform(&root, &edits, &by, records.as_deref()),
+            }
+            .map(|()| Answer::Done),
+            Question::Prune { steps } => match &self.kept {
+                Some(kept) => kept.prune(&steps, records.as_ref()),
+                None => prune(&root, &steps, records.as_deref()),
+            }
+            .map(|()| Answer::Done),
+            Question::Keep {
+                act,
+                ckpt,
+                step,
+                pins,
+                rate,
+            } => {
+                let stand = self.kept.as_ref().map(|k| k.stand.clone());
+                let stand = stand.ok_or_else(|| internal("this trainer keeps each step by itself"))?;
+                keep_beside(stand, act, Wanted { ckpt, step, pins, rate })
+            }
             Question::Watch => {
                 let wakes = self.wakes.clone();
                 let tell = move |told| {
                     // A loop that ended hears nothing.
                     let _ = wakes.send(Wake::Told(told));
                 };
-                self.watch = Watch::start(&root, tell, || say(&LaneReply::Touched));
+                let top = prover.root.clone();
+                self.watch = Watch::start(&top, tell, || say(&LaneReply::Touched));
                 match &mut self.watch {
                     Some(watch) if prover.looked => watch.follow(prover),
                     Some(_) => {}
@@ -364,6 +404,30 @@ impl Lane {
             }
             _ => Err(internal("a question that no lane answers")),
         }
+    }
+}
+
+/// Copies beside the questions: the answer says that it began, a line of its own how it ended.
+fn keep_beside(stand: Stand, act: ActId, wanted: Wanted) -> Result<Answer, ActError> {
+    let copying = std::thread::Builder::new().name("keep".to_owned()).spawn(move || {
+        let result = keep(&stand, &wanted);
+        say(&LaneReply::Kept { act, result });
+    });
+    match copying {
+        Ok(_) => Ok(Answer::Done),
+        Err(e) => Err(internal(&format!("no thread for a copy: {e}"))),
+    }
+}
+
+/// Says now and then that a question is worked on.
+fn telling(id: u64) -> impl FnMut(u64) -> bool {
+    let mut told = Instant::now();
+    move |bytes| {
+        if told.elapsed() >= TELL {
+            told = Instant::now();
+            say(&LaneReply::Working { id, bytes });
+        }
+        true
     }
 }
 

@@ -1,7 +1,8 @@
 //! The run directory: identity, journals, specification, lease.
 
-use super::edit::{PRIVATE, disk_error, make_dir, remove_file, sync_dir, write_whole};
+use super::edit::{PRIVATE, disk_error, make_dir, remove_file, write_whole};
 use super::protocol::{Identity, Loaded};
+use crate::disk::sync_dir;
 use crate::guard::record::parse_tree;
 use camino::{Utf8Path, Utf8PathBuf};
 use serde::{Deserialize, Serialize};

@@ -136,6 +136,7 @@ fn compare(case: &Case<'_>, info: StepInfo, engines: &BTreeSet<&str>, findings: 
         counts_anew: case.expect.counts_anew,
     };
     let mut found = compared.findings();
+    found.extend(data_behind(case, info));
     for finding in found.iter_mut().filter(|f| f.code == AHEAD) {
         if case.expect.ahead {
             finding.level = Level::Warning;
@@ -150,6 +151,19 @@ fn compare(case: &Case<'_>, info: StepInfo, engines: &BTreeSet<&str>, findings: 
         }
     }
     findings.append(&mut found);
+}
+
+/// No batch is trained before it is given out; where batches are fetched far ahead, a new epoch may have begun to count.
+fn data_behind(case: &Case<'_>, info: StepInfo) -> Option<Finding> {
+    let file = format!("{INFO}/dataloader_info.pkl");
+    let given = case.reports.of(&file)?.facts.batches?;
+    let trained = info.epoch_step.saturating_add(1);
+    (given < trained).then(|| {
+        let detail = format!(
+            "{given} batches of this epoch were given out, and {trained} were trained: the place in the data is older than the rest, so batches may come again"
+        );
+        Finding::warning("data_behind", detail).in_file(file)
+    })
 }
 
 /// Megatron can save in the background: AReaL then writes what describes a save before its data is there. `metadata.json` is

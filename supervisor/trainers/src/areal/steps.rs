@@ -83,14 +83,8 @@ impl StepTracker for ArealSteps {
     }
 
     fn steps(&self) -> Vec<(CkptId, Step)> {
-        // A live set that was never saved is none; a generation without files is one that lost them.
-        let there = |name: &str, set: &Set| names::generation(name).is_some() || !set.files.is_empty();
-        let mut out: Vec<(CkptId, Step)> = self
-            .sets
-            .iter()
-            .filter(|(name, set)| there(name, set))
-            .map(|(name, _)| (CkptId(name.into()), names::generation(name).unwrap_or_default()))
-            .collect();
+        let step = |name: &String| (CkptId(name.into()), names::generation(name).unwrap_or_default());
+        let mut out: Vec<(CkptId, Step)> = self.sets.keys().map(step).collect();
         out.sort_by_key(|(id, step)| (std::cmp::Reverse(*step), id.clone()));
         out
     }

@@ -1,0 +1,313 @@
+//! Copies of sets: into a generation while the trainer works, and back before a launch.
+//!
+//! A copy is made under a name that nobody looks at, proven there, and renamed. Never a hard link: the trainer writes into the
+//! same file again.
+
+use super::edit::{PRIVATE, disk_error, free_name, make_dir, write_whole};
+use super::files::open_file;
+use super::pace::Pace;
+use super::scan::Prover;
+use super::stand::{INFO, Stand, set_dirs};
+use crate::disk::{Clone, clone_file, remove_empty, remove_tree, sync_dir};
+use camino::Utf8Path;
+use serde_json::json;
+use std::fs;
+use std::io;
+use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, PinsHash, Verdict};
+use supervise_core::event::{ActError, ActErrorKind};
+use supervise_core::id::Step;
+use supervise_core::live::{is_live, save_of};
+use supervise_trainers::adapter;
+
+/// Whether a save began is looked at each time so many bytes were copied, and at the end.
+const LOOK: u64 = 64 << 20;
+
+/// What is copied.
+#[derive(Debug, Clone)]
+pub(super) struct Wanted {
+    /// The live set as it was proven.
+    pub(super) ckpt: CkptId,
+    /// The step it holds.
+    pub(super) step: Step,
+    /// What it was then.
+    pub(super) pins: PinsHash,
+    /// Bytes a second at most; 0 for no limit.
+    pub(super) rate: u64,
+}
+
+/// Copies the live set into a generation.
+pub(super) fn keep(stand: &Stand, wanted: &Wanted) -> Result<(), ActError> {
+    let Some(save) = save_of(&wanted.ckpt) else {
+        return Err(other(format!("{} has no name of its own", wanted.ckpt)));
+    };
+    let name = format!("step_{}.{save}", wanted.step);
+    let staging = stand.staging("keep");
+    let at = |what: &str, e: &io::Error| refused(&format!("{what} of step {}", wanted.step), e);
+    remove_tree(&staging).map_err(|e| at("clearing an unfinished copy", &e))?;
+    let made = make_copy(stand, wanted, &staging.join(&name)).and_then(|()| {
+        let copy = proven(stand, &staging, &name)?;
+        if copy.verdict != Verdict::Whole || copy.save.as_deref() != Some(save) {
+            let why = copy.why().map_or_else(String::new, |f| format!(": {f}"));
+            return Err(other(format!(
+                "the copy of step {} is {}{why}",
+                wanted.step, copy.verdict
+            )));
+        }
+        put_in_place(stand, &staging.join(&name), &name).map_err(|e| at("keeping the copy", &e))
+    });
+    // What is left of a copy that failed takes room that the next save needs.
+    let cleared = remove_tree(&staging).map_err(|e| at("clearing an unfinished copy", &e));
+    made.and(cleared)
+}
+
+fn make_copy(stand: &Stand, wanted: &Wanted, to: &Utf8Path) -> Result<(), ActError> {
+    let failed = |e: &io::Error| refused(&format!("copying step {}", wanted.step), e);
+    let is_still = || -> Result<Option<u64>, ActError> {
+        match stand.live_files() {
+            Ok((facts, pins)) if pins == Some(wanted.pins) => Ok(Some(facts.iter().map(|f| f.size).sum())),
+            Ok(_) => Ok(None),
+            // Directories come and go in a save.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(failed(&e)),
+        }
+    };
+    let bytes = is_still()?.ok_or_else(|| voided(wanted))?;
+    make_dir(to).map_err(|e| failed(&e))?;
+    check_room(stand, to, bytes, wanted.step)?;
+    let mut pace = Pace::new(wanted.rate);
+    let mut done = 0_u64;
+    let mut changed = false;
+    let mut looked = 0;
+    let copied = copy_set(&stand.root, to, &mut |n| {
+        done = done.saturating_add(n);
+        pace.hold(done, || false);
+        if done - looked < LOOK {
+            return Ok(());
+        }
+        looked = done;
+        changed = !matches!(is_still(), Ok(Some(_)));
+        match changed {
+            true => Err(io::Error::other("a save began")),
+            false => Ok(()),
+        }
+    });
+    match (copied, is_still()?) {
+        (Ok(()), Some(_)) => Ok(()),
+        (Err(e), Some(_)) if !changed => Err(failed(&e)),
+        _ => Err(voided(wanted)),
+    }
+}
+
+/// Copies the directories of a set, each file durable; what is read first is written last.
+fn copy_set(from: &Utf8Path, to: &Utf8Path, copied: &mut dyn FnMut(u64) -> io::Result<()>) -> io::Result<()> {
+    let mut dirs = set_dirs(from)?;
+    dirs.sort_by_key(|dir| (dir == INFO, dir.clone()));
+    for dir in dirs {
+        fs::create_dir_all(to.join(&dir))?;
+        for entry in from.join(&dir).read_dir_utf8()? {
+            let entry = entry?;
+            if entry.file_type()?.is_file() {
+                let mut source = open_file(entry.path())?;
+                clone_file(
+                    &mut source,
+                    &to.join(&dir).join(entry.file_name()),
+                    Clone::Either,
+                    copied,
+                )?;
+            }
+        }
+        for above in dir.ancestors() {
+            sync_dir(&to.join(above))?;
+        }
+    }
+    to.parent().map_or(Ok(()), sync_dir)
+}
+
+/// A copy, the next save beside it, and the reserve must fit. A copy that shares its blocks costs as much as soon as the
+/// trainer writes its own.
+fn check_room(stand: &Stand, at: &Utf8Path, bytes: u64, step: Step) -> Result<(), ActError> {
+    let reserve = stand.spec().policy.protect.reserve;
+    let needed = bytes.saturating_mul(2).saturating_add(reserve);
+    let Ok(room) = rustix::fs::statvfs(at.as_std_path()) else {
+        return Ok(());
+    };
+    let free = room.f_bavail.saturating_mul(room.f_frsize);
+    if room.f_blocks == 0 || free >= needed {
+        return Ok(());
+    }
+    let mib = |n: u64| n.div_ceil(1 << 20);
+    Err(ActError {
+        what: format!(
+            "no copy of step {step} is kept: {} MiB are free in {}, and {} MiB are needed (the copy, the next save and a reserve of {} MiB). A save that is killed now destroys the only checkpoint: free some space, or lower protect.reserve",
+            mib(free),
+            stand.store,
+            mib(needed),
+            mib(reserve)
+        ),
+        retryable: true,
+        kind: ActErrorKind::NoRoom,
+    })
+}
+
+/// Proves the one set below `dir`.
+fn proven(stand: &Stand, dir: &Utf8Path, name: &str) -> Result<CheckpointSummary, ActError> {
+    let mut prover = Prover::new(dir, adapter(stand.spec().trainer), &stand.expect());
+    let report = prover.scan(Depth::Structure, u32::MAX, &mut |_| true);
+    let found = report.steps.into_iter().find(|c| c.id.0 == name);
+    found.ok_or_else(|| other(format!("the copy in {dir} cannot be read back")))
+}
+
+/// A finished copy becomes a generation. What has its name already was not whole: it goes aside.
+fn put_in_place(stand: &Stand, copy: &Utf8Path, name: &str) -> io::Result<()> {
+    let protected = stand.protected();
+    make_dir(&protected)?;
+    let target = protected.join(name);
+    if fs::symlink_metadata(&target).is_ok() {
+        generation_aside(stand, name, false, "it is not whole, and was copied anew", "keep")?;
+    }
+    fs::rename(copy, &target)?;
+    sync_dir(&protected)
+}
+
+/// Moves a generation aside.
+pub(super) fn generation_aside(stand: &Stand, name: &str, foreign: bool, why: &str, by: &str) -> io::Result<()> {
+    let source = stand.protected().join(name);
+    if fs::symlink_metadata(&source).is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
+        return Ok(());
+    }
+    let aside = stand.aside(foreign);
+    make_dir(&aside)?;
+    let (target, note) = free_name(&aside, name, by)?;
+    write_note(&note, name, foreign, why, by)?;
+    fs::rename(&source, &target)?;
+    sync_dir(&aside)?;
+    sync_dir(&stand.protected())
+}
+
+/// Moves the live set aside, what is read first of it first: no trainer that anybody starts resumes from half of it.
+pub(super) fn live_aside(stand: &Stand, id: &CkptId, foreign: bool, why: &str, by: &str) -> io::Result<()> {
+    let mut dirs = stand.dirs()?;
+    dirs.reverse();
+    let mut full = Vec::new();
+    for dir in dirs {
+        if stand.root.join(&dir).read_dir_utf8()?.next().is_some() {
+            full.push(dir);
+        }
+    }
+    if full.is_empty() {
+        return Ok(());
+    }
+    let aside = stand.aside(foreign);
+    make_dir(&aside)?;
+    let (target, note) = free_name(&aside, id.0.as_str(), by)?;
+    write_note(&note, id.0.as_str(), foreign, why, by)?;
+    make_dir(&target)?;
+    for dir in full {
+        let to = target.join(&dir);
+        if let Some(parent) = to.parent() {
+            make_dir(parent)?;
+        }
+        let from = stand.root.join(&dir);
+        fs::rename(&from, &to)?;
+        from.parent().map_or(Ok(()), sync_dir)?;
+    }
+    sync_dir(&target)?;
+    sync_dir(&aside)
+}
+
+fn write_note(note: &Utf8Path, from: &str, foreign: bool, why: &str, by: &str) -> io::Result<()> {
+    let text = json!({ "from": from, "foreign": foreign, "why": why, "by": by });
+    write_whole(note, format!("{text:#}\n").as_bytes(), PRIVATE)
+}
+
+/// Puts a copy of a generation where the trainer looks, as a whole. Whatever ends this half-way leaves no `recover_info` there,
+/// so that what is there is no live set, and the generation as it was.
+pub(super) fn put_back(stand: &Stand, from: &CkptId, working: &mut dyn FnMut(u64) -> bool) -> Result<(), ActError> {
+    let name = from.0.as_str();
+    let failed = |what: &str, e: &io::Error| refused(&format!("{what} {name}"), e);
+    let staging = stand.staging("back");
+    remove_tree(&staging).map_err(|e| failed("clearing an unfinished copy of", &e))?;
+    let copy = staging.join(name);
+    let mut done = 0_u64;
+    let copied = make_dir(&copy).and_then(|()| {
+        copy_set(&stand.protected().join(name), &copy, &mut |n| {
+            done = done.saturating_add(n);
+            // Nobody asks for it to end: it comes before a launch.
+            working(done);
+            Ok(())
+        })
+    });
+    if let Err(e) = copied {
+        // The generation is as it was; the room is given back.
+        let _ = remove_tree(&staging);
+        return Err(failed("copying", &e));
+    }
+    let summary = proven(stand, &staging, name)?;
+    if summary.verdict != Verdict::Whole || summary.save.as_deref() != save_of(from) {
+        let why = summary.why().map_or_else(String::new, |f| format!(": {f}"));
+        return Err(other(format!(
+            "the copy of {name} that was to be put back is {}{why}",
+            summary.verdict
+        )));
+    }
+    swap_in(stand, &copy).map_err(|e| failed("putting back", &e))?;
+    remove_tree(&staging).map_err(|e| failed("clearing what is left of", &e))
+}
+
+fn swap_in(stand: &Stand, copy: &Utf8Path) -> io::Result<()> {
+    let mut dirs = set_dirs(copy)?;
+    dirs.sort_by_key(|dir| (dir == INFO, dir.clone()));
+    for dir in dirs {
+        let to = stand.root.join(&dir);
+        let above = to.parent().unwrap_or(&stand.root).to_owned();
+        fs::create_dir_all(&above)?;
+        // The trainer's own path helpers make empty directories; files are not removed.
+        remove_empty(&to)?;
+        fs::rename(copy.join(&dir), &to)?;
+        sync_dir(&above)?;
+    }
+    sync_dir(&stand.root)
+}
+
+/// Deletes generations that are not kept any longer: renamed first, so that none is ever seen half deleted.
+pub(super) fn drop_generations(stand: &Stand, ids: &[CkptId]) -> Result<(), ActError> {
+    let bin = stand.staging("dropped");
+    for id in ids {
+        let name = id.0.as_str();
+        let failed = |e: &io::Error| disk_error(&format!("deleting {name}"), e);
+        if name.contains('/') || !name.starts_with("step_") || is_live(id) {
+            return Err(other(format!("{name:?} is no generation")));
+        }
+        make_dir(&bin).map_err(|e| failed(&e))?;
+        match fs::rename(stand.protected().join(name), bin.join(name)) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(failed(&e)),
+            _ => {}
+        }
+    }
+    remove_tree(&bin).map_err(|e| disk_error("deleting old generations", &e))
+}
+
+fn voided(wanted: &Wanted) -> ActError {
+    ActError {
+        what: format!("a save began while step {} was copied: the copy is void", wanted.step),
+        retryable: true,
+        kind: ActErrorKind::Voided,
+    }
+}
+
+/// A full disk is no failure of the run: what is needed is said.
+fn refused(what: &str, e: &io::Error) -> ActError {
+    let mut error = disk_error(what, e);
+    if matches!(e.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT)) {
+        error.kind = ActErrorKind::NoRoom;
+    }
+    error
+}
+
+fn other(what: String) -> ActError {
+    ActError {
+        what,
+        retryable: true,
+        kind: ActErrorKind::Other,
+    }
+}

@@ -1,0 +1,180 @@
+//! What AReaL writes at a save, in its order and in place: the engines' state, then what is kept of the run.
+//!
+//! Two ranks of one engine (or of several), each with a tensor of weights and Adam's state for it, as
+//! `torch.distributed.checkpoint` lays them out. A save can be cut short after any of its operations, as a kill does it.
+
+mod table;
+
+use crate::torch_file::{Tensor, Value, dict, encode};
+use serde_json::json;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use table::{Part, table};
+
+/// What a save looks like.
+#[derive(Debug, Clone)]
+pub struct Shape {
+    /// Engines: `default`, `critic`.
+    pub engines: Vec<&'static str>,
+    /// Ranks of each.
+    pub ranks: u32,
+    /// Processes that write their place in the data.
+    pub data_ranks: u32,
+    /// Steps of an epoch.
+    pub epoch: u64,
+    /// Numbers in each rank's weights.
+    pub numbers: usize,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self {
+            engines: vec!["default"],
+            ranks: 2,
+            data_ranks: 2,
+            epoch: 1000,
+            numbers: 64,
+        }
+    }
+}
+
+/// One operation on the disk.
+enum Op {
+    /// Truncates the file and writes it: the inode stays.
+    Overwrite(PathBuf, Vec<u8>),
+    Remove(PathBuf),
+    Rename(PathBuf, PathBuf),
+}
+
+/// Saves `step` (steps that were trained: AReaL's `global_step` is one less) below `root`.
+///
+/// # Errors
+/// The disk's.
+pub fn save(root: &Path, step: u64, shape: &Shape) -> io::Result<()> {
+    save_until(root, step, shape, usize::MAX).map(|_| ())
+}
+
+/// The same, cut short after so many operations; answers how many a whole save has.
+///
+/// # Errors
+/// The disk's.
+pub fn save_until(root: &Path, step: u64, shape: &Shape, until: usize) -> io::Result<usize> {
+    let ops = operations(root, step, shape);
+    for op in ops.iter().take(until) {
+        perform(op)?;
+    }
+    Ok(ops.len())
+}
+
+fn perform(op: &Op) -> io::Result<()> {
+    match op {
+        Op::Overwrite(path, bytes) => {
+            fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
+            let mut file = OpenOptions::new().create(true).truncate(true).write(true).open(path)?;
+            file.write_all(bytes)
+        }
+        Op::Remove(path) => match fs::remove_file(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        },
+        Op::Rename(from, to) => fs::rename(from, to),
+    }
+}
+
+fn operations(root: &Path, step: u64, shape: &Shape) -> Vec<Op> {
+    let mut out = Vec::new();
+    for engine in &shape.engines {
+        let dir = root.join(engine).join("recover_checkpoint");
+        let mut parts = Vec::new();
+        for rank in 0..shape.ranks {
+            let name = format!("__{rank}_0.distcp");
+            let (bytes, mut more) = shard(rank, step, shape, &name);
+            parts.append(&mut more);
+            // Truncated first, then written: a kill between the two leaves nothing of it.
+            out.push(Op::Overwrite(dir.join(&name), Vec::new()));
+            out.push(Op::Overwrite(dir.join(&name), bytes));
+        }
+        let save_id = format!("{engine}-{step}-{:016x}", step.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let (tmp, done) = (dir.join(".metadata.tmp"), dir.join(".metadata"));
+        out.push(Op::Overwrite(tmp.clone(), table(&parts, &save_id)));
+        out.push(Op::Remove(done.clone()));
+        out.push(Op::Rename(tmp, done));
+    }
+    let info = root.join("recover_info");
+    for (name, bytes) in infos(step, shape) {
+        out.push(Op::Overwrite(info.join(name), bytes));
+    }
+    out
+}
+
+/// One rank's file and what stands in it.
+fn shard(rank: u32, step: u64, shape: &Shape, name: &str) -> (Vec<u8>, Vec<Part>) {
+    let seed = step.wrapping_mul(31).wrapping_add(u64::from(rank));
+    let floats: Vec<f32> = (0..shape.numbers as u64)
+        .map(|n| (n.wrapping_add(seed).wrapping_mul(0x9E37_79B9) % 1000) as f32 + 1.0)
+        .collect();
+    let owner = format!("w{rank}");
+    let len = floats.len() as i64;
+    let tensors = [
+        (format!("dcp.model.{owner}"), Tensor::floats(&floats), vec![len]),
+        (
+            format!("dcp.optim.state.{owner}.exp_avg"),
+            Tensor::floats(&floats),
+            vec![len],
+        ),
+        (
+            format!("dcp.optim.state.{owner}.step"),
+            Tensor::scalar(step as f32),
+            Vec::new(),
+        ),
+    ];
+    let (mut bytes, mut parts) = (Vec::new(), Vec::new());
+    for (fqn, value, shape) in tensors {
+        let slice = encode(&value);
+        parts.push(Part {
+            fqn,
+            shape,
+            file: name.to_owned(),
+            offset: bytes.len() as i64,
+            length: slice.len() as i64,
+        });
+        bytes.extend(slice);
+    }
+    (bytes, parts)
+}
+
+/// What is kept of the run, in the order it is written.
+fn infos(step: u64, shape: &Shape) -> Vec<(&'static str, Vec<u8>)> {
+    let global = step.saturating_sub(1);
+    let counter = |every: Option<u64>, steps: u64| {
+        json!({
+            "frequence_seconds": null, "frequency_steps": every, "start_time": 1.0e9, "steps": steps, "last_time": 1.0e9,
+            "last_steps": steps, "interval_steps": 1, "interval_seconds": 0.5, "initial_value": false,
+        })
+    };
+    let frequency = |steps: u64| json!({ "epoch": counter(None, step / shape.epoch), "step": counter(Some(1), steps), "time": counter(None, steps) });
+    let text = |value: serde_json::Value| format!("{value:#}").into_bytes();
+    let place = dict([
+        ("_num_yielded", Value::Int((global % shape.epoch + 1) as i64)),
+        ("_iterator_finished", Value::Bool(false)),
+    ]);
+    let places = Value::List(vec![place; shape.data_ranks as usize]);
+    vec![
+        (
+            "step_info.json",
+            text(json!({
+                "epoch": global / shape.epoch, "epoch_step": global % shape.epoch, "global_step": global,
+                "steps_per_epoch": shape.epoch,
+            })),
+        ),
+        ("saver_info.json", text(frequency(step))),
+        ("evaluator_info.json", text(frequency(0))),
+        (
+            "stats_logger_info.json",
+            text(json!({ "last_commit_step": step as i64 - 2 })),
+        ),
+        ("checkpoint_info.json", text(frequency(step))),
+        ("dataloader_info.pkl", crate::torch_file::pickled(&places)),
+    ]
+}
