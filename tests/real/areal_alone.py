@@ -67,10 +67,13 @@ class Bench(stage.Stage):
         row = {"case": case, "what": what, "happens": happened, "code": done.code, "steps": done.steps}
         if before is not None:
             row["code_before"], row["steps_before"] = before.code, before.steps
-        self.rows.append(row | {"error": done.error})
-        print(json.dumps(self.rows[-1]), flush=True)
+        self.note(row | {"error": done.error})
         assert happened == expected, f"{happened}, not {expected}:\n{done.text[-3000:]}"
         return done
+
+    def note(self, row):
+        self.rows.append(row)
+        print(json.dumps(row), flush=True)
 
     def piece(self, case):
         """A case that is about a single piece of areal, in a child of its own."""
@@ -105,11 +108,13 @@ def verdict(done, root, good, kept, user):
 
 def cases():
     """All functions whose first line names hazards."""
+    import areal_alone_controller
     import areal_alone_disk
     import areal_alone_facts
     import areal_alone_runs
 
-    named = [v for m in (areal_alone_runs, areal_alone_disk, areal_alone_facts) for v in vars(m).values()]
+    modules = (areal_alone_runs, areal_alone_disk, areal_alone_facts, areal_alone_controller)
+    named = [v for module in modules for v in vars(module).values()]
     found = [f for f in named if inspect.isfunction(f) and (f.__doc__ or "").startswith("[")]
     return list(dict.fromkeys(found))
 

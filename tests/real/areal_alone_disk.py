@@ -62,7 +62,7 @@ def other_file_of_counters(b, case):
 
 
 def no_counters(b, case):
-    """[resume.no_counters, resume.overwrites, process.same_names] A checkpoint without recover_info is nothing to areal: overwritten."""
+    """[resume.no_counters, resume.overwrites] Without recover_info, areal begins anew and overwrites the checkpoint."""
     root = b.root(case, 3)
     shutil.rmtree(stage.info(root))
     done = b.again(case, root, what="recover_info is missing", expected="fresh start", steps=1)
