@@ -9,6 +9,7 @@
 //! What is wrong is a [`ConfigError`] with a place and a hint.
 
 pub mod compose;
+mod cut;
 mod dialect;
 mod error;
 pub mod interpolation;
@@ -18,6 +19,7 @@ pub mod settings;
 mod tree;
 mod yaml;
 
+pub use cut::without_block;
 pub use error::{ConfigError, ConfigFinding, ErrorKind};
 pub use pystr::value as python_str;
 pub use settings::{Settings, redact};
