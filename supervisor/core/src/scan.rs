@@ -16,7 +16,7 @@ pub const LINE_LIMIT: usize = 4096;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RuleKind {
-    /// The first capture group is the step that was finished.
+    /// The first capture group is the step that was finished, a second one the last planned step.
     Step,
     /// The trainer entered this phase (an optional capture group is a step).
     Enters(Phase),
@@ -64,6 +64,8 @@ pub struct Hit {
     pub kind: RuleKind,
     /// Where it was.
     pub sighting: Sighting,
+    /// The last planned step, where a line about a step says it too.
+    pub total: Option<u64>,
 }
 
 /// All rules compiled, with the little state that tracebacks need.
@@ -113,11 +115,14 @@ impl Scanner {
         }
         let index = self.set.matches(text).into_iter().min()?;
         let (rule, regex) = self.rules.get(index)?;
-        let captured = regex.captures(text).and_then(|c| c.get(1)).map(|m| m.as_bytes());
-        let digits = captured
-            .and_then(|b| std::str::from_utf8(b).ok())
-            .and_then(|s| s.parse().ok());
-        Some(hit(rule.kind.clone(), &rule.id, worker, number, text, digits))
+        let captures = regex.captures(text);
+        let digits = |group| {
+            let bytes = captures.as_ref()?.get(group)?.as_bytes();
+            std::str::from_utf8(bytes).ok()?.parse().ok()
+        };
+        let mut found = hit(rule.kind.clone(), &rule.id, worker, number, text, digits(1));
+        found.total = digits(2).filter(|_| rule.kind == RuleKind::Step);
+        Some(found)
     }
 
     fn traceback(&mut self, worker: WorkerId, number: u64, text: &[u8]) -> Option<Hit> {
@@ -148,6 +153,7 @@ fn hit(kind: RuleKind, rule: &str, worker: WorkerId, line: u64, text: &[u8], num
             number,
             count: 1,
         },
+        total: None,
     }
 }
 
@@ -195,6 +201,17 @@ mod tests {
         let hit = s.line(WorkerId(0), 3, line).unwrap();
         assert_eq!(hit.kind, RuleKind::Step);
         assert_eq!(hit.sighting.number, Some(12));
+    }
+
+    #[test]
+    fn a_line_about_a_step_may_say_how_many_there_are() {
+        let rule = ScanRule::new("step", r"Train step (\d+)/(\d+) done", RuleKind::Step);
+        let mut s = Scanner::new(vec![rule]).unwrap();
+        let hit = s
+            .line(WorkerId(0), 1, b"Epoch 1/2 Step 3/4 Train step 3/8 done.")
+            .unwrap();
+        assert_eq!((hit.sighting.number, hit.total), (Some(3), Some(8)));
+        assert_eq!(scanner().line(WorkerId(0), 1, b"step:3 - x").unwrap().total, None);
     }
 
     #[test]

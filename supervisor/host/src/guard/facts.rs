@@ -72,7 +72,16 @@ impl Facts {
             RuleKind::Resumed | RuleKind::Scratch | RuleKind::Failure(_) | RuleKind::Exception => {}
         }
         let progress = before != (self.phase, self.step);
+        let news = hit.total.filter(|total| self.total != Some(*total));
         let sighted = match hit.kind {
+            RuleKind::Step if news.is_some() => {
+                self.total = news;
+                let sighting = Sighting {
+                    number: news,
+                    ..hit.sighting
+                };
+                self.keep(RuleKind::Total, sighting)
+            }
             RuleKind::Step | RuleKind::Enters(_) => None,
             kind => self.keep(kind, hit.sighting),
         };
@@ -152,6 +161,7 @@ mod tests {
                 number,
                 count: 1,
             },
+            total: None,
         }
     }
 
@@ -169,6 +179,22 @@ mod tests {
         assert!(facts.note(step.clone()).progress);
         assert_eq!((facts.phase, facts.step), (Phase::Step, Some(Step(3))));
         assert_eq!(facts.note(step), Change::default());
+    }
+
+    #[test]
+    fn the_total_of_a_step_line_is_told_once() {
+        let mut facts = Facts::default();
+        let step = |n: u64| Hit {
+            total: Some(8),
+            ..hit(RuleKind::Step, "step", &format!("step {n}/8"), Some(n))
+        };
+        let first = facts.note(step(1));
+        assert_eq!(
+            first.sighted.map(|(k, s)| (k, s.number)),
+            Some((RuleKind::Total, Some(8)))
+        );
+        assert_eq!(facts.note(step(2)).sighted, None);
+        assert_eq!((facts.step, facts.total), (Some(Step(2)), Some(8)));
     }
 
     #[test]
