@@ -3,6 +3,7 @@
 //! Reads files and looks at the machine, changes nothing. What is wrong is told before a GPU is touched, with its
 //! place and what to do next.
 
+mod areal;
 mod cluster;
 mod command;
 mod elsewhere;
@@ -29,6 +30,7 @@ use supervise_host::script::Shims;
 use supervise_trainers::read::{ReadInput, ReadOutput, read};
 use supervise_trainers::{TrainerFacts, adapter, way};
 
+pub use areal::Copy;
 pub use learn::Learning;
 pub use place::{lease_dir, probe, registry_dir, registry_file, run_id, state_dir};
 pub use rehearse::{Trial, helper as rehearsal_helper, rehearse, trial};
@@ -81,6 +83,8 @@ pub struct Prepared {
     pub release: Release,
     /// What stands in the way of a script.
     pub shims: Option<Shims>,
+    /// The trainer's YAML as it is given to the trainer, where it is not the user's own file.
+    pub copy: Option<Copy>,
 }
 
 /// The settings, with the few values the driver asks for in its own units.
@@ -126,6 +130,8 @@ impl Deref for RunSettings {
 pub struct Configured {
     /// The composed YAML, without our block.
     pub composed: Option<Composed>,
+    /// The file has a block of ours.
+    pub has_block: bool,
     /// Its file, absolute.
     pub file: Option<Utf8PathBuf>,
     /// The settings.
@@ -174,13 +180,18 @@ fn layers(request: &Request, learnt: Option<Learnt>) -> Result<Configured, CliEr
     let cwd = place::cwd()?;
     let named = request.config.clone();
     let call = learnt.as_ref().map_or(&request.command, |l| &l.command);
-    let file = named.or_else(|| files::config_in_command(call));
+    let call_cwd = learnt.as_ref().map_or(&cwd, |l| &l.cwd);
     let (flags, set) = sources::split_set(&request.set)?;
+    let says_areal = flags.iter().any(|(key, value)| key == "trainer" && value == "areal");
+    let file = named
+        .or_else(|| files::config_in_command(call))
+        .or_else(|| areal::config_in_command(call, call_cwd, says_areal));
     let mut composed = match &file {
         Some(path) => Some(files::compose_file(path, call, &set)?),
         None => None,
     };
     let block = composed.as_mut().and_then(|c| c.tree.delete("supervisor").ok());
+    let has_block = block.is_some();
     let absolute = file.as_ref().map(|f| place::absolute(&cwd, f));
     let beside = absolute.as_deref().and_then(Utf8Path::parent).unwrap_or(&cwd);
     let settings = sources::load(beside, absolute.as_deref(), block, flags, request)?;
@@ -190,6 +201,7 @@ fn layers(request: &Request, learnt: Option<Learnt>) -> Result<Configured, CliEr
     };
     Ok(Configured {
         composed,
+        has_block,
         file: absolute,
         settings,
         set,
@@ -208,7 +220,9 @@ pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
     if configured.learnt.is_none() && learn::is_needed(&configured) {
         return Err(learn::unknown(&configured));
     }
-    let (out, release) = understand_release(&configured)?;
+    let (mut out, release) = understand_release(&configured)?;
+    areal::check_same_file(request, &configured, &out)?;
+    areal::check_there(&out)?;
     let on_cluster = cluster::check(&configured, &out)?;
     let (root, mut notes) = root_of(&configured, &out)?;
     notes.extend(release.note(&out));
@@ -219,7 +233,14 @@ pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
         learn::check_moved_root(&configured, root)?;
     }
     let run = run_id(out.kind, root.as_deref(), &configured.cwd, &out.command);
-    let run_dir = place::run_dir(&configured.settings, root.as_deref(), &run, &configured.cwd)?;
+    let store = place::store(&mut out)?;
+    let run_dir = place::run_dir(
+        &configured.settings,
+        root.as_deref(),
+        store.as_deref(),
+        &run,
+        &configured.cwd,
+    )?;
     place::check_owner(&run_dir, &run)?;
     place::check_space(&run_dir)?;
     if let Some(root) = &root {
@@ -230,8 +251,13 @@ pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
     let started = configured.learnt.as_ref().map_or(&out.command, |_| &configured.command);
     command::check(started, &configured.cwd, &configured.settings.env)?;
     let (learnt, shims) = script_parts(&configured, &out, &mut notes)?;
+    let config_hash = config_hash(&out, &configured, release.version.as_deref());
+    let mut command = std::mem::take(&mut out.command);
+    let copy = areal::copy(&configured, &out, &run_dir, &mut command)?;
+    let mut policy = policy::policy(&configured.settings, request, &command);
+    areal::retries(&configured.settings, &out, &mut policy, &mut notes);
     let mut spec = RunSpec {
-        config_hash: config_hash(&out, &configured, release.version.as_deref()),
+        config_hash,
         trainer: out.kind,
         trainer_version: release.version.clone(),
         root,
@@ -246,13 +272,13 @@ pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
         roles: out.roles,
         resume: out.resume,
         keep: out.keep,
-        policy: policy::policy(&configured.settings, request, &out.command),
+        policy,
         not_restored: out.not_restored,
         live: out.live,
         command: if learnt.is_some() {
             configured.command.clone()
         } else {
-            out.command
+            command
         },
         learnt,
         run,
@@ -276,6 +302,7 @@ pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
         tree: out.tree,
         release,
         shims,
+        copy,
     })
 }
 
@@ -328,13 +355,20 @@ pub fn identify(request: &Request) -> Result<Identified, CliError> {
     configured.settings.recovery = false;
     // The interpreter is asked only where a release's own default may say where the checkpoints are.
     let named = configured.settings.root.as_deref().map(Utf8Path::new);
-    let out = match understand(&configured, configured.settings.trainer_version.as_deref()) {
+    let mut out = match understand(&configured, configured.settings.trainer_version.as_deref()) {
         Ok(out) if !version::root_is_default(&out, named) => out,
         _ => understand_release(&configured)?.0,
     };
     let (root, _) = root_of(&configured, &out)?;
     let run = run_id(out.kind, root.as_deref(), &configured.cwd, &out.command);
-    let run_dir = place::run_dir(&configured.settings, root.as_deref(), &run, &configured.cwd)?;
+    let store = place::store(&mut out)?;
+    let run_dir = place::run_dir(
+        &configured.settings,
+        root.as_deref(),
+        store.as_deref(),
+        &run,
+        &configured.cwd,
+    )?;
     Ok(Identified { run, run_dir, root })
 }
 
@@ -351,7 +385,7 @@ fn understand_release(configured: &Configured) -> Result<(ReadOutput, Release), 
     let version = configured.settings.trainer_version.as_deref();
     let first = understand(configured, version);
     if let Ok(plain) = &first
-        && plain.kind == TrainerKind::Plain
+        && matches!(plain.kind, TrainerKind::Plain | TrainerKind::Areal)
     {
         return Ok((plain.clone(), Release::default()));
     }
@@ -370,6 +404,7 @@ fn understand(configured: &Configured, version: Option<&str>) -> Result<ReadOutp
         TrainerChoice::Areal => Some(TrainerKind::Areal),
         TrainerChoice::Auto | TrainerChoice::Verl => None,
     };
+    let user = place::user();
     let input = ReadInput {
         composed: configured.composed.as_ref(),
         config_file: configured.file.as_deref(),
@@ -384,6 +419,8 @@ fn understand(configured: &Configured, version: Option<&str>) -> Result<ReadOutp
                 .or_else(|| std::env::var(name).ok())
         },
         workers: configured.settings.gang.workers,
+        launcher: policy::launcher(&configured.settings),
+        user: user.as_deref(),
         kind,
         recovery: configured.settings.recovery,
         version,
@@ -414,6 +451,7 @@ fn root_of(configured: &Configured, out: &ReadOutput) -> Result<(Option<Utf8Path
     if out.kind == TrainerKind::Plain {
         return Ok((None, Vec::new()));
     }
+    areal::check_root(&configured.settings, out)?;
     let named = match &configured.settings.root {
         Some(text) => Some(place::absolute(&configured.cwd, Utf8Path::new(text))),
         None => out.root.clone(),
@@ -494,7 +532,7 @@ pub fn shown_command(words: &[String]) -> String {
 /// The identity of a run that stands at a root, for each trainer it may be of.
 #[must_use]
 pub fn run_ids_at(root: &Utf8Path) -> Vec<RunId> {
-    [TrainerKind::VerlPpo, TrainerKind::VerlSft]
+    [TrainerKind::VerlPpo, TrainerKind::VerlSft, TrainerKind::Areal]
         .into_iter()
         .map(|kind| run_id(kind, Some(root), root, &[]))
         .collect()

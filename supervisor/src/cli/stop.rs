@@ -203,8 +203,9 @@ impl Lease {
             return Ok(alone);
         };
         let root = seen.spec.as_ref().and_then(|s| s.root.as_deref());
+        let live = seen.spec.as_ref().and_then(|s| s.live.as_ref());
         let ask = Question::TakeLease {
-            dir: prepare::lease_dir(root, dir),
+            dir: prepare::lease_dir(root, live, dir),
             host: host_name(),
             boot: boot_id().unwrap_or_default(),
             proc: own_ref(),

@@ -233,7 +233,13 @@ fn directory(path: &Utf8Path, name: &str) -> Result<Seen, CliError> {
     if let Some(run) = ids.iter().find(|run| is_there(run)) {
         return Ok(look(run, Some(&root.join(RUN_DIR_NAME))));
     }
-    for dir in [path.join(RUN_DIR_NAME), path.to_owned()] {
+    // A trainer that keeps one checkpoint has the run directory beside its root.
+    let beside = supervise_trainers::areal::store_of(path).filter(|dir| dir.join("run.id").exists());
+    for dir in [path.join(RUN_DIR_NAME)]
+        .into_iter()
+        .chain(beside)
+        .chain([path.to_owned()])
+    {
         match peek(&dir) {
             Ok(loaded) => {
                 if let Some(spec) = &loaded.spec {

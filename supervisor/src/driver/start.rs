@@ -109,10 +109,7 @@ fn lease_ttl(prepared: &Prepared) -> Ms {
 
 /// The lease stands where the checkpoints are: that is what it protects.
 pub(super) fn lease_dir(spec: &RunSpec) -> Utf8PathBuf {
-    match &spec.root {
-        Some(root) => root.join(supervise_host::lane::RUN_DIR_NAME).join("lease"),
-        None => spec.run_dir.join("lease"),
-    }
+    crate::prepare::lease_dir(spec.root.as_deref(), spec.live.as_ref(), &spec.run_dir)
 }
 
 fn own_exe() -> Result<Utf8PathBuf, CliError> {
@@ -262,6 +259,13 @@ impl Driver {
             registry: self.prepared.registry.clone(),
         };
         call(&mut self.store, begin, &mut self.printer, signals).await?;
+        if let Some(copy) = &self.prepared.copy {
+            let ask = Question::Attempt {
+                dir: copy.dir.clone(),
+                files: vec![(copy.name.clone(), copy.text.clone())],
+            };
+            call(&mut self.store, ask, &mut self.printer, signals).await?;
+        }
         let now = self.now();
         self.work
             .ask(Tag::Setup, Question::Spec(Box::new(self.spec.clone())), now);

@@ -8,7 +8,7 @@ use std::fs;
 use std::io;
 use supervise_config::settings::Settings;
 use supervise_core::id::{RunId, fnv64};
-use supervise_core::spec::{ResumeIntent, TrainerKind};
+use supervise_core::spec::{LiveSpec, ResumeIntent, TrainerKind};
 use supervise_host::lane::RUN_DIR_NAME;
 use supervise_trainers::read::ReadOutput;
 
@@ -55,11 +55,25 @@ pub fn registry_file(run: &RunId) -> Option<Utf8PathBuf> {
 
 /// Where the terms of a run are won: on the checkpoint root's own file system.
 #[must_use]
-pub fn lease_dir(root: Option<&Utf8Path>, run_dir: &Utf8Path) -> Utf8PathBuf {
-    match root {
-        Some(root) => root.join(RUN_DIR_NAME).join("lease"),
-        None => run_dir.join("lease"),
+pub fn lease_dir(root: Option<&Utf8Path>, live: Option<&LiveSpec>, run_dir: &Utf8Path) -> Utf8PathBuf {
+    match (live, root) {
+        (Some(live), _) => live.store.join("lease"),
+        (None, Some(root)) => root.join(RUN_DIR_NAME).join("lease"),
+        (None, None) => run_dir.join("lease"),
     }
+}
+
+/// The name by which the password database knows who runs this.
+pub(super) fn user() -> Option<String> {
+    let found = nix::unistd::User::from_uid(nix::unistd::getuid());
+    found.ok().flatten().map(|u| u.name).filter(|n| !n.is_empty())
+}
+
+/// Where generations are kept, with all links followed as in the root's own path.
+pub(super) fn store(out: &mut ReadOutput) -> Result<Option<Utf8PathBuf>, CliError> {
+    let Some(live) = &mut out.live else { return Ok(None) };
+    live.store = canonical("directory for copies", &live.store)?;
+    Ok(Some(live.store.clone()))
 }
 
 /// A run's identity: trainer and root; for a plain command the working directory and the command.
@@ -76,11 +90,13 @@ pub fn run_id(kind: TrainerKind, root: Option<&Utf8Path>, cwd: &Utf8Path, comman
 pub(super) fn run_dir(
     settings: &Settings,
     root: Option<&Utf8Path>,
+    store: Option<&Utf8Path>,
     run: &RunId,
     cwd: &Utf8Path,
 ) -> Result<Utf8PathBuf, CliError> {
-    match (&settings.run_dir, root) {
+    match (&settings.run_dir, store.or(root)) {
         (Some(dir), _) => canonical("run directory", &absolute(cwd, Utf8Path::new(dir))),
+        (None, Some(dir)) if store.is_some() => Ok(dir.to_owned()),
         (None, Some(root)) => Ok(root.join(RUN_DIR_NAME)),
         (None, None) => state_dir().map(|d| d.join("plain").join(&run.0)).ok_or_else(|| {
             CliError::environment("neither XDG_STATE_HOME nor HOME says where the journal could go")

@@ -82,6 +82,15 @@ fn slurm_end() -> Option<u64> {
     std::env::var("SLURM_JOB_END_TIME").ok()?.trim().parse().ok()
 }
 
+/// Who starts the ranks, where the settings say it.
+pub(super) fn launcher(s: &Settings) -> Option<LauncherKind> {
+    match s.gang.launcher {
+        LauncherChoice::Auto => None,
+        LauncherChoice::Driver => Some(LauncherKind::Driver),
+        LauncherChoice::Gang => Some(LauncherKind::Gang),
+    }
+}
+
 /// How the workers are started: what the settings say, else what the trainer's reader found out.
 pub(super) fn gang(s: &Settings, out: &ReadOutput, notes: &mut Vec<String>) -> GangSpec {
     let launcher = match s.gang.launcher {

@@ -117,6 +117,8 @@ fn configured(request: &Json) -> Json {
         cwd: Utf8Path::new("/data"),
         env: &|_| None,
         workers: None,
+        launcher: None,
+        user: None,
         kind: None,
         recovery: true,
         version,

@@ -138,6 +138,12 @@ pub struct TrainerFacts {
     pub settings: Vec<String>,
     /// Which Ray cluster it runs on.
     pub ray: Ray,
+    /// How often the trainer's own launcher would begin again, where the user said it.
+    pub retries: Option<u32>,
+    /// What `recover.mode` has to be given as, whatever the file says.
+    pub recover_mode: Option<&'static str>,
+    /// Directories that the trainer does not make: by the key that names them.
+    pub must_exist: Vec<(String, Utf8PathBuf)>,
 }
 
 /// What the launch happens in.

@@ -2,6 +2,10 @@
 
 mod agree;
 mod arrange;
+mod backend;
+mod call;
+mod defaults;
+mod engines;
 mod judge;
 mod names;
 mod preflight;
@@ -9,15 +13,57 @@ mod read;
 mod rules;
 mod set;
 mod steps;
+mod values;
 
 pub(crate) use read::read;
 
 use crate::adapter::{Adapter, Expectation, HostFacts, LaunchPlan, StepTracker, TrainerFacts};
+use camino::{Utf8Path, Utf8PathBuf};
+use supervise_config::Node;
 use supervise_core::checkpoint::Finding;
 use supervise_core::reason::Reason;
 use supervise_core::record::LaunchOrder;
 use supervise_core::scan::ScanRule;
 use supervise_core::spec::{RunSpec, TrainerKind};
+
+/// Whether a command starts one of AReaL's launchers.
+#[must_use]
+pub fn is_called(command: &[String]) -> bool {
+    call::launcher(command).is_some()
+}
+
+/// Whether a configuration is one of AReaL's: no other trainer here names its experiment at the top.
+#[must_use]
+pub fn is_meant(root: &Node) -> bool {
+    let has = |key: &str| root.child(key).is_some();
+    let parts = [
+        "recover",
+        "saver",
+        "stats_logger",
+        "cluster",
+        "allocation_mode",
+        "rollout",
+    ];
+    !has("trainer") && has("experiment_name") && has("trial_name") && parts.into_iter().any(has)
+}
+
+/// The file that a command gives to AReaL's own reader, as it is written there.
+#[must_use]
+pub fn config_in(command: &[String]) -> Option<String> {
+    call::config_option(command).map(|option| option.file)
+}
+
+/// Where a run of AReaL keeps what it needs, by its checkpoint root; `None` where this cannot be one.
+#[must_use]
+pub fn store_of(root: &Utf8Path) -> Option<Utf8PathBuf> {
+    let parts: Vec<&str> = root.as_str().split('/').collect();
+    let at = parts
+        .iter()
+        .rposition(|p| *p == "checkpoints")
+        .filter(|at| parts.len() > at + 3)?;
+    let named = |i: usize| if i == at { "supervise" } else { parts[i] };
+    Some((0..parts.len()).map(named).collect::<Vec<_>>().join("/").into())
+}
 
 /// The adapter of AReaL's trainers.
 #[derive(Debug)]

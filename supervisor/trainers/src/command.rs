@@ -5,7 +5,7 @@ use crate::shell;
 /// Where the supervisor's overrides go.
 pub(crate) const OVERRIDES: &str = "{overrides}";
 /// Where the path of the trainer's YAML goes.
-pub(crate) const CONFIG: &str = "{config}";
+pub const CONFIG: &str = "{config}";
 
 /// A trainer's module, as it is named after `-m`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub(crate) fn overrides_in(command: &[String]) -> Vec<&str> {
 }
 
 /// `key=value`, `+key=value`, `++key=value` or `~key`, and no flag or placeholder.
-fn is_override(word: &str) -> bool {
+pub(crate) fn is_override(word: &str) -> bool {
     if word.starts_with('~') {
         return true;
     }

@@ -46,6 +46,10 @@ pub struct ReadInput<'a> {
     pub env: Env<'a>,
     /// Worker processes on this machine, where the settings say it.
     pub workers: Option<u32>,
+    /// Who starts the ranks, where the settings say it.
+    pub launcher: Option<LauncherKind>,
+    /// The user who runs the workers, as the password database names it.
+    pub user: Option<&'a str>,
     /// The trainer, where the settings say it.
     pub kind: Option<TrainerKind>,
     /// The supervisor is to resume the run.
@@ -241,9 +245,15 @@ fn kind(input: &ReadInput<'_>) -> TrainerKind {
         Some((Entry::Sft | Entry::SftRay | Entry::SftOld, _)) => return TrainerKind::VerlSft,
         None => {}
     }
+    if crate::areal::is_called(input.command) {
+        return TrainerKind::Areal;
+    }
     let Some(composed) = input.composed else {
         return TrainerKind::Plain;
     };
+    if crate::areal::is_meant(&composed.tree.root) {
+        return TrainerKind::Areal;
+    }
     let layer = |name: &str| composed.layers.iter().any(|l| l.config == name);
     let has = |key: &str| composed.tree.get(key).is_some();
     if layer("sft_trainer_engine") || layer("sft_trainer") {

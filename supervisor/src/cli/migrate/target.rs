@@ -125,7 +125,7 @@ impl Lease {
         let broken = |e: LaneError| CliError::environment(e.to_string());
         let mut lane = target::lane().map_err(broken)?;
         let ask = Question::TakeLease {
-            dir: prepare::lease_dir(Some(root), &run_dir),
+            dir: prepare::lease_dir(Some(root), None, &run_dir),
             host: host_name(),
             boot: boot_id().unwrap_or_default(),
             proc: own_ref(),

@@ -1,19 +1,75 @@
 //! Command and environment of a launch.
 
-use crate::adapter::{HostFacts, LaunchPlan};
+use super::call;
+use crate::adapter::{Help, HostFacts, LaunchPlan};
 use crate::command;
 use supervise_core::reason::Reason;
-use supervise_core::record::LaunchOrder;
-use supervise_core::spec::RunSpec;
+use supervise_core::record::{LaunchOrder, StartPoint};
+use supervise_core::spec::{LauncherKind, RunSpec};
 
 /// What is started. AReaL has no override that names a checkpoint: it resumes from the live set, or from nothing where that is
 /// not there, so where it starts was arranged on disk before.
-pub(super) fn arrange(spec: &RunSpec, _order: &LaunchOrder, _host: &HostFacts) -> Result<LaunchPlan, Reason> {
-    let overrides = vec!["++recover.mode=auto".to_owned()];
+pub(super) fn arrange(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Result<LaunchPlan, Reason> {
+    let mut plan = LaunchPlan::default();
+    plan.overrides.extend(host.trainer.settings.iter().cloned());
+    plan.overrides.extend(ours(spec, order, host));
     let config = spec.config_file.as_ref().map(|p| p.as_str());
-    Ok(LaunchPlan {
-        argv: command::fill(&spec.command, &overrides, config),
-        overrides,
-        ..LaunchPlan::default()
-    })
+    // What the user wrote word for word is not said again.
+    plan.overrides.retain(|o| !spec.command.contains(o));
+    plan.argv = command::fill(&spec.command, &plan.overrides, config);
+    plan.env = environment(spec, host);
+    if spec.policy.assist.environment {
+        plan.help(vec![unbuffered()], spec, host);
+    }
+    let by_environment = host.is_set(spec, "PET_MAX_RESTARTS");
+    plan.notes
+        .extend(command::forbid_restarts(&mut plan.argv, by_environment));
+    let seen = call::arguments(&spec.command).is_some();
+    let marked = spec.command.iter().any(|w| w.contains(command::OVERRIDES));
+    if !seen && !marked && !plan.overrides.is_empty() {
+        plan.notes.push(
+            "no Python program is seen in the command: the overrides stand at its end, and a script has to pass them on (\"$@\")"
+                .to_owned(),
+        );
+    }
+    Ok(plan)
+}
+
+/// Overrides that every launch needs, once each. `++` is right whether or not the file has the key.
+fn ours(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Vec<String> {
+    let mut out = Vec::new();
+    let recovers = order.from != StartPoint::AsIs;
+    match (recovers, &host.trainer.recover_mode) {
+        (true, _) => out.push("++recover.mode=auto".to_owned()),
+        (false, Some(mode)) => out.push(format!("++recover.mode={mode}")),
+        (false, None) => {}
+    }
+    // Its launchers would begin again behind our back, a finished run as well.
+    if recovers && call::launcher(&spec.command).is_some() {
+        out.push("++recover.retries=0".to_owned());
+    }
+    out
+}
+
+/// The user's name is a part of the checkpoint root: whatever the next term's environment says, the root must not move.
+fn environment(spec: &RunSpec, host: &HostFacts) -> Vec<(String, String)> {
+    let mut out = Vec::new();
+    if let Some(live) = &spec.live {
+        out.push(("LOGNAME".to_owned(), live.user.clone()));
+        if !host.is_set(spec, "USER") {
+            out.push(("USER".to_owned(), live.user.clone()));
+        }
+    }
+    let ranks = spec.gang.launcher == LauncherKind::Gang || command::is_torchrun(&spec.command);
+    if ranks && !host.is_set(spec, "AREAL_SPMD_MODE") {
+        out.push(("AREAL_SPMD_MODE".to_owned(), "1".to_owned()));
+    }
+    out
+}
+
+fn unbuffered() -> Help {
+    let mut help = Help::new("assist.environment", "what goes wrong is told in full, and at once");
+    help.set("PYTHONUNBUFFERED", "1");
+    help.set("HYDRA_FULL_ERROR", "1");
+    help
 }

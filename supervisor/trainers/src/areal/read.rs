@@ -1,15 +1,448 @@
 //! AReaL's configuration as the parts of a run's specification.
+//!
+//! AReaL reads one YAML through Hydra and lays it over classes of its own, so that an unknown key ends it; overrides stand behind
+//! the script. Where its only checkpoint is follows from `recover`, not from the names above it, and from the user's name.
 
+use super::backend::{self, Backend};
+use super::call::{self, Form};
+use super::defaults;
+use super::engines;
+use super::values::Values;
+use crate::adapter::TrainerFacts;
+use crate::command;
+use crate::hydra;
 use crate::read::{ReadInput, ReadOutput};
-use supervise_config::{ConfigError, ErrorKind};
+use camino::Utf8PathBuf;
+use supervise_config::{ConfigError, ConfigTree, ErrorKind, Node, Origin};
+use supervise_core::id::Step;
+use supervise_core::spec::{GangSpec, LauncherKind, LiveSpec, SaveCadence, TrainerKind};
+
+/// By which variables Python knows its user, in this order.
+const USER: [&str; 4] = ["LOGNAME", "USER", "LNAME", "USERNAME"];
 
 /// Reads a configuration.
 ///
 /// # Errors
 /// Everything that is wrong with it.
-pub(crate) fn read(_input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>> {
-    Err(vec![ConfigError::new(
-        ErrorKind::BadValue,
-        "AReaL's configuration is not read yet",
-    )])
+pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>> {
+    let tree = effective(input)?;
+    let env = |name: &str| call::env(input, name);
+    let mut values = Values::new(&tree, &env, input.recovery);
+    let v = &mut values;
+    let form = call::form(input);
+    check_file(v, input);
+    check_form(v, &form);
+    check_keys(v, &tree);
+    let mode = mode(v);
+    let place = place(v, input);
+    let cadence = cadence(v);
+    let is_rl = v.has("rollout") || v.has("gconfig");
+    let actor = engine(v, "actor");
+    let gang = gang(v, input, &form, actor);
+    let world = match (&form, actor) {
+        (Form::Ranks, _) if gang.launcher == LauncherKind::Gang => Some(gang.workers),
+        (Form::Torchrun, _) => command::torchrun_world(input.command).or_else(|| actor.and_then(|a| a.world())),
+        (_, actor) => actor.and_then(|a| a.world()),
+    };
+    check_world(v, &form, actor, world);
+    let roles = engines::roles(v, actor);
+    let not_restored = engines::not_restored(v, actor, is_rl);
+    engines::check(v, actor, is_rl);
+    let last_step = v.some_number("total_train_steps").and_then(|n| u64::try_from(n).ok());
+    let updates = match is_rl {
+        true => v.number("actor.ppo_n_minibatches").and_then(|n| u32::try_from(n).ok()),
+        false => Some(1),
+    };
+    let live = place.as_ref().map(|place| LiveSpec {
+        store: place.store.clone(),
+        user: place.user.clone(),
+        data_ranks: match &form {
+            Form::Controller => Some(1),
+            Form::Unknown => None,
+            _ => world,
+        },
+        updates_per_step: updates,
+        async_save: actor.is_some_and(|a| a.is_megatron()) && v.truth("actor.megatron.async_save"),
+    });
+    let must_exist = must_exist(v, input, &form);
+    let retries = v
+        .is_said("recover.retries")
+        .then(|| v.number("recover.retries"))
+        .flatten();
+    let (problems, findings) = (std::mem::take(&mut v.problems), std::mem::take(&mut v.findings));
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    Ok(ReadOutput {
+        root: place.map(|p| p.root),
+        cadence,
+        last_step: last_step.map(Step),
+        world,
+        roles,
+        gang,
+        command: call::with_config(input.command),
+        not_restored,
+        facts: TrainerFacts {
+            settings: input.set.to_vec(),
+            retries: retries.and_then(|n| u32::try_from(n).ok()),
+            recover_mode: mode,
+            must_exist,
+            ..TrainerFacts::default()
+        },
+        findings,
+        live,
+        tree,
+        ..ReadOutput::blank(TrainerKind::Areal)
+    })
+}
+
+/// The configuration as it counts: AReaL's defaults, the file, overrides in the command, `--set`. A key that neither the file nor
+/// `+` brings is refused, as Hydra does.
+fn effective(input: &ReadInput<'_>) -> Result<ConfigTree, Vec<ConfigError>> {
+    let Some(composed) = input.composed else {
+        let nothing = ConfigError::new(
+            ErrorKind::MissingKey,
+            "AReaL needs a YAML, and neither is one named nor does the command say --config FILE",
+        );
+        return Err(vec![nothing.with_hint("supervise run x.yaml -- python3 script.py")]);
+    };
+    let mut theirs = composed.tree.clone();
+    let mut problems = Vec::new();
+    let written = call::overrides(input.command).into_iter().map(|text| (text, false));
+    for (text, from_flag) in written.chain(input.set.iter().map(|text| (text.as_str(), true))) {
+        problems.extend(apply(&mut theirs, composed, text, from_flag).err());
+    }
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let mut tree = defaults::beneath(&theirs).map_err(|e| vec![e])?;
+    tree.merge(theirs).map_err(|e| vec![e])?;
+    Ok(tree)
+}
+
+fn apply(
+    tree: &mut ConfigTree,
+    composed: &supervise_config::compose::Composed,
+    text: &str,
+    from_flag: bool,
+) -> Result<(), ConfigError> {
+    let change = hydra::parse(text)?;
+    let is_choice = composed.choices.contains_key(&change.key) || change.package.is_some() || change.key.contains('/');
+    if is_choice || change.key == "hydra" || change.key.starts_with("hydra.") {
+        return Ok(());
+    }
+    hydra::apply(tree, &change, true)?;
+    if from_flag && let Some(node) = tree.get(&change.key) {
+        let origin = Origin::Flag {
+            text: format!("--set {text}"),
+        };
+        let flagged = Node::new(node.value.clone(), origin);
+        tree.set(&change.key, flagged)?;
+    }
+    Ok(())
+}
+
+/// AReaL cuts the file's name at its first `.yaml` and adds that again.
+fn check_file(v: &mut Values<'_>, input: &ReadInput<'_>) {
+    let Some(file) = input.config_file else { return };
+    let name = file.file_name().unwrap_or_default();
+    let cut = name.split(".yaml").next().unwrap_or_default();
+    if format!("{cut}.yaml") != name {
+        v.problem(
+            "",
+            format!("AReaL would read `{cut}.yaml` beside it in place of `{name}`: it knows files that end in .yaml, and cuts their names there"),
+            "rename the file",
+        );
+    }
+}
+
+fn check_form(v: &mut Values<'_>, form: &Form) {
+    if *form != Form::Controller {
+        return;
+    }
+    let scheduler = v.some_text("scheduler.type");
+    if !matches!(scheduler.as_deref(), Some("local" | "ray" | "slurm")) {
+        let said = scheduler.map_or_else(|| "null".to_owned(), |s| format!("`{s}`"));
+        v.problem(
+            "scheduler.type",
+            format!("it is {said}, and no launcher is named: AReaL ends with \"Unknown scheduler type\""),
+            "add scheduler.type=local (or ray, slurm) to the command, start it with `python3 -m areal.infra.launcher.local script.py`, or set supervisor.gang.launcher to gang: then each rank is started here",
+        );
+    }
+}
+
+/// What ends AReaL before any work, although nothing here depends on it.
+fn check_keys(v: &mut Values<'_>, tree: &ConfigTree) {
+    for key in defaults::unknown(tree) {
+        v.warn(
+            "unknown_key",
+            &key,
+            "AReaL 1.0.4 does not know this key, and ends at its start",
+        );
+    }
+    let parts = ["saver", "evaluator", "stats_logger"];
+    let named = parts
+        .iter()
+        .flat_map(|part| ["experiment_name", "trial_name", "fileroot"].map(|key| format!("{part}.{key}")));
+    let needed = [
+        "experiment_name",
+        "trial_name",
+        "train_dataset.path",
+        "train_dataset.type",
+        "actor.experiment_name",
+        "actor.trial_name",
+    ];
+    for key in named.chain(needed.map(str::to_owned)) {
+        if tree.get(&key).is_none_or(|n| n.value.is_mandatory_missing()) {
+            v.warn(
+                "mandatory_missing",
+                &key,
+                "nothing is said, and AReaL's own classes have no default: it ends at its start where the script adds none",
+            );
+        }
+    }
+    for section in ["actor", "teacher"] {
+        for key in ["behave_imp_weight_cap", "behave_imp_weight_mode"] {
+            let key = format!("{section}.{key}");
+            if tree.get(&key).is_some() {
+                v.problem(
+                    &key,
+                    "AReaL has removed this key",
+                    "write `rejection_sampling` in its place",
+                );
+            }
+        }
+    }
+    if v.number("total_train_epochs").is_some_and(|n| n <= 0) {
+        v.problem(
+            "total_train_epochs",
+            "AReaL refuses a number below 1",
+            "give a number above 0",
+        );
+    }
+    let saver = v.text("saver.mode");
+    if saver
+        .as_deref()
+        .is_some_and(|m| !matches!(m, "auto" | "sync" | "async"))
+    {
+        v.problem("saver.mode", "AReaL knows auto, sync and async", "choose one of them");
+    }
+}
+
+/// What `recover.mode` says, and how it has to be written for AReaL where it is not what the file says.
+fn mode(v: &mut Values<'_>) -> Option<&'static str> {
+    let said = v.text("recover.mode")?;
+    let wants = match said.as_str() {
+        "on" | "auto" => true,
+        "off" | "disabled" => false,
+        "True" | "False" => {
+            let (word, wants) = if said == "True" { ("on", true) } else { ("off", false) };
+            let text = format!(
+                "unquoted, `{word}` is a truth value in YAML, and AReaL refuses \"{said}\"; it is started with {} ",
+                if wants || v.resumes() {
+                    "recover.mode=auto"
+                } else {
+                    "recover.mode=disabled"
+                }
+            );
+            v.warn("recover_mode", "recover.mode", text.trim_end());
+            wants
+        }
+        other => {
+            v.problem(
+                "recover.mode",
+                format!("AReaL refuses `{other}`: it knows on, auto, off and disabled (fault and resume were removed)"),
+                "write auto",
+            );
+            return None;
+        }
+    };
+    if v.resumes() && !wants {
+        v.note(
+            "recover_switched_on",
+            "recover.mode",
+            "recovery is off in the configuration; it is switched on (recover.mode=auto), for without it nothing is saved. --no-recovery leaves it off",
+        );
+    }
+    match (v.resumes(), said.as_str()) {
+        (true, _) | (false, "True") => Some("auto"),
+        (false, "False") => Some("disabled"),
+        (false, _) => None,
+    }
+}
+
+/// Where the only checkpoint is.
+struct Place {
+    root: Utf8PathBuf,
+    store: Utf8PathBuf,
+    user: String,
+}
+
+fn place(v: &mut Values<'_>, input: &ReadInput<'_>) -> Option<Place> {
+    let parts = ["fileroot", "experiment_name", "trial_name"].map(|key| v.text(&format!("recover.{key}")));
+    let [Some(fileroot), Some(experiment), Some(trial)] = parts else {
+        return None;
+    };
+    for (key, text) in [
+        ("fileroot", &fileroot),
+        ("experiment_name", &experiment),
+        ("trial_name", &trial),
+    ] {
+        if text.is_empty() {
+            v.problem(&format!("recover.{key}"), "it is empty", "give a value");
+            return None;
+        }
+    }
+    for (key, text) in [("experiment_name", &experiment), ("trial_name", &trial)] {
+        if text.starts_with('/') || text.split('/').any(|part| part == "..") {
+            v.problem(
+                &format!("recover.{key}"),
+                format!("`{text}` leads out of recover.fileroot"),
+                "choose a plain name",
+            );
+            return None;
+        }
+    }
+    let named = USER
+        .iter()
+        .find_map(|name| call::env(input, name).filter(|v| !v.is_empty()));
+    let Some(user) = named.or_else(|| input.user.map(str::to_owned)) else {
+        v.problem(
+            "recover.fileroot",
+            "the user's name is a part of the checkpoint root, and neither LOGNAME, USER, LNAME, USERNAME nor the password database has one",
+            "set LOGNAME",
+        );
+        return None;
+    };
+    let base = input.cwd.join(&fileroot);
+    let below = |name: &str| -> Utf8PathBuf {
+        let path = base.join(name).join(&user).join(&experiment).join(&trial);
+        path.components().collect()
+    };
+    Some(Place {
+        root: below("checkpoints"),
+        store: below("supervise"),
+        user,
+    })
+}
+
+/// What AReaL's schedulers and launchers look for before they start anything.
+fn must_exist(v: &mut Values<'_>, input: &ReadInput<'_>, form: &Form) -> Vec<(String, Utf8PathBuf)> {
+    let looks = match form {
+        Form::Controller => v.some_text("scheduler.type").is_some_and(|s| s != "ray"),
+        Form::Launcher(_) => true,
+        Form::Torchrun | Form::Ranks | Form::Unknown => false,
+    };
+    let root = v.text("cluster.fileroot").filter(|root| looks && !root.is_empty());
+    root.map(|root| ("cluster.fileroot".to_owned(), input.cwd.join(root)))
+        .into_iter()
+        .collect()
+}
+
+/// When it saves. A frequency of 0 or less holds at every step.
+fn cadence(v: &mut Values<'_>) -> SaveCadence {
+    let wrong = v.problems.len();
+    let [steps, epochs, secs] =
+        ["freq_steps", "freq_epochs", "freq_secs"].map(|key| v.some_number(&format!("recover.{key}")));
+    let always = [steps, epochs, secs].iter().flatten().any(|n| *n <= 0);
+    let every = match (always, steps) {
+        (true, _) => Some(1),
+        (false, steps) => steps.and_then(|n| u64::try_from(n).ok()),
+    };
+    let all_epochs = v.number("total_train_epochs").unwrap_or(1);
+    let cut = v.some_number("total_train_steps").is_some();
+    let at_end = every == Some(1) || !cut && epochs.is_some_and(|n| n > 0 && all_epochs % n == 0);
+    match (every, epochs, secs) {
+        // What is wrong with a frequency is told already.
+        _ if v.problems.len() > wrong => {}
+        (None, None, None) => v.no_recovery(
+            "never_saved",
+            "recover.freq_steps",
+            "freq_steps, freq_epochs and freq_secs of `recover` are all null: nothing would ever be saved",
+            "set recover.freq_steps",
+        ),
+        (None, epochs, secs) => {
+            let epoch = epochs.map(|n| match n {
+                1 => "an epoch".to_owned(),
+                n => format!("{n} epochs"),
+            });
+            let time = secs.map(|n| format!("{n} s and the step that they end in"));
+            let cost = match (epoch, time) {
+                (Some(epoch), Some(time)) => format!("{epoch}, or {time}, whichever is less"),
+                (epoch, time) => epoch.or(time).unwrap_or_default(),
+            };
+            v.warn(
+                "cadence_without_steps",
+                "recover.freq_steps",
+                format!("no number of steps between saves is set: a crash can cost {cost}"),
+            );
+        }
+        (Some(_), ..) => {}
+    }
+    SaveCadence { every, at_end }
+}
+
+/// How an engine is spread over ranks.
+fn engine(v: &mut Values<'_>, name: &str) -> Option<Backend> {
+    let key = format!("{name}.backend");
+    let text = v.text(&key)?;
+    match backend::parse(&text) {
+        Ok(found) if found.kind == backend::Kind::Inference => {
+            v.problem(
+                &key,
+                format!("`{text}` generates only, this engine trains"),
+                "name fsdp, archon or megatron",
+            );
+            None
+        }
+        Ok(found) => Some(found),
+        Err(why) => {
+            v.problem(
+                &key,
+                format!("AReaL does not understand `{text}`: {why}"),
+                "write it as fsdp:d4",
+            );
+            None
+        }
+    }
+}
+
+/// How the workers are started.
+fn gang(v: &mut Values<'_>, input: &ReadInput<'_>, form: &Form, actor: Option<Backend>) -> GangSpec {
+    let driver = GangSpec {
+        launcher: LauncherKind::Driver,
+        workers: 1,
+        gpus: Vec::new(),
+    };
+    if *form != Form::Ranks {
+        return driver;
+    }
+    match input.workers.or_else(|| actor.and_then(|a| a.world())) {
+        Some(workers) => GangSpec {
+            launcher: LauncherKind::Gang,
+            workers,
+            ..driver
+        },
+        None => {
+            v.problem(
+                "actor.backend",
+                "how many ranks have to be started is not known",
+                "set supervisor.gang.workers",
+            );
+            driver
+        }
+    }
+}
+
+fn check_world(v: &mut Values<'_>, form: &Form, actor: Option<Backend>, world: Option<u32>) {
+    let (Some(planned), Some(started)) = (actor.and_then(|a| a.world()), world) else {
+        return;
+    };
+    if form.is_spmd() && planned != started {
+        v.problem(
+            "actor.backend",
+            format!("it is spread over {planned} ranks, and {started} are started"),
+            "make both the same number",
+        );
+    }
 }

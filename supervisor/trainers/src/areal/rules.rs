@@ -1,11 +1,13 @@
-//! What AReaL's lines of output mean.
+//! What AReaL's lines of output mean. They begin with `(AReaL) DATE TIME LOGGER LEVEL: `, in worker logs with a role before that.
 
+use supervise_core::event::Phase;
 use supervise_core::scan::{RuleKind, ScanRule};
 
-/// The rules. A step counts from 1 here, as in AReaL's log: step N was done when `global_step` N-1 was.
+/// The rules. A step counts from 1 here, as in AReaL's log: step N was done when `global_step` N-1 was. "Training completes!" is
+/// no rule: it is printed after a failure as well.
 pub(super) fn rules() -> Vec<ScanRule> {
     vec![
-        ScanRule::new("areal.step", r"Train step (\d+)/\d+ done\.", RuleKind::Step),
+        ScanRule::new("areal.step", r"Train step (\d+)/(\d+) done\.", RuleKind::Step),
         ScanRule::new(
             "areal.resumed",
             r"Recovering from StepInfo\(epoch=\d+, epoch_step=\d+, global_step=(\d+)",
@@ -15,6 +17,11 @@ pub(super) fn rules() -> Vec<ScanRule> {
             "areal.scratch",
             r"Resume info not found at|Failed to load recover info from|should not be a resumed experiment",
             RuleKind::Scratch,
+        ),
+        ScanRule::new(
+            "areal.saved",
+            r"Saved recover checkpoint to ",
+            RuleKind::Enters(Phase::Save),
         ),
     ]
 }

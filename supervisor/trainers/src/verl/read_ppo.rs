@@ -53,6 +53,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
             older_sft: false,
             settings: Vec::new(),
             ray: ray::read(reader, input, false),
+            ..TrainerFacts::default()
         },
         roles,
         not_restored,

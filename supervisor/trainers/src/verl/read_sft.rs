@@ -66,6 +66,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
             older_sft: older,
             settings: Vec::new(),
             ray: ray::read(reader, input, true),
+            ..TrainerFacts::default()
         },
         not_restored: wishes::not_restored(&roles),
         roles,

@@ -65,6 +65,8 @@ impl Case {
                     .or_else(|| (name == "USER").then(|| "ann".to_owned()))
             },
             workers: self.workers,
+            launcher: None,
+            user: None,
             kind: None,
             recovery: !self.no_recovery,
             version: self.version,

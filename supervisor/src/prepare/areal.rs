@@ -1,0 +1,143 @@
+//! What a run of AReaL needs beside what its configuration says: the file that it is given, directories that it does not make.
+
+use super::{Configured, Request, files, place};
+use crate::error::CliError;
+use camino::{Utf8Path, Utf8PathBuf};
+use supervise_config::settings::Settings;
+use supervise_config::without_block;
+use supervise_core::id::fnv64;
+use supervise_core::spec::{Policy, TrainerKind};
+use supervise_trainers::areal;
+use supervise_trainers::command::CONFIG;
+use supervise_trainers::read::ReadOutput;
+
+/// The trainer's YAML without our block: AReaL refuses a key that it does not know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Copy {
+    /// The directory, in the run directory.
+    pub dir: Utf8PathBuf,
+    /// Its name there, which tells what it says.
+    pub name: String,
+    /// Its text.
+    pub text: String,
+}
+
+impl Copy {
+    fn path(&self) -> Utf8PathBuf {
+        self.dir.join(&self.name)
+    }
+}
+
+/// The copy that this run is given, where its file has a block of ours; the command then names it.
+pub(super) fn copy(
+    configured: &Configured,
+    out: &ReadOutput,
+    run_dir: &Utf8Path,
+    command: &mut [String],
+) -> Result<Option<Copy>, CliError> {
+    let (Some(file), Some(composed)) = (&configured.file, &configured.composed) else {
+        return Ok(None);
+    };
+    if out.kind != TrainerKind::Areal || !configured.has_block {
+        return Ok(None);
+    }
+    if composed.layers.len() > 1 {
+        return Err(CliError::config(format!(
+            "{file}: AReaL refuses the block `supervisor`, and a copy without it would not find what `defaults` names beside the file"
+        ))
+        .hint("put the block's content into supervise.yaml beside the file"));
+    }
+    let text = files::read_if_there(file)?.unwrap_or_default();
+    let text = without_block(&text, "supervisor", file.as_str())?;
+    let copy = Copy {
+        dir: run_dir.join("config"),
+        name: format!("{:016x}.yaml", fnv64(text.as_bytes())),
+        text,
+    };
+    let path = copy.path();
+    for word in command.iter_mut() {
+        *word = word.replace(CONFIG, path.as_str());
+    }
+    Ok(Some(copy))
+}
+
+/// The file that is read here must be the one that the command names.
+pub(super) fn check_same_file(request: &Request, configured: &Configured, out: &ReadOutput) -> Result<(), CliError> {
+    let named = request.config.as_ref().filter(|_| out.kind == TrainerKind::Areal);
+    let (Some(named), Some(other)) = (named, areal::config_in(configured.call())) else {
+        return Ok(());
+    };
+    let plain = |path: &Utf8Path| path.canonicalize_utf8().unwrap_or_else(|_| path.to_owned());
+    let (here, there) = (
+        plain(&place::absolute(&configured.cwd, named)),
+        plain(&place::absolute(configured.call_cwd(), Utf8Path::new(&other))),
+    );
+    if other.contains(CONFIG) || here == there {
+        return Ok(());
+    }
+    Err(
+        CliError::config(format!("the command says --config {other}, and {named} is read here"))
+            .hint("leave --config out of the command, or name the same file"),
+    )
+}
+
+/// What AReaL looks for before it starts, and does not make.
+pub(super) fn check_there(out: &ReadOutput) -> Result<(), CliError> {
+    match out.facts.must_exist.iter().find(|(_, dir)| !dir.exists()) {
+        Some((key, dir)) => Err(CliError::config(format!(
+            "{key}: there is no directory {dir}: AReaL ends with FileNotFoundError"
+        ))
+        .hint(format!(
+            "make it (mkdir -p {dir}), or set {key} to a directory that every machine of the run sees"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// The user's own number of relaunches counts, unless the settings say one.
+pub(super) fn retries(settings: &Settings, out: &ReadOutput, policy: &mut Policy, notes: &mut Vec<String>) {
+    let Some(theirs) = out.facts.retries.filter(|_| out.kind == TrainerKind::Areal) else {
+        return;
+    };
+    let origin = settings.explain().into_iter().find(|(key, ..)| key == "retries");
+    match origin.filter(|(_, _, origin)| !origin.starts_with("default of")) {
+        None => {
+            policy.retries = theirs;
+            notes.push(format!("recover.retries={theirs} counts as retries"));
+        }
+        Some((_, ours, origin)) if policy.retries != theirs => {
+            notes.push(format!(
+                "retries={ours} ({origin}) counts, not recover.retries={theirs}"
+            ));
+        }
+        Some(_) => {}
+    }
+}
+
+/// AReaL's checkpoint root cannot be another one than its configuration says.
+pub(super) fn check_root(settings: &Settings, out: &ReadOutput) -> Result<(), CliError> {
+    match (&settings.root, &out.root) {
+        (Some(named), Some(root)) if out.kind == TrainerKind::Areal && Utf8Path::new(named) != root => Err(CliError::config(
+            format!("supervisor.root is {named}, and AReaL saves in {root}: it follows from recover.fileroot, the user's name, recover.experiment_name and recover.trial_name"),
+        )
+        .hint("remove supervisor.root")),
+        _ => Ok(()),
+    }
+}
+
+/// The YAML of AReaL's that a command names itself. A Python script of somebody else's may have an option of that name.
+pub(super) fn config_in_command(command: &[String], cwd: &Utf8Path, is_named: bool) -> Option<Utf8PathBuf> {
+    let file = Utf8PathBuf::from(areal::config_in(command)?);
+    if file.as_str().contains(['{', '$']) {
+        return None;
+    }
+    let text = files::read_if_there(&cwd.join(&file)).ok().flatten();
+    let is_meant = |text: String| match supervise_config::parse_trainer_yaml(&text, file.as_str()) {
+        Ok(root) => areal::is_meant(&root),
+        // What is wrong with it is told when it is read.
+        Err(_) => ["experiment_name:", "trial_name:"]
+            .iter()
+            .all(|key| text.lines().any(|l| l.starts_with(key))),
+    };
+    (is_named || areal::is_called(command) || text.is_some_and(is_meant)).then_some(file)
+}

@@ -1,0 +1,169 @@
+//! How an engine is spread over ranks, as AReaL writes it: `fsdp:d4t2`, `megatron:(attn:d1p2t4|ffn:d1p2e4)`.
+
+/// What runs an engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Fsdp,
+    Archon,
+    Megatron,
+    /// sglang or vllm: it generates only.
+    Inference,
+}
+
+/// An engine's place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Backend {
+    pub(super) kind: Kind,
+    pub(super) data: u32,
+    pub(super) pipeline: u32,
+    pub(super) tensor: u32,
+    pub(super) context: u32,
+    pub(super) expert: u32,
+}
+
+impl Backend {
+    /// Ranks that it needs.
+    pub(super) fn world(&self) -> Option<u32> {
+        self.data
+            .checked_mul(self.pipeline)?
+            .checked_mul(self.tensor)?
+            .checked_mul(self.context)
+    }
+
+    /// Whether schedule and random numbers are in its checkpoints.
+    pub(super) fn is_megatron(&self) -> bool {
+        self.kind == Kind::Megatron
+    }
+}
+
+/// Reads one; the error says what is wrong with it.
+pub(super) fn parse(text: &str) -> Result<Backend, String> {
+    let text: String = text.chars().filter(|c| !c.is_whitespace()).collect();
+    if text.contains('+') {
+        return Err("one engine is needed here, not several with `+`".to_owned());
+    }
+    let (name, rest) = text
+        .split_once(':')
+        .ok_or("the name of a backend is needed in front: `fsdp:d4`")?;
+    let name = match name.split_once('[') {
+        Some((name, alias)) if is_alias(alias) => name,
+        Some(_) => return Err(format!("`{name}` is not the name of a backend")),
+        None => name,
+    };
+    let kind = match name {
+        "fsdp" => Kind::Fsdp,
+        "archon" => Kind::Archon,
+        "megatron" => Kind::Megatron,
+        "sglang" | "vllm" => Kind::Inference,
+        _ => {
+            return Err(format!(
+                "`{name}` is not a backend of AReaL's (fsdp, megatron, archon; sglang, vllm)"
+            ));
+        }
+    };
+    let inner = rest
+        .strip_prefix('(')
+        .map_or(rest, |r| r.strip_suffix(')').unwrap_or(r));
+    let found = match inner.split_once('|') {
+        Some((attention, experts)) if kind != Kind::Inference => {
+            let attention = attention.strip_prefix("attn:").ok_or("`attn:` is missing")?;
+            let experts = experts.strip_prefix("ffn:").ok_or("`ffn:` is missing")?;
+            let experts = dims(experts, "detp", kind)?;
+            Backend {
+                expert: experts.expert,
+                ..dims(attention, "cdtp", kind)?
+            }
+        }
+        Some(_) => return Err("it generates only: `attn` and `ffn` have no meaning".to_owned()),
+        None if kind == Kind::Inference => dims(rest, "dtp", kind)?,
+        None => dims(rest, "pdtce", kind)?,
+    };
+    if kind == Kind::Fsdp && (found.pipeline > 1 || found.expert > 1) {
+        return Err("FSDP knows data, tensor and context parallelism only".to_owned());
+    }
+    Ok(found)
+}
+
+fn is_alias(text: &str) -> bool {
+    let name = text.strip_suffix(']').unwrap_or_default();
+    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// `d4p2t2`: letters of `allowed`, each with a number above zero.
+fn dims(text: &str, allowed: &str, kind: Kind) -> Result<Backend, String> {
+    let mut out = Backend {
+        kind,
+        data: 1,
+        pipeline: 1,
+        tensor: 1,
+        context: 1,
+        expert: 1,
+    };
+    let mut rest = text;
+    let wrong = || format!("`{text}` is not understood: letters with numbers are needed, such as d4t2");
+    if rest.is_empty() {
+        return Err(wrong());
+    }
+    while let Some(letter) = rest.chars().next() {
+        let digits: &str = rest[letter.len_utf8()..]
+            .split(|c: char| !c.is_ascii_digit())
+            .next()
+            .unwrap_or_default();
+        if !allowed.contains(letter) || digits.starts_with('0') {
+            return Err(wrong());
+        }
+        let number: u32 = digits.parse().map_err(|_| wrong())?;
+        match letter {
+            'd' => out.data = number,
+            'p' => out.pipeline = number,
+            't' => out.tensor = number,
+            'c' => out.context = number,
+            _ => out.expert = number,
+        }
+        rest = &rest[letter.len_utf8() + digits.len()..];
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_counted_from_what_shares_a_batch() {
+        for (text, kind, world) in [
+            ("fsdp:d4", Kind::Fsdp, 4),
+            ("fsdp:d2t2c2", Kind::Fsdp, 8),
+            ("fsdp[actor]: d4 t2", Kind::Fsdp, 8),
+            ("megatron:d2p2t2e4", Kind::Megatron, 8),
+            ("megatron:(attn:d1p12t4|ffn:d1p12e4)", Kind::Megatron, 48),
+            ("archon:d2", Kind::Archon, 2),
+            ("sglang:d4t2", Kind::Inference, 8),
+        ] {
+            let read = parse(text).unwrap();
+            assert_eq!((read.kind, read.world()), (kind, Some(world)), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_areal_refuses_is_refused() {
+        for text in [
+            "d4",
+            "fsdp",
+            "fsdp:",
+            "fsdp:d0",
+            "fsdp:d4p2",
+            "fsdp:e2",
+            "sglang:c2",
+            "tensorflow:d4",
+            "sglang:d4+fsdp:d4",
+            "fsdp.d4",
+            "fsdp:x4",
+            "fsdp:d",
+            "sglang:(attn:d1|ffn:d1)",
+        ] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+}

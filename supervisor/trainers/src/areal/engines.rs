@@ -1,0 +1,215 @@
+//! What each engine saves and what a resume brings back of it.
+
+use super::backend::{Backend, Kind};
+use super::values::Values;
+use supervise_core::checkpoint::StateKind;
+use supervise_core::spec::{MegatronSpec, Parallel, RoleSpec};
+
+/// The engines whose state is saved. The actor is always called `default`.
+pub(super) fn roles(v: &mut Values<'_>, actor: Option<Backend>) -> Vec<RoleSpec> {
+    let save = v.truth("recover.no_save_optim");
+    let load = v.truth("recover.no_load_optim");
+    let mut out = vec![role(v, "default", "actor", actor, save, save || load)];
+    if v.has("critic") {
+        let critic = v.some_text("critic.backend");
+        let critic = critic.and_then(|text| super::backend::parse(&text).ok()).or(actor);
+        out.push(role(v, "critic", "critic", critic, save, save || load));
+    }
+    out
+}
+
+fn role(v: &mut Values<'_>, name: &str, key: &str, backend: Option<Backend>, bare: bool, loads_bare: bool) -> RoleSpec {
+    let contents = |bare: bool| {
+        let all = ["model", "optimizer"].map(str::to_owned);
+        all.into_iter().take(if bare { 1 } else { 2 }).collect::<Vec<_>>()
+    };
+    RoleSpec {
+        name: name.to_owned(),
+        save_contents: contents(bare),
+        load_contents: contents(loads_bare),
+        load_wish: loads_bare,
+        megatron: backend.filter(Backend::is_megatron).map(|b| MegatronSpec {
+            parallel: Parallel {
+                tensor: b.tensor,
+                pipeline: b.pipeline,
+                context: b.context,
+                expert: b.expert,
+            },
+            bridge: false,
+            dist: true,
+            adapters: v.truth(&format!("{key}.use_lora")),
+            any_parallel: false,
+            schedule: !loads_bare && v.truth(&format!("{key}.megatron.use_checkpoint_opt_param_scheduler")),
+        }),
+    }
+}
+
+/// What no resume brings back.
+pub(super) fn not_restored(v: &mut Values<'_>, actor: Option<Backend>, is_rl: bool) -> Vec<StateKind> {
+    let bare = v.truth("recover.no_save_optim") || v.truth("recover.no_load_optim");
+    let megatron = actor.is_some_and(|a| a.is_megatron());
+    let keeps_schedule = megatron && !bare && v.truth("actor.megatron.use_checkpoint_opt_param_scheduler");
+    let mut out = Vec::new();
+    if bare {
+        out.push(StateKind::Optimizer);
+    }
+    if !keeps_schedule && has_schedule(v) {
+        out.push(StateKind::LrSchedule);
+    }
+    if !megatron {
+        out.push(StateKind::Rng);
+    }
+    if is_rl {
+        out.push(StateKind::Rollout);
+    }
+    out
+}
+
+/// Whether the learning rate changes from step to step.
+fn has_schedule(v: &mut Values<'_>) -> bool {
+    if !v.has("actor.optimizer") {
+        return false;
+    }
+    let kind = v.text("actor.optimizer.lr_scheduler_type");
+    let warmup = v.real("actor.optimizer.warmup_steps_proportion");
+    kind.is_some_and(|k| k != "constant") || warmup.is_some_and(|w| w > 0.0)
+}
+
+/// What is known to fail, or to be lost, with such engines.
+pub(super) fn check(v: &mut Values<'_>, actor: Option<Backend>, is_rl: bool) {
+    versions(v, is_rl);
+    let megatron = actor.is_some_and(|a| a.is_megatron());
+    if megatron && v.truth("actor.use_lora") {
+        v.no_recovery(
+            "megatron_lora",
+            "actor.use_lora",
+            "AReaL saves no checkpoint of Megatron's adapters: the first save ends the run (NotImplementedError)",
+            "train the whole model, or use the fsdp backend",
+        );
+    }
+    if megatron && !v.truth("recover.no_save_optim") {
+        v.warn(
+            "megatron_optimizer",
+            "recover.no_save_optim",
+            "AReaL 1.0.4 fails to save Megatron's optimizer (\"flattened_range is not supported\"): set it to true, which loses the optimizer's state at each resume, or use a newer build",
+        );
+    }
+    if megatron && v.truth("actor.megatron.async_save") {
+        v.warn(
+            "async_save",
+            "actor.megatron.async_save",
+            "the counters are written before the data is on disk: a save is proven, and copied, only when its data has arrived",
+        );
+    }
+    schedule(v, actor);
+    if v.has("critic") {
+        v.warn(
+            "critic_not_restored",
+            "critic",
+            "AReaL 1.0.4 saves the critic and does not load it: after a resume it begins again from critic.path",
+        );
+    }
+    if v.number("total_train_epochs").is_some_and(|n| n > 1) {
+        v.warn(
+            "data_order",
+            "total_train_epochs",
+            "the order of the data is restored exactly within the first epoch only: a resume in a later one goes on in the order of the first",
+        );
+    }
+    outputs(v);
+}
+
+fn versions(v: &mut Values<'_>, is_rl: bool) {
+    let of = |v: &mut Values<'_>, key: &str| if v.has(key) { v.text(key) } else { None };
+    let actor = of(v, "actor._version");
+    let rollout = of(v, "rollout._version");
+    let known = |said: &Option<String>| said.as_deref().is_none_or(|s| matches!(s, "v1" | "v2"));
+    if !known(&actor) || is_rl && rollout.is_some() && rollout != actor {
+        v.problem(
+            "actor._version",
+            "AReaL knows v1 and v2, the same for actor and rollout",
+            "remove the key: v1 is the default",
+        );
+    } else if actor.as_deref() == Some("v2") {
+        v.no_recovery(
+            "controller_v2",
+            "actor._version",
+            "AReaL's controller v2 can neither save nor load a checkpoint to recover from (NotImplementedError)",
+            "write v1",
+        );
+    }
+}
+
+/// A schedule that is not saved begins again.
+fn schedule(v: &mut Values<'_>, actor: Option<Backend>) {
+    let saved = actor.is_some_and(|a| !matches!(a.kind, Kind::Fsdp | Kind::Archon));
+    if saved || !has_schedule(v) {
+        return;
+    }
+    let kind = v.text("actor.optimizer.lr_scheduler_type").unwrap_or_default();
+    let text = format!(
+        "FSDP and Archon do not save the learning-rate schedule: after a resume the {} from its beginning",
+        match kind.as_str() {
+            "constant" => "warmup is run again".to_owned(),
+            kind => format!("{kind} schedule runs again"),
+        }
+    );
+    match kind.as_str() {
+        "constant" => v.note("schedule_replayed", "actor.optimizer.warmup_steps_proportion", text),
+        _ => v.warn("schedule_replayed", "actor.optimizer.lr_scheduler_type", text),
+    }
+}
+
+/// What is written beside the checkpoint.
+fn outputs(v: &mut Values<'_>) {
+    let frequencies = ["freq_steps", "freq_epochs", "freq_secs"];
+    let mut is_set = |part: &str| {
+        frequencies
+            .iter()
+            .any(|f| v.some_number(&format!("{part}.{f}")).is_some())
+    };
+    let (exports, evaluates) = (is_set("saver"), is_set("evaluator"));
+    if exports {
+        v.note(
+            "exports",
+            "saver",
+            "its exports (Hugging Face) hold no optimizer and no counters: no run is resumed from one; AReaL never deletes any",
+        );
+        if v.has("critic") && v.some_number("saver.freq_steps").is_some_and(|n| n != 1) {
+            v.warn(
+                "exports_skip_roles",
+                "saver.freq_steps",
+                "actor and critic share one counter: with an even number only the critic is exported; set 1, or take freq_epochs",
+            );
+        }
+    }
+    if evaluates {
+        v.note(
+            "evaluation_lost",
+            "evaluator",
+            "the evaluation that follows a save is not made again by a resume from it",
+        );
+    }
+    if v.truth("evaluator.eval_before_train") {
+        v.note(
+            "validates_first",
+            "evaluator.eval_before_train",
+            "the evaluation before the training runs at each relaunch",
+        );
+    }
+    let mode = v.text("stats_logger.wandb.mode");
+    if mode.is_some_and(|m| m != "disabled") {
+        match v.text("stats_logger.wandb.id_suffix").as_deref() {
+            Some("timestamp") => v.warn(
+                "wandb_timestamp",
+                "stats_logger.wandb.id_suffix",
+                "each relaunch begins a run of its own at Weights & Biases; write `train`",
+            ),
+            _ => v.note(
+                "wandb_one_run",
+                "stats_logger.wandb.id_suffix",
+                "all attempts go on in one run of Weights & Biases; steps that are repeated after a resume are logged at later numbers",
+            ),
+        }
+    }
+}

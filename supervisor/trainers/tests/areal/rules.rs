@@ -1,0 +1,70 @@
+//! Lines of output as AReaL prints them.
+
+use supervise_core::diagnosis::failure_rules;
+use supervise_core::id::WorkerId;
+use supervise_core::scan::{Hit, RuleKind, Scanner};
+use supervise_core::spec::TrainerKind;
+use supervise_trainers::adapter;
+
+fn scanner() -> Scanner {
+    let mut rules = adapter(TrainerKind::Areal).rules();
+    rules.extend(failure_rules());
+    Scanner::new(rules).unwrap()
+}
+
+fn look(line: &str) -> Option<Hit> {
+    scanner().line(WorkerId(0), 1, line.as_bytes())
+}
+
+/// A line as it stands in a log, with colours.
+fn logged(logger: &str, level: &str, text: &str) -> String {
+    format!("\x1b[33m[1;38;2;180;140;80m(AReaL)\x1b[0m \x1b[33m20261122-07:30:26.930 {logger} {level}: {text}\x1b[0m")
+}
+
+#[test]
+fn a_step_counts_from_one_and_says_how_many_there_are() {
+    let line = logged("StatsLogger", "INFO", "Epoch 1/4 Step 3/4 Train step 3/16 done.");
+    let hit = look(&line).unwrap();
+    assert_eq!(
+        (hit.kind, hit.sighting.number, hit.total),
+        (RuleKind::Step, Some(3), Some(16))
+    );
+}
+
+#[test]
+fn a_resume_names_the_step_that_comes_next() {
+    let line = logged(
+        "Recover",
+        "INFO",
+        "Recovering from StepInfo(epoch=0, epoch_step=2, global_step=2, steps_per_epoch=4).",
+    );
+    let hit = look(&line).unwrap();
+    // Two steps were done: as many as our core counts.
+    assert_eq!((hit.kind, hit.sighting.number), (RuleKind::Resumed, Some(2)));
+}
+
+#[test]
+fn a_silent_fresh_start_is_an_alarm() {
+    for text in [
+        "Resume info not found at /r/recover_info. This should not be a resumed experiment!",
+        "Failed to load recover info from /r/recover_info: Expecting value: line 1 column 1 (char 0)",
+    ] {
+        assert_eq!(
+            look(&logged("Recover", "WARNING", text)).unwrap().kind,
+            RuleKind::Scratch,
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn training_completes_is_no_sign_of_success() {
+    assert!(
+        look(&logged(
+            "StatsLogger",
+            "INFO",
+            "Training completes! Total time elapsed 12.00."
+        ))
+        .is_none()
+    );
+}
