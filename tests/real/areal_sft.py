@@ -1,17 +1,20 @@
 """Trains a tiny model with areal's own SFTTrainer (SPMD mode), so that its checkpoints are on disk.
 
 usage: AREAL_SPMD_MODE=1 gang.sh 2 python areal_sft.py MODEL ROOT [--steps 3] [--export 2] [--earlier FOLDER]
+       AREAL_SPMD_MODE=1 gang.sh 2 python areal_sft.py --config FILE.yaml [key=value ...]
 
 MODEL is a directory made by make_tiny_model.py. Below ROOT/checkpoints/USER/real/t0 areal leaves recover_info and
 default/recover_checkpoint after every step (always the last one only), and a Hugging Face export after every
 `--export`th. Run again with more steps, it goes on from there. With --earlier, a copy of the last step but one is left
-in FOLDER: areal itself overwrites it.
+in FOLDER: areal itself overwrites it. With --config, areal's own loader reads everything from the file and the overrides,
+as in a user's script; tokenizer_path is then the model.
 """
 
 import argparse
 import getpass
 import os
 import shutil
+import sys
 from pathlib import Path
 
 from areal.api.cli_args import (
@@ -25,6 +28,7 @@ from areal.api.cli_args import (
     StatsLoggerConfig,
     TrainDatasetConfig,
     TrainEngineConfig,
+    load_expr_config,
 )
 from areal.trainer.sft_trainer import SFTTrainer
 from datasets import Dataset
@@ -87,7 +91,16 @@ def keep_step(handler, step, trial, folder):
     handler.dump = dump_and_copy
 
 
+def train(config, prepare=lambda trainer: None):
+    with SFTTrainer(config, train_dataset=samples(config.tokenizer_path)) as trainer:
+        print("resumed from", trainer.recover_info and trainer.recover_info.last_step_info, flush=True)
+        prepare(trainer)
+        trainer.train()
+
+
 def main():
+    if any(word.startswith("--config") for word in sys.argv):
+        return train(load_expr_config(sys.argv[1:], SFTConfig)[0])
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
     parser.add_argument("root")
@@ -95,12 +108,13 @@ def main():
     parser.add_argument("--export", type=int, default=2)
     parser.add_argument("--earlier", type=Path)
     args = parser.parse_args()
-    with SFTTrainer(config(args.model, args.root, args.steps, args.export), train_dataset=samples(args.model)) as trainer:
-        print("resumed from", trainer.recover_info and trainer.recover_info.last_step_info, flush=True)
+
+    def prepare(trainer):
         if args.earlier:
             trial = Path(args.root, "checkpoints", getpass.getuser(), "real", "t0")
             keep_step(trainer.recover_handler, args.steps - 2, trial, args.earlier)
-        trainer.train()
+
+    train(config(args.model, args.root, args.steps, args.export), prepare)
 
 
 if __name__ == "__main__":
