@@ -5,6 +5,7 @@ mod completions;
 mod config;
 mod doctor;
 mod explain;
+mod exports;
 mod logs;
 mod migrate;
 mod plan;
@@ -22,7 +23,7 @@ use std::ffi::OsString;
 use supervise_core::checkpoint::Depth;
 use tracing_subscriber::EnvFilter;
 
-/// Supervises training runs of verl: never resumes from a checkpoint that is not proven, never loses the last good
+/// Supervises training runs of verl and AReaL: never resumes from a checkpoint that is not proven, never loses the last good
 /// state, never leaves a trainer behind, and says why it did what it did.
 #[derive(Debug, Parser)]
 #[command(name = "supervise", version, max_term_width = 110, disable_help_subcommand = true)]

@@ -28,10 +28,12 @@ mod watch;
 
 pub use client::{Client, LaneError};
 pub use files::{FileSource, fact_of, walk};
+pub use kept::look_at_run;
 pub use proof::FileProver;
 pub use protocol::{Answer, Identity, LaneReply, LaneRequest, Loaded, Question};
 pub use scan::{Prover, Scanned};
 pub use scrub::{Scrub, Scrubbed, scrub};
 pub use serve::main;
+pub use stand::Where;
 pub use store::{RUN_DIR_NAME, read_journals};
 pub use verified::VERIFIED;

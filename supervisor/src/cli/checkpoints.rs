@@ -1,15 +1,14 @@
 //! `supervise checkpoints`: every step with its verdict.
 
+use super::exports::{self, unknown_run};
 use super::target;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::prepare::{Request, identify};
 use crate::printer::{self, Meter};
 use crate::render::checkpoints::{CheckpointsView, text};
-use camino::{Utf8Path, Utf8PathBuf};
-use supervise_core::spec::TrainerKind;
-use supervise_host::lane::Prover;
-use supervise_trainers::{Expectation, adapter};
+use camino::Utf8Path;
+use supervise_host::lane::{Where, look_at_run};
 
 pub(super) const EXAMPLES: &str = "  supervise checkpoints ppo.yaml
   supervise checkpoints /ckpt/my-run --depth full
@@ -30,18 +29,22 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
-    let (root, kind, expect) = place(&args.name)?;
-    let mut prover = Prover::new(&root, adapter(kind), &expect);
+    let place = place(&args.name)?;
+    let root = &place.root;
     let mut meter = Meter::new();
-    let scan = prover.scan(args.depth.into(), u32::MAX, &mut |read| {
+    let scan = look_at_run(&place, args.depth.into(), &mut |read| {
         meter.tell(read, None);
         true
     });
+    let exports = match place.store {
+        Some(_) => exports::below(root, args.depth.into(), &mut meter),
+        None => Vec::new(),
+    };
     meter.end();
     if args.json {
-        super::print_json(&CheckpointsView::of(root.as_str(), &scan))?;
+        super::print_json(&CheckpointsView::of(root.as_str(), &scan, &exports))?;
     } else {
-        printer::out(&text(root.as_str(), &scan));
+        printer::out(&text(root.as_str(), &scan, &exports));
     }
     match &scan.unreadable {
         Some(_) => Ok(Exit::Environment.code()),
@@ -49,8 +52,8 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     }
 }
 
-/// The root, and what its steps should look like: a run's own expectation, else whatever is there.
-fn place(name: &str) -> Result<(Utf8PathBuf, TrainerKind, Expectation), CliError> {
+/// What is looked at, and what its steps should look like: a run's own specification, else whatever is there.
+fn place(name: &str) -> Result<Where, CliError> {
     let found = target::find(name);
     if let Ok(seen) = &found
         && let Some(problem) = &seen.problem
@@ -58,17 +61,16 @@ fn place(name: &str) -> Result<(Utf8PathBuf, TrainerKind, Expectation), CliError
         return Err(CliError::environment(problem.clone()));
     }
     if let Ok(seen) = &found
-        && let Some(spec) = &seen.spec
-        && let Some(root) = &spec.root
+        && let Some(place) = seen.spec.as_ref().and_then(Where::of)
     {
-        return Ok((root.clone(), spec.trainer, Expectation::of(spec)));
+        return Ok(place);
     }
     let path = Utf8Path::new(name);
     if matches!(path.extension(), Some("yaml" | "yml")) && path.is_file() {
         return never_started(path);
     }
     match path.metadata() {
-        Ok(m) if m.is_dir() => Ok((path.to_owned(), TrainerKind::VerlPpo, Expectation::default())),
+        Ok(m) if m.is_dir() => Ok(unknown_run(path)),
         Ok(_) => match found {
             Ok(_) => Err(no_root(name)),
             Err(e) => Err(e),
@@ -86,11 +88,11 @@ fn no_root(name: &str) -> CliError {
 }
 
 /// The root of a configuration that no run was started with yet.
-fn never_started(path: &Utf8Path) -> Result<(Utf8PathBuf, TrainerKind, Expectation), CliError> {
+fn never_started(path: &Utf8Path) -> Result<Where, CliError> {
     let request = Request {
         config: Some(path.to_owned()),
         ..Request::default()
     };
     let root = identify(&request)?.root.ok_or_else(|| no_root(path.as_str()))?;
-    Ok((root, TrainerKind::VerlPpo, Expectation::default()))
+    Ok(unknown_run(&root))
 }

@@ -2,10 +2,12 @@
 
 use super::time::stamp;
 use super::{bytes, table};
+use camino::Utf8PathBuf;
 use serde::Serialize;
-use supervise_core::checkpoint::{CheckpointSummary, Level, Resumability};
+use supervise_core::checkpoint::{CheckpointSummary, Depth, Finding, Level, Resumability, Verdict};
 use supervise_core::event::{ScanReport, Tracker};
 use supervise_core::id::WallMs;
+use supervise_core::live::is_live;
 
 /// The stable JSON of a scan.
 #[derive(Debug, Serialize)]
@@ -20,16 +22,38 @@ pub struct CheckpointsView<'a> {
     pub newest_proven: Option<u64>,
     /// Every step, newest first.
     pub steps: &'a [CheckpointSummary],
+    /// Exports of the weights, from which nothing is resumed.
+    #[serde(skip_serializing_if = "<[Export]>::is_empty")]
+    pub exports: &'a [Export],
     /// Things that belong to no step.
     pub remarks: &'a [String],
     /// Why the root could not be read.
     pub unreadable: Option<&'a str>,
 }
 
+/// One export.
+#[derive(Debug, Clone, Serialize)]
+pub struct Export {
+    /// Its directory, relative to the root.
+    pub path: Utf8PathBuf,
+    /// The step that was trained last, counted from 1.
+    pub step: u64,
+    /// What is known about it.
+    pub verdict: Verdict,
+    /// How deep the proof went.
+    pub proven: Option<Depth>,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// Always false: an export holds no optimizer, no counters and no place in the data.
+    pub resumable: bool,
+    /// What was found.
+    pub findings: Vec<Finding>,
+}
+
 impl<'a> CheckpointsView<'a> {
     /// The view of a scan.
     #[must_use]
-    pub fn of(root: &'a str, scan: &'a ScanReport) -> Self {
+    pub fn of(root: &'a str, scan: &'a ScanReport, exports: &'a [Export]) -> Self {
         let proven = scan
             .steps
             .iter()
@@ -40,6 +64,7 @@ impl<'a> CheckpointsView<'a> {
             tracker: &scan.tracker,
             newest_proven: proven.map(|c| c.step.0),
             steps: &scan.steps,
+            exports,
             remarks: &scan.remarks,
             unreadable: scan.unreadable.as_deref(),
         }
@@ -48,11 +73,13 @@ impl<'a> CheckpointsView<'a> {
 
 /// The table for people.
 #[must_use]
-pub fn text(root: &str, scan: &ScanReport) -> String {
+pub fn text(root: &str, scan: &ScanReport, exports: &[Export]) -> String {
     if let Some(why) = &scan.unreadable {
         return format!("{root} cannot be read: {why}\n");
     }
+    let only = scan.steps.iter().any(|c| c.save.is_some() || is_live(&c.id));
     let mut out = match &scan.tracker {
+        Tracker::Missing if only => format!("{root}: one checkpoint, overwritten by each save\n"),
         Tracker::Missing => format!("{root}: no tracker file\n"),
         Tracker::Empty => format!("{root}: the tracker file is empty\n"),
         Tracker::Garbage(text) => format!("{root}: the tracker file says {text:?}, which is no step\n"),
@@ -61,9 +88,21 @@ pub fn text(root: &str, scan: &ScanReport) -> String {
     if scan.steps.is_empty() {
         out.push_str("no steps\n");
     } else {
-        let rows: Vec<Vec<String>> = scan.steps.iter().map(row).collect();
+        let mut head = vec!["STEP", "VERDICT", "PROVEN", "RESUME", "SIZE", "NEWEST FILE", "WHY"];
+        let mut rows: Vec<Vec<String>> = scan.steps.iter().map(row).collect();
+        if only {
+            head.insert(1, "WHAT");
+            for (row, c) in rows.iter_mut().zip(&scan.steps) {
+                row.insert(1, if is_live(&c.id) { "live" } else { "kept" }.to_owned());
+            }
+        }
+        out.push_str(&table(&head, &rows));
+    }
+    if !exports.is_empty() {
+        out.push_str("exports of the weights: nothing can be resumed from them\n");
+        let rows: Vec<Vec<String>> = exports.iter().map(export).collect();
         out.push_str(&table(
-            &["STEP", "VERDICT", "PROVEN", "RESUME", "SIZE", "NEWEST FILE", "WHY"],
+            &["STEP", "VERDICT", "PROVEN", "SIZE", "DIRECTORY", "WHY"],
             &rows,
         ));
     }
@@ -71,6 +110,18 @@ pub fn text(root: &str, scan: &ScanReport) -> String {
         out.push_str(&format!("note: {remark}\n"));
     }
     out
+}
+
+fn export(e: &Export) -> Vec<String> {
+    let why = e.findings.iter().find(|f| f.level == Level::Error);
+    vec![
+        e.step.to_string(),
+        e.verdict.to_string(),
+        e.proven.map_or("no", |d| d.word()).to_owned(),
+        bytes(e.bytes),
+        e.path.to_string(),
+        why.map_or_else(String::new, ToString::to_string),
+    ]
 }
 
 fn row(c: &CheckpointSummary) -> Vec<String> {

@@ -4,6 +4,18 @@ pub use supervise_checkpoint::codes::CODES as FILE_CODES;
 
 /// Every code that is said of a step, a set or a configuration, with its meaning, in alphabetical order.
 pub const STEP_CODES: &[(&str, &str)] = &[
+    (
+        "ahead",
+        "AReaL: the weights are newer than the counters and the place in the data beside them: a save was cut short between the two",
+    ),
+    (
+        "another_step",
+        "a generation that holds another step than its name says",
+    ),
+    (
+        "background_save",
+        "AReaL with Megatron saving in the background: what describes the save is there before its data",
+    ),
     ("cadence", "when this run saves, and what a crash can cost"),
     ("config_not_passed", "the YAML is read by us and not by the command"),
     (
@@ -28,6 +40,10 @@ pub const STEP_CODES: &[(&str, &str)] = &[
         "the directory holds an older state: an older step counted further",
     ),
     (
+        "data_behind",
+        "AReaL: the place in the data is older than the step, so batches may come again",
+    ),
+    (
         "data_of_other_step",
         "the dataloader stands where it stood at another step",
     ),
@@ -38,6 +54,19 @@ pub const STEP_CODES: &[(&str, &str)] = &[
         "dist_missing",
         "a directory that Megatron should have written holds no checkpoint",
     ),
+    (
+        "engine_missing",
+        "an engine that the run needs was never saved, or its save broke off",
+    ),
+    (
+        "engine_not_of_this_run",
+        "the state of an engine that this run does not have: not loaded",
+    ),
+    (
+        "export_empty",
+        "the directory of an export without files: its save goes on, or was killed",
+    ),
+    ("export_unfinished", "an export that was never given its name"),
     ("file_empty", "a file that a load needs is empty"),
     ("file_not_whole", "a file is not whole"),
     ("finished_run", "what starting a finished run again does"),
@@ -59,6 +88,10 @@ pub const STEP_CODES: &[(&str, &str)] = &[
     (
         "husk",
         "only data.pt is left: the trainer's own retention deleted the rest",
+    ),
+    (
+        "info_of_two_saves",
+        "AReaL: the files of `recover_info` are of two saves",
     ),
     ("keep_all", "every step stays on disk"),
     (
@@ -82,6 +115,10 @@ pub const STEP_CODES: &[(&str, &str)] = &[
     (
         "misplaced",
         "the file was written under another name: it holds what belongs there",
+    ),
+    (
+        "mixed_generations",
+        "the state of an engine is of an older save than what is kept beside it",
     ),
     (
         "mixed_steps",

@@ -33,6 +33,8 @@ pub(super) struct Wanted {
     pub(super) pins: PinsHash,
     /// Bytes a second at most; 0 for no limit.
     pub(super) rate: u64,
+    /// Bytes that stay free.
+    pub(super) reserve: u64,
 }
 
 /// Copies the live set into a generation.
@@ -73,7 +75,7 @@ fn make_copy(stand: &Stand, wanted: &Wanted, to: &Utf8Path) -> Result<(), ActErr
     };
     let bytes = is_still()?.ok_or_else(|| voided(wanted))?;
     make_dir(to).map_err(|e| failed(&e))?;
-    check_room(stand, to, bytes, wanted.step)?;
+    check_room(stand, to, bytes, wanted)?;
     let mut pace = Pace::new(wanted.rate);
     let mut done = 0_u64;
     let mut changed = false;
@@ -125,8 +127,8 @@ fn copy_set(from: &Utf8Path, to: &Utf8Path, copied: &mut dyn FnMut(u64) -> io::R
 
 /// A copy, the next save beside it, and the reserve must fit. A copy that shares its blocks costs as much as soon as the
 /// trainer writes its own.
-fn check_room(stand: &Stand, at: &Utf8Path, bytes: u64, step: Step) -> Result<(), ActError> {
-    let reserve = stand.spec().policy.protect.reserve;
+fn check_room(stand: &Stand, at: &Utf8Path, bytes: u64, wanted: &Wanted) -> Result<(), ActError> {
+    let (reserve, step) = (wanted.reserve, wanted.step);
     let needed = bytes.saturating_mul(2).saturating_add(reserve);
     let Ok(room) = rustix::fs::statvfs(at.as_std_path()) else {
         return Ok(());
@@ -151,7 +153,7 @@ fn check_room(stand: &Stand, at: &Utf8Path, bytes: u64, step: Step) -> Result<()
 
 /// Proves the one set below `dir`.
 fn proven(stand: &Stand, dir: &Utf8Path, name: &str) -> Result<CheckpointSummary, ActError> {
-    let mut prover = Prover::new(dir, adapter(stand.spec().trainer), &stand.expect());
+    let mut prover = Prover::new(dir, adapter(stand.trainer), &stand.expect());
     let report = prover.scan(Depth::Structure, u32::MAX, &mut |_| true);
     let found = report.steps.into_iter().find(|c| c.id.0 == name);
     found.ok_or_else(|| other(format!("the copy in {dir} cannot be read back")))

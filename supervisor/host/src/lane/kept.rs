@@ -6,7 +6,7 @@
 use super::copy::{drop_generations, generation_aside, live_aside, put_back};
 use super::edit::disk_error;
 use super::scan::Prover;
-use super::stand::Stand;
+use super::stand::{Stand, Where};
 use super::tree::Look;
 use super::verified::forget;
 use camino::{Utf8Path, Utf8PathBuf};
@@ -16,7 +16,6 @@ use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, PinsHash, Ver
 use supervise_core::event::{ActError, ScanReport};
 use supervise_core::live::{LIVE, is_live};
 use supervise_core::record::DiskEdit;
-use supervise_core::spec::RunSpec;
 use supervise_trainers::adapter;
 
 /// Generations of a run, and where its live set stands.
@@ -28,9 +27,9 @@ pub(super) struct Kept {
 
 impl Kept {
     /// `None`: this trainer keeps each step in a directory of its own.
-    pub(super) fn of(spec: &RunSpec, records: &Utf8Path) -> Option<Self> {
-        let stand = Stand::of(spec)?;
-        let prover = Prover::new(&stand.protected(), adapter(spec.trainer), &stand.expect()).keeping_records(records);
+    pub(super) fn of(place: &Where) -> Option<Self> {
+        let stand = Stand::of(place)?;
+        let prover = Prover::new(&stand.protected(), adapter(stand.trainer), &stand.expect());
         Some(Self {
             stand,
             prover,
@@ -38,11 +37,20 @@ impl Kept {
         })
     }
 
+    /// Uses what earlier proofs left, and keeps it up to date.
+    pub(super) fn keeping_records(mut self, run_dir: &Utf8Path) -> Self {
+        self.prover = self.prover.keeping_records(run_dir);
+        self
+    }
+
     /// A prover of the live set.
     pub(super) fn live_prover(&self) -> Option<Prover> {
         let (above, _) = self.stand.above()?;
-        let trainer = self.stand.spec().trainer;
-        Some(Prover::new(above, adapter(trainer), &self.stand.expect_live()))
+        Some(Prover::new(
+            above,
+            adapter(self.stand.trainer),
+            &self.stand.expect_live(),
+        ))
     }
 
     /// Looks at the generations and then at the live set, which is compared with them. Answers what the prover of the live set
@@ -126,6 +134,17 @@ impl Kept {
             ids.iter().for_each(|id| forget(records, id));
         }
         Ok(())
+    }
+}
+
+/// Looks at all that a run could be resumed from, thoroughly and without leaving a trace.
+pub fn look_at_run(place: &Where, depth: Depth, working: &mut dyn FnMut(u64) -> bool) -> ScanReport {
+    match Kept::of(place) {
+        Some(mut kept) => match kept.live_prover() {
+            Some(mut live) => kept.look(&mut live, depth, u32::MAX, Look::Thorough, working).1,
+            None => ScanReport::default(),
+        },
+        None => Prover::new(&place.root, adapter(place.trainer), &place.expect).scan(depth, u32::MAX, working),
     }
 }
 

@@ -10,7 +10,7 @@ use super::kept::Kept;
 use super::pace::Pace;
 use super::protocol::{Answer, LaneReply, LaneRequest, Question};
 use super::scan::Prover;
-use super::stand::Stand;
+use super::stand::{Stand, Where};
 use super::store::{Journal, Lease, open, read_journals};
 use super::tree::Look;
 use super::verified::VERIFIED;
@@ -291,7 +291,9 @@ impl Lane {
             },
             Question::Attempt { dir, files } => attempt(&dir, &files).map(|()| Answer::Done),
             Question::Spec(spec) => {
-                self.kept = Kept::of(&spec, &spec.run_dir);
+                self.kept = Where::of(&spec)
+                    .and_then(|place| Kept::of(&place))
+                    .map(|kept| kept.keeping_records(&spec.run_dir));
                 self.prover = match &self.kept {
                     Some(kept) => kept.live_prover(),
                     None => spec.root.as_ref().map(|root| {
@@ -385,7 +387,15 @@ impl Lane {
             } => {
                 let stand = self.kept.as_ref().map(|k| k.stand.clone());
                 let stand = stand.ok_or_else(|| internal("this trainer keeps each step by itself"))?;
-                keep_beside(stand, act, Wanted { ckpt, step, pins, rate })
+                let reserve = self.spec.as_ref().map_or(0, |s| s.policy.protect.reserve);
+                let wanted = Wanted {
+                    ckpt,
+                    step,
+                    pins,
+                    rate,
+                    reserve,
+                };
+                keep_beside(stand, act, wanted)
             }
             Question::Watch => {
                 let wakes = self.wakes.clone();

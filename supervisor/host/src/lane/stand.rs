@@ -5,7 +5,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use std::fs;
 use std::io;
 use supervise_core::checkpoint::{CkptId, EntryKind, FileFact, PinsHash};
-use supervise_core::spec::RunSpec;
+use supervise_core::spec::{RunSpec, TrainerKind};
 use supervise_trainers::{Expectation, StepTracker, adapter};
 
 /// The directory of an engine's state, below the engine's name.
@@ -13,24 +13,51 @@ const STATE: &str = "recover_checkpoint";
 /// What is kept of the run beside it: read before all else, so put in its place last.
 pub(super) const INFO: &str = "recover_info";
 
-/// The places of one run.
+/// Where the checkpoints of a run stand, and what they should be.
+#[derive(Debug, Clone)]
+pub struct Where {
+    /// The checkpoint root.
+    pub root: Utf8PathBuf,
+    /// The trainer.
+    pub trainer: TrainerKind,
+    /// What its checkpoints should look like.
+    pub expect: Expectation,
+    /// Where generations are kept, for a trainer that keeps one checkpoint only.
+    pub store: Option<Utf8PathBuf>,
+}
+
+impl Where {
+    /// `None`: nothing is known of the checkpoints of this run.
+    #[must_use]
+    pub fn of(spec: &RunSpec) -> Option<Self> {
+        Some(Self {
+            root: spec.root.clone()?,
+            trainer: spec.trainer,
+            expect: Expectation::of(spec),
+            store: spec.live.as_ref().map(|l| l.store.clone()),
+        })
+    }
+}
+
+/// The places of a trainer with one checkpoint.
 #[derive(Debug, Clone)]
 pub(super) struct Stand {
     /// The trainer's own directory.
     pub(super) root: Utf8PathBuf,
     /// Ours: on the same file system, outside of it.
     pub(super) store: Utf8PathBuf,
-    spec: RunSpec,
+    pub(super) trainer: TrainerKind,
+    expect: Expectation,
 }
 
 impl Stand {
     /// `None`: this trainer keeps each step in a directory of its own.
-    pub(super) fn of(spec: &RunSpec) -> Option<Self> {
-        let live = spec.live.as_ref()?;
+    pub(super) fn of(place: &Where) -> Option<Self> {
         Some(Self {
-            root: spec.root.clone()?,
-            store: live.store.clone(),
-            spec: spec.clone(),
+            root: place.root.clone(),
+            store: place.store.clone()?,
+            trainer: place.trainer,
+            expect: place.expect.clone(),
         })
     }
 
@@ -59,23 +86,18 @@ impl Stand {
     pub(super) fn expect_live(&self) -> Expectation {
         Expectation {
             only: self.root.file_name().map(str::to_owned),
-            ..Expectation::of(&self.spec)
+            ..self.expect.clone()
         }
     }
 
     /// What a generation is expected to be.
     pub(super) fn expect(&self) -> Expectation {
-        Expectation::of(&self.spec)
+        self.expect.clone()
     }
 
     /// A fold over sets of this trainer.
     pub(super) fn tracker(&self, expect: &Expectation) -> Box<dyn StepTracker> {
-        adapter(self.spec.trainer).tracker(expect)
-    }
-
-    /// The trainer of the run.
-    pub(super) fn spec(&self) -> &RunSpec {
-        &self.spec
+        adapter(self.trainer).tracker(expect)
     }
 
     /// The directories of the live set that are there, relative to the root; what is read first comes last.

@@ -3,9 +3,11 @@
 //! A directory is a trainer's root, one of its steps, one role of a step, or files that belong together (DCP, Megatron, exported weights),
 //! alone or somewhere below.
 
+mod live;
 mod sets;
 mod steps;
 
+use crate::cli::exports;
 use crate::printer::Meter;
 use crate::render::verify::{FileView, PathView, TensorView};
 use camino::Utf8Path;
@@ -35,6 +37,8 @@ pub(super) enum Kind {
     Root,
     Step,
     Role,
+    /// AReaL's only checkpoint.
+    Live,
     Set(SetKind),
 }
 
@@ -42,6 +46,7 @@ pub(super) enum Kind {
 pub(super) fn directory(named: &Utf8Path, dir: &Utf8Path, look: &mut Look<'_>) -> io::Result<PathView> {
     match kind_of(dir)? {
         Kind::Set(kind) => sets::one(named, dir, kind, look),
+        Kind::Live => live::judge(named, dir, look),
         kind => {
             let view = steps::judge(named, dir, kind, look)?;
             let unknown = kind == Kind::Step && view.steps.iter().all(|s| s.layout == "unknown");
@@ -74,6 +79,7 @@ fn kind_of(dir: &Utf8Path) -> io::Result<Kind> {
         _ if names.iter().any(|n| n.starts_with(STEP)) => Kind::Root,
         _ if in_step && names.iter().any(marks) => Kind::Role,
         Some(kind) if !names.iter().any(marks) => Kind::Set(kind),
+        None if exports::is_areal(dir) => Kind::Live,
         _ => Kind::Step,
     })
 }

@@ -158,7 +158,7 @@ impl Compared<'_> {
 }
 
 fn ahead(engine: &str, detail: String) -> Finding {
-    Finding::error(AHEAD, Verdict::Incomplete, detail).in_file(table(engine))
+    Finding::error("ahead", Verdict::Incomplete, detail).in_file(table(engine))
 }
 
 fn table(engine: &str) -> String {

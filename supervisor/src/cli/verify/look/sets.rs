@@ -25,6 +25,20 @@ pub(super) fn one(named: &Utf8Path, dir: &Utf8Path, kind: SetKind, look: &mut Lo
     Ok(view)
 }
 
+/// Judges one directory below another as a set.
+pub(super) fn within(
+    dir: &Utf8Path,
+    place: &Utf8Path,
+    kind: SetKind,
+    look: &mut Look<'_>,
+    view: &mut PathView,
+) -> io::Result<()> {
+    let mut facts = Vec::new();
+    walk(dir, place, &mut facts)?;
+    judge(dir, place, kind, &sizes(&facts, place), look, view);
+    Ok(())
+}
+
 /// Judges every set below a directory; none where there is none.
 pub(super) fn below(named: &Utf8Path, dir: &Utf8Path, look: &mut Look<'_>) -> io::Result<Option<PathView>> {
     let mut facts = Vec::new();

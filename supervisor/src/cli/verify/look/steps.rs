@@ -39,7 +39,7 @@ pub(super) fn judge(named: &Utf8Path, dir: &Utf8Path, kind: Kind, look: &mut Loo
     let what = match kind {
         Kind::Root => "root",
         Kind::Role => "role",
-        Kind::Step | Kind::Set(_) => "step",
+        Kind::Step | Kind::Live | Kind::Set(_) => "step",
     };
     let mut view = PathView {
         remarks: tracker.remarks(),
@@ -79,7 +79,7 @@ fn told(dir: &Utf8Path) -> Option<u64> {
 }
 
 /// Gives the tracker a directory's entries under a step's name.
-fn note(tracker: &mut dyn StepTracker, id: &Utf8Path, dir: &Utf8Path) -> io::Result<()> {
+pub(super) fn note(tracker: &mut dyn StepTracker, id: &Utf8Path, dir: &Utf8Path) -> io::Result<()> {
     tracker.note(&fact_of(id.to_owned(), &fs::symlink_metadata(dir)?));
     let mut facts = Vec::new();
     if fs::symlink_metadata(dir)?.is_dir() {
@@ -93,7 +93,7 @@ fn note(tracker: &mut dyn StepTracker, id: &Utf8Path, dir: &Utf8Path) -> io::Res
 }
 
 /// Judges one step and adds what was found to the view.
-fn step(
+pub(super) fn step(
     tracker: &mut dyn StepTracker,
     id: &CkptId,
     place: &Utf8Path,

@@ -1,0 +1,167 @@
+//! What AReaL leaves beside its only checkpoint: exports of the weights, from which nothing is resumed.
+
+use crate::printer::Meter;
+use crate::render::checkpoints::Export;
+use camino::{Utf8Path, Utf8PathBuf};
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use supervise_checkpoint::SweepOptions;
+use supervise_checkpoint::set::{self, SetKind};
+use supervise_core::checkpoint::{Depth, EntryKind, Finding, Verdict};
+use supervise_core::spec::TrainerKind;
+use supervise_host::lane::{FileProver, Where, walk};
+use supervise_trainers::Expectation;
+
+/// The directory of what is kept of a run.
+const INFO: &str = "recover_info";
+/// The directory of an engine's state.
+const STATE: &str = "recover_checkpoint";
+
+/// Every export below a root, newest first.
+pub(super) fn below(root: &Utf8Path, depth: Depth, meter: &mut Meter) -> Vec<Export> {
+    let number = |path: &Utf8PathBuf| path.file_name().and_then(step).unwrap_or_default();
+    let mut out: Vec<Export> = dirs_below(root)
+        .into_iter()
+        .map(|path| judge(root, path.clone(), number(&path), depth, meter))
+        .collect();
+    out.sort_by_key(|e| (std::cmp::Reverse(e.step), e.path.clone()));
+    out
+}
+
+/// Their directories, relative to the root.
+pub(super) fn dirs_below(root: &Utf8Path) -> Vec<Utf8PathBuf> {
+    let of = |engine: &String| {
+        let names = dirs(&root.join(engine)).into_iter().filter(|name| step(name).is_some());
+        names.map(|name| Utf8Path::new(engine).join(name)).collect::<Vec<_>>()
+    };
+    dirs(root).iter().flat_map(of).collect()
+}
+
+fn dirs(dir: &Utf8Path) -> Vec<String> {
+    let Ok(entries) = dir.read_dir_utf8() else {
+        return Vec::new();
+    };
+    let is_dir = |e: &camino::Utf8DirEntry| e.file_type().is_ok_and(|t| t.is_dir());
+    entries
+        .flatten()
+        .filter(is_dir)
+        .map(|e| e.file_name().to_owned())
+        .collect()
+}
+
+/// `epochEepochstepSglobalstepG`, perhaps with `.tmp` behind it: all numbers begin at 0.
+fn step(name: &str) -> Option<u64> {
+    let plain = name.strip_suffix(".tmp").unwrap_or(name);
+    let (_, global) = plain.strip_prefix("epoch")?.split_once("globalstep")?;
+    global.parse::<u64>().ok()?.checked_add(1)
+}
+
+fn judge(root: &Utf8Path, path: Utf8PathBuf, step: u64, depth: Depth, meter: &mut Meter) -> Export {
+    let dir = root.join(&path);
+    let mut facts = Vec::new();
+    let walked = walk(&dir, Utf8Path::new(""), &mut facts);
+    let files: BTreeMap<String, u64> = facts
+        .iter()
+        .filter(|f| f.kind == EntryKind::File)
+        .map(|f| (f.path.to_string(), f.size))
+        .collect();
+    let needs = set::needs(SetKind::Weights, files.keys().map(String::as_str));
+    let options = SweepOptions {
+        zero: true,
+        finite: false,
+    };
+    let reports = FileProver::new(&dir).prove(&needs, depth, options, &mut |p| {
+        meter.tell(p.done, Some(p.of));
+        ControlFlow::Continue(())
+    });
+    let reports = reports
+        .into_iter()
+        .map(|(path, report)| (path.into_string(), report))
+        .collect();
+    let mut judged = set::judge(SetKind::Weights, &files, &reports);
+    let broken = match (walked, files.is_empty(), path.as_str().ends_with(".tmp")) {
+        (Err(e), ..) => Some(Finding::error(
+            "unreadable",
+            Verdict::Unreadable,
+            format!("it cannot be read: {e}"),
+        )),
+        (_, _, true) => Some(Finding::error(
+            "export_unfinished",
+            Verdict::Incomplete,
+            "its save did not end: it was never renamed",
+        )),
+        (_, true, _) => Some(Finding::error(
+            "export_empty",
+            Verdict::Incomplete,
+            "the directory is made first: its save goes on, or was killed",
+        )),
+        _ => None,
+    };
+    judged.findings.extend(broken);
+    let verdict = judged.findings.iter().fold(judged.verdict, |v, f| v.worst(f.effect()));
+    Export {
+        path,
+        step,
+        verdict,
+        proven: judged.proven.filter(|_| verdict == Verdict::Whole),
+        bytes: files.values().sum(),
+        resumable: false,
+        findings: judged.findings,
+    }
+}
+
+/// A checkpoint root of no known run: AReaL's where it looks like one, else verl's.
+pub(super) fn unknown_run(root: &Utf8Path) -> Where {
+    let areal = is_areal(root);
+    Where {
+        root: root.to_owned(),
+        trainer: if areal {
+            TrainerKind::Areal
+        } else {
+            TrainerKind::VerlPpo
+        },
+        expect: Expectation::default(),
+        store: areal.then(|| store_of(root)),
+    }
+}
+
+/// Whether AReaL keeps its only checkpoint here.
+pub(super) fn is_areal(root: &Utf8Path) -> bool {
+    root.join(INFO).is_dir() || dirs(root).iter().any(|engine| root.join(engine).join(STATE).is_dir())
+}
+
+/// Where generations of a root are kept: beside `checkpoints`, under the same names.
+fn store_of(root: &Utf8Path) -> Utf8PathBuf {
+    let whole = camino::absolute_utf8(root).unwrap_or_else(|_| root.to_owned());
+    let mut parts: Vec<&str> = whole.iter().collect();
+    let at = parts.len().checked_sub(4);
+    match at.and_then(|at| parts.get_mut(at)) {
+        Some(part) if *part == "checkpoints" => *part = "supervise",
+        _ => return whole.join(".no-generations-known"),
+    }
+    parts.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_exports_are_read() {
+        for (name, number) in [
+            ("epoch0epochstep1globalstep1", Some(2)),
+            ("epoch12epochstep0globalstep480", Some(481)),
+            ("epoch0epochstep1globalstep1.tmp", Some(2)),
+            ("weight_update_v3", None),
+            ("recover_checkpoint", None),
+            ("epoch0", None),
+        ] {
+            assert_eq!(step(name), number, "{name}");
+        }
+    }
+
+    #[test]
+    fn generations_stand_beside_the_checkpoints() {
+        assert_eq!(store_of(Utf8Path::new("/f/checkpoints/me/e/t")), "/f/supervise/me/e/t");
+    }
+}
