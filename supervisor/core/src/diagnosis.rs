@@ -34,7 +34,7 @@ pub fn diagnose(a: &Attempt) -> Diagnosis {
             "the guard of this attempt died; its workers were ended with it",
         );
     }
-    if let Some((class, s)) = root(a) {
+    if let Some((class, s)) = root(a).or_else(|| said(a)) {
         let text = format!("worker {} line {}: {}", s.worker, s.line, shorten(&s.text));
         return build(a, class, text, &s.text);
     }
@@ -79,6 +79,13 @@ fn root(a: &Attempt) -> Option<(&'static str, &Sighting)> {
         };
         (!is_cascade(class)).then_some((class, s))
     })
+}
+
+/// The trainer's own word that it failed, where nothing it printed beside that is known.
+fn said(a: &Attempt) -> Option<(&'static str, &Sighting)> {
+    let (_, s) = a.sightings.iter().find(|(means, _)| *means == RuleKind::Failed)?;
+    let class = rules::classify_exception(&s.text, stage(a));
+    (!is_cascade(class)).then_some((class, s))
 }
 
 /// All that was seen is that a process of Ray's died.

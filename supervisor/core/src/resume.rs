@@ -60,10 +60,14 @@ pub enum Choice {
     },
 }
 
-/// The last planned step: the configuration's, else what the trainer printed.
+/// The last planned step: the configuration's, else what the trainer printed. Where one checkpoint is overwritten, the smaller one:
+/// there a number of steps is a limit, and the data may end before.
 #[must_use]
 pub fn last_step(s: &State, spec: &RunSpec) -> Option<Step> {
-    spec.last_step.or(s.total)
+    match (spec.last_step, s.total) {
+        (Some(said), Some(printed)) if spec.live.is_some() => Some(said.min(printed)),
+        (said, printed) => said.or(printed),
+    }
 }
 
 /// How deep a step must be proven before a launch: every byte after a reboot or a full disk, which may have

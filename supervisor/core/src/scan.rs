@@ -28,6 +28,8 @@ pub enum RuleKind {
     Scratch,
     /// The trainer says that it ended as planned.
     End,
+    /// The trainer says that it failed; what it does then may take hours.
+    Failed,
     /// A failure of this class (`mem.cuda_oom`).
     Failure(String),
     /// An exception ended a traceback; its text is classified by the diagnosis.

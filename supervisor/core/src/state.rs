@@ -215,6 +215,9 @@ pub struct Attempt {
     pub scratch: bool,
     /// The trainer said that it ended as planned.
     pub ended: bool,
+    /// When the trainer said that it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<Tick>,
     /// No process of it is left.
     pub gone: bool,
     /// Its guard died.

@@ -6,6 +6,7 @@ mod backend;
 mod call;
 mod defaults;
 mod engines;
+mod frequency;
 mod judge;
 mod names;
 mod preflight;
@@ -15,6 +16,7 @@ mod set;
 mod steps;
 mod values;
 
+pub use frequency::{Edited, Frequencies, with_frequencies};
 pub(crate) use read::read;
 
 use crate::adapter::{Adapter, Expectation, HostFacts, LaunchPlan, StepTracker, TrainerFacts};

@@ -46,6 +46,7 @@ impl Stage {
             user: "me".to_owned(),
             data_ranks: Some(shape.data_ranks),
             updates_per_step: Some(1),
+            exit_says_nothing: false,
             async_save: false,
         });
         Self {

@@ -16,6 +16,9 @@ const STALL_CHECK: Ms = Ms::secs(10);
 /// A tree that neither computed nor printed for this long counts as still: the second signal.
 const STILL: Ms = Ms::secs(30);
 
+/// What a trainer that says that it failed has for its traceback, and its other ranks for theirs.
+const LAST_WORDS: Ms = Ms(20_000);
+
 impl Deciding<'_> {
     pub(super) fn on_worker_exited(&mut self, status: ExitStatus) {
         if !matches!(self.s.mode, Mode::Running | Mode::Draining { .. }) {
@@ -157,6 +160,14 @@ impl Deciding<'_> {
         let Some(a) = self.s.live() else { return };
         if self.spec.policy.observe || a.workers.is_empty() {
             return;
+        }
+        // It said so itself: to wait for what it still cleans up could take hours.
+        if let Some(since) = a.failed.filter(|t| self.e.at.since(*t) >= LAST_WORDS) {
+            let text = format!(
+                "the trainer said {} s ago that it failed, and has not ended",
+                self.e.at.since(since).0 / 1000
+            );
+            return self.stop(Then::Diagnose, false, vec![Reason::new("said_failed", text)]);
         }
         let limit = self.stall_limit();
         let silent = self.e.at.since(a.last_progress);

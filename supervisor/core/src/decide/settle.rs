@@ -4,10 +4,12 @@ use super::Deciding;
 use crate::backoff::pause;
 use crate::diagnosis::diagnose;
 use crate::event::TimerKey;
+use crate::id::Step;
 use crate::reason::Reason;
 use crate::record::{Action, Condition, Decision, Diagnosis, Outcome, StartPoint};
 use crate::resume::last_step;
 use crate::script::ScriptNews;
+use crate::state::Attempt;
 
 /// Deaths of our own guards without a new mark.
 const OWN_DEATHS: u32 = 20;
@@ -20,8 +22,8 @@ impl Deciding<'_> {
         let Some(a) = self.s.attempt.clone() else {
             return;
         };
-        if a.succeeded() {
-            return self.after_success();
+        if self.went_well(&a) {
+            return self.after_success(&a);
         }
         if let Some(news @ (ScriptNews::Refused { .. } | ScriptNews::Unmarked { .. })) = &a.script {
             return self.misconfigured(news);
@@ -49,8 +51,26 @@ impl Deciding<'_> {
         self.finish(Outcome::Config { why }, vec![reason]);
     }
 
-    fn after_success(&mut self) {
-        let reason = Reason::new("all_ended_well", "all workers ended with exit code 0");
+    /// Whether the training came to its end: all workers say so, or, where their exit code says nothing, the last planned step
+    /// was done.
+    fn went_well(&self, a: &Attempt) -> bool {
+        let deaf = self.spec.live.as_ref().is_some_and(|l| l.exit_says_nothing);
+        a.succeeded() || deaf && !a.guard_lost && self.is_done(a)
+    }
+
+    /// The last planned step was done.
+    fn is_done(&self, a: &Attempt) -> bool {
+        last_step(&self.s, self.spec).is_some_and(|last| a.step >= Some(last))
+    }
+
+    fn after_success(&mut self, a: &Attempt) {
+        let reason = match a.succeeded() {
+            true => Reason::new("all_ended_well", "all workers ended with exit code 0"),
+            false => Reason::new(
+                "all_done",
+                "the last planned step was done; the exit code of this launcher says nothing",
+            ),
+        };
         if self.spec.root.is_none() || !self.spec.policy.recovery || self.spec.policy.observe {
             return self.finish(Outcome::Finished { step: None }, vec![reason]);
         }
@@ -62,7 +82,7 @@ impl Deciding<'_> {
         let Some(a) = self.s.attempt.clone().filter(|a| a.gone && !a.settled) else {
             return true;
         };
-        if a.succeeded() {
+        if self.went_well(&a) {
             return self.settle_success(&a);
         }
         if a.diagnosis.is_none() && a.launched.is_some() {
@@ -115,14 +135,14 @@ impl Deciding<'_> {
     }
 
     /// A plain command shows progress by living on.
-    fn plain_progress(&self, a: &crate::state::Attempt) -> bool {
+    fn plain_progress(&self, a: &Attempt) -> bool {
         self.spec.root.is_none()
             && a.launched
                 .is_some_and(|t| self.s.now.since(t) >= self.spec.policy.stall_minimum)
     }
 
     /// The resume point failed to load: it is not chosen again.
-    fn settle_distrust(&mut self, a: &crate::state::Attempt) -> u32 {
+    fn settle_distrust(&mut self, a: &Attempt) -> u32 {
         let failed_to_load = a.step.is_none() && a.diagnosis.as_ref().is_some_and(|d| d.action == Action::FallBack);
         match &a.order.from {
             StartPoint::Step { ckpt, .. } if failed_to_load && self.spec.policy.prove => {
@@ -226,7 +246,7 @@ impl Deciding<'_> {
 
     /// An attempt that resumed, ended well and never took a step, where nothing says that the run was over: resumed at the end
     /// of an epoch, some trainers train nothing.
-    fn trained_nothing(&self, a: &crate::state::Attempt) -> Option<String> {
+    fn trained_nothing(&self, a: &Attempt) -> Option<String> {
         let StartPoint::Step { ckpt, step, .. } = &a.order.from else {
             return None;
         };
@@ -239,8 +259,15 @@ impl Deciding<'_> {
         ))
     }
 
+    /// Whether the trainer saves its last step. One with a checkpoint that it overwrites saves where its frequency says, and there
+    /// only.
+    fn saves_last(&self, last: Step) -> bool {
+        let c = &self.spec.cadence;
+        self.spec.live.is_none() || c.at_end || c.every.is_some_and(|n| last.0.is_multiple_of(n.max(1)))
+    }
+
     /// Exit code 0 everywhere: is the last planned step there?
-    fn settle_success(&mut self, a: &crate::state::Attempt) -> bool {
+    fn settle_success(&mut self, a: &Attempt) -> bool {
         let newest = self.s.newest_whole().map(|c| c.step);
         let charge = Decision::Charge {
             attempts: self.s.charged,
@@ -265,6 +292,17 @@ impl Deciding<'_> {
         };
         if newest.is_some_and(|n| n >= last) {
             return true;
+        }
+        if self.is_done(a) && !self.saves_last(last) {
+            let at = newest.map_or_else(|| "nothing".to_owned(), |n| format!("step {n}"));
+            let text = format!(
+                "all {last} planned steps were done; the last one is not saved to recover from, the newest that is: {at}"
+            );
+            let reason = Reason::new("last_step_done", text);
+            self.decided(charge, vec![reason.clone()]);
+            let step = newest.filter(|s| self.s.mark.is_some_and(|m| m >= *s));
+            self.finish(Outcome::Finished { step }, vec![reason]);
+            return false;
         }
         let at = match newest {
             Some(step) => format!("the newest whole step is {step}, not {last}"),

@@ -192,6 +192,12 @@ const EXCEPTIONS: &[(&str, &[&str])] = &[
             "MissingConfigException",
             "hydra.errors",
             "omegaconf.errors",
+            "Invalid recover mode",
+            "Unknown scheduler type",
+            "AllocationValidationError",
+            "GatewayTrainController",
+            "fileroot '",
+            "flattened_range is not supported",
         ],
     ),
     (
@@ -245,6 +251,9 @@ pub(super) fn classify_exception(text: &str, stage: Stage) -> &'static str {
     }
     // All that reading a shard that was cut says.
     if stage == Stage::Resuming && text.contains("[Errno 22] Invalid argument") {
+        return "ckpt.corrupt";
+    }
+    if stage == Stage::Resuming && text.contains("CheckpointException") {
         return "ckpt.corrupt";
     }
     let class = EXCEPTIONS
@@ -356,6 +365,28 @@ mod tests {
         assert_eq!(action_at(Stage::Starting), Action::Stop);
         assert_eq!(action_at(Stage::Resuming), Action::Stop);
         assert_eq!(action_at(Stage::Stepping), Action::RelaunchOnce);
+    }
+
+    #[test]
+    fn what_areal_refuses_at_its_start_is_no_reason_to_relaunch() {
+        for text in [
+            "omegaconf.errors.ConfigKeyError: Key 'freq_step' not in 'RecoverConfig'",
+            "hydra.errors.ConfigCompositionException: Could not override 'total_train_steps'.",
+            "omegaconf.errors.MissingMandatoryValue: Structured config of type `SFTConfig` has missing mandatory value: trial_name",
+            "ValueError: Invalid recover mode 'True'. Valid options: {'on', 'off', 'auto', 'disabled'}.",
+            "FileNotFoundError: cluster.fileroot '/nowhere' does not exist.",
+            "NotImplementedError: Unknown scheduler type: None",
+        ] {
+            let class = classify_exception(text, Stage::Starting);
+            assert_eq!((class, action(class)), ("cfg.args", Action::Stop), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_checkpoint_that_torch_cannot_load_is_a_reason_to_fall_back() {
+        let text = "torch.distributed.checkpoint.api.CheckpointException: CheckpointException ranks:dict_keys([0, 1])";
+        assert_eq!(classify_exception(text, Stage::Resuming), "ckpt.corrupt");
+        assert_eq!(classify_exception(text, Stage::Stepping), "code.exception");
     }
 
     #[test]

@@ -20,6 +20,9 @@ pub struct LiveSpec {
     /// Updates that the optimizer of an engine makes in one step at most, where known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updates_per_step: Option<u32>,
+    /// What starts the trainer ends with an error even where the training came to its end.
+    #[serde(default)]
+    pub exit_says_nothing: bool,
     /// Engines that save in the background: what describes a save may be there before its data.
     #[serde(default)]
     pub async_save: bool,

@@ -240,7 +240,7 @@ impl State {
                 means,
                 sighting,
             } if *attempt == a.no => {
-                note_sighting(a, means, sighting);
+                note_sighting(a, means, sighting, e.at);
                 if let (RuleKind::Total, Some(n)) = (means, sighting.number) {
                     self.total = Some(crate::id::Step(n));
                 }
@@ -385,12 +385,15 @@ impl State {
     }
 }
 
-fn note_sighting(a: &mut Attempt, means: &RuleKind, sighting: &crate::event::Sighting) {
+fn note_sighting(a: &mut Attempt, means: &RuleKind, sighting: &crate::event::Sighting, at: Tick) {
+    if *means == RuleKind::Failed {
+        a.failed = a.failed.or(Some(at));
+    }
     match means {
         RuleKind::Resumed => a.resumed = sighting.number.map(crate::id::Step).or(a.resumed),
         RuleKind::Scratch => a.scratch = true,
         RuleKind::End => a.ended = true,
-        RuleKind::Failure(_) | RuleKind::Exception => {
+        RuleKind::Failed | RuleKind::Failure(_) | RuleKind::Exception => {
             if let Some((_, known)) = a
                 .sightings
                 .iter_mut()
@@ -426,6 +429,7 @@ fn begin(order: &LaunchOrder, term: crate::id::Term, at: Tick, mark_before: Opti
         resumed: None,
         scratch: false,
         ended: false,
+        failed: None,
         gone: false,
         guard_lost: false,
         ended_by_us: None,

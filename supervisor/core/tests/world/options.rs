@@ -19,6 +19,10 @@ pub(crate) struct Habits {
     pub(crate) says_total: bool,
     /// It does not hear SIGTERM.
     pub(crate) deaf: bool,
+    /// It says that it failed before it hangs.
+    pub(crate) says_failed: bool,
+    /// Its exit code at its end.
+    pub(crate) exit: i32,
 }
 
 impl Default for Habits {
@@ -30,6 +34,8 @@ impl Default for Habits {
             last: 8,
             says_total: false,
             deaf: false,
+            exit: 0,
+            says_failed: false,
         }
     }
 }
@@ -103,8 +109,16 @@ fn one(spec: &mut RunSpec, habits: &mut Habits, key: &str, value: &str) -> Optio
                 data_ranks: Some(2),
                 updates_per_step: Some(1),
                 async_save: false,
+                exit_says_nothing: false,
             });
         }
+        "launcher" => {
+            spec.live.as_mut()?.exit_says_nothing = true;
+            habits.exit = 1;
+        }
+        "says-failed" => habits.says_failed = true,
+        "planned" => spec.last_step = Some(Step(number?)),
+        "not-at-end" => spec.cadence.at_end = false,
         "unprotected" => spec.policy.protect.enabled = false,
         "verl-sft" => spec.trainer = TrainerKind::VerlSft,
         "plain" => {

@@ -77,7 +77,7 @@ impl World {
             Tr::Up => self.comes_up(attempt),
             Tr::Step(n) => self.step_done(attempt, *n),
             Tr::Saved(n) => self.save_done(attempt, *n),
-            Tr::Quit => self.all_end(ExitStatus::Code(0)),
+            Tr::Quit => self.all_end(ExitStatus::Code(self.habits.exit)),
         }
     }
 
@@ -126,7 +126,8 @@ impl World {
             return;
         }
         self.progress(attempt, Phase::Step, Some(n));
-        let saves = self.spec.cadence.every.is_some_and(|e| n.is_multiple_of(e)) || n >= self.habits.last;
+        let saves = self.spec.cadence.every.is_some_and(|e| n.is_multiple_of(e))
+            || self.spec.cadence.at_end && n >= self.habits.last;
         if saves && self.spec.root.is_some() {
             self.progress(attempt, Phase::Save, Some(n));
             self.write(n, Truth::Torn);
@@ -181,6 +182,9 @@ impl World {
                 self.worker_fails(rank, status);
             }
             Misdeed::Hang { busy } => {
+                if self.habits.says_failed {
+                    self.see(attempt, RuleKind::Failed, "Training failed with exception: x", None);
+                }
                 if let Some(p) = self.proc.as_mut() {
                     p.stuck = true;
                 }

@@ -7,6 +7,7 @@ use super::backend::{self, Backend};
 use super::call::{self, Form};
 use super::defaults;
 use super::engines;
+use super::frequency;
 use super::values::Values;
 use crate::adapter::TrainerFacts;
 use crate::command;
@@ -62,8 +63,11 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
             _ => world,
         },
         updates_per_step: updates,
+        // They end with an error whatever happened.
+        exit_says_nothing: matches!(form, Form::Launcher(_)),
         async_save: actor.is_some_and(|a| a.is_megatron()) && v.truth("actor.megatron.async_save"),
     });
+    let frequencies = frequency::wanted(v);
     let must_exist = must_exist(v, input, &form);
     let retries = v
         .is_said("recover.retries")
@@ -87,6 +91,7 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
             retries: retries.and_then(|n| u32::try_from(n).ok()),
             recover_mode: mode,
             must_exist,
+            frequencies,
             ..TrainerFacts::default()
         },
         findings,

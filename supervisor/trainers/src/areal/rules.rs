@@ -18,6 +18,7 @@ pub(super) fn rules() -> Vec<ScanRule> {
             r"Resume info not found at|Failed to load recover info from|should not be a resumed experiment",
             RuleKind::Scratch,
         ),
+        ScanRule::new("areal.failed", r"Training failed with exception: ", RuleKind::Failed),
         ScanRule::new(
             "areal.saved",
             r"Saved recover checkpoint to ",

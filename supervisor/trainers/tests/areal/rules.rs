@@ -58,6 +58,16 @@ fn a_silent_fresh_start_is_an_alarm() {
 }
 
 #[test]
+fn a_trainer_that_gives_up_says_so_before_it_cleans_up() {
+    let line = logged(
+        "SFTTrainer",
+        "ERROR",
+        "Training failed with exception: CUDA out of memory. Tried to allocate",
+    );
+    assert_eq!(look(&line).unwrap().kind, RuleKind::Failed);
+}
+
+#[test]
 fn training_completes_is_no_sign_of_success() {
     assert!(
         look(&logged(
