@@ -68,6 +68,9 @@ pub(super) fn from_nothing(s: &State, spec: &RunSpec, scan: &ScanReport, mut rea
             format!("step {mark} was proven in this run, and no step is provable now")
         }
         (None, 0, t) => format!("the tracker {} but the root holds no step", tracker_words(t)),
+        (None, _, _) if spec.live.is_some() => {
+            "the only checkpoint is not provable, and neither is anything that was kept of it".to_owned()
+        }
         (None, n, _) => format!("none of the {n} steps in the root is provable"),
     };
     // The newest one says most.

@@ -1,0 +1,182 @@
+//! A trainer that keeps its only checkpoint as AReaL does: overwritten in place, resumed without a question, begun anew without
+//! a word that stops anybody.
+//!
+//! `areal_trainer --config FILE [key=value…]` reads `recover`, `total_train_steps` and, beneath `miniature`, how it lives:
+//! `step_ms`, `epoch`, and `fault`: `{step: 6, operations: 3}` ends it with SIGKILL after so many operations of the save of that
+//! step, `{step: 6}` in the middle of the step; once, unless `always` is said. What it trains on is written to `trained.jsonl`
+//! beside the YAML: the step, and from which step's weights.
+#![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
+#![expect(clippy::print_stdout, reason = "a trainer speaks on its output")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a trainer knows its user by the environment, as AReaL does"
+)]
+
+use serde_json::Value;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use supervise_tests::areal_set::{Shape, save, save_until, weights_of};
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let at = words.iter().position(|w| w == "--config").unwrap();
+    let file = PathBuf::from(&words[at + 1]);
+    let yaml: Value = serde_yaml::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    let get = |path: &str| path.split('.').fold(&yaml, |at, key| &at[key]).clone();
+    assert!(
+        yaml.get("supervisor").is_none(),
+        "ConfigKeyError: Key 'supervisor' not in 'SFTConfig'"
+    );
+    let on = words.iter().any(|w| w == "++recover.mode=auto");
+    let text = |path: &str| get(path).as_str().unwrap().to_owned();
+    let user = ["LOGNAME", "USER"]
+        .iter()
+        .find_map(|n| std::env::var(n).ok())
+        .unwrap_or("nobody".to_owned());
+    let fileroot = PathBuf::from(text("recover.fileroot"));
+    let root = fileroot
+        .join("checkpoints")
+        .join(user)
+        .join(text("recover.experiment_name"))
+        .join(text("recover.trial_name"));
+    let shape = Shape {
+        data_ranks: 1,
+        epoch: get("miniature.epoch").as_u64().unwrap_or(1000),
+        ..Shape::default()
+    };
+    let trainer = Trainer {
+        last: get("total_train_steps").as_u64().unwrap(),
+        every: get("recover.freq_steps").as_u64().unwrap(),
+        step: Duration::from_millis(get("miniature.step_ms").as_u64().unwrap_or(20)),
+        fault: get("miniature.fault"),
+        trained: fileroot.join("trained.jsonl"),
+        root,
+        shape,
+    };
+    trainer.train(on);
+}
+
+struct Trainer {
+    root: PathBuf,
+    shape: Shape,
+    last: u64,
+    every: u64,
+    step: Duration,
+    fault: Value,
+    trained: PathBuf,
+}
+
+impl Trainer {
+    fn train(&self, on: bool) {
+        let mut weights = 0;
+        let mut done = 0;
+        if on {
+            say(
+                "Recover",
+                "INFO",
+                &format!("Loading recover info from {}", self.root.join("recover_info").display()),
+            );
+            match self.resume() {
+                Some((step, loaded)) => (done, weights) = (step, loaded),
+                None => say(
+                    "Recover",
+                    "WARNING",
+                    "Resume info not found at it. This should not be a resumed experiment!",
+                ),
+            }
+        }
+        while done < self.last {
+            std::thread::sleep(self.step);
+            if self.fault["operations"].is_null() && self.fault_at(done + 1).is_some() {
+                kill();
+            }
+            done += 1;
+            self.note(done, weights);
+            weights = done;
+            if on && done.is_multiple_of(self.every) {
+                match self.fault_at(done) {
+                    Some(Some(operations)) => {
+                        save_until(&self.root, done, &self.shape, operations).unwrap();
+                        kill();
+                    }
+                    _ => save(&self.root, done, &self.shape).unwrap(),
+                }
+                say(
+                    "Recover",
+                    "INFO",
+                    &format!("Saved recover checkpoint to {}", self.root.display()),
+                );
+            }
+            say(
+                "StatsLogger",
+                "INFO",
+                &format!("Epoch 1/1 Step {done}/{0} Train step {done}/{0} done.", self.last),
+            );
+        }
+    }
+
+    /// The step, and the step whose weights were loaded: AReaL asks for nothing more than that the files can be read.
+    fn resume(&self) -> Option<(u64, u64)> {
+        let info = self.root.join("recover_info");
+        let text = |name: &str| fs::read_to_string(info.join(name)).ok();
+        let step: Value = serde_json::from_str(&text("step_info.json")?).ok()?;
+        for name in [
+            "saver_info.json",
+            "evaluator_info.json",
+            "stats_logger_info.json",
+            "checkpoint_info.json",
+        ] {
+            serde_json::from_str::<Value>(&text(name)?).ok()?;
+        }
+        fs::read(info.join("dataloader_info.pkl"))
+            .ok()
+            .filter(|b| b.last() == Some(&b'.'))?;
+        let next = step["global_step"].as_u64()? + 1;
+        let line = format!(
+            "Recovering from StepInfo(epoch=0, epoch_step={next}, global_step={next}, steps_per_epoch={}).",
+            self.shape.epoch
+        );
+        say("Recover", "INFO", &line);
+        let weights = weights_of(&self.root).expect("CheckpointException: failed finding central directory");
+        Some((next, weights))
+    }
+
+    fn note(&self, step: u64, weights: u64) {
+        let mut file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&self.trained)
+            .unwrap();
+        writeln!(file, "{}", serde_json::json!({ "step": step, "on": weights })).unwrap();
+    }
+
+    /// `Some(None)`: in the step; `Some(Some(n))`: after n operations of its save. Once, by a mark in the file root.
+    fn fault_at(&self, step: u64) -> Option<Option<usize>> {
+        if self.fault["step"].as_u64() != Some(step) {
+            return None;
+        }
+        let mark = self.trained.with_file_name("fault-was-there");
+        let saving = self.fault["operations"].as_u64().map(|n| n as usize);
+        let first = Path::new(&mark).exists();
+        if first && self.fault["always"] != Value::Bool(true) {
+            return None;
+        }
+        // The step comes before its save: only what is about to happen is marked.
+        Some(saving).filter(|_| {
+            fs::write(&mark, "").unwrap();
+            true
+        })
+    }
+}
+
+fn say(logger: &str, level: &str, text: &str) {
+    println!("(AReaL) 20260101-00:00:00.000 {logger} {level}: {text}");
+}
+
+fn kill() -> ! {
+    nix::sys::signal::kill(nix::unistd::Pid::this(), nix::sys::signal::Signal::SIGKILL).unwrap();
+    std::thread::sleep(Duration::from_secs(60));
+    std::process::exit(9)
+}
