@@ -7,10 +7,6 @@
 //! beside the YAML: the step, and from which step's weights.
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 #![expect(clippy::print_stdout, reason = "a trainer speaks on its output")]
-#![expect(
-    clippy::disallowed_methods,
-    reason = "a trainer knows its user by the environment, as AReaL does"
-)]
 
 use serde_json::Value;
 use std::fs::{self, OpenOptions};
