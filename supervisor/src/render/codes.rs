@@ -75,6 +75,10 @@ pub const STEP_CODES: &[(&str, &str)] = &[
         "rank 0 writes this file after its shards: the save was not finished",
     ),
     (
+        "generations",
+        "AReaL: proven saves are copied, for the trainer overwrites its only checkpoint",
+    ),
+    (
         "hard_links",
         "parts of the step share their files: a save into one would write into all",
     ),
@@ -173,6 +177,7 @@ pub const STEP_CODES: &[(&str, &str)] = &[
         "ray_too_small",
         "the Ray cluster that is meant has less than the run asks for",
     ),
+    ("restored", "what a resume brings back of an engine"),
     (
         "rewritten_in_part",
         "some files were written anew since the step was proven, others were not",
@@ -202,6 +207,7 @@ pub const STEP_CODES: &[(&str, &str)] = &[
         "Megatron's own configuration is missing: the save was not finished",
     ),
     ("unknown_format", "no format is known by this name"),
+    ("unprotected", "AReaL: no copy of the only checkpoint is kept"),
     ("unreadable", "the step cannot be read"),
     (
         "validates_first",

@@ -334,8 +334,10 @@ impl PlanView {
 }
 
 /// What is about saves.
-const SAVING: [&str; 6] = [
+const SAVING: [&str; 8] = [
     "cadence",
+    "generations",
+    "exports",
     "disk",
     "keep_all",
     "no_save_on_demand",
@@ -343,7 +345,7 @@ const SAVING: [&str; 6] = [
     "hdfs_copies",
 ];
 /// What is about state that is not restored.
-const RESTORED: [&str; 2] = ["not_restored", "resharding"];
+const RESTORED: [&str; 3] = ["not_restored", "resharding", "schedule_replayed"];
 
 impl HelpView {
     fn text(&self) -> String {
