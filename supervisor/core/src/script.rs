@@ -40,6 +40,9 @@ pub struct CallOrder {
     pub ahead: Vec<String>,
     /// At the end, exactly once.
     pub ours: Vec<String>,
+    /// The name of the job, where the call submits one to a cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub submission: Option<String>,
 }
 
 /// What a script did at a launch.

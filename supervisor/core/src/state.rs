@@ -95,6 +95,9 @@ pub struct State {
     /// Another supervisor took the lease in this term.
     #[serde(default)]
     pub lease_lost: Option<String>,
+    /// Since when, in this term, a cluster has held something of the attempt before at each launch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_since: Option<Tick>,
     /// The last relaunch that was tried in advance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rehearsal: Option<Rehearsal>,

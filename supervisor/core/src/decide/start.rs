@@ -17,8 +17,9 @@ const BARREN_TERMS: u32 = 3;
 const PROVE_AFTER: Ms = Ms::secs(1);
 /// How often a resource that is away is looked at again.
 const RETRY_SCAN: Ms = Ms::secs(5);
-/// How often a cluster that holds something of the attempt before is asked again.
+/// How often a cluster that holds something of the attempt before is asked again; more seldom the longer it does.
 const ASK_AGAIN: Ms = Ms::secs(10);
+const ASK_SELDOM: Ms = Ms::secs(120);
 
 impl Deciding<'_> {
     pub(super) fn on_term_started(&mut self, living: Option<&Living>, orphans: &[ProcRef]) {
@@ -290,13 +291,7 @@ impl Deciding<'_> {
                     vec![reason],
                 );
             }
-            // Nobody's failure, so nothing is charged: the cluster alone knows when it has let go.
-            ActErrorKind::Held => {
-                let what = Condition::ClusterFree;
-                let until = self.e.at.after(ASK_AGAIN);
-                self.decided(Decision::Wait { what, until }, vec![reason]);
-                self.wake(TimerKey::Backoff, ASK_AGAIN);
-            }
+            ActErrorKind::Held => self.on_held(error, reason),
             ActErrorKind::Disk
             | ActErrorKind::NoRoom
             | ActErrorKind::Voided
@@ -315,6 +310,22 @@ impl Deciding<'_> {
                 }
             }
         }
+    }
+
+    /// Nobody's failure, so nothing is charged: the cluster alone knows when it has let go. Idle machines cost, so it is not waited
+    /// for longer than for a disk.
+    fn on_held(&mut self, error: &ActError, reason: Reason) {
+        let held = self.s.held_since.map_or(Ms(0), |at| self.e.at.since(at));
+        if held >= super::CHOOSING_LIMIT {
+            let why = format!("after {} minutes: {}", held.0 / 60_000, error.what);
+            let reason = Reason::new("deadline", why.clone());
+            return self.finish(Outcome::Environment { why }, vec![reason]);
+        }
+        let pause = Ms((held.0 / 4).clamp(ASK_AGAIN.0, ASK_SELDOM.0));
+        let what = Condition::ClusterFree;
+        let until = self.e.at.after(pause);
+        self.decided(Decision::Wait { what, until }, vec![reason]);
+        self.wake(TimerKey::Backoff, pause);
     }
 
     pub(super) fn on_scan_due(&mut self) {

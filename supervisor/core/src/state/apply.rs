@@ -54,6 +54,7 @@ impl State {
             }
             EventKind::TimeGap { missing } => {
                 self.since = self.since.after(*missing);
+                self.held_since = self.held_since.map(|at| at.after(*missing));
                 if let Some(a) = self.attempt.as_mut() {
                     a.last_progress = a.last_progress.after(*missing);
                     a.last_active = a.last_active.after(*missing);
@@ -85,6 +86,13 @@ impl State {
 
     fn on_act_done(&mut self, e: &Event, act: ActId, result: Result<&ActOutput, &ActError>) {
         let done = self.pending.remove(&act).map(|a| a.kind);
+        match result {
+            Err(error) if error.kind == ActErrorKind::Held => {
+                self.held_since.get_or_insert(e.at);
+            }
+            _ if matches!(done, Some(ActKind::Launch(_))) => self.held_since = None,
+            _ => {}
+        }
         if let Some(ActKind::Keep { ckpt, .. }) = &done {
             return self.on_kept(ckpt, result);
         }
@@ -144,6 +152,7 @@ impl State {
         self.after_an_end();
         self.stop = None;
         self.lease_lost = None;
+        self.held_since = None;
         self.journal_stalled = false;
         self.lane_stalled = None;
         self.pending.clear();
