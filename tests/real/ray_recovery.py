@@ -6,14 +6,17 @@ As recovery.py, with the interpreter of the environment that install.sh makes. E
 """
 
 import contextlib
+import json
 import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from pathlib import Path
 
 import recovery
@@ -21,6 +24,7 @@ from recovery import ENV, HERE, attempts
 
 LIMIT = 900  # seconds until something happens: several times what it took on a machine with ten times the work it can do
 
+RAY = Path(sys.executable).parent / "ray"
 DAEMONS = ("gcs_server", "raylet", "dashboard.py", "log_monitor.py", "agent.py", "monitor.py")
 TRAINER = ("-m", "verl.trainer.sft_trainer_ray")
 
@@ -36,18 +40,18 @@ class RayBench(recovery.Bench):
         done = self.run(folder, command=[sys.executable, *TRAINER])
         assert "finished: step 8 is proven" in done.stdout, done.stdout
 
-    def start(self, folder, *overrides, env=None, faults=None):
+    def start(self, folder, *overrides, env=None, faults=None, submit=()):
         """`supervise run` in the background, its output in a file."""
-        return Run(self, folder, overrides, env or {}, faults or [])
+        return Run(self, folder, overrides, env or {}, faults or [], submit)
 
 
 class Run:
     """One supervised run, and its processes: those that bear its mark."""
 
-    def __init__(self, bench, folder, overrides, env, faults):
+    def __init__(self, bench, folder, overrides, env, faults, submit):
         self.root, self.log = folder / "checkpoints", folder / "log"
-        env = dict(ENV, **env, FAULTS=recovery.json.dumps(faults), FAULT_LEDGER=str(folder / "ledger"))
-        argv = [bench.programs / "supervise", "run", folder / "sft.yaml", "--", sys.executable, *TRAINER,
+        env = dict(ENV, **env, FAULTS=json.dumps(faults), FAULT_LEDGER=str(folder / "ledger"))
+        argv = [bench.programs / "supervise", "run", folder / "sft.yaml", "--", *submit, sys.executable, *TRAINER,
                 f"hydra.run.dir={folder}/hydra", *overrides]
         with open(self.log, "w") as log:
             self.process = subprocess.Popen([str(a) for a in argv], env=env, cwd=folder, stdout=log, stderr=log)
@@ -121,18 +125,16 @@ class Run:
         assert not named, named
 
 
-def worker_driver_and_raylet_killed(b):
+def worker_and_raylet_killed(b):
     folder, root = b.case("killed")
     run = b.start(folder, faults=[{"kind": "kill", "step": 3, "rank": 1}])
     run.brought_back(2)
-    run.kill(run.driver())
-    run.brought_back(3)
     run.kill(run.pids("raylet/raylet")[0])
     run.wait(lambda: run.process.poll() is not None, alive=False)
     said = run.said()
     assert run.process.returncode == 0, said
     assert "attempt 2: resume from global_step_2" in said, said
-    assert attempts(b.status(root)) == 4, said
+    assert attempts(b.status(root)) == 3, said
     b.same_as_straight(root)
     run.nothing_left()
 
@@ -163,14 +165,19 @@ def two_runs_at_once_and_a_stop(b):
 
 
 class Head:
-    """A cluster as somebody starts it for many runs: one machine, no GPU, its files apart; ended by process, never by name."""
+    """A cluster as somebody starts it for many runs: one machine, no GPU, its files apart; ended by process, never by name.
+    Its dashboard takes jobs."""
 
     def __init__(self):
         self.folder = Path(tempfile.mkdtemp(prefix="ray-head-", dir="/tmp"))
         # Where a token of Ray's lies in the home directory, `ray start` asks for it and a plain `ray.init` does not send it.
         self.env = dict(ENV, RAY_TMPDIR=str(self.folder), RAY_AUTH_MODE="disabled")
-        argv = [Path(sys.executable).parent / "ray", "start", "--head", "--port=0", "--num-cpus=4", "--include-dashboard=false",
-                "--object-store-memory=200000000", "--disable-usage-stats"]
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.jobs_at = f"http://127.0.0.1:{port}"
+        argv = [RAY, "start", "--head", "--port=0", "--num-cpus=4", f"--dashboard-port={port}", "--object-store-memory=200000000",
+                "--disable-usage-stats"]
         done = subprocess.run([str(a) for a in argv], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT)
         assert done.returncode == 0, done.stdout
         self.address = (self.folder / "ray/ray_current_cluster").read_text().strip()
@@ -187,6 +194,12 @@ class Head:
                 found.append(int(pid))
         return sorted(found)
 
+    def jobs(self):
+        """name: (since when, how it is), in Ray's own words."""
+        with urllib.request.urlopen(f"{self.jobs_at}/api/jobs/", timeout=LIMIT) as answer:
+            found = [j for j in json.load(answer) if j["submission_id"]]
+        return {j["submission_id"]: j["status"] for j in sorted(found, key=lambda j: j["start_time"])}
+
     def end(self):
         for _ in range(3):
             for pid in self.pids():
@@ -196,13 +209,32 @@ class Head:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def as_a_job(b, head):
+    """`ray job submit`: the job outlives the command, and is stopped by its name before the next one and at a stop."""
+    folder, root = b.case("job")
+    submit = [RAY, "job", "submit", f"--address={head.jobs_at}", "--no-wait", "--"]
+    run = b.start(folder, "trainer.total_epochs=100", env={"RAY_AUTH_MODE": "disabled"}, submit=submit)
+    run.step(2)
+    assert list(head.jobs().items()) == [(f"supervise-{run.run}-1", "RUNNING")], head.jobs()
+    drivers = head.pids("verl.trainer.sft_trainer_ray")
+    client, = run.pids("job submit")
+    run.kill(client)
+    run.brought_back(2)
+    assert list(head.jobs().values()) == ["STOPPED", "RUNNING"], head.jobs()
+    assert not set(drivers) & set(head.pids()), "the driver of attempt 1 lives beside that of attempt 2"
+    b.supervise("stop", root)
+    assert run.process.wait(LIMIT) == 7, run.said()
+    assert list(head.jobs().values()) == ["STOPPED", "STOPPED"], head.jobs()
+    assert not head.pids("verl.trainer.sft_trainer_ray") and not run.processes(), (head.pids(), run.processes())
+
+
 def on_a_cluster_of_somebody_elses(b):
     head = Head()
     try:
         folder, root = b.case("guest")
         env = {"RAY_ADDRESS": head.address, "RAY_AUTH_MODE": "disabled"}
         words = [folder / "sft.yaml", "--json", "--", sys.executable, *TRAINER, f"hydra.run.dir={folder}/hydra", "trainer.total_epochs=100"]
-        plan = recovery.json.loads(b.supervise("plan", *words, env=dict(ENV, **env)).stdout)
+        plan = json.loads(b.supervise("plan", *words, env=dict(ENV, **env)).stdout)
         told = {f["code"]: f["detail"] for f in plan["findings"]}
         assert head.address in told["ray_cluster"] and head.address in told["ray_found"], told
         assert not any(name in ("RAY_ADDRESS", "RAY_TMPDIR") for name, _ in plan["env"]), plan["env"]
@@ -217,6 +249,7 @@ def on_a_cluster_of_somebody_elses(b):
         b.supervise("stop", root)
         run.process.wait(LIMIT)
         assert not run.processes(), run.processes()
+        as_a_job(b, head)
         assert head.pids("gcs_server", "raylet/raylet") == daemons, "the cluster was touched"
     finally:
         head.end()
@@ -224,7 +257,7 @@ def on_a_cluster_of_somebody_elses(b):
     assert "does not answer" in done.stdout, done.stdout
 
 
-CASES = [worker_driver_and_raylet_killed, two_runs_at_once_and_a_stop, on_a_cluster_of_somebody_elses]
+CASES = [worker_and_raylet_killed, two_runs_at_once_and_a_stop, on_a_cluster_of_somebody_elses]
 
 if __name__ == "__main__":
     sys.exit(recovery.main(CASES, RayBench))
