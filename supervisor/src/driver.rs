@@ -7,6 +7,7 @@
 mod acts;
 mod cluster;
 mod guards;
+mod jobs;
 mod journal;
 mod keep;
 mod lanes;
@@ -78,6 +79,11 @@ enum Internal {
         attempt: AttemptNo,
         unkillable: Vec<ProcRef>,
     },
+    /// Ray was asked to end the job of an attempt.
+    JobEnded {
+        attempt: AttemptNo,
+        said: Result<(), String>,
+    },
     /// A Ray cluster was asked before a launch.
     Cluster {
         act: ActId,
@@ -111,6 +117,7 @@ struct Driver {
     scanning: Option<bool>,
     scan_again: Option<(Depth, u32)>,
     sweeping: bool,
+    ending_job: bool,
     rehearsal: Option<Rehearsing>,
     failed_launch: Option<(ActId, ActError)>,
     /// The end that was decided, and when it comes even if the journal never takes it.
@@ -276,7 +283,7 @@ impl Driver {
             Internal::Swept { attempt, unkillable } => {
                 self.sweeping = false;
                 let more = !unkillable.is_empty();
-                self.feed(EventKind::TreeGone { attempt, unkillable });
+                self.on_tree_gone(attempt, unkillable);
                 if more {
                     self.sweep(attempt);
                 } else if let Some((act, error)) = self.failed_launch.take() {
@@ -286,6 +293,7 @@ impl Driver {
                     });
                 }
             }
+            Internal::JobEnded { attempt, said } => self.on_job_ended(attempt, said),
             Internal::Cluster { act, order, said } => self.on_cluster(act, order, said),
             Internal::Rehearsed(result) => self.on_rehearsed(result),
             Internal::Asked(request, reply) => {

@@ -276,6 +276,14 @@ impl Scene {
         assert!(codes.iter().all(|c| *c == Some(0)), "{codes:?}");
     }
 
+    /// Another program in this scene, which is no business of `supervise`.
+    #[must_use]
+    pub fn other(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        self.dress(&mut command);
+        command
+    }
+
     pub(crate) fn world(&self) -> u64 {
         self.yaml["trainer"]["n_gpus_per_node"].as_u64().unwrap()
     }

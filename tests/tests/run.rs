@@ -11,6 +11,8 @@ mod demo;
 mod ends;
 #[path = "run/filesystem.rs"]
 mod filesystem;
+#[path = "run/jobs.rs"]
+mod jobs;
 #[path = "run/kills.rs"]
 mod kills;
 #[path = "run/lineage.rs"]

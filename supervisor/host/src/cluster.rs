@@ -3,24 +3,18 @@
 //! The interpreter that will run the trainer is asked to join the cluster as the trainer will, to say what it sees and
 //! to leave again. Ray alone knows when a driver's job has ended there: its processes live on other machines.
 
-use crate::process::boottime_ms;
-use crate::process::kill::signal_group;
-use crate::process::stat::proc_stat;
-use camino::Utf8PathBuf;
-use nix::sys::memfd::{MFdFlags, memfd_create};
+use crate::interpreter;
+use crate::process::capture::{CaptureError, Captured, Errand, capture};
+use camino::{Utf8Path, Utf8PathBuf};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read, Seek};
-use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
+use supervise_trainers::starter::Python;
 
 /// To join takes seconds; one that does not answer is tried by Ray itself for about twenty.
 const PATIENCE: Duration = Duration::from_secs(90);
-const LOOK: Duration = Duration::from_millis(20);
-const OUTPUT: u64 = 1 << 20;
-const ERRORS: u64 = 8 << 10;
+const OUTPUT: usize = 1 << 20;
+const ERRORS: usize = 8 << 10;
 /// Of what is still held so many things are named.
 const NAMED: usize = 20;
 /// The answer stands behind this.
@@ -92,65 +86,87 @@ pub struct Query {
 /// # Errors
 /// Why nothing is known, in words.
 pub fn ask(query: &Query) -> Result<Cluster, String> {
-    let python = interpreter(&query.command);
-    let mut command = Command::new(python);
-    command.args(["-c", ASK, query.address.as_str(), query.root.as_str()]);
-    command.args(query.drivers.iter().map(i32::to_string));
-    command.env_clear().envs(&query.env).env("PYTHONDONTWRITEBYTECODE", "1");
-    command.current_dir(&query.cwd);
-    let (status, output, errors) = run(&mut command).map_err(|e| format!("`{python}` was asked to join it: {e}"))?;
-    match status {
-        None => Err(format!("`{python}` did not join it within {} s", PATIENCE.as_secs())),
-        Some(status) if !status.success() => Err(last_words(&errors)),
-        Some(_) => understand(&output).ok_or_else(|| "it gave no answer that can be understood".to_owned()),
+    let python = interpreter(query);
+    let mut env = query.env.clone();
+    env.extend(python.env.iter().cloned());
+    let words = ["-c", ASK, query.address.as_str(), query.root.as_str()].map(str::to_owned);
+    let drivers = query.drivers.iter().map(i32::to_string);
+    let argv: Vec<String> = python
+        .words
+        .iter()
+        .chain(&python.flags)
+        .cloned()
+        .chain(words)
+        .chain(drivers)
+        .collect();
+    let said =
+        run(&argv, &query.cwd, env).map_err(|e| format!("`{}` was asked to join it: {e}", python.words.join(" ")))?;
+    if !said.status.is_success() {
+        return Err(last_words(&String::from_utf8_lossy(&said.errors)));
     }
+    understand(&String::from_utf8_lossy(&said.output))
+        .ok_or_else(|| "it gave no answer that can be understood".to_owned())
 }
 
-/// The interpreter of the command; of a script, which starts what it likes, the one that is first in PATH.
-fn interpreter(command: &[String]) -> &str {
-    let is_python = |word: &&String| word.rsplit('/').next().is_some_and(|name| name.starts_with("python"));
-    command.iter().find(is_python).map_or("python3", String::as_str)
+/// The interpreter of the command; of one that hides it, the one that is first in PATH.
+fn interpreter(query: &Query) -> Python {
+    interpreter::find(&query.command, &query.cwd, &query.env).unwrap_or_else(|_| Python {
+        words: vec!["python3".to_owned()],
+        ..Python::default()
+    })
 }
 
-/// Runs it to its end, or until it is late (no status); what it starts dies with it.
-fn run(command: &mut Command) -> io::Result<(Option<ExitStatus>, String, String)> {
-    let (output, errors) = (memory("output")?, memory("errors")?);
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(output.try_clone()?)
-        .stderr(errors.try_clone()?)
-        .process_group(0)
-        .spawn()?;
-    let leader = i32::try_from(child.id()).ok().and_then(proc_stat);
-    let end = boottime_ms().saturating_add(u64::try_from(PATIENCE.as_millis()).unwrap_or(u64::MAX));
-    let status = loop {
-        match child.try_wait()? {
-            Some(status) => break Some(status),
-            None if boottime_ms() >= end => break None,
-            None => std::thread::sleep(LOOK),
-        }
-    };
-    if status.is_none() {
-        // Not reaped yet: the number is its own.
-        if let Some(leader) = leader {
-            let _ = signal_group(leader.proc_ref(), libc::SIGKILL);
-        }
-        let _ = child.wait();
+/// A job that was submitted to a cluster, and how it is stopped there.
+#[derive(Debug, Clone, Default)]
+pub struct JobQuery {
+    /// Its name.
+    pub id: String,
+    /// The command that stops it and waits until it has ended.
+    pub argv: Vec<String>,
+    /// The workers' directory.
+    pub cwd: Utf8PathBuf,
+    /// The workers' environment.
+    pub env: BTreeMap<String, String>,
+}
+
+/// Stops a job, and returns when Ray says that it has ended, or that there is none. Blocks: not for an event loop.
+///
+/// # Errors
+/// Why that is not known, in words.
+pub fn end_job(query: &JobQuery) -> Result<(), String> {
+    let said =
+        run(&query.argv, &query.cwd, query.env.clone()).map_err(|e| format!("`{}`: {e}", query.argv.join(" ")))?;
+    let errors = String::from_utf8_lossy(&said.errors);
+    let is_none = errors.contains(&format!("{} does not exist", query.id));
+    if said.status.is_success() || is_none {
+        return Ok(());
     }
-    Ok((status, text(output, OUTPUT)?, text(errors, ERRORS)?))
+    let why = last_words(&errors);
+    Err(hint(&why).map_or_else(|| why.clone(), |more| format!("{why} ({more})")))
 }
 
-fn memory(name: &str) -> io::Result<File> {
-    Ok(memfd_create(name, MFdFlags::MFD_CLOEXEC)?.into())
+/// What to do about a cluster that asks for a token, or is sent one that it does not expect.
+#[must_use]
+pub fn hint(why: &str) -> Option<&'static str> {
+    let why = why.to_lowercase();
+    let is_token = why.contains("authentication") || why.contains("unauthenticated") || why.contains("auth token");
+    is_token.then_some(
+        "set RAY_AUTH_MODE as it is set where the cluster was started: `token`, with the same RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token, or `disabled`",
+    )
 }
 
-/// The last bytes of it.
-fn text(mut file: File, limit: u64) -> io::Result<String> {
-    let long = file.metadata()?.len();
-    file.seek(io::SeekFrom::Start(long.saturating_sub(limit)))?;
-    let mut bytes = Vec::new();
-    file.take(limit).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+fn run(argv: &[String], cwd: &Utf8Path, mut env: BTreeMap<String, String>) -> Result<Captured, CaptureError> {
+    env.insert("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned());
+    let env: Vec<(String, String)> = env.into_iter().collect();
+    capture(&Errand {
+        argv,
+        env: &env,
+        cwd: cwd.as_str(),
+        limit: PATIENCE,
+        output: OUTPUT,
+        errors: ERRORS,
+        stop: None,
+    })
 }
 
 /// The line of a traceback that says what happened.
@@ -196,12 +212,20 @@ mod tests {
 
     #[test]
     fn the_interpreter_of_the_command_is_asked() {
-        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let asked = |line: &str| {
+            let query = Query {
+                command: line.split(' ').map(str::to_owned).collect(),
+                cwd: "/".into(),
+                ..Query::default()
+            };
+            let python = interpreter(&query);
+            (python.words.join(" "), python.env.len())
+        };
         assert_eq!(
-            interpreter(&words("env A=1 /v/bin/python3.11 -m verl.trainer.main_ppo")),
-            "/v/bin/python3.11"
+            asked("env A=1 /v/bin/python3.11 -m verl.trainer.main_ppo"),
+            ("/v/bin/python3.11".to_owned(), 1)
         );
-        assert_eq!(interpreter(&words("bash run.sh")), "python3");
+        assert_eq!(asked("bash run.sh"), ("python3".to_owned(), 0));
     }
 
     #[test]
@@ -212,9 +236,32 @@ mod tests {
             ..Query::default()
         };
         assert!(ask(&query).unwrap_err().contains("/no/such/python3"));
-        let (status, output, errors) = run(Command::new("sh").args(["-c", "echo said; echo why >&2; exit 3"])).unwrap();
-        assert_eq!(status.and_then(|s| s.code()), Some(3));
-        assert_eq!((output.as_str(), errors.as_str()), ("said\n", "why\n"));
+    }
+
+    #[test]
+    fn a_job_has_ended_only_where_ray_says_so() {
+        let said = |script: &str| {
+            end_job(&JobQuery {
+                id: "j-1".into(),
+                argv: ["sh", "-c", script].map(str::to_owned).to_vec(),
+                cwd: "/".into(),
+                env: BTreeMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())]),
+            })
+        };
+        assert_eq!(said("exit 0"), Ok(()));
+        assert_eq!(
+            said("echo 'RuntimeError: status code 404: Job j-1 does not exist.' >&2; exit 1"),
+            Ok(())
+        );
+        assert!(said("echo 'Job j-12 does not exist.' >&2; exit 1").is_err());
+        assert_eq!(
+            said("echo 'ConnectionError: no' >&2; exit 1"),
+            Err("ConnectionError: no".to_owned())
+        );
+        let token = said(
+            "echo 'RuntimeError: Token authentication is enabled but no authentication token was found' >&2; exit 1",
+        );
+        assert!(token.unwrap_err().contains("RAY_AUTH_MODE"));
     }
 
     #[test]

@@ -15,8 +15,9 @@ impl Driver {
         };
         let mut env = super::acts::environment();
         env.extend(self.spec.env.clone());
+        env.extend(self.spec.learnt.iter().flat_map(|l| l.env.clone()));
         let query = Query {
-            command: self.spec.command.clone(),
+            command: self.spec.trainer_command().to_vec(),
             cwd: self.spec.cwd.clone(),
             env,
             address: address.clone().unwrap_or_default(),

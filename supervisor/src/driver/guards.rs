@@ -167,7 +167,7 @@ impl Driver {
                     link.gone = true;
                     link.say(&ToGuard::Bye);
                 }
-                self.feed(EventKind::TreeGone { attempt, unkillable });
+                self.on_tree_gone(attempt, unkillable);
             }
             FromGuard::Dropped { worker, bytes } => {
                 let text =

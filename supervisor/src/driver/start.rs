@@ -87,6 +87,7 @@ pub(super) async fn term(prepared: Prepared, mut printer: Printer, flags: RunFla
         scanning: None,
         scan_again: None,
         sweeping: false,
+        ending_job: false,
         rehearsal: None,
         failed_launch: None,
         finish_due: None,
@@ -319,10 +320,7 @@ impl Driver {
                 link.gone = true;
                 link.say(&ToGuard::Bye);
             }
-            self.feed(EventKind::TreeGone {
-                attempt,
-                unkillable: Vec::new(),
-            });
+            self.on_tree_gone(attempt, Vec::new());
         }
     }
 

@@ -52,7 +52,10 @@ fn missing(address: Option<&str>, nodes: u32, by: &str, why: &str) -> CliError {
             "trainer.nnodes: {nodes} machines are asked for, and no Ray cluster that `ray start` began on this machine answers"
         ),
     };
-    let error = CliError::environment(format!("{what}: {why}"));
+    let mut error = CliError::environment(format!("{what}: {why}"));
+    if let Some(hint) = cluster::hint(why) {
+        error = error.hint(hint);
+    }
     match address {
         Some(_) => error.hint("start it, or unset that address: then a run on one machine starts a cluster of its own"),
         None => error.hint("ray start --head here, ray start --address=… on the others, or set RAY_ADDRESS"),

@@ -42,13 +42,14 @@ const SHELLS: [&str; 5] = ["sh", "bash", "dash", "zsh", "ksh"];
 /// Programs that run what comes after them.
 const WRAPPERS: [&str; 7] = ["env", "nohup", "nice", "stdbuf", "timeout", "setsid", "time"];
 /// Variables by which an interpreter and what it imports are found.
-const KEPT: [&str; 7] = [
+const KEPT: [&str; 8] = [
     "PATH",
     "VIRTUAL_ENV",
     "CONDA_PREFIX",
     "PYTHONPATH",
     "PYTHONHOME",
     "RAY_ADDRESS",
+    "RAY_API_SERVER_ADDRESS",
     "LD_LIBRARY_PATH",
 ];
 /// Entries of the registry that are looked at.

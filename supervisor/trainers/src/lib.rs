@@ -8,6 +8,7 @@ pub mod adapter;
 pub mod areal;
 pub mod command;
 pub mod hydra;
+pub mod job;
 pub mod plain;
 pub mod read;
 pub mod rehearsal;

@@ -1,6 +1,7 @@
 //! The call by which a script starts the trainer: whether it is one, whether it is what was learnt, and our words in it.
 
 use crate::command::{self, Entry};
+use crate::job;
 use std::collections::BTreeMap;
 use supervise_core::script::{CallOrder, Learnt};
 
@@ -104,6 +105,7 @@ pub fn call_order(learnt: &Learnt, ours: &[String]) -> CallOrder {
         pinned,
         ahead: learnt.ahead.clone(),
         ours: ours.to_vec(),
+        submission: None,
     }
 }
 
@@ -171,6 +173,7 @@ pub fn fill(words: &[String], order: &CallOrder, restarts_by_environment: bool) 
     let notes = [
         command::forbid_restarts(&mut out, restarts_by_environment),
         command::wait_for_job(&mut out),
+        order.submission.as_ref().and_then(|id| job::name(&mut out, id)),
     ];
     Ok(Call {
         words: out,

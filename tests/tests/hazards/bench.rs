@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use supervise_tests::harness::{Scene, copy_tree, names};
@@ -87,6 +88,14 @@ impl Bench {
         fs::write(self.path("trainer.sh"), text).unwrap();
         let script = self.path("trainer.sh");
         self.set("supervisor.command", json!(["/bin/sh", script, "{overrides}"]))
+    }
+
+    /// A program of that name beside the YAML, written in shell; its path.
+    pub(crate) fn program(&self, name: &str, text: &str) -> String {
+        let path = self.path(name);
+        fs::write(&path, format!("#!/bin/sh\n{text}")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path.to_str().unwrap().to_owned()
     }
 
     /// The genuine steps of a fixture, as they are.

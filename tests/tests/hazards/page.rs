@@ -228,10 +228,6 @@ const NOT_YET: &[(&str, &str)] = &[
         "Releases before 0.7 resume with another order or epoch of the data",
     ),
     (
-        "exit.ray_job",
-        "`ray job submit` ends with 0 or 1 only, whatever the driver ended with",
-    ),
-    (
         "switch.save_lora_only",
         "`save_lora_only` leaves the base model out of each step of FSDP's",
     ),

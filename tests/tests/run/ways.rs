@@ -34,13 +34,13 @@ sys.exit(subprocess.call(["demo_trainer", *words]))
 "#;
 
 /// A scene with a fake `verl`, a few fake programs, and a root where the script's names put it.
-struct Stage {
-    scene: Scene,
+pub(super) struct Stage {
+    pub(super) scene: Scene,
     calls: PathBuf,
 }
 
 impl Stage {
-    fn new(root: &str) -> Self {
+    pub(super) fn new(root: &str) -> Self {
         let mut scene = Scene::new(SUPERVISE);
         let package = scene.path("site/verl/trainer");
         fs::create_dir_all(&package).unwrap();
@@ -71,7 +71,7 @@ impl Stage {
     }
 
     /// A program in front of PATH.
-    fn program(&self, name: &str, text: &str) -> PathBuf {
+    pub(super) fn program(&self, name: &str, text: &str) -> PathBuf {
         script(&self.scene.path("bin").join(name), text)
     }
 
@@ -109,7 +109,7 @@ fn script(path: &Path, text: &str) -> PathBuf {
 }
 
 /// The interpreter by its path.
-fn python() -> PathBuf {
+pub(super) fn python() -> PathBuf {
     let path = std::env::var_os("PATH").unwrap();
     let mut dirs = std::env::split_paths(&path).map(|d| d.join("python3"));
     dirs.find(|p| p.is_file()).unwrap()
@@ -121,14 +121,14 @@ fn example(name: &str) -> String {
 }
 
 /// Small steps, eight of them, saved at every second one.
-const SMALL: [&str; 5] = [
+pub(super) const SMALL: [&str; 5] = [
     "trainer.total_training_steps=8",
     "trainer.save_freq=2",
     "++demo.hidden=[24,16]",
     "++demo.step_ms=20",
     "trainer.max_actor_ckpt_to_keep=null",
 ];
-const KILLED: &str = "++demo.faults=[{kind:kill_rank,step:5}]";
+pub(super) const KILLED: &str = "++demo.faults=[{kind:kill_rank,step:5}]";
 
 fn run_words<'a>(command: &'a [&'a str], more: &'a [&'a str]) -> Vec<&'a str> {
     [&["run", "--"], command, more, &SMALL].concat()
@@ -302,7 +302,7 @@ fn a_job_of_ray_is_waited_for() {
     let mut stage = Stage::new("shared");
     stage.program(
         "ray",
-        "#!/bin/bash\n[ \"$1 $2\" = 'job submit' ] || exit 9\nfor a in \"$@\"; do [ \"$a\" = --no-wait ] && exit 8; done\n\
+        "#!/bin/bash\n[ \"$1 $2\" = 'job stop' ] && exit 0\n[ \"$1 $2\" = 'job submit' ] || exit 9\nfor a in \"$@\"; do [ \"$a\" = --no-wait ] && exit 8; done\n\
          while [ \"$1\" != -- ]; do shift; done; shift; \"$@\" || exit 1\n",
     );
     let root = stage.scene.root();

@@ -6,6 +6,7 @@
 use crate::adapter::{HostFacts, LaunchPlan};
 use crate::command;
 use crate::hydra::{encode_list, encode_str};
+use crate::job;
 use crate::verl::assist;
 use crate::verl::defaults::Tree;
 use crate::verl::names::{self, RootName};
@@ -56,6 +57,11 @@ pub(crate) fn arrange(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &Hos
     plan.notes
         .extend(command::forbid_restarts(&mut plan.argv, by_environment));
     plan.notes.extend(command::wait_for_job(&mut plan.argv));
+    let id = job::id(&spec.run, order.attempt);
+    plan.notes.extend(job::name(&mut plan.argv, &id));
+    if let Some(call) = plan.call.as_mut().filter(|_| job::submits(spec.trainer_command())) {
+        call.submission = Some(id);
+    }
     let named = command::entry(spec.trainer_command()).is_some() || marks_overrides(&spec.command);
     if order.from != StartPoint::AsIs && !named {
         plan.notes.push(

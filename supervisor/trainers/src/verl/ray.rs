@@ -6,6 +6,7 @@
 use super::reader::Reader;
 use crate::adapter::HostFacts;
 use crate::command::{self, Entry};
+use crate::job;
 use crate::read::ReadInput;
 use crate::verl::Version;
 use camino::{Utf8Path, Utf8PathBuf};
@@ -53,7 +54,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>, sft: bool) ->
     if sft && !matches!(command::entry(input.command), Some((Entry::SftRay, _))) {
         return Ray::Unused;
     }
-    if submits(input.command) {
+    if job::submits(input.command) {
         return Ray::Submitted;
     }
     let nodes = reader.positive("trainer.nnodes").unwrap_or(1);
@@ -77,14 +78,6 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>, sft: bool) ->
         nodes,
         gpus: per_node.and_then(|n| n.checked_mul(nodes)),
     }
-}
-
-/// `ray job submit …`, wherever in the command.
-fn submits(command: &[String]) -> bool {
-    command.windows(3).any(|words| match words {
-        [ray, job, submit] => ray.rsplit('/').next() == Some("ray") && job == "job" && submit == "submit",
-        _ => false,
-    })
 }
 
 /// What a launch is given so that its cluster is the one that is meant.
@@ -156,19 +149,5 @@ pub(crate) fn findings(ray: &Ray) -> Option<Finding> {
                 format!("Ray: {which} is used, as {by} says; it was started by somebody else and is never ended here"),
             ))
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_submitted_job_is_known_by_its_words() {
-        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        assert!(submits(&words(
-            "/v/bin/ray job submit --no-wait -- python3 -m verl.trainer.main_ppo"
-        )));
-        assert!(!submits(&words("python3 -m verl.trainer.main_ppo data.job=ray")));
     }
 }

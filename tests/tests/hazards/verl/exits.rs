@@ -85,3 +85,36 @@ exit 1
 ";
     is(&ends(told), 6, "disk.full", "relaunch_later");
 }
+
+/// [exit.ray_job] `ray job submit` ends with 0 or 1 only, whatever the driver ended with; and the job goes on where the command is killed or stopped | The cause is read from the job's output; each attempt's job has a name of its own, is stopped by it, and has ended in Ray's own words before the next one
+#[test]
+fn ray_job() {
+    let mut bench = Bench::ppo().with("verl_ppo_fsdp2_w2");
+    let ray = bench.program(
+        "ray",
+        "echo \"$2 $3 $4\" >> calls\n[ \"$2\" = stop ] && exit 0\necho 'torch.OutOfMemoryError: CUDA out of memory.'\nexit 1\n",
+    );
+    let words = [
+        ray.as_str(),
+        "job",
+        "submit",
+        "--no-wait",
+        "--",
+        "python3",
+        "-m",
+        "verl.trainer.main_ppo",
+    ];
+    bench
+        .set("supervisor.command", json!(words))
+        .set("supervisor.retries", json!(1))
+        .set("supervisor.rehearse", json!(false));
+    let said = bench.run(&[]);
+    said.tells(3, &["--no-wait is taken out", "mem.cuda_oom"]);
+    let run = said.out.split_whitespace().skip_while(|w| *w != "run").nth(1).unwrap();
+    let of = |n: u32| {
+        let id = format!("supervise-{run}-{n}");
+        [format!("submit --submission-id={id} --"), format!("stop {id} ")]
+    };
+    let calls = std::fs::read_to_string(bench.path("calls")).unwrap();
+    assert_eq!(calls.lines().collect::<Vec<_>>(), [of(1), of(2)].concat());
+}
