@@ -38,6 +38,7 @@ pub fn bare(run: &str, root: &Utf8Path, run_dir: &Utf8Path) -> RunSpec {
             load_contents: contents,
             load_wish: false,
             megatron: None,
+            fsdp_size: None,
         }],
         resume: ResumeIntent::Auto,
         keep: None,

@@ -140,6 +140,9 @@ pub struct RoleSpec {
     /// How Megatron saves and loads it; `None`: another strategy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub megatron: Option<MegatronSpec>,
+    /// Ranks that share one copy of the model (`fsdp_size`; below 1: all of them); `None`: another strategy, or not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fsdp_size: Option<i64>,
 }
 
 /// What decides which of Megatron's checkpoints a role can be loaded from.

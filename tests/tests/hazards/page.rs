@@ -222,20 +222,7 @@ const SECTIONS: &[(&str, &str, &str, &[&str])] = &[
 ];
 
 /// Hazards that no test shows yet, with what is known.
-const NOT_YET: &[(&str, &str)] = &[
-    (
-        "failure.data_order",
-        "Releases before 0.7 resume with another order or epoch of the data",
-    ),
-    (
-        "switch.save_lora_only",
-        "`save_lora_only` leaves the base model out of each step of FSDP's",
-    ),
-    (
-        "switch.fsdp_size",
-        "`fsdp_size` shapes the device mesh; a step of another mesh is not loaded",
-    ),
-];
+const NOT_YET: &[(&str, &str)] = &[];
 
 /// A test, or a case against verl itself.
 #[derive(Debug)]

@@ -104,6 +104,7 @@ fn role(name: &str) -> RoleSpec {
         load_contents: contents,
         load_wish: false,
         megatron: None,
+        fsdp_size: None,
     }
 }
 

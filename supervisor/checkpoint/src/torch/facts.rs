@@ -36,6 +36,9 @@ pub struct TorchFacts {
     /// Ranks in the device mesh.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mesh: Option<u64>,
+    /// Shape of the device mesh.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mesh_shape: Vec<u64>,
     /// How much of the tensors that are spread over ranks is here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<Spread>,
@@ -97,7 +100,9 @@ pub(super) fn fill(facts: &mut TorchFacts, heap: &Heap, root: Value, tensors: &[
     let placements = || tensors.iter().filter_map(|t| t.placement.as_ref());
     let ranks = |p: &Placement| p.mesh.iter().fold(1, |n: u64, d| n.saturating_mul(*d));
     facts.rank = placements().find_map(|p| p.rank);
-    facts.mesh = placements().find(|p| !p.mesh.is_empty()).map(ranks);
+    let on_mesh = placements().find(|p| !p.mesh.is_empty());
+    facts.mesh = on_mesh.map(ranks);
+    facts.mesh_shape = on_mesh.map(|p| p.mesh.clone()).unwrap_or_default();
     facts.spread = spread(tensors).filter(|_| facts.tensors == tensors.len() as u64);
     if let Some(schedule) = heap.get(root, "lr_scheduler") {
         facts.has_lr_scheduler = heap.pairs(schedule).is_some_and(|p| !p.is_empty());

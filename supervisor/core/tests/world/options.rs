@@ -71,6 +71,7 @@ pub(crate) fn spec() -> RunSpec {
             load_contents: Vec::new(),
             load_wish: false,
             megatron: None,
+            fsdp_size: None,
         }],
         resume: ResumeIntent::Auto,
         keep: None,

@@ -28,6 +28,7 @@ fn role(v: &mut Values<'_>, name: &str, key: &str, backend: Option<Backend>, bar
         save_contents: contents(bare),
         load_contents: contents(loads_bare),
         load_wish: loads_bare,
+        fsdp_size: None,
         megatron: backend.filter(Backend::is_megatron).map(|b| MegatronSpec {
             parallel: Parallel {
                 tensor: b.tensor,

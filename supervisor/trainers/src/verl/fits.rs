@@ -33,7 +33,7 @@ pub(crate) fn resume(case: &Case<'_>, layout: Layout, roles: &[RoleState], data:
                 Ok(kinds) => lost.extend(kinds),
                 Err(why) => return Resumability::Not { why },
             }
-        } else if let Some(why) = cannot_load(role, case.expect.world) {
+        } else if let Some(why) = cannot_load(role, case.expect.world).or_else(|| other_mesh(role, run?.fsdp_size?)) {
             return Resumability::Not { why };
         }
         let saved = |c: Content| match run {
@@ -104,4 +104,26 @@ fn cannot_load(role: &RoleState, run: Option<u32>) -> Option<String> {
         ));
     }
     None
+}
+
+/// Shards of another mesh of as many ranks have other pieces in them: a rank cannot load its own file.
+fn other_mesh(role: &RoleState, fsdp_size: i64) -> Option<String> {
+    let world = u64::from(role.world?);
+    let wanted = match u64::try_from(fsdp_size) {
+        Ok(size) if size > 0 && size < world => vec![world / size, size],
+        _ => vec![world],
+    };
+    let ranks = role.mesh.iter().product::<u64>();
+    if ranks != world || role.mesh.len() > 2 || role.mesh == wanted {
+        return None;
+    }
+    let of = of_role(role);
+    let was = match role.mesh.as_slice() {
+        [_, size] => i64::try_from(*size).unwrap_or(-1),
+        _ => -1,
+    };
+    Some(format!(
+        "the shards{of} were written on a device mesh {:?} and this run has {wanted:?}: FSDP loads only shards of its own mesh; set fsdp_size={was}, or let the run start in an empty checkpoint directory",
+        role.mesh
+    ))
 }

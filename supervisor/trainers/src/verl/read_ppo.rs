@@ -31,6 +31,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
     check_trainer(reader, trainer, roles.iter().any(|r| r.megatron.is_some()));
     let mut not_restored = wishes::not_restored(&roles);
     not_restored.push(StateKind::Rollout);
+    not_restored.extend(wishes::loses_data_order(reader).then_some(StateKind::DataOrder));
     ReadOutput {
         root: wishes::root(reader, input.cwd),
         cadence: cadence(reader),

@@ -8,8 +8,15 @@ use super::{ray, strategy, wishes};
 use crate::adapter::TrainerFacts;
 use crate::command::{self, Entry};
 use crate::read::{ReadInput, ReadOutput};
+use supervise_core::checkpoint::StateKind;
 use supervise_core::id::Step;
-use supervise_core::spec::{GangSpec, LauncherKind, ResumeIntent, SaveCadence, TrainerKind};
+use supervise_core::spec::{GangSpec, LauncherKind, ResumeIntent, RoleSpec, SaveCadence, TrainerKind};
+
+fn not_restored(reader: &mut Reader<'_>, roles: &[RoleSpec]) -> Vec<StateKind> {
+    let mut out = wishes::not_restored(roles);
+    out.extend(wishes::loses_data_order(reader).then_some(StateKind::DataOrder));
+    out
+}
 
 /// Reads it; problems stay in the reader.
 pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput {
@@ -68,7 +75,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
             ray: ray::read(reader, input, true),
             ..TrainerFacts::default()
         },
-        not_restored: wishes::not_restored(&roles),
+        not_restored: not_restored(reader, &roles),
         roles,
         ..ReadOutput::blank(TrainerKind::VerlSft)
     }

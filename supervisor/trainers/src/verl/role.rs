@@ -21,6 +21,8 @@ pub(crate) struct RoleState {
     pub(crate) world: Option<u32>,
     /// Contents that every rank left.
     pub(crate) contents: Vec<Content>,
+    /// The device mesh that FSDP2's shards say they were written on; empty where they do not.
+    pub(crate) mesh: Vec<u64>,
     /// Megatron's manager wrote it.
     pub(crate) megatron: bool,
     /// How it did, where its manifest was looked into.
@@ -59,6 +61,7 @@ impl RoleState {
             name: name.to_owned(),
             world: None,
             contents: Vec::new(),
+            mesh: Vec::new(),
             megatron: false,
             save: None,
             hf_model: false,
@@ -147,6 +150,11 @@ fn judge_shards(state: &mut RoleState, files: &RoleFiles<'_>, world: u32) {
         let mut counts = Counts::default();
         for (rank, file) in ranks {
             state.newest_shard = state.newest_shard.max(Some(file.fact.mtime));
+            if state.mesh.is_empty()
+                && let Some(facts) = file.torch()
+            {
+                state.mesh.clone_from(&facts.mesh_shape);
+            }
             state.findings.extend(shard_findings(*rank, file));
             counts.note(*rank, file);
         }

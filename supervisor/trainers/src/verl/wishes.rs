@@ -1,8 +1,10 @@
 //! What the user's configuration asks for: where to resume, what to save and load, where to put it.
 
+use super::defaults::Tree;
 use super::names::{self, RootName};
 use super::reader::Reader;
 use super::strategy::Keys;
+use super::version::Version;
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_core::checkpoint::StateKind;
 use supervise_core::spec::{MegatronSpec, ResumeIntent, RoleSpec};
@@ -177,13 +179,46 @@ pub(crate) fn role(reader: &mut Reader<'_>, name: &str, megatron: Option<Megatro
             format!("`{extra}` is loaded and never saved: a resume would not find it"),
         );
     }
+    let fsdp_size = megatron.is_none().then(|| fsdp_size(reader, name));
+    if megatron.is_none() && reader.flag(&format!("{prefix}.save_lora_only")) {
+        reader.warn(
+            "base_model_not_saved",
+            &format!("{prefix}.save_lora_only"),
+            "with adapters their weights alone are saved, in no step the model below them: a resume takes that from the model's own path, which must hold what it held at the start",
+        );
+    }
     RoleSpec {
         name: name.to_owned(),
         save_contents: save,
         load_contents: load,
         load_wish,
         megatron,
+        fsdp_size,
     }
+}
+
+/// Ranks that share one copy of the model. Releases call the key differently; all of them share it over all ranks by themselves.
+fn fsdp_size(reader: &mut Reader<'_>, role: &str) -> i64 {
+    let keys: &[&str] = match (role, reader.basis.tree) {
+        (_, Tree::SftOld) => &["model.fsdp_config.fsdp_size"],
+        ("", _) => &["engine.fsdp_size"],
+        ("critic", _) => &["critic.fsdp.fsdp_size", "critic.model.fsdp_config.fsdp_size"],
+        _ => &["actor_rollout_ref.actor.fsdp_config.fsdp_size"],
+    };
+    keys.iter().find_map(|key| reader.int(key)).unwrap_or(-1)
+}
+
+/// Releases before 0.7 go on with another order of the data, or another epoch, than the one that was interrupted.
+pub(crate) fn loses_data_order(reader: &mut Reader<'_>) -> bool {
+    let loses = reader.basis.release.is_some_and(|r| !r.since(Version::V0_7, 0));
+    if loses {
+        reader.warn(
+            "data_order",
+            "trainer.resume_mode",
+            "a release before 0.7 may resume with another order of the data, or in another epoch, than it was interrupted in; 0.7 mends that",
+        );
+    }
+    loses
 }
 
 /// Whether there are weights to resume from, and whether they are loaded. Megatron loads exported ones through its bridge; FSDP never does.

@@ -204,6 +204,7 @@ pub(crate) fn role(name: &str) -> RoleSpec {
         load_contents: contents,
         load_wish: false,
         megatron: None,
+        fsdp_size: None,
     }
 }
 

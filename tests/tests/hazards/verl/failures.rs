@@ -242,3 +242,14 @@ fn wandb_run() {
         .exports("WANDB_RESUME", "allow")
         .exports("WANDB_RUN_ID", "");
 }
+
+/// [failure.data_order] Releases before 0.7 may resume with another order of the data, or in another epoch | Told before the launch, and named with all that a resume does not bring back
+#[test]
+fn data_order() {
+    for mut bench in [Bench::ppo(), Bench::sft()] {
+        bench.set("supervisor.trainer_version", json!("0.6.1"));
+        bench.plan().finds("data_order").never_restores("data_order");
+        bench.set("supervisor.trainer_version", json!("0.7.0"));
+        bench.plan().is_silent_on("data_order");
+    }
+}

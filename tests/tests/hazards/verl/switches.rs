@@ -397,3 +397,35 @@ fn overrides() {
     );
     bench.plan().refuses(78, &["trainer.resume_mode=auto", "would undo"]);
 }
+
+/// [switch.fsdp_size] `fsdp_size` shapes the device mesh, and no file says which one a step was written on; FSDP fails on shards of another | The mesh is read from the shards: a step of another one of as many ranks is not moved, and the run stops with 3, with the number that fits
+#[test]
+fn fsdp_size() {
+    let key = "actor_rollout_ref.actor.fsdp_config.fsdp_size";
+    let mut bench = Bench::ppo().with("verl_ppo_fsdp2_w2");
+    for same in [-1, 2, 8] {
+        bench.set(key, json!(same));
+        bench.plan().starts_at(2);
+    }
+    bench.set(key, json!(1));
+    bench
+        .plan()
+        .refuses(3, &["device mesh [2]", "[2, 1]", "fsdp_size=-1"])
+        .moves_nothing();
+    let mut bench = Bench::sft().with("verl_sft_fsdp2_w2");
+    bench.plan().starts_at(2);
+    bench.set("engine.fsdp_size", json!(1));
+    bench.plan().refuses(3, &["device mesh [2]"]);
+}
+
+/// [switch.save_lora_only] With `save_lora_only` and adapters the model below them is in no step, and FSDP loads what is there without asking for the rest | Told before the launch: a resume takes that model from its own path, which has to hold what it held
+#[test]
+fn save_lora_only() {
+    let mut bench = Bench::ppo();
+    bench.plan().is_silent_on("base_model_not_saved");
+    bench.actor("checkpoint.save_lora_only", json!(true));
+    bench.plan().starts_afresh().finds("base_model_not_saved");
+    let mut bench = Bench::megatron();
+    bench.actor("checkpoint.save_lora_only", json!(true));
+    bench.plan().is_silent_on("base_model_not_saved");
+}
