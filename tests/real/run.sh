@@ -19,6 +19,7 @@ trap 'rm -rf "$work"' EXIT
 "$here/install_verl_versions.sh" "$venv"
 "$python" "$here/verl_versions.py" "$programs/examples/verl_view" "$(dirname "$venv")/.verl-versions"
 "$here/install_areal.sh" "$venv" "$areal"
+"$areal/bin/python" "$here/areal_dialect.py" "$programs/examples/areal_view"
 "$areal/bin/python" "$here/areal_alone.py"
 "$python" "$here/make_checkpoints.py" "$work" --areal "$areal"
 "$python" "$here/proof_differential.py" "$programs" "$work" --areal "$areal" --each 20
