@@ -108,7 +108,7 @@ fn cannot_load(role: &RoleState, run: Option<u32>) -> Option<String> {
 
 /// Shards of another mesh of as many ranks have other pieces in them: a rank cannot load its own file.
 fn other_mesh(role: &RoleState, fsdp_size: i64) -> Option<String> {
-    let world = u64::from(role.world?);
+    let world = u64::from(role.world.filter(|_| !role.mesh.is_empty())?);
     let wanted = match u64::try_from(fsdp_size) {
         Ok(size) if size > 0 && size < world => vec![world / size, size],
         _ => vec![world],
@@ -126,4 +126,32 @@ fn other_mesh(role: &RoleState, fsdp_size: i64) -> Option<String> {
         "the shards{of} were written on a device mesh {:?} and this run has {wanted:?}: FSDP loads only shards of its own mesh; set fsdp_size={was}, or let the run start in an empty checkpoint directory",
         role.mesh
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mesh_is_compared_only_where_the_shards_tell_it() {
+        let differs = |world: u32, mesh: &[u64], fsdp_size: i64| {
+            let mut role = RoleState::new("actor");
+            role.world = Some(world);
+            role.mesh = mesh.to_vec();
+            other_mesh(&role, fsdp_size).is_some()
+        };
+        for (world, mesh, size) in [
+            (1, &[][..], -1),
+            (2, &[], 1),
+            (1, &[1], -1),
+            (1, &[1], 1),
+            (2, &[2], 0),
+            (4, &[2, 2], 2),
+            // Of another number of ranks: told elsewhere.
+            (4, &[2], -1),
+        ] {
+            assert!(!differs(world, mesh, size), "{world} {mesh:?} {size}");
+        }
+        assert!(differs(2, &[2], 1) && differs(2, &[2, 1], -1) && differs(4, &[2, 2], 1));
+    }
 }
