@@ -221,6 +221,7 @@ pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
         return Err(learn::unknown(&configured));
     }
     let (mut out, release) = understand_release(&configured)?;
+    command::is_given(&out.command)?;
     areal::check_same_file(request, &configured, &out)?;
     areal::check_there(&out)?;
     let on_cluster = cluster::check(&configured, &out)?;
@@ -228,6 +229,7 @@ pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
     notes.extend(release.note(&out));
     if !request.fresh {
         elsewhere::check_other_root(configured.file.as_deref(), root.as_deref(), &configured.cwd)?;
+        areal::check_other_user(&configured, &out, root.as_deref())?;
     }
     if let (Some(_), Some(root), false) = (&configured.learnt, &root, request.fresh) {
         learn::check_moved_root(&configured, root)?;
@@ -439,11 +441,11 @@ fn understand(configured: &Configured, version: Option<&str>) -> Result<ReadOutp
         )
         .hint("name the entry point in the command (-m verl.trainer.main_ppo or -m verl.trainer.sft_trainer)"));
     }
-    if out.command.is_empty() {
-        return Err(CliError::config("nothing says how this trainer is started")
-            .hint("give the command after --, or set supervisor.command"));
+    // Of AReaL the file alone tells which run is meant.
+    match out.kind {
+        TrainerKind::Areal => Ok(out),
+        _ => command::is_given(&out.command).map(|()| out),
     }
-    Ok(out)
 }
 
 /// The canonical checkpoint root, and what is worth saying about it.

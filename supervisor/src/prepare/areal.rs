@@ -1,6 +1,6 @@
 //! What a run of AReaL needs beside what its configuration says: the file that it is given, directories that it does not make.
 
-use super::{Configured, Request, files, place};
+use super::{Configured, Request, elsewhere, files, place};
 use crate::error::CliError;
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_config::settings::Settings;
@@ -90,6 +90,33 @@ pub(super) fn check_there(out: &ReadOutput) -> Result<(), CliError> {
         .hint(format!(
             "make it (mkdir -p {dir}), or set {key} to a directory that every machine of the run sees"
         ))),
+        None => Ok(()),
+    }
+}
+
+/// The user's name is a part of the root: under another one the same file would begin anew.
+pub(super) fn check_other_user(
+    configured: &Configured,
+    out: &ReadOutput,
+    root: Option<&Utf8Path>,
+) -> Result<(), CliError> {
+    let (Some(file), Some(root)) = (&configured.file, root.filter(|_| out.kind == TrainerKind::Areal)) else {
+        return Ok(());
+    };
+    let saved = |root: &Utf8Path| root.join("recover_info").is_dir();
+    let Some((now, place)) = areal::user_in(root).filter(|_| !saved(root)) else {
+        return Ok(());
+    };
+    let file = elsewhere::plain(file);
+    let others = elsewhere::entries().into_iter().filter(|(config, _)| *config == file);
+    let before = others.filter_map(|(_, other)| Some((areal::user_in(&other)?, other)));
+    let mut same = before.filter(|((user, at), other)| *user != now && *at == place && saved(other));
+    match same.next() {
+        Some(((user, _), other)) => Err(CliError::config(format!(
+            "{file} was run before by `{user}`, and what it saved stands in {other}; now the user's name is `{now}`, and nothing is in {root}"
+        ))
+        .hint(format!("AReaL takes the name from LOGNAME, USER, LNAME or USERNAME: start it with LOGNAME={user}"))
+        .hint("`--fresh` begins anew in this root")),
         None => Ok(()),
     }
 }

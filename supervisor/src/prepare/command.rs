@@ -33,6 +33,15 @@ pub(super) fn find(program: &str, cwd: &Utf8Path, env: &BTreeMap<String, String>
     })
 }
 
+/// There is a command at all.
+pub(super) fn is_given(command: &[String]) -> Result<(), CliError> {
+    match command.is_empty() {
+        true => Err(CliError::config("nothing says how this trainer is started")
+            .hint("give the command after --, or set supervisor.command")),
+        false => Ok(()),
+    }
+}
+
 /// The command's program exists.
 pub(super) fn check(command: &[String], cwd: &Utf8Path, env: &BTreeMap<String, String>) -> Result<(), CliError> {
     match command.first() {

@@ -42,7 +42,7 @@ pub(super) fn check_other_root(
 }
 
 /// The path without links and `..`, where it exists.
-fn plain(path: &Utf8Path) -> Utf8PathBuf {
+pub(super) fn plain(path: &Utf8Path) -> Utf8PathBuf {
     path.canonicalize_utf8().unwrap_or_else(|_| path.to_owned())
 }
 
@@ -52,7 +52,7 @@ pub(super) fn has_steps(root: &Utf8Path) -> bool {
 }
 
 /// Configuration file and root of every run that is listed.
-fn entries() -> Vec<(Utf8PathBuf, Utf8PathBuf)> {
+pub(super) fn entries() -> Vec<(Utf8PathBuf, Utf8PathBuf)> {
     let Some(dir) = registry_dir() else { return Vec::new() };
     let Ok(files) = dir.read_dir_utf8() else {
         return Vec::new();

@@ -21,7 +21,7 @@ use supervise_core::script::{self, Learnt};
 use supervise_host::guard::protocol::{Called, WorkerOrder, socket_name};
 use supervise_host::lane::{Answer, Client, Question};
 use supervise_host::script::{Heard, Recording, Shims, record};
-use supervise_trainers::way;
+use supervise_trainers::{areal, way};
 
 /// Whether a script may be run to learn what it starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -62,7 +62,12 @@ const GIVEN: u64 = 4 << 20;
 /// Whether the command is a script of which nothing can be read.
 pub(super) fn is_needed(c: &Configured) -> bool {
     let arranged = c.composed.is_some() && (marks(&c.command, "{config}") || marks(&c.command, "{overrides}"));
+    let is_areal = c.settings.trainer == TrainerChoice::Areal
+        || c.composed
+            .as_ref()
+            .is_some_and(|composed| areal::is_meant(&composed.tree.root));
     c.settings.trainer != TrainerChoice::Plain
+        && !is_areal
         && !arranged
         && !way::names_entry(&c.command)
         && is_script(&c.command, &c.cwd)

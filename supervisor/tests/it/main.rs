@@ -1,6 +1,7 @@
 //! The program as a person uses it: its real binary in a world of its own.
 #![expect(clippy::unwrap_used, reason = "a test that cannot make its world has failed")]
 
+mod areal;
 mod bad_input;
 mod checkpoints;
 mod commands;

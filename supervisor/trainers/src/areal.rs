@@ -55,14 +55,26 @@ pub fn config_in(command: &[String]) -> Option<String> {
     call::config_option(command).map(|option| option.file)
 }
 
+/// The user's name in a checkpoint root, and the root with `*` in its place; `None` where this cannot be one.
+#[must_use]
+pub fn user_in(root: &Utf8Path) -> Option<(String, String)> {
+    let mut parts: Vec<&str> = root.as_str().split('/').collect();
+    let at = place_of_user(&parts)?;
+    let user = std::mem::replace(parts.get_mut(at)?, "*").to_owned();
+    Some((user, parts.join("/")))
+}
+
+/// Behind the last `checkpoints` that has a user, an experiment and a trial behind it.
+fn place_of_user(parts: &[&str]) -> Option<usize> {
+    let at = parts.iter().rposition(|p| *p == "checkpoints")?;
+    (parts.len() > at + 3).then_some(at + 1)
+}
+
 /// Where a run of AReaL keeps what it needs, by its checkpoint root; `None` where this cannot be one.
 #[must_use]
 pub fn store_of(root: &Utf8Path) -> Option<Utf8PathBuf> {
     let parts: Vec<&str> = root.as_str().split('/').collect();
-    let at = parts
-        .iter()
-        .rposition(|p| *p == "checkpoints")
-        .filter(|at| parts.len() > at + 3)?;
+    let at = place_of_user(&parts)? - 1;
     let named = |i: usize| if i == at { "supervise" } else { parts[i] };
     Some((0..parts.len()).map(named).collect::<Vec<_>>().join("/").into())
 }

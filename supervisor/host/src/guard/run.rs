@@ -242,6 +242,10 @@ impl Guard {
                     self.end_output(at);
                 }
                 self.pump();
+                // The last step is told with the end, however soon it came.
+                if self.pace.changed {
+                    self.tell_progress(now);
+                }
                 Vec::new()
             }
         };
@@ -260,6 +264,10 @@ impl Guard {
         if now < self.pace.due() || !self.launched || self.tree.is_gone() {
             return;
         }
+        self.tell_progress(now);
+    }
+
+    fn tell_progress(&mut self, now: u64) {
         let activity = Activity {
             cpu_ms: self.tree.cpu_ms(),
             output: std::mem::take(&mut self.pace.output),
