@@ -25,6 +25,8 @@ pub struct Shape {
     pub epoch: u64,
     /// Numbers in each rank's weights.
     pub numbers: usize,
+    /// Ranks, the first ones, whose shards count no updates: torch writes what all ranks have in one of them only.
+    pub silent: u32,
 }
 
 impl Default for Shape {
@@ -35,6 +37,7 @@ impl Default for Shape {
             data_ranks: 2,
             epoch: 1000,
             numbers: 64,
+            silent: 0,
         }
     }
 }
@@ -148,7 +151,8 @@ fn shard(rank: u32, step: u64, shape: &Shape, name: &str) -> (Vec<u8>, Vec<Part>
         ),
     ];
     let (mut bytes, mut parts) = (Vec::new(), Vec::new());
-    for (fqn, value, shape) in tensors {
+    let counted = if rank < shape.silent { 2 } else { 3 };
+    for (fqn, value, shape) in tensors.into_iter().take(counted) {
         let slice = encode(&value);
         parts.push(Part {
             fqn,

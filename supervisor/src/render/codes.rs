@@ -122,7 +122,7 @@ pub const STEP_CODES: &[(&str, &str)] = &[
     ),
     (
         "mixed_generations",
-        "the state of an engine is of an older save than what is kept beside it",
+        "the state of an engine is of another save than what is kept beside it, or of two saves",
     ),
     (
         "mixed_steps",
@@ -186,6 +186,10 @@ pub const STEP_CODES: &[(&str, &str)] = &[
     ("role_missing", "nothing of a role is here that the run loads"),
     ("role_not_used", "a role is here that the run does not load"),
     ("set_not_whole", "files that belong together are not whole"),
+    (
+        "shard_after_metadata",
+        "AReaL: a later save began to write over this one and was cut short",
+    ),
     ("shard_size", "a shard is far smaller than those of the other ranks"),
     (
         "shards_do_not_tile",

@@ -5,7 +5,7 @@
 //! proof: a copy has others. What counts up tells, and so does the random number that each save of an engine carries.
 
 use super::names::INFO;
-use super::set::{CHECKS, DATA, OPTIMIZER, save_mark};
+use super::set::{CHECKS, DATA, OPTIMIZER, save_mark, shard_mark};
 use std::collections::BTreeSet;
 use supervise_checkpoint::json::StepInfo;
 use supervise_checkpoint::{Earlier, Marks};
@@ -28,6 +28,8 @@ pub(super) struct Compared<'a> {
     pub(super) counts_anew: bool,
 }
 
+/// The table of an engine's state.
+const METADATA: &str = ".metadata";
 /// Code of the finding that weights are newer than what is kept beside them.
 pub(super) const AHEAD: &str = "ahead";
 
@@ -52,9 +54,11 @@ impl Compared<'_> {
         let mut out: Vec<Finding> = [self.checks(), self.place_in_data()].into_iter().flatten().collect();
         for engine in self.engines {
             out.extend(
-                self.of_another_step(engine)
+                self.written_over(engine)
+                    .or_else(|| self.of_another_step(engine))
                     .or_else(|| self.newer(engine))
-                    .or_else(|| self.older(engine)),
+                    .or_else(|| self.older(engine))
+                    .or_else(|| self.replaced(engine)),
             );
         }
         out
@@ -118,6 +122,49 @@ impl Compared<'_> {
         })
     }
 
+    /// What was recorded of the same save of this engine, and of one of its shards.
+    pub(super) fn recorded(&self, engine: &str, shard: &str) -> Option<u64> {
+        let (save, shard) = (save_mark(engine), shard_mark(engine, shard));
+        let own = self.count(&save)?;
+        let same = self
+            .earlier
+            .iter()
+            .filter(|e| e.marks.counters.get(&save) == Some(&own));
+        same.filter_map(|e| e.marks.counters.get(&shard)).copied().next()
+    }
+
+    /// Shards of an engine that are not what they were when this save was proven, and how many are.
+    fn since_proven(&self, engine: &str) -> (Vec<&str>, usize) {
+        let first = shard_mark(engine, "");
+        let shards = self.marks.counters.iter();
+        let known = shards.filter_map(|(name, crc)| {
+            let shard = name.strip_prefix(&first)?;
+            Some((shard, self.recorded(engine, shard)? == *crc))
+        });
+        let (same, other): (Vec<_>, Vec<_>) = known.partition(|(_, same)| *same);
+        (other.into_iter().map(|(shard, _)| shard).collect(), same.len())
+    }
+
+    /// Some shards are others than when this save was proven. What they count does not always tell: what all ranks have is
+    /// written by one of them.
+    fn written_over(&self, engine: &str) -> Option<Finding> {
+        let (other, same) = self.since_proven(engine);
+        let shard = other.first().filter(|_| same > 0)?;
+        let detail = format!(
+            "it is not what it was when this save was proven, and {same} others are: a later save began to write over it and was cut short"
+        );
+        let file = format!("{}/{shard}", super::names::state_dir(engine));
+        Some(Finding::error("mixed_generations", Verdict::Damaged, detail).in_file(file))
+    }
+
+    /// All shards are others, and nothing that counts says so.
+    fn replaced(&self, engine: &str) -> Option<Finding> {
+        let (other, _) = self.since_proven(engine);
+        let detail = "the shards are not what they were when this save was proven: a later save wrote over them and was cut short";
+        (!other.is_empty())
+            .then(|| Finding::error("mixed_generations", Verdict::Damaged, detail).in_file(table(engine)))
+    }
+
     /// More updates than the steps can have made.
     fn newer(&self, engine: &str) -> Option<Finding> {
         let name = format!("{engine}.{OPTIMIZER}");
@@ -162,5 +209,5 @@ fn ahead(engine: &str, detail: String) -> Finding {
 }
 
 fn table(engine: &str) -> String {
-    format!("{}/.metadata", super::names::state_dir(engine))
+    format!("{}/{METADATA}", super::names::state_dir(engine))
 }

@@ -2,7 +2,7 @@
 
 use super::agree::{AHEAD, Compared};
 use super::names::{DEFAULT, INFO, state_dir};
-use super::set::{Files, Reports};
+use super::set::{Files, Reports, shard_mark};
 use crate::adapter::Expectation;
 use crate::verl::not_trusted;
 use std::borrow::Cow;
@@ -139,6 +139,7 @@ fn compare(case: &Case<'_>, info: StepInfo, engines: &BTreeSet<&str>, findings: 
     };
     let mut found = compared.findings();
     found.extend(data_behind(case, info));
+    found.extend(engines.iter().filter_map(|engine| after_table(case, &compared, engine)));
     for finding in found.iter_mut().filter(|f| f.code == AHEAD) {
         if case.expect.ahead {
             finding.level = Level::Warning;
@@ -153,6 +154,21 @@ fn compare(case: &Case<'_>, info: StepInfo, engines: &BTreeSet<&str>, findings: 
         }
     }
     findings.append(&mut found);
+}
+
+/// The table is written when all shards are: one that is newer belongs to a later save, unless it is known to be this one's.
+fn after_table(case: &Case<'_>, compared: &Compared<'_>, engine: &str) -> Option<Finding> {
+    let mut late = case.files.after_table(engine).into_iter();
+    let (shard, by) = late.find(|(shard, _)| {
+        let now = compared.marks.counters.get(&shard_mark(engine, shard));
+        now.is_none() || compared.recorded(engine, shard).as_ref() != now
+    })?;
+    let detail = format!(
+        "it was written {:.1} s after .metadata, which a save writes last: a later save began and was cut short. If this is a copy by hand: touch .metadata",
+        by as f64 / 1e9
+    );
+    let file = format!("{}/{shard}", state_dir(engine));
+    Some(Finding::error("shard_after_metadata", Verdict::Incomplete, detail).in_file(file))
 }
 
 /// No batch is trained before it is given out; where batches are fetched far ahead, a new epoch may have begun to count.

@@ -73,6 +73,17 @@ impl Files {
         crate::verl::pins(self.files.iter().map(|(path, fact)| (path.as_str(), fact)))
     }
 
+    /// Shards of an engine that were written after its table, by more than clocks differ. The table is written last.
+    pub(super) fn after_table(&self, engine: &str) -> Vec<(String, i64)> {
+        let dir = names::state_dir(engine);
+        let Some(table) = self.modified(&format!("{dir}/.metadata")) else {
+            return Vec::new();
+        };
+        let shards = self.inside(&dir).into_keys().filter(|n| n.ends_with(".distcp"));
+        let late = shards.filter_map(|n| Some((self.modified(&format!("{dir}/{n}"))?.saturating_sub(table), n)));
+        late.filter(|(by, _)| *by > CLOCKS).map(|(by, n)| (n, by)).collect()
+    }
+
     /// Modification time of one file.
     pub(super) fn modified(&self, path: &str) -> Option<i64> {
         self.files.get(path).map(|f| f.mtime)
@@ -163,6 +174,10 @@ impl<'a> Reports<'a> {
             let table = self.of(&format!("{dir}/.metadata"));
             put(save_mark(engine), table.and_then(|r| r.crc).map(u64::from));
             put(format!("{engine}.{OPTIMIZER}"), self.updates(files, &dir));
+            for name in files.inside(&dir).into_keys().filter(|n| n.ends_with(".distcp")) {
+                let crc = self.of(&format!("{dir}/{name}")).and_then(|r| r.crc);
+                put(shard_mark(engine, &name), crc.map(u64::from));
+            }
         }
         Marks { counters, digest: None }
     }
@@ -200,6 +215,8 @@ impl<'a> Reports<'a> {
     }
 }
 
+/// What the clocks of two machines may differ by, in nanoseconds: the next save is at least one step away.
+const CLOCKS: i64 = 1_000_000_000;
 /// How often AReaL asked itself whether to save: once a step.
 pub(super) const CHECKS: &str = "checks";
 /// The CRC-32 of the place in the data.
@@ -210,4 +227,9 @@ pub(super) const OPTIMIZER: &str = "optimizer";
 /// The name under which the CRC-32 of an engine's table stands: it holds a random number of each save.
 pub(super) fn save_mark(engine: &str) -> String {
     format!("{engine}.save")
+}
+
+/// The name under which the CRC-32 of one shard stands.
+pub(super) fn shard_mark(engine: &str, shard: &str) -> String {
+    format!("{engine}.shard.{shard}")
 }

@@ -49,7 +49,16 @@ impl ArealSteps {
         let own = names::generation(than);
         for (name, set) in self.sets.iter().filter(|(name, _)| *name != than) {
             if let (Some(step), Some(marks)) = (names::generation(name), &set.marks) {
-                known.insert(step, marks.clone());
+                // A look that read less takes nothing away from what is recorded of the same save.
+                let recorded = known.remove(&step).filter(|r| {
+                    marks
+                        .counters
+                        .iter()
+                        .all(|(n, v)| r.counters.get(n).is_none_or(|w| w == v))
+                });
+                let mut all = recorded.unwrap_or_default();
+                all.counters.extend(marks.counters.clone());
+                known.insert(step, all);
             }
         }
         // What is recorded of a generation is not compared with itself.
