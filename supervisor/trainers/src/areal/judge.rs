@@ -2,7 +2,7 @@
 
 use super::agree::{AHEAD, Compared};
 use super::names::{DEFAULT, INFO, state_dir};
-use super::set::{Files, Reports, shard_mark};
+use super::set::{CLOCKS, Files, Reports, shard_mark};
 use crate::adapter::Expectation;
 use crate::verl::not_trusted;
 use std::borrow::Cow;
@@ -171,12 +171,26 @@ fn after_table(case: &Case<'_>, compared: &Compared<'_>, engine: &str) -> Option
     Some(Finding::error("shard_after_metadata", Verdict::Incomplete, detail).in_file(file))
 }
 
-/// No batch is trained before it is given out; where batches are fetched far ahead, a new epoch may have begun to count.
+/// No batch is trained before it is given out; where batches are fetched far ahead, a new epoch may have begun to count. The
+/// place in the data is written last, by the process that writes the step: one that is older is of the save before.
 fn data_behind(case: &Case<'_>, info: StepInfo) -> Option<Finding> {
     let file = format!("{INFO}/dataloader_info.pkl");
-    let given = case.reports.of(&file)?.facts.batches?;
+    let given = case.reports.of(&file)?.facts.batches;
     let trained = info.epoch_step.saturating_add(1);
-    (given < trained).then(|| {
+    let behind = given.is_some_and(|given| given < trained);
+    let step = case.files.modified(&format!("{INFO}/step_info.json"));
+    let older = step
+        .zip(case.files.modified(&file))
+        .map_or(0, |(step, data)| step.saturating_sub(data));
+    if older > CLOCKS || behind && older > 0 {
+        let detail = format!(
+            "it was written {:.1} s before step_info.json, and a save writes it last: the save was cut short before it was written",
+            older as f64 / 1e9
+        );
+        return Some(Finding::error("info_of_two_saves", Verdict::Incomplete, detail).in_file(file));
+    }
+    behind.then(|| {
+        let given = given.unwrap_or_default();
         let detail = format!(
             "{given} batches of this epoch were given out, and {trained} were trained: the place in the data is older than the rest, so batches may come again"
         );

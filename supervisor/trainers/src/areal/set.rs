@@ -215,8 +215,8 @@ impl<'a> Reports<'a> {
     }
 }
 
-/// What the clocks of two machines may differ by, in nanoseconds: the next save is at least one step away.
-const CLOCKS: i64 = 1_000_000_000;
+/// What the clocks of two machines may differ by, in nanoseconds. Two saves are at least one step apart.
+pub(super) const CLOCKS: i64 = 1_000_000_000;
 /// How often AReaL asked itself whether to save: once a step.
 pub(super) const CHECKS: &str = "checks";
 /// The CRC-32 of the place in the data.
