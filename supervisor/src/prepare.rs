@@ -425,6 +425,7 @@ fn understand(configured: &Configured, version: Option<&str>) -> Result<ReadOutp
         user: user.as_deref(),
         kind,
         recovery: configured.settings.recovery,
+        starts_ray: configured.learnt.as_ref().is_some_and(|l| l.starts_ray),
         version,
     };
     if input.composed.is_none() && input.command.is_empty() {

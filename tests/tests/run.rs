@@ -19,6 +19,8 @@ mod kills;
 mod lineage;
 #[path = "run/output.rs"]
 mod output;
+#[path = "run/rehearsals.rs"]
+mod rehearsals;
 #[path = "run/stops.rs"]
 mod stops;
 #[path = "run/ways.rs"]

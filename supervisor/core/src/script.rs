@@ -22,6 +22,9 @@ pub struct Learnt {
     /// Variables that its configuration mentions, or by which its interpreter is found.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
+    /// The script ran `ray start` before the call: the trainer finds that cluster by itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub starts_ray: bool,
     /// The call went past our programs: only `{overrides}` in the command can carry our words.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub past: bool,

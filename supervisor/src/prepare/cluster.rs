@@ -25,7 +25,7 @@ pub(super) fn check(configured: &Configured, out: &ReadOutput) -> Result<Vec<Fin
             "trainer.nnodes: {nodes} machines are asked for, and a Ray cluster of this machine alone (`local`)"
         ))
         .hint("give the cluster's address, in RAY_ADDRESS or as ray_kwargs.ray_init.address")),
-        Ray::Unused | Ray::Own { .. } => Ok(Vec::new()),
+        Ray::Unused | Ray::Scripted | Ray::Own { .. } => Ok(Vec::new()),
         Ray::Cluster {
             address,
             nodes,

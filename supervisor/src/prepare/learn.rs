@@ -265,12 +265,14 @@ fn understood(c: &Configured, heard: Heard) -> Result<Learnt, CliError> {
     let script = super::shown_command(&c.command);
     let by_name = "call the interpreter by its name (python3, torchrun, ray): a call by path goes past supervise; or put {overrides} into the command and hand \"$@\" on to the trainer";
     match heard {
-        Heard::Call(called) if called.past && !marks(&c.command, "{overrides}") => Err(CliError::config(format!(
-            "`{script}` starts the trainer by the path of its interpreter ({}): our overrides would not reach it",
-            called.words.first().map_or("", String::as_str)
-        ))
-        .hint(by_name)),
-        Heard::Call(called) => Ok(kept(*called)),
+        Heard::Call { called, .. } if called.past && !marks(&c.command, "{overrides}") => {
+            Err(CliError::config(format!(
+                "`{script}` starts the trainer by the path of its interpreter ({}): our overrides would not reach it",
+                called.words.first().map_or("", String::as_str)
+            ))
+            .hint(by_name))
+        }
+        Heard::Call { called, starts_ray } => Ok(kept(*called, starts_ray)),
         Heard::Background => Err(CliError::config(format!(
             "`{script}` ended while its trainer was still to start: it starts it in the background"
         ))
@@ -313,7 +315,7 @@ fn last_lines(output: &str) -> String {
 }
 
 /// A call without what is nobody's business: it is read, never executed.
-fn kept(called: Called) -> Learnt {
+fn kept(called: Called, starts_ray: bool) -> Learnt {
     Learnt {
         command: called.words.iter().map(|w| hidden(w)).collect(),
         ahead: Vec::new(),
@@ -327,6 +329,7 @@ fn kept(called: Called) -> Learnt {
             })
             .collect(),
         past: called.past,
+        starts_ray,
     }
 }
 

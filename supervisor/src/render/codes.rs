@@ -173,6 +173,7 @@ pub const STEP_CODES: &[(&str, &str)] = &[
         "ray_own",
         "the driver starts a Ray cluster of its own, which ends with it",
     ),
+    ("ray_script", "the script starts a Ray cluster for its trainer"),
     (
         "ray_too_small",
         "the Ray cluster that is meant has less than the run asks for",

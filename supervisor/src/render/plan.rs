@@ -314,6 +314,10 @@ impl PlanView {
         };
         let mut out = format!("  command      {}\n", shown_command(&self.argv));
         out.push_str(&format!("  in           {}\n  as           {how}\n", p.spec.cwd));
+        if p.spec.learnt.is_some() && !self.overrides.is_empty() {
+            let words = shown_command(&self.overrides);
+            out.push_str(&format!("  in its call  {words}\n"));
+        }
         let helped = |name: &str| {
             self.helps
                 .iter()

@@ -59,6 +59,7 @@ fn configured(request: &Json) -> Result<ReadOutput, Vec<ConfigError>> {
         launcher: Some(LauncherKind::Gang),
         user: Some(&text("user")),
         kind: Some(TrainerKind::Areal),
+        starts_ray: false,
         recovery: true,
         version: None,
     })

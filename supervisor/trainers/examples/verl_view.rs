@@ -120,6 +120,7 @@ fn configured(request: &Json) -> Json {
         launcher: None,
         user: None,
         kind: None,
+        starts_ray: false,
         recovery: true,
         version,
     });

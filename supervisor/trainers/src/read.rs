@@ -52,6 +52,8 @@ pub struct ReadInput<'a> {
     pub user: Option<&'a str>,
     /// The trainer, where the settings say it.
     pub kind: Option<TrainerKind>,
+    /// The script that makes this call has started a Ray cluster before it.
+    pub starts_ray: bool,
     /// The supervisor is to resume the run.
     pub recovery: bool,
     /// The trainer's version, as the interpreter that will run it says; `None`: not known.

@@ -220,6 +220,7 @@ mod tests {
             cwd: "/".into(),
             env: BTreeMap::new(),
             past: false,
+            starts_ray: false,
         }
     }
 

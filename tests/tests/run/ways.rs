@@ -76,7 +76,7 @@ impl Stage {
     }
 
     /// How the trainer was called, call by call.
-    fn calls(&self) -> Vec<Value> {
+    pub(super) fn calls(&self) -> Vec<Value> {
         let text = fs::read_to_string(&self.calls).unwrap_or_default();
         text.lines().map(|l| serde_json::from_str(l).unwrap()).collect()
     }
@@ -130,7 +130,7 @@ pub(super) const SMALL: [&str; 5] = [
 ];
 pub(super) const KILLED: &str = "++demo.faults=[{kind:kill_rank,step:5}]";
 
-fn run_words<'a>(command: &'a [&'a str], more: &'a [&'a str]) -> Vec<&'a str> {
+pub(super) fn run_words<'a>(command: &'a [&'a str], more: &'a [&'a str]) -> Vec<&'a str> {
     [&["run", "--"], command, more, &SMALL].concat()
 }
 
@@ -448,85 +448,46 @@ fn a_root_with_the_time_in_its_name_is_asked_about() {
         .says("checkpoints/p/e_1");
 }
 
-/// A trainer that is called directly, and holds before its fifth step.
-const DIRECT: [&str; 6] = [
-    "python3",
-    "-m",
-    "verl.trainer.main_ppo",
-    "trainer.n_gpus_per_node=1",
-    "algorithm.adv_estimator=grpo",
-    "++demo.hold_at=5",
-];
-
 #[test]
-fn a_relaunch_that_would_fail_is_told_while_the_first_attempt_runs() {
-    let mut stage = Stage::new("shared");
-    let root = format!("trainer.default_local_dir={}", stage.scene.root().display());
-    let more = [root.as_str()];
-    let words = run_words(&DIRECT, &more);
-    stage.scene.env("REFUSED", "trainer.resume_from_path");
-    let run = stage.scene.start_with(&words);
-    let why = "this release does not take an override of trainer.resume_from_path";
-    wait_for("it is told", || run.text().contains(why));
-    let told = &stage.scene.status()["rehearsal"]["refused"]["what"];
-    assert!(told[0].as_str().unwrap().contains(why), "{told}");
-    let root = stage.scene.root();
-    stage
-        .scene
-        .ask(&["status", root.to_str().unwrap()])
-        .expect(0)
-        .says("WARNING");
-    // Only words: the training goes on.
-    stage.scene.go();
-    run.wait().expect(0);
-    assert_eq!((stage.scene.attempts(), stage.calls().len()), (1, 1));
-    stage
-        .scene
-        .ask(&["explain", root.to_str().unwrap()])
-        .expect(0)
-        .says(why);
-    let plan = [&["plan", "--rehearse"], &words[1..]].concat();
-    stage.scene.ask(&plan).expect(78).says(why);
-    stage.scene.assert_alone();
-}
-
-#[test]
-fn a_relaunch_that_would_succeed_is_told_once() {
-    let stage = Stage::new("shared");
-    let root = format!("trainer.default_local_dir={}", stage.scene.root().display());
-    let run = stage.scene.start_with(&run_words(&DIRECT, &[&root, KILLED]));
-    let said = "the trainer takes all that it would be given";
-    wait_for("it is told", || run.text().contains(said));
-    stage.scene.go();
-    let ended = run.wait();
-    assert_eq!(ended.expect(0).text.matches(said).count(), 1);
-    assert_eq!(stage.scene.attempts(), 2);
-}
-
-#[test]
-fn a_rehearsal_ends_with_the_supervisor() {
-    let mut stage = Stage::new("shared");
-    let root = format!("trainer.default_local_dir={}", stage.scene.root().display());
-    stage.scene.env("HELD", "1");
-    let tries = |stage: &Stage| {
-        stage
-            .scene
-            .living()
-            .iter()
-            .any(|(_, words)| words.contains("--cfg job"))
-    };
-    for killed in [false, true] {
-        let run = stage.scene.start_with(&run_words(&DIRECT, &[&root]));
-        wait_for("it is tried", || {
-            tries(&stage) && stage.calls().len() == 1 + usize::from(killed)
-        });
-        if killed {
-            run.kill();
-            wait_for("it is ended", || !tries(&stage));
-        } else {
-            run.signal(15);
-            run.wait().expect(143);
-            stage.scene.assert_alone();
-        }
+fn a_script_that_starts_ray_keeps_the_cluster_it_started() {
+    let mut stage = Stage::grpo();
+    let started = stage.scene.path("ray-started");
+    stage.program(
+        "ray",
+        &format!(
+            "#!/bin/bash\n[ \"$1 $2\" = 'start --head' ] && echo x >> {}\n",
+            started.display()
+        ),
+    );
+    stage.scene.env("SUPERVISE_TRAINER_VERSION", "0.9.1");
+    let text = format!(
+        "#!/bin/bash\nray start --head\npython3 -m verl.trainer.main_ppo trainer.project_name=grpo_gsm8k trainer.experiment_name=qwen2_5_0_5b \
+         trainer.n_gpus_per_node=1 algorithm.adv_estimator=grpo {} '{KILLED}'\n",
+        SMALL.join(" ")
+    );
+    let path = script(&stage.scene.path("run.sh"), &text);
+    let words = ["plan", "--learn", "--", "bash", path.to_str().unwrap()];
+    let told = stage.scene.ask(&words);
+    told.expect(0)
+        .says("the script starts a cluster")
+        .says("in its call  trainer.resume_mode=disable");
+    let run = ["run", "--", "bash", path.to_str().unwrap()];
+    stage.scene.ask(&run).expect(0);
+    assert_eq!((stage.scene.attempts(), stage.scene.resumed(2)), (2, Some(4)));
+    for n in [1, 2] {
+        let launch = stage.scene.launch(n).to_string();
+        assert!(
+            !launch.contains("ray_init.address") && !launch.contains("RAY_ADDRESS"),
+            "{launch}"
+        );
     }
+    // Learnt twice, launched twice.
+    assert_eq!(fs::read_to_string(started).unwrap().lines().count(), 4);
+    // Without `ray start` the trainer gets a cluster of its own.
+    let text = text
+        .replace("ray start --head", "true")
+        .replace("qwen2_5_0_5b", "alone");
+    let alone = script(&stage.scene.path("alone.sh"), &text);
+    let words = ["plan", "--learn", "--", "bash", alone.to_str().unwrap()];
+    stage.scene.ask(&words).expect(0).says("ray_init.address=local");
 }

@@ -44,7 +44,12 @@ pub struct Recording {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Heard {
     /// It calls a trainer.
-    Call(Box<Called>),
+    Call {
+        /// The call.
+        called: Box<Called>,
+        /// It has started a Ray cluster, or joined one, before.
+        starts_ray: bool,
+    },
     /// It ended without one.
     Ended {
         /// How; `None`: it could not be started, which the second part says.
@@ -72,6 +77,9 @@ pub fn record(what: &Recording, tell: &mut dyn FnMut(Duration)) -> io::Result<He
     let mut ear = Ear::new(stream)?;
     let began = Instant::now();
     let mut seen = Vec::new();
+    let mut starts_ray = false;
+    let starts =
+        |words: &[String]| words.first().is_some_and(|w| w == "ray") && words.get(1).is_some_and(|w| w == "start");
     let mut status = None;
     let heard = loop {
         if began.elapsed() >= what.limit {
@@ -79,7 +87,8 @@ pub fn record(what: &Recording, tell: &mut dyn FnMut(Duration)) -> io::Result<He
         }
         match ear.next(Duration::from_secs(1))? {
             Some(FromGuard::Shim(FromShim::Called(_))) if status.is_some() => break Heard::Background,
-            Some(FromGuard::Shim(FromShim::Called(called))) => break Heard::Call(called),
+            Some(FromGuard::Shim(FromShim::Called(called))) => break Heard::Call { called, starts_ray },
+            Some(FromGuard::Shim(FromShim::Passes { words })) if starts(&words) => starts_ray = true,
             Some(FromGuard::Shim(FromShim::Passes { words })) if seen.len() < SEEN => seen.push(words.join(" ")),
             Some(FromGuard::Exited { status: how, .. }) => status = Some(how),
             Some(FromGuard::TreeGone { unkillable }) if unkillable.is_empty() => {

@@ -34,6 +34,8 @@ pub enum Ray {
         /// Where its files lie is left to us.
         apart: bool,
     },
+    /// One that the user's script starts before it calls the trainer, and that ends with each attempt.
+    Scripted,
     /// One that somebody else started.
     Cluster {
         /// As `ray.init` takes it; `None`: the one that `ray start` began on this machine.
@@ -66,6 +68,8 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>, sft: bool) ->
     let apart = (input.env)(TEMP).is_none() && (sft || reader.value(TEMP_KEY).is_none());
     let (address, by) = match named {
         Some((address, _)) if address == "local" => return Ray::Own { apart },
+        Some((address, _)) if address == "auto" && input.starts_ray => return Ray::Scripted,
+        None if input.starts_ray => return Ray::Scripted,
         Some((address, by)) => (Some(address), by.to_owned()),
         None if nodes > 1 => (None, format!("trainer.nnodes: {nodes}")),
         None => return Ray::Own { apart },
@@ -128,6 +132,10 @@ fn scratch(tmp: Option<&Utf8Path>, spec: &RunSpec, order: &LaunchOrder) -> Utf8P
 pub(crate) fn findings(ray: &Ray) -> Option<Finding> {
     match ray {
         Ray::Unused | Ray::Submitted => None,
+        Ray::Scripted => Some(Finding::note(
+            "ray_script",
+            "Ray: the script starts a cluster (`ray start`), and the trainer finds it by itself; it ends with each attempt, and the script starts it again",
+        )),
         Ray::Own { .. } => Some(Finding::note(
             "ray_own",
             "Ray: the driver starts a cluster of its own on this machine, which ends with it; one that runs here already is not joined \

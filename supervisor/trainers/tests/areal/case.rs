@@ -126,6 +126,7 @@ impl Case {
             launcher: self.launcher,
             user: Some("uid-name"),
             kind: None,
+            starts_ray: false,
             recovery: !self.no_recovery,
             version: None,
         })

@@ -68,6 +68,7 @@ impl Case {
             launcher: None,
             user: None,
             kind: None,
+            starts_ray: false,
             recovery: !self.no_recovery,
             version: self.version,
         })
