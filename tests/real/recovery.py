@@ -194,6 +194,39 @@ def under_torchrun(b):
     nothing_left(folder)
 
 
+def a_script_of_the_users(b):
+    """The example script itself, with torchrun and overrides in it: killed in mid-step, and brought back by our words in its call."""
+    folder, root = b.case("script")
+    shutil.copy(b.model / "train.parquet", folder / "train.parquet")
+    script = ROOT / "examples/scripts/run_sft.sh"
+    more = [f"hydra.run.dir={folder}/hydra/${{now:%H%M%S}}", "trainer.device=cpu", "engine.use_torch_compile=false", "engine.dtype=float32",
+            "model.use_remove_padding=false", "model.enable_gradient_checkpointing=false", "+model.override_config.attn_implementation=sdpa",
+            "data.use_dynamic_bsz=false", "data.num_workers=0", "data.ignore_input_ids_mismatch=true", "trainer.test_freq=-1",
+            "trainer.n_gpus_per_node=2"]
+    env = dict(ENV, PATH=f"{Path(sys.executable).parent}:{ENV['PATH']}", MODEL=str(b.model), DATA=str(folder), ROOT=str(root), GPUS="2",
+               BATCH="16", LENGTH="128", SAVE_FREQ="1", EPOCHS="1", FAULTS=json.dumps([{"kind": "kill", "step": 3, "rank": 1}]),
+               FAULT_LEDGER=str(folder / "ledger"), XDG_STATE_HOME=str(folder / "state"))
+    done = b.supervise("run", "--set", "supervisor.backoff.initial=200ms", "--", "bash", script, *more, env=env)
+    assert "the script starts: torchrun" in done.stdout, done.stdout
+    assert attempts(b.status(root)) == 2, done.stdout
+    step = root / "global_step_2"
+    launches = [json.loads((root / f".supervise/attempts/000{n}/launch.json").read_text()) for n in (1, 2)]
+    wanted = {"trainer.resume_mode=resume_path", f"trainer.resume_from_path={step}", f"trainer.default_local_dir={root}"}
+    assert wanted <= {o.replace("'", "") for o in launches[1]["overrides"]}, launches[1]["overrides"]
+    # What verl says it was given, in its own words: what it prints, and what Hydra writes down.
+    printed = (root / ".supervise/attempts/0002/worker-0.log").read_text()
+    assert "resume_path" in printed and str(step) in printed, printed[-4000:]
+    # Each rank may write its own copy, a second later.
+    written = [set(p.read_text().replace("'", "").splitlines()) for p in sorted((folder / "hydra").rglob(".hydra/overrides.yaml"))]
+    ours = [{"- " + o.replace("'", "") for o in launch["overrides"]} for launch in launches]
+    for words in ours:
+        assert any(words <= text for text in written), (words, written)
+    for text in written:
+        assert any(words <= text for words in ours), (text, ours)
+    b.same_as_straight(root)
+    nothing_left(folder)
+
+
 def finished_is_not_relaunched(b):
     folder, root = b.case("finished", steps=STEPS)
     # How many steps there are is not in the YAML (epochs times the data's length): the trainer says it once.
@@ -269,7 +302,7 @@ def torch_loads_what_the_demo_writes(b):
 
 
 CASES = [killed_in_mid_step_and_in_mid_save, torn_shard_deleted_shard_empty_tracker, tracker_that_names_nothing_and_a_flipped_byte,
-         stale_later_steps, under_torchrun, finished_is_not_relaunched, ppo_layout_by_verls_own_manager,
+         stale_later_steps, under_torchrun, a_script_of_the_users, finished_is_not_relaunched, ppo_layout_by_verls_own_manager,
          torch_loads_what_the_demo_writes]
 
 
