@@ -162,10 +162,23 @@ fn check_file(v: &mut Values<'_>, input: &ReadInput<'_>) {
 }
 
 fn check_form(v: &mut Values<'_>, form: &Form) {
+    let jobs = "its workers are jobs of Slurm's, which outlive a process that is killed: cancel those of an earlier attempt (scancel --name) where one was";
+    if *form == Form::Launcher("slurm".to_owned()) {
+        v.warn(
+            "slurm_jobs",
+            "",
+            format!(
+                "{jobs}; what they print goes to files of AReaL's, so that steps are known here only by what is saved"
+            ),
+        );
+    }
     if *form != Form::Controller {
         return;
     }
     let scheduler = v.some_text("scheduler.type");
+    if scheduler.as_deref() == Some("slurm") {
+        v.warn("slurm_jobs", "scheduler.type", jobs);
+    }
     if !matches!(scheduler.as_deref(), Some("local" | "ray" | "slurm")) {
         let said = scheduler.map_or_else(|| "null".to_owned(), |s| format!("`{s}`"));
         v.problem(

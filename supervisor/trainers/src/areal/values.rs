@@ -78,7 +78,10 @@ impl<'a> Values<'a> {
             let error = ConfigError::new(ErrorKind::WrongType, message)
                 .from_origin(&self.origin(key))
                 .with_key(key);
-            self.problems.push(error);
+            // A value that is asked for twice is wrong once.
+            if !self.problems.contains(&error) {
+                self.problems.push(error);
+            }
         }
         found
     }
@@ -134,7 +137,10 @@ impl<'a> Values<'a> {
 
     /// Something doubtful.
     pub(super) fn warn(&mut self, code: &'static str, key: &str, message: impl Into<String>) {
-        let detail = format!("{key} ({}): {}", self.origin(key), message.into());
+        let detail = match key {
+            "" => message.into(),
+            key => format!("{key} ({}): {}", self.origin(key), message.into()),
+        };
         self.findings.push(Finding::warning(code, detail));
     }
 

@@ -129,6 +129,17 @@ fn a_scheduler_that_is_null_is_refused_before_the_launch() {
 }
 
 #[test]
+fn jobs_of_slurm_outlive_what_started_them() {
+    for slurm in [
+        "python3 sft.py scheduler.type=slurm",
+        "python3 -m areal.infra.launcher.slurm sft.py",
+    ] {
+        assert!(command(slurm).says("slurm_jobs").is_some(), "{slurm}");
+    }
+    assert_eq!(Case::default().says("slurm_jobs"), None);
+}
+
+#[test]
 fn ranks_and_the_place_in_the_data_depend_on_the_mode() {
     let of = |case: Case| {
         let read = case.good();
