@@ -8,22 +8,24 @@ mod cluster;
 mod command;
 mod elsewhere;
 mod files;
+mod hash;
 mod learn;
 mod place;
 mod policy;
 mod rehearse;
 mod room;
+mod shown;
 mod sources;
 mod version;
 
 use crate::error::CliError;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::ops::Deref;
+use supervise_config::ConfigTree;
 use supervise_config::compose::Composed;
-use supervise_config::settings::{CgroupChoice, DegradedResume, Settings, TrainerChoice};
-use supervise_config::{ConfigTree, redact};
+use supervise_config::settings::{CgroupChoice, Settings, TrainerChoice};
 use supervise_core::checkpoint::Finding;
-use supervise_core::id::{RunId, fnv64};
+use supervise_core::id::RunId;
 use supervise_core::script::Learnt;
 use supervise_core::spec::{RunSpec, TrainerKind};
 use supervise_host::script::Shims;
@@ -32,9 +34,10 @@ use supervise_trainers::{TrainerFacts, adapter, way};
 
 pub use areal::Copy;
 pub use learn::Learning;
-pub use place::{lease_dir, probe, registry_dir, registry_file, run_id, state_dir};
+pub use place::{lease_dir, probe, registry_dir, registry_file, run_id, run_ids_at, state_dir};
 pub use rehearse::{Trial, helper as rehearsal_helper, rehearse, trial};
 pub use room::Room;
+pub use shown::{shown_command, shown_word};
 pub use version::{Release, asked};
 
 /// What the command line asks for.
@@ -253,7 +256,7 @@ pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
     let started = configured.learnt.as_ref().map_or(&out.command, |_| &configured.command);
     command::check(started, &configured.cwd, &configured.settings.env)?;
     let (learnt, shims) = script_parts(&configured, &out, &mut notes)?;
-    let config_hash = config_hash(&out, &configured, release.version.as_deref());
+    let config_hash = hash::config_hash(&out, &configured, release.version.as_deref());
     let mut command = std::mem::take(&mut out.command);
     let copy = areal::copy(&configured, &out, &run_dir, &mut command)?;
     let mut policy = policy::policy(&configured.settings, request, &command);
@@ -471,111 +474,4 @@ fn root_of(configured: &Configured, out: &ReadOutput) -> Result<(Option<Utf8Path
         notes.push(format!("the checkpoint root {named} is {root}"));
     }
     Ok((Some(root), notes))
-}
-
-/// A hash over what the trainer is given, which release of it that is, and whom we trust: another one resets
-/// remembered failures.
-fn config_hash(out: &ReadOutput, configured: &Configured, version: Option<&str>) -> u64 {
-    let mut text = version.map_or_else(String::new, |v| format!("version {v}\0"));
-    for (path, node) in out.tree.leaves() {
-        text.push_str(&path);
-        text.push('\0');
-        text.push_str(&supervise_config::python_str(&node.value));
-        text.push('\n');
-    }
-    let script = configured.learnt.iter().flat_map(|_| &configured.command);
-    for word in out.command.iter().chain(script) {
-        text.push_str(word);
-        text.push('\0');
-    }
-    for (name, value) in &configured.settings.env {
-        text.push_str(&format!("{name}={value}\0"));
-    }
-    // Trust is an answer to a question that ended the run: the next start is not the same again.
-    let proof = &configured.settings.proof;
-    for name in &proof.trust_globals {
-        text.push_str(&format!("trust {name}\0"));
-    }
-    if proof.trust_unsafe {
-        text.push_str("trust unsafe\0");
-    }
-    // So is leave to lose a part of the state.
-    if configured.settings.degraded_resume == DegradedResume::ModelOnly {
-        text.push_str("degraded model_only\0");
-    }
-    fnv64(text.as_bytes())
-}
-
-/// A word of a command as it may be shown: `key=secret` and `--key=secret` without the secret.
-#[must_use]
-pub fn shown_word(word: &str) -> String {
-    match word.split_once('=') {
-        Some((key, value)) => format!("{key}={}", redact(key, value)),
-        None => redact("", word),
-    }
-}
-
-/// A whole command as it may be shown.
-#[must_use]
-pub fn shown_command(words: &[String]) -> String {
-    let quoted = |word: &String| {
-        let word = shown_word(word);
-        let plain = |c: char| c.is_ascii_alphanumeric() || "_-./=:,@%+{}".contains(c);
-        if !word.is_empty() && word.chars().all(plain) {
-            word
-        } else if word.contains('\'') && !word.contains(['"', '$', '`', '\\', '!']) {
-            format!("\"{word}\"")
-        } else {
-            format!("'{}'", word.replace('\'', r"'\''"))
-        }
-    };
-    words.iter().map(quoted).collect::<Vec<_>>().join(" ")
-}
-
-/// The identity of a run that stands at a root, for each trainer it may be of.
-#[must_use]
-pub fn run_ids_at(root: &Utf8Path) -> Vec<RunId> {
-    [TrainerKind::VerlPpo, TrainerKind::VerlSft, TrainerKind::Areal]
-        .into_iter()
-        .map(|kind| run_id(kind, Some(root), root, &[]))
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn commands_are_shown_quoted_and_without_secrets() {
-        let words = [
-            "python",
-            "a b",
-            "trainer.api_key=hush",
-            "--wandb_token=hush",
-            "x='y'",
-            "$'a",
-        ]
-        .map(str::to_owned);
-        assert_eq!(
-            shown_command(&words),
-            r#"python 'a b' 'trainer.api_key=***' '--wandb_token=***' "x='y'" '$'\''a'"#
-        );
-    }
-
-    #[test]
-    fn an_identity_is_of_trainer_and_root() {
-        let ids = run_ids_at(Utf8Path::new("/a/b"));
-        let (ppo, sft) = (ids[0].clone(), ids[1].clone());
-        assert_ne!(ppo, sft);
-        assert_eq!(ppo.0.len(), 16);
-        assert_eq!(
-            ppo,
-            run_id(
-                TrainerKind::VerlPpo,
-                Some(Utf8Path::new("/a/b")),
-                Utf8Path::new("/x"),
-                &["y".into()]
-            )
-        );
-    }
 }

@@ -86,6 +86,15 @@ pub fn run_id(kind: TrainerKind, root: Option<&Utf8Path>, cwd: &Utf8Path, comman
     RunId(format!("{:016x}", fnv64(text.as_bytes())))
 }
 
+/// The identity of a run that stands at a root, for each trainer it may be of.
+#[must_use]
+pub fn run_ids_at(root: &Utf8Path) -> Vec<RunId> {
+    [TrainerKind::VerlPpo, TrainerKind::VerlSft, TrainerKind::Areal]
+        .into_iter()
+        .map(|kind| run_id(kind, Some(root), root, &[]))
+        .collect()
+}
+
 /// Where the journal and the attempts go.
 pub(super) fn run_dir(
     settings: &Settings,
@@ -297,6 +306,23 @@ mod tests {
                 .unwrap_err()
                 .message
                 .contains("not a directory")
+        );
+    }
+
+    #[test]
+    fn an_identity_is_of_trainer_and_root() {
+        let ids = run_ids_at(Utf8Path::new("/a/b"));
+        let (ppo, sft) = (ids[0].clone(), ids[1].clone());
+        assert_ne!(ppo, sft);
+        assert_eq!(ppo.0.len(), 16);
+        assert_eq!(
+            ppo,
+            run_id(
+                TrainerKind::VerlPpo,
+                Some(Utf8Path::new("/a/b")),
+                Utf8Path::new("/x"),
+                &["y".into()]
+            )
         );
     }
 }

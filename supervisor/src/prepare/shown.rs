@@ -1,0 +1,51 @@
+//! A command as it may be shown: quoted, without secrets.
+
+use supervise_config::redact;
+
+/// A word of a command as it may be shown: `key=secret` and `--key=secret` without the secret.
+#[must_use]
+pub fn shown_word(word: &str) -> String {
+    match word.split_once('=') {
+        Some((key, value)) => format!("{key}={}", redact(key, value)),
+        None => redact("", word),
+    }
+}
+
+/// A whole command as it may be shown.
+#[must_use]
+pub fn shown_command(words: &[String]) -> String {
+    let quoted = |word: &String| {
+        let word = shown_word(word);
+        let plain = |c: char| c.is_ascii_alphanumeric() || "_-./=:,@%+{}".contains(c);
+        if !word.is_empty() && word.chars().all(plain) {
+            word
+        } else if word.contains('\'') && !word.contains(['"', '$', '`', '\\', '!']) {
+            format!("\"{word}\"")
+        } else {
+            format!("'{}'", word.replace('\'', r"'\''"))
+        }
+    };
+    words.iter().map(quoted).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_shown_quoted_and_without_secrets() {
+        let words = [
+            "python",
+            "a b",
+            "trainer.api_key=hush",
+            "--wandb_token=hush",
+            "x='y'",
+            "$'a",
+        ]
+        .map(str::to_owned);
+        assert_eq!(
+            shown_command(&words),
+            r#"python 'a b' 'trainer.api_key=***' '--wandb_token=***' "x='y'" '$'\''a'"#
+        );
+    }
+}
