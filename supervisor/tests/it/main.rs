@@ -7,6 +7,7 @@ mod checkpoints;
 mod commands;
 mod docs;
 mod megatron;
+mod migrate;
 mod release;
 mod render;
 mod verify;
