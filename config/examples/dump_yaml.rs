@@ -11,12 +11,15 @@
 mod trainers {
     pub mod hydra;
 }
+#[path = "shared/files.rs"]
+mod files;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 
+use files::Files;
 use serde_json::{Value as Json, json};
-use supervise_config::compose::{Found, GroupOverride, Loader, compose};
+use supervise_config::compose::{Found, GroupOverride, compose};
 use supervise_config::interpolation::Resolver;
 use supervise_config::{ConfigError, ConfigTree, Key, Node, Value, parse_trainer_yaml};
 use trainers::hydra;
@@ -69,25 +72,8 @@ fn parsed(text: &str) -> Json {
     }
 }
 
-/// Configurations by their name, as a directory would hold them.
-struct Files(BTreeMap<String, String>);
-
-impl Loader for Files {
-    fn load(&self, config: &str) -> Result<Found, ConfigError> {
-        let file = format!("{config}.yaml");
-        Ok(match self.0.get(&file) {
-            Some(text) => Found::Text {
-                text: text.clone(),
-                file,
-            },
-            None => Found::Missing,
-        })
-    }
-}
-
 fn composed(request: &Json) -> Result<Json, ConfigError> {
-    let files: BTreeMap<String, String> = serde_json::from_value(request["files"].clone()).unwrap_or_default();
-    let is_group = |group: &str| !group.is_empty() && files.keys().any(|file| file.starts_with(&format!("{group}/")));
+    let files = Files::of(request, Found::Missing);
     let (mut groups, mut changes): (Vec<GroupOverride>, Vec<hydra::Override>) = (Vec::new(), Vec::new());
     for text in request["overrides"]
         .as_array()
@@ -96,17 +82,12 @@ fn composed(request: &Json) -> Result<Json, ConfigError> {
         .filter_map(Json::as_str)
     {
         let change = hydra::parse(text)?;
-        match change.as_group(is_group)? {
+        match change.as_group(|group| files.is_group(group))? {
             Some(group) => groups.push(group),
             None => changes.push(change),
         }
     }
-    let mut tree = compose(
-        &Files(files.clone()),
-        request["config"].as_str().unwrap_or("config"),
-        &groups,
-    )?
-    .tree;
+    let mut tree = compose(&files, request["config"].as_str().unwrap_or("config"), &groups)?.tree;
     for change in &changes {
         hydra::apply(&mut tree, change, true)?;
     }

@@ -2,11 +2,15 @@
 //!
 //! Reads one JSON request per line and prints one JSON answer per line. Types are told apart as in `dump_yaml`.
 
+#[path = "../../../config/examples/shared/files.rs"]
+mod files;
+
 use camino::Utf8Path;
+use files::Files;
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
-use supervise_config::compose::{Composed, Found, GroupOverride, Loader, compose};
+use supervise_config::compose::{Composed, Found, GroupOverride, compose};
 use supervise_config::interpolation::Resolver;
 use supervise_config::{ConfigError, ConfigTree, Node, Value, join_path};
 use supervise_core::checkpoint::{CkptId, PinsHash};
@@ -80,22 +84,6 @@ fn tagged(node: &Node) -> Json {
     }
 }
 
-/// The user's files; what is not among them is verl's.
-struct Files(BTreeMap<String, String>);
-
-impl Loader for Files {
-    fn load(&self, config: &str) -> Result<Found, ConfigError> {
-        let file = format!("{config}.yaml");
-        Ok(match self.0.get(&file) {
-            Some(text) => Found::Text {
-                text: text.clone(),
-                file,
-            },
-            None => Found::ByTrainer,
-        })
-    }
-}
-
 fn strings(json: &Json) -> Vec<String> {
     serde_json::from_value(json.clone()).unwrap_or_default()
 }
@@ -134,13 +122,13 @@ fn configured(request: &Json) -> Json {
 }
 
 fn composed(request: &Json, name: &str, command: &[String]) -> Result<Composed, ConfigError> {
-    let files: BTreeMap<String, String> = serde_json::from_value(request["files"].clone()).unwrap_or_default();
-    let is_group = |group: &str| files.keys().any(|file| file.starts_with(&format!("{group}/")));
+    // What is not among the user's files is verl's.
+    let files = Files::of(request, Found::ByTrainer);
     let mut groups: Vec<GroupOverride> = Vec::new();
     for text in command.iter().filter(|w| !w.starts_with('-') && w.contains('=')) {
-        groups.extend(hydra::parse(text)?.as_group(is_group)?);
+        groups.extend(hydra::parse(text)?.as_group(|group| files.is_group(group))?);
     }
-    compose(&Files(files.clone()), name, &groups)
+    compose(&files, name, &groups)
 }
 
 /// What a relaunch from step 5 adds to the command.
