@@ -216,3 +216,27 @@ fn a_torn_state_of_the_dataloader_goes_aside_and_only_the_order_is_lost() {
     assert!(aside.is_file());
     scene.assert_alone();
 }
+
+#[test]
+fn another_release_than_the_term_before_is_told() {
+    let mut scene = scene();
+    scene.set("supervisor.trainer_version", json!("0.9.0"));
+    let first = scene.run(&[]);
+    first.expect(0);
+    assert!(!first.text.contains("the trainer's version"), "{}", first.text);
+    scene
+        .set("supervisor.trainer_version", json!("0.9.1"))
+        .set("trainer.total_training_steps", json!(16));
+    let second = scene.run(&[]);
+    second
+        .expect(0)
+        .says("the trainer's version is 0.9.1 now, and was 0.9.0");
+    assert_eq!(scene.resumed(2), Some(12));
+    // The same again is no news.
+    let third = scene.set("trainer.total_training_steps", json!(18)).run(&[]);
+    assert!(
+        !third.expect(0).text.contains("the trainer's version"),
+        "{}",
+        third.text
+    );
+}
