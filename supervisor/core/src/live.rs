@@ -71,7 +71,8 @@ pub(crate) fn to_keep(s: &State, spec: &RunSpec) -> Option<Copy> {
         .steps
         .iter()
         .any(|c| !is_live(&c.id) && is_same_save(&c.id, &live.id) && c.verdict == Verdict::Whole);
-    if !proven || kept || s.keep_failed.as_ref() == Some(&live.id) || is_distrusted(s, spec, &live.id) {
+    if !proven || kept || s.keep_failed.as_ref().is_some_and(|f| f.ckpt == live.id) || is_distrusted(s, spec, &live.id)
+    {
         return None;
     }
     let number = live.step.0 / spec.cadence.every.unwrap_or(1).max(1);

@@ -91,7 +91,7 @@ pub struct State {
     pub voided: u32,
     /// The live set that could not be copied: not tried again before the next save.
     #[serde(default)]
-    pub keep_failed: Option<CkptId>,
+    pub keep_failed: Option<NotKept>,
     /// Another supervisor took the lease in this term.
     #[serde(default)]
     pub lease_lost: Option<String>,
@@ -275,6 +275,15 @@ pub struct Care {
     /// Steps of another run had to go aside.
     #[serde(default)]
     pub cleared: bool,
+}
+
+/// A live set of which no copy could be made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotKept {
+    /// As it was proven.
+    pub ckpt: CkptId,
+    /// Why, in words.
+    pub why: String,
 }
 
 /// A stop that was asked for.

@@ -9,10 +9,11 @@ use crate::{control, render};
 use camino::Utf8PathBuf;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::fs::OpenOptions;
-use std::io::{Seek, Write};
+use std::io::{IsTerminal, Seek, Write};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use supervise_core::checkpoint::Level;
+use supervise_core::checkpoint::{Depth, Level};
+use supervise_host::lane::{Where, look_at_run};
 
 pub(super) const EXAMPLES: &str = "  supervise run ppo.yaml
   supervise run ppo.yaml --set trainer.save_freq=20 --set supervisor.retries=3
@@ -99,6 +100,9 @@ pub(super) struct Args {
     /// Go on although the run ended with a failure that needs a person
     #[arg(long)]
     again: bool,
+    /// Do not ask before steps go aside (--fresh on a terminal)
+    #[arg(long, short)]
+    yes: bool,
     /// Print one JSON object per line
     #[arg(long, conflicts_with = "quiet")]
     json: bool,
@@ -131,12 +135,41 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     if let Some(root) = &prepared.spec.root {
         prepare::probe(root)?;
     }
+    if prepared.spec.policy.fresh && !args.yes && !agreed(&prepared)? {
+        return Err(CliError::usage(
+            "nothing was started: the fresh start was not confirmed",
+        ));
+    }
     if args.detach {
         return detach(&prepared);
     }
     let mut printer = Printer::new(output);
     announce(&mut printer, &prepared);
     driver::run(prepared, printer, RunFlags { again: args.again })
+}
+
+/// A fresh start moves everything aside that the run could go on from: asked once, where a person is there to answer.
+fn agreed(p: &Prepared) -> Result<bool, CliError> {
+    let asks = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+    let Some(place) = Where::of(&p.spec).filter(|_| asks) else {
+        return Ok(true);
+    };
+    let scan = look_at_run(&place, Depth::Structure, &mut |_| true);
+    let Some(newest) = scan.steps.first() else {
+        return Ok(true);
+    };
+    printer::err(&format!(
+        "--fresh: {} in {} go aside (the newest is {}, {}); nothing is deleted, and the run begins at step 0. Go on? [y/N] ",
+        render::count(scan.steps.len() as u64, "step"),
+        place.root,
+        newest.id,
+        newest.verdict
+    ));
+    let mut answer = String::new();
+    std::io::stdin()
+        .read_line(&mut answer)
+        .map_err(|e| CliError::environment(format!("the answer cannot be read: {e}")))?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 /// Which run this is, and what a person should know before it costs days.

@@ -5,9 +5,10 @@ use super::time::{span, stamp};
 use super::{count, one_line};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use supervise_core::checkpoint::tally;
+use supervise_core::checkpoint::{Verdict, tally};
 use supervise_core::event::Phase;
 use supervise_core::id::WallMs;
+use supervise_core::live::is_live;
 use supervise_core::reason::Reason;
 use supervise_core::record::{Condition, Outcome};
 use supervise_core::rehearsal::Rehearsed;
@@ -90,6 +91,8 @@ pub struct StatusView {
     pub last_step: Option<u64>,
     /// Steps on disk by verdict, as last scanned.
     pub checkpoints: BTreeMap<&'static str, u32>,
+    /// What is kept of the only checkpoint of a trainer that overwrites it; `null`: the trainer keeps each step by itself.
+    pub kept: Option<KeptView>,
     /// Since when the mode lasts, in ms since 1970.
     pub since: Option<i64>,
     /// Why something could not be found out.
@@ -101,6 +104,45 @@ pub struct StatusView {
     waits_for: Option<&'static str>,
     #[serde(skip)]
     now: Option<WallMs>,
+}
+
+/// Copies of the only checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct KeptView {
+    /// The step of the live set, where that is whole.
+    pub live: Option<u64>,
+    /// Steps of the generations that are whole, newest first.
+    pub generations: Vec<u64>,
+    /// Why the newest save has no copy.
+    pub problem: Option<String>,
+}
+
+impl KeptView {
+    fn of(s: &State, spec: &RunSpec) -> Option<Self> {
+        spec.live.as_ref()?;
+        let steps = s.scan.iter().flat_map(|scan| &scan.steps);
+        let (live, kept): (Vec<_>, Vec<_>) = steps
+            .filter(|c| c.verdict == Verdict::Whole)
+            .partition(|c| is_live(&c.id));
+        Some(Self {
+            live: live.first().map(|c| c.step.0),
+            generations: kept.iter().map(|c| c.step.0).collect(),
+            problem: s.keep_failed.as_ref().map(|f| f.why.clone()),
+        })
+    }
+
+    fn words(&self) -> String {
+        let steps: Vec<String> = self.generations.iter().map(u64::to_string).collect();
+        let kept = match steps.as_slice() {
+            [] => "no copy of the only checkpoint is kept".to_owned(),
+            [one] => format!("a copy of step {one}"),
+            [more @ .., last] => format!("copies of steps {} and {last}", more.join(", ")),
+        };
+        match &self.problem {
+            Some(why) => format!("{kept}; {why}"),
+            None => kept,
+        }
+    }
 }
 
 /// Who lives.
@@ -151,6 +193,7 @@ impl StatusView {
             reasons: s.why.clone(),
             last_step: spec.and_then(|p| p.last_step).or(s.total).map(|l| l.0),
             checkpoints: s.scan.as_ref().map(|c| tally(&c.steps)).unwrap_or_default(),
+            kept: spec.and_then(|p| KeptView::of(s, p)),
             since: known.then(|| s.wall.0.saturating_sub(ago)),
             rehearsal: s.rehearsal.as_ref().map(|r| r.result.clone()),
             problem: if alive.supervisor.alive { trouble(s) } else { None },
@@ -204,6 +247,9 @@ impl StatusView {
         }
         if self.term > 0 {
             row("progress", self.progress());
+        }
+        if let Some(kept) = &self.kept {
+            row("kept", one_line(&kept.words(), 600));
         }
         if let Some(result) = &self.rehearsal {
             row("relaunch", one_line(&rehearsed(result), 600));

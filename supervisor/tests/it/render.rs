@@ -392,6 +392,7 @@ fn a_status_reads_like_this() {
             "reasons",
             "last_step",
             "checkpoints",
+            "kept",
             "since",
             "problem",
             "rehearsal"

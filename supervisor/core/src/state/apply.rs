@@ -1,6 +1,6 @@
 //! The fold: what each record makes of the state.
 
-use super::{Attempt, Care, Failure, Mode, State, StopWish};
+use super::{Attempt, Care, Failure, Mode, NotKept, State, StopWish};
 use crate::checkpoint::{CheckpointSummary, CkptId, Resumability, Verdict};
 use crate::event::{ActError, ActErrorKind, ActOutput, Event, EventKind, Phase, Request};
 use crate::id::{ActId, Ms, Step, Tick};
@@ -114,7 +114,10 @@ impl State {
     }
 
     fn on_kept(&mut self, ckpt: &CkptId, result: Result<&ActOutput, &ActError>) {
-        self.keep_failed = result.is_err().then(|| ckpt.clone());
+        self.keep_failed = result.err().map(|e| NotKept {
+            ckpt: ckpt.clone(),
+            why: e.what.clone(),
+        });
         self.voided = match result {
             Err(e) if e.kind == ActErrorKind::Voided => self.voided.saturating_add(1),
             Err(_) => self.voided,
