@@ -190,7 +190,9 @@ fn look(file: &Reader<'_>, limits: &Limits, out: &mut Inspected) -> Result<(), B
             out.read_all = true;
         }
         FileKind::FreqControl => {
-            out.facts.checks = Some(json::checks(file, limits)?);
+            let (checks, frequencies) = json::checks(file, limits)?;
+            out.facts.checks = Some(checks);
+            out.facts.frequencies = Some(frequencies);
             out.read_all = true;
         }
         FileKind::StatsInfo => {

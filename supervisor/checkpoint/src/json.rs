@@ -8,6 +8,7 @@ use serde::de::{DeserializeOwned, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use supervise_core::checkpoint::{Finding, Verdict};
+use supervise_core::spec::Frequencies;
 
 /// The whole text of a JSON file.
 pub(crate) fn bytes(file: &Reader<'_>, limits: &Limits) -> Result<Vec<u8>, Box<Finding>> {
@@ -164,9 +165,9 @@ struct Frequency {
 #[serde(deny_unknown_fields)]
 struct Counter {
     #[serde(rename = "frequence_seconds")]
-    _seconds: Option<f64>,
+    seconds: Option<f64>,
     #[serde(rename = "frequency_steps")]
-    _every: Option<u64>,
+    every: Option<i64>,
     #[serde(rename = "start_time")]
     _start: f64,
     steps: u64,
@@ -182,10 +183,16 @@ struct Counter {
     _initial: bool,
 }
 
-/// Reads `checkpoint_info.json` of AReaL or one of its relatives: how often it was asked whether to act, which is once a step.
-pub(crate) fn checks(file: &Reader<'_>, limits: &Limits) -> Result<u64, Box<Finding>> {
+/// Reads `checkpoint_info.json` of AReaL or one of its relatives: how often it was asked whether to act, which is once a step,
+/// and how often it acts.
+pub(crate) fn checks(file: &Reader<'_>, limits: &Limits) -> Result<(u64, Frequencies), Box<Finding>> {
     let f: Frequency = parse_object(&bytes(file, limits)?, 0)?;
-    Ok(f.step.steps.max(f.time.steps).max(f.epoch.steps))
+    let frequencies = Frequencies {
+        epochs: f.epoch.every,
+        steps: f.step.every,
+        secs: f.time.seconds.map(|s| s as i64),
+    };
+    Ok((f.step.steps.max(f.time.steps).max(f.epoch.steps), frequencies))
 }
 
 /// What `stats_logger_info.json` of AReaL says.

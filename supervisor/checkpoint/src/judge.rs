@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use supervise_core::checkpoint::{Depth, Finding, Verdict};
-use supervise_core::spec::Parallel;
+use supervise_core::spec::{Frequencies, Parallel};
 
 /// What a file tells beside its verdict.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -61,6 +61,9 @@ pub struct FileDetail {
     /// How often AReaL asked itself whether to save.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checks: Option<u64>,
+    /// How often AReaL acts after a resume, whatever its configuration says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frequencies: Option<Frequencies>,
     /// Batches that a dataloader has given out in this epoch, by a pickle of its state: the fewest of all processes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batches: Option<u64>,

@@ -112,7 +112,28 @@ pub(crate) fn spare_generations(s: &State, spec: &RunSpec) -> Vec<CkptId> {
 }
 
 /// What has to happen on disk before a launch from this step: nothing, where it is the live set.
-pub(crate) fn put_back(steps: &[CheckpointSummary], from: &CheckpointSummary) -> Vec<DiskEdit> {
+pub(crate) fn arranged(
+    s: &State,
+    steps: &[CheckpointSummary],
+    from: &CheckpointSummary,
+    foreign: bool,
+) -> Vec<DiskEdit> {
+    let mut out = put_back(steps, from);
+    // What was kept of later steps is another state's from now on.
+    let above = steps.iter().filter(|c| !is_live(&c.id) && c.step > from.step);
+    out.extend(above.map(|c| DiskEdit::MoveAside {
+        from: c.id.clone(),
+        whole: c.verdict == Verdict::Whole,
+        foreign,
+        why: format!("above the resume point {}", from.step),
+    }));
+    // Once for each launch: what cannot be changed is left as it is.
+    let stored = from.findings.iter().any(|f| f.code == "frequency_stored");
+    out.extend((stored && s.arranged != Some(s.attempts.next())).then_some(DiskEdit::SetFrequencies));
+    out
+}
+
+fn put_back(steps: &[CheckpointSummary], from: &CheckpointSummary) -> Vec<DiskEdit> {
     if is_live(&from.id) {
         return Vec::new();
     }

@@ -138,6 +138,8 @@ pub enum DiskEdit {
     },
     /// Remove the trainer's pointer: nothing it could name is there.
     RemoveTracker,
+    /// Make what stands beside the live set say how often the trainer is to act, as its configuration does.
+    SetFrequencies,
     /// Put a copy of a generation where the trainer looks for its only checkpoint, as a whole.
     PutBack {
         /// The generation.

@@ -56,6 +56,7 @@ fn answer(s: &State, spec: &RunSpec, disk: &Disk) -> String {
                 DiskEdit::PartAside { entry, .. } => format!(" aside:{entry}"),
                 DiskEdit::WriteTracker { step } => format!(" tracker:{step}"),
                 DiskEdit::RemoveTracker => " tracker:none".to_owned(),
+                DiskEdit::SetFrequencies => " frequencies".to_owned(),
                 DiskEdit::PutBack { from } => format!(" back:{from}"),
             })
             .collect();

@@ -71,6 +71,10 @@ pub const STEP_CODES: &[(&str, &str)] = &[
     ("file_not_whole", "a file is not whole"),
     ("finished_run", "what starting a finished run again does"),
     (
+        "frequency_stored",
+        "AReaL would save, export or evaluate as often as it did when it saved, not as the configuration says: changed before a launch",
+    ),
+    (
         "fsdp_config_missing",
         "rank 0 writes this file after its shards: the save was not finished",
     ),

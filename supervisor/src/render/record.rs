@@ -295,6 +295,7 @@ pub fn edit_words(edit: &DiskEdit) -> String {
         DiskEdit::PartAside { from, entry, why } => format!("moved aside: {from}/{entry} ({why})"),
         DiskEdit::WriteTracker { step } => format!("the tracker file names step {step}"),
         DiskEdit::RemoveTracker => "the tracker file is removed".to_owned(),
+        DiskEdit::SetFrequencies => "recover_info says how often to save, as the configuration does".to_owned(),
         DiskEdit::PutBack { from } => format!("put back, as a whole: {from}"),
     }
 }

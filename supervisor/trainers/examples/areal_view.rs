@@ -66,7 +66,7 @@ fn configured(request: &Json) -> Result<ReadOutput, Vec<ConfigError>> {
 }
 
 fn shown(out: ReadOutput, file: &str) -> Json {
-    let frequencies = out.facts.frequencies.iter();
+    let frequencies = out.live.iter().flat_map(|l| &l.frequencies);
     let frequencies: BTreeMap<_, _> = frequencies
         .map(|(file, f)| (file.clone(), [f.epochs, f.steps, f.secs]))
         .collect();

@@ -142,8 +142,6 @@ pub struct TrainerFacts {
     pub retries: Option<u32>,
     /// What `recover.mode` has to be given as, whatever the file says.
     pub recover_mode: Option<&'static str>,
-    /// How often AReaL is to save, export and evaluate, by the file beside its checkpoint that would say something else.
-    pub frequencies: Vec<(String, crate::areal::Frequencies)>,
     /// Directories that the trainer does not make: by the key that names them.
     pub must_exist: Vec<(String, Utf8PathBuf)>,
 }

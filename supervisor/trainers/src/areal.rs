@@ -16,7 +16,7 @@ mod set;
 mod steps;
 mod values;
 
-pub use frequency::{Edited, Frequencies, with_frequencies};
+pub use frequency::{Edited, with_frequencies};
 pub(crate) use read::read;
 
 use crate::adapter::{Adapter, Expectation, HostFacts, LaunchPlan, StepTracker, TrainerFacts};

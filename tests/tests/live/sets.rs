@@ -286,3 +286,41 @@ fn nothing_but_generations_is_ever_deleted() {
     lane.edit(edits).unwrap();
     assert_eq!(generations(&lane.scan()).len(), 1);
 }
+
+/// What was stored at a save wins in AReaL: a frequency that was changed since counts only if it is changed there too.
+#[test]
+fn a_changed_frequency_is_written_beside_the_live_set() {
+    let mut stage = Stage::new();
+    stage.saved_and_kept(&[4]);
+    let wanted = supervise_core::spec::Frequencies {
+        steps: Some(5),
+        ..Default::default()
+    };
+    let name = "checkpoint_info.json";
+    stage.spec.live.as_mut().unwrap().frequencies = [(name.to_owned(), wanted)].into();
+    let mut lane = stage.lane();
+    let report = lane.scan();
+    let before = live(&report).clone();
+    let said = before.findings.iter().find(|f| f.code == "frequency_stored").unwrap();
+    assert!(
+        said.detail.contains("every 1 steps") && said.detail.contains("every 5 steps"),
+        "{said}"
+    );
+    assert_eq!(before.verdict, Verdict::Whole);
+    lane.edit(vec![DiskEdit::SetFrequencies]).unwrap();
+    let report = lane.scan();
+    let after = live(&report);
+    assert_eq!(
+        (after.verdict, &after.id),
+        (Verdict::Whole, &before.id),
+        "{:?}",
+        after.findings
+    );
+    assert!(
+        after.findings.iter().all(|f| f.code != "frequency_stored"),
+        "{:?}",
+        after.findings
+    );
+    let text = fs::read_to_string(stage.root.join("recover_info").join(name)).unwrap();
+    assert!(text.contains("\"frequency_steps\": 5"), "{text}");
+}

@@ -48,6 +48,7 @@ impl Stage {
             updates_per_step: Some(1),
             exit_says_nothing: false,
             async_save: false,
+            frequencies: BTreeMap::default(),
         });
         Self {
             _folder: folder,

@@ -167,6 +167,13 @@ impl Deciding<'_> {
         if self.is_barren() {
             return;
         }
+        if self.spec.live.is_some() && !edits.is_empty() && self.s.arranged == Some(order.attempt) {
+            let why = "what was arranged in the checkpoint root does not stay: somebody else changes it".to_owned();
+            return self.finish(
+                Outcome::LeaseHeld { by: why.clone() },
+                vec![Reason::new("not_arranged", why)],
+            );
+        }
         let what = Decision::StartFrom {
             order: order.clone(),
             edits: edits.clone(),
@@ -221,6 +228,8 @@ impl Deciding<'_> {
                 let reason = Reason::new("arranged", "the checkpoint root is arranged for the resume");
                 match self.s.stop.clone() {
                     Some(_) => self.finish(Outcome::Stopped, vec![reason]),
+                    // What was put back is proven where it stands now.
+                    None if self.spec.live.is_some() => self.choose(vec![reason]),
                     None => self.launch(order, vec![reason]),
                 }
             }

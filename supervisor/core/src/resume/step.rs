@@ -6,7 +6,7 @@ use super::{Choice, care_is_unfinished, is_elsewhere, needed_depth, refusal_reas
 use crate::checkpoint::{CheckpointSummary, PinsHash, Resumability, StateKind, Verdict};
 use crate::event::{ScanReport, Tracker};
 use crate::id::Step;
-use crate::live::put_back;
+use crate::live::arranged;
 use crate::reason::Reason;
 use crate::record::{DiskEdit, Outcome, StartPoint};
 use crate::spec::{Degraded, RunSpec};
@@ -105,7 +105,7 @@ pub(super) fn from_loaded(
         roles,
     };
     let mut edits = match &spec.live {
-        Some(_) => put_back(&scan.steps, c),
+        Some(_) => arranged(s, &scan.steps, c, foreign),
         None => move_aside(scan, Some(c.step), foreign, &reasons),
     };
     edits.extend(loaded.put_away);

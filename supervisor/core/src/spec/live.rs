@@ -6,6 +6,7 @@
 
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Where the only checkpoint stands, what belongs to it and where it is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +27,21 @@ pub struct LiveSpec {
     /// Engines that save in the background: what describes a save may be there before its data.
     #[serde(default)]
     pub async_save: bool,
+    /// How often the trainer is to act, by the file beside its checkpoint that would otherwise say it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub frequencies: BTreeMap<String, Frequencies>,
+}
+
+/// How often AReaL saves, exports or evaluates; `None`: never by this measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Frequencies {
+    /// Every so many epochs (`freq_epochs`).
+    pub epochs: Option<i64>,
+    /// Every so many steps (`freq_steps`).
+    pub steps: Option<i64>,
+    /// Every so many seconds (`freq_secs`).
+    pub secs: Option<i64>,
 }
 
 /// How the only checkpoint of a trainer is kept from being lost.

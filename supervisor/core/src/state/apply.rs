@@ -96,6 +96,9 @@ impl State {
         if let Some(ActKind::Keep { ckpt, .. }) = &done {
             return self.on_kept(ckpt, result);
         }
+        if result.is_ok() && matches!(done, Some(ActKind::Arrange(_))) {
+            self.arranged = Some(self.attempts.next());
+        }
         let Some(a) = self.attempt.as_mut() else { return };
         match (result, done) {
             (Ok(ActOutput::Launched { guard, workers, argv }), _) => {

@@ -87,6 +87,7 @@ impl Disk {
             }
             DiskEdit::WriteTracker { step } => self.tracker = Tracker::Step(*step),
             DiskEdit::RemoveTracker => self.tracker = Tracker::Missing,
+            DiskEdit::SetFrequencies => {}
             DiskEdit::PutBack { from } => self.put_back(from),
         }
     }

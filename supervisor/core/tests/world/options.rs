@@ -110,6 +110,7 @@ fn one(spec: &mut RunSpec, habits: &mut Habits, key: &str, value: &str) -> Optio
                 data_ranks: Some(2),
                 updates_per_step: Some(1),
                 async_save: false,
+                frequencies: BTreeMap::default(),
                 exit_says_nothing: false,
             });
         }

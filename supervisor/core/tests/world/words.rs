@@ -215,6 +215,7 @@ fn edit(e: &DiskEdit) -> String {
         DiskEdit::PartAside { from, entry, .. } => format!("{from}/{entry} to aside"),
         DiskEdit::WriteTracker { step } => format!("tracker names {step}"),
         DiskEdit::RemoveTracker => "no tracker".to_owned(),
+        DiskEdit::SetFrequencies => "frequencies".to_owned(),
         DiskEdit::PutBack { from } => format!("{from} put back"),
     }
 }

@@ -18,6 +18,7 @@ use supervise_core::event::{ActError, ActErrorKind};
 use supervise_core::id::Step;
 use supervise_core::live::{is_live, save_of};
 use supervise_trainers::adapter;
+use supervise_trainers::areal::with_frequencies;
 
 /// Whether a save began is looked at each time so many bytes were copied, and at the end.
 const LOOK: u64 = 64 << 20;
@@ -43,6 +44,13 @@ pub(super) fn keep(stand: &Stand, wanted: &Wanted) -> Result<(), ActError> {
         return Err(other(format!("{} has no name of its own", wanted.ckpt)));
     };
     let name = format!("step_{}.{save}", wanted.step);
+    // Asked for once more by a look that began before the copy was there.
+    if fs::symlink_metadata(stand.protected().join(&name)).is_ok() {
+        let there = proven(stand, &stand.protected(), &name)?;
+        if there.verdict == Verdict::Whole && there.save.as_deref() == Some(save) {
+            return Ok(());
+        }
+    }
     let staging = stand.staging("keep");
     let at = |what: &str, e: &io::Error| refused(&format!("{what} of step {}", wanted.step), e);
     remove_tree(&staging).map_err(|e| at("clearing an unfinished copy", &e))?;
@@ -269,6 +277,22 @@ fn swap_in(stand: &Stand, copy: &Utf8Path) -> io::Result<()> {
         sync_dir(&above)?;
     }
     sync_dir(&stand.root)
+}
+
+/// Writes how often the trainer is to act into the files that would otherwise say it: a reader sees the old or the new text.
+pub(super) fn set_frequencies(stand: &Stand) -> Result<(), ActError> {
+    for (name, wanted) in stand.expect().live.iter().flat_map(|l| &l.frequencies) {
+        let path = stand.root.join(INFO).join(name);
+        let failed = |e: &io::Error| refused(&format!("changing {path}"), e);
+        let bytes = fs::read(&path).map_err(|e| failed(&e))?;
+        match with_frequencies(&bytes, wanted) {
+            Ok(Some(edited)) => write_whole(&path, &edited.bytes, 0o666).map_err(|e| failed(&e))?,
+            Ok(None) => {}
+            // It is whole all the same: that the stored ones win was said.
+            Err(why) => tracing::warn!("{path} is left as it is: {why}"),
+        }
+    }
+    Ok(())
 }
 
 /// Deletes generations that are not kept any longer: renamed first, so that none is ever seen half deleted.

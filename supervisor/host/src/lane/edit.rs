@@ -49,8 +49,8 @@ pub(super) fn perform(
                 write_whole(&root.join(TRACKER), step.to_string().as_bytes(), 0o666),
             ),
             DiskEdit::RemoveTracker => (format!("removing {TRACKER}"), remove_file(&root.join(TRACKER))),
-            DiskEdit::PutBack { from } => (
-                format!("putting {from} back"),
+            DiskEdit::PutBack { .. } | DiskEdit::SetFrequencies => (
+                "changing the only checkpoint".to_owned(),
                 Err(io::Error::other(
                     "this trainer keeps each step in a directory of its own",
                 )),

@@ -3,7 +3,7 @@
 //! The live set is looked at as a step of the directory above the trainer's own, and thoroughly each time: it is written in
 //! place, which no directory's times tell. Generations are looked at as any steps are.
 
-use super::copy::{drop_generations, generation_aside, live_aside, put_back};
+use super::copy::{drop_generations, generation_aside, live_aside, put_back, set_frequencies};
 use super::edit::disk_error;
 use super::scan::Prover;
 use super::stand::{Stand, Where};
@@ -120,6 +120,7 @@ impl Kept {
                         forget(records, from);
                     }
                 }
+                DiskEdit::SetFrequencies => set_frequencies(&self.stand)?,
                 DiskEdit::PutBack { from } => put_back(&self.stand, from, working)?,
                 DiskEdit::PartAside { .. } | DiskEdit::WriteTracker { .. } | DiskEdit::RemoveTracker => {}
             }

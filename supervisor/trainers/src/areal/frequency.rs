@@ -4,7 +4,9 @@
 //! one across a relaunch, the files beside the checkpoint have to say it too.
 
 use super::values::Values;
+use std::collections::BTreeMap;
 use std::ops::Range;
+use supervise_core::spec::Frequencies;
 
 /// Files beside the checkpoint, and the section of the configuration that each is about.
 const FILES: [(&str, &str); 3] = [
@@ -12,17 +14,6 @@ const FILES: [(&str, &str); 3] = [
     ("saver_info.json", "saver"),
     ("evaluator_info.json", "evaluator"),
 ];
-
-/// What a section says; `None`: never by this measure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Frequencies {
-    /// `freq_epochs`.
-    pub epochs: Option<i64>,
-    /// `freq_steps`.
-    pub steps: Option<i64>,
-    /// `freq_secs`.
-    pub secs: Option<i64>,
-}
 
 /// A file as it has to be for the configuration to count.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +25,7 @@ pub struct Edited {
 }
 
 /// The wishes of a configuration, by the file that keeps them.
-pub(super) fn wanted(v: &mut Values<'_>) -> Vec<(String, Frequencies)> {
+pub(super) fn wanted(v: &mut Values<'_>) -> BTreeMap<String, Frequencies> {
     let mut of = |section: &str| {
         let mut get = |key: &str| v.some_number(&format!("{section}.{key}"));
         Frequencies {

@@ -12,6 +12,7 @@ use supervise_checkpoint::json::StepInfo;
 use supervise_checkpoint::set::{SetKind, SetReport};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, Finding, Level, Resumability, StateKind, Verdict};
 use supervise_core::id::Step;
+use supervise_core::spec::Frequencies;
 
 /// Findings kept of a set; the rest is counted.
 const FINDINGS: usize = 64;
@@ -57,6 +58,7 @@ pub(super) fn judge(case: &Case<'_>) -> CheckpointSummary {
         compare(case, info, &engines, &mut out.findings);
     }
     unfinished_background(case, &parts, &mut out.findings);
+    stored_frequencies(case, &mut out.findings);
     crate::verl::allow(case.expect, &mut out.findings);
     out.unfamiliar = unfamiliar(case);
     out.roles = engines.iter().map(|e| (*e).to_owned()).collect();
@@ -215,6 +217,34 @@ fn unfinished_background(case: &Case<'_>, parts: &[(String, SetReport)], finding
             );
         }
     }
+}
+
+/// A resume brings back how often AReaL acted when it saved.
+fn stored_frequencies(case: &Case<'_>, findings: &mut Vec<Finding>) {
+    for (name, wanted) in case.expect.live.iter().flat_map(|l| &l.frequencies) {
+        let file = format!("{INFO}/{name}");
+        let stored = case.reports.of(&file).and_then(|r| r.facts.frequencies);
+        if let Some(stored) = stored.filter(|s| s != wanted) {
+            let detail = format!(
+                "AReaL would go on by what is stored here ({}), not by the configuration ({})",
+                words(stored),
+                words(*wanted)
+            );
+            findings.push(Finding::warning("frequency_stored", detail).in_file(file));
+        }
+    }
+}
+
+fn words(f: Frequencies) -> String {
+    let parts = [("epochs", f.epochs), ("steps", f.steps), ("seconds", f.secs)];
+    let said: Vec<String> = parts
+        .iter()
+        .filter_map(|(what, n)| Some(format!("every {} {what}", (*n)?)))
+        .collect();
+    if said.is_empty() {
+        return "never".to_owned();
+    }
+    said.join(", ")
 }
 
 fn unfamiliar(case: &Case<'_>) -> Vec<String> {

@@ -14,6 +14,7 @@ use crate::command;
 use crate::hydra;
 use crate::read::{ReadInput, ReadOutput};
 use camino::Utf8PathBuf;
+use std::collections::BTreeMap;
 use supervise_config::{ConfigError, ConfigTree, ErrorKind, Node, Origin};
 use supervise_core::id::Step;
 use supervise_core::spec::{GangSpec, LauncherKind, LiveSpec, SaveCadence, TrainerKind};
@@ -54,7 +55,7 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
         true => v.number("actor.ppo_n_minibatches").and_then(|n| u32::try_from(n).ok()),
         false => Some(1),
     };
-    let live = place.as_ref().map(|place| LiveSpec {
+    let mut live = place.as_ref().map(|place| LiveSpec {
         store: place.store.clone(),
         user: place.user.clone(),
         data_ranks: match &form {
@@ -65,9 +66,9 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
         updates_per_step: updates,
         // They end with an error whatever happened.
         exit_says_nothing: matches!(form, Form::Launcher(_)),
+        frequencies: BTreeMap::new(),
         async_save: actor.is_some_and(|a| a.is_megatron()) && v.truth("actor.megatron.async_save"),
     });
-    let frequencies = frequency::wanted(v);
     let must_exist = must_exist(v, input, &form);
     let retries = v
         .is_said("recover.retries")
@@ -76,6 +77,10 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
     let (problems, findings) = (std::mem::take(&mut v.problems), std::mem::take(&mut v.findings));
     if !problems.is_empty() {
         return Err(problems);
+    }
+    // What is wrong with one is told already.
+    if let Some(live) = &mut live {
+        live.frequencies = frequency::wanted(v);
     }
     Ok(ReadOutput {
         root: place.map(|p| p.root),
@@ -91,7 +96,6 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
             retries: retries.and_then(|n| u32::try_from(n).ok()),
             recover_mode: mode,
             must_exist,
-            frequencies,
             ..TrainerFacts::default()
         },
         findings,

@@ -201,9 +201,9 @@ impl<'a> Reports<'a> {
             sum.update(&self.of(path)?.crc?.to_le_bytes());
             Some(())
         };
-        let info = files.inside(INFO);
-        for need in set::needs(SetKind::RecoverInfo, info.keys().map(String::as_str)) {
-            add(&format!("{INFO}/{}", need.path))?;
+        // What else is kept there says how often AReaL acts, which may be changed.
+        for name in ["step_info.json", "dataloader_info.pkl"] {
+            add(&format!("{INFO}/{name}"))?;
         }
         for engine in files.engines() {
             add(&format!("{}/.metadata", names::state_dir(engine)))?;
