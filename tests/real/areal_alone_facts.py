@@ -122,7 +122,7 @@ def critic_is_not_loaded(folder):
 
 
 def names_are_deleted_by_name(folder):
-    """[resume.names_by_name, process.orphans_names] An old worker that ends deletes the record of the new one."""
+    """[resume.names_by_name, resume.orphans_names] An old worker that ends deletes the record of the new one."""
     from areal.utils.name_resolve import NameEntryNotFoundError, NfsNameRecordRepository
 
     old, new = (NfsNameRecordRepository(str(folder)) for _ in range(2))

@@ -122,7 +122,9 @@ def half_of(path, mode):
 
 
 def arm_from_env():
-    """Arms the faults that FAULTS names for this rank; without FAULTS nothing is touched."""
+    """Arms the faults that FAULTS names for this rank; without FAULTS and PAUSE nothing is touched."""
+    if pause := float(os.environ.get("PAUSE", "0")):
+        fault_hooks.register_optimizer_step_pre_hook(lambda *_: time.sleep(pause))
     text = os.environ.get("FAULTS")
     if not text:
         return

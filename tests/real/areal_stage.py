@@ -142,6 +142,11 @@ def info(root):
     return trial(root) / "recover_info"
 
 
+def step_of(root):
+    """Steps done, as the counters say."""
+    return json.loads((info(root) / "step_info.json").read_text())["global_step"] + 1
+
+
 def fork(work, env, log):
     """Runs `work` in a child with this environment, all it says in `log`."""
     sys.stdout.flush()

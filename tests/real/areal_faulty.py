@@ -1,0 +1,8 @@
+"""areal_sft.py with the faults that FAULTS names (areal_faults.py), and PAUSE seconds of rest in each step."""
+
+import areal_faults
+import areal_sft
+
+if __name__ == "__main__":
+    areal_faults.arm_from_env()
+    areal_sft.main()
