@@ -14,7 +14,7 @@ use supervise_core::record::{LaunchOrder, Outcome};
 use supervise_core::resume::{Choice, choose};
 use supervise_core::spec::ResumeIntent;
 use supervise_core::state::{Mode, State};
-use supervise_host::lane::Prover;
+use supervise_host::lane::{Prover, Where, look_at_run};
 use supervise_trainers::{Expectation, HostFacts, LaunchPlan, adapter};
 
 pub(super) const EXAMPLES: &str = "  supervise plan ppo.yaml
@@ -126,6 +126,9 @@ fn scan(p: &Prepared, depth: Depth) -> ScanReport {
             ..ScanReport::default()
         };
     };
+    if let Some(place) = Where::of(&p.spec).filter(|place| place.store.is_some()) {
+        return look_at_run(&place, depth, &mut |_| true);
+    }
     let expect = Expectation::of(&p.spec);
     let trainer = adapter(p.spec.trainer);
     let mut report = Prover::new(root, trainer, &expect).scan(depth, WHOLE, &mut |_| true);

@@ -1,16 +1,44 @@
-//! `docs/verl-hazards.md` is made of the comments above the tests.
+//! `docs/verl-hazards.md` and `docs/areal-hazards.md` are made of the comments above the tests.
 //!
-//! A test that shows a hazard says `/// [id] what verl does | what supervise does`; several ids stand in one pair of
-//! brackets. A case of `tests/real/verl_hazards.py` says in its first line which ids it shows of verl itself. The lists
-//! below are what there has to be: an id without a test fails, and so does a test with an id that is in no list.
+//! A test that shows a hazard says `/// [id] what the trainer does | what supervise does`; several ids stand in one pair of
+//! brackets. A case of `tests/real/verl_hazards.py` or `areal_alone.py` says in its first line which ids it shows of the
+//! trainer itself. The lists below and in `page_areal.rs` are what there has to be: an id without a test fails, and so does a
+//! test with an id that is in no list.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Sections of the page: the first part of the ids, the heading, what is said beneath it, the ids.
-const SECTIONS: &[(&str, &str, &str, &[&str])] = &[
+/// The first part of the ids, the heading, what is said beneath it, the ids.
+pub(crate) type Section = (&'static str, &'static str, &'static str, &'static [&'static str]);
+
+/// A page about one trainer.
+#[derive(Debug)]
+pub(crate) struct Page {
+    pub(crate) trainer: &'static str,
+    /// How its sources call it: the folder of the tests, and the file in `docs`.
+    pub(crate) name: &'static str,
+    /// What the files of its cases begin with, in `tests/real`.
+    pub(crate) cases: &'static str,
+    pub(crate) sections: &'static [Section],
+    /// Hazards that no test shows yet, with what is known.
+    pub(crate) not_yet: &'static [(&'static str, &'static str)],
+}
+
+const PAGES: [Page; 2] = [
+    Page {
+        trainer: "verl",
+        name: "verl",
+        cases: "verl_hazards",
+        sections: SECTIONS,
+        not_yet: NOT_YET,
+    },
+    super::page_areal::PAGE,
+];
+
+/// Sections of the page about verl.
+const SECTIONS: &[Section] = &[
     (
         "fact",
         "Facts that break whoever trusts files and words",
@@ -224,11 +252,11 @@ const SECTIONS: &[(&str, &str, &str, &[&str])] = &[
 /// Hazards that no test shows yet, with what is known.
 const NOT_YET: &[(&str, &str)] = &[];
 
-/// A test, or a case against verl itself.
+/// A test.
 #[derive(Debug)]
 struct Shown {
     ids: Vec<String>,
-    verl: String,
+    theirs: String,
     ours: String,
     name: String,
 }
@@ -243,142 +271,162 @@ fn ids(text: &str) -> Option<(Vec<String>, &str)> {
     Some((list.split(',').map(|id| id.trim().to_owned()).collect(), rest.trim()))
 }
 
-/// All tests of this binary that show something.
-fn tests() -> Vec<Shown> {
-    let mut out = Vec::new();
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hazards/verl");
-    for name in supervise_tests::harness::names(&folder) {
-        let text = fs::read_to_string(folder.join(&name)).unwrap();
-        let module = name.strip_suffix(".rs").unwrap();
-        let mut comment = String::new();
-        let mut is_test = false;
-        for line in text.lines() {
-            if let Some(words) = line.strip_prefix("/// ") {
-                comment = format!("{comment} {words}");
-            } else if line.starts_with("#[test]") {
-                is_test = true;
-            } else if let (true, Some(rest)) = (is_test, line.strip_prefix("fn ")) {
-                let function = rest.split('(').next().unwrap();
-                let (ids, words) = ids(&comment).unwrap_or_else(|| panic!("{module}::{function} names no hazard"));
-                let (verl, ours) = words
-                    .split_once(" | ")
-                    .unwrap_or_else(|| panic!("{module}::{function} says one thing"));
-                assert!(
-                    !ours.contains('|') && !verl.contains('|'),
-                    "{module}::{function} says three things"
-                );
-                out.push(Shown {
-                    ids,
-                    verl: verl.to_owned(),
-                    ours: ours.to_owned(),
-                    name: format!("{module}::{function}"),
-                });
-                (comment, is_test) = (String::new(), false);
-            } else if !line.starts_with("#[") {
-                comment.clear();
+impl Page {
+    /// All tests of this binary that show something.
+    fn tests(&self) -> Vec<Shown> {
+        let mut out = Vec::new();
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/hazards")
+            .join(self.name);
+        for name in supervise_tests::harness::names(&folder) {
+            let text = fs::read_to_string(folder.join(&name)).unwrap();
+            let module = name.strip_suffix(".rs").unwrap();
+            let mut comment = String::new();
+            let mut is_test = false;
+            for line in text.lines() {
+                if let Some(words) = line.strip_prefix("/// ") {
+                    comment = format!("{comment} {words}");
+                } else if line.starts_with("#[test]") {
+                    is_test = true;
+                } else if let (true, Some(rest)) = (is_test, line.strip_prefix("fn ")) {
+                    let function = rest.split('(').next().unwrap();
+                    out.push(shown(&comment, format!("{module}::{function}")));
+                    (comment, is_test) = (String::new(), false);
+                } else if !line.starts_with("#[") {
+                    comment.clear();
+                }
             }
         }
+        out
     }
-    out
-}
 
-/// Cases against verl itself: id to their names.
-fn cases() -> BTreeMap<String, Vec<String>> {
-    let mut out: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("real");
-    let parts = supervise_tests::harness::names(&folder)
-        .into_iter()
-        .filter(|n| n.starts_with("verl_hazards"));
-    let text: String = parts
-        .map(|part| fs::read_to_string(folder.join(part)).unwrap())
-        .collect();
-    let lines: Vec<&str> = text.lines().collect();
-    for pair in lines.windows(2) {
-        let function = pair[0].strip_prefix("def ").and_then(|rest| rest.split('(').next());
-        let said = pair[1].trim().strip_prefix("\"\"\"").and_then(ids);
-        if let (Some(function), Some((ids, _))) = (function, said) {
-            for id in ids {
-                out.entry(id).or_default().push(function.to_owned());
+    /// Cases against the trainer itself: id to their names.
+    fn cases(&self) -> BTreeMap<String, Vec<String>> {
+        let mut out: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("real");
+        let parts = supervise_tests::harness::names(&folder)
+            .into_iter()
+            .filter(|n| n.starts_with(self.cases));
+        let text: String = parts
+            .map(|part| fs::read_to_string(folder.join(part)).unwrap())
+            .collect();
+        let lines: Vec<&str> = text.lines().collect();
+        for pair in lines.windows(2) {
+            let function = pair[0].strip_prefix("def ").and_then(|rest| rest.split('(').next());
+            let said = pair[1].trim().strip_prefix("\"\"\"").and_then(ids);
+            if let (Some(function), Some((ids, _))) = (function, said) {
+                for id in ids {
+                    out.entry(id).or_default().push(function.to_owned());
+                }
             }
         }
+        out
     }
-    out
+
+    fn expected(&self) -> Vec<String> {
+        let all = self
+            .sections
+            .iter()
+            .flat_map(|(first, _, _, rest)| rest.iter().map(move |r| format!("{first}.{r}")));
+        all.collect()
+    }
+
+    /// The tables.
+    fn text(&self) -> String {
+        let (tests, cases) = (self.tests(), self.cases());
+        let mut text = String::new();
+        for (first, heading, words, rest) in self.sections {
+            let _ = write!(text, "\n## {heading}\n\n");
+            if !words.is_empty() {
+                let _ = write!(text, "{words}\n\n");
+            }
+            let trainer = self.trainer;
+            let _ = writeln!(
+                text,
+                "| hazard | what {trainer} does | what `supervise` does | test | {trainer} itself |"
+            );
+            text.push_str("| --- | --- | --- | --- | --- |\n");
+            for id in rest.iter().map(|r| format!("{first}.{r}")) {
+                let itself = cases
+                    .get(&id)
+                    .map(|names| names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", "));
+                let itself = itself.unwrap_or_default();
+                for test in tests.iter().filter(|t| t.ids.contains(&id)) {
+                    let Shown { theirs, ours, name, .. } = test;
+                    let _ = writeln!(text, "| `{id}` | {theirs} | {ours} | `{name}` | {itself} |");
+                }
+                for (_, words) in self.not_yet.iter().filter(|(waiting, _)| *waiting == id) {
+                    let _ = writeln!(text, "| `{id}` | {words} | not tested yet | | {itself} |");
+                }
+            }
+        }
+        text
+    }
 }
 
-fn expected() -> Vec<String> {
-    let all = SECTIONS
-        .iter()
-        .flat_map(|(first, _, _, rest)| rest.iter().map(move |r| format!("{first}.{r}")));
-    all.collect()
+fn shown(comment: &str, name: String) -> Shown {
+    let (ids, words) = ids(comment).unwrap_or_else(|| panic!("{name} names no hazard"));
+    let (theirs, ours) = words
+        .split_once(" | ")
+        .unwrap_or_else(|| panic!("{name} says one thing"));
+    assert!(!ours.contains('|') && !theirs.contains('|'), "{name} says three things");
+    Shown {
+        ids,
+        theirs: theirs.to_owned(),
+        ours: ours.to_owned(),
+        name,
+    }
 }
 
 #[test]
 fn every_hazard_has_a_test() {
-    let expected = expected();
-    let known: BTreeSet<&String> = expected.iter().collect();
-    assert_eq!(known.len(), expected.len(), "an id stands twice");
-    let tests = tests();
-    let shown: BTreeSet<&String> = tests.iter().flat_map(|t| &t.ids).collect();
-    for test in &tests {
-        assert!(
-            test.ids.iter().all(|id| known.contains(id)),
-            "{} shows what is in no list: {:?}",
-            test.name,
-            test.ids
-        );
+    for page in PAGES {
+        let expected = page.expected();
+        let known: BTreeSet<&String> = expected.iter().collect();
+        assert_eq!(known.len(), expected.len(), "an id stands twice");
+        let tests = page.tests();
+        let shown: BTreeSet<&String> = tests.iter().flat_map(|t| &t.ids).collect();
+        for test in &tests {
+            assert!(
+                test.ids.iter().all(|id| known.contains(id)),
+                "{} shows what is in no list: {:?}",
+                test.name,
+                test.ids
+            );
+        }
+        for id in page.cases().keys() {
+            assert!(known.contains(id), "{} shows what is in no list: {id}", page.cases);
+        }
+        let waiting: BTreeSet<String> = page.not_yet.iter().map(|(id, _)| (*id).to_owned()).collect();
+        let missing: Vec<&String> = expected
+            .iter()
+            .filter(|id| !shown.contains(id) && !waiting.contains(*id))
+            .collect();
+        assert!(missing.is_empty(), "no test shows {missing:?}");
+        let both: Vec<_> = waiting
+            .iter()
+            .filter(|id| shown.contains(id) || !known.contains(id))
+            .collect();
+        assert!(both.is_empty(), "not tested yet, and tested, or unknown: {both:?}");
     }
-    for id in cases().keys() {
-        assert!(known.contains(id), "verl_hazards.py shows what is in no list: {id}");
-    }
-    let waiting: BTreeSet<String> = NOT_YET.iter().map(|(id, _)| (*id).to_owned()).collect();
-    let missing: Vec<&String> = expected
-        .iter()
-        .filter(|id| !shown.contains(id) && !waiting.contains(*id))
-        .collect();
-    assert!(missing.is_empty(), "no test shows {missing:?}");
-    let both: Vec<_> = waiting
-        .iter()
-        .filter(|id| shown.contains(id) || !known.contains(id))
-        .collect();
-    assert!(both.is_empty(), "not tested yet, and tested, or unknown: {both:?}");
 }
 
 #[test]
-fn the_page_is_made_of_the_tests() {
-    let (tests, cases) = (tests(), cases());
-    let mut text = String::new();
-    for (first, heading, words, rest) in SECTIONS {
-        let _ = write!(text, "\n## {heading}\n\n");
-        if !words.is_empty() {
-            let _ = write!(text, "{words}\n\n");
+fn the_pages_are_made_of_the_tests() {
+    for page in PAGES {
+        let path = top().join(format!("docs/{}-hazards.md", page.name));
+        let whole = fs::read_to_string(&path).unwrap();
+        let (begin, end) = ("<!-- hazards:begin -->\n", "\n<!-- hazards:end -->");
+        let (before, after) = (whole.split_once(begin).unwrap().0, whole.split_once(end).unwrap().1);
+        let made = format!("{before}{begin}{}{end}{after}", page.text());
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            fs::write(&path, made).unwrap();
+        } else {
+            assert!(
+                made == whole,
+                "{} is out of date: run this test with UPDATE_DOCS=1",
+                path.display()
+            );
         }
-        text.push_str("| hazard | what verl does | what `supervise` does | test | verl itself |\n| --- | --- | --- | --- | --- |\n");
-        for id in rest.iter().map(|r| format!("{first}.{r}")) {
-            let verl_itself = cases
-                .get(&id)
-                .map(|names| names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", "));
-            let verl_itself = verl_itself.unwrap_or_default();
-            for test in tests.iter().filter(|t| t.ids.contains(&id)) {
-                let Shown { verl, ours, name, .. } = test;
-                let _ = writeln!(text, "| `{id}` | {verl} | {ours} | `{name}` | {verl_itself} |");
-            }
-            for (_, words) in NOT_YET.iter().filter(|(waiting, _)| *waiting == id) {
-                let _ = writeln!(text, "| `{id}` | {words} | not tested yet | | {verl_itself} |");
-            }
-        }
-    }
-    let path = top().join("docs/verl-hazards.md");
-    let whole = fs::read_to_string(&path).unwrap();
-    let (begin, end) = ("<!-- hazards:begin -->\n", "\n<!-- hazards:end -->");
-    let (before, after) = (whole.split_once(begin).unwrap().0, whole.split_once(end).unwrap().1);
-    let made = format!("{before}{begin}{text}{end}{after}");
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        fs::write(&path, made).unwrap();
-    } else {
-        assert!(
-            made == whole,
-            "{} is out of date: run this test with UPDATE_DOCS=1",
-            path.display()
-        );
     }
 }

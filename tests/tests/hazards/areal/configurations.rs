@@ -1,0 +1,93 @@
+//! What is wrong with a configuration, before anything is started.
+
+use crate::areal_bench::Areal;
+
+const GANG: &str = "supervisor:\n  gang: {launcher: gang, gpus: none}\n";
+
+/// [config.mode_on] `mode: on` without quotes, as AReaL's documentation writes it, is a truth value, and refused by every launch | Understood; each launch gets `++recover.mode=auto`
+#[test]
+fn recovery_that_is_on() {
+    let plan = Areal::new().with("mode: auto", "mode: on").plan();
+    plan.begins_anew().says(&["recover_mode", "++recover.mode=auto"]);
+}
+
+/// [config.mode_off] Recovery is off by default: nothing is saved to go on from | Switched on for the launch, and said
+#[test]
+fn recovery_that_is_off() {
+    let plan = Areal::new().with("mode: auto", "mode: disabled").plan();
+    plan.begins_anew().says(&["recover_switched_on", "++recover.mode=auto"]);
+}
+
+/// [config.unknown_key] A key that AReaL does not know ends it: so would a block of ours | It is given a copy of the YAML without our block; the user's file stays as it is
+#[test]
+fn a_block_that_areal_refuses() {
+    Areal::new()
+        .plan()
+        .begins_anew()
+        .says(&["\"--config\"", "/supervise/trainer/real/t0/config/"]);
+}
+
+/// [config.suffix] A file that does not end in `.yaml` is not found | Refused, with the reason
+#[test]
+fn the_name_of_the_file() {
+    Areal::new().file("x.yml").plan().refuses(&[".yaml"]);
+}
+
+/// [config.override] An override of a key that the YAML does not have ends it, also where AReaL has a default | Refused as Hydra does; our own begin with `++`
+#[test]
+fn an_override_of_nothing() {
+    let command = ["python3", "sft.py", "recover.retries=3"];
+    Areal::new().command(&command).plan().refuses(&["recover.retries"]);
+}
+
+/// [config.frequency] Saved every N steps, at each N-th: a crash costs up to N; with epochs or seconds only, an epoch or an hour | Said before
+#[test]
+fn what_a_crash_costs() {
+    Areal::new().plan().says(&["a crash costs up to 2 steps"]);
+    let epochs = Areal::new().with("freq_steps: 2", "freq_epochs: 1, freq_secs: 3600");
+    epochs.plan().says(&["cadence_without_steps"]);
+}
+
+/// [config.no_frequency] With none of the three frequencies nothing is ever saved | Refused with 78, unless it is started with `--no-recovery`
+#[test]
+fn no_frequency_at_all() {
+    Areal::new()
+        .with("freq_steps: 2", "freq_steps: null")
+        .plan()
+        .refuses(&["nothing would ever be saved"]);
+}
+
+/// [config.no_scheduler] Without a launcher and without `scheduler.type` it ends with "Unknown scheduler type" | Refused with 78, with the three ways out
+#[test]
+fn nobody_starts_the_ranks() {
+    Areal::new()
+        .with(GANG, "")
+        .plan()
+        .refuses(&["scheduler.type=local", "areal.infra.launcher.local"]);
+}
+
+/// [config.v2] The second version of its controllers cannot recover: `NotImplementedError` at the first save | Refused with 78
+#[test]
+fn the_second_version_of_controllers() {
+    let bench = Areal::new().with("  path: m\n", "  path: m\n  _version: v2\n");
+    bench.plan().refuses(&["_version"]);
+}
+
+/// [config.fileroot] A file root that does not exist ends AReaL's own launchers | Refused with 78 where they are used
+#[test]
+fn a_file_root_that_does_not_exist() {
+    let bench = Areal::new()
+        .with("cluster: {fileroot: ", "cluster: {fileroot: /nowhere")
+        .with(GANG, "");
+    let launcher = ["python3", "-m", "areal.infra.launcher.local", "sft.py"];
+    bench.command(&launcher).plan().refuses(&["cluster.fileroot"]);
+}
+
+/// [config.megatron_optimizer] Megatron's optimizer cannot be saved by 1.0.4: each recover save fails | Said before
+#[test]
+fn the_optimizer_of_megatron() {
+    Areal::new()
+        .with("fsdp:d2", "megatron:d2")
+        .plan()
+        .says(&["no_save_optim"]);
+}

@@ -1,0 +1,86 @@
+//! Where it resumes, and what comes back.
+
+use crate::areal_bench::Areal;
+use std::fs;
+
+/// [resume.first_epoch, resume.finished] Within the first epoch and with a constant schedule, a resume goes on as if nothing had been | The same, from a set of which every byte was looked at
+#[test]
+fn in_the_first_epoch() {
+    Areal::genuine().plan().resumes();
+}
+
+/// [resume.no_counters, resume.overwrites] A checkpoint without `recover_info` is nothing to AReaL: it begins anew and writes over it | It does not launch over weights that nobody asked to lose
+#[test]
+fn weights_without_counters() {
+    let bench = Areal::genuine();
+    fs::remove_dir_all(bench.trial("recover_info")).unwrap();
+    bench.plan().does_not_launch(&["recover_info_missing"]);
+}
+
+/// [resume.scratch_in_silence_kept] A torn counter is a warning, and the run begins anew with exit code 0 | With nothing kept, it does not launch, and says which file is why
+#[test]
+fn a_torn_counter_and_nothing_kept() {
+    let bench = Areal::genuine();
+    fs::write(bench.trial("recover_info/step_info.json"), "{").unwrap();
+    bench.plan().does_not_launch(&["step_info.json", "json_truncated"]);
+}
+
+/// [resume.world_size, disk.data_list] Another number of ranks is a fresh start: the list of places in the data has another length | It does not launch, and says how many processes wrote it
+#[test]
+fn another_number_of_ranks() {
+    let bench = Areal::genuine()
+        .with("fsdp:d2", "fsdp:d4")
+        .with("n_gpus_per_node: 2", "n_gpus_per_node: 4");
+    bench
+        .plan()
+        .does_not_launch(&["2 processes wrote their place in the data"]);
+}
+
+/// [resume.user, resume.identity] The user's name is a part of the checkpoint root: with another one it finds nothing and begins anew | The name is written into the environment of every launch, so that it cannot change between two
+#[test]
+fn the_name_of_the_user() {
+    Areal::genuine()
+        .plan()
+        .resumes()
+        .says(&["\"LOGNAME\",", "checkpoints/trainer/real/t0"]);
+    Areal::genuine()
+        .user("other")
+        .plan()
+        .says(&["checkpoints/other/real/t0"]);
+}
+
+/// [resume.schedule] FSDP and Archon do not save the learning-rate schedule: warmup and decay run again from their beginning | Said before the first launch; not said where the schedule is constant
+#[test]
+fn the_schedule_runs_again() {
+    let cosine = Areal::genuine().with("lr_scheduler_type: constant", "lr_scheduler_type: cosine");
+    cosine.plan().resumes().says(&["schedule_replayed", "\"lr_schedule\""]);
+    Areal::genuine().plan().is_silent_on("schedule_replayed");
+}
+
+/// [resume.rng] No random state is in a checkpoint of FSDP's or Archon's: each start seeds anew | Told as never restored
+#[test]
+fn random_numbers() {
+    Areal::genuine().plan().says(&["\"rng\""]);
+}
+
+/// [resume.second_epoch] Beyond the first epoch, a resume goes on with the first epoch's order of the data | Said before the first launch, where there is more than one epoch
+#[test]
+fn the_order_of_the_data() {
+    Areal::genuine().plan().says(&["data_order"]);
+    let one = Areal::genuine().with("total_train_epochs: 4", "total_train_epochs: 1");
+    one.plan().is_silent_on("\"data_order\"");
+}
+
+/// [resume.retries] `recover.retries` counts for AReaL's old launchers only; they relaunch by themselves, also what had ended well | It counts for `supervise`, and those launchers get 0
+#[test]
+fn who_relaunches() {
+    let launcher = ["python3", "-m", "areal.infra.launcher.local", "sft.py"];
+    let bench = Areal::new()
+        .with("recover: {", "recover: {retries: 7, ")
+        .with("supervisor:\n  gang: {launcher: gang, gpus: none}\n", "");
+    bench
+        .command(&launcher)
+        .plan()
+        .begins_anew()
+        .says(&["++recover.retries=0", "recover.retries=7"]);
+}
