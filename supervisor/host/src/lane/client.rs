@@ -32,6 +32,8 @@ pub struct Client {
     output: ChildStdout,
     buffer: Vec<u8>,
     next: u64,
+    /// How a copy ended that was done before its question was answered.
+    kept: Option<Result<(), ActError>>,
 }
 
 impl Client {
@@ -55,6 +57,7 @@ impl Client {
             output,
             buffer: Vec::new(),
             next: 1,
+            kept: None,
         })
     }
 
@@ -81,7 +84,8 @@ impl Client {
                     return answer.map(|a| *a).map_err(LaneError::Refused);
                 }
                 LaneReply::Working { .. } => until = Instant::now() + limit,
-                LaneReply::Done { .. } | LaneReply::Touched | LaneReply::Kept { .. } => {}
+                LaneReply::Kept { result, .. } => self.kept = Some(result),
+                LaneReply::Done { .. } | LaneReply::Touched => {}
             }
         }
     }
@@ -107,6 +111,9 @@ impl Client {
     /// # Errors
     /// The lane cannot be listened to, or says nothing in time.
     pub fn kept(&mut self, limit: Duration) -> Result<Result<(), ActError>, LaneError> {
+        if let Some(result) = self.kept.take() {
+            return Ok(result);
+        }
         let until = Instant::now() + limit;
         loop {
             if let Some(LaneReply::Kept { result, .. }) = self.reply(until, limit)? {
