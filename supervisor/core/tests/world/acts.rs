@@ -53,6 +53,7 @@ impl World {
         let which = match &act.kind {
             ActKind::Arrange(_) => Failing::Arrange,
             ActKind::Launch(_) => Failing::Launch,
+            ActKind::Keep { .. } => Failing::Keep,
             _ => Failing::Prune,
         };
         if act.term != self.s.term || (!self.alive && which != Failing::Launch) {

@@ -96,6 +96,7 @@ pub(crate) enum Failing {
     Launch,
     Arrange,
     Prune,
+    Keep,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -212,6 +213,7 @@ fn verb(words: &[&str]) -> Option<Verb> {
         ["fail" | "hang" | "quit" | "forget", ..] => Verb::Fault(fault(words)?),
         ["launch", "fails", rest @ ..] => act_fails(Failing::Launch, rest)?,
         ["arrange", "fails", rest @ ..] => act_fails(Failing::Arrange, rest)?,
+        ["keep", "fails", rest @ ..] => act_fails(Failing::Keep, rest)?,
         ["prune", "fails", rest @ ..] => act_fails(Failing::Prune, rest)?,
         ["exit", "rank", rank, rest @ ..] => Verb::Exit {
             rank: rank.parse().ok()?,
@@ -379,6 +381,8 @@ fn act_fails(act: Failing, words: &[&str]) -> Option<Verb> {
         "disk-for-good" => (ActErrorKind::Disk, false),
         "other" => (ActErrorKind::Other, true),
         "held" => (ActErrorKind::Held, true),
+        "voided" => (ActErrorKind::Voided, true),
+        "no-room" => (ActErrorKind::NoRoom, true),
         _ => return None,
     };
     let times = match rest {
