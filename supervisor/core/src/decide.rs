@@ -152,7 +152,7 @@ impl Deciding<'_> {
             EventKind::TreeGone { unkillable, .. } => self.on_tree_gone(unkillable),
             EventKind::GuardLost { .. } => self.on_guard_lost(),
             EventKind::Progress { .. } => self.on_progress(),
-            EventKind::Sighted { means, .. } => self.on_sighted(means),
+            EventKind::Sighted { means, sighting, .. } => self.on_sighted(means, sighting),
             EventKind::Script { news, .. } => self.on_script(news),
             EventKind::Checkpoints(_) => self.on_checkpoints(),
             EventKind::Timer(key) => self.on_timer(*key),

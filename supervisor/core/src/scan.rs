@@ -26,6 +26,8 @@ pub enum RuleKind {
     Resumed,
     /// The trainer says that it starts from nothing.
     Scratch,
+    /// The trainer prints its configuration: the line with the path that it is to resume from.
+    ResumePath,
     /// The trainer says that it ended as planned.
     End,
     /// The trainer says that it failed; what it does then may take hours.

@@ -142,6 +142,7 @@ fn sighted(attempt: AttemptNo, means: &RuleKind, seen: &Sighting) -> Option<Stri
             Some(n) => format!("the trainer says that it resumed from step {n}"),
             None => "the trainer says that it resumed".to_owned(),
         },
+        RuleKind::ResumePath => "the trainer printed its configuration".to_owned(),
         RuleKind::Scratch => "the trainer says that it starts from nothing".to_owned(),
         RuleKind::Failure(class) => {
             format!(

@@ -1,11 +1,11 @@
 //! While workers run: exits, progress, alarms, stalls, marks.
 
 use super::Deciding;
-use crate::event::{ExitStatus, Phase, TimerKey};
+use crate::event::{ExitStatus, Phase, Sighting, TimerKey};
 use crate::id::Ms;
 use crate::live::to_keep;
 use crate::reason::{Evidence, Reason};
-use crate::record::{ActKind, Decision, Then};
+use crate::record::{ActKind, Decision, StartPoint, Then};
 use crate::retention::prune;
 use crate::scan::RuleKind;
 use crate::script::ScriptNews;
@@ -71,9 +71,19 @@ impl Deciding<'_> {
         }
     }
 
-    pub(super) fn on_sighted(&mut self, means: &RuleKind) {
+    pub(super) fn on_sighted(&mut self, means: &RuleKind, sighting: &Sighting) {
         if !matches!(self.s.mode, Mode::Running) || self.spec.policy.observe || !self.spec.policy.prove {
             return;
+        }
+        if *means == RuleKind::ResumePath
+            && let Some(path) = self.ordered_path()
+            && !sighting.text.contains(&path)
+        {
+            let text = format!(
+                "the trainer's configuration, as it prints it, does not name {path}: it did not resume, our overrides did not reach it ({})",
+                sighting.text.trim()
+            );
+            return self.failed_resume(Reason::new("resumed_elsewhere", text));
         }
         if *means == RuleKind::Scratch
             && let Some(from) = self.resumed_from()
@@ -87,9 +97,20 @@ impl Deciding<'_> {
             && let (Some(from), Some(at)) = (self.resumed_from(), self.s.live().and_then(|a| a.resumed))
             && at != from
         {
-            let text = format!("the trainer says that it resumes from step {at}, but it was to resume from {from}");
+            let text = format!(
+                "the trainer says that it resumes from step {at}, but it was to resume from {from}: it did not resume"
+            );
             self.failed_resume(Reason::new("resumed_elsewhere", text));
         }
+    }
+
+    /// The path that the present attempt was ordered to resume from. One with a space in it is broken over lines by who prints it.
+    fn ordered_path(&self) -> Option<String> {
+        let StartPoint::Step { ckpt, .. } = &self.s.live()?.order.from else {
+            return None;
+        };
+        let path = self.spec.root.as_ref()?.join(&ckpt.0).into_string();
+        (!path.contains(char::is_whitespace)).then_some(path)
     }
 
     /// A script that starts something else, or without our words, is ended before the first save of what it starts.

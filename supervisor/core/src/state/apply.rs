@@ -407,6 +407,7 @@ fn note_sighting(a: &mut Attempt, means: &RuleKind, sighting: &crate::event::Sig
     match means {
         RuleKind::Resumed => a.resumed = sighting.number.map(crate::id::Step).or(a.resumed),
         RuleKind::Scratch => a.scratch = true,
+        RuleKind::ResumePath => {}
         RuleKind::End => a.ended = true,
         RuleKind::Failed | RuleKind::Failure(_) | RuleKind::Exception => {
             if let Some((_, known)) = a

@@ -19,6 +19,8 @@ pub(crate) struct Habits {
     pub(crate) says_total: bool,
     /// It does not hear SIGTERM.
     pub(crate) deaf: bool,
+    /// It prints its configuration.
+    pub(crate) shows_path: bool,
     /// It says that it failed before it hangs.
     pub(crate) says_failed: bool,
     /// Its exit code at its end.
@@ -34,6 +36,7 @@ impl Default for Habits {
             last: 8,
             says_total: false,
             deaf: false,
+            shows_path: false,
             exit: 0,
             says_failed: false,
         }
@@ -143,6 +146,7 @@ fn one(spec: &mut RunSpec, habits: &mut Habits, key: &str, value: &str) -> Optio
         "step" => habits.step = span(value)?,
         "save" => habits.save = span(value)?,
         "deaf" => habits.deaf = true,
+        "shows-path" => habits.shows_path = true,
         _ => return policy(&mut spec.policy, key, value),
     }
     Some(())

@@ -93,6 +93,10 @@ impl World {
         if from > 0 && (rotten && self.load_fails(attempt) || self.misdeed(attempt, Place::Load(from), from)) {
             return;
         }
+        if from > 0 && self.habits.shows_path {
+            let path = format!("'resume_from_path': '/root-of-the-run/global_step_{from}',");
+            self.see(attempt, RuleKind::ResumePath, &path, None);
+        }
         if from > 0 {
             self.see(attempt, RuleKind::Resumed, "resumed", Some(from));
         }
@@ -196,6 +200,8 @@ impl World {
             Misdeed::Forget { says } => {
                 if says {
                     self.see(attempt, RuleKind::Scratch, "scratch", None);
+                } else if self.habits.shows_path {
+                    self.see(attempt, RuleKind::ResumePath, "'resume_from_path': None,", None);
                 }
                 let _ = step;
                 self.next_step(attempt, 0);

@@ -69,7 +69,12 @@ impl Facts {
             RuleKind::Enters(phase) => self.phase = *phase,
             RuleKind::Total => self.total = number.or(self.total),
             RuleKind::End => self.phase = Phase::Exit,
-            RuleKind::Resumed | RuleKind::Scratch | RuleKind::Failed | RuleKind::Failure(_) | RuleKind::Exception => {}
+            RuleKind::Resumed
+            | RuleKind::ResumePath
+            | RuleKind::Scratch
+            | RuleKind::Failed
+            | RuleKind::Failure(_)
+            | RuleKind::Exception => {}
         }
         let progress = before != (self.phase, self.step);
         let news = hit.total.filter(|total| self.total != Some(*total));

@@ -326,7 +326,9 @@ fn refused(what: &str, e: &io::Error) -> ActError {
     let mut error = disk_error(what, e);
     if matches!(e.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT)) {
         error.kind = ActErrorKind::NoRoom;
-        error.what.push_str("; free some space (what went out of the way stands in `aside`, beside `protected`)");
+        error
+            .what
+            .push_str("; free some space (what went out of the way stands in `aside`, beside `protected`)");
     }
     error
 }

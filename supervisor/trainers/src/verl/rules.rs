@@ -66,6 +66,8 @@ fn sft_rules() -> Vec<ScanRule> {
 
 fn ppo_rules() -> Vec<ScanRule> {
     vec![
+        // The whole configuration is printed before anything is loaded, as Python prints a dict.
+        ScanRule::new("verl_ppo.resume_path", r"'resume_from_path': ", RuleKind::ResumePath),
         ScanRule::new(
             "verl_ppo.save",
             r"(?:Saving checkpoint to|local_global_step_folder:) .*global_step_(\d+)\s*$",

@@ -169,6 +169,11 @@ fn ppo_lines_are_seen_behind_rays_prefixes() {
         ),
         ("(TaskRunnerV1 pid=71) Training from scratch", RuleKind::Scratch, None),
         (
+            "(TaskRunnerV1 pid=71)              'resume_from_path': '/r/global_step_20',",
+            RuleKind::ResumePath,
+            None,
+        ),
+        (
             "(TaskRunnerV1 pid=71) Checkpoint tracker file does not exist: /r/latest_checkpointed_iteration.txt",
             RuleKind::Scratch,
             None,
