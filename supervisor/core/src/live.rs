@@ -129,7 +129,7 @@ pub(crate) fn arranged(
     }));
     // Once for each launch: what cannot be changed is left as it is.
     let stored = from.findings.iter().any(|f| f.code == "frequency_stored");
-    out.extend((stored && s.arranged != Some(s.attempts.next())).then_some(DiskEdit::SetFrequencies));
+    out.extend((stored && s.arranged == 0).then_some(DiskEdit::SetFrequencies));
     out
 }
 

@@ -92,9 +92,9 @@ pub struct State {
     /// The live set that could not be copied: not tried again before the next save.
     #[serde(default)]
     pub keep_failed: Option<NotKept>,
-    /// The attempt for which the live set was arranged: it is looked at once more before the launch.
+    /// How often the live set was arranged since the last launch: it is looked at once more before the next.
     #[serde(default)]
-    pub arranged: Option<AttemptNo>,
+    pub arranged: u32,
     /// Another supervisor took the lease in this term.
     #[serde(default)]
     pub lease_lost: Option<String>,

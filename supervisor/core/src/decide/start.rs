@@ -15,6 +15,8 @@ use crate::state::Mode;
 const BARREN_TERMS: u32 = 3;
 /// A step that was just saved is read as a whole after this.
 const PROVE_AFTER: Ms = Ms::secs(1);
+/// How often the live set is arranged for one launch at most.
+const ARRANGED: u32 = 3;
 /// How often a resource that is away is looked at again.
 const RETRY_SCAN: Ms = Ms::secs(5);
 /// How often a cluster that holds something of the attempt before is asked again; more seldom the longer it does.
@@ -126,6 +128,10 @@ impl Deciding<'_> {
         if let Choice::Unreadable { reasons } = choose(&self.s, self.spec, &scan) {
             return self.wait_until_readable(reasons);
         }
+        // A copy that is on its way may be the newest state there is: what it comes to is known when it ends.
+        if self.s.is_keeping() && !is_from_live(&choose(&self.s, self.spec, &scan)) {
+            return;
+        }
         if !self.settle() {
             return;
         }
@@ -167,7 +173,7 @@ impl Deciding<'_> {
         if self.is_barren() {
             return;
         }
-        if self.spec.live.is_some() && !edits.is_empty() && self.s.arranged == Some(order.attempt) {
+        if self.spec.live.is_some() && !edits.is_empty() && self.s.arranged >= ARRANGED {
             let why = "what was arranged in the checkpoint root does not stay: somebody else changes it".to_owned();
             return self.finish(
                 Outcome::LeaseHeld { by: why.clone() },
@@ -248,11 +254,16 @@ impl Deciding<'_> {
         }
     }
 
-    /// A copy of the live set came to its end: nothing waits for it. What was copied is proven as everything is.
+    /// A copy of the live set came to its end. What was copied is proven as everything is; a choice that is being made must
+    /// know of it, so what was looked at before does not count.
     pub(super) fn on_kept(&mut self, done: bool) {
-        if done && matches!(self.s.mode, Mode::Running) {
-            self.scan();
-            self.wake(TimerKey::ProveDue, PROVE_AFTER);
+        match &self.s.mode {
+            Mode::Running if done => {
+                self.scan();
+                self.wake(TimerKey::ProveDue, PROVE_AFTER);
+            }
+            Mode::Choosing => self.scan(),
+            _ => {}
         }
     }
 
@@ -401,4 +412,9 @@ impl Deciding<'_> {
             StartPoint::Fresh | StartPoint::AsIs => None,
         }
     }
+}
+
+/// The choice is to go on from the live set as it stands.
+fn is_from_live(choice: &Choice) -> bool {
+    matches!(choice, Choice::Start { from: StartPoint::Step { ckpt, .. }, .. } if is_live(ckpt))
 }

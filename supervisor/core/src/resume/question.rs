@@ -66,7 +66,8 @@ pub(super) fn set_back(s: &State, spec: &RunSpec, scan: &ScanReport, c: &Checkpo
         .attempt
         .as_ref()
         .is_some_and(|a| a.order.from.step() <= live.step && a.mark_before >= Some(c.step));
-    if !older || ours || is_distrusted(s, spec, &live.id) {
+    // Nor right after we put it there.
+    if !older || ours || s.arranged > 0 || is_distrusted(s, spec, &live.id) {
         return None;
     }
     let why = format!(

@@ -97,7 +97,7 @@ impl State {
             return self.on_kept(ckpt, result);
         }
         if result.is_ok() && matches!(done, Some(ActKind::Arrange(_))) {
-            self.arranged = Some(self.attempts.next());
+            self.arranged = self.arranged.saturating_add(1);
         }
         let Some(a) = self.attempt.as_mut() else { return };
         match (result, done) {
@@ -278,6 +278,7 @@ impl State {
                 .collect();
             self.distrusted.retain(|id| !above.iter().any(|c| c.id == *id));
             self.attempts = order.attempt;
+            self.arranged = 0;
             self.settled = None;
             let mark_before = self.mark;
             self.attempt = Some(begin(order, self.term, self.now, mark_before));

@@ -36,9 +36,8 @@ impl World {
                 self.soon(ACT, Due::Killed(attempt));
             }
             ActKind::Freeze | ActKind::Thaw => {}
-            ActKind::Arrange(_) | ActKind::Launch(_) | ActKind::Prune(_) | ActKind::Keep { .. } => {
-                self.soon(ACT, Due::Done(act));
-            }
+            ActKind::Keep { .. } => self.soon(self.habits.copy, Due::Done(act)),
+            ActKind::Arrange(_) | ActKind::Launch(_) | ActKind::Prune(_) => self.soon(ACT, Due::Done(act)),
         }
     }
 

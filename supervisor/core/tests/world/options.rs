@@ -19,6 +19,8 @@ pub(crate) struct Habits {
     pub(crate) says_total: bool,
     /// It does not hear SIGTERM.
     pub(crate) deaf: bool,
+    /// A copy of its only checkpoint takes so long.
+    pub(crate) copy: u64,
     /// It prints its configuration.
     pub(crate) shows_path: bool,
     /// It says that it failed before it hangs.
@@ -37,6 +39,7 @@ impl Default for Habits {
             says_total: false,
             deaf: false,
             shows_path: false,
+            copy: 100,
             exit: 0,
             says_failed: false,
         }
@@ -146,6 +149,7 @@ fn one(spec: &mut RunSpec, habits: &mut Habits, key: &str, value: &str) -> Optio
         "step" => habits.step = span(value)?,
         "save" => habits.save = span(value)?,
         "deaf" => habits.deaf = true,
+        "copy" => habits.copy = span(value)?,
         "shows-path" => habits.shows_path = true,
         _ => return policy(&mut spec.policy, key, value),
     }

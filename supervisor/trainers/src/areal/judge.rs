@@ -306,8 +306,9 @@ fn resumability(case: &Case<'_>, c: &CheckpointSummary, info: Option<StepInfo>) 
             return Resumability::Not { why };
         }
     }
-    // AReaL begins the data's order anew at each start, so that only what is left of the first epoch is as it would have been.
-    let later = info.is_some_and(|i| i.global_step.saturating_add(1) >= i.steps_per_epoch);
+    // AReaL begins the data's order anew at each start, so that only the first epoch, and what is resumed
+    // at its very end, is as it would have been.
+    let later = info.is_some_and(|i| i.global_step.saturating_add(1) > i.steps_per_epoch);
     let ahead = c.findings.iter().any(|f| f.code == AHEAD);
     match later || ahead {
         true => Resumability::Degraded {
