@@ -134,6 +134,10 @@ pub const STEP_CODES: &[(&str, &str)] = &[
     ),
     ("more_findings", "further findings are not listed"),
     (
+        "newer_layout",
+        "a newer AReaL keeps generations of its own here, in a layout that this version does not know: nothing is resumed or put back",
+    ),
+    (
         "no_data_state",
         "the state of the dataloader is missing: data starts again from the epoch's beginning",
     ),

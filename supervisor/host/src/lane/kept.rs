@@ -157,7 +157,12 @@ fn aside_failed(id: &CkptId, e: &io::Error) -> ActError {
 fn merged(live: &ScanReport, kept: ScanReport) -> ScanReport {
     let mut steps = Vec::with_capacity(kept.steps.len() + 1);
     // Directories are made by whoever asks for a path: without a file in them nothing was saved.
-    let is_there = |c: &&CheckpointSummary| c.files > 0 || c.findings.iter().any(|f| f.code == "symlink");
+    let is_there = |c: &&CheckpointSummary| {
+        c.files > 0
+            || c.findings
+                .iter()
+                .any(|f| matches!(&*f.code, "symlink" | "newer_layout"))
+    };
     for c in live.steps.iter().filter(is_there) {
         let mut c = c.clone();
         c.id = CkptId(

@@ -49,6 +49,7 @@ pub(super) fn judge(case: &Case<'_>) -> CheckpointSummary {
             .extend(part.findings.iter().cloned().map(|f| inside(dir, f)));
     }
     out.findings.extend(case.files.odd.iter().map(|path| odd(path)));
+    out.findings.extend(case.files.newer.first().map(|path| newer(path)));
     missing_engines(case, &engines, &mut out.findings);
     let info = info_of(case);
     out.step = step_of(case, info, &mut out.findings);
@@ -90,6 +91,12 @@ fn inside(dir: &str, mut finding: Finding) -> Finding {
 fn odd(path: &str) -> Finding {
     let detail = "this is a symbolic link, a socket or a device: it is not followed";
     Finding::error("symlink", Verdict::Unknown, detail).in_file(path)
+}
+
+/// Which of their generations would be loaded is not known here, and this set may be an old one that they do not read any more.
+fn newer(path: &str) -> Finding {
+    let detail = "a newer AReaL keeps generations of its own here: how it reads and writes them is not known to this version, so nothing is resumed or put back; `--no-recovery` supervises without that";
+    Finding::error("newer_layout", Verdict::Unknown, detail).in_file(path)
 }
 
 fn info_of(case: &Case<'_>) -> Option<StepInfo> {

@@ -9,6 +9,9 @@ const STATE: &str = "recover_checkpoint";
 /// The engine that is always there: the actor, whatever is trained.
 pub(super) const DEFAULT: &str = "default";
 
+/// What builds after August 2026 write beside it: a pointer to the newest of their own generations, and those.
+pub(super) const NEWER: [&str; 2] = ["LATEST", "checkpoint_generations"];
+
 /// What a path below a set is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part<'a> {

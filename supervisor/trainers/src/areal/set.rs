@@ -14,11 +14,19 @@ pub(super) struct Files {
     files: BTreeMap<String, FileFact>,
     /// Symbolic links and entries that are neither files nor directories.
     pub(super) odd: BTreeSet<String>,
+    /// What only newer builds write, which keep generations of their own.
+    pub(super) newer: BTreeSet<String>,
 }
 
 impl Files {
     /// Takes one entry in; `path` is relative to the set.
     pub(super) fn note(&mut self, path: &str, fact: &FileFact) {
+        if names::NEWER.contains(&path) {
+            match fact.kind {
+                EntryKind::Gone => self.newer.remove(path),
+                _ => self.newer.insert(path.to_owned()),
+            };
+        }
         if names::part(path) == Part::Other {
             return;
         }
