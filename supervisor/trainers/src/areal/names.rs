@@ -46,6 +46,12 @@ pub(super) fn state_dir(engine: &str) -> String {
     format!("{engine}/{STATE}")
 }
 
+/// Whether a file of an engine's state holds a part of it. Megatron keeps what all ranks have in common, the learning-rate
+/// schedule among it, in a file that it writes before all shards.
+pub(super) fn is_shard(file: &str) -> bool {
+    file.ends_with(".distcp") || file == "common.pt"
+}
+
 /// The step of a generation, by the name of its directory: `step_N.SAVE`.
 pub(super) fn generation(name: &str) -> Option<Step> {
     let (number, save) = name.strip_prefix("step_")?.split_once('.')?;

@@ -87,7 +87,7 @@ impl Files {
         let Some(table) = self.modified(&format!("{dir}/.metadata")) else {
             return Vec::new();
         };
-        let shards = self.inside(&dir).into_keys().filter(|n| n.ends_with(".distcp"));
+        let shards = self.inside(&dir).into_keys().filter(|n| names::is_shard(n));
         let late = shards.filter_map(|n| Some((self.modified(&format!("{dir}/{n}"))?.saturating_sub(table), n)));
         late.filter(|(by, _)| *by > CLOCKS).map(|(by, n)| (n, by)).collect()
     }
@@ -182,7 +182,7 @@ impl<'a> Reports<'a> {
             let table = self.of(&format!("{dir}/.metadata"));
             put(save_mark(engine), table.and_then(|r| r.crc).map(u64::from));
             put(format!("{engine}.{OPTIMIZER}"), self.updates(files, &dir));
-            for name in files.inside(&dir).into_keys().filter(|n| n.ends_with(".distcp")) {
+            for name in files.inside(&dir).into_keys().filter(|n| names::is_shard(n)) {
                 let crc = self.of(&format!("{dir}/{name}")).and_then(|r| r.crc);
                 put(shard_mark(engine, &name), crc.map(u64::from));
             }
