@@ -2,6 +2,8 @@
 
 mod configurations;
 mod crashes;
+mod exports;
 mod lines;
+mod megatron;
 mod resumes;
 mod sets;

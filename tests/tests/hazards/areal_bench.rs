@@ -71,6 +71,12 @@ impl Areal {
         self
     }
 
+    /// With a critic beside the actor.
+    pub(crate) fn with_critic(self) -> Self {
+        let critic = "critic: {experiment_name: real, trial_name: t0, path: m, backend: 'fsdp:d2'}\n";
+        self.with("recover: {", &format!("{critic}recover: {{"))
+    }
+
     pub(crate) fn file(mut self, name: &'static str) -> Self {
         self.file = name;
         self
@@ -91,18 +97,35 @@ impl Areal {
         self.dir.join("checkpoints/trainer/real/t0").join(below)
     }
 
-    /// What `run` would do now.
-    pub(crate) fn plan(&self) -> Plan {
-        let yaml = self.dir.join(self.file);
-        fs::write(&yaml, &self.yaml).unwrap();
-        let output = Command::new(super::SUPERVISE)
-            .args(["plan", yaml.to_str().unwrap(), "--json", "--"])
-            .args(&self.command)
+    /// What `supervise checkpoints` lists.
+    pub(crate) fn checkpoints(&self) -> Value {
+        let root = self.trial("");
+        let output = self
+            .supervise(&["checkpoints", root.to_str().unwrap(), "--json"])
+            .output()
+            .unwrap();
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    fn supervise(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(super::SUPERVISE);
+        command
+            .args(words)
             .current_dir(&self.dir)
             .env_clear()
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
             .env("HOME", self.dir.join("home"))
-            .env("LOGNAME", self.user)
+            .env("LOGNAME", self.user);
+        command
+    }
+
+    /// What `run` would do now.
+    pub(crate) fn plan(&self) -> Plan {
+        let yaml = self.dir.join(self.file);
+        fs::write(&yaml, &self.yaml).unwrap();
+        let output = self
+            .supervise(&["plan", yaml.to_str().unwrap(), "--json", "--"])
+            .args(&self.command)
             .output()
             .unwrap();
         let out = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -177,24 +177,8 @@ const NOT_YET: &[(&str, &str)] = &[
         "A configuration that it refuses ends it with 1 at each launch; its words are known to the diagnosis, by a test of its own",
     ),
     (
-        "disk.stats_behind",
-        "`stats_logger_info.json` says one step less than `step_info.json`: it is written before the step is logged",
-    ),
-    (
-        "rule.older_shard",
-        "A shard of an earlier step is loaded; where no copy of its save was kept, nothing in it tells, for an optimizer may have skipped updates",
-    ),
-    (
         "disk.newer_layout",
         "Builds after August 2026 keep generations of their own, and name the newest in a file `LATEST`",
-    ),
-    (
-        "crash.megatron_sync",
-        "`common.pt` is written first: weights of one save, the schedule of another",
-    ),
-    (
-        "crash.megatron_async",
-        "`recover_info` is written before the data of the save is on disk",
     ),
     (
         "load.base_exception",
@@ -203,26 +187,6 @@ const NOT_YET: &[(&str, &str)] = &[
     (
         "load.hang_in_controller",
         "Under a controller the same error is never answered: it waits for two hours, and every call after that fails",
-    ),
-    (
-        "rule.tiling",
-        "A `.metadata` of another model fits no shard; nothing is compared before the load",
-    ),
-    (
-        "rule.megatron_times",
-        "`metadata.json` of the save before stays there while the next one is written",
-    ),
-    (
-        "resume.critic",
-        "The critic is saved and never loaded: after a resume it begins anew",
-    ),
-    (
-        "resume.frequency",
-        "The frequencies of saves that were stored win over those that are configured now",
-    ),
-    (
-        "resume.drawn_prompts",
-        "Prompts that were drawn and not yet trained are skipped",
     ),
     (
         "resume.names_by_name",
@@ -235,22 +199,6 @@ const NOT_YET: &[(&str, &str)] = &[
     (
         "resume.clean_start",
         "To begin anew on purpose, `recover_info` has to be deleted by hand",
-    ),
-    (
-        "config.megatron_lora",
-        "Megatron with LoRA has no checkpointer: the first save ends the run",
-    ),
-    (
-        "export.not_resumed",
-        "An export holds no optimizer and cannot be resumed from",
-    ),
-    (
-        "export.critic_twice",
-        "Actor and critic share one counter: `freq_steps: 2` exports only the critic",
-    ),
-    (
-        "export.weight_update",
-        "Weights for the inference engines that a crash leaves behind are never removed",
     ),
     (
         "process.exit_code",

@@ -91,3 +91,27 @@ fn the_optimizer_of_megatron() {
         .plan()
         .says(&["no_save_optim"]);
 }
+
+/// [config.megatron_lora] Megatron with LoRA has no checkpointer: the first save ends the run | Refused with 78
+#[test]
+fn the_adapters_of_megatron() {
+    let lora = |backend| {
+        let bench = Areal::new().with("fsdp:d2", backend);
+        bench.with("  path: m\n", "  path: m\n  use_lora: true\n").plan()
+    };
+    lora("megatron:d2").refuses(&["actor.use_lora", "no checkpoint of Megatron's adapters"]);
+    lora("fsdp:d2").begins_anew();
+}
+
+/// [export.critic_twice] Actor and critic share one counter: `freq_steps: 2` exports only the critic | Said before
+#[test]
+fn exports_of_the_critic_alone() {
+    let exported = |every| {
+        let freq = format!("saver: {{freq_steps: {every}, ");
+        Areal::new().with("saver: {", &freq).with_critic().plan()
+    };
+    exported(2)
+        .begins_anew()
+        .says(&["exports_skip_roles", "only the critic is exported"]);
+    exported(1).begins_anew().is_silent_on("exports_skip_roles");
+}

@@ -1,7 +1,13 @@
 //! Where it resumes, and what comes back.
 
 use crate::areal_bench::Areal;
+use crate::stage::{Stage, files, live};
+use camino::Utf8PathBuf;
+use serde_json::Value;
 use std::fs;
+use supervise_core::checkpoint::Verdict;
+use supervise_core::record::DiskEdit;
+use supervise_core::spec::Frequencies;
 
 /// [resume.first_epoch, resume.finished] Within the first epoch and with a constant schedule, a resume goes on as if nothing had been | The same, from a set of which every byte was looked at
 #[test]
@@ -83,4 +89,62 @@ fn who_relaunches() {
         .plan()
         .begins_anew()
         .says(&["++recover.retries=0", "recover.retries=7"]);
+}
+
+/// [resume.critic] The critic is saved and never loaded: after a resume it begins anew | Said before the first launch; and its state has to be whole all the same
+#[test]
+fn the_critic_begins_anew() {
+    let said = "saves the critic and does not load it";
+    Areal::new()
+        .with_critic()
+        .plan()
+        .begins_anew()
+        .says(&["critic_not_restored", said]);
+    Areal::new().plan().is_silent_on("critic_not_restored");
+    Areal::genuine()
+        .with_critic()
+        .plan()
+        .does_not_launch(&["there is no state of critic"]);
+}
+
+/// [resume.frequency] The frequencies of saves that were stored win over those that are configured now | Said, and written beside the checkpoint before the launch: the configuration counts
+#[test]
+fn frequencies_that_were_stored() {
+    Areal::genuine()
+        .plan()
+        .resumes()
+        .says(&["frequency_stored", "every 1 steps", "every 2 steps", "set_frequencies"]);
+    let same = Areal::genuine()
+        .with("freq_steps: 2", "freq_steps: 1")
+        .with("saver: {", "saver: {freq_steps: 2, ");
+    same.plan().resumes().is_silent_on("set_frequencies");
+
+    let mut stage = Stage::new();
+    stage.save(4);
+    let name = "checkpoint_info.json";
+    let wanted = Frequencies {
+        steps: Some(5),
+        ..Frequencies::default()
+    };
+    stage.spec.live.as_mut().unwrap().frequencies = [(name.to_owned(), wanted)].into();
+    let before = files(&stage.root);
+    let mut lane = stage.lane();
+    lane.scan();
+    lane.edit(vec![DiskEdit::SetFrequencies]).unwrap();
+    let mut after = files(&stage.root);
+    let path = Utf8PathBuf::from("recover_info").join(name);
+    let written: Value = serde_json::from_slice(&after[&path]).unwrap();
+    assert_eq!(written["step"]["frequency_steps"], 5);
+    after.insert(path.clone(), before[&path].clone());
+    assert_eq!(after, before, "nothing else is another");
+    assert_eq!(live(&lane.scan()).verdict, Verdict::Whole);
+}
+
+/// [resume.drawn_prompts] Prompts that were drawn and not yet trained are skipped | Told as never restored
+#[test]
+fn prompts_that_were_drawn() {
+    let rollout = "rollout: {backend: 'sglang:d1', max_head_offpolicyness: 2}\n";
+    let bench = Areal::new().with("recover: {", &format!("{rollout}recover: {{"));
+    bench.plan().begins_anew().says(&["\"rollout\"", "in-flight rollouts"]);
+    Areal::new().plan().is_silent_on("in-flight rollouts");
 }
