@@ -5,5 +5,6 @@ mod crashes;
 mod exports;
 mod lines;
 mod megatron;
+mod processes;
 mod resumes;
 mod sets;

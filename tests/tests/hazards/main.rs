@@ -10,6 +10,7 @@
 
 mod areal;
 mod areal_bench;
+mod areal_run;
 mod bench;
 mod page;
 mod page_areal;

@@ -173,59 +173,7 @@ const SECTIONS: &[Section] = &[
 /// Hazards that no test shows yet, with what is known.
 const NOT_YET: &[(&str, &str)] = &[
     (
-        "signal.configuration",
-        "A configuration that it refuses ends it with 1 at each launch; its words are known to the diagnosis, by a test of its own",
-    ),
-    (
         "disk.newer_layout",
         "Builds after August 2026 keep generations of their own, and name the newest in a file `LATEST`",
-    ),
-    (
-        "load.base_exception",
-        "What a damaged checkpoint raises is no `Exception`: no handler of AReaL's sees it",
-    ),
-    (
-        "load.hang_in_controller",
-        "Under a controller the same error is never answered: it waits for two hours, and every call after that fails",
-    ),
-    (
-        "resume.names_by_name",
-        "Records of workers are deleted by their name: an old worker that ends deletes that of the new one",
-    ),
-    (
-        "resume.orphans_names",
-        "A new launch deletes all records of the trial: two runs of one name destroy each other",
-    ),
-    (
-        "resume.clean_start",
-        "To begin anew on purpose, `recover_info` has to be deleted by hand",
-    ),
-    (
-        "process.exit_code",
-        "The old launchers never end with 0: success looks like failure",
-    ),
-    (
-        "process.tee",
-        "The exit status of their jobs is that of `tee`: always 0",
-    ),
-    (
-        "process.orphans",
-        "A controller that is killed leaves its workers, with their GPUs and ports",
-    ),
-    (
-        "process.signals",
-        "The trainers handle no signal: SIGTERM ends the controller and leaves its workers",
-    ),
-    (
-        "process.two_hours",
-        "Every wait between processes lasts two hours before it fails",
-    ),
-    (
-        "process.detached",
-        "The second version starts its workers in sessions of their own",
-    ),
-    (
-        "process.slurm_states",
-        "A job that Slurm preempted or whose node failed is an unknown state, and ends the launcher",
     ),
 ];
