@@ -208,3 +208,48 @@ fn the_supervisor_is_killed_while_it_keeps_a_copy_and_the_next_goes_on() {
     ended.expect(0).says("step 8 is proven");
     in_order(&run.trained());
 }
+
+/// Beyond the first epoch every save loses the order of the data: it counts all the same.
+#[test]
+fn in_the_second_epoch_a_killed_save_is_answered_by_the_save_before_it() {
+    let mut run = Run::new();
+    run.yaml["miniature"]["epoch"] = json!(3);
+    run.yaml["miniature"]["fault"] = json!({ "step": 8, "operations": 3 });
+    run.yaml["total_train_steps"] = json!(10);
+    let ended = run.run(&[]);
+    ended.expect(0).says("step 10 is proven").says("data order");
+    in_order(&run.trained());
+    let steps: Vec<u64> = run.trained().iter().map(|(s, _)| *s).collect();
+    assert_eq!(steps, [1, 2, 3, 4, 5, 6, 7, 8, 7, 8, 9, 10], "{}", ended.text);
+}
+
+/// The trial's directory is another one under the same name: emptied, restored, moved to another disk. What was kept is this run's.
+#[test]
+fn a_trial_directory_that_was_replaced_is_no_ground_to_begin_anew() {
+    let mut run = Run::new();
+    run.run(&[]).expect(0);
+    fs::rename(run.root(), run.scene.path("files/gone")).unwrap();
+    fs::create_dir(run.root()).unwrap();
+    run.yaml["total_train_steps"] = json!(12);
+    let ended = run.run(&[]);
+    ended.expect(0).says("step 12 is proven").says("put back");
+    in_order(&run.trained());
+    assert_eq!(
+        run.trained().iter().filter(|(s, _)| *s == 1).count(),
+        1,
+        "{}",
+        ended.text
+    );
+}
+
+#[test]
+fn a_plan_says_what_a_run_would_do() {
+    let mut run = Run::new();
+    run.run(&[]).expect(0);
+    run.yaml["total_train_steps"] = json!(12);
+    let config = run.config();
+    let words = [&["plan", &config], &COMMAND[..]].concat();
+    run.scene.ask(&words).expect(0).says("step 8");
+    fs::write(run.root().join("recover_info/step_info.json"), "").unwrap();
+    run.scene.ask(&words).expect(0).says("put back");
+}

@@ -87,7 +87,7 @@ pub(crate) fn to_keep(s: &State, spec: &RunSpec) -> Option<Copy> {
     })
 }
 
-/// Generations beyond those that are kept, oldest first: only where as many newer ones are proven, and never the resume point.
+/// Generations beyond those that are kept, oldest first: only where as many newer ones are whole, and never the resume point.
 pub(crate) fn spare_generations(s: &State, spec: &RunSpec) -> Vec<CkptId> {
     let p = &spec.policy;
     let Some(scan) = s
@@ -97,14 +97,25 @@ pub(crate) fn spare_generations(s: &State, spec: &RunSpec) -> Vec<CkptId> {
     else {
         return Vec::new();
     };
-    let is_good = |c: &&CheckpointSummary| !is_live(&c.id) && c.is_proven(p.depth) && !is_distrusted(s, spec, &c.id);
+    let is_good = |c: &&CheckpointSummary| {
+        let whole = c.verdict == Verdict::Whole && c.proven.is_some();
+        !is_live(&c.id) && whole && !is_distrusted(s, spec, &c.id)
+    };
     let keep = (p.protect.keep as usize).max(2);
     let resume = s.attempt.as_ref().map(|a| a.order.from.step());
-    let good: Vec<&CheckpointSummary> = scan.steps.iter().filter(is_good).collect();
+    let began = s.care.as_ref().and_then(|c| c.step);
+    let mut good: Vec<&CheckpointSummary> = scan.steps.iter().filter(is_good).collect();
+    // Where saves come faster than bytes are read, the newest one of which every byte was read stays as well.
+    let deep = good.iter().position(|c| c.is_proven(p.depth)).filter(|at| *at >= keep);
+    if let Some(at) = deep {
+        good.remove(at);
+    }
     let mut out: Vec<CkptId> = good
         .iter()
         .skip(keep)
         .filter(|c| Some(c.step) != resume)
+        // What stood below the step taken into care is an older run's.
+        .filter(|c| began.is_none_or(|step| c.step >= step))
         .map(|c| c.id.clone())
         .collect();
     out.reverse();

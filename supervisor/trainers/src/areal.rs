@@ -34,19 +34,23 @@ pub fn is_called(command: &[String]) -> bool {
     call::launcher(command).is_some()
 }
 
-/// Whether a configuration is one of AReaL's: no other trainer here names its experiment at the top.
+/// Whether a configuration is one of AReaL's: no other trainer here names its experiment at the top, or has so many of its
+/// sections (names may come from the command).
 #[must_use]
 pub fn is_meant(root: &Node) -> bool {
     let has = |key: &str| root.child(key).is_some();
     let parts = [
         "recover",
         "saver",
+        "evaluator",
         "stats_logger",
         "cluster",
         "allocation_mode",
         "rollout",
     ];
-    !has("trainer") && has("experiment_name") && has("trial_name") && parts.into_iter().any(has)
+    let found = parts.into_iter().filter(|part| has(part)).count();
+    let named = has("experiment_name") && has("trial_name");
+    !has("trainer") && (named && found > 0 || found > 2)
 }
 
 /// The file that a command gives to AReaL's own reader, as it is written there.

@@ -5,7 +5,7 @@ use crate::event::{ExitStatus, Phase, Sighting, TimerKey};
 use crate::id::Ms;
 use crate::live::to_keep;
 use crate::reason::{Evidence, Reason};
-use crate::record::{ActKind, Decision, StartPoint, Then};
+use crate::record::{Act, ActKind, Decision, StartPoint, Then};
 use crate::retention::prune;
 use crate::scan::RuleKind;
 use crate::script::ScriptNews;
@@ -159,7 +159,8 @@ impl Deciding<'_> {
     /// Makes the user's number of steps true, if more are there. One deletion at a time.
     pub(super) fn prune_now(&mut self) -> bool {
         let old = prune(&self.s, self.spec);
-        let is_due = !old.is_empty() && self.s.pending.is_empty();
+        let deletes = |a: &Act| matches!(a.kind, ActKind::Prune(_));
+        let is_due = !old.is_empty() && !self.s.pending.values().any(deletes);
         if is_due {
             let text = match &self.spec.live {
                 Some(_) => format!("{} newer generations are proven", self.spec.policy.protect.keep.max(2)),

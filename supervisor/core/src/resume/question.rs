@@ -4,7 +4,7 @@
 use super::{Choice, care_is_unfinished, is_elsewhere};
 use crate::checkpoint::{CheckpointSummary, Verdict};
 use crate::event::{ScanReport, Tracker};
-use crate::live::{is_distrusted, is_live};
+use crate::live::{is_distrusted, is_live, is_same_save};
 use crate::reason::{Evidence, Reason};
 use crate::record::Outcome;
 use crate::spec::RunSpec;
@@ -13,13 +13,15 @@ use crate::state::State;
 /// Steps that appeared while no attempt of this run lived.
 pub(super) fn stranger(s: &State, scan: &ScanReport) -> Option<Choice> {
     let settled = s.settled.as_ref()?;
-    if s.attempt.is_none() || s.care.is_none() {
+    // What we put back ourselves is nobody else's.
+    if s.attempt.is_none() || s.care.is_none() || s.arranged > 0 {
         return None;
     }
-    let c = scan
-        .steps
-        .iter()
-        .find(|c| !settled.contains(&c.id) && s.mark.is_none_or(|m| c.step > m) && !is_elsewhere(&c.id))?;
+    let c = scan.steps.iter().find(|c| {
+        !settled.iter().any(|s| *s == c.id || is_same_save(s, &c.id))
+            && s.mark.is_none_or(|m| c.step > m)
+            && !is_elsewhere(&c.id)
+    })?;
     let by = format!(
         "{} appeared while no worker of this run lived: somebody else writes here, or it was copied in. If it belongs to this run: --from {}; else move it out of the checkpoint root, or name the step to go on from with --from",
         c.id, c.step

@@ -4,6 +4,7 @@ use super::{Attempt, Care, Failure, Mode, NotKept, State, StopWish};
 use crate::checkpoint::{CheckpointSummary, CkptId, Resumability, Verdict};
 use crate::event::{ActError, ActErrorKind, ActOutput, Event, EventKind, Phase, Request};
 use crate::id::{ActId, Ms, Step, Tick};
+use crate::live::is_live;
 use crate::record::{Act, ActKind, Decision, DiskEdit, LaunchOrder, Record, StartPoint};
 use crate::scan::RuleKind;
 use crate::spec::ResumeIntent;
@@ -149,6 +150,8 @@ impl State {
             // A changed configuration may be the fix: old failures say nothing about it.
             self.failures.clear();
             self.charged = 0;
+            // It may plan more steps than were printed before.
+            self.total = None;
         }
         self.config = *config;
         if trainer_version.is_some() {
@@ -476,6 +479,10 @@ impl State {
         let Some(scan) = self.scan.as_ref().filter(|_| c.resume != Resumability::Exact) else {
             return false;
         };
+        // A save that overwrites the only checkpoint is whole or not; what it loses, any later one loses too.
+        if c.save.is_some() || is_live(&c.id) {
+            return false;
+        }
         let newest = scan.steps.first().is_some_and(|x| x.id == c.id);
         let older = scan.steps.iter().any(|x| {
             x.step < c.step && x.resume == Resumability::Exact && x.verdict == Verdict::Whole && x.proven.is_some()

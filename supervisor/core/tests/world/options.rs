@@ -21,6 +21,8 @@ pub(crate) struct Habits {
     pub(crate) deaf: bool,
     /// A copy of its only checkpoint takes so long.
     pub(crate) copy: u64,
+    /// What it saves loses the order of the data.
+    pub(crate) later_epoch: bool,
     /// It prints its configuration.
     pub(crate) shows_path: bool,
     /// It says that it failed before it hangs.
@@ -39,6 +41,7 @@ impl Default for Habits {
             says_total: false,
             deaf: false,
             shows_path: false,
+            later_epoch: false,
             copy: 100,
             exit: 0,
             says_failed: false,
@@ -150,6 +153,7 @@ fn one(spec: &mut RunSpec, habits: &mut Habits, key: &str, value: &str) -> Optio
         "save" => habits.save = span(value)?,
         "deaf" => habits.deaf = true,
         "copy" => habits.copy = span(value)?,
+        "later-epoch" => habits.later_epoch = true,
         "shows-path" => habits.shows_path = true,
         _ => return policy(&mut spec.policy, key, value),
     }

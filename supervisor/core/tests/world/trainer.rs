@@ -152,7 +152,12 @@ impl World {
         if self.misdeed(attempt, Place::Save(n), n) {
             return;
         }
-        self.write(n, Truth::Whole);
+        let whole = if self.habits.later_epoch {
+            Truth::Degraded
+        } else {
+            Truth::Whole
+        };
+        self.write(n, whole);
         if self.spec.live.is_none() {
             self.disk.tracker = Tracker::Step(Step(n));
         }

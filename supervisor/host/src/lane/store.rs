@@ -91,7 +91,10 @@ fn set_aside_a_copy(id: &Identity) -> io::Result<Option<String>> {
         return Ok(None);
     };
     let (dev, ino) = inode(id);
-    if known.root == id.root && known.run == id.run && (known.ino == ino || known.ino == 0) {
+    // A directory of ours that does not stand in the root is not copied with it: under the same path it is the same run, whatever
+    // directory stands there now (a new one, or one that was restored).
+    let apart = id.root.as_ref().is_none_or(|root| !id.run_dir.starts_with(root));
+    if known.root == id.root && known.run == id.run && (known.ino == ino || known.ino == 0 || apart) {
         return Ok(None);
     }
     if (known.dev, known.ino) == (dev, ino) {

@@ -188,7 +188,7 @@ fn check_form(v: &mut Values<'_>, form: &Form) {
         v.problem(
             "scheduler.type",
             format!("it is {said}, and no launcher is named: AReaL ends with \"Unknown scheduler type\""),
-            "add scheduler.type=local (or ray, slurm) to the command, start it with `python3 -m areal.infra.launcher.local script.py`, or set supervisor.gang.launcher to gang: then each rank is started here",
+            "add ++scheduler.type=local (or ray, slurm) to the command, start it with `python3 -m areal.infra.launcher.local script.py`, or set supervisor.gang.launcher to gang: then each rank is started here",
         );
     }
 }

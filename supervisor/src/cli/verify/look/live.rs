@@ -7,7 +7,9 @@ use camino::{Utf8Path, Utf8PathBuf};
 use std::io;
 use supervise_checkpoint::set::SetKind;
 use supervise_core::checkpoint::{CkptId, Verdict};
+use supervise_core::live::is_live;
 use supervise_core::spec::TrainerKind;
+use supervise_host::lane::look_at_run;
 use supervise_trainers::{Expectation, adapter};
 
 /// Judges the set in a directory by what it says of itself.
@@ -21,6 +23,7 @@ pub(super) fn judge(named: &Utf8Path, dir: &Utf8Path, look: &mut Look<'_>) -> io
     steps::note(&mut *tracker, &id.0, dir)?;
     let mut view = PathView::new(named, "areal", Verdict::Whole);
     steps::step(&mut *tracker, &id, dir, Kind::Live, look, &mut view);
+    compare(dir, look, &mut view);
     for path in exports::dirs_below(dir) {
         sets::within(dir, &path, SetKind::Weights, look, &mut view)?;
         view.remarks.push(format!(
@@ -28,4 +31,17 @@ pub(super) fn judge(named: &Utf8Path, dir: &Utf8Path, look: &mut Look<'_>) -> io
         ));
     }
     Ok(view)
+}
+
+/// A set says more beside what was kept of the same run: parts of two saves, each whole by itself.
+fn compare(dir: &Utf8Path, look: &Look<'_>, view: &mut PathView) {
+    let place = exports::unknown_run(&camino::absolute_utf8(dir).unwrap_or_else(|_| dir.to_owned()));
+    let report = look_at_run(&place, look.depth, &mut |_| true);
+    let live = report.steps.into_iter().find(|c| is_live(&c.id));
+    if let (Some(live), Some(step)) = (live, view.steps.first_mut()) {
+        let id = step.id.clone();
+        *step = live;
+        step.id = id;
+        view.verdict = view.verdict.worst(step.verdict);
+    }
 }
