@@ -135,6 +135,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     if let Some(root) = &prepared.spec.root {
         prepare::probe(root)?;
     }
+    check_from(&prepared)?;
     if prepared.spec.policy.fresh && !args.yes && !agreed(&prepared)? {
         return Err(CliError::usage(
             "nothing was started: the fresh start was not confirmed",
@@ -146,6 +147,27 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     let mut printer = Printer::new(output);
     announce(&mut printer, &prepared);
     driver::run(prepared, printer, RunFlags { again: args.again })
+}
+
+/// A number that no step has is a slip of the hand: nothing is begun with it.
+fn check_from(p: &Prepared) -> Result<(), CliError> {
+    let (Some(from), Some(place)) = (p.spec.policy.from, Where::of(&p.spec)) else {
+        return Ok(());
+    };
+    let scan = look_at_run(&place, Depth::Structure, &mut |_| true);
+    if scan.unreadable.is_some() || scan.steps.iter().any(|c| c.step == from) {
+        return Ok(());
+    }
+    let mut steps: Vec<String> = scan.steps.iter().map(|c| c.step.to_string()).collect();
+    steps.dedup();
+    let there = match steps.is_empty() {
+        true => "there is none".to_owned(),
+        false => format!("there are {}", steps.join(", ")),
+    };
+    Err(
+        CliError::usage(format!("--from {from}: no such step in {}; {there}", place.root))
+            .hint("`supervise checkpoints` shows them all"),
+    )
 }
 
 /// A fresh start moves everything aside that the run could go on from: asked once, where a person is there to answer.

@@ -164,7 +164,7 @@ fn a_run_goes_on_from_a_step_that_is_asked_for_while_nothing_lives() {
     run.signal(15);
     run.wait().expect(143);
     scene.go();
-    scene.run(&["--from", "5"]).expect(4).says("--from");
+    scene.run(&["--from", "5"]).expect(64).says("no such step");
     scene.run(&["--from", "6", "--again"]).expect(0);
     assert_eq!(scene.resumed(2), Some(6));
     assert_eq!(steps_aside(&scene), [8]);
