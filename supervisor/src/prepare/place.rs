@@ -201,7 +201,7 @@ fn not_writable(root: &Utf8Path, here: &Utf8Path, why: &dyn std::fmt::Display) -
         format!(" ({here})")
     };
     CliError::environment(format!("the checkpoint root {root} is not writable{place}: {why}"))
-        .hint("mend the permissions, or choose another trainer.default_local_dir")
+        .hint("mend the permissions, or choose another place in the configuration (verl: trainer.default_local_dir; AReaL: recover.fileroot)")
 }
 
 /// Creates the root and writes a file in it: what [`check_writable`] only supposes.
