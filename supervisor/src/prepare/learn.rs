@@ -256,9 +256,20 @@ fn listen(c: &Configured) -> Result<Learnt, CliError> {
     let mut progress = Waiting::new(format!("learning what `{text}` starts"));
     let heard = record(&recording, &mut |took| progress.tell(took)).map_err(failed);
     progress.end();
-    // What it printed was read; what cannot be removed is a few lines of text.
-    let _ = fs::remove_dir_all(&dir);
+    clear(&dir);
     understood(c, heard?)
+}
+
+/// What it printed was read. The guard that ends may write its last words meanwhile; what cannot be removed is a few lines of text.
+fn clear(dir: &Utf8Path) {
+    for _ in 0..20 {
+        match fs::remove_dir_all(dir) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                std::thread::sleep(std::time::Duration::from_millis(25))
+            }
+            _ => return,
+        }
+    }
 }
 
 fn understood(c: &Configured, heard: Heard) -> Result<Learnt, CliError> {

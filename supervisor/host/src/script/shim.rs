@@ -52,8 +52,10 @@ pub fn main(name: &str, args: Vec<OsString>) -> i32 {
     match (&way.order, way::is_call(&call)) {
         (None, true) => record(&way, call),
         (None, false) => {
-            // Only told, for people: whether it was heard changes nothing.
-            let _ = tell(&way, FromShim::Passes { words: cut(&call) });
+            // Heard before the script goes on, so that what comes later is not heard first; without an answer it goes on as well.
+            if let Ok(stream) = tell(&way, FromShim::Passes { words: cut(&call) }) {
+                wait_for_end(&stream, ANSWER);
+            }
             become_real(name, args, None)
         }
         (Some(order), true) => start(name, &way, order, &call),
@@ -151,9 +153,14 @@ fn may_start(stream: &UnixStream) -> bool {
 }
 
 /// Waits to be ended with the script: what would follow the trainer in it must not run.
-fn hold(mut stream: &UnixStream) {
+fn hold(stream: &UnixStream) {
+    wait_for_end(stream, HELD);
+}
+
+/// Waits until the other side has done with the connection.
+fn wait_for_end(mut stream: &UnixStream, limit: Duration) {
     // Neither a time that cannot be set nor an end of the connection changes what follows.
-    let _ = stream.set_read_timeout(Some(HELD));
+    let _ = stream.set_read_timeout(Some(limit));
     let _ = stream.read(&mut [0; 64]);
 }
 
