@@ -83,12 +83,19 @@ impl Run {
         self
     }
 
+    /// The last step is this one.
+    pub(crate) fn until(mut self, step: u64) -> Self {
+        self.yaml["total_train_steps"] = json!(step);
+        self
+    }
+
     /// Killed in the middle of step 6, once.
     pub(crate) fn killed_once(self) -> Self {
         self.set("miniature", "fault", json!({ "step": 6 }))
     }
 
-    fn root(&self) -> PathBuf {
+    /// Where the trainer keeps its checkpoint.
+    pub(crate) fn root(&self) -> PathBuf {
         self.scene.path("files/checkpoints/me/exp/trial0")
     }
 

@@ -171,7 +171,4 @@ const SECTIONS: &[Section] = &[
 ];
 
 /// Hazards that no test shows yet, with what is known.
-const NOT_YET: &[(&str, &str)] = &[(
-    "disk.newer_layout",
-    "Builds after August 2026 keep generations of their own, and name the newest in a file `LATEST`",
-)];
+const NOT_YET: &[(&str, &str)] = &[];
