@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use supervise_tests::areal_set::{Shape, save};
 use supervise_tests::harness::{Ended, Scene, Supervisor, names};
 
-/// What a script begins with. `attempt` counts from 1.
+/// What a script begins with. `attempt` counts from 1. A script that waits for a copy lives until one was kept.
 const BEGIN: &str = "\
 import os, signal, subprocess, sys, time
 files = os.path.join(os.getcwd(), 'files')
@@ -19,6 +19,10 @@ def say(logger, level, text):
     print(f'(AReaL) 20260101-00:00:00.000 {logger} {level}: {text}', flush=True)
 def train(**more):
     return subprocess.run(['areal_trainer', *sys.argv[1:]], **more).returncode
+def wait_for_a_copy():
+    kept = os.path.join(files, 'supervise/me/exp/trial0/protected')
+    while not os.path.isdir(kept) or not os.listdir(kept):
+        time.sleep(0.05)
 ";
 
 /// A run of eight steps, a save at every second one.
