@@ -95,7 +95,11 @@ fn place(name: &Utf8Path) -> Result<Place, CliError> {
         && let Some(root) = &spec.root
     {
         return Ok(Place {
-            root: root.clone(),
+            // The live set changes with every save: what stays as it was proven is what was kept of it.
+            root: spec
+                .live
+                .as_ref()
+                .map_or_else(|| root.clone(), |l| l.store.join("protected")),
             run_dir: spec.run_dir.clone(),
             trainer: spec.trainer,
             expect: Expectation::of(spec),
