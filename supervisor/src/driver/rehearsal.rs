@@ -81,22 +81,21 @@ fn start(exe: &camino::Utf8Path) -> std::io::Result<Child> {
         .spawn()
 }
 
-/// Its answer, as long as somebody waits for it. Its input stays open until then.
+/// Its answer, as long as somebody waits for it: its input stays open until then, and it ends with that.
 async fn follow(mut helper: Child, mut order: Vec<u8>, stopped: oneshot::Receiver<()>) -> Option<Rehearsed> {
     let (mut input, output) = (helper.stdin.take()?, helper.stdout.take()?);
     order.push(b'\n');
-    let answer = async {
-        let mut text = Vec::new();
-        input.write_all(&order).await.ok()?;
-        output.take(ANSWER).read_to_end(&mut text).await.ok()?;
-        serde_json::from_slice(&text).ok()
-    };
-    let result = tokio::select! {
-        result = answer => result,
-        _ = stopped => None,
-    };
-    drop(input);
+    let written = input.write_all(&order).await;
+    let holding = tokio::spawn(async move {
+        // Asked to stop, or the driver is gone.
+        let _ = stopped.await;
+        drop(input);
+    });
+    let mut text = Vec::new();
+    let read = output.take(ANSWER).read_to_end(&mut text).await;
+    holding.abort();
     // It is reaped here or, after a sweep, there.
     let _ = helper.wait().await;
-    result
+    written.and(read).ok()?;
+    serde_json::from_slice(&text).ok()
 }
