@@ -237,15 +237,7 @@ pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
     if let (Some(_), Some(root), false) = (&configured.learnt, &root, request.fresh) {
         learn::check_moved_root(&configured, root)?;
     }
-    let run = run_id(out.kind, root.as_deref(), &configured.cwd, &out.command);
-    let store = place::store(&mut out)?;
-    let run_dir = place::run_dir(
-        &configured.settings,
-        root.as_deref(),
-        store.as_deref(),
-        &run,
-        &configured.cwd,
-    )?;
+    let (run, run_dir) = identity(&configured, &mut out, root.as_deref())?;
     place::check_owner(&run_dir, &run)?;
     place::check_space(&run_dir)?;
     if let Some(root) = &root {
@@ -365,16 +357,21 @@ pub fn identify(request: &Request) -> Result<Identified, CliError> {
         _ => understand_release(&configured)?.0,
     };
     let (root, _) = root_of(&configured, &out)?;
-    let run = run_id(out.kind, root.as_deref(), &configured.cwd, &out.command);
-    let store = place::store(&mut out)?;
-    let run_dir = place::run_dir(
-        &configured.settings,
-        root.as_deref(),
-        store.as_deref(),
-        &run,
-        &configured.cwd,
-    )?;
+    let (run, run_dir) = identity(&configured, &mut out, root.as_deref())?;
     Ok(Identified { run, run_dir, root })
+}
+
+/// A run's identity, and the directory of its journal.
+fn identity(
+    configured: &Configured,
+    out: &mut ReadOutput,
+    root: Option<&Utf8Path>,
+) -> Result<(RunId, Utf8PathBuf), CliError> {
+    let cwd = &configured.cwd;
+    let run = run_id(out.kind, root, cwd, &out.command);
+    let store = place::store(out)?;
+    let run_dir = place::run_dir(&configured.settings, root, store.as_deref(), &run, cwd)?;
+    Ok((run, run_dir))
 }
 
 /// The trainer's configuration as it counts, as far as it is read here.
