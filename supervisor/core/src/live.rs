@@ -4,11 +4,13 @@
 //! and is the same in a copy, so that what failed to load is known again in each copy of it.
 
 use crate::checkpoint::{CheckpointSummary, CkptId, PinsHash, Verdict};
+use crate::event::ScanReport;
 use crate::id::Step;
+use crate::reason::Reason;
 use crate::record::DiskEdit;
 use crate::resume::care_is_unfinished;
 use crate::spec::RunSpec;
-use crate::state::State;
+use crate::state::{NotKept, State};
 
 /// The name of the live set, before the dot.
 pub const LIVE: &str = "live";
@@ -36,6 +38,45 @@ pub fn save_of(id: &CkptId) -> Option<&str> {
 #[must_use]
 pub fn is_same_save(a: &CkptId, b: &CkptId) -> bool {
     save_of(a).is_some() && save_of(a) == save_of(b)
+}
+
+/// The live set, where it is proven.
+#[must_use]
+pub fn whole_live(scan: &ScanReport) -> Option<&CheckpointSummary> {
+    let is_whole = |c: &&CheckpointSummary| is_live(&c.id) && c.verdict == Verdict::Whole && c.proven.is_some();
+    scan.steps.iter().find(is_whole)
+}
+
+/// While our trainer lives, its only checkpoint holds an earlier step than it resumed from, or than was seen there: another
+/// trainer writes it.
+pub(crate) fn went_back(s: &State, spec: &RunSpec) -> Option<String> {
+    let a = s.live().filter(|_| spec.live.is_some())?;
+    let live = s.scan.as_ref().and_then(whole_live)?;
+    let from = a.order.from.step();
+    let held = a.saved.map_or(from, |saved| saved.max(from));
+    (live.step < held).then(|| {
+        format!(
+            "the live set holds step {} now, and held step {held} in this attempt: another trainer writes here",
+            live.step
+        )
+    })
+}
+
+/// The live set holds a step beyond what the last attempt spoke of. It prints a step right after its save; what it printed
+/// last may be lost with it.
+pub(crate) fn beyond(s: &State, spec: &RunSpec, c: &CheckpointSummary) -> Option<Reason> {
+    let a = s
+        .attempt
+        .as_ref()
+        .filter(|a| spec.live.is_some() && a.launched.is_some())?;
+    let printed = a.step?;
+    (is_live(&c.id) && c.step.0 > printed.0.saturating_add(1)).then(|| {
+        let text = format!(
+            "WARNING: the live set holds step {}, and the last step that the trainer of attempt {} printed is {printed}: if another trainer was started here, this is its state",
+            c.step, a.no
+        );
+        Reason::new("beyond", text)
+    })
 }
 
 /// Whether a step failed to load before, or what it is a copy of.
@@ -71,8 +112,9 @@ pub(crate) fn to_keep(s: &State, spec: &RunSpec) -> Option<Copy> {
         .steps
         .iter()
         .any(|c| !is_live(&c.id) && is_same_save(&c.id, &live.id) && c.verdict == Verdict::Whole);
-    if !proven || kept || s.keep_failed.as_ref().is_some_and(|f| f.ckpt == live.id) || is_distrusted(s, spec, &live.id)
-    {
+    // A save may be found whole before its own last write: what it is then is another thing to copy.
+    let in_vain = |f: &NotKept| f.ckpt == live.id && f.pins == live.pins;
+    if !proven || kept || s.keep_failed.as_ref().is_some_and(in_vain) || is_distrusted(s, spec, &live.id) {
         return None;
     }
     let number = live.step.0 / spec.cadence.every.unwrap_or(1).max(1);

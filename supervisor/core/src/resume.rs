@@ -12,7 +12,7 @@ mod unproven;
 use crate::checkpoint::{CheckpointSummary, CkptId, Depth, Resumability, StateKind, Verdict};
 use crate::event::ScanReport;
 use crate::id::Step;
-use crate::live::is_distrusted;
+use crate::live::{beyond, is_distrusted};
 use crate::reason::{Evidence, Reason};
 use crate::record::{DiskEdit, Outcome, StartPoint};
 use crate::spec::{ResumeIntent, RunSpec};
@@ -208,6 +208,7 @@ fn from_newest(
     if !asked && let Some(refusal) = rolled_back(s, spec, scan, c).or_else(|| set_back(s, spec, scan, c)) {
         return refusal;
     }
+    reasons.extend(beyond(s, spec, c).filter(|_| !asked));
     if let Some(last) = last_step(s, spec)
         && c.step >= last
     {

@@ -8,7 +8,7 @@ mod invariants;
 
 pub use invariants::Broken;
 
-use crate::checkpoint::CkptId;
+use crate::checkpoint::{CkptId, PinsHash};
 use crate::event::{ExitStatus, Phase, ScanReport, Sighting};
 use crate::id::{ActId, AttemptNo, Ms, ProcRef, Step, Term, Tick, WallMs, WorkerId};
 use crate::reason::Reason;
@@ -215,6 +215,9 @@ pub struct Attempt {
     pub longest_step: Ms,
     /// Sightings of failures, in order.
     pub sightings: Vec<(RuleKind, Sighting)>,
+    /// Newest step that its only checkpoint was seen whole with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saved: Option<Step>,
     /// The trainer said from which step it resumed.
     pub resumed: Option<Step>,
     /// The trainer said that it starts from nothing.
@@ -285,6 +288,8 @@ pub struct Care {
 pub struct NotKept {
     /// As it was proven.
     pub ckpt: CkptId,
+    /// What it was then: a save that is written on is another thing to copy.
+    pub pins: PinsHash,
     /// Why, in words.
     pub why: String,
 }

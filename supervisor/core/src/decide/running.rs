@@ -3,7 +3,7 @@
 use super::Deciding;
 use crate::event::{ExitStatus, Phase, Sighting, TimerKey};
 use crate::id::Ms;
-use crate::live::to_keep;
+use crate::live::{to_keep, went_back};
 use crate::reason::{Evidence, Reason};
 use crate::record::{Act, ActKind, Decision, StartPoint, Then};
 use crate::retention::prune;
@@ -142,6 +142,10 @@ impl Deciding<'_> {
         if wish.is_some_and(|w| self.s.mark > w.mark) {
             let reason = Reason::new("saved", "a new step is proven, and a stop was asked for at that point");
             return self.stop(Then::Stopped, true, vec![reason]);
+        }
+        let watched = self.spec.policy.prove && self.spec.policy.recovery && !self.spec.policy.observe;
+        if let Some(text) = went_back(&self.s, self.spec).filter(|_| watched) {
+            return self.stop(Then::Choose, false, vec![Reason::new("went_back", text)]);
         }
         self.prune_now();
         if let Some(copy) = to_keep(&self.s, self.spec) {

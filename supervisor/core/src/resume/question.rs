@@ -63,7 +63,10 @@ pub(super) fn rolled_back(s: &State, spec: &RunSpec, scan: &ScanReport, c: &Chec
 /// The live set is whole and older than the newest generation, and it was not us who put it there.
 pub(super) fn set_back(s: &State, spec: &RunSpec, scan: &ScanReport, c: &CheckpointSummary) -> Option<Choice> {
     let live = scan.steps.iter().find(|x| is_live(&x.id))?;
-    let older = spec.live.is_some() && !is_live(&c.id) && live.verdict == Verdict::Whole && live.step < c.step;
+    if is_live(&c.id) {
+        return went_back(s, scan, live);
+    }
+    let older = spec.live.is_some() && live.verdict == Verdict::Whole && live.step < c.step;
     let ours = s
         .attempt
         .as_ref()
@@ -79,6 +82,24 @@ pub(super) fn set_back(s: &State, spec: &RunSpec, scan: &ScanReport, c: &Checkpo
     Some(Choice::Refuse {
         outcome: Outcome::NoProof { why: why.clone() },
         reasons: vec![Reason::new("set_back", why)],
+    })
+}
+
+/// The live set is whole and older than what the last attempt left in it, and no copy of ours.
+fn went_back(s: &State, scan: &ScanReport, live: &CheckpointSummary) -> Option<Choice> {
+    let a = s.attempt.as_ref().filter(|_| s.arranged == 0)?;
+    let saved = a.saved.filter(|saved| live.step < *saved)?;
+    let kept = |c: &CheckpointSummary| !is_live(&c.id) && is_same_save(&c.id, &live.id);
+    if scan.steps.iter().any(kept) {
+        return None;
+    }
+    let why = format!(
+        "the live set holds step {}, and attempt {} had saved step {saved} there: another trainer writes here, or an older state was put back by hand. End the other trainer; if this state is the one to go on from: --from {}",
+        live.step, a.no, live.step
+    );
+    Some(Choice::Refuse {
+        outcome: Outcome::NoProof { why: why.clone() },
+        reasons: vec![Reason::new("went_back", why)],
     })
 }
 

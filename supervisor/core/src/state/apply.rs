@@ -1,10 +1,10 @@
 //! The fold: what each record makes of the state.
 
 use super::{Attempt, Care, Failure, Mode, NotKept, State, StopWish};
-use crate::checkpoint::{CheckpointSummary, CkptId, Resumability, Verdict};
+use crate::checkpoint::{CheckpointSummary, CkptId, PinsHash, Resumability, Verdict};
 use crate::event::{ActError, ActErrorKind, ActOutput, Event, EventKind, Phase, Request};
 use crate::id::{ActId, Ms, Step, Tick};
-use crate::live::is_live;
+use crate::live::{is_live, whole_live};
 use crate::record::{Act, ActKind, Decision, DiskEdit, LaunchOrder, Record, StartPoint};
 use crate::scan::RuleKind;
 use crate::spec::ResumeIntent;
@@ -52,6 +52,7 @@ impl State {
                     self.settled = Some(report.steps.iter().map(|c| c.id.clone()).collect());
                 }
                 self.scan = Some(report.clone());
+                self.note_saved();
             }
             EventKind::TimeGap { missing } => {
                 self.since = self.since.after(*missing);
@@ -85,6 +86,16 @@ impl State {
         }
     }
 
+    /// What stands in the only checkpoint while an attempt lives is that attempt's, unless it goes back.
+    fn note_saved(&mut self) {
+        let live = self.scan.as_ref().and_then(whole_live).map(|c| c.step);
+        if self.live().is_some()
+            && let Some(a) = self.attempt.as_mut()
+        {
+            a.saved = a.saved.max(live);
+        }
+    }
+
     fn on_act_done(&mut self, e: &Event, act: ActId, result: Result<&ActOutput, &ActError>) {
         let done = self.pending.remove(&act).map(|a| a.kind);
         match result {
@@ -94,8 +105,8 @@ impl State {
             _ if matches!(done, Some(ActKind::Launch(_))) => self.held_since = None,
             _ => {}
         }
-        if let Some(ActKind::Keep { ckpt, .. }) = &done {
-            return self.on_kept(ckpt, result);
+        if let Some(ActKind::Keep { ckpt, pins, .. }) = &done {
+            return self.on_kept(ckpt, *pins, result);
         }
         if result.is_ok() && matches!(done, Some(ActKind::Arrange(_))) {
             self.arranged = self.arranged.saturating_add(1);
@@ -117,9 +128,10 @@ impl State {
         }
     }
 
-    fn on_kept(&mut self, ckpt: &CkptId, result: Result<&ActOutput, &ActError>) {
+    fn on_kept(&mut self, ckpt: &CkptId, pins: PinsHash, result: Result<&ActOutput, &ActError>) {
         self.keep_failed = result.err().map(|e| NotKept {
             ckpt: ckpt.clone(),
+            pins,
             why: e.what.clone(),
         });
         self.voided = match result {
@@ -446,6 +458,7 @@ fn begin(order: &LaunchOrder, term: crate::id::Term, at: Tick, mark_before: Opti
         last_active: at,
         longest_step: Ms(0),
         sightings: Vec::new(),
+        saved: None,
         resumed: None,
         scratch: false,
         ended: false,

@@ -110,6 +110,16 @@ impl Disk {
         self.put(CkptId(format!("live.{}", self.saves).into()), step, truth);
     }
 
+    /// The last write of a save that was found whole before it.
+    pub(crate) fn rewrite(&mut self) {
+        self.writes += 1;
+        let pins = self.writes;
+        let live = self.steps.iter_mut().find(|(id, _)| id.0.as_str().starts_with("live"));
+        if let Some((_, s)) = live {
+            s.pins = pins;
+        }
+    }
+
     /// A copy of the live set becomes a generation, if nobody wrote into it meanwhile.
     pub(crate) fn keep(&mut self, ckpt: &CkptId, pins: PinsHash) -> bool {
         let Some(live) = self.steps.get(ckpt).filter(|s| s.pins == pins.0).cloned() else {

@@ -106,6 +106,8 @@ pub(crate) enum Verb {
     Disk(Vec<(Truth, u64)>),
     Live(Vec<(Truth, u64)>),
     Kept(Vec<(Truth, u64)>),
+    /// The same save is written once more: its bytes are the same, its files are not.
+    Rewrite,
     Elsewhere(Truth, u64),
     Remove(u64),
     Tracker(Tracker),
@@ -206,6 +208,7 @@ fn verb(words: &[&str]) -> Option<Verb> {
         ["disk", rest @ ..] => Verb::Disk(steps(rest)?),
         ["live", rest @ ..] => Verb::Live(steps(rest)?),
         ["kept", rest @ ..] => Verb::Kept(steps(rest)?),
+        ["rewrite"] => Verb::Rewrite,
         ["elsewhere", truth, step] => Verb::Elsewhere(Truth::parse(truth)?, step.parse().ok()?),
         ["zombie_write", "step", n] => Verb::Disk(vec![(Truth::Whole, n.parse().ok()?)]),
         ["remove", n] => Verb::Remove(n.parse().ok()?),

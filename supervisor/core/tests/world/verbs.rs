@@ -26,6 +26,7 @@ impl World {
                 let name = |n: u64| CkptId(format!("step_{n}.old{n}").into());
                 steps.iter().for_each(|(t, n)| self.disk.put(name(*n), *n, *t));
             }
+            Verb::Rewrite => self.disk.rewrite(),
             Verb::Elsewhere(truth, n) => self.disk.put(elsewhere(*n), *n, *truth),
             Verb::Remove(n) => {
                 self.disk.steps.remove(&dir(*n));
