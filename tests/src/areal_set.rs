@@ -27,6 +27,8 @@ pub struct Shape {
     pub numbers: usize,
     /// Ranks, the first ones, whose shards count no updates: torch writes what all ranks have in one of them only.
     pub silent: u32,
+    /// Who saves: two saves of one step by two processes have other names, as torch draws one for each.
+    pub by: u32,
 }
 
 impl Default for Shape {
@@ -38,6 +40,7 @@ impl Default for Shape {
             epoch: 1000,
             numbers: 64,
             silent: 0,
+            by: 0,
         }
     }
 }
@@ -116,7 +119,10 @@ fn operations(root: &Path, step: u64, shape: &Shape) -> Vec<Op> {
             out.push(Op::Overwrite(dir.join(&name), Vec::new()));
             out.push(Op::Overwrite(dir.join(&name), bytes));
         }
-        let save_id = format!("{engine}-{step}-{:016x}", step.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let drawn = step
+            .wrapping_add(u64::from(shape.by) << 32)
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let save_id = format!("{engine}-{step}-{drawn:016x}");
         let (tmp, done) = (dir.join(".metadata.tmp"), dir.join(".metadata"));
         out.push(Op::Overwrite(tmp.clone(), table(&parts, &save_id)));
         out.push(Op::Remove(done.clone()));

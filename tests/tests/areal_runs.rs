@@ -38,7 +38,7 @@ impl Run {
             "train_dataset": { "path": "-", "type": "sft", "batch_size": 4 },
             "saver": names, "evaluator": names, "stats_logger": names,
             "recover": recover,
-            "miniature": { "step_ms": 300 },
+            "miniature": { "step_ms": 50, "until_kept": true },
             "supervisor": {
                 "trainer": "areal", "protect": { "reserve": "0B" },
                 "backoff": { "initial": "10ms", "jitter": 0.0 }, "scan_interval": "100ms",
@@ -249,7 +249,7 @@ fn a_plan_says_what_a_run_would_do() {
     run.yaml["total_train_steps"] = json!(12);
     let config = run.config();
     let words = [&["plan", &config], &COMMAND[..]].concat();
-    run.scene.ask(&words).expect(0).says("step 8");
+    run.scene.ask(&words).expect(0).says("(step 8)");
     fs::write(run.root().join("recover_info/step_info.json"), "").unwrap();
     run.scene.ask(&words).expect(0).says("put back");
 }

@@ -2,7 +2,7 @@
 //! a word that stops anybody.
 //!
 //! `areal_trainer --config FILE [key=value…]` reads `recover`, `total_train_steps` and, beneath `miniature`, how it lives:
-//! `step_ms`, `epoch`, and `fault`: `{step: 6, operations: 3}` ends it with SIGKILL after so many operations of the save of that
+//! `step_ms`, `epoch`, `until_kept` (it goes on when its save was copied), and `fault`: `{step: 6, operations: 3}` ends it with SIGKILL after so many operations of the save of that
 //! step, `{step: 6}` in the middle of the step; once, unless `always` is said. What it trains on is written to `trained.jsonl`
 //! beside the YAML: the step, and from which step's weights.
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
@@ -12,8 +12,11 @@ use serde_json::Value;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use supervise_tests::areal_set::{Shape, save, save_until, weights_of};
+
+/// A copy that is not there after so long is not made.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -34,12 +37,19 @@ fn main() {
     let fileroot = PathBuf::from(text("recover.fileroot"));
     let root = fileroot
         .join("checkpoints")
-        .join(user)
+        .join(&user)
         .join(text("recover.experiment_name"))
         .join(text("recover.trial_name"));
+    let kept = fileroot
+        .join("supervise")
+        .join(user)
+        .join(text("recover.experiment_name"))
+        .join(text("recover.trial_name"))
+        .join("protected");
     let shape = Shape {
         data_ranks: 1,
         epoch: get("miniature.epoch").as_u64().unwrap_or(1000),
+        by: std::process::id(),
         ..Shape::default()
     };
     let trainer = Trainer {
@@ -48,6 +58,7 @@ fn main() {
         step: Duration::from_millis(get("miniature.step_ms").as_u64().unwrap_or(20)),
         fault: get("miniature.fault"),
         trained: fileroot.join("trained.jsonl"),
+        kept: get("miniature.until_kept").as_bool().unwrap_or(false).then_some(kept),
         root,
         shape,
     };
@@ -56,6 +67,8 @@ fn main() {
 
 struct Trainer {
     root: PathBuf,
+    /// Where copies of its saves appear, if it waits for each.
+    kept: Option<PathBuf>,
     shape: Shape,
     last: u64,
     every: u64,
@@ -99,6 +112,7 @@ impl Trainer {
                     }
                     _ => save(&self.root, done, &self.shape).unwrap(),
                 }
+                self.wait_for_copy(done);
                 say(
                     "Recover",
                     "INFO",
@@ -110,6 +124,22 @@ impl Trainer {
                 "INFO",
                 &format!("Epoch 1/1 Step {done}/{0} Train step {done}/{0} done.", self.last),
             );
+        }
+    }
+
+    /// A real step takes minutes, and a copy less: here nothing else says that the copy comes first.
+    fn wait_for_copy(&self, step: u64) {
+        let Some(kept) = &self.kept else { return };
+        let begin = format!("step_{step}.");
+        let is_there = || {
+            let names = fs::read_dir(kept).into_iter().flatten().flatten();
+            names
+                .map(|e| e.file_name())
+                .any(|n| n.to_string_lossy().starts_with(&begin))
+        };
+        let patience = Instant::now() + PATIENCE;
+        while !is_there() && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 

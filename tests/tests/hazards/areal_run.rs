@@ -52,7 +52,7 @@ impl Run {
             "train_dataset": { "path": "-", "type": "sft", "batch_size": 4 },
             "saver": names, "evaluator": names, "stats_logger": names,
             "recover": recover,
-            "miniature": { "step_ms": 100 },
+            "miniature": { "step_ms": 50, "until_kept": true },
             "supervisor": {
                 "trainer": "areal", "protect": { "reserve": "0B" }, "grace": { "stop": "1s" },
                 "backoff": { "initial": "10ms", "jitter": 0.0 }, "scan_interval": "100ms",
