@@ -9,12 +9,13 @@ use crate::printer;
 use crate::render::doubts;
 use crate::render::plan::PlanView;
 use supervise_core::checkpoint::{Depth, Finding};
-use supervise_core::event::ScanReport;
-use supervise_core::record::{LaunchOrder, Outcome};
-use supervise_core::resume::{Choice, choose};
-use supervise_core::spec::ResumeIntent;
+use supervise_core::event::{Event, EventKind, ScanReport};
+use supervise_core::record::{LaunchOrder, Outcome, Record};
+use supervise_core::resume::{Choice, choose, needed_depth};
+use supervise_core::spec::{ResumeIntent, RunSpec};
 use supervise_core::state::{Mode, State};
 use supervise_host::lane::{Prover, Where, look_at_run};
+use supervise_host::process::boot_id;
 use supervise_trainers::{Expectation, HostFacts, LaunchPlan, adapter};
 
 pub(super) const EXAMPLES: &str = "  supervise plan ppo.yaml
@@ -77,8 +78,10 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         return Err(CliError::environment(problem.clone()));
     }
     let before = seen.state.as_ref().and_then(ended_before);
-    let state = next_term(seen.state.unwrap_or_default());
-    let scan = scan(&prepared, prepared.spec.policy.depth);
+    let mut state = next_term(seen.state.unwrap_or_default(), &prepared.spec);
+    // Who says how deep to look wants no more.
+    state.doubt &= args.depth.is_none();
+    let scan = scan(&prepared, needed_depth(&state, &prepared.spec));
     let choice = choose(&state, &prepared.spec, &scan);
     let launch = arrange(&prepared, &state, &choice)?;
     let longest = state.attempt.as_ref().map(|a| a.longest_step);
@@ -113,9 +116,24 @@ fn ended_before(state: &State) -> Option<Outcome> {
     state.outcome.clone().filter(|o| finished && needs_a_person(o))
 }
 
-/// What would be decided is decided in the term that would begin.
-fn next_term(mut state: State) -> State {
-    state.term = state.term.next();
+/// What would be decided is decided in the term that would begin: another configuration, or a reboot, counts there.
+fn next_term(mut state: State, spec: &RunSpec) -> State {
+    let begins = EventKind::TermStarted {
+        term: state.term.next(),
+        boot: boot_id().unwrap_or_default(),
+        host: String::new(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        config: spec.config_hash,
+        trainer_version: spec.trainer_version.clone(),
+        living: None,
+        orphans: Vec::new(),
+    };
+    state.apply(&Record::Fact(Event {
+        at: state.now,
+        wall: state.wall,
+        entropy: 0,
+        kind: begins,
+    }));
     state
 }
 

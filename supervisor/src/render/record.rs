@@ -4,6 +4,7 @@ use super::time::{clock, span};
 use super::{count, one_line};
 use supervise_core::event::{EventKind, Request, Sighting};
 use supervise_core::id::AttemptNo;
+use supervise_core::live::is_live;
 use supervise_core::reason::Reason;
 use supervise_core::record::{
     ActKind, Action, Condition, Decision, Diagnosis, DiskEdit, LaunchOrder, Outcome, Record, StartPoint, Then,
@@ -15,6 +16,9 @@ use supervise_core::state::State;
 
 /// Longest piece of somebody else's text in a line.
 const FOREIGN: usize = 300;
+
+/// Reasons that are said beside the first one.
+const SAID: [&str; 2] = ["vanished", "beyond"];
 
 /// What a record says to a person; `None` where it says nothing new. `s` is the state after it.
 #[must_use]
@@ -264,8 +268,8 @@ fn start(order: &LaunchOrder, edits: &[DiskEdit], reasons: &[Reason]) -> String 
         };
         out.push_str(&format!(": {text}"));
     }
-    if let Some(gone) = reasons.iter().find(|r| r.code == "vanished") {
-        out.push_str(&format!("; {}", gone.text));
+    for said in reasons.iter().filter(|r| SAID.contains(&r.code.as_ref())) {
+        out.push_str(&format!("; {}", said.text));
     }
     for edit in edits {
         let words = edit_because(edit, reasons);
@@ -282,6 +286,8 @@ fn start(order: &LaunchOrder, edits: &[DiskEdit], reasons: &[Reason]) -> String 
 #[must_use]
 pub fn start_point(from: &StartPoint) -> String {
     match from {
+        // The only checkpoint's name does not say which step it holds.
+        StartPoint::Step { ckpt, step, .. } if is_live(ckpt) => format!("resume from {ckpt} (step {step})"),
         StartPoint::Step { ckpt, .. } => format!("resume from {ckpt}"),
         StartPoint::Fresh => "start from nothing".to_owned(),
         StartPoint::AsIs => "start as written".to_owned(),
@@ -361,10 +367,14 @@ pub fn outcome_words(o: &Outcome) -> String {
 /// The first reason, where the outcome's own words do not say it already.
 fn finish_reason(o: &Outcome, reasons: &[Reason]) -> String {
     let words = outcome_words(o);
-    match reasons.first() {
+    let mut out = match reasons.first() {
         Some(r) if !words.contains(&r.text) => because(reasons),
         _ => String::new(),
+    };
+    for said in reasons.iter().skip(1).filter(|r| SAID.contains(&r.code.as_ref())) {
+        out.push_str(&format!("; {}", one_line(&said.text, 600)));
     }
+    out
 }
 
 fn intended(kind: &ActKind, reasons: &[Reason], s: &State) -> Option<String> {
