@@ -18,7 +18,7 @@ demo:
 test: test-rust test-real
 
 test-rust: install-lab
-	$(CARGO) test --workspace
+	$(CARGO) test --workspace --no-fail-fast
 
 test-real: install-real
 	$(CARGO) build -q -p supervise-tests --bins
