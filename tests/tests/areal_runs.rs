@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::path::PathBuf;
 use supervise_tests::areal_set::{Shape, save, save_until};
-use supervise_tests::harness::{Ended, Scene, eventually};
+use supervise_tests::harness::{Ended, Scene, eventually, names};
 
 const SUPERVISE: &str = env!("CARGO_BIN_EXE_supervise");
 
@@ -154,6 +154,35 @@ fn fresh_moves_everything_aside_and_deletes_nothing() {
         .collect();
     assert!(aside.iter().any(|n| n.starts_with("live.")), "{aside:?}");
     assert!(aside.iter().any(|n| n.starts_with("step_")), "{aside:?}");
+}
+
+/// Through a link, what somebody else keeps elsewhere would be moved, and written to.
+#[test]
+fn a_link_in_the_place_of_the_checkpoint_is_left_alone() {
+    for place in ["default", "recover_info", "default/recover_checkpoint"] {
+        let mut run = Run::new();
+        run.run(&[]).expect(0);
+        run.yaml["total_train_steps"] = json!(12);
+        let elsewhere = run.scene.path("elsewhere");
+        fs::rename(run.root().join(place), &elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, run.root().join(place)).unwrap();
+        let before = (names(&elsewhere), names(&run.store().join("protected")));
+        for wish in [&[][..], &["--fresh", "--yes"], &["--from", "8"], &["--again"]] {
+            let ended = run.run(wish);
+            ended
+                .expect(4)
+                .says(place)
+                .says("symbolic link")
+                .says("remove the link");
+        }
+        assert_eq!((names(&elsewhere), names(&run.store().join("protected"))), before);
+        fs::remove_file(run.root().join(place)).unwrap();
+        run.run(&["--again"])
+            .expect(0)
+            .says("put back")
+            .says("step 12 is proven");
+        in_order(&run.trained());
+    }
 }
 
 #[test]

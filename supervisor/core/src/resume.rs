@@ -19,7 +19,7 @@ use crate::spec::{ResumeIntent, RunSpec};
 use crate::state::State;
 use nothing::{fresh_by_wish, from_nothing, go_on_clearing};
 use part::or_part;
-use question::{rolled_back, set_back, stranger, unsafe_step};
+use question::{linked, rolled_back, set_back, stranger, unsafe_step};
 use step::{from_path, from_step};
 use unproven::unproven;
 
@@ -142,6 +142,9 @@ pub fn choose(s: &State, spec: &RunSpec, scan: &ScanReport) -> Choice {
     }
     if !p.prove {
         return unproven(spec, scan, new);
+    }
+    if let Some(refusal) = linked(spec, scan) {
+        return refusal;
     }
     let from = wanted_step(s, spec);
     if from.is_none() {

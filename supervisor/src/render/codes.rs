@@ -109,6 +109,10 @@ pub const STEP_CODES: &[(&str, &str)] = &[
     ("layout_unknown", "the files fit no layout that is read here"),
     ("layouts_mixed", "files of several layouts are in one role"),
     ("leftover", "left over from a write that was killed"),
+    (
+        "linked",
+        "a symbolic link where a directory of the only checkpoint belongs",
+    ),
     ("manifest_file_missing", "a file that the manifest names is missing"),
     ("manifest_incomplete", "what was to be saved is not in the manifest"),
     ("manifest_missing", "the manifest is missing: it is written last"),

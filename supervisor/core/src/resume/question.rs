@@ -10,6 +10,21 @@ use crate::record::Outcome;
 use crate::spec::RunSpec;
 use crate::state::State;
 
+/// A link in the place of the only checkpoint, or of one of its directories: whatever was wished for, nothing of it can be put
+/// away or put back, and the trainer would write through it.
+pub(super) fn linked(spec: &RunSpec, scan: &ScanReport) -> Option<Choice> {
+    let live = scan.steps.iter().find(|c| spec.live.is_some() && is_live(&c.id))?;
+    let found = live.findings.iter().find(|f| f.code == "linked")?;
+    let path = found.file.as_ref()?;
+    let why = format!(
+        "{path} is a symbolic link: what stands in the place of the only checkpoint must be a directory of its own, nothing was moved or started. Put the directory itself there, or remove the link (what it leads to stays): the newest copy is put back then"
+    );
+    Some(Choice::Refuse {
+        outcome: Outcome::NoProof { why: why.clone() },
+        reasons: vec![Reason::new("linked", why)],
+    })
+}
+
 /// Steps that appeared while no attempt of this run lived.
 pub(super) fn stranger(s: &State, scan: &ScanReport) -> Option<Choice> {
     let settled = s.settled.as_ref()?;

@@ -161,7 +161,7 @@ fn merged(live: &ScanReport, kept: ScanReport) -> ScanReport {
         c.files > 0
             || c.findings
                 .iter()
-                .any(|f| matches!(&*f.code, "symlink" | "newer_layout"))
+                .any(|f| matches!(&*f.code, "symlink" | "linked" | "newer_layout"))
     };
     for c in live.steps.iter().filter(is_there) {
         let mut c = c.clone();

@@ -138,7 +138,7 @@ impl Stand {
     }
 }
 
-/// The directories of a set below `root` that are there.
+/// The directories of a set below `root` that are there. Nothing is reached through a link: what it leads to is somebody else's.
 pub(super) fn set_dirs(root: &Utf8Path) -> io::Result<Vec<Utf8PathBuf>> {
     let entries = match root.read_dir_utf8() {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -154,7 +154,7 @@ pub(super) fn set_dirs(root: &Utf8Path) -> io::Result<Vec<Utf8PathBuf>> {
         } else {
             Utf8Path::new(name).join(STATE)
         };
-        if is_dir(&root.join(&dir)) {
+        if is_dir(&root.join(name)) && is_dir(&root.join(&dir)) {
             out.push(dir);
         }
     }

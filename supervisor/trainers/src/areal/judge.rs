@@ -49,6 +49,7 @@ pub(super) fn judge(case: &Case<'_>) -> CheckpointSummary {
             .extend(part.findings.iter().cloned().map(|f| inside(dir, f)));
     }
     out.findings.extend(case.files.odd.iter().map(|path| odd(path)));
+    out.findings.extend(linked(case));
     missing_engines(case, &engines, &mut out.findings);
     let info = info_of(case);
     out.step = step_of(case, info, &mut out.findings);
@@ -94,6 +95,20 @@ fn inside(dir: &str, mut finding: Finding) -> Finding {
 fn odd(path: &str) -> Finding {
     let detail = "this is a symbolic link, a socket or a device: it is not followed";
     Finding::error("symlink", Verdict::Unknown, detail).in_file(path)
+}
+
+/// A link where a directory of the set belongs. What else is linked beside them is none of ours.
+fn linked(case: &Case<'_>) -> Option<Finding> {
+    let wanted = case.expect.roles.iter().flatten().map(|r| r.name.as_str());
+    let mut ours = wanted.chain([INFO, DEFAULT]);
+    let path = case.files.linked.iter().find(|path| {
+        let (head, below) = path
+            .split_once('/')
+            .map_or((path.as_str(), false), |(head, _)| (head, true));
+        below || ours.any(|name| name == head)
+    })?;
+    let detail = "this is a symbolic link, where a directory of the set belongs: it is not followed";
+    Some(Finding::error("linked", Verdict::Unknown, detail).in_file(path))
 }
 
 /// Which of their generations would be loaded is not known here, and this set may be an old one that they do not read any more.

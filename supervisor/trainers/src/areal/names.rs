@@ -41,6 +41,11 @@ pub(super) fn part(path: &str) -> Part<'_> {
     }
 }
 
+/// Whether a directory of a set may stand here: `recover_info`, an engine's, its state's.
+pub(super) fn is_place(path: &str) -> bool {
+    !path.is_empty() && path.split_once('/').is_none_or(|(_, rest)| rest == STATE)
+}
+
 /// Where an engine's state stands in a set.
 pub(super) fn state_dir(engine: &str) -> String {
     format!("{engine}/{STATE}")

@@ -14,6 +14,8 @@ pub(super) struct Files {
     files: BTreeMap<String, FileFact>,
     /// Symbolic links and entries that are neither files nor directories.
     pub(super) odd: BTreeSet<String>,
+    /// Links in the place of directories that a set may consist of.
+    pub(super) linked: BTreeSet<String>,
     /// What only newer builds write, which keep generations of their own.
     pub(super) newer: BTreeSet<String>,
 }
@@ -25,6 +27,12 @@ impl Files {
             match fact.kind {
                 EntryKind::Gone => self.newer.remove(path),
                 _ => self.newer.insert(path.to_owned()),
+            };
+        }
+        if names::is_place(path) {
+            match fact.kind {
+                EntryKind::Symlink => self.linked.insert(path.to_owned()),
+                _ => self.linked.remove(path),
             };
         }
         if names::part(path) == Part::Other {
@@ -48,7 +56,7 @@ impl Files {
 
     /// Nothing of a set is here. Directories prove nothing: path helpers make them.
     pub(super) fn is_empty(&self) -> bool {
-        self.files.is_empty() && self.odd.is_empty()
+        self.files.is_empty() && self.odd.is_empty() && self.linked.is_empty()
     }
 
     /// Engines that have files here.
