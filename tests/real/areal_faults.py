@@ -26,6 +26,7 @@ from pathlib import Path
 
 import fault_hooks
 
+PATIENCE = 60  # seconds after which a copy is not waited for any more
 IN_SHARD = ("shard_half", "shard_unwritten", "shard_written", "no_space")
 IN_INFO = ("info_before", "info_empty", "info_half")
 KINDS = (*fault_hooks.IN_STEP, *IN_SHARD, "metadata_unlinked", "shards_done", *IN_INFO)
@@ -121,10 +122,17 @@ def half_of(path, mode):
     return Half()
 
 
+def wait_for_copy(kept):
+    """Steps that are a thousand times shorter than real ones: each begins when the save before it was copied."""
+    step, until = fault_hooks.current_step(), time.monotonic() + PATIENCE
+    while step and not any(kept.glob(f"step_{step}.*")) and time.monotonic() < until:
+        time.sleep(0.02)
+
+
 def arm_from_env():
-    """Arms the faults that FAULTS names for this rank; without FAULTS and PAUSE nothing is touched."""
-    if pause := float(os.environ.get("PAUSE", "0")):
-        fault_hooks.register_optimizer_step_pre_hook(lambda *_: time.sleep(pause))
+    """Arms the faults that FAULTS names for this rank; without FAULTS and KEPT nothing is touched."""
+    if kept := os.environ.get("KEPT"):
+        fault_hooks.register_optimizer_step_pre_hook(lambda *_: wait_for_copy(Path(kept)))
     text = os.environ.get("FAULTS")
     if not text:
         return

@@ -1,4 +1,4 @@
-"""areal_sft.py with the faults that FAULTS names (areal_faults.py), and PAUSE seconds of rest in each step."""
+"""areal_sft.py with the faults that FAULTS names (areal_faults.py), and each step when the save before it was copied."""
 
 import areal_faults
 import areal_sft

@@ -22,7 +22,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 USER = "trainer"
-LIMIT = 120  # seconds that a launch may take: many times what one takes
+LIMIT = 900  # seconds that a launch may take: only a hang takes so long, on a machine however slow
 ENV = {"AREAL_SPMD_MODE": "1", "TORCH_COMPILE_DISABLE": "1", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1",
        "TOKENIZERS_PARALLELISM": "false", "LOGNAME": USER, "PYTHONWARNINGS": "ignore"}  # fmt: skip
 os.environ |= ENV

@@ -39,7 +39,7 @@ def run(command, log, **env):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=300,
+        timeout=1800,
     )
     if done.returncode:
         for path in sorted(log.iterdir()):

@@ -87,7 +87,7 @@ def codes(view):
 def verify(program, path):
     """Exit code and codes of the findings."""
     command = [program, "verify", "--depth", "full", "--json", path]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=600)
     try:
         return done.returncode, sorted(set(codes(json.loads(done.stdout))))
     except ValueError:

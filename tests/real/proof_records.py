@@ -53,7 +53,7 @@ def record(program, source, work, engine, trainer):
     config = work / "run.yaml"
     config.write_text(YAML.format(engine=engine, root=root))
     command = [program, "run", config, "--", "/bin/true", "-m", trainer]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600)
     records = sorted(path.name for path in root.glob(".supervise/verified/*"))
     if done.returncode or len(records) != 2:
         raise SystemExit(f"{source}: no run recorded its two steps ({records}):\n{done.stdout}")
@@ -69,7 +69,7 @@ def recorded(root):
 def scrub(program, step):
     """Exit code, and the codes of all findings."""
     command = [program, "verify", "--scrub", "--json", step]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=600)
     try:
         paths = json.loads(done.stdout)["paths"]
     except ValueError:
@@ -91,7 +91,7 @@ def unnamed(program, step, other, files):
                 path.write_bytes(damaged)
                 os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
             command = [program, "verify", "--scrub", "--json", step]
-            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=600)
             if done.returncode not in (20, 21, 22, 23) or path.name not in told(json.loads(done.stdout)):
                 yield f"{path.relative_to(step)} {how}: {done.returncode} without its name"
             path.write_bytes(content)

@@ -22,7 +22,7 @@ from pathlib import Path
 import recovery
 from recovery import ENV, HERE, attempts
 
-LIMIT = 900  # seconds until something happens: several times what it took on a machine with ten times the work it can do
+LIMIT = 1800  # seconds until something happens: only a hang takes so long, on a machine however slow
 
 RAY = Path(sys.executable).parent / "ray"
 DAEMONS = ("gcs_server", "raylet", "dashboard.py", "log_monitor.py", "agent.py", "monitor.py")

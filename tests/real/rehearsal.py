@@ -27,7 +27,7 @@ SCRIPT = """\
 export PATH={bin}:$PATH
 torchrun --nproc-per-node 2 -m verl.trainer.sft_trainer {words} "$@"
 """
-LIMIT = 600
+LIMIT = 1800
 ENV = dict(os.environ, HYDRA_FULL_ERROR="1")
 
 

@@ -29,7 +29,7 @@ def plan(program, work, overrides):
     """Exit code of `supervise plan` and what it said."""
     command = [program, "plan", "--", "/bin/true", "-m", "verl.trainer.main_ppo", "trainer.save_freq=1",
                f"trainer.default_local_dir={work}/checkpoints", "algorithm.adv_estimator=grpo", *overrides]  # fmt: skip
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600)
     return done.returncode, done.stdout
 
 
