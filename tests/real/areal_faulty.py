@@ -3,6 +3,11 @@
 import areal_faults
 import areal_sft
 
-if __name__ == "__main__":
+
+def main(argv=None):
     areal_faults.arm_from_env()
-    areal_sft.main()
+    areal_sft.main(argv)
+
+
+if __name__ == "__main__":
+    main()

@@ -8,145 +8,13 @@ schedule, every tensor and every loss must be those of a run in one go; beyond, 
 be. Ends with `N passed, M failed`.
 """
 
-import argparse
-import json
 import os
 import shutil
-import subprocess
 import sys
-import tempfile
-import time
-import traceback
-from pathlib import Path
 
+import areal_bench
 import areal_stage as stage
-
-HERE = Path(__file__).resolve().parent
-LIMIT = 560
-YAML = """\
-experiment_name: real
-trial_name: t0
-cluster:
-  fileroot: {root}
-  n_nodes: 1
-  n_gpus_per_node: 2
-  name_resolve: {{type: nfs, nfs_record_root: {root}/names}}
-total_train_epochs: 4
-total_train_steps: {steps}
-tokenizer_path: {model}
-scheduler: {{type: null}}
-train_dataset: {{path: "-", type: sft, batch_size: {batch}, shuffle: true}}
-actor:
-  experiment_name: ${{experiment_name}}
-  trial_name: ${{trial_name}}
-  path: {model}
-  backend: fsdp:d2
-  dtype: float32
-  attn_impl: sdpa
-  gradient_checkpointing: false
-  pad_to_maximum: true
-  optimizer: {{lr: 1e-3, warmup_steps_proportion: 0.0, lr_scheduler_type: {schedule}}}
-  scheduling_spec: [{{gpu: 0}}]
-recover: {{mode: on, freq_steps: 1, experiment_name: real, trial_name: t0, fileroot: "${{cluster.fileroot}}"}}
-saver: {{experiment_name: real, trial_name: t0, fileroot: "${{cluster.fileroot}}"}}
-evaluator: {{experiment_name: real, trial_name: t0, fileroot: "${{cluster.fileroot}}"}}
-stats_logger: {{experiment_name: real, trial_name: t0, fileroot: "${{cluster.fileroot}}"}}
-supervisor:
-  backoff: {{initial: 200ms}}
-  scan_interval: 200ms
-"""
-GANG = "  gang: {launcher: gang, gpus: none}\n"
-
-
-class Bench:
-    def __init__(self, programs, work):
-        self.programs, self.work = programs, work
-        self.stage = stage.Stage(work)
-        self.straights = {}
-
-    def straight(self, steps, **knobs):
-        """A run in one go without us, with a copy after each save; of as many steps as anybody asked for first."""
-        name = "straight" + "".join(f"-{k}-{v}" for k, v in knobs.items())
-        if name not in self.straights:
-            done = self.stage.launch(self.work / name, steps, keep=self.work / f"{name}.kept", **knobs)
-            assert done.code == 0, done.text[-4000:]
-            self.straights[name] = done, self.work / f"{name}.kept"
-        return self.straights[name]
-
-    def case(self, name, steps, *, batch=4, schedule="constant", gang=GANG):
-        """A file root with a YAML beside it, as a user has them."""
-        root = self.work / name
-        (root / "names").mkdir(parents=True)
-        case = Case(self, root, {"batch": batch, "schedule": schedule})
-        case.gang = gang
-        case.steps(steps)
-        return case
-
-
-class Case:
-    def __init__(self, bench, root, knobs):
-        self.bench, self.root, self.knobs = bench, root, knobs
-        self.yaml = root.parent / f"{root.name}.yaml"
-        self.ledger = root.parent / f"{root.name}.ledger"
-        self.losses = {}
-
-    def steps(self, steps):
-        text = YAML.format(root=self.root, model=self.bench.stage.model, steps=steps, **self.knobs) + self.gang
-        self.yaml.write_text(text)
-        self.last = steps
-
-    def env(self, faults, pause, user=stage.USER):
-        return os.environ | {"FAULTS": json.dumps(faults), "FAULT_LEDGER": str(self.ledger), "PAUSE": str(pause), "LOGNAME": user,
-                             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}  # fmt: skip
-
-    def call(self, *argv, faults=(), pause=0, env=None, code=0):
-        began = time.monotonic()
-        done = subprocess.run([str(self.bench.programs / "supervise"), *map(str, argv)], env=env or self.env(list(faults), pause),
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT)  # fmt: skip
-        text = stage.COLOURS.sub("", done.stdout)
-        print(f"  {argv[0]} {self.root.name}: {done.returncode}, {time.monotonic() - began:.0f} s", flush=True)
-        assert code is None or done.returncode == code, f"ended with {done.returncode}, not {code}:\n{text[-8000:]}"
-        return text
-
-    def run(self, *more, faults=(), pause=0, code=0, command=("python3", HERE / "areal_faulty.py"), **env):
-        text = self.call("run", self.yaml, *more, "--", *command, faults=faults, pause=pause, code=code, **env)
-        if faults and code == 0:
-            fired = sorted(p.name for p in self.ledger.glob("fault-*"))
-            assert len(fired) == len(faults), f"{fired} of {len(faults)} faults were seen:\n{text[-8000:]}"
-        for log in sorted(self.root.glob("supervise/*/real/t0/attempts/*/worker-0.log")):
-            self.losses |= stage.Attempt(0, stage.COLOURS.sub("", log.read_text(errors="replace"))).losses
-        self.nothing_left()
-        return text
-
-    def plan(self, *more, code=0):
-        return self.call("plan", self.yaml, *more, "--", "python3", HERE / "areal_faulty.py", code=code)
-
-    def right(self, steps=None):
-        """Every tensor and every loss is that of a run in one go."""
-        good, kept = self.bench.straight(STEPS, **self.knobs)
-        steps = steps or self.last
-        there = stage.tensors(stage.dcp(self.root))
-        assert there == stage.tensors(kept / str(steps) / "default/recover_checkpoint"), "other tensors"
-        wrong = {s: (v, good.losses[s]) for s, v in self.losses.items() if s <= steps and v != good.losses[s]}
-        assert not wrong and self.losses, f"other losses: {wrong}"
-
-    def nothing_left(self):
-        """No process with this case's folder in its environment or on its command line, whatever it calls itself."""
-        left = processes(str(self.ledger)) | processes(str(self.root))
-        assert not left, f"left behind: {left}"
-
-
-def processes(words):
-    left = {}
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            about = [Path(f"/proc/{pid}/{name}").read_bytes().decode(errors="replace") for name in ("cmdline", "environ")]
-        except OSError:
-            continue
-        if int(pid) != os.getpid() and words in "".join(about):
-            left[int(pid)] = about[0].replace("\0", " ")[:160]
-    return left
-
+from areal_bench import HERE
 
 STEPS = 16
 # What cannot be told where nothing is known of the save: an optimizer may have skipped updates.
@@ -181,7 +49,7 @@ def controller_killed(b):
 
 def damaged_before(b):
     """What lies there before the first launch is not launched from when it is hurt, and is when it is whole."""
-    good, kept = b.straight(STEPS, batch=4, schedule="constant")
+    good, kept = b.straight(batch=4, schedule="constant")
     damage = {
         "whole": lambda live: None,
         "a counter cut": lambda live: os.truncate(live / "recover_info/step_info.json", 3),
@@ -219,7 +87,7 @@ def announced(b):
     case = b.case("announced", STEPS, batch=16, schedule="cosine")
     text = case.plan()
     assert "[schedule_replayed]" in text and "[data_order]" in text, text
-    _, kept = b.straight(STEPS, batch=16, schedule="cosine")
+    _, kept = b.straight(batch=16, schedule="cosine")
     live = stage.trial(case.root)
     live.parent.mkdir(parents=True)
     shutil.copytree(kept / "15", live)
@@ -248,28 +116,5 @@ def other(kept, live, name, step=4):
         shutil.copy2(source, target)
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("programs", type=Path)
-    parser.add_argument("--only", action="append")
-    parser.add_argument("--work", type=Path)
-    args = parser.parse_args()
-    cases = [damaged_before, announced, killed_everywhere, controller_killed]
-    todo = [c for c in cases if not args.only or c.__name__ in args.only]
-    failed = []
-    with tempfile.TemporaryDirectory(prefix="areal-recovery-") as work:
-        bench = Bench(args.programs.resolve(), (args.work or Path(work)).resolve())
-        for case in todo:
-            began = time.monotonic()
-            try:
-                case(bench)
-            except Exception:
-                failed.append(case.__name__)
-                print(f"FAILED {case.__name__}\n{traceback.format_exc()}", flush=True)
-            print(f"{case.__name__}: {time.monotonic() - began:.0f} s", flush=True)
-    print(f"{len(todo) - len(failed)} passed, {len(failed)} failed")
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(areal_bench.main([damaged_before, announced, killed_everywhere, controller_killed], STEPS))

@@ -98,16 +98,18 @@ def train(config, prepare=lambda trainer: None):
         trainer.train()
 
 
-def main():
-    if any(word.startswith("--config") for word in sys.argv):
-        return train(load_expr_config(sys.argv[1:], SFTConfig)[0])
+def main(argv=None):
+    """areal's launcher on Ray calls this with the arguments behind the script."""
+    argv = sys.argv[1:] if argv is None else argv
+    if any(word.startswith("--config") for word in argv):
+        return train(load_expr_config(argv, SFTConfig)[0])
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
     parser.add_argument("root")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--export", type=int, default=2)
     parser.add_argument("--earlier", type=Path)
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
 
     def prepare(trainer):
         if args.earlier:

@@ -1,0 +1,81 @@
+"""areal's own ways of starting its ranks, each under `supervise`: killed in the middle, brought back, nothing left behind.
+
+usage: areal_launchers.py PROGRAMS [--work DIR] [--only CASE]
+
+As areal_recovery.py. areal is not changed; where it asks for what a machine without GPUs has not, this stands in for it:
+
+    local_launcher   on CPU the launcher puts the list of devices (`=0,0`) before its command, under a variable without a name: a
+                     program of that name in PATH becomes what stands behind it
+    ray_launcher     RAY_OVERRIDE_RESOURCES: Ray counts two GPUs, which nobody opens
+    ray_scheduler    nothing but time: its limit for the start of a worker, 30 s, is made longer (SLOW_START)
+
+Ends with `N passed, M failed`.
+"""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import areal_bench
+import areal_stage as stage
+from areal_bench import HERE
+
+STEPS = 6
+SCRIPT = HERE / "areal_faulty.py"
+RANKS = "+allocation_mode=fsdp:d2"
+
+
+def local_launcher(b):
+    """The launcher of the older kind, on one machine: torchrun below a shell and a `tee`."""
+    torchrun = f'exec {sys.executable} -m torch.distributed.run "$@"'
+    path = programs(b, torchrun=torchrun, **{"=0,0": 'exec "$@"'})
+    case = b.case("local", STEPS, gang="", env={"PATH": path})
+    killed_once(case, "python3", "-m", "areal.infra.launcher.local", SCRIPT, RANKS)
+
+
+def ray_launcher(b):
+    """The same over Ray: each rank is a task of Ray's."""
+    with ray(b) as env:
+        more = {"RAY_OVERRIDE_RESOURCES": json.dumps({"GPU": 2}), "PYTHONPATH": str(HERE)}
+        case = b.case("ray_launcher", STEPS, gang="", env=env | more)
+        killed_once(case, "python3", "-m", "areal.infra.launcher.ray", SCRIPT, RANKS)
+
+
+def programs(b, **texts):
+    """PATH with these shell programs in front."""
+    folder = b.work / "programs"
+    folder.mkdir(exist_ok=True)
+    for name, text in texts.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    return f"{folder}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+
+
+def killed_once(case, *command):
+    """A rank is killed in mid-step, and comes back: every tensor and loss is that of a run in one go."""
+    text = case.run(faults=[{"kind": "kill", "step": 4, "rank": 1}], command=command)
+    assert "2 attempts" in text, text[-3000:]
+    case.right()
+
+
+class ray:
+    """A directory for Ray: a short one, as it makes sockets there."""
+
+    def __init__(self, bench):
+        self.bench = bench
+
+    def __enter__(self):
+        self.dir = tempfile.mkdtemp(prefix="r-", dir="/tmp")
+        return {"RAY_TMPDIR": self.dir, "RAY_USAGE_STATS_ENABLED": "0", "RAY_raylet_start_wait_time_s": "600"}
+
+    def __exit__(self, *_):
+        left = areal_bench.processes(self.dir)
+        shutil.rmtree(self.dir, ignore_errors=True)
+        assert not left, f"left behind: {left}"
+
+
+if __name__ == "__main__":
+    sys.exit(areal_bench.main([local_launcher, ray_launcher], STEPS))
