@@ -13,7 +13,7 @@ from pathlib import Path
 import areal_stage as stage
 
 HERE = Path(__file__).resolve().parent
-LIMIT = 1200  # seconds that a command may take: many times what one takes
+LIMIT = 2400  # seconds that a command may take: only a hang takes so long, on a machine however slow
 YAML = """\
 experiment_name: real
 trial_name: t0
@@ -86,21 +86,22 @@ class Case:
         self.yaml.write_text(text)
         self.last = steps
 
-    def env(self, faults, pause, user=stage.USER):
-        return os.environ | {"FAULTS": json.dumps(faults), "FAULT_LEDGER": str(self.ledger), "PAUSE": str(pause), "LOGNAME": user,
+    def env(self, faults, user=stage.USER):
+        kept = self.root / f"supervise/{user}/real/t0/protected" if faults else ""
+        return os.environ | {"FAULTS": json.dumps(faults), "FAULT_LEDGER": str(self.ledger), "KEPT": str(kept), "LOGNAME": user,
                              "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"} | self.more  # fmt: skip
 
-    def call(self, *argv, faults=(), pause=0, env=None, code=0):
+    def call(self, *argv, faults=(), env=None, code=0):
         began = time.monotonic()
-        done = subprocess.run([str(self.bench.programs / "supervise"), *map(str, argv)], env=env or self.env(list(faults), pause),
+        done = subprocess.run([str(self.bench.programs / "supervise"), *map(str, argv)], env=env or self.env(list(faults)),
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT)  # fmt: skip
         text = stage.COLOURS.sub("", done.stdout)
         print(f"  {argv[0]} {self.root.name}: {done.returncode}, {time.monotonic() - began:.0f} s", flush=True)
         assert code is None or done.returncode == code, f"ended with {done.returncode}, not {code}:\n{text[-8000:]}"
         return text
 
-    def run(self, *more, faults=(), pause=0, code=0, command=("python3", HERE / "areal_faulty.py"), **env):
-        text = self.call("run", self.yaml, *more, "--", *command, faults=faults, pause=pause, code=code, **env)
+    def run(self, *more, faults=(), code=0, command=("python3", HERE / "areal_faulty.py"), **env):
+        text = self.call("run", self.yaml, *more, "--", *command, faults=faults, code=code, **env)
         if faults and code == 0:
             fired = sorted(p.name for p in self.ledger.glob("fault-*"))
             assert len(fired) == len(faults), f"{fired} of {len(faults)} faults were seen:\n{text[-8000:]}"

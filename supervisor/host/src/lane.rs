@@ -27,7 +27,7 @@ mod verified;
 mod watch;
 
 pub use client::{Client, LaneError};
-pub use files::{FileSource, fact_of, walk};
+pub use files::{FileSource, fact_of, read_small, walk};
 pub use kept::look_at_run;
 pub use proof::FileProver;
 pub use protocol::{Answer, Identity, LaneReply, LaneRequest, Loaded, Question};

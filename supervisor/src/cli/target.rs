@@ -210,6 +210,16 @@ fn nothing(name: &str, looked: Option<&Utf8Path>) -> CliError {
         .hint("name the trainer's YAML or script, the checkpoint root, the run directory or the run's identity; `supervise status` lists the runs of this user")
 }
 
+/// A journal is there, and not what says whose it is.
+fn unnamed(dir: &Utf8Path, loaded: &Loaded) -> CliError {
+    let why = match loaded.notes.as_slice() {
+        [] => format!("{dir}/spec/{}.json is gone or damaged", loaded.state.term),
+        notes => notes.join("; "),
+    };
+    CliError::environment(format!("which run {dir} is of cannot be read: {why}"))
+        .hint("name the trainer's YAML instead of the directory")
+}
+
 fn is_run_id(name: &str) -> bool {
     name.len() == 16 && name.bytes().all(|b| b.is_ascii_hexdigit() && !b.is_ascii_uppercase())
 }
@@ -245,6 +255,9 @@ fn directory(path: &Utf8Path, name: &str) -> Result<Seen, CliError> {
                 if let Some(spec) = &loaded.spec {
                     let run = spec.run.clone();
                     return Ok(joined(&run, &dir, Ok(loaded)));
+                }
+                if loaded.records > 0 || !loaded.notes.is_empty() {
+                    return Err(unnamed(&dir, &loaded));
                 }
             }
             Err(problem) => {

@@ -9,9 +9,11 @@ use std::io;
 use supervise_config::settings::Settings;
 use supervise_core::id::{RunId, fnv64};
 use supervise_core::spec::{LiveSpec, ResumeIntent, TrainerKind};
-use supervise_host::lane::RUN_DIR_NAME;
+use supervise_host::lane::{RUN_DIR_NAME, read_small};
 use supervise_trainers::read::ReadOutput;
 
+/// Longest note of whose a run directory is.
+const OWNER_LIMIT: u64 = 1 << 20;
 /// The journal's reserve and what a term writes at once.
 const JOURNAL_SPACE: u64 = 2 << 20;
 
@@ -167,9 +169,9 @@ pub(super) fn check_owner(run_dir: &Utf8Path, run: &RunId) -> Result<(), CliErro
         return Ok(());
     }
     let file = run_dir.join("run.id");
-    let owner = fs::read_to_string(&file)
+    let owner = read_small(&file, OWNER_LIMIT)
         .ok()
-        .and_then(|t| serde_json::from_str::<Owner>(&t).ok());
+        .and_then(|t| serde_json::from_slice::<Owner>(&t).ok());
     match owner {
         Some(owner) if owner.run != *run => {
             let of = owner.root.map(|r| format!(" of {r}")).unwrap_or_default();

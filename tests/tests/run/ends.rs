@@ -167,3 +167,48 @@ fn a_trainer_that_forgets_where_it_was_is_ended_before_its_first_save() {
     assert_eq!((scene.resumed(3), scene.digest()), (Some(6), Some(expected)));
     scene.assert_alone();
 }
+
+/// Whatever stands in the place of a small file of ours, nobody waits for somebody to write into it.
+#[test]
+fn a_fifo_in_the_place_of_a_small_file_holds_nobody_up() {
+    let scene = scene();
+    scene.run(&[]).expect(0);
+    let root = scene.root();
+    let holder = fs::read_dir(scene.run_dir().join("lease"))
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap();
+    let places = [
+        scene.run_dir().join("spec/1.json"),
+        scene.run_dir().join("run.id"),
+        scene.run_dir().join("journal/1.jsonl"),
+        scene.tracker(),
+        holder.path().join("holder.json"),
+    ];
+    for place in places {
+        let before = fs::read(&place).unwrap();
+        fs::remove_file(&place).unwrap();
+        nix::unistd::mkfifo(&place, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        for words in [
+            ["status", root.to_str().unwrap()],
+            ["plan", scene.write_config().to_str().unwrap()],
+        ] {
+            let ended = scene.ask(&words);
+            let said = ended.code.is_some_and(|code| code < 80);
+            assert!(
+                said,
+                "{words:?} with {}: {:?}\n{}",
+                place.display(),
+                ended.code,
+                ended.text
+            );
+        }
+        fs::remove_file(&place).unwrap();
+        fs::write(&place, before).unwrap();
+    }
+    // A journal that is none is named.
+    let journal = scene.run_dir().join("journal/1.jsonl");
+    fs::write(&journal, "").unwrap();
+    scene.ask(&["status", root.to_str().unwrap()]).says("1.jsonl is empty");
+}

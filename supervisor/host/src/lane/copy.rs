@@ -4,7 +4,7 @@
 //! same file again.
 
 use super::edit::{PRIVATE, disk_error, free_name, make_dir, write_whole};
-use super::files::open_file;
+use super::files::{open_file, read_small};
 use super::pace::Pace;
 use super::scan::Prover;
 use super::stand::{INFO, Stand, set_dirs};
@@ -22,6 +22,9 @@ use supervise_trainers::areal::with_frequencies;
 
 /// Whether a save began is looked at each time so many bytes were copied, and at the end.
 const LOOK: u64 = 64 << 20;
+
+/// Longest file whose frequencies are changed: it has a thousand bytes.
+const INFO_LIMIT: u64 = 1 << 20;
 
 /// What is copied.
 #[derive(Debug, Clone)]
@@ -284,7 +287,7 @@ pub(super) fn set_frequencies(stand: &Stand) -> Result<(), ActError> {
     for (name, wanted) in stand.expect().live.iter().flat_map(|l| &l.frequencies) {
         let path = stand.root.join(INFO).join(name);
         let failed = |e: &io::Error| refused(&format!("changing {path}"), e);
-        let bytes = fs::read(&path).map_err(|e| failed(&e))?;
+        let bytes = read_small(&path, INFO_LIMIT).map_err(|e| failed(&e))?;
         match with_frequencies(&bytes, wanted) {
             Ok(Some(edited)) => write_whole(&path, &edited.bytes, 0o666).map_err(|e| failed(&e))?,
             Ok(None) => {}

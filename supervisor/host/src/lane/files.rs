@@ -2,7 +2,7 @@
 
 use camino::{Utf8Path, Utf8PathBuf};
 use std::fs::{self, File, Metadata};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use supervise_checkpoint::Source;
 use supervise_core::checkpoint::{EntryKind, FileFact};
@@ -17,8 +17,22 @@ const DEPTH_LIMIT: usize = 8;
 /// # Errors
 /// The system's; a directory, FIFO, socket or device is refused.
 pub(super) fn open_file(path: &Utf8Path) -> io::Result<File> {
+    regular(path, libc::O_NOFOLLOW)
+}
+
+/// The first `limit` bytes of a small file. A link is followed; nothing is waited for, whatever stands there.
+///
+/// # Errors
+/// The system's; a directory, FIFO, socket or device is refused.
+pub fn read_small(path: &Utf8Path, limit: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    regular(path, 0)?.take(limit).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn regular(path: &Utf8Path, flags: i32) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
-    let flags = libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
+    let flags = flags | libc::O_CLOEXEC | libc::O_NONBLOCK;
     let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     match file.metadata()?.is_file() {
         true => Ok(file),

@@ -1,6 +1,7 @@
 //! Scan and proof of a checkpoint root: file facts into the adapter's fold, files into reports, reports into
 //! summaries. What did not change is neither read nor judged again.
 
+use super::files::read_small;
 use super::known::Fold;
 use super::place::{Clock, Place};
 use super::proof::{FileProver, Wish};
@@ -9,7 +10,7 @@ use super::verified::{Remembered, Verified};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::ops::ControlFlow;
 use supervise_checkpoint::{Earlier, FileReport, Need, Pin, Progress, SweepOptions};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, Finding, PinsHash, Verdict};
@@ -414,13 +415,14 @@ impl Prover {
         if name.is_empty() {
             return Ok(Tracker::Missing);
         }
-        let mut bytes = Vec::new();
-        let read = fs::File::open(self.root.join(name)).and_then(|f| f.take(TRACKER_LIMIT).read_to_end(&mut bytes));
-        match read {
-            Ok(_) => Ok(self.fold.steps.read_tracker(Some(&bytes))),
+        let path = self.root.join(name);
+        match read_small(&path, TRACKER_LIMIT) {
+            Ok(bytes) => Ok(self.fold.steps.read_tracker(Some(&bytes))),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(self.fold.steps.read_tracker(None)),
             // No trainer writes that, and no waiting changes it.
-            Err(e) if e.kind() == io::ErrorKind::IsADirectory => Ok(Tracker::Garbage("a directory".to_owned())),
+            Err(_) if fs::metadata(&path).is_ok_and(|m| !m.is_file()) => {
+                Ok(Tracker::Garbage("a directory, a FIFO, a socket or a device".to_owned()))
+            }
             Err(e) => Err(e),
         }
     }

@@ -1,6 +1,7 @@
 //! The run directory: identity, journals, specification, lease.
 
 use super::edit::{PRIVATE, disk_error, make_dir, remove_file, write_whole};
+use super::files::read_small;
 use super::protocol::{Identity, Loaded};
 use crate::disk::sync_dir;
 use crate::guard::record::parse_tree;
@@ -8,7 +9,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::time::Duration;
 use supervise_core::event::ActError;
@@ -23,6 +24,10 @@ pub const RUN_DIR_NAME: &str = super::edit::OURS;
 const RESERVE: u64 = 1 << 20;
 /// A journal larger than this is somebody else's file.
 const JOURNAL_LIMIT: u64 = 4 << 30;
+/// Longest of the small files beside it.
+const SMALL: u64 = 1 << 20;
+/// Journals whose absence is said.
+const GONE: usize = 4;
 
 #[derive(Debug, Serialize, Deserialize)]
 struct RunFile {
@@ -82,12 +87,12 @@ fn writable(root: &Utf8Path) -> Result<(), ActError> {
 /// `cp -r` of a root copies our directory too: its journal speaks of another run and is put out of the way.
 fn set_aside_a_copy(id: &Identity) -> io::Result<Option<String>> {
     let path = id.run_dir.join("run.id");
-    let text = match fs::read_to_string(&path) {
+    let text = match read_small(&path, SMALL) {
         Ok(t) => t,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(e),
+        Err(e) => return Err(named(&path, e)),
     };
-    let Ok(known) = serde_json::from_str::<RunFile>(&text) else {
+    let Ok(known) = serde_json::from_slice::<RunFile>(&text) else {
         return Ok(None);
     };
     let (dev, ino) = inode(id);
@@ -122,10 +127,26 @@ fn set_aside_a_copy(id: &Identity) -> io::Result<Option<String>> {
 /// The system's, where a journal cannot be read.
 pub fn read_journals(run_dir: &Utf8Path) -> io::Result<Loaded> {
     let mut out = Loaded::default();
+    let mut next = 1;
     for term in terms(run_dir)? {
         let path = run_dir.join(format!("journal/{term}.jsonl"));
-        let mut bytes = Vec::new();
-        File::open(&path)?.take(JOURNAL_LIMIT).read_to_end(&mut bytes)?;
+        let gone = (next..term).map(|n| {
+            format!("{run_dir}/journal/{n}.jsonl is not there: it was deleted, or term {n} ended before it began")
+        });
+        out.notes.extend(gone.take(GONE));
+        next = term.saturating_add(1);
+        let bytes = match read_small(&path, JOURNAL_LIMIT) {
+            // What is no file was written by nobody of ours; what cannot be read may say everything.
+            Err(e) if is_no_file(&path) => {
+                out.notes.push(format!("{path} is passed over: {e}"));
+                continue;
+            }
+            bytes => bytes.map_err(|e| named(&path, e))?,
+        };
+        if bytes.is_empty() {
+            out.notes
+                .push(format!("{path} is empty: what happened in term {term} is not known"));
+        }
         let read = journal::read(&bytes);
         for (line, why) in &read.damaged {
             out.notes.push(format!("{path} line {line} is damaged: {why}"));
@@ -149,7 +170,7 @@ pub fn read_journals(run_dir: &Utf8Path) -> io::Result<Loaded> {
         }
     }
     let spec = run_dir.join(format!("spec/{}.json", out.state.term));
-    out.spec = fs::read(spec)
+    out.spec = read_small(&spec, JOURNAL_LIMIT)
         .ok()
         .and_then(|b| serde_json::from_slice::<RunSpec>(&b).ok())
         .map(Box::new);
@@ -178,7 +199,7 @@ fn terms(run_dir: &Utf8Path) -> io::Result<Vec<u32>> {
 /// Descendants that a guard of this boot wrote down.
 fn recorded(tree: &Utf8Path, boot: &str) -> Vec<ProcRef> {
     // Without the file nothing was recorded; what lives is then found by its marks.
-    fs::read(tree)
+    read_small(tree, JOURNAL_LIMIT)
         .map(|bytes| parse_tree(&bytes, boot).procs)
         .unwrap_or_default()
 }
@@ -220,7 +241,7 @@ impl Journal {
     pub(super) fn adopt(run_dir: &Utf8Path, term: Term) -> Result<Self, ActError> {
         let path = run_dir.join(format!("journal/{term}.jsonl"));
         let at = |e: &io::Error| disk_error(&format!("going on with the journal {path}"), e);
-        let bytes = fs::read(&path).map_err(|e| at(&e))?;
+        let bytes = read_small(&path, JOURNAL_LIMIT).map_err(|e| at(&e))?;
         let len = journal::read(&bytes).whole;
         let file = OpenOptions::new().append(true).open(&path).map_err(|e| at(&e))?;
         file.set_len(len).map_err(|e| at(&e))?;
@@ -392,11 +413,23 @@ fn newest(dir: &Utf8Path) -> io::Result<(Term, Option<Holder>)> {
         newest = newest.max(entry?.file_name().parse::<u32>().unwrap_or(0));
     }
     let path = dir.join(newest.to_string()).join("holder.json");
-    match fs::read(&path) {
+    match read_small(&path, SMALL) {
         Ok(bytes) => Ok((Term(newest), serde_json::from_slice(&bytes).ok())),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok((Term(newest), None)),
-        Err(e) => Err(e),
+        Err(e) => Err(named(&path, e)),
     }
+}
+
+/// What we say of a file names it; what the system says stays what it is, for who sorts it.
+fn named(path: &Utf8Path, e: io::Error) -> io::Error {
+    match e.raw_os_error() {
+        Some(_) => e,
+        None => io::Error::new(e.kind(), format!("{path}: {e}")),
+    }
+}
+
+fn is_no_file(path: &Utf8Path) -> bool {
+    fs::metadata(path).is_ok_and(|m| !m.is_file())
 }
 
 #[cfg(test)]
