@@ -101,6 +101,15 @@ fn named<'a>(seen: &mut Seen<'a>, facts: &'a DcpFacts) {
                 let f = Finding::error("distcp_truncated", Verdict::Incomplete, detail);
                 short.push(f.in_file(name.as_str()).at(*len));
             }
+            // Nothing stands behind the last part of a file as torch writes it.
+            Some(len) if *len > file.end && seen.report(name).is_none() => {
+                let detail = format!(
+                    "the file has {len} bytes and should end at {} ({holds}): it was written for another .metadata",
+                    file.end
+                );
+                let f = Finding::error("distcp_trailing", Verdict::Damaged, detail);
+                short.push(f.in_file(name.as_str()).at(file.end));
+            }
             Some(_) => {}
         }
     }

@@ -83,7 +83,7 @@ fn a_save_that_broke_off_is_incomplete() {
 }
 
 #[test]
-fn sizes_alone_tell_of_a_short_file() {
+fn sizes_alone_tell_of_a_file_that_is_too_short_or_too_long() {
     let tree = fixture("torch_dcp_fsdp2_w2/step_2");
     let needs = set::needs(SetKind::Dcp, tree.names());
     let mut reports = tree.prove(&needs[..1], Depth::Structure);
@@ -100,6 +100,13 @@ fn sizes_alone_tell_of_a_short_file() {
         (report.verdict, report.findings[0].code.as_ref()),
         (Verdict::Incomplete, "distcp_truncated")
     );
+    *sizes.get_mut("__1_0.distcp").unwrap() += 2;
+    let longer = set::judge(SetKind::Dcp, &sizes, &reports);
+    assert_eq!(
+        (longer.verdict, longer.findings[0].code.as_ref()),
+        (Verdict::Damaged, "distcp_trailing")
+    );
+    *sizes.get_mut("__1_0.distcp").unwrap() -= 2;
     // A report that went through a journal has lost its description, not its facts.
     let text = serde_json::to_string(&reports[".metadata"]).unwrap();
     reports.insert(".metadata".to_owned(), serde_json::from_str(&text).unwrap());
