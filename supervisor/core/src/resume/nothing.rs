@@ -9,6 +9,9 @@ use crate::record::{DiskEdit, Outcome, StartPoint};
 use crate::spec::RunSpec;
 use crate::state::State;
 
+/// Copies of the only checkpoint whose trouble is said, the live set among them.
+const KEPT: usize = 4;
+
 pub(super) fn fresh_by_wish(spec: &RunSpec, scan: &ScanReport) -> Choice {
     let (code, text) = if spec.policy.fresh {
         ("fresh_asked", "a fresh start was asked for (--fresh)")
@@ -73,11 +76,9 @@ pub(super) fn from_nothing(s: &State, spec: &RunSpec, scan: &ScanReport, mut rea
         }
         (None, n, _) => format!("none of the {n} steps in the root is provable"),
     };
-    // The newest one says most.
-    let why = match reasons.first() {
-        Some(newest) => format!("{why}; {newest}"),
-        None => why,
-    };
+    // The newest one says most; of the only checkpoint, each copy is asked for.
+    let said = if spec.live.is_some() { KEPT } else { 1 };
+    let why = reasons.iter().take(said).fold(why, |why, r| format!("{why}; {r}"));
     reasons.insert(0, Reason::new("no_proof", why.clone()));
     Choice::Refuse {
         outcome: Outcome::NoProof { why },
