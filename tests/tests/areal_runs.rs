@@ -156,6 +156,28 @@ fn fresh_moves_everything_aside_and_deletes_nothing() {
     assert!(aside.iter().any(|n| n.starts_with("step_")), "{aside:?}");
 }
 
+/// What a killed attempt wrote down of its workers leads nobody to them any more.
+#[test]
+fn records_of_killed_workers_are_gone_before_the_next_attempt() {
+    let mut run = Run::new();
+    let names = run.scene.path("names");
+    run.yaml["cluster"]["name_resolve"] = json!({ "type": "nfs", "nfs_record_root": names });
+    run.yaml["miniature"]["fault"] = json!({ "step": 4 });
+    for trial in ["trial0", "other"] {
+        let folder = names.join("me/exp").join(trial).join("workers/actor/0");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("ENTRY"), "127.0.0.1:1").unwrap();
+    }
+    let script = run.scene.path("train_sft.py");
+    let text = fs::read_to_string(&script).unwrap();
+    let list = "import glob\nopen('seen', 'a').write('%d ' % len(glob.glob('names/me/exp/trial0/**/ENTRY', recursive=True)))\n";
+    fs::write(script, format!("{list}{text}")).unwrap();
+    run.run(&[]).expect(0).says("2 attempts");
+    // Those that were there before are AReaL's own to clear: they may be of a run that nothing is known of.
+    assert_eq!(fs::read_to_string(run.scene.path("seen")).unwrap(), "1 0 ");
+    assert!(names.join("me/exp/other/workers/actor/0/ENTRY").exists());
+}
+
 /// Through a link, what somebody else keeps elsewhere would be moved, and written to.
 #[test]
 fn a_link_in_the_place_of_the_checkpoint_is_left_alone() {

@@ -134,6 +134,7 @@ impl Driver {
             output_keep: settings.output.keep,
             cgroup: settings.kill.cgroup == CgroupChoice::Auto,
             scratch: plan.scratch.clone(),
+            stale_names: plan.stale_names.clone(),
             script: watch(&plan),
         };
         let (stream, child) = self

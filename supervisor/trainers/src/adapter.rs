@@ -208,6 +208,8 @@ pub struct LaunchPlan {
     pub overrides: Vec<String>,
     /// A directory for what the attempt needs only while it lives: made before it starts, deleted after its end.
     pub scratch: Option<Utf8PathBuf>,
+    /// Records of earlier attempts, by which their processes were found: deleted before the workers start.
+    pub stale_names: Option<Utf8PathBuf>,
     /// What was changed, in words.
     pub notes: Vec<String>,
     /// What was set so that the trainer helps itself.

@@ -58,6 +58,7 @@ impl Rig {
             script: None,
             cgroup: false,
             scratch: None,
+            stale_names: None,
         };
         change(&mut order, &dir);
         let go = root.join("go");

@@ -44,6 +44,7 @@ impl Stage {
         spec.live = Some(LiveSpec {
             store: store.clone(),
             user: "me".to_owned(),
+            names: None,
             data_ranks: Some(shape.data_ranks),
             updates_per_step: Some(1),
             exit_says_nothing: false,

@@ -15,6 +15,9 @@ pub struct LiveSpec {
     pub store: Utf8PathBuf,
     /// The name by which the trainer knows its user: it is a part of the checkpoint root.
     pub user: String,
+    /// Directory of the records by which the processes of this trial find each other, where they are files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub names: Option<Utf8PathBuf>,
     /// Processes that write their place in the data, where known: AReaL begins anew if another number loads it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_ranks: Option<u32>,

@@ -116,6 +116,7 @@ fn one(spec: &mut RunSpec, habits: &mut Habits, key: &str, value: &str) -> Optio
             spec.live = Some(LiveSpec {
                 store: "/store-of-the-run".into(),
                 user: "trainer".to_owned(),
+                names: None,
                 data_ranks: Some(2),
                 updates_per_step: Some(1),
                 async_save: false,

@@ -120,6 +120,9 @@ fn prepare(order: GuardOrder, leash: Leash, signals: SignalFd) -> Result<Guard, 
     {
         return Err((leash, format!("the attempt's own directory {dir} cannot be made: {e}")));
     }
+    if let Some(dir) = &order.stale_names {
+        scratch::clear_names(dir);
+    }
     let now = boottime_ms();
     let me = own_ref();
     let name = leaf_name(&order.run, order.term.0, order.attempt.0);

@@ -51,6 +51,9 @@ pub struct GuardOrder {
     /// directories beside it that differ only there are deleted.
     #[serde(default)]
     pub scratch: Option<Utf8PathBuf>,
+    /// Records by which processes of earlier attempts were found: deleted before the workers start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stale_names: Option<Utf8PathBuf>,
     /// The workers run a script that starts the trainer: what is looked for in it.
     #[serde(default)]
     pub script: Option<ScriptWatch>,

@@ -11,6 +11,11 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 /// Entries of the directory above that are looked at.
 const ENTRIES: usize = 100_000;
 
+/// Directories of records are this deep at most.
+const DEPTH: usize = 8;
+/// The file that holds a record.
+const RECORD: &str = "ENTRY";
+
 /// Makes the directory, and deletes what the run's earlier attempts left beside it: their processes are gone when a
 /// new one starts, but whoever would have cleared up may have been killed.
 pub(crate) fn make(dir: &Utf8Path) -> io::Result<()> {
@@ -35,6 +40,35 @@ pub(crate) fn clear(dir: &Utf8Path) -> io::Result<()> {
     fs::remove_dir_all(dir)
 }
 
+/// Deletes the records below `dir` by which AReaL's processes find each other (`ENTRY` in a directory for each name), and the
+/// directories that are empty then. Nothing else: where the directory is another one than was meant, all stays.
+pub(crate) fn clear_names(dir: &Utf8Path) {
+    let mut left = ENTRIES;
+    clear_below(dir, DEPTH, &mut left);
+}
+
+fn clear_below(dir: &Utf8Path, depth: usize, left: &mut usize) {
+    if !fs::symlink_metadata(dir).is_ok_and(|m| m.is_dir()) || depth == 0 {
+        return;
+    }
+    let Ok(entries) = dir.read_dir_utf8() else { return };
+    for entry in entries.flatten() {
+        if *left == 0 {
+            return;
+        }
+        *left -= 1;
+        let name = entry.file_name();
+        let is_record = name == RECORD || name.strip_prefix(RECORD).is_some_and(|rest| rest.starts_with(".tmp."));
+        match entry.file_type() {
+            Ok(t) if t.is_dir() => clear_below(entry.path(), depth - 1, left),
+            // What cannot be deleted is found stale by who looks it up, as without us.
+            Ok(t) if t.is_file() && is_record => drop(fs::remove_file(entry.path())),
+            _ => {}
+        }
+    }
+    let _ = fs::remove_dir(dir);
+}
+
 /// Directories with the same name but for the attempt's number at its end.
 fn clear_earlier(dir: &Utf8Path) {
     let (Some(above), Some((run, _))) = (dir.parent(), dir.file_name().and_then(|n| n.rsplit_once('-'))) else {
@@ -55,6 +89,35 @@ fn clear_earlier(dir: &Utf8Path) {
 mod tests {
     use super::*;
     use camino::Utf8PathBuf;
+
+    #[test]
+    fn records_are_cleared_and_nothing_else_is() {
+        let base = tempfile::tempdir().unwrap();
+        let base = Utf8PathBuf::from_path_buf(base.path().to_owned()).unwrap();
+        let elsewhere = base.join("elsewhere/x");
+        let dir = base.join("me/exp/trial0");
+        for place in [
+            &elsewhere,
+            &dir.join("workers/actor/0"),
+            &dir.join("gen_servers/1"),
+            &dir.join("mine"),
+        ] {
+            fs::create_dir_all(place).unwrap();
+            fs::write(place.join("ENTRY"), "127.0.0.1:1").unwrap();
+        }
+        fs::write(dir.join("gen_servers/1/ENTRY.tmp.12"), "").unwrap();
+        fs::write(dir.join("mine/notes"), "kept").unwrap();
+        std::os::unix::fs::symlink(base.join("elsewhere"), dir.join("link")).unwrap();
+        clear_names(&dir);
+        assert!(elsewhere.join("ENTRY").exists(), "a link was followed");
+        assert!(dir.join("mine/notes").exists() && dir.join("link").is_symlink());
+        assert!(!dir.join("mine/ENTRY").exists() && !dir.join("workers").exists() && !dir.join("gen_servers").exists());
+        fs::remove_dir_all(dir.join("mine")).unwrap();
+        fs::remove_file(dir.join("link")).unwrap();
+        clear_names(&dir);
+        assert!(!dir.exists() && base.join("me/exp").exists());
+        clear_names(&dir);
+    }
 
     #[test]
     fn earlier_attempts_are_cleared_and_nothing_else_is() {

@@ -135,6 +135,7 @@ fn order(what: &Recording) -> GuardOrder {
         output_keep: 1,
         cgroup: true,
         scratch: None,
+        stale_names: None,
         script: Some(ScriptWatch::Record),
     }
 }

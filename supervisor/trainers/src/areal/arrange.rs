@@ -18,6 +18,9 @@ pub(super) fn arrange(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> 
     plan.overrides.retain(|o| !spec.command.contains(o));
     plan.argv = command::fill(&spec.command, &plan.overrides, config);
     plan.env = environment(spec, host);
+    // Before the first launch they may be of a run that we know nothing of.
+    let names = spec.live.as_ref().and_then(|l| l.names.clone());
+    plan.stale_names = names.filter(|_| order.attempt.0 > 1);
     if spec.policy.assist.environment {
         plan.help(vec![unbuffered()], spec, host);
     }

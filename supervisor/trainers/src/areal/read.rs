@@ -55,9 +55,11 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
         true => v.number("actor.ppo_n_minibatches").and_then(|n| u32::try_from(n).ok()),
         false => Some(1),
     };
+    let names = place.as_ref().and_then(|place| names(v, input, &place.user));
     let mut live = place.as_ref().map(|place| LiveSpec {
         store: place.store.clone(),
         user: place.user.clone(),
+        names,
         data_ranks: match &form {
             Form::Controller => Some(1),
             Form::Unknown => None,
@@ -346,6 +348,23 @@ fn place(v: &mut Values<'_>, input: &ReadInput<'_>) -> Option<Place> {
         store: below("supervise"),
         user,
     })
+}
+
+/// Where the records of this trial stand: `<record root>/<user>/<experiment>/<trial>`.
+fn names(v: &mut Values<'_>, input: &ReadInput<'_>, user: &str) -> Option<Utf8PathBuf> {
+    if v.text("cluster.name_resolve.type")? != "nfs" {
+        return None;
+    }
+    let root = v
+        .text("cluster.name_resolve.nfs_record_root")
+        .filter(|r| !r.is_empty())?;
+    let parts = [v.text("experiment_name")?, v.text("trial_name")?];
+    let plain = |part: &String| !part.is_empty() && !part.starts_with('/') && part.split('/').all(|p| p != "..");
+    let path = input.cwd.join(root).join(user);
+    parts
+        .iter()
+        .all(plain)
+        .then(|| parts.iter().fold(path, |path, part| path.join(part)))
 }
 
 /// What AReaL's schedulers and launchers look for before they start anything.
