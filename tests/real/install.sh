@@ -44,6 +44,10 @@ install_torch() { pip "$(grep '^torch==' "$here/requirements.txt")"; }
 install_rest() { grep -v '^torch==' "$here/requirements.txt" >"$venv/rest.txt" && pip -r "$venv/rest.txt"; }
 stand_in() { python3 "$here/torch_cuda_standins.py" "$(site)"; }
 
+# Virtual machines may say that they have matrix tiles (AMX), and end whoever uses one with SIGILL: oneDNN does, in bfloat16.
+# What says so stands in the environment itself, for whatever is started with its interpreter.
+no_tiles() { echo 'import os; os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")' >"$(site)/no_tiles.pth"; }
+
 # torch_shm_manager in torch/bin must stay; headers, test suites and the CUDA linear algebra are never loaded.
 prune() {
   local at
@@ -56,12 +60,17 @@ prune() {
 # Without compiled files the first import of each rank would pay for compiling them.
 compile() { "$venv/bin/python" -m compileall -q -j 2 "$(site)" || true; }
 
-check() { "$venv/bin/python" -c 'import torch, verl, hydra, omegaconf, verl.trainer.sft_trainer as t; assert t.SFTTrainer'; }
+check() {
+  "$venv/bin/python" -c 'import torch, verl, hydra, omegaconf, verl.trainer.sft_trainer as t; assert t.SFTTrainer
+numbers = torch.ones(64, 64, dtype=torch.bfloat16)
+assert (numbers @ numbers).sum() == 64**3'
+}
 
 phase venv make_venv
 phase torch install_torch
 phase packages install_rest
 phase stand-ins stand_in
+phase no-tiles no_tiles
 phase prune prune
 phase compile compile
 phase check check

@@ -30,6 +30,8 @@ install() {
   "$base/bin/python" -m pip --python "$venv/bin/python" --disable-pip-version-check --no-cache-dir -q install \
     --no-deps --no-compile -r "$here/requirements_areal.txt"
   site "$base" >"$(site "$venv")/trainers.pth"
+  # The files of that kind beside the other packages are not read from here.
+  cp "$(site "$base")/no_tiles.pth" "$(site "$venv")/"
   # Compilers for GPUs that are imported and never called.
   rm -rf "$(site "$venv")"/triton/backends/nvidia/bin "$(site "$venv")"/triton/_C/libproton.so
   "$venv/bin/python" -m compileall -q -j 2 "$(site "$venv")" || true
