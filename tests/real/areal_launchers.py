@@ -12,6 +12,7 @@ As areal_recovery.py. areal is not changed; where it asks for what a machine wit
 Ends with `N passed, M failed`.
 """
 
+import functools
 import json
 import os
 import shutil
@@ -26,6 +27,8 @@ from areal_bench import HERE
 STEPS = 6
 SCRIPT = HERE / "areal_faulty.py"
 RANKS = "+allocation_mode=fsdp:d2"
+# Seconds that a worker has to start; areal gives it 30.
+SLOW = {"SLOW_START": "600"}
 
 
 def local_launcher(b):
@@ -54,6 +57,34 @@ def programs(b, **texts):
     return f"{folder}:{Path(sys.executable).parent}:{os.environ['PATH']}"
 
 
+def ray_scheduler(b):
+    """The controller, with workers that are Ray's: it is killed between the weights and the counters of a save."""
+    with ray(b) as env:
+        controller_killed(b, "ray_scheduler", "ray", env)
+
+
+def controller_killed(b, name, scheduler, env):
+    """Its workers are ended, and it is brought back: every tensor is that of a controller with workers of its own, in one go."""
+    straight = controlled(b, "local")
+    case = b.case(name, STEPS, gang="", env=env | SLOW)
+    text = case.run(faults=[{"kind": "shards_done", "step": 3}], command=("python3", SCRIPT, f"scheduler.type={scheduler}"))
+    assert "2 attempts" in text, text[-3000:]
+    assert stage.step_of(case.root) == STEPS
+    assert stage.tensors(stage.dcp(case.root)) == stage.tensors(stage.dcp(straight.root)), "other tensors"
+    wrong = {s: (v, straight.losses[s]) for s, v in case.losses.items() if v != straight.losses[s]}
+    assert case.losses and not wrong, f"other losses: {wrong}"
+    return case, text
+
+
+@functools.cache
+def controlled(b, scheduler):
+    """A run in one go whose ranks a controller leads: it deals the data out in another way."""
+    case = b.case("controlled", STEPS, gang="", env=SLOW)
+    text = case.run(command=("python3", SCRIPT, f"scheduler.type={scheduler}"))
+    assert "1 attempt" in text, text[-3000:]
+    return case
+
+
 def killed_once(case, *command):
     """A rank is killed in mid-step, and comes back: every tensor and loss is that of a run in one go."""
     text = case.run(faults=[{"kind": "kill", "step": 4, "rank": 1}], command=command)
@@ -78,4 +109,4 @@ class ray:
 
 
 if __name__ == "__main__":
-    sys.exit(areal_bench.main([local_launcher, ray_launcher], STEPS))
+    sys.exit(areal_bench.main([local_launcher, ray_launcher, ray_scheduler], STEPS))

@@ -23,6 +23,9 @@ pub const RUN_DIR_NAME: &str = super::edit::OURS;
 const RESERVE: u64 = 1 << 20;
 /// A journal larger than this is somebody else's file.
 const JOURNAL_LIMIT: u64 = 4 << 30;
+const RUN_FILE_LIMIT: u64 = 64 << 10;
+/// Hexadecimal digits of a run's key.
+const KEY: usize = 16;
 
 #[derive(Debug, Serialize, Deserialize)]
 struct RunFile {
@@ -31,6 +34,9 @@ struct RunFile {
     root: Option<Utf8PathBuf>,
     dev: u64,
     ino: u64,
+    /// Random: nothing else has it, so that what bears it comes from here.
+    #[serde(default)]
+    key: String,
 }
 
 /// Creates or finds the run directory and folds what is in it.
@@ -54,6 +60,7 @@ pub(super) fn open(id: &Identity) -> Result<Loaded, ActError> {
         root: id.root.clone(),
         dev,
         ino,
+        key: key(&id.run_dir).map_or_else(new_key, Ok).map_err(|e| at(&e))?,
     };
     let text = json!(file).to_string();
     write_whole(&id.run_dir.join("run.id"), text.as_bytes(), PRIVATE).map_err(|e| at(&e))?;
@@ -61,6 +68,22 @@ pub(super) fn open(id: &Identity) -> Result<Loaded, ActError> {
     notes.append(&mut loaded.notes);
     loaded.notes = notes;
     Ok(loaded)
+}
+
+/// The run's key, where its directory has one.
+fn key(run_dir: &Utf8Path) -> Option<String> {
+    let mut text = String::new();
+    let file = File::open(run_dir.join("run.id")).ok()?;
+    file.take(RUN_FILE_LIMIT).read_to_string(&mut text).ok()?;
+    let file: RunFile = serde_json::from_str(&text).ok()?;
+    let plain = file.key.len() == KEY && file.key.bytes().all(|b| b.is_ascii_hexdigit());
+    plain.then_some(file.key)
+}
+
+fn new_key() -> io::Result<String> {
+    let mut bytes = [0; KEY / 2];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
 }
 
 fn inode(id: &Identity) -> (u64, u64) {
@@ -121,7 +144,10 @@ fn set_aside_a_copy(id: &Identity) -> io::Result<Option<String>> {
 /// # Errors
 /// The system's, where a journal cannot be read.
 pub fn read_journals(run_dir: &Utf8Path) -> io::Result<Loaded> {
-    let mut out = Loaded::default();
+    let mut out = Loaded {
+        key: key(run_dir).unwrap_or_default(),
+        ..Loaded::default()
+    };
     for term in terms(run_dir)? {
         let path = run_dir.join(format!("journal/{term}.jsonl"));
         let mut bytes = Vec::new();
