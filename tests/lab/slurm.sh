@@ -3,11 +3,12 @@
 #
 # usage: slurm.sh install            the packages, where they are missing (Debian, root)
 #        slurm.sh up DIR PORT        starts it; PORT and PORT+1 are its own; prints what SLURM_CONF has to be
+#        slurm.sh jobs DIR           lists what lives in it
 #        slurm.sh down DIR           ends its jobs, then what `up` started, by pid
 #
 # The node says that it has 8 CPUs and two GPUs: character devices with numbers that no driver has.
 set -euo pipefail
-mode=${1:?install, up or down}
+mode=${1:?install, up, jobs or down}
 
 install() {
   local log
@@ -128,6 +129,7 @@ fi
 case $mode in
   install) install ;;
   up) port=${3:?a port} && up ;;
+  jobs) squeue -h ;;
   down) down ;;
   *) exit 64 ;;
 esac
