@@ -19,12 +19,12 @@ use crate::control::{ControlReply, ControlRequest};
 use crate::error::CliError;
 use crate::prepare::Prepared;
 use crate::printer::Printer;
-pub(crate) use acts::redacted;
+pub(crate) use acts::{environment, redacted};
 use guards::GuardLink;
 use journal::Book;
 use lanes::{Lane, Tag};
 use rehearsal::Rehearsing;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::process::Child;
 use std::time::Duration;
 use supervise_core::checkpoint::Depth;
@@ -39,6 +39,7 @@ use supervise_host::cluster::Cluster;
 use supervise_host::guard::Standby;
 use supervise_host::lane::Question;
 use supervise_host::process::boottime_ms;
+use supervise_trainers::slurm::Job;
 use tokio::sync::{mpsc, oneshot};
 use wires::Wires;
 
@@ -79,7 +80,9 @@ enum Internal {
         attempt: AttemptNo,
         unkillable: Vec<ProcRef>,
     },
-    /// Ray was asked to end the job of an attempt.
+    /// Something is to be told.
+    Note(String),
+    /// Ray or Slurm was asked to end the jobs of an attempt.
     JobEnded {
         attempt: AttemptNo,
         said: Result<(), String>,
@@ -89,6 +92,12 @@ enum Internal {
         act: ActId,
         order: LaunchOrder,
         said: Result<Cluster, String>,
+    },
+    /// Slurm was asked before a launch.
+    Slurm {
+        act: ActId,
+        order: LaunchOrder,
+        said: Result<Vec<Job>, String>,
     },
     /// A relaunch was tried in advance; `None`: it was not tried to its end.
     Rehearsed(Option<Rehearsed>),
@@ -118,6 +127,10 @@ struct Driver {
     scan_again: Option<(Depth, u32)>,
     sweeping: bool,
     ending_job: bool,
+    /// What was told of jobs that are waited for.
+    told: BTreeSet<String>,
+    /// The run's key, which stands in its directory alone.
+    key: String,
     rehearsal: Option<Rehearsing>,
     failed_launch: Option<(ActId, ActError)>,
     /// The end that was decided, and when it comes even if the journal never takes it.
@@ -293,8 +306,10 @@ impl Driver {
                     });
                 }
             }
+            Internal::Note(text) => self.printer.note(&text),
             Internal::JobEnded { attempt, said } => self.on_job_ended(attempt, said),
             Internal::Cluster { act, order, said } => self.on_cluster(act, order, said),
+            Internal::Slurm { act, order, said } => self.on_slurm(act, order, said),
             Internal::Rehearsed(result) => self.on_rehearsed(result),
             Internal::Asked(request, reply) => {
                 let answer = match request {

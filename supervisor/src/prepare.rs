@@ -28,7 +28,7 @@ use supervise_core::checkpoint::Finding;
 use supervise_core::id::RunId;
 use supervise_core::script::Learnt;
 use supervise_core::spec::{RunSpec, TrainerKind};
-use supervise_host::script::Shims;
+use supervise_host::script::{Shims, Submitter};
 use supervise_trainers::read::{ReadInput, ReadOutput, read};
 use supervise_trainers::{TrainerFacts, adapter, way};
 
@@ -86,6 +86,8 @@ pub struct Prepared {
     pub release: Release,
     /// What stands in the way of a script.
     pub shims: Option<Shims>,
+    /// What stands in the way of jobs that are handed to Slurm.
+    pub submitter: Option<Submitter>,
     /// The trainer's YAML as it is given to the trainer, where it is not the user's own file.
     pub copy: Option<Copy>,
 }
@@ -248,6 +250,8 @@ pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
     let started = configured.learnt.as_ref().map_or(&out.command, |_| &configured.command);
     command::check(started, &configured.cwd, &configured.settings.env)?;
     let (learnt, shims) = script_parts(&configured, &out, &mut notes)?;
+    let jobs = out.live.as_ref().is_some_and(|live| live.slurm.is_some());
+    let submitter = jobs.then(learn::submitter).transpose()?;
     let config_hash = hash::config_hash(&out, &configured, release.version.as_deref());
     let mut command = std::mem::take(&mut out.command);
     let copy = areal::copy(&configured, &out, &run_dir, &mut command)?;
@@ -299,6 +303,7 @@ pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
         tree: out.tree,
         release,
         shims,
+        submitter,
         copy,
     })
 }

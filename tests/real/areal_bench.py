@@ -37,7 +37,7 @@ actor:
   gradient_checkpointing: false
   pad_to_maximum: true
   optimizer: {{lr: 1e-3, warmup_steps_proportion: 0.0, lr_scheduler_type: {schedule}}}
-  scheduling_spec: [{{gpu: 0, cpu: 1, mem: 1}}]
+  scheduling_spec: [{{gpu: 0, cpu: 1, mem: 1, cmd: python -m areal.infra.rpc.rpc_server}}]
 recover: {{mode: on, freq_steps: 1, experiment_name: real, trial_name: t0, fileroot: "${{cluster.fileroot}}"}}
 saver: {{experiment_name: real, trial_name: t0, fileroot: "${{cluster.fileroot}}"}}
 evaluator: {{experiment_name: real, trial_name: t0, fileroot: "${{cluster.fileroot}}"}}
@@ -87,8 +87,10 @@ class Case:
         self.last = steps
 
     def env(self, faults, user=stage.USER):
+        # Who starts the ranks says in which mode they are.
+        ours = {name: value for name, value in os.environ.items() if name != "AREAL_SPMD_MODE"}
         kept = self.root / f"supervise/{user}/real/t0/protected" if faults else ""
-        return os.environ | {"FAULTS": json.dumps(faults), "FAULT_LEDGER": str(self.ledger), "KEPT": str(kept), "LOGNAME": user,
+        return ours | {"FAULTS": json.dumps(faults), "FAULT_LEDGER": str(self.ledger), "KEPT": str(kept), "LOGNAME": user,
                              "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"} | self.more  # fmt: skip
 
     def call(self, *argv, faults=(), env=None, code=0):

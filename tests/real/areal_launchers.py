@@ -7,14 +7,20 @@ As areal_recovery.py. areal is not changed; where it asks for what a machine wit
     local_launcher   on CPU the launcher puts the list of devices (`=0,0`) before its command, under a variable without a name: a
                      program of that name in PATH becomes what stands behind it
     ray_launcher     RAY_OVERRIDE_RESOURCES: Ray counts two GPUs, which nobody opens
+    slurm_scheduler  `singularity`, a shell program that leaves out the image: the scheduler starts its workers in one; the cluster is
+                     a real one, of this machine alone (tests/lab/slurm.sh)
     ray_scheduler    nothing but time: its limit for the start of a worker, 30 s, is made longer (SLOW_START)
 
 Ends with `N passed, M failed`.
 """
 
+import contextlib
+import functools
 import json
 import os
 import shutil
+import socket
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -26,6 +32,11 @@ from areal_bench import HERE
 STEPS = 6
 SCRIPT = HERE / "areal_faulty.py"
 RANKS = "+allocation_mode=fsdp:d2"
+CLUSTER = HERE.parent / "lab/slurm.sh"
+# `singularity exec --env K=V ... IMAGE bash -c COMMANDS`, without the image.
+SINGULARITY = """while [ "$1" != bash ]; do [ "$1" = --env ] && export "$2" && shift; shift; done; exec "$@\""""
+# Seconds that a worker has to start; areal gives it 30.
+SLOW = {"SLOW_START": "600"}
 
 
 def local_launcher(b):
@@ -54,11 +65,83 @@ def programs(b, **texts):
     return f"{folder}:{Path(sys.executable).parent}:{os.environ['PATH']}"
 
 
+def ray_scheduler(b):
+    """The controller, with workers that are Ray's: it is killed between the weights and the counters of a save."""
+    with ray(b) as env:
+        controller_killed(b, "ray_scheduler", "ray", env)
+
+
+def slurm_scheduler(b):
+    """The controller, with workers that are jobs of Slurm's: they outlive it, and are cancelled."""
+    folder = programs(b, singularity=SINGULARITY)
+    with slurm() as env:
+        _, text = controller_killed(b, "slurm_scheduler", "slurm", env | {"PATH": folder})
+        assert "are cancelled, and waited for: 1 (real_t0:actor, RUNNING)" in text, text[-3000:]
+
+
+def controller_killed(b, name, scheduler, env):
+    """Its workers are ended, and it is brought back: every tensor is that of a controller with workers of its own, in one go."""
+    straight = controlled(b, "local")
+    case = b.case(name, STEPS, gang="", env=env | SLOW)
+    text = case.run(faults=[{"kind": "shards_done", "step": 3}], command=("python3", SCRIPT, f"scheduler.type={scheduler}"))
+    assert "2 attempts" in text and "1 worker started" in text, text[-3000:]
+    assert stage.step_of(case.root) == STEPS
+    assert stage.tensors(stage.dcp(case.root)) == stage.tensors(stage.dcp(straight.root)), "other tensors"
+    wrong = {s: (v, straight.losses[s]) for s, v in case.losses.items() if v != straight.losses[s]}
+    assert case.losses and not wrong, f"other losses: {wrong}"
+    return case, text
+
+
+@functools.cache
+def controlled(b, scheduler):
+    """A run in one go whose ranks a controller leads: it deals the data out in another way."""
+    case = b.case("controlled", STEPS, gang="", env=SLOW)
+    text = case.run(command=("python3", SCRIPT, f"scheduler.type={scheduler}"))
+    assert "1 attempt" in text and "1 worker started" in text, text[-3000:]
+    return case
+
+
 def killed_once(case, *command):
     """A rank is killed in mid-step, and comes back: every tensor and loss is that of a run in one go."""
     text = case.run(faults=[{"kind": "kill", "step": 4, "rank": 1}], command=command)
     assert "2 attempts" in text, text[-3000:]
     case.right()
+
+
+@contextlib.contextmanager
+def slurm():
+    """A cluster of one node that is this case's alone."""
+    call(CLUSTER, "install")
+    # munge wants directories that nobody else may write to, and short names.
+    folder = tempfile.mkdtemp(prefix="slurm-", dir="/run")
+    try:
+        call(CLUSTER, "up", folder, free_ports())
+        yield {"SLURM_CONF": f"{folder}/etc/slurm.conf"}
+        listed = call(CLUSTER, "jobs", folder)
+        assert not listed, f"left with Slurm: {listed}"
+    except BaseException:
+        print(*(log.read_text()[-4000:] for log in Path(folder, "log").iterdir()), sep="\n", flush=True)
+        raise
+    finally:
+        call(CLUSTER, "down", folder)
+    left = areal_bench.processes(folder)
+    assert not left, f"left behind: {left}"
+    shutil.rmtree(folder)
+
+
+def call(*argv):
+    done = subprocess.run([str(a) for a in argv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=areal_bench.LIMIT)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def free_ports():
+    """The first of two ports that are free."""
+    while True:
+        port = stage.free_port()
+        with contextlib.suppress(OSError), socket.socket() as s:
+            s.bind(("127.0.0.1", port + 1))
+            return port
 
 
 class ray:
@@ -78,4 +161,4 @@ class ray:
 
 
 if __name__ == "__main__":
-    sys.exit(areal_bench.main([local_launcher, ray_launcher], STEPS))
+    sys.exit(areal_bench.main([local_launcher, ray_launcher, ray_scheduler, slurm_scheduler], STEPS))

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 pub use assist::Assist;
-pub use live::{AcceptAhead, Frequencies, LiveSpec, Protect};
+pub use live::{AcceptAhead, Frequencies, LiveSpec, Protect, SlurmJobs};
 
 /// The trainer framework an adapter speaks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -12,6 +12,7 @@ mod edit;
 mod files;
 mod kept;
 mod known;
+mod lease;
 mod pace;
 mod place;
 mod proof;

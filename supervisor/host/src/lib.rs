@@ -9,3 +9,4 @@ pub mod migrate;
 pub mod process;
 pub mod script;
 pub mod sink;
+pub mod slurm;

@@ -38,6 +38,11 @@ const NAMES: [&str; 10] = [
     "numactl",
 ];
 
+/// Slurm's program that submits a job.
+pub(crate) const SBATCH: &str = "sbatch";
+/// The comment of jobs that are submitted.
+const COMMENT_VARIABLE: &str = "SUPERVISE_JOB_COMMENT";
+
 /// Names that only a directory in PATH carries: as a function they would hide the tool from itself.
 const NO_FUNCTIONS: [&str; 1] = ["env"];
 
@@ -118,6 +123,32 @@ impl Shims {
     }
 }
 
+/// A link that stands in the way of `sbatch`, so that each job that is submitted says where it comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Submitter {
+    bin: Utf8PathBuf,
+}
+
+impl Submitter {
+    /// Makes the link below `above`.
+    ///
+    /// # Errors
+    /// The directory cannot be written.
+    pub fn make(above: &Utf8Path, exe: &Utf8Path) -> io::Result<Self> {
+        let bin = above.join(format!("{:016x}-{SBATCH}", fnv64(exe.as_str().as_bytes())));
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&bin)?;
+        link(&bin.join(SBATCH), exe)?;
+        Ok(Self { bin })
+    }
+
+    /// Changes an environment so that jobs that are submitted in it bear this comment.
+    pub fn dress(&self, env: &mut BTreeMap<String, String>, comment: String) {
+        let path = env.get("PATH").map_or_else(String::new, |path| format!(":{path}"));
+        env.insert("PATH".to_owned(), format!("{}{path}", self.bin));
+        env.insert(COMMENT_VARIABLE.to_owned(), comment);
+    }
+}
+
 /// The variable by which bash hands a function on.
 fn function(name: &str) -> String {
     format!("BASH_FUNC_{name}%%")
@@ -128,7 +159,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// A program of that name is in PATH.
-fn is_there(path: &str, name: &str) -> bool {
+pub(crate) fn is_there(path: &str, name: &str) -> bool {
     path.split(':')
         .filter(|dir| !dir.is_empty())
         .any(|dir| shim::is_program(&Utf8Path::new(dir).join(name)))
@@ -173,5 +204,17 @@ mod tests {
         assert!(!env.contains_key("BASH_FUNC_env%%"));
         let way: Way = serde_json::from_str(&env[WAY_VARIABLE]).unwrap();
         assert_eq!((way.socket.as_str(), way.order), ("name", None));
+    }
+
+    #[test]
+    fn one_link_stands_in_the_way_of_jobs() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = Utf8Path::from_path(dir.path()).unwrap();
+        let submitter = Submitter::make(dir, Utf8Path::new("/bin/true")).unwrap();
+        assert_eq!(fs::read_dir(&submitter.bin).unwrap().count(), 1);
+        let mut env = BTreeMap::from([("PATH".to_owned(), "/bin".to_owned())]);
+        submitter.dress(&mut env, "ours".to_owned());
+        assert_eq!(env["PATH"], format!("{}:/bin", submitter.bin));
+        assert_eq!(env[COMMENT_VARIABLE], "ours");
     }
 }

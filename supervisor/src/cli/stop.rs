@@ -1,5 +1,7 @@
 //! `supervise stop`: asks the supervisor, or, where only a guard lives, ends its workers.
 
+mod jobs;
+
 use super::target::{self, Seen};
 use crate::control::{self, ControlReply, ControlRequest};
 use crate::error::CliError;
@@ -52,6 +54,9 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     }
     let left = find_attempt_processes(&seen.run, &seen.recorded);
     if left.is_empty() {
+        if jobs::any(&seen)? {
+            return orphans(&seen);
+        }
         printer::out(&format!("run {}: nothing of it lives\n", seen.run));
         return Ok(Exit::Finished.code());
     }
@@ -147,7 +152,9 @@ fn take_over(args: &Args, seen: &Seen) -> Result<u8, CliError> {
     }
     // It ends by itself with its tree; a leash that breaks now tells it the same.
     let _ = leash.say(&ToGuard::Bye);
+    let jobs = jobs::end(seen);
     lease.release();
+    jobs?;
     match gone {
         Some(left) if left.is_empty() => {
             printer::out(&format!(
@@ -175,7 +182,9 @@ fn pids(left: &[ProcRef]) -> String {
 fn orphans(seen: &Seen) -> Result<u8, CliError> {
     let mut lease = Lease::take(seen)?;
     let left = kill_until_gone(|| find_attempt_processes(&seen.run, &seen.recorded), BEYOND);
+    let jobs = jobs::end(seen);
     lease.release();
+    jobs?;
     if left.is_empty() {
         printer::out(&format!("run {}: what its guard left behind is ended\n", seen.run));
         return Ok(Exit::Finished.code());

@@ -32,6 +32,8 @@ pub(super) struct Seen {
     pub(super) alive: Alive,
     /// Processes that the guard of the last attempt wrote down.
     pub(super) recorded: Vec<ProcRef>,
+    /// The run's key, which stands in its directory alone.
+    pub(super) key: String,
     /// Why the journal could not be read.
     pub(super) problem: Option<String>,
     pub(super) notes: Vec<String>,
@@ -318,6 +320,7 @@ fn joined(run: &RunId, dir: &Utf8Path, loaded: Result<Loaded, String>) -> Seen {
             seen.state = Some(l.state);
             seen.spec = l.spec.map(|s| *s);
             seen.recorded = l.recorded;
+            seen.key = l.key;
             seen.notes = l.notes;
         }
         Ok(_) => seen.alive = alive(run, None),

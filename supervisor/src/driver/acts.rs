@@ -35,7 +35,7 @@ impl Driver {
             }
             ActKind::Prune(steps) => self.work.ask(Tag::Act(act.id), Question::Prune { steps }, now),
             ActKind::Launch(order) => {
-                if !self.ask_cluster(act.id, &order) {
+                if !self.ask_cluster(act.id, &order) && !self.ask_slurm(act.id, &order) {
                     self.launch_from(act.id, *order);
                 }
             }
@@ -175,6 +175,9 @@ impl Driver {
         if let (Some(call), Some(shims)) = (&plan.call, &self.prepared.shims) {
             shims.dress(&mut base, &socket_name(&self.spec.run), Some(call.clone()))?;
         }
+        if let Some(submitter) = &self.prepared.submitter {
+            submitter.dress(&mut base, self.proof().comment(self.state.term, order.attempt));
+        }
         let count = if is_gang { gang.workers } else { 1 };
         Ok((0..count)
             .map(|rank| {
@@ -238,7 +241,7 @@ impl Driver {
 }
 
 /// Our own environment, which the workers inherit. A variable that is not UTF-8 is left out: no trainer reads one.
-pub(super) fn environment() -> BTreeMap<String, String> {
+pub(crate) fn environment() -> BTreeMap<String, String> {
     std::env::vars_os()
         .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)))
         .collect()

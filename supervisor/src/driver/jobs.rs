@@ -1,38 +1,50 @@
-//! An attempt that only waits for a job of Ray's: when its processes are gone, the job may still train. It is stopped, and its
-//! end waited for in Ray's own words, before anybody hears that nothing of the attempt is left.
+//! Jobs that an attempt handed to Ray or to Slurm: when its processes are gone, they may still train. They are ended, and their end is
+//! waited for in the scheduler's own words, before anybody hears that nothing of the attempt is left.
 
 use super::{Driver, Internal};
 use std::time::Duration;
-use supervise_core::event::EventKind;
-use supervise_core::id::{AttemptNo, ProcRef};
+use supervise_core::event::{ActError, ActErrorKind, EventKind};
+use supervise_core::id::{ActId, AttemptNo, ProcRef};
+use supervise_core::record::LaunchOrder;
 use supervise_host::cluster::{JobQuery, end_job};
+use supervise_host::slurm;
+use supervise_trainers::slurm::{Job, Proof, words};
 use supervise_trainers::{Ray, job};
 
-/// A cluster that did not say that a job has ended is asked again after this.
+/// A scheduler that did not say that a job has ended is asked again after this.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
 impl Driver {
     /// No process of the attempt is left here; what it had submitted ends before that is told.
     pub(super) fn on_tree_gone(&mut self, attempt: AttemptNo, unkillable: Vec<ProcRef>) {
-        let ended_well = self
-            .state
-            .attempt
-            .as_ref()
-            .is_some_and(|a| a.no == attempt && a.succeeded());
-        let query = self.job_of(attempt).filter(|_| unkillable.is_empty() && !ended_well);
-        let Some(query) = query else {
+        let query = self.job_of(attempt).filter(|_| !self.ended_well(attempt));
+        let jobs = self.slurm_jobs();
+        if !unkillable.is_empty() || query.is_none() && jobs.is_none() {
             return self.feed(EventKind::TreeGone { attempt, unkillable });
-        };
+        }
         if std::mem::replace(&mut self.ending_job, true) {
             return;
         }
-        self.printer.note(&format!(
-            "Ray's job {} is stopped, and waited for until it has ended",
-            query.id
-        ));
+        if let Some(query) = &query {
+            self.note_once(format!(
+                "Ray's job {} is stopped, and waited for until it has ended",
+                query.id
+            ));
+        }
         let tx = self.internal.clone();
         tokio::task::spawn_blocking(move || {
-            let said = end_job(&query);
+            let ray = query.map_or(Ok(()), |query| {
+                end_job(&query)
+                    .map_err(|why| format!("Ray does not say that the job of attempt {attempt} has ended: {why}"))
+            });
+            let slurm = jobs.map_or(Ok(()), |query| {
+                let said = slurm::end(&query, |jobs| {
+                    let _ = tx.send(Internal::Note(cancelled(jobs)));
+                });
+                said.map(|_| ())
+                    .map_err(|why| format!("Slurm does not say that the jobs of this run have ended: {why}"))
+            });
+            let said = ray.and(slurm);
             if said.is_err() {
                 std::thread::sleep(ASK_AGAIN);
             }
@@ -41,20 +53,35 @@ impl Driver {
         });
     }
 
-    /// What Ray said of it: it has ended, or is asked for again. How long that goes on is the core's to say.
+    /// What was said of it: it has ended, or is asked for again. How long that goes on is the core's to say.
     pub(super) fn on_job_ended(&mut self, attempt: AttemptNo, said: Result<(), String>) {
         self.ending_job = false;
-        match said {
-            Ok(()) => self.feed(EventKind::TreeGone {
+        let is_known = said.is_ok();
+        if let Err(why) = said {
+            self.note_once(why);
+        }
+        // Nothing speaks for a job where the attempt came to its end: then no answer delays that.
+        if is_known || self.ended_well(attempt) {
+            self.told.clear();
+            self.feed(EventKind::TreeGone {
                 attempt,
                 unkillable: Vec::new(),
-            }),
-            Err(why) => {
-                self.printer.note(&format!(
-                    "Ray does not say that the job of attempt {attempt} has ended: {why}"
-                ));
-                self.on_tree_gone(attempt, Vec::new());
-            }
+            });
+        } else {
+            self.on_tree_gone(attempt, Vec::new());
+        }
+    }
+
+    fn ended_well(&self, attempt: AttemptNo) -> bool {
+        let of = self.state.attempt.as_ref();
+        of.is_some_and(|a| a.no == attempt && a.succeeded())
+    }
+
+    /// What is asked for again and again is told once.
+    fn note_once(&mut self, text: String) {
+        if !self.told.contains(&text) {
+            self.printer.note(&text);
+            self.told.insert(text);
         }
     }
 
@@ -74,4 +101,70 @@ impl Driver {
             env,
         })
     }
+
+    /// By what jobs are known to be this run's.
+    pub(super) fn proof(&self) -> Proof {
+        Proof {
+            key: self.key.clone(),
+            run: self.spec.run.clone(),
+        }
+    }
+
+    fn slurm_jobs(&self) -> Option<slurm::Query> {
+        let known = self.spec.live.as_ref()?.slurm.clone()?;
+        let mut env = super::acts::environment();
+        env.extend(self.spec.env.clone());
+        Some(slurm::Query {
+            proof: self.proof(),
+            known,
+            cwd: self.spec.cwd.clone(),
+            env,
+        })
+    }
+
+    /// Before a launch: nothing of ours is left with Slurm, nor anything that may be. `false`: the run has no jobs there.
+    pub(super) fn ask_slurm(&mut self, act: ActId, order: &LaunchOrder) -> bool {
+        let Some(query) = self.slurm_jobs() else {
+            return false;
+        };
+        let order = order.clone();
+        let tx = self.internal.clone();
+        tokio::task::spawn_blocking(move || {
+            let said = slurm::end(&query, |jobs| {
+                let _ = tx.send(Internal::Note(cancelled(jobs)));
+            });
+            let said = said.and_then(|_| slurm::ask(&query));
+            let _ = tx.send(Internal::Slurm { act, order, said });
+        });
+        true
+    }
+
+    /// What Slurm said: the launch goes on, or waits.
+    pub(super) fn on_slurm(&mut self, act: ActId, order: LaunchOrder, said: Result<Vec<Job>, String>) {
+        let what = match said {
+            Ok(jobs) if jobs.is_empty() => return self.launch_from(act, order),
+            Ok(jobs) => format!(
+                "Slurm lists {}: named as the jobs of this run are, but nothing proves that an attempt of it submitted them; they are not touched (scancel ends them)",
+                words(&jobs)
+            ),
+            Err(why) => format!("Slurm does not say that no job of this run is left: {why}"),
+        };
+        let error = ActError {
+            what,
+            retryable: true,
+            kind: ActErrorKind::Held,
+        };
+        self.feed(EventKind::ActDone {
+            act,
+            result: Err(error),
+        });
+    }
+}
+
+/// Jobs that are about to be cancelled, in words.
+fn cancelled(jobs: &[Job]) -> String {
+    format!(
+        "Slurm's jobs that outlived what had submitted them are cancelled, and waited for: {}",
+        words(jobs)
+    )
 }

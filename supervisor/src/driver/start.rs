@@ -11,7 +11,7 @@ use crate::error::CliError;
 use crate::prepare::Prepared;
 use crate::printer::Printer;
 use camino::Utf8PathBuf;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use supervise_core::event::{EventKind, Living};
 use supervise_core::id::{Ms, Term, Tick};
@@ -88,6 +88,8 @@ pub(super) async fn term(prepared: Prepared, mut printer: Printer, flags: RunFla
         scan_again: None,
         sweeping: false,
         ending_job: false,
+        told: BTreeSet::new(),
+        key: loaded.key.clone(),
         rehearsal: None,
         failed_launch: None,
         finish_due: None,

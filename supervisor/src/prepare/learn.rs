@@ -20,7 +20,7 @@ use supervise_core::id::{RunId, fnv64};
 use supervise_core::script::{self, Learnt};
 use supervise_host::guard::protocol::{Called, WorkerOrder, socket_name};
 use supervise_host::lane::{Answer, Client, Question};
-use supervise_host::script::{Heard, Recording, Shims, record};
+use supervise_host::script::{Heard, Recording, Shims, Submitter, record};
 use supervise_trainers::{areal, way};
 
 /// Whether a script may be run to learn what it starts.
@@ -195,6 +195,12 @@ pub(super) fn shims(c: &Configured) -> Result<Shims, CliError> {
     let above = state()?.join("shims");
     let path = environment(c).get("PATH").cloned().unwrap_or_default();
     Shims::make(&above, &exe, &path).map_err(|e| CliError::environment(format!("making links in {above}: {e}")))
+}
+
+/// The link that stands in the way of `sbatch`.
+pub(super) fn submitter() -> Result<Submitter, CliError> {
+    let above = state()?.join("shims");
+    Submitter::make(&above, &own_exe()?).map_err(|e| CliError::environment(format!("making a link in {above}: {e}")))
 }
 
 fn own_exe() -> Result<Utf8PathBuf, CliError> {

@@ -7,6 +7,7 @@ mod call;
 mod defaults;
 mod engines;
 mod frequency;
+mod jobs;
 mod judge;
 mod names;
 mod preflight;

@@ -13,6 +13,7 @@ pub mod plain;
 pub mod read;
 pub mod rehearsal;
 mod shell;
+pub mod slurm;
 pub mod starter;
 pub mod verl;
 pub mod way;

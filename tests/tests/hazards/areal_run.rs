@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use supervise_tests::areal_set::{Shape, save};
 use supervise_tests::harness::{Ended, Scene, Supervisor, names};
 
@@ -24,6 +25,12 @@ def wait_for_a_copy():
     while not os.path.isdir(kept) or not os.listdir(kept):
         time.sleep(0.05)
 ";
+
+/// Writes a program.
+pub(crate) fn program(path: &Path, text: &str) {
+    fs::write(path, text).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
 
 /// A run of eight steps, a save at every second one.
 pub(crate) struct Run {
@@ -89,8 +96,12 @@ impl Run {
 
     /// The last step is this one.
     pub(crate) fn until(mut self, step: u64) -> Self {
-        self.yaml["total_train_steps"] = json!(step);
+        self.end_with(step);
         self
+    }
+
+    pub(crate) fn end_with(&mut self, step: u64) {
+        self.yaml["total_train_steps"] = json!(step);
     }
 
     /// Killed in the middle of step 6, once.

@@ -151,6 +151,8 @@ const SECTIONS: &[Section] = &[
             "close_blocks",
             "detached",
             "slurm_states",
+            "slurm_jobs",
+            "slurm_names",
         ],
     ),
     (

@@ -50,6 +50,7 @@ impl Stage {
             exit_says_nothing: false,
             async_save: false,
             frequencies: BTreeMap::default(),
+            slurm: None,
         });
         Self {
             _folder: folder,

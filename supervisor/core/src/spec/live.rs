@@ -33,6 +33,18 @@ pub struct LiveSpec {
     /// How often the trainer is to act, by the file beside its checkpoint that would otherwise say it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub frequencies: BTreeMap<String, Frequencies>,
+    /// Its workers are jobs of Slurm's, which outlive whoever submitted them: by what they are known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slurm: Option<SlurmJobs>,
+}
+
+/// By what jobs look like those of a run. It is no proof: names and scripts are free.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlurmJobs {
+    /// How their names begin.
+    pub prefix: String,
+    /// The directory of the scripts that are submitted.
+    pub scripts: Utf8PathBuf,
 }
 
 /// How often AReaL saves, exports or evaluates; `None`: never by this measure.

@@ -122,6 +122,7 @@ fn one(spec: &mut RunSpec, habits: &mut Habits, key: &str, value: &str) -> Optio
                 async_save: false,
                 frequencies: BTreeMap::default(),
                 exit_says_nothing: false,
+                slurm: None,
             });
         }
         "launcher" => {

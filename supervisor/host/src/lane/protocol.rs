@@ -197,6 +197,9 @@ pub struct Loaded {
     pub notes: Vec<String>,
     /// Processes that the guard of the last attempt recorded.
     pub recorded: Vec<ProcRef>,
+    /// Random, and in the run directory alone: what bears it comes from this run.
+    #[serde(default)]
+    pub key: String,
     /// Specification of the last term.
     pub spec: Option<Box<RunSpec>>,
 }

@@ -1,8 +1,9 @@
 //! Our program under another name, called by a script.
 
-use super::{NAMES, VERSIONS, WAY_VARIABLE, Way, function};
+use super::{COMMENT_VARIABLE, NAMES, SBATCH, VERSIONS, WAY_VARIABLE, Way, function};
 use crate::guard::connect;
 use crate::guard::protocol::{Called, FromGuard, FromShim, MESSAGE_LIMIT, ToGuard};
+use crate::process::ATTEMPT_VARIABLE;
 use camino::{Utf8Path, Utf8PathBuf};
 use nix::unistd::{AccessFlags, access};
 use std::ffi::{OsStr, OsString};
@@ -33,13 +34,16 @@ const ENVIRONMENT: i32 = 69;
 pub fn name_of(argv0: &OsStr) -> Option<String> {
     let name = Utf8Path::from_path(argv0.as_ref())?.file_name()?;
     let version = |text: &str| text.parse().is_ok_and(|n: u32| VERSIONS.contains(&n));
-    let is_one = NAMES.contains(&name) || name.strip_prefix("python3.").is_some_and(version);
+    let is_one = name == SBATCH || NAMES.contains(&name) || name.strip_prefix("python3.").is_some_and(version);
     is_one.then(|| name.to_owned())
 }
 
 /// Does what a script called us for; returns only where the real program does not take our place.
 #[must_use]
 pub fn main(name: &str, args: Vec<OsString>) -> i32 {
+    if name == SBATCH {
+        return submit(args);
+    }
     let way: Option<Way> = std::env::var(WAY_VARIABLE)
         .ok()
         .and_then(|text| serde_json::from_str(&text).ok());
@@ -62,6 +66,29 @@ pub fn main(name: &str, args: Vec<OsString>) -> i32 {
         // What Ray starts now outlives this call, and its workers must not find us.
         (Some(_), false) => become_real(name, args, (name == "ray").then_some(&way)),
     }
+}
+
+/// Submits a job that says where it comes from. Slurm ends it, wherever it runs: it bears no mark by which processes are ended, and
+/// nothing of ours is in its way. A comment in the words of the call comes later, and counts.
+fn submit(mut args: Vec<OsString>) -> i32 {
+    if let Ok(comment) = std::env::var(COMMENT_VARIABLE) {
+        args.insert(0, format!("--comment={comment}").into());
+    }
+    let path = std::env::var("PATH").unwrap_or_default();
+    let Some(real) = find(&path, SBATCH) else {
+        say(&format!("{SBATCH}: not found in PATH"));
+        return NOT_FOUND;
+    };
+    let is_ours = |dir: &str| is_own(&Utf8Path::new(dir).join(SBATCH));
+    let without: Vec<&str> = path.split(':').filter(|dir| !is_ours(dir)).collect();
+    let e = Command::new(&real)
+        .args(args)
+        .env("PATH", without.join(":"))
+        .env_remove(COMMENT_VARIABLE)
+        .env_remove(ATTEMPT_VARIABLE)
+        .exec();
+    say(&format!("{real}: cannot be executed: {e}"));
+    NOT_FOUND
 }
 
 /// Tells the recorder; the trainer is never started.
@@ -213,11 +240,16 @@ fn is_version(variable: &OsStr) -> bool {
 
 /// The first program of that name that is not ourselves.
 fn find(path: &str, name: &str) -> Option<Utf8PathBuf> {
-    let id = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
-    let own = std::fs::metadata("/proc/self/exe").map(id).ok();
     path.split(':')
         .map(|dir| Utf8Path::new(if dir.is_empty() { "." } else { dir }).join(name))
-        .find(|file| is_program(file) && std::fs::metadata(file).map(id).ok() != own)
+        .find(|file| is_program(file) && !is_own(file))
+}
+
+/// Whether this file is our own program.
+fn is_own(file: &Utf8Path) -> bool {
+    let id = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
+    let own = std::fs::metadata("/proc/self/exe").map(id).ok();
+    own.is_some() && std::fs::metadata(file).map(id).ok() == own
 }
 
 /// A file that can be executed.
@@ -235,6 +267,7 @@ mod tests {
             ("/x/python3", Some("python3")),
             ("torchrun", Some("torchrun")),
             ("python3.11", Some("python3.11")),
+            ("/x/sbatch", Some("sbatch")),
             ("python3.x", None),
             ("/bin/supervise", None),
             ("", None),

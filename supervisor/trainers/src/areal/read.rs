@@ -8,6 +8,7 @@ use super::call::{self, Form};
 use super::defaults;
 use super::engines;
 use super::frequency;
+use super::jobs;
 use super::values::Values;
 use crate::adapter::TrainerFacts;
 use crate::command;
@@ -69,6 +70,7 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
         // They end with an error whatever happened.
         exit_says_nothing: matches!(form, Form::Launcher(_)),
         frequencies: BTreeMap::new(),
+        slurm: jobs::known(v, input, &form, &place.user),
         async_save: actor.is_some_and(|a| a.is_megatron()) && v.truth("actor.megatron.async_save"),
     });
     let must_exist = must_exist(v, input, &form);
@@ -168,23 +170,11 @@ fn check_file(v: &mut Values<'_>, input: &ReadInput<'_>) {
 }
 
 fn check_form(v: &mut Values<'_>, form: &Form) {
-    let jobs = "its workers are jobs of Slurm's, which outlive a process that is killed: cancel those of an earlier attempt (scancel --name) where one was";
-    if *form == Form::Launcher("slurm".to_owned()) {
-        v.warn(
-            "slurm_jobs",
-            "",
-            format!(
-                "{jobs}; what they print goes to files of AReaL's, so that steps are known here only by what is saved"
-            ),
-        );
-    }
+    jobs::check(v, form);
     if *form != Form::Controller {
         return;
     }
     let scheduler = v.some_text("scheduler.type");
-    if scheduler.as_deref() == Some("slurm") {
-        v.warn("slurm_jobs", "scheduler.type", jobs);
-    }
     if !matches!(scheduler.as_deref(), Some("local" | "ray" | "slurm")) {
         let said = scheduler.map_or_else(|| "null".to_owned(), |s| format!("`{s}`"));
         v.problem(

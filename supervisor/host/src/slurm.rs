@@ -1,0 +1,130 @@
+//! Jobs of Slurm's, in `squeue`'s words and ended by `scancel`. Both talk to a daemon that may be away or hang: each call has a
+//! deadline, and no answer is never taken for a good one.
+
+use crate::process::capture::{Captured, Errand, capture};
+use crate::script;
+use camino::Utf8PathBuf;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+use supervise_core::spec::SlurmJobs;
+use supervise_trainers::slurm::{FORMAT, Job, Proof, read, words};
+
+/// Slurm's own commands give up after about ten seconds, and again after a second server.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Slurm kills a job's processes some time after it asked them to end (KillWait, 30 s).
+const ENDING: Duration = Duration::from_secs(90);
+/// How often it is looked whether a job has ended.
+const LOOK: Duration = Duration::from_secs(1);
+/// Its processes are ending, and nothing more can be asked of it.
+const COMPLETING: &str = "COMPLETING";
+const OUTPUT: usize = 16 << 20;
+const ERRORS: usize = 8 << 10;
+
+/// Whom to ask, and about whom.
+#[derive(Debug, Clone)]
+pub struct Query {
+    /// What makes a job ours.
+    pub proof: Proof,
+    /// What our jobs look like.
+    pub known: SlurmJobs,
+    /// The workers' directory.
+    pub cwd: Utf8PathBuf,
+    /// The workers' environment.
+    pub env: BTreeMap<String, String>,
+}
+
+/// The living jobs of this run, and those that look like them.
+///
+/// # Errors
+/// Why nothing is known, in words.
+pub fn ask(query: &Query) -> Result<Vec<Job>, String> {
+    let path = query.env.get("PATH").map_or("", String::as_str);
+    // Without it nothing can have been submitted.
+    if !script::is_there(path, script::SBATCH) {
+        return Ok(Vec::new());
+    }
+    let user = nix::unistd::getuid().to_string();
+    let argv = ["squeue", "--noheader", "--user", &user, "--format", FORMAT];
+    let said = run(query, &argv)?;
+    read(&String::from_utf8_lossy(&said), &query.proof, &query.known)
+}
+
+/// Cancels what is proven to be ours, and returns when Slurm does not list it any more: the jobs that were. `say` hears of them first.
+///
+/// # Errors
+/// Why it is not known that they have ended, in words.
+pub fn end(query: &Query, mut say: impl FnMut(&[Job])) -> Result<Vec<Job>, String> {
+    let ours = |jobs: Vec<Job>| -> Vec<Job> { jobs.into_iter().filter(|j| j.attempt.is_some()).collect() };
+    let all = ours(ask(query)?);
+    if all.is_empty() {
+        return Ok(all);
+    }
+    let until = Instant::now() + ENDING;
+    let mut left = all.clone();
+    let mut cancelled = BTreeSet::new();
+    loop {
+        // One that a living job submitted meanwhile is as new as the first ones.
+        let new: Vec<Job> = left
+            .iter()
+            .filter(|j| j.state != COMPLETING && !cancelled.contains(&j.id))
+            .cloned()
+            .collect();
+        let mut refusal = String::new();
+        if !new.is_empty() {
+            say(&new);
+            match cancel(query, &new) {
+                Ok(()) => cancelled.extend(new.iter().map(|j| j.id)),
+                Err(why) => refusal = format!(" ({why})"),
+            }
+        }
+        std::thread::sleep(LOOK);
+        left = ours(ask(query)?);
+        if left.is_empty() {
+            return Ok(all);
+        }
+        if Instant::now() > until {
+            return Err(format!("Slurm still lists {}{refusal}", words(&left)));
+        }
+    }
+}
+
+fn cancel(query: &Query, jobs: &[Job]) -> Result<(), String> {
+    let ids: Vec<String> = jobs.iter().map(|j| j.id.to_string()).collect();
+    let argv: Vec<&str> = ["scancel", "--quiet"]
+        .into_iter()
+        .chain(ids.iter().map(String::as_str))
+        .collect();
+    run(query, &argv).map(|_| ())
+}
+
+fn run(query: &Query, argv: &[&str]) -> Result<Vec<u8>, String> {
+    let argv: Vec<String> = argv.iter().map(|w| (*w).to_owned()).collect();
+    let mut env = query.env.clone();
+    // Variables of this kind change what is listed and how.
+    env.retain(|name, _| !name.starts_with("SQUEUE_") && !name.starts_with("SCANCEL_"));
+    let env: Vec<(String, String)> = env.into_iter().collect();
+    let said = capture(&Errand {
+        argv: &argv,
+        env: &env,
+        cwd: query.cwd.as_str(),
+        limit: PATIENCE,
+        output: OUTPUT,
+        errors: ERRORS,
+        stop: None,
+    });
+    match said {
+        Ok(Captured { status, output, .. }) if status.is_success() => Ok(output),
+        Ok(Captured { errors, .. }) => Err(format!("{}: {}", argv[0], last_line(&errors))),
+        Err(e) => Err(format!("{}: {e}", argv[0])),
+    }
+}
+
+fn last_line(errors: &[u8]) -> String {
+    let text = String::from_utf8_lossy(errors);
+    let line = text.lines().rev().find(|l| !l.trim().is_empty());
+    line.unwrap_or("it failed without a word")
+        .trim()
+        .chars()
+        .take(400)
+        .collect()
+}

@@ -1,0 +1,53 @@
+//! Jobs of Slurm's that a dead supervisor's attempts left.
+
+use super::Seen;
+use crate::error::CliError;
+use crate::printer;
+use camino::Utf8PathBuf;
+use supervise_host::slurm::{self, Query};
+use supervise_trainers::slurm::{Job, Proof, words};
+
+/// Whom to ask, where the run has jobs there.
+fn query(seen: &Seen) -> Option<Query> {
+    let spec = seen.spec.as_ref()?;
+    let mut env = crate::driver::environment();
+    env.extend(spec.env.clone());
+    Some(Query {
+        proof: Proof {
+            key: seen.key.clone(),
+            run: seen.run.clone(),
+        },
+        known: spec.live.as_ref()?.slurm.clone()?,
+        // The run's own directory may hang, and says nothing to Slurm.
+        cwd: Utf8PathBuf::from("/"),
+        env,
+    })
+}
+
+fn failed(why: String) -> CliError {
+    CliError::environment(format!(
+        "Slurm does not say that the jobs of this run have ended: {why}"
+    ))
+    .hint("`squeue --me` lists what lives; `scancel` ends it")
+}
+
+/// Whether a job that an attempt of this run submitted lives. One of unknown origin is named.
+pub(super) fn any(seen: &Seen) -> Result<bool, CliError> {
+    let Some(query) = query(seen) else { return Ok(false) };
+    let jobs = slurm::ask(&query).map_err(failed)?;
+    let (ours, others): (Vec<Job>, Vec<Job>) = jobs.into_iter().partition(|job| job.attempt.is_some());
+    if !others.is_empty() {
+        printer::err(&format!(
+            "Slurm lists {}: named as the jobs of this run are, but nothing proves that an attempt of it submitted them; they are not touched\n",
+            words(&others)
+        ));
+    }
+    Ok(!ours.is_empty())
+}
+
+/// Cancels them, and waits until they have ended.
+pub(super) fn end(seen: &Seen) -> Result<(), CliError> {
+    let Some(query) = query(seen) else { return Ok(()) };
+    let tell = |jobs: &[Job]| printer::out(&format!("cancelled with Slurm: {}\n", words(jobs)));
+    slurm::end(&query, tell).map(|_| ()).map_err(failed)
+}

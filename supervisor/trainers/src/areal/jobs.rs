@@ -1,0 +1,42 @@
+//! Slurm: AReaL's scheduler and its launcher there submit jobs, which outlive the process that did.
+
+use super::call::Form;
+use super::values::Values;
+use crate::read::ReadInput;
+use supervise_core::spec::SlurmJobs;
+
+/// Whether its workers are jobs of Slurm's.
+fn submits(v: &mut Values<'_>, form: &Form) -> bool {
+    match form {
+        Form::Launcher(place) => place == "slurm",
+        Form::Controller => v.some_text("scheduler.type").as_deref() == Some("slurm"),
+        Form::Torchrun | Form::Ranks | Form::Unknown => false,
+    }
+}
+
+/// What a person should know of them.
+pub(super) fn check(v: &mut Values<'_>, form: &Form) {
+    if !submits(v, form) {
+        return;
+    }
+    let mut text = "its workers are jobs of Slurm's, which outlive a process that is killed: those that an attempt of this run submitted are cancelled, and have ended before the next one; others of their names are named and waited for".to_owned();
+    let launcher = matches!(form, Form::Launcher(_));
+    if launcher {
+        text.push_str("; what they print goes to files of AReaL's, so that steps are known here only by what is saved");
+    }
+    v.note("slurm_jobs", if launcher { "" } else { "scheduler.type" }, text);
+}
+
+/// What its jobs look like.
+pub(super) fn known(v: &mut Values<'_>, input: &ReadInput<'_>, form: &Form, user: &str) -> Option<SlurmJobs> {
+    if !submits(v, form) {
+        return None;
+    }
+    let [experiment, trial, fileroot] =
+        ["experiment_name", "trial_name", "cluster.fileroot"].map(|key| v.text(key).unwrap_or_default());
+    let scripts = input.cwd.join(fileroot).join("logs").join(user);
+    Some(SlurmJobs {
+        prefix: format!("{experiment}_{trial}:"),
+        scripts: scripts.join(experiment).join(trial).components().collect(),
+    })
+}

@@ -1,0 +1,135 @@
+#!/usr/bin/env bash
+# A Slurm cluster of one node, for one test: own ports, own directory, own key and socket of munge. Nothing in /etc is used.
+#
+# usage: slurm.sh install            the packages, where they are missing (Debian, root)
+#        slurm.sh up DIR PORT        starts it; PORT and PORT+1 are its own; prints what SLURM_CONF has to be
+#        slurm.sh jobs DIR           lists what lives in it
+#        slurm.sh down DIR           ends its jobs, then what `up` started, by pid
+#
+# The node says that it has 8 CPUs and two GPUs: character devices with numbers that no driver has.
+set -euo pipefail
+mode=${1:?install, up, jobs or down}
+
+install() {
+  local log
+  if command -v slurmctld slurmd sbatch munged >/dev/null; then return; fi
+  if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+    echo "slurm.sh: slurmctld, slurmd, slurm-client and munge are missing, and only root on Debian can install them here" >&2
+    return 1
+  fi
+  log=$(mktemp)
+  if ! { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends \
+    slurmctld slurmd slurm-client munge slurm-wlm-basic-plugins; } >"$log" 2>&1; then
+    tail -n 20 "$log" >&2
+    return 1
+  fi
+  rm -f "$log"
+}
+
+# The process in a pid file, if it still is that program.
+pid_of() {
+  local pid
+  pid=$(cat "$1" 2>/dev/null) && [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = "$2" ] && echo "$pid"
+}
+
+stop() {
+  local pid
+  pid=$(pid_of "$1" "$2") || return 0
+  kill "$pid" 2>/dev/null || return 0
+  for _ in $(seq 100); do
+    [ -d "/proc/$pid" ] || return 0
+    sleep 0.1
+  done
+  kill -9 "$pid" 2>/dev/null || true
+}
+
+# Waits, for minutes if it must.
+until_true() {
+  for _ in $(seq 1200); do
+    if "$@"; then return; fi
+    sleep 0.25
+  done
+  echo "slurm.sh: it never came to: $*" >&2
+  tail -n 20 "$dir"/log/* >&2
+  return 1
+}
+
+is_idle() { [ "$(sinfo -h -o %t 2>/dev/null)" = idle ]; }
+no_jobs() { [ -z "$(squeue -h 2>/dev/null)" ]; }
+
+configure() {
+  local host
+  host=$(hostname -s)
+  mkdir -p "$dir"/{etc,state,spool,log,run,munge}
+  # munged refuses a socket in a directory that it does not trust.
+  chmod 755 "$dir" "$dir"/{etc,munge,run}
+  (umask 077 && head -c 1024 /dev/urandom >"$dir/munge/key")
+  for n in 0 1; do mknod "$dir/gpu$n" c 240 $((port % 100000 + n)); done
+  echo "Name=gpu File=$dir/gpu[0-1]" >"$dir/etc/gres.conf"
+  cat >"$dir/etc/slurm.conf" <<C
+ClusterName=test
+SlurmctldHost=$host(127.0.0.1)
+SlurmctldPort=$port
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket=$dir/munge/socket
+CredType=cred/munge
+StateSaveLocation=$dir/state
+SlurmctldPidFile=$dir/run/slurmctld.pid
+SlurmctldLogFile=$dir/log/slurmctld.log
+SlurmdPidFile=$dir/run/slurmd.pid
+SlurmdSpoolDir=$dir/spool
+SlurmdLogFile=$dir/log/slurmd.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+SwitchType=switch/none
+MpiDefault=none
+GresTypes=gpu
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SlurmdParameters=config_overrides
+ReturnToService=2
+SlurmctldTimeout=300
+SlurmdTimeout=300
+MessageTimeout=60
+KillWait=5
+SchedulerParameters=sched_interval=1,batch_sched_delay=0
+NodeName=n1 NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + 1)) CPUs=8 RealMemory=16384 Gres=gpu:2
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+C
+}
+
+up() {
+  configure
+  munged --key-file="$dir/munge/key" --socket="$dir/munge/socket" --pid-file="$dir/munge/pid" --log-file="$dir/log/munged.log" \
+    --seed-file="$dir/munge/seed" --num-threads=2 --force
+  slurmctld -f "$SLURM_CONF"
+  slurmd -f "$SLURM_CONF" -N n1
+  until_true is_idle
+  echo "$SLURM_CONF"
+}
+
+down() {
+  if pid_of "$dir/run/slurmctld.pid" slurmctld >/dev/null; then
+    scancel --quiet --user="$(id -un)" || true
+    until_true no_jobs
+  fi
+  stop "$dir/run/slurmd.pid" slurmd
+  stop "$dir/run/slurmctld.pid" slurmctld
+  stop "$dir/munge/pid" munged
+}
+
+if [ "$mode" != install ]; then
+  dir=${2:?a directory}
+  export SLURM_CONF=$dir/etc/slurm.conf
+fi
+case $mode in
+  install) install ;;
+  up) port=${3:?a port} && up ;;
+  jobs) squeue -h ;;
+  down) down ;;
+  *) exit 64 ;;
+esac
