@@ -13,6 +13,7 @@ from pathlib import Path
 import areal_stage as stage
 
 HERE = Path(__file__).resolve().parent
+CALM = 60  # seconds within which everything has ended
 LIMIT = 1200  # seconds that a command may take: many times what one takes
 YAML = """\
 experiment_name: real
@@ -125,7 +126,10 @@ class Case:
 
     def nothing_left(self):
         """No process with this case's folder in its environment or on its command line, whatever it calls itself."""
-        left = processes(str(self.ledger)) | processes(str(self.root))
+        until = time.monotonic() + CALM
+        # A guard ends a moment after its supervisor.
+        while (left := processes(str(self.ledger)) | processes(str(self.root))) and time.monotonic() < until:
+            time.sleep(0.2)
         assert not left, f"left behind: {left}"
 
 

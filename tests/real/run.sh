@@ -22,6 +22,7 @@ trap 'rm -rf "$work"' EXIT
 "$areal/bin/python" "$here/areal_dialect.py" "$programs/examples/areal_view"
 "$areal/bin/python" "$here/areal_alone.py"
 "$areal/bin/python" "$here/areal_recovery.py" "$programs"
+"$areal/bin/python" "$here/areal_launchers.py" "$programs"
 "$python" "$here/make_checkpoints.py" "$work" --areal "$areal"
 "$python" "$here/proof_differential.py" "$programs" "$work" --areal "$areal" --each 20
 PYTHONPATH=$here VERL_USE_EXTERNAL_MODULES=verl_cpu_platform VERL_PLATFORM=cpu VERL_ENGINE_DEVICE=cuda \
