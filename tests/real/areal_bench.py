@@ -14,6 +14,7 @@ import areal_stage as stage
 
 HERE = Path(__file__).resolve().parent
 LIMIT = 2400  # seconds that a command may take: only a hang takes so long, on a machine however slow
+CALM = 60  # seconds within which everything has ended
 YAML = """\
 experiment_name: real
 trial_name: t0
@@ -126,7 +127,10 @@ class Case:
 
     def nothing_left(self):
         """No process with this case's folder in its environment or on its command line, whatever it calls itself."""
-        left = processes(str(self.ledger)) | processes(str(self.root))
+        until = time.monotonic() + CALM
+        # A guard ends a moment after its supervisor.
+        while (left := processes(str(self.ledger)) | processes(str(self.root))) and time.monotonic() < until:
+            time.sleep(0.2)
         assert not left, f"left behind: {left}"
 
 

@@ -7,9 +7,10 @@ As areal_recovery.py. areal is not changed; where it asks for what a machine wit
     local_launcher   on CPU the launcher puts the list of devices (`=0,0`) before its command, under a variable without a name: a
                      program of that name in PATH becomes what stands behind it
     ray_launcher     RAY_OVERRIDE_RESOURCES: Ray counts two GPUs, which nobody opens
-    slurm_scheduler  `singularity`, a shell program that leaves out the image: the scheduler starts its workers in one; the cluster is
-                     a real one, of this machine alone (tests/lab/slurm.sh)
     ray_scheduler    nothing but time: its limit for the start of a worker, 30 s, is made longer (SLOW_START)
+    slurm_scheduler, slurm_launcher
+                     a shell program named `singularity` leaves out the image, in which they start their workers; the cluster is
+                     a real one, of this machine alone, with two GPUs that nobody opens (tests/lab/slurm.sh)
 
 Ends with `N passed, M failed`.
 """
@@ -35,14 +36,14 @@ RANKS = "+allocation_mode=fsdp:d2"
 CLUSTER = HERE.parent / "lab/slurm.sh"
 # `singularity exec --env K=V ... IMAGE bash -c COMMANDS`, without the image.
 SINGULARITY = """while [ "$1" != bash ]; do [ "$1" = --env ] && export "$2" && shift; shift; done; exec "$@\""""
+TORCHRUN = f'exec {sys.executable} -m torch.distributed.run "$@"'
 # Seconds that a worker has to start; areal gives it 30.
 SLOW = {"SLOW_START": "600"}
 
 
 def local_launcher(b):
     """The launcher of the older kind, on one machine: torchrun below a shell and a `tee`."""
-    torchrun = f'exec {sys.executable} -m torch.distributed.run "$@"'
-    path = programs(b, torchrun=torchrun, **{"=0,0": 'exec "$@"'})
+    path = programs(b, torchrun=TORCHRUN, **{"=0,0": 'exec "$@"'})
     case = b.case("local", STEPS, gang="", env={"PATH": path})
     killed_once(case, "python3", "-m", "areal.infra.launcher.local", SCRIPT, RANKS)
 
@@ -79,6 +80,15 @@ def slurm_scheduler(b):
         assert "are cancelled, and waited for: 1 (real_t0:actor, RUNNING)" in text, text[-3000:]
 
 
+def slurm_launcher(b):
+    """The launcher of the older kind: torchrun in a job. All that is heard of it is what it saves."""
+    with slurm() as env:
+        path = programs(b, singularity=SINGULARITY, torchrun=TORCHRUN)
+        case = b.case("slurm_launcher", STEPS, gang="", env=env | {"PATH": path})
+        said = case.root / f"logs/{stage.USER}/real/t0/trainer.log"
+        killed_once(case, "python3", "-m", "areal.infra.launcher.slurm", SCRIPT, RANKS, said=said)
+
+
 def controller_killed(b, name, scheduler, env):
     """Its workers are ended, and it is brought back: every tensor is that of a controller with workers of its own, in one go."""
     straight = controlled(b, "local")
@@ -101,10 +111,12 @@ def controlled(b, scheduler):
     return case
 
 
-def killed_once(case, *command):
+def killed_once(case, *command, said=None):
     """A rank is killed in mid-step, and comes back: every tensor and loss is that of a run in one go."""
     text = case.run(faults=[{"kind": "kill", "step": 4, "rank": 1}], command=command)
     assert "2 attempts" in text, text[-3000:]
+    if said:
+        case.losses |= stage.Attempt(0, stage.COLOURS.sub("", said.read_text(errors="replace"))).losses
     case.right()
 
 
@@ -161,4 +173,4 @@ class ray:
 
 
 if __name__ == "__main__":
-    sys.exit(areal_bench.main([local_launcher, ray_launcher, ray_scheduler, slurm_scheduler], STEPS))
+    sys.exit(areal_bench.main([local_launcher, ray_launcher, ray_scheduler, slurm_scheduler, slurm_launcher], STEPS))

@@ -200,6 +200,7 @@ fn a_job_outlives_its_controller() {
     rig.assert_one_at_a_time();
 }
 
+/// [process.slurm_jobs] A controller that is asked to end leaves its jobs | A stop cancels them, and ends when they have
 #[test]
 fn a_stop_cancels_the_jobs() {
     let rig = Rig::until(LONG);
@@ -210,6 +211,7 @@ fn a_stop_cancels_the_jobs() {
     assert_eq!(rig.states(), ["CANCELLED"]);
 }
 
+/// [process.slurm_jobs] Where everything on its machine died, its jobs train on | The next `supervise run` or `supervise stop` knows them by their comment, and cancels them
 #[test]
 fn the_job_of_a_dead_supervisor_is_cancelled_by_a_stop_or_by_the_next_run() {
     let mut rig = Rig::until(LONG);
@@ -265,6 +267,7 @@ fn a_job_of_the_same_name() {
     (1..4).for_each(|job| rig.stop(job));
 }
 
+/// [process.slurm_jobs] While Slurm does not answer, nobody can know what trains | No answer is no good answer: it is asked again, for half an hour at most, and nothing is launched meanwhile
 #[test]
 fn a_controller_of_slurms_that_does_not_answer_is_waited_for() {
     let rig = Rig::mortal();
