@@ -60,10 +60,7 @@ pub(super) fn judge(case: &Case<'_>) -> CheckpointSummary {
     unfinished_background(case, &parts, &mut out.findings);
     stored_frequencies(case, &mut out.findings);
     crate::verl::allow(case.expect, &mut out.findings);
-    // What else was found is said of a layout that is not in use any more: an incomplete set would be replaced.
-    if let Some(path) = case.files.newer.first() {
-        out.findings = vec![newer(path)];
-    }
+    case.reports.place(&mut out.findings);
     out.unfamiliar = unfamiliar(case);
     out.roles = engines.iter().map(|e| (*e).to_owned()).collect();
     out.holds = holds(case, &parts, &engines);
@@ -83,6 +80,18 @@ pub(super) fn judge(case: &Case<'_>) -> CheckpointSummary {
     out
 }
 
+/// What AReaL would load and what is not there, or cannot be told.
+#[must_use]
+pub fn no_set(step: Step, finding: Finding) -> CheckpointSummary {
+    let mut out = crate::verl::unknown_step(&CkptId(String::new().into()));
+    out.step = step;
+    out.layout = Cow::Borrowed("areal");
+    out.resume = Resumability::Exact;
+    out.verdict = finding.verdict;
+    out.findings = vec![finding];
+    out
+}
+
 fn inside(dir: &str, mut finding: Finding) -> Finding {
     finding.file = Some(match finding.file.take() {
         Some(file) => format!("{dir}/{file}").into(),
@@ -94,12 +103,6 @@ fn inside(dir: &str, mut finding: Finding) -> Finding {
 fn odd(path: &str) -> Finding {
     let detail = "this is a symbolic link, a socket or a device: it is not followed";
     Finding::error("symlink", Verdict::Unknown, detail).in_file(path)
-}
-
-/// Which of their generations would be loaded is not known here, and this set may be an old one that they do not read any more.
-fn newer(path: &str) -> Finding {
-    let detail = "a newer AReaL keeps generations of its own here: how it reads and writes them is not known to this version, so nothing is resumed or put back; `--no-recovery` supervises without that";
-    Finding::error("newer_layout", Verdict::Unknown, detail).in_file(path)
 }
 
 fn info_of(case: &Case<'_>) -> Option<StepInfo> {
@@ -302,6 +305,16 @@ fn resumability(case: &Case<'_>, c: &CheckpointSummary, info: Option<StepInfo>) 
     {
         let why = format!(
             "{wrote} processes wrote their place in the data, and {ranks} of this run would load it: AReaL would start from nothing without a word"
+        );
+        return Resumability::Not { why };
+    }
+    let roles = case.expect.roles.iter().flatten();
+    let wanted: BTreeSet<&str> = roles.map(|r| r.name.as_str()).collect();
+    let more: Vec<&str> = c.roles.iter().map(String::as_str).filter(|e| !wanted.contains(e)).collect();
+    if case.reports.own && !wanted.is_empty() && !more.is_empty() {
+        let why = format!(
+            "it holds the state of {} as well, which this run has not: AReaL refuses a generation that has other engines",
+            more.join(", ")
         );
         return Resumability::Not { why };
     }
