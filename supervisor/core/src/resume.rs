@@ -276,13 +276,6 @@ fn newest<'a>(s: &State, spec: &RunSpec, scan: &'a ScanReport, from: Option<Step
                 reasons.insert(0, Reason::new("unsafe", why.clone()).with(evidence_of(c)));
                 return Newest::Refused(why, reasons);
             }
-            // Nothing is put in the place of what another program keeps by itself.
-            Verdict::Unknown if c.findings.iter().any(|f| f.code == "newer_layout") => {
-                let refused = refusal_reason("newer_layout", c);
-                let why = refused.text.clone();
-                reasons.insert(0, refused);
-                return Newest::Refused(why, reasons);
-            }
             // A link is not followed, and not passed over either: it may stand for the newest step.
             Verdict::Unknown if from.is_none() && c.findings.iter().any(|f| f.code == "symlink") => {
                 let why = format!(

@@ -4,7 +4,7 @@
 use super::{Choice, care_is_unfinished, is_elsewhere};
 use crate::checkpoint::{CheckpointSummary, Verdict};
 use crate::event::{ScanReport, Tracker};
-use crate::live::{is_distrusted, is_live, is_same_save};
+use crate::live::{is_distrusted, is_kept, is_live, is_same_save};
 use crate::reason::{Evidence, Reason};
 use crate::record::Outcome;
 use crate::spec::RunSpec;
@@ -37,6 +37,10 @@ pub(super) fn rolled_back(s: &State, spec: &RunSpec, scan: &ScanReport, c: &Chec
     let Tracker::Step(named) = scan.tracker else {
         return None;
     };
+    // Where a live set is compared with copies of it, they say it themselves.
+    if spec.live.is_some() && (is_live(&c.id) || is_kept(&c.id)) {
+        return None;
+    }
     let one_save = spec.cadence.every.unwrap_or(u64::MAX);
     if named.0.saturating_add(one_save) >= c.step.0 {
         return None;
@@ -63,7 +67,7 @@ pub(super) fn rolled_back(s: &State, spec: &RunSpec, scan: &ScanReport, c: &Chec
 /// The live set is whole and older than the newest generation, and it was not us who put it there.
 pub(super) fn set_back(s: &State, spec: &RunSpec, scan: &ScanReport, c: &CheckpointSummary) -> Option<Choice> {
     let live = scan.steps.iter().find(|x| is_live(&x.id))?;
-    let older = spec.live.is_some() && !is_live(&c.id) && live.verdict == Verdict::Whole && live.step < c.step;
+    let older = spec.live.is_some() && is_kept(&c.id) && live.verdict == Verdict::Whole && live.step < c.step;
     let ours = s
         .attempt
         .as_ref()
