@@ -18,7 +18,7 @@ mod values;
 
 pub use frequency::{Edited, with_frequencies};
 pub use judge::no_set;
-pub use names::{as_live, as_own};
+pub use names::{PAYLOADS, as_live, as_own};
 pub(crate) use read::read;
 
 use crate::adapter::{Adapter, Expectation, HostFacts, LaunchPlan, StepTracker, TrainerFacts};

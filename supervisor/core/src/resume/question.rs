@@ -2,9 +2,9 @@
 //! or run what is not known to be the trainer's.
 
 use super::{Choice, care_is_unfinished, is_elsewhere};
-use crate::checkpoint::{CheckpointSummary, Verdict};
+use crate::checkpoint::{CheckpointSummary, CkptId, Verdict};
 use crate::event::{ScanReport, Tracker};
-use crate::live::{is_distrusted, is_kept, is_live, is_same_save};
+use crate::live::{is_distrusted, is_kept, is_live, is_own, is_same_save};
 use crate::reason::{Evidence, Reason};
 use crate::record::Outcome;
 use crate::spec::RunSpec;
@@ -18,7 +18,9 @@ pub(super) fn stranger(s: &State, scan: &ScanReport) -> Option<Choice> {
         return None;
     }
     let c = scan.steps.iter().find(|c| {
-        !settled.iter().any(|s| *s == c.id || is_same_save(s, &c.id))
+        // Which save a directory of the trainer's own holds is told when it is proven.
+        let is_it = |s: &CkptId| is_own(s) && is_own(&c.id) && before_dot(s) == before_dot(&c.id);
+        !settled.iter().any(|s| *s == c.id || is_same_save(s, &c.id) || is_it(s))
             && s.mark.is_none_or(|m| c.step > m)
             && !is_elsewhere(&c.id)
     })?;
@@ -30,6 +32,10 @@ pub(super) fn stranger(s: &State, scan: &ScanReport) -> Option<Choice> {
         outcome: Outcome::LeaseHeld { by: by.clone() },
         reasons: vec![Reason::new("stranger", by)],
     })
+}
+
+fn before_dot(id: &CkptId) -> Option<&str> {
+    id.0.as_str().split('.').next()
 }
 
 /// The tracker names less than the newest whole step by more than one save.

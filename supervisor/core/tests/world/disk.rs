@@ -106,8 +106,7 @@ impl Disk {
                 true => Tracker::Missing,
                 false => Tracker::Step(Step(own.step)),
             };
-            self.steps
-                .insert(CkptId(format!("live.{}", save_of(from)).into()), own);
+            self.steps.insert(CkptId(format!("live.{}", save_of(from)).into()), own);
             return;
         }
         let Some(kept) = self.steps.get(from).cloned() else {

@@ -308,16 +308,6 @@ fn resumability(case: &Case<'_>, c: &CheckpointSummary, info: Option<StepInfo>) 
         );
         return Resumability::Not { why };
     }
-    let roles = case.expect.roles.iter().flatten();
-    let wanted: BTreeSet<&str> = roles.map(|r| r.name.as_str()).collect();
-    let more: Vec<&str> = c.roles.iter().map(String::as_str).filter(|e| !wanted.contains(e)).collect();
-    if case.reports.own && !wanted.is_empty() && !more.is_empty() {
-        let why = format!(
-            "it holds the state of {} as well, which this run has not: AReaL refuses a generation that has other engines",
-            more.join(", ")
-        );
-        return Resumability::Not { why };
-    }
     for role in case.expect.roles.iter().flatten() {
         let held = c.holds.get(&role.name);
         let lacks = |what: &str| held.is_some_and(|h| !h.iter().any(|x| x == what));

@@ -12,7 +12,8 @@ pub(super) const DEFAULT: &str = "default";
 
 /// The same two in a generation that a newer AReaL wrote by itself, where an engine has its name below the second.
 pub(super) const MANIFEST: &str = "manifest";
-const PAYLOADS: &str = "payloads";
+/// Where the state of each engine stands there, in a directory of its name.
+pub const PAYLOADS: &str = "payloads";
 
 /// What a path below a set is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -132,7 +132,7 @@ impl Files {
 pub(super) struct Reports<'a> {
     dir: &'a str,
     /// It is a generation of AReaL's own.
-    pub(super) own: bool,
+    own: bool,
     all: &'a BTreeMap<Utf8PathBuf, FileReport>,
 }
 

@@ -96,7 +96,9 @@ impl StepTracker for ArealSteps {
             Some(rest) => {
                 let files = &mut self.sets.entry(name.to_owned()).or_default().files;
                 match is_own(name) {
-                    true => names::as_live(rest).into_iter().for_each(|path| files.note(&path, fact)),
+                    true => names::as_live(rest)
+                        .into_iter()
+                        .for_each(|path| files.note(&path, fact)),
                     false => files.note(rest, fact),
                 }
             }
