@@ -179,8 +179,9 @@ fn put_back(steps: &[CheckpointSummary], from: &CheckpointSummary) -> Vec<DiskEd
     if is_live(&from.id) {
         return Vec::new();
     }
-    // What AReaL has beside it is no more in the way than a generation of its own is.
-    let goes = |c: &&CheckpointSummary| is_live(&c.id) && (is_kept(&from.id) || c.step > from.step);
+    // Beside a generation of its own, a whole one of an earlier step is not in the way.
+    let stays = |c: &CheckpointSummary| !is_kept(&from.id) && c.step <= from.step && c.verdict == Verdict::Whole;
+    let goes = |c: &&CheckpointSummary| is_live(&c.id) && !stays(c);
     let aside = steps.iter().filter(goes).map(|c| DiskEdit::MoveAside {
         from: c.id.clone(),
         whole: c.verdict == Verdict::Whole,
