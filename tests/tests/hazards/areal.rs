@@ -3,6 +3,7 @@
 mod configurations;
 mod crashes;
 mod exports;
+mod generations;
 mod lines;
 mod megatron;
 mod processes;
