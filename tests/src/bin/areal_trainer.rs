@@ -149,8 +149,10 @@ impl Trainer {
             return self.root.join("recover_info");
         }
         let info = named(&self.root).map(|generation| generation.join("manifest"));
-        let info = info.filter(|dir| dir.is_dir());
-        info.expect("CheckpointConsistencyError: the pointer names no generation that is there")
+        match info.filter(|dir| dir.is_dir()) {
+            Some(dir) => dir,
+            None => panic!("CheckpointConsistencyError: the pointer names no generation that is there"),
+        }
     }
 
     fn note(&self, step: u64, weights: u64) {

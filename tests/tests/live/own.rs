@@ -191,12 +191,15 @@ fn an_older_generation_that_was_not_deleted_is_named_again_and_nothing_is_copied
     assert_eq!(fs::read(old).unwrap(), pointed);
 }
 
+/// Puts something in the place of a pointer.
+type Breaks<'a> = &'a dyn Fn(&Utf8PathBuf);
+
 #[test]
 fn a_pointer_that_is_none_never_leads_anywhere_and_is_replaced() {
     let elsewhere = tempfile::tempdir().unwrap();
     let outside = elsewhere.path().join("pointer");
     fs::write(&outside, "{}").unwrap();
-    let wrong: [(&str, &dyn Fn(&Utf8PathBuf)); 8] = [
+    let wrong: [(&str, Breaks<'_>); 8] = [
         ("nothing in it", &|at| fs::write(at, "").unwrap()),
         ("cut short", &|at| fs::write(at, "{\"generation\": \"gen").unwrap()),
         ("a way out", &|at| {
@@ -343,6 +346,11 @@ fn links_are_not_followed() {
     let report = linked.look();
     assert_eq!(live(&report).why().unwrap().code, "symlink");
     assert!(matches!(decided(&linked, &report), Choice::Refuse { .. }));
+
+    // A file in its place is not waited for.
+    fs::remove_file(&generations).unwrap();
+    fs::write(&generations, "").unwrap();
+    assert_eq!(live(&linked.look()).why().unwrap().code, "symlink");
 
     let one = stage();
     one.saved_and_kept(&[4]);

@@ -6,7 +6,7 @@
 
 use super::copy::{drop_generations, generation_aside, in_place_aside, live_aside, put_back, set_frequencies};
 use super::edit::disk_error;
-use super::own::{Latest, dir_name, latest, own_aside, pointer_aside};
+use super::own::{Latest, dir_name, is_odd, latest, own_aside, pointer_aside};
 use super::scan::Prover;
 use super::stand::{Stand, Where};
 use super::tree::Look;
@@ -83,7 +83,7 @@ impl Kept {
         let seen = live.look(depth, whole, Look::Thorough, working);
         // The pointer comes first: a generation that it names by then is there, or was deleted for a newer one.
         let pointer = latest(&self.stand.root);
-        let own = match self.stand.generations().is_symlink() {
+        let own = match is_odd(&self.stand.generations()) {
             true => linked(),
             false => self.own.look(depth, whole, Look::Thorough, working),
         };
@@ -183,9 +183,11 @@ fn aside_failed(id: &CkptId, e: &io::Error) -> ActError {
     disk_error(&format!("moving {id} aside"), e)
 }
 
-/// Generations elsewhere are not followed, and not passed over either.
+/// Generations that stand elsewhere are not looked at, and not passed over either.
 fn linked() -> ScanReport {
-    let detail = format!("{GENERATIONS} is a symbolic link, which is not followed: put the directory itself there");
+    let detail = format!(
+        "{GENERATIONS} is a symbolic link, or no directory: that is not followed, put the directory itself there"
+    );
     let finding = Finding::error("symlink", Verdict::Unknown, detail).in_file(GENERATIONS);
     ScanReport {
         steps: vec![no_set(Step(0), finding)],

@@ -60,6 +60,11 @@ pub(super) fn latest(root: &Utf8Path) -> Latest {
     }
 }
 
+/// Whether something else stands where generations would: a link is not followed.
+pub(super) fn is_odd(generations: &Utf8Path) -> bool {
+    fs::symlink_metadata(generations).is_ok_and(|meta| !meta.is_dir())
+}
+
 /// Where what AReaL would load stands: in place, or where its pointer says.
 #[must_use]
 pub fn live_dir(root: &Utf8Path) -> Utf8PathBuf {
@@ -119,7 +124,11 @@ fn aside(stand: &Stand, source: &Utf8Path, name: &str, foreign: bool, why: &str,
 
 /// Makes the pointer name the generation of a step: a reader sees the old one or the new one.
 pub(super) fn point_at(stand: &Stand, step: Step, by: &str) -> io::Result<()> {
-    let there = Set::own(&stand.generations(), &generation_name(step)).engines()?;
+    let generation = Set::own(&stand.generations(), &generation_name(step));
+    let there = generation.engines()?;
+    if there.is_empty() {
+        return Err(io::Error::other(format!("there is nothing in {}", generation.dir)));
+    }
     let wanted = stand.engines();
     let pointer = Pointer {
         step,
