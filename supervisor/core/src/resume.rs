@@ -12,7 +12,7 @@ mod unproven;
 use crate::checkpoint::{CheckpointSummary, CkptId, Depth, Resumability, StateKind, Verdict};
 use crate::event::ScanReport;
 use crate::id::Step;
-use crate::live::is_distrusted;
+use crate::live::{is_distrusted, is_older};
 use crate::reason::{Evidence, Reason};
 use crate::record::{DiskEdit, Outcome, StartPoint};
 use crate::spec::{ResumeIntent, RunSpec};
@@ -214,6 +214,13 @@ fn from_newest(
         let text = format!("step {} is the last planned one ({last})", c.step);
         reasons.push(Reason::new("last_step", text));
         return Choice::Finished { step: c.step, reasons };
+    }
+    if let Some(older) = scan.steps.iter().find(|x| is_older(&x.id) && x.id != c.id) {
+        let text = format!(
+            "{} was written in place by an older build: AReaL loads what LATEST names, and not that",
+            older.id
+        );
+        reasons.push(Reason::new("older_layout", text));
     }
     let foreign = s.care.is_none() && !asked;
     from_step(s, spec, scan, c, s.care.is_none() || asked, foreign, reasons)

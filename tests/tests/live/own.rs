@@ -299,6 +299,10 @@ fn what_an_older_build_wrote_is_hidden_by_the_pointer_until_that_is_gone() {
         "{:?}",
         report.remarks
     );
+    let Choice::Start { reasons, .. } = decided(&stage, &report) else {
+        panic!("no start");
+    };
+    assert!(reasons.iter().any(|r| r.code == "older_layout"), "{reasons:?}");
     damage(&stage, 6);
     let (step, edits) = arranged(&stage, &mut lane);
     assert_eq!(step, Step(4), "{edits:?}");
