@@ -252,7 +252,7 @@ fn a_plan_says_what_a_run_would_do() {
     run.yaml["total_train_steps"] = json!(12);
     let config = run.config();
     let words = [&["plan", &config], &COMMAND[..]].concat();
-    run.scene.ask(&words).expect(0).says("step 8");
+    run.scene.ask(&words).expect(0).says("would resume from live.");
     fs::write(run.root().join("recover_info/step_info.json"), "").unwrap();
     run.scene.ask(&words).expect(0).says("put back");
 }

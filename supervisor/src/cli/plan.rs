@@ -12,7 +12,7 @@ use supervise_core::checkpoint::{Depth, Finding};
 use supervise_core::event::ScanReport;
 use supervise_core::record::{LaunchOrder, Outcome};
 use supervise_core::resume::{Choice, choose};
-use supervise_core::spec::ResumeIntent;
+use supervise_core::spec::{ResumeIntent, RunSpec};
 use supervise_core::state::{Mode, State};
 use supervise_host::lane::{Prover, Where, look_at_run};
 use supervise_trainers::{Expectation, HostFacts, LaunchPlan, adapter};
@@ -77,7 +77,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         return Err(CliError::environment(problem.clone()));
     }
     let before = seen.state.as_ref().and_then(ended_before);
-    let state = next_term(seen.state.unwrap_or_default());
+    let state = next_term(seen.state.unwrap_or_default(), &prepared.spec);
     let scan = scan(&prepared, prepared.spec.policy.depth);
     let choice = choose(&state, &prepared.spec, &scan);
     let launch = arrange(&prepared, &state, &choice)?;
@@ -114,8 +114,10 @@ fn ended_before(state: &State) -> Option<Outcome> {
 }
 
 /// What would be decided is decided in the term that would begin.
-fn next_term(mut state: State) -> State {
+fn next_term(mut state: State, spec: &RunSpec) -> State {
     state.term = state.term.next();
+    // What was printed of the plan before does not count for another configuration.
+    state.total = state.total.filter(|_| state.config == spec.config_hash);
     state
 }
 

@@ -115,7 +115,11 @@ fn a_pointer_that_says_nothing_is_replaced_and_no_step_is_trained_twice_that_a_c
     fs::write(&latest, "{\"generation\": ").unwrap();
     let config = run.config();
     let plan = [&["plan", &config], &super::COMMAND[..]].concat();
-    run.scene.ask(&plan).expect(0).says("pointer_damaged");
+    run.scene
+        .ask(&plan)
+        .expect(0)
+        .says("pointer_damaged")
+        .says("LATEST names generation_step00000007");
     let ended = run.run(&[]);
     ended.expect(0).says("pointer_damaged").says("step 12 is proven");
     in_order(&run.trained());
