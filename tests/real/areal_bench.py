@@ -14,7 +14,7 @@ import areal_stage as stage
 
 HERE = Path(__file__).resolve().parent
 LIMIT = 2400  # seconds that a command may take: only a hang takes so long, on a machine however slow
-CALM = 60  # seconds within which everything has ended
+CALM = 300  # seconds within which everything has ended, on a machine however slow
 YAML = """\
 experiment_name: real
 trial_name: t0

@@ -29,6 +29,8 @@ pub struct Shape {
     pub silent: u32,
     /// Who saves: two saves of one step by two processes have other names, as torch draws one for each.
     pub by: u32,
+    /// As newer builds write: each save in a directory of its own, named by `LATEST` when it is all there, and the one before deleted.
+    pub own: bool,
 }
 
 impl Default for Shape {
@@ -41,6 +43,7 @@ impl Default for Shape {
             numbers: 64,
             silent: 0,
             by: 0,
+            own: false,
         }
     }
 }
@@ -51,6 +54,7 @@ enum Op {
     Overwrite(PathBuf, Vec<u8>),
     Remove(PathBuf),
     Rename(PathBuf, PathBuf),
+    RemoveTree(PathBuf),
 }
 
 /// Saves `step` (steps that were trained: AReaL's `global_step` is one less) below `root`.
@@ -78,7 +82,10 @@ pub fn save_until(root: &Path, step: u64, shape: &Shape, until: usize) -> io::Re
 /// # Errors
 /// A file is missing, or is no archive.
 pub fn weights_of(root: &Path) -> io::Result<u64> {
-    let dir = root.join("default/recover_checkpoint");
+    let dir = match named(root) {
+        Some(generation) => generation.join("payloads/default"),
+        None => root.join("default/recover_checkpoint"),
+    };
     fs::metadata(dir.join(".metadata"))?;
     let name = "__0_0.distcp";
     let bytes = fs::read(dir.join(name))?;
@@ -89,6 +96,17 @@ pub fn weights_of(root: &Path) -> io::Result<u64> {
         }
     }
     Err(io::Error::other("it holds no weights that were ever saved"))
+}
+
+/// The generation that `LATEST` names, where there is one.
+#[must_use]
+pub fn named(root: &Path) -> Option<PathBuf> {
+    let text = fs::read_to_string(root.join("LATEST")).ok()?;
+    let pointer: serde_json::Value = serde_json::from_str(&text).ok()?;
+    Some(
+        root.join("checkpoint_generations")
+            .join(pointer["generation"].as_str()?),
+    )
 }
 
 fn perform(op: &Op) -> io::Result<()> {
@@ -103,36 +121,68 @@ fn perform(op: &Op) -> io::Result<()> {
             removed => removed,
         },
         Op::Rename(from, to) => fs::rename(from, to),
+        Op::RemoveTree(path) => match fs::remove_dir_all(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        },
     }
 }
 
 fn operations(root: &Path, step: u64, shape: &Shape) -> Vec<Op> {
+    if shape.own {
+        return beside(root, step, shape);
+    }
     let mut out = Vec::new();
     for engine in &shape.engines {
         let dir = root.join(engine).join("recover_checkpoint");
-        let mut parts = Vec::new();
-        for rank in 0..shape.ranks {
-            let name = format!("__{rank}_0.distcp");
-            let (bytes, mut more) = shard(rank, step, shape, &name);
-            parts.append(&mut more);
-            // Truncated first, then written: a kill between the two leaves nothing of it.
-            out.push(Op::Overwrite(dir.join(&name), Vec::new()));
-            out.push(Op::Overwrite(dir.join(&name), bytes));
-        }
-        let drawn = step
-            .wrapping_add(u64::from(shape.by) << 32)
-            .wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let save_id = format!("{engine}-{step}-{drawn:016x}");
-        let (tmp, done) = (dir.join(".metadata.tmp"), dir.join(".metadata"));
-        out.push(Op::Overwrite(tmp.clone(), table(&parts, &save_id)));
-        out.push(Op::Remove(done.clone()));
-        out.push(Op::Rename(tmp, done));
+        state(&mut out, &dir, engine, step, shape);
     }
-    let info = root.join("recover_info");
-    for (name, bytes) in infos(step, shape) {
-        out.push(Op::Overwrite(info.join(name), bytes));
-    }
+    info(&mut out, &root.join("recover_info"), step, shape);
     out
+}
+
+/// What is kept of the run comes first here; what counts is the pointer, which comes last.
+fn beside(root: &Path, step: u64, shape: &Shape) -> Vec<Op> {
+    let name = format!("generation_step{:08}", step.saturating_sub(1));
+    let generation = root.join("checkpoint_generations").join(&name);
+    let mut out = vec![Op::RemoveTree(generation.clone())];
+    info(&mut out, &generation.join("manifest"), step, shape);
+    for engine in &shape.engines {
+        state(&mut out, &generation.join("payloads").join(engine), engine, step, shape);
+    }
+    let pointer = json!({
+        "format_version": 1, "generation": name, "global_step": step.saturating_sub(1), "engines": shape.engines,
+    });
+    let (tmp, latest) = (root.join(".LATEST.new"), root.join("LATEST"));
+    out.push(Op::Overwrite(tmp.clone(), format!("{pointer:#}").into_bytes()));
+    out.push(Op::Rename(tmp, latest));
+    out.extend(named(root).filter(|old| *old != generation).map(Op::RemoveTree));
+    out
+}
+
+fn state(out: &mut Vec<Op>, dir: &Path, engine: &str, step: u64, shape: &Shape) {
+    let mut parts = Vec::new();
+    for rank in 0..shape.ranks {
+        let name = format!("__{rank}_0.distcp");
+        let (bytes, mut more) = shard(rank, step, shape, &name);
+        parts.append(&mut more);
+        // Truncated first, then written: a kill between the two leaves nothing of it.
+        out.push(Op::Overwrite(dir.join(&name), Vec::new()));
+        out.push(Op::Overwrite(dir.join(&name), bytes));
+    }
+    let drawn = step
+        .wrapping_add(u64::from(shape.by) << 32)
+        .wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let save_id = format!("{engine}-{step}-{drawn:016x}");
+    let (tmp, done) = (dir.join(".metadata.tmp"), dir.join(".metadata"));
+    out.push(Op::Overwrite(tmp.clone(), table(&parts, &save_id)));
+    out.push(Op::Remove(done.clone()));
+    out.push(Op::Rename(tmp, done));
+}
+
+fn info(out: &mut Vec<Op>, dir: &Path, step: u64, shape: &Shape) {
+    let files = infos(step, shape).into_iter();
+    out.extend(files.map(|(name, bytes)| Op::Overwrite(dir.join(name), bytes)));
 }
 
 /// One rank's file and what stands in it.

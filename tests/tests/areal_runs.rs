@@ -1,6 +1,9 @@
 //! Runs of a trainer that keeps its checkpoint as AReaL does, under the real program.
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
+#[path = "areal_runs/own.rs"]
+mod own;
+
 use serde_json::{Value, json};
 use std::fs;
 use std::path::PathBuf;

@@ -4,6 +4,8 @@
 
 #[path = "live/crash.rs"]
 mod crash;
+#[path = "live/own.rs"]
+mod own;
 #[path = "live/sets.rs"]
 mod sets;
 #[path = "live/stage.rs"]

@@ -2,6 +2,10 @@
 //!
 //! Both are steps of a scan: the live set as `live.SAVE`, a generation as `step_N.SAVE`. SAVE tells one save from all others
 //! and is the same in a copy, so that what failed to load is known again in each copy of it.
+//!
+//! Newer builds of AReaL write each save into a directory of its own and delete the one before: the live set is then the one that
+//! their pointer names. Others that stand there are `generation_stepN.SAVE`, and what the pointer hides, because an older build
+//! wrote it in place, is `older.SAVE`. Both stand where AReaL looks: it goes on from them when the pointer is changed.
 
 use crate::checkpoint::{CheckpointSummary, CkptId, PinsHash, Verdict};
 use crate::event::ScanReport;
@@ -14,6 +18,12 @@ use crate::state::{NotKept, State};
 
 /// The name of the live set, before the dot.
 pub const LIVE: &str = "live";
+/// The name of what an older build wrote in place, where a pointer hides it.
+pub const OLDER: &str = "older";
+/// How names of copies begin.
+const KEPT: &str = "step_";
+/// How names of the trainer's own generations begin.
+const OWN: &str = "generation_";
 /// Copies in a row that a save voided, after which a copy no longer holds back ...
 const HURRY: u32 = 2;
 /// ... and after which only every so many saves is copied.
@@ -23,9 +33,30 @@ const EVERY: u64 = 4;
 /// Whether a step of a scan is the live set.
 #[must_use]
 pub fn is_live(id: &CkptId) -> bool {
-    let name = id.0.as_str();
-    name.strip_prefix(LIVE)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    is_named(id, LIVE)
+}
+
+/// Whether a step of a scan is what an older build wrote in place, and a pointer hides.
+#[must_use]
+pub fn is_older(id: &CkptId) -> bool {
+    is_named(id, OLDER)
+}
+
+/// Whether a step of a scan is a copy of ours.
+#[must_use]
+pub fn is_kept(id: &CkptId) -> bool {
+    id.0.as_str().starts_with(KEPT)
+}
+
+/// Whether a step of a scan is a generation that the trainer wrote by itself and does not name.
+#[must_use]
+pub fn is_own(id: &CkptId) -> bool {
+    id.0.as_str().starts_with(OWN)
+}
+
+fn is_named(id: &CkptId, name: &str) -> bool {
+    let rest = id.0.as_str().strip_prefix(name);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 /// The save that a live set or a generation is of.
@@ -111,7 +142,7 @@ pub(crate) fn to_keep(s: &State, spec: &RunSpec) -> Option<Copy> {
     let kept = scan
         .steps
         .iter()
-        .any(|c| !is_live(&c.id) && is_same_save(&c.id, &live.id) && c.verdict == Verdict::Whole);
+        .any(|c| is_kept(&c.id) && is_same_save(&c.id, &live.id) && c.verdict == Verdict::Whole);
     // A save may be found whole before its own last write: what it is then is another thing to copy.
     let in_vain = |f: &NotKept| f.ckpt == live.id && f.pins == live.pins;
     if !proven || kept || s.keep_failed.as_ref().is_some_and(in_vain) || is_distrusted(s, spec, &live.id) {
@@ -141,7 +172,7 @@ pub(crate) fn spare_generations(s: &State, spec: &RunSpec) -> Vec<CkptId> {
     };
     let is_good = |c: &&CheckpointSummary| {
         let whole = c.verdict == Verdict::Whole && c.proven.is_some();
-        !is_live(&c.id) && whole && !is_distrusted(s, spec, &c.id)
+        is_kept(&c.id) && whole && !is_distrusted(s, spec, &c.id)
     };
     let keep = (p.protect.keep as usize).max(2);
     let resume = s.attempt.as_ref().map(|a| a.order.from.step());
@@ -190,7 +221,10 @@ fn put_back(steps: &[CheckpointSummary], from: &CheckpointSummary) -> Vec<DiskEd
     if is_live(&from.id) {
         return Vec::new();
     }
-    let aside = steps.iter().filter(|c| is_live(&c.id)).map(|c| DiskEdit::MoveAside {
+    // Beside a generation of its own, a whole one of an earlier step is not in the way.
+    let stays = |c: &CheckpointSummary| !is_kept(&from.id) && c.step <= from.step && c.verdict == Verdict::Whole;
+    let goes = |c: &&CheckpointSummary| is_live(&c.id) && !stays(c);
+    let aside = steps.iter().filter(goes).map(|c| DiskEdit::MoveAside {
         from: c.id.clone(),
         whole: c.verdict == Verdict::Whole,
         foreign: false,

@@ -136,11 +136,12 @@ pub enum DiskEdit {
         /// The step.
         step: Step,
     },
-    /// Remove the trainer's pointer: nothing it could name is there.
+    /// Remove the trainer's pointer, or move it aside: nothing it could name is there.
     RemoveTracker,
     /// Make what stands beside the live set say how often the trainer is to act, as its configuration does.
     SetFrequencies,
-    /// Put a copy of a generation where the trainer looks for its only checkpoint, as a whole.
+    /// Put a copy of a generation where the trainer looks for its only checkpoint, as a whole; or make its pointer name what
+    /// stands there already.
     PutBack {
         /// The generation.
         from: CkptId,

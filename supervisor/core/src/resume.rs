@@ -12,7 +12,7 @@ mod unproven;
 use crate::checkpoint::{CheckpointSummary, CkptId, Depth, Resumability, StateKind, Verdict};
 use crate::event::ScanReport;
 use crate::id::Step;
-use crate::live::{beyond, is_distrusted};
+use crate::live::{beyond, is_distrusted, is_older};
 use crate::reason::{Evidence, Reason};
 use crate::record::{DiskEdit, Outcome, StartPoint};
 use crate::spec::{ResumeIntent, RunSpec};
@@ -219,6 +219,13 @@ fn from_newest(
         reasons.push(Reason::new("last_step", text));
         return Choice::Finished { step: c.step, reasons };
     }
+    if let Some(older) = scan.steps.iter().find(|x| is_older(&x.id) && x.id != c.id) {
+        let text = format!(
+            "{} was written in place by an older build: AReaL loads what LATEST names, and not that",
+            older.id
+        );
+        reasons.push(Reason::new("older_layout", text));
+    }
     let foreign = s.care.is_none() && !asked;
     from_step(s, spec, scan, c, s.care.is_none() || asked, foreign, reasons)
 }
@@ -278,13 +285,6 @@ fn newest<'a>(s: &State, spec: &RunSpec, scan: &'a ScanReport, from: Option<Step
             Verdict::Unsafe if from.is_none() => {
                 let why = unsafe_step(s, c);
                 reasons.insert(0, Reason::new("unsafe", why.clone()).with(evidence_of(c)));
-                return Newest::Refused(why, reasons);
-            }
-            // Nothing is put in the place of what another program keeps by itself.
-            Verdict::Unknown if c.findings.iter().any(|f| f.code == "newer_layout") => {
-                let refused = refusal_reason("newer_layout", c);
-                let why = refused.text.clone();
-                reasons.insert(0, refused);
                 return Newest::Refused(why, reasons);
             }
             // A link is not followed, and not passed over either: it may stand for the newest step.

@@ -95,6 +95,9 @@ pub struct State {
     /// How often the live set was arranged since the last launch: it is looked at once more before the next.
     #[serde(default)]
     pub arranged: u32,
+    /// Disk edits were begun since the last launch: what differs from before may be ours, whether or not they were seen to end.
+    #[serde(default)]
+    pub arranging: bool,
     /// Another supervisor took the lease in this term.
     #[serde(default)]
     pub lease_lost: Option<String>,

@@ -218,6 +218,42 @@ fn wild() -> impl Strategy<Value = Lines> {
         .prop_map(|(a, b, c, d)| Lines([a, b, c, d, vec!["at 45m end".to_owned()]].concat()))
 }
 
+/// What a trainer with one set may leave: in place, beside it, and copies.
+fn set() -> impl Strategy<Value = String> {
+    let truth = prop_oneof![
+        6 => Just(Truth::Whole),
+        2 => Just(Truth::Torn),
+        2 => Just(Truth::Damaged),
+        2 => Just(Truth::Rotten),
+        1 => Just(Truth::Unsafe),
+        1 => Just(Truth::Unreadable),
+    ];
+    let place = prop_oneof![2 => Just("live"), 2 => Just("own"), 2 => Just("kept"), 1 => Just("older")];
+    prop_oneof![
+        6 => (place, truth, number()).prop_map(|(p, t, n)| format!("{p} {} {n}", truth_word(t))),
+        2 => tracker().prop_map(|t| format!("tracker {t}")),
+    ]
+}
+
+/// The same with a trainer that keeps one set, in place or each save in a directory of its own.
+fn wild_sets() -> impl Strategy<Value = Lines> {
+    let kind = prop_oneof![Just("areal"), Just("areal own")];
+    let options = (kind, prop::collection::vec(option(), 0..4))
+        .prop_map(|(kind, o)| vec![format!("spec {kind} last=12 {}", o.join(" "))]);
+    let mishap = mishap().prop_filter("a step in a directory", |m| {
+        !m.starts_with("disk") && !m.starts_with("elsewhere")
+    });
+    let mishaps = prop_oneof![6 => mishap, 2 => set()];
+    let timed = (1u64..60_000, mishaps).prop_map(|(t, v)| format!("at {t}ms {v}"));
+    (
+        options,
+        prop::collection::vec(set(), 0..6),
+        prop::collection::vec(prop_oneof![3 => fault(), 1 => act_fails()], 0..4),
+        prop::collection::vec(timed, 0..14),
+    )
+        .prop_map(|(a, b, c, d)| Lines([a, b, c, d, vec!["at 45m end".to_owned()]].concat()))
+}
+
 /// Misfortunes that pass: the trainer itself always works.
 fn passing() -> impl Strategy<Value = Lines> {
     let mishap = prop_oneof![
@@ -242,7 +278,10 @@ fn passing() -> impl Strategy<Value = Lines> {
             Just(""),
             Just(" keep=2"),
             Just(" depth=full"),
-            Just(" scan-interval=1s")
+            Just(" scan-interval=1s"),
+            Just(" areal"),
+            Just(" areal own"),
+            Just(" areal own scan-interval=1s")
         ],
     )
         .prop_map(|(single, paired, options)| {
@@ -271,6 +310,15 @@ proptest! {
 
     #[test]
     fn whatever_happens_the_invariants_hold(lines in wild()) {
+        play(&lines)?;
+    }
+}
+
+proptest! {
+    #![proptest_config(config(150))]
+
+    #[test]
+    fn they_hold_of_a_trainer_that_keeps_one_set(lines in wild_sets()) {
         play(&lines)?;
     }
 }

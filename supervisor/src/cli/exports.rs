@@ -6,6 +6,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use supervise_checkpoint::SweepOptions;
+use supervise_checkpoint::pointer::{GENERATIONS, LATEST, generation_step};
 use supervise_checkpoint::set::{self, SetKind};
 use supervise_core::checkpoint::{Depth, EntryKind, Finding, Verdict};
 use supervise_core::spec::TrainerKind;
@@ -127,7 +128,11 @@ pub(super) fn unknown_run(root: &Utf8Path) -> Where {
 
 /// Whether AReaL keeps its only checkpoint here.
 pub(super) fn is_areal(root: &Utf8Path) -> bool {
-    root.join(INFO).is_dir() || dirs(root).iter().any(|engine| root.join(engine).join(STATE).is_dir())
+    let own = root.join(GENERATIONS).is_dir() || root.join(LATEST).exists();
+    let generation = root.file_name().and_then(generation_step).is_some();
+    own || generation
+        || root.join(INFO).is_dir()
+        || dirs(root).iter().any(|engine| root.join(engine).join(STATE).is_dir())
 }
 
 /// Where generations of a root are kept: beside `checkpoints`, under the same names.

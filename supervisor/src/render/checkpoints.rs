@@ -7,7 +7,7 @@ use serde::Serialize;
 use supervise_core::checkpoint::{CheckpointSummary, Depth, Finding, Level, Resumability, Verdict};
 use supervise_core::event::{ScanReport, Tracker};
 use supervise_core::id::WallMs;
-use supervise_core::live::is_live;
+use supervise_core::live::{is_live, is_older, is_own};
 
 /// The stable JSON of a scan.
 #[derive(Debug, Serialize)]
@@ -81,6 +81,8 @@ pub fn text(root: &str, scan: &ScanReport, exports: &[Export]) -> String {
     let mut out = match &scan.tracker {
         Tracker::Missing if only => format!("{root}: one checkpoint, overwritten by each save\n"),
         Tracker::Missing => format!("{root}: no tracker file\n"),
+        Tracker::Step(n) if only => format!("{root}: LATEST names step {n}\n"),
+        Tracker::Garbage(why) if only => format!("{root}: LATEST names nothing: {why}\n"),
         Tracker::Empty => format!("{root}: the tracker file is empty\n"),
         Tracker::Garbage(text) => format!("{root}: the tracker file says {text:?}, which is no step\n"),
         Tracker::Step(n) => format!("{root}: the tracker file names step {n}\n"),
@@ -93,7 +95,13 @@ pub fn text(root: &str, scan: &ScanReport, exports: &[Export]) -> String {
         if only {
             head.insert(1, "WHAT");
             for (row, c) in rows.iter_mut().zip(&scan.steps) {
-                row.insert(1, if is_live(&c.id) { "live" } else { "kept" }.to_owned());
+                let what = match &c.id {
+                    id if is_live(id) => "live",
+                    id if is_own(id) => "not named",
+                    id if is_older(id) => "older",
+                    _ => "kept",
+                };
+                row.insert(1, what.to_owned());
             }
         }
         out.push_str(&table(&head, &rows));

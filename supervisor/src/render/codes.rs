@@ -138,10 +138,6 @@ pub const STEP_CODES: &[(&str, &str)] = &[
     ),
     ("more_findings", "further findings are not listed"),
     (
-        "newer_layout",
-        "a newer AReaL keeps generations of its own here, in a layout that this version does not know: nothing is resumed or put back",
-    ),
-    (
         "no_data_state",
         "the state of the dataloader is missing: data starts again from the epoch's beginning",
     ),
@@ -178,6 +174,18 @@ pub const STEP_CODES: &[(&str, &str)] = &[
     ),
     ("overruled_by_verl", "verl itself changes what this setting says"),
     ("plain_command", "nothing is known of this command's checkpoints"),
+    (
+        "pointer_damaged",
+        "AReaL's pointer to the newest of its own generations names none: it would end before any work",
+    ),
+    (
+        "pointer_dangling",
+        "AReaL's pointer names a generation that is not there: it would end before any work",
+    ),
+    (
+        "pointer_engines",
+        "AReaL's pointer names other engines than its generation or this run has: it would end before any work",
+    ),
     ("proven_file_missing", "a file that was proven once is gone"),
     ("ray_cluster", "a Ray cluster that somebody else started is used"),
     ("ray_found", "the Ray cluster that is meant answers"),

@@ -4,7 +4,7 @@ use super::time::{clock, span};
 use super::{count, one_line};
 use supervise_core::event::{EventKind, Request, Sighting};
 use supervise_core::id::AttemptNo;
-use supervise_core::live::is_live;
+use supervise_core::live::{is_live, is_older, is_own};
 use supervise_core::reason::Reason;
 use supervise_core::record::{
     ActKind, Action, Condition, Decision, Diagnosis, DiskEdit, LaunchOrder, Outcome, Record, StartPoint, Then,
@@ -303,6 +303,8 @@ pub fn edit_words(edit: &DiskEdit) -> String {
         DiskEdit::WriteTracker { step } => format!("the tracker file names step {step}"),
         DiskEdit::RemoveTracker => "the tracker file is removed".to_owned(),
         DiskEdit::SetFrequencies => "recover_info says how often to save, as the configuration does".to_owned(),
+        DiskEdit::PutBack { from } if is_own(from) => format!("LATEST names {from}, which stands there already"),
+        DiskEdit::PutBack { from } if is_older(from) => format!("LATEST goes aside: AReaL then reads {from}"),
         DiskEdit::PutBack { from } => format!("put back, as a whole: {from}"),
     }
 }

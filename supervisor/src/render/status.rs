@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use supervise_core::checkpoint::{Verdict, tally};
 use supervise_core::event::Phase;
 use supervise_core::id::WallMs;
-use supervise_core::live::is_live;
+use supervise_core::live::{is_kept, is_live};
 use supervise_core::reason::Reason;
 use supervise_core::record::{Condition, Outcome};
 use supervise_core::rehearsal::Rehearsed;
@@ -126,7 +126,7 @@ impl KeptView {
             .partition(|c| is_live(&c.id));
         Some(Self {
             live: live.first().map(|c| c.step.0),
-            generations: kept.iter().map(|c| c.step.0).collect(),
+            generations: kept.iter().filter(|c| is_kept(&c.id)).map(|c| c.step.0).collect(),
             problem: s.keep_failed.as_ref().map(|f| f.why.clone()),
         })
     }

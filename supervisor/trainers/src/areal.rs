@@ -18,6 +18,8 @@ mod steps;
 mod values;
 
 pub use frequency::{Edited, with_frequencies};
+pub use judge::no_set;
+pub use names::{PAYLOADS, as_live, as_own};
 pub(crate) use read::read;
 
 use crate::adapter::{Adapter, Expectation, HostFacts, LaunchPlan, StepTracker, TrainerFacts};

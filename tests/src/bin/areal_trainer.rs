@@ -2,9 +2,10 @@
 //! a word that stops anybody.
 //!
 //! `areal_trainer --config FILE [key=value…]` reads `recover`, `total_train_steps` and, beneath `miniature`, how it lives:
-//! `step_ms`, `epoch`, `until_kept` (it goes on when its save was copied), and `fault`: `{step: 6, operations: 3}` ends it with SIGKILL after so many operations of the save of that
-//! step, `{step: 6}` in the middle of the step; once, unless `always` is said. What it trains on is written to `trained.jsonl`
-//! beside the YAML: the step, and from which step's weights.
+//! `step_ms`, `epoch`, `until_kept` (it goes on when its save was copied), and `fault`: `{step: 6, operations: 3}` ends it with
+//! SIGKILL after so many operations of the save of that step, `{step: 6}` in the middle of the step; once, unless `always` is said. What it trains on is written to `trained.jsonl`
+//! beside the YAML: the step, and from which step's weights. `own: true` makes it one of the newer builds, which write each save beside
+//! the one before and let `LATEST` name it.
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 #![expect(clippy::print_stdout, reason = "a trainer speaks on its output")]
 
@@ -13,7 +14,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use supervise_tests::areal_set::{Shape, save, save_until, weights_of};
+use supervise_tests::areal_set::{Shape, named, save, save_until, weights_of};
 
 /// A copy that is not there after so long is not made.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -50,6 +51,7 @@ fn main() {
         data_ranks: 1,
         epoch: get("miniature.epoch").as_u64().unwrap_or(1000),
         by: std::process::id(),
+        own: get("miniature.own") == Value::Bool(true),
         ..Shape::default()
     };
     let trainer = Trainer {
@@ -105,6 +107,7 @@ impl Trainer {
             self.note(done, weights);
             weights = done;
             if on && done.is_multiple_of(self.every) {
+                self.may_save(done);
                 match self.fault_at(done) {
                     Some(Some(operations)) => {
                         save_until(&self.root, done, &self.shape, operations).unwrap();
@@ -145,7 +148,7 @@ impl Trainer {
 
     /// The step, and the step whose weights were loaded: AReaL asks for nothing more than that the files can be read.
     fn resume(&self) -> Option<(u64, u64)> {
-        let info = self.root.join("recover_info");
+        let info = self.info();
         let text = |name: &str| fs::read_to_string(info.join(name)).ok();
         let step: Value = serde_json::from_str(&text("step_info.json")?).ok()?;
         for name in [
@@ -170,6 +173,18 @@ impl Trainer {
         Some((next, weights))
     }
 
+    /// Where it would be loaded from. A pointer that is there must be right.
+    fn info(&self) -> PathBuf {
+        if !self.shape.own || !self.root.join("LATEST").exists() {
+            return self.root.join("recover_info");
+        }
+        let info = named(&self.root).map(|generation| generation.join("manifest"));
+        match info.filter(|dir| dir.is_dir()) {
+            Some(dir) => dir,
+            None => panic!("CheckpointConsistencyError: the pointer names no generation that is there"),
+        }
+    }
+
     fn note(&self, step: u64, weights: u64) {
         let mut file = OpenOptions::new()
             .create(true)
@@ -177,6 +192,18 @@ impl Trainer {
             .open(&self.trained)
             .unwrap();
         writeln!(file, "{}", serde_json::json!({ "step": step, "on": weights })).unwrap();
+    }
+
+    /// A newer build saves no step that is not above the one its pointer names.
+    fn may_save(&self, step: u64) {
+        let name = named(&self.root).filter(|_| self.shape.own);
+        let number = name
+            .as_ref()
+            .and_then(|n| n.to_str()?.rsplit("step").next()?.parse::<u64>().ok());
+        assert!(
+            number.is_none_or(|n| step > n + 1),
+            "CheckpointConsistencyError: refusing to save step {step}"
+        );
     }
 
     /// `Some(None)`: in the step; `Some(Some(n))`: after n operations of its save. Once, by a mark in the file root.

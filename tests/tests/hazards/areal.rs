@@ -3,6 +3,7 @@
 mod configurations;
 mod crashes;
 mod exports;
+mod generations;
 mod jobs;
 mod lines;
 mod megatron;

@@ -25,6 +25,8 @@ const SECTIONS: &[Section] = &[
             "stats_behind",
             "data_list",
             "newer_layout",
+            "pointer",
+            "pointer_lost",
         ],
     ),
     (
@@ -44,6 +46,7 @@ const SECTIONS: &[Section] = &[
             "info_mixed",
             "data_behind",
             "disk_full",
+            "before_pointer",
             "megatron_sync",
             "megatron_async",
         ],

@@ -5,12 +5,14 @@
 use super::stage::{SUPERVISE, Stage, files, generations, live, put_back};
 use camino::Utf8PathBuf;
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use supervise_core::checkpoint::Verdict;
 use supervise_core::event::ScanReport;
 use supervise_core::id::{ActId, Step};
 use supervise_host::lane::{LaneReply, LaneRequest, Question};
+use supervise_tests::areal_set::Shape;
 use supervise_tests::disturb::{Fate, calls, disturbed};
 
 /// A trial that was kept at steps 2 and 4, and whose save of step 6 was killed.
@@ -18,6 +20,19 @@ fn torn() -> Stage {
     let stage = Stage::new();
     stage.saved_and_kept(&[2, 4]);
     stage.cut(6, 3);
+    stage
+}
+
+/// The same of a newer build, whose generation of step 6 was damaged after it was named.
+fn damaged() -> Stage {
+    let stage = Stage::with(Shape {
+        own: true,
+        ..Shape::default()
+    });
+    stage.saved_and_kept(&[2, 4]);
+    stage.save(6);
+    let generation = stage.root.join("checkpoint_generations/generation_step00000005");
+    fs::write(generation.join("payloads/default/__0_0.distcp"), "").unwrap();
     stage
 }
 
@@ -161,6 +176,16 @@ fn killed_at_each_change_while_a_generation_is_put_back() {
 #[test]
 fn a_full_disk_at_each_change_while_a_generation_is_put_back() {
     everywhere(torn, back, Step(4), Fate::NoSpace, 2);
+}
+
+#[test]
+fn killed_at_each_change_while_a_copy_becomes_a_generation_of_a_newer_build() {
+    everywhere(damaged, back, Step(4), Fate::Killed, 1);
+}
+
+#[test]
+fn a_full_disk_at_each_change_while_a_copy_becomes_a_generation_of_a_newer_build() {
+    everywhere(damaged, back, Step(4), Fate::NoSpace, 2);
 }
 
 #[test]

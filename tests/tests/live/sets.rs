@@ -200,18 +200,6 @@ fn an_engine_that_was_never_saved_is_missing() {
     assert_eq!(c.why().unwrap().code, "engine_missing");
 }
 
-/// Newer builds of AReaL keep generations by themselves and point at one of them: what they load is not known.
-#[test]
-fn a_layout_of_a_newer_areal_is_named_and_left_alone() {
-    let stage = Stage::new();
-    stage.saved_and_kept(&[4]);
-    fs::write(stage.root.join("LATEST"), "checkpoint_generations/4").unwrap();
-    let report = stage.look();
-    let c = live(&report);
-    assert_eq!(c.verdict, Verdict::Unknown, "{:?}", c.findings);
-    assert_eq!(c.why().unwrap().code, "newer_layout");
-}
-
 #[test]
 fn directories_alone_are_no_set() {
     let stage = Stage::new();

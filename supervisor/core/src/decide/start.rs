@@ -1,10 +1,10 @@
 //! From the beginning of a term to running workers.
 
 use super::Deciding;
-use crate::checkpoint::Verdict;
+use crate::checkpoint::{CheckpointSummary, Verdict};
 use crate::event::{ActError, ActErrorKind, ActOutput, Living, TimerKey};
 use crate::id::{ActId, Ms, ProcRef};
-use crate::live::is_live;
+use crate::live::{is_live, is_own};
 use crate::reason::Reason;
 use crate::record::{ActKind, Ask, Condition, Decision, DiskEdit, LaunchOrder, Outcome, StartPoint};
 use crate::rehearsal;
@@ -393,8 +393,11 @@ impl Deciding<'_> {
             return false;
         };
         if self.spec.live.is_some() {
-            // It is written in place: what was whole is not while a save goes on.
-            return scan.steps.iter().any(|c| is_live(&c.id) && c.verdict != Verdict::Whole);
+            // It is written in place: what was whole is not while a save goes on. Or each save has a directory of its own.
+            let mark = self.s.mark;
+            let begun = |c: &CheckpointSummary| is_own(&c.id) && mark.is_none_or(|m| c.step > m);
+            let mut written = scan.steps.iter().filter(|c| is_live(&c.id) || begun(c));
+            return written.any(|c| c.verdict != Verdict::Whole);
         }
         let start = self.s.attempt.as_ref().map(|a| a.order.from.step());
         scan.steps.first().is_some_and(|c| {

@@ -2,9 +2,9 @@
 //! or run what is not known to be the trainer's.
 
 use super::{Choice, care_is_unfinished, is_elsewhere};
-use crate::checkpoint::{CheckpointSummary, Verdict};
+use crate::checkpoint::{CheckpointSummary, CkptId, Verdict};
 use crate::event::{ScanReport, Tracker};
-use crate::live::{is_distrusted, is_live, is_same_save};
+use crate::live::{is_distrusted, is_kept, is_live, is_own, is_same_save};
 use crate::reason::{Evidence, Reason};
 use crate::record::Outcome;
 use crate::spec::RunSpec;
@@ -33,7 +33,9 @@ pub(super) fn stranger(s: &State, scan: &ScanReport) -> Option<Choice> {
         return None;
     }
     let c = scan.steps.iter().find(|c| {
-        !settled.iter().any(|s| *s == c.id || is_same_save(s, &c.id))
+        // Which save a directory of the trainer's own holds is told when it is proven.
+        let is_it = |s: &CkptId| is_own(s) && is_own(&c.id) && before_dot(s) == before_dot(&c.id);
+        !settled.iter().any(|s| *s == c.id || is_same_save(s, &c.id) || is_it(s))
             && s.mark.is_none_or(|m| c.step > m)
             && !is_elsewhere(&c.id)
     })?;
@@ -47,11 +49,19 @@ pub(super) fn stranger(s: &State, scan: &ScanReport) -> Option<Choice> {
     })
 }
 
+fn before_dot(id: &CkptId) -> Option<&str> {
+    id.0.as_str().split('.').next()
+}
+
 /// The tracker names less than the newest whole step by more than one save.
 pub(super) fn rolled_back(s: &State, spec: &RunSpec, scan: &ScanReport, c: &CheckpointSummary) -> Option<Choice> {
     let Tracker::Step(named) = scan.tracker else {
         return None;
     };
+    // Where a live set is compared with copies of it, they say it themselves.
+    if spec.live.is_some() && (is_live(&c.id) || is_kept(&c.id)) {
+        return None;
+    }
     let one_save = spec.cadence.every.unwrap_or(u64::MAX);
     if named.0.saturating_add(one_save) >= c.step.0 {
         return None;
@@ -81,7 +91,7 @@ pub(super) fn set_back(s: &State, spec: &RunSpec, scan: &ScanReport, c: &Checkpo
     if is_live(&c.id) {
         return went_back(s, scan, live);
     }
-    let older = spec.live.is_some() && live.verdict == Verdict::Whole && live.step < c.step;
+    let older = spec.live.is_some() && is_kept(&c.id) && live.verdict == Verdict::Whole && live.step < c.step;
     let ours = s
         .attempt
         .as_ref()
@@ -102,7 +112,7 @@ pub(super) fn set_back(s: &State, spec: &RunSpec, scan: &ScanReport, c: &Checkpo
 
 /// The live set is whole and older than what the last attempt left in it, and no copy of ours.
 fn went_back(s: &State, scan: &ScanReport, live: &CheckpointSummary) -> Option<Choice> {
-    let a = s.attempt.as_ref().filter(|_| s.arranged == 0)?;
+    let a = s.attempt.as_ref().filter(|_| !s.arranging)?;
     let saved = a.saved.filter(|saved| live.step < *saved)?;
     let kept = |c: &CheckpointSummary| !is_live(&c.id) && is_same_save(&c.id, &live.id);
     if scan.steps.iter().any(kept) {

@@ -6,7 +6,7 @@ use super::{Choice, care_is_unfinished, is_elsewhere, needed_depth, refusal_reas
 use crate::checkpoint::{CheckpointSummary, PinsHash, Resumability, StateKind, Verdict};
 use crate::event::{ScanReport, Tracker};
 use crate::id::Step;
-use crate::live::arranged;
+use crate::live::{arranged, is_live};
 use crate::reason::Reason;
 use crate::record::{DiskEdit, Outcome, StartPoint};
 use crate::spec::{Degraded, RunSpec};
@@ -71,7 +71,9 @@ pub(super) fn from_loaded(
     foreign: bool,
     mut reasons: Vec<Reason>,
 ) -> Choice {
-    let above = scan.steps.iter().filter(|x| x.step > c.step && !is_elsewhere(&x.id));
+    let in_place = |x: &CheckpointSummary| is_live(&x.id) && !is_live(&c.id);
+    let goes = |x: &&CheckpointSummary| (x.step > c.step || in_place(x)) && !is_elsewhere(&x.id);
+    let above = scan.steps.iter().filter(goes);
     if let Some(x) = above.into_iter().find(|x| x.verdict == Verdict::Unreadable) {
         // It would have to go aside, and nothing is known of it.
         reasons.insert(0, refusal_reason("unreadable", x));

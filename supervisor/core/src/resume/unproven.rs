@@ -1,8 +1,10 @@
 //! With proof switched off, for demonstrations of what then happens.
 
 use super::{Choice, is_elsewhere, start};
+use crate::checkpoint::CheckpointSummary;
 use crate::event::ScanReport;
 use crate::id::Step;
+use crate::live::is_live;
 use crate::reason::Reason;
 use crate::record::StartPoint;
 use crate::spec::RunSpec;
@@ -10,7 +12,13 @@ use crate::spec::RunSpec;
 /// With proof switched off: the highest number wins, as any restart loop would have it.
 pub(super) fn unproven(spec: &RunSpec, scan: &ScanReport, care: bool) -> Choice {
     let reason = |text: String| vec![Reason::new("proof_off", text)];
-    match scan.steps.iter().find(|c| !c.husk && !is_elsewhere(&c.id)) {
+    // Of a trainer that goes on from one place only, what stands there.
+    let would_load = |c: &CheckpointSummary| spec.live.is_none() || is_live(&c.id);
+    match scan
+        .steps
+        .iter()
+        .find(|c| !c.husk && !is_elsewhere(&c.id) && would_load(c))
+    {
         Some(c) => {
             if last_is(spec, c.step) {
                 return Choice::Finished {

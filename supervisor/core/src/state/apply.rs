@@ -280,6 +280,7 @@ impl State {
     }
 
     fn on_intent(&mut self, act: &Act) {
+        self.arranging |= matches!(act.kind, ActKind::Arrange(_));
         if let ActKind::Launch(order) = &act.kind {
             if self.attempt.as_ref().is_none_or(|a| a.term != self.term) {
                 self.barren_terms = self.barren_terms.saturating_add(1);
@@ -294,6 +295,7 @@ impl State {
             self.distrusted.retain(|id| !above.iter().any(|c| c.id == *id));
             self.attempts = order.attempt;
             self.arranged = 0;
+            self.arranging = false;
             self.settled = None;
             let mark_before = self.mark;
             self.attempt = Some(begin(order, self.term, self.now, mark_before));

@@ -36,6 +36,11 @@ fn save_of(id: &CkptId) -> &str {
     id.0.as_str().split_once('.').map_or("", |(_, save)| save)
 }
 
+/// A generation that the trainer wrote by itself and does not name.
+pub(crate) fn own(step: u64, save: &str) -> CkptId {
+    CkptId(format!("generation_{step}.{save}").into())
+}
+
 /// The directory of a step under the root.
 pub(crate) fn dir(step: u64) -> CkptId {
     CkptId(Utf8PathBuf::from(format!("global_step_{step}")))
@@ -92,8 +97,18 @@ impl Disk {
         }
     }
 
-    /// A copy of a generation stands where the trainer looks.
+    /// A copy of a generation stands where the trainer looks, or its pointer names another one of its own.
     fn put_back(&mut self, from: &CkptId) {
+        if !from.0.as_str().starts_with("step_") {
+            self.unname();
+            let Some(own) = self.steps.remove(from) else { return };
+            self.tracker = match from.0.as_str().starts_with("older") {
+                true => Tracker::Missing,
+                false => Tracker::Step(Step(own.step)),
+            };
+            self.steps.insert(CkptId(format!("live.{}", save_of(from)).into()), own);
+            return;
+        }
         let Some(kept) = self.steps.get(from).cloned() else {
             return;
         };
@@ -101,6 +116,27 @@ impl Disk {
         let pins = self.writes;
         let id = CkptId(format!("live.{}", save_of(from)).into());
         self.steps.insert(id, SimStep { pins, ..kept });
+    }
+
+    /// What the trainer's pointer named is one of its generations like others.
+    fn unname(&mut self) {
+        let live = self.steps.keys().find(|id| id.0.as_str().starts_with("live")).cloned();
+        if let Some(live) = live
+            && let Some(s) = self.steps.remove(&live)
+        {
+            self.steps.insert(own(s.step, save_of(&live)), s);
+        }
+    }
+
+    /// A save into a directory of its own: when it is whole the pointer names it, and the one before is deleted.
+    pub(crate) fn beside(&mut self, step: u64, truth: Truth) {
+        self.steps.retain(|_, s| s.step != step || s.truth != Truth::Torn);
+        if truth == Truth::Torn {
+            self.put(CkptId(format!("generation_{step}").into()), step, truth);
+            return;
+        }
+        self.overwrite(step, truth);
+        self.tracker = Tracker::Step(Step(step));
     }
 
     /// A save overwrites the only checkpoint.

@@ -29,6 +29,8 @@ pub(crate) struct Habits {
     pub(crate) says_failed: bool,
     /// Its exit code at its end.
     pub(crate) exit: i32,
+    /// Each save of its only checkpoint stands in a directory of its own, and a pointer names it.
+    pub(crate) own: bool,
 }
 
 impl Default for Habits {
@@ -45,6 +47,7 @@ impl Default for Habits {
             copy: 100,
             exit: 0,
             says_failed: false,
+            own: false,
         }
     }
 }
@@ -129,6 +132,7 @@ fn one(spec: &mut RunSpec, habits: &mut Habits, key: &str, value: &str) -> Optio
             spec.live.as_mut()?.exit_says_nothing = true;
             habits.exit = 1;
         }
+        "own" => habits.own = true,
         "says-failed" => habits.says_failed = true,
         "planned" => spec.last_step = Some(Step(number?)),
         "not-at-end" => spec.cadence.at_end = false,

@@ -108,6 +108,8 @@ pub(crate) enum Verb {
     Kept(Vec<(Truth, u64)>),
     /// The same save is written once more: its bytes are the same, its files are not.
     Rewrite,
+    Own(Vec<(Truth, u64)>),
+    Older(Truth, u64),
     Elsewhere(Truth, u64),
     Remove(u64),
     Tracker(Tracker),
@@ -209,6 +211,8 @@ fn verb(words: &[&str]) -> Option<Verb> {
         ["live", rest @ ..] => Verb::Live(steps(rest)?),
         ["kept", rest @ ..] => Verb::Kept(steps(rest)?),
         ["rewrite"] => Verb::Rewrite,
+        ["own", rest @ ..] => Verb::Own(steps(rest)?),
+        ["older", truth, step] => Verb::Older(Truth::parse(truth)?, step.parse().ok()?),
         ["elsewhere", truth, step] => Verb::Elsewhere(Truth::parse(truth)?, step.parse().ok()?),
         ["zombie_write", "step", n] => Verb::Disk(vec![(Truth::Whole, n.parse().ok()?)]),
         ["remove", n] => Verb::Remove(n.parse().ok()?),

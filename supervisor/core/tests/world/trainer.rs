@@ -143,6 +143,7 @@ impl World {
 
     fn write(&mut self, n: u64, truth: Truth) {
         match &self.spec.live {
+            Some(_) if self.habits.own => self.disk.beside(n, truth),
             Some(_) => self.disk.overwrite(n, truth),
             None => self.disk.put(dir(n), n, truth),
         }

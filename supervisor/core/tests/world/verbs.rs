@@ -1,6 +1,6 @@
 //! What a script's lines do to the world.
 
-use super::disk::{dir, elsewhere};
+use super::disk::{dir, elsewhere, own};
 use super::script::{Truth, Verb};
 use super::{Due, LANE_DEADLINE, World, options};
 use std::collections::BTreeMap;
@@ -27,6 +27,10 @@ impl World {
                 steps.iter().for_each(|(t, n)| self.disk.put(name(*n), *n, *t));
             }
             Verb::Rewrite => self.disk.rewrite(),
+            Verb::Own(steps) => steps
+                .iter()
+                .for_each(|(t, n)| self.disk.put(own(*n, &format!("own{n}")), *n, *t)),
+            Verb::Older(truth, n) => self.disk.put(CkptId(format!("older.{n}").into()), *n, *truth),
             Verb::Elsewhere(truth, n) => self.disk.put(elsewhere(*n), *n, *truth),
             Verb::Remove(n) => {
                 self.disk.steps.remove(&dir(*n));

@@ -6,6 +6,7 @@ use super::script::Truth;
 use supervise_core::checkpoint::{CkptId, Depth, Verdict};
 use supervise_core::event::EventKind;
 use supervise_core::id::Step;
+use supervise_core::live::is_live;
 use supervise_core::record::{ActKind, Decision, DiskEdit, LaunchOrder, Record, StartPoint};
 use supervise_core::resume::needed_depth;
 use supervise_core::spec::{ResumeIntent, RunSpec};
@@ -198,12 +199,13 @@ fn may_launch(s: &State, spec: &RunSpec, order: &LaunchOrder) -> Result<(), Stri
     Ok(())
 }
 
-/// 6: only what is above the start goes aside, and nothing that could not be read.
+/// 6: only what is above the start goes aside, or what something is put in the place of, and nothing that could not be read.
 fn may_arrange(s: &State, edits: &[DiskEdit]) -> Result<(), String> {
     let Mode::Arranging { order } = &s.mode else {
         return Err("invariant 7 is broken: disk edits that were not decided".to_owned());
     };
     let steps = s.scan.as_ref().map(|r| r.steps.as_slice()).unwrap_or_default();
+    let put_back = edits.iter().any(|e| matches!(e, DiskEdit::PutBack { .. }));
     for e in edits {
         let DiskEdit::MoveAside { from, .. } = e else { continue };
         let Some(c) = steps.iter().find(|c| c.id == *from) else {
@@ -213,7 +215,8 @@ fn may_arrange(s: &State, edits: &[DiskEdit]) -> Result<(), String> {
             format!("{from} cannot be read and goes aside")
         })?;
         let above = order.from == StartPoint::Fresh || c.step > order.from.step();
-        check(above, 6, || format!("{from} is not above the start"))?;
+        let replaced = put_back && is_live(from);
+        check(above || replaced, 6, || format!("{from} is not above the start"))?;
     }
     Ok(())
 }
@@ -222,21 +225,21 @@ fn may_arrange(s: &State, edits: &[DiskEdit]) -> Result<(), String> {
 fn may_prune(s: &State, spec: &RunSpec, disk: &Disk, ids: &[CkptId]) -> Result<(), String> {
     // A proof of the structure cannot see it.
     let hidden = spec.policy.depth == Depth::Structure;
-    let mut good: Vec<(u64, &CkptId)> = disk
+    let good: Vec<(u64, &CkptId)> = disk
         .steps
         .iter()
         .filter(|(id, d)| !id.0.is_absolute() && (d.truth.is_good() || hidden && d.truth == Truth::Rotten))
         .map(|(id, d)| (d.step, id))
         .collect();
-    good.sort_by(|a, b| b.cmp(a));
     for id in ids {
-        check(!good.iter().take(2).any(|(_, g)| *g == id), 6, || {
-            format!("{id} is one of the newest two")
-        })?;
+        // A step may be there twice, where a trainer keeps one set only.
+        let number = disk.steps.get(id).map(|d| d.step);
+        let newer = good.iter().filter(|(n, g)| *g != id && Some(*n) >= number).count();
+        let is_good = good.iter().any(|(_, g)| *g == id);
+        check(!is_good || newer >= 2, 6, || format!("{id} is one of the newest two"))?;
         let resume = s.attempt.as_ref().map(|a| &a.order.from);
         let held = matches!(resume, Some(StartPoint::Step { ckpt, .. }) if ckpt == id);
         check(!held, 6, || format!("{id} is the resume point"))?;
-        let number = disk.steps.get(id).map(|d| d.step);
         let care = s.care.as_ref().and_then(|c| c.step).map(|c| c.0);
         check(number >= care, 6, || format!("{id} is an older run's"))?;
     }

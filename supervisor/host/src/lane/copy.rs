@@ -5,18 +5,20 @@
 
 use super::edit::{PRIVATE, disk_error, free_name, make_dir, write_whole};
 use super::files::{open_file, read_small};
+use super::own::{Latest, dir_name, is_used, latest, own_aside, point_at, pointer_aside, put_in};
 use super::pace::Pace;
 use super::scan::Prover;
-use super::stand::{INFO, Stand, set_dirs};
+use super::stand::{INFO, Set, Stand};
 use crate::disk::{Clone, clone_file, remove_empty, remove_tree, sync_dir};
 use camino::Utf8Path;
 use serde_json::json;
 use std::fs;
 use std::io;
+use supervise_checkpoint::pointer::generation_step;
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, PinsHash, Verdict};
 use supervise_core::event::{ActError, ActErrorKind};
 use supervise_core::id::Step;
-use supervise_core::live::{is_live, save_of};
+use supervise_core::live::{is_live, is_older, is_own, save_of};
 use supervise_trainers::adapter;
 use supervise_trainers::areal::with_frequencies;
 
@@ -75,8 +77,9 @@ pub(super) fn keep(stand: &Stand, wanted: &Wanted) -> Result<(), ActError> {
 
 fn make_copy(stand: &Stand, wanted: &Wanted, to: &Utf8Path) -> Result<(), ActError> {
     let failed = |e: &io::Error| refused(&format!("copying step {}", wanted.step), e);
+    let live = stand.live().map_err(|e| failed(&e))?;
     let is_still = || -> Result<Option<u64>, ActError> {
-        match stand.live_files() {
+        match stand.files_of(&live) {
             Ok((facts, pins)) if pins == Some(wanted.pins) => Ok(Some(facts.iter().map(|f| f.size).sum())),
             Ok(_) => Ok(None),
             // Directories come and go in a save.
@@ -91,7 +94,7 @@ fn make_copy(stand: &Stand, wanted: &Wanted, to: &Utf8Path) -> Result<(), ActErr
     let mut done = 0_u64;
     let mut changed = false;
     let mut looked = 0;
-    let copied = copy_set(&stand.root, to, &mut |n| {
+    let copied = copy_set(&live, to, &mut |n| {
         done = done.saturating_add(n);
         pace.hold(done, || false);
         if done - looked < LOOK {
@@ -112,12 +115,10 @@ fn make_copy(stand: &Stand, wanted: &Wanted, to: &Utf8Path) -> Result<(), ActErr
 }
 
 /// Copies the directories of a set, each file durable; what is read first is written last.
-fn copy_set(from: &Utf8Path, to: &Utf8Path, copied: &mut dyn FnMut(u64) -> io::Result<()>) -> io::Result<()> {
-    let mut dirs = set_dirs(from)?;
-    dirs.sort_by_key(|dir| (dir == INFO, dir.clone()));
-    for dir in dirs {
+fn copy_set(from: &Set, to: &Utf8Path, copied: &mut dyn FnMut(u64) -> io::Result<()>) -> io::Result<()> {
+    for dir in from.dirs()? {
         fs::create_dir_all(to.join(&dir))?;
-        for entry in from.join(&dir).read_dir_utf8()? {
+        for entry in from.place(&dir).read_dir_utf8()? {
             let entry = entry?;
             if entry.file_type()?.is_file() {
                 let mut source = open_file(entry.path())?;
@@ -197,9 +198,18 @@ pub(super) fn generation_aside(stand: &Stand, name: &str, foreign: bool, why: &s
     sync_dir(&stand.protected())
 }
 
-/// Moves the live set aside, what is read first of it first: no trainer that anybody starts resumes from half of it.
+/// Moves what the trainer would load aside. Where its pointer is wrong that is nothing.
 pub(super) fn live_aside(stand: &Stand, id: &CkptId, foreign: bool, why: &str, by: &str) -> io::Result<()> {
-    let mut dirs = stand.dirs()?;
+    match latest(&stand.root) {
+        Latest::Missing => in_place_aside(stand, id, foreign, why, by),
+        Latest::Names(pointer) => own_aside(stand, &pointer.generation(), foreign, why, by),
+        Latest::Wrong(_) | Latest::Unreadable(_) => Ok(()),
+    }
+}
+
+/// Moves the set that stands in place aside, what is read first of it first: no trainer that anybody starts resumes from half of it.
+pub(super) fn in_place_aside(stand: &Stand, id: &CkptId, foreign: bool, why: &str, by: &str) -> io::Result<()> {
+    let mut dirs = stand.in_place().dirs()?;
     dirs.reverse();
     let mut full = Vec::new();
     for dir in dirs {
@@ -228,14 +238,32 @@ pub(super) fn live_aside(stand: &Stand, id: &CkptId, foreign: bool, why: &str, b
     sync_dir(&aside)
 }
 
-fn write_note(note: &Utf8Path, from: &str, foreign: bool, why: &str, by: &str) -> io::Result<()> {
+pub(super) fn write_note(note: &Utf8Path, from: &str, foreign: bool, why: &str, by: &str) -> io::Result<()> {
     let text = json!({ "from": from, "foreign": foreign, "why": why, "by": by });
     write_whole(note, format!("{text:#}\n").as_bytes(), PRIVATE)
 }
 
+/// Puts the trainer on a step: a copy where it looks, as a whole, or its own pointer on what stands there already.
+pub(super) fn put_back(
+    stand: &Stand,
+    from: &CkptId,
+    by: &str,
+    working: &mut dyn FnMut(u64) -> bool,
+) -> Result<(), ActError> {
+    let failed = |e: io::Error| refused(&format!("making the trainer go on from {from}"), &e);
+    if is_older(from) {
+        return pointer_aside(stand, &format!("{from} is gone on from"), by).map_err(failed);
+    }
+    if is_own(from) {
+        let step = dir_name(from).map(generation_step).map_err(failed)?;
+        return point_at(stand, step.unwrap_or_default(), by).map_err(failed);
+    }
+    put_copy_back(stand, from, by, working)
+}
+
 /// Puts a copy of a generation where the trainer looks, as a whole. Whatever ends this half-way leaves no `recover_info` there,
 /// so that what is there is no live set, and the generation as it was.
-pub(super) fn put_back(stand: &Stand, from: &CkptId, working: &mut dyn FnMut(u64) -> bool) -> Result<(), ActError> {
+fn put_copy_back(stand: &Stand, from: &CkptId, by: &str, working: &mut dyn FnMut(u64) -> bool) -> Result<(), ActError> {
     let name = from.0.as_str();
     let failed = |what: &str, e: &io::Error| refused(&format!("{what} {name}"), e);
     let staging = stand.staging("back");
@@ -243,7 +271,7 @@ pub(super) fn put_back(stand: &Stand, from: &CkptId, working: &mut dyn FnMut(u64
     let copy = staging.join(name);
     let mut done = 0_u64;
     let copied = make_dir(&copy).and_then(|()| {
-        copy_set(&stand.protected().join(name), &copy, &mut |n| {
+        copy_set(&Set::plain(&stand.protected().join(name)), &copy, &mut |n| {
             done = done.saturating_add(n);
             // Nobody asks for it to end: it comes before a launch.
             working(done);
@@ -263,14 +291,16 @@ pub(super) fn put_back(stand: &Stand, from: &CkptId, working: &mut dyn FnMut(u64
             summary.verdict
         )));
     }
-    swap_in(stand, &copy).map_err(|e| failed("putting back", &e))?;
+    let put = match is_used(&stand.root) {
+        true => put_in(stand, &copy, summary.step, by),
+        false => swap_in(stand, &copy),
+    };
+    put.map_err(|e| failed("putting back", &e))?;
     remove_tree(&staging).map_err(|e| failed("clearing what is left of", &e))
 }
 
 fn swap_in(stand: &Stand, copy: &Utf8Path) -> io::Result<()> {
-    let mut dirs = set_dirs(copy)?;
-    dirs.sort_by_key(|dir| (dir == INFO, dir.clone()));
-    for dir in dirs {
+    for dir in Set::plain(copy).dirs()? {
         let to = stand.root.join(&dir);
         let above = to.parent().unwrap_or(&stand.root).to_owned();
         fs::create_dir_all(&above)?;
@@ -284,8 +314,9 @@ fn swap_in(stand: &Stand, copy: &Utf8Path) -> io::Result<()> {
 
 /// Writes how often the trainer is to act into the files that would otherwise say it: a reader sees the old or the new text.
 pub(super) fn set_frequencies(stand: &Stand) -> Result<(), ActError> {
+    let live = stand.live().map_err(|e| refused("changing frequencies", &e))?;
     for (name, wanted) in stand.expect().live.iter().flat_map(|l| &l.frequencies) {
-        let path = stand.root.join(INFO).join(name);
+        let path = live.place(&Utf8Path::new(INFO).join(name));
         let failed = |e: &io::Error| refused(&format!("changing {path}"), e);
         let bytes = read_small(&path, INFO_LIMIT).map_err(|e| failed(&e))?;
         match with_frequencies(&bytes, wanted) {

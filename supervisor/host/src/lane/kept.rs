@@ -1,10 +1,12 @@
 //! A live set and its generations, looked at as the steps of one run.
 //!
 //! The live set is looked at as a step of the directory above the trainer's own, and thoroughly each time: it is written in
-//! place, which no directory's times tell. Generations are looked at as any steps are.
+//! place, which no directory's times tell. Generations are looked at as any steps are. Where a newer build of AReaL keeps generations by
+//! itself, the one that its pointer names is the live set.
 
-use super::copy::{drop_generations, generation_aside, live_aside, put_back, set_frequencies};
+use super::copy::{drop_generations, generation_aside, in_place_aside, live_aside, put_back, set_frequencies};
 use super::edit::disk_error;
+use super::own::{Latest, dir_name, is_odd, latest, own_aside, pointer_aside};
 use super::scan::Prover;
 use super::stand::{Stand, Where};
 use super::tree::Look;
@@ -12,16 +14,21 @@ use super::verified::forget;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::io;
 use supervise_checkpoint::Earlier;
-use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, PinsHash, Verdict};
+use supervise_checkpoint::pointer::{GENERATIONS, LATEST, Pointer};
+use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, Finding, PinsHash, Resumability, Verdict};
 use supervise_core::event::{ActError, ScanReport};
-use supervise_core::live::{LIVE, is_live};
+use supervise_core::id::Step;
+use supervise_core::live::{LIVE, OLDER, is_live, is_older, is_own};
 use supervise_core::record::DiskEdit;
 use supervise_trainers::adapter;
+use supervise_trainers::areal::no_set;
 
 /// Generations of a run, and where its live set stands.
 pub(super) struct Kept {
     pub(super) stand: Stand,
     prover: Prover,
+    /// Generations that the trainer keeps by itself.
+    own: Prover,
     known: Vec<Earlier>,
 }
 
@@ -31,6 +38,7 @@ impl Kept {
         let stand = Stand::of(place)?;
         let prover = Prover::new(&stand.protected(), adapter(stand.trainer), &stand.expect());
         Some(Self {
+            own: Prover::new(&stand.generations(), adapter(stand.trainer), &stand.expect()),
             stand,
             prover,
             known: Vec::new(),
@@ -73,7 +81,13 @@ impl Kept {
         self.prover.record(&good);
         self.tell(live, &good);
         let seen = live.look(depth, whole, Look::Thorough, working);
-        let report = merged(&seen, kept);
+        // The pointer comes first: a generation that it names by then is there, or was deleted for a newer one.
+        let pointer = latest(&self.stand.root);
+        let own = match is_odd(&self.stand.generations()) {
+            true => linked(),
+            false => self.own.look(depth, whole, Look::Thorough, working),
+        };
+        let report = merged(&seen, kept, own, &pointer, &self.stand.engines());
         (seen, report)
     }
 
@@ -88,14 +102,20 @@ impl Kept {
             .collect();
         if known != self.known {
             self.known.clone_from(&known);
-            live.fold.remember(known);
+            live.fold.remember(known.clone());
+            self.own.fold.remember(known);
         }
     }
 
     /// The pins of the live set or of a generation, as they are on disk now.
     pub(super) fn pins(&mut self, live: &mut Prover, id: &CkptId) -> io::Result<Option<PinsHash>> {
-        match (is_live(id), self.stand.above()) {
-            (true, Some((_, name))) => live.pins_now(&CkptId(name.into())),
+        if is_own(id) {
+            return self.own.pins_now(&CkptId(dir_name(id)?.into()));
+        }
+        match (is_live(id), self.stand.above(), latest(&self.stand.root)) {
+            (true, _, Latest::Names(pointer)) => self.own.pins_now(&CkptId(pointer.generation().into())),
+            (true, Some((_, name)), Latest::Missing) => live.pins_now(&CkptId(name.into())),
+            (true, _, _) => Ok(None),
             _ => self.prover.pins_now(id),
         }
     }
@@ -113,6 +133,14 @@ impl Kept {
                 DiskEdit::MoveAside { from, foreign, why, .. } if is_live(from) => {
                     live_aside(&self.stand, from, *foreign, why, by).map_err(|e| aside_failed(from, &e))?;
                 }
+                DiskEdit::MoveAside { from, foreign, why, .. } if is_older(from) => {
+                    in_place_aside(&self.stand, from, *foreign, why, by).map_err(|e| aside_failed(from, &e))?;
+                }
+                DiskEdit::MoveAside { from, foreign, why, .. } if is_own(from) => {
+                    dir_name(from)
+                        .and_then(|name| own_aside(&self.stand, name, *foreign, why, by))
+                        .map_err(|e| aside_failed(from, &e))?;
+                }
                 DiskEdit::MoveAside { from, foreign, why, .. } => {
                     generation_aside(&self.stand, from.0.as_str(), *foreign, why, by)
                         .map_err(|e| aside_failed(from, &e))?;
@@ -121,8 +149,10 @@ impl Kept {
                     }
                 }
                 DiskEdit::SetFrequencies => set_frequencies(&self.stand)?,
-                DiskEdit::PutBack { from } => put_back(&self.stand, from, working)?,
-                DiskEdit::PartAside { .. } | DiskEdit::WriteTracker { .. } | DiskEdit::RemoveTracker => {}
+                DiskEdit::PutBack { from } => put_back(&self.stand, from, by, working)?,
+                DiskEdit::RemoveTracker => pointer_aside(&self.stand, "nothing it could name is left", by)
+                    .map_err(|e| disk_error("moving LATEST aside", &e))?,
+                DiskEdit::PartAside { .. } | DiskEdit::WriteTracker { .. } => {}
             }
         }
         Ok(())
@@ -153,36 +183,124 @@ fn aside_failed(id: &CkptId, e: &io::Error) -> ActError {
     disk_error(&format!("moving {id} aside"), e)
 }
 
-/// One report of both, newest first, the live set before a copy of it.
-fn merged(live: &ScanReport, kept: ScanReport) -> ScanReport {
-    let mut steps = Vec::with_capacity(kept.steps.len() + 1);
+/// Generations that stand elsewhere are not looked at, and not passed over either.
+fn linked() -> ScanReport {
+    let detail = format!(
+        "{GENERATIONS} is a symbolic link, or no directory: that is not followed, put the directory itself there"
+    );
+    let finding = Finding::error("symlink", Verdict::Unknown, detail).in_file(GENERATIONS);
+    ScanReport {
+        steps: vec![no_set(Step(0), finding)],
+        ..ScanReport::default()
+    }
+}
+
+/// One report of all, newest first, the live set before a copy of it.
+fn merged(
+    in_place: &ScanReport,
+    kept: ScanReport,
+    own: ScanReport,
+    pointer: &Latest,
+    engines: &[String],
+) -> ScanReport {
+    let mut steps = Vec::with_capacity(kept.steps.len() + own.steps.len() + 1);
+    let mut remarks = in_place.remarks.clone();
     // Directories are made by whoever asks for a path: without a file in them nothing was saved.
-    let is_there = |c: &&CheckpointSummary| {
-        c.files > 0
-            || c.findings
-                .iter()
-                .any(|f| matches!(&*f.code, "symlink" | "linked" | "newer_layout"))
-    };
-    for c in live.steps.iter().filter(is_there) {
-        let mut c = c.clone();
-        c.id = CkptId(
-            c.save
-                .as_ref()
-                .map_or_else(|| LIVE.into(), |save| format!("{LIVE}.{save}").into()),
-        );
+    let is_there =
+        |c: &&CheckpointSummary| c.files > 0 || c.findings.iter().any(|f| matches!(&*f.code, "symlink" | "linked"));
+    let hidden = *pointer != Latest::Missing;
+    for c in in_place.steps.iter().filter(is_there) {
+        let name = if hidden { OLDER } else { LIVE };
+        steps.push(called(c.clone(), name));
+        if hidden {
+            let what = format!(
+                "{OLDER} (step {}) was written in place by an older build of AReaL",
+                c.step
+            );
+            remarks.push(format!("{what}: a newer one loads what {LATEST} names, and not that"));
+        }
+    }
+    for mut c in own.steps {
+        let name = c.id.0.to_string();
+        c = match pointer {
+            Latest::Names(p) if p.generation() == name => called(refused(c, p, engines), LIVE),
+            _ if name.is_empty() => called(c, LIVE),
+            _ => called(c, &name),
+        };
         steps.push(c);
+    }
+    if !steps.iter().any(|c| is_live(&c.id)) {
+        steps.extend(nothing_named(pointer).map(|c| called(c, LIVE)));
     }
     steps.extend(kept.steps);
     // What does not say which step it holds comes first: nothing newer is passed over for it in silence.
     let unknown = |c: &CheckpointSummary| is_live(&c.id) && c.step.0 == 0;
     steps.sort_by_key(|c| (std::cmp::Reverse((unknown(c), c.step)), !is_live(&c.id)));
-    let mut remarks = live.remarks.clone();
+    remarks.extend(own.remarks);
     remarks.extend(kept.remarks);
     ScanReport {
-        empty: live.empty && kept.empty,
-        tracker: live.tracker.clone(),
-        unreadable: live.unreadable.clone().or(kept.unreadable),
+        empty: in_place.empty && kept.empty && own.empty,
+        tracker: pointer.tracker(),
+        unreadable: in_place.unreadable.clone().or(own.unreadable).or(kept.unreadable),
         steps,
         remarks,
     }
+}
+
+/// A set under the name that the run knows it by.
+fn called(mut c: CheckpointSummary, name: &str) -> CheckpointSummary {
+    c.id = CkptId(match &c.save {
+        Some(save) => format!("{name}.{save}").into(),
+        None => name.into(),
+    });
+    c
+}
+
+/// The generation that the pointer names, as far as AReaL takes it.
+fn refused(mut c: CheckpointSummary, pointer: &Pointer, engines: &[String]) -> CheckpointSummary {
+    let lacks = |name: &&String| !pointer.engines.contains(name);
+    let named = pointer.engines.join(", ");
+    if let Some(name) = pointer
+        .engines
+        .iter()
+        .find(|name| !c.roles.contains(name))
+        .or(engines.iter().find(lacks))
+    {
+        let detail =
+            format!("{LATEST} says that it holds {named}, which is not so for {name}: AReaL would end before any work");
+        let finding = Finding::error("pointer_engines", Verdict::Damaged, detail).in_file(LATEST);
+        c.findings.insert(0, finding);
+        c.verdict = c.verdict.worst(Verdict::Damaged);
+        (c.proven, c.part) = (None, None);
+    } else if !engines.is_empty() && pointer.engines.len() > engines.len() {
+        let ours = engines.join(", ");
+        let why =
+            format!("{LATEST} says that it holds {named}, and this run has {ours}: AReaL would end before any work");
+        c.resume = Resumability::Not { why };
+    }
+    c
+}
+
+/// What is said where the pointer names nothing that is there.
+fn nothing_named(pointer: &Latest) -> Option<CheckpointSummary> {
+    let (step, mut finding) = match pointer {
+        Latest::Missing => return None,
+        Latest::Names(p) => {
+            let detail = format!(
+                "it names {}, which is not there: AReaL would end before any work",
+                p.generation()
+            );
+            (p.step, Finding::error("pointer_dangling", Verdict::Incomplete, detail))
+        }
+        Latest::Wrong(why) => {
+            let detail = format!("it names no generation ({why}): AReaL would end before any work");
+            (Step(0), Finding::error("pointer_damaged", Verdict::Damaged, detail))
+        }
+        Latest::Unreadable(why) => {
+            let detail = format!("cannot be read: {why}");
+            (Step(0), Finding::error("unreadable", Verdict::Unreadable, detail))
+        }
+    };
+    finding.retryable = finding.verdict == Verdict::Unreadable;
+    Some(no_set(step, finding.in_file(LATEST)))
 }

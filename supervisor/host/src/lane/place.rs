@@ -55,6 +55,14 @@ impl Place {
         Self { untold }
     }
 
+    /// The same of a root that may not be there yet: it will stand where what is above it stands.
+    pub(super) fn near(root: &Utf8Path) -> Self {
+        let there = root
+            .ancestors()
+            .find(|dir| !matches!(statfs(dir.as_std_path()), Err(rustix::io::Errno::NOENT)));
+        Self::of(there.unwrap_or(root))
+    }
+
     /// The clock that stamps its files.
     pub(super) fn clock(self) -> Clock {
         Clock {

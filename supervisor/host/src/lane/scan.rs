@@ -58,7 +58,7 @@ impl Prover {
     /// A root, nothing read yet.
     #[must_use]
     pub fn new(root: &Utf8Path, adapter: &dyn Adapter, expect: &Expectation) -> Self {
-        let clock = Place::of(root).clock();
+        let clock = Place::near(root).clock();
         Self {
             root: root.to_owned(),
             tree: Tree::new(root, clock),

@@ -26,6 +26,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
+use supervise_checkpoint::pointer::LATEST;
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth};
 use supervise_core::event::{ActError, ActErrorKind, ScanReport};
 use supervise_core::id::ActId;
@@ -191,6 +192,11 @@ impl Lane {
                 prover.lost = true;
                 watch.caught_up();
                 true
+            }
+            // A newer build of AReaL ends each save with it, and nothing in place says so.
+            Told::Changed { path, closed: true } if self.kept.is_some() && path.file_name() == Some(LATEST) => {
+                say(&LaneReply::Touched);
+                false
             }
             Told::Changed { path, closed } => match self.ahead.told(prover, &path, closed) {
                 Change::NewDir => true,

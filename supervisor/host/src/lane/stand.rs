@@ -1,11 +1,14 @@
 //! Where the only checkpoint of a trainer stands, and where what is kept of it does.
 
 use super::files::fact_of;
+use super::own::{Latest, latest};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::fs;
 use std::io;
+use supervise_checkpoint::pointer::{GENERATIONS, LATEST};
 use supervise_core::checkpoint::{CkptId, EntryKind, FileFact, PinsHash};
 use supervise_core::spec::{RunSpec, TrainerKind};
+use supervise_trainers::areal::{PAYLOADS, as_own};
 use supervise_trainers::{Expectation, StepTracker, adapter};
 
 /// The directory of an engine's state, below the engine's name.
@@ -100,32 +103,121 @@ impl Stand {
         adapter(self.trainer).tracker(expect)
     }
 
-    /// The directories of the live set that are there, relative to the root; what is read first comes last.
-    pub(super) fn dirs(&self) -> io::Result<Vec<Utf8PathBuf>> {
-        let mut out = set_dirs(&self.root)?;
-        out.sort_by_key(|dir| (dir == INFO, dir.clone()));
-        Ok(out)
+    /// Generations that the trainer keeps by itself.
+    pub(super) fn generations(&self) -> Utf8PathBuf {
+        self.root.join(GENERATIONS)
     }
 
-    /// The files of the live set, relative to the root, and their pins.
-    pub(super) fn live_files(&self) -> io::Result<(Vec<FileFact>, Option<PinsHash>)> {
-        let (facts, expect) = (self.facts()?, self.expect_live());
-        let name = expect.only.clone().unwrap_or_default();
+    /// Engines of the run; none where it is not known.
+    pub(super) fn engines(&self) -> Vec<String> {
+        let roles = self.expect.roles.iter().flatten();
+        roles.map(|r| r.name.clone()).collect()
+    }
+
+    /// What a build that keeps one set in place has here.
+    pub(super) fn in_place(&self) -> Set {
+        Set::plain(&self.root)
+    }
+
+    /// What the trainer would load.
+    ///
+    /// # Errors
+    /// It would load nothing, or that cannot be told.
+    pub(super) fn live(&self) -> io::Result<Set> {
+        match latest(&self.root) {
+            Latest::Missing => Ok(self.in_place()),
+            Latest::Names(pointer) => Ok(Set::own(&self.generations(), &pointer.generation())),
+            Latest::Wrong(why) | Latest::Unreadable(why) => Err(io::Error::other(format!("{LATEST}: {why}"))),
+        }
+    }
+
+    /// The files of a set that the trainer has, by their places in a live set, and their pins.
+    pub(super) fn files_of(&self, set: &Set) -> io::Result<(Vec<FileFact>, Option<PinsHash>)> {
+        let facts = set.facts()?;
+        let name = set.dir.file_name().unwrap_or_default();
+        let expect = if set.own { self.expect() } else { self.expect_live() };
         let mut tracker = self.tracker(&expect);
         for fact in &facts {
-            let below = Utf8Path::new(&name).join(&fact.path);
+            let path = match set.own {
+                true => as_own(fact.path.as_str()).into(),
+                false => fact.path.clone(),
+            };
             tracker.note(&FileFact {
-                path: below,
+                path: Utf8Path::new(name).join(path),
                 ..fact.clone()
             });
         }
         Ok((facts, tracker.pins(&CkptId(name.into()))))
     }
+}
+
+/// A set on disk: the live one, a copy of it, or a generation that the trainer wrote by itself, where parts have other names.
+#[derive(Debug, Clone)]
+pub(super) struct Set {
+    /// Where it stands.
+    pub(super) dir: Utf8PathBuf,
+    own: bool,
+}
+
+impl Set {
+    /// One whose parts have the names of a live set.
+    pub(super) fn plain(dir: &Utf8Path) -> Self {
+        Self {
+            dir: dir.to_owned(),
+            own: false,
+        }
+    }
+
+    /// A generation of the trainer's own.
+    pub(super) fn own(generations: &Utf8Path, name: &str) -> Self {
+        Self {
+            dir: generations.join(name),
+            own: true,
+        }
+    }
+
+    /// Where a part stands, by its place in a live set.
+    pub(super) fn place(&self, part: &Utf8Path) -> Utf8PathBuf {
+        match self.own {
+            true => self.dir.join(as_own(part.as_str())),
+            false => self.dir.join(part),
+        }
+    }
+
+    /// Its directories that are there, by their places in a live set; what is read first comes last.
+    pub(super) fn dirs(&self) -> io::Result<Vec<Utf8PathBuf>> {
+        let mut out: Vec<Utf8PathBuf> = self.engines()?.iter().map(|e| Utf8Path::new(e).join(STATE)).collect();
+        out.sort();
+        out.extend(Some(INFO.into()).filter(|dir: &Utf8PathBuf| is_dir(&self.place(dir))));
+        Ok(out)
+    }
+
+    /// Engines that have a directory in it.
+    pub(super) fn engines(&self) -> io::Result<Vec<String>> {
+        let above = match self.own {
+            true => self.dir.join(PAYLOADS),
+            false => self.dir.clone(),
+        };
+        let entries = match above.read_dir_utf8() {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut out = Vec::new();
+        for entry in entries {
+            let name = entry?.file_name().to_owned();
+            // Nothing is reached through a link: what it leads to is somebody else's.
+            if is_dir(&above) && is_dir(&above.join(&name)) && is_dir(&self.place(&Utf8Path::new(&name).join(STATE))) {
+                out.push(name);
+            }
+        }
+        out.sort();
+        Ok(out)
+    }
 
     fn facts(&self) -> io::Result<Vec<FileFact>> {
         let mut out = Vec::new();
         for dir in self.dirs()? {
-            for entry in self.root.join(&dir).read_dir_utf8()? {
+            for entry in self.place(&dir).read_dir_utf8()? {
                 let entry = entry?;
                 let meta = fs::symlink_metadata(entry.path())?;
                 let fact = fact_of(dir.join(entry.file_name()), &meta);
@@ -138,25 +230,6 @@ impl Stand {
     }
 }
 
-/// The directories of a set below `root` that are there. Nothing is reached through a link: what it leads to is somebody else's.
-pub(super) fn set_dirs(root: &Utf8Path) -> io::Result<Vec<Utf8PathBuf>> {
-    let entries = match root.read_dir_utf8() {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries?,
-    };
-    let is_dir = |path: &Utf8Path| fs::symlink_metadata(path).is_ok_and(|m| m.is_dir());
-    let mut out = Vec::new();
-    for entry in entries {
-        let entry = entry?;
-        let name = entry.file_name();
-        let dir = if name == INFO {
-            Utf8PathBuf::from(INFO)
-        } else {
-            Utf8Path::new(name).join(STATE)
-        };
-        if is_dir(&root.join(name)) && is_dir(&root.join(&dir)) {
-            out.push(dir);
-        }
-    }
-    Ok(out)
+fn is_dir(path: &Utf8Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|m| m.is_dir())
 }

@@ -61,10 +61,7 @@ pub(super) fn judge(case: &Case<'_>) -> CheckpointSummary {
     unfinished_background(case, &parts, &mut out.findings);
     stored_frequencies(case, &mut out.findings);
     crate::verl::allow(case.expect, &mut out.findings);
-    // What else was found is said of a layout that is not in use any more: an incomplete set would be replaced.
-    if let Some(path) = case.files.newer.first() {
-        out.findings = vec![newer(path)];
-    }
+    case.reports.place(&mut out.findings);
     out.unfamiliar = unfamiliar(case);
     out.roles = engines.iter().map(|e| (*e).to_owned()).collect();
     out.holds = holds(case, &parts, &engines);
@@ -81,6 +78,18 @@ pub(super) fn judge(case: &Case<'_>) -> CheckpointSummary {
     out.resume = resumability(case, &out, info);
     out.findings.sort_by_key(|f| std::cmp::Reverse((f.level, f.effect())));
     out.findings.truncate(FINDINGS);
+    out
+}
+
+/// What AReaL would load and what is not there, or cannot be told.
+#[must_use]
+pub fn no_set(step: Step, finding: Finding) -> CheckpointSummary {
+    let mut out = crate::verl::unknown_step(&CkptId(String::new().into()));
+    out.step = step;
+    out.layout = Cow::Borrowed("areal");
+    out.resume = Resumability::Exact;
+    out.verdict = finding.verdict;
+    out.findings = vec![finding];
     out
 }
 
@@ -109,12 +118,6 @@ fn linked(case: &Case<'_>) -> Option<Finding> {
     })?;
     let detail = "this is a symbolic link, where a directory of the set belongs: it is not followed";
     Some(Finding::error("linked", Verdict::Unknown, detail).in_file(path))
-}
-
-/// Which of their generations would be loaded is not known here, and this set may be an old one that they do not read any more.
-fn newer(path: &str) -> Finding {
-    let detail = "a newer AReaL keeps generations of its own here: how it reads and writes them is not known to this version, so nothing is resumed or put back; `--no-recovery` supervises without that";
-    Finding::error("newer_layout", Verdict::Unknown, detail).in_file(path)
 }
 
 fn info_of(case: &Case<'_>) -> Option<StepInfo> {

@@ -1,5 +1,6 @@
 //! Names of what AReaL keeps of a run, and of the copies that are kept of it.
 
+use supervise_checkpoint::pointer::generation_step;
 use supervise_core::id::Step;
 
 /// The directory of the steps, counters and the place in the data.
@@ -9,8 +10,10 @@ const STATE: &str = "recover_checkpoint";
 /// The engine that is always there: the actor, whatever is trained.
 pub(super) const DEFAULT: &str = "default";
 
-/// What builds after August 2026 write beside it: a pointer to the newest of their own generations, and those.
-pub(super) const NEWER: [&str; 2] = ["LATEST", "checkpoint_generations"];
+/// The same two in a generation that a newer AReaL wrote by itself, where an engine has its name below the second.
+pub(super) const MANIFEST: &str = "manifest";
+/// Where the state of each engine stands there, in a directory of its name.
+pub const PAYLOADS: &str = "payloads";
 
 /// What a path below a set is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +60,40 @@ pub(super) fn is_shard(file: &str) -> bool {
     file.ends_with(".distcp") || file == "common.pt"
 }
 
+/// The step of a set, by the name of its directory: a copy of ours, or a generation of AReaL's own.
+pub(super) fn step(name: &str) -> Option<Step> {
+    generation(name).or_else(|| generation_step(name))
+}
+
+/// Where a path of AReaL's own generation would stand in a live set.
+#[must_use]
+pub fn as_live(path: &str) -> Option<String> {
+    let (head, rest) = path.split_once('/').unwrap_or((path, ""));
+    let below = |dir: String, rest: &str| if rest.is_empty() { dir } else { format!("{dir}/{rest}") };
+    match head {
+        MANIFEST => Some(below(INFO.to_owned(), rest)),
+        PAYLOADS if !rest.is_empty() => {
+            let (engine, file) = rest.split_once('/').unwrap_or((rest, ""));
+            Some(below(state_dir(engine), file))
+        }
+        _ => None,
+    }
+}
+
+/// Where a path of a live set stands in a generation of AReaL's own.
+#[must_use]
+pub fn as_own(path: &str) -> String {
+    match path.split_once('/') {
+        _ if path == INFO => MANIFEST.to_owned(),
+        Some((INFO, file)) => format!("{MANIFEST}/{file}"),
+        Some((engine, rest)) => match rest.strip_prefix(STATE) {
+            Some(file) => format!("{PAYLOADS}/{engine}{file}"),
+            None => path.to_owned(),
+        },
+        None => path.to_owned(),
+    }
+}
+
 /// The step of a generation, by the name of its directory: `step_N.SAVE`.
 pub(super) fn generation(name: &str) -> Option<Step> {
     let (number, save) = name.strip_prefix("step_")?.split_once('.')?;
@@ -89,6 +126,22 @@ mod tests {
             ("recover_info", Part::Other),
         ] {
             assert_eq!(part(path), what, "{path}");
+        }
+    }
+
+    #[test]
+    fn both_layouts_have_the_same_parts() {
+        for (own, live) in [
+            ("manifest", "recover_info"),
+            ("manifest/step_info.json", "recover_info/step_info.json"),
+            ("payloads/default", "default/recover_checkpoint"),
+            ("payloads/critic/.metadata", "critic/recover_checkpoint/.metadata"),
+        ] {
+            assert_eq!(as_live(own).as_deref(), Some(live));
+            assert_eq!(as_own(live), own);
+        }
+        for nothing in ["payloads", "recover_info/step_info.json", "x", "x/y"] {
+            assert_eq!(as_live(nothing), None, "{nothing}");
         }
     }
 

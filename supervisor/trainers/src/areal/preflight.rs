@@ -77,7 +77,7 @@ fn generations(spec: &RunSpec) -> Finding {
         .map(|l| format!(" in {}", l.store))
         .unwrap_or_default();
     let text = format!(
-        "AReaL keeps one checkpoint and overwrites it in place: each save that was proven is copied{store}; {keep} copies are kept, so {} times its size is needed, and once more while a copy is made",
+        "AReaL keeps one checkpoint, which each save overwrites or replaces: each save that was proven is copied{store}; {keep} copies are kept, so {} times its size is needed, and once more while a copy is made",
         keep + 1
     );
     Finding::note("generations", text)

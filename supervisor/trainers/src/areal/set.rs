@@ -3,9 +3,10 @@
 use super::names::{self, DEFAULT, INFO, Part};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::{BTreeMap, BTreeSet};
+use supervise_checkpoint::pointer::generation_step;
 use supervise_checkpoint::set::{self, SetKind, SetReport};
 use supervise_checkpoint::{FileReport, Marks, Need};
-use supervise_core::checkpoint::{EntryKind, FileFact, PinsHash};
+use supervise_core::checkpoint::{EntryKind, FileFact, Finding, PinsHash};
 use supervise_core::id::WallMs;
 
 /// All files of a set, by path relative to it, and what is found odd in its directories.
@@ -16,19 +17,11 @@ pub(super) struct Files {
     pub(super) odd: BTreeSet<String>,
     /// Links in the place of directories that a set may consist of.
     pub(super) linked: BTreeSet<String>,
-    /// What only newer builds write, which keep generations of their own.
-    pub(super) newer: BTreeSet<String>,
 }
 
 impl Files {
     /// Takes one entry in; `path` is relative to the set.
     pub(super) fn note(&mut self, path: &str, fact: &FileFact) {
-        if names::NEWER.contains(&path) {
-            match fact.kind {
-                EntryKind::Gone => self.newer.remove(path),
-                _ => self.newer.insert(path.to_owned()),
-            };
-        }
         if names::is_place(path) {
             match fact.kind {
                 EntryKind::Symlink => self.linked.insert(path.to_owned()),
@@ -146,13 +139,16 @@ impl Files {
 #[derive(Debug)]
 pub(super) struct Reports<'a> {
     dir: &'a str,
+    /// It is a generation of AReaL's own.
+    own: bool,
     all: &'a BTreeMap<Utf8PathBuf, FileReport>,
 }
 
 impl<'a> Reports<'a> {
     /// Those below `dir`, of reports with paths relative to the root.
     pub(super) fn new(dir: &'a str, all: &'a BTreeMap<Utf8PathBuf, FileReport>) -> Self {
-        Self { dir, all }
+        let own = generation_step(dir).is_some();
+        Self { dir, own, all }
     }
 
     /// Nothing was looked into.
@@ -162,7 +158,19 @@ impl<'a> Reports<'a> {
 
     /// The report on one file, by its path relative to the set.
     pub(super) fn of(&self, path: &str) -> Option<&'a FileReport> {
-        self.all.get(&Utf8Path::new(self.dir).join(path))
+        let dir = Utf8Path::new(self.dir);
+        match self.own {
+            true => self.all.get(&dir.join(names::as_own(path))),
+            false => self.all.get(&dir.join(path)),
+        }
+    }
+
+    /// Names the places of findings as they are on disk.
+    pub(super) fn place(&self, findings: &mut [Finding]) {
+        for finding in findings.iter_mut().filter(|_| self.own) {
+            finding.file = finding.file.take().map(|file| names::as_own(file.as_str()).into());
+            finding.detail = finding.detail.replace(INFO, names::MANIFEST);
+        }
     }
 
     /// Judges one directory of the set.

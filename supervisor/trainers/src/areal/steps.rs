@@ -6,6 +6,7 @@ use super::set::{Files, Reports};
 use crate::adapter::{Expectation, StepTracker};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
+use supervise_checkpoint::pointer::generation_step;
 use supervise_checkpoint::{Earlier, FileReport, Marks, Need};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, FileFact, PinsHash};
 use supervise_core::event::Tracker;
@@ -26,6 +27,11 @@ struct Set {
     marks: Option<Marks>,
 }
 
+/// Whether a set is a generation that AReaL wrote by itself: its parts have other names there.
+fn is_own(name: &str) -> bool {
+    generation_step(name).is_some()
+}
+
 impl ArealSteps {
     /// Nothing noted yet.
     pub(super) fn new(expect: Expectation) -> Self {
@@ -39,16 +45,16 @@ impl ArealSteps {
     fn is_set(&self, name: &str) -> bool {
         match &self.expect.only {
             Some(only) => name == only,
-            None => names::generation(name).is_some(),
+            None => names::step(name).is_some(),
         }
     }
 
     /// Generations that were proven: as they are on disk now before what was remembered.
     fn others(&self, than: &str) -> Vec<Earlier> {
         let mut known: BTreeMap<Step, Marks> = self.earlier.iter().map(|e| (e.step, e.marks.clone())).collect();
-        let own = names::generation(than);
+        let own = names::step(than);
         for (name, set) in self.sets.iter().filter(|(name, _)| *name != than) {
-            if let (Some(step), Some(marks)) = (names::generation(name), &set.marks) {
+            if let (Some(step), Some(marks)) = (names::step(name), &set.marks) {
                 // A look that read less takes nothing away from what is recorded of the same save.
                 let recorded = known.remove(&step).filter(|r| {
                     marks
@@ -87,12 +93,20 @@ impl StepTracker for ArealSteps {
             None => {
                 self.sets.entry(name.to_owned()).or_default();
             }
-            Some(rest) => self.sets.entry(name.to_owned()).or_default().files.note(rest, fact),
+            Some(rest) => {
+                let files = &mut self.sets.entry(name.to_owned()).or_default().files;
+                match is_own(name) {
+                    true => names::as_live(rest)
+                        .into_iter()
+                        .for_each(|path| files.note(&path, fact)),
+                    false => files.note(rest, fact),
+                }
+            }
         }
     }
 
     fn steps(&self) -> Vec<(CkptId, Step)> {
-        let step = |name: &String| (CkptId(name.into()), names::generation(name).unwrap_or_default());
+        let step = |name: &String| (CkptId(name.into()), names::step(name).unwrap_or_default());
         let mut out: Vec<(CkptId, Step)> = self.sets.keys().map(step).collect();
         out.sort_by_key(|(id, step)| (std::cmp::Reverse(*step), id.clone()));
         out
@@ -103,7 +117,12 @@ impl StepTracker for ArealSteps {
             return Vec::new();
         };
         let dir = Utf8Path::new(ckpt.0.as_str());
-        set.files.needs().into_iter().map(|need| need.under(dir)).collect()
+        let mut needs = set.files.needs();
+        for need in needs.iter_mut().filter(|_| is_own(ckpt.0.as_str())) {
+            let place = |path: &Utf8PathBuf| Utf8PathBuf::from(names::as_own(path.as_str()));
+            (need.path, need.described_by) = (place(&need.path), need.described_by.as_ref().map(place));
+        }
+        needs.into_iter().map(|need| need.under(dir)).collect()
     }
 
     fn judge(
@@ -119,7 +138,7 @@ impl StepTracker for ArealSteps {
         };
         let summary = judge::judge(&Case {
             id: ckpt,
-            named: names::generation(name),
+            named: names::step(name),
             files: &set.files,
             reports: Reports::new(name, reports),
             expect: &self.expect,

@@ -5,5 +5,6 @@
 mod case;
 mod dialect;
 mod launch;
+mod own;
 mod reading;
 mod rules;

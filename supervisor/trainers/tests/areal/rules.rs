@@ -43,10 +43,19 @@ fn a_resume_names_the_step_that_comes_next() {
     assert_eq!((hit.kind, hit.sighting.number), (RuleKind::Resumed, Some(2)));
 }
 
+/// Newer builds say where it was taken from.
+#[test]
+fn a_resume_by_a_pointer_is_one_too() {
+    let text = "Recovering from StepInfo(epoch=1, epoch_step=0, global_step=4, steps_per_epoch=4) using checkpoint pointer /r/LATEST.";
+    let hit = look(&logged("Recover", "INFO", text)).unwrap();
+    assert_eq!((hit.kind, hit.sighting.number), (RuleKind::Resumed, Some(4)));
+}
+
 #[test]
 fn a_silent_fresh_start_is_an_alarm() {
     for text in [
         "Resume info not found at /r/recover_info. This should not be a resumed experiment!",
+        "Resume info not found under /r. This should not be a resumed experiment!",
         "Failed to load recover info from /r/recover_info: Expecting value: line 1 column 1 (char 0)",
     ] {
         assert_eq!(

@@ -1,7 +1,6 @@
 //! Where it resumes, and what comes back.
 
 use crate::areal_bench::Areal;
-use crate::areal_run::Run;
 use crate::stage::{Stage, files, live};
 use camino::Utf8PathBuf;
 use serde_json::Value;
@@ -9,7 +8,6 @@ use std::fs;
 use supervise_core::checkpoint::Verdict;
 use supervise_core::record::DiskEdit;
 use supervise_core::spec::Frequencies;
-use supervise_tests::harness::names;
 
 /// [resume.first_epoch, resume.finished] Within the first epoch and with a constant schedule, a resume goes on as if nothing had been | The same, from a set of which every byte was looked at
 #[test]
@@ -140,29 +138,6 @@ fn frequencies_that_were_stored() {
     after.insert(path.clone(), before[&path].clone());
     assert_eq!(after, before, "nothing else is another");
     assert_eq!(live(&lane.scan()).verdict, Verdict::Whole);
-}
-
-/// [disk.newer_layout] Builds after August 2026 keep generations of their own, and name the newest in a file `LATEST` | Named, and left alone: nothing is launched, moved or put back, for what they would load is not known
-#[test]
-fn generations_of_a_newer_areal() {
-    let pointer = Areal::genuine();
-    fs::write(pointer.trial("LATEST"), "x").unwrap();
-    pointer.plan().does_not_launch(&["newer_layout", "--no-recovery"]);
-    let nothing_else = Areal::new();
-    fs::create_dir_all(nothing_else.trial("checkpoint_generations/x")).unwrap();
-    nothing_else.plan().does_not_launch(&["newer_layout"]);
-    // Copies of an older AReaL are no ground to put one in the place of the newer one's.
-    let run = Run::new("code = train()\nwait_for_a_copy()\nsys.exit(code)\n").until(4);
-    run.run(&[]).expect(0);
-    for dir in ["default", "recover_info"] {
-        fs::remove_dir_all(run.root().join(dir)).unwrap();
-    }
-    fs::create_dir_all(run.root().join("default/recover_checkpoint")).unwrap();
-    fs::create_dir_all(run.root().join("checkpoint_generations/x")).unwrap();
-    let run = run.until(8);
-    run.run(&[]).expect(4).says("newer_layout");
-    assert_eq!((run.launches(), run.trained()), (1, vec![1, 2, 3, 4]));
-    assert_eq!(names(&run.root()), ["checkpoint_generations", "default"]);
 }
 
 /// [resume.drawn_prompts] Prompts that were drawn and not yet trained are skipped | Told as never restored

@@ -9,11 +9,14 @@ use supervise_checkpoint::set::SetKind;
 use supervise_core::checkpoint::{CkptId, Verdict};
 use supervise_core::live::is_live;
 use supervise_core::spec::TrainerKind;
-use supervise_host::lane::look_at_run;
+use supervise_host::lane::{live_dir, look_at_run};
 use supervise_trainers::{Expectation, adapter};
 
 /// Judges the set in a directory by what it says of itself.
 pub(super) fn judge(named: &Utf8Path, dir: &Utf8Path, look: &mut Look<'_>) -> io::Result<PathView> {
+    // A newer build loads what its pointer names.
+    let (root, dir) = (dir, live_dir(dir));
+    let dir = dir.as_path();
     let id = CkptId(Utf8PathBuf::from(dir.file_name().unwrap_or("live")));
     let expect = Expectation {
         only: Some(id.to_string()),
@@ -23,9 +26,9 @@ pub(super) fn judge(named: &Utf8Path, dir: &Utf8Path, look: &mut Look<'_>) -> io
     steps::note(&mut *tracker, &id.0, dir)?;
     let mut view = PathView::new(named, "areal", Verdict::Whole);
     steps::step(&mut *tracker, &id, dir, Kind::Live, look, &mut view);
-    compare(dir, look, &mut view);
-    for path in exports::dirs_below(dir) {
-        sets::within(dir, &path, SetKind::Weights, look, &mut view)?;
+    compare(root, look, &mut view);
+    for path in exports::dirs_below(root) {
+        sets::within(root, &path, SetKind::Weights, look, &mut view)?;
         view.remarks.push(format!(
             "{path} is an export of the weights: nothing can be resumed from it"
         ));

@@ -1,0 +1,177 @@
+//! Generations that newer builds of AReaL write by themselves, and the pointer that names one of them.
+//!
+//! The pointer is read as what it is: bytes that anybody may have put there. It is changed by replacing it, and what it said, or
+//! what stood in its place, goes aside like everything else.
+
+use super::copy::write_note;
+use super::edit::{PRIVATE, free_name, make_dir, write_whole};
+use super::files::open_file;
+use super::stand::{Set, Stand};
+use crate::disk::sync_dir;
+use camino::{Utf8Path, Utf8PathBuf};
+use std::fs;
+use std::io::{self, Read};
+use supervise_checkpoint::pointer::{GENERATIONS, LATEST, POINTER_LIMIT, Pointer, generation_name, generation_step};
+use supervise_core::checkpoint::CkptId;
+use supervise_core::event::Tracker;
+use supervise_core::id::Step;
+
+/// What the pointer says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Latest {
+    /// There is none: AReaL reads what an older build wrote in place, if that is there.
+    Missing,
+    /// This generation is what AReaL would load, from there and from nowhere else.
+    Names(Pointer),
+    /// AReaL would end before any work: why.
+    Wrong(String),
+    /// It cannot be read now.
+    Unreadable(String),
+}
+
+impl Latest {
+    /// The same as a trainer's tracker.
+    pub(super) fn tracker(&self) -> Tracker {
+        match self {
+            Self::Missing => Tracker::Missing,
+            Self::Names(pointer) => Tracker::Step(pointer.step),
+            Self::Wrong(why) | Self::Unreadable(why) => Tracker::Garbage(why.clone()),
+        }
+    }
+}
+
+/// Reads the pointer in a checkpoint root.
+pub(super) fn latest(root: &Utf8Path) -> Latest {
+    let path = root.join(LATEST);
+    match fs::symlink_metadata(&path) {
+        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Latest::Missing,
+        Err(e) => return Latest::Unreadable(e.to_string()),
+        Ok(meta) if meta.is_symlink() => return Latest::Wrong("a symbolic link, which is not followed".to_owned()),
+        Ok(meta) if !meta.is_file() => return Latest::Wrong("no file, but a directory, a FIFO or the like".to_owned()),
+        Ok(_) => {}
+    }
+    match bytes_of(&path) {
+        Ok(bytes) if bytes.len() as u64 > POINTER_LIMIT => {
+            Latest::Wrong(format!("more than {POINTER_LIMIT} bytes, which no pointer has"))
+        }
+        Ok(bytes) => Pointer::read(&bytes).map_or_else(Latest::Wrong, Latest::Names),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Latest::Missing,
+        Err(e) => Latest::Unreadable(e.to_string()),
+    }
+}
+
+/// Whether something else stands where generations would: a link is not followed.
+pub(super) fn is_odd(generations: &Utf8Path) -> bool {
+    fs::symlink_metadata(generations).is_ok_and(|meta| !meta.is_dir())
+}
+
+/// Where what AReaL would load stands: in place, or where its pointer says.
+#[must_use]
+pub fn live_dir(root: &Utf8Path) -> Utf8PathBuf {
+    match latest(root) {
+        Latest::Names(pointer) => root.join(GENERATIONS).join(pointer.generation()),
+        _ => root.to_owned(),
+    }
+}
+
+/// One byte more than a pointer may have tells that it is none.
+fn bytes_of(path: &Utf8Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_file(path)?.take(POINTER_LIMIT + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The directory of a generation, by the name that the run knows it by.
+pub(super) fn dir_name(id: &CkptId) -> io::Result<&str> {
+    let name = id.0.as_str().split('.').next().unwrap_or_default();
+    match generation_step(name) {
+        Some(_) => Ok(name),
+        None => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("{name:?} is no generation of AReaL's"),
+        )),
+    }
+}
+
+/// Whether the trainer here keeps generations by itself: what is put back must then be one.
+pub(super) fn is_used(root: &Utf8Path) -> bool {
+    let any = |dir: Utf8PathBuf| dir.read_dir_utf8().is_ok_and(|mut all| all.next().is_some());
+    latest(root) != Latest::Missing || any(root.join(GENERATIONS))
+}
+
+/// Moves one of the trainer's generations aside; the pointer stays, so that AReaL refuses to start and does not begin anew.
+pub(super) fn own_aside(stand: &Stand, name: &str, foreign: bool, why: &str, by: &str) -> io::Result<()> {
+    aside(stand, &stand.generations().join(name), name, foreign, why, by)
+}
+
+/// Moves the pointer aside, or what stands in its place.
+pub(super) fn pointer_aside(stand: &Stand, why: &str, by: &str) -> io::Result<()> {
+    aside(stand, &stand.root.join(LATEST), LATEST, false, why, by)
+}
+
+fn aside(stand: &Stand, source: &Utf8Path, name: &str, foreign: bool, why: &str, by: &str) -> io::Result<()> {
+    if fs::symlink_metadata(source).is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
+        return Ok(());
+    }
+    let aside = stand.aside(foreign);
+    make_dir(&aside)?;
+    let (target, note) = free_name(&aside, name, by)?;
+    write_note(&note, name, foreign, why, by)?;
+    fs::rename(source, &target)?;
+    sync_dir(&aside)?;
+    source.parent().map_or(Ok(()), sync_dir)
+}
+
+/// Makes the pointer name the generation of a step: a reader sees the old one or the new one.
+pub(super) fn point_at(stand: &Stand, step: Step, by: &str) -> io::Result<()> {
+    let generation = Set::own(&stand.generations(), &generation_name(step));
+    let there = generation.engines()?;
+    if there.is_empty() {
+        return Err(io::Error::other(format!("there is nothing in {}", generation.dir)));
+    }
+    let wanted = stand.engines();
+    let pointer = Pointer {
+        step,
+        // AReaL refuses a generation that has not the engines of the run.
+        engines: if wanted.is_empty() { there } else { wanted },
+    };
+    let (path, new) = (stand.root.join(LATEST), pointer.to_bytes());
+    let why = format!("{} is gone on from", pointer.generation());
+    match fs::symlink_metadata(&path) {
+        Ok(meta) if meta.is_file() && meta.len() <= POINTER_LIMIT => {
+            let old = bytes_of(&path)?;
+            if old == new {
+                return Ok(());
+            }
+            let aside = stand.aside(false);
+            make_dir(&aside)?;
+            let (copy, note) = free_name(&aside, LATEST, by)?;
+            write_note(&note, LATEST, false, &why, by)?;
+            write_whole(&copy, &old, PRIVATE)?;
+        }
+        Ok(_) => pointer_aside(stand, &why, by)?,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Err(e) => return Err(e),
+    }
+    write_whole(&path, &new, 0o666)
+}
+
+/// A copy becomes a generation of the trainer's own, and the pointer names it. What has its name already goes aside.
+pub(super) fn put_in(stand: &Stand, copy: &Utf8Path, step: Step, by: &str) -> io::Result<()> {
+    let (generations, name) = (stand.generations(), generation_name(step));
+    let made = Set::own(&stand.staging("back"), &name);
+    for dir in Set::plain(copy).dirs()? {
+        let to = made.place(&dir);
+        let above = to.parent().unwrap_or(&made.dir).to_owned();
+        fs::create_dir_all(&above)?;
+        fs::rename(copy.join(&dir), &to)?;
+        sync_dir(&above)?;
+    }
+    sync_dir(&made.dir)?;
+    own_aside(stand, &name, false, "a copy of this step is put in its place", by)?;
+    fs::create_dir_all(&generations)?;
+    fs::rename(&made.dir, generations.join(&name))?;
+    sync_dir(&generations)?;
+    sync_dir(&stand.root)?;
+    point_at(stand, step, by)
+}
