@@ -52,6 +52,26 @@ fn a_root_that_hangs_for_a_while_is_waited_for() {
 }
 
 #[test]
+fn a_root_that_hangs_still_leaves_an_answer_when_nobody_lives() {
+    let Some((scene, mount)) = faulty("a_root_that_hangs_still_leaves_an_answer_when_nobody_lives") else {
+        return;
+    };
+    scene.run(&[]).expect(0);
+    mount.faults("* hang\n");
+    let root = scene.root();
+    let config = scene.write_config();
+    let said = scene.ask(&["status", root.to_str().unwrap()]);
+    said.expect(0)
+        .says("the file system under")
+        .says("does not answer")
+        .says("supervisor: dead")
+        .says("no supervisor, no guard");
+    let why = scene.ask(&["explain", config.to_str().unwrap()]);
+    why.expect(69).says("does not answer");
+    mount.faults("");
+}
+
+#[test]
 fn a_stop_kills_while_the_root_hangs() {
     let Some((mut scene, mount)) = faulty("a_stop_kills_while_the_root_hangs") else {
         return;
