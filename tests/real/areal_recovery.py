@@ -3,9 +3,9 @@
 usage: areal_recovery.py PROGRAMS [--work DIR] [--only CASE]
 
 PROGRAMS is the folder with the built `supervise`. Run it with the python of install_areal.sh's environment; it takes about seven
-minutes. What areal makes of the same without `supervise` is in areal_alone.py; its launchers and controllers are in areal_launchers.py. Within the first epoch and with a constant
-schedule, every tensor and every loss must be those of a run in one go; beyond, it must have been said before that they will not
-be. Ends with `N passed, M failed`.
+minutes. What areal makes of the same without `supervise` is in areal_alone.py; its launchers and controllers are in
+areal_launchers.py. Within the first epoch and with a constant schedule, every tensor and every loss must be those of a run in
+one go; beyond, it must have been said before that they will not be. Ends with `N passed, M failed`.
 """
 
 import os
