@@ -251,7 +251,12 @@ pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
     command::check(started, &configured.cwd, &configured.settings.env)?;
     let (learnt, shims) = script_parts(&configured, &out, &mut notes)?;
     let jobs = out.live.as_ref().is_some_and(|live| live.slurm.is_some());
-    let submitter = jobs.then(learn::submitter).transpose()?;
+    let submitter = jobs.then(learn::submitter).transpose().unwrap_or_else(|e| {
+        notes.push(format!(
+            "jobs of Slurm's cannot be marked, so that none is cancelled: {e}"
+        ));
+        None
+    });
     let config_hash = hash::config_hash(&out, &configured, release.version.as_deref());
     let mut command = std::mem::take(&mut out.command);
     let copy = areal::copy(&configured, &out, &run_dir, &mut command)?;

@@ -7,7 +7,7 @@ As areal_recovery.py. areal is not changed; where it asks for what a machine wit
     local_launcher   on CPU the launcher puts the list of devices (`=0,0`) before its command, under a variable without a name: a
                      program of that name in PATH becomes what stands behind it
     ray_launcher     RAY_OVERRIDE_RESOURCES: Ray counts two GPUs, which nobody opens
-    ray_scheduler    nothing but time: its limit for the start of a worker, 30 s, is made longer (SLOW_START)
+    all schedulers   time: their limit for the start of a worker, 30 s (Slurm's: 300 s), is made longer (SLOW_START)
     slurm_scheduler, slurm_launcher
                      a shell program named `singularity` leaves out the image, in which they start their workers; the cluster is
                      a real one, of this machine alone, with two GPUs that nobody opens (tests/lab/slurm.sh)
@@ -66,20 +66,39 @@ def programs(b, **texts):
     return f"{folder}:{Path(sys.executable).parent}:{os.environ['PATH']}"
 
 
+def local_scheduler(b):
+    """The controller, with workers of its own: it is killed between the weights and the counters of a save."""
+    controller_killed(b, "local_scheduler", "local", {})
+
+
 def ray_scheduler(b):
-    """The controller, with workers that are Ray's: it is killed between the weights and the counters of a save."""
+    """The same, with workers that are Ray's."""
     with ray(b) as env:
         controller_killed(b, "ray_scheduler", "ray", env)
 
 
+def root_only(case):
+    """Only root can make the nodes' devices and be Slurm's user."""
+
+    @functools.wraps(case)
+    def guarded(b):
+        if os.getuid() == 0:
+            return case(b)
+        print(f"  {case.__name__}: skipped: only root can start a Slurm cluster", flush=True)
+
+    return guarded
+
+
+@root_only
 def slurm_scheduler(b):
-    """The controller, with workers that are jobs of Slurm's: they outlive it, and are cancelled."""
+    """The same, with workers that are jobs of Slurm's: they outlive it, and are cancelled."""
     folder = programs(b, singularity=SINGULARITY)
     with slurm() as env:
         _, text = controller_killed(b, "slurm_scheduler", "slurm", env | {"PATH": folder})
         assert "are cancelled, and waited for: 1 (real_t0:actor, RUNNING)" in text, text[-3000:]
 
 
+@root_only
 def slurm_launcher(b):
     """The launcher of the older kind: torchrun in a job. All that is heard of it is what it saves."""
     with slurm() as env:
@@ -172,5 +191,7 @@ class ray:
         assert not left, f"left behind: {left}"
 
 
+CASES = [local_launcher, local_scheduler, ray_launcher, ray_scheduler, slurm_launcher, slurm_scheduler]
+
 if __name__ == "__main__":
-    sys.exit(areal_bench.main([local_launcher, ray_launcher, ray_scheduler, slurm_scheduler, slurm_launcher], STEPS))
+    sys.exit(areal_bench.main(CASES, STEPS))

@@ -26,6 +26,8 @@ pub(super) const EXAMPLES: &str = "  supervise stop ppo.yaml
 
 /// What the journal's last words and the ends of processes take beyond every grace.
 const BEYOND: Duration = Duration::from_secs(60);
+/// Slurm gives the processes of a job time of its own.
+const JOBS: Duration = Duration::from_secs(120);
 /// How often it is looked whether the run ended.
 const LOOK: Duration = Duration::from_millis(100);
 /// The supervisor takes a wish within this.
@@ -111,7 +113,12 @@ fn ask(args: &Args, seen: &Seen) -> Result<u8, CliError> {
 fn patience(seen: &Seen) -> Duration {
     let default = Policy::default();
     let policy = seen.spec.as_ref().map_or(&default, |s| &s.policy);
-    Duration::from_millis(policy.stop_grace.0.saturating_add(policy.save_grace.0)).saturating_add(BEYOND)
+    let jobs = if jobs::query(seen).is_some() {
+        JOBS
+    } else {
+        Duration::ZERO
+    };
+    Duration::from_millis(policy.stop_grace.0.saturating_add(policy.save_grace.0)).saturating_add(BEYOND + jobs)
 }
 
 fn grace(args: &Args, seen: &Seen) -> Duration {
@@ -129,6 +136,7 @@ fn take_over(args: &Args, seen: &Seen) -> Result<u8, CliError> {
     let mut lease = Lease::take(seen)?;
     let failed = |e: io::Error| CliError::environment(format!("the guard of run {}: {e}", seen.run));
     let Some(stream) = guard::connect(&protocol::socket_name(&seen.run)).map_err(failed)? else {
+        jobs::end(seen)?;
         printer::out(&format!("run {}: it has just ended\n", seen.run));
         return Ok(Exit::Finished.code());
     };

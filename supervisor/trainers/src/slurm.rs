@@ -2,7 +2,8 @@
 //! `squeue` says of them.
 //!
 //! A name proves nothing: two runs of one user may give their jobs the same. Each job that an attempt submits gets a comment that
-//! names the attempt and a key that stands in the run's own directory and nowhere else. Only such a job is ever cancelled.
+//! names the attempt and a key that stands in the run's own directory and nowhere else. Only such a job, with a name of the trainer's
+//! workers, is ever cancelled.
 
 use supervise_core::id::{AttemptNo, RunId, Term};
 use supervise_core::spec::SlurmJobs;
@@ -95,13 +96,15 @@ fn job(line: &str, proof: &Proof, known: &SlurmJobs) -> Result<Option<Job>, Stri
         return Err(format!("squeue prints what cannot be understood: {shown}"));
     };
     let is_word = state.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-    let attempt = proof.attempt(comment);
-    // Another run that is supervised says so.
-    let anothers = attempt.is_none() && comment.starts_with("supervise:");
+    // What a user's script submits besides is meant to go on.
+    let attempt = proof.attempt(comment).filter(|_| name.starts_with(&known.prefix));
+    // Another run that is supervised says so; one of this directory under another name is this one before it was moved.
+    let anothers = comment.starts_with("supervise:") && !comment.starts_with(&format!("supervise:{}/", proof.key));
     // AReaL submits a script that it writes beside its logs: below another file root it is another run's.
     let elsewhere = script.starts_with('/') && !script.starts_with(&format!("{}/", known.scripts));
     let namesake = name.starts_with(&known.prefix) && !elsewhere;
-    Ok((attempt.is_some() || namesake && !anothers).then(|| Job {
+    let seen = attempt.is_some() || namesake && !anothers;
+    Ok(seen.then(|| Job {
         id,
         state: if is_word { state.to_owned() } else { "?".to_owned() },
         name,
@@ -135,8 +138,9 @@ mod tests {
         let script = "/files/logs/me/exp/t0/actor.sh";
         for (comment, script, name, seen) in [
             (ours.as_str(), script, "exp_t0:actor", attempt),
-            // Its name is free.
-            (ours.as_str(), "/elsewhere/x.sh", "my|job", attempt),
+            (ours.as_str(), "/elsewhere/x.sh", "exp_t0:my|job", attempt),
+            // Submitted by the trainer's script, and no worker of it.
+            (ours.as_str(), script, "evaluation", None),
             // Started by hand, or by an `sbatch` that was called by its path.
             ("(null)", script, "exp_t0:actor", Some(None)),
             ("mine", "(null)", "exp_t0:actor", Some(None)),
@@ -144,7 +148,8 @@ mod tests {
             ("(null)", "/other/logs/me/exp/t0/actor.sh", "exp_t0:actor", None),
             ("(null)", "/files/logs/me/exp/t0x/actor.sh", "exp_t0:actor", None),
             ("supervise:4567/00ff/2/7", script, "exp_t0:actor", None),
-            ("supervise:0123/00fe/2/7", script, "exp_t0:actor", None),
+            // This one, before its root was moved.
+            ("supervise:0123/00fe/2/7", script, "exp_t0:actor", Some(None)),
             ("(null)", script, "exp_t01:actor", None),
             ("supervise:0123/00ff/2/", script, "other", None),
             ("supervise:0123/00ff/2/7x", script, "other", None),
@@ -161,7 +166,7 @@ mod tests {
             key: String::new(),
             ..proof()
         };
-        let line = format!("12|RUNNING|{}|/x.sh|other", nobody.comment(Term(1), AttemptNo(1)));
+        let line = format!("12|RUNNING|{}|/x.sh|exp_t0:a", nobody.comment(Term(1), AttemptNo(1)));
         assert_eq!(read(&line, &nobody, &known()), Ok(Vec::new()));
     }
 

@@ -96,12 +96,8 @@ impl Run {
 
     /// The last step is this one.
     pub(crate) fn until(mut self, step: u64) -> Self {
-        self.end_with(step);
-        self
-    }
-
-    pub(crate) fn end_with(&mut self, step: u64) {
         self.yaml["total_train_steps"] = json!(step);
+        self
     }
 
     /// Killed in the middle of step 6, once.

@@ -8,7 +8,7 @@ use supervise_host::slurm::{self, Query};
 use supervise_trainers::slurm::{Job, Proof, words};
 
 /// Whom to ask, where the run has jobs there.
-fn query(seen: &Seen) -> Option<Query> {
+pub(super) fn query(seen: &Seen) -> Option<Query> {
     let spec = seen.spec.as_ref()?;
     let mut env = crate::driver::environment();
     env.extend(spec.env.clone());

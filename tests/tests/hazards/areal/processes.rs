@@ -100,15 +100,6 @@ fn a_launcher_that_always_ends_well() {
     assert_eq!(run.trained(), [1, 2, 3, 4, 5, 5, 6, 7, 8]);
 }
 
-/// [process.slurm_states] A job that Slurm preempted or whose node failed is an unknown state, and ends the launcher | The launcher is started again, and goes on from the last save; jobs of it that live are cancelled first
-#[test]
-fn a_job_that_was_preempted() {
-    let script = "code = train(stdout=subprocess.DEVNULL)\nif code:\n    raise KeyError('PREEMPTED')\nsys.exit(1)\n";
-    let run = Run::launcher("areal.infra.launcher.slurm", script).killed_once();
-    run.run(&[]).expect(0).says("jobs of Slurm's").says("step 8 is proven");
-    assert_eq!(run.trained(), [1, 2, 3, 4, 5, 5, 6, 7, 8]);
-}
-
 /// [process.two_hours] Every wait between processes lasts two hours before it fails | Silence is ended after `stall.startup`, and between steps after some times the duration of a step
 #[test]
 fn a_wait_that_does_not_end() {
