@@ -286,6 +286,43 @@ pub struct Care {
     pub cleared: bool,
 }
 
+impl Attempt {
+    /// One that was ordered and not launched yet.
+    fn begin(order: &LaunchOrder, term: Term, at: Tick, mark_before: Option<Step>) -> Self {
+        Self {
+            no: order.attempt,
+            term,
+            order: order.clone(),
+            launched: None,
+            launched_wall: None,
+            guard: None,
+            workers: Vec::new(),
+            argv: Vec::new(),
+            exits: BTreeMap::new(),
+            first_failure: None,
+            step: None,
+            phase: Phase::Startup,
+            last_progress: at,
+            last_active: at,
+            longest_step: Ms(0),
+            sightings: Vec::new(),
+            saved: None,
+            resumed: None,
+            scratch: false,
+            ended: false,
+            failed: None,
+            gone: false,
+            guard_lost: false,
+            ended_by_us: None,
+            script: None,
+            unkillable: Vec::new(),
+            settled: false,
+            diagnosis: None,
+            mark_before,
+        }
+    }
+}
+
 /// A live set of which no copy could be made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotKept {

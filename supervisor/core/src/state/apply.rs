@@ -2,8 +2,8 @@
 
 use super::{Attempt, Care, Failure, Mode, NotKept, State, StopWish};
 use crate::checkpoint::{CheckpointSummary, CkptId, PinsHash, Resumability, Verdict};
-use crate::event::{ActError, ActErrorKind, ActOutput, Event, EventKind, Phase, Request};
-use crate::id::{ActId, Ms, Step, Tick};
+use crate::event::{ActError, ActErrorKind, ActOutput, Event, EventKind, Request};
+use crate::id::{ActId, Step, Tick};
 use crate::live::{is_live, whole_live};
 use crate::record::{Act, ActKind, Decision, DiskEdit, LaunchOrder, Record, StartPoint};
 use crate::scan::RuleKind;
@@ -298,7 +298,7 @@ impl State {
             self.arranging = false;
             self.settled = None;
             let mark_before = self.mark;
-            self.attempt = Some(begin(order, self.term, self.now, mark_before));
+            self.attempt = Some(Attempt::begin(order, self.term, self.now, mark_before));
         }
     }
 
@@ -439,40 +439,6 @@ fn note_sighting(a: &mut Attempt, means: &RuleKind, sighting: &crate::event::Sig
             }
         }
         RuleKind::Step | RuleKind::Enters(_) | RuleKind::Total => {}
-    }
-}
-
-fn begin(order: &LaunchOrder, term: crate::id::Term, at: Tick, mark_before: Option<crate::id::Step>) -> Attempt {
-    Attempt {
-        no: order.attempt,
-        term,
-        order: order.clone(),
-        launched: None,
-        launched_wall: None,
-        guard: None,
-        workers: Vec::new(),
-        argv: Vec::new(),
-        exits: std::collections::BTreeMap::new(),
-        first_failure: None,
-        step: None,
-        phase: Phase::Startup,
-        last_progress: at,
-        last_active: at,
-        longest_step: Ms(0),
-        sightings: Vec::new(),
-        saved: None,
-        resumed: None,
-        scratch: false,
-        ended: false,
-        failed: None,
-        gone: false,
-        guard_lost: false,
-        ended_by_us: None,
-        script: None,
-        unkillable: Vec::new(),
-        settled: false,
-        diagnosis: None,
-        mark_before,
     }
 }
 

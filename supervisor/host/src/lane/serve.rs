@@ -63,13 +63,12 @@ struct Lane {
 const NICE: i32 = 10;
 /// Lines that were read and not answered, beside the one that is worked on; the end counts as one.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
+static OUT: Mutex<()> = Mutex::new(());
 
 /// The driver does not wait for the present answer any more.
 fn another_question_waits() -> bool {
     WAITING.load(Ordering::Relaxed) > 0
 }
-
-static OUT: Mutex<()> = Mutex::new(());
 
 fn say(reply: &LaneReply) {
     let Ok(mut line) = serde_json::to_vec(reply) else {
