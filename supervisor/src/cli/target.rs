@@ -3,6 +3,8 @@
 //! A run is named by its trainer YAML, its run directory, its checkpoint root, or its identity. Whatever lies under a
 //! user's mount is read by a lane with a deadline, so that a mount that hangs still leaves an answer.
 
+mod hung;
+
 use crate::control::{self, ControlReply, ControlRequest};
 use crate::error::CliError;
 use crate::prepare::{self, Request};
@@ -97,6 +99,8 @@ struct Listed {
     run: RunId,
     run_dir: Utf8PathBuf,
     #[serde(default)]
+    root: Option<Utf8PathBuf>,
+    #[serde(default)]
     config: Option<Utf8PathBuf>,
     /// Only where the command is a script.
     #[serde(default)]
@@ -113,6 +117,11 @@ struct Listed {
 /// Nothing of that name is known.
 pub(super) fn find(name: &str) -> Result<Seen, CliError> {
     let path = Utf8Path::new(name);
+    if !is_run_id(name)
+        && let Some(seen) = hung::unanswered(path)
+    {
+        return seen;
+    }
     if matches!(path.extension(), Some("yaml" | "yml")) {
         let request = Request {
             config: Some(path.to_owned()),

@@ -1,0 +1,42 @@
+//! A name that leads to a file system that does not answer: what is known of its run without touching that.
+
+use super::{Listed, PATIENCE, Seen, absolute, lane, look, registry};
+use crate::error::CliError;
+use camino::{Utf8Path, Utf8PathBuf};
+use supervise_host::lane::{LaneError, Question, RUN_DIR_NAME};
+
+/// `None`: it answers. Whoever looks at a mount that hangs cannot be ended, so a lane looks first.
+pub(super) fn unanswered(name: &Utf8Path) -> Option<Result<Seen, CliError>> {
+    let path = absolute(name).ok()?;
+    let listed: Vec<Listed> = registry().into_iter().filter(|l| is_meant(l, &path)).collect();
+    let of_runs = listed.iter().map(|l| l.run_dir.clone());
+    let hung = first_hung([path.clone()].into_iter().chain(of_runs))?;
+    // Where the name itself can be read, it is told as ever which of several runs is meant.
+    let run = listed.iter().find(|l| l.run_dir == hung).or_else(|| listed.first());
+    Some(match run {
+        Some(l) => Ok(look(&l.run, Some(&l.run_dir))),
+        None => Err(
+            CliError::environment(format!("the file system under {hung} does not answer")).hint(
+                "name the run by its identity (`supervise status` lists them): what lives of it can be told then",
+            ),
+        ),
+    })
+}
+
+fn is_meant(l: &Listed, path: &Utf8Path) -> bool {
+    let root = l.root.as_deref();
+    let own = root.map(|root| root.join(RUN_DIR_NAME));
+    [l.config.as_deref(), root, own.as_deref(), Some(l.run_dir.as_path())].contains(&Some(path))
+}
+
+fn first_hung(mut places: impl Iterator<Item = Utf8PathBuf>) -> Option<Utf8PathBuf> {
+    let mut lane = lane().ok()?;
+    places.find(|place| {
+        // A name that was never looked up: the answer to it is in no cache.
+        let run_dir = place.join(format!(".supervise-probe-{}", std::process::id()));
+        matches!(
+            lane.ask(Question::Peek { run_dir }, PATIENCE),
+            Err(LaneError::Stalled(_))
+        )
+    })
+}
