@@ -240,6 +240,7 @@ pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
         learn::check_moved_root(&configured, root)?;
     }
     let (run, run_dir) = identity(&configured, &mut out, root.as_deref())?;
+    notes.extend(place::gone(&run, &run_dir));
     place::check_owner(&run_dir, &run)?;
     place::check_space(&run_dir)?;
     if let Some(root) = &root {

@@ -11,7 +11,7 @@ use crate::checkpoint::{CheckpointSummary, CkptId, PinsHash, Verdict};
 use crate::event::ScanReport;
 use crate::id::Step;
 use crate::reason::Reason;
-use crate::record::DiskEdit;
+use crate::record::{DiskEdit, StartPoint};
 use crate::resume::care_is_unfinished;
 use crate::spec::RunSpec;
 use crate::state::{NotKept, State};
@@ -78,18 +78,26 @@ pub fn whole_live(scan: &ScanReport) -> Option<&CheckpointSummary> {
     scan.steps.iter().find(is_whole)
 }
 
-/// While our trainer lives, its only checkpoint holds an earlier step than it resumed from, or than was seen there: another
-/// trainer writes it.
+/// While our trainer lives, its only checkpoint holds an earlier step than it resumed from, or than was seen there, or another
+/// save of that step: another trainer writes it. One that lives saves each step once.
 pub(crate) fn went_back(s: &State, spec: &RunSpec) -> Option<String> {
     let a = s.live().filter(|_| spec.live.is_some())?;
     let live = s.scan.as_ref().and_then(whole_live)?;
-    let from = a.order.from.step();
-    let held = a.saved.map_or(from, |saved| saved.max(from));
-    (live.step < held).then(|| {
-        format!(
-            "the live set holds step {} now, and held step {held} in this attempt: another trainer writes here",
-            live.step
-        )
+    let from = match &a.order.from {
+        StartPoint::Step { ckpt, step, .. } => Some((*step, ckpt)),
+        StartPoint::Fresh | StartPoint::AsIs => None,
+    };
+    let saved = a.saved.as_ref().map(|(step, ckpt)| (*step, ckpt));
+    let (step, ckpt) = saved.filter(|(step, _)| from.is_none_or(|f| *step >= f.0)).or(from)?;
+    let another = live.step == step && save_of(&live.id).is_some() && save_of(ckpt).is_some();
+    let another = another && !is_same_save(&live.id, ckpt);
+    (live.step < step || another).then(|| {
+        let what = if another {
+            "another save of it".to_owned()
+        } else {
+            format!("step {}", live.step)
+        };
+        format!("the live set held step {step} in this attempt, and holds {what} now: another trainer writes here")
     })
 }
 
@@ -179,13 +187,16 @@ pub(crate) fn spare_generations(s: &State, spec: &RunSpec) -> Vec<CkptId> {
     let began = s.care.as_ref().and_then(|c| c.step);
     let mut good: Vec<&CheckpointSummary> = scan.steps.iter().filter(is_good).collect();
     // Where saves come faster than bytes are read, the newest one of which every byte was read stays as well.
-    let deep = good.iter().position(|c| c.is_proven(p.depth)).filter(|at| *at >= keep);
-    if let Some(at) = deep {
+    if let Some(at) = good.iter().position(|c| c.is_proven(p.depth)).filter(|at| *at >= keep) {
         good.remove(at);
     }
+    // Two copies of one step are one generation: a step that is saved twice must not push out the ones before it.
+    let mut steps: Vec<Step> = good.iter().map(|c| c.step).collect();
+    steps.dedup();
+    let oldest = steps.get(keep - 1).copied();
     let mut out: Vec<CkptId> = good
         .iter()
-        .skip(keep)
+        .filter(|c| oldest.is_some_and(|step| c.step < step))
         .filter(|c| Some(c.step) != resume)
         // What stood below the step taken into care is an older run's.
         .filter(|c| began.is_none_or(|step| c.step >= step))

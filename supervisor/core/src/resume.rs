@@ -19,7 +19,7 @@ use crate::spec::{ResumeIntent, RunSpec};
 use crate::state::State;
 use nothing::{fresh_by_wish, from_nothing, go_on_clearing};
 use part::or_part;
-use question::{linked, rolled_back, set_back, stranger, unsafe_step};
+use question::{linked, rolled_back, set_back, stranger, unsafe_step, went_back};
 use step::{from_path, from_step};
 use unproven::unproven;
 
@@ -208,7 +208,11 @@ fn from_newest(
     asked: bool,
     mut reasons: Vec<Reason>,
 ) -> Choice {
-    if !asked && let Some(refusal) = rolled_back(s, spec, scan, c).or_else(|| set_back(s, spec, scan, c)) {
+    if !asked
+        && let Some(refusal) = went_back(s, spec, scan)
+            .or_else(|| rolled_back(s, spec, scan, c))
+            .or_else(|| set_back(s, spec, scan, c))
+    {
         return refusal;
     }
     reasons.extend(beyond(s, spec, c).filter(|_| !asked));

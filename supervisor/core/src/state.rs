@@ -218,9 +218,9 @@ pub struct Attempt {
     pub longest_step: Ms,
     /// Sightings of failures, in order.
     pub sightings: Vec<(RuleKind, Sighting)>,
-    /// Newest step that its only checkpoint was seen whole with.
+    /// Newest step that its only checkpoint was seen whole with, and which save of it came first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub saved: Option<Step>,
+    pub saved: Option<(Step, CkptId)>,
     /// The trainer said from which step it resumed.
     pub resumed: Option<Step>,
     /// The trainer said that it starts from nothing.

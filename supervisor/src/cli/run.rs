@@ -62,10 +62,10 @@ pub(super) struct Source {
     #[arg(long, conflicts_with = "fresh")]
     pub(super) allow_fresh: bool,
     /// Start from nothing on purpose; steps that are there go aside
-    #[arg(long, conflicts_with = "from")]
+    #[arg(long, conflicts_with_all = ["from", "no_recovery"])]
     pub(super) fresh: bool,
     /// Resume from exactly step N: newer steps go aside
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", conflicts_with = "no_recovery")]
     pub(super) from: Option<u64>,
     /// Supervise without resuming: the trainer does that itself, or nobody
     #[arg(long)]

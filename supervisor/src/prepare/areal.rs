@@ -3,6 +3,7 @@
 use super::{Configured, Request, elsewhere, files, place};
 use crate::error::CliError;
 use camino::{Utf8Path, Utf8PathBuf};
+use supervise_checkpoint::pointer::{GENERATIONS, LATEST};
 use supervise_config::settings::Settings;
 use supervise_config::without_block;
 use supervise_core::id::fnv64;
@@ -103,7 +104,11 @@ pub(super) fn check_other_user(
     let (Some(file), Some(root)) = (&configured.file, root.filter(|_| out.kind == TrainerKind::Areal)) else {
         return Ok(());
     };
-    let saved = |root: &Utf8Path| root.join("recover_info").is_dir();
+    let saved = |root: &Utf8Path| {
+        ["recover_info", LATEST, GENERATIONS]
+            .iter()
+            .any(|name| root.join(name).exists())
+    };
     let Some((now, place)) = areal::user_in(root).filter(|_| !saved(root)) else {
         return Ok(());
     };

@@ -88,6 +88,17 @@ pub fn run_id(kind: TrainerKind, root: Option<&Utf8Path>, cwd: &Utf8Path, comman
     RunId(format!("{:016x}", fnv64(text.as_bytes())))
 }
 
+/// A run that was started from this machine before, and of which nothing is there any more: an empty root is a fresh start, and so
+/// is one whose file system is not mounted.
+pub(super) fn gone(run: &RunId, run_dir: &Utf8Path) -> Option<String> {
+    let known = registry_file(run).is_some_and(|file| file.exists());
+    (known && !run_dir.exists()).then(|| {
+        format!(
+            "WARNING: this run was started here before, and {run_dir} is gone: if the file system is not mounted, stop this now; if it was deleted on purpose, all is well"
+        )
+    })
+}
+
 /// The identity of a run that stands at a root, for each trainer it may be of.
 #[must_use]
 pub fn run_ids_at(root: &Utf8Path) -> Vec<RunId> {

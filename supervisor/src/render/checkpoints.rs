@@ -146,15 +146,17 @@ fn row(c: &CheckpointSummary) -> Vec<String> {
             c.verdict.to_string()
         },
         c.proven.map_or("no", |d| d.word()).to_owned(),
-        resume_word(&c.resume).to_owned(),
+        resume_word(c).to_owned(),
         bytes(c.bytes),
         newest,
         why(c),
     ]
 }
 
-fn resume_word(r: &Resumability) -> &'static str {
-    match r {
+fn resume_word(c: &CheckpointSummary) -> &'static str {
+    match &c.resume {
+        // Nothing is resumed from what is not whole, but for what may be left of it.
+        _ if c.verdict != Verdict::Whole && c.part.is_none() => "no",
         Resumability::Exact => "exact",
         Resumability::Degraded { .. } => "degraded",
         Resumability::Not { .. } => "no",

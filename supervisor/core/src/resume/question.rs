@@ -4,7 +4,7 @@
 use super::{Choice, care_is_unfinished, is_elsewhere};
 use crate::checkpoint::{CheckpointSummary, CkptId, Verdict};
 use crate::event::{ScanReport, Tracker};
-use crate::live::{is_distrusted, is_kept, is_live, is_own, is_same_save};
+use crate::live::{is_distrusted, is_kept, is_live, is_own, is_same_save, save_of, whole_live};
 use crate::reason::{Evidence, Reason};
 use crate::record::Outcome;
 use crate::spec::RunSpec;
@@ -88,9 +88,6 @@ pub(super) fn rolled_back(s: &State, spec: &RunSpec, scan: &ScanReport, c: &Chec
 /// The live set is whole and older than the newest generation, and it was not us who put it there.
 pub(super) fn set_back(s: &State, spec: &RunSpec, scan: &ScanReport, c: &CheckpointSummary) -> Option<Choice> {
     let live = scan.steps.iter().find(|x| is_live(&x.id))?;
-    if is_live(&c.id) {
-        return went_back(s, scan, live);
-    }
     let older = spec.live.is_some() && is_kept(&c.id) && live.verdict == Verdict::Whole && live.step < c.step;
     let ours = s
         .attempt
@@ -110,21 +107,33 @@ pub(super) fn set_back(s: &State, spec: &RunSpec, scan: &ScanReport, c: &Checkpo
     })
 }
 
-/// The live set is whole and older than what the last attempt left in it, and no copy of ours.
-fn went_back(s: &State, scan: &ScanReport, live: &CheckpointSummary) -> Option<Choice> {
+/// The live set is whole and older than what the last attempt left in it, or another save of that step, and no copy of ours.
+pub(super) fn went_back(s: &State, spec: &RunSpec, scan: &ScanReport) -> Option<Choice> {
+    let live = whole_live(scan).filter(|_| spec.live.is_some())?;
     let a = s.attempt.as_ref().filter(|_| !s.arranging)?;
-    let saved = a.saved.filter(|saved| live.step < *saved)?;
-    let kept = |c: &CheckpointSummary| !is_live(&c.id) && is_same_save(&c.id, &live.id);
-    if scan.steps.iter().any(kept) {
+    let (step, ckpt) = a.saved.as_ref()?;
+    let another = live.step == *step && save_of(&live.id).is_some() && !is_same_save(&live.id, ckpt);
+    let kept = |c: &CheckpointSummary| is_kept(&c.id) && is_same_save(&c.id, &live.id);
+    if !(live.step < *step || another) || scan.steps.iter().any(kept) {
         return None;
     }
-    let why = format!(
-        "the live set holds step {}, and attempt {} had saved step {saved} there: another trainer writes here, or an older state was put back by hand. End the other trainer; if this state is the one to go on from: --from {}",
+    let newest = scan
+        .steps
+        .iter()
+        .find(|c| is_kept(&c.id) && c.verdict == Verdict::Whole);
+    let ours = newest.map_or_else(String::new, |c| {
+        format!(
+            "; the newest copy that was kept is of step {}: --from {}",
+            c.step, c.step
+        )
+    });
+    let by = format!(
+        "the live set holds step {}, which attempt {} did not write: it had saved step {step} there. Another trainer writes here, or an older state was put back by hand. End the other trainer; to go on from its state: --from {}{ours}",
         live.step, a.no, live.step
     );
     Some(Choice::Refuse {
-        outcome: Outcome::NoProof { why: why.clone() },
-        reasons: vec![Reason::new("went_back", why)],
+        outcome: Outcome::LeaseHeld { by: by.clone() },
+        reasons: vec![Reason::new("went_back", by)],
     })
 }
 

@@ -88,11 +88,13 @@ impl State {
 
     /// What stands in the only checkpoint while an attempt lives is that attempt's, unless it goes back.
     fn note_saved(&mut self) {
-        let live = self.scan.as_ref().and_then(whole_live).map(|c| c.step);
+        let live = self.scan.as_ref().and_then(whole_live).map(|c| (c.step, c.id.clone()));
         if self.live().is_some()
             && let Some(a) = self.attempt.as_mut()
+            && let Some(live) = live
+            && a.saved.as_ref().is_none_or(|saved| saved.0 < live.0)
         {
-            a.saved = a.saved.max(live);
+            a.saved = Some(live);
         }
     }
 
