@@ -117,19 +117,27 @@ pub(super) fn went_back(s: &State, spec: &RunSpec, scan: &ScanReport) -> Option<
     if !(live.step < *step || another) || scan.steps.iter().any(kept) {
         return None;
     }
-    let newest = scan
+    let what = match another {
+        true => format!("holds another save of step {step} than attempt {} wrote", a.no),
+        false => format!(
+            "holds step {}, and attempt {} had saved step {step} there",
+            live.step, a.no
+        ),
+    };
+    let kept = scan
         .steps
         .iter()
         .find(|c| is_kept(&c.id) && c.verdict == Verdict::Whole);
-    let ours = newest.map_or_else(String::new, |c| {
-        format!(
-            "; the newest copy that was kept is of step {}: --from {}",
-            c.step, c.step
-        )
-    });
+    let ours = match kept {
+        Some(c) if c.step == live.step => {
+            "; to go on from this run's own save of it, move recover_info away first".to_owned()
+        }
+        Some(c) => format!("; to go on from the newest copy of this run's own: --from {}", c.step),
+        None => String::new(),
+    };
     let by = format!(
-        "the live set holds step {}, which attempt {} did not write: it had saved step {step} there. Another trainer writes here, or an older state was put back by hand. End the other trainer; to go on from its state: --from {}{ours}",
-        live.step, a.no, live.step
+        "the live set {what}: another trainer writes here, or an older state was put back by hand. End the other trainer; to go on from its state: --from {}{ours}",
+        live.step
     );
     Some(Choice::Refuse {
         outcome: Outcome::LeaseHeld { by: by.clone() },
