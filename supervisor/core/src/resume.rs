@@ -135,7 +135,7 @@ pub fn choose(s: &State, spec: &RunSpec, scan: &ScanReport) -> Choice {
         return start(StartPoint::AsIs, Vec::new(), Vec::new(), new, reasons);
     }
     if let Some(why) = &scan.unreadable {
-        let text = format!("the checkpoint root cannot be read: {why}");
+        let text = format!("what could be resumed from cannot be read: {why}");
         return Choice::Unreadable {
             reasons: vec![Reason::new("root_unreadable", text)],
         };

@@ -190,3 +190,24 @@ fn a_run_of_an_older_build_goes_on_with_a_newer_one() {
     in_order(&run.trained());
     assert_eq!(steps(&run), (1..=14).collect::<Vec<u64>>(), "{}", ended.text);
 }
+
+/// The user's name is a part of the root: under another one nothing is found, and the same file would begin anew.
+#[test]
+fn another_user_does_not_begin_anew() {
+    let mut run = finished();
+    run.scene.env("USER", "somebody").env("LOGNAME", "somebody");
+    run.run(&[])
+        .expect(78)
+        .says("was run before by `me`")
+        .says("LOGNAME=me");
+    assert_eq!(steps(&run).len(), 8);
+}
+
+#[test]
+fn a_wish_is_refused_where_nothing_is_resumed() {
+    let run = finished();
+    for wish in [&["--fresh", "--no-recovery"][..], &["--from", "6", "--no-recovery"]] {
+        run.run(wish).expect(64).says("--no-recovery");
+    }
+    assert_eq!(steps(&run).len(), 8);
+}

@@ -71,7 +71,10 @@ impl Kept {
         how: Look,
         working: &mut dyn FnMut(u64) -> bool,
     ) -> (ScanReport, ScanReport) {
-        let kept = self.prover.look(depth, whole, how, working);
+        let mut kept = self.prover.look(depth, whole, how, working);
+        // It is not the trainer's own directory that cannot be read.
+        let at = self.stand.protected();
+        kept.unreadable = kept.unreadable.map(|why| format!("{at}, where copies are kept: {why}"));
         let good: Vec<CheckpointSummary> = kept
             .steps
             .iter()
