@@ -89,16 +89,30 @@ pub(crate) fn went_back(s: &State, spec: &RunSpec) -> Option<String> {
     };
     let saved = a.saved.as_ref().map(|(step, ckpt)| (*step, ckpt));
     let (step, ckpt) = saved.filter(|(step, _)| from.is_none_or(|f| *step >= f.0)).or(from)?;
-    let another = live.step == step && save_of(&live.id).is_some() && save_of(ckpt).is_some();
-    let another = another && !is_same_save(&live.id, ckpt);
-    (live.step < step || another).then(|| {
-        let what = if another {
-            "another save of it".to_owned()
-        } else {
-            format!("step {}", live.step)
-        };
-        format!("the live set held step {step} in this attempt, and holds {what} now: another trainer writes here")
-    })
+    let what = match strange(live, step, ckpt)? {
+        Strange::Older => format!("step {}", live.step),
+        Strange::Another => "another save of it".to_owned(),
+    };
+    Some(format!(
+        "the live set held step {step} in this attempt, and holds {what} now: another trainer writes here"
+    ))
+}
+
+/// What no trainer that had saved a step leaves in its only checkpoint.
+pub(crate) enum Strange {
+    /// An earlier step.
+    Older,
+    /// The same step, saved once more.
+    Another,
+}
+
+/// Whether the live set is not what the trainer left that had saved `step` as `ckpt`.
+pub(crate) fn strange(live: &CheckpointSummary, step: Step, ckpt: &CkptId) -> Option<Strange> {
+    if live.step < step {
+        return Some(Strange::Older);
+    }
+    let named = save_of(&live.id).is_some() && save_of(ckpt).is_some();
+    (live.step == step && named && !is_same_save(&live.id, ckpt)).then_some(Strange::Another)
 }
 
 /// The live set holds a step beyond what the last attempt spoke of. It prints a step right after its save; what it printed

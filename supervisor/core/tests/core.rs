@@ -5,5 +5,6 @@
 mod choose;
 mod logs;
 mod machine;
+mod retain;
 mod scenarios;
 mod world;

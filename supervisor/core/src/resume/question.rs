@@ -4,7 +4,7 @@
 use super::{Choice, care_is_unfinished, is_elsewhere};
 use crate::checkpoint::{CheckpointSummary, CkptId, Verdict};
 use crate::event::{ScanReport, Tracker};
-use crate::live::{is_distrusted, is_kept, is_live, is_own, is_same_save, save_of, whole_live};
+use crate::live::{Strange, is_distrusted, is_kept, is_live, is_own, is_same_save, strange, whole_live};
 use crate::reason::{Evidence, Reason};
 use crate::record::Outcome;
 use crate::spec::RunSpec;
@@ -112,14 +112,14 @@ pub(super) fn went_back(s: &State, spec: &RunSpec, scan: &ScanReport) -> Option<
     let live = whole_live(scan).filter(|_| spec.live.is_some())?;
     let a = s.attempt.as_ref().filter(|_| !s.arranging)?;
     let (step, ckpt) = a.saved.as_ref()?;
-    let another = live.step == *step && save_of(&live.id).is_some() && !is_same_save(&live.id, ckpt);
+    let strange = strange(live, *step, ckpt)?;
     let kept = |c: &CheckpointSummary| is_kept(&c.id) && is_same_save(&c.id, &live.id);
-    if !(live.step < *step || another) || scan.steps.iter().any(kept) {
+    if scan.steps.iter().any(kept) {
         return None;
     }
-    let what = match another {
-        true => format!("holds another save of step {step} than attempt {} wrote", a.no),
-        false => format!(
+    let what = match strange {
+        Strange::Another => format!("holds another save of step {step} than attempt {} wrote", a.no),
+        Strange::Older => format!(
             "holds step {}, and attempt {} had saved step {step} there",
             live.step, a.no
         ),
