@@ -40,3 +40,11 @@ pub use serve::main;
 pub use stand::Where;
 pub use store::{RUN_DIR_NAME, read_journals};
 pub use verified::VERIFIED;
+
+/// A directory for a test, which goes with the first of the two.
+#[cfg(test)]
+fn temp_dir() -> (tempfile::TempDir, camino::Utf8PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = camino::Utf8PathBuf::from_path_buf(dir.path().to_owned()).unwrap();
+    (dir, path)
+}

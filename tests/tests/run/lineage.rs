@@ -240,3 +240,17 @@ fn another_release_than_the_term_before_is_told() {
         third.text
     );
 }
+
+/// An empty root is a fresh start, and so is a file system that is not mounted: that this run was here before is said.
+#[test]
+fn a_run_whose_directory_is_gone_is_warned_of() {
+    let warning = "this run was started here before";
+    let scene = scene();
+    let first = scene.run(&[]);
+    first.expect(0);
+    assert!(!first.text.contains(warning), "{}", first.text);
+    fs::remove_dir_all(scene.root()).unwrap();
+    let config = scene.write_config();
+    scene.ask(&["plan", config.to_str().unwrap()]).expect(0).says(warning);
+    scene.run(&[]).expect(0).says(warning).says("is gone");
+}

@@ -214,14 +214,9 @@ pub(super) fn disk_error(what: &str, e: &io::Error) -> ActError {
 
 #[cfg(test)]
 mod tests {
+    use super::super::temp_dir;
     use super::*;
     use supervise_core::id::Step;
-
-    fn root() -> (tempfile::TempDir, Utf8PathBuf) {
-        let dir = tempfile::tempdir().unwrap();
-        let root = Utf8PathBuf::from_path_buf(dir.path().to_owned()).unwrap();
-        (dir, root)
-    }
 
     fn aside(name: &str) -> DiskEdit {
         DiskEdit::MoveAside {
@@ -234,7 +229,7 @@ mod tests {
 
     #[test]
     fn edits_done_twice_are_done_once_and_nothing_is_overwritten() {
-        let (_keep, root) = root();
+        let (_keep, root) = temp_dir();
         for round in 1..=3 {
             fs::create_dir(root.join("global_step_6")).unwrap();
             fs::write(root.join("global_step_6/x"), format!("{round}")).unwrap();
@@ -253,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_part_of_a_step_goes_aside_and_the_step_stays() {
-        let (_keep, root) = root();
+        let (_keep, root) = temp_dir();
         fs::create_dir(root.join("global_step_6")).unwrap();
         fs::write(root.join("global_step_6/data.pt"), "torn").unwrap();
         fs::write(root.join("global_step_6/model.pt"), "whole").unwrap();
@@ -276,7 +271,7 @@ mod tests {
 
     #[test]
     fn nothing_outside_the_root_is_ever_touched() {
-        let (_keep, root) = root();
+        let (_keep, root) = temp_dir();
         for bad in ["../x", "a/b", "", ".supervise", "/etc"] {
             assert!(perform(&root, &[aside(bad)], "t", None).is_err(), "{bad}");
             assert!(prune(&root, &[CkptId(bad.into())], None).is_err(), "{bad}");
@@ -285,7 +280,7 @@ mod tests {
 
     #[test]
     fn pruning_deletes_the_step_and_nothing_else() {
-        let (_keep, root) = root();
+        let (_keep, root) = temp_dir();
         fs::create_dir_all(root.join("global_step_2/actor")).unwrap();
         fs::create_dir_all(root.join("global_step_4/actor")).unwrap();
         prune(&root, &[CkptId("global_step_2".into())], None).unwrap();

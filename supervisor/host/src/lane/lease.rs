@@ -132,17 +132,12 @@ fn newest(dir: &Utf8Path) -> io::Result<(Term, Option<Holder>)> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::temp_dir;
     use super::*;
-
-    fn dir() -> (tempfile::TempDir, Utf8PathBuf) {
-        let dir = tempfile::tempdir().unwrap();
-        let path = Utf8PathBuf::from_path_buf(dir.path().to_owned()).unwrap();
-        (dir, path)
-    }
 
     #[test]
     fn a_term_is_won_once_and_a_dead_holder_is_succeeded() {
-        let (_keep, dir) = dir();
+        let (_keep, dir) = temp_dir();
         let me = crate::process::own_ref();
         let (mut first, term) = Lease::take(&dir, "h", "b", me, Ms(100)).unwrap().unwrap();
         assert_eq!(term, Term(1));
@@ -164,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_silent_holder_elsewhere_is_waited_for() {
-        let (_keep, dir) = dir();
+        let (_keep, dir) = temp_dir();
         let me = crate::process::own_ref();
         let _ = Lease::take(&dir, "other", "b", me, Ms(100)).unwrap().unwrap();
         let before = crate::process::boottime_ms();

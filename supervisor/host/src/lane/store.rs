@@ -337,17 +337,12 @@ fn is_no_file(path: &Utf8Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::temp_dir;
     use super::*;
-
-    fn dir() -> (tempfile::TempDir, Utf8PathBuf) {
-        let dir = tempfile::tempdir().unwrap();
-        let path = Utf8PathBuf::from_path_buf(dir.path().to_owned()).unwrap();
-        (dir, path)
-    }
 
     #[test]
     fn a_copied_directory_begins_a_new_run_and_a_moved_one_goes_on() {
-        let (_keep, dir) = dir();
+        let (_keep, dir) = temp_dir();
         let id = |name: &str| Identity {
             run: RunId(format!("run-of-{name}")),
             run_dir: dir.join(name).join(RUN_DIR_NAME),
