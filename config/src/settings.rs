@@ -23,7 +23,8 @@ use crate::error::{ConfigError, ErrorKind};
 use crate::tree::Node;
 use layers::Layer;
 
-pub use redact::redact;
+pub use redact::{redact, redact_text, redact_word, redact_words};
+pub use schema::edit_distance;
 pub use schema::{RESERVED_VARIABLES, is_known, keys};
 pub use units::{parse_bytes, parse_duration};
 pub use words::split_words;
@@ -187,6 +188,9 @@ pub struct Settings {
     /// How long a script may take to start its trainer when it is run to learn that.
     #[serde(deserialize_with = "millis")]
     pub learn_within: Duration,
+    /// How long a step of it may take then that is neither the trainer nor known to prepare.
+    #[serde(deserialize_with = "millis")]
+    pub learn_step: Duration,
     /// How often the checkpoint root is looked at.
     #[serde(deserialize_with = "millis")]
     pub scan_interval: Duration,
@@ -275,6 +279,8 @@ pub struct Proof {
     pub trust_unsafe: bool,
     /// Bytes a second that reading in the background may take.
     pub background_rate: u64,
+    /// Bytes of memory that looking into checkpoints may take, in each process.
+    pub memory: u64,
 }
 
 /// When a silent run counts as stalled.

@@ -206,6 +206,8 @@ fn wrong_values_name_key_and_line() {
         ("assist: {wandb: 1}\n", ErrorKind::WrongType),
         ("assist: {expiry: 'off'}\n", ErrorKind::WrongType),
         ("rehearse: often\n", ErrorKind::WrongType),
+        ("learn_step: soon\n", ErrorKind::BadValue),
+        ("learn_step: 30\n", ErrorKind::WrongType),
         ("assist: true\n", ErrorKind::WrongType),
         ("deadline: 2026-11-22\n", ErrorKind::WrongType),
         ("deadline: 0\n", ErrorKind::BadValue),
@@ -278,4 +280,17 @@ fn trusted_names_are_a_list_whatever_they_come_from() {
     assert!(settings.proof.trust_unsafe);
     assert_eq!(mistake("proof: {trust_globals: a.b}\n").kind, ErrorKind::WrongType);
     assert_eq!(mistake("proof:\n  trust_globals: [a.b, C]\n").line, Some(2));
+}
+
+#[test]
+fn memory_of_a_proof_is_a_size() {
+    assert_eq!(Settings::defaults().unwrap().proof.memory, 256 << 20);
+    assert_eq!(from_file("proof: {memory: 1GiB}\n").unwrap().proof.memory, 1 << 30);
+    for wrong in [
+        "proof: {memory: much}\n",
+        "proof: {memory: -1}\n",
+        "proof: {memory: [1]}\n",
+    ] {
+        assert_eq!(mistake(wrong).line, Some(1), "{wrong}");
+    }
 }

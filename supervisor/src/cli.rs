@@ -18,6 +18,7 @@ mod verify;
 use crate::error::CliError;
 use crate::exit::{self, Exit};
 use crate::printer;
+use crate::render::terminal;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use supervise_core::checkpoint::Depth;
@@ -26,7 +27,7 @@ use tracing_subscriber::EnvFilter;
 /// Supervises training runs of verl and AReaL: never resumes from a checkpoint that is not proven, never loses the last good
 /// state, never leaves a trainer behind, and says why it did what it did.
 #[derive(Debug, Parser)]
-#[command(name = "supervise", version, max_term_width = 110, disable_help_subcommand = true)]
+#[command(name = "supervise", version, max_term_width = 110)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -60,6 +61,10 @@ enum Command {
     Completions(completions::Args),
 }
 
+/// Said in the program's help.
+const JSON_ERRORS: &str = "With --json an error is one JSON object on standard error: \
+{\"error\": {\"kind\", \"exit_code\", \"message\", \"lines\", \"hints\"}}. Integers beyond 2^53 are strings in JSON.";
+
 /// How deep to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum DepthArg {
@@ -83,7 +88,7 @@ pub(crate) fn command() -> clap::Command {
     let with = |examples: &str, exits: &[Exit]| format!("Examples:\n{examples}\n{}", exit::table(exits));
     const LOOK: [Exit; 3] = [Exit::Finished, Exit::Usage, Exit::Environment];
     Cli::command()
-        .after_help(exit::table(&exit::ALL))
+        .after_help(format!("{}\n{JSON_ERRORS}", exit::table(&exit::ALL)))
         .mut_subcommand("run", |c| c.after_help(with(run::EXAMPLES, &run::EXITS)))
         .mut_subcommand("plan", |c| c.after_help(with(plan::EXAMPLES, &plan::EXITS)))
         .mut_subcommand("status", |c| c.after_help(with(status::EXAMPLES, &LOOK)))
@@ -107,20 +112,20 @@ pub(crate) fn command() -> clap::Command {
 /// Does what the command line says. Returns the exit code.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
     trace();
+    let args: Vec<OsString> = args.into_iter().collect();
+    let ours = args.iter().take_while(|a| *a != "--");
+    printer::errors_as_json(ours.clone().any(|a| a == "--json"));
     let parsed = command()
-        .try_get_matches_from(args)
+        .try_get_matches_from(&args)
         .and_then(|m| Cli::from_arg_matches(&m));
-    let cli = match parsed {
-        Ok(cli) => cli,
-        Err(e) => return told(&e),
+    let result = match parsed {
+        Ok(cli) => dispatch(cli.command),
+        Err(e) => told(&e, &args),
     };
-    match dispatch(cli.command) {
-        Ok(code) => code,
-        Err(e) => {
-            printer::err(&e.render());
-            e.exit_code()
-        }
-    }
+    result.unwrap_or_else(|e| {
+        printer::fail(&e);
+        e.exit_code()
+    })
 }
 
 fn dispatch(command: Command) -> Result<u8, CliError> {
@@ -140,16 +145,24 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
     }
 }
 
-/// Help and version go to standard output, mistakes to standard error.
-fn told(e: &clap::Error) -> u8 {
-    let text = e.render().to_string();
-    if e.use_stderr() {
-        printer::err(&text);
-        Exit::Usage.code()
-    } else {
+/// Help and version go to standard output, mistakes are errors of usage.
+fn told(e: &clap::Error, args: &[OsString]) -> Result<u8, CliError> {
+    let mut text = e.render().to_string();
+    if !e.use_stderr() {
         printer::out(&text);
-        Exit::Finished.code()
+        return Ok(Exit::Finished.code());
     }
+    // What was typed is quoted in it, and makes no lines of its own: the same is said of arguments that hold none.
+    let safe = args.iter().map(|a| terminal::line(&a.to_string_lossy()).into_owned());
+    if let Err(e) = command().try_get_matches_from(safe)
+        && e.use_stderr()
+    {
+        text = e.render().to_string();
+    }
+    let mut lines = text.lines().map(str::to_owned).filter(|l| !l.is_empty());
+    let first = lines.next().unwrap_or_default();
+    let message = first.strip_prefix("error: ").unwrap_or(&first).to_owned();
+    Err(CliError::usage(message).with_lines(lines))
 }
 
 /// What the program says of itself, for its makers: `SUPERVISE_LOG=debug`.
@@ -158,7 +171,8 @@ pub(crate) fn trace() {
     // Only the first one of a process counts; tests call this more than once.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(|| printer::Lines)
+        .with_ansi(false)
         .with_target(false)
         .without_time()
         .try_init();
@@ -167,7 +181,7 @@ pub(crate) fn trace() {
 /// Prints a value as JSON.
 fn print_json<T: serde::Serialize>(value: &T) -> Result<(), CliError> {
     let text = serde_json::to_string_pretty(value).map_err(|e| CliError::internal(format!("no JSON: {e}")))?;
-    match printer::out_bytes((text + "\n").as_bytes()) {
+    match printer::out_json(&text) {
         // Who asked has heard enough.
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         Err(e) => Err(CliError::environment(format!("the JSON cannot be written: {e}"))),

@@ -1,20 +1,16 @@
 //! The control socket of a living supervisor: an abstract address, one JSON line each way.
 //!
-//! The name is `supervise/<uid>/<run>/control`. Abstract names need no file system, so that a question is answered
-//! while a mount hangs, and vanish with their process. They have no permissions either: both ends look at who the
-//! other one is.
+//! Abstract names need no file system, so that a question is answered while a mount hangs, and vanish with their
+//! process (see [`supervise_host::address`]).
 
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, getsockopt, socket, sockopt::PeerCredentials};
-use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, AsRawFd};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 use supervise_core::id::RunId;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::State;
+use supervise_host::address::{self, Role};
 
 /// Longest question, in bytes, newline included.
 pub const REQUEST_LIMIT: usize = 64 << 10;
@@ -53,25 +49,28 @@ pub enum ControlReply {
     Refused(String),
 }
 
-/// The abstract name of a run's control socket.
-#[must_use]
-pub fn socket_name(run: &RunId) -> String {
-    format!("supervise/{}/{run}/control", geteuid())
-}
-
 /// Listens for questions about a run.
 ///
 /// # Errors
 /// `AddrInUse`: another supervisor lives here.
 pub fn bind(run: &RunId) -> io::Result<UnixListener> {
-    UnixListener::bind_addr(&SocketAddr::from_abstract_name(socket_name(run))?)
+    // Of two that start in the same moment both may get so far: the lease lets one of them go on.
+    if lives(run) {
+        return Err(io::ErrorKind::AddrInUse.into());
+    }
+    address::listen(&address::fresh(run, Role::Control)?)
 }
 
-/// Whether the other end is the same user or root.
+/// Looks if a supervisor of the run lives on this machine.
 #[must_use]
-pub fn peer_is_trusted(stream: &impl AsFd) -> bool {
-    let own = geteuid().as_raw();
-    getsockopt(stream, PeerCredentials).is_ok_and(|peer| peer.uid() == own || peer.uid() == 0)
+pub fn lives(run: &RunId) -> bool {
+    address::lives(run, Role::Control)
+}
+
+/// Looks if a guard of the run lives on this machine.
+#[must_use]
+pub fn guard_lives(run: &RunId) -> bool {
+    address::lives(run, Role::Guard)
 }
 
 /// A message as one line.
@@ -87,11 +86,12 @@ pub fn encode<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
 /// Asks a living supervisor and waits at most `timeout`; `None` where nobody listens.
 ///
 /// # Errors
-/// It does not answer in time (`TimedOut`), belongs to another user (`PermissionDenied`), or speaks otherwise.
+/// It does not answer in time (`TimedOut`), or speaks otherwise.
 pub fn ask(run: &RunId, request: &ControlRequest, timeout: Duration) -> io::Result<Option<ControlReply>> {
-    let Some(mut stream) = connect(&socket_name(run))? else {
+    let Some((_, mut stream)) = address::find(run, Role::Control)? else {
         return Ok(None);
     };
+    stream.set_nonblocking(false)?;
     let until = Instant::now() + timeout;
     stream.set_write_timeout(Some(timeout.max(Duration::from_millis(1))))?;
     stream.write_all(&encode(request)?)?;
@@ -132,39 +132,8 @@ fn late() -> io::Error {
 /// The process that listens on a run's control socket.
 #[must_use]
 pub fn supervisor_pid(run: &RunId) -> Option<i32> {
-    let stream = connect(&socket_name(run)).ok().flatten()?;
-    getsockopt(&stream, PeerCredentials).ok().map(|peer| peer.pid())
-}
-
-/// Whether somebody listens on an abstract name; asks the kernel's table, so that nobody is disturbed.
-#[must_use]
-pub fn listens(name: &str) -> bool {
-    let wanted = format!("@{name}");
-    std::fs::read_to_string("/proc/net/unix").is_ok_and(|table| {
-        table
-            .lines()
-            .any(|l| l.split_ascii_whitespace().nth(7) == Some(wanted.as_str()))
-    })
-}
-
-/// Connects without waiting: a full queue is an error, not a reason to hang.
-fn connect(name: &str) -> io::Result<Option<UnixStream>> {
-    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
-    let fd = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
-    match nix::sys::socket::connect(fd.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes())?) {
-        Ok(()) => {}
-        Err(nix::errno::Errno::ECONNREFUSED) => return Ok(None),
-        Err(e) => return Err(e.into()),
-    }
-    if !peer_is_trusted(&fd) {
-        return Err(io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            "the socket belongs to another user",
-        ));
-    }
-    let stream = UnixStream::from(fd);
-    stream.set_nonblocking(false)?;
-    Ok(Some(stream))
+    let (_, stream) = address::find(run, Role::Control).ok().flatten()?;
+    address::peer(&stream)
 }
 
 #[cfg(test)]
@@ -182,20 +151,26 @@ mod tests {
             ask(&run("nobody"), &ControlRequest::Status, Duration::from_secs(5)).unwrap(),
             None
         );
-        assert!(!listens(&socket_name(&run("nobody"))));
+        assert!(!lives(&run("nobody")));
     }
 
     #[test]
     fn a_question_is_answered_and_a_second_supervisor_is_refused() {
         let id = run("answers");
         let listener = bind(&id).unwrap();
-        assert!(listens(&socket_name(&id)));
+        assert!(lives(&id));
         assert_eq!(bind(&id).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         let server = std::thread::spawn(move || {
-            let (stream, _) = listener.accept().unwrap();
-            assert!(peer_is_trusted(&stream));
-            let mut line = String::new();
-            BufReader::new(&stream).read_line(&mut line).unwrap();
+            // Whoever only looks whether somebody lives connects too, and asks nothing.
+            let (stream, line) = std::iter::repeat_with(|| {
+                let (stream, _) = listener.accept().unwrap();
+                assert!(address::is_trusted(&stream));
+                let mut line = String::new();
+                BufReader::new(&stream).read_line(&mut line).unwrap();
+                (stream, line)
+            })
+            .find(|(_, line)| !line.is_empty())
+            .unwrap();
             let reply = ControlReply::Refused(line.trim().to_owned());
             (&stream).write_all(&encode(&reply).unwrap()).unwrap();
         });

@@ -5,6 +5,7 @@
 //! *guarded* acts when their intent is durable. How a record came to be is the core's business alone.
 
 mod acts;
+mod ask;
 mod cluster;
 mod guards;
 mod jobs;
@@ -12,6 +13,7 @@ mod journal;
 mod keep;
 mod lanes;
 mod rehearsal;
+mod secrets;
 mod start;
 mod wires;
 
@@ -50,6 +52,9 @@ const PATIENCE_AT_END: Ms = Ms::secs(5);
 /// The last records and the lease have this long to reach the disk at the end.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
+/// Longer than any term: the thread that sweeps is there when it is needed, whatever limit is reached by then.
+const FOR_GOOD: Duration = Duration::from_secs(10 * 365 * 86_400);
+
 /// What the command line says about this start alone.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RunFlags {
@@ -64,9 +69,13 @@ pub struct RunFlags {
 pub fn run(prepared: Prepared, printer: Printer, flags: RunFlags) -> Result<u8, CliError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
+        .thread_keep_alive(FOR_GOOD)
         .build()
         .map_err(|e| CliError::environment(format!("the event loop cannot be made: {e}")))?;
-    let result = runtime.block_on(start::term(prepared, printer, flags));
+    let result = runtime.block_on(async {
+        ask::a_thread().await?;
+        start::term(prepared, printer, flags).await
+    });
     // A lane may hang in the kernel for ever: nothing is waited for.
     runtime.shutdown_timeout(Duration::from_millis(10));
     result
@@ -121,7 +130,8 @@ struct Driver {
     children: Vec<Child>,
     standby: Option<Standby>,
     standby_at: Option<Tick>,
-    waiting: VecDeque<Act>,
+    /// Guarded acts and the number of the record that intends them: begun when that is durable.
+    waiting: VecDeque<(u64, Act)>,
     /// A scan is on its way; it was asked for while workers lived.
     scanning: Option<bool>,
     scan_again: Option<(Depth, u32)>,
@@ -155,6 +165,7 @@ impl Driver {
 
     /// Feeds one event to the core and does what it says.
     fn feed(&mut self, kind: EventKind) {
+        let kind = secrets::hidden(kind);
         let event = Event {
             at: self.now(),
             wall: wall(),
@@ -164,14 +175,15 @@ impl Driver {
         let decided = decide(&self.state, &self.spec, &event);
         for record in &decided.records {
             self.state.apply(record);
-            self.book.add(record, self.state.term, event.at, event.wall);
+            let seq = self.book.add(record, self.state.term, event.at, event.wall);
             self.printer.record(record, &self.state);
             if let Record::Intended { act, .. } = record {
                 if let ActKind::Finish(outcome) = &act.kind {
                     self.finish_due = Some((event.at.after(PATIENCE_AT_END), outcome.clone()));
+                    self.last_words();
                 }
                 if act.kind.is_guarded() {
-                    self.waiting.push_back(act.clone());
+                    self.waiting.push_back((seq, act.clone()));
                 } else {
                     self.safety(act.clone());
                 }
@@ -181,6 +193,9 @@ impl Driver {
             self.ask(ask);
         }
         self.printer.progress(&self.state, &self.spec);
+        if self.state.is_to_stop() && self.state.mode != Mode::Finished {
+            self.drop_unbegun();
+        }
     }
 
     fn ask(&mut self, ask: Ask) {
@@ -206,7 +221,9 @@ impl Driver {
         let live = self.state.live().is_some();
         if let Some(asked_live) = self.scanning {
             if asked_live && live && self.state.mode == Mode::Running {
-                self.scan_again = Some((depth, whole));
+                // A look that comes after a proof was asked for does not take its place.
+                let (deep, wide) = self.scan_again.unwrap_or((depth, whole));
+                self.scan_again = Some((depth.max(deep), whole.max(wide)));
                 return;
             }
             self.work.supersede_scans();
@@ -227,15 +244,21 @@ impl Driver {
             self.work.deadline(),
             self.book.retry_at,
             self.standby_at,
+            // Nothing else may happen for longer than a silent holder keeps its lease.
+            self.store.is_idle().then_some(self.book.bump_at),
         ]
         .into_iter()
         .flatten();
+        let now = self.now();
+        let dead = [self.store.replaced_in(), self.work.replaced_in()];
+        let dead = dead.into_iter().flatten().map(|pause| now.after(pause));
         let finish = self.finish_due.iter().map(|(at, _)| *at);
         timers
             .chain(lanes)
+            .chain(dead)
             .chain(finish)
             .min()
-            .unwrap_or(self.now().after(Ms::secs(60)))
+            .unwrap_or(now.after(Ms::secs(60)))
     }
 
     /// Fires what is due.
@@ -266,8 +289,6 @@ impl Driver {
         self.check_guard(now);
         if self.finish_due.as_ref().is_some_and(|(at, _)| *at <= now) && self.over.is_none() {
             // The end changes nothing on disk; the next term finds out from there what this one could not write.
-            self.printer
-                .note("the journal cannot be written: ending without the last words in it");
             self.over = self.finish_due.take().map(|(_, outcome)| outcome);
         }
     }

@@ -1,11 +1,13 @@
 //! The boundary error: what went wrong, of which kind, what to do next.
 //!
-//! Inside, errors are enums with fields; here they become words with an exit code. [`CliError::render`] is the only
-//! function that turns one into text.
+//! Inside, errors are enums with fields; here they become words with an exit code. [`CliError::render`] and
+//! [`CliError::json`] are the only functions that turn one into text: names and values in it are somebody else's, so they are
+//! escaped and lose their secrets here.
 
 use crate::exit::Exit;
+use crate::render::terminal::shown;
 use std::fmt;
-use supervise_config::ConfigError;
+use supervise_config::{ConfigError, redact_text};
 
 /// What kind of failure it is: it decides the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -26,6 +28,8 @@ pub enum ErrorKind {
     Interrupted,
     /// It was told to end before it began.
     Terminated,
+    /// An operator stopped it before it began.
+    Stopped,
 }
 
 impl ErrorKind {
@@ -41,6 +45,23 @@ impl ErrorKind {
             Self::LeaseHeld => Exit::LeaseHeld,
             Self::Interrupted => Exit::Interrupted,
             Self::Terminated => Exit::Terminated,
+            Self::Stopped => Exit::Stopped,
+        }
+    }
+
+    /// The word for it in JSON.
+    #[must_use]
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Usage => "usage",
+            Self::Config => "configuration",
+            Self::Environment => "environment",
+            Self::Internal => "internal",
+            Self::Journal => "journal",
+            Self::LeaseHeld => "lease_held",
+            Self::Interrupted => "interrupted",
+            Self::Terminated => "terminated",
+            Self::Stopped => "stopped",
         }
     }
 
@@ -55,6 +76,7 @@ impl ErrorKind {
             Self::Journal => "journal",
             Self::LeaseHeld => "lease",
             Self::Interrupted | Self::Terminated => "interrupted",
+            Self::Stopped => "stopped",
         }
     }
 }
@@ -64,8 +86,10 @@ impl ErrorKind {
 pub struct CliError {
     /// Its kind.
     pub kind: ErrorKind,
-    /// What, where, why. Several lines where several things are wrong.
+    /// What, where, why, in one line.
     pub message: String,
+    /// Further lines: each of several things that are wrong, or the last words of a program.
+    pub lines: Vec<String>,
     /// What to do next.
     pub hints: Vec<String>,
 }
@@ -77,6 +101,7 @@ impl CliError {
         Self {
             kind,
             message: message.into(),
+            lines: Vec::new(),
             hints: Vec::new(),
         }
     }
@@ -135,19 +160,44 @@ impl CliError {
         self
     }
 
+    /// Adds further lines.
+    #[must_use]
+    pub fn with_lines(mut self, lines: impl IntoIterator<Item = String>) -> Self {
+        self.lines.extend(lines);
+        self
+    }
+
     /// The documented exit code.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         self.kind.exit().code()
     }
 
+    /// All of it as one JSON object: `{"error": {"kind", "exit_code", "message", "lines", "hints"}}`.
+    #[must_use]
+    pub fn json(&self) -> String {
+        let plain = |texts: &[String]| texts.iter().map(|t| redact_text(t)).collect::<Vec<_>>();
+        serde_json::json!({ "error": {
+            "kind": self.kind.key(),
+            "exit_code": self.exit_code(),
+            "message": redact_text(&self.message),
+            "lines": plain(&self.lines),
+            "hints": plain(&self.hints),
+        }})
+        .to_string()
+    }
+
     /// All of it as text, with a newline at its end.
     #[must_use]
     pub fn render(&self) -> String {
-        let mut out = format!("error ({}): {}\n", self.kind.word(), self.message.trim_end());
+        let mut out = format!("error ({}): {}\n", self.kind.word(), shown(self.message.trim_end()));
+        for line in &self.lines {
+            out.push_str(&shown(line));
+            out.push('\n');
+        }
         for hint in &self.hints {
             out.push_str("  hint: ");
-            out.push_str(&hint.replace('\n', "\n        "));
+            out.push_str(&shown(hint));
             out.push('\n');
         }
         out
@@ -160,12 +210,12 @@ impl CliError {
             [] => Self::config("the configuration is wrong"),
             [one] => Self::from(one.clone()),
             many => {
-                let lines: Vec<String> = many.iter().map(ToString::to_string).collect();
-                Self::config(format!(
-                    "{} things are wrong in the configuration:\n{}",
-                    many.len(),
-                    lines.join("\n")
-                ))
+                let lines = many.iter().flat_map(|e| {
+                    let mut e = e.clone();
+                    let hint = e.hint.take().map(|hint| format!("  hint: {hint}"));
+                    std::iter::once(e.to_string()).chain(hint)
+                });
+                Self::config(format!("{} things are wrong in the configuration:", many.len())).with_lines(lines)
             }
         }
     }
@@ -217,6 +267,21 @@ mod tests {
             text.contains("2 things") && text.contains("first") && text.contains("second\n  hint: do that"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn foreign_words_forge_no_line_and_tell_no_secret() {
+        let e = CliError::usage("a\x1b[2J\nerror (internal): forged http://me:pw@host").hint("b\nc");
+        assert_eq!(
+            e.render(),
+            "error (usage): a\\x1b[2J\\nerror (internal): forged http://***@host\n  hint: b\\nc\n"
+        );
+        let json: serde_json::Value = serde_json::from_str(&e.json()).unwrap();
+        assert_eq!(
+            (&json["error"]["kind"], &json["error"]["exit_code"]),
+            (&"usage".into(), &64.into())
+        );
+        assert!(!e.json().contains("pw"), "{}", e.json());
     }
 
     #[test]

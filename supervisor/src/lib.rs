@@ -10,6 +10,7 @@ pub mod error;
 pub mod exit;
 pub mod prepare;
 pub mod printer;
+mod reading;
 pub mod render;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,6 +18,7 @@ use std::process::ExitCode;
 
 /// Runs the program: parses the command line, does what it says, returns the documented exit code.
 pub fn main() -> ExitCode {
+    supervise_host::process::survive_file_limit();
     if let Some(code) = helper() {
         return code;
     }
@@ -36,7 +38,7 @@ fn guarded(what: impl FnOnce() -> u8) -> u8 {
         ))
         .hint("this is a mistake in supervise; workers that run are held by their guard")
         .hint("`supervise status` tells how the run is, `supervise run` takes it over again");
-        printer::err(&error.render());
+        printer::fail(&error);
     }));
     catch_unwind(AssertUnwindSafe(what)).unwrap_or(exit::Exit::Internal.code())
 }

@@ -9,6 +9,7 @@ mod command;
 mod elsewhere;
 mod files;
 mod hash;
+mod ignored;
 mod learn;
 mod place;
 mod policy;
@@ -16,6 +17,7 @@ mod rehearse;
 mod room;
 mod shown;
 mod sources;
+mod state_dir;
 mod version;
 
 use crate::error::CliError;
@@ -34,11 +36,12 @@ use supervise_trainers::{TrainerFacts, adapter, way};
 
 pub use areal::Copy;
 pub use learn::Learning;
-pub use place::{lease_dir, probe, registry_dir, registry_file, run_id, run_ids_at, state_dir};
+pub use place::{lease_dir, probe, run_id, run_ids_at};
 pub use rehearse::{Trial, helper as rehearsal_helper, rehearse, trial};
 pub use room::Room;
 pub use shown::{shown_command, shown_word};
-pub use version::{Release, asked};
+pub use state_dir::{listed_file, registry_file, registry_files, state_dir};
+pub use version::{Release, asked, check_importable};
 
 /// What the command line asks for.
 #[derive(Debug, Clone, Default)]
@@ -61,6 +64,8 @@ pub struct Request {
     pub no_recovery: bool,
     /// Whether a script may be run to learn what it starts.
     pub learning: Learning,
+    /// Nothing is said on the way.
+    pub quiet: bool,
 }
 
 /// Everything a term needs.
@@ -174,7 +179,7 @@ pub fn configure(request: &Request) -> Result<Configured, CliError> {
     if !learn::is_needed(&first) {
         return Ok(first);
     }
-    match learn::learnt(&first, request.learning)? {
+    match learn::learnt(&first, request.learning, request.quiet)? {
         // It may name a YAML of its own.
         Some(learnt) => layers(request, Some(learnt)),
         None => Ok(first),
@@ -232,6 +237,7 @@ pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
     let on_cluster = cluster::check(&configured, &out)?;
     let (root, mut notes) = root_of(&configured, &out)?;
     notes.extend(release.note(&out));
+    notes.extend(ignored::notes(&configured.settings, out.kind));
     if !request.fresh {
         elsewhere::check_other_root(configured.file.as_deref(), root.as_deref(), &configured.cwd)?;
         areal::check_other_user(&configured, &out, root.as_deref())?;

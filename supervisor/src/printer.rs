@@ -1,4 +1,4 @@
-//! The one place that prints.
+//! The one place that prints. Whatever is printed is safe for a terminal and without secrets: see [`terminal`].
 //!
 //! On a terminal a run shows one line per decision and, below it, a bar with step, pace and phase. Into a pipe the same
 //! lines go without the bar, and a line about progress once a minute. `--json` gives one object per line. Whoever
@@ -7,12 +7,15 @@
 use crate::error::CliError;
 use crate::render::record;
 use crate::render::status::{StatusView, last_words, phase_word};
+use crate::render::terminal;
 use crate::render::time::clock;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use supervise_config::redact_text;
 use supervise_core::event::Phase;
 use supervise_core::id::Step;
 use supervise_core::record::Record;
@@ -101,13 +104,13 @@ impl Printer {
             Output::Text | Output::Quiet => {
                 // Several workers say the same at the same time: once is enough for a person.
                 if let Some(words) = record::words(r, s).filter(|w| *w != self.last) {
-                    self.line(&format!("{} {words}", clock(s.wall)));
+                    self.line(&format!("{} {}", clock(s.wall), terminal::paragraph(&words)));
                     self.last = words;
                 }
             }
             Output::Json => {
                 if let Some(text) = record::words(r, s) {
-                    self.line(&json!({ "at": s.wall, "term": s.term, "text": text, "record": r }).to_string());
+                    self.object(&json!({ "at": s.wall, "term": s.term, "text": text, "record": r }));
                 }
             }
         }
@@ -144,21 +147,19 @@ impl Printer {
 
     /// Something worth saying that is no record. What was said before is not said again.
     pub fn note(&mut self, text: &str) {
+        if self.output != Output::Quiet {
+            self.last_word(text);
+        }
+    }
+
+    /// A note that is all that is said: it is printed even where only the end is.
+    pub fn last_word(&mut self, text: &str) {
         if self.notes.len() < NOTES && !self.notes.insert(text.to_owned()) {
             return;
         }
         match self.output {
-            Output::Json => self.line(&json!({ "note": text }).to_string()),
-            Output::Text | Output::Quiet => self.line(&format!("note: {text}")),
-        }
-    }
-
-    /// An error.
-    pub fn error(&mut self, e: &CliError) {
-        let text = e.render();
-        match &self.bar {
-            Some(bar) => bar.suspend(|| err(&text)),
-            None => err(&text),
+            Output::Json => self.object(&json!({ "note": text })),
+            Output::Text | Output::Quiet => self.line(&format!("note: {}", terminal::line(text))),
         }
     }
 
@@ -170,10 +171,15 @@ impl Printer {
         match self.output {
             Output::Json => {
                 let view = StatusView::of(&spec.run.0, s, Some(spec), Default::default());
-                self.line(&json!({ "finish": view }).to_string());
+                self.object(&json!({ "finish": view }));
             }
             Output::Text | Output::Quiet => out(&last_words(s, spec)),
         }
+    }
+
+    fn object(&self, value: &serde_json::Value) {
+        // A reader that is gone is no reason to end a training.
+        let _ = out_json(&value.to_string());
     }
 
     fn line(&self, text: &str) {
@@ -223,14 +229,21 @@ fn show(bar: &ProgressBar, s: &State, step: Option<Step>, last: Option<Step>, pa
     bar.tick();
 }
 
-/// Writes text to standard output.
+/// Writes lines to standard output.
 pub fn out(text: &str) {
-    let mut stdout = io::stdout().lock();
     // A reader that is gone is no reason to end a training.
-    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    let _ = out_bytes(terminal::block(&redact_text(text)).as_bytes());
 }
 
-/// Writes bytes of a trainer's output as they are.
+/// Writes one JSON text and a newline to standard output.
+///
+/// # Errors
+/// The reader is gone.
+pub fn out_json(text: &str) -> io::Result<()> {
+    out_bytes((terminal::json(text) + "\n").as_bytes())
+}
+
+/// Writes bytes of a trainer's output, or of our own making, as they are.
 ///
 /// # Errors
 /// The reader is gone.
@@ -239,10 +252,43 @@ pub fn out_bytes(bytes: &[u8]) -> io::Result<()> {
     stdout.write_all(bytes).and_then(|()| stdout.flush())
 }
 
-/// Writes text to standard error.
+/// Writes lines to standard error.
 pub fn err(text: &str) {
+    let text = redact_text(text);
+    let text = terminal::block(&text);
     let mut stderr = io::stderr().lock();
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
+}
+
+/// Errors are printed as JSON: `--json` was asked for.
+static ERRORS_AS_JSON: AtomicBool = AtomicBool::new(false);
+
+/// Prints errors as JSON from now on, or as text.
+pub fn errors_as_json(yes: bool) {
+    ERRORS_AS_JSON.store(yes, Ordering::Relaxed);
+}
+
+/// Writes an error to standard error, in the form that was asked for.
+pub fn fail(e: &CliError) {
+    match ERRORS_AS_JSON.load(Ordering::Relaxed) {
+        true => err(&(terminal::json(&e.json()) + "\n")),
+        false => err(&e.render()),
+    }
+}
+
+/// A writer of lines to standard error, for what the program says of itself.
+#[derive(Debug)]
+pub struct Lines;
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        err(&String::from_utf8_lossy(bytes));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Something that takes its time, on a terminal that would otherwise stand still.

@@ -7,6 +7,7 @@ pub mod migrate;
 pub mod plan;
 pub mod record;
 pub mod status;
+pub mod terminal;
 pub mod time;
 pub mod verify;
 
@@ -63,39 +64,37 @@ pub fn doubts(scan: &ScanReport, from: &StartPoint) -> Vec<Finding> {
 /// A table with its columns aligned; the last column is as long as it is.
 #[must_use]
 pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let shown = |row: &Vec<String>| row.iter().map(|cell| terminal::shown(cell)).collect::<Vec<_>>();
+    let rows: Vec<Vec<String>> = rows.iter().map(shown).collect();
     let columns = head.len();
     let width = |c: usize| {
         let cells = rows.iter().filter_map(|r| r.get(c)).map(|s| s.chars().count());
         cells.chain(head.get(c).map(|h| h.len())).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..columns).map(width).collect();
-    let line = |cells: Vec<&str>| {
+    let line = |cells: Vec<String>| {
         let mut out = String::new();
-        for (at, cell) in cells.iter().enumerate() {
+        for (at, cell) in cells.into_iter().enumerate() {
             let pad = widths.get(at).copied().unwrap_or(0);
             if at + 1 < columns {
                 out.push_str(&format!("{cell:pad$}  "));
             } else {
-                out.push_str(cell);
+                out.push_str(&cell);
             }
         }
         out.trim_end().to_owned() + "\n"
     };
-    let mut out = line(head.to_vec());
+    let mut out = line(head.iter().map(|h| (*h).to_owned()).collect());
     for row in rows {
-        out.push_str(&line(row.iter().map(String::as_str).collect()));
+        out.push_str(&line(row));
     }
     out
 }
 
-/// A line of output as it may be shown on a terminal: no control characters, not endless.
+/// A line of output as it may be shown on a terminal: control characters escaped, without secrets, not endless.
 #[must_use]
 pub fn one_line(text: &str, limit: usize) -> String {
-    let clean: String = text
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .take(limit.saturating_add(1))
-        .collect();
+    let clean = terminal::shown(text);
     if clean.chars().count() > limit {
         let cut: String = clean.chars().take(limit.saturating_sub(1)).collect();
         return format!("{cut}…");
@@ -124,7 +123,7 @@ mod tests {
 
     #[test]
     fn lines_of_trainers_cannot_play_with_the_terminal() {
-        assert_eq!(one_line("a\x1b[2J\rb", 20), "a [2J b");
+        assert_eq!(one_line("a\x1b[2J\rb", 20), r"a\x1b[2J\rb");
         assert_eq!(one_line("abcdef", 4), "abc…");
     }
 }

@@ -1,14 +1,16 @@
 #!/bin/bash
 # Compares restart loops (a bash loop, torchrun, supervise) and proofs of checkpoints (cat, zipfile, unzip, torch.load, supervise).
 #
-# usage: run.sh [idle|train|proof|all]       ROUNDS=20 KILLS=20 WORKERS=4 change the size
+# usage: run.sh [idle|train|proof|long|all]       ROUNDS=20 KILLS=20 WORKERS=4 change the size
 #
 # idle:  four idle workers, one is killed: how long until all are back; memory and CPU of the launcher itself
 # train: two ranks of a real FSDP2 run (../real/fsdp2_train.py), one is killed: how long until the next new step
 #
 # proof: four FSDP2 shards of 424 MB are read and checked; a step of 50,000 files is proven and watched
 #
-# SUPERVISE, IDLE_WORKER, MANY_FILES and VENV name the programs; SHARDS where the shards are kept (1.7 GB). Needs release builds and ../real/install.sh.
+# long:  100,000 saves with 20 kept, decided by the core and journaled by a real lane: bytes a save, `status`, the start of a term, memory
+#
+# SUPERVISE, IDLE_WORKER, MANY_FILES, LONG_RUN and VENV name the programs; SHARDS where the shards are kept (1.7 GB). Needs release builds and ../real/install.sh.
 set -eu
 what=${1:-all}
 here=$(cd "$(dirname "$0")" && pwd)
@@ -16,6 +18,7 @@ top=$(cd "$here/../.." && pwd)
 supervise=${SUPERVISE:-$top/target/release/supervise}
 worker=${IDLE_WORKER:-$top/target/release/idle_worker}
 many=${MANY_FILES:-$top/target/release/many_files}
+long=${LONG_RUN:-$top/target/release/long_run}
 shards=${SHARDS:-$top/target/bench/shards}
 venv=${VENV:-$top/.venv-real}
 workers=${WORKERS:-4} rounds=${ROUNDS:-20} kills=${KILLS:-20}
@@ -53,4 +56,10 @@ fi
 if [ "$what" = proof ] || [ "$what" = all ]; then
   VENV=$venv "$here/shards.sh" "$shards"
   python3 "$here/proof.py" "$shards/global_step_1" "$supervise" --torch "$venv/bin/python" --many "$many"
+fi
+
+if [ "$what" = long ] || [ "$what" = all ]; then
+  place=$(mktemp -d)
+  "$long" "$supervise" "$place/run" "${SAVES:-100000}" "${KEPT:-20}" | python3 "$here/long_run.py"
+  rm -rf "$place"
 fi

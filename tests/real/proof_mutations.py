@@ -79,12 +79,53 @@ BYTES = {
         flip_bit, truncate, truncate_little, zero_block, zero_tail, duplicate_over, duplicate_in, cut_out, extend, empty,
     )
 }  # fmt: skip
+HEADERS = {
+    "version": (None, b"", b"x", b"0\n", b"11\n", b"-3\n", b"3", b"10\n"),
+    "byteorder": (None, b"", b"little\n", b"Little", b"native"),
+    ".storage_alignment": (None, b"", b"x", b"64.0", b"0x40", b"6__4", b"4096"),
+    ".format_version": (None, b"", b"x"),
+    ".data/serialization_id": (None, b"", b"x"),
+}
+REFERENCES = ((b"storageq", b"storagxq"), (b"\x00\x00\x00cpuq", b"\x00\x00\x00cpxq"), (b"tq", b"lq"), (b"FloatStorage", b"FloatStoraga"))
+
+
+def other_entry(data, rng):
+    """An archive written anew, each checksum right: one of torch's small entries is missing or says something else."""
+    name = rng.choice(sorted(HEADERS))
+    value = rng.choice(HEADERS[name])
+    return rewritten(data, lambda entry, content: value if entry.split("/", 1)[-1] == name else content)
+
+
+def other_reference(data, rng):
+    """The same with a storage named in another way."""
+    before, after = rng.choice(REFERENCES)
+    return rewritten(data, lambda entry, content: content.replace(before, after, 1) if entry.endswith("/data.pkl") else content)
+
+
+def rewritten(data, change):
+    if not data.startswith(b"PK\x03\x04"):
+        return data
+    out = io.BytesIO()
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as source, zipfile.ZipFile(out, "w") as target:
+            for name in source.namelist():
+                content = change(name, source.read(name))
+                if content is not None:
+                    target.writestr(name, content)
+    except zipfile.BadZipFile:
+        return data
+    return out.getvalue()
+
+
+CRAFTED = {mutate.__name__: mutate for mutate in (other_entry, other_reference)}
 FILES = ("delete", "swap", "other_step")
 
 
 def choose(root, rng):
     """A bit is the smallest damage and the hardest to see, so it is done more often; a lone file has nothing to swap."""
     kinds = ["flip_bit"] * 4 + list(BYTES)
+    if any(path.suffix == ".pt" for path in files_of(root)):
+        kinds += list(CRAFTED) * 2
     return rng.choice([*kinds, "other_step"] if root.is_file() else [*kinds, *FILES])
 
 
@@ -118,6 +159,9 @@ class Mutation:
         if kind in BYTES:
             data = path.read_bytes()
             self.files[path] = BYTES[kind](data, rng) if data else b"\0"
+        elif kind in CRAFTED:
+            path = self.path = rng.choice([p for p in paths if p.suffix == ".pt"] or paths)
+            self.files[path] = CRAFTED[kind](path.read_bytes(), rng)
         elif kind == "delete":
             self.files[path] = None
         elif kind == "other_step":

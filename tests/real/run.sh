@@ -23,6 +23,7 @@ run() {
 
 run "$python" "$here/omegaconf_differential.py" "$programs/examples/dump_yaml"
 run "$python" "$here/unsafe_differential.py" "$programs"
+run "$python" "$here/pickle_names.py" "$programs"
 run "$python" "$here/verl_hazards.py"
 "$here/install_verl_versions.sh" "$venv"
 run "$python" "$here/verl_versions.py" "$programs/examples/verl_view" "$(dirname "$venv")/.verl-versions"

@@ -24,6 +24,7 @@ import warnings
 import zipfile
 from pathlib import Path
 
+import numpy
 import torch
 
 warnings.simplefilter("ignore")
@@ -51,6 +52,40 @@ class Name:
 
 def call(path, *args):
     return value(Name(path)) + b"(" + b"".join(value(a) if not isinstance(a, Raw) else a.code for a in args) + b"tR"
+
+
+def call_with(path, arguments):
+    """The same with arguments that the pickle computes."""
+    return value(Name(path)) + arguments + b"R"
+
+
+def listed(*items):
+    return b"](" + b"".join(value(item) for item in items) + b"e"
+
+
+def imported(*names):
+    """A list of things by their dotted names, made by a loader of torch that calls a function of torch."""
+    return call("builtins list", Raw(call("torch.utils.data DataLoader", list(names), None, None, None, None, 0, Name("torch._utils _import_dotted_name"))))
+
+
+def setter_by(function):
+    """The same with what `function` gives."""
+    return setter_of(b"}" + text("__setstate__") + function + b"s")
+
+
+def setter_of(attributes):
+    """An object gets attributes through a state that is computed, a `__setstate__` among them; then state that it is called with."""
+    state = call("collections Counter", Raw(attributes))
+    return b"\x80\x02cargparse\nNamespace\n)\x81" + state + b"b" + value(TOUCH) + b"b."
+
+
+def builtin_type():
+    """A name in torch for the type of `os.system`, which is on no list of bad names."""
+    for module in sorted(name for name in sys.modules if name.startswith("torch.") and name.isascii()):
+        for name, found in sorted(vars(sys.modules[module]).items()):
+            if found is type(os.system) and name[0].isupper():
+                return Name(f"{module} {name}")
+    return Name("types BuiltinFunctionType")
 
 
 class Raw:
@@ -153,13 +188,26 @@ def payloads():
         "hydra_locate": call("hydra._internal.utils _locate", "posix.system") + b"(" + value(TOUCH) + b"tR.",
         "hydra_instantiate": call("hydra.utils instantiate", {"_target_": "posix.system", "_args_": [TOUCH]}) + b".",
         "sympy": call("sympy sympify", "__import__('os').system('touch mark')") + b".",
+        "computed_arguments": setter_by(call_with(
+            "torch._tensor _rebuild_from_type_v2",
+            call("builtins tuple", Raw(listed(Name("torch._utils _import_dotted_name"), builtin_type(), ("os.system",), None))),
+        )),
+        "dotted_name_by_torch": call("torch._utils _import_dotted_name", "os.system") + b"(" + value(TOUCH) + b"tR.",
+        "loader_with_a_function": setter_of(call("builtins dict", Raw(b"](" + imported("torch.Tensor.__setstate__.__name__", "os.system") + b"e"))),
+        "allocator_of_a_library": call("torch.cuda.memory CUDAPluggableAllocator", "libm.so.6", "sin", "cos") + b".",
+        "model_of_a_library": call("torch._C._aoti AOTIModelContainerRunnerCpu", "libm.so.6", 1) + b".",
+        "logger_changed": call("logging getLogger", "root") + b"}" + text("disabled") + b"\x88sb.",
+        "computed_state": b"cargparse\nNamespace\n)\x81" + call("collections Counter", Raw(b"}" + text("lr") + b"K\x01s")) + b"b.",
+        "bytearray_of_a_size": call("builtins bytearray", 1 << 46) + b".",
+        "array_of_a_size": call("numpy._core.multiarray _reconstruct", Name("numpy ndarray"), (1 << 46,), b"b") + b".",
         "before_a_broken_stream": system + b"\xff",
         "before_the_end": system,
         "dropped_again": system + b"0}.",
         "in_a_persistent_id": b"\x80\x02(" + text("storage") + system + b"tQ.",
     }
     # Payloads that fail before their mark, or leave none; they are judged all the same.
-    quiet = {"reduce", "hydra_instantiate", "pdb", "dataclasses", "typing", "pandas", "defaultdict", "extend_in_state", "doctest"}
+    quiet = {"allocator_of_a_library", "model_of_a_library", "logger_changed", "computed_state", "bytearray_of_a_size", "array_of_a_size"}
+    quiet |= {"reduce", "hydra_instantiate", "pdb", "dataclasses", "typing", "pandas", "defaultdict", "extend_in_state", "doctest"}
     for name, data_pkl in ops.items():
         yield name, archive(data_pkl), None if name in quiet else True
     evil, good = system + b".", value({"a": 1}) + b"."
@@ -185,7 +233,7 @@ def harmless():
         if path.stem not in ("legacy", "script", "failed", "module"):
             yield str(path.relative_to(ROOT)), path.read_bytes()
     yield "words_in_strings", archive(value({"os": "system", "posix": "eval"}) + b".")
-    yield "function_kept", archive(value(Name("torch.nn.functional gelu")) + b".")
+    yield "array", archive(pickle.dumps(numpy.arange(9), protocol=4))
 
 
 WATCHED = {"os.system", "os.exec", "os.posix_spawn", "os.fork", "subprocess.Popen", "socket.connect", "socket.bind", "ctypes.dlopen"}

@@ -225,16 +225,27 @@ fn shard(rank: u32, step: u64, shape: &Shape, name: &str) -> (Vec<u8>, Vec<Part>
 /// What is kept of the run, in the order it is written.
 fn infos(step: u64, shape: &Shape) -> Vec<(&'static str, Vec<u8>)> {
     let global = step.saturating_sub(1);
+    // As AReaL counts: what acts never keeps the steps since its beginning, what was never asked knows no interval.
     let counter = |every: Option<u64>, steps: u64| {
+        let (last, interval) = every.map_or((0, steps), |every| (steps, every));
         json!({
             "frequence_seconds": null, "frequency_steps": every, "start_time": 1.0e9, "steps": steps, "last_time": 1.0e9,
-            "last_steps": steps, "interval_steps": 1, "interval_seconds": 0.5, "initial_value": false,
+            "last_steps": last, "interval_steps": (steps > 0).then_some(interval),
+            "interval_seconds": (steps > 0).then_some(0.5), "initial_value": false,
         })
     };
-    let frequency = |steps: u64| json!({ "epoch": counter(None, step / shape.epoch), "step": counter(Some(1), steps), "time": counter(None, steps) });
+    let frequency = |steps: u64| json!({ "epoch": counter(None, steps / shape.epoch), "step": counter(Some(1), steps), "time": counter(None, steps) });
     let text = |value: serde_json::Value| format!("{value:#}").into_bytes();
+    let batches = Value::Int((global % shape.epoch + 1) as i64);
     let place = dict([
-        ("_num_yielded", Value::Int((global % shape.epoch + 1) as i64)),
+        ("_index_sampler_state", Value::None),
+        ("_sampler_iter_state", Value::None),
+        ("_sampler_iter_yielded", batches.clone()),
+        ("_num_yielded", batches),
+        ("_IterableDataset_len_called", Value::None),
+        ("_shared_seed", Value::None),
+        ("fetcher_state", Value::None),
+        ("dataset_state", Value::None),
         ("_iterator_finished", Value::Bool(false)),
     ]);
     let places = Value::List(vec![place; shape.data_ranks as usize]);

@@ -7,13 +7,16 @@
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 mod disk;
+mod elsewhere;
 mod gang;
 mod look;
 mod processes;
 mod running;
+mod user;
 
 use std::fs;
 use std::io;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,6 +25,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 pub use disk::{Mount, Refusal};
+pub use elsewhere::{Container, Overlay};
 pub use gang::Gang;
 pub use processes::{alive, cmdline, in_scene, send};
 pub use running::{Ended, Supervisor};
@@ -39,6 +43,8 @@ pub struct Scene {
     yaml: Value,
     env: Vec<(String, String)>,
     started: AtomicU32,
+    /// Who runs `supervise`; `None`: whoever runs the tests.
+    user: Option<u32>,
 }
 
 impl Scene {
@@ -70,6 +76,7 @@ impl Scene {
             yaml: serde_yaml::from_str(&fs::read_to_string(config).unwrap()).unwrap(),
             env: Vec::new(),
             started: AtomicU32::new(0),
+            user: None,
             folder,
         };
         fs::create_dir(scene.path("home")).unwrap();
@@ -214,9 +221,22 @@ impl Scene {
     /// Starts `supervise` with these arguments.
     #[must_use]
     pub fn start_with(&self, arguments: &[&str]) -> Supervisor {
+        let mut command = self.supervise(arguments);
+        if let Some(user) = self.user {
+            command.uid(user).gid(user);
+        }
+        Supervisor::start(command, self.output())
+    }
+
+    /// Starts a command that leads to `supervise`, in this scene.
+    pub(crate) fn start_command(&self, mut command: Command) -> Supervisor {
+        self.dress(&mut command);
+        Supervisor::start(command, self.output())
+    }
+
+    fn output(&self) -> PathBuf {
         let number = self.started.fetch_add(1, Ordering::SeqCst) + 1;
-        let output = self.path(&format!("supervise-{number}.out"));
-        Supervisor::start(self.supervise(arguments), output)
+        self.path(&format!("supervise-{number}.out"))
     }
 
     /// Runs `supervise run` to its end.

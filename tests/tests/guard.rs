@@ -1,6 +1,8 @@
 //! The guard with real processes: what it starts, hears, keeps and ends.
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
+#[path = "guard/keeper.rs"]
+mod keeper;
 #[path = "guard/rig.rs"]
 mod rig;
 
@@ -12,7 +14,7 @@ use rig::{Rig, eventually, fake, sh};
 use supervise_core::event::{ExitStatus, Phase};
 use supervise_core::id::{Ms, ProcRef, Step, Term, WorkerId};
 use supervise_core::scan::{RuleKind, ScanRule};
-use supervise_host::guard::connect;
+use supervise_host::address::connect;
 use supervise_host::guard::protocol::{FromGuard, ToGuard};
 use supervise_host::process::kill::signal_process;
 use supervise_host::process::{find_attempt_processes, is_alive, list_descendants, proc_stat};

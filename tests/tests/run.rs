@@ -7,14 +7,22 @@
 
 #[path = "run/demo.rs"]
 mod demo;
+#[path = "run/elsewhere.rs"]
+mod elsewhere;
 #[path = "run/ends.rs"]
 mod ends;
 #[path = "run/filesystem.rs"]
 mod filesystem;
+#[path = "run/growth.rs"]
+mod growth;
 #[path = "run/jobs.rs"]
 mod jobs;
 #[path = "run/kills.rs"]
 mod kills;
+#[path = "run/lanes.rs"]
+mod lanes;
+#[path = "run/limits.rs"]
+mod limits;
 #[path = "run/lineage.rs"]
 mod lineage;
 #[path = "run/output.rs"]
@@ -23,6 +31,10 @@ mod output;
 mod rehearsals;
 #[path = "run/stops.rs"]
 mod stops;
+#[path = "run/stuck.rs"]
+mod stuck;
+#[path = "run/told.rs"]
+mod told;
 #[path = "run/ways.rs"]
 mod ways;
 

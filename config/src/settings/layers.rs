@@ -4,7 +4,7 @@ use figment::value::{Dict, Map as FigMap, Value as Fig};
 use figment::{Figment, Metadata, Profile, Provider};
 
 use super::schema::{self, Kind};
-use super::{DEFAULTS, Explained, redact};
+use super::{DEFAULTS, Explained, redact, redact_words};
 use crate::error::{ConfigError, ErrorKind};
 use crate::pystr;
 use crate::tree::{ConfigTree, Key, Map, Node, Origin, Value, join_path};
@@ -224,7 +224,7 @@ fn shown(value: &Value) -> String {
         Value::Bool(value) => value.to_string(),
         Value::List(items) => {
             let items: Vec<String> = items.iter().map(|item| shown(&item.value)).collect();
-            format!("[{}]", items.join(", "))
+            format!("[{}]", redact_words(&items).join(", "))
         }
         Value::Map(map) if map.is_empty() => "{}".to_owned(),
         other => pystr::value(other),

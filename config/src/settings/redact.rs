@@ -1,8 +1,15 @@
-//! Hiding secrets where settings and environments are shown or stored.
+//! Hiding secrets where settings, commands, environments and texts are shown or stored.
+//!
+//! By name (`WANDB_API_KEY=…`, `--token …`, `{api_key: …}`) and by value: logins and signatures in URLs, addresses of
+//! webhooks, and what looks like a token (`hf_…`, `sk-…`, `ghp_…`). What is hidden becomes `***`.
+
+mod shapes;
+mod text;
+
+pub use text::redact_text;
 
 /// Words that make a name secret.
-const SECRET: [&str; 9] = [
-    "token",
+const SECRET: [&str; 8] = [
     "secret",
     "password",
     "passwd",
@@ -37,23 +44,100 @@ const HARMLESS: [&str; 20] = [
     "interaction",
 ];
 
-/// The value, or `***` where the name looks like a secret's. A password inside a URL is hidden as well.
+/// What stands before `token` where it is one of a text: `pad_token`, `max_token`.
+const OF_TEXT: [&str; 14] = [
+    "pad", "eos", "bos", "unk", "cls", "sep", "mask", "max", "min", "per", "special", "stop", "image", "video",
+];
+
+/// What makes a key or a token secret beyond doubt, before it: `api_key`, `hf_token`.
+const OF_ACCESS: [&str; 21] = [
+    "api",
+    "access",
+    "private",
+    "secret",
+    "signing",
+    "encryption",
+    "license",
+    "account",
+    "wandb",
+    "hf",
+    "hub",
+    "huggingface",
+    "auth",
+    "bearer",
+    "github",
+    "gitlab",
+    "slack",
+    "session",
+    "refresh",
+    "service",
+    "swanlab",
+];
+
+/// The value, or `***` where the name looks like a secret's. What looks like a secret inside the value is hidden as well.
 pub fn redact(name: &str, value: &str) -> String {
     if is_secret(name) && !value.is_empty() && value != "null" {
         return "***".to_owned();
     }
-    hide_url_password(value)
+    redact_text(value)
+}
+
+/// A word of a command: `key=secret` and `--key=secret` without the secret.
+pub fn redact_word(word: &str) -> String {
+    match word.split_once('=') {
+        Some((key, value)) if !key.contains("://") => format!("{key}={}", redact(key, value)),
+        _ => redact_text(word),
+    }
+}
+
+/// A command: each word by itself, and the word after `--token`.
+pub fn redact_words(words: &[String]) -> Vec<String> {
+    let mut out = Vec::with_capacity(words.len());
+    let mut named = false;
+    for word in words {
+        out.push(match named && !word.starts_with('-') && !word.is_empty() {
+            true => "***".to_owned(),
+            false => redact_word(word),
+        });
+        named = word.starts_with('-') && !word.contains('=') && is_secret(word);
+    }
+    out
 }
 
 fn is_secret(name: &str) -> bool {
     let words = words(name);
     words.iter().enumerate().any(|(at, word)| {
         let word = word.as_str();
-        let harmless = at > 0 && HARMLESS.contains(&words[at - 1].as_str());
+        let before = at.checked_sub(1).and_then(|b| words.get(b)).map_or("", String::as_str);
         SECRET.contains(&word)
-            || matches!(word, "key" | "pat") && !harmless
+            || matches!(word, "key" | "pat") && !HARMLESS.contains(&before)
+            || word == "token" && is_access_token(&words, at, before)
             || word.ends_with("apikey")
             || word.ends_with("password")
+    })
+}
+
+/// `max_token_len` and `pad_token` count tokens of a text; `TOKEN` and `hf_token_file` do not.
+fn is_access_token(words: &[String], at: usize, before: &str) -> bool {
+    OF_ACCESS.contains(&before) || at + 1 == words.len() && !OF_TEXT.contains(&before)
+}
+
+/// Whether a name in the midst of a text is a secret's: only what is one beyond doubt.
+fn is_surely_secret(name: &str) -> bool {
+    let words = words(name);
+    let in_capitals = name.contains('_') && !name.contains(|c: char| c.is_ascii_lowercase());
+    words.iter().enumerate().any(|(at, word)| {
+        let word = word.as_str();
+        let before = at.checked_sub(1).and_then(|b| words.get(b)).map_or("", String::as_str);
+        let last = at + 1 == words.len();
+        matches!(
+            word,
+            "secret" | "password" | "passwd" | "passphrase" | "credential" | "credentials" | "authorization"
+        ) || word.ends_with("apikey")
+            || word.ends_with("password")
+            || matches!(word, "key" | "pat") && OF_ACCESS.contains(&before)
+            || word == "token" && OF_ACCESS.contains(&before)
+            || in_capitals && last && matches!(word, "key" | "token" | "pat" | "auth") && !OF_TEXT.contains(&before)
     })
 }
 
@@ -76,25 +160,9 @@ fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// `scheme://user:password@host` without user and password.
-fn hide_url_password(value: &str) -> String {
-    let Some((scheme, rest)) = value.split_once("://") else {
-        return value.to_owned();
-    };
-    let authority = rest.split(['/', '?', '#', ' ']).next().unwrap_or_default();
-    match authority.rsplit_once('@') {
-        Some((login, _)) if login.contains(':') => format!("{scheme}://***{}", hide_url_password(&rest[login.len()..])),
-        _ => format!(
-            "{scheme}://{}{}",
-            authority,
-            hide_url_password(&rest[authority.len()..])
-        ),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::redact;
+    use super::{redact, redact_text, redact_words};
 
     #[test]
     fn secrets_are_hidden_and_nothing_else() {
@@ -113,6 +181,8 @@ mod tests {
         }
         for name in [
             "tokenizer",
+            "actor.ppo_max_token_len_per_gpu",
+            "pad_token",
             "MAX_TOKENS",
             "data.prompt_key",
             "reward_fn_key",
@@ -131,5 +201,94 @@ mod tests {
         assert_eq!(redact("PROXY", "http://me:pw@host:80/x"), "http://***@host:80/x");
         assert_eq!(redact("PROXY", "http://host:80/x@y"), "http://host:80/x@y");
         assert_eq!(redact("P", "a http://u:p@h b://c:d@e"), "a http://***@h b://***@e");
+    }
+
+    #[test]
+    fn values_that_are_secrets_are_hidden_by_their_shape() {
+        let hex = "0123456789abcdef0123456789abcdef01234567";
+        for secret in [
+            "hf_abcdefghijklmnopqrstuvwxyzABCDEFGH",
+            "sk-proj-abcdEFGH1234abcdEFGH1234",
+            "sk-1234567890abcdefghij",
+            "ghp_abcdefghijklmnopqrstuvwxyz0123456789",
+            "github_pat_11ABCDEFG0abcdefghij_klmnopqrst",
+            "AKIAIOSFODNN7EXAMPLE",
+            "xoxb-123456789012-abcdefGHIJKL",
+            "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl",
+        ] {
+            for text in [
+                secret.to_owned(),
+                format!("a {secret} b"),
+                format!("x='{secret}'"),
+                format!("{{\"a\": \"{secret}\"}}"),
+                format!("http://host/?q={secret}&r=1"),
+            ] {
+                let shown = redact_text(&text);
+                assert!(!shown.contains(secret) && shown.contains("***"), "{text}: {shown}");
+                assert_eq!(redact_text(&shown), shown, "a second time changes nothing");
+            }
+        }
+        assert_eq!(redact_text(&format!("wandb login {hex} now")), "wandb login *** now");
+        assert_eq!(redact_text(&format!("commit {hex}")), format!("commit {hex}"));
+    }
+
+    #[test]
+    fn addresses_that_let_anybody_in_are_hidden() {
+        for (text, shown) in [
+            (
+                "https://hooks.slack.com/services/T0/B0/xyz",
+                "https://hooks.slack.com/***",
+            ),
+            (
+                "to https://discord.com/api/webhooks/1/abc, then",
+                "to https://discord.com/api/webhooks/***, then",
+            ),
+            (
+                "https://tok3n-of-a-person-0123@github.com/x",
+                "https://***@github.com/x",
+            ),
+            ("redis://:p/w@h:6379/0", "redis://***@h:6379/0"),
+            ("ssh://git@host/x", "ssh://git@host/x"),
+            (
+                "s3://b/k?X-Amz-Signature=abc123&y=1",
+                "s3://b/k?X-Amz-Signature=***&y=1",
+            ),
+            ("Authorization: Bearer abc.def-123456", "Authorization: ***"),
+            (
+                "curl -H 'Authorization: Basic dXNlcjpwdw=='",
+                "curl -H 'Authorization: ***'",
+            ),
+            ("env={WANDB_API_KEY: hush1,A:b}", "env={WANDB_API_KEY: ***,A:b}"),
+            (
+                r#"{\"api_key\": \"hush\", \"b\": 1}"#,
+                r#"{\"api_key\": \"***\", \"b\": 1}"#,
+            ),
+            ("export HF_TOKEN=hush; python x", "export HF_TOKEN=***; python x"),
+        ] {
+            assert_eq!(redact_text(text), shown);
+        }
+        for plain in [
+            "trainer.default_local_dir: a directory is needed",
+            "/ckpt/sk-qwen7b-grpo-v2/global_step_4",
+            "data.prompt_key=prompt, token_level=3",
+            "the password: it is not said",
+            "a.api_key: there is no such setting",
+            "https://host:8265/x@y and C:\\x",
+            "ask-the-1234567890abcdefghij",
+        ] {
+            assert_eq!(redact_text(plain), plain);
+        }
+    }
+
+    #[test]
+    fn a_command_hides_the_word_after_a_secret_flag() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let shown = redact_words(&words(
+            "x --api-key hush --max-tokens 5 --token --flag -v a=1 +env.HF_TOKEN=hush",
+        ));
+        assert_eq!(
+            shown.join(" "),
+            "x --api-key *** --max-tokens 5 --token --flag -v a=1 +env.HF_TOKEN=***"
+        );
     }
 }

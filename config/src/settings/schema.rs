@@ -36,6 +36,8 @@ pub(super) enum Kind {
     Variables,
 }
 
+/// The last second that a date of four digits has.
+const LAST_SECOND: i64 = 253_402_300_799;
 const COUNT: Kind = Kind::Whole { min: 0, max: 10_000 };
 
 /// Every setting, in the order of `defaults.yaml`.
@@ -62,6 +64,7 @@ pub(super) const SCHEMA: &[(&str, Kind)] = &[
     ("proof.trust_globals", Kind::Globals),
     ("proof.trust_unsafe", Kind::Bool),
     ("proof.background_rate", Kind::Size),
+    ("proof.memory", Kind::Size),
     (
         "degraded_resume",
         Kind::Choice(&["never", "data_order", "model_only", "ask"]),
@@ -85,6 +88,7 @@ pub(super) const SCHEMA: &[(&str, Kind)] = &[
     ("allow_fresh", Kind::Bool),
     ("recovery", Kind::Bool),
     ("learn_within", Kind::Duration),
+    ("learn_step", Kind::Duration),
     ("scan_interval", Kind::Duration),
     ("rehearse", Kind::Bool),
     ("assist.expiry", Kind::Bool),
@@ -92,7 +96,13 @@ pub(super) const SCHEMA: &[(&str, Kind)] = &[
     ("assist.skip_validation", Kind::Bool),
     ("assist.environment", Kind::Bool),
     ("assist.wandb", Kind::Bool),
-    ("deadline", Kind::OptionalWhole { min: 1, max: i64::MAX }),
+    (
+        "deadline",
+        Kind::OptionalWhole {
+            min: 1,
+            max: LAST_SECOND,
+        },
+    ),
     ("env", Kind::Variables),
 ];
 
@@ -131,13 +141,18 @@ pub(super) fn is_section(key: &str) -> bool {
 /// The setting whose name is nearest to a mistyped one.
 pub(super) fn nearest(key: &str) -> Option<&'static str> {
     let leaf = |key: &'static str| key.rsplit_once('.').map_or(key, |(_, leaf)| leaf);
-    let scored = keys().map(|known| (distance(key, known).min(distance(key, leaf(known)) + 1), known));
+    let scored = keys().map(|known| {
+        (
+            edit_distance(key, known).min(edit_distance(key, leaf(known)) + 1),
+            known,
+        )
+    });
     let (score, known) = scored.min_by_key(|(score, _)| *score)?;
     (score <= 2 + key.len() / 4).then_some(known)
 }
 
 /// Edit distance, insertions, deletions and replacements counting one.
-fn distance(left: &str, right: &str) -> usize {
+pub fn edit_distance(left: &str, right: &str) -> usize {
     let right: Vec<char> = right.chars().collect();
     let mut row: Vec<usize> = (0..=right.len()).collect();
     for (at, from) in left.chars().take(64).enumerate() {

@@ -26,7 +26,7 @@ pub(crate) fn read(file: &Reader<'_>, limits: &Limits, findings: &mut Vec<Findin
         return Err(Box::new(Finding::error("zero_filled", Verdict::Damaged, detail).at(0)));
     }
     let pickle = pickle::read(bytes, limits);
-    for mut f in pickle.findings(0) {
+    for mut f in pickle.findings(0, limits.asks) {
         // A pickle ends where its writer ended: what is missing at the end was never written.
         if cut_off(&pickle, len) && f.code == "pickle_broken" {
             f.verdict = Verdict::Incomplete;

@@ -55,7 +55,7 @@ pub const CODES: &[(&str, &str)] = &[
     ("dist_backend", "another writer than torch_dist wrote the directory"),
     (
         "dist_common_missing",
-        "common.pt, which Megatron writes first, is not there",
+        "neither common.pt nor the object that newer versions of Megatron write in its place is there",
     ),
     (
         "dist_metadata_missing",
@@ -95,6 +95,11 @@ pub const CODES: &[(&str, &str)] = &[
         "index_tensor_missing",
         "a file lacks tensors that the index names for it",
     ),
+    ("integrity", "Megatron's list of digests is of a kind that is not known"),
+    (
+        "integrity_file_missing",
+        "a file that Megatron's list of digests names is not there",
+    ),
     (
         "inventory_cut",
         "not all values were looked at when tensors were listed (limit)",
@@ -108,6 +113,14 @@ pub const CODES: &[(&str, &str)] = &[
     ("json_truncated", "the JSON text ends in the middle"),
     ("legacy_torch_file", "the file has torch's format from before 1.6"),
     ("limit_reached", "the file is larger or more involved than is looked at"),
+    (
+        "loader_state",
+        "the state of a dataloader lacks a key, or says what cannot be",
+    ),
+    (
+        "loaders_differ",
+        "the dataloaders of two processes have given out different numbers of batches",
+    ),
     ("manifest_format", "the manifest names a format that is not known"),
     ("manifest_path", "the manifest names a path outside its directory"),
     ("manifest_version", "the manifest has a version that is not known"),
@@ -166,6 +179,10 @@ pub const CODES: &[(&str, &str)] = &[
     ),
     ("tensor_range", "a tensor reaches beyond its storage"),
     (
+        "torch_header",
+        "version, byteorder or .storage_alignment of an archive is missing or none that torch reads",
+    ),
+    (
         "torchscript",
         "the archive holds compiled code, which no checkpoint does",
     ),
@@ -175,7 +192,11 @@ pub const CODES: &[(&str, &str)] = &[
     ),
     (
         "unfamiliar_global",
-        "loading imports a name that torch and numpy do not write",
+        "loading names or calls what no known trainer writes",
+    ),
+    (
+        "unknown_device",
+        "a storage was saved on a device that torch does not know by this name",
     ),
     ("unknown_storage", "a storage has an unknown class"),
     (

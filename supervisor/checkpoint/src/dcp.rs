@@ -43,6 +43,8 @@ pub struct Dcp {
     pub objects: u64,
     /// What each file holds, by its path beside `.metadata`, in order of place.
     pub parts: BTreeMap<String, Vec<Part>>,
+    /// The directory it was written for, where torch says.
+    pub written_for: Option<String>,
 }
 
 /// A tensor of a checkpoint.
@@ -129,6 +131,7 @@ impl Dcp {
             files: self.parts.iter().take(FILES).map(of_file).collect(),
             more_files: self.parts.len().saturating_sub(FILES) as u64,
             heads: self.heads(),
+            written_for: self.written_for.clone(),
         }
     }
 
@@ -148,6 +151,8 @@ impl Dcp {
     }
 }
 
+/// The name of the object that Megatron from 0.19 on keeps in place of `common.pt`.
+pub(crate) const COMMON_STATE: &str = "common_state";
 /// Files kept in a report; a save of 16,384 ranks with two writers each has 32,768.
 const FILES: usize = 65_536;
 /// First words of names kept in a report; Megatron's have a handful.
@@ -167,6 +172,9 @@ pub struct DcpFacts {
     pub files: BTreeMap<String, DcpFile>,
     /// Files beyond those that are kept.
     pub more_files: u64,
+    /// The directory it was written for, where torch says: that of the writer, which may have moved since.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub written_for: Option<String>,
     /// The first words of the names of all values (`decoder`, `optimizer`, `rng_state`): what kinds of state are there.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub heads: BTreeSet<String>,

@@ -9,7 +9,7 @@ use crate::limits::Limits;
 use crate::plan::{Extent, ReadPlan};
 use crate::source::{Reader, Source};
 use crate::torch::{Tensor, TorchFacts};
-use crate::{bare, json, megatron, safetensors, torch, zip};
+use crate::{bare, json, loader, megatron, safetensors, torch, zip};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use supervise_core::checkpoint::{Finding, Level, Verdict};
@@ -30,6 +30,12 @@ pub enum FileKind {
     TorchZip,
     /// A JSON object.
     Json,
+    /// A model's configuration: `config.json`, and `transformer_config.json` of Megatron.
+    ModelConfig,
+    /// Any other configuration that is written with weights.
+    Settings,
+    /// `tokenizer.json`.
+    Tokenizer,
     /// `fsdp_config.json`.
     FsdpConfig,
     /// `step_info.json` of AReaL.
@@ -50,6 +56,8 @@ pub enum FileKind {
     Pickle,
     /// `ckpt_contents.json`: what a Megatron checkpoint of verl holds.
     CkptContents,
+    /// `integrity.json` of a directory that Megatron wrote.
+    Integrity,
     /// `metadata.json` of a directory that Megatron wrote.
     MegatronMetadata,
     /// Text.
@@ -65,12 +73,16 @@ impl FileKind {
         let name = path.rsplit('/').next().unwrap_or(path);
         let ends = |suffix: &str| name.len() > suffix.len() && name.ends_with(suffix);
         match name {
+            "config.json" | "transformer_config.json" => Self::ModelConfig,
+            "generation_config.json" | "tokenizer_config.json" | "adapter_config.json" => Self::Settings,
+            "tokenizer.json" => Self::Tokenizer,
             "fsdp_config.json" => Self::FsdpConfig,
             "step_info.json" => Self::StepInfo,
             "checkpoint_info.json" | "saver_info.json" | "evaluator_info.json" => Self::FreqControl,
             "stats_logger_info.json" => Self::StatsInfo,
             ".metadata" => Self::DcpMetadata,
             "ckpt_contents.json" => Self::CkptContents,
+            "integrity.json" => Self::Integrity,
             _ if ends(".distcp") => Self::Distcp,
             _ if ends(".safetensors.index.json") || ends(".bin.index.json") => Self::SafetensorsIndex,
             _ if ends(".safetensors") => Self::Safetensors,
@@ -179,10 +191,22 @@ fn look(file: &Reader<'_>, limits: &Limits, out: &mut Inspected) -> Result<(), B
             out.facts.parallel = megatron::parallel(&text);
             out.read_all = true;
         }
+        FileKind::ModelConfig => {
+            out.facts.parallel = megatron::parallel(&json::model_config(file, limits)?);
+            out.read_all = true;
+        }
+        FileKind::Settings => {
+            json::settings(file, limits)?;
+            out.read_all = true;
+        }
+        FileKind::Tokenizer => {
+            json::tokenizer(file, limits)?;
+            out.read_all = true;
+        }
         FileKind::FsdpConfig => {
             let config = json::fsdp_config(file, limits)?;
             out.facts.world_size = Some(config.world_size);
-            out.facts.fsdp_version = config.version;
+            out.facts.fsdp_version = Some(config.version);
             out.read_all = true;
         }
         FileKind::StepInfo => {
@@ -228,6 +252,9 @@ fn look(file: &Reader<'_>, limits: &Limits, out: &mut Inspected) -> Result<(), B
             out.read_all = true;
             let pickle = bare::read(file, limits, &mut out.findings)?;
             out.facts.torch = TorchFacts::of_names(pickle.unfamiliar());
+            if let Some(root) = pickle.root {
+                loader::check(&pickle.heap, root, &mut out.findings);
+            }
             let items = pickle.root.and_then(|root| pickle.heap.items(root));
             out.facts.items = items.map(|list| list.len() as u64);
             let list = items.unwrap_or_default().iter().chain(&pickle.root);
@@ -239,6 +266,10 @@ fn look(file: &Reader<'_>, limits: &Limits, out: &mut Inspected) -> Result<(), B
         }
         FileKind::MegatronMetadata => {
             out.facts.dist_backend = Some(megatron::dist_backend(file, limits, &mut out.findings)?);
+            out.read_all = true;
+        }
+        FileKind::Integrity => {
+            out.facts.integrity = megatron::integrity(file, limits)?;
             out.read_all = true;
         }
         FileKind::Text => text(file, out)?,

@@ -1,14 +1,23 @@
-//! JSON files, checked without keeping them.
+//! JSON files of trainers, read as Python reads them, the whole text each.
 //!
-//! A tokenizer's JSON has tens of megabytes; its values are parsed and dropped, only the outermost keys are counted.
+//! A tokenizer's JSON has tens of megabytes: its values are looked at and dropped. What is kept of the others is bounded.
+
+mod config;
+mod python;
+mod value;
+
+pub(crate) use value::Json;
 
 use crate::limits::Limits;
 use crate::source::Reader;
-use serde::de::{DeserializeOwned, Deserializer, IgnoredAny, MapAccess, Visitor};
+use python::{Fault, Why};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use supervise_core::checkpoint::{Finding, Verdict};
 use supervise_core::spec::Frequencies;
+
+/// Bytes that what is kept of a text may take in memory.
+const KEPT: usize = 128 << 20;
 
 /// The whole text of a JSON file.
 pub(crate) fn bytes(file: &Reader<'_>, limits: &Limits) -> Result<Vec<u8>, Box<Finding>> {
@@ -32,99 +41,80 @@ pub(crate) fn bytes(file: &Reader<'_>, limits: &Limits) -> Result<Vec<u8>, Box<F
     }
 }
 
-/// Parses, or says why not: ended early is incomplete, all zeros or wrong is damaged.
-pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8], base: u64) -> Result<T, Box<Finding>> {
-    let parsed = serde_json::from_slice(bytes)
-        .map_err(|e| Box::new(broken(bytes, &e).at(base.saturating_add(place(bytes, &e)))))?;
-    // Values that are dropped are not decoded by the parser; Python decodes the whole text first.
-    match std::str::from_utf8(bytes) {
-        Ok(_) => Ok(parsed),
-        Err(e) => {
-            let detail = "this is no JSON: the text is not UTF-8";
-            let at = base.saturating_add(e.valid_up_to() as u64);
-            Err(Box::new(Finding::error("json_broken", Verdict::Damaged, detail).at(at)))
-        }
+/// What a text says, or why not: ended early is incomplete, all zeros or wrong is damaged.
+pub(crate) fn value(text: &[u8]) -> Result<Json, Box<Finding>> {
+    // Python decodes the whole text first.
+    utf8(text)?;
+    python::read(text, KEPT).map_err(|fault| Box::new(broken(text, fault)))
+}
+
+/// Reads a struct, which is an object in the text. As in Python, the last of repeated keys counts.
+pub(crate) fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, Box<Finding>> {
+    T::deserialize(value(text)?).map_err(|e| content(format!("the JSON text says something else: {e}")))
+}
+
+/// Checks that the text is one JSON object and gives it with its outermost keys only.
+pub(crate) fn object(text: &[u8]) -> Result<Json, Box<Finding>> {
+    utf8(text)?;
+    let found = python::keys(text, KEPT).map_err(|fault| Box::new(broken(text, fault)))?;
+    match found.object() {
+        Some(_) => Ok(found),
+        None => Err(content(format!(
+            "the JSON text is {}, and an object is expected",
+            found.kind()
+        ))),
     }
 }
 
-/// The same for a struct, which must be an object in the text (serde would take a list as well).
-pub(crate) fn parse_object<T: DeserializeOwned>(bytes: &[u8], base: u64) -> Result<T, Box<Finding>> {
-    parse::<Keys>(bytes, base)?;
-    parse(bytes, base)
+/// The finding for a text that is JSON and says what it cannot.
+pub(crate) fn content(detail: String) -> Box<Finding> {
+    Box::new(Finding::error("json_content", Verdict::Damaged, detail))
 }
 
-fn broken(bytes: &[u8], e: &serde_json::Error) -> Finding {
-    if bytes.iter().all(|b| *b == 0) {
-        return Finding::error(
-            "zero_filled",
-            Verdict::Damaged,
-            "the file holds only zeros: its blocks were never written",
-        );
-    }
-    let zeros = bytes.iter().rev().take_while(|b| **b == 0).count();
-    if zeros > 0 {
-        return Finding::error(
-            "torn_write",
-            Verdict::Damaged,
-            format!("the last {zeros} bytes are zeros: they were never written"),
-        );
-    }
-    match e.classify() {
-        serde_json::error::Category::Eof => Finding::error(
-            "json_truncated",
-            Verdict::Incomplete,
-            format!("the JSON text ends in the middle: {e}"),
-        ),
-        serde_json::error::Category::Data => Finding::error(
-            "json_content",
-            Verdict::Damaged,
-            format!("the JSON text says something else: {e}"),
-        ),
-        _ => Finding::error("json_broken", Verdict::Damaged, format!("this is no JSON: {e}")),
-    }
-}
-
-/// The byte offset of an error that has a line and a column.
-fn place(bytes: &[u8], e: &serde_json::Error) -> u64 {
-    let line = e.line().saturating_sub(1);
-    let start = if line == 0 {
-        0
-    } else {
-        memchr::memchr_iter(b'\n', bytes).nth(line - 1).map_or(0, |at| at + 1)
+fn utf8(text: &[u8]) -> Result<(), Box<Finding>> {
+    let Err(e) = std::str::from_utf8(text) else {
+        return Ok(());
     };
-    (start + e.column().saturating_sub(1)).min(bytes.len()) as u64
+    let at = e.valid_up_to();
+    let why = match e.error_len() {
+        Some(_) => Why::Wrong("UTF-8"),
+        None => Why::Ended,
+    };
+    // What is wrong before it is told first.
+    let before = python::keys(text.get(..at).unwrap_or_default(), KEPT).err();
+    let fault = before.filter(|f| f.at < at).unwrap_or(Fault { at, why });
+    Err(Box::new(broken(text, fault)))
 }
 
-/// Checks that the file is one JSON object.
-pub(crate) fn object(text: &[u8]) -> Result<u64, Box<Finding>> {
-    parse::<Keys>(text, 0).map(|keys| keys.0)
-}
-
-/// The number of keys of an object, whose values are dropped.
-struct Keys(u64);
-
-impl<'de> Deserialize<'de> for Keys {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        d.deserialize_map(Count)
+fn broken(text: &[u8], fault: Fault) -> Finding {
+    let zeros = text.iter().rev().take_while(|b| **b == 0).count();
+    if zeros == text.len() {
+        let detail = "the file holds only zeros: its blocks were never written";
+        return Finding::error("zero_filled", Verdict::Damaged, detail).at(0);
     }
-}
-
-struct Count;
-
-impl<'de> Visitor<'de> for Count {
-    type Value = Keys;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON object")
+    if zeros > 0 {
+        let detail = format!("the last {zeros} bytes are zeros: they were never written");
+        return Finding::error("torn_write", Verdict::Damaged, detail).at((text.len() - zeros) as u64);
     }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Keys, A::Error> {
-        let mut n = 0;
-        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
-            n += 1;
+    let found = match fault.why {
+        Why::Ended => {
+            let detail = "the JSON text ends in the middle";
+            Finding::error("json_truncated", Verdict::Incomplete, detail)
         }
-        Ok(Keys(n))
-    }
+        Why::Wrong(wanted) => {
+            let detail = format!("this is no JSON: expected {wanted}");
+            Finding::error("json_broken", Verdict::Damaged, detail)
+        }
+        Why::Deep => {
+            let detail = "the JSON text has more lists and objects inside each other than are followed";
+            Finding::error("limit_reached", Verdict::Unknown, detail)
+        }
+        Why::Big => {
+            let detail = format!("what the JSON text says takes more memory than is given to it ({KEPT} bytes)");
+            Finding::error("limit_reached", Verdict::Unknown, detail)
+        }
+    };
+    found.at(fault.at as u64)
 }
 
 /// What `fsdp_config.json` says.
@@ -132,9 +122,9 @@ impl<'de> Visitor<'de> for Count {
 pub struct FsdpConfig {
     /// Ranks that wrote the checkpoint.
     pub world_size: u32,
-    /// 1 or 2.
-    #[serde(rename = "FSDP_version", default)]
-    pub version: Option<u32>,
+    /// 1 or 2; 0 for a model that FSDP does not wrap.
+    #[serde(rename = "FSDP_version")]
+    pub version: u32,
 }
 
 /// What `step_info.json` of AReaL says: the step that was just trained. All numbers begin at 0.
@@ -168,25 +158,57 @@ struct Counter {
     seconds: Option<f64>,
     #[serde(rename = "frequency_steps")]
     every: Option<i64>,
-    #[serde(rename = "start_time")]
-    _start: f64,
+    start_time: f64,
     steps: u64,
-    #[serde(rename = "last_time")]
-    _last: f64,
-    #[serde(rename = "last_steps")]
-    _last_steps: u64,
-    #[serde(rename = "interval_steps")]
-    _interval_steps: Option<u64>,
-    #[serde(rename = "interval_seconds")]
-    _interval_seconds: Option<f64>,
+    last_time: f64,
+    last_steps: u64,
+    interval_steps: Option<u64>,
+    interval_seconds: Option<f64>,
     #[serde(rename = "initial_value")]
     _initial: bool,
+}
+
+/// Seconds since 1970 that a clock can show: from 2001 to 2099.
+const CLOCK: std::ops::Range<f64> = 1e9..4.1e9;
+
+impl Counter {
+    /// What does not follow from the rest. It counts a step, then notes how many were counted since it acted last, then acts.
+    fn wrong(&self) -> Option<&'static str> {
+        let since = self.steps.checked_sub(self.last_steps);
+        let noted = self
+            .interval_steps
+            .is_none_or(|n| n <= self.steps && (since == Some(0) || since == Some(n)));
+        let clock = CLOCK.contains(&self.start_time) && CLOCK.contains(&self.last_time);
+        let every = self.every.is_none_or(|n| (0..1 << 40).contains(&n))
+            && self.seconds.is_none_or(|s| (0.0..1e12).contains(&s));
+        if since.is_none() || !noted {
+            Some("counts more steps since it acted last than in all, or others")
+        } else if !clock || self.interval_seconds.is_some_and(|s| s.is_nan() || s.abs() >= 1e12) {
+            Some("has a time that no clock shows")
+        } else if !every {
+            Some("acts as often as nothing can")
+        } else {
+            None
+        }
+    }
 }
 
 /// Reads `checkpoint_info.json` of AReaL or one of its relatives: how often it was asked whether to act, which is once a step,
 /// and how often it acts.
 pub(crate) fn checks(file: &Reader<'_>, limits: &Limits) -> Result<(u64, Frequencies), Box<Finding>> {
-    let f: Frequency = parse_object(&bytes(file, limits)?, 0)?;
+    let f: Frequency = parse(&bytes(file, limits)?)?;
+    for (name, counter) in [("epoch", &f.epoch), ("step", &f.step), ("time", &f.time)] {
+        if let Some(wrong) = counter.wrong() {
+            return Err(content(format!("the counter `{name}` {wrong}")));
+        }
+    }
+    // All three are asked in each step; only one of them counts epochs.
+    if f.step.steps != f.time.steps || f.epoch.steps > f.step.steps {
+        return Err(content(format!(
+            "it was asked in {} steps, {} times and {} epochs, and it is asked once in each step",
+            f.step.steps, f.time.steps, f.epoch.steps
+        )));
+    }
     let frequencies = Frequencies {
         epochs: f.epoch.every,
         steps: f.step.every,
@@ -200,17 +222,24 @@ pub(crate) fn checks(file: &Reader<'_>, limits: &Limits) -> Result<(u64, Frequen
 #[serde(deny_unknown_fields)]
 struct StatsInfo {
     #[serde(rename = "last_commit_step")]
-    _committed: i64,
+    committed: i64,
 }
 
 /// Reads `stats_logger_info.json` of AReaL.
 pub(crate) fn stats_info(file: &Reader<'_>, limits: &Limits) -> Result<(), Box<Finding>> {
-    parse_object::<StatsInfo>(&bytes(file, limits)?, 0).map(|_| ())
+    let info: StatsInfo = parse(&bytes(file, limits)?)?;
+    if (-1..1 << 40).contains(&info.committed) {
+        return Ok(());
+    }
+    Err(content(format!(
+        "last_commit_step is {}, which is no step",
+        info.committed
+    )))
 }
 
 /// Reads `step_info.json` of AReaL, whose numbers follow from each other.
 pub(crate) fn step_info(file: &Reader<'_>, limits: &Limits) -> Result<StepInfo, Box<Finding>> {
-    let info: StepInfo = parse_object(&bytes(file, limits)?, 0)?;
+    let info: StepInfo = parse(&bytes(file, limits)?)?;
     let before = info.epoch.checked_mul(info.steps_per_epoch);
     let step = before.and_then(|n| n.checked_add(info.epoch_step));
     if step == Some(info.global_step) && info.epoch_step < info.steps_per_epoch {
@@ -225,13 +254,49 @@ pub(crate) fn step_info(file: &Reader<'_>, limits: &Limits) -> Result<StepInfo, 
 
 /// Reads `fsdp_config.json`.
 pub(crate) fn fsdp_config(file: &Reader<'_>, limits: &Limits) -> Result<FsdpConfig, Box<Finding>> {
-    let config: FsdpConfig = parse_object(&bytes(file, limits)?, 0)?;
+    let config: FsdpConfig = parse(&bytes(file, limits)?)?;
     if config.world_size == 0 {
-        return Err(Box::new(Finding::error(
-            "json_content",
-            Verdict::Damaged,
-            "world_size is 0",
+        return Err(content("world_size is 0".to_owned()));
+    }
+    if config.version > 2 {
+        return Err(content(format!(
+            "FSDP_version is {}, and 1 and 2 are known",
+            config.version
         )));
     }
     Ok(config)
+}
+
+/// Reads the configuration of a model and gives its text.
+pub(crate) fn model_config(file: &Reader<'_>, limits: &Limits) -> Result<Vec<u8>, Box<Finding>> {
+    let text = bytes(file, limits)?;
+    config::model(&map(&text)?)?;
+    Ok(text)
+}
+
+/// Checks the keys of verl's manifest.
+pub(crate) fn manifest_keys(text: &[u8]) -> Result<(), Box<Finding>> {
+    config::manifest(&map(text)?)
+}
+
+/// Reads any other configuration that is written with weights.
+pub(crate) fn settings(file: &Reader<'_>, limits: &Limits) -> Result<(), Box<Finding>> {
+    config::settings(&map(&bytes(file, limits)?)?)
+}
+
+/// Reads `tokenizer.json`, whose values are looked at and dropped.
+pub(crate) fn tokenizer(file: &Reader<'_>, limits: &Limits) -> Result<(), Box<Finding>> {
+    let found = object(&bytes(file, limits)?)?;
+    found.object().map_or(Ok(()), config::tokenizer)
+}
+
+/// What the outermost object says.
+fn map(text: &[u8]) -> Result<std::collections::BTreeMap<String, Json>, Box<Finding>> {
+    match value(text)? {
+        Json::Object(map) => Ok(map),
+        other => Err(content(format!(
+            "the JSON text is {}, and an object is expected",
+            other.kind()
+        ))),
+    }
 }

@@ -55,6 +55,9 @@ pub struct FileDetail {
     /// What `metadata.json` of Megatron says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dist_backend: Option<DistBackend>,
+    /// What `integrity.json` of Megatron lists: the SHA-256 of each file in hexadecimal.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub integrity: BTreeMap<String, String>,
     /// What `step_info.json` of AReaL says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step_info: Option<StepInfo>,

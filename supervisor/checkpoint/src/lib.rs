@@ -13,6 +13,7 @@ pub mod inspect;
 pub mod json;
 pub mod judge;
 pub mod limits;
+mod loader;
 pub mod marks;
 pub mod megatron;
 pub mod need;

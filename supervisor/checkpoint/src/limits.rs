@@ -16,8 +16,13 @@ pub struct Limits {
     pub pickle_bytes: u64,
     /// Opcodes of a pickle.
     pub pickle_opcodes: u64,
-    /// Bytes that the values of a pickle may take in memory.
-    pub pickle_memory: usize,
+    /// Bytes of memory that a file may take while it is looked at: its pickle, the values in it, what is listed of them
+    /// (`proof.memory`).
+    pub memory: usize,
+    /// Of those, what is taken before the pickle is read.
+    pub held: usize,
+    /// What a pickle names and nobody knows is left to a question, and does not make the file unsafe by itself.
+    pub asks: bool,
     /// Values visited when tensors are listed, and how deep.
     pub walk_values: u64,
     /// Nesting followed when tensors are listed.
@@ -42,15 +47,20 @@ pub struct Limits {
     pub corners: usize,
 }
 
+/// Bytes of memory, where nothing else is set.
+pub const MEMORY: usize = 256 << 20;
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
             entries: 524_288,
-            directory_bytes: 128 << 20,
+            directory_bytes: 64 << 20,
             header_reads: 4096,
             pickle_bytes: 128 << 20,
             pickle_opcodes: 64_000_000,
-            pickle_memory: 512 << 20,
+            memory: MEMORY,
+            held: 0,
+            asks: false,
             walk_values: 64_000_000,
             walk_depth: 64,
             tensors: 524_288,

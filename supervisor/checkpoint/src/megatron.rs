@@ -134,7 +134,7 @@ struct TransformerConfig {
 
 /// How ranks shared the model, where the text is a `transformer_config.json`. Other files have none of these keys.
 pub(crate) fn parallel(text: &[u8]) -> Option<Parallel> {
-    let config: TransformerConfig = serde_json::from_slice(text).ok()?;
+    let config: TransformerConfig = json::parse(text).ok()?;
     Some(Parallel {
         tensor: config.tensor_model_parallel_size,
         pipeline: config.pipeline_model_parallel_size,
@@ -193,7 +193,7 @@ pub(crate) fn manifest(
     findings: &mut Vec<Finding>,
 ) -> Result<Manifest, Box<Finding>> {
     let bytes = json::bytes(file, limits)?;
-    let version: Version = parse(&bytes)?;
+    let version: Version = json::parse(&bytes)?;
     if version.schema_version != SCHEMA {
         let detail = format!(
             "the manifest has version {}, which is not known here",
@@ -201,7 +201,8 @@ pub(crate) fn manifest(
         );
         return Err(Box::new(Finding::error("manifest_version", Verdict::Unknown, detail)));
     }
-    let file: File = parse(&bytes)?;
+    json::manifest_keys(&bytes)?;
+    let file: File = json::parse(&bytes)?;
     if file.contents.len() > ENTRIES || file.directories.len() > ENTRIES || file.save_contents.len() > ENTRIES {
         let detail = format!("the manifest names more than {ENTRIES} things");
         return Err(Box::new(Finding::error("limit_reached", Verdict::Unknown, detail)));
@@ -221,15 +222,6 @@ pub(crate) fn manifest(
     };
     check(&out, findings);
     Ok(out)
-}
-
-/// The last of repeated keys counts: parsing goes through a value, whose objects work like Python's dicts.
-fn parse<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, Box<Finding>> {
-    let value: serde_json::Map<String, serde_json::Value> = json::parse(bytes, 0)?;
-    serde_json::from_value(serde_json::Value::Object(value)).map_err(|e| {
-        let detail = format!("the JSON text says something else: {e}");
-        Box::new(Finding::error("json_content", Verdict::Damaged, detail))
-    })
 }
 
 fn entry(name: String, e: Entry) -> ManifestEntry {
@@ -271,7 +263,7 @@ pub(crate) fn dist_backend(
     limits: &Limits,
     findings: &mut Vec<Finding>,
 ) -> Result<DistBackend, Box<Finding>> {
-    let out: DistBackend = parse(&json::bytes(file, limits)?)?;
+    let out: DistBackend = json::parse(&json::bytes(file, limits)?)?;
     let common = out.common_backend.as_deref().unwrap_or("torch");
     let versions = [out.sharded_backend_version, out.common_backend_version];
     let known = versions.iter().all(|v| v.unwrap_or(1) == 1);
@@ -284,4 +276,33 @@ pub(crate) fn dist_backend(
         findings.push(Finding::error("dist_backend", Verdict::Unknown, detail));
     }
     Ok(out)
+}
+
+/// What `integrity.json` says.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Integrity {
+    algorithm: String,
+    files: BTreeMap<String, String>,
+}
+
+/// Reads `integrity.json`: which SHA-256 each file has.
+pub(crate) fn integrity(file: &Reader<'_>, limits: &Limits) -> Result<BTreeMap<String, String>, Box<Finding>> {
+    let out: Integrity = json::parse(&json::bytes(file, limits)?)?;
+    if out.algorithm != "sha256" {
+        let detail = format!("its digests are {}, and sha256 is known here", shown(&out.algorithm));
+        return Err(Box::new(Finding::error("integrity", Verdict::Unknown, detail)));
+    }
+    let digest = |hex: &str| hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    match out
+        .files
+        .iter()
+        .find(|(name, hex)| name.contains('/') || !stays_below(name) || !digest(hex))
+    {
+        Some((name, _)) => Err(json::content(format!(
+            "what it says of {} is no digest of a file beside it",
+            shown(name)
+        ))),
+        None => Ok(out.files),
+    }
 }

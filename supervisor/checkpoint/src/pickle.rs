@@ -43,15 +43,24 @@ pub enum PickleError {
     /// Too many different imported names.
     #[error("the pickle imports more than {0} names")]
     TooManyNames(usize),
+    /// Values that are shared so often that going through them never ends.
+    #[error("its values refer to each other more often than those of a real file")]
+    TooMuchWork,
     /// Too many values.
-    #[error("the values of the pickle take more than {0} bytes")]
-    TooBig(usize),
+    #[error("reading it takes about {} MiB of memory, and proof.memory allows {} MiB: set proof.memory (for verify: --memory) to more, if it is a file of yours", need.div_ceil(1 << 20), limit >> 20)]
+    TooBig {
+        /// Bytes that the whole pickle would take, by what was read of it.
+        need: usize,
+        /// Bytes that it may take.
+        limit: usize,
+    },
 }
 
 impl PickleError {
     fn verdict(&self) -> Verdict {
         match self {
-            Self::TooLong(_) | Self::TooManyNames(_) | Self::TooBig(_) => Verdict::Unknown,
+            Self::TooLong(_) | Self::TooManyNames(_) => Verdict::Unknown,
+            Self::TooBig { .. } | Self::TooMuchWork => Verdict::Unreadable,
             _ => Verdict::Damaged,
         }
     }
@@ -66,6 +75,14 @@ pub struct Danger {
     pub what: String,
 }
 
+/// Something that no real writer does with a name on the list of what real writers use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Odd {
+    at: u64,
+    global: u32,
+    what: &'static str,
+}
+
 /// A pickle as far as it could be read.
 #[derive(Debug)]
 pub struct Pickle {
@@ -77,6 +94,8 @@ pub struct Pickle {
     pub error: Option<(u64, PickleError)>,
     /// Dangerous acts that need no dangerous name.
     pub dangers: Vec<Danger>,
+    /// What is done with names on the list, and should not be.
+    pub(crate) odd: Vec<Odd>,
     /// Bytes read, up to and including the STOP opcode.
     pub used: usize,
 }
@@ -88,9 +107,10 @@ pub fn read(bytes: Vec<u8>, limits: &Limits) -> Pickle {
 }
 
 impl Pickle {
-    /// What is to be said about safety and soundness. Offsets are shifted by `base`, the pickle's place in its file.
+    /// What is to be said about safety and soundness. Offsets are shifted by `base`, the pickle's place in its file. What is strange is
+    /// unsafe, except where somebody `asks` about it ([`Pickle::unfamiliar`]).
     #[must_use]
-    pub fn findings(&self, base: u64) -> Vec<Finding> {
+    pub fn findings(&self, base: u64, asks: bool) -> Vec<Finding> {
         let mut out = Vec::new();
         for d in &self.dangers {
             let detail = format!("loading it would {}", d.what);
@@ -104,7 +124,7 @@ impl Pickle {
             }
             match danger::class(&g.module, &g.name, g.usage) {
                 danger::Class::Familiar => {}
-                danger::Class::Unfamiliar if strange.len() < SHOWN => strange.push(g),
+                danger::Class::Unfamiliar if strange.len() < STRANGE => strange.push(g),
                 danger::Class::Unfamiliar => {}
                 danger::Class::Dangerous(_) if out.len() >= SHOWN => {}
                 danger::Class::Dangerous(why) => {
@@ -114,35 +134,45 @@ impl Pickle {
                 }
             }
         }
+        let mut said = |at: u64, detail: String| {
+            let finding = match asks {
+                true => Finding::warning("unfamiliar_global", detail),
+                false => Finding::error("unfamiliar_global", Verdict::Unsafe, detail),
+            };
+            out.push(finding.at(base.saturating_add(at)));
+        };
         for g in strange {
             let verb = if g.usage == Use::Named { "names" } else { "calls" };
-            let detail = format!(
-                "it {verb} {}.{}, which torch and numpy do not write",
-                shown(&g.module),
-                shown(&g.name)
+            said(
+                g.at,
+                format!("it {verb} {}, which is not on the list of what trainers write", full(g)),
             );
-            out.push(Finding::warning("unfamiliar_global", detail).at(base.saturating_add(g.at)));
+        }
+        for odd in &self.odd {
+            if let Some(g) = self.heap.global(Value::Global(odd.global)) {
+                said(odd.at, format!("it names {} and {}", full(g), odd.what));
+            }
         }
         if let Some((at, error)) = &self.error {
-            let code = if error.verdict() == Verdict::Unknown {
-                "limit_reached"
-            } else {
+            let code = if error.verdict() == Verdict::Damaged {
                 "pickle_broken"
+            } else {
+                "limit_reached"
             };
             out.push(Finding::error(code, error.verdict(), error.to_string()).at(base.saturating_add(*at)));
         }
         out
     }
 
-    /// The `module.name` of everything that it names beyond what torch, numpy and plain data need; sorted, the first few.
+    /// The `module.name` of everything that it names, or does with a name, beyond what real writers do; sorted, the first few.
     #[must_use]
     pub fn unfamiliar(&self) -> Vec<String> {
-        let strange = |g: &&Global| danger::class(&g.module, &g.name, g.usage) == danger::Class::Unfamiliar;
-        let globals = self.heap.globals().iter();
-        let mut out: Vec<String> = globals
-            .filter(strange)
-            .map(|g| format!("{}.{}", shown(&g.module), shown(&g.name)))
-            .collect();
+        let odd = |id: u32| self.odd.iter().any(|o| o.global == id);
+        let strange = |(id, g): &(u32, &Global)| {
+            odd(*id) || danger::class(&g.module, &g.name, g.usage) == danger::Class::Unfamiliar
+        };
+        let globals = (0..).zip(self.heap.globals());
+        let mut out: Vec<String> = globals.filter(strange).map(|(_, g)| full(g)).collect();
         out.sort_unstable();
         out.dedup();
         out.truncate(STRANGE);
@@ -153,8 +183,21 @@ impl Pickle {
 /// Findings of one sort that are kept; more would say nothing new.
 const SHOWN: usize = 256;
 
-/// Names that [`Pickle::unfamiliar`] gives at most.
+/// Strange names that are shown, and that [`Pickle::unfamiliar`] gives, at most.
 const STRANGE: usize = 16;
+
+/// The finding for a pickle whose values are shared without end.
+pub(crate) fn exhausted() -> Finding {
+    Finding::error(
+        "limit_reached",
+        PickleError::TooMuchWork.verdict(),
+        PickleError::TooMuchWork.to_string(),
+    )
+}
+
+fn full(g: &Global) -> String {
+    format!("{}.{}", shown(&g.module), shown(&g.name))
+}
 
 /// A name from the file, fit to be shown: bounded and without control characters.
 pub(crate) fn shown(name: &str) -> String {

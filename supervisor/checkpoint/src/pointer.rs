@@ -45,7 +45,7 @@ impl Pointer {
     /// # Errors
     /// What is wrong with it.
     pub fn read(bytes: &[u8]) -> Result<Self, String> {
-        let raw: Raw = json::parse_object(bytes, 0).map_err(|finding| finding.detail)?;
+        let raw: Raw = json::parse(bytes).map_err(|finding| finding.detail)?;
         if raw.format_version != FORMAT {
             return Err(format!(
                 "its format is {}, and {FORMAT} is the one that is known",

@@ -14,7 +14,7 @@ use crate::plan::{Extent, ReadPlan};
 use crate::source::Reader;
 use crate::torch::Tensor;
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserializer, MapAccess, Visitor};
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use supervise_core::checkpoint::{Finding, Verdict};
@@ -59,10 +59,25 @@ pub(crate) fn inspect(file: &Reader<'_>, limits: &Limits) -> Result<Header, Box<
             Finding::error("safetensors_header", Verdict::Damaged, "the header is no JSON object").at(8),
         ));
     }
-    let entries: Entries = json::parse(&text, 8)?;
+    let entries = entries(&text)?;
     let mut header = tile(entries.tensors, base, len, limits.tensors)?;
     header.pieces = entries.pieces;
     Ok(header)
+}
+
+/// The library that reads these files is written in Rust: it takes JSON as the standard has it, not as Python does.
+fn entries(text: &[u8]) -> Result<Entries, Box<Finding>> {
+    serde_json::from_slice(text).map_err(|e| {
+        let zeros = text.iter().rev().take_while(|b| **b == 0).count();
+        let (code, detail) = match zeros {
+            0 => ("safetensors_header", format!("the header is no table of tensors: {e}")),
+            n => (
+                "torn_write",
+                format!("the last {n} bytes of the header are zeros: they were never written"),
+            ),
+        };
+        Box::new(Finding::error(code, Verdict::Damaged, detail).at(8))
+    })
 }
 
 fn cut(len: u64, want: u64) -> Finding {
@@ -186,8 +201,9 @@ impl<'de> Visitor<'de> for EntriesVisitor {
         let mut out = Entries::default();
         while let Some(name) = map.next_key::<String>()? {
             if name == "__metadata__" {
-                let notes = map.next_value::<BTreeMap<String, IgnoredAny>>()?;
-                out.pieces = notes.keys().any(|key| key.starts_with("DCP_"));
+                // The library reads null as no notes, and takes nothing but strings in them.
+                let notes = map.next_value::<Option<BTreeMap<String, String>>>()?;
+                out.pieces = notes.iter().flat_map(|n| n.keys()).any(|key| key.starts_with("DCP_"));
             } else {
                 out.tensors.push((name, map.next_value()?));
             }
@@ -215,7 +231,7 @@ impl Index {
 
 /// Reads an index such as `model.safetensors.index.json`.
 pub(crate) fn index(file: &Reader<'_>, limits: &Limits) -> Result<Index, Box<Finding>> {
-    let parsed: IndexFile = json::parse_object(&json::bytes(file, limits)?, 0)?;
+    let parsed: IndexFile = json::parse(&json::bytes(file, limits)?)?;
     let map = parsed.weight_map;
     let broken = |what: String| Box::new(Finding::error("safetensors_index", Verdict::Damaged, what));
     if map.is_empty() {

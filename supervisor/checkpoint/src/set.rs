@@ -8,6 +8,8 @@ mod dcp;
 mod recover;
 mod weights;
 
+pub use weights::read_with_weights;
+
 use crate::inspect::FileKind;
 use crate::judge::FileReport;
 use crate::need::Need;
@@ -21,6 +23,8 @@ const METADATA_TMP: &str = ".metadata.tmp";
 /// What Megatron writes last, and first.
 const BACKEND: &str = "metadata.json";
 const COMMON: &str = "common.pt";
+/// Digests of all files, where Megatron was asked for them.
+const INTEGRITY: &str = "integrity.json";
 /// Findings of one kind about single files that are given.
 const SAID: usize = 8;
 
@@ -92,6 +96,7 @@ pub fn needs<'a>(kind: SetKind, names: impl Iterator<Item = &'a str>) -> Vec<Nee
         }
     };
     if kind == SetKind::MegatronDist {
+        add(INTEGRITY, FileKind::Integrity);
         add(BACKEND, FileKind::MegatronMetadata);
         add(COMMON, FileKind::TorchZip);
     }

@@ -6,6 +6,7 @@
 //! are left to the read plan.
 
 mod facts;
+mod header;
 mod rng;
 mod steps;
 mod storages;
@@ -67,12 +68,17 @@ fn look(
     names.strangers(findings);
     out.facts.archive = Some(names.prefix.to_owned());
     let mut small = small_entries(file, &archive, &names, out)?;
+    header::check(file, &names, findings)?;
     let data = names.find("data.pkl").ok_or_else(|| no_pickle(&archive))?;
     let bytes = pickle_bytes(file, data, limits)?;
     small.check(data, &bytes);
     let crcs = small.judge(findings);
+    let limits = &Limits {
+        held: archive.weight(),
+        ..limits.clone()
+    };
     let pickle = pickle::read(bytes, limits);
-    findings.extend(pickle.findings(data.data));
+    findings.extend(pickle.findings(data.data, limits.asks));
     out.facts.unfamiliar = pickle.unfamiliar();
     if pickle.error.is_none() && (pickle.used as u64) < data.size {
         let left = data.size - pickle.used as u64;
@@ -91,6 +97,9 @@ fn look(
         storages::compare(&out.storages, &names, findings);
     }
     describe(file, &pickle, &names, limits, findings, out)?;
+    if pickle.heap.is_exhausted() && pickle.error.is_none() {
+        findings.push(pickle::exhausted().at(data.data));
+    }
     out.plan = plan(&archive, &names, &out.storages, crcs, big_endian);
     Ok(())
 }

@@ -75,6 +75,15 @@ pub struct Archive {
     pub zip64: bool,
 }
 
+impl Archive {
+    /// Bytes of memory that the list of entries takes, with what is made of it: names to find them by, and extents to read.
+    pub(crate) fn weight(&self) -> usize {
+        const APART: usize = 256;
+        let names: usize = self.entries.iter().map(|e| 2 * e.name.len()).sum();
+        names + self.entries.len() * (size_of::<Entry>() + APART)
+    }
+}
+
 /// Reads the structure of an archive. Doubts go to `findings`; what condemns is returned.
 ///
 /// # Errors

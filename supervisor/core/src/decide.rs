@@ -9,6 +9,7 @@ mod start;
 mod stop;
 
 use crate::checkpoint::Depth;
+use crate::diff::ScanDiff;
 use crate::event::{Event, EventKind, Request, TimerKey};
 use crate::id::{Ms, Tick};
 use crate::reason::Reason;
@@ -19,10 +20,16 @@ use crate::state::{Mode, State};
 
 /// A disk that does not answer while a start is being chosen is waited for this long.
 const CHOOSING_LIMIT: Ms = Ms::secs(1800);
+/// A scan is recorded as a whole when its differences have told of each step so often.
+const WHOLE_AFTER: u64 = 32;
 /// Work without a new step is recorded so often.
 const ACTIVITY_EVERY: Ms = Ms::secs(15);
 /// Processes that cannot be killed are waited for this long.
 const UNKILLABLE_LIMIT: Ms = Ms::secs(1800);
+/// The same where somebody asked for an end: they are named then.
+const UNKILLABLE_AT_A_STOP: Ms = Ms::secs(15);
+/// That a tree is gone, and jobs of it with a scheduler, is waited for this long after the kill where somebody asked for an end.
+const GONE_AT_A_STOP: Ms = Ms::secs(150);
 
 /// Decides. All policy, no mutation.
 #[must_use]
@@ -100,6 +107,10 @@ impl Deciding<'_> {
     }
 
     fn choose(&mut self, reasons: Vec<Reason>) {
+        // Without a journal nothing is launched that could save: a wish to stop at the next save is fulfilled, too.
+        if self.s.is_to_stop() || self.s.journal_stalled && self.s.stop.is_some() {
+            return self.stopped(reasons);
+        }
         if self.s.journal_stalled {
             let until = Tick(u64::MAX);
             let reason = Reason::new(
@@ -143,7 +154,7 @@ impl Deciding<'_> {
             return self.ignore(&what, &why);
         }
         let keeps = matches!(&e.kind, EventKind::ActDone { act, .. } if self.s.pending.get(act).is_some_and(is_keep));
-        self.push(Record::Fact(e.clone()));
+        self.push(Record::Fact(as_recorded(&self.s, e)));
         match &e.kind {
             EventKind::ActDone { result, .. } if keeps => self.on_kept(result.is_ok()),
             EventKind::TermStarted { living, orphans, .. } => self.on_term_started(living.as_ref(), orphans),
@@ -154,10 +165,17 @@ impl Deciding<'_> {
             EventKind::Progress { .. } => self.on_progress(),
             EventKind::Sighted { means, sighting, .. } => self.on_sighted(means, sighting),
             EventKind::Script { news, .. } => self.on_script(news),
-            EventKind::Checkpoints(_) => self.on_checkpoints(),
+            EventKind::Checkpoints(_) | EventKind::CheckpointsChanged(_) => self.on_checkpoints(),
             EventKind::Timer(key) => self.on_timer(*key),
             EventKind::Operator(request) => self.on_operator(request),
-            EventKind::LeaseLost { by } => self.on_lease_lost(by),
+            EventKind::LeaseLost { by } => {
+                let text = format!("another supervisor took the lease: {by}");
+                self.on_lease_lost(by, Reason::new("lease_lost", text));
+            }
+            EventKind::Displaced { what } => {
+                let text = format!("{what}: what stands in its place may be another run's, so that this one ends");
+                self.on_lease_lost(what, Reason::new("displaced", text));
+            }
             EventKind::JournalRecovered => self.on_journal_recovered(),
             EventKind::LaneStalled { .. } => self.on_lane_stalled(),
             EventKind::LaneRecovered => self.on_lane_recovered(),
@@ -200,11 +218,8 @@ impl Deciding<'_> {
         }
     }
 
-    fn on_lease_lost(&mut self, by: &str) {
-        let reasons = vec![Reason::new(
-            "lease_lost",
-            format!("another supervisor took the lease: {by}"),
-        )];
+    fn on_lease_lost(&mut self, by: &str, reason: Reason) {
+        let reasons = vec![reason];
         // Workers that run, or are being started, are ended first. What a fence or SIGKILL could not end is the
         // new holder's to fence.
         match self.s.mode {
@@ -222,6 +237,14 @@ impl Deciding<'_> {
             Request::Stop { after_save: true, by } => {
                 let reason = Reason::new("stop_after_save", format!("{by} asked to stop at the next proven step"));
                 self.decided(Decision::StopAfterSave, vec![reason]);
+                // Where nothing runs, and nothing may be launched, nothing will be saved.
+                if let Mode::Waiting {
+                    what: Condition::JournalWritable,
+                    ..
+                } = self.s.mode
+                {
+                    self.stopped(Vec::new());
+                }
             }
             Request::Stop { after_save: false, by } => self.wish_to_stop(by, false),
             Request::StopNow { by } => self.wish_to_stop(by, true),
@@ -242,12 +265,31 @@ impl Deciding<'_> {
 
     fn on_state_deadline(&mut self) {
         if self.is_last_look() {
-            return self.stopped();
+            return self.stopped(Vec::new());
         }
-        let lasted = self.e.at.since(self.s.since);
+        if matches!(self.s.mode, Mode::Arranging { .. }) && self.s.is_to_stop() {
+            let text = "what was being changed in the checkpoint root was not seen to end: the next start finds out";
+            return self.stopped(vec![Reason::new("not_arranged", text)]);
+        }
+        if let Some(a) = self.looked_at() {
+            let reason = Reason::new("not_looked", "the checkpoints could not be looked at again in time");
+            return self.end_left_alone(&a, Some(reason));
+        }
+        // A wish is given its time from where it came.
+        let wish = self.s.stop.as_ref().filter(|_| self.s.is_to_stop()).map(|w| w.at);
+        let lasted = self.e.at.since(self.s.since.max(wish.unwrap_or_default()));
+        let at_a_stop = |short, long| if wish.is_some() { short } else { long };
         let (limit, why) = match &self.s.mode {
             Mode::Choosing => (CHOOSING_LIMIT, "the checkpoint root did not answer"),
-            Mode::Fencing | Mode::Stopping { .. } => (UNKILLABLE_LIMIT, "processes of an attempt could not be ended"),
+            Mode::Fencing | Mode::Stopping { gently: false, .. } => (
+                at_a_stop(GONE_AT_A_STOP, UNKILLABLE_LIMIT),
+                "processes of an attempt could not be ended",
+            ),
+            // What comes after the grace is a kill, which begins another wait.
+            Mode::Stopping { gently: true, .. } => (
+                Ms(UNKILLABLE_LIMIT.0.saturating_add(self.spec.policy.stop_grace.0)),
+                "processes of an attempt could not be ended",
+            ),
             Mode::Waiting {
                 what: Condition::Readable,
                 ..
@@ -256,7 +298,7 @@ impl Deciding<'_> {
                 what: Condition::TreeGone,
                 ..
             } => (
-                UNKILLABLE_LIMIT,
+                at_a_stop(UNKILLABLE_AT_A_STOP, UNKILLABLE_LIMIT),
                 "processes in uninterruptible sleep could not be ended",
             ),
             _ => return,
@@ -264,7 +306,7 @@ impl Deciding<'_> {
         if lasted < limit {
             self.wake(TimerKey::StateDeadline, Ms(limit.0 - lasted.0));
         } else {
-            let why = format!("{why} for {} minutes", lasted.0 / 60_000);
+            let why = format!("{why} for {}{}", span_words(lasted), self.left_words());
             self.finish(
                 Outcome::Environment { why: why.clone() },
                 vec![Reason::new("deadline", why)],
@@ -273,8 +315,34 @@ impl Deciding<'_> {
     }
 }
 
+fn span_words(span: Ms) -> String {
+    match span.0 / 60_000 {
+        0..3 => format!("{} seconds", span.0 / 1000),
+        minutes => format!("{minutes} minutes"),
+    }
+}
+
 fn is_keep(act: &Act) -> bool {
     matches!(act.kind, ActKind::Keep { .. })
+}
+
+/// An event as the journal holds it: a scan as the difference to the last one, and now and then, at the beginning of a term and
+/// where it is shorter, as a whole. A line that is lost costs what was known of the disk until then, and the whole ones cost little.
+fn as_recorded(s: &State, e: &Event) -> Event {
+    let diff = match &e.kind {
+        EventKind::Checkpoints(report) => s.scan.as_ref().and_then(|last| {
+            let room = WHOLE_AFTER.saturating_mul(1 + last.steps.len() as u64);
+            s.scan_told.filter(|told| *told < room)?;
+            ScanDiff::between(last, report).filter(|d| d.len() <= report.steps.len())
+        }),
+        _ => None,
+    };
+    Event {
+        at: e.at,
+        wall: e.wall,
+        entropy: 0,
+        kind: diff.map_or_else(|| e.kind.clone(), EventKind::CheckpointsChanged),
+    }
 }
 
 /// An event's name in words.
@@ -288,7 +356,7 @@ fn event_word(kind: &EventKind) -> &'static str {
         EventKind::Progress { .. } => "progress",
         EventKind::Sighted { .. } => "sighting",
         EventKind::Script { .. } => "news of the script",
-        EventKind::Checkpoints(_) => "scan",
+        EventKind::Checkpoints(_) | EventKind::CheckpointsChanged(_) => "scan",
         EventKind::Rehearsed(_) => "rehearsal",
         EventKind::Timer(_) => "timer",
         EventKind::TimeGap { .. } => "time gap",
@@ -297,6 +365,7 @@ fn event_word(kind: &EventKind) -> &'static str {
         EventKind::JournalStalled { .. } => "journal stalled",
         EventKind::JournalRecovered => "journal recovered",
         EventKind::LeaseLost { .. } => "lease lost",
+        EventKind::Displaced { .. } => "run directory displaced",
         EventKind::Operator(_) => "operator's request",
     }
 }

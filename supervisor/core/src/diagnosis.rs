@@ -35,7 +35,7 @@ pub fn diagnose(a: &Attempt) -> Diagnosis {
         );
     }
     if let Some((class, s)) = root(a).or_else(|| said(a)) {
-        let text = format!("worker {} line {}: {}", s.worker, s.line, shorten(&s.text));
+        let text = format!("{}: {}", place(s), shorten(&s.text));
         return build(a, class, text, &s.text);
     }
     if let Some(why) = &a.ended_by_us
@@ -63,6 +63,13 @@ pub fn diagnose(a: &Attempt) -> Diagnosis {
         None if a.succeeded() => build(a, "end.early_success", "all workers ended with exit code 0".into(), ""),
         None => build(a, "kill.unknown", "the workers ended out of sight".into(), ""),
     }
+}
+
+/// The last lines of the worker that failed first, where nothing that is known was seen in the output: all that tells why.
+#[must_use]
+pub fn last_lines(a: &Attempt) -> &[String] {
+    let known = a.diagnosis.is_none() || root(a).or_else(|| said(a)).is_some();
+    if known { &[] } else { &a.lines }
 }
 
 fn named(a: &Attempt, class: &str, text: &str) -> Diagnosis {
@@ -152,6 +159,14 @@ fn normalise(line: &str) -> String {
         in_number = digit;
     }
     out
+}
+
+/// Where it stands; what others said of a worker stands in no line of its output.
+fn place(s: &Sighting) -> String {
+    match s.line {
+        0 => format!("worker {}", s.worker),
+        line => format!("worker {} line {line}", s.worker),
+    }
 }
 
 fn shorten(text: &str) -> String {

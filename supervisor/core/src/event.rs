@@ -1,6 +1,7 @@
 //! What happened: the only input of a decision besides state and policy.
 
 use crate::checkpoint::CheckpointSummary;
+use crate::diff::ScanDiff;
 use crate::id::{ActId, AttemptNo, Ms, ProcRef, Step, Term, Tick, WallMs, WorkerId};
 use crate::rehearsal::Rehearsal;
 use crate::scan::RuleKind;
@@ -15,11 +16,16 @@ pub struct Event {
     pub at: Tick,
     /// When, for people.
     pub wall: WallMs,
-    /// Fresh random bits: the core draws none itself.
-    #[serde(default)]
+    /// Fresh random bits: the core draws none itself. What came of them is recorded, they are not.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub entropy: u64,
     /// What.
     pub kind: EventKind,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// The kinds of events. Names are frozen: they stand in journals.
@@ -63,6 +69,9 @@ pub enum EventKind {
         status: ExitStatus,
         /// It was the first of its attempt.
         first: bool,
+        /// The last lines of its output, where it was the first to fail.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        lines: Vec<String>,
     },
     /// No process of the attempt is left, but for those that cannot die.
     TreeGone {
@@ -105,6 +114,8 @@ pub enum EventKind {
     },
     /// What is on disk, after a scan.
     Checkpoints(ScanReport),
+    /// The same as the difference to the last scan in the journal: how it is recorded, never how it happens.
+    CheckpointsChanged(ScanDiff),
     /// A relaunch was tried in advance.
     Rehearsed(Rehearsal),
     /// A wake-up that was asked for.
@@ -132,6 +143,11 @@ pub enum EventKind {
     LeaseLost {
         /// Who.
         by: String,
+    },
+    /// The run directory, the lease or the journal is not where it was: moved, replaced or deleted.
+    Displaced {
+        /// Which, and what became of it, in words.
+        what: String,
     },
     /// A person or the system asked for something.
     Operator(Request),
@@ -196,6 +212,8 @@ pub enum ActErrorKind {
     NoRoom,
     /// The disk refused (no space, read-only, permission).
     Disk,
+    /// A limit of this user or of the machine keeps a process, a thread or a file from being made.
+    Limit,
     /// Anything else.
     Other,
 }

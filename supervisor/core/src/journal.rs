@@ -61,33 +61,54 @@ pub fn encode(seq: Seq, term: Term, tick: Tick, wall: WallMs, record: &Record) -
         kind,
         body,
     };
-    let mut bytes = serde_json::to_vec(&line)?;
-    let crc = crc32fast::hash(&bytes);
-    bytes.pop();
-    bytes.extend_from_slice(format!(",\"crc\":\"{crc:08x}\"}}\n").as_bytes());
-    Ok(bytes)
+    Ok(seal(serde_json::to_vec(&line)?))
 }
 
-/// Decodes one line (without its newline).
+/// The checksum of bytes.
 #[must_use]
-pub fn decode(line: &[u8]) -> Read {
+pub fn sum(bytes: &[u8]) -> u32 {
+    crc32fast::hash(bytes)
+}
+
+/// Appends its checksum to a JSON object, and a newline.
+#[must_use]
+pub fn seal(mut object: Vec<u8>) -> Vec<u8> {
+    let crc = crc32fast::hash(&object);
+    object.pop();
+    object.extend_from_slice(format!(",\"crc\":\"{crc:08x}\"}}\n").as_bytes());
+    object
+}
+
+/// The JSON object in a line (without its newline) whose checksum matches.
+///
+/// # Errors
+/// In words, why it is none.
+pub fn unseal(line: &[u8]) -> Result<Vec<u8>, String> {
     const TAIL: usize = r#","crc":"00000000"}"#.len();
-    let Some(at) = line.len().checked_sub(TAIL) else {
-        return Read::Damaged("too short".into());
-    };
+    let at = line.len().checked_sub(TAIL).ok_or("too short")?;
     let (body, tail) = line.split_at(at);
     let stated = tail
         .strip_prefix(br#","crc":""#)
         .and_then(|t| t.strip_suffix(br#""}"#))
         .and_then(|hex| std::str::from_utf8(hex).ok())
         .and_then(|hex| u32::from_str_radix(hex, 16).ok());
-    let mut bytes = body.to_vec();
+    let mut bytes = Vec::with_capacity(at + 1);
+    bytes.extend_from_slice(body);
     bytes.push(b'}');
     match stated {
-        Some(crc) if crc == crc32fast::hash(&bytes) => {}
-        Some(_) => return Read::Damaged("its checksum does not match".into()),
-        None => return Read::Damaged("it has no checksum".into()),
+        Some(crc) if crc == crc32fast::hash(&bytes) => Ok(bytes),
+        Some(_) => Err("its checksum does not match".into()),
+        None => Err("it has no checksum".into()),
     }
+}
+
+/// Decodes one line (without its newline).
+#[must_use]
+pub fn decode(line: &[u8]) -> Read {
+    let bytes = match unseal(line) {
+        Ok(bytes) => bytes,
+        Err(why) => return Read::Damaged(why),
+    };
     let parsed: Line = match serde_json::from_slice(&bytes) {
         Ok(l) => l,
         Err(e) => return Read::Damaged(e.to_string()),
@@ -113,23 +134,46 @@ pub struct Journal {
     pub whole: u64,
 }
 
+/// A term's file as it is read, line by line: what a file of any length needs of memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Lines {
+    /// Lines seen so far, whatever they were.
+    pub number: u64,
+    /// The newest record.
+    pub last: Seq,
+}
+
+impl Lines {
+    /// The next line (without its newline); `None`: it was there before.
+    pub fn next(&mut self, line: &[u8]) -> Option<Read> {
+        self.number = self.number.saturating_add(1);
+        let read = decode(line);
+        if let Read::Known(l, _) = &read {
+            // Lines whose fate was unknown to their writer are written again: the first one counts.
+            if l.seq <= self.last {
+                return None;
+            }
+            self.last = l.seq;
+        }
+        Some(read)
+    }
+}
+
 /// Reads a term's file.
 #[must_use]
 pub fn read(bytes: &[u8]) -> Journal {
     let mut out = Journal::default();
     let mut at = 0usize;
-    let mut number = 0u64;
+    let mut lines = Lines::default();
     while let Some(len) = memchr::memchr(b'\n', &bytes[at..]) {
-        number += 1;
         let line = &bytes[at..at + len];
         at += len + 1;
-        match decode(line) {
-            // Lines whose fate was unknown to their writer are written again: the first one counts.
-            Read::Known(l, _) if out.records.last().is_some_and(|(last, _)| l.seq <= last.seq) => {}
-            Read::Known(l, r) => out.records.push((l, *r)),
-            Read::Unknown(_) => out.unknown += 1,
+        match lines.next(line) {
+            None => {}
+            Some(Read::Known(l, r)) => out.records.push((l, *r)),
+            Some(Read::Unknown(_)) => out.unknown += 1,
             // A preallocated or torn line: skipped, and said.
-            Read::Damaged(why) => out.damaged.push((number, why)),
+            Some(Read::Damaged(why)) => out.damaged.push((lines.number, why)),
         }
         out.whole = at as u64;
     }

@@ -1,27 +1,133 @@
 //! The lease: who may act on a run. Pure rules over what was read; the files are the host's.
 //!
 //! A term is won by creating its directory, which a file system does for one caller only. The holder bumps a
-//! counter. On the same machine and boot a dead holder is known at once by its process. From another machine
-//! nothing but the counter can be seen: it must stand still for a whole TTL by the challenger's own clock.
+//! counter. Only where the holder's process is seen from the same [`Seat`], the same kernel and namespaces, is it known
+//! at once to be dead. From anywhere else (another machine, another boot, another container under the same host name)
+//! nothing but the counter can be seen: it must stand still, by the challenger's own clock, for as long as whatever
+//! the holder may have left behind could go on.
 
 use crate::id::{Ms, ProcRef, Term, Tick};
 use serde::{Deserialize, Serialize};
+
+/// Terms beyond this are nobody's: a run begins a few of them a day.
+const TERMS: u32 = 1 << 24;
+/// Nothing that a holder wrote is waited for longer than this.
+const LONGEST: Ms = Ms::secs(24 * 3600);
+/// Killing what a guard holds, once its time is over, takes no longer than this.
+const KILLING: Ms = Ms::secs(10);
+
+/// The kernel and the namespaces that a process id is read in.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Seat {
+    /// Boot id of the kernel; empty: not known.
+    pub boot: String,
+    /// Machine id; empty where the system has none.
+    pub machine: String,
+    /// Inode of the pid namespace; 0: not known, or `/proc` shows another one.
+    pub pid_ns: u64,
+    /// Inode of the network namespace, where a guard and a supervisor can be reached; 0: not known.
+    pub net_ns: u64,
+    /// Inode of the time namespace, which shifts start times; 0 where the kernel has none.
+    pub time_ns: u64,
+}
+
+impl Seat {
+    /// Provably the same: what is seen of a process from here is what it is there. A kernel draws its boot id at random,
+    /// so that two seats without a machine id are still told apart by it; what is not known is never the same.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        let is_known = !self.boot.is_empty() && self.pid_ns != 0 && self.net_ns != 0;
+        is_known && self == other
+    }
+}
 
 /// What the holder writes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     /// Its term.
     pub term: Term,
-    /// Host name.
+    /// Host name, for people.
     pub host: String,
-    /// Boot id of that machine.
-    pub boot: String,
+    /// Where its process id means something. Holders of older releases know the boot id alone: that proves nothing.
+    #[serde(flatten)]
+    pub seat: Seat,
     /// Its process.
     pub proc: ProcRef,
     /// Bumped while it lives.
     pub counter: u64,
     /// It ended and said so.
     pub released: bool,
+    /// How long it may be silent by its own settings.
+    #[serde(default)]
+    pub ttl: Ms,
+    /// How long after its last sign what it left behind may go on.
+    #[serde(default)]
+    pub lasts: Ms,
+}
+
+/// Who wants the lease, and on what terms.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// Host name, for people.
+    pub host: String,
+    /// Where its process id means something.
+    pub seat: Seat,
+    /// Its process.
+    pub proc: ProcRef,
+    /// How long a holder elsewhere may be silent.
+    pub ttl: Ms,
+    /// How long after its last sign what it leaves behind may go on.
+    pub lasts: Ms,
+    /// The newest term that is known from elsewhere (the journals): the one that is won is a later one.
+    pub above: Term,
+}
+
+impl Claim {
+    /// How long whatever a holder leaves behind may go on after its last sign: it dies up to a beat later, and its guard
+    /// waits for a successor, lets a save end, and kills.
+    #[must_use]
+    pub fn lasting(ttl: Ms, orphan_grace: Ms, save_grace: Ms) -> Ms {
+        [beat(ttl), orphan_grace, save_grace, KILLING]
+            .iter()
+            .fold(Ms(0), |sum, part| Ms(sum.0.saturating_add(part.0)))
+    }
+
+    /// The holder that a winner is.
+    #[must_use]
+    pub fn holder(&self, term: Term) -> Holder {
+        Holder {
+            term,
+            host: self.host.clone(),
+            seat: self.seat.clone(),
+            proc: self.proc,
+            counter: 1,
+            released: false,
+            ttl: self.ttl,
+            lasts: self.lasts,
+        }
+    }
+}
+
+/// How often a holder shows that it lives.
+#[must_use]
+pub fn beat(ttl: Ms) -> Ms {
+    Ms(ttl.0 / 4)
+}
+
+/// One look at the lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Seen<'a> {
+    /// The newest term directory.
+    pub newest: Term,
+    /// What its winner wrote; or, where nothing can be read yet, what the winner before it did.
+    pub holder: Option<&'a Holder>,
+    /// The counter that is written in place, where there is one.
+    pub beat: Option<u64>,
+    /// Whether its process lives; `None` where that cannot be known from here.
+    pub alive: Option<bool>,
+    /// The directory bears another place's name: the living holder may be that of the one it was copied from.
+    pub copied: bool,
 }
 
 /// What a challenger does next.
@@ -33,57 +139,87 @@ pub enum Verdict {
     Wait(Tick),
     /// Somebody lives: give up.
     Held(Box<Holder>),
+    /// No supervisor ever counted so far: somebody else made this.
+    Absurd(Term),
 }
+
+/// What changes while a holder lives.
+type Sign = (Term, u64, Option<u64>);
 
 /// A challenger's view over time.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Challenger {
-    seen: Option<(u64, Tick)>,
+    seen: Option<(Sign, Tick)>,
 }
 
 impl Challenger {
-    /// Looks at the newest holder. `alive` tells of its process, where it is on this machine and boot.
-    pub fn look(
-        &mut self,
-        now: Tick,
-        newest: Option<&Holder>,
-        newest_term: Term,
-        alive: Option<bool>,
-        ttl: Ms,
-    ) -> Verdict {
-        let Some(holder) = newest else {
-            // A term directory without a holder file: its winner died before it wrote, or is about to.
-            return if newest_term == Term(0) {
-                Verdict::Take(Term(1))
-            } else {
-                self.still(now, 0, ttl, || Verdict::Take(newest_term.next()))
-            };
-        };
-        if holder.released || alive == Some(false) {
-            return Verdict::Take(newest_term.max(holder.term).next());
+    /// Judges one look, made no later than `now`.
+    pub fn look(&mut self, now: Tick, seen: Seen<'_>, claim: &Claim) -> Verdict {
+        let newest = seen.newest.max(claim.above);
+        if newest.0 >= TERMS {
+            return Verdict::Absurd(newest);
         }
-        if alive == Some(true) {
-            return Verdict::Held(Box::new(holder.clone()));
+        // Where the journals know of a later term than the lease does, its holder is not known.
+        let own = seen.holder.filter(|h| h.term == newest);
+        if newest == Term(0) {
+            return Verdict::Take(Term(1));
         }
-        if let Some((counter, _)) = self.seen
-            && counter != holder.counter
-        {
-            return Verdict::Held(Box::new(holder.clone()));
-        }
-        self.still(now, holder.counter, ttl, || {
-            Verdict::Take(newest_term.max(holder.term).next())
-        })
-    }
-
-    fn still(&mut self, now: Tick, counter: u64, ttl: Ms, then: impl FnOnce() -> Verdict) -> Verdict {
-        match self.seen {
-            Some((_, since)) if now.since(since) >= ttl => then(),
-            Some((_, since)) => Verdict::Wait(since.after(ttl)),
-            None => {
-                self.seen = Some((counter, now));
-                Verdict::Wait(now.after(ttl))
+        if let Some(holder) = own {
+            let still_here = seen.alive == Some(true) && (!seen.copied || seen.beat.is_none());
+            if holder.released || seen.alive == Some(false) {
+                return Verdict::Take(newest.next());
+            }
+            if still_here {
+                return Verdict::Held(Box::new(holder.clone()));
             }
         }
+        // A directory without a holder: its winner died before it wrote, or is about to.
+        let sign = (newest, own.map_or(0, |h| h.counter), seen.beat);
+        if let Some((before, _)) = self.seen
+            && before != sign
+        {
+            if let Some(holder) = own {
+                return Verdict::Held(Box::new(holder.clone()));
+            }
+            self.seen = None;
+        }
+        let (_, since) = *self.seen.get_or_insert((sign, now));
+        let wait = silence(seen, claim);
+        match now.since(since) >= wait {
+            true => Verdict::Take(newest.next()),
+            false => Verdict::Wait(since.after(wait)),
+        }
+    }
+}
+
+/// How long nothing must have been heard of a holder.
+fn silence(seen: Seen<'_>, claim: &Claim) -> Ms {
+    let ttl = claim.ttl.max(seen.holder.map_or(Ms(0), |h| h.ttl));
+    if seen.alive == Some(true) {
+        // It lives and holds another directory: nothing of it can be an orphan.
+        return ttl;
+    }
+    // Of a holder that left no word, the challenger's own habits are the best guess.
+    let lasts = seen.holder.map_or(claim.lasts, |h| match h.lasts {
+        Ms(0) => claim.lasts,
+        said => said,
+    });
+    // What stands in a file may be damaged: nobody is waited for without end.
+    ttl.max(lasts).min(LONGEST)
+}
+
+/// A living holder's view of its own places: the run directory, its term, its journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Ground {
+    away: bool,
+}
+
+impl Ground {
+    /// Takes in a look that succeeded: whether everything was where it was. Answers whether the ground is lost: twice in
+    /// a row, one beat apart, it was not. A look that failed says nothing and is not taken in.
+    pub fn look(&mut self, is_there: bool) -> bool {
+        let before = std::mem::replace(&mut self.away, !is_there);
+        before && !is_there
     }
 }
 
@@ -91,58 +227,204 @@ impl Challenger {
 mod tests {
     use super::*;
 
+    fn seat(pid_ns: u64) -> Seat {
+        Seat {
+            boot: "b".into(),
+            machine: "m".into(),
+            pid_ns,
+            net_ns: 4,
+            time_ns: 5,
+        }
+    }
+
+    fn claim() -> Claim {
+        Claim {
+            host: "h".into(),
+            seat: seat(3),
+            proc: ProcRef { pid: 8, start: 9 },
+            ttl: Ms(60),
+            lasts: Ms(0),
+            above: Term(0),
+        }
+    }
+
     fn holder(counter: u64) -> Holder {
         Holder {
-            term: Term(3),
-            host: "a".into(),
-            boot: "b".into(),
-            proc: ProcRef { pid: 7, start: 9 },
             counter,
-            released: false,
+            ..Claim {
+                proc: ProcRef { pid: 7, start: 9 },
+                ..claim()
+            }
+            .holder(Term(3))
         }
     }
 
     #[test]
-    fn a_dead_holder_on_this_machine_is_succeeded_at_once() {
-        let mut c = Challenger::default();
-        assert_eq!(
-            c.look(Tick(0), Some(&holder(1)), Term(3), Some(false), Ms(60)),
-            Verdict::Take(Term(4))
-        );
-        assert!(matches!(
-            c.look(Tick(0), Some(&holder(1)), Term(3), Some(true), Ms(60)),
-            Verdict::Held(_)
-        ));
+    fn what_a_damaged_holder_says_is_not_waited_for_without_end() {
+        let mut challenger = Challenger::default();
+        let mut other = holder(1);
+        other.lasts = Ms(u64::MAX);
+        let at = |tick| Verdict::Wait(Tick(tick));
+        assert_eq!(challenger.look(Tick(0), seen(&other, None), &claim()), at(LONGEST.0));
+        let taken = challenger.look(Tick(LONGEST.0), seen(&other, None), &claim());
+        assert_eq!(taken, Verdict::Take(Term(4)));
+    }
+
+    fn seen(holder: &Holder, alive: Option<bool>) -> Seen<'_> {
+        Seen {
+            newest: holder.term,
+            holder: Some(holder),
+            alive,
+            ..Seen::default()
+        }
+    }
+
+    fn judge(c: &mut Challenger, now: u64, seen: Seen<'_>) -> Verdict {
+        c.look(Tick(now), seen, &claim())
+    }
+
+    #[test]
+    fn a_seat_is_the_same_only_where_all_of_it_is_known_and_equal() {
+        let here = seat(3);
+        assert!(here.is_same(&seat(3)));
+        let others = [
+            seat(4),
+            Seat {
+                boot: "c".into(),
+                ..seat(3)
+            },
+            Seat {
+                machine: "n".into(),
+                ..seat(3)
+            },
+            Seat { net_ns: 9, ..seat(3) },
+            Seat { time_ns: 9, ..seat(3) },
+        ];
+        assert!(others.iter().all(|o| !here.is_same(o) && !o.is_same(&here)));
+        let unknown = [
+            seat(0),
+            Seat {
+                boot: String::new(),
+                ..seat(3)
+            },
+            Seat { net_ns: 0, ..seat(3) },
+            Seat::default(),
+        ];
+        assert!(unknown.iter().all(|u| !u.is_same(u)));
+    }
+
+    #[test]
+    fn a_holder_of_an_older_release_proves_nothing_but_is_read() {
+        let text = r#"{"term":3,"host":"h","boot":"b","proc":{"pid":7,"start":9},"counter":5,"released":false}"#;
+        let old: Holder = serde_json::from_str(text).unwrap();
+        assert_eq!((old.seat.boot.as_str(), old.counter), ("b", 5));
+        assert!(!seat(3).is_same(&old.seat));
+        let text = serde_json::to_string(&holder(5)).unwrap();
+        assert_eq!(serde_json::from_str::<Holder>(&text).unwrap(), holder(5));
+        // What an older release looks for is where it was.
+        assert!(text.contains(r#""boot":"b""#), "{text}");
+    }
+
+    #[test]
+    fn a_dead_holder_in_this_seat_is_succeeded_at_once() {
+        let (mut c, h) = (Challenger::default(), holder(1));
+        assert_eq!(judge(&mut c, 0, seen(&h, Some(false))), Verdict::Take(Term(4)));
+        assert!(matches!(judge(&mut c, 0, seen(&h, Some(true))), Verdict::Held(_)));
     }
 
     #[test]
     fn from_elsewhere_only_a_counter_that_stands_still_for_a_ttl_counts() {
+        let (mut c, h) = (Challenger::default(), holder(1));
+        for now in [0, 59] {
+            assert_eq!(judge(&mut c, now, seen(&h, None)), Verdict::Wait(Tick(60)));
+        }
+        assert_eq!(judge(&mut c, 60, seen(&h, None)), Verdict::Take(Term(4)));
         let mut c = Challenger::default();
-        assert_eq!(
-            c.look(Tick(0), Some(&holder(1)), Term(3), None, Ms(60)),
-            Verdict::Wait(Tick(60))
-        );
-        assert_eq!(
-            c.look(Tick(59), Some(&holder(1)), Term(3), None, Ms(60)),
-            Verdict::Wait(Tick(60))
-        );
-        assert_eq!(
-            c.look(Tick(60), Some(&holder(1)), Term(3), None, Ms(60)),
-            Verdict::Take(Term(4))
-        );
+        let _ = judge(&mut c, 0, seen(&h, None));
+        assert!(matches!(judge(&mut c, 30, seen(&holder(2), None)), Verdict::Held(_)));
+    }
+
+    #[test]
+    fn what_a_holder_leaves_behind_is_waited_for_and_its_own_ttl_counts() {
+        let (mut c, mut h) = (Challenger::default(), holder(1));
+        h.lasts = Ms(500);
+        assert_eq!(judge(&mut c, 0, seen(&h, None)), Verdict::Wait(Tick(500)));
+        let (mut c, mut h) = (Challenger::default(), holder(1));
+        h.ttl = Ms(90);
+        assert_eq!(judge(&mut c, 0, seen(&h, None)), Verdict::Wait(Tick(90)));
+        let lasting = Claim::lasting(Ms::secs(60), Ms::secs(120), Ms::secs(300));
+        assert!(lasting > Ms::secs(15 + 120 + 300));
+    }
+
+    #[test]
+    fn a_copy_is_known_by_its_counter_and_not_by_the_process_that_holds_the_original() {
+        let (mut c, h) = (Challenger::default(), holder(1));
+        let copied = |beat| Seen {
+            beat: Some(beat),
+            copied: true,
+            ..seen(&h, Some(true))
+        };
+        assert_eq!(judge(&mut c, 0, copied(7)), Verdict::Wait(Tick(60)));
+        assert!(matches!(judge(&mut c, 30, copied(8)), Verdict::Held(_)));
         let mut c = Challenger::default();
-        let _ = c.look(Tick(0), Some(&holder(1)), Term(3), None, Ms(60));
-        assert!(matches!(
-            c.look(Tick(30), Some(&holder(2)), Term(3), None, Ms(60)),
-            Verdict::Held(_)
-        ));
+        let _ = judge(&mut c, 0, copied(7));
+        assert_eq!(judge(&mut c, 60, copied(7)), Verdict::Take(Term(4)));
+        // A holder of an older release writes its counter where a mount may not show it.
+        let old = Seen {
+            beat: None,
+            ..copied(7)
+        };
+        assert!(matches!(judge(&mut Challenger::default(), 0, old), Verdict::Held(_)));
     }
 
     #[test]
     fn a_term_without_a_holder_is_waited_for() {
+        let nobody = |newest| Seen {
+            newest,
+            ..Seen::default()
+        };
         let mut c = Challenger::default();
-        assert_eq!(c.look(Tick(0), None, Term(0), None, Ms(60)), Verdict::Take(Term(1)));
-        assert_eq!(c.look(Tick(0), None, Term(2), None, Ms(60)), Verdict::Wait(Tick(60)));
-        assert_eq!(c.look(Tick(61), None, Term(2), None, Ms(60)), Verdict::Take(Term(3)));
+        assert_eq!(judge(&mut c, 0, nobody(Term(0))), Verdict::Take(Term(1)));
+        assert_eq!(judge(&mut c, 0, nobody(Term(2))), Verdict::Wait(Tick(60)));
+        assert_eq!(judge(&mut c, 61, nobody(Term(2))), Verdict::Take(Term(3)));
+        // One that the winner before it still has something to say about.
+        let mut h = holder(1);
+        h.lasts = Ms(500);
+        let before = Seen {
+            newest: Term(4),
+            ..seen(&h, Some(false))
+        };
+        assert_eq!(judge(&mut Challenger::default(), 0, before), Verdict::Wait(Tick(500)));
+    }
+
+    #[test]
+    fn terms_that_only_the_journals_know_are_waited_for_and_never_won_again() {
+        let above = Claim {
+            above: Term(5),
+            ..claim()
+        };
+        let mut c = Challenger::default();
+        let mut h = holder(1);
+        h.released = true;
+        assert_eq!(c.look(Tick(0), seen(&h, None), &above), Verdict::Wait(Tick(60)));
+        assert_eq!(c.look(Tick(60), seen(&h, None), &above), Verdict::Take(Term(6)));
+    }
+
+    #[test]
+    fn a_term_that_nobody_ever_reached_is_absurd() {
+        for n in [TERMS, u32::MAX - 1, u32::MAX] {
+            let seen = Seen {
+                newest: Term(n),
+                ..Seen::default()
+            };
+            assert_eq!(judge(&mut Challenger::default(), 0, seen), Verdict::Absurd(Term(n)));
+        }
+    }
+
+    #[test]
+    fn the_ground_is_lost_at_the_second_look_in_a_row() {
+        let mut ground = Ground::default();
+        let looks = [true, false, true, false, false, false].map(|there| ground.look(there));
+        assert_eq!(looks, [false, false, false, false, true, true]);
     }
 }

@@ -7,6 +7,7 @@ pub mod backoff;
 pub mod checkpoint;
 pub mod decide;
 pub mod diagnosis;
+pub mod diff;
 pub mod event;
 pub mod gang;
 pub mod id;

@@ -1,11 +1,11 @@
 //! Which steps may be deleted so that the user's number of kept steps stays true.
 
-use crate::checkpoint::{CheckpointSummary, CkptId};
+use crate::checkpoint::{CheckpointSummary, CkptId, Depth};
 use crate::live::spare_generations;
 use crate::spec::RunSpec;
 use crate::state::State;
 
-/// Steps to delete, oldest first: only whole or husk steps of this lineage, after a newer one is proven,
+/// Steps to delete, oldest first: only whole or husk steps of this lineage, below two that are proven as deep as the policy asks for,
 /// never the newest two whole ones, never the present resume point.
 #[must_use]
 pub fn prune(s: &State, spec: &RunSpec) -> Vec<CkptId> {
@@ -23,25 +23,26 @@ pub fn prune(s: &State, spec: &RunSpec) -> Vec<CkptId> {
         return Vec::new();
     }
     let resume = s.attempt.as_ref().map(|a| a.order.from.step());
-    let wholes: Vec<&CheckpointSummary> = scan.steps.iter().filter(|c| is_known_good(c, spec)).collect();
+    let ours = || scan.steps.iter().filter(|c| !c.id.0.is_absolute());
     let kept = (keep as usize).max(2);
-    let Some(oldest_kept) = wholes.get(kept.saturating_sub(1)) else {
+    // What was only looked at while workers run does not let a proven one go: two that are proven stay, and all above them.
+    let proven = ours().filter(|c| c.is_proven(p.depth)).nth(1);
+    let (Some(oldest_kept), Some(proven)) = (ours().filter(|c| is_whole(c)).nth(kept - 1), proven) else {
         return Vec::new();
     };
-    let mut out: Vec<CkptId> = scan
-        .steps
-        .iter()
-        .filter(|c| c.step < oldest_kept.step && Some(c.step) != resume && !c.id.0.is_absolute())
+    let below = oldest_kept.step.min(proven.step);
+    let mut out: Vec<CkptId> = ours()
+        .filter(|c| c.step < below && Some(c.step) != resume)
         // What stood below the step taken into care is an older run's.
         .filter(|c| care.step.is_none_or(|s| c.step >= s))
-        .filter(|c| c.husk || is_known_good(c, spec))
+        .filter(|c| c.husk || is_whole(c))
         .map(|c| c.id.clone())
         .collect();
     out.reverse();
     out
 }
 
-/// Proven as deep as the policy asks for: what was only looked at while workers run does not let a proven one go.
-fn is_known_good(c: &CheckpointSummary, spec: &RunSpec) -> bool {
-    c.is_proven(spec.policy.depth) && !c.id.0.is_absolute()
+/// Looked at, and nothing of it is missing.
+fn is_whole(c: &CheckpointSummary) -> bool {
+    c.is_proven(Depth::Structure)
 }

@@ -234,6 +234,9 @@ pub struct Policy {
     /// Bytes a second that a proof in the background may read; 0 for no limit.
     #[serde(default)]
     pub background_rate: u64,
+    /// Bytes of memory that looking into checkpoints may take, in each process; 0 for what is built in.
+    #[serde(default)]
+    pub memory: u64,
     /// What may be lost without asking.
     pub degraded: Degraded,
     /// Start-up may take this long before it counts as a stall.
@@ -288,6 +291,7 @@ impl Default for Policy {
             trust_globals: Vec::new(),
             trust_unsafe: false,
             background_rate: 0,
+            memory: 0,
             degraded: Degraded::DataOrder,
             stall_startup: Ms::secs(1800),
             stall_factor: 5.0,

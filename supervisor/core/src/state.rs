@@ -61,6 +61,12 @@ pub struct State {
     pub failures: Vec<Failure>,
     /// The last scan of the disk.
     pub scan: Option<ScanReport>,
+    /// Highest step of which every byte was read and found right, of those in our care.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read: Option<Step>,
+    /// How much was recorded of scans as differences since the last one that was recorded whole; `None`: the next one is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scan_told: Option<u64>,
     /// Steps that were there when the last attempt was gone: a new one before the next launch is a stranger's.
     pub settled: Option<Vec<CkptId>>,
     /// Where the run was taken into care.
@@ -101,6 +107,9 @@ pub struct State {
     /// Another supervisor took the lease in this term.
     #[serde(default)]
     pub lease_lost: Option<String>,
+    /// It is the run's place that was lost in this term: its directory was moved, replaced or deleted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub displaced: bool,
     /// Since when, in this term, a cluster has held something of the attempt before at each launch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_since: Option<Tick>,
@@ -206,6 +215,9 @@ pub struct Attempt {
     pub exits: BTreeMap<WorkerId, ExitStatus>,
     /// The first end that was a failure.
     pub first_failure: Option<(WorkerId, ExitStatus)>,
+    /// The last lines of the worker that failed first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lines: Vec<String>,
     /// Newest step that was printed.
     pub step: Option<Step>,
     /// What it is doing.
@@ -300,6 +312,7 @@ impl Attempt {
             argv: Vec::new(),
             exits: BTreeMap::new(),
             first_failure: None,
+            lines: Vec::new(),
             step: None,
             phase: Phase::Startup,
             last_progress: at,
@@ -344,6 +357,9 @@ pub struct StopWish {
     /// The high-water mark when it was asked for.
     #[serde(default)]
     pub mark: Option<Step>,
+    /// When it was asked for.
+    #[serde(default)]
+    pub at: Tick,
 }
 
 impl State {
@@ -362,6 +378,12 @@ impl State {
     #[must_use]
     pub fn is_keeping(&self) -> bool {
         self.pending.values().any(|a| matches!(a.kind, ActKind::Keep { .. }))
+    }
+
+    /// Somebody wants the run to end, not at its next save but as soon as its workers can be ended.
+    #[must_use]
+    pub fn is_to_stop(&self) -> bool {
+        self.stop.as_ref().is_some_and(|w| !w.after_save)
     }
 
     /// The attempt that lives, or may live.

@@ -3,8 +3,11 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod choose;
+mod diff;
+mod lease;
 mod logs;
 mod machine;
 mod retain;
 mod scenarios;
+mod stops;
 mod world;

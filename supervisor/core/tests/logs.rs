@@ -159,6 +159,7 @@ fn attempt(hits: &[Vec<Hit>; 2], resumed: u64, ranks: [usize; 2], end: Option<(u
             worker: WorkerId(rank),
             status,
             first: true,
+            lines: Vec::new(),
         });
     }
     seen.0.attempt.unwrap()

@@ -218,6 +218,11 @@ fn wild() -> impl Strategy<Value = Lines> {
         .prop_map(|(a, b, c, d)| Lines([a, b, c, d, vec!["at 45m end".to_owned()]].concat()))
 }
 
+/// The same as a text.
+pub(crate) fn wild_text() -> impl Strategy<Value = String> {
+    wild().prop_map(|lines| lines.0.join("\n"))
+}
+
 /// What a trainer with one set may leave: in place, beside it, and copies.
 fn set() -> impl Strategy<Value = String> {
     let truth = prop_oneof![
@@ -297,7 +302,7 @@ fn passing() -> impl Strategy<Value = Lines> {
         })
 }
 
-fn config(cases: u32) -> ProptestConfig {
+pub(crate) fn config(cases: u32) -> ProptestConfig {
     ProptestConfig {
         cases,
         failure_persistence: None,

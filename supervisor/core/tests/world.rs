@@ -35,6 +35,8 @@ const PATIENCE: u64 = 6 * 3_600_000;
 const SCAN: u64 = 200;
 /// A rehearsal takes so long.
 const REHEARSAL: u64 = 3_000;
+/// An end that was decided waits so long for a journal that cannot be written.
+const LAST_WORDS: u64 = 5_000;
 /// The lane's deadline.
 const LANE_DEADLINE: u64 = 5_000;
 
@@ -51,6 +53,8 @@ pub(crate) enum Due {
     Killed(AttemptNo),
     Gone(AttemptNo),
     OrphanGrace(u64),
+    /// An end that was decided in this term comes without the journal's help.
+    LastWords(Term),
 }
 
 /// One record as it was written.
@@ -78,9 +82,13 @@ pub(crate) struct World {
     boot: u32,
     timers: BTreeMap<TimerKey, u64>,
     scans: u64,
+    /// The scan that reads every byte, while it is on its way.
+    proving: Option<u64>,
     lane_hangs: bool,
     journal_stalls: bool,
     deferred: Vec<Act>,
+    /// Acts that a lane was asked for and does not answer.
+    stuck: Vec<Act>,
     journal: Vec<u8>,
     lines: u64,
     proc: Option<Proc>,
@@ -112,9 +120,11 @@ impl World {
             boot: 1,
             timers: BTreeMap::new(),
             scans: 0,
+            proving: None,
             lane_hangs: false,
             journal_stalls: false,
             deferred: Vec::new(),
+            stuck: Vec::new(),
             journal: Vec::new(),
             lines: 0,
             proc: None,
@@ -155,6 +165,24 @@ impl World {
         self.check_fold();
     }
 
+    /// Runs until a moment.
+    pub(crate) fn run_until(&mut self, moment: u64) {
+        let before = self.until.replace(moment);
+        self.run();
+        self.until = before;
+        self.now = self.now.max(moment);
+    }
+
+    /// Workers live.
+    pub(crate) fn has_workers(&self) -> bool {
+        self.proc.as_ref().is_some_and(|p| !p.alive.is_empty())
+    }
+
+    /// A supervisor lives.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.alive
+    }
+
     /// The run ended by itself: no supervisor lives, and it said how it ended.
     pub(crate) fn is_over(&self) -> bool {
         !self.alive && self.s.mode == Mode::Finished
@@ -181,6 +209,7 @@ impl World {
             }
             Due::Scan(n, depth, whole) => {
                 if self.alive && n == self.scans && !self.lane_hangs {
+                    self.proving = None;
                     let report = self.disk.scan(depth, whole);
                     self.feed(EventKind::Checkpoints(report));
                 }
@@ -203,7 +232,13 @@ impl World {
                     result: self.rehearsal.clone(),
                 }));
             }
+            Due::Done(act) if self.lane_hangs && acts::needs_the_lane(&act) => self.stuck.push(act),
             Due::Done(act) => self.carried_out(&act),
+            Due::LastWords(term) => {
+                if term == self.s.term && self.s.mode == Mode::Finished {
+                    self.supervisor_dies();
+                }
+            }
             Due::Killed(attempt) => self.killed(attempt),
             Due::Gone(attempt) => self.tree_gone(attempt),
             Due::OrphanGrace(leash) => {
@@ -226,6 +261,7 @@ impl World {
             kind,
         };
         let out = decide(&self.s, &self.spec, &e);
+        let says = !out.records.is_empty();
         let mut acts = Vec::new();
         for r in out.records {
             if let Record::Intended { act, .. } = &r {
@@ -235,11 +271,17 @@ impl World {
         }
         let checked = self.watch.after_event(&self.s, &self.spec);
         self.note(checked);
+        if says && (self.s.now, self.s.wall) != (e.at, e.wall) {
+            self.note(Err("what was decided bears another time than its event".to_owned()));
+        }
         for act in acts {
             self.perform(act);
         }
         for ask in out.asks {
             self.ask(&ask);
+        }
+        if self.s.is_to_stop() {
+            self.drop_unbegun();
         }
     }
 
@@ -259,16 +301,26 @@ impl World {
             Ok(bytes) => self.journal.extend(bytes),
             Err(e) => self.note(Err(format!("a record cannot be journaled: {e}"))),
         }
-        self.log.push(Logged {
-            at: self.now,
-            record: r,
-        });
+        // A scan is told as what it led to.
+        let record = match (r, &self.s.scan) {
+            (Record::Fact(e), Some(scan)) if matches!(e.kind, EventKind::CheckpointsChanged(_)) => {
+                Record::Fact(Event {
+                    kind: EventKind::Checkpoints(scan.clone()),
+                    ..e
+                })
+            }
+            (r, _) => r,
+        };
+        self.log.push(Logged { at: self.now, record });
     }
 
     fn ask(&mut self, ask: &Ask) {
         match ask {
+            // While workers run, a look does not end a proof: it comes after it.
+            Ask::Scan { .. } if self.s.mode == Mode::Running && self.proving == Some(self.scans) => {}
             Ask::Scan { depth, whole } => {
                 self.scans += 1;
+                self.proving = (*depth == Depth::Full).then_some(self.scans);
                 if self.lane_hangs {
                     self.soon(LANE_DEADLINE, Due::LaneStalled);
                 } else {
@@ -309,6 +361,12 @@ impl World {
         }
         if read.records.len() as u64 != self.lines || !read.damaged.is_empty() {
             self.note(Err("a record did not survive the journal".to_owned()));
+        }
+        let kept: Option<State> = serde_json::to_vec(&folded)
+            .ok()
+            .and_then(|text| serde_json::from_slice(&text).ok());
+        if kept.as_ref() != Some(&folded) {
+            self.note(Err("the state does not survive a snapshot".to_owned()));
         }
         if folded != self.s {
             self.note(Err(
@@ -358,6 +416,7 @@ impl World {
         self.alive = false;
         self.timers.clear();
         self.deferred.clear();
+        self.stuck.clear();
         self.scans += 1;
         self.leash += 1;
         let grace = self.spec.policy.orphan_grace.0;

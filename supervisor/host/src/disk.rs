@@ -1,5 +1,10 @@
 //! Small changes on a disk, each durable when it returns.
 
+mod private;
+
+pub use private::write_test;
+pub(crate) use private::{make_dir, own_dir, random, write_whole};
+
 use camino::Utf8Path;
 use std::fs::{self, File, FileTimes, OpenOptions};
 use std::io::{self, Read, Write};

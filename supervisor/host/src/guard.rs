@@ -4,38 +4,42 @@
 //! `poll`: it is the parent of the workers and the adoptive parent of whatever they leave behind, drains their
 //! output so that no pipe ever fills, and holds one end of a leash, a stream socket whose other end is the
 //! driver's. When the leash breaks it goes on and waits for a newer term on an abstract socket; when nobody comes
-//! it ends the tree and itself. When the guard itself is killed, the workers die with it, and what they left is
-//! found by its marks (see [`crate::process::tree`]).
+//! it ends the tree and itself. When the guard itself is killed, the workers die with it, and what they left is ended
+//! by its [`keeper`]; where that was killed too, it is found by its marks (see [`crate::process::tree`]).
 //!
-//! This file holds the driver's side: [`spawn`] and [`connect`], and the entry point [`main`].
+//! This file holds the driver's side: [`spawn`] and [`find`], and the entry point [`main`].
 
 mod calls;
 mod facts;
 mod feed;
+mod keeper;
 mod launch;
 mod leash;
 mod lines;
+mod memory;
 pub mod protocol;
 pub mod record;
 mod run;
 mod scratch;
+mod tail;
 mod tree;
 mod worker;
 
+use crate::address::{self, Role};
+use crate::guard::launch::Begun;
 use crate::guard::protocol::{GuardOrder, ORDER_LIMIT};
 use crate::process::ATTEMPT_VARIABLE;
 use camino::Utf8Path;
-use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, getsockopt, socket, sockopt::PeerCredentials};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Seek, Write};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use supervise_core::id::RunId;
 
 /// Runs the guard in this process until its work is done; to be called before any thread is made.
 ///
@@ -43,24 +47,27 @@ use std::process::{Child, Command, Stdio};
 #[must_use]
 pub fn main(_args: &[OsString]) -> i32 {
     match launch::begin() {
-        Ok(Some(guard)) => {
+        Ok(Begun::Keeper(keeper)) => keeper.keep(),
+        Ok(Begun::Guard(guard, tether)) => {
             let scratch = guard.order.scratch.clone();
             let code = guard.run();
-            // The guard's socket is closed: the next attempt need not wait for this.
+            tether.release();
+            // The sockets of guard and keeper are closed: the next attempt need not wait for this.
             if let Some(Err(e)) = scratch.map(|dir| scratch::clear(&dir)) {
                 tracing::warn!("an attempt's own directory cannot be deleted: {e}");
             }
             code
         }
-        Ok(None) => 0,
+        Ok(Begun::Nothing) => 0,
         Err(_) => 70,
     }
 }
 
 /// Starts a guard with its order; returns the driver's end of the leash, non-blocking, and the process.
 ///
-/// Nothing here waits: the order goes through memory. The guard answers with `Launched` or `LaunchFailed`. It is
-/// the caller's child and must be reaped by it. `exe` must be an absolute path.
+/// Nothing here waits: the order goes through memory. The guard answers with `Launched` or `LaunchFailed`. The caller's
+/// child, which it must reap, becomes the guard's keeper, and ends after it with its exit code. `exe` must be an absolute
+/// path.
 ///
 /// # Errors
 /// The program cannot be executed, or the order is too long.
@@ -145,31 +152,11 @@ impl Standby {
     }
 }
 
-/// Finds the living guard behind a socket name; none where nobody listens. The stream is non-blocking, its first
-/// message must be `Take`.
+/// Finds the living guard of a run; none where nobody listens. The stream does not block, its first message must be
+/// `Take`.
 ///
 /// # Errors
-/// The guard does not accept connections (`WouldBlock`), or the socket belongs to another user.
-pub fn connect(name: &str) -> io::Result<Option<UnixStream>> {
-    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
-    let fd = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
-    let address = UnixAddr::new_abstract(name.as_bytes())?;
-    match nix::sys::socket::connect(fd.as_raw_fd(), &address) {
-        Ok(()) => {}
-        Err(Errno::ECONNREFUSED) => return Ok(None),
-        Err(e) => return Err(e.into()),
-    }
-    if !is_trusted(&fd) {
-        return Err(io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            "the guard's socket belongs to another user",
-        ));
-    }
-    Ok(Some(UnixStream::from(fd)))
-}
-
-/// The other end is the same user or root: abstract names have no permissions.
-fn is_trusted(stream: &impl AsFd) -> bool {
-    let own = nix::unistd::geteuid().as_raw();
-    getsockopt(stream, PeerCredentials).is_ok_and(|peer| peer.uid() == own || peer.uid() == 0)
+/// The guard does not accept connections (`WouldBlock`).
+pub fn find(run: &RunId) -> io::Result<Option<UnixStream>> {
+    Ok(address::find(run, Role::Guard)?.map(|(_, stream)| stream))
 }

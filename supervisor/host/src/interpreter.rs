@@ -50,10 +50,13 @@ def source(name):
         with open(os.path.join(at, "version", "version"), "rb") as file: text = file.read(64).decode("ascii").strip()
     except Exception: text = None
     return {"at": at, "version": text}
+def absent(name):
+    try: return util.find_spec(name) is None
+    except Exception: return False
 names = ["verl", "areal", "ray", "torch", "megatron-core", "hydra-core", "omegaconf"]
 found = {name: version(name) for name in names}
 print("\nsupervise-interpreter:" + json.dumps({"program": sys.executable, "python": sys.version.split()[0],
-    "packages": {name: at for name, at in found.items() if at}, "verl": source("verl")}), flush=True)
+    "packages": {name: at for name, at in found.items() if at}, "verl": source("verl"), "absent": absent("verl")}), flush=True)
 "#;
 
 /// What an interpreter said.
@@ -67,6 +70,9 @@ pub struct Interpreter {
     pub packages: BTreeMap<String, String>,
     /// Where verl would be imported from; `None`: it cannot be imported.
     pub verl: Option<Source>,
+    /// There surely is no verl where this interpreter looks: a call of it fails.
+    #[serde(default)]
+    pub absent: bool,
 }
 
 /// A package as it would be imported.
@@ -98,6 +104,7 @@ pub fn ask(command: &[String], cwd: &Utf8Path, env: &BTreeMap<String, String>) -
     all.extend(python.env.iter().cloned());
     // Nothing is to be written beside the user's files for this.
     all.insert("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned());
+    let with = all.clone();
     let env: Vec<(String, String)> = all.into_iter().collect();
     let mut argv = python.words.clone();
     argv.extend(python.flags.iter().cloned());
@@ -117,7 +124,20 @@ pub fn ask(command: &[String], cwd: &Utf8Path, env: &BTreeMap<String, String>) -
     };
     let name = python.words.join(" ");
     let said = capture(&errand).map_err(|e| told(&name, &e))?;
-    understand(&said).map_err(|why| format!("`{name}` {why}"))
+    let mut said = understand(&said).map_err(|why| format!("`{name}` {why}"))?;
+    // What chooses the interpreter may choose another one for another call.
+    said.absent &= python.words.len() == 1 && which(&name, cwd, &with).is_some_and(|path| is_binary(&path));
+    Ok(said)
+}
+
+/// A program of the machine's own format, and no script that starts one.
+fn is_binary(path: &Utf8Path) -> bool {
+    let mut head = [0; 4];
+    // A file of another kind than a plain one could make us wait.
+    let read = path
+        .is_file()
+        .then(|| File::open(path).and_then(|mut f| f.read_exact(&mut head)));
+    matches!(read, Some(Ok(()))) && head == *b"\x7fELF"
 }
 
 fn told(name: &str, e: &CaptureError) -> String {

@@ -10,6 +10,9 @@ mod client;
 mod copy;
 mod edit;
 mod files;
+mod folded;
+mod ground;
+mod identity;
 mod kept;
 mod known;
 mod lease;
@@ -24,21 +27,24 @@ mod scrub;
 mod serve;
 mod stand;
 mod store;
+mod tenure;
 mod tree;
 mod verified;
 mod watch;
 
+pub use crate::disk::write_test;
 pub use client::{Client, LaneError};
 pub use files::{FileSource, fact_of, read_small, walk};
+pub use identity::RUN_DIR_NAME;
 pub use kept::look_at_run;
+pub use lease::own_claim;
 pub use own::live_dir;
 pub use proof::FileProver;
-pub use protocol::{Answer, Identity, LaneReply, LaneRequest, Loaded, Question};
+pub use protocol::{Answer, Began, Identity, JournalPlace, LaneReply, LaneRequest, Loaded, Question, Taken};
 pub use scan::{Prover, Scanned};
 pub use scrub::{Scrub, Scrubbed, scrub};
-pub use serve::main;
+pub use serve::{NO_THREAD, main};
 pub use stand::Where;
-pub use store::{RUN_DIR_NAME, read_journals};
 pub use verified::VERIFIED;
 
 /// A directory for a test, which goes with the first of the two.

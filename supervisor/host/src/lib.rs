@@ -1,5 +1,6 @@
 //! Every system call of supervise.
 
+pub mod address;
 pub mod cluster;
 mod disk;
 pub mod guard;

@@ -1,9 +1,9 @@
 //! Performs what a conversion of a role needs on the disk. Each change is durable before the next.
 
-use crate::disk::{Clone, clone_file, remove_empty, remove_tree, sync_dir};
-use camino::{Utf8Path, Utf8PathBuf};
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use crate::disk::{Clone, clone_file, remove_empty, remove_tree, sync_dir, write_whole};
+use camino::Utf8Path;
+use std::fs::{self, File};
+use std::io;
 use supervise_trainers::verl::migrate::{Link, Op};
 
 /// Performs one change below `role`. What only proves does nothing here.
@@ -44,11 +44,6 @@ fn sync_up(role: &Utf8Path, path: &Utf8Path) -> io::Result<()> {
 }
 
 fn write(role: &Utf8Path, path: &str, text: &str) -> io::Result<()> {
-    let tmp = Utf8PathBuf::from(format!("{}.tmp", role.join(path)));
-    let mut file = OpenOptions::new().create(true).truncate(true).write(true).open(&tmp)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    drop(file);
-    fs::rename(&tmp, role.join(path))?;
+    write_whole(&role.join(path), text.as_bytes(), 0o666)?;
     sync_dir(role)
 }

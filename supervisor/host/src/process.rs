@@ -6,14 +6,18 @@
 pub mod capture;
 pub mod cgroup;
 pub mod kill;
+mod limits;
 pub mod priority;
 pub mod reap;
+pub mod seat;
 pub mod spawn;
 pub mod stat;
 pub mod tree;
 
-pub use kill::kill_until_gone;
+pub use kill::{end_run, kill_until_gone};
+pub use limits::{limit_hint, survive_file_limit};
 pub use priority::give_way;
+pub use seat::{is_proc_our_own, seat, sight};
 pub use stat::{ProcStat, proc_stat};
 pub use tree::{find_attempt_processes, is_sink, list_descendants};
 

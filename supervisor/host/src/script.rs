@@ -7,6 +7,7 @@
 
 mod listen;
 mod shim;
+mod steps;
 
 pub use listen::{Heard, Recording, record};
 pub(crate) use shim::variables;

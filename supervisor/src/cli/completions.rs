@@ -17,6 +17,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut super::command(), "supervise", &mut text);
-    printer::out(&String::from_utf8_lossy(&text));
+    // Whoever asked may have heard enough.
+    let _ = printer::out_bytes(&text);
     Ok(Exit::Finished.code())
 }

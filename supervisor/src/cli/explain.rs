@@ -4,19 +4,21 @@ use super::target;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::printer;
+use crate::reading::Reading;
 use crate::render::explain::Teller;
 use camino::Utf8Path;
-use std::fs::File;
-use std::io::Read;
-use supervise_core::journal;
+use supervise_core::id::AttemptNo;
+use supervise_core::journal::{Line, Lines, Read};
+use supervise_core::record::Record;
+use supervise_host::lane::{Answer, JournalPlace, LaneError, Question};
 
 pub(super) const EXAMPLES: &str = "  supervise explain ppo.yaml
   supervise explain ppo.yaml --attempt 3
   supervise explain /ckpt/my-run --json
 ";
 
-/// A journal larger than this is somebody else's file.
-const JOURNAL_LIMIT: u64 = 4 << 30;
+/// Attempts that are shown without a wish.
+const SHOWN: usize = 20;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -26,6 +28,9 @@ pub(super) struct Args {
     /// Only this attempt
     #[arg(long, value_name = "N")]
     attempt: Option<u32>,
+    /// Every attempt: without it, the last 20 of a run that had more
+    #[arg(long, conflicts_with = "attempt")]
+    all: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -34,13 +39,17 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     let seen = target::one(args.run.as_deref())?;
     let dir = seen.run_dir()?;
-    let mut teller = Teller::default();
-    for term in terms(dir)? {
-        read(&dir.join(format!("journal/{term}.jsonl")), &mut teller)?;
-    }
+    let (from, first) = begin(args, &seen, dir)?;
+    let teller = tell(dir, from, first)?;
     let view = teller.finish(&seen.run.0, args.attempt);
     if let (Some(n), true) = (args.attempt, view.attempts.is_empty()) {
         return Err(CliError::usage(format!("run {}: there is no attempt {n}", seen.run)));
+    }
+    if first > AttemptNo(1) && args.attempt.is_none() {
+        let last = first.0 - 1;
+        printer::err(&format!(
+            "note: attempts 1 to {last} are not shown: `--all` shows them\n"
+        ));
     }
     if args.json {
         super::print_json(&view)?;
@@ -50,28 +59,83 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     Ok(Exit::Finished.code())
 }
 
-fn terms(dir: &Utf8Path) -> Result<Vec<u32>, CliError> {
-    let journals = dir.join("journal");
-    let entries = journals
-        .read_dir_utf8()
-        .map_err(|e| CliError::journal(format!("{journals}: {e}")))?;
-    let name = |e: camino::Utf8DirEntry| e.file_name().strip_suffix(".jsonl").and_then(|n| n.parse().ok());
-    let mut out: Vec<u32> = entries.flatten().filter_map(name).collect();
-    out.sort_unstable();
-    Ok(out)
+/// Where the story of the attempts that are shown begins, and the first of them.
+fn begin(args: &Args, seen: &target::Seen, dir: &Utf8Path) -> Result<(JournalPlace, AttemptNo), CliError> {
+    let everything = (JournalPlace::default(), AttemptNo(0));
+    if args.all {
+        return Ok(everything);
+    }
+    let began = match seen.began.as_slice() {
+        [] => target::peek(dir).map_err(CliError::environment)?.attempts,
+        known => known.to_vec(),
+    };
+    let first = match args.attempt {
+        Some(n) => began.iter().find(|b| b.attempt.0 == n),
+        None => began.len().checked_sub(SHOWN + 1).and_then(|n| began.get(n + 1)),
+    };
+    Ok(first.map_or(everything, |b| (b.at, b.attempt)))
 }
 
-fn read(path: &Utf8Path, teller: &mut Teller) -> Result<(), CliError> {
-    let mut bytes = Vec::new();
-    File::open(path)
-        .and_then(|f| f.take(JOURNAL_LIMIT).read_to_end(&mut bytes))
-        .map_err(|e| CliError::journal(format!("{path}: {e}")))?;
-    let read = journal::read(&bytes);
-    for (line, why) in &read.damaged {
-        printer::err(&format!("note: {path} line {line} is damaged: {why}\n"));
+/// Tells what the journals hold from a place on.
+fn tell(dir: &Utf8Path, from: JournalPlace, first: AttemptNo) -> Result<Teller, CliError> {
+    let failed = |e: LaneError, reading: &Reading| match e {
+        LaneError::Stalled(_) => CliError::environment(reading.stalled()),
+        LaneError::Refused(e) => CliError::journal(e.what),
+        LaneError::Io(_) => CliError::environment(e.to_string()),
+    };
+    let mut reading = Reading::new(dir);
+    let mut lane = target::lane().map_err(|e| failed(e, &reading))?;
+    let (mut next, mut term, mut lines) = (Some(from), from.term, Lines::default());
+    let mut done = 0;
+    let mut teller = None;
+    while let Some(from) = next {
+        let ask = Question::Lines {
+            run_dir: dir.to_owned(),
+            from,
+        };
+        let answer = lane.ask(ask, target::PATIENCE).map_err(|e| failed(e, &reading))?;
+        let Answer::Lines {
+            at,
+            text,
+            next: then,
+            left,
+        } = answer
+        else {
+            return Err(CliError::internal("the helper gave an unexpected answer".to_owned()));
+        };
+        if at.term != term {
+            (term, lines) = (at.term, Lines::default());
+        }
+        take(dir, at, &text, &mut lines, &mut |line, record| {
+            teller.get_or_insert_with(|| begun(first, line)).add(record);
+        });
+        done += text.len() as u64;
+        reading.tell(done, done + left);
+        next = then;
     }
-    for (_, record) in &read.records {
-        teller.add(record);
+    Ok(teller.unwrap_or_default())
+}
+
+/// A story from its beginning, or from an attempt on.
+fn begun(first: AttemptNo, line: &Line) -> Teller {
+    match first {
+        AttemptNo(0) => Teller::default(),
+        first => Teller::since(first, line),
     }
-    Ok(())
+}
+
+fn take(dir: &Utf8Path, at: JournalPlace, text: &str, lines: &mut Lines, add: &mut dyn FnMut(&Line, &Record)) {
+    for line in text.split_terminator('\n') {
+        match lines.next(line.as_bytes()) {
+            Some(Read::Known(line, record)) => add(&line, &record),
+            Some(Read::Damaged(why)) => {
+                let term = at.term;
+                let number = lines.number;
+                printer::err(&format!(
+                    "note: {dir}/journal/{term}.jsonl line {number} is damaged: {why}\n"
+                ));
+            }
+            Some(Read::Unknown(_)) | None => {}
+        }
+    }
 }

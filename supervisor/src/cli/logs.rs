@@ -1,25 +1,31 @@
 //! `supervise logs`: what the workers printed.
 
+mod shown;
+
 use super::target;
 use crate::control;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::printer;
 use camino::{Utf8Path, Utf8PathBuf};
+use shown::Shown;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 use supervise_core::id::RunId;
-use supervise_host::guard::protocol;
+use supervise_core::lease::Seat;
+use supervise_host::guard::record::parse_tree;
 
 pub(super) const EXAMPLES: &str = "  supervise logs ppo.yaml
   supervise logs ppo.yaml --attempt 3 --worker 1
-  supervise logs ppo.yaml --follow
+  supervise logs ppo.yaml --follow        from attempt to attempt
 ";
 
 /// A file that grows is looked at so often.
 const LOOK: Duration = Duration::from_millis(250);
+/// What is read of the record of an attempt's processes.
+const TREE_LIMIT: u64 = 64 << 20;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -29,30 +35,86 @@ pub(super) struct Args {
     /// This attempt instead of the last one
     #[arg(long, value_name = "N")]
     attempt: Option<u32>,
-    /// This worker instead of worker 0
-    #[arg(long, value_name = "R", default_value_t = 0)]
-    worker: u32,
-    /// Go on while the attempt lives
+    /// This worker instead of the one that failed first, or of worker 0
+    #[arg(long, value_name = "R")]
+    worker: Option<u32>,
+    /// Go on with what comes: from attempt to attempt, until the run ends
     #[arg(long, short)]
     follow: bool,
+    /// Every byte as it was printed, on a terminal too, where otherwise only colours pass
+    #[arg(long, conflicts_with = "json")]
+    raw: bool,
+    /// Print one JSON object per line: attempt, worker, line, text (without secrets)
+    #[arg(long)]
+    json: bool,
 }
 
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     let seen = target::one(args.run.as_deref())?;
-    let dir = seen.run_dir()?;
+    let attempts = seen.run_dir()?.join("attempts");
     let last = seen.state.as_ref().and_then(|s| s.attempt.as_ref()).map(|a| a.no.0);
-    let Some(attempt) = args.attempt.or(last) else {
+    // What is not launched yet can be waited for.
+    let coming = (args.follow && goes_on(&seen.run)).then_some(1);
+    let Some(attempt) = args.attempt.or(last).or(coming) else {
         return Err(CliError::usage(format!("run {}: nothing was launched yet", seen.run)));
     };
-    let folder = dir.join(format!("attempts/{attempt:04}"));
-    let file = folder.join(format!("worker-{}.log", args.worker));
-    let follow = args.follow && Some(attempt) == last;
-    if !follow && !file.exists() {
-        return Err(missing(&seen.run, attempt, args.worker, &folder));
+    let follow = args.follow && args.attempt.is_none_or(|n| Some(n) == last);
+    let failed = args.worker.is_none().then(|| failed_first(&folder(&attempts, attempt)));
+    let failed = failed.flatten().filter(|w| *w != 0);
+    // Each object says whose line it is.
+    if let Some(worker) = failed.filter(|_| !args.json) {
+        note(&format!(
+            "worker {worker} of attempt {attempt} failed first; --worker 0 shows another one"
+        ));
     }
+    let worker = args.worker.or(failed).unwrap_or(0);
+    if !follow && !file(&attempts, attempt, worker).exists() {
+        return Err(missing(&seen.run, attempt, worker, &folder(&attempts, attempt)));
+    }
+    let shown = Follower {
+        json: args.json,
+        raw: args.raw,
+        run: &seen.run,
+        attempts: &attempts,
+        // One that was named is followed to its end.
+        only: args.attempt.is_some(),
+        follow,
+    };
     // The reader may go at any time: that ends the command, and well.
-    let _ = show(&file, &seen.run, follow);
+    let _ = shown.all(attempt, worker, args.worker.unwrap_or(0));
     Ok(Exit::Finished.code())
+}
+
+fn note(text: &str) {
+    printer::err(&format!("note: {text}\n"));
+}
+
+fn folder(attempts: &Utf8Path, attempt: u32) -> Utf8PathBuf {
+    attempts.join(format!("{attempt:04}"))
+}
+
+fn file(attempts: &Utf8Path, attempt: u32, worker: u32) -> Utf8PathBuf {
+    folder(attempts, attempt).join(format!("worker-{worker}.log"))
+}
+
+/// The worker whose end was the first failure of an attempt, as its guard wrote it down.
+fn failed_first(folder: &Utf8Path) -> Option<u32> {
+    let mut bytes = Vec::new();
+    let read = File::open(folder.join("tree")).and_then(|f| f.take(TREE_LIMIT).read_to_end(&mut bytes));
+    let exits = read.is_ok().then(|| parse_tree(&bytes, &Seat::default()).exits)?;
+    exits.iter().find(|(_, exit)| !exit.is_success()).map(|(w, _)| w.0)
+}
+
+/// Somebody works at the run: there may be another attempt.
+fn goes_on(run: &RunId) -> bool {
+    control::lives(run) || control::guard_lives(run)
+}
+
+/// The attempt after this one.
+fn next(attempts: &Utf8Path, after: u32) -> Option<u32> {
+    let entries = attempts.read_dir_utf8().ok()?;
+    let numbers = entries.flatten().filter_map(|e| e.file_name().parse::<u32>().ok());
+    numbers.filter(|n| *n > after).min()
 }
 
 fn missing(run: &RunId, attempt: u32, worker: u32, folder: &Utf8Path) -> CliError {
@@ -75,65 +137,117 @@ fn missing(run: &RunId, attempt: u32, worker: u32, folder: &Utf8Path) -> CliErro
     .hint(format!("workers with output: {workers}"))
 }
 
-/// Older rotated parts first, then the present file; then what comes.
-fn show(file: &Utf8Path, run: &RunId, follow: bool) -> io::Result<()> {
-    let mut parts: Vec<Utf8PathBuf> = (1..=1000)
-        .map(|n| Utf8PathBuf::from(format!("{file}.{n}")))
-        .take_while(|p| p.exists())
-        .collect();
-    parts.reverse();
-    for part in parts {
-        copy(&mut File::open(part)?)?;
-    }
-    let mut open: Option<(File, u64)> = None;
-    loop {
-        let ended = !follow || !lives(run);
-        if open.is_none() {
-            open = File::open(file)
-                .ok()
-                .and_then(|f| f.metadata().ok().map(|m| (f, m.ino())));
-        }
-        if let Some((f, ino)) = &mut open {
-            copy(f)?;
-            let now = std::fs::metadata(file).map(|m| (m.ino(), m.len()));
-            let at = f.stream_position()?;
-            match now {
-                // Rotated away: the next look opens the new one.
-                Ok((other, _)) if other != *ino => {
-                    open = None;
-                    continue;
+/// What is shown, and how far.
+struct Follower<'a> {
+    json: bool,
+    raw: bool,
+    run: &'a RunId,
+    attempts: &'a Utf8Path,
+    only: bool,
+    follow: bool,
+}
+
+impl Follower<'_> {
+    /// One attempt, and where it is followed the attempts after it, with this worker.
+    fn all(&self, attempt: u32, worker: u32, later: u32) -> io::Result<()> {
+        let (mut attempt, mut worker) = (attempt, worker);
+        loop {
+            self.one(attempt, worker)?;
+            let Some(no) = next(self.attempts, attempt).filter(|_| self.follow && !self.only) else {
+                if self.follow && !self.only && !self.json {
+                    note("nobody works at this run any more");
                 }
-                Ok((_, len)) if len < at => {
-                    f.seek(SeekFrom::Start(0))?;
-                }
-                _ => {}
+                return Ok(());
+            };
+            if !self.json {
+                note(&format!("attempt {no} follows"));
             }
+            (attempt, worker) = (no, later);
         }
-        if ended {
-            return Ok(());
+    }
+
+    /// Whether more of this attempt's output may come.
+    fn is_open(&self, attempt: u32) -> bool {
+        let waits = |is: bool| is && next(self.attempts, attempt).is_none();
+        let lives = match self.only {
+            true => control::guard_lives(self.run),
+            false => goes_on(self.run),
+        };
+        self.follow && waits(lives)
+    }
+
+    /// Older rotated parts first, then the present file; then what comes.
+    fn one(&self, attempt: u32, worker: u32) -> io::Result<()> {
+        let file = file(self.attempts, attempt, worker);
+        let mut shown = Shown::new(self.json, self.raw, attempt, worker);
+        let mut parts: Vec<Utf8PathBuf> = (1..=1000)
+            .map(|n| Utf8PathBuf::from(format!("{file}.{n}")))
+            .take_while(|p| p.exists())
+            .collect();
+        parts.reverse();
+        for part in parts {
+            copy(&mut File::open(part)?, &mut shown)?;
         }
-        std::thread::sleep(LOOK);
+        let mut open: Option<(File, u64)> = None;
+        loop {
+            let ended = !self.is_open(attempt);
+            if open.is_none() {
+                open = File::open(&file)
+                    .ok()
+                    .and_then(|f| f.metadata().ok().map(|m| (f, m.ino())));
+            }
+            if let Some((f, ino)) = &mut open {
+                copy(f, &mut shown)?;
+                let now = std::fs::metadata(&file).map(|m| (m.ino(), m.len()));
+                let at = f.stream_position()?;
+                match now {
+                    // Rotated away: the next look opens the new one.
+                    Ok((other, _)) if other != *ino => {
+                        open = None;
+                        continue;
+                    }
+                    Ok((_, len)) if len < at => {
+                        f.seek(SeekFrom::Start(0))?;
+                    }
+                    _ => {}
+                }
+            }
+            if ended {
+                return shown.end();
+            }
+            std::thread::sleep(LOOK);
+        }
     }
 }
 
-fn lives(run: &RunId) -> bool {
-    control::listens(&protocol::socket_name(run))
-}
-
-fn copy(from: &mut File) -> io::Result<()> {
+fn copy(from: &mut File, shown: &mut Shown) -> io::Result<()> {
     let mut chunk = vec![0_u8; 64 << 10];
     loop {
         let n = from.read(&mut chunk)?;
         if n == 0 {
             return Ok(());
         }
-        printer::out_bytes(chunk.get(..n).unwrap_or(&[]))?;
+        shown.bytes(chunk.get(..n).unwrap_or(&[]))?;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_worker_that_failed_first_and_the_next_attempt_are_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = Utf8Path::from_path(dir.path()).unwrap();
+        assert_eq!((failed_first(dir), next(dir, 0)), (None, None));
+        let tree = "{\"worker\":0,\"exit\":{\"code\":0},\"step\":1}\n{\"worker\":2,\"exit\":{\"code\":1},\"step\":1}\n{\"worker\":1,\"exit\":{\"signal\":9},\"step\":1}\n";
+        std::fs::write(dir.join("tree"), tree).unwrap();
+        assert_eq!(failed_first(dir), Some(2));
+        for name in ["0001", "0003", "0010", "junk"] {
+            std::fs::create_dir(dir.join(name)).unwrap();
+        }
+        assert_eq!((next(dir, 1), next(dir, 3), next(dir, 10)), (Some(3), Some(10), None));
+    }
 
     #[test]
     fn what_is_missing_is_told_with_what_is_there() {

@@ -7,7 +7,7 @@ use crate::exit::Exit;
 use crate::prepare::{self, Learning, Prepared, Request, prepare};
 use crate::printer;
 use crate::render::doubts;
-use crate::render::plan::PlanView;
+use crate::render::plan::{OPEN_CASE, PlanView};
 use supervise_core::checkpoint::{Depth, Finding};
 use supervise_core::event::{Event, EventKind, ScanReport};
 use supervise_core::record::{LaunchOrder, Outcome, Record};
@@ -16,6 +16,7 @@ use supervise_core::spec::{ResumeIntent, RunSpec};
 use supervise_core::state::{Mode, State};
 use supervise_host::lane::{Prover, Where, look_at_run};
 use supervise_host::process::boot_id;
+use supervise_host::process::cgroup::Leaf;
 use supervise_trainers::{Expectation, HostFacts, LaunchPlan, adapter};
 
 pub(super) const EXAMPLES: &str = "  supervise plan ppo.yaml
@@ -61,6 +62,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     let learning = if args.learn { Learning::Anew } else { Learning::Known };
     let mut prepared = prepare(&Request {
         learning,
+        quiet: args.json,
         ..args.source.request()
     })?;
     if let Some(depth) = args.depth {
@@ -74,6 +76,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     if seen.alive.supervisor.alive {
         notes.push("a supervisor of this run lives: `supervise status` tells what it does".to_owned());
     }
+    notes.extend(open_case(&prepared));
     if let Some(problem) = &seen.problem {
         return Err(CliError::environment(problem.clone()));
     }
@@ -102,6 +105,17 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         None if is_unknown => Exit::Config.code(),
         None => Exit::Finished.code(),
     })
+}
+
+/// Said where no control group would hold the workers.
+fn open_case(p: &Prepared) -> Option<String> {
+    if !p.settings.kill_cgroup() {
+        return Some(format!("kill.cgroup is off: {OPEN_CASE}"));
+    }
+    let why = Leaf::could_be_made().err()?;
+    Some(format!(
+        "no control group of our own can be made here ({why}): {OPEN_CASE}"
+    ))
 }
 
 /// An outcome after which `run` answers the same without acting.

@@ -1,17 +1,15 @@
 //! `supervise run`: starts or goes on.
 
+mod detach;
+
 use crate::driver::{self, RunFlags};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::prepare::{self, Learning, Prepared, Request, prepare};
 use crate::printer::{self, Output, Printer};
-use crate::{control, render};
+use crate::render;
 use camino::Utf8PathBuf;
-use nix::sys::memfd::{MFdFlags, memfd_create};
-use std::fs::OpenOptions;
-use std::io::{IsTerminal, Seek, Write};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::io::IsTerminal;
 use supervise_core::checkpoint::{Depth, Level};
 use supervise_host::lane::{Where, look_at_run};
 
@@ -42,9 +40,6 @@ pub(super) const EXITS: [Exit; 14] = [
     Exit::Interrupted,
     Exit::Terminated,
 ];
-
-/// A detached supervisor has this long to show itself.
-const SHOWS_ITSELF: Duration = Duration::from_secs(60);
 
 /// What a run is made of; the same for `run` and `plan`.
 #[derive(Debug, clap::Args)]
@@ -87,6 +82,7 @@ impl Source {
             from: self.from,
             no_recovery: self.no_recovery,
             learning: Learning::Known,
+            quiet: false,
         }
     }
 }
@@ -104,7 +100,7 @@ pub(super) struct Args {
     /// Do not ask before steps go aside (--fresh on a terminal)
     #[arg(long, short)]
     yes: bool,
-    /// Print one JSON object per line
+    /// Print one JSON object per line; with --detach one object that says where the run goes on
     #[arg(long, conflicts_with = "quiet")]
     json: bool,
     /// Print only the last words
@@ -131,19 +127,21 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     let learning = if args.given { Learning::Given } else { Learning::Start };
     let prepared = prepare(&Request {
         learning,
+        quiet: args.quiet || args.json,
         ..args.source.request()
     })?;
     if let Some(root) = &prepared.spec.root {
         prepare::probe(root)?;
     }
     check_from(&prepared)?;
+    prepare::check_importable(&prepared)?;
     if prepared.spec.policy.fresh && !args.yes && !agreed(&prepared)? {
         return Err(CliError::usage(
             "nothing was started: the fresh start was not confirmed",
         ));
     }
     if args.detach {
-        return detach(&prepared);
+        return detach::detach(&prepared, args.json);
     }
     let mut printer = Printer::new(output);
     announce(&mut printer, &prepared);
@@ -205,75 +203,4 @@ fn announce(printer: &mut Printer, p: &Prepared) {
     for f in p.findings.iter().filter(|f| f.level > Level::Note) {
         printer.note(&f.detail);
     }
-}
-
-/// What was learnt of a script, for the process that goes on: the script is not run twice.
-fn given(p: &Prepared) -> std::io::Result<Stdio> {
-    let Some(learnt) = &p.spec.learnt else {
-        return Ok(Stdio::null());
-    };
-    let mut memory = std::fs::File::from(memfd_create("learnt", MFdFlags::MFD_CLOEXEC)?);
-    memory.write_all(&serde_json::to_vec(learnt)?)?;
-    memory.rewind()?;
-    Ok(Stdio::from(memory))
-}
-
-/// Starts this program again in a session of its own and waits until it is seen to live.
-fn detach(p: &Prepared) -> Result<u8, CliError> {
-    let at = |what: &str, e: std::io::Error| CliError::environment(format!("{what}: {e}"));
-    let dir = prepare::state_dir()
-        .ok_or_else(|| {
-            CliError::environment(
-                "neither XDG_STATE_HOME nor HOME is set, so there is no place for the log of a detached run",
-            )
-        })?
-        .join("detached");
-    std::fs::create_dir_all(&dir).map_err(|e| at(&format!("creating {dir}"), e))?;
-    let log = dir.join(format!("{}.log", p.spec.run));
-    let open = || OpenOptions::new().create(true).append(true).open(&log);
-    let out = open().map_err(|e| at(&format!("opening {log}"), e))?;
-    let err = out.try_clone().map_err(|e| at(&format!("opening {log}"), e))?;
-    let exe = std::env::current_exe().map_err(|e| at("our own program", e))?;
-    let mut args: Vec<std::ffi::OsString> = std::env::args_os().skip(1).collect();
-    let end = args.iter().position(|a| a == "--").unwrap_or(args.len());
-    if let Some(found) = args.iter().take(end).position(|a| a == "--detach") {
-        args[found] = "--own-session".into();
-        if p.spec.learnt.is_some() {
-            args.insert(found, "--given".into());
-        }
-    }
-    let mut child = Command::new(exe)
-        .args(args)
-        .stdin(given(p).map_err(|e| at("handing on what was learnt", e))?)
-        .stdout(out)
-        .stderr(err)
-        .spawn()
-        .map_err(|e| at("starting the detached supervisor", e))?;
-    let until = Instant::now() + SHOWS_ITSELF;
-    let name = control::socket_name(&p.spec.run);
-    while Instant::now() < until {
-        if let Ok(Some(status)) = child.try_wait() {
-            let said = std::fs::read_to_string(&log).unwrap_or_default();
-            let last: Vec<&str> = said.lines().rev().take(5).collect();
-            for line in last.into_iter().rev() {
-                printer::err(&format!("{}\n", render::one_line(line, 500)));
-            }
-            return Ok(status
-                .code()
-                .and_then(|c| u8::try_from(c).ok())
-                .unwrap_or(Exit::Internal.code()));
-        }
-        if control::listens(&name) {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    printer::out(&format!(
-        "run {} goes on in the background, pid {}\n  output: {log}\n  supervise status {}\n  supervise stop {}\n",
-        p.spec.run,
-        child.id(),
-        p.spec.run,
-        p.spec.run
-    ));
-    Ok(Exit::Finished.code())
 }

@@ -8,7 +8,7 @@ use crate::render::status::StatusView;
 
 pub(super) const EXAMPLES: &str = "  supervise status                      every run of this user
   supervise status ppo.yaml
-  supervise status /ckpt/my-run --json | jq .mode
+  supervise status /ckpt/my-run --json | jq -r '.[0].mode'
 ";
 
 #[derive(Debug, clap::Args)]

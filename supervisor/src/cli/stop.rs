@@ -1,6 +1,7 @@
 //! `supervise stop`: asks the supervisor, or, where only a guard lives, ends its workers.
 
 mod jobs;
+mod outcome;
 
 use super::target::{self, Seen};
 use crate::control::{self, ControlReply, ControlRequest};
@@ -9,19 +10,24 @@ use crate::exit::Exit;
 use crate::prepare;
 use crate::printer;
 use crate::render::record::outcome_words;
+use crate::render::terminal;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use supervise_core::id::{Ms, ProcRef, Term};
+use supervise_core::record::Outcome;
 use supervise_core::spec::Policy;
+use supervise_core::state::Mode;
+use supervise_host::guard;
 use supervise_host::guard::protocol::{FromGuard, ToGuard};
-use supervise_host::guard::{self, protocol};
-use supervise_host::lane::{Answer, LaneError, Question};
-use supervise_host::process::{boot_id, find_attempt_processes, host_name, kill_until_gone, own_ref};
+use supervise_host::lane::{Answer, LaneError, Question, own_claim};
+use supervise_host::process::cgroup::{Leaf, leaves_of_run};
+use supervise_host::process::{end_run, find_attempt_processes};
 
 pub(super) const EXAMPLES: &str = "  supervise stop ppo.yaml
   supervise stop ppo.yaml --after-save      at the next proven step
   supervise stop 9f3c2a71d04be586 --now     without grace
+  supervise stop ppo.yaml --json | jq .exit_code
 ";
 
 /// What the journal's last words and the ends of processes take beyond every grace.
@@ -44,6 +50,9 @@ pub(super) struct Args {
     /// Without grace
     #[arg(long)]
     now: bool,
+    /// Print JSON: run, what was done, the outcome and the exit code that the run ended with
+    #[arg(long)]
+    json: bool,
 }
 
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
@@ -57,12 +66,50 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     let left = find_attempt_processes(&seen.run, &seen.recorded);
     if left.is_empty() {
         if jobs::any(&seen)? {
-            return orphans(&seen);
+            return orphans(args, &seen);
         }
-        printer::out(&format!("run {}: nothing of it lives\n", seen.run));
+        // A guard that was killed leaves a cgroup that nothing is in.
+        leaves_of_run(&seen.run).iter().for_each(Leaf::remove);
+        let has_ended = seen.state.as_ref().is_none_or(|s| s.mode == Mode::Finished);
+        if !has_ended {
+            let mut lease = Lease::take(&seen)?;
+            write_down(&seen, &mut lease);
+            lease.release();
+        }
+        return told(args, &seen, "nothing of it lives");
+    }
+    orphans(args, &seen)
+}
+
+/// Says what was done, how the run ended and with which exit code, as `run` did.
+fn told(args: &Args, seen: &Seen, done: &str) -> Result<u8, CliError> {
+    let after = target::look(&seen.run, seen.run_dir.as_deref());
+    let state = after.state.as_ref();
+    let outcome = state.and_then(|s| s.outcome.as_ref());
+    let code = state.and_then(supervise_core::state::State::exit_code);
+    if args.json {
+        super::print_json(&serde_json::json!({
+            "version": 1,
+            "run": seen.run,
+            "done": done,
+            "outcome": outcome.map(Outcome::word),
+            "why": outcome.map(outcome_words),
+            "exit_code": code,
+        }))?;
         return Ok(Exit::Finished.code());
     }
-    orphans(&seen)
+    let how = match (outcome, code) {
+        (Some(outcome), Some(code)) => format!("{} (exit code {code})", outcome_words(outcome)),
+        _ => String::new(),
+    };
+    let words = match (done, how.as_str()) {
+        ("", "") => "ended".to_owned(),
+        ("", how) => how.to_owned(),
+        (done, "") => done.to_owned(),
+        (done, how) => format!("{done}; it ended before: {how}"),
+    };
+    printer::out(&format!("run {}: {}\n", seen.run, terminal::shown(&words)));
+    Ok(Exit::Finished.code())
 }
 
 fn ask(args: &Args, seen: &Seen) -> Result<u8, CliError> {
@@ -82,13 +129,12 @@ fn ask(args: &Args, seen: &Seen) -> Result<u8, CliError> {
             )));
         }
     }
-    if args.after_save {
+    if args.after_save && !args.json {
         printer::out(&format!("run {}: stops at the next proven step\n", seen.run));
     }
     let limit = (!args.after_save).then(|| patience(seen));
     let began = Instant::now();
-    let name = control::socket_name(&seen.run);
-    while control::listens(&name) {
+    while control::lives(&seen.run) {
         if limit.is_some_and(|l| began.elapsed() > l) {
             return Err(CliError::environment(format!(
                 "run {} has not ended after {} s",
@@ -99,14 +145,7 @@ fn ask(args: &Args, seen: &Seen) -> Result<u8, CliError> {
         }
         std::thread::sleep(LOOK);
     }
-    let after = target::look(&seen.run, seen.run_dir.as_deref());
-    let words = after
-        .state
-        .as_ref()
-        .and_then(|s| s.outcome.as_ref())
-        .map_or_else(|| "ended".to_owned(), outcome_words);
-    printer::out(&format!("run {}: {words}\n", seen.run));
-    Ok(Exit::Finished.code())
+    told(args, seen, "")
 }
 
 /// A stop may take a save, then the workers' grace, then their killing.
@@ -135,10 +174,9 @@ fn grace(args: &Args, seen: &Seen) -> Duration {
 fn take_over(args: &Args, seen: &Seen) -> Result<u8, CliError> {
     let mut lease = Lease::take(seen)?;
     let failed = |e: io::Error| CliError::environment(format!("the guard of run {}: {e}", seen.run));
-    let Some(stream) = guard::connect(&protocol::socket_name(&seen.run)).map_err(failed)? else {
-        jobs::end(seen)?;
-        printer::out(&format!("run {}: it has just ended\n", seen.run));
-        return Ok(Exit::Finished.code());
+    let Some(stream) = guard::find(&seen.run).map_err(failed)? else {
+        jobs::end(seen, args.json)?;
+        return told(args, seen, "it has just ended");
     };
     let mut leash = Leash::new(stream).map_err(failed)?;
     let said = leash
@@ -160,17 +198,14 @@ fn take_over(args: &Args, seen: &Seen) -> Result<u8, CliError> {
     }
     // It ends by itself with its tree; a leash that breaks now tells it the same.
     let _ = leash.say(&ToGuard::Bye);
-    let jobs = jobs::end(seen);
+    let jobs = jobs::end(seen, args.json);
+    if jobs.is_ok() && gone.as_ref().is_some_and(Vec::is_empty) {
+        write_down(seen, &mut lease);
+    }
     lease.release();
     jobs?;
     match gone {
-        Some(left) if left.is_empty() => {
-            printer::out(&format!(
-                "run {}: no supervisor was there; its workers are ended\n",
-                seen.run
-            ));
-            Ok(Exit::Finished.code())
-        }
+        Some(left) if left.is_empty() => told(args, seen, "no supervisor was there; its workers are ended"),
         Some(left) => Err(CliError::environment(format!(
             "SIGKILL does not end these processes: {}",
             pids(&left)
@@ -182,26 +217,41 @@ fn take_over(args: &Args, seen: &Seen) -> Result<u8, CliError> {
     }
 }
 
+/// How the run ended is in its journal from now on; where it cannot be, that is said.
+fn write_down(seen: &Seen, lease: &mut Lease) {
+    if let Err(why) = outcome::record(seen, lease) {
+        printer::err(&format!(
+            "note: that run {} was stopped is not in its journal: {why}\n",
+            seen.run
+        ));
+    }
+}
+
 fn pids(left: &[ProcRef]) -> String {
     left.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// Neither supervisor nor guard: what they left is ended.
-fn orphans(seen: &Seen) -> Result<u8, CliError> {
+fn orphans(args: &Args, seen: &Seen) -> Result<u8, CliError> {
     let mut lease = Lease::take(seen)?;
-    let left = kill_until_gone(|| find_attempt_processes(&seen.run, &seen.recorded), BEYOND);
-    let jobs = jobs::end(seen);
+    let left = end_run(&seen.run, || find_attempt_processes(&seen.run, &seen.recorded), BEYOND);
+    let jobs = jobs::end(seen, args.json);
+    if jobs.is_ok() && left.is_empty() {
+        write_down(seen, &mut lease);
+    }
     lease.release();
     jobs?;
     if left.is_empty() {
-        printer::out(&format!("run {}: what its guard left behind is ended\n", seen.run));
-        return Ok(Exit::Finished.code());
+        return told(args, seen, "what its guard left behind is ended");
     }
     Err(CliError::environment(format!(
         "SIGKILL does not end these processes: {}",
         pids(&left)
     )))
 }
+
+/// A holder that cannot be seen, and does not say how long it may be silent, is waited for so long.
+const SILENT: Ms = Ms::secs(60);
 
 /// A term of our own, so that nobody starts a supervisor meanwhile.
 struct Lease {
@@ -221,22 +271,15 @@ impl Lease {
         };
         let root = seen.spec.as_ref().and_then(|s| s.root.as_deref());
         let live = seen.spec.as_ref().and_then(|s| s.live.as_ref());
+        let known = seen.state.as_ref().map_or(Term(0), |s| s.term);
         let ask = Question::TakeLease {
             dir: prepare::lease_dir(root, live, dir),
-            host: host_name(),
-            boot: boot_id().unwrap_or_default(),
-            proc: own_ref(),
-            ttl: Ms::secs(60),
+            claim: Box::new(own_claim(SILENT, SILENT, known)),
+            identity: None,
         };
         let mut lane = target::lane().map_err(|e| CliError::environment(e.to_string()))?;
         match lane.ask(ask, Duration::from_secs(90)) {
-            Ok(Answer::Term(term)) => {
-                let known = seen.state.as_ref().map_or(Term(0), |s| s.term);
-                Ok(Self {
-                    term: term.max(known.next()),
-                    lane: Some(lane),
-                })
-            }
+            Ok(Answer::Term(term)) => Ok(Self { term, lane: Some(lane) }),
             Ok(Answer::Held(who)) => Err(CliError::lease_held(format!(
                 "another supervisor holds the lease: {who}"
             ))),

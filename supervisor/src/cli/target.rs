@@ -8,6 +8,7 @@ mod hung;
 use crate::control::{self, ControlReply, ControlRequest};
 use crate::error::CliError;
 use crate::prepare::{self, Request};
+use crate::reading::Reading;
 use crate::render::status::{Alive, Liveness, StatusView};
 use camino::{Utf8Path, Utf8PathBuf};
 use serde::Deserialize;
@@ -15,11 +16,10 @@ use std::time::Duration;
 use supervise_core::id::{ProcRef, RunId, Term};
 use supervise_core::spec::RunSpec;
 use supervise_core::state::State;
-use supervise_host::guard::protocol;
-use supervise_host::lane::{Answer, Client, LaneError, Loaded, Question, RUN_DIR_NAME};
+use supervise_host::lane::{Answer, Began, Client, LaneError, Loaded, Question, RUN_DIR_NAME};
 use supervise_host::process::find_attempt_processes;
 
-/// A file system has this long to answer.
+/// A file system has this long to answer, or to get on with it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// A living supervisor has this long.
 const SUPERVISOR: Duration = Duration::from_secs(5);
@@ -32,6 +32,8 @@ pub(super) struct Seen {
     pub(super) state: Option<State>,
     pub(super) spec: Option<RunSpec>,
     pub(super) alive: Alive,
+    /// Where the last attempts begin in the journals, where those were read.
+    pub(super) began: Vec<Began>,
     /// Processes that the guard of the last attempt wrote down.
     pub(super) recorded: Vec<ProcRef>,
     /// The run's key, which stands in its directory alone.
@@ -133,7 +135,7 @@ pub(super) fn find(name: &str) -> Result<Seen, CliError> {
         return seen.or_else(|e| by_config(path).ok_or(e));
     }
     if is_run_id(name) && !name.contains('/') {
-        let listed = prepare::registry_file(&RunId(name.to_owned())).and_then(|f| listed(&f));
+        let listed = prepare::listed_file(&RunId(name.to_owned())).and_then(|f| listed(&f));
         let dir = listed.as_ref().map(|l| l.run_dir.as_path());
         return known(look(&RunId(name.to_owned()), dir), name);
     }
@@ -194,16 +196,7 @@ pub(super) fn all() -> (Vec<Seen>, usize) {
 }
 
 fn registry() -> Vec<Listed> {
-    let Some(dir) = prepare::registry_dir() else {
-        return Vec::new();
-    };
-    let Ok(entries) = dir.read_dir_utf8() else {
-        return Vec::new();
-    };
-    let mut files: Vec<Utf8PathBuf> = entries.flatten().map(|e| e.into_path()).collect();
-    files.retain(|f| f.extension() == Some("json"));
-    files.sort();
-    files.iter().filter_map(|f| listed(f)).collect()
+    prepare::registry_files().iter().filter_map(|f| listed(f)).collect()
 }
 
 fn known(seen: Seen, name: &str) -> Result<Seen, CliError> {
@@ -282,7 +275,7 @@ fn directory(path: &Utf8Path, name: &str) -> Result<Seen, CliError> {
 }
 
 fn is_there(run: &RunId) -> bool {
-    control::listens(&control::socket_name(run)) || control::listens(&protocol::socket_name(run))
+    control::lives(run) || control::guard_lives(run)
 }
 
 /// All that can be found out about a run.
@@ -329,6 +322,7 @@ fn joined(run: &RunId, dir: &Utf8Path, loaded: Result<Loaded, String>) -> Seen {
             seen.state = Some(l.state);
             seen.spec = l.spec.map(|s| *s);
             seen.recorded = l.recorded;
+            seen.began = l.attempts;
             seen.key = l.key;
             seen.notes = l.notes;
         }
@@ -346,12 +340,12 @@ fn joined(run: &RunId, dir: &Utf8Path, loaded: Result<Loaded, String>) -> Seen {
 fn alive(run: &RunId, state: Option<&State>) -> Alive {
     let pid = control::supervisor_pid(run);
     let supervisor = Liveness {
-        alive: pid.is_some() || control::listens(&control::socket_name(run)),
+        alive: pid.is_some() || control::lives(run),
         pid,
     };
     let guard = state.and_then(|s| s.attempt.as_ref()).and_then(|a| a.guard);
     let guard = guard.filter(|g| supervise_host::process::is_alive(*g));
-    let holds = control::listens(&protocol::socket_name(run));
+    let holds = control::guard_lives(run);
     Alive {
         supervisor,
         guard: Liveness {
@@ -362,14 +356,16 @@ fn alive(run: &RunId, state: Option<&State>) -> Alive {
 }
 
 /// Reads the journals in a run directory, through a lane.
-fn peek(dir: &Utf8Path) -> Result<Loaded, String> {
+pub(super) fn peek(dir: &Utf8Path) -> Result<Loaded, String> {
     let ask = Question::Peek {
         run_dir: dir.to_owned(),
     };
-    match lane().and_then(|mut l| l.ask(ask, PATIENCE)) {
+    let mut reading = Reading::new(dir);
+    let answer = lane().and_then(|mut l| l.ask_telling(ask, PATIENCE, &mut |done, of| reading.tell(done, of)));
+    match answer {
         Ok(Answer::Loaded(loaded)) => Ok(*loaded),
         Ok(_) => Err("the helper gave an unexpected answer".to_owned()),
-        Err(LaneError::Stalled(_)) => Err(format!("the file system under {dir} does not answer")),
+        Err(LaneError::Stalled(_)) => Err(reading.stalled()),
         Err(e) => Err(e.to_string()),
     }
 }

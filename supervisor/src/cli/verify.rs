@@ -45,6 +45,9 @@ pub(super) struct Args {
     /// Also count infinite numbers and NaN (reads every byte)
     #[arg(long)]
     finite: bool,
+    /// Memory that looking into files may take; the same as the setting proof.memory
+    #[arg(long, value_name = "SIZE", env = "SUPERVISE_PROOF__MEMORY", value_parser = supervise_config::settings::parse_bytes)]
+    memory: Option<u64>,
     /// List the tensors of each file
     #[arg(long)]
     tensors: bool,
@@ -86,6 +89,7 @@ fn look_at(args: &Args, depth: Depth, meter: &mut Meter) -> Result<Vec<PathView>
     let mut look = Look {
         depth,
         finite: args.finite,
+        memory: args.memory.unwrap_or(0),
         tensors: args.tensors,
         meter,
     };

@@ -17,7 +17,8 @@ use supervise_core::record::{Act, ActKind, LaunchOrder, StartPoint};
 use supervise_core::scan::{ScanRule, Scanner};
 use supervise_core::spec::{LauncherKind, RunSpec};
 use supervise_core::state::Mode;
-use supervise_host::guard::protocol::{GuardOrder, ScriptWatch, WorkerOrder, socket_name};
+use supervise_host::address::{self, Role};
+use supervise_host::guard::protocol::{GuardOrder, ScriptWatch, WorkerOrder};
 use supervise_host::lane::{Answer, Question};
 use supervise_host::process::proc_stat;
 use supervise_trainers::{HostFacts, LaunchPlan, adapter};
@@ -79,7 +80,12 @@ impl Driver {
     }
 
     fn launch(&mut self, act: ActId, order: &LaunchOrder) {
-        if let Err(error) = self.try_launch(act, order) {
+        // What was asked before it may have taken long: meanwhile somebody may have asked for an end.
+        let launched = match &self.state.mode {
+            Mode::Launching { .. } => self.try_launch(act, order),
+            _ => Err(super::journal::not_begun()),
+        };
+        if let Err(error) = launched {
             self.feed(EventKind::ActDone {
                 act,
                 result: Err(error),
@@ -88,11 +94,7 @@ impl Driver {
     }
 
     fn try_launch(&mut self, act: ActId, order: &LaunchOrder) -> Result<(), ActError> {
-        let other = |what: String| ActError {
-            what,
-            retryable: true,
-            kind: ActErrorKind::Other,
-        };
+        let other = super::guards::not_started;
         let host = HostFacts {
             env: environment(),
             trainer: self.prepared.facts.clone(),
@@ -112,8 +114,9 @@ impl Driver {
         for finding in doubts.into_iter().flatten().take(DOUBTS) {
             self.printer.note(&finding.to_string());
         }
+        let socket = address::fresh(&self.spec.run, Role::Guard).map_err(|e| other(format!("a random name: {e}")))?;
         let workers = self
-            .workers(order, &plan, &host)
+            .workers(order, &plan, &host, &socket)
             .map_err(|e| other(format!("finding a free port, or preparing the script: {e}")))?;
         let dir = self.spec.run_dir.join(format!("attempts/{:04}", order.attempt.0));
         let rules = rules(&self.spec);
@@ -123,7 +126,7 @@ impl Driver {
             term: self.state.term,
             attempt: order.attempt,
             exe: self.exe.clone(),
-            socket: socket_name(&self.spec.run),
+            socket,
             dir: Some(dir.clone()),
             workers,
             rules,
@@ -155,7 +158,13 @@ impl Driver {
         Ok(())
     }
 
-    fn workers(&self, order: &LaunchOrder, plan: &LaunchPlan, host: &HostFacts) -> std::io::Result<Vec<WorkerOrder>> {
+    fn workers(
+        &self,
+        order: &LaunchOrder,
+        plan: &LaunchPlan,
+        host: &HostFacts,
+        socket: &str,
+    ) -> std::io::Result<Vec<WorkerOrder>> {
         let gang = &self.spec.gang;
         let is_gang = gang.launcher == LauncherKind::Gang;
         // The port is free now; a trainer that finds it taken ends, and the next attempt gets another one.
@@ -173,7 +182,7 @@ impl Driver {
         base.extend(plan.env.iter().cloned());
         base.extend(self.spec.env.clone());
         if let (Some(call), Some(shims)) = (&plan.call, &self.prepared.shims) {
-            shims.dress(&mut base, &socket_name(&self.spec.run), Some(call.clone()))?;
+            shims.dress(&mut base, socket, Some(call.clone()))?;
         }
         if let Some(submitter) = &self.prepared.submitter {
             submitter.dress(&mut base, self.proof().comment(self.state.term, order.attempt));
@@ -232,7 +241,7 @@ impl Driver {
             "overrides": redacted(&plan.overrides),
             "env_set": plan.env.iter().map(|(k, v)| (k, supervise_config::redact(k, v))).collect::<Vec<_>>(),
             "cwd": self.spec.cwd,
-            "notes": plan.notes,
+            "notes": redacted(&plan.notes),
         });
         let files = vec![("launch.json".to_owned(), format!("{text:#}\n"))];
         let now = self.now();
@@ -260,12 +269,5 @@ fn rules(spec: &RunSpec) -> Vec<ScanRule> {
     rules
 }
 
-/// Arguments like `key=secret` without the secret.
-pub(crate) fn redacted(argv: &[String]) -> Vec<String> {
-    argv.iter()
-        .map(|word| match word.split_once('=') {
-            Some((key, value)) => format!("{key}={}", supervise_config::redact(key, value)),
-            None => word.clone(),
-        })
-        .collect()
-}
+/// A command without its secrets.
+pub(crate) use supervise_config::redact_words as redacted;

@@ -12,7 +12,9 @@ use supervise_core::script::ScriptNews;
 use supervise_core::state::Mode;
 use supervise_host::guard::Standby;
 use supervise_host::guard::protocol::{FromGuard, FromShim, ToGuard};
-use supervise_host::process::{find_attempt_processes, is_sink, kill_until_gone, list_descendants, own_ref, proc_stat};
+use supervise_host::process::{
+    end_run, find_attempt_processes, is_sink, limit_hint, list_descendants, own_ref, proc_stat,
+};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedReadHalf;
@@ -27,6 +29,9 @@ const SWEEP: Duration = Duration::from_secs(10);
 
 /// Longest piece of a script's words that is journaled.
 const SAID: usize = 1000;
+
+/// Longest line of a worker that is journaled.
+const LINE: usize = 400;
 
 /// A living guard.
 pub(super) struct GuardLink {
@@ -113,8 +118,9 @@ impl Driver {
         let Some(link) = &mut self.guard else { return };
         let attempt = link.attempt;
         match message {
-            FromGuard::Launched { workers } => {
-                let guard = link.guard;
+            FromGuard::Launched { workers, guard } => {
+                let guard = guard.unwrap_or(link.guard);
+                link.guard = guard;
                 if let Some((act, argv)) = link.launching.take() {
                     self.standby_at = Some(self.now().after(STANDBY_AFTER));
                     let result = Ok(ActOutput::Launched { guard, workers, argv });
@@ -124,27 +130,31 @@ impl Driver {
             FromGuard::LaunchFailed { what, command } => {
                 link.gone = true;
                 if let Some((act, _)) = link.launching.take() {
-                    let kind = if command {
-                        ActErrorKind::Command
-                    } else {
-                        ActErrorKind::Other
+                    let error = match command {
+                        true => ActError {
+                            what,
+                            retryable: false,
+                            kind: ActErrorKind::Command,
+                        },
+                        false => not_started(what),
                     };
-                    let result = Err(ActError {
-                        what,
-                        retryable: !command,
-                        kind,
-                    });
+                    let result = Err(error);
                     self.feed(EventKind::ActDone { act, result });
                 }
             }
             FromGuard::Exited {
-                worker, status, first, ..
+                worker,
+                status,
+                first,
+                lines,
+                ..
             } => {
                 self.feed(EventKind::WorkerExited {
                     attempt,
                     worker,
                     status,
                     first,
+                    lines: lines.iter().map(|l| shown_line(l)).collect(),
                 });
             }
             FromGuard::Progress { phase, step, activity } => {
@@ -261,8 +271,8 @@ impl Driver {
         }
     }
 
-    /// Ends whatever is left of this run's attempts where no guard does it: what descends from us (orphans of a
-    /// guard come to us), what was recorded, what bears the mark.
+    /// Ends whatever is left of this run's attempts where no guard does it: what descends from its keeper or from us
+    /// (orphans of a keeper come to us), what was recorded, what bears the mark.
     pub(super) fn sweep(&mut self, attempt: AttemptNo) {
         if std::mem::replace(&mut self.sweeping, true) {
             return;
@@ -288,7 +298,7 @@ impl Driver {
                 adopt(&mut found);
                 found
             };
-            let unkillable = kill_until_gone(find, SWEEP);
+            let unkillable = end_run(&run, find, SWEEP);
             // The driver may have ended meanwhile.
             let _ = tx.send(Internal::Swept { attempt, unkillable });
         });
@@ -302,6 +312,24 @@ impl Driver {
             out.extend(a.workers.iter().copied());
         }
         out
+    }
+}
+
+/// A line of a worker's output as it is journaled: without what could move a cursor, and without secrets.
+fn shown_line(line: &str) -> String {
+    one_line(&supervise_config::redact("", line), LINE)
+}
+
+/// A launch that could not be made. A limit is nobody's failure, and is named.
+pub(super) fn not_started(what: String) -> ActError {
+    let (what, kind) = match limit_hint(&what) {
+        Some(hint) => (format!("{what}: {hint}"), ActErrorKind::Limit),
+        None => (what, ActErrorKind::Other),
+    };
+    ActError {
+        what,
+        retryable: true,
+        kind,
     }
 }
 

@@ -1,11 +1,13 @@
 //! Records on their way to the disk: numbered, gathered, made durable in groups.
 
 use super::Driver;
-use super::lanes::{Lane, Tag};
-use supervise_core::event::EventKind;
+use super::lanes::Tag;
+use supervise_core::event::{ActError, ActErrorKind, EventKind};
 use supervise_core::id::{Ms, Seq, Term, Tick, WallMs};
 use supervise_core::journal::encode;
-use supervise_core::record::Record;
+use supervise_core::lease::Ground;
+use supervise_core::record::{Act, ActKind, Record};
+use supervise_core::state::Mode;
 use supervise_host::lane::{Answer, LaneReply, Question};
 
 /// A journal that could not be written is tried again after this.
@@ -20,11 +22,16 @@ pub(super) struct Book {
     needs_sync: bool,
     in_flight: Option<(Vec<u8>, bool)>,
     durable: u64,
-    guarded: std::collections::VecDeque<u64>,
+    /// Why it cannot be written.
+    why: String,
     pub(super) stalled: bool,
     pub(super) retry_at: Option<Tick>,
     pub(super) bump_at: Tick,
     pub(super) bump_every: Ms,
+    /// What the term stands on, for a helper that goes on with it.
+    pub(super) ground: Vec<u64>,
+    /// Whether it still is there.
+    standing: Ground,
 }
 
 impl Book {
@@ -37,8 +44,8 @@ impl Book {
         }
     }
 
-    /// Takes a record in.
-    pub(super) fn add(&mut self, record: &Record, term: Term, at: Tick, wall: WallMs) {
+    /// Takes a record in, and gives it its number.
+    pub(super) fn add(&mut self, record: &Record, term: Term, at: Tick, wall: WallMs) -> u64 {
         self.seq += 1;
         match encode(Seq(self.seq), term, at, wall, record) {
             Ok(line) => self.unsent.extend_from_slice(&line),
@@ -49,20 +56,27 @@ impl Book {
             && act.kind.is_guarded()
         {
             self.needs_sync = true;
-            self.guarded.push_back(self.seq);
         }
+        self.seq
     }
 
-    /// How many guarded acts, oldest first, have a durable intent.
-    fn released(&mut self) -> usize {
-        let n = self.guarded.iter().take_while(|seq| **seq <= self.durable).count();
-        self.guarded.drain(..n);
-        n
+    /// What keeps it from being written; `None` where nothing is left to write.
+    pub(super) fn unwritten(&self) -> Option<&str> {
+        (!self.is_clean()).then_some(self.why.as_str())
     }
 
     /// Everything that was decided is on disk.
     pub(super) fn is_clean(&self) -> bool {
         self.unsent.is_empty() && self.in_flight.is_none()
+    }
+}
+
+/// Why an act was not carried out that nobody wants any more.
+pub(super) fn not_begun() -> ActError {
+    ActError {
+        what: "it was not begun: an end was asked for".to_owned(),
+        retryable: true,
+        kind: ActErrorKind::Other,
     }
 }
 
@@ -82,9 +96,8 @@ impl Driver {
     }
 
     pub(super) fn on_store_line(&mut self, line: Option<String>) {
-        let Some(line) = line else {
-            return self.store_lane_died();
-        };
+        // That it ended is seen to by `check_lanes`.
+        let Some(line) = line else { return };
         let Ok(reply) = serde_json::from_str::<LaneReply>(&line) else {
             return;
         };
@@ -97,11 +110,21 @@ impl Driver {
         match tag {
             Tag::Append(to) => match answer {
                 Ok(_) => self.on_written(to),
-                Err(e) => self.on_unwritable(e.what),
+                Err(e) => {
+                    self.on_unwritable(e.what);
+                    // The last words were among them: nothing is gained by waiting.
+                    if let Some((at, _)) = &mut self.finish_due {
+                        *at = now;
+                    }
+                }
             },
             Tag::Bump => match answer {
                 Ok(Answer::Lost(by)) => self.feed(EventKind::LeaseLost { by }),
-                Ok(_) => self.recovered_if(was_stalled),
+                Ok(Answer::Displaced(what)) => self.on_displaced(what),
+                Ok(_) => {
+                    self.book.standing.look(true);
+                    self.recovered_if(was_stalled);
+                }
                 // A lease that cannot be renewed for a moment is still ours: only another term takes it away.
                 Err(e) => tracing::warn!("{}", e.what),
             },
@@ -109,14 +132,42 @@ impl Driver {
         }
     }
 
+    /// One look may fall between two steps of somebody who puts it back.
+    fn on_displaced(&mut self, what: String) {
+        if self.state.displaced {
+            return;
+        }
+        match self.book.standing.look(false) {
+            true => self.feed(EventKind::Displaced { what }),
+            false => self.printer.note(&format!(
+                "{what}: if it is not back in {} s, this run ends",
+                self.book.bump_every.0.div_ceil(1000)
+            )),
+        }
+    }
+
     fn on_written(&mut self, to: u64) {
         self.book.in_flight = None;
         self.book.durable = to;
         self.recovered_if(true);
-        for _ in 0..self.book.released() {
-            if let Some(act) = self.waiting.pop_front() {
+        while let Some((_, act)) = self.waiting.pop_front_if(|(seq, _)| *seq <= to) {
+            // Once the end is decided nothing else begins.
+            if self.state.mode != Mode::Finished || matches!(act.kind, ActKind::Finish(_)) {
                 self.guarded(act);
             }
+        }
+    }
+
+    /// After a wish to stop nothing is begun whose intent is not durable yet: a disk that is full must not keep it.
+    pub(super) fn drop_unbegun(&mut self) {
+        let is_end = |act: &Act| matches!(act.kind, ActKind::Finish(_));
+        let (ends, dropped): (Vec<_>, Vec<_>) = self.waiting.drain(..).partition(|(_, act)| is_end(act));
+        self.waiting = ends.into();
+        for (_, act) in dropped {
+            self.feed(EventKind::ActDone {
+                act: act.id,
+                result: Err(not_begun()),
+            });
         }
     }
 
@@ -136,33 +187,43 @@ impl Driver {
             self.book.needs_sync |= sync;
         }
         self.book.retry_at = Some(self.now().after(RETRY));
+        self.book.why.clone_from(&why);
         if !self.book.stalled {
             self.book.stalled = true;
-            self.printer
-                .note(&format!("{why}: the training goes on, nothing new is started"));
+            let meanwhile = crate::render::status::without_a_journal(&self.state);
+            self.printer.note(&format!("{why}: {meanwhile}"));
             self.feed(EventKind::JournalStalled { why });
         }
     }
 
+    /// The end that was decided is not kept from anybody by a journal that cannot be written: it is tried once more, at once.
+    pub(super) fn last_words(&mut self) {
+        self.book.retry_at = None;
+    }
+
     /// Without its lane the journal cannot be written: another one goes on where that one was. Lines whose fate is
     /// unknown are sent again; a reader skips what it has seen.
-    fn store_lane_died(&mut self) {
-        let was_in_flight = self.book.in_flight.is_some();
+    pub(super) fn replace_store_lane(&mut self) {
+        let replaced = self.store.replace();
         self.on_unwritable("the helper that writes the journal died".to_owned());
-        let Ok(mut fresh) = Lane::start(&self.exe, "journal") else {
-            return;
-        };
+        if let Err(e) = replaced {
+            let text = format!("the helper that writes the journal died, and another one cannot be started now: {e}");
+            return self.printer.note(&text);
+        }
         let now = self.now();
-        let lease_dir = super::start::lease_dir(&self.spec);
-        let ask = Question::Adopt {
+        let ask = self.adoption(self.state.term);
+        self.store.ask(Tag::Setup, ask, now);
+        // It can be written at once: nothing was refused.
+        self.book.retry_at = None;
+    }
+
+    /// What a lane is asked that goes on where another one died.
+    pub(super) fn adoption(&self, term: Term) -> Question {
+        Question::Adopt {
             run_dir: self.spec.run_dir.clone(),
-            term: self.state.term,
-            lease_dir,
-        };
-        fresh.ask(Tag::Setup, ask, now);
-        self.store = fresh;
-        if was_in_flight {
-            self.book.retry_at = None;
+            term,
+            lease_dir: super::start::lease_dir(&self.spec),
+            ground: self.book.ground.clone(),
         }
     }
 }

@@ -1,20 +1,32 @@
 //! The driver's side of its two lanes: one question at a time each, with a deadline that is only a fact.
 
-use super::{Driver, LATE};
+use super::Driver;
+use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::VecDeque;
+use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
-use supervise_core::event::{ActError, ActErrorKind, ActOutput, EventKind, TimerKey};
+use supervise_core::event::{ActError, ActErrorKind, ActOutput, EventKind, ScanReport, TimerKey, signal_name};
 use supervise_core::id::{ActId, Ms, Tick};
 use supervise_core::record::LaunchOrder;
-use supervise_host::lane::{Answer, LaneReply, LaneRequest, Question};
+use supervise_host::lane::{Answer, LaneReply, LaneRequest, NO_THREAD, Question};
+use supervise_host::process::boottime_ms;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::sync::mpsc;
 
 /// A lane that says nothing for so long is stalled.
 const PATIENCE: Ms = Ms(15_000);
+/// A lease is renewed at most this often.
+const BUMPS: Ms = Ms(250);
 /// A lane that is not needed any more may take so long to write down what it has proven.
 const LAST_WORDS: std::time::Duration = std::time::Duration::from_secs(2);
+/// A lane that lives for so long and dies then is replaced at once.
+const YOUNG: Ms = Ms(10_000);
+/// One that died young is replaced after this, doubled with each in a row up to the second.
+const PAUSE: Ms = Ms(100);
+const PAUSE_LIMIT: Ms = Ms(5_000);
+/// So many that died young in a row are no accident.
+const IN_A_ROW: u32 = 5;
 
 /// What an answer is for.
 #[derive(Debug)]
@@ -45,6 +57,17 @@ pub(super) struct Lane {
     current: Option<(u64, Tag, Tick)>,
     next: u64,
     name: &'static str,
+    exe: Utf8PathBuf,
+    /// Its output came to an end: it is dead, whoever hears of it and whenever.
+    ended: bool,
+    /// When it was started, by the boot's clock, and how many before it, in a row, died young.
+    born: u64,
+    died_young: u32,
+    /// When another one may be started in its place, where that failed before.
+    not_before: u64,
+    /// Since when it is known to be dead.
+    ended_at: u64,
+    replaced: bool,
     pub(super) stalled: bool,
     pub(super) child: Child,
 }
@@ -54,7 +77,7 @@ impl Lane {
     ///
     /// # Errors
     /// It cannot be started.
-    pub(super) fn start(exe: &camino::Utf8Path, name: &'static str) -> std::io::Result<Self> {
+    pub(super) fn start(exe: &Utf8Path, name: &'static str) -> std::io::Result<Self> {
         let mut child = Command::new(exe)
             .args(["__lane", name])
             .stdin(Stdio::piped())
@@ -81,9 +104,80 @@ impl Lane {
             current: None,
             next: 1,
             name,
+            exe: exe.to_owned(),
+            ended: false,
+            born: boottime_ms(),
+            died_young: 0,
+            not_before: 0,
+            ended_at: 0,
+            replaced: false,
             stalled: false,
             child,
         })
+    }
+
+    /// It is dead.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// It has been dead for so long, and nothing could take its place.
+    pub(super) fn is_gone_for(&self, span: Ms) -> bool {
+        self.ended && boottime_ms().saturating_sub(self.ended_at) >= span.0
+    }
+
+    /// It took another one's place.
+    pub(super) fn is_a_replacement(&self) -> bool {
+        self.replaced
+    }
+
+    /// How long until a dead one is to be replaced; `None` while it lives. The first is replaced at once.
+    pub(super) fn replaced_in(&self) -> Option<Ms> {
+        if !self.ended {
+            return None;
+        }
+        let pause = match self.died_young {
+            0 => Ms(0),
+            n => Ms((PAUSE.0 << n.min(10)).min(PAUSE_LIMIT.0)),
+        };
+        let at = self.born.saturating_add(pause.0).max(self.not_before);
+        Some(Ms(at.saturating_sub(boottime_ms())))
+    }
+
+    /// Starts another one in its place, and gives back what it left: it is asked nothing yet.
+    ///
+    /// # Errors
+    /// None can be started now; it is tried again after a pause.
+    pub(super) fn replace(&mut self) -> std::io::Result<Self> {
+        let mut fresh = Self::start(&self.exe, self.name).inspect_err(|_| {
+            self.not_before = boottime_ms().saturating_add(PAUSE_LIMIT.0);
+        })?;
+        if boottime_ms().saturating_sub(self.born) < YOUNG.0 {
+            fresh.died_young = self.died_young.saturating_add(1);
+        }
+        fresh.replaced = true;
+        // One whose output ended in another way than by its death.
+        let _ = self.child.start_kill();
+        Ok(std::mem::replace(self, fresh))
+    }
+
+    /// Died young so often in a row that another one would too; how the last one ended, in words.
+    pub(super) fn is_hopeless(&mut self) -> Option<String> {
+        (self.ended && self.died_young >= IN_A_ROW).then(|| self.end_words())
+    }
+
+    /// How a dead one ended, in words.
+    fn end_words(&mut self) -> String {
+        let how = match self.child.try_wait() {
+            Ok(Some(status)) => match (status.code(), status.signal()) {
+                (Some(NO_THREAD), _) => "could not start a thread (see `ulimit -u`, `ulimit -v`)".to_owned(),
+                (Some(code), _) => format!("ended with exit code {code}"),
+                (None, Some(signal)) => format!("was ended by {}", signal_name(signal)),
+                (None, None) => "ended".to_owned(),
+            },
+            _ => "ended".to_owned(),
+        };
+        format!("the helper that works on files {how}")
     }
 
     /// Queues a question.
@@ -113,6 +207,11 @@ impl Lane {
         if !self.stalled {
             let _ = tokio::time::timeout(LAST_WORDS, self.child.wait()).await;
         }
+    }
+
+    /// What it still does is nobody's any more. One that cannot be killed now dies with what it waits for.
+    pub(super) fn abandon(&mut self) {
+        let _ = self.child.start_kill();
     }
 
     fn send(&mut self, now: Tick) {
@@ -159,13 +258,16 @@ impl Lane {
     }
 }
 
-/// The next line of a lane; `None` at its end. Cancel safe.
+/// The next line of a lane; `None` once, at its end, which stands in the lane from then on. Cancel safe.
 pub(super) async fn line(lane: &mut Lane) -> Option<String> {
+    if lane.ended {
+        return std::future::pending().await;
+    }
     match lane.lines.next_line().await {
         Ok(Some(line)) => Some(line),
         Ok(None) | Err(_) => {
-            // A dead lane is replaced by whoever gets this; it must not make the loop spin.
-            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+            lane.ended = true;
+            lane.ended_at = boottime_ms();
             None
         }
     }
@@ -173,9 +275,8 @@ pub(super) async fn line(lane: &mut Lane) -> Option<String> {
 
 impl Driver {
     pub(super) fn on_work_line(&mut self, line: Option<String>) {
-        let Some(line) = line else {
-            return self.replace_work_lane();
-        };
+        // That it ended is seen to by `check_lanes`.
+        let Some(line) = line else { return };
         let Ok(reply) = serde_json::from_str::<LaneReply>(&line) else {
             return;
         };
@@ -190,7 +291,8 @@ impl Driver {
             }
             return;
         }
-        if std::mem::take(&mut self.work.stalled) {
+        // It may be another one's silence that ends.
+        if std::mem::take(&mut self.work.stalled) || self.state.lane_stalled.is_some() {
             self.feed(EventKind::LaneRecovered);
         }
         if let Some((tag, answer)) = self.work.take(reply, now) {
@@ -205,9 +307,9 @@ impl Driver {
                 let report = match answer {
                     Ok(Answer::Scan(report)) => report,
                     Ok(_) => return,
-                    Err(e) => supervise_core::event::ScanReport {
+                    Err(e) => ScanReport {
                         unreadable: Some(e.what),
-                        ..Default::default()
+                        ..ScanReport::default()
                     },
                 };
                 self.feed(EventKind::Checkpoints(report));
@@ -229,32 +331,44 @@ impl Driver {
         }
     }
 
+    /// Tells a new work lane what it is for.
+    pub(super) fn introduce(&mut self) {
+        let now = self.now();
+        let knows = Question::Spec(Box::new(self.spec.clone()));
+        self.work.ask(Tag::Setup, knows, now);
+        if self.spec.root.is_some() {
+            self.work.ask(Tag::Setup, Question::Watch, now);
+        }
+    }
+
     /// The work lane died (killed, or out of memory): a new one takes its place, what was asked failed.
     fn replace_work_lane(&mut self) {
-        let Ok(mut fresh) = Lane::start(&self.exe, "work") else {
-            return;
+        let hopeless = self.work.is_hopeless();
+        let mut old = match self.work.replace() {
+            Ok(old) => old,
+            Err(e) => {
+                let text = format!("the helper that works on files died, and another one cannot be started now: {e}");
+                return self.printer.note(&text);
+            }
         };
-        let now = self.now();
-        fresh.ask(Tag::Setup, Question::Spec(Box::new(self.spec.clone())), now);
-        if self.spec.root.is_some() {
-            fresh.ask(Tag::Setup, Question::Watch, now);
-        }
-        let mut old = std::mem::replace(&mut self.work, fresh);
+        self.introduce();
         self.scanning = None;
-        let asked = old
-            .current
-            .take()
-            .map(|(_, tag, _)| tag)
-            .into_iter()
-            .chain(old.queue.into_iter().map(|(t, _)| t));
+        let why = hopeless.clone().unwrap_or_else(|| old.end_words());
         let error = || ActError {
-            what: "the helper that works on files died".into(),
+            what: why.clone(),
             retryable: true,
             kind: ActErrorKind::Other,
         };
         let keeping = self.keeping();
-        for tag in asked.collect::<Vec<_>>() {
+        let asked = old.current.take().map(|(_, tag, _)| tag);
+        let asked: Vec<Tag> = asked.into_iter().chain(old.queue.drain(..).map(|(t, _)| t)).collect();
+        for tag in asked {
             match tag {
+                // What kills each helper in turn is not read by the next one either.
+                Tag::Scan if hopeless.is_some() => self.feed(EventKind::Checkpoints(ScanReport {
+                    unreadable: Some(format!("{why}, {IN_A_ROW} times in a row")),
+                    ..ScanReport::default()
+                })),
                 Tag::Scan => self.scan(self.spec.policy.depth, 2),
                 Tag::Keep(_) => {}
                 Tag::Act(act) | Tag::Pins(act, _) => self.feed(EventKind::ActDone {
@@ -269,8 +383,14 @@ impl Driver {
         }
     }
 
-    /// Silence beyond patience is a fact, told once.
+    /// Silence beyond patience is a fact, told once; a dead one is replaced.
     pub(super) fn check_lanes(&mut self, now: Tick) {
+        if self.work.replaced_in() == Some(Ms(0)) {
+            self.replace_work_lane();
+        }
+        if self.store.replaced_in() == Some(Ms(0)) {
+            self.replace_store_lane();
+        }
         if self.work.deadline().is_some_and(|at| at <= now) {
             self.work.stalled = true;
             let what = format!(
@@ -294,7 +414,7 @@ impl Driver {
             self.book.retry_at = None;
         }
         if self.book.bump_at <= now && self.store.is_idle() {
-            self.book.bump_at = now.after(Ms(self.book.bump_every.0.max(LATE.0)));
+            self.book.bump_at = now.after(Ms(self.book.bump_every.0.max(BUMPS.0)));
             self.store.ask(Tag::Bump, Question::Bump, now);
         }
     }

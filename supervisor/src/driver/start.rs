@@ -1,31 +1,32 @@
 //! The beginning of a term: control socket, journals, lease, the living guard or the orphans.
 
 use super::acts::redacted;
+use super::ask::{call, cannot_start};
 use super::guards::GuardLink;
 use super::journal::Book;
 use super::lanes::{Lane, Tag, line};
-use super::wires::connect;
+use super::wires::{Wires, connect};
 use super::{Driver, LAST_WORDS, RunFlags, Signals};
 use crate::control;
 use crate::error::CliError;
 use crate::prepare::Prepared;
-use crate::printer::Printer;
+use crate::printer::{self, Printer};
+use crate::render::record::outcome_words;
 use camino::Utf8PathBuf;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use supervise_core::event::{EventKind, Living};
-use supervise_core::id::{Ms, Term, Tick};
+use supervise_core::id::{Ms, Term};
+use supervise_core::lease::{Claim, beat};
 use supervise_core::record::Outcome;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::State;
-use supervise_host::guard::protocol::{FromGuard, Hello, ToGuard, socket_name};
-use supervise_host::lane::{Answer, Identity, LaneReply, Loaded, Question};
-use supervise_host::process::{boot_id, boottime_ms, find_attempt_processes, host_name, is_alive, own_ref};
+use supervise_host::guard::protocol::{FromGuard, Hello, ToGuard};
+use supervise_host::lane::{Answer, Identity, Loaded, Question, Taken, own_claim};
+use supervise_host::process::{
+    boot_id, boottime_ms, find_attempt_processes, host_name, is_alive, is_proc_our_own, own_ref,
+};
 
-/// While an answer is waited for, signals are looked at this often.
-const LOOK: Duration = Duration::from_millis(100);
-/// That something is waited for is said after this.
-const SAY_AFTER: Duration = Duration::from_secs(3);
 /// A guard that lives answers within this.
 const HELLO: Duration = Duration::from_secs(10);
 
@@ -33,6 +34,12 @@ const HELLO: Duration = Duration::from_secs(10);
 pub(super) async fn term(prepared: Prepared, mut printer: Printer, flags: RunFlags) -> Result<u8, CliError> {
     let exe = own_exe()?;
     let spec = prepared.spec.clone();
+    if !is_proc_our_own() {
+        return Err(CliError::environment(
+            "/proc does not show the processes of this pid namespace: workers could neither be seen nor ended",
+        )
+        .hint("mount it where the namespace is made (unshare --mount-proc, bwrap --proc /proc)"));
+    }
     let listener = match control::bind(&spec.run) {
         Ok(l) => l,
         Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {
@@ -43,32 +50,40 @@ pub(super) async fn term(prepared: Prepared, mut printer: Printer, flags: RunFla
         }
         Err(e) => return Err(CliError::environment(format!("the control socket cannot be made: {e}"))),
     };
-    // Orphans of a guard that was killed come to us, where they are found by descent.
+    // Orphans of a guard and a keeper that were killed come to us, where they are found by descent.
     if let Err(e) = nix::sys::prctl::set_child_subreaper(true) {
         tracing::warn!("orphans of a killed guard will not come to this process: {e}");
     }
     let (mut wires, internal) =
         connect(listener).map_err(|e| CliError::environment(format!("signals cannot be received: {e}")))?;
-    let at_start = |e: std::io::Error| CliError::environment(format!("a helper cannot be started: {e}"));
-    let mut store = Lane::start(&exe, "journal").map_err(at_start)?;
-    let work = Lane::start(&exe, "work").map_err(at_start)?;
+    let mut store = Lane::start(&exe, "journal").map_err(|e| cannot_start(&e))?;
+    let work = Lane::start(&exe, "work").map_err(|e| cannot_start(&e))?;
 
     let identity = Identity {
         run: spec.run.clone(),
         run_dir: spec.run_dir.clone(),
         root: spec.root.clone(),
     };
-    let loaded = match call(&mut store, Question::Open(identity), &mut printer, &mut wires.signals).await? {
+    let loaded = match call(&mut store, Question::Open(identity.clone()), &mut printer, &mut wires).await? {
         Answer::Loaded(l) => l,
         other => return Err(CliError::internal(format!("an unexpected answer: {other:?}"))),
     };
     for note in &loaded.notes {
         printer.note(note);
     }
-    if let Some(code) = ended_before(&loaded.state, &spec, flags, &mut printer) {
+    // What a copied directory says is said of another run.
+    if !loaded.copied
+        && let Some(code) = ended_before(&loaded.state, &spec, flags, &mut printer)
+    {
         return Ok(code);
     }
-    let term = take_lease(&mut store, &prepared, &mut printer, &mut wires.signals).await?;
+    let taken = take_lease(&mut store, &prepared, identity, &mut printer, &mut wires).await?;
+    let term = taken.term;
+    let loaded = current(*loaded, &taken, &mut printer);
+    if let Some(code) = ended_before(&loaded.state, &spec, flags, &mut printer) {
+        call(&mut store, Question::Release, &mut printer, &mut wires).await?;
+        return Ok(code);
+    }
     let (guard, hello) = living_guard(&spec.run, term).await?;
     let mut driver = Driver {
         state: loaded.state.clone(),
@@ -76,7 +91,7 @@ pub(super) async fn term(prepared: Prepared, mut printer: Printer, flags: RunFla
         exe,
         began: boottime_ms(),
         timers: BTreeMap::new(),
-        book: Book::new(Ms(lease_ttl(&prepared).0 / 4)),
+        book: Book::new(beat(lease_ttl(&prepared))),
         store,
         work,
         guard,
@@ -89,7 +104,7 @@ pub(super) async fn term(prepared: Prepared, mut printer: Printer, flags: RunFla
         sweeping: false,
         ending_job: false,
         told: BTreeSet::new(),
-        key: loaded.key.clone(),
+        key: taken.key.clone(),
         rehearsal: None,
         failed_launch: None,
         finish_due: None,
@@ -100,7 +115,7 @@ pub(super) async fn term(prepared: Prepared, mut printer: Printer, flags: RunFla
         prepared,
         printer,
     };
-    driver.begin(term, &loaded, hello, &mut wires.signals).await?;
+    driver.begin(term, &loaded, hello, &mut wires).await?;
     driver.turn(&mut wires).await;
     driver.end().await;
     Ok(driver.exit_code())
@@ -141,84 +156,57 @@ fn ended_before(state: &State, spec: &RunSpec, flags: RunFlags, printer: &mut Pr
         Outcome::Deterministic { why } | Outcome::NoProof { why } | Outcome::GaveUp { why } => why.as_str(),
         _ => "",
     };
-    printer.note(&format!("this run ended before ({}): {why}", outcome.word()));
+    printer.last_word(&format!("this run ended before ({}): {why}", outcome.word()));
     let hint = match outcome {
         Outcome::NoProof { .. } => {
             "nothing was started; `supervise checkpoints` shows every step. Then: `--from N`, `--fresh`, or `--again` after mending"
         }
         _ => "nothing was started; after mending the cause, say `supervise run --again …`",
     };
-    printer.note(hint);
+    printer.last_word(hint);
     Some(outcome.exit_code())
 }
 
-/// Asks a lane and waits, saying so while it takes long. An interrupt ends the waiting.
-async fn call(
-    lane: &mut Lane,
-    ask: Question,
-    printer: &mut Printer,
-    signals: &mut tokio::sync::mpsc::UnboundedReceiver<i32>,
-) -> Result<Answer, CliError> {
-    let what = match &ask {
-        Question::TakeLease { .. } => "waiting for the lease: its holder on another machine may still live",
-        _ => "waiting: the file system of the run directory does not answer",
-    };
-    lane.ask(Tag::Setup, ask, Tick(0));
-    let mut waited = Duration::ZERO;
-    loop {
-        match tokio::time::timeout(LOOK, line(lane)).await {
-            Ok(None) => return Err(CliError::internal("the helper that reads files ended".to_owned())),
-            Ok(Some(text)) => {
-                let Ok(reply) = serde_json::from_str::<LaneReply>(&text) else {
-                    continue;
-                };
-                if let Some((_, answer)) = lane.take(reply, Tick(0)) {
-                    return answer.map_err(|e| CliError::environment(e.what));
-                }
-            }
-            Err(_) => waited += LOOK,
-        }
-        if let Some(number) = interrupted(signals) {
-            let name = supervise_core::event::signal_name(number);
-            return Err(CliError::environment(format!(
-                "{name} came while waiting; nothing was started"
-            )));
-        }
-        if waited >= SAY_AFTER && waited - SAY_AFTER < LOOK {
-            printer.note(what);
-        }
-    }
-}
-
-/// A signal that asks for an end, if one came. A hang-up does not.
-fn interrupted(signals: &mut tokio::sync::mpsc::UnboundedReceiver<i32>) -> Option<i32> {
-    std::iter::from_fn(|| signals.try_recv().ok()).find(|number| *number != libc::SIGHUP)
+/// How long after our last sign what we leave behind may go on.
+fn lasting(prepared: &Prepared) -> Ms {
+    let policy = &prepared.spec.policy;
+    Claim::lasting(lease_ttl(prepared), policy.orphan_grace, policy.save_grace)
 }
 
 async fn take_lease(
     store: &mut Lane,
     prepared: &Prepared,
+    identity: Identity,
     printer: &mut Printer,
-    signals: &mut tokio::sync::mpsc::UnboundedReceiver<i32>,
-) -> Result<Term, CliError> {
-    let spec = &prepared.spec;
-    let dir = lease_dir(spec);
-    let boot = boot_id().map_err(|e| CliError::environment(format!("the boot id cannot be read: {e}")))?;
-    let ttl = lease_ttl(prepared);
+    wires: &mut Wires,
+) -> Result<Taken, CliError> {
+    let claim = own_claim(lease_ttl(prepared), lasting(prepared), Term(0));
     let ask = Question::TakeLease {
-        dir,
-        host: host_name(),
-        boot,
-        proc: own_ref(),
-        ttl,
+        dir: lease_dir(&prepared.spec),
+        claim: Box::new(claim),
+        identity: Some(Box::new(identity)),
     };
-    match call(store, ask, printer, signals).await? {
-        Answer::Term(term) => Ok(term),
+    match call(store, ask, printer, wires).await? {
+        Answer::Taken(taken) => Ok(*taken),
         Answer::Held(who) => Err(CliError::lease_held(format!(
             "another supervisor holds the lease of this run: {who}"
         ))),
         other => Err(CliError::internal(format!("an unexpected answer: {other:?}"))),
     }
+}
+
+/// What the journals say now that nobody else writes them.
+fn current(loaded: Loaded, taken: &Taken, printer: &mut Printer) -> Loaded {
+    let anew = taken.anew.as_deref();
+    for note in taken.notes.iter().chain(anew.iter().flat_map(|l| &l.notes)) {
+        printer.note(note);
+    }
+    let mut loaded = anew.cloned().unwrap_or(loaded);
+    // Under the name that the root had before, processes of an earlier attempt bear another mark.
+    if let Some(before) = &taken.before {
+        loaded.recorded = find_attempt_processes(before, &loaded.recorded);
+    }
+    loaded
 }
 
 /// Takes the leash of a living guard.
@@ -228,7 +216,7 @@ async fn living_guard(
 ) -> Result<(Option<GuardLink>, Option<Box<Hello>>), CliError> {
     let failed =
         |e: std::io::Error| CliError::environment(format!("the guard of an earlier term cannot be reached: {e}"));
-    let Some(stream) = supervise_host::guard::connect(&socket_name(run)).map_err(failed)? else {
+    let Some(stream) = supervise_host::guard::find(run).map_err(failed)? else {
         return Ok((None, None));
     };
     let mut link = GuardLink::new(stream, Default::default(), own_ref()).map_err(failed)?;
@@ -253,27 +241,33 @@ impl Driver {
         term: Term,
         loaded: &Loaded,
         hello: Option<Box<Hello>>,
-        signals: &mut tokio::sync::mpsc::UnboundedReceiver<i32>,
+        wires: &mut Wires,
     ) -> Result<(), CliError> {
         let begin = Question::Begin {
             run_dir: self.spec.run_dir.clone(),
             term,
             spec: Box::new(without_secrets(&self.spec)),
+            lease_dir: lease_dir(&self.spec),
             registry: self.prepared.registry.clone(),
         };
-        call(&mut self.store, begin, &mut self.printer, signals).await?;
+        if let Answer::Begun(ground) = call(&mut self.store, begin, &mut self.printer, wires).await? {
+            self.book.ground = ground;
+        }
+        if self.store.is_a_replacement() {
+            // The lease was won by one that died.
+            let ask = self.adoption(term);
+            call(&mut self.store, ask, &mut self.printer, wires).await?;
+        }
         if let Some(copy) = &self.prepared.copy {
             let ask = Question::Attempt {
                 dir: copy.dir.clone(),
                 files: vec![(copy.name.clone(), copy.text.clone())],
             };
-            call(&mut self.store, ask, &mut self.printer, signals).await?;
+            call(&mut self.store, ask, &mut self.printer, wires).await?;
         }
-        let now = self.now();
-        self.work
-            .ask(Tag::Setup, Question::Spec(Box::new(self.spec.clone())), now);
-        if self.spec.root.is_some() {
-            self.work.ask(Tag::Setup, Question::Watch, now);
+        self.introduce();
+        if hello.is_none() {
+            self.first_answer(wires).await?;
         }
         let orphans = match &hello {
             Some(_) => Vec::new(),
@@ -337,7 +331,8 @@ impl Driver {
         let last = async {
             loop {
                 self.flush();
-                if self.book.is_clean() {
+                let refused = self.book.retry_at.is_some();
+                if self.book.is_clean() || refused || self.store.has_ended() {
                     break;
                 }
                 let text = line(&mut self.store).await;
@@ -348,7 +343,10 @@ impl Driver {
             }
             // Whoever takes the lease next finds nothing of ours that still writes.
             self.work.end().await;
-            self.store.ask(Tag::Nothing, Question::Release, now);
+            // What is left of an attempt is the next holder's to end: it must not be taken for the end of all.
+            if self.state.live().is_none() {
+                self.store.ask(Tag::Nothing, Question::Release, now);
+            }
             while !self.store.is_idle() {
                 let Some(text) = line(&mut self.store).await else { break };
                 self.on_store_line(Some(text));
@@ -356,6 +354,19 @@ impl Driver {
         };
         // A file system that hangs must not keep us: the lease is then known by our process being gone.
         let _ = tokio::time::timeout(LAST_WORDS, last).await;
+        self.work.abandon();
+        self.store.abandon();
+        if let Some(why) = self.book.unwritten() {
+            let why = if why.is_empty() { "it does not answer" } else { why };
+            let how = self
+                .state
+                .outcome
+                .as_ref()
+                .map_or_else(|| "ended".to_owned(), outcome_words);
+            printer::err(&format!(
+                "note: the journal could not be written ({why}): how this run ended is not in it, only here: {how}\n"
+            ));
+        }
     }
 }
 
@@ -368,6 +379,9 @@ fn without_secrets(spec: &RunSpec) -> RunSpec {
     shown.command = redacted(&shown.command);
     if let Some(learnt) = &mut shown.learnt {
         learnt.ahead = redacted(&learnt.ahead);
+        for (name, value) in &mut learnt.env {
+            *value = supervise_config::redact(name, value);
+        }
     }
     shown
 }

@@ -1,12 +1,9 @@
 //! What should not be done unasked: a second root for one file.
 
-use super::registry_dir;
+use super::registry_files;
 use crate::error::CliError;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::fs;
-
-/// Entries of the registry that are looked at.
-const ENTRIES: usize = 10_000;
 
 /// The same file was run with another root, which holds steps, while this one holds none: a relative root and another
 /// working directory, most likely. Starting from nothing there would look like a resume.
@@ -53,10 +50,6 @@ pub(super) fn has_steps(root: &Utf8Path) -> bool {
 
 /// Configuration file and root of every run that is listed.
 pub(super) fn entries() -> Vec<(Utf8PathBuf, Utf8PathBuf)> {
-    let Some(dir) = registry_dir() else { return Vec::new() };
-    let Ok(files) = dir.read_dir_utf8() else {
-        return Vec::new();
-    };
     let read = |path: &Utf8Path| -> Option<(Utf8PathBuf, Utf8PathBuf)> {
         let entry: serde_json::Value = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
         Some((
@@ -64,5 +57,5 @@ pub(super) fn entries() -> Vec<(Utf8PathBuf, Utf8PathBuf)> {
             entry.get("root")?.as_str()?.into(),
         ))
     };
-    files.take(ENTRIES).filter_map(|f| read(f.ok()?.path())).collect()
+    registry_files().iter().filter_map(|f| read(f)).collect()
 }

@@ -3,10 +3,11 @@
 //! Nothing is launched before it is known where it saves and by which switches. What was learnt is only read; values that look
 //! like secrets are dropped as it arrives.
 
-use super::{Configured, command, place, registry_dir, state_dir};
+use super::{Configured, command, place, registry_files, state_dir};
 use crate::control;
 use crate::error::CliError;
-use crate::printer::Waiting;
+use crate::printer::{self, Waiting};
+use crate::render::time::span;
 use camino::{Utf8Path, Utf8PathBuf};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -16,9 +17,10 @@ use std::os::unix::fs::DirBuilderExt;
 use std::time::{Duration, SystemTime};
 use supervise_config::redact;
 use supervise_config::settings::TrainerChoice;
-use supervise_core::id::{RunId, fnv64};
+use supervise_core::id::{Ms, RunId, fnv64};
 use supervise_core::script::{self, Learnt};
-use supervise_host::guard::protocol::{Called, WorkerOrder, socket_name};
+use supervise_host::address::{self, Role};
+use supervise_host::guard::protocol::{Called, WorkerOrder};
 use supervise_host::lane::{Answer, Client, Question};
 use supervise_host::script::{Heard, Recording, Shims, Submitter, record};
 use supervise_trainers::{areal, way};
@@ -52,8 +54,6 @@ const KEPT: [&str; 8] = [
     "RAY_API_SERVER_ADDRESS",
     "LD_LIBRARY_PATH",
 ];
-/// Entries of the registry that are looked at.
-const ENTRIES: usize = 10_000;
 /// A file system has this long to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// What is read from standard input at most.
@@ -100,14 +100,14 @@ fn has_shell(file: &Utf8Path) -> bool {
 }
 
 /// What is known, or can be learnt, of the script; `None`: nothing, and it may not be run.
-pub(super) fn learnt(c: &Configured, learning: Learning) -> Result<Option<Learnt>, CliError> {
+pub(super) fn learnt(c: &Configured, learning: Learning, quiet: bool) -> Result<Option<Learnt>, CliError> {
     match learning {
         Learning::Known => Ok(starts(c).iter().find_map(last_learnt)),
         Learning::Given => given().map(Some),
-        Learning::Anew => listen(c).map(Some),
+        Learning::Anew => listen(c, quiet).map(Some),
         Learning::Start => match living(c)? {
             Some(found) => Ok(Some(found)),
-            None => listen(c).map(Some),
+            None => listen(c, quiet).map(Some),
         },
     }
 }
@@ -135,15 +135,12 @@ pub(super) struct Start {
 pub(super) fn starts(c: &Configured) -> Vec<Start> {
     let command = crate::driver::redacted(&c.command);
     let key = script::key(&c.cwd, &command);
-    let Some(Ok(files)) = registry_dir().map(|d| d.read_dir_utf8()) else {
-        return Vec::new();
-    };
     let read = |path: &Utf8Path| -> Option<(SystemTime, Start)> {
         let start: Start = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
         let at = fs::metadata(path).and_then(|m| m.modified()).ok()?;
         (start.script.as_deref() == Some(&key)).then_some((at, start))
     };
-    let mut found: Vec<_> = files.flatten().take(ENTRIES).filter_map(|f| read(f.path())).collect();
+    let mut found: Vec<_> = registry_files().iter().filter_map(|f| read(f)).collect();
     found.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
     found.into_iter().map(|(_, start)| start).collect()
 }
@@ -151,13 +148,13 @@ pub(super) fn starts(c: &Configured) -> Vec<Start> {
 /// A script is never run beside its own living trainer: it may begin by ending what it finds.
 fn living(c: &Configured) -> Result<Option<Learnt>, CliError> {
     for start in starts(c) {
-        if control::listens(&control::socket_name(&start.run)) {
+        if control::lives(&start.run) {
             return Err(CliError::lease_held(format!(
                 "another supervisor of this script lives on this machine (run {})",
                 start.run
             )));
         }
-        if control::listens(&socket_name(&start.run)) {
+        if control::guard_lives(&start.run) {
             return last_learnt(&start).map(Some).ok_or_else(|| {
                 CliError::environment(format!(
                     "a trainer of this script lives (run {}), but its journal in {} cannot be read",
@@ -212,7 +209,9 @@ fn own_exe() -> Result<Utf8PathBuf, CliError> {
 
 fn state() -> Result<Utf8PathBuf, CliError> {
     state_dir().ok_or_else(|| {
-        CliError::environment("neither XDG_STATE_HOME nor HOME says where links for the script could go")
+        CliError::environment(
+            "there is no place of this user's own for links that stand in the way of the script: set XDG_STATE_HOME",
+        )
     })
 }
 
@@ -224,7 +223,7 @@ fn environment(c: &Configured) -> BTreeMap<String, String> {
 }
 
 /// Runs the script up to the call of its trainer.
-fn listen(c: &Configured) -> Result<Learnt, CliError> {
+fn listen(c: &Configured, quiet: bool) -> Result<Learnt, CliError> {
     command::check(&c.command, &c.cwd, &c.settings.env)?;
     let run = RunId(format!(
         "{:016x}",
@@ -238,7 +237,7 @@ fn listen(c: &Configured) -> Result<Learnt, CliError> {
         .mode(0o700)
         .create(&dir)
         .map_err(failed)?;
-    let socket = socket_name(&run);
+    let socket = address::fresh(&run, Role::Guard).map_err(failed)?;
     let mut env = environment(c);
     shims(c)?.dress(&mut env, &socket, None).map_err(failed)?;
     let argv = c
@@ -257,8 +256,16 @@ fn listen(c: &Configured) -> Result<Learnt, CliError> {
             cwd: c.cwd.clone(),
         },
         limit: c.settings.learn_within,
+        step: c.settings.learn_step,
     };
     let text = crate::render::one_line(&super::shown_command(&c.command), 60);
+    if !quiet {
+        printer::err(&format!(
+            "note: reading what `{text}` starts: it is run up to the call of its trainer, and ended there (within {}; a step of its own that lasts {} ends it)\n",
+            in_words(c.settings.learn_within),
+            in_words(c.settings.learn_step)
+        ));
+    }
     let mut progress = Waiting::new(format!("learning what `{text}` starts"));
     let heard = record(&recording, &mut |took| progress.tell(took)).map_err(failed);
     progress.end();
@@ -294,6 +301,14 @@ fn understood(c: &Configured, heard: Heard) -> Result<Learnt, CliError> {
             "`{script}` ended while its trainer was still to start: it starts it in the background"
         ))
         .hint("leave out `&` and `nohup`; `supervise run --detach` goes on in the background")),
+        Heard::Lasts { words } => Err(CliError::config(format!(
+            "`{script}` runs `{}`, which lasts longer than {} and is no trainer that is known: before it could train unsupervised it was ended, with all that the script had started",
+            crate::render::one_line(&super::shown_command(&words), 300),
+            in_words(c.settings.learn_step)
+        ))
+        .hint(plain(c))
+        .hint("where it only prepares, and the trainer comes after it: --set supervisor.learn_step=30m")
+        .hint(by_name)),
         Heard::Overdue { seen } => Err(CliError::config(format!(
             "`{script}` has started no trainer of verl within {} s{}",
             c.settings.learn_within.as_secs(),
@@ -304,14 +319,25 @@ fn understood(c: &Configured, heard: Heard) -> Result<Learnt, CliError> {
         Heard::Ended { status, seen, output } => {
             let how = status.map_or_else(|| "ended".to_owned(), |s| format!("ended ({s})"));
             let mut e = CliError::config(format!(
-                "`{script}` {how} without a call of one of verl's trainers that could be seen{}{}",
-                listed(&seen),
-                last_lines(&output)
+                "`{script}` {how} without a call of one of verl's trainers that could be seen{}",
+                listed(&seen)
             ));
-            e = e.hint(by_name);
-            Err(e.hint("where it starts no trainer of verl: --set supervisor.trainer=plain"))
+            e = e.with_lines(last_lines(&output)).hint(by_name);
+            Err(e.hint(plain(c)))
         }
     }
+}
+
+/// How a script is run whose trainer nobody knows.
+fn plain(c: &Configured) -> String {
+    format!(
+        "where it starts no trainer of verl, it is supervised as it is, and relaunched as a whole: supervise run --set supervisor.trainer=plain -- {}",
+        super::shown_command(&c.command)
+    )
+}
+
+fn in_words(time: Duration) -> String {
+    span(Ms(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)))
 }
 
 fn listed(seen: &[String]) -> String {
@@ -321,20 +347,20 @@ fn listed(seen: &[String]) -> String {
     }
 }
 
-fn last_lines(output: &str) -> String {
+fn last_lines(output: &str) -> Vec<String> {
     let lines: Vec<&str> = output.lines().filter(|l| !l.trim().is_empty()).collect();
     let from = lines.len().saturating_sub(5);
     let shown = lines.get(from..).unwrap_or(&[]);
     shown
         .iter()
-        .map(|l| format!("\n    {}", crate::render::one_line(l, 300)))
+        .map(|l| format!("    {}", crate::render::one_line(l, 300)))
         .collect()
 }
 
 /// A call without what is nobody's business: it is read, never executed.
 fn kept(called: Called, starts_ray: bool) -> Learnt {
     Learnt {
-        command: called.words.iter().map(|w| hidden(w)).collect(),
+        command: hidden(&called.words),
         ahead: Vec::new(),
         cwd: place::absolute(Utf8Path::new("/"), &called.cwd),
         env: called
@@ -357,11 +383,22 @@ fn without_shims(path: &str) -> String {
     path.split(':').filter(|d| !ours(d)).collect::<Vec<_>>().join(":")
 }
 
-fn hidden(word: &str) -> String {
-    match word.split_once('=') {
-        Some((key, value)) => format!("{key}={}", redact(key, value)),
-        None => word.to_owned(),
-    }
+/// The words without secrets. A path stays as it is, whatever its name looks like: it says where the checkpoints are.
+fn hidden(words: &[String]) -> Vec<String> {
+    let is_path = |word: &str| {
+        let value = word.split_once('=').map_or(word, |(_, value)| value);
+        value.starts_with(['/', '.', '~']) && !value.contains("://")
+    };
+    let safe = supervise_config::redact_words(words);
+    let kept = words.iter().zip(safe);
+    kept.map(|(word, safe)| {
+        if is_path(word) && safe != "***" {
+            word.clone()
+        } else {
+            safe
+        }
+    })
+    .collect()
 }
 
 /// The variables that a specification keeps: those that the configuration mentions, and the few that programs are found by.

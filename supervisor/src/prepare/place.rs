@@ -1,5 +1,6 @@
 //! Places: the canonical checkpoint root, the run directory, the registry; whether they can be used.
 
+use super::state_dir::{listed_file, state_dir, state_dirs};
 use crate::error::CliError;
 use camino::{Utf8Path, Utf8PathBuf};
 use nix::sys::statvfs::statvfs;
@@ -9,7 +10,7 @@ use std::io;
 use supervise_config::settings::Settings;
 use supervise_core::id::{RunId, fnv64};
 use supervise_core::spec::{LiveSpec, ResumeIntent, TrainerKind};
-use supervise_host::lane::{RUN_DIR_NAME, read_small};
+use supervise_host::lane::{RUN_DIR_NAME, read_small, write_test};
 use supervise_trainers::read::ReadOutput;
 
 /// Longest note of whose a run directory is.
@@ -28,31 +29,6 @@ pub(super) fn cwd() -> Result<Utf8PathBuf, CliError> {
 /// Made absolute, without `.` and doubled slashes.
 pub(super) fn absolute(cwd: &Utf8Path, path: &Utf8Path) -> Utf8PathBuf {
     cwd.join(path).components().collect()
-}
-
-/// `$XDG_STATE_HOME/supervise`; `None` where no home is known.
-#[must_use]
-pub fn state_dir() -> Option<Utf8PathBuf> {
-    let set = |name: &str| {
-        std::env::var(name)
-            .ok()
-            .filter(|d| d.starts_with('/'))
-            .map(Utf8PathBuf::from)
-    };
-    let base = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")))?;
-    Some(base.join("supervise"))
-}
-
-/// Where runs are listed.
-#[must_use]
-pub fn registry_dir() -> Option<Utf8PathBuf> {
-    state_dir().map(|d| d.join("runs"))
-}
-
-/// The file that lists one run.
-#[must_use]
-pub fn registry_file(run: &RunId) -> Option<Utf8PathBuf> {
-    registry_dir().map(|d| d.join(format!("{run}.json")))
 }
 
 /// Where the terms of a run are won: on the checkpoint root's own file system.
@@ -91,7 +67,7 @@ pub fn run_id(kind: TrainerKind, root: Option<&Utf8Path>, cwd: &Utf8Path, comman
 /// A run that was started from this machine before, and of which nothing is there any more: an empty root is a fresh start, and so
 /// is one whose file system is not mounted.
 pub(super) fn gone(run: &RunId, run_dir: &Utf8Path) -> Option<String> {
-    let known = registry_file(run).is_some_and(|file| file.exists());
+    let known = listed_file(run).is_some();
     (known && !run_dir.exists()).then(|| {
         format!(
             "WARNING: this run was started here before, and {run_dir} is gone: if the file system is not mounted, stop this now; if it was deleted on purpose, all is well"
@@ -120,10 +96,15 @@ pub(super) fn run_dir(
         (Some(dir), _) => canonical("run directory", &absolute(cwd, Utf8Path::new(dir))),
         (None, Some(dir)) if store.is_some() => Ok(dir.to_owned()),
         (None, Some(root)) => Ok(root.join(RUN_DIR_NAME)),
-        (None, None) => state_dir().map(|d| d.join("plain").join(&run.0)).ok_or_else(|| {
-            CliError::environment("neither XDG_STATE_HOME nor HOME says where the journal could go")
-                .hint("set supervisor.run_dir")
-        }),
+        (None, None) => {
+            let plain = |dir: Utf8PathBuf| dir.join("plain").join(&run.0);
+            // It may have begun in another environment.
+            let begun = state_dirs().into_iter().map(plain).find(|dir| dir.exists());
+            begun.or_else(|| state_dir().map(plain)).ok_or_else(|| {
+                CliError::environment("there is no place of this user's own for the journal: XDG_STATE_HOME and HOME are not set, and in /tmp a directory of that name is somebody else's")
+                    .hint("set supervisor.run_dir")
+            })
+        }
     }
 }
 
@@ -223,10 +204,7 @@ fn not_writable(root: &Utf8Path, here: &Utf8Path, why: &dyn std::fmt::Display) -
 /// The file system refuses.
 pub fn probe(root: &Utf8Path) -> Result<(), CliError> {
     fs::create_dir_all(root).map_err(|e| not_writable(root, root, &e))?;
-    let file = root.join(format!(".supervise-write-test-{}", std::process::id()));
-    fs::File::create(&file)
-        .and_then(|_| fs::remove_file(&file))
-        .map_err(|e| not_writable(root, root, &e))
+    write_test(root).map(drop).map_err(|e| not_writable(root, root, &e))
 }
 
 /// The journal must fit.

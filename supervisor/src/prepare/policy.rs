@@ -36,6 +36,7 @@ pub(super) fn policy(s: &Settings, request: &Request, call: &[String]) -> Policy
         trust_globals: s.proof.trust_globals.clone(),
         trust_unsafe: s.proof.trust_unsafe,
         background_rate: s.proof.background_rate,
+        memory: s.proof.memory,
         degraded: match s.degraded_resume {
             DegradedResume::Never => Degraded::Never,
             DegradedResume::DataOrder => Degraded::DataOrder,

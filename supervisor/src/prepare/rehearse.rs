@@ -216,7 +216,8 @@ pub fn helper() -> i32 {
     };
     let result = carry_out(&trial, Some(std::io::stdin().as_fd()));
     match serde_json::to_string(&result) {
-        Ok(text) => printer::out(&text),
+        // Whoever wanted it may be gone.
+        Ok(text) => drop(printer::out_bytes(text.as_bytes())),
         Err(_) => return 1,
     }
     0

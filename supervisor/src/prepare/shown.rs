@@ -1,21 +1,17 @@
 //! A command as it may be shown: quoted, without secrets.
 
-use supervise_config::redact;
+use supervise_config::{redact_word, redact_words};
 
 /// A word of a command as it may be shown: `key=secret` and `--key=secret` without the secret.
 #[must_use]
 pub fn shown_word(word: &str) -> String {
-    match word.split_once('=') {
-        Some((key, value)) => format!("{key}={}", redact(key, value)),
-        None => redact("", word),
-    }
+    redact_word(word)
 }
 
 /// A whole command as it may be shown.
 #[must_use]
 pub fn shown_command(words: &[String]) -> String {
-    let quoted = |word: &String| {
-        let word = shown_word(word);
+    let quoted = |word: String| {
         let plain = |c: char| c.is_ascii_alphanumeric() || "_-./=:,@%+{}".contains(c);
         if !word.is_empty() && word.chars().all(plain) {
             word
@@ -25,7 +21,11 @@ pub fn shown_command(words: &[String]) -> String {
             format!("'{}'", word.replace('\'', r"'\''"))
         }
     };
-    words.iter().map(quoted).collect::<Vec<_>>().join(" ")
+    redact_words(words)
+        .into_iter()
+        .map(quoted)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 #[cfg(test)]

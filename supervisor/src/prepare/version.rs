@@ -1,6 +1,7 @@
 //! Which release of the trainer would run: what the settings say, else what the command's own interpreter says.
 
 use super::Configured;
+use crate::error::CliError;
 use camino::Utf8Path;
 use std::collections::BTreeMap;
 use supervise_config::Origin;
@@ -56,6 +57,45 @@ impl Release {
             "which release of verl will run is not known: {why}; supervisor.trainer_version can say it"
         ))
     }
+}
+
+/// Refuses a launch whose trainer is surely not there: the interpreter that would run it was asked, in the directory and the
+/// environment of the launch.
+///
+/// # Errors
+/// The trainer cannot be imported.
+pub fn check_importable(p: &super::Prepared) -> Result<(), CliError> {
+    let said = p.release.interpreter.as_ref().filter(|said| said.absent);
+    let direct = p.spec.learnt.is_none() && is_module_of(&p.spec.command, "verl");
+    let Some(said) = said.filter(|_| direct) else {
+        return Ok(());
+    };
+    let command = super::shown_command(&p.spec.command);
+    Err(CliError::config(format!(
+        "verl cannot be imported by {} (Python {}), which `{}` would run it with: nothing was started",
+        said.program,
+        said.python,
+        crate::render::one_line(&command, 200)
+    ))
+    .hint("activate the environment that holds it, or name its interpreter: supervise run … -- /path/to/venv/bin/python3 -m verl.trainer…")
+    .hint("a source checkout is found from its own directory, or by PYTHONPATH")
+    .hint("where that is not so, supervisor.trainer_version says which release runs, and nothing is asked"))
+}
+
+/// Whether the command is an interpreter, or torchrun, that is told to run a module of this package.
+fn is_module_of(command: &[String], package: &str) -> bool {
+    let program = command.first().and_then(|w| w.rsplit('/').next()).unwrap_or_default();
+    let here = program == "torchrun" || program.starts_with("python");
+    let is_module = |pair: &[String]| match pair {
+        [flag, name] => {
+            let below = name
+                .strip_prefix(package)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+            (flag == "-m" || flag == "--module") && below
+        }
+        _ => false,
+    };
+    here && command.windows(2).any(is_module)
 }
 
 /// Asks the interpreter of a configuration's command.

@@ -1,7 +1,7 @@
 //! The steps of a checkpoint root, one line each.
 
 use super::time::stamp;
-use super::{bytes, table};
+use super::{bytes, table, terminal};
 use camino::Utf8PathBuf;
 use serde::Serialize;
 use supervise_core::checkpoint::{CheckpointSummary, Depth, Finding, Level, Resumability, Verdict};
@@ -74,15 +74,16 @@ impl<'a> CheckpointsView<'a> {
 /// The table for people.
 #[must_use]
 pub fn text(root: &str, scan: &ScanReport, exports: &[Export]) -> String {
+    let root = terminal::shown(root);
     if let Some(why) = &scan.unreadable {
-        return format!("{root} cannot be read: {why}\n");
+        return format!("{root} cannot be read: {}\n", terminal::shown(why));
     }
     let only = scan.steps.iter().any(|c| c.save.is_some() || is_live(&c.id));
     let mut out = match &scan.tracker {
         Tracker::Missing if only => format!("{root}: one checkpoint, overwritten by each save\n"),
         Tracker::Missing => format!("{root}: no tracker file\n"),
         Tracker::Step(n) if only => format!("{root}: LATEST names step {n}\n"),
-        Tracker::Garbage(why) if only => format!("{root}: LATEST names nothing: {why}\n"),
+        Tracker::Garbage(why) if only => format!("{root}: LATEST names nothing: {}\n", terminal::shown(why)),
         Tracker::Empty => format!("{root}: the tracker file is empty\n"),
         Tracker::Garbage(text) => format!("{root}: the tracker file says {text:?}, which is no step\n"),
         Tracker::Step(n) => format!("{root}: the tracker file names step {n}\n"),
@@ -115,7 +116,7 @@ pub fn text(root: &str, scan: &ScanReport, exports: &[Export]) -> String {
         ));
     }
     for remark in &scan.remarks {
-        out.push_str(&format!("note: {remark}\n"));
+        out.push_str(&format!("note: {}\n", terminal::shown(remark)));
     }
     out
 }

@@ -101,6 +101,10 @@ pub const STEP_CODES: &[(&str, &str)] = &[
         "info_of_two_saves",
         "AReaL: the files of `recover_info` are of two saves",
     ),
+    (
+        "integrity_mismatch",
+        "the bytes of a file do not have the digest that Megatron's list says",
+    ),
     ("keep_all", "every step stays on disk"),
     (
         "keep_one",
@@ -129,8 +133,16 @@ pub const STEP_CODES: &[(&str, &str)] = &[
         "the file was written under another name: it holds what belongs there",
     ),
     (
+        "mistyped_key",
+        "a key that verl does not have, and that is almost one it has",
+    ),
+    (
         "mixed_generations",
         "the state of an engine is of another save than what is kept beside it, or of two saves",
+    ),
+    (
+        "mixed_save_suspected",
+        "a file may be of another save: its bytes, its time or the directory it was written for say so, and prove nothing",
     ),
     (
         "mixed_steps",

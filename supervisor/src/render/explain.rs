@@ -1,11 +1,13 @@
 //! The story of a run's attempts: what was decided, what was seen, why it ended.
 
 use super::record::{diagnosis, line, start_point};
+use super::terminal::{paragraph, shown};
 use super::time::stamp;
 use super::{one_line, record::outcome_words};
 use serde::Serialize;
 use supervise_core::event::{EventKind, ExitStatus};
-use supervise_core::id::{Step, WallMs};
+use supervise_core::id::{AttemptNo, Step, WallMs};
+use supervise_core::journal::Line;
 use supervise_core::reason::{Evidence, Reason};
 use supervise_core::record::{Decision, Diagnosis, Record, StartPoint};
 use supervise_core::scan::RuleKind;
@@ -85,9 +87,22 @@ pub struct ExplainView {
 pub struct Teller {
     state: State,
     stories: Vec<Story>,
+    /// Of the attempts before it only the end is known.
+    first: AttemptNo,
 }
 
 impl Teller {
+    /// A story that is told from the middle on: from this attempt, whose first record this is.
+    #[must_use]
+    pub fn since(first: AttemptNo, at: &Line) -> Self {
+        let mut out = Self {
+            first,
+            ..Self::default()
+        };
+        (out.state.wall, out.state.now) = (at.wall, at.tick);
+        out
+    }
+
     /// Takes the next record in.
     pub fn add(&mut self, r: &Record) {
         self.state.apply(r);
@@ -156,18 +171,16 @@ impl Teller {
     /// The end of the story; `only`: one attempt.
     #[must_use]
     pub fn finish(mut self, run: &str, only: Option<u32>) -> ExplainView {
-        self.stories.retain(|s| only.is_none_or(|n| s.attempt == n));
+        let first = self.first.0;
+        self.stories
+            .retain(|s| s.attempt >= first && only.is_none_or(|n| s.attempt == n));
         self.stories.sort_by_key(|s| s.attempt);
         ExplainView {
             version: 1,
             run: run.to_owned(),
             attempts: self.stories,
             outcome: self.state.outcome.as_ref().map(outcome_words),
-            exit_code: self
-                .state
-                .outcome
-                .as_ref()
-                .map(supervise_core::record::Outcome::exit_code),
+            exit_code: self.state.exit_code(),
         }
     }
 }
@@ -203,7 +216,7 @@ impl ExplainView {
             out.push_str(&story_text(story));
         }
         if let (Some(words), Some(code)) = (&self.outcome, self.exit_code) {
-            out.push_str(&format!("\n{words} (exit code {code})\n"));
+            out.push_str(&format!("\n{} (exit code {code})\n", shown(words)));
         }
         out
     }
@@ -212,22 +225,23 @@ impl ExplainView {
 fn story_text(s: &Story) -> String {
     let mut out = match (s.attempt, &s.from) {
         (0, _) => "\nbefore the first attempt\n".to_owned(),
-        (n, Some(from)) => format!("\nattempt {n}: {}\n", start_point(from)),
+        (n, Some(from)) => format!("\nattempt {n}: {}\n", shown(&start_point(from))),
         (n, None) => format!("\nattempt {n}\n"),
     };
     if let Some(at) = s.launched {
         out.push_str(&format!("  launched  {}\n", stamp(at)));
     }
     if !s.argv.is_empty() {
-        out.push_str(&format!("  command   {}\n", crate::prepare::shown_command(&s.argv)));
+        let command = shown(&crate::prepare::shown_command(&s.argv));
+        out.push_str(&format!("  command   {command}\n"));
     }
     for told in &s.told {
-        out.push_str(&format!("  {}\n", told.text));
+        out.push_str(&format!("  {}\n", paragraph(&told.text)));
         for r in told.reasons.iter().skip(1) {
             out.push_str(&format!("      and {}\n", one_line(&r.text, 600)));
         }
         for e in told.reasons.iter().flat_map(|r| &r.evidence) {
-            out.push_str(&format!("      {}\n", evidence(e)));
+            out.push_str(&format!("      {}\n", shown(&evidence(e))));
         }
     }
     for (worker, exit) in &s.exits {
@@ -243,15 +257,19 @@ fn story_text(s: &Story) -> String {
         } else {
             String::new()
         };
+        let line = if seen.line > 0 {
+            format!(" line {}", seen.line)
+        } else {
+            String::new()
+        };
         out.push_str(&format!(
-            "  worker {} line {}: {}{times}\n",
+            "  worker {}{line}: {}{times}\n",
             seen.worker,
-            seen.line,
             one_line(&seen.text, 300)
         ));
     }
     if let Some(why) = &s.ended_by_us {
-        out.push_str(&format!("  ended by the supervisor: {why}\n"));
+        out.push_str(&format!("  ended by the supervisor: {}\n", shown(why)));
     }
     if let Some(d) = &s.diagnosis {
         out.push_str(&format!("  diagnosis: {}\n", diagnosis(d)));

@@ -1,6 +1,7 @@
 //! What came of converting roles, in words and as JSON.
 
 use super::count;
+use super::terminal::shown;
 use crate::exit::Exit;
 use camino::Utf8PathBuf;
 use serde::Serialize;
@@ -159,9 +160,10 @@ impl MigrateView {
         for role in &self.roles {
             let word = role.status.replace('_', " ");
             let why = role.why.as_ref().map(|w| format!(": {w}")).unwrap_or_default();
-            out.push_str(&format!("{}: {word}{why}\n", role.path));
+            out.push_str(&shown(&format!("{}: {word}{why}", role.path)));
+            out.push('\n');
             for line in &role.plan {
-                out.push_str(&format!("  {line}\n"));
+                out.push_str(&format!("  {}\n", shown(line)));
             }
         }
         out

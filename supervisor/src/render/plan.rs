@@ -1,6 +1,7 @@
 //! What would be launched, from where, why, what it changes, and what a crash can cost.
 
 use super::record::{edit_because, start_point};
+use super::terminal::shown;
 use super::{one_line, time};
 use crate::prepare::{Prepared, Room, shown_command, shown_word};
 use serde::Serialize;
@@ -12,6 +13,10 @@ use supervise_core::resume::Choice;
 use supervise_core::spec::{GangSpec, LauncherKind, RunSpec};
 use supervise_host::interpreter::Interpreter;
 use supervise_trainers::{Help, LaunchPlan};
+
+/// Said where the workers of an attempt stand in no control group of their own.
+pub(crate) const OPEN_CASE: &str = "were supervisor, guard and keeper all killed in one moment, a process that had left \
+     its session, hid its environment and was too young to be recorded would not be found";
 
 /// The stable JSON of a plan.
 #[derive(Debug, Serialize)]
@@ -143,7 +148,7 @@ impl PlanView {
         longest: Option<Ms>,
         mut notes: Vec<String>,
     ) -> Self {
-        let shown = |words: &[String]| words.iter().map(|w| shown_word(w)).collect();
+        let words = supervise_config::redact_words;
         notes.splice(0..0, p.notes.iter().cloned());
         notes.extend(launch.map(|l| l.notes.clone()).unwrap_or_default());
         let env = launch.map(|l| l.env.clone()).unwrap_or_default();
@@ -164,8 +169,8 @@ impl PlanView {
             edits: Vec::new(),
             lost: Vec::new(),
             not_restored: p.spec.not_restored.clone(),
-            argv: launch.map(|l| shown(&l.argv)).unwrap_or_default(),
-            overrides: launch.map(|l| shown(&l.overrides)).unwrap_or_default(),
+            argv: launch.map(|l| words(&l.argv)).unwrap_or_default(),
+            overrides: launch.map(|l| words(&l.overrides)).unwrap_or_default(),
             env: env
                 .map(|(k, v)| (k.clone(), supervise_config::redact(&k, &v)))
                 .collect(),
@@ -224,16 +229,16 @@ impl PlanView {
     pub fn text(&self, p: &Prepared) -> String {
         let mut out = format!("run {} ({})\n", self.run, self.trainer);
         if let Some(root) = &self.root {
-            out.push_str(&format!("  checkpoints  {root}\n"));
+            out.push_str(&format!("  checkpoints  {}\n", shown(root)));
         }
-        out.push_str(&format!("  journal      {}\n", self.run_dir));
+        out.push_str(&format!("  journal      {}\n", shown(&self.run_dir)));
         out.push_str(&self.release());
         out.push_str(&format!("\n{}\n", self.headline()));
         for r in &self.reasons {
             out.push_str(&format!("  because {}\n", one_line(&r.text, 600)));
         }
         for e in &self.edits {
-            out.push_str(&format!("  before it: {}\n", edit_because(e, &self.reasons)));
+            out.push_str(&format!("  before it: {}\n", shown(&edit_because(e, &self.reasons))));
         }
         if !self.lost.is_empty() {
             out.push_str(&format!("  LOST at this resume: {}\n", kinds(&self.lost)));
@@ -246,7 +251,7 @@ impl PlanView {
                 out.push_str(&format!("\n{title}\n"));
             }
             for line in lines {
-                out.push_str(&format!("  {line}\n"));
+                out.push_str(&format!("  {}\n", shown(&line)));
             }
         }
         out
@@ -292,14 +297,14 @@ impl PlanView {
 
     fn headline(&self) -> String {
         match (self.would, &self.from) {
-            ("launch", Some(from)) => format!("would {}", start_point(from)),
+            ("launch", Some(from)) => format!("would {}", shown(&start_point(from))),
             ("finished", _) => "would launch nothing: the run is finished (exit code 0)".to_owned(),
             ("ended_before", from) => format!(
                 "would launch nothing: this run ended before and needs a person (exit code {})\nwith --again, after mending the cause, it {}",
                 self.exit_code.unwrap_or(1),
                 from.as_ref().map_or_else(
                     || "would refuse again".to_owned(),
-                    |f| format!("would {}", start_point(f))
+                    |f| format!("would {}", shown(&start_point(f)))
                 )
             ),
             ("wait", _) => "would wait, and launch nothing meanwhile".to_owned(),
@@ -312,11 +317,12 @@ impl PlanView {
             LauncherKind::Driver => "1 process, which starts its own workers".to_owned(),
             LauncherKind::Gang => format!("{} workers, each started here", self.gang.workers),
         };
-        let mut out = format!("  command      {}\n", shown_command(&self.argv));
-        out.push_str(&format!("  in           {}\n  as           {how}\n", p.spec.cwd));
+        let mut out = format!("  command      {}\n", shown(&shown_command(&self.argv)));
+        let cwd = shown(p.spec.cwd.as_str());
+        out.push_str(&format!("  in           {cwd}\n  as           {how}\n"));
         if p.spec.learnt.is_some() && !self.overrides.is_empty() {
             let words = shown_command(&self.overrides);
-            out.push_str(&format!("  in its call  {words}\n"));
+            out.push_str(&format!("  in its call  {}\n", shown(&words)));
         }
         let helped = |name: &str| {
             self.helps
@@ -324,7 +330,7 @@ impl PlanView {
                 .any(|h| h.set.iter().any(|s| s.starts_with(&format!("{name}="))))
         };
         for (name, value) in self.env.iter().filter(|(name, _)| !helped(name)) {
-            out.push_str(&format!("  environment  {name}={value}\n"));
+            out.push_str(&format!("  environment  {}\n", shown(&format!("{name}={value}"))));
         }
         let policy = &p.spec.policy;
         out.push_str(&format!(

@@ -14,6 +14,8 @@ use supervise_core::scan::RuleKind;
 use supervise_core::script::ScriptNews;
 use supervise_core::state::State;
 
+/// A longer wait is one without an end.
+const LONGEST: supervise_core::id::Ms = supervise_core::id::Ms::secs(366 * 86_400);
 /// Longest piece of somebody else's text in a line.
 const FOREIGN: usize = 300;
 
@@ -85,6 +87,7 @@ fn fact(kind: &EventKind, s: &State) -> Option<String> {
             worker,
             status,
             first: true,
+            ..
         } => {
             format!("attempt {attempt}: worker {worker} ended first, with {status}")
         }
@@ -110,6 +113,7 @@ fn fact(kind: &EventKind, s: &State) -> Option<String> {
         EventKind::LaneStalled { what } => format!("the file system does not answer: {what}"),
         EventKind::LaneRecovered => "the file system answers again".to_owned(),
         EventKind::LeaseLost { by } => format!("another supervisor took the lease: {by}"),
+        EventKind::Displaced { what } => what.clone(),
         EventKind::Operator(Request::Stop { after_save, by }) => {
             let when = if *after_save { " at the next proven step" } else { "" };
             format!("a stop{when} was asked for by {by}")
@@ -149,8 +153,10 @@ fn sighted(attempt: AttemptNo, means: &RuleKind, seen: &Sighting) -> Option<Stri
         RuleKind::ResumePath => "the trainer printed its configuration".to_owned(),
         RuleKind::Scratch => "the trainer says that it starts from nothing".to_owned(),
         RuleKind::Failure(class) => {
+            // What others say of it stands in no line of its output.
+            let says = if seen.line > 0 { " says" } else { "" };
             format!(
-                "worker {} says ({class}): {}",
+                "worker {}{says} ({class}): {}",
                 seen.worker,
                 one_line(&seen.text, FOREIGN)
             )
@@ -204,7 +210,7 @@ fn decided(what: &Decision, reasons: &[Reason], s: &State) -> Option<String> {
             let how = if *gently { "stopping" } else { "killing" };
             format!("{a}: {how} the workers, then {}{why}", then_words(*then))
         }
-        Decision::Diagnosed(d) => format!("{a}: {}", diagnosis(d)),
+        Decision::Diagnosed(d) => format!("{a}: {}{}", diagnosis(d), last_lines(s)),
         Decision::Distrust { ckpt } => format!("{ckpt} is not chosen again{why}"),
         Decision::Charge { attempts, .. } if *attempts > 0 => {
             format!(
@@ -232,6 +238,8 @@ fn span_at_most(what: &Condition, left: supervise_core::id::Ms) -> String {
     match what {
         Condition::Backoff => span(left),
         Condition::ClusterFree => format!("asking again in {}", span(left)),
+        // What has no end is waited for until it comes.
+        _ if left > LONGEST => "however long it takes".to_owned(),
         _ => format!("for at most {}", span(left)),
     }
 }
@@ -250,7 +258,7 @@ fn then_words(then: Then) -> &'static str {
     match then {
         Then::Diagnose => "finding out why",
         Then::Stopped => "the run is stopped",
-        Then::LeaseLost => "the run is left to the other supervisor",
+        Then::LeaseLost => "the run is left to whoever is there now",
         Then::Choose => "choosing where to resume",
     }
 }
@@ -336,6 +344,16 @@ pub fn diagnosis(d: &Diagnosis) -> String {
         d.class,
         action(d.action)
     )
+}
+
+/// What the worker that failed first said last, a line below the other, where nothing else tells why it ended.
+fn last_lines(s: &State) -> String {
+    let Some(a) = &s.attempt else { return String::new() };
+    let worker = a.first_failure.map_or(0, |(w, _)| w.0);
+    supervise_core::diagnosis::last_lines(a)
+        .iter()
+        .map(|l| format!("\n    worker {worker}: {}", one_line(l, FOREIGN)))
+        .collect()
 }
 
 fn action(a: Action) -> &'static str {

@@ -1,11 +1,13 @@
 //! How a run is: as text and as JSON of a stable shape.
 
 use super::record::{outcome_words, rehearsed, start_point};
+use super::terminal::shown;
 use super::time::{span, stamp};
 use super::{count, one_line};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::{Verdict, tally};
+use supervise_core::diagnosis::last_lines;
 use supervise_core::event::Phase;
 use supervise_core::id::WallMs;
 use supervise_core::live::{is_kept, is_live};
@@ -39,6 +41,8 @@ pub struct AttemptView {
     pub workers: Vec<i32>,
     /// No process of it is left.
     pub gone: bool,
+    /// The last lines of the worker that failed first, where nothing that is known was seen in the output.
+    pub lines: Vec<String>,
 }
 
 /// How it ended.
@@ -227,7 +231,7 @@ impl StatusView {
     #[must_use]
     pub fn text(&self) -> String {
         let mut out = format!("run {}: {}\n", self.run, self.headline());
-        let mut row = |name: &str, value: String| out.push_str(&format!("  {name:<12} {value}\n"));
+        let mut row = |name: &str, value: String| out.push_str(&format!("  {name:<12} {}\n", shown(&value)));
         if let Some(problem) = &self.problem {
             row("problem", problem.clone());
         }
@@ -270,6 +274,9 @@ impl StatusView {
         for (at, reason) in self.reasons.iter().enumerate() {
             row(if at == 0 { "because" } else { "" }, one_line(&reason.text, 600));
         }
+        for (at, line) in self.attempt.iter().flat_map(|a| &a.lines).enumerate() {
+            row(if at == 0 { "last output" } else { "" }, one_line(line, 300));
+        }
         out
     }
 
@@ -294,13 +301,21 @@ impl StatusView {
     }
 }
 
+/// What becomes of a run whose journal cannot be written, in words.
+pub(crate) fn without_a_journal(s: &State) -> &'static str {
+    match s.live().is_some_and(|a| a.launched.is_some()) {
+        true => "the training goes on, nothing new is started",
+        false => "no worker lives, and nothing is started before it can be written",
+    }
+}
+
 /// What a living supervisor cannot do now.
 fn trouble(s: &State) -> Option<String> {
-    let journal = "the journal cannot be written: the training goes on, nothing new is started";
+    let journal = format!("the journal cannot be written: {}", without_a_journal(s));
     match (&s.lane_stalled, s.journal_stalled) {
         (Some(what), true) => Some(format!("{what}; {journal}")),
         (Some(what), false) => Some(what.clone()),
-        (None, true) => Some(journal.to_owned()),
+        (None, true) => Some(journal),
         (None, false) => None,
     }
 }
@@ -339,6 +354,7 @@ fn attempt_view(a: &Attempt) -> AttemptView {
         },
         workers: a.workers.iter().map(|w| w.pid).collect(),
         gone: a.gone,
+        lines: last_lines(a).to_vec(),
     }
 }
 
@@ -372,7 +388,7 @@ pub fn last_words(s: &State, spec: &RunSpec) -> String {
     let mut out = match &s.outcome {
         Some(o) => format!(
             "{} (exit code {})\n",
-            outcome_words(o),
+            shown(&outcome_words(o)),
             s.exit_code().unwrap_or_else(|| o.exit_code())
         ),
         None => "this supervisor ends; the run has no outcome yet\n".to_owned(),

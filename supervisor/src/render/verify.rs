@@ -124,6 +124,9 @@ pub struct PathView {
     pub files: Vec<FileView>,
     /// Things that belong to no file.
     pub remarks: Vec<String>,
+    /// What cannot be told from what is there alone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_provable: Vec<&'static str>,
 }
 
 impl PathView {
@@ -138,7 +141,43 @@ impl PathView {
             sets: Vec::new(),
             files: Vec::new(),
             remarks: Vec::new(),
+            not_provable: Vec::new(),
         }
+    }
+
+    /// What is called whole here and could not be told: which save weights are of, and bytes that nothing covers.
+    fn limits(&self) -> Vec<&'static str> {
+        let whole = |kinds: &[FileKind]| {
+            let mut files = self.files.iter().filter(|f| f.verdict == Verdict::Whole);
+            files.any(|f| kinds.contains(&f.kind))
+        };
+        let weights = whole(&[FileKind::TorchZip, FileKind::Distcp, FileKind::Safetensors]);
+        let bare = whole(&[
+            FileKind::Safetensors,
+            FileKind::Json,
+            FileKind::ModelConfig,
+            FileKind::Settings,
+            FileKind::Tokenizer,
+            FileKind::Pickle,
+            FileKind::DcpMetadata,
+            FileKind::Text,
+            FileKind::Opaque,
+        ]);
+        let set = !(self.steps.is_empty() && self.sets.is_empty());
+        let mut out = Vec::new();
+        if self.what == "scrub" || self.verdict != Verdict::Whole {
+            return out;
+        }
+        if weights && set {
+            out.push("that all files are of one save (weights carry no step)");
+        }
+        if bare {
+            out.push("bytes that no checksum covers (safetensors, JSON, pickles, text)");
+        }
+        if self.files.iter().any(|f| f.checked == Depth::Structure) {
+            out.push("contents that only --depth full reads");
+        }
+        out
     }
 }
 
@@ -160,7 +199,10 @@ pub struct VerifyView {
 impl VerifyView {
     /// Joins what was found.
     #[must_use]
-    pub fn of(depth: Depth, paths: Vec<PathView>) -> Self {
+    pub fn of(depth: Depth, mut paths: Vec<PathView>) -> Self {
+        for path in &mut paths {
+            path.not_provable = path.limits();
+        }
         let verdict = paths.iter().fold(Verdict::Whole, |v, p| v.worst(p.verdict));
         Self {
             version: 1,
@@ -183,7 +225,7 @@ impl VerifyView {
 fn path_text(p: &PathView) -> String {
     let mut out = format!("{} ({}): {}\n", name(&p.path), p.what, p.verdict);
     for remark in &p.remarks {
-        out.push_str(&format!("  note: {remark}\n"));
+        out.push_str(&format!("  note: {}\n", name(remark)));
     }
     let mut quiet = 0;
     for file in &p.files {
@@ -203,12 +245,16 @@ fn path_text(p: &PathView) -> String {
     for step in &p.steps {
         out.push_str(&step_text(step, &p.files));
     }
+    if !p.not_provable.is_empty() {
+        let limits = p.not_provable.join("; ");
+        out.push_str(&format!("  not provable from this directory alone: {limits}\n"));
+    }
     out
 }
 
-/// A path as it may be shown on a terminal.
+/// A name, or words with names in them, as they may be shown on a terminal.
 fn name(path: &str) -> String {
-    super::one_line(path, 4096)
+    super::terminal::shown(path)
 }
 
 fn file_text(file: &FileView) -> String {
@@ -224,10 +270,10 @@ fn file_text(file: &FileView) -> String {
         name(&file.path)
     );
     for f in &file.findings {
-        out.push_str(&format!("             {}\n", finding(f)));
+        out.push_str(&format!("             {}\n", name(&finding(f))));
     }
     for t in file.tensors.iter().take(TENSORS) {
-        out.push_str(&format!("             {}\n", tensor(t)));
+        out.push_str(&format!("             {}\n", name(&tensor(t))));
     }
     if file.tensors.len() > TENSORS {
         let more = count((file.tensors.len() - TENSORS) as u64, "more tensor");
@@ -275,14 +321,14 @@ fn set_text(s: &SetView, files: &[FileView]) -> String {
 fn step_text(c: &CheckpointSummary, files: &[FileView]) -> String {
     let mut out = format!(
         "  {}: {} ({}, {}, {})\n",
-        c.id,
+        name(c.id.0.as_str()),
         c.verdict,
         proven(c.proven),
         c.layout,
         count(u64::from(c.files), "file")
     );
     out.push_str(&own_findings(&c.findings, files));
-    out.push_str(&format!("    {}\n", resume(c)));
+    out.push_str(&format!("    {}\n", name(&resume(c))));
     out
 }
 
@@ -300,7 +346,7 @@ fn own_findings(findings: &[Finding], files: &[FileView]) -> String {
     findings
         .iter()
         .filter(|f| !said.contains(&(&f.code, &f.detail, f.offset)))
-        .map(|f| format!("    {}: {f}\n", level(f.level)))
+        .map(|f| format!("    {}: {}\n", level(f.level), name(&f.to_string())))
         .collect()
 }
 
@@ -372,7 +418,15 @@ fn checks(kind: FileKind, depth: Depth) -> (&'static str, &'static str) {
         FileKind::Safetensors => ("safetensors", "header, tensors tile the file"),
         FileKind::Opaque | FileKind::Text if full => ("other files", "every byte can be read"),
         FileKind::Opaque | FileKind::Text => ("other files", "there, not empty, does not begin with zeros"),
-        FileKind::Pickle => ("pickles", "read without running them"),
-        _ => ("JSON", "parsed wholly"),
+        FileKind::Pickle => (
+            "pickles",
+            "read without running them; of a dataloader every key, types, counters that fit each other",
+        ),
+        FileKind::ModelConfig | FileKind::Settings => (
+            "configurations",
+            "JSON parsed wholly; known keys, types and ranges (the format has no checksum)",
+        ),
+        FileKind::Tokenizer => ("tokenizers", "JSON parsed wholly, outermost keys"),
+        _ => ("JSON", "parsed wholly, the keys that are used"),
     }
 }

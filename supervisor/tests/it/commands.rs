@@ -237,10 +237,8 @@ fn a_guard_without_a_supervisor_is_seen_and_its_workers_are_ended() {
     said.tells(0, &["no supervisor was there; its workers are ended"]);
     assert!(!alive(worker));
     let view = wait_for(&world, |v| v["guard"]["alive"] == false);
-    assert!(view["outcome"].is_null());
-    world
-        .run(&["status", "ppo.yaml"])
-        .tells(0, &["not running: the supervisor is gone"]);
+    assert_eq!(view["outcome"]["exit_code"], 7);
+    world.run(&["status", "ppo.yaml"]).tells(0, &["stopped"]);
 }
 
 #[test]

@@ -1,14 +1,17 @@
 //! The program as a person uses it: its real binary in a world of its own.
 #![expect(clippy::unwrap_used, reason = "a test that cannot make its world has failed")]
 
+mod answers;
 mod areal;
 mod bad_input;
 mod checkpoints;
 mod commands;
 mod docs;
+mod foreign;
 mod megatron;
 mod migrate;
 mod release;
 mod render;
+mod secrets;
 mod verify;
 mod world;

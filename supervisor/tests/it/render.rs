@@ -1,5 +1,6 @@
 //! Words, letter by letter: what they are changed to is read in a diff of this file.
 
+use supervise::render::explain::Teller;
 use supervise::render::record::{line, words};
 use supervise::render::status::{Alive, Liveness, StatusView, last_words};
 use supervise_core::checkpoint::{CkptId, Depth, PinsHash, StateKind};
@@ -86,7 +87,12 @@ fn step_6() -> StartPoint {
 
 fn begun() -> State {
     let mut s = State::default();
-    s.apply(&fact(EventKind::TermStarted {
+    s.apply(&fact(begins()));
+    s
+}
+
+fn begins() -> EventKind {
+    EventKind::TermStarted {
         term: Term(2),
         boot: "b".into(),
         host: "node1".into(),
@@ -95,8 +101,7 @@ fn begun() -> State {
         trainer_version: None,
         living: None,
         orphans: Vec::new(),
-    }));
-    s
+    }
 }
 
 /// A term whose second attempt is launched from step 6.
@@ -168,6 +173,36 @@ fn a_resume_is_told_with_its_reason_its_edits_and_its_losses() {
         "12:04:31Z attempt 2: resume from global_step_6: newest whole step (proven: structure); moved aside: global_step_8 \
          (damaged: model.pt: torn [zip_truncated]); the tracker file names step 6; NOT restored: data order"
     );
+}
+
+#[test]
+fn what_is_decided_long_after_the_last_fact_bears_its_own_time() {
+    // Half an hour of wake-ups, which leave no record of themselves.
+    let late = Record::Decided {
+        at: Tick(60_000 + 1_800_000),
+        what: Decision::Stop {
+            then: Then::Diagnose,
+            gently: false,
+        },
+        reasons: vec![Reason::new("stalled", "stuck: no progress for 1800 s")],
+    };
+    let mut s = launched();
+    s.apply(&late);
+    assert!(
+        line(&late, &s).unwrap().starts_with("12:34:31Z "),
+        "{:?}",
+        line(&late, &s)
+    );
+    let view = StatusView::of("0123456789abcdef", &s, Some(&spec()), Alive::default());
+    assert_eq!(view.since, Some(43_471_000 + 1_800_000));
+
+    let mut teller = Teller::default();
+    for r in [fact(begins()), late] {
+        teller.add(&r);
+    }
+    let view = teller.finish("0123456789abcdef", None);
+    assert_eq!(view.attempts[0].told[1].at, WallMs(43_471_000 + 1_800_000));
+    assert!(view.text().contains("  12:34:31Z "), "{}", view.text());
 }
 
 #[test]
@@ -288,6 +323,7 @@ fn facts_are_told_where_they_matter() {
                 worker: WorkerId(1),
                 status: ExitStatus::Signal(9),
                 first: true,
+                lines: Vec::new(),
             },
             Some("attempt 2: worker 1 ended first, with SIGKILL"),
         ),
@@ -297,6 +333,7 @@ fn facts_are_told_where_they_matter() {
                 worker: WorkerId(1),
                 status: ExitStatus::Code(0),
                 first: false,
+                lines: Vec::new(),
             },
             None,
         ),

@@ -155,3 +155,122 @@ fn walk(dir: &Utf8Path, name: &str) -> camino::Utf8PathBuf {
     }
     panic!("no {name} below {dir}");
 }
+
+/// A step that is looked at alone has steps beside it: what they hold tells what it should.
+#[test]
+fn a_step_that_is_looked_at_alone_is_compared_with_those_beside_it() {
+    let world = with("verl_sft_fsdp2_w2", "ckpt");
+    let lost = world.path("ckpt/global_step_1/data_1.pt");
+    assert!(lost.is_file());
+    world.run(&["verify", "ckpt/global_step_1"]).tells(0, &["restores all"]);
+    fs::remove_file(&lost).unwrap();
+    for named in ["ckpt", "ckpt/global_step_1"] {
+        let said = world.run(&["verify", named]);
+        said.tells(20, &["data_state_missing", "dataloader state of 1 ranks is missing: 1"]);
+    }
+    // The other one is not judged with it, and alone it is whole.
+    world
+        .run(&["verify", "ckpt/global_step_2"])
+        .tells(0, &["global_step_2: whole"]);
+    assert!(
+        !world
+            .run(&["verify", "ckpt/global_step_2"])
+            .out
+            .contains("global_step_1")
+    );
+}
+
+#[test]
+fn digests_of_megatron_are_compared_with_the_bytes() {
+    let world = with("megatron_core_0_19", "dist");
+    for depth in ["structure", "full"] {
+        let said = world.run(&["verify", "dist/step_2", "--depth", depth]);
+        said.tells(0, &["(megatron_dist): whole", &format!("proven: {depth}")]);
+    }
+    // A byte between two archives, which nothing else covers: only the digest tells.
+    let part = world.path("dist/step_2/metadata.json");
+    let text = fs::read_to_string(&part).unwrap();
+    fs::write(&part, text.replace(": ", ":  ")).unwrap();
+    world.run(&["verify", "dist/step_2"]).tells(0, &["whole"]);
+    let said = world.run(&["verify", "dist/step_2", "--depth", "full"]);
+    said.tells(21, &["metadata.json", "integrity_mismatch"]);
+}
+
+/// Weights carry no step: what can be told without a record is a doubt, and what cannot be told is said.
+#[test]
+fn a_file_of_another_save_is_doubted_and_what_cannot_be_told_is_said() {
+    let doubt = "mixed_save_suspected";
+    for (fixture, step, file) in [
+        (
+            "verl_ppo_fsdp2_w2",
+            "global_step_2",
+            "actor/model_world_size_2_rank_1.pt",
+        ),
+        (
+            "verl_megatron_v2_tp2",
+            "global_step_2",
+            "actor/model/dist_ckpt/__1_0.distcp",
+        ),
+        (
+            "verl_megatron_v2_tp2",
+            "global_step_2",
+            "actor/model/dist_ckpt/.metadata",
+        ),
+        ("torch_dcp_fsdp2_w2", "step_2", "__1_0.distcp"),
+    ] {
+        let world = with(fixture, "ckpt");
+        let named = format!("ckpt/{step}");
+        let whole = world.run(&["verify", &named]);
+        whole.tells(
+            0,
+            &["not provable from this directory alone: that all files are of one save"],
+        );
+        assert!(!whole.out.contains(doubt), "{}", whole.out);
+        let other = format!("ckpt/{}/{file}", step.replace('2', "1"));
+        fs::copy(world.path(&other), world.path(&format!("{named}/{file}"))).unwrap();
+        let said = world.run(&["verify", &named]);
+        // Some are told by what they count.
+        if said.code == 0 {
+            said.tells(0, &[doubt, file.rsplit('/').next().unwrap()]);
+        }
+    }
+    let world = with("verl_ppo_fsdp2_w2", "ckpt");
+    let json = world.run(&["verify", "ckpt/global_step_1", "--json"]).json();
+    let limits = json["paths"][0]["not_provable"].as_array().unwrap();
+    assert!(
+        limits.iter().any(|l| l.as_str().unwrap().contains("one save")),
+        "{limits:?}"
+    );
+}
+
+#[test]
+fn a_time_far_from_all_others_is_a_doubt_and_a_copy_is_none() {
+    let world = with("verl_ppo_fsdp2_w2", "ckpt");
+    let shard = world.path("ckpt/global_step_2/actor/model_world_size_2_rank_0.pt");
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(7200);
+    let file = fs::File::options().write(true).open(&shard).unwrap();
+    file.set_modified(old).unwrap();
+    let said = world.run(&["verify", "ckpt/global_step_2"]);
+    said.tells(
+        0,
+        &[
+            "mixed_save_suspected",
+            "older than all other files",
+            "model_world_size_2_rank_0.pt",
+        ],
+    );
+}
+
+/// Where each value has a file of its own, much is the same in every save: that is no doubt.
+#[test]
+fn many_files_that_are_the_same_in_two_saves_are_no_doubt() {
+    let world = with("torch_dcp_fsdp2_w2", "ckpt");
+    for n in 2..8 {
+        for step in ["step_1", "step_2"] {
+            let path = world.path(&format!("ckpt/{step}/__{n}_0.distcp"));
+            fs::write(path, "the same in both".repeat(100)).unwrap();
+        }
+    }
+    let said = world.run(&["verify", "ckpt/step_2"]);
+    assert!(!said.out.contains("mixed_save_suspected"), "{}", said.out);
+}

@@ -36,6 +36,8 @@ pub struct Expectation {
     pub trust_globals: Vec<String>,
     /// What is on the danger list does not condemn.
     pub trust_unsafe: bool,
+    /// Bytes of memory that looking into files may take; 0 for what is built in.
+    pub memory: u64,
     /// Version of the trainer that will load, where it is known.
     pub version: Option<String>,
     /// Where the trainer keeps one checkpoint only: what belongs to it.
@@ -63,6 +65,7 @@ impl Expectation {
             counts_anew: spec.policy.degraded == Degraded::ModelOnly || from_elsewhere(spec),
             trust_globals: spec.policy.trust_globals.clone(),
             trust_unsafe: spec.policy.trust_unsafe,
+            memory: spec.policy.memory,
             version: spec.trainer_version.clone(),
             live: spec.live.clone(),
             ahead: spec.policy.protect.ahead == AcceptAhead::Always,

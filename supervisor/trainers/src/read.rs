@@ -165,6 +165,7 @@ pub fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>> {
         }
         Err(more) => problems.extend(more),
     }
+    verl::check_mistyped(&tree, &mut problems, &mut out.findings);
     out.tree = tree;
     if problems.is_empty() { Ok(out) } else { Err(problems) }
 }

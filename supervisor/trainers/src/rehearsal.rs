@@ -79,7 +79,7 @@ fn difference(tree: &ConfigTree, change: &hydra::Override) -> Option<String> {
     // What is told is kept: no value that may be a secret is in it.
     let text = match change.text.split_once('=') {
         Some((name, value)) => format!("{name}={}", redact(key, value)),
-        None => change.text.clone(),
+        None => supervise_config::redact_text(&change.text),
     };
     match (change.action, &change.value, found) {
         (Action::Delete, _, Some(_)) => Some(format!("`{text}`: it is still there")),

@@ -20,7 +20,7 @@ fn limits() -> Limits {
         header_reads: 64,
         pickle_bytes: 1 << 20,
         pickle_opcodes: 100_000,
-        pickle_memory: 4 << 20,
+        memory: 4 << 20,
         walk_values: 100_000,
         walk_depth: 32,
         tensors: 1000,
@@ -35,7 +35,7 @@ fn limits() -> Limits {
 
 /// What one file may take: its values, as much again for what is made of them, and some for each byte.
 fn memory(len: usize) -> usize {
-    8 * limits().pickle_memory + 512 * len
+    8 * limits().memory + 512 * len
 }
 
 /// An archive.
@@ -59,6 +59,11 @@ pub(crate) fn json(bytes: &[u8]) {
     for kind in [
         FileKind::Json,
         FileKind::FsdpConfig,
+        FileKind::ModelConfig,
+        FileKind::Settings,
+        FileKind::Tokenizer,
+        FileKind::StepInfo,
+        FileKind::FreqControl,
         FileKind::CkptContents,
         FileKind::MegatronMetadata,
         FileKind::Text,
@@ -190,7 +195,7 @@ fn findings(bytes: &[u8]) -> Vec<Finding> {
     let found = pickle::read(bytes.to_vec(), &limits());
     assert!(found.used <= bytes.len());
     assert!(found.root.is_some() != found.error.is_some());
-    let findings = found.findings(BASE);
+    let findings = found.findings(BASE, false);
     for f in &findings {
         about(f, BASE + bytes.len() as u64);
         assert!(f.offset.is_none_or(|at| at >= BASE), "{f:?}");

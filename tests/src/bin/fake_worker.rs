@@ -9,9 +9,12 @@
 //!     fake_worker error CODE LINE…          prints lines on stderr, ends with CODE
 //!     fake_worker segv                      ends by SIGSEGV
 //!     fake_worker close-stdout-and-sleep    closes its outputs, sleeps
+//!     fake_worker listen NAME               takes an abstract name, says `ready`, sleeps
 
 use std::io::{self, Write as _};
 use std::os::fd::AsRawFd as _;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
@@ -65,6 +68,11 @@ fn act(words: &[&str]) -> io::Result<u8> {
         ["close-stdout-and-sleep"] => {
             nix::unistd::close(io::stdout().as_raw_fd())?;
             nix::unistd::close(io::stderr().as_raw_fd())?;
+            sleep_for_ever()
+        }
+        ["listen", name] => {
+            let _listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
+            print("ready")?;
             sleep_for_ever()
         }
         _ => Err(io::Error::other(format!("unknown arguments {words:?}"))),

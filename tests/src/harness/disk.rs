@@ -16,6 +16,12 @@ use super::{Scene, until};
 pub struct Refusal(String);
 
 impl Refusal {
+    /// For this reason.
+    #[must_use]
+    pub fn new(why: &str) -> Self {
+        Self(why.to_owned())
+    }
+
     /// Says that a test proves nothing here.
     ///
     /// # Panics
@@ -131,7 +137,7 @@ impl Mount {
     }
 }
 
-fn need_root() -> Result<(), Refusal> {
+pub(super) fn need_root() -> Result<(), Refusal> {
     match nix::unistd::geteuid().is_root() {
         true => Ok(()),
         false => Err(Refusal("mounting needs root".to_owned())),

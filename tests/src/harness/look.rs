@@ -116,14 +116,37 @@ impl Scene {
         pids
     }
 
+    /// Process ids of living helpers for files, by their name.
+    #[must_use]
+    pub fn lanes(&self, name: &str) -> Vec<i32> {
+        let words = format!(" __lane {name}");
+        let is_lane = |(_, c): &(i32, String)| c.ends_with(&words);
+        in_scene(&self.mark())
+            .into_iter()
+            .filter(is_lane)
+            .map(|(p, _)| p)
+            .collect()
+    }
+
     /// Process ids of living guards.
     #[must_use]
     pub fn guards(&self) -> Vec<i32> {
-        in_scene(&self.mark())
+        self.helpers("supervise-guard")
+    }
+
+    /// Process ids of living keepers.
+    #[must_use]
+    pub fn keepers(&self) -> Vec<i32> {
+        self.helpers("supervise-keep")
+    }
+
+    /// A guard and its keeper are one program, and tell themselves apart by name.
+    fn helpers(&self, name: &str) -> Vec<i32> {
+        let is_one = |pid: &i32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|c| c.trim_end() == name);
+        let guards = in_scene(&self.mark())
             .into_iter()
-            .filter(|(_, c)| c.contains(" __guard"))
-            .map(|(p, _)| p)
-            .collect()
+            .filter(|(_, c)| c.contains(" __guard"));
+        guards.map(|(p, _)| p).filter(is_one).collect()
     }
 }
 

@@ -1,5 +1,6 @@
 //! A driver for tests: starts a guard, reads what it says, and leaves nothing behind.
 
+use std::cell::Cell;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
@@ -10,9 +11,10 @@ use std::time::{Duration, Instant};
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_core::event::{ExitStatus, Sighting};
 use supervise_core::id::{AttemptNo, Ms, ProcRef, RunId, Term, WorkerId};
-use supervise_host::guard::protocol::{FromGuard, GuardOrder, Hello, ToGuard, WorkerOrder, socket_name};
+use supervise_host::address::{Role, connect, fresh};
+use supervise_host::guard::protocol::{FromGuard, GuardOrder, Hello, ToGuard, WorkerOrder};
 use supervise_host::guard::record::parse_tree;
-use supervise_host::guard::{connect, spawn};
+use supervise_host::guard::spawn;
 use supervise_host::process::kill::signal_process;
 use supervise_host::process::{
     find_attempt_processes, is_alive, is_sink, kill_until_gone, list_descendants, proc_stat,
@@ -24,7 +26,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct Rig {
     pub(crate) order: GuardOrder,
     base: tempfile::TempDir,
+    /// The process that was started: the keeper, once the guard has its order.
     child: Child,
+    guard: Cell<Option<i32>>,
     leash: Option<BufReader<UnixStream>>,
     heard: Vec<FromGuard>,
     status: Option<Option<i32>>,
@@ -42,7 +46,7 @@ impl Rig {
         let run = RunId(format!("test-{}-{name}", std::process::id()));
         let dir = root.join("attempts/0007");
         let mut order = GuardOrder {
-            socket: socket_name(&run),
+            socket: fresh(&run, Role::Guard).unwrap(),
             run,
             term: Term(2),
             attempt: AttemptNo(7),
@@ -77,6 +81,7 @@ impl Rig {
             order,
             base,
             child,
+            guard: Cell::new(None),
             leash: Some(reader(stream)),
             heard: Vec::new(),
             status: None,
@@ -93,6 +98,7 @@ impl Rig {
             order,
             base: tempfile::tempdir().unwrap(),
             child,
+            guard: Cell::new(None),
             leash: Some(reader(stream)),
             heard: Vec::new(),
             status: None,
@@ -107,8 +113,24 @@ impl Rig {
         self.order.socket.clone()
     }
 
-    pub(crate) fn guard(&self) -> i32 {
+    pub(crate) fn keeper(&self) -> i32 {
         i32::try_from(self.child.id()).unwrap()
+    }
+
+    pub(crate) fn guard(&self) -> i32 {
+        let end = Instant::now() + PATIENCE;
+        while self.guard.get().is_none() {
+            self.guard.set(self.kept());
+            assert!(Instant::now() < end, "there is no guard");
+        }
+        self.guard.get().unwrap()
+    }
+
+    /// The child of the keeper.
+    fn kept(&self) -> Option<i32> {
+        let keeper = self.keeper();
+        let list = fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children")).ok()?;
+        list.split_ascii_whitespace().next()?.parse().ok()
     }
 
     pub(crate) fn path(&self, name: &str) -> Utf8PathBuf {
@@ -158,10 +180,12 @@ impl Rig {
     }
 
     pub(crate) fn launched(&mut self) -> Vec<ProcRef> {
-        self.find(|m| match m {
-            FromGuard::Launched { workers } => Some(workers.clone()),
+        let (workers, guard) = self.find(|m| match m {
+            FromGuard::Launched { workers, guard } => Some((workers.clone(), guard.unwrap())),
             _ => None,
-        })
+        });
+        self.guard.set(Some(guard.pid));
+        workers
     }
 
     pub(crate) fn failed(&mut self) -> (String, bool) {
@@ -233,10 +257,22 @@ impl Rig {
         assert!(signal_process(guard, signal).unwrap());
     }
 
+    /// Kills the guard, and before it the keeper: nothing of ours is left that could end what they leave.
     pub(crate) fn kill_guard(&mut self) {
+        let guard = proc_stat(self.guard()).unwrap().proc_ref();
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+        assert!(signal_process(guard, libc::SIGKILL).unwrap());
+        eventually(|| !is_alive(guard));
         self.status = Some(None);
+        self.leash = None;
+    }
+
+    /// Kills the guard alone.
+    pub(crate) fn kill_only_the_guard(&mut self) {
+        let guard = proc_stat(self.guard()).unwrap().proc_ref();
+        assert!(signal_process(guard, libc::SIGKILL).unwrap());
+        eventually(|| !is_alive(guard));
         self.leash = None;
     }
 
@@ -269,8 +305,8 @@ impl Rig {
     /// Descendants as the guard wrote them down.
     pub(crate) fn recorded(&self) -> Vec<ProcRef> {
         let file = self.order.dir.as_ref().unwrap().join("tree");
-        let boot = supervise_host::process::boot_id().unwrap();
-        parse_tree(&fs::read(file).unwrap_or_default(), &boot).procs
+        let here = supervise_host::process::seat();
+        parse_tree(&fs::read(file).unwrap_or_default(), &here).procs
     }
 
     /// Ends what a dead guard left, as a new supervisor does.
@@ -308,9 +344,12 @@ impl Drop for Rig {
     fn drop(&mut self) {
         self.leash = None;
         if self.status.is_none() {
+            let guard = self.guard.get().or_else(|| self.kept());
+            let guard = guard.and_then(proc_stat).map(|s| s.proc_ref());
             // Ours and not reaped: the number is its own.
             let _ = self.child.kill();
             let _ = self.child.wait();
+            let _ = guard.map(|g| signal_process(g, libc::SIGKILL));
         }
         let recorded = self.recorded();
         let _ = self.fence(&recorded);

@@ -3,7 +3,8 @@
 use super::{running, scene};
 use serde_json::json;
 use std::fs;
-use supervise_tests::harness::{Dice, Scene, alive, eventually, names, send, wait_for};
+use std::path::{Path, PathBuf};
+use supervise_tests::harness::{Dice, Refusal, Scene, alive, eventually, names, send, wait_for};
 
 const KILLS: usize = 10;
 
@@ -96,7 +97,7 @@ fn guards_that_are_killed_leave_nothing_behind_in_a_cgroup() {
     guards_are_killed("auto", 4);
 }
 
-/// Every process that escaped stands in the record of its attempt.
+/// Somebody escaped, and whoever did so and lives stands in the record of its attempt.
 fn recorded(scene: &Scene) -> bool {
     let escaped = names(&scene.path("escaped"));
     let trees: String = scene
@@ -104,11 +105,16 @@ fn recorded(scene: &Scene) -> bool {
         .iter()
         .map(|a| fs::read_to_string(scene.run_dir().join("attempts").join(a).join("tree")).unwrap_or_default())
         .collect();
-    let pids = escaped
+    let texts = escaped
         .iter()
         .filter_map(|name| fs::read_to_string(scene.path("escaped").join(name)).ok());
-    pids.filter_map(|text| text.lines().next().map(str::to_owned))
-        .all(|pid| trees.contains(&format!("\"pid\":{pid},")))
+    let pids: Vec<String> = texts
+        .filter_map(|text| text.lines().next().map(str::to_owned))
+        .collect();
+    let all_known = pids
+        .iter()
+        .all(|pid| trees.contains(&format!("\"pid\":{pid},")) || !pid.parse().is_ok_and(alive));
+    !pids.is_empty() && all_known
 }
 
 /// Whether attempts get a control group of their own on this machine.
@@ -127,11 +133,16 @@ fn has_own_cgroup() -> bool {
     all
 }
 
-fn both_are_killed(cgroup: &str, seed: u64) {
-    let mut scene = long_scene(cgroup);
-    let in_leaf = cgroup == "auto" && has_own_cgroup();
-    if !in_leaf {
-        // Without a control group, a process that hides is known once the guard has looked: that is waited for.
+/// The guard is killed, and the supervisor with it; a keeper that is not killed as well ends what they leave, as young
+/// and as well hidden as it may be.
+fn both_are_killed(cgroup: &str, seed: u64, keeper_too: bool) {
+    killed_together(long_scene(cgroup), cgroup, seed, keeper_too);
+}
+
+fn killed_together(mut scene: Scene, cgroup: &str, seed: u64, keeper_too: bool) {
+    let is_kept = !keeper_too || cgroup == "auto" && has_own_cgroup();
+    if !is_kept {
+        // A process that hides is then known once the guard has looked: that is waited for.
         scene.fault("retitle_setsid_fork", 2, false);
     }
     let expected = scene.expected_digest();
@@ -141,8 +152,13 @@ fn both_are_killed(cgroup: &str, seed: u64) {
         // Three terms in a row without a new proven step would end the run, by design.
         let before = scene.proven();
         wait_for("a new step is proven", || scene.proven() > before);
-        wait_for("who escaped is recorded", || in_leaf || recorded(&scene));
+        wait_for("who escaped is recorded", || is_kept || recorded(&scene));
         dice.sleep(0, 150);
+        if keeper_too {
+            let keeper = eventually("a keeper lives", || scene.keepers().first().copied());
+            send(keeper, 9);
+            wait_for("the keeper is gone", || !alive(keeper));
+        }
         kill_the_guard(&scene);
         dice.sleep(0, 20);
         run.kill();
@@ -156,12 +172,119 @@ fn both_are_killed(cgroup: &str, seed: u64) {
 
 #[test]
 fn supervisor_and_guard_are_killed_together() {
-    both_are_killed("off", 5);
+    both_are_killed("off", 5, false);
 }
 
 #[test]
 fn supervisor_and_guard_are_killed_together_in_a_cgroup() {
-    both_are_killed("auto", 6);
+    both_are_killed("auto", 6, false);
+}
+
+#[test]
+fn supervisor_guard_and_keeper_are_killed_together() {
+    both_are_killed("off", 7, true);
+}
+
+#[test]
+fn supervisor_guard_and_keeper_are_killed_together_in_a_cgroup() {
+    both_are_killed("auto", 8, true);
+}
+
+#[test]
+fn supervisor_and_guard_are_killed_together_without_privileges() {
+    let mut scene = long_scene("auto");
+    if let Err(e) = scene.without_privileges() {
+        return e.tell("supervisor_and_guard_are_killed_together_without_privileges");
+    }
+    killed_together(scene, "auto", 9, false);
+}
+
+/// A control group beside the tests' own, as another login has; removed when it goes.
+struct Elsewhere(PathBuf);
+
+impl Elsewhere {
+    fn make() -> Option<Self> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+        let line = mounts.lines().find(|l| l.contains(" - cgroup2 "))?;
+        let place = Path::new(line.split(' ').nth(4)?).join(format!("elsewhere-{}", std::process::id()));
+        fs::create_dir(&place).ok()?;
+        Some(Self(place))
+    }
+
+    fn leaves(&self) -> Vec<String> {
+        let all = names(&self.0);
+        all.into_iter().filter(|n| n.starts_with("supervise-")).collect()
+    }
+}
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn a_leaf_is_found_from_another_cgroup_and_removed() {
+    let mut scene = long_scene("auto");
+    scene.set("demo.hold_at", json!(5));
+    let expected = scene.expected_digest();
+    let Some(elsewhere) = Elsewhere::make().filter(|_| has_own_cgroup()) else {
+        return Refusal::new("no control group can be made").tell("a_leaf_is_found_from_another_cgroup_and_removed");
+    };
+    let run = scene.start(&[]);
+    fs::write(elsewhere.0.join("cgroup.procs"), run.pid().to_string()).unwrap();
+    super::saved(&scene, 4);
+    assert_eq!(elsewhere.leaves().len(), 1);
+    let keepers = scene.keepers();
+    keepers.iter().for_each(|keeper| send(*keeper, 9));
+    wait_for("the keeper is gone", || !keepers.iter().any(|k| alive(*k)));
+    kill_the_guard(&scene);
+    run.kill();
+    // Whoever escaped is still in it.
+    assert_eq!(elsewhere.leaves().len(), 1);
+    scene.go();
+    scene.run(&[]).expect(0);
+    assert_eq!((scene.attempts(), scene.digest()), (2, Some(expected)));
+    assert!(elsewhere.leaves().is_empty());
+    scene.assert_alone();
+}
+
+#[test]
+fn a_plan_says_which_case_stays_open_without_a_cgroup() {
+    let mut scene = scene();
+    scene.set("supervisor.kill.cgroup", json!("off"));
+    let config = scene.write_config();
+    scene
+        .ask(&["plan", config.to_str().unwrap()])
+        .expect(0)
+        .says("were supervisor, guard and keeper all killed in one moment");
+    scene.ask(&["doctor"]).expect(0).says("cgroup");
+}
+
+#[test]
+fn a_trainer_that_kills_its_guard_is_relaunched_with_growing_pauses() {
+    let mut scene = scene();
+    scene.set("demo.hold_at", json!(1)).set(
+        "supervisor.backoff",
+        json!({"initial": "300ms", "factor": 2, "jitter": 0.0}),
+    );
+    let run = scene.start(&[]);
+    for _ in 0..4 {
+        running(&scene);
+        kill_the_guard(&scene);
+    }
+    running(&scene);
+    let pauses = || {
+        let told = scene.journal().into_iter().map(|l| l.to_string());
+        told.filter(|l| l.contains("\"backoff\"") && l.contains("before the relaunch"))
+            .count()
+    };
+    // The first death may be an accident.
+    wait_for("the pauses are journaled", || pauses() >= 3);
+    scene.go();
+    run.wait().expect(0);
+    assert_eq!((scene.attempts(), pauses()), (5, 3));
+    scene.assert_alone();
 }
 
 #[test]

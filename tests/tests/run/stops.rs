@@ -2,7 +2,7 @@
 
 use super::{running, saved, scene, stopped_at_eight};
 use serde_json::json;
-use supervise_tests::harness::{Scene, Supervisor, eventually, wait_for};
+use supervise_tests::harness::{Scene, Supervisor, eventually, send, wait_for};
 
 /// A run whose first save, of step 4, takes so long.
 fn slow_save(milliseconds: u64) -> (Scene, String) {
@@ -177,4 +177,35 @@ fn a_stop_during_the_pause_before_a_relaunch_ends_the_run_at_once() {
     run.wait().expect(143);
     assert_eq!(scene.attempts(), 1);
     scene.assert_alone();
+}
+
+#[test]
+fn a_stop_without_a_supervisor_is_in_the_journal() {
+    for guard_too in [false, true] {
+        let mut scene = scene();
+        scene.set("demo.hold_at", json!(5));
+        let run = scene.start(&[]);
+        saved(&scene, 4);
+        wait_for("step 4 is proven", || scene.proven() == 4);
+        run.kill();
+        if guard_too {
+            scene.guards().into_iter().for_each(|pid| send(pid, 9));
+        }
+        let root = scene.root();
+        scene.ask(&["stop", root.to_str().unwrap(), "--now"]).expect(0);
+        scene.assert_alone();
+        let status = scene.status();
+        assert_eq!(status["mode"], json!("finished"), "{status}");
+        let told = scene.ask(&["status", root.to_str().unwrap()]);
+        told.says("stopped");
+        let why = scene.ask(&["explain", root.to_str().unwrap()]);
+        why.says("supervise stop asked to stop");
+        // A second one finds that, and adds nothing.
+        let lines = scene.journal().len();
+        scene.ask(&["stop", root.to_str().unwrap()]).expect(0);
+        assert_eq!(scene.journal().len(), lines);
+        scene.go();
+        scene.run(&[]).expect(0);
+        assert_eq!(scene.resumed(2), Some(4));
+    }
 }

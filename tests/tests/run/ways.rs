@@ -394,6 +394,47 @@ fn a_script_without_a_trainer_is_told_with_what_was_seen() {
 }
 
 #[test]
+fn what_lasts_in_a_script_of_no_known_trainer_is_ended_early_and_said() {
+    let stage = Stage::grpo();
+    let steps = stage.scene.path("steps");
+    let train = script(
+        &stage.scene.path("train.py"),
+        &format!(
+            "import time\nfor step in range(3000):\n    print('step', step, file=open('{}', 'a'), flush=True)\n    time.sleep(0.1)\n",
+            steps.display()
+        ),
+    );
+    let path = script(
+        &stage.scene.path("wrap.sh"),
+        &format!(
+            "#!/bin/sh\nsleep 3\n{} {} | tee log\n",
+            python().display(),
+            train.display()
+        ),
+    );
+    let words = [
+        "run",
+        "--set",
+        "supervisor.learn_step=2s",
+        "--",
+        "sh",
+        path.to_str().unwrap(),
+    ];
+    let ended = stage.scene.ask(&words);
+    let plain = format!("supervise run --set supervisor.trainer=plain -- sh {}", path.display());
+    ended
+        .expect(78)
+        .says("note: reading what `sh ")
+        .says("is no trainer that is known")
+        .says("train.py")
+        .says(&plain)
+        .says("supervisor.learn_step");
+    let done = fs::read_to_string(&steps).unwrap().lines().count();
+    assert!(done < 1000, "{done} steps were trained unsupervised");
+    stage.scene.assert_alone();
+}
+
+#[test]
 fn a_living_trainer_is_taken_over_without_running_its_script() {
     let stage = Stage::grpo();
     let path = script(

@@ -76,7 +76,7 @@ pub(crate) fn inspect_metadata(file: &Reader<'_>, limits: &Limits, out: &mut Ins
 fn table(heap: &Heap, root: Value, limits: &Limits, findings: &mut Vec<Finding>) -> Result<Dcp, Box<Finding>> {
     let mut reading = Reading {
         heap,
-        budget: limits.pickle_memory,
+        budget: limits.memory.saturating_sub(heap.taken()),
         names: HashMap::new(),
         said: Said::default(),
         strange: RefCell::default(),
@@ -86,12 +86,18 @@ fn table(heap: &Heap, root: Value, limits: &Limits, findings: &mut Vec<Finding>)
     if let Some(planner) = reading.field(root, "planner_data", 1) {
         names::ways(&mut reading, planner)?;
     }
+    let written_for = reading
+        .field(root, "storage_meta", 3)
+        .and_then(|meta| reading.path(reading.field(meta, "checkpoint_id", 0)?));
     if let Some(name) = reading.strange.take() {
         let detail = format!("it gives an object the attribute {name}, which no table of torch or Megatron does");
         findings.push(Finding::error("unknown_table_class", Verdict::Unknown, detail));
     }
     let mut said = reading.said;
-    let mut dcp = Dcp::default();
+    let mut dcp = Dcp {
+        written_for,
+        ..Dcp::default()
+    };
     for item in &items {
         match &item.what {
             Kind::Bytes => dcp.objects += 1,
@@ -308,6 +314,20 @@ impl<'h> Reading<'h> {
         };
         text.map(str::to_owned)
             .ok_or_else(|| damaged("dcp_metadata", what.to_owned()))
+    }
+
+    /// A path: a string, or an object of Python's `pathlib` made of the parts of one.
+    fn path(&self, value: Value) -> Option<String> {
+        let Some(call) = self.heap.call(value) else {
+            return self.word(value, "").ok();
+        };
+        let module = &self.heap.global(call.callee)?.module;
+        let parts = self
+            .heap
+            .items(call.args)
+            .filter(|p| module.starts_with("pathlib") && p.len() <= DIMS)?;
+        let parts: Option<Vec<String>> = parts.iter().map(|p| self.word(*p, "").ok()).collect();
+        Some(parts?.join("/"))
     }
 
     pub(super) fn spend(&mut self, bytes: usize) -> Result<(), Box<Finding>> {

@@ -8,7 +8,7 @@
 use super::said::Said;
 use super::steps::Steps;
 use super::window::{Ahead, SMALL, Window};
-use super::{Dcp, Part, What};
+use super::{COMMON_STATE, Dcp, Part, What};
 use crate::bare;
 use crate::dtype::Dtype;
 use crate::inspect::Inspected;
@@ -69,6 +69,7 @@ pub(crate) fn inspect_parts(
         unfamiliar: BTreeSet::new(),
         encoded: 0,
         extents: Vec::new(),
+        common: None,
     };
     let there: Vec<&Part> = sound(parts, len);
     let sampled = !limits.all_parts && there.len() > limits.parts;
@@ -192,6 +193,8 @@ struct Look<'a> {
     unfamiliar: BTreeSet<String>,
     encoded: u64,
     extents: Vec<Extent>,
+    /// What Megatron's common object tells, where it is in this file.
+    common: Option<TorchFacts>,
 }
 
 impl Look<'_> {
@@ -236,6 +239,9 @@ impl Look<'_> {
             findings.extend(differs(part, &found));
             self.steps.look(part, file, &found)?;
         }
+        if part.what == What::Bytes && part.fqn.split('/').next() == Some(COMMON_STATE) {
+            self.common = Some(found.facts.clone());
+        }
         // The entries of the first part are all read again, so that a reading where nothing fits its checksum is not
         // taken for the work of a writer that computes none.
         let all = self.extents.is_empty();
@@ -267,7 +273,16 @@ impl Look<'_> {
                 .push(Finding::error("distcp_encoded", Verdict::Unknown, detail));
         }
         out.facts.dcp_steps = self.steps.into_groups();
-        out.facts.torch = TorchFacts::of_names(self.unfamiliar.into_iter().take(STRANGE).collect());
+        let unfamiliar: Vec<String> = self.unfamiliar.into_iter().take(STRANGE).collect();
+        out.facts.torch = match self.common {
+            // The name of its archive is not that of the file.
+            Some(common) => Some(TorchFacts {
+                unfamiliar,
+                archive: None,
+                ..common
+            }),
+            None => TorchFacts::of_names(unfamiliar),
+        };
         out.plan.extents = self.extents;
     }
 }

@@ -60,8 +60,8 @@ fn described(dir: &str) -> &'static str {
 /// The architecture that a model's `config.json` names.
 #[must_use]
 pub fn architecture(config: &[u8]) -> Option<String> {
-    let config: Value = serde_json::from_slice(config).ok()?;
-    let first = config.get("architectures")?.get(0)?.as_str()?;
+    let config = crate::json::value(config).ok()?;
+    let first = config.get("architectures")?.list()?.first()?.text()?;
     (first.len() <= super::WORD).then(|| first.to_owned())
 }
 

@@ -1,19 +1,20 @@
 //! Which imported names are familiar, strange or dangerous.
 //!
 //! verl loads with `weights_only=False`, so whatever a pickle names is imported and what it calls is run. Three answers:
-//! names that torch, numpy and plain Python data use are familiar; the rest of Python's own library, names on the danger
-//! list, and names that reach *through* another module (`torch.serialization` → `os.system`), are dangerous; what is left
-//! is strange and shown. A familiar name is decided first and by its full spelling, so no rule below can be talked out of
-//! the danger list.
-//!
-//! No list of bad functions is ever complete, so there is a rule behind it: data is made by classes, and by functions
-//! whose name says that they rebuild something. A strange function that is called and says nothing of the kind is dangerous.
+//! names on the list of what real writers use are familiar, by their full spelling and with the arguments that those give
+//! ([`known`], [`shape`]); the rest of Python's own library, names on the danger list, and names that reach *through*
+//! another module (`torch.serialization` → `os.system`), are dangerous; what is left is strange. No list of bad functions is
+//! ever complete, so what is strange is unsafe, too, unless a person answers for it: a run asks for that by name, and what
+//! it wrote itself needs no answer. What is dangerous is dangerous there as well, and so is a strange function that is called
+//! and whose name does not say that it rebuilds something.
 
-mod familiar;
+mod known;
 mod names;
+mod shape;
 
-use crate::dtype::Dtype;
-use familiar::FAMILIAR;
+pub(super) use known::{Rule, rule};
+pub(super) use shape::{is_usual, is_usual_state, may_grow};
+
 use names::{DANGEROUS_MODULES, DANGEROUS_NAMES, FOREIGN_ROOTS, HARD_ROOTS, OLD_ROOTS, STANDARD_ROOTS};
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -21,7 +22,7 @@ use std::sync::LazyLock;
 /// What an imported name is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// Written by torch, numpy or plain data.
+    /// Written by torch, numpy, a trainer or plain data.
     Familiar,
     /// Unknown: harmless or not.
     Unfamiliar,
@@ -43,7 +44,7 @@ pub enum Use {
 /// What `module.name` is, where it is used like this.
 #[must_use]
 pub fn class(module: &str, name: &str, usage: Use) -> Class {
-    if is_familiar(module, name) {
+    if rule(module, name).is_some() {
         return Class::Familiar;
     }
     if matches!(module, "builtins" | "__builtin__" | "__builtins__") {
@@ -101,13 +102,6 @@ static ROOTS: Words = LazyLock::new(|| words(&[STANDARD_ROOTS, OLD_ROOTS, FOREIG
 static HARD: Words = LazyLock::new(|| words(&[HARD_ROOTS]));
 static MODULES: Words = LazyLock::new(|| words(&[DANGEROUS_MODULES]));
 static NAMES: Words = LazyLock::new(|| words(&[DANGEROUS_NAMES]));
-static KNOWN: LazyLock<HashSet<(&'static str, &'static str)>> = LazyLock::new(|| {
-    let lines = FAMILIAR.lines().filter_map(|line| line.split_once(": "));
-    lines
-        .flat_map(|(module, names)| names.split_ascii_whitespace().map(move |n| (module, n)))
-        .collect()
-});
-
 fn words(tables: &[&'static str]) -> HashSet<&'static str> {
     tables.iter().flat_map(|t| t.split_ascii_whitespace()).collect()
 }
@@ -160,22 +154,6 @@ fn dangerous_name(name: &str, usage: Use) -> Option<&'static str> {
         return Some("it reaches through one thing into another");
     }
     (usage != Use::Named && !is_capital(last)).then_some("it calls a method by its name")
-}
-
-fn is_familiar(module: &str, name: &str) -> bool {
-    let dotless = !name.contains('.') && is_plain(name);
-    KNOWN.contains(&(module, name))
-        || match module {
-            "torch" => Dtype::from_torch(name).is_some() || is_storage(name),
-            "torch.cuda" | "torch.storage" => is_storage(name),
-            "torch._utils" => name.starts_with("_rebuild_") && dotless,
-            "numpy.dtypes" => name.ends_with("DType") && dotless,
-            _ => false,
-        }
-}
-
-fn is_storage(name: &str) -> bool {
-    Dtype::from_storage(name).is_some() || name == "TypedStorage"
 }
 
 #[cfg(test)]
@@ -233,6 +211,8 @@ mod tests {
             ("package.__main__", "Class"),
             ("größe", "Class"),
             ("torch._C", "PyTorchFileWriter"),
+            ("torch._utils", "_import_dotted_name"),
+            ("torch.utils.data", "_import_dotted_name"),
         ] {
             assert!(is_dangerous(module, name), "{module} {name}");
         }
@@ -253,6 +233,7 @@ mod tests {
             ("numpy._core.multiarray", "_reconstruct"),
             ("numpy", "float64"),
             ("builtins", "set"),
+            ("torch._utils", "_rebuild_wrapper_subclass"),
             ("_codecs", "encode"),
             ("pathlib", "PosixPath"),
         ] {
@@ -268,12 +249,15 @@ mod tests {
             ("torch.nn.modules.linear", "Linear"),
             ("__main__", "State"),
             ("builtins", "ValueError"),
-            ("transformers.trainer_utils", "IntervalStrategy"),
+            ("transformers.trainer_utils", "EvalPrediction"),
+            ("torch.utils.data", "DataLoader"),
+            ("torch.cuda.memory", "CUDAPluggableAllocator"),
+            ("torch._C._aoti", "AOTIModelContainerRunnerCpu"),
         ] {
             assert_eq!(class(module, name, Use::Called), Class::Unfamiliar, "{module} {name}");
         }
         assert_eq!(
-            class("deepspeed.utils.tensor_fragment", "fragment_address", Use::Made),
+            class("deepspeed.utils.tensor_fragment", "tensor_fragment", Use::Made),
             Class::Unfamiliar
         );
         assert_eq!(class("torch.nn.functional", "gelu", Use::Named), Class::Unfamiliar);

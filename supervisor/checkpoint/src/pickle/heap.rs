@@ -4,6 +4,7 @@
 
 use super::danger::Use;
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::HashMap;
 
 /// A value. Containers and calls are numbers that [`Heap::object`] resolves.
@@ -149,6 +150,9 @@ pub struct Global {
     pub usage: Use,
 }
 
+/// Values that may be gone through in any file.
+const WORK: u64 = 16 << 20;
+
 /// All values of one pickle.
 #[derive(Debug, Default)]
 pub struct Heap {
@@ -157,6 +161,10 @@ pub struct Heap {
     objects: Vec<Object>,
     globals: Vec<Global>,
     by_name: HashMap<(String, String), u32>,
+    /// Values that were gone through beyond reading them once.
+    work: Cell<u64>,
+    /// Bytes that input and values take.
+    taken: usize,
 }
 
 impl Heap {
@@ -290,6 +298,31 @@ impl Heap {
         }
     }
 
+    /// Bytes of the input and of what was decoded of it.
+    pub(super) fn texts(&self) -> usize {
+        self.input.capacity() + self.pool.capacity()
+    }
+
+    pub(super) fn take(&mut self, bytes: usize) {
+        self.taken = bytes;
+    }
+
+    /// Bytes of memory that all of it takes.
+    pub(crate) fn taken(&self) -> usize {
+        self.taken
+    }
+
+    /// Counts values that are gone through: a value may be shared by as many others as there are, so the sum has a bound.
+    pub(crate) fn charge(&self, values: usize) {
+        self.work.set(self.work.get().saturating_add(values as u64));
+    }
+
+    /// Whether more was gone through than a real file of this size asks for.
+    #[must_use]
+    pub fn is_exhausted(&self) -> bool {
+        self.work.get() > WORK + 64 * (self.input.len() + self.objects.len()) as u64
+    }
+
     fn makes_dict(&self, call: &Call) -> bool {
         self.global(call.callee)
             .is_some_and(|g| g.module == "collections" && g.name != "deque")
@@ -299,6 +332,10 @@ impl Heap {
     #[must_use]
     pub fn get(&self, dict: Value, key: &str) -> Option<Value> {
         let pairs = self.pairs(dict)?;
+        self.charge(pairs.len());
+        if self.is_exhausted() {
+            return None;
+        }
         pairs
             .iter()
             .rev()

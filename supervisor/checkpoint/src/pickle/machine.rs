@@ -1,8 +1,10 @@
 //! The machine: stack, marks, memo and budget, and the acts that several opcodes share.
 
+mod judging;
+
 use super::danger::{self, Use};
 use super::heap::{Call, CallKind, Heap, Object, Value};
-use super::{Danger, Pickle, PickleError, ops, shown};
+use super::{Danger, Odd, Pickle, PickleError, ops, shown};
 use crate::limits::Limits;
 use std::collections::HashMap;
 
@@ -11,8 +13,8 @@ pub(super) type Step<T = ()> = Result<T, PickleError>;
 /// Different imported names; real files have some dozens.
 const NAMES: usize = 65_536;
 
-/// Arguments of a rebuilding function that are looked at.
-const GIVEN: usize = 64;
+/// Bytes of an imported module or name.
+const NAME: usize = 512;
 
 /// Dangers kept; one is enough to condemn.
 const DANGERS: usize = 32;
@@ -26,6 +28,9 @@ pub(super) struct Machine<'l> {
     far_memo: HashMap<u64, Value>,
     memo_len: u64,
     dangers: Vec<Danger>,
+    odd: Vec<Odd>,
+    /// What the list says of each imported name.
+    rules: Vec<Option<&'static danger::Rule>>,
     op_at: usize,
     spent: usize,
     /// A fault that not every loader stumbles over.
@@ -44,6 +49,8 @@ pub(super) fn run(bytes: Vec<u8>, limits: &Limits) -> Pickle {
         far_memo: HashMap::new(),
         memo_len: 0,
         dangers: Vec::new(),
+        odd: Vec::new(),
+        rules: Vec::new(),
         op_at: 0,
         spent: 0,
         doubt: None,
@@ -68,6 +75,7 @@ pub(super) fn run(bytes: Vec<u8>, limits: &Limits) -> Pickle {
         root: root.filter(|_| error.is_none()),
         error,
         dangers: m.dangers,
+        odd: m.odd,
         used: m.at,
     }
 }
@@ -90,25 +98,36 @@ impl Machine<'_> {
     /// Charges memory to the budget.
     fn spend(&mut self, bytes: usize) -> Step {
         self.spent = self.spent.saturating_add(bytes);
-        if self.spent > self.limits.pickle_memory {
-            Err(PickleError::TooBig(self.limits.pickle_memory))
-        } else {
-            Ok(())
-        }
+        self.fits()
     }
 
-    /// The stacks may take as much again as the values.
-    fn fits(&self, bytes: usize) -> Step {
-        if bytes > self.limits.pickle_memory {
-            Err(PickleError::TooBig(self.limits.pickle_memory))
-        } else {
-            Ok(())
+    /// Input, values and stacks together.
+    fn fits(&mut self) -> Step {
+        let stacks = self.stack.capacity() * size_of::<Value>() + self.marks.capacity() * size_of::<usize>();
+        let taken = self.limits.held + self.heap.texts().saturating_add(self.spent).saturating_add(stacks);
+        self.heap.take(taken);
+        if taken > self.limits.memory {
+            return Err(self.too_big(taken));
+        }
+        Ok(())
+    }
+
+    /// What the whole pickle would need, if the rest is like what was read.
+    fn too_big(&self, taken: usize) -> PickleError {
+        let (read, all) = (self.at.max(1) as u128, self.heap.input().len() as u128);
+        let values = taken.saturating_sub(self.heap.input().len()) as u128;
+        let need = all + values * all / read;
+        PickleError::TooBig {
+            need: usize::try_from(need).unwrap_or(usize::MAX),
+            limit: self.limits.memory,
         }
     }
 
     pub(super) fn push(&mut self, value: Value) -> Step {
+        // The stack grows by doubling, so it is looked at where it does.
+        let grows = self.stack.len() == self.stack.capacity();
         self.stack.push(value);
-        self.fits(self.stack.len() * size_of::<Value>())
+        if grows { self.fits() } else { Ok(()) }
     }
 
     pub(super) fn push_object(&mut self, object: Object) -> Step {
@@ -116,7 +135,7 @@ impl Machine<'_> {
         let value = self
             .heap
             .add(object)
-            .ok_or(PickleError::TooBig(self.limits.pickle_memory))?;
+            .ok_or(PickleError::BadArgument("more than four thousand million values"))?;
         self.push(value)
     }
 
@@ -149,7 +168,7 @@ impl Machine<'_> {
 
     pub(super) fn mark(&mut self) -> Step {
         self.marks.push(self.stack.len());
-        self.fits(self.marks.len() * size_of::<usize>())
+        self.fits()
     }
 
     /// Takes everything above the last mark.
@@ -210,16 +229,34 @@ impl Machine<'_> {
 
     pub(super) fn import(&mut self, module: String, name: String) -> Step {
         self.spend(2 * (module.len() + name.len()) + 128)?;
+        if module.len().max(name.len()) > NAME {
+            return self.too_long();
+        }
+        let rule = danger::rule(&module, &name);
         let value = self.heap.import(module, name, self.op_at as u64);
+        if self.heap.globals().len() > self.rules.len() {
+            self.rules.push(rule);
+        }
         if self.heap.globals().len() > NAMES {
             return Err(PickleError::TooManyNames(NAMES));
         }
         self.push(value)
     }
 
+    fn too_long(&mut self) -> Step {
+        self.danger("import a name that is longer than any");
+        Err(PickleError::BadArgument("a name that is longer than any"))
+    }
+
     /// STACK_GLOBAL: module and name come from the stack and must be plain strings.
     pub(super) fn import_from_stack(&mut self) -> Step {
         let (name, module) = (self.pop()?, self.pop()?);
+        if [name, module]
+            .iter()
+            .any(|v| matches!(v, Value::Str(t) if t.len() > NAME))
+        {
+            return self.too_long();
+        }
         match (self.heap.str(module), self.heap.str(name)) {
             (Some(module), Some(name)) => {
                 let (module, name) = (module.into_owned(), name.into_owned());
@@ -241,65 +278,27 @@ impl Machine<'_> {
             CallKind::Reduce | CallKind::Instance => Use::Called,
         };
         self.judge_callee(callee, args, usage);
+        if let Some((id, rule)) = self.ruled(callee)
+            && !danger::is_usual(&self.heap, rule, usage == Use::Made, args, kwargs)
+        {
+            self.odd(id, "calls it with other arguments than real writers do");
+        }
         let call = Call::new(kind, callee, args, kwargs);
         self.push_object(Object::Call(Box::new(call)))
-    }
-
-    /// `getattr(Outer, "Inner")` is how protocols before 4 name a class inside a class (torch does so in FSDP1
-    /// shards) or a member of an enum; it is read as the import it stands for. Anything else that is done with
-    /// `getattr` stays a call.
-    fn nested_class(&self, callee: Value, args: Value) -> Option<(String, String)> {
-        self.heap
-            .global(callee)
-            .filter(|g| danger::is_getattr(&g.module, &g.name))?;
-        let [owner, name] = *self.heap.items(args)? else {
-            return None;
-        };
-        let (owner, name) = (self.heap.global(owner)?, self.heap.str(name)?);
-        let sound = danger::is_class_name(&owner.name) && danger::is_public(&name);
-        sound.then(|| (owner.module.clone(), format!("{}.{name}", owner.name)))
-    }
-
-    /// Only an imported name may be called; what a rebuilding function calls for us must be one, too.
-    fn judge_callee(&mut self, callee: Value, args: Value, usage: Use) {
-        let Value::Global(id) = callee else {
-            self.danger("call something that it computes");
-            return;
-        };
-        self.heap.mark(id, usage);
-        let Some(g) = self.heap.global(callee) else {
-            return;
-        };
-        // By name alone: torch knows some of its modules under older names, too.
-        let calls_first = matches!(
-            g.name.as_str(),
-            "_rebuild_from_type_v2" | "_reconstructor" | "_reconstruct" | "defaultdict"
-        );
-        if !calls_first && !danger::is_rebuilder(&g.name) {
-            return;
-        }
-        let args: Vec<Value> = self
-            .heap
-            .items(args)
-            .unwrap_or_default()
-            .iter()
-            .take(GIVEN)
-            .copied()
-            .collect();
-        for arg in &args {
-            if let Value::Global(inner) = *arg {
-                self.heap.mark(inner, Use::Called);
-            }
-        }
-        if calls_first && !matches!(args.first(), None | Some(Value::Global(_) | Value::None)) {
-            self.danger("let torch call something that it computes");
-        }
     }
 
     /// BUILD: state for the object on top.
     pub(super) fn build(&mut self, state: Value) -> Step {
         let target = self.top()?;
-        self.judge_state(state);
+        self.judge_state(state, self.ruled_target(target).is_some());
+        if let Some((id, rule)) = self.ruled_target(target)
+            && !danger::is_usual_state(&self.heap, rule, state)
+        {
+            self.odd(id, "gives it another state than real writers do");
+        }
+        if self.heap.is_exhausted() {
+            return Err(PickleError::TooMuchWork);
+        }
         let object = match target {
             Value::Object(id) => self.heap.object_mut(id),
             _ => None,
@@ -317,42 +316,10 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// State becomes attributes, and Python asks the object for some of them by name and calls what it gets.
-    fn judge_state(&mut self, state: Value) {
-        let parts: Vec<Value> = match self.heap.items(state) {
-            Some(parts) => parts.iter().take(2).copied().collect(),
-            None => vec![state],
-        };
-        for part in parts {
-            if let Some(call) = self.heap.call(part)
-                && self
-                    .heap
-                    .global(call.callee)
-                    .is_some_and(|g| danger::makes_dict(&g.module, &g.name))
-                && self.heap.items(call.args).is_some_and(|args| !args.is_empty())
-            {
-                self.danger("give an object attributes that it computes");
-            }
-            let pairs = self.heap.pairs(part).unwrap_or_default();
-            let name = pairs.iter().find_map(|(key, value)| self.method(*key, *value));
-            if let Some(name) = name {
-                self.danger(format!("give an object a {} of its own", shown(&name)));
-            }
-        }
-    }
-
-    /// The name under which Python would look for something to call, where a pair puts something there.
-    fn method(&self, key: Value, value: Value) -> Option<String> {
-        if !matches!(value, Value::Global(_) | Value::Object(_)) {
-            return None;
-        }
-        let name = self.heap.str(key)?;
-        (name.starts_with("__") || matches!(name.as_ref(), "append" | "extend" | "add")).then(|| name.into_owned())
-    }
-
     pub(super) fn append(&mut self, mut items: Vec<Value>) -> Step {
         let target = self.top()?;
         self.spend(2 * items.len() * size_of::<Value>())?;
+        self.judge_growth(target, false);
         let object = match target {
             Value::Object(id) => self.heap.object_mut(id),
             _ => None,
@@ -371,6 +338,7 @@ impl Machine<'_> {
     pub(super) fn set_items(&mut self, mut pairs: Vec<(Value, Value)>) -> Step {
         let target = self.top()?;
         self.spend(4 * pairs.len() * size_of::<Value>())?;
+        self.judge_growth(target, true);
         let object = match target {
             Value::Object(id) => self.heap.object_mut(id),
             _ => None,

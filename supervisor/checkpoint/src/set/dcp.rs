@@ -1,6 +1,6 @@
 //! Distributed checkpoints: `.metadata` against the files beside it.
 
-use super::{BACKEND, COMMON, METADATA, METADATA_TMP, Seen};
+use super::{BACKEND, COMMON, INTEGRITY, METADATA, METADATA_TMP, Seen};
 use crate::dcp::{DcpFacts, Description};
 use crate::inspect::FileKind;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ const TENSORS: usize = 524_288;
 /// What Megatron wrote: the same with two more files.
 pub(super) fn judge_megatron(seen: &mut Seen<'_>) {
     seen.belongs(BACKEND);
-    seen.belongs(COMMON);
+    integrity(seen);
     let backend = seen.report(BACKEND).and_then(|r| r.facts.dist_backend.as_ref());
     if backend.is_some_and(|b| b.sharded_backend != "torch_dist") {
         // Its report says that the files of this writer are not known.
@@ -23,12 +23,41 @@ pub(super) fn judge_megatron(seen: &mut Seen<'_>) {
         let f = Finding::error("dist_metadata_missing", Verdict::Incomplete, detail);
         seen.say(f.in_file(BACKEND));
     }
-    if !seen.has(COMMON) {
-        let detail = "common.pt, which Megatron writes first, is not there";
+    // From 0.19 on what all ranks have in common is an object among the parts, and a part that is missing is told by its place.
+    if seen.has(COMMON) || !has_common_state(seen) {
+        seen.belongs(COMMON);
+    }
+    if !seen.has(COMMON) && !has_common_state(seen) {
+        let detail = "common.pt, which Megatron writes first, is not there, and .metadata names no `common_state`, which newer versions write in its place";
         let f = Finding::error("dist_common_missing", Verdict::Incomplete, detail);
         seen.say(f.in_file(COMMON));
     }
     judge(seen);
+}
+
+/// Whether `.metadata` names the object that newer versions of Megatron keep in place of `common.pt`.
+fn has_common_state(seen: &Seen<'_>) -> bool {
+    let facts = seen.report(METADATA).and_then(|r| r.facts.dcp.as_ref());
+    facts.is_some_and(|f| f.heads.contains(crate::dcp::COMMON_STATE))
+}
+
+/// Every file that is listed with a digest is there; the digests themselves are compared where all bytes are read.
+fn integrity(seen: &mut Seen<'_>) {
+    let Some(report) = seen.report(INTEGRITY).filter(|_| seen.has(INTEGRITY)) else {
+        return;
+    };
+    seen.belongs(INTEGRITY);
+    let missing = report
+        .facts
+        .integrity
+        .keys()
+        .filter(|name| !seen.has(name))
+        .map(|name| {
+            let detail = "integrity.json lists the file, and it is not there";
+            Finding::error("integrity_file_missing", Verdict::Incomplete, detail).in_file(name.as_str())
+        });
+    let missing = missing.collect();
+    seen.say_each(missing);
 }
 
 /// Every file that `.metadata` names is there and long enough; others are said.

@@ -11,6 +11,23 @@ use supervise_core::checkpoint::{Finding, Verdict};
 const CONFIG: &str = "config.json";
 /// What is written beside it, by those who write it.
 const BESIDE: [&str; 2] = ["generation_config.json", "tokenizer_config.json"];
+/// What may stand beside weights and is read with them: the tokenizer and how to generate.
+const READ_WITH: [&str; 14] = [
+    "generation_config.json",
+    "tokenizer_config.json",
+    "tokenizer.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "preprocessor_config.json",
+    "video_preprocessor_config.json",
+    "processor_config.json",
+    "chat_template.json",
+    "chat_template.jinja",
+    "merges.txt",
+    "vocab.txt",
+    "tokenizer.model",
+];
 /// What adapters have in place of a configuration.
 const ADAPTER: &str = "adapter_config.json";
 /// Parts that a name may promise.
@@ -53,10 +70,19 @@ pub(super) fn needs(names: &BTreeSet<&str>) -> Vec<Need> {
     let first = of_kind(true).map(|(name, kind)| Need::new(name, kind));
     let mut out: Vec<Need> = first.chain(of_kind(false).map(described)).collect();
     // By itself a configuration is no set of weights.
-    if !out.is_empty() && names.contains(CONFIG) {
-        out.push(Need::new(CONFIG, FileKind::Json));
+    if !out.is_empty() {
+        let beside = std::iter::once(&CONFIG)
+            .chain(&READ_WITH)
+            .filter(|n| names.contains(**n));
+        out.extend(beside.map(|n| Need::new(*n, FileKind::of(n))));
     }
     out
+}
+
+/// Whether a file of this name is read together with weights: a tokenizer's, or how to generate.
+#[must_use]
+pub fn read_with_weights(name: &str) -> bool {
+    READ_WITH.contains(&name)
 }
 
 /// What an index names is there; where there is none, no part is missing by its own name.
@@ -97,6 +123,11 @@ pub(super) fn judge(seen: &mut Seen<'_>) {
     }
     seen.say_each(missing);
     config(seen);
+    for name in READ_WITH {
+        if seen.has(name) {
+            seen.belongs(name);
+        }
+    }
     let described: BTreeSet<&str> = indexes
         .iter()
         .filter_map(|i| seen.report(i))

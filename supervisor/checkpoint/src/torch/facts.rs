@@ -91,6 +91,11 @@ impl TorchFacts {
 
 /// Fills in what the values tell.
 pub(super) fn fill(facts: &mut TorchFacts, heap: &Heap, root: Value, tensors: &[Tensor]) {
+    // Megatron puts what all ranks have in common into a list of its own.
+    let root = match heap.items(root) {
+        Some([only]) => *only,
+        _ => root,
+    };
     let pairs = heap.pairs(root).unwrap_or_default();
     facts.keys = pairs
         .iter()

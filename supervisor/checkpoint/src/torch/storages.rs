@@ -9,6 +9,27 @@ use supervise_core::checkpoint::{Finding, Verdict};
 /// Findings of one kind kept for one file.
 const SAID: usize = 8;
 
+/// Bytes of a key or a device's name.
+const WORD: usize = 256;
+
+/// Devices with numbers: torch's own, and the names that other makers give to theirs.
+const DEVICES: [&str; 14] = [
+    "cuda",
+    "hpu",
+    "xpu",
+    "npu",
+    "mtia",
+    "maia",
+    "mlu",
+    "musa",
+    "gcu",
+    "sdaa",
+    "dipu",
+    "vacc",
+    "xla",
+    "privateuseone",
+];
+
 /// A storage as the pickle refers to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Storage {
@@ -40,7 +61,7 @@ impl Storage {
 pub(super) fn collect(pickle: &Pickle, findings: &mut Vec<Finding>) -> HashMap<String, Storage> {
     let heap = &pickle.heap;
     let mut out: HashMap<String, Storage> = HashMap::new();
-    let (mut bad, mut differ) = (0, 0);
+    let (mut bad, mut differ, mut places) = (0, 0, Vec::new());
     for object in heap.objects() {
         let Object::Persistent(id) = object else {
             continue;
@@ -49,6 +70,14 @@ pub(super) fn collect(pickle: &Pickle, findings: &mut Vec<Finding>) -> HashMap<S
             bad += 1;
             continue;
         };
+        if !is_device(&storage.location) && !out.contains_key(&key) && places.len() < SAID {
+            let detail = format!(
+                "storage {} was saved on {}, no device that torch knows",
+                shown(&key),
+                shown(&storage.location)
+            );
+            places.push(Finding::error("unknown_device", Verdict::Unknown, detail));
+        }
         if storage.element.is_none() {
             let detail = format!(
                 "storage {} has the unknown class {}",
@@ -63,6 +92,7 @@ pub(super) fn collect(pickle: &Pickle, findings: &mut Vec<Finding>) -> HashMap<S
             None => drop(out.insert(key, storage)),
         }
     }
+    findings.append(&mut places);
     if bad > 0 {
         let detail = format!("{bad} references of data.pkl are none that torch can follow");
         findings.push(Finding::error("bad_persistent_id", Verdict::Damaged, detail));
@@ -76,10 +106,13 @@ pub(super) fn collect(pickle: &Pickle, findings: &mut Vec<Finding>) -> HashMap<S
 
 /// What a persistent id refers to.
 pub(super) fn reference(heap: &Heap, id: Value) -> Option<(String, Storage)> {
-    let [kind, class, key, location, count, ..] = *heap.items(id)? else {
+    let Object::Tuple(parts) = heap.object(id)? else {
         return None;
     };
-    if heap.str(kind)? != "storage" {
+    let [kind, class, key, location, count] = **parts else {
+        return None;
+    };
+    if word(heap, kind)? != b"storage" {
         return None;
     }
     let class = heap.global(class)?;
@@ -87,11 +120,36 @@ pub(super) fn reference(heap: &Heap, id: Value) -> Option<(String, Storage)> {
     let element = Dtype::from_storage(&class.name).filter(|_| known);
     let storage = Storage {
         class: class.name.clone(),
-        location: heap.str(location)?.into_owned(),
+        location: String::from_utf8_lossy(word(heap, location)?).into_owned(),
         count: heap.uint(count)?,
         element,
     };
-    Some((heap.str(key)?.into_owned(), storage))
+    let key = Some(key)
+        .filter(|k| matches!(k, Value::Str(_)))
+        .and_then(|k| word(heap, k))?;
+    Some((String::from_utf8_lossy(key).into_owned(), storage))
+}
+
+/// A short text, or bytes that torch reads as one. A long one is none of torch's, and copying it for each of a million references
+/// would never end.
+fn word(heap: &Heap, value: Value) -> Option<&[u8]> {
+    match value {
+        Value::Str(t) | Value::Bytes(t) if t.len() <= WORD => Some(heap.bytes(t)),
+        _ => None,
+    }
+}
+
+/// Whether torch, on a machine that has it, knows the device a storage was saved on.
+fn is_device(tag: &str) -> bool {
+    let (name, number) = tag
+        .split_once(':')
+        .map_or((tag, None), |(name, number)| (name, Some(number)));
+    let numbered = number.is_none_or(|n| (1..=4).contains(&n.len()) && n.bytes().all(|b| b.is_ascii_digit()));
+    match name {
+        "cpu" | "meta" => number.is_none(),
+        "mps" => numbered,
+        _ => numbered && DEVICES.contains(&name),
+    }
 }
 
 /// Every storage is there with its size; what nobody refers to is said.

@@ -92,6 +92,7 @@ pub(super) fn list(heap: &Heap, root: Value, limits: &Limits) -> Listed {
         limits,
         most,
         steps: 0,
+        room: limits.memory.saturating_sub(heap.taken()),
         path: String::new(),
         out,
     };
@@ -104,6 +105,8 @@ struct Walk<'h> {
     limits: &'h Limits,
     most: u64,
     steps: u64,
+    /// Bytes that the list may still take.
+    room: usize,
     path: String,
     out: Listed,
 }
@@ -137,7 +140,17 @@ impl Walk<'_> {
         }
     }
 
+    /// A list may stand in a million places: going through it counts each time.
+    fn is_spent(&mut self, values: usize) -> bool {
+        self.heap.charge(values);
+        self.out.cut |= self.heap.is_exhausted();
+        self.heap.is_exhausted()
+    }
+
     fn numbered(&mut self, items: &[Value], depth: u32) {
+        if self.is_spent(items.len()) {
+            return;
+        }
         for (n, item) in items.iter().enumerate() {
             if matches!(item, Value::Object(_)) {
                 self.below(&n.to_string(), *item, depth);
@@ -146,6 +159,9 @@ impl Walk<'_> {
     }
 
     fn named(&mut self, pairs: &[(Value, Value)], depth: u32) {
+        if self.is_spent(pairs.len()) {
+            return;
+        }
         for (key, value) in pairs {
             if matches!(value, Value::Object(_)) {
                 let key = key_text(self.heap, *key);
@@ -169,7 +185,9 @@ impl Walk<'_> {
     fn found(&mut self, mut tensor: Tensor) {
         self.out.count += 1;
         self.out.elements = self.out.elements.saturating_add(tensor.elements());
-        if self.out.tensors.len() < self.limits.tensors {
+        let weight = size_of::<Tensor>() + self.path.len() + 16 * tensor.shape.len() + 128;
+        if self.out.tensors.len() < self.limits.tensors && weight <= self.room {
+            self.room -= weight;
             tensor.name.clone_from(&self.path);
             self.out.tensors.push(tensor);
         } else {

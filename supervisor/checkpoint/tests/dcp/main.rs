@@ -13,6 +13,7 @@ mod beside;
 mod build;
 mod damage;
 mod malice;
+mod megatron;
 mod names;
 mod reading;
 mod real;

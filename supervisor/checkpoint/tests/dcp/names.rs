@@ -42,7 +42,7 @@ fn a_class_or_module_that_is_not_torchs_is_refused() {
         let found = with(from, to);
         assert_ne!(found.verdict, Verdict::Whole, "{to}: {:?}", found.findings);
     }
-    refused("StorageMeta", "StorageMetb", Verdict::Unknown, "unknown_table_class");
+    refused("StorageMeta", "StorageMetb", Verdict::Unsafe, "unknown_table_class");
 }
 
 #[test]

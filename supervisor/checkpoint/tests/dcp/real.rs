@@ -69,7 +69,9 @@ fn needed(name: &str) -> bool {
         "_info.json",
         "_info.pkl",
     ];
-    matches!(name, "metadata.json" | "config.json") || ends.iter().any(|e| name.ends_with(e))
+    matches!(name, "metadata.json" | "config.json" | "integrity.json")
+        || supervise_checkpoint::set::read_with_weights(name)
+        || ends.iter().any(|e| name.ends_with(e))
 }
 
 /// A directory of the fixtures.

@@ -6,10 +6,13 @@ use proptest::prelude::*;
 use supervise_checkpoint::{FileKind, Limits, pickle};
 use supervise_core::checkpoint::Verdict;
 
-const KINDS: [FileKind; 7] = [
+const KINDS: [FileKind; 10] = [
     FileKind::TorchZip,
     FileKind::Json,
     FileKind::FsdpConfig,
+    FileKind::ModelConfig,
+    FileKind::Settings,
+    FileKind::Pickle,
     FileKind::Safetensors,
     FileKind::SafetensorsIndex,
     FileKind::Text,

@@ -7,14 +7,19 @@
 )]
 
 mod arbitrary;
+mod bounds;
 mod build;
 mod codes;
 mod disguises;
 mod evasions;
+mod header;
+mod json;
+mod listed;
 mod malice;
 mod mutations;
 mod plain;
 mod real;
 mod sources;
+mod state;
 mod strict;
 mod torn;

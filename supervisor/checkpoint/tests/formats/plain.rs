@@ -14,7 +14,11 @@ fn names_choose_the_kind() {
         ("actor/model_world_size_2_rank_0.pt", FileKind::TorchZip),
         ("data.pt", FileKind::TorchZip),
         ("actor/fsdp_config.json", FileKind::FsdpConfig),
-        ("huggingface/config.json", FileKind::Json),
+        ("huggingface/config.json", FileKind::ModelConfig),
+        ("actor/transformer_config.json", FileKind::ModelConfig),
+        ("huggingface/tokenizer_config.json", FileKind::Settings),
+        ("huggingface/tokenizer.json", FileKind::Tokenizer),
+        ("huggingface/vocab.json", FileKind::Json),
         ("huggingface/model.safetensors.index.json", FileKind::SafetensorsIndex),
         ("huggingface/model-00001-of-00002.safetensors", FileKind::Safetensors),
         ("huggingface/merges.txt", FileKind::Text),
@@ -48,7 +52,22 @@ fn fsdp_config_is_read_strictly() {
         (b"\0\0\0\0\0\0", Verdict::Damaged, "zero_filled"),
         (b"{\"FSDP_version\": 1\0\0\0\0", Verdict::Damaged, "torn_write"),
         (b"{\"FSDP_version\": 1}", Verdict::Damaged, "json_content"),
-        (b"{\"world_size\": 0}", Verdict::Damaged, "json_content"),
+        (b"{\"world_size\": 2}", Verdict::Damaged, "json_content"),
+        (
+            b"{\"FSDP_version\": 1, \"world_size\": 0}",
+            Verdict::Damaged,
+            "json_content",
+        ),
+        (
+            b"{\"FSDP_version\": 7, \"world_size\": 2}",
+            Verdict::Damaged,
+            "json_content",
+        ),
+        (
+            b"{\"FSDP_version\": 2, \"worle_size\": 2}",
+            Verdict::Damaged,
+            "json_content",
+        ),
         (b"{\"world_size\": -1}", Verdict::Damaged, "json_content"),
         (b"{\"world_size\": 2.5}", Verdict::Damaged, "json_content"),
         (b"{\"world_size\": \"2\"}", Verdict::Damaged, "json_content"),
@@ -86,7 +105,7 @@ fn json_must_be_one_object() {
     let deep = vec![b'['; 100_000];
     assert_eq!(
         structure(FileKind::Json, &[b"{\"a\":".to_vec(), deep].concat()).verdict,
-        Verdict::Incomplete
+        Verdict::Unknown
     );
     let limits = Limits {
         json_bytes: 4,

@@ -206,7 +206,7 @@ fn doubts_about_real_files_are_said() {
     let report = full(FileKind::TorchZip, &torch("module"));
     assert_eq!(
         (report.verdict, codes(&report)),
-        (Verdict::Whole, vec!["unfamiliar_global"])
+        (Verdict::Unsafe, vec!["unfamiliar_global"])
     );
     assert!(
         report.findings[0].detail.contains("torch.nn.modules.linear.Linear"),

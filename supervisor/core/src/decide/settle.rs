@@ -2,14 +2,15 @@
 
 use super::Deciding;
 use crate::backoff::pause;
+use crate::checkpoint::Depth;
 use crate::diagnosis::diagnose;
 use crate::event::TimerKey;
 use crate::id::Step;
 use crate::reason::Reason;
-use crate::record::{Action, Condition, Decision, Diagnosis, Outcome, StartPoint};
-use crate::resume::last_step;
+use crate::record::{Action, Ask, Condition, Decision, Diagnosis, Outcome, StartPoint};
+use crate::resume::{last_step, scan_width};
 use crate::script::ScriptNews;
-use crate::state::Attempt;
+use crate::state::{Attempt, Mode};
 
 /// Deaths of our own guards without a new mark.
 const OWN_DEATHS: u32 = 20;
@@ -29,11 +30,10 @@ impl Deciding<'_> {
             return self.misconfigured(news);
         }
         let d = diagnose(&a);
-        let reason = Reason::new("diagnosed", format!("{}: {}", d.class, d.text));
+        let reason = diagnosed(&d);
         self.decided(Decision::Diagnosed(d), vec![reason.clone()]);
         if self.spec.policy.observe {
-            let why = format!("observed only: the attempt ended ({})", reason.text);
-            return self.finish(Outcome::GaveUp { why }, vec![reason]);
+            return self.look_once_more(&a, reason);
         }
         self.choose(vec![reason]);
     }
@@ -64,17 +64,56 @@ impl Deciding<'_> {
     }
 
     fn after_success(&mut self, a: &Attempt) {
-        let reason = match a.succeeded() {
-            true => Reason::new("all_ended_well", "all workers ended with exit code 0"),
-            false => Reason::new(
-                "all_done",
-                "the last planned step was done; the exit code of this launcher says nothing",
-            ),
-        };
-        if self.spec.root.is_none() || !self.spec.policy.recovery || self.spec.policy.observe {
-            return self.finish(Outcome::Finished { step: None }, vec![reason]);
+        let reason = ended_well(a);
+        if self.spec.root.is_none() || self.is_left_alone() {
+            return self.look_once_more(a, reason);
         }
         self.choose(vec![reason]);
+    }
+
+    /// The run is not resumed by us.
+    fn is_left_alone(&self) -> bool {
+        !self.spec.policy.recovery || self.spec.policy.observe
+    }
+
+    /// A run that is left alone ends with its attempt; its last save may be younger than the last scan. A disk that does not
+    /// answer soon delays no end.
+    fn look_once_more(&mut self, a: &Attempt, reason: Reason) {
+        let can_look = self.spec.root.is_some() && self.s.lane_stalled.is_none() && !self.s.journal_stalled;
+        if !can_look || a.term != self.s.term {
+            return self.end_left_alone(a, None);
+        }
+        self.decided(Decision::Choose, vec![reason]);
+        let whole = scan_width(&self.s, self.spec);
+        self.ask(Ask::Scan {
+            depth: Depth::Structure,
+            whole,
+        });
+        self.wake(TimerKey::StateDeadline, super::stop::LAST_LOOK);
+    }
+
+    /// The attempt of this term that ended, where only the last look at its checkpoints was waited for.
+    pub(super) fn looked_at(&self) -> Option<Attempt> {
+        let a = self.s.attempt.as_ref()?;
+        let over = a.term == self.s.term && a.gone && !a.settled && a.launched.is_some();
+        let ends = self.spec.policy.observe || self.went_well(a);
+        let waited = over && ends && self.is_left_alone() && self.s.mode == Mode::Choosing;
+        (waited && self.spec.root.is_some()).then(|| a.clone())
+    }
+
+    /// The end of a run that is left alone; `looked`: what came of the last look.
+    pub(super) fn end_left_alone(&mut self, a: &Attempt, looked: Option<Reason>) {
+        let well = self.went_well(a);
+        let mut reasons = vec![if well { ended_well(a) } else { diagnosed(&diagnose(a)) }];
+        reasons.extend(looked);
+        if well {
+            let newest = self.s.newest_whole().map(|c| c.step);
+            let last = last_step(&self.s, self.spec);
+            let step = newest.filter(|n| last.is_some_and(|l| *n >= l) && self.s.mark >= newest);
+            return self.finish(Outcome::Finished { step }, reasons);
+        }
+        let why = format!("observed only: the attempt ended ({})", reasons[0].text);
+        self.finish(Outcome::GaveUp { why }, reasons);
     }
 
     /// Charges the attempt that ended, once. `false`: the run ends, or waits, instead of a launch.
@@ -112,7 +151,10 @@ impl Deciding<'_> {
         let d = a.diagnosis.clone();
         let text = match (progressed, ours) {
             (true, _) => "the attempt proved a new step: no retry is charged".to_owned(),
-            (false, true) => "our own process died: no retry is charged".to_owned(),
+            (false, true) => match self.s.own_deaths.saturating_add(u32::from(a.guard_lost)) {
+                0 | 1 => "our own process died: no retry is charged".to_owned(),
+                n => format!("our own process died, {n} times without a new step: no retry is charged"),
+            },
             (false, false) => format!(
                 "the attempt proved no new step: {charged} in a row, retries {}",
                 self.spec.policy.retries
@@ -210,7 +252,10 @@ impl Deciding<'_> {
             return false;
         }
         if self.s.own_deaths > OWN_DEATHS {
-            let why = format!("our own processes died {} times without a new step", self.s.own_deaths);
+            let why = format!(
+                "our own processes died {} times without a new step: the trainer, or something else on this machine, kills the guard",
+                self.s.own_deaths
+            );
             self.finish(
                 Outcome::GaveUp { why: why.clone() },
                 vec![Reason::new("own_deaths", why)],
@@ -220,7 +265,9 @@ impl Deciding<'_> {
         if self.s.stop.is_some() {
             return true;
         }
-        let wait = pause(&self.spec.policy, self.s.charged, self.e.entropy);
+        // One death of our own is an accident, and costs nothing. A trainer that ends its own guard does so each time.
+        let again = self.s.own_deaths.saturating_sub(1);
+        let wait = pause(&self.spec.policy, self.s.charged.max(again), self.e.entropy);
         if wait.0 == 0 {
             return true;
         }
@@ -325,4 +372,18 @@ impl Deciding<'_> {
         self.finish(Outcome::Deterministic { why: text }, vec![reason]);
         false
     }
+}
+
+fn ended_well(a: &Attempt) -> Reason {
+    match a.succeeded() {
+        true => Reason::new("all_ended_well", "all workers ended with exit code 0"),
+        false => Reason::new(
+            "all_done",
+            "the last planned step was done; the exit code of this launcher says nothing",
+        ),
+    }
+}
+
+fn diagnosed(d: &Diagnosis) -> Reason {
+    Reason::new("diagnosed", format!("{}: {}", d.class, d.text))
 }

@@ -1,9 +1,9 @@
 //! From the beginning of a term to running workers.
 
 use super::Deciding;
-use crate::checkpoint::{CheckpointSummary, Verdict};
+use crate::checkpoint::{CheckpointSummary, Depth, Verdict};
 use crate::event::{ActError, ActErrorKind, ActOutput, Living, TimerKey};
-use crate::id::{ActId, Ms, ProcRef};
+use crate::id::{ActId, Ms, ProcRef, Step};
 use crate::live::{is_live, is_own};
 use crate::reason::Reason;
 use crate::record::{ActKind, Ask, Condition, Decision, DiskEdit, LaunchOrder, Outcome, StartPoint};
@@ -15,6 +15,8 @@ use crate::state::Mode;
 const BARREN_TERMS: u32 = 3;
 /// A step that was just saved is read as a whole after this.
 const PROVE_AFTER: Ms = Ms::secs(1);
+/// Where saves follow each other faster, they are read so often.
+const PROVE_AGAIN: Ms = Ms::secs(5);
 /// How often the live set is arranged for one launch at most.
 const ARRANGED: u32 = 3;
 /// How often a resource that is away is looked at again.
@@ -22,6 +24,9 @@ const RETRY_SCAN: Ms = Ms::secs(5);
 /// How often a cluster that holds something of the attempt before is asked again; more seldom the longer it does.
 const ASK_AGAIN: Ms = Ms::secs(10);
 const ASK_SELDOM: Ms = Ms::secs(120);
+/// How long a limit may keep a launch from being made, and how often that is tried.
+const LIMIT_PATIENCE: Ms = Ms::secs(20);
+const LIMIT_PAUSE: Ms = Ms::secs(4);
 
 impl Deciding<'_> {
     pub(super) fn on_term_started(&mut self, living: Option<&Living>, orphans: &[ProcRef]) {
@@ -63,6 +68,9 @@ impl Deciding<'_> {
             self.wake(TimerKey::ScanDue, Ms(0));
         }
         self.wake(TimerKey::StallCheck, Ms::secs(10));
+        if self.s.mark.is_some_and(|m| self.is_unproven(m)) {
+            self.wake(TimerKey::ProveDue, PROVE_AFTER);
+        }
         if rehearsal::is_due(&self.s, self.spec) {
             self.ask(Ask::Rehearse);
         }
@@ -71,7 +79,10 @@ impl Deciding<'_> {
     pub(super) fn on_checkpoints(&mut self) {
         self.note_mark();
         if self.is_last_look() {
-            return self.stopped();
+            return self.stopped(Vec::new());
+        }
+        if let Some(a) = self.looked_at() {
+            return self.end_left_alone(&a, None);
         }
         match self.s.mode.clone() {
             Mode::Choosing
@@ -101,12 +112,19 @@ impl Deciding<'_> {
         if let Some((step, id, Some(depth))) = newest
             && self.s.mark.is_none_or(|m| step > m)
         {
+            // Saves that follow each other quickly must not put off the proof for ever.
+            let is_waiting = self.s.mark.is_some_and(|m| self.is_unproven(m));
             let reason = Reason::new("proven", format!("{id} is whole (proven: {})", depth.word()));
             self.decided(Decision::Mark { step }, vec![reason]);
-            if self.s.live().is_some() && depth < self.spec.policy.depth {
+            if self.s.live().is_some() && depth < self.spec.policy.depth && !is_waiting {
                 self.wake(TimerKey::ProveDue, PROVE_AFTER);
             }
         }
+    }
+
+    /// Every byte of it is to be read, and was not yet.
+    fn is_unproven(&self, step: Step) -> bool {
+        self.spec.policy.depth > Depth::Structure && self.s.read < Some(step)
     }
 
     /// What was proven in the background need not be read again when it is needed.
@@ -117,6 +135,10 @@ impl Deciding<'_> {
                 depth: self.spec.policy.depth,
                 whole,
             });
+            // What is saved meanwhile is proven with the next one.
+            if self.s.mark.is_some_and(|m| self.is_unproven(m)) {
+                self.wake(TimerKey::ProveDue, PROVE_AGAIN);
+            }
         }
     }
 
@@ -245,6 +267,9 @@ impl Deciding<'_> {
                 self.watch();
                 self.after_launch();
             }
+            (Mode::Arranging { .. }, Err(error)) if self.s.is_to_stop() => {
+                self.stopped(vec![Reason::new("not_arranged", error.what.clone())]);
+            }
             (Mode::Arranging { .. } | Mode::Launching { .. }, Err(error)) => self.on_start_failed(error),
             // The user's number of steps was made true before the end: look again.
             (Mode::Choosing, _) => self.scan(),
@@ -312,6 +337,7 @@ impl Deciding<'_> {
                 );
             }
             ActErrorKind::Held => self.on_held(error, reason),
+            ActErrorKind::Limit => self.on_limit(error, reason),
             ActErrorKind::Disk
             | ActErrorKind::NoRoom
             | ActErrorKind::Voided
@@ -346,6 +372,20 @@ impl Deciding<'_> {
         let until = self.e.at.after(pause);
         self.decided(Decision::Wait { what, until }, vec![reason]);
         self.wake(TimerKey::Backoff, pause);
+    }
+
+    /// Nobody's failure either. What dies may give it back in a moment; a limit that is simply too low never will.
+    fn on_limit(&mut self, error: &ActError, reason: Reason) {
+        let refused = self.s.held_since.map_or(Ms(0), |at| self.e.at.since(at));
+        if refused >= LIMIT_PATIENCE {
+            let why = format!("{}, for {} seconds", error.what, refused.0 / 1000);
+            let reason = Reason::new("limit", why.clone());
+            return self.finish(Outcome::Environment { why }, vec![reason]);
+        }
+        let until = self.e.at.after(LIMIT_PAUSE);
+        let what = Condition::Backoff;
+        self.decided(Decision::Wait { what, until }, vec![reason]);
+        self.wake(TimerKey::Backoff, LIMIT_PAUSE);
     }
 
     pub(super) fn on_scan_due(&mut self) {

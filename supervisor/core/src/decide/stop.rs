@@ -12,7 +12,7 @@ use crate::state::Mode;
 /// How often a save that may finish is looked at.
 const DRAIN_LOOK: Ms = Ms(500);
 /// A look at the disk may delay a stop by this much.
-const LAST_LOOK: Ms = Ms::secs(3);
+pub(super) const LAST_LOOK: Ms = Ms::secs(3);
 /// A kill that nobody confirmed is repeated after this.
 pub(super) const KILL_AGAIN: Ms = Ms::secs(15);
 /// A first answer about a save in progress is waited for this long.
@@ -29,15 +29,21 @@ impl Deciding<'_> {
             self.act(ActKind::KillTree, reasons);
             self.wake(TimerKey::KillDue, KILL_AGAIN);
         }
-        self.wake(TimerKey::StateDeadline, super::UNKILLABLE_LIMIT);
+        self.on_timer(TimerKey::StateDeadline);
     }
 
+    /// Whatever the run is doing: it comes to an end within its graces. Nothing that may not answer (a disk, a helper, the
+    /// journal) is waited for without a deadline.
     pub(super) fn wish_to_stop(&mut self, by: &str, now: bool) {
         let reason = Reason::new("asked_to_stop", format!("{by} asked to stop"));
         match &self.s.mode {
             Mode::Running if now => self.stop(Then::Stopped, false, vec![reason]),
             Mode::Running => self.drain(reason),
-            Mode::Draining { .. } | Mode::Stopping { .. } if now => self.stop(Then::Stopped, false, vec![reason]),
+            Mode::Draining { .. } | Mode::Stopping { .. } if now && self.s.live().is_some() => {
+                self.stop(Then::Stopped, false, vec![reason]);
+            }
+            // What was only just started, or is about to be, has nothing to save.
+            Mode::Launching { .. } if self.s.live().is_some() => self.stop(Then::Stopped, false, vec![reason]),
             Mode::Stopping { gently, .. } => {
                 // The end that is under way leads to a stop instead of a relaunch.
                 let gently = *gently;
@@ -52,7 +58,10 @@ impl Deciding<'_> {
             Mode::Idle | Mode::Choosing | Mode::Waiting { .. } if self.s.live().is_none() => {
                 self.finish(Outcome::Stopped, vec![reason]);
             }
-            // Arranging and Launching come to an end first; then the wish is looked at.
+            // An edit that was begun may end, for a moment; one that was not is not begun any more.
+            Mode::Arranging { .. } => self.wake(TimerKey::StateDeadline, LAST_LOOK),
+            // They are being killed: when that is over, or was not seen to be, it ends.
+            Mode::Fencing | Mode::Waiting { .. } => self.on_timer(TimerKey::StateDeadline),
             _ => {}
         }
     }
@@ -80,6 +89,11 @@ impl Deciding<'_> {
     }
 
     pub(super) fn on_scan_while_draining(&mut self, then: Then) {
+        // One that begins after the save that was waited for is another one.
+        if self.s.stop.as_ref().is_some_and(|wish| self.s.mark > wish.mark) {
+            let reason = Reason::new("saved", "the save that was going on is over, and its step is proven");
+            return self.stop(then, true, vec![reason]);
+        }
         if self.save_in_progress() {
             let until = match self.s.mode {
                 Mode::Draining { until, .. } => until,
@@ -115,7 +129,7 @@ impl Deciding<'_> {
             && self.s.lane_stalled.is_none()
             && matches!(self.s.mode, Mode::Stopping { .. });
         if !can_look {
-            return self.stopped();
+            return self.stopped(Vec::new());
         }
         let whole = scan_width(&self.s, self.spec);
         self.ask(Ask::Scan {
@@ -125,11 +139,29 @@ impl Deciding<'_> {
         self.wake(TimerKey::StateDeadline, LAST_LOOK);
     }
 
-    /// All workers are gone and the last look is over.
-    pub(super) fn stopped(&mut self) {
+    /// No worker lives, and somebody asked for an end.
+    pub(super) fn stopped(&mut self, mut reasons: Vec<Reason>) {
         let by = self.s.stop.as_ref().map_or("an operator", |w| &w.by);
-        let reason = Reason::new("stopped", format!("all workers are gone; {by} asked to stop"));
-        self.finish(Outcome::Stopped, vec![reason]);
+        reasons.insert(
+            0,
+            Reason::new("stopped", format!("no worker lives; {by} asked to stop")),
+        );
+        self.finish(Outcome::Stopped, reasons);
+    }
+
+    /// What is left of an attempt that could not be ended, in words.
+    pub(super) fn left_words(&self) -> String {
+        let left = self
+            .s
+            .attempt
+            .as_ref()
+            .map(|a| a.unkillable.as_slice())
+            .unwrap_or_default();
+        let names: Vec<String> = left.iter().map(ToString::to_string).collect();
+        match names.as_slice() {
+            [] => String::new(),
+            names => format!(": {}", names.join(", ")),
+        }
     }
 
     /// The workers are gone, and only the last look is waited for.
@@ -153,6 +185,7 @@ impl Deciding<'_> {
                 self.decided(Decision::Stop { then, gently: false }, vec![reason.clone()]);
                 self.act(ActKind::KillTree, vec![reason]);
                 self.wake(TimerKey::KillDue, KILL_AGAIN);
+                self.on_timer(TimerKey::StateDeadline);
             }
             Mode::Stopping { gently: false, .. } | Mode::Fencing => {
                 // A guard that was stopped or hangs cannot end its tree: it is done without it.
@@ -182,7 +215,7 @@ impl Deciding<'_> {
             },
             vec![Reason::new("unkillable", text)],
         );
-        self.wake(TimerKey::StateDeadline, super::UNKILLABLE_LIMIT);
+        self.on_timer(TimerKey::StateDeadline);
     }
 
     pub(super) fn on_tree_gone(&mut self, unkillable: &[ProcRef]) {
@@ -215,13 +248,11 @@ impl Deciding<'_> {
                     .lease_lost
                     .clone()
                     .unwrap_or_else(|| "another supervisor".to_owned());
-                self.finish(
-                    Outcome::LeaseHeld { by },
-                    vec![Reason::new(
-                        "lease_lost",
-                        "all workers are gone; the lease is another's",
-                    )],
-                );
+                let reason = match self.s.displaced {
+                    true => Reason::new("displaced", "all workers are gone; the run's place is not what it was"),
+                    false => Reason::new("lease_lost", "all workers are gone; the lease is another's"),
+                };
+                self.finish(Outcome::LeaseHeld { by }, vec![reason]);
             }
             Then::Choose => {
                 let reason = Reason::new("fenced", "nothing of an earlier attempt lives");

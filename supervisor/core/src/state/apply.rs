@@ -1,9 +1,9 @@
 //! The fold: what each record makes of the state.
 
 use super::{Attempt, Care, Failure, Mode, NotKept, State, StopWish};
-use crate::checkpoint::{CheckpointSummary, CkptId, PinsHash, Resumability, Verdict};
-use crate::event::{ActError, ActErrorKind, ActOutput, Event, EventKind, Request};
-use crate::id::{ActId, Step, Tick};
+use crate::checkpoint::{CheckpointSummary, CkptId, Depth, PinsHash, Resumability, Verdict};
+use crate::event::{ActError, ActErrorKind, ActOutput, Event, EventKind, Request, ScanReport};
+use crate::id::{ActId, Step, Tick, WallMs};
 use crate::live::{is_live, whole_live};
 use crate::record::{Act, ActKind, Decision, DiskEdit, LaunchOrder, Record, StartPoint};
 use crate::scan::RuleKind;
@@ -20,20 +20,29 @@ impl State {
         match r {
             Record::Fact(e) => self.on_fact(e),
             Record::Decided { at, what, reasons } => {
-                self.now = *at;
+                self.pass(*at);
                 self.why.clone_from(reasons);
                 self.on_decision(what, *at);
             }
             Record::Intended { at, act, .. } => {
-                self.now = *at;
+                self.pass(*at);
                 self.next_act = self.next_act.max(act.id.next());
                 if act.kind.is_guarded() {
                     self.pending.insert(act.id, act.clone());
                 }
                 self.on_intent(act);
             }
-            Record::Ignored { at, .. } => self.now = *at,
+            Record::Ignored { at, .. } => self.pass(*at),
         }
+    }
+
+    /// What was decided long after the newest fact is of its own moment: wake-ups leave no fact, and only facts carry a wall clock.
+    fn pass(&mut self, at: Tick) {
+        let gone = i64::try_from(at.since(self.now).0).unwrap_or(i64::MAX);
+        if self.wall != WallMs::default() {
+            self.wall = WallMs(self.wall.0.saturating_add(gone));
+        }
+        self.now = at;
     }
 
     fn enter(&mut self, mode: Mode, at: Tick) {
@@ -48,15 +57,26 @@ impl State {
             EventKind::TermStarted { .. } => self.on_term(e),
             EventKind::ActDone { act, result } => self.on_act_done(e, *act, result.as_ref()),
             EventKind::Checkpoints(report) => {
-                if self.live().is_none() && report.unreadable.is_none() && self.settled.is_none() {
-                    self.settled = Some(report.steps.iter().map(|c| c.id.clone()).collect());
+                self.scan_told = Some(0);
+                self.on_scan(report.clone());
+            }
+            EventKind::CheckpointsChanged(diff) => {
+                match self.scan.take().and_then(|scan| scan.apply(diff)) {
+                    Some(report) => {
+                        let told = self.scan_told.unwrap_or_default();
+                        self.scan_told = Some(told.saturating_add(1 + diff.len() as u64));
+                        self.on_scan(report);
+                    }
+                    // The scan that it is a difference to was lost with its line: what is on disk is not known before the next one.
+                    None => self.scan_told = None,
                 }
-                self.scan = Some(report.clone());
-                self.note_saved();
             }
             EventKind::TimeGap { missing } => {
                 self.since = self.since.after(*missing);
                 self.held_since = self.held_since.map(|at| at.after(*missing));
+                if let Some(wish) = self.stop.as_mut() {
+                    wish.at = wish.at.after(*missing);
+                }
                 if let Some(a) = self.attempt.as_mut() {
                     a.last_progress = a.last_progress.after(*missing);
                     a.last_active = a.last_active.after(*missing);
@@ -71,6 +91,7 @@ impl State {
                     after_save: *after_save,
                     by: by.clone(),
                     mark: self.mark,
+                    at: e.at,
                 });
             }
             EventKind::Operator(Request::StopNow { by }) => {
@@ -78,12 +99,30 @@ impl State {
                     after_save: false,
                     by: by.clone(),
                     mark: self.mark,
+                    at: e.at,
                 });
             }
             EventKind::LeaseLost { by } => self.lease_lost = Some(by.clone()),
+            EventKind::Displaced { what } => {
+                self.lease_lost = Some(what.clone());
+                self.displaced = true;
+            }
             EventKind::Rehearsed(rehearsal) => self.rehearsal = Some(rehearsal.clone()),
             _ => self.on_attempt_fact(e),
         }
+    }
+
+    fn on_scan(&mut self, report: ScanReport) {
+        if self.live().is_none() && report.unreadable.is_none() && self.settled.is_none() {
+            self.settled = Some(report.steps.iter().map(|c| c.id.clone()).collect());
+        }
+        let read = report
+            .steps
+            .iter()
+            .filter(|c| c.is_proven(Depth::Full) && !c.id.0.is_absolute());
+        self.read = self.read.max(read.map(|c| c.step).max());
+        self.scan = Some(report);
+        self.note_saved();
     }
 
     /// What stands in the only checkpoint while an attempt lives is that attempt's, unless it goes back.
@@ -101,7 +140,7 @@ impl State {
     fn on_act_done(&mut self, e: &Event, act: ActId, result: Result<&ActOutput, &ActError>) {
         let done = self.pending.remove(&act).map(|a| a.kind);
         match result {
-            Err(error) if error.kind == ActErrorKind::Held => {
+            Err(error) if matches!(error.kind, ActErrorKind::Held | ActErrorKind::Limit) => {
                 self.held_since.get_or_insert(e.at);
             }
             _ if matches!(done, Some(ActKind::Launch(_))) => self.held_since = None,
@@ -173,8 +212,10 @@ impl State {
             self.trainer_version.clone_from(trainer_version);
         }
         self.after_an_end();
+        self.scan_told = None;
         self.stop = None;
         self.lease_lost = None;
+        self.displaced = false;
         self.held_since = None;
         self.journal_stalled = false;
         self.lane_stalled = None;
@@ -231,11 +272,13 @@ impl State {
                 attempt,
                 worker,
                 status,
+                lines,
                 ..
             } if *attempt == a.no => {
                 a.exits.insert(*worker, *status);
                 if !status.is_success() && a.first_failure.is_none() {
                     a.first_failure = Some((*worker, *status));
+                    a.lines.clone_from(lines);
                 }
             }
             EventKind::TreeGone { attempt, unkillable } if *attempt == a.no || fencing => {
@@ -348,6 +391,9 @@ impl State {
             Decision::Distrust { ckpt } => {
                 self.distrusted.retain(|c| c != ckpt);
                 self.distrusted.push(ckpt.clone());
+                if self.distrusted.len() > FAILURES {
+                    self.distrusted.remove(0);
+                }
             }
             Decision::Wait { what, until } => {
                 let (what, until) = (what.clone(), *until);
@@ -380,6 +426,8 @@ impl State {
                 .any(|e| matches!(e, DiskEdit::MoveAside { foreign: true, .. })),
         });
         self.mark = step;
+        let steps = || self.scan.iter().flat_map(|scan| &scan.steps);
+        self.read = step.filter(|step| steps().any(|c| c.step == *step && c.is_proven(Depth::Full)));
         self.wish_done = false;
         self.distrusted.clear();
     }

@@ -2,7 +2,7 @@
 
 use super::script::{Failing, Truth};
 use super::trainer::{Proc, Tr};
-use super::{Due, World};
+use super::{Due, LAST_WORDS, World};
 use supervise_core::checkpoint::Depth;
 use supervise_core::event::{ActError, ActErrorKind, ActOutput, EventKind};
 use supervise_core::id::{AttemptNo, ProcRef};
@@ -14,6 +14,9 @@ const ACT: u64 = 100;
 impl World {
     pub(crate) fn perform(&mut self, act: Act) {
         if act.kind.is_guarded() && self.journal_stalls {
+            if matches!(act.kind, ActKind::Finish(_)) {
+                self.soon(LAST_WORDS, Due::LastWords(act.term));
+            }
             self.deferred.push(act);
             return;
         }
@@ -44,6 +47,33 @@ impl World {
     pub(crate) fn perform_deferred(&mut self) {
         for act in std::mem::take(&mut self.deferred) {
             self.perform(act);
+        }
+    }
+
+    /// After a wish to stop nothing is begun whose intent is not durable yet.
+    pub(crate) fn drop_unbegun(&mut self) {
+        let (ends, dropped) = std::mem::take(&mut self.deferred)
+            .into_iter()
+            .partition(|a| matches!(a.kind, ActKind::Finish(_)));
+        self.deferred = ends;
+        let dropped: Vec<Act> = dropped;
+        for act in dropped {
+            let error = ActError {
+                what: "it was not begun: a stop was asked for".to_owned(),
+                retryable: true,
+                kind: ActErrorKind::Other,
+            };
+            self.feed(EventKind::ActDone {
+                act: act.id,
+                result: Err(error),
+            });
+        }
+    }
+
+    /// The lane answers again.
+    pub(crate) fn unstick(&mut self) {
+        for act in std::mem::take(&mut self.stuck) {
+            self.soon(ACT, Due::Done(act));
         }
     }
 
@@ -219,6 +249,15 @@ impl World {
             attempt,
             unkillable: Vec::new(),
         });
+    }
+}
+
+/// A lane has its part in it: a launch looks at its resume point once more.
+pub(crate) fn needs_the_lane(act: &Act) -> bool {
+    match &act.kind {
+        ActKind::Arrange(_) | ActKind::Prune(_) | ActKind::Keep { .. } => true,
+        ActKind::Launch(order) => matches!(order.from, StartPoint::Step { .. }),
+        _ => false,
     }
 }
 

@@ -136,6 +136,7 @@ pub(crate) enum Verb {
         hangs: bool,
     },
     LeaseLost,
+    Displaced,
     /// What a relaunch that is tried in advance comes to.
     Rehearsal(Rehearsed),
     /// The script of the present attempt does what it should not.
@@ -237,6 +238,7 @@ fn verb(words: &[&str]) -> Option<Verb> {
             hangs: either(what, "hang", "recover")?,
         },
         ["lease", "lost"] => Verb::LeaseLost,
+        ["place", "lost"] => Verb::Displaced,
         ["rehearsal", word, rest @ ..] => Verb::Rehearsal(rehearsed(word, rest)?),
         ["script", "past", "us"] => Verb::Script(ScriptNews::Unmarked {
             what: "python3 -m verl.trainer.main_ppo".to_owned(),

@@ -280,6 +280,7 @@ impl World {
                 worker: WorkerId(rank),
                 status,
                 first,
+                lines: Vec::new(),
             });
         }
         if none_left {

@@ -69,6 +69,9 @@ impl World {
             Verb::LeaseLost => self.feed(EventKind::LeaseLost {
                 by: "term 9 on node-2".to_owned(),
             }),
+            Verb::Displaced => self.feed(EventKind::Displaced {
+                what: "the run directory /a was moved to /b".to_owned(),
+            }),
             Verb::Rehearsal(result) => self.rehearsal = result.clone(),
             Verb::Script(news) => {
                 let attempt = self.s.attempts;
@@ -130,6 +133,7 @@ impl World {
             self.soon(LANE_DEADLINE, Due::LaneStalled);
         } else {
             self.scans += 1;
+            self.unstick();
             self.feed(EventKind::LaneRecovered);
         }
     }
@@ -161,6 +165,7 @@ impl World {
                 worker: WorkerId(0),
                 status: ExitStatus::Code(1),
                 first: true,
+                lines: Vec::new(),
             });
         }
     }

@@ -2,10 +2,13 @@
 //!
 //! Workers are started before anything that is not needed for them; nothing waits for their programs to run.
 
+use crate::address::{self, Role};
 use crate::guard::calls::{Calls, look_every};
 use crate::guard::facts::Facts;
 use crate::guard::feed::Feed;
+use crate::guard::keeper::{Half, Keeper, Tether, part};
 use crate::guard::leash::Leash;
+use crate::guard::memory::Memory;
 use crate::guard::protocol::{FromGuard, GuardOrder, ORDER_LIMIT, WorkerOrder};
 use crate::guard::record::boot_line;
 use crate::guard::run::{Guard, Pace};
@@ -22,8 +25,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::{UnixListener, UnixStream};
 use supervise_core::id::WorkerId;
 
 /// Most workers of one attempt on one machine.
@@ -35,23 +37,51 @@ const OUTPUT_PIPE: i32 = 256 << 10;
 /// Keeps setproctitle from overwriting the environment, and with it the attempt's mark.
 const KEEP_ENVIRONMENT: (&str, &str) = ("SPT_NOENV", "1");
 
-/// Becomes a guard: `None` where the launch failed and that was told.
-pub(crate) fn begin() -> io::Result<Option<Guard>> {
+/// The process that has its order.
+pub(crate) enum Begun {
+    /// A guard at work.
+    Guard(Box<Guard>, Tether),
+    /// Its keeper.
+    Keeper(Keeper),
+    /// Nobody: the launch failed, and that was told.
+    Nothing,
+}
+
+/// Takes the order, becomes keeper and guard, and starts the workers.
+pub(crate) fn begin() -> io::Result<Begun> {
     close_inherited();
     let order_file = File::from(take_standard(0)?);
-    let leash = Leash::new(UnixStream::from(take_standard(1)?))?;
+    let mut leash = Leash::new(UnixStream::from(take_standard(1)?))?;
     let signals = signals()?;
     detach();
     let order = read_order(order_file)?;
-    match prepare(order, leash, signals) {
-        Ok(guard) => Ok(Some(guard)),
-        Err((mut leash, what)) => {
-            let command = false;
-            // A driver that is gone already need not be told.
-            let _ = leash.send(FromGuard::LaunchFailed { what, command });
-            Ok(None)
-        }
+    let failed = |leash: &mut Leash, what: String| {
+        let command = false;
+        // A driver that is gone already need not be told.
+        let _ = leash.send(FromGuard::LaunchFailed { what, command });
+        Ok(Begun::Nothing)
+    };
+    if let Err(what) = wait_for_predecessors(&order) {
+        return failed(&mut leash, what);
     }
+    let tether = match part(&order) {
+        Ok(Half::Keeper(keeper)) => return Ok(Begun::Keeper(keeper)),
+        Ok(Half::Guard(tether)) => tether,
+        Err(e) => return failed(&mut leash, format!("the guard's keeper cannot be made: {e}")),
+    };
+    become_guard();
+    match prepare(order, leash, signals) {
+        Ok(guard) => Ok(Begun::Guard(Box::new(guard), tether)),
+        Err((mut leash, what)) => failed(&mut leash, what),
+    }
+}
+
+/// Apart from the keeper: what is done to one's session is not done to the other's.
+fn become_guard() {
+    let _ = nix::unistd::setsid();
+    // A new process has neither of these from the one that made it.
+    let _ = nix::sys::prctl::set_child_subreaper(true);
+    let _ = nix::sys::prctl::set_name(c"supervise-guard");
 }
 
 /// Nothing that happens to the driver's session, directory or children is to reach the guard.
@@ -100,16 +130,13 @@ fn signals() -> io::Result<SignalFd> {
 
 /// A guard that has said all it had to say is gone within this.
 const PREDECESSOR_MS: u64 = 3_000;
-const LOOK: std::time::Duration = std::time::Duration::from_millis(5);
+const LOOK: std::time::Duration = std::time::Duration::from_millis(1);
 
 type Failed = (Leash, String);
 
 fn prepare(order: GuardOrder, leash: Leash, signals: SignalFd) -> Result<Guard, Failed> {
     let socket = match listen(&order.socket) {
         Ok(socket) => socket,
-        Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
-            return Err((leash, "another guard of this run still lives".to_owned()));
-        }
         Err(e) => return Err((leash, format!("the guard's socket {}: {e}", order.socket))),
     };
     if order.workers.is_empty() || order.workers.len() > WORKERS_LIMIT {
@@ -127,7 +154,9 @@ fn prepare(order: GuardOrder, leash: Leash, signals: SignalFd) -> Result<Guard, 
     let me = own_ref();
     let name = leaf_name(&order.run, order.term.0, order.attempt.0);
     let leaf = order.cgroup.then(|| Leaf::create(&name).ok()).flatten();
+    let mut memory = Memory::watch();
     let (workers, failure) = start_workers(&order, leaf.as_ref());
+    workers.iter().for_each(|w| memory.note(w.proc.pid));
     let tag = format!("{}/", order.run);
     let mut guard = Guard {
         me,
@@ -146,6 +175,7 @@ fn prepare(order: GuardOrder, leash: Leash, signals: SignalFd) -> Result<Guard, 
         sink_due: None,
         sink_pause: 0,
         tree: Tree::new(me, tag, leaf, now),
+        memory,
         pace: Pace::new(now),
         workers,
         order,
@@ -169,15 +199,21 @@ fn prepare(order: GuardOrder, leash: Leash, signals: SignalFd) -> Result<Guard, 
 }
 
 /// The guard of the attempt before may be about to end: a relaunch can come faster than that.
-fn listen(name: &str) -> io::Result<UnixListener> {
-    let address = SocketAddr::from_abstract_name(name)?;
+fn wait_for_predecessors(order: &GuardOrder) -> Result<(), String> {
     let end = boottime_ms() + PREDECESSOR_MS;
-    let socket = loop {
-        match UnixListener::bind_addr(&address) {
-            Err(e) if e.kind() == io::ErrorKind::AddrInUse && boottime_ms() < end => std::thread::sleep(LOOK),
-            other => break other?,
+    for (role, who) in [(Role::Guard, "guard"), (Role::Keeper, "keeper")] {
+        while address::lives(&order.run, role) {
+            if boottime_ms() >= end {
+                return Err(format!("another {who} of this run still lives"));
+            }
+            std::thread::sleep(LOOK);
         }
-    };
+    }
+    Ok(())
+}
+
+fn listen(name: &str) -> io::Result<UnixListener> {
+    let socket = address::listen(name)?;
     socket.set_nonblocking(true)?;
     Ok(socket)
 }

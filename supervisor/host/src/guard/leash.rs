@@ -245,6 +245,7 @@ mod tests {
             status: ExitStatus::Code(1),
             first: true,
             step: None,
+            lines: Vec::new(),
         }
     }
 

@@ -27,7 +27,7 @@ pub struct GuardOrder {
     pub attempt: AttemptNo,
     /// Our own program, for the sink; the guard prefers its own running image.
     pub exe: Utf8PathBuf,
-    /// Abstract name of the socket where a later term finds the guard.
+    /// Abstract name of the socket where a later term finds the guard: a new one each time.
     pub socket: String,
     /// The attempt's directory for output and records; none: nothing is written.
     pub dir: Option<Utf8PathBuf>,
@@ -162,6 +162,9 @@ pub enum FromGuard {
     Launched {
         /// By worker id.
         workers: Vec<ProcRef>,
+        /// The guard itself: the process that was started for it is its keeper.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        guard: Option<ProcRef>,
     },
     /// The attempt could not be started; what was started is being killed, the guard ends after that.
     LaunchFailed {
@@ -180,6 +183,9 @@ pub enum FromGuard {
         first: bool,
         /// The newest step seen.
         step: Option<Step>,
+        /// The last lines of its output, where it was the first to fail.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        lines: Vec<String>,
     },
     /// The trainer got on, or five seconds are over.
     Progress {
@@ -249,13 +255,6 @@ pub struct WorkerState {
     pub proc: ProcRef,
     /// How it ended, if it did.
     pub exit: Option<ExitStatus>,
-}
-
-/// The abstract name under which the guard of a run is found.
-#[must_use]
-pub fn socket_name(run: &RunId) -> String {
-    let uid = nix::unistd::geteuid();
-    format!("supervise/{uid}/{run}/guard")
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What a guard leaves on disk about its processes: the attempt's `tree` file.
 //!
-//! One JSON object per line, appended: first `{"boot"}`, the boot that the numbers belong to; then a line per
+//! One JSON object per line, appended: first `{"boot","pid_ns"}`, the kernel and the pid namespace that the numbers belong to; then a line per
 //! descendant, `{"pid","start","ppid","command"}`, and one per ended worker, `{"worker","exit","step"}`. A torn or
 //! unknown line is passed over. It is written by the sink, so the last seconds may be missing.
 
@@ -8,11 +8,14 @@ use crate::process::stat::{ProcStat, command_head};
 use serde::Deserialize;
 use supervise_core::event::ExitStatus;
 use supervise_core::id::{ProcRef, Step, WorkerId};
+use supervise_core::lease::Seat;
 
 /// What a `tree` file says.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TreeRecord {
-    /// Descendants of the guard, workers included; empty where they belong to another boot.
+    /// The numbers in it mean nothing here: they belong to another boot or pid namespace.
+    pub foreign: bool,
+    /// Descendants of the guard, workers included; empty where their numbers mean nothing here.
     pub procs: Vec<ProcRef>,
     /// Ends of workers that the guard saw.
     pub exits: Vec<(WorkerId, ExitStatus)>,
@@ -23,6 +26,8 @@ pub struct TreeRecord {
 #[derive(Deserialize)]
 struct Line {
     boot: Option<String>,
+    /// Not written by older releases: the boot alone counts then.
+    pid_ns: Option<u64>,
     pid: Option<i32>,
     start: Option<u64>,
     worker: Option<WorkerId>,
@@ -30,19 +35,20 @@ struct Line {
     step: Option<Step>,
 }
 
-/// Reads the bytes of a `tree` file; `boot` is the present boot's id.
+/// Reads the bytes of a `tree` file, to be used in this seat.
 #[must_use]
-pub fn parse_tree(bytes: &[u8], boot: &str) -> TreeRecord {
+pub fn parse_tree(bytes: &[u8], here: &Seat) -> TreeRecord {
     let mut record = TreeRecord::default();
-    let mut same_boot = false;
+    let mut same = false;
     for line in bytes.split(|b| *b == b'\n') {
         let Ok(line) = serde_json::from_slice::<Line>(line) else {
             continue;
         };
         if let Some(of) = line.boot {
-            same_boot = of == boot;
+            same = of == here.boot && line.pid_ns.is_none_or(|ns| ns == here.pid_ns);
+            record.foreign = !same;
         }
-        if let (Some(pid), Some(start), true) = (line.pid, line.start, same_boot) {
+        if let (Some(pid), Some(start), true) = (line.pid, line.start, same) {
             record.procs.push(ProcRef { pid, start });
         }
         if let (Some(worker), Some(exit)) = (line.worker, line.exit) {
@@ -54,8 +60,8 @@ pub fn parse_tree(bytes: &[u8], boot: &str) -> TreeRecord {
 }
 
 pub(crate) fn boot_line() -> String {
-    let boot = crate::process::boot_id().unwrap_or_default();
-    serde_json::json!({ "boot": boot }).to_string()
+    let here = crate::process::seat();
+    serde_json::json!({ "boot": here.boot, "pid_ns": here.pid_ns }).to_string()
 }
 
 pub(crate) fn descendant_line(stat: &ProcStat) -> String {
@@ -82,22 +88,40 @@ mod tests {
             exit_line(WorkerId(3), exit, Some(Step(8))),
         ]
         .join("\n");
-        let boot = crate::process::boot_id().unwrap();
-        let read = parse_tree(text.as_bytes(), &boot);
+        let here = crate::process::seat();
+        let read = parse_tree(text.as_bytes(), &here);
         assert_eq!(read.procs, [me]);
         assert_eq!(read.exits, [(WorkerId(3), exit)]);
         assert_eq!(read.step, Some(Step(8)));
-        let later = parse_tree(text.as_bytes(), "another");
-        assert!(later.procs.is_empty());
-        assert_eq!(later.exits, read.exits);
+        assert!(!read.foreign);
+        let others = [
+            Seat {
+                boot: "another".into(),
+                ..here.clone()
+            },
+            Seat {
+                pid_ns: here.pid_ns + 1,
+                ..here
+            },
+        ];
+        for elsewhere in others {
+            let later = parse_tree(text.as_bytes(), &elsewhere);
+            assert!(later.procs.is_empty() && later.foreign);
+            assert_eq!(later.exits, read.exits);
+        }
     }
 
     #[test]
     fn torn_and_strange_lines_are_passed_over() {
         let bytes = b"\xff\n{\"boot\":\"b\"}\n{\"pid\":1,\"sta\n[]\n{\"new\":1}\n{\"pid\":7,\"start\":9}";
-        let read = parse_tree(bytes, "b");
+        let here = Seat {
+            boot: "b".into(),
+            pid_ns: 3,
+            ..Seat::default()
+        };
+        let read = parse_tree(bytes, &here);
         assert_eq!(read.procs, [ProcRef { pid: 7, start: 9 }]);
-        let unbooted = parse_tree(b"{\"pid\":7,\"start\":9}", "b");
+        let unbooted = parse_tree(b"{\"pid\":7,\"start\":9}", &here);
         assert!(unbooted.procs.is_empty());
     }
 }

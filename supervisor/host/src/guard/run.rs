@@ -10,6 +10,7 @@ use crate::guard::facts::Facts;
 use crate::guard::feed::Feed;
 use crate::guard::launch::{WORKERS_LIMIT, start_sink};
 use crate::guard::leash::Leash;
+use crate::guard::memory::Memory;
 use crate::guard::protocol::{FromGuard, GuardOrder};
 use crate::guard::record::descendant_line;
 use crate::guard::tree::{News, Tree};
@@ -68,6 +69,7 @@ pub(crate) struct Guard {
     pub(crate) sink_due: Option<u64>,
     pub(crate) sink_pause: u64,
     pub(crate) tree: Tree,
+    pub(crate) memory: Memory,
     pub(crate) pace: Pace,
     pub(crate) workers: Vec<Worker>,
     pub(crate) launched: bool,
@@ -237,6 +239,7 @@ impl Guard {
             Some(News::Gone) => {
                 // Whatever died last is still to be heard of.
                 self.reap(now);
+                self.look_for_kill();
                 for at in 0..self.workers.len() {
                     self.drain(at, usize::MAX);
                     self.end_output(at);
@@ -396,7 +399,8 @@ impl Guard {
         self.launched = true;
         let procs: Vec<ProcRef> = self.workers.iter().map(|w| w.proc).collect();
         let workers = procs.clone();
-        self.tell(FromGuard::Launched { workers });
+        let guard = Some(self.me);
+        self.tell(FromGuard::Launched { workers, guard });
         for message in std::mem::take(&mut self.early) {
             self.tell(message);
         }
@@ -414,6 +418,7 @@ impl Guard {
     /// Writes down descendants that were seen for the first time.
     fn record(&mut self, new: &[ProcStat]) {
         for stat in new {
+            self.memory.note(stat.pid);
             self.feed.tree(descendant_line(stat));
         }
         if !new.is_empty() {

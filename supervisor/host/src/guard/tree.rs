@@ -4,9 +4,9 @@
 //! is paced by what it costs: at most a two-thousandth of the time.
 
 use crate::process::cgroup::Leaf;
-use crate::process::kill::{Sweeper, signal_process};
+use crate::process::kill::{Sweeper, hunt, signal_process};
 use crate::process::stat::{ProcStat, proc_stat};
-use crate::process::tree::Marks;
+use crate::process::tree::{Marks, running_children};
 use std::collections::BTreeMap;
 use std::time::Instant;
 use supervise_core::id::ProcRef;
@@ -229,7 +229,7 @@ impl Tree {
             }
             End::Leftovers { .. } if stirred => {
                 let empty = self.living().is_empty() && self.living().is_empty();
-                empty.then(|| self.gone())
+                (empty && self.is_childless()).then(|| self.gone())
             }
             End::Killing { since, next, told } if stirred || now >= next => self.sweep(now, since, told),
             _ => None,
@@ -251,7 +251,7 @@ impl Tree {
         if left.is_empty() {
             left = self.sweep_once();
         }
-        if self.sweeper.is_gone() {
+        if self.sweeper.is_gone() && self.is_childless() {
             return Some(self.gone());
         }
         let lasting = now.saturating_sub(since);
@@ -266,18 +266,16 @@ impl Tree {
         tell.then(|| News::Unkillable(left.iter().map(ProcStat::proc_ref).collect()))
     }
 
-    /// Nothing is left below the guard but what is not the attempt's; also where that cannot be read: then a look
-    /// through `/proc` decides.
+    /// Nothing runs below the guard but what is not the attempt's, for certain; also where that cannot be read: then
+    /// looks through `/proc` decide.
     fn is_childless(&self) -> bool {
-        let Some(root) = self.marks.root else { return false };
-        let Ok(text) = std::fs::read_to_string(format!("/proc/{root}/task/{root}/children")) else {
-            return true;
-        };
-        let mut children = text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok());
-        children.all(|pid: i32| self.marks.except.contains(&pid)) && self.members().is_empty()
+        let none = running_children(|pid| self.marks.except.contains(&pid)).is_none_or(|left| left.is_empty());
+        none && self.members().is_empty()
     }
 
     fn sweep_once(&mut self) -> Vec<ProcStat> {
+        // What forks faster than all of `/proc` can be read is caught among the children, or not at all.
+        let _ = hunt(|pid| self.marks.except.contains(&pid));
         if let Some(leaf) = &self.leaf {
             // Refused only where the leaf is gone; the sweep does the same.
             let _ = leaf.kill();

@@ -1,6 +1,7 @@
 //! One worker as the guard sees it: a process, the pipe its output comes from, and how it ended.
 
 use crate::guard::lines::Lines;
+use crate::guard::tail::Tail;
 use crate::process::spawn::{REFUSAL_LEN, Refusal, Started};
 use std::fs::File;
 use std::io::{self, Read};
@@ -19,6 +20,7 @@ pub(crate) struct Worker {
     /// Open until nobody can write to it any more.
     pub(crate) output: Option<File>,
     pub(crate) lines: Lines,
+    pub(crate) tail: Tail,
 }
 
 /// What a look at a pipe found.
@@ -45,6 +47,7 @@ impl Worker {
             report: Some(started.report.into()),
             output: Some(output.into()),
             lines: Lines::default(),
+            tail: Tail::default(),
         }
     }
 

@@ -216,7 +216,11 @@ fn outcome(c: &CheckpointSummary) -> (Verdict, bool) {
 /// How a file is read that needs no other one beside it.
 fn explains_itself(path: &Utf8Path) -> Option<FileKind> {
     let kind = FileKind::of(path.as_str());
-    matches!(kind, FileKind::TorchZip | FileKind::Json | FileKind::FsdpConfig).then_some(kind)
+    let json = matches!(
+        kind,
+        FileKind::Json | FileKind::FsdpConfig | FileKind::ModelConfig | FileKind::Settings | FileKind::Tokenizer
+    );
+    (json || kind == FileKind::TorchZip).then_some(kind)
 }
 
 impl Prover {

@@ -66,6 +66,19 @@ impl Client {
     /// # Errors
     /// No answer in time, or an answer that is an error.
     pub fn ask(&mut self, ask: Question, limit: Duration) -> Result<Answer, LaneError> {
+        self.ask_telling(ask, limit, &mut |_, _| ())
+    }
+
+    /// The same; `tell` hears how many bytes were read, of how many (0 where that is not known).
+    ///
+    /// # Errors
+    /// No headway in time, or an answer that is an error.
+    pub fn ask_telling(
+        &mut self,
+        ask: Question,
+        limit: Duration,
+        tell: &mut dyn FnMut(u64, u64),
+    ) -> Result<Answer, LaneError> {
         let id = self.next;
         self.next += 1;
         let mut line = serde_json::to_vec(&LaneRequest { id, ask }).map_err(std::io::Error::other)?;
@@ -83,7 +96,10 @@ impl Client {
                 LaneReply::Done { id: of, answer } if of == id => {
                     return answer.map(|a| *a).map_err(LaneError::Refused);
                 }
-                LaneReply::Working { .. } => until = Instant::now() + limit,
+                LaneReply::Working { bytes, of, .. } => {
+                    until = Instant::now() + limit;
+                    tell(bytes, of);
+                }
                 LaneReply::Kept { result, .. } => self.kept = Some(result),
                 LaneReply::Done { .. } | LaneReply::Touched => {}
             }

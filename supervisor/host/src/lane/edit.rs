@@ -2,11 +2,11 @@
 
 use super::verified::{follow, forget};
 use crate::disk::sync_dir;
+pub(super) use crate::disk::{make_dir, write_whole};
 use camino::{Utf8Path, Utf8PathBuf};
 use serde_json::json;
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs;
+use std::io;
 use supervise_core::checkpoint::CkptId;
 use supervise_core::event::{ActError, ActErrorKind};
 use supervise_core::record::DiskEdit;
@@ -161,30 +161,6 @@ fn inside(id: &CkptId) -> io::Result<()> {
         ));
     }
     Ok(())
-}
-
-/// Writes a file so that a reader sees the old or the new contents, also after a power loss.
-pub(super) fn write_whole(path: &Utf8Path, bytes: &[u8], mode: u32) -> io::Result<()> {
-    let tmp = Utf8PathBuf::from(format!("{path}.supervise-tmp"));
-    let mut file = OpenOptions::new()
-        .create(true)
-        .truncate(true)
-        .write(true)
-        .mode(mode)
-        .open(&tmp)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    drop(file);
-    fs::rename(&tmp, path)?;
-    match path.parent() {
-        Some(dir) => sync_dir(dir),
-        None => Ok(()),
-    }
-}
-
-/// Makes a directory that only the owner may enter.
-pub(super) fn make_dir(dir: &Utf8Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
 pub(super) fn remove_file(path: &Utf8Path) -> io::Result<()> {

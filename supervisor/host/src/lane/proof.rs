@@ -3,13 +3,15 @@
 //! Many files are looked into at once where there are many; a large one is read by itself. Files that another file
 //! describes wait for it. What was not read because the caller called it off is left out of the answer.
 
+mod digest;
+
 use super::files::FileSource;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use std::fs;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use supervise_checkpoint::{
     Description, FileKind, FileReport, Inspected, Limits, Need, Progress, SweepOptions, inspect, inspect_described,
     judge_file, sweep_parallel, unreadable_file,
@@ -18,6 +20,8 @@ use supervise_core::checkpoint::{Depth, Finding, Verdict};
 
 /// Readers of a proof that somebody waits for.
 const READERS: usize = 2;
+/// The least memory that is given to a proof: less would refuse files of every run.
+const LEAST: usize = 4 << 20;
 /// Fewer files than this are not shared among readers.
 const FEW: usize = 2;
 /// A file larger than this is read by itself, with all readers.
@@ -47,6 +51,22 @@ impl FileProver {
             readers: READERS,
             limits: Limits::default(),
         }
+    }
+
+    /// What the files name and nobody knows does not condemn them: the run asks about it, and knows which files it wrote.
+    #[must_use]
+    pub(super) fn that_asks(mut self) -> Self {
+        self.limits.asks = true;
+        self
+    }
+
+    /// Takes this much memory at most, all readers together; 0 changes nothing.
+    #[must_use]
+    pub fn with_memory(mut self, bytes: u64) -> Self {
+        if let Some(bytes) = usize::try_from(bytes).ok().filter(|b| *b > 0) {
+            self.limits.memory = bytes.max(LEAST);
+        }
+        self
     }
 
     /// Nobody waits: one reader, and what is read does not push other files out of memory where the kernel knows how.
@@ -89,12 +109,14 @@ impl FileProver {
             done: AtomicU64::new(0),
             of: self.bytes_of(wishes),
             cancelled: AtomicBool::new(false),
+            shares: RwLock::new(()),
         };
         let mut out = work.all(&plain, &Descriptions::new(), tell);
         if !described.is_empty() {
             let known = self.descriptions(&described, wishes, &out);
             out.append(&mut work.all(&described, &known, tell));
         }
+        digest::compare(&self.root, wishes, &mut out, &work.cancelled);
         out
     }
 
@@ -157,6 +179,8 @@ struct Work<'p> {
     done: AtomicU64,
     of: u64,
     cancelled: AtomicBool,
+    /// Held by each reader that looks at a file within its share of the memory; a file that needs more is looked at alone.
+    shares: RwLock<()>,
 }
 
 impl Work<'_> {
@@ -279,6 +303,23 @@ impl Work<'_> {
 
     fn inspect(&self, need: &Need, source: &FileSource, known: &Descriptions) -> Inspected {
         let limits = &self.prover.limits;
+        if self.prover.readers > 1 {
+            let share = Limits {
+                memory: limits.memory / self.prover.readers,
+                ..limits.clone()
+            };
+            let _together = self.shares.read().unwrap_or_else(PoisonError::into_inner);
+            let found = Self::look(need, source, known, &share);
+            let too_big = |f: &Finding| f.code == "limit_reached" && f.verdict == Verdict::Unreadable;
+            if !found.findings.iter().any(too_big) {
+                return found;
+            }
+        }
+        let _alone = self.shares.write().unwrap_or_else(PoisonError::into_inner);
+        Self::look(need, source, known, limits)
+    }
+
+    fn look(need: &Need, source: &FileSource, known: &Descriptions, limits: &Limits) -> Inspected {
         let by = need.described_by.as_deref();
         let description = by.and_then(|by| known.get(by)).and_then(Option::as_deref);
         match (by, description) {

@@ -4,7 +4,8 @@ use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 use supervise_core::checkpoint::{CkptId, Depth, PinsHash};
 use supervise_core::event::{ActError, ScanReport};
-use supervise_core::id::{ActId, Ms, ProcRef, RunId, Step, Term};
+use supervise_core::id::{ActId, AttemptNo, ProcRef, RunId, Step, Term};
+use supervise_core::lease::Claim;
 use supervise_core::record::DiskEdit;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::State;
@@ -35,6 +36,9 @@ pub enum LaneReply {
         id: u64,
         /// Bytes read so far.
         bytes: u64,
+        /// Of so many; 0 where that is not known.
+        #[serde(default)]
+        of: u64,
     },
     /// A copy of the live set came to its end.
     Kept {
@@ -58,18 +62,21 @@ pub enum Question {
         /// The run directory.
         run_dir: Utf8PathBuf,
     },
-    /// Win the next term, waiting up to the TTL for a holder that cannot be seen.
+    /// Whole lines of the journals from a place on, as they stand there; a piece at a time.
+    Lines {
+        /// The run directory.
+        run_dir: Utf8PathBuf,
+        /// From there.
+        from: JournalPlace,
+    },
+    /// Win the next term, waiting for a holder that cannot be seen.
     TakeLease {
         /// The directory the terms stand in.
         dir: Utf8PathBuf,
-        /// Our host.
-        host: String,
-        /// Its boot id.
-        boot: String,
-        /// Our process.
-        proc: ProcRef,
-        /// How long a holder elsewhere may be silent.
-        ttl: Ms,
+        /// Who asks, and on what terms.
+        claim: Box<Claim>,
+        /// The run that is begun or gone on with; without one nothing but the lease is touched.
+        identity: Option<Box<Identity>>,
     },
     /// Begin the term's journal and write its specification.
     Begin {
@@ -79,6 +86,8 @@ pub enum Question {
         term: Term,
         /// The specification.
         spec: Box<RunSpec>,
+        /// The directory the terms stand in.
+        lease_dir: Utf8PathBuf,
         /// Where runs are listed for `status` without a name; best effort.
         registry: Option<Utf8PathBuf>,
     },
@@ -90,6 +99,8 @@ pub enum Question {
         term: Term,
         /// The directory the terms stand in.
         lease_dir: Utf8PathBuf,
+        /// What [`Answer::Begun`] said.
+        ground: Vec<u64>,
     },
     /// Append lines to the journal.
     Append {
@@ -174,16 +185,66 @@ pub enum Answer {
     Done,
     /// The folded journals.
     Loaded(Box<Loaded>),
+    /// A piece of the journals.
+    Lines {
+        /// Where it begins.
+        at: JournalPlace,
+        /// Whole lines.
+        text: String,
+        /// Where the next piece begins; `None` at the end.
+        next: Option<JournalPlace>,
+        /// Bytes after this piece.
+        left: u64,
+    },
     /// A term was won.
     Term(Term),
+    /// A term was won, and its run directory with it.
+    Taken(Box<Taken>),
+    /// The term was begun; these are the inodes of what it stands on.
+    Begun(Vec<u64>),
     /// Somebody else holds the lease.
     Held(String),
     /// The lease is not ours any more.
     Lost(String),
+    /// The run directory, the lease or the journal is not where it was, in words.
+    Displaced(String),
     /// A scan.
     Scan(ScanReport),
     /// Pins, `None` where the step is gone.
     Pins(Option<PinsHash>),
+}
+
+/// What was won with the lease of a run directory.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Taken {
+    /// The term.
+    pub term: Term,
+    /// Random, and in the run directory alone: what bears it comes from this run.
+    pub key: String,
+    /// Things worth saying: a copied or moved directory, permissions that were mended.
+    pub notes: Vec<String>,
+    /// The identity that the run had under its root's earlier name.
+    pub before: Option<RunId>,
+    /// The journals, where they are not any more what was loaded before.
+    pub anew: Option<Box<Loaded>>,
+}
+
+/// A place in a run's journals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+pub struct JournalPlace {
+    /// The term's file; 0: before the first.
+    pub term: u32,
+    /// The byte.
+    pub offset: u64,
+}
+
+/// Where the story of an attempt begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Began {
+    /// The attempt.
+    pub attempt: AttemptNo,
+    /// The first record about it.
+    pub at: JournalPlace,
 }
 
 /// What was found in a run directory.
@@ -200,6 +261,12 @@ pub struct Loaded {
     /// Random, and in the run directory alone: what bears it comes from this run.
     #[serde(default)]
     pub key: String,
+    /// The directory bears another root's name: what was folded is another run's, unless that root was mounted here.
+    #[serde(default)]
+    pub copied: bool,
     /// Specification of the last term.
     pub spec: Option<Box<RunSpec>>,
+    /// Where the last attempts begin in the journals.
+    #[serde(default)]
+    pub attempts: Vec<Began>,
 }

@@ -22,6 +22,8 @@ use supervise_trainers::{Adapter, Expectation};
 const TRACKER_LIMIT: u64 = 256;
 /// Steps that a quick look goes into; below them only what comes and goes is seen.
 const NEWEST: usize = 4;
+/// Steps whose own directory is asked for then; below them a part that goes is seen by the next thorough look.
+const OLDER: usize = 256;
 /// What a proof looks for beside checksums.
 pub(super) const OPTIONS: SweepOptions = SweepOptions {
     zero: true,
@@ -65,7 +67,7 @@ impl Prover {
             fold: Fold::new(adapter.tracker(expect)),
             clock,
             verified: None,
-            files: FileProver::new(root),
+            files: FileProver::new(root).that_asks().with_memory(expect.memory),
             looked: false,
             lost: false,
             remarks: Vec::new(),
@@ -385,7 +387,9 @@ impl Prover {
         };
         let mut out: BTreeMap<Utf8PathBuf, io::Error> = refused.into_iter().map(|(n, e)| (n.into(), e)).collect();
         for (n, (id, _)) in self.fold.steps.steps().into_iter().enumerate() {
-            let skipped = how == Look::Quick && n >= NEWEST && self.tree.is_listed(&id.0);
+            let older = how == Look::Quick && n >= NEWEST && self.tree.is_listed(&id.0);
+            // What a trainer's own retention deletes leaves its mark on the step's directory.
+            let skipped = older && (n >= OLDER || !self.tree.is_touched(&id.0));
             if !skipped
                 && !out.contains_key(&id.0)
                 && let Err(e) = self.tree.look(&id.0, how, &mut self.fold)

@@ -5,14 +5,13 @@
 
 use super::ahead::{Ahead, Change, TOLD};
 use super::copy::{Wanted, keep};
-use super::edit::{PRIVATE, disk_error, make_dir, perform, prune, write_whole};
+use super::edit::{disk_error, perform, prune};
 use super::kept::Kept;
-use super::lease::Lease;
 use super::pace::Pace;
 use super::protocol::{Answer, LaneReply, LaneRequest, Question};
 use super::scan::Prover;
 use super::stand::{Stand, Where};
-use super::store::{Journal, open, read_journals};
+use super::tenure::Tenure;
 use super::tree::Look;
 use super::verified::VERIFIED;
 use super::watch::{Told, Watch};
@@ -20,22 +19,23 @@ use crate::process::give_way;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::fs;
 use std::io::{self, BufRead, Write};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use supervise_checkpoint::pointer::LATEST;
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth};
 use supervise_core::event::{ActError, ActErrorKind, ScanReport};
 use supervise_core::id::ActId;
-use supervise_core::script;
 use supervise_core::spec::{ResumeIntent, RunSpec};
 use supervise_trainers::{Expectation, adapter};
 
 /// `Working` is said so often during long reads.
 const TELL: Duration = Duration::from_millis(500);
+
+/// The exit code of a lane that may not start a thread.
+pub const NO_THREAD: i32 = 69;
 
 /// What wakes the loop.
 enum Wake {
@@ -53,8 +53,7 @@ struct Lane {
     prover: Option<Prover>,
     /// Where the trainer keeps one checkpoint only: `prover` is that of the live set.
     kept: Option<Kept>,
-    journal: Option<Journal>,
-    lease: Option<Lease>,
+    tenure: Tenure,
     watch: Option<Watch>,
     ahead: Ahead,
 }
@@ -63,11 +62,17 @@ struct Lane {
 const NICE: i32 = 10;
 /// Lines that were read and not answered, beside the one that is worked on; the end counts as one.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
+/// Standard input ended: whoever asked is gone, and nothing may be taken in its name.
+static GONE: AtomicBool = AtomicBool::new(false);
 static OUT: Mutex<()> = Mutex::new(());
 
 /// The driver does not wait for the present answer any more.
 fn another_question_waits() -> bool {
     WAITING.load(Ordering::Relaxed) > 0
+}
+
+fn nobody_listens() -> bool {
+    GONE.load(Ordering::Relaxed)
 }
 
 fn say(reply: &LaneReply) {
@@ -89,6 +94,7 @@ fn listen(wakes: &Sender<Wake>) {
             return;
         }
     }
+    GONE.store(true, Ordering::Relaxed);
     WAITING.fetch_add(1, Ordering::Relaxed);
     // Without a loop that listens nothing is left to end.
     let _ = wakes.send(Wake::End);
@@ -107,7 +113,7 @@ pub fn main(args: &[OsString]) -> i32 {
         Ok(_) => lane.serve(&woken),
         Err(e) => {
             tracing::error!("a lane cannot listen to its questions: {e}");
-            70
+            NO_THREAD
         }
     }
 }
@@ -119,8 +125,7 @@ impl Lane {
             spec: None,
             prover: None,
             kept: None,
-            journal: None,
-            lease: None,
+            tenure: Tenure::default(),
             watch: None,
             ahead: Ahead::default(),
         }
@@ -172,6 +177,9 @@ impl Lane {
         let answer = self.answer(id, request.ask).map(Box::new);
         let scanned = matches!(&answer, Ok(a) if matches!(**a, Answer::Scan(_)));
         say(&LaneReply::Done { id, answer });
+        if !another_question_waits() {
+            self.tenure.snapshot(false);
+        }
         if scanned && let (Some(prover), Some(watch)) = (self.prover.as_mut(), self.watch.as_mut()) {
             watch.follow(prover);
             self.ahead.noticed(prover, TOLD);
@@ -244,58 +252,6 @@ impl Lane {
 
     fn answer(&mut self, id: u64, ask: Question) -> Result<Answer, ActError> {
         match ask {
-            Question::Open(identity) => open(&identity).map(Box::new).map(Answer::Loaded),
-            Question::Peek { run_dir } => read_journals(&run_dir)
-                .map(Box::new)
-                .map(Answer::Loaded)
-                .map_err(|e| disk_error(&format!("reading the journals in {run_dir}"), &e)),
-            Question::TakeLease {
-                dir,
-                host,
-                boot,
-                proc,
-                ttl,
-            } => match Lease::take(&dir, &host, &boot, proc, ttl)? {
-                Ok((lease, term)) => {
-                    self.lease = Some(lease);
-                    Ok(Answer::Term(term))
-                }
-                Err(who) => Ok(Answer::Held(who)),
-            },
-            Question::Begin {
-                run_dir,
-                term,
-                spec,
-                registry,
-            } => {
-                self.journal = Some(Journal::begin(&run_dir, term, &spec)?);
-                if let Some(path) = registry {
-                    register(&path, &run_dir, &spec);
-                }
-                Ok(Answer::Done)
-            }
-            Question::Adopt {
-                run_dir,
-                term,
-                lease_dir,
-            } => {
-                self.journal = Some(Journal::adopt(&run_dir, term)?);
-                self.lease = Lease::adopt(&lease_dir, term)?;
-                Ok(Answer::Done)
-            }
-            Question::Append { text, sync } => match &mut self.journal {
-                Some(j) => j.append(&text, sync).map(|()| Answer::Done),
-                None => Err(internal("no journal was begun")),
-            },
-            Question::Bump => match &mut self.lease {
-                Some(l) => Ok(l.bump()?.map_or(Answer::Done, Answer::Lost)),
-                None => Err(internal("no lease was taken")),
-            },
-            Question::Release => match &mut self.lease {
-                Some(l) => l.release().map(|()| Answer::Done),
-                None => Ok(Answer::Done),
-            },
-            Question::Attempt { dir, files } => attempt(&dir, &files).map(|()| Answer::Done),
             Question::Spec(spec) => {
                 self.kept = Where::of(&spec)
                     .and_then(|place| Kept::of(&place))
@@ -308,6 +264,19 @@ impl Lane {
                 };
                 self.spec = Some(spec);
                 Ok(Answer::Done)
+            }
+            Question::Open(_)
+            | Question::Peek { .. }
+            | Question::TakeLease { .. }
+            | Question::Begin { .. }
+            | Question::Adopt { .. }
+            | Question::Append { .. }
+            | Question::Bump
+            | Question::Release
+            | Question::Lines { .. }
+            | Question::Attempt { .. } => {
+                self.tenure.asked = id;
+                self.tenure.answer(ask, &nobody_listens)
             }
             other => self.about_the_root(id, other),
         }
@@ -333,7 +302,7 @@ impl Lane {
                     pace.hold(bytes, another_question_waits);
                     if told.elapsed() >= TELL {
                         told = Instant::now();
-                        say(&LaneReply::Working { id, bytes });
+                        say(&LaneReply::Working { id, bytes, of: 0 });
                     }
                     !another_question_waits()
                 };
@@ -435,13 +404,24 @@ fn keep_beside(stand: Stand, act: ActId, wanted: Wanted) -> Result<Answer, ActEr
     }
 }
 
+/// Says now and then how far the journals were read.
+pub(super) fn reading(id: u64) -> impl FnMut(u64, u64) {
+    let mut told = Instant::now();
+    move |bytes, of| {
+        if told.elapsed() >= TELL {
+            told = Instant::now();
+            say(&LaneReply::Working { id, bytes, of });
+        }
+    }
+}
+
 /// Says now and then that a question is worked on.
 fn telling(id: u64) -> impl FnMut(u64) -> bool {
     let mut told = Instant::now();
     move |bytes| {
         if told.elapsed() >= TELL {
             told = Instant::now();
-            say(&LaneReply::Working { id, bytes });
+            say(&LaneReply::Working { id, bytes, of: 0 });
         }
         true
     }
@@ -467,31 +447,8 @@ fn elsewhere(
     Some(summary)
 }
 
-fn attempt(dir: &Utf8Path, files: &[(String, String)]) -> Result<(), ActError> {
-    let at = |e: &io::Error| disk_error(&format!("making the attempt's directory {dir}"), e);
-    make_dir(dir).map_err(|e| at(&e))?;
-    for (name, text) in files {
-        write_whole(&dir.join(name), text.as_bytes(), PRIVATE).map_err(|e| at(&e))?;
-    }
-    Ok(())
-}
-
-fn register(path: &Utf8Path, run_dir: &Utf8Path, spec: &RunSpec) {
-    let script = spec.learnt.as_ref().map(|_| script::key(&spec.cwd, &spec.command));
-    let text = serde_json::json!({
-        "run": spec.run, "run_dir": run_dir, "root": spec.root, "config": spec.config_file, "script": script,
-        "command": spec.command, "cwd": spec.cwd,
-    });
-    let written = match path.parent() {
-        Some(dir) => fs::create_dir_all(dir).and_then(|()| write_whole(path, text.to_string().as_bytes(), PRIVATE)),
-        None => Ok(()),
-    };
-    if let Err(e) = written {
-        tracing::warn!("this run will not be listed by `supervise status`: {path}: {e}");
-    }
-}
-
-fn internal(what: &str) -> ActError {
+/// A failure that is nobody's disk.
+pub(super) fn internal(what: &str) -> ActError {
     ActError {
         what: what.to_owned(),
         retryable: false,

@@ -116,6 +116,12 @@ impl Tree {
         self.dirs.contains_key(step)
     }
 
+    /// Names came or went directly in a step since it was looked at.
+    pub(super) fn is_touched(&self, step: &Utf8Path) -> bool {
+        let now = fs::symlink_metadata(self.root.join(step)).map(|m| fact_of(step.to_owned(), &m));
+        now.map_or(true, |now| self.top.get(step.as_str()) != Some(&now))
+    }
+
     /// Nothing is there.
     pub(super) fn is_empty(&self) -> bool {
         self.top.is_empty()

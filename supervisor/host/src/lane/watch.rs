@@ -12,6 +12,8 @@ use camino::{Utf8Path, Utf8PathBuf};
 use notify::event::{AccessKind, AccessMode, CreateKind, ModifyKind, RenameMode};
 use notify::{EventKind, RecursiveMode, Watcher};
 use std::collections::BTreeSet;
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -87,11 +89,7 @@ impl Watch {
                 }
             }
         };
-        let started = notify::recommended_watcher(hear).and_then(|mut watcher| {
-            watcher.watch(root.as_std_path(), RecursiveMode::NonRecursive)?;
-            Ok(watcher)
-        });
-        match started {
+        match listening(root, hear) {
             Ok(watcher) => Some(Self {
                 root: root.to_owned(),
                 watcher,
@@ -169,6 +167,31 @@ impl Watch {
                 false
             }
         }
+    }
+}
+
+/// Starts the watcher. Its library makes a thread and panics later where it got none, once more while that panic unwinds:
+/// whether there is one is tried first, and a watcher without one is left alone.
+fn listening(
+    root: &Utf8Path,
+    hear: impl FnMut(notify::Result<notify::Event>) + Send + 'static,
+) -> notify::Result<notify::RecommendedWatcher> {
+    std::thread::Builder::new()
+        .spawn(|| ())
+        .map_err(notify::Error::io)?
+        .join()
+        .map_err(|_| notify::Error::generic("a thread panicked"))?;
+    let mut watcher = ManuallyDrop::new(notify::recommended_watcher(hear)?);
+    let watched = catch_unwind(AssertUnwindSafe(|| {
+        watcher.watch(root.as_std_path(), RecursiveMode::NonRecursive)
+    }));
+    match watched {
+        Ok(Ok(())) => Ok(ManuallyDrop::into_inner(watcher)),
+        Ok(Err(e)) => {
+            drop(ManuallyDrop::into_inner(watcher));
+            Err(e)
+        }
+        Err(_) => Err(notify::Error::generic("it has no thread")),
     }
 }
 

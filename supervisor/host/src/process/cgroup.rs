@@ -13,6 +13,9 @@ use supervise_core::id::RunId;
 /// Nesting that is followed below a leaf: workers rarely make cgroups of their own.
 const DEPTH_LIMIT: usize = 8;
 
+/// Cgroups that are looked through for the leaves of a run.
+const SEARCH_LIMIT: usize = 20_000;
+
 /// Bytes of a kernel list that are read.
 const LIST_LIMIT: u64 = 1 << 20;
 
@@ -43,6 +46,21 @@ impl Leaf {
         // A kernel without cgroup.kill (before 5.14) is no better than sweeping.
         leaf.open("cgroup.kill").inspect_err(|_| leaf.remove())?;
         Ok(leaf)
+    }
+
+    /// Looks if one can be made, without making it.
+    ///
+    /// # Errors
+    /// There is no cgroup v2 with `cgroup.kill`, or we may not write there.
+    pub fn could_be_made() -> io::Result<()> {
+        let own = own_dir().ok_or(io::ErrorKind::Unsupported)?;
+        nix::unistd::access(&own, nix::unistd::AccessFlags::W_OK)?;
+        // The uppermost group alone has no such file.
+        let is_top = mount().is_some_and(|top| top == own.components().as_path());
+        match is_top || own.join("cgroup.kill").exists() {
+            true => Ok(()),
+            false => Err(io::ErrorKind::Unsupported.into()),
+        }
     }
 
     /// The directory, opened: what a new process is placed by.
@@ -93,6 +111,12 @@ impl Leaf {
         found
     }
 
+    /// The leaf `name` below this process's own cgroup, where it is there.
+    pub(crate) fn existing(name: &str) -> Option<Self> {
+        let dir = own_dir()?.join(name);
+        dir.is_dir().then_some(Self { dir })
+    }
+
     /// Removes it; does nothing while something is left in it.
     pub fn remove(&self) {
         remove_below(&self.dir, 0);
@@ -117,19 +141,39 @@ fn leaf_prefix(run: &RunId) -> String {
     format!("supervise-{run}-")
 }
 
-/// Processes in leaves of this run that stand beside where a new one would be made.
-pub(crate) fn members_of_run(run: &RunId) -> BTreeSet<i32> {
-    let mut found = BTreeSet::new();
-    let Some(entries) = own_dir().and_then(|dir| fs::read_dir(dir).ok()) else {
-        return found;
-    };
-    let prefix = leaf_prefix(run);
-    for entry in entries.flatten() {
-        if entry.file_name().to_string_lossy().starts_with(&prefix) {
-            collect(&entry.path(), 0, &mut found);
-        }
+/// The leaves of a run, wherever they were made: a new login, or a new service, stands in another cgroup than the one
+/// before.
+#[must_use]
+pub fn leaves_of_run(run: &RunId) -> Vec<Leaf> {
+    let mut found = Vec::new();
+    if let Some(top) = mount() {
+        search(&top, &leaf_prefix(run), &mut found);
     }
     found
+}
+
+/// Processes in leaves of this run.
+pub(crate) fn members_of_run(run: &RunId) -> BTreeSet<i32> {
+    leaves_of_run(run).iter().flat_map(Leaf::members).collect()
+}
+
+/// Looks through everything below a cgroup, level by level; where there are more than can be looked at, what is nearer
+/// to the top comes first.
+fn search(top: &Path, prefix: &str, found: &mut Vec<Leaf>) {
+    let mut open = std::collections::VecDeque::from([top.to_owned()]);
+    for _ in 0..SEARCH_LIMIT {
+        let Some(dir) = open.pop_front() else { return };
+        for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
+            if !entry.file_type().is_ok_and(|t| t.is_dir()) {
+                continue;
+            }
+            let dir = entry.path();
+            match entry.file_name().to_string_lossy().starts_with(prefix) {
+                true => found.push(Leaf { dir }),
+                false => open.push_back(dir),
+            }
+        }
+    }
 }
 
 fn collect(dir: &Path, depth: usize, found: &mut BTreeSet<i32>) {
@@ -176,20 +220,71 @@ fn own_dir() -> Option<PathBuf> {
     locate(&mounts, &own)
 }
 
+/// The top of what can be seen of cgroup v2.
+fn mount() -> Option<PathBuf> {
+    let mounts = read(Path::new("/proc/self/mountinfo")).ok()?;
+    mounted(&mounts, is_second)
+        .next()
+        .map(|(_, point)| Path::new(point).components().collect())
+}
+
+/// The file in which the kernel counts whom it killed for want of memory in our own control group, of either version.
+pub(crate) fn memory_events() -> Option<PathBuf> {
+    let mounts = read(Path::new("/proc/self/mountinfo")).ok()?;
+    let own = read(Path::new("/proc/self/cgroup")).ok()?;
+    let first = own.lines().find_map(|l| {
+        let (controllers, path) = l.split_once(':')?.1.split_once(':')?;
+        controllers.split(',').any(|c| c == "memory").then_some(path)
+    });
+    let first = first.and_then(|path| {
+        place(&mounts, path, |kind, options| {
+            kind == "cgroup" && has(options, "memory")
+        })
+    });
+    if let Some(file) = first.map(|dir| dir.join("memory.oom_control")).filter(|f| f.is_file()) {
+        return Some(file);
+    }
+    // Where the controller is not on for a group, its parent counts for it; the root counts nothing.
+    let second = locate(&mounts, &own)?;
+    let mut above = second.ancestors().map(|dir| dir.join("memory.events"));
+    above.find(|file| file.is_file())
+}
+
+fn has(options: &str, name: &str) -> bool {
+    options.split(',').any(|o| o == name)
+}
+
 fn locate(mounts: &str, own: &str) -> Option<PathBuf> {
     let path = own.lines().find_map(|l| l.strip_prefix("0::"))?;
+    place(mounts, path, is_second)
+}
+
+fn is_second(kind: &str, _: &str) -> bool {
+    kind == "cgroup2"
+}
+
+/// Where a group of a hierarchy is mounted; which one, its type and its options tell.
+fn place(mounts: &str, path: &str, is: impl Fn(&str, &str) -> bool) -> Option<PathBuf> {
     if path.split('/').any(|part| part == "..") {
         return None;
     }
-    mounts.lines().find_map(|line| {
+    mounted(mounts, is).find_map(|(root, point)| {
+        let below = Path::new(path).strip_prefix(root).ok()?;
+        Some(Path::new(point).join(below))
+    })
+}
+
+/// The mounts of a hierarchy: what is mounted, and where.
+fn mounted(mounts: &str, is: impl Fn(&str, &str) -> bool) -> impl Iterator<Item = (&str, &str)> {
+    mounts.lines().filter_map(move |line| {
         let (head, tail) = line.split_once(" - ")?;
-        if tail.split(' ').next() != Some("cgroup2") {
+        let mut of = tail.split(' ');
+        let (kind, options) = (of.next()?, of.nth(1).unwrap_or_default());
+        if !is(kind, options) {
             return None;
         }
         let mut fields = head.split(' ').skip(3);
-        let (root, point) = (fields.next()?, fields.next()?);
-        let below = Path::new(path).strip_prefix(root).ok()?;
-        Some(Path::new(point).join(below))
+        Some((fields.next()?, fields.next()?))
     })
 }
 
@@ -211,11 +306,38 @@ mod tests {
     }
 
     #[test]
+    fn a_hierarchy_of_version_one_is_told_by_its_options() {
+        let of = |name: &'static str| {
+            place(HYBRID, "/a/b", move |kind, options| {
+                kind == "cgroup" && has(options, name)
+            })
+        };
+        assert_eq!(of("cpu").unwrap(), Path::new("/sys/fs/cgroup/cpu/a/b"));
+        assert_eq!(of("memory"), None);
+    }
+
+    #[test]
     fn a_mount_of_a_part_shortens_the_path() {
         let mounts = "41 31 0:38 /docker/x /sys/fs/cgroup rw - cgroup2 cgroup rw\n";
         let found = locate(mounts, "0::/docker/x/y\n").unwrap();
         assert_eq!(found, Path::new("/sys/fs/cgroup/y"));
         assert_eq!(locate(mounts, "0::/elsewhere\n"), None);
+    }
+
+    #[test]
+    fn the_leaves_of_a_run_are_found_wherever_they_stand() {
+        let base = tempfile::tempdir().unwrap();
+        let run = RunId("ab".into());
+        let (own, other) = (leaf_name(&run, 1, 2), leaf_name(&RunId("abc".into()), 1, 2));
+        for dir in [format!("user.slice/s1/{own}/deeper"), format!("system.slice/{other}")] {
+            fs::create_dir_all(base.path().join(dir)).unwrap();
+        }
+        let mut found = Vec::new();
+        search(base.path(), &leaf_prefix(&run), &mut found);
+        let dirs: Vec<PathBuf> = found.iter().map(|l| l.dir.clone()).collect();
+        assert_eq!(dirs, [base.path().join("user.slice/s1").join(own)]);
+        found[0].remove();
+        assert!(!dirs[0].exists());
     }
 
     #[test]

@@ -3,12 +3,14 @@
 //! Every signal is sent through a pidfd after the start time was compared, so that a number that was given to
 //! another process meanwhile is never hit. A tree is ended by repeated sweeps until two in a row find nothing.
 
+use crate::process::cgroup::{Leaf, leaves_of_run};
 use crate::process::stat::{ProcStat, proc_stat};
+use crate::process::tree::{keeps, running_children};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::collections::BTreeSet;
 use std::io;
 use std::time::Duration;
-use supervise_core::id::ProcRef;
+use supervise_core::id::{ProcRef, RunId};
 
 /// Sweeps that must find nothing, one after the other, before a tree counts as gone: a scan of `/proc` is not
 /// one moment, and a process that forks while it runs can hide from it once.
@@ -64,6 +66,43 @@ fn signal_of(number: i32) -> Option<Signal> {
     Signal::from_named_raw(number)
 }
 
+/// A refusal shows as a process that stays; it is named in the end. A keeper stays for as long as it has something to
+/// find, and must run for that.
+fn end(target: ProcRef, signal: i32) {
+    let signal = if keeps(target.pid) { libc::SIGCONT } else { signal };
+    let _ = signal_process(target, signal);
+}
+
+/// Kills the children of this process that run, but for some; returns who that was, `None` where this kernel does not
+/// tell. Nobody is an answer that is certain: see [`running_children`], and who may ask.
+///
+/// What they leave behind comes to this process and is found by the next call. A child that nobody has reaped keeps
+/// its number, so that this needs no look at start times, and is faster than what forks to get away.
+pub(crate) fn end_children(except: impl Fn(i32) -> bool) -> Option<Vec<i32>> {
+    let running = running_children(except)?;
+    for pid in running.iter().copied().filter_map(Pid::from_raw) {
+        // One that refuses shows by staying.
+        let _ = rustix::process::kill_process(pid, Signal::KILL);
+    }
+    Some(running)
+}
+
+/// Rounds of [`hunt`].
+const HUNT_ROUNDS: usize = 256;
+
+/// Kills the children of this process for as long as each round finds others than the one before; returns the last.
+pub(crate) fn hunt(except: impl Fn(i32) -> bool) -> Option<Vec<i32>> {
+    let mut last = end_children(&except)?;
+    for _ in 0..HUNT_ROUNDS {
+        let now = end_children(&except)?;
+        if now.is_empty() || now == last {
+            return Some(now);
+        }
+        last = now;
+    }
+    Some(last)
+}
+
 /// One tree's end, sweep by sweep.
 #[derive(Debug, Default)]
 pub struct Sweeper {
@@ -89,8 +128,7 @@ impl Sweeper {
                 break;
             }
             for target in new {
-                // A refusal shows as a process that stays; it is named in the end.
-                let _ = signal_process(target, libc::SIGSTOP);
+                end(target, libc::SIGSTOP);
                 stopped.insert(target);
             }
             found = find();
@@ -98,7 +136,7 @@ impl Sweeper {
         // Also what was stopped and then lost its mark, with its parent perhaps: it must not stay stopped for ever.
         stopped.extend(found.iter().map(ProcStat::proc_ref));
         for target in stopped {
-            let _ = signal_process(target, libc::SIGKILL);
+            end(target, libc::SIGKILL);
         }
         self.empty = if found.is_empty() { self.empty + 1 } else { 0 };
         found
@@ -137,6 +175,20 @@ pub fn kill_until_gone(mut find: impl FnMut() -> Vec<ProcRef>, limit: Duration) 
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(100));
     }
+}
+
+/// Ends what is left of a run's earlier attempts: its cgroups, wherever they stand, and everything that `find` finds;
+/// returns what would not die before `limit` was over. Emptied cgroups are removed.
+///
+/// Blocks for as long: not for an event loop.
+pub fn end_run(run: &RunId, find: impl FnMut() -> Vec<ProcRef>, limit: Duration) -> Vec<ProcRef> {
+    for leaf in leaves_of_run(run) {
+        // Refused only where it is gone, or the kernel cannot: what is in it is found as well.
+        let _ = leaf.kill();
+    }
+    let left = kill_until_gone(find, limit);
+    leaves_of_run(run).iter().for_each(Leaf::remove);
+    left
 }
 
 #[cfg(test)]

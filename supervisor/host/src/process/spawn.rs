@@ -212,6 +212,19 @@ pub fn start(program: &Program, wiring: &Wiring<'_>) -> io::Result<Started> {
     }
 }
 
+/// Makes a second process of this one: its number in the older, nothing in the younger.
+///
+/// # Errors
+/// No process can be made (limits, memory).
+pub(crate) fn split() -> io::Result<Option<i32>> {
+    // SAFETY: the caller has one thread, so that no lock is held by another one in the new process.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(None),
+        pid => Ok(Some(pid)),
+    }
+}
+
 /// The pointers that execve wants; for a script without a first line the shell comes first.
 fn pointers(texts: &[CString], shell: Option<&'static CStr>) -> Vec<*const c_char> {
     let mut list: Vec<*const c_char> = shell.iter().map(|s| s.as_ptr()).collect();

@@ -91,20 +91,30 @@ fn parse(pid: i32, line: &[u8]) -> Option<ProcStat> {
     })
 }
 
-/// The first bytes of a process's command line, for people; empty for one that hides it.
+/// Longest head of a command line.
+const HEAD: usize = 160;
+/// What is read for it: secrets are recognised where they are whole.
+const HEAD_READ: u64 = 16 << 10;
+
+/// The first words of a process's command line, for people and without secrets; empty for one that hides it.
 #[must_use]
 pub fn command_head(pid: i32) -> String {
     let mut buffer = Vec::new();
     if let Ok(file) = File::open(format!("/proc/{pid}/cmdline")) {
         // An unreadable command line is an empty one: it is only shown.
-        let _ = file.take(160).read_to_end(&mut buffer);
+        let _ = file.take(HEAD_READ).read_to_end(&mut buffer);
     }
-    let words: Vec<_> = buffer
+    head_of(&buffer)
+}
+
+fn head_of(command: &[u8]) -> String {
+    let words: Vec<String> = command
         .split(|b| *b == 0)
         .filter(|w| !w.is_empty())
-        .map(String::from_utf8_lossy)
+        .map(|w| String::from_utf8_lossy(w).into_owned())
         .collect();
-    words.join(" ")
+    let safe = supervise_config::redact_words(&words).join(" ");
+    safe.chars().take(HEAD).collect()
 }
 
 /// Longest command line that is read.
@@ -133,6 +143,27 @@ mod tests {
         assert_eq!(stat.state, b'S');
         assert_eq!((stat.ppid, stat.group, stat.session), (3, 4, 5));
         assert_eq!((stat.cpu, stat.threads, stat.start), (120, 9, 4711));
+    }
+
+    #[test]
+    fn the_head_of_a_command_line_tells_no_secret_and_no_part_of_one() {
+        let long = format!("x={}", "y".repeat(130));
+        let words = [
+            "python",
+            "--api-key",
+            "hush",
+            "hf_abcdefghijklmnopqrstuvwx",
+            &long,
+            "ghp_abcdefghijklmnopqrst",
+        ];
+        let head = head_of(words.join("\0").as_bytes());
+        assert!(head.starts_with("python --api-key *** *** x=yyy"), "{head}");
+        assert!(
+            !head.contains("hush") && !head.contains("hf_") && !head.contains("ghp"),
+            "{head}"
+        );
+        assert_eq!(head.chars().count(), HEAD);
+        assert_eq!(head_of(b""), "");
     }
 
     #[test]

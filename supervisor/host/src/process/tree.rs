@@ -1,10 +1,11 @@
 //! Which processes belong to an attempt.
 //!
-//! Four marks, each enough: descent from the guard (a subreaper, so orphans stay below it), having been recorded
-//! with its start time, the inherited `SUPERVISE_ATTEMPT` in the environment, and, for a process without an
+//! Four marks, each enough: descent from the guard, or from the keeper that outlives it (subreapers, so orphans stay
+//! below them), having been recorded with its start time, the inherited `SUPERVISE_ATTEMPT` in the environment, and, for a process without an
 //! environment, standing in a session that a recorded process led.
 //! Whatever descends from a marked process is marked too. This process and its ancestors never are.
 
+use crate::address::{self, Role};
 use crate::process::stat::{ProcStat, proc_stat};
 use crate::process::{ATTEMPT_VARIABLE, cgroup};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +15,9 @@ use supervise_core::id::{ProcRef, RunId};
 
 /// Most of an environment that is read: the kernel allows no more than this for one program.
 const ENVIRONMENT_LIMIT: u64 = 6 << 20;
+
+/// The name by which a keeper shows itself.
+pub(crate) const KEEPER_NAME: &std::ffi::CStr = c"supervise-keep";
 
 /// Every process of the machine at (nearly) one moment.
 #[derive(Debug, Default)]
@@ -212,21 +216,76 @@ pub fn is_sink(pid: i32) -> bool {
     crate::process::stat::command_head(pid) == "supervise __sink"
 }
 
+/// Looks if the process is a keeper (see [`crate::guard`]) that still has something below it. Whoever sweeps spares it,
+/// because without it what descends from it could not be told from strangers.
+pub(crate) fn keeps(pid: i32) -> bool {
+    is_keeper(pid) && children(pid).is_some_and(|list| !list.is_empty())
+}
+
+fn is_keeper(pid: i32) -> bool {
+    std::fs::read(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim_ascii_end() == KEEPER_NAME.to_bytes())
+        && crate::process::stat::command_line(pid).is_some_and(|words| words.get(1).is_some_and(|w| w == "__guard"))
+}
+
+/// The keeper of a run's last guard, where that is gone.
+fn keeper(run: &RunId) -> Option<ProcRef> {
+    if address::lives(run, Role::Guard) {
+        return None;
+    }
+    let (_, stream) = address::find(run, Role::Keeper).ok()??;
+    let stat = proc_stat(address::peer(&stream)?)?;
+    is_keeper(stat.pid).then(|| stat.proc_ref())
+}
+
+/// The children of the first thread of a process, oldest first, those included that wait to be reaped. `None`: it is
+/// gone, or this kernel keeps no such list.
+///
+/// A list that is empty is certain, a longer one may change while it is read.
+fn children(pid: i32) -> Option<Vec<i32>> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    Some(
+        text.split_ascii_whitespace()
+            .filter_map(|pid| pid.parse().ok())
+            .collect(),
+    )
+}
+
+/// The children of this process that run, but for some. `None`: this kernel does not tell.
+///
+/// Only for a process of one thread that reaps its children itself, and adopts orphans: an empty answer is then certain,
+/// however fast its descendants fork. Whoever lives descends from a running child; a child that ends hands its own on
+/// in the same moment, to the end of the list; and the list read twice was the same.
+pub(crate) fn running_children(except: impl Fn(i32) -> bool) -> Option<Vec<i32>> {
+    let own = nix::unistd::getpid().as_raw();
+    let mut before = children(own)?;
+    loop {
+        let runs = |pid: &i32| proc_stat(*pid).is_some_and(|s| s.is_running()) && !except(*pid);
+        let running: Vec<i32> = before.iter().copied().filter(runs).collect();
+        let after = children(own)?;
+        if !running.is_empty() || after == before {
+            return Some(running);
+        }
+        before = after;
+    }
+}
+
 /// What is left of a run's earlier attempts on this machine, without the help of a living guard.
 ///
 /// `recorded` are workers and descendants that a guard of *this boot* wrote down: those of another boot must not
-/// be passed. Found are those of them that live, what stands in their sessions and hides its environment,
-/// processes in the run's cgroups, processes that carry the run's tag, and all descendants of these.
+/// be passed. Found are the keeper of a guard that is gone and those of them that live, what stands in their sessions and
+/// hides its environment, processes in the run's cgroups, processes that carry the run's tag, and all descendants of
+/// these. A sink is not: it ends by itself.
 #[must_use]
 pub fn find_attempt_processes(run: &RunId, recorded: &[ProcRef]) -> Vec<ProcRef> {
     let marks = Marks {
-        recorded: recorded.iter().copied().collect(),
+        recorded: recorded.iter().copied().chain(keeper(run)).collect(),
         leaders: recorded.iter().copied().collect(),
         tag: Some(format!("{run}/")),
         members: cgroup::members_of_run(run),
         ..Marks::default()
     };
-    marks.find().iter().map(ProcStat::proc_ref).collect()
+    let found = marks.find().into_iter().map(|s| s.proc_ref());
+    found.filter(|p| !is_sink(p.pid)).collect()
 }
 
 #[cfg(test)]

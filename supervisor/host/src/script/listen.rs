@@ -7,6 +7,7 @@ use crate::guard::protocol::{
     Called, FromGuard, FromShim, GuardOrder, MESSAGE_LIMIT, ScriptWatch, ToGuard, WorkerOrder,
 };
 use crate::guard::spawn;
+use crate::script::steps::Steps;
 use camino::Utf8PathBuf;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{self, Read, Write};
@@ -20,6 +21,8 @@ use supervise_core::id::{AttemptNo, Ms, RunId, Term};
 const SEEN: usize = 20;
 /// After its end was asked for, the tree has so long to be gone.
 const GONE: Duration = Duration::from_secs(30);
+/// What the script does is looked at so often.
+const LOOK: Duration = Duration::from_secs(1);
 /// The end of the script's output that is read.
 const TAIL: u64 = 4 << 10;
 
@@ -38,6 +41,8 @@ pub struct Recording {
     pub worker: WorkerOrder,
     /// How long it may take.
     pub limit: Duration,
+    /// How long one of its steps may take that is not known to prepare.
+    pub step: Duration,
 }
 
 /// What was heard.
@@ -61,6 +66,11 @@ pub enum Heard {
     },
     /// It ended, and called a trainer from the background.
     Background,
+    /// It does something that lasts, and is no trainer that is known.
+    Lasts {
+        /// The command line of that.
+        words: Vec<String>,
+    },
     /// It took too long.
     Overdue {
         /// Other calls, in words.
@@ -81,15 +91,26 @@ pub fn record(what: &Recording, tell: &mut dyn FnMut(Duration)) -> io::Result<He
     let starts =
         |words: &[String]| words.first().is_some_and(|w| w == "ray") && words.get(1).is_some_and(|w| w == "start");
     let mut status = None;
+    let mut script = None;
+    let mut steps = Steps::default();
+    let mut looked = began;
     let heard = loop {
         if began.elapsed() >= what.limit {
             break Heard::Overdue { seen };
+        }
+        // What is there for less than a second is of no interest.
+        if looked.elapsed() >= LOOK {
+            looked = Instant::now();
+            if let Some(words) = script.and_then(|script| steps.lasting(script, what.step)) {
+                break Heard::Lasts { words };
+            }
         }
         match ear.next(Duration::from_secs(1))? {
             Some(FromGuard::Shim(FromShim::Called(_))) if status.is_some() => break Heard::Background,
             Some(FromGuard::Shim(FromShim::Called(called))) => break Heard::Call { called, starts_ray },
             Some(FromGuard::Shim(FromShim::Passes { words })) if starts(&words) => starts_ray = true,
             Some(FromGuard::Shim(FromShim::Passes { words })) if seen.len() < SEEN => seen.push(words.join(" ")),
+            Some(FromGuard::Launched { workers, .. }) => script = workers.first().copied(),
             Some(FromGuard::Exited { status: how, .. }) => status = Some(how),
             Some(FromGuard::TreeGone { unkillable }) if unkillable.is_empty() => {
                 ear.gone = true;

@@ -1,7 +1,7 @@
 //! Our program under another name, called by a script.
 
 use super::{COMMENT_VARIABLE, NAMES, SBATCH, VERSIONS, WAY_VARIABLE, Way, function};
-use crate::guard::connect;
+use crate::address::connect;
 use crate::guard::protocol::{Called, FromGuard, FromShim, MESSAGE_LIMIT, ToGuard};
 use crate::process::ATTEMPT_VARIABLE;
 use camino::{Utf8Path, Utf8PathBuf};
@@ -198,14 +198,10 @@ fn say(what: &str) {
 
 /// Words for people: few, short, without secrets.
 fn cut(words: &[String]) -> Vec<String> {
-    let short = |w: &String| {
-        let text: String = w.chars().take(120).collect();
-        match text.split_once('=') {
-            Some((key, value)) => format!("{key}={}", supervise_config::redact(key, value)),
-            None => text,
-        }
-    };
-    words.iter().take(6).map(short).collect()
+    // What is hidden is hidden as a whole: half a token is still one.
+    let few: Vec<String> = words.iter().take(7).cloned().collect();
+    let safe = supervise_config::redact_words(&few).into_iter().take(6);
+    safe.map(|w| w.chars().take(120).collect()).collect()
 }
 
 /// Becomes the program that PATH would have found without us. `leave`: nothing of ours stays in its environment.

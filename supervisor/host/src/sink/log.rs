@@ -92,6 +92,7 @@ impl Log {
             .append(true)
             .create(true)
             .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW)
             .open(&self.path)?;
         self.size = file.metadata()?.len();
         self.file = Some(file);

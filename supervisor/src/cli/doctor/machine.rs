@@ -2,6 +2,7 @@
 
 use super::{Check, Health};
 use crate::render::bytes;
+use crate::render::plan::OPEN_CASE;
 use camino::Utf8Path;
 use nix::sys::statfs::statfs;
 use nix::sys::statvfs::statvfs;
@@ -104,7 +105,7 @@ fn cgroup() -> Check {
         Err(e) => Check::new(
             "cgroup",
             Health::Note,
-            format!("no group of our own ({e}): trees are killed by repeated sweeps"),
+            format!("no group of our own ({e}): trees are killed by repeated sweeps; {OPEN_CASE}"),
         ),
     }
 }

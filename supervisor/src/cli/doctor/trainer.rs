@@ -144,6 +144,7 @@ mod tests {
     #[test]
     fn what_the_interpreter_says_of_verl_is_judged() {
         let said = |verl: Option<&str>| Interpreter {
+            absent: verl.is_none(),
             program: "/venv/bin/python3".to_owned(),
             python: "3.12.1".to_owned(),
             packages: [("torch".to_owned(), "2.11.0".to_owned())].into(),

@@ -5,9 +5,8 @@ use crate::error::CliError;
 use crate::prepare;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::time::Duration;
-use supervise_core::id::Ms;
-use supervise_host::lane::{Answer, Client, LaneError, Question, RUN_DIR_NAME};
-use supervise_host::process::{boot_id, host_name, own_ref};
+use supervise_core::id::{Ms, Term};
+use supervise_host::lane::{Answer, Client, LaneError, Question, RUN_DIR_NAME, own_claim};
 use supervise_trainers::verl::migrate::{Role, role_of};
 
 /// A holder elsewhere may be silent for so long, in seconds.
@@ -126,10 +125,8 @@ impl Lease {
         let mut lane = target::lane().map_err(broken)?;
         let ask = Question::TakeLease {
             dir: prepare::lease_dir(Some(root), None, &run_dir),
-            host: host_name(),
-            boot: boot_id().unwrap_or_default(),
-            proc: own_ref(),
-            ttl: Ms::secs(SILENT),
+            claim: Box::new(own_claim(Ms::secs(SILENT), Ms::secs(SILENT), Term(0))),
+            identity: None,
         };
         match lane.ask(ask, TAKING) {
             Ok(Answer::Term(_)) => Ok(Self { lane }),

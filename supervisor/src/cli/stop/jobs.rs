@@ -46,8 +46,11 @@ pub(super) fn any(seen: &Seen) -> Result<bool, CliError> {
 }
 
 /// Cancels them, and waits until they have ended.
-pub(super) fn end(seen: &Seen) -> Result<(), CliError> {
+pub(super) fn end(seen: &Seen, json: bool) -> Result<(), CliError> {
     let Some(query) = query(seen) else { return Ok(()) };
-    let tell = |jobs: &[Job]| printer::out(&format!("cancelled with Slurm: {}\n", words(jobs)));
+    let tell = |jobs: &[Job]| {
+        let text = format!("cancelled with Slurm: {}\n", words(jobs));
+        if json { printer::err(&text) } else { printer::out(&text) }
+    };
     slurm::end(&query, tell).map(|_| ()).map_err(failed)
 }

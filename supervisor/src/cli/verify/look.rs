@@ -4,6 +4,7 @@
 //! alone or somewhere below.
 
 mod live;
+mod mixed;
 mod sets;
 mod steps;
 
@@ -26,6 +27,8 @@ pub(super) struct Look<'a> {
     pub(super) depth: Depth,
     /// Count numbers that are infinite or not a number.
     pub(super) finite: bool,
+    /// Bytes of memory that looking may take; 0 for what is built in.
+    pub(super) memory: u64,
     /// List the tensors.
     pub(super) tensors: bool,
     pub(super) meter: &'a mut Meter,
@@ -129,10 +132,12 @@ pub(super) fn prove(dir: &Utf8Path, needs: &[Need], look: &mut Look<'_>) -> BTre
         zero: true,
         finite: look.finite,
     };
-    FileProver::new(dir).prove(needs, look.depth, options, &mut |p| {
-        look.meter.tell(p.done, Some(p.of));
-        ControlFlow::Continue(())
-    })
+    FileProver::new(dir)
+        .with_memory(look.memory)
+        .prove(needs, look.depth, options, &mut |p| {
+            look.meter.tell(p.done, Some(p.of));
+            ControlFlow::Continue(())
+        })
 }
 
 /// What is shown of one file: `dir` and `inside` say where it is.

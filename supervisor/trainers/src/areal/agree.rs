@@ -29,7 +29,7 @@ pub(super) struct Compared<'a> {
 }
 
 /// The table of an engine's state.
-const METADATA: &str = ".metadata";
+pub(super) const METADATA: &str = ".metadata";
 /// Code of the finding that weights are newer than what is kept beside them.
 pub(super) const AHEAD: &str = "ahead";
 

@@ -1,6 +1,6 @@
 //! What AReaL's own classes say where a file says nothing, for the keys that are read here (1.0.4).
 
-use supervise_config::{ConfigError, ConfigTree, Key, Node, Origin, Value, parse_scalar};
+use supervise_config::{ConfigError, ConfigTree, Key, Node, Origin, Value, edit_distance, parse_scalar};
 
 /// Key and default, as YAML; `???` has to be said.
 const DEFAULTS: &[(&str, &str)] = &[
@@ -155,4 +155,21 @@ pub(super) fn unknown(tree: &ConfigTree) -> Vec<String> {
         out.extend(names);
     }
     out
+}
+
+/// The key that was probably meant by one that AReaL does not know.
+pub(super) fn nearest(key: &str) -> Option<String> {
+    let (section, name) = key.rsplit_once('.')?;
+    let (_, known) = CLOSED.iter().find(|(of, _)| *of == section)?;
+    let timer = TIMER
+        .iter()
+        .map(|(name, _)| *name)
+        .filter(|_| TIMERS.contains(&section));
+    let scored = known
+        .iter()
+        .copied()
+        .chain(timer)
+        .map(|other| (edit_distance(name, other), other));
+    let (slips, other) = scored.min()?;
+    (slips * 3 <= name.len()).then(|| format!("{section}.{other}"))
 }

@@ -1,6 +1,6 @@
 //! What a set is worth, and whether this run can go on from it.
 
-use super::agree::{AHEAD, Compared};
+use super::agree::{AHEAD, Compared, METADATA};
 use super::names::{DEFAULT, INFO, state_dir};
 use super::set::{CLOCKS, Files, Reports, shard_mark};
 use crate::adapter::Expectation;
@@ -194,7 +194,7 @@ fn after_table(case: &Case<'_>, compared: &Compared<'_>, engine: &str) -> Option
         now.is_none() || compared.recorded(engine, shard).as_ref() != now
     })?;
     let detail = format!(
-        "it was written {:.1} s after .metadata, which a save writes last: a later save began and was cut short. If this is a copy by hand: touch .metadata",
+        "it was written {:.1} s after .metadata, which a save writes last: a later save began and was cut short. If this is a copy that did not keep the times of its files: touch {METADATA}",
         by as f64 / 1e9
     );
     let file = format!("{}/{shard}", state_dir(engine));
@@ -214,7 +214,7 @@ fn data_behind(case: &Case<'_>, info: StepInfo) -> Option<Finding> {
         .map_or(0, |(step, data)| step.saturating_sub(data));
     if older > CLOCKS || behind && older > 0 {
         let detail = format!(
-            "it was written {:.1} s before step_info.json, and a save writes it last: the save was cut short before it was written",
+            "it was written {:.1} s before step_info.json, and a save writes it last: the save was cut short before it was written. If this is a copy that did not keep the times of its files: touch dataloader_info.pkl",
             older as f64 / 1e9
         );
         return Some(Finding::error("info_of_two_saves", Verdict::Incomplete, detail).in_file(file));
@@ -239,7 +239,7 @@ fn unfinished_background(case: &Case<'_>, parts: &[(String, SetReport)], finding
         if let (Some(last), Some(table)) = (time("metadata.json"), time(".metadata"))
             && last < table
         {
-            let detail = "metadata.json is older than .metadata: the save in the background has not ended";
+            let detail = "metadata.json is older than .metadata: the save in the background has not ended. If this is a copy that did not keep the times of its files: touch metadata.json";
             findings.push(
                 Finding::error("background_save", Verdict::Incomplete, detail).in_file(format!("{dir}/metadata.json")),
             );

@@ -188,10 +188,11 @@ fn check_form(v: &mut Values<'_>, form: &Form) {
 /// What ends AReaL before any work, although nothing here depends on it.
 fn check_keys(v: &mut Values<'_>, tree: &ConfigTree) {
     for key in defaults::unknown(tree) {
+        let meant = defaults::nearest(&key).map_or_else(String::new, |meant| format!("; did you mean `{meant}`?"));
         v.warn(
             "unknown_key",
             &key,
-            "AReaL 1.0.4 does not know this key, and ends at its start",
+            format!("AReaL 1.0.4 does not know this key, and ends at its start{meant}"),
         );
     }
     let parts = ["saver", "evaluator", "stats_logger"];

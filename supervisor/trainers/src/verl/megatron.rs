@@ -15,6 +15,7 @@ use camino::Utf8Path;
 use std::collections::{BTreeMap, BTreeSet};
 use supervise_checkpoint::megatron::stays_below;
 use supervise_checkpoint::set::{self, SetKind};
+use supervise_checkpoint::torch::TorchFacts;
 use supervise_checkpoint::{FileKind, FileReport, Manifest, ManifestEntry};
 use supervise_core::checkpoint::{Finding, Verdict};
 use supervise_core::id::Step;
@@ -32,7 +33,7 @@ pub(crate) fn each<'a>(files: &MegatronFiles<'a>, visit: &mut dyn FnMut(Wanted<'
         visit(Wanted::new(manifest, FileKind::CkptContents))?;
     }
     if let Some(config) = files.config {
-        visit(Wanted::new(config, FileKind::Json))?;
+        visit(Wanted::new(config, FileKind::of(config.path)))?;
     }
     for dir in DIST {
         set_needs(&files.parts, dir, SetKind::MegatronDist, visit)?;
@@ -42,11 +43,17 @@ pub(crate) fn each<'a>(files: &MegatronFiles<'a>, visit: &mut dyn FnMut(Wanted<'
         "model/huggingface/adapter/adapter_config.json",
     ] {
         if let Some(file) = files.parts.get(path) {
-            visit(Wanted::new(*file, FileKind::Json))?;
+            visit(Wanted::new(*file, FileKind::of(path)))?;
         }
     }
     for dir in [EXPORT, ADAPTER] {
         set_needs(&files.parts, dir, SetKind::Weights, visit)?;
+    }
+    // Beside weights they are files of the set.
+    if set::needs(SetKind::Weights, names(&files.parts, EXPORT)).is_empty() {
+        for (_, file) in beside(&files.parts) {
+            visit(Wanted::new(file, FileKind::of(file.path)))?;
+        }
     }
     Some(())
 }
@@ -67,6 +74,19 @@ fn set_needs<'a>(
         })?;
     }
     Some(())
+}
+
+/// What all ranks have in common: in a file of its own, or among the parts.
+fn common<'a>(parts: &Parts<'a>, dir: &str) -> Option<&'a TorchFacts> {
+    let told = |file: File<'a>| file.torch().filter(|facts| !facts.keys.is_empty());
+    let own = parts.get(format!("{dir}/common.pt").as_str()).copied();
+    own.and_then(told)
+        .or_else(|| below(parts, dir).find_map(|(_, file)| told(file)))
+}
+
+/// The tokenizer, and how to generate.
+fn beside<'f, 'a>(parts: &'f Parts<'a>) -> impl Iterator<Item = (&'f str, File<'a>)> + use<'f, 'a> {
+    below(parts, EXPORT).filter(|(name, _)| set::read_with_weights(name))
 }
 
 /// The names directly in a directory of the role.
@@ -208,14 +228,8 @@ impl Role<'_, '_> {
 
     /// Whether the optimizer was saved for any division of the model: its common file says how it was divided.
     fn any_parallel(&self, manifest: &Manifest) -> Option<bool> {
-        let common = format!("{}/common.pt", manifest.entry("optimizer")?.path);
-        let sharding = self
-            .files
-            .parts
-            .get(common.as_str())?
-            .torch()?
-            .optimizer_sharding
-            .as_deref()?;
+        let dir = manifest.entry("optimizer")?.path.as_str();
+        let sharding = common(&self.files.parts, dir)?.optimizer_sharding.as_deref()?;
         Some(matches!(sharding, "fully_reshardable" | "fully_sharded_model_space"))
     }
 
@@ -289,6 +303,9 @@ impl Role<'_, '_> {
                 if !names(&self.files.parts, &entry.path).any(|n| n.starts_with("tokenizer") || n.starts_with("vocab"))
                 {
                     findings.push(self.absent(&format!("{}/tokenizer.json", entry.path)));
+                }
+                if set::needs(SetKind::Weights, names(&self.files.parts, EXPORT)).is_empty() {
+                    findings.extend(beside(&self.files.parts).flat_map(|(_, file)| file.findings()));
                 }
             }
             ("hf_config", _) => {

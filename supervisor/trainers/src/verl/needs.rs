@@ -67,23 +67,18 @@ fn role<'a>(files: &RoleFiles<'a>, visit: &mut dyn FnMut(Wanted<'a>) -> Option<(
     for (_, file) in files.shards.values().flatten() {
         visit(Wanted::new(*file, FileKind::TorchZip))?;
     }
-    for (file, kind) in [
-        (files.fsdp_config, FileKind::FsdpConfig),
-        (
-            files.root_config.filter(|_| files.fsdp_config.is_none()),
-            FileKind::Json,
-        ),
-        (files.hf_config, FileKind::Json),
-    ] {
-        if let Some(file) = file {
-            visit(Wanted::new(file, kind))?;
-        }
+    let root_config = files.root_config.filter(|_| files.fsdp_config.is_none());
+    for file in [files.fsdp_config, root_config, files.hf_config].into_iter().flatten() {
+        visit(Wanted::new(file, FileKind::of(file.path)))?;
     }
     weights(files, visit)
 }
 
-/// Exported weights and their index.
+/// Exported weights and their index, and what is read with a model.
 pub(super) fn weights<'a>(files: &RoleFiles<'a>, visit: &mut dyn FnMut(Wanted<'a>) -> Option<()>) -> Option<()> {
+    for file in &files.beside {
+        visit(Wanted::new(*file, FileKind::of(file.path)))?;
+    }
     let weights = files.weights.iter().map(|(name, file)| (*name, *file));
     for (name, file) in weights.chain(files.weights_index) {
         // The older format's index is plain JSON, its parts are files of torch.save.

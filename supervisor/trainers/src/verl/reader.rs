@@ -136,6 +136,10 @@ impl<'a> Reader<'a> {
 
     /// Something that makes the configuration unusable.
     pub(crate) fn problem(&mut self, key: &str, message: impl Into<String>, hint: &str) {
+        // What follows from a value that is wrong already is no mistake of its own.
+        if self.problems.iter().any(|p| p.key.as_deref() == Some(key)) {
+            return;
+        }
         let error = ConfigError::new(ErrorKind::BadValue, message)
             .from_origin(&self.origin(key))
             .with_key(key)

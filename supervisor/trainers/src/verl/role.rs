@@ -307,8 +307,8 @@ fn small_shards(ranks: &Shards<'_>) -> Vec<Finding> {
 }
 
 pub(super) fn judge_config(role: &Utf8Path, files: &RoleFiles<'_>, findings: &mut Vec<Finding>) {
-    if let Some(config) = files.hf_config {
-        findings.extend(config.findings());
+    for file in files.hf_config.iter().chain(&files.beside) {
+        findings.extend(file.findings());
     }
     if let (Some(config), None) = (files.root_config, files.fsdp_config) {
         findings.extend(config.findings());

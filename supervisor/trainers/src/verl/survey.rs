@@ -7,6 +7,7 @@ use super::evidence::Reports;
 use super::names::{self, Content};
 use std::collections::BTreeMap;
 use supervise_checkpoint::FileReport;
+use supervise_checkpoint::set::read_with_weights;
 use supervise_core::checkpoint::{EntryKind, FileFact, PinsHash};
 use supervise_core::id::{WallMs, fnv64};
 
@@ -68,6 +69,8 @@ pub(crate) struct RoleFiles<'a> {
     pub(crate) root_config: Option<File<'a>>,
     /// `huggingface/config.json`.
     pub(crate) hf_config: Option<File<'a>>,
+    /// What stands beside it and is read with it: the tokenizer, and how to generate.
+    pub(crate) beside: Vec<File<'a>>,
     /// Weights under `huggingface/`, by name.
     pub(crate) weights: BTreeMap<&'a str, File<'a>>,
     /// The index of those weights.
@@ -267,6 +270,9 @@ impl<'a> Survey<'a> {
                 Some(("adapter_checkpoint", _)) => self.roles.entry(role).or_default().megatron.adapters.push(file),
                 // What it was made from or is made of stands beside it.
                 Some((BUILDING | RETIRED, _)) => {}
+                Some(("huggingface", name)) if read_with_weights(name) => {
+                    self.roles.entry(role).or_default().beside.push(file);
+                }
                 Some(("huggingface", name)) if is_weights(name) => {
                     self.roles.entry(role).or_default().weights.insert(name, file);
                 }

@@ -126,6 +126,6 @@ fn before_the_manifest() {
 fn of_the_sft_trainer() {
     let bench = Bench::sft().with("verl_sft_fsdp2_w2");
     bench.lose(2, "data_1.pt");
-    bench.verify("global_step_2").tells(0, &[]);
+    bench.verify("global_step_2").tells(20, &["data_1.pt"]);
     bench.plan().starts_at(1).moves_aside(2);
 }

@@ -44,7 +44,7 @@ fn sigterm_after_ray() {
     is(&ends("exit 15\n"), 6, "op.signal", "relaunch_later");
 }
 
-/// [exit.sigkill] SIGKILL, the kernel's out-of-memory killer too, leaves no word; a shell between makes it 137 | A kill by nobody known: launched again, and charged to the budget only
+/// [exit.sigkill] SIGKILL leaves no word; a shell between makes it 137 | Where the kernel's log or the counters of our control group say that memory was short, `mem.host_oom`; else a kill by nobody known: launched again, and charged to the budget only
 #[test]
 fn sigkill() {
     is(&ends("kill -KILL $$\n"), 6, "kill.unknown", "relaunch_later");

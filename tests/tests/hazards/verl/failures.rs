@@ -182,7 +182,7 @@ fn host_memory() {
     assert_eq!((class.as_str(), attempts), ("mem.ray_oom", 2));
 }
 
-/// [failure.tied_embeddings] Every rank loads a model with tied embeddings into the host's memory, and the kernel kills one | Not foreseen before the launch; told as `mem.host_oom` from the kernel's words, launched once more, then it stops
+/// [failure.tied_embeddings] Every rank loads a model with tied embeddings into the host's memory, and the kernel kills one | Not foreseen before the launch; told as `mem.host_oom` from the kernel's words (its log, `memory.events` of our control group, or a line of the output), launched once more, then it stops
 #[test]
 fn tied_embeddings() {
     let (class, attempts) = raises("Memory cgroup out of memory: Killed process 4711 (ray::WorkerDict)");

@@ -1,7 +1,7 @@
 //! What arrives at the guard: words of the driver, signals, output, ends of children.
 
 use super::{Guard, NEWCOMER_MS, NEWCOMERS_LIMIT, Source};
-use crate::guard::is_trusted;
+use crate::address::is_trusted;
 use crate::guard::launch::refusal_words;
 use crate::guard::leash::Leash;
 use crate::guard::protocol::{FromGuard, Hello, ToGuard, WorkerState};
@@ -9,9 +9,9 @@ use crate::guard::record::exit_line;
 use crate::guard::tree::End;
 use crate::guard::worker::Look;
 use crate::process::reap::reap_one;
-use supervise_core::event::ExitStatus;
+use supervise_core::event::{ExitStatus, Sighting};
 use supervise_core::id::{Term, WorkerId};
-use supervise_core::scan::{Hit, ScanRule, Scanner};
+use supervise_core::scan::{Hit, RuleKind, ScanRule, Scanner};
 
 /// Reads of one worker's output before the others have their turn.
 const READS_PER_TURN: usize = 4;
@@ -82,11 +82,20 @@ impl Guard {
     fn on_worker_end(&mut self, at: usize, status: ExitStatus, now: u64) {
         self.on_report(at, now);
         self.drain(at, READS_AT_END);
+        if !status.is_success() {
+            self.look_for_kill();
+        }
         let first = self.workers.iter().all(|w| w.exit.is_none());
+        let others_are_well = self.workers.iter().all(|w| w.exit.is_none_or(ExitStatus::is_success));
         let Some(worker) = self.workers.get_mut(at) else {
             return;
         };
         worker.exit = Some(status);
+        // What ended the others is told by the one that failed first.
+        let lines = match others_are_well && !status.is_success() {
+            true => worker.tail.lines(),
+            false => Vec::new(),
+        };
         let (worker, step) = (worker.id, self.facts.step);
         if !self.failed {
             self.tell_in_order(FromGuard::Exited {
@@ -94,6 +103,7 @@ impl Guard {
                 status,
                 first,
                 step,
+                lines,
             });
             self.feed.tree(exit_line(worker, status, step));
             self.pump();
@@ -102,6 +112,30 @@ impl Guard {
         self.tree.walk_soon(now);
         if self.workers.iter().all(|w| w.exit.is_some()) {
             self.tree.workers_ended(now);
+        }
+    }
+
+    /// A process that was killed for want of memory says nothing: the kernel's words stand in for it. What we kill ourselves
+    /// needs no other cause.
+    pub(super) fn look_for_kill(&mut self) {
+        let failed = self.workers.iter().find(|w| w.exit.is_none_or(|e| !e.is_success()));
+        let (Some(worker), true) = (failed.map(|w| w.id), self.launched && !self.failed) else {
+            return;
+        };
+        if let Some(text) = self.memory.killed() {
+            let hit = Hit {
+                kind: RuleKind::Failure("mem.host_oom".to_owned()),
+                sighting: Sighting {
+                    rule: "host_oom".to_owned(),
+                    worker,
+                    line: 0,
+                    text,
+                    number: None,
+                    count: 1,
+                },
+                total: None,
+            };
+            self.on_hits(vec![hit]);
         }
     }
 
@@ -139,6 +173,7 @@ impl Guard {
                     worker.lines.feed(bytes, |number, line| {
                         hits.extend(look(scanner, rules, id, number, line));
                     });
+                    worker.tail.feed(bytes);
                     self.feed.output(id.0, bytes);
                     let count = u64::try_from(n).unwrap_or(u64::MAX);
                     self.pace.output = self.pace.output.saturating_add(count);

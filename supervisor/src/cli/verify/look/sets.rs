@@ -86,7 +86,10 @@ fn judge(
         view.files
             .push(file_view(shown.as_str(), &here, Utf8Path::new(path), report, look));
     }
-    let judged = set::judge(kind, files, &reports);
+    let mut judged = set::judge(kind, files, &reports);
+    if judged.verdict == Verdict::Whole && kind != SetKind::RecoverInfo {
+        judged.findings.extend(super::mixed::doubts(&here));
+    }
     view.verdict = view.verdict.worst(judged.verdict);
     view.sets.push(SetView {
         path: place.to_string(),

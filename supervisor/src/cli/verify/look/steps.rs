@@ -15,6 +15,9 @@ use supervise_core::spec::TrainerKind;
 use supervise_host::lane::{FileSource, fact_of, walk};
 use supervise_trainers::{Expectation, StepTracker, adapter};
 
+/// Steps beside one that are looked at, the nearest ones.
+const BESIDE: usize = 4;
+
 /// Judges all steps of a root, or the only one.
 pub(super) fn judge(named: &Utf8Path, dir: &Utf8Path, kind: Kind, look: &mut Look<'_>) -> io::Result<PathView> {
     let mut tracker = adapter(TrainerKind::VerlPpo).tracker(&Expectation::default());
@@ -35,6 +38,9 @@ pub(super) fn judge(named: &Utf8Path, dir: &Utf8Path, kind: Kind, look: &mut Loo
         let id = Utf8PathBuf::from(format!("{STEP}{step}"));
         note(&mut *tracker, &id, dir)?;
         places.insert(id, dir.to_owned());
+        if kind == Kind::Step {
+            siblings(&mut *tracker, dir);
+        }
     }
     let what = match kind {
         Kind::Root => "root",
@@ -46,7 +52,12 @@ pub(super) fn judge(named: &Utf8Path, dir: &Utf8Path, kind: Kind, look: &mut Loo
         ..PathView::new(named, what, Verdict::Whole)
     };
     // Oldest first: what a step counts is compared with those before it.
-    for (id, _) in tracker.steps().into_iter().rev() {
+    for (id, _) in tracker
+        .steps()
+        .into_iter()
+        .rev()
+        .filter(|(id, _)| kind == Kind::Root || places.contains_key(&id.0))
+    {
         let place = places.get(&id.0).cloned().unwrap_or_else(|| dir.join(&id.0));
         step(&mut *tracker, &id, &place, kind, look, &mut view);
     }
@@ -57,6 +68,25 @@ pub(super) fn judge(named: &Utf8Path, dir: &Utf8Path, kind: Kind, look: &mut Loo
             .push("there is no step in it that is known here".to_owned());
     }
     Ok(view)
+}
+
+/// The steps beside one that is looked at alone: what they hold tells what it should. What cannot be read of them tells nothing.
+fn siblings(tracker: &mut dyn StepTracker, dir: &Utf8Path) {
+    let Some(own) = number(dir).filter(|n| dir.file_name() == Some(&format!("{STEP}{n}"))) else {
+        return;
+    };
+    let entries = dir.parent().and_then(|parent| parent.read_dir_utf8().ok());
+    let numbered = |path: &Utf8Path| path.file_name()?.strip_prefix(STEP)?.parse::<u64>().ok();
+    let mut found: Vec<(u64, Utf8PathBuf)> = entries
+        .into_iter()
+        .flatten()
+        .filter_map(|e| Some((numbered(e.as_ref().ok()?.path())?, e.ok()?.into_path())))
+        .filter(|(n, _)| *n != own)
+        .collect();
+    found.sort_unstable_by_key(|(n, _)| (n.abs_diff(own), *n));
+    for (n, path) in found.into_iter().take(BESIDE) {
+        let _ = note(tracker, Utf8Path::new(&format!("{STEP}{n}")), &path);
+    }
 }
 
 fn number(dir: &Utf8Path) -> Option<u64> {
@@ -121,6 +151,9 @@ pub(super) fn step(
     let mut summary = tracker.judge(id, look.depth, &reports);
     if kind != Kind::Root {
         rename(&mut summary, place);
+    }
+    if kind != Kind::Live && summary.verdict == Verdict::Whole {
+        summary.findings.extend(super::mixed::doubts(place));
     }
     if kind == Kind::Role {
         as_role(&mut summary);

@@ -3,7 +3,7 @@
 //! There is no manifest, so what was saved shows in the archive's own table. The order of the writes is known: the archive, then
 //! weights, configuration and tokenizer in `huggingface/`, then `transformer_config.json`. verl 0.9 refuses to load it.
 
-use super::{Parts, set_needs, together};
+use super::{Parts, common, set_needs, together};
 use crate::verl::names::Content;
 use crate::verl::needs::{Wanted, weights};
 use crate::verl::role::{MegatronSave, RoleState, judge_config, judge_weights};
@@ -28,7 +28,7 @@ pub(crate) fn command(role: &str, step: Step) -> String {
 pub(crate) fn each<'a>(files: &RoleFiles<'a>, visit: &mut dyn FnMut(Wanted<'a>) -> Option<()>) -> Option<()> {
     set_needs(&files.megatron.archive, ARCHIVE, SetKind::MegatronDist, visit)?;
     for file in [files.megatron.config, files.hf_config].into_iter().flatten() {
-        visit(Wanted::new(file, FileKind::Json))?;
+        visit(Wanted::new(file, FileKind::of(file.path)))?;
     }
     for file in &files.megatron.adapters {
         visit(Wanted::new(*file, FileKind::of(file.path)))?;
@@ -100,8 +100,7 @@ pub(crate) fn judge_role(name: &str, step: Step, files: &RoleFiles<'_>) -> RoleS
         state.contents.extend(there.then_some(content));
     }
     state.findings.extend(cut_short(role, files, kept));
-    let common = archive.get("dist_ckpt/common.pt").and_then(File::torch);
-    let sharding = common.and_then(|t| t.optimizer_sharding.as_deref());
+    let sharding = common(archive, ARCHIVE).and_then(|t| t.optimizer_sharding.as_deref());
     state.save = Some(MegatronSave {
         dist: kept.model,
         exported,

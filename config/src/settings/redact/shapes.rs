@@ -1,0 +1,139 @@
+//! Shapes of tokens: by them a value is known for a secret whatever its name.
+
+/// Characters of a token after its prefix.
+#[derive(Clone, Copy)]
+enum Of {
+    /// Letters and digits.
+    Alnum,
+    /// Those and `_`.
+    Word,
+    /// Those and `-`.
+    Dash,
+    /// Capitals and digits.
+    Capitals,
+}
+
+impl Of {
+    fn has(self, b: u8) -> bool {
+        match self {
+            Self::Alnum => b.is_ascii_alphanumeric(),
+            Self::Word => b.is_ascii_alphanumeric() || b == b'_',
+            Self::Dash => b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'),
+            Self::Capitals => b.is_ascii_uppercase() || b.is_ascii_digit(),
+        }
+    }
+}
+
+/// Prefixes that services give their tokens, what follows, and how much of it at least.
+const TOKENS: [(&str, Of, usize); 24] = [
+    ("hf_", Of::Alnum, 16),
+    ("api_org_", Of::Alnum, 16),
+    ("ghp_", Of::Alnum, 12),
+    ("gho_", Of::Alnum, 12),
+    ("ghu_", Of::Alnum, 12),
+    ("ghs_", Of::Alnum, 12),
+    ("ghr_", Of::Alnum, 12),
+    ("github_pat_", Of::Word, 12),
+    ("glpat-", Of::Dash, 16),
+    ("AKIA", Of::Capitals, 12),
+    ("ASIA", Of::Capitals, 12),
+    ("xapp-", Of::Dash, 10),
+    ("AIza", Of::Dash, 30),
+    ("gsk_", Of::Alnum, 20),
+    ("r8_", Of::Alnum, 30),
+    ("npm_", Of::Alnum, 30),
+    ("pypi-", Of::Dash, 30),
+    ("nvapi-", Of::Dash, 20),
+    ("wandb_v1_", Of::Word, 16),
+    ("sk_live_", Of::Alnum, 16),
+    ("rk_live_", Of::Alnum, 16),
+    ("dckr_pat_", Of::Dash, 16),
+    ("ya29.", Of::Dash, 20),
+    ("hvs.", Of::Dash, 20),
+];
+/// A key of Weights & Biases: so many hexadecimal digits, after its name.
+const WANDB: usize = 40;
+/// How far before such a key its name stands.
+const NEAR: usize = 40;
+
+/// Text with every token hidden.
+pub(super) fn hide_tokens(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = String::with_capacity(text.len());
+    let (mut kept, mut at) = (0, 0);
+    while at < bytes.len() {
+        let free = at == 0
+            || bytes
+                .get(at - 1)
+                .is_some_and(|b| !b.is_ascii_alphanumeric() && *b != b'_');
+        let length = if free { token(text, at) } else { None };
+        match length {
+            Some(n) => {
+                out.push_str(text.get(kept..at).unwrap_or_default());
+                out.push_str("***");
+                at += n;
+                kept = at;
+            }
+            None => at += 1,
+        }
+    }
+    out.push_str(text.get(kept..).unwrap_or_default());
+    out
+}
+
+/// The length of the token that begins here.
+fn token(text: &str, at: usize) -> Option<usize> {
+    let rest = text.get(at..)?;
+    let run = |from: usize, of: Of| rest.bytes().skip(from).take_while(|b| of.has(*b)).count();
+    for (prefix, of, least) in TOKENS {
+        if rest.starts_with(prefix) {
+            let n = run(prefix.len(), of);
+            return (n >= least).then_some(prefix.len() + n);
+        }
+    }
+    if rest.starts_with("sk-") {
+        let n = run(3, Of::Dash);
+        let body = rest.get(3..3 + n)?;
+        return body.split(['-', '_']).any(is_random).then_some(3 + n);
+    }
+    if rest.starts_with("xox") && rest.as_bytes().get(4) == Some(&b'-') {
+        let n = run(5, Of::Dash);
+        return (n >= 8).then_some(5 + n);
+    }
+    if rest.starts_with("eyJ") {
+        return web_token(rest);
+    }
+    let hex = rest
+        .bytes()
+        .take_while(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+        .count();
+    let ends = !rest.as_bytes().get(hex).is_some_and(|b| b.is_ascii_alphanumeric());
+    (hex == WANDB && ends && follows_wandb(text, at)).then_some(hex)
+}
+
+/// Long enough to be no word.
+fn is_random(part: &str) -> bool {
+    let mixed = part.bytes().any(|b| b.is_ascii_digit() || b.is_ascii_uppercase());
+    part.len() >= 20 || part.len() >= 16 && mixed
+}
+
+/// `header.claims.signature`, the signature being optional.
+fn web_token(rest: &str) -> Option<usize> {
+    let run = |from: usize| rest.bytes().skip(from).take_while(|b| Of::Dash.has(*b)).count();
+    let head = run(0);
+    if head < 10 || rest.as_bytes().get(head) != Some(&b'.') {
+        return None;
+    }
+    let claims = run(head + 1);
+    if claims < 4 {
+        return None;
+    }
+    let end = head + 1 + claims;
+    let signed = rest.as_bytes().get(end) == Some(&b'.');
+    Some(if signed { end + 1 + run(end + 1) } else { end })
+}
+
+fn follows_wandb(text: &str, at: usize) -> bool {
+    let before = text.as_bytes().get(at.saturating_sub(NEAR)..at).unwrap_or_default();
+    before.to_ascii_lowercase().windows(5).any(|w| w == b"wandb")
+}

@@ -1,0 +1,176 @@
+//! Secrets inside a text: logins in URLs, addresses of webhooks, `name=secret`, tokens.
+
+use super::is_surely_secret;
+use super::shapes::hide_tokens;
+
+/// Addresses that let in whoever knows them: what follows is the secret.
+const WEBHOOKS: [&str; 10] = [
+    "hooks.slack.com/",
+    "discord.com/api/webhooks/",
+    "discordapp.com/api/webhooks/",
+    "webhook.office.com/",
+    "logic.azure.com/",
+    "hooks.zapier.com/",
+    "api.telegram.org/bot",
+    "open.feishu.cn/open-apis/bot/",
+    "oapi.dingtalk.com/robot/",
+    "qyapi.weixin.qq.com/cgi-bin/webhook/",
+];
+/// Parameters of a URL that sign it.
+const SIGNATURES: [&str; 8] = [
+    "sig",
+    "signature",
+    "x-amz-signature",
+    "x-amz-credential",
+    "x-goog-signature",
+    "token",
+    "key",
+    "auth",
+];
+/// Values that are none.
+const EMPTY: [&str; 6] = ["null", "None", "none", "true", "false", "***"];
+
+/// The text without what looks like a secret. What is hidden once stays as it is a second time.
+pub fn redact_text(text: &str) -> String {
+    let mut out = text.to_owned();
+    if out.contains("://") {
+        out = hide_logins(&out);
+    }
+    for host in WEBHOOKS {
+        if out.contains(host) {
+            out = hide_after(&out, host);
+        }
+    }
+    if out.contains(['=', ':']) {
+        out = hide_pairs(&out);
+    }
+    if out.contains("PRIVATE KEY-----") {
+        out = hide_keys(&out);
+    }
+    hide_tokens(&out)
+}
+
+/// Where a value without quotes ends.
+fn ends(c: char) -> bool {
+    c.is_whitespace()
+        || matches!(
+            c,
+            '"' | '\'' | '\\' | '`' | ',' | ';' | '<' | '>' | '{' | '}' | '(' | ')' | '[' | ']' | '|'
+        )
+}
+
+/// `scheme://user:password@host` without user and password.
+fn hide_logins(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let (head, after) = rest.split_at(at + 3);
+        out.push_str(head);
+        let hidden = login(after);
+        if hidden > 0 {
+            out.push_str("***");
+        }
+        rest = after.get(hidden..).unwrap_or_default();
+    }
+    out + rest
+}
+
+/// The length of the login that an address begins with; 0: it has none that hides anything.
+fn login(address: &str) -> usize {
+    let whole = address.find(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '\\' | '`' | '<' | '>'));
+    let whole = address.get(..whole.unwrap_or(address.len())).unwrap_or_default();
+    let strict = whole.split(['/', '?', '#', ',']).next().unwrap_or_default();
+    if let Some((login, _)) = strict.rsplit_once('@') {
+        // A name alone, as in `ssh://git@host`, is none; a token in its place is.
+        let hides = login != "***" && (login.contains(':') || login.len() >= 20);
+        return if hides { login.len() } else { 0 };
+    }
+    // A password may hold a slash where somebody forgot to encode it: then what looks like a port is no number.
+    let port = strict.rsplit_once(':').map(|(_, port)| port);
+    let is_port = port.is_none_or(|p| p.is_empty() || p.bytes().all(|b| b.is_ascii_digit()) || p.ends_with(']'));
+    match whole.rsplit_once('@') {
+        Some((login, _)) if !is_port => login.len(),
+        _ => 0,
+    }
+}
+
+fn hide_after(text: &str, mark: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(mark) {
+        let (head, after) = rest.split_at(at + mark.len());
+        out.push_str(head);
+        let end = after.find(ends).unwrap_or(after.len());
+        if end > 0 {
+            out.push_str("***");
+        }
+        rest = after.get(end..).unwrap_or_default();
+    }
+    out + rest
+}
+
+/// `name=secret`, `name: secret`, `"name": "secret"`.
+fn hide_pairs(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let (mut kept, mut from) = (0, 0);
+    while let Some(found) = text.get(from..).and_then(|t| t.find(['=', ':'])) {
+        let at = from + found;
+        from = at + 1;
+        let Some((start, end)) = secret_after(text, at) else {
+            continue;
+        };
+        out.push_str(text.get(kept..start).unwrap_or_default());
+        out.push_str("***");
+        kept = end;
+        from = end.max(from);
+    }
+    out + text.get(kept..).unwrap_or_default()
+}
+
+/// The place of the value after this sign, where its name is a secret's.
+fn secret_after(text: &str, at: usize) -> Option<(usize, usize)> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    let before = text.get(..at)?.trim_end_matches([' ', '"', '\'', '\\']);
+    let name = before.rsplit(|c| !is_name(c)).next().unwrap_or_default();
+    let in_url = before
+        .get(..before.len() - name.len())
+        .is_some_and(|b| b.ends_with(['?', '&']));
+    let signs = in_url && SIGNATURES.contains(&name.to_ascii_lowercase().as_str());
+    if name.is_empty() || !(signs || is_surely_secret(name)) {
+        return None;
+    }
+    let after = text.get(at + 1..)?;
+    let spaced = after.trim_start_matches(' ');
+    let value = spaced.trim_start_matches(['"', '\'', '\\']);
+    let (gap, quoted) = (spaced.len() < after.len(), value.len() < spaced.len());
+    let whole_line = name.eq_ignore_ascii_case("authorization");
+    let length = match whole_line || quoted {
+        true => value.find(['"', '\'', '\\', '\n']),
+        false if in_url => value.find(|c| c == '&' || c == '#' || ends(c)),
+        false => value.find(ends),
+    };
+    let length = length.unwrap_or(value.len());
+    let said = value.get(..length)?;
+    // `api_key: there is no such setting` speaks of the name, and hides nothing.
+    let is_word = gap && !quoted && !whole_line && !said.bytes().any(|b| b.is_ascii_digit());
+    if said.len() < 2 || is_word || said.starts_with('$') || EMPTY.contains(&said) {
+        return None;
+    }
+    let start = text.len() - value.len();
+    Some((start, start + length))
+}
+
+/// What stands between the lines of a private key.
+fn hide_keys(text: &str) -> String {
+    let mark = "PRIVATE KEY-----";
+    match text.split_once(mark) {
+        Some((head, body)) if head.ends_with("-----BEGIN ") || head.contains("-----BEGIN ") => {
+            let rest = body
+                .find("-----END")
+                .and_then(|end| body.get(end..))
+                .unwrap_or_default();
+            format!("{head}{mark}***{rest}")
+        }
+        _ => text.to_owned(),
+    }
+}

@@ -1,0 +1,340 @@
+//! JSON as Python's `json` reads it, which is more than the standard allows: `NaN`, `Infinity` and `-Infinity` are numbers, a
+//! number too large for a float is infinite, a surrogate may stand alone, and of repeated keys the last counts.
+//!
+//! The whole text is looked at. What is not asked for is dropped at once; what is kept is charged to a budget.
+
+use super::value::Json;
+use std::collections::BTreeMap;
+
+/// Lists and objects inside each other that are followed; Python gives up before a thousand.
+const DEPTH: u32 = 500;
+/// Digits of a whole number that Python reads.
+const DIGITS: usize = 4300;
+
+/// Why a text is not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Why {
+    /// It ends in the middle.
+    Ended,
+    /// Something else was expected.
+    Wrong(&'static str),
+    /// It is nested deeper than is followed.
+    Deep,
+    /// What is kept of it takes too much memory.
+    Big,
+}
+
+/// Why a text is not read, and where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Fault {
+    pub(super) at: usize,
+    pub(super) why: Why,
+}
+
+/// Reads a text of UTF-8 wholly and keeps what it says, in so many bytes at most.
+pub(super) fn read(text: &[u8], budget: usize) -> Result<Json, Fault> {
+    Parser { text, at: 0, budget }.document(true)
+}
+
+/// Reads a text of UTF-8 wholly and keeps the keys of the outermost object only, with null for each value.
+pub(super) fn keys(text: &[u8], budget: usize) -> Result<Json, Fault> {
+    let mut parser = Parser { text, at: 0, budget };
+    parser.space();
+    let outermost = match parser.peek() {
+        Some(b'{') => parser.object(Keep::Keys, 0)?,
+        _ => parser.value(Keep::Nothing, 0)?,
+    };
+    parser.end(outermost)
+}
+
+/// What is kept of a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keep {
+    All,
+    Keys,
+    Nothing,
+}
+
+struct Parser<'t> {
+    text: &'t [u8],
+    at: usize,
+    budget: usize,
+}
+
+impl Parser<'_> {
+    fn document(&mut self, keep: bool) -> Result<Json, Fault> {
+        let keep = if keep { Keep::All } else { Keep::Nothing };
+        let value = self.value(keep, 0)?;
+        self.end(value)
+    }
+
+    fn end(&mut self, value: Json) -> Result<Json, Fault> {
+        self.space();
+        match self.peek() {
+            None => Ok(value),
+            Some(_) => Err(self.wrong("the end of the text")),
+        }
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.text.get(self.at).copied()
+    }
+
+    fn fault(&self, why: Why) -> Fault {
+        Fault { at: self.at, why }
+    }
+
+    /// Something else stands here, or nothing any more.
+    fn wrong(&self, wanted: &'static str) -> Fault {
+        match self.peek() {
+            None => self.fault(Why::Ended),
+            Some(_) => self.fault(Why::Wrong(wanted)),
+        }
+    }
+
+    fn spend(&mut self, bytes: usize) -> Result<(), Fault> {
+        let left = self.budget.checked_sub(bytes);
+        self.budget = left.ok_or_else(|| self.fault(Why::Big))?;
+        Ok(())
+    }
+
+    fn space(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+            self.at += 1;
+        }
+    }
+
+    fn value(&mut self, keep: Keep, depth: u32) -> Result<Json, Fault> {
+        self.space();
+        if depth > DEPTH {
+            return Err(self.fault(Why::Deep));
+        }
+        match self.peek() {
+            Some(b'{') => self.object(keep, depth),
+            Some(b'[') => self.list(keep, depth),
+            Some(b'"') => {
+                let text = self.string(keep == Keep::All)?;
+                Ok(if keep == Keep::All {
+                    Json::Text(text)
+                } else {
+                    Json::Null
+                })
+            }
+            Some(b't') => self.word(b"true", Json::Bool(true)),
+            Some(b'f') => self.word(b"false", Json::Bool(false)),
+            Some(b'n') => self.word(b"null", Json::Null),
+            Some(b'N') => self.word(b"NaN", Json::Float(f64::NAN)),
+            Some(b'I') => self.word(b"Infinity", Json::Float(f64::INFINITY)),
+            Some(b'-') if self.text.get(self.at + 1) == Some(&b'I') => {
+                self.word(b"-Infinity", Json::Float(f64::NEG_INFINITY))
+            }
+            Some(b'-' | b'0'..=b'9') => self.number(),
+            _ => Err(self.wrong("a value")),
+        }
+    }
+
+    fn word(&mut self, word: &'static [u8], means: Json) -> Result<Json, Fault> {
+        let there = self.text.get(self.at..).unwrap_or_default();
+        if there.starts_with(word) {
+            self.at += word.len();
+            return Ok(means);
+        }
+        if word.starts_with(there) {
+            self.at = self.text.len();
+        }
+        Err(self.wrong("a value"))
+    }
+
+    fn list(&mut self, keep: Keep, depth: u32) -> Result<Json, Fault> {
+        let (mut out, inner) = (Vec::new(), below(keep));
+        self.at += 1;
+        self.space();
+        if self.peek() == Some(b']') {
+            self.at += 1;
+            return Ok(Json::List(out));
+        }
+        loop {
+            let value = self.value(inner, depth + 1)?;
+            if keep == Keep::All {
+                self.spend(size_of::<Json>())?;
+                out.push(value);
+            }
+            self.space();
+            match self.peek() {
+                Some(b',') => self.at += 1,
+                Some(b']') => {
+                    self.at += 1;
+                    return Ok(Json::List(out));
+                }
+                _ => return Err(self.wrong("`,` or `]`")),
+            }
+        }
+    }
+
+    fn object(&mut self, keep: Keep, depth: u32) -> Result<Json, Fault> {
+        let (mut out, inner) = (BTreeMap::new(), below(keep));
+        self.at += 1;
+        self.space();
+        if self.peek() == Some(b'}') {
+            self.at += 1;
+            return Ok(Json::Object(out));
+        }
+        loop {
+            self.space();
+            if self.peek() != Some(b'"') {
+                return Err(self.wrong("a key in quotes"));
+            }
+            let key = self.string(keep != Keep::Nothing)?;
+            self.space();
+            if self.peek() != Some(b':') {
+                return Err(self.wrong("`:`"));
+            }
+            self.at += 1;
+            let value = self.value(inner, depth + 1)?;
+            if keep != Keep::Nothing {
+                self.spend(2 * size_of::<Json>() + size_of::<String>())?;
+                out.insert(key, value);
+            }
+            self.space();
+            match self.peek() {
+                Some(b',') => self.at += 1,
+                Some(b'}') => {
+                    self.at += 1;
+                    return Ok(Json::Object(out));
+                }
+                _ => return Err(self.wrong("`,` or `}`")),
+            }
+        }
+    }
+
+    fn digits(&mut self) -> usize {
+        let from = self.at;
+        while matches!(self.peek(), Some(b'0'..=b'9')) {
+            self.at += 1;
+        }
+        self.at - from
+    }
+
+    fn number(&mut self) -> Result<Json, Fault> {
+        let from = self.at;
+        self.at += usize::from(self.peek() == Some(b'-'));
+        let leading = self.peek();
+        let digits = self.digits();
+        if digits == 0 {
+            return Err(self.wrong("a digit"));
+        }
+        if leading == Some(b'0') && digits > 1 {
+            self.at -= digits - 1;
+            return Err(self.wrong("no digit after a leading zero"));
+        }
+        if digits > DIGITS {
+            return Err(self.wrong("a number of fewer digits"));
+        }
+        let mut whole = true;
+        if self.peek() == Some(b'.') {
+            self.at += 1;
+            whole = false;
+            if self.digits() == 0 {
+                return Err(self.wrong("a digit"));
+            }
+        }
+        if matches!(self.peek(), Some(b'e' | b'E')) {
+            self.at += 1;
+            whole = false;
+            self.at += usize::from(matches!(self.peek(), Some(b'+' | b'-')));
+            if self.digits() == 0 {
+                return Err(self.wrong("a digit"));
+            }
+        }
+        let text = self.text.get(from..self.at).unwrap_or_default();
+        let text = std::str::from_utf8(text).unwrap_or_default();
+        if let Some(n) = whole.then(|| text.parse().ok()).flatten() {
+            return Ok(Json::Whole(n));
+        }
+        Ok(Json::Float(text.parse().unwrap_or(f64::NAN)))
+    }
+
+    fn string(&mut self, keep: bool) -> Result<String, Fault> {
+        let mut out = String::new();
+        self.at += 1;
+        let mut from = self.at;
+        loop {
+            let rest = self.text.get(self.at..).unwrap_or_default();
+            let Some(n) = rest.iter().position(|b| matches!(b, b'"' | b'\\' | 0..=0x1f)) else {
+                self.at = self.text.len();
+                return Err(self.fault(Why::Ended));
+            };
+            self.at += n;
+            if keep {
+                self.spend(self.at - from)?;
+                let piece = self.text.get(from..self.at).unwrap_or_default();
+                out.push_str(&String::from_utf8_lossy(piece));
+            }
+            match rest.get(n) {
+                Some(b'"') => {
+                    self.at += 1;
+                    return Ok(out);
+                }
+                Some(b'\\') => {
+                    let c = self.escape()?;
+                    if keep {
+                        self.spend(c.len_utf8())?;
+                        out.push(c);
+                    }
+                }
+                _ => return Err(self.wrong("no control character in a string")),
+            }
+            from = self.at;
+        }
+    }
+
+    fn escape(&mut self) -> Result<char, Fault> {
+        self.at += 1;
+        let c = match self.peek() {
+            Some(b'u') => return self.code_point(),
+            Some(c @ (b'"' | b'\\' | b'/')) => char::from(c),
+            Some(b'b') => '\u{8}',
+            Some(b'f') => '\u{c}',
+            Some(b'n') => '\n',
+            Some(b'r') => '\r',
+            Some(b't') => '\t',
+            _ => return Err(self.wrong("an escape that JSON knows")),
+        };
+        self.at += 1;
+        Ok(c)
+    }
+
+    /// One character, of one unit or of two; a surrogate that stands alone is no character in Rust and becomes the one for
+    /// what is none.
+    fn code_point(&mut self) -> Result<char, Fault> {
+        let high = self.unit()?;
+        if !(0xd800..0xdc00).contains(&high) || self.text.get(self.at..self.at + 2) != Some(b"\\u") {
+            return Ok(char::from_u32(high).unwrap_or(char::REPLACEMENT_CHARACTER));
+        }
+        let after = self.at;
+        self.at += 1;
+        let low = self.unit()?;
+        if (0xdc00..0xe000).contains(&low) {
+            let c = 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00);
+            return Ok(char::from_u32(c).unwrap_or(char::REPLACEMENT_CHARACTER));
+        }
+        self.at = after;
+        Ok(char::REPLACEMENT_CHARACTER)
+    }
+
+    /// The four digits behind `u`.
+    fn unit(&mut self) -> Result<u32, Fault> {
+        self.at += 1;
+        let mut out = 0;
+        for _ in 0..4 {
+            let digit = self.peek().and_then(|b| char::from(b).to_digit(16));
+            out = out << 4 | digit.ok_or_else(|| self.wrong("four hexadecimal digits"))?;
+            self.at += 1;
+        }
+        Ok(out)
+    }
+}
+
+fn below(keep: Keep) -> Keep {
+    if keep == Keep::All { Keep::All } else { Keep::Nothing }
+}

@@ -1,0 +1,163 @@
+//! The state of a dataloader in a pickle of its own, where no checksum covers it.
+//!
+//! torchdata writes the same few keys each time, so one that is missing was changed; what they hold has a type and follows from
+//! the rest. Loaders of other kinds keep other things, about which nothing is said.
+
+use crate::pickle::{Heap, Value};
+use supervise_core::checkpoint::{Finding, Verdict};
+
+/// What a key holds.
+#[derive(Clone, Copy)]
+enum Holds {
+    Any,
+    Count,
+    Flag,
+    /// A dict, or nothing.
+    Dict,
+    /// A number, or nothing.
+    MaybeCount,
+}
+use Holds::*;
+
+/// Keys of a loader without workers.
+const ALONE: &[(&str, Holds)] = &[
+    ("_index_sampler_state", Any),
+    ("_sampler_iter_state", Any),
+    ("_sampler_iter_yielded", Count),
+    ("_num_yielded", Count),
+    ("_IterableDataset_len_called", MaybeCount),
+    ("_shared_seed", MaybeCount),
+    ("fetcher_state", Dict),
+    ("dataset_state", Any),
+    ("_iterator_finished", Flag),
+];
+/// Keys of one with workers, and of the snapshot in it.
+const WORKERS: &[(&str, Holds)] = &[
+    ("_snapshot", Any),
+    ("_steps_since_snapshot", Count),
+    ("_iterator_finished", Flag),
+];
+const SNAPSHOT: &[(&str, Holds)] = &[
+    ("_snapshot_step", Count),
+    ("_last_yielded_worker_id", Count),
+    ("_main_snapshot", Any),
+    ("_worker_snapshots", Any),
+];
+/// Keys of the state of a sampler: of one that makes batches, of one that shuffles, of one that spreads over ranks.
+const SAMPLER: &[&str] = &[
+    "samples_yielded",
+    "sampler_state",
+    "sampler_iter_state",
+    "yielded",
+    "generator",
+];
+/// No count of batches is larger.
+const MOST: u64 = 1 << 40;
+/// States in a list that are looked at.
+const STATES: usize = 65_536;
+
+/// Checks the states of all processes, or the only one.
+pub(crate) fn check(heap: &Heap, root: Value, findings: &mut Vec<Finding>) {
+    let states = heap.items(root).unwrap_or_default();
+    let all = states
+        .iter()
+        .take(STATES)
+        .chain(heap.pairs(root).is_some().then_some(&root));
+    let mut counts = Vec::new();
+    for (rank, state) in all.enumerate() {
+        if let Some(wrong) = wrong(heap, *state) {
+            let detail = format!("the state of the dataloader of process {rank} {wrong}");
+            findings.push(Finding::error("loader_state", Verdict::Damaged, detail));
+            return;
+        }
+        counts.extend(crate::torch::batches(heap, *state));
+    }
+    if let (Some(first), Some(other)) = (counts.first(), counts.iter().find(|n| Some(*n) != counts.first())) {
+        let detail =
+            format!("one process has given out {first} batches, another {other}: they read their data in step");
+        findings.push(Finding::warning("loaders_differ", detail));
+    }
+}
+
+/// What is wrong with one state.
+fn wrong(heap: &Heap, state: Value) -> Option<String> {
+    // Most of the keys make it a state of torchdata's.
+    let known = |keys: &[(&str, Holds)]| keys.iter().filter(|(key, _)| heap.get(state, key).is_some()).count();
+    let loader = known(ALONE).max(known(WORKERS));
+    if loader < 2 {
+        return None;
+    }
+    let keys = if known(ALONE) >= known(WORKERS) { ALONE } else { WORKERS };
+    if let Some(wrong) = missing(heap, state, keys) {
+        return Some(wrong);
+    }
+    match heap.get(state, "_snapshot") {
+        Some(snapshot) => missing(heap, snapshot, SNAPSHOT).or_else(|| {
+            let main = heap.get(snapshot, "_main_snapshot")?;
+            sampler(heap, heap.get(main, "_sampler_iter_state")?, None)
+        }),
+        None => alone(heap, state),
+    }
+}
+
+fn missing(heap: &Heap, state: Value, keys: &[(&str, Holds)]) -> Option<String> {
+    for (key, holds) in keys {
+        let Some(value) = heap.get(state, key) else {
+            return Some(format!("has no `{key}`"));
+        };
+        let count = |v| heap.uint(v).is_some_and(|n| n <= MOST);
+        let right = match (*holds, value) {
+            (Any, _) | (MaybeCount | Dict, Value::None) | (Flag, Value::Bool(_)) => true,
+            (Count, v) => count(v),
+            (MaybeCount, v) => heap.uint(v).is_some(),
+            (Dict, v) => heap.pairs(v).is_some(),
+            (Flag, _) => false,
+        };
+        if !right {
+            return Some(format!("says of `{key}` what it cannot be"));
+        }
+    }
+    None
+}
+
+/// A sampler gives out a batch each time the loader does; the batches have at least one sample each.
+fn alone(heap: &Heap, state: Value) -> Option<String> {
+    let count = |key| heap.get(state, key).and_then(|v| heap.uint(v));
+    let (given, drawn) = (count("_num_yielded")?, count("_sampler_iter_yielded")?);
+    // What ends an iterable is found out after its index was drawn.
+    if drawn < given || drawn > given.saturating_add(1) {
+        return Some(format!("has given out {given} batches, and its sampler {drawn}"));
+    }
+    ["_sampler_iter_state", "_index_sampler_state"]
+        .iter()
+        .find_map(|key| sampler(heap, heap.get(state, key)?, Some(given)))
+}
+
+fn sampler(heap: &Heap, state: Value, batches: Option<u64>) -> Option<String> {
+    let pairs = heap.pairs(state)?;
+    for (key, value) in pairs {
+        let key = heap.str(*key)?;
+        let near = |known: &&&str| {
+            let apart = known.bytes().zip(key.bytes()).filter(|(a, b)| a != b).count();
+            known.len() == key.len() && apart == 1 && heap.get(state, known).is_none()
+        };
+        if let Some(known) = SAMPLER.iter().find(near) {
+            return Some(format!(
+                "has `{}` where `{known}` is missing: a byte was changed",
+                crate::pickle::shown(&key)
+            ));
+        }
+        if key == "samples_yielded" {
+            let Some(samples) = heap.uint(*value).filter(|n| *n <= MOST) else {
+                return Some("says of `samples_yielded` what it cannot be".to_owned());
+            };
+            if batches.is_some_and(|b| samples < b || b == 0 && samples > 0) {
+                return Some(format!(
+                    "has given out {samples} samples in {} batches",
+                    batches.unwrap_or(0)
+                ));
+            }
+        }
+    }
+    None
+}

@@ -1,0 +1,251 @@
+//! Whether a call has the arguments, and an object the state, that real writers give.
+//!
+//! Whatever stands in an argument was judged when it was made, so what is left to tell is its kind: that nothing is called,
+//! looked up or allocated because of it.
+
+use super::known::{Rule, State, rule};
+use crate::pickle::heap::{Call, Global, Heap, Object, Value};
+
+/// Dimensions of a tensor, and parts of a path, that are looked at; real ones have fewer.
+const MANY: usize = 256;
+
+/// Arguments in letters, alternatives divided by `/`: after `?` they may be missing, before `*` one may repeat.
+///
+/// `d` any value · `v` a number or text · `i` an integer · `b` a bool · `x` text · `y` a device's name · `n` None · `B` bytes · `l` the word latin1 ·
+/// `t` a tuple of numbers · `z` the tuple `(0,)` · `T` a tuple · `L` a list, tuple or set that is written out · `D` the same or a dict ·
+/// `q` a part of a fraction · `s` a storage · `o` an empty dict of hooks · `a` attributes · `f` a factory · `c` a class of tensors ·
+/// `g` a bit generator · `A` `numpy.ndarray` · `C` numpy's maker of bit generators · `S` `SeedSequence` · `O` `object` · `P` a class that
+/// is made without arguments · `Q` and `W` all arguments of a quantized tensor, and of one of another class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Signature(&'static str);
+
+impl Signature {
+    pub(super) fn of(letters: &'static str) -> Self {
+        Self(letters)
+    }
+
+    fn fits(self, heap: &Heap, args: &[Value]) -> bool {
+        self.0.split('/').any(|letters| match letters {
+            "Q" => quantized(heap, args),
+            "W" => wrapped(heap, args),
+            letters => each(heap, letters, args),
+        })
+    }
+}
+
+/// Whether a call of the name is one that real writers make.
+pub(in crate::pickle) fn is_usual(heap: &Heap, rule: &Rule, made: bool, args: Value, kwargs: Option<Value>) -> bool {
+    let signature = if made { rule.new } else { rule.call };
+    let words = kwargs.is_none_or(|k| matches!(heap.object(k), Some(Object::Dict(pairs)) if pairs.is_empty()));
+    let args = tuple(heap, args);
+    words && matches!((signature, args), (Some(s), Some(args)) if s.fits(heap, args))
+}
+
+/// Whether an object that this call made may be given this state.
+pub(in crate::pickle) fn is_usual_state(heap: &Heap, rule: &Rule, state: Value) -> bool {
+    match rule.state {
+        State::Nothing => false,
+        State::Attributes => attributes(heap, state),
+        State::Data => !matches!(state, Value::Global(_)) && heap.call(state).is_none(),
+        State::Array => array(heap, state),
+    }
+}
+
+/// Whether a list may grow that this call made, or a dict.
+pub(in crate::pickle) fn may_grow(rule: &Rule, pairs: bool) -> bool {
+    if pairs { rule.pairs } else { rule.items }
+}
+
+fn each(heap: &Heap, letters: &str, args: &[Value]) -> bool {
+    if args.len() > MANY {
+        return false;
+    }
+    let mut args = args.iter();
+    let (mut optional, mut last) = (false, b'd');
+    for letter in letters.bytes() {
+        match letter {
+            b'?' => optional = true,
+            b'*' => return args.all(|a| is(heap, last, *a)),
+            _ => match args.next() {
+                Some(a) if is(heap, letter, *a) => last = letter,
+                Some(_) => return false,
+                None => return optional || letters.ends_with('*') && letters.len() == 2,
+            },
+        }
+    }
+    args.next().is_none()
+}
+
+fn is(heap: &Heap, letter: u8, value: Value) -> bool {
+    match letter {
+        b'i' => matches!(value, Value::Int(_)),
+        b'b' => matches!(value, Value::Bool(_)),
+        b'x' => matches!(value, Value::Str(_)),
+        b'y' => matches!(value, Value::Str(t) if is_device(heap.bytes(t))),
+        b'n' => value == Value::None,
+        b'v' => !matches!(value, Value::Global(_) | Value::Object(_)),
+        b'B' => bytes(heap, value),
+        b'l' => matches!(value, Value::Str(t) if [&b"latin1"[..], b"latin-1"].contains(&heap.bytes(t))),
+        b't' => numbers(heap, value).is_some(),
+        b'z' => tuple(heap, value) == Some(&[Value::Int(0)]),
+        b'T' => tuple(heap, value).is_some(),
+        b'L' => matches!(
+            heap.object(value),
+            Some(Object::List(_) | Object::Tuple(_) | Object::Set(_))
+        ),
+        b'D' => !matches!(heap.object(value), None | Some(Object::Call(_) | Object::Persistent(_))),
+        b'q' => fraction(heap, value),
+        b's' => matches!(heap.object(value), Some(Object::Persistent(_))),
+        b'o' => hooks(heap, value),
+        b'a' => attributes(heap, value),
+        b'f' => value == Value::None || of(heap, value).is_some_and(|r| r.factory),
+        b'c' => of(heap, value).is_some_and(|r| r.tensor),
+        b'g' => generator(heap, value),
+        b'P' => of(heap, value).is_some_and(|r| r.new.is_some_and(|s| s.fits(heap, &[]))),
+        b'A' => named(heap, value, "ndarray"),
+        b'C' => named(heap, value, "__bit_generator_ctor"),
+        b'S' => named(heap, value, "SeedSequence"),
+        b'O' => named(heap, value, "object"),
+        _ => true,
+    }
+}
+
+/// Whether `torch.device` takes it, on a machine that has the device (`c10/core/Device.cpp`): others end the load.
+fn is_device(text: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(text) else {
+        return false;
+    };
+    let (name, number) = text.split_once(':').map_or((text, None), |(n, i)| (n, Some(i)));
+    let numbered = number.is_none_or(|n| {
+        (1..=4).contains(&n.len()) && n.bytes().all(|b| b.is_ascii_digit()) && (n == "0" || !n.starts_with('0'))
+    });
+    numbered && DEVICES.split_ascii_whitespace().any(|known| known == name)
+}
+
+/// Types of devices that torch 2.11 knows, and names that vendors give to `privateuseone`.
+const DEVICES: &str = "cpu cuda ipu xpu mkldnn opengl opencl ideep hip ve fpga maia xla lazy vulkan mps meta hpu mtia \
+                       privateuseone npu musa mlu gcu sdaa";
+
+fn of(heap: &Heap, value: Value) -> Option<&'static Rule> {
+    heap.global(value).and_then(|g| rule(&g.module, &g.name))
+}
+
+/// A listed name; no two of those that are asked for are spelled alike.
+fn named(heap: &Heap, value: Value, name: &str) -> bool {
+    let is = |g: &Global| g.name == name && rule(&g.module, &g.name).is_some();
+    heap.global(value).is_some_and(is)
+}
+
+fn tuple(heap: &Heap, value: Value) -> Option<&[Value]> {
+    match heap.object(value)? {
+        Object::Tuple(items) => Some(items),
+        _ => None,
+    }
+}
+
+fn callee<'h>(heap: &'h Heap, call: &Call) -> Option<&'h str> {
+    heap.global(call.callee).map(|g| g.name.as_str())
+}
+
+/// Bytes as they are, or as protocols before 3 write them.
+fn bytes(heap: &Heap, value: Value) -> bool {
+    let made = |call: &Call| matches!(callee(heap, call), Some("encode" | "bytes" | "bytearray"));
+    matches!(value, Value::Bytes(_)) || heap.call(value).is_some_and(made)
+}
+
+fn fraction(heap: &Heap, value: Value) -> bool {
+    match value {
+        Value::Int(_) | Value::BigInt(_) => true,
+        // `1e999999999` is a short text and a long number.
+        Value::Str(t) => {
+            heap.bytes(t)
+                .iter()
+                .take(MANY)
+                .all(|b| b.is_ascii_digit() || b"-/".contains(b))
+                && t.len() < MANY
+        }
+        _ => false,
+    }
+}
+
+/// Numbers in a tuple, or in a `torch.Size` made of one.
+fn numbers(heap: &Heap, value: Value) -> Option<&[Value]> {
+    let items = match heap.call(value) {
+        Some(call) if callee(heap, call) == Some("Size") => tuple(heap, *tuple(heap, call.args)?.first()?)?,
+        Some(_) => return None,
+        None => tuple(heap, value)?,
+    };
+    (items.len() <= MANY && items.iter().all(|v| matches!(v, Value::Int(_)))).then_some(items)
+}
+
+/// torch calls what it finds there; writers leave it empty.
+fn hooks(heap: &Heap, value: Value) -> bool {
+    let empty = |call: &Call| callee(heap, call) == Some("OrderedDict") && call.pairs().is_empty();
+    value == Value::None || heap.call(value).is_some_and(empty)
+}
+
+fn generator(heap: &Heap, value: Value) -> bool {
+    let made = |call: &Call| callee(heap, call) == Some("__bit_generator_ctor");
+    matches!(value, Value::Str(_)) || of(heap, value).is_some_and(|r| r.bits) || heap.call(value).is_some_and(made)
+}
+
+/// A dict whose keys are written out, or one and a dict of slots; each may be missing.
+fn attributes(heap: &Heap, state: Value) -> bool {
+    let one = |value: Value| match heap.object(value) {
+        None => value == Value::None,
+        Some(Object::Dict(pairs)) => {
+            heap.charge(pairs.len());
+            pairs.iter().all(|(key, _)| matches!(key, Value::Str(_)))
+        }
+        Some(_) => false,
+    };
+    match tuple(heap, state) {
+        Some([first, second]) => one(*first) && one(*second),
+        Some(_) => false,
+        None => one(state),
+    }
+}
+
+/// Shape, type, order and elements. Where the elements are a list, numpy makes room before it counts them.
+fn array(heap: &Heap, state: Value) -> bool {
+    let Some([.., shape, _, _, elements]) = tuple(heap, state) else {
+        return false;
+    };
+    match heap.object(*elements) {
+        Some(Object::List(items)) => product(heap, *shape) == Some(items.len() as u64),
+        _ => bytes(heap, *elements) && numbers(heap, *shape).is_some(),
+    }
+}
+
+fn product(heap: &Heap, shape: Value) -> Option<u64> {
+    let mut sizes = numbers(heap, shape)?.iter();
+    sizes.try_fold(1_u64, |n, size| n.checked_mul(heap.uint(*size)?))
+}
+
+/// Storage, offset, size, stride, kind, gradient, hooks. Room for the size is made before it is compared with the storage.
+fn quantized(heap: &Heap, args: &[Value]) -> bool {
+    let [storage, _, size, ..] = *args else {
+        return false;
+    };
+    let Some(Object::Persistent(id)) = heap.object(storage) else {
+        return false;
+    };
+    let held = heap.items(*id).and_then(|parts| heap.uint(*parts.get(4)?));
+    each(heap, "sittTbo", args) && matches!((product(heap, size), held), (Some(n), Some(held)) if n <= held)
+}
+
+/// Function, class, arguments, state: torch calls the function with the arguments.
+fn wrapped(heap: &Heap, args: &[Value]) -> bool {
+    let [function, class, inner, state] = *args else {
+        return false;
+    };
+    // It has a way of its own to take its state.
+    let own = named(heap, class, "ShardedTensor") && tuple(heap, state).is_some();
+    let rebuilds = |g: &&Global| g.module == "torch._utils";
+    let rule = heap
+        .global(function)
+        .filter(rebuilds)
+        .and_then(|g| rule(&g.module, &g.name));
+    let usual = each(heap, "dcT", &args[..3]) && (own || attributes(heap, state));
+    usual && rule.is_some_and(|r| is_usual(heap, r, false, inner, None))
+}

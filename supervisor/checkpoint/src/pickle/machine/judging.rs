@@ -1,0 +1,132 @@
+//! What the machine makes of calls, of state and of what is put into objects: usual, odd, or dangerous.
+
+use super::super::danger::{self, Use};
+use super::super::heap::{Object, Value};
+use super::super::{Odd, shown};
+use super::{DANGERS, Machine, NAME};
+
+/// Arguments of a rebuilding function that are looked at.
+const GIVEN: usize = 64;
+
+impl Machine<'_> {
+    /// The rule for a name on the list.
+    pub(super) fn ruled(&self, callee: Value) -> Option<(u32, &'static danger::Rule)> {
+        let Value::Global(id) = callee else { return None };
+        Some((id, (*self.rules.get(id as usize)?)?))
+    }
+
+    /// The rule for what a call made.
+    pub(super) fn ruled_target(&self, target: Value) -> Option<(u32, &'static danger::Rule)> {
+        self.ruled(self.heap.call(target)?.callee)
+    }
+
+    /// Something that no real writer does with a name on the list; of each name the first is kept.
+    pub(super) fn odd(&mut self, global: u32, what: &'static str) {
+        if self.odd.len() < DANGERS && self.odd.iter().all(|o| o.global != global) {
+            let at = self.op_at as u64;
+            self.odd.push(Odd { at, global, what });
+        }
+    }
+
+    /// `getattr(Outer, "Inner")` is how protocols before 4 name a class inside a class (torch does so in FSDP1
+    /// shards) or a member of an enum; it is read as the import it stands for. Anything else that is done with
+    /// `getattr` stays a call.
+    pub(super) fn nested_class(&self, callee: Value, args: Value) -> Option<(String, String)> {
+        self.heap
+            .global(callee)
+            .filter(|g| danger::is_getattr(&g.module, &g.name))?;
+        let [owner, name] = *self.heap.items(args)? else {
+            return None;
+        };
+        if !matches!(name, Value::Str(t) if t.len() <= NAME) {
+            return None;
+        }
+        let (owner, name) = (self.heap.global(owner)?, self.heap.str(name)?);
+        let sound = danger::is_class_name(&owner.name) && danger::is_public(&name);
+        sound.then(|| (owner.module.clone(), format!("{}.{name}", owner.name)))
+    }
+
+    /// Only an imported name may be called; what a rebuilding function calls for us must be one, too.
+    pub(super) fn judge_callee(&mut self, callee: Value, args: Value, usage: Use) {
+        let Value::Global(id) = callee else {
+            self.danger("call something that it computes");
+            return;
+        };
+        if !matches!(self.heap.object(args), Some(Object::Tuple(_))) {
+            self.danger("call something with arguments that it computes");
+        }
+        self.heap.mark(id, usage);
+        let Some(g) = self.heap.global(callee) else {
+            return;
+        };
+        // By name alone: torch knows some of its modules under older names, too.
+        let calls_first = matches!(
+            g.name.as_str(),
+            "_rebuild_from_type_v2" | "_reconstructor" | "_reconstruct" | "defaultdict"
+        );
+        if !calls_first && !danger::is_rebuilder(&g.name) {
+            return;
+        }
+        let args: Vec<Value> = self
+            .heap
+            .items(args)
+            .unwrap_or_default()
+            .iter()
+            .take(GIVEN)
+            .copied()
+            .collect();
+        for arg in &args {
+            if let Value::Global(inner) = *arg {
+                self.heap.mark(inner, Use::Called);
+            }
+        }
+        if calls_first && !matches!(args.first(), None | Some(Value::Global(_) | Value::None)) {
+            self.danger("let torch call something that it computes");
+        }
+    }
+
+    /// State becomes attributes, and Python asks the object for some of them by name and calls what it gets.
+    pub(super) fn judge_state(&mut self, state: Value, ruled: bool) {
+        let parts: Vec<Value> = match self.heap.items(state) {
+            Some(parts) => parts.iter().take(2).copied().collect(),
+            None => vec![state],
+        };
+        for part in parts {
+            if !ruled
+                && let Some(call) = self.heap.call(part)
+                && self
+                    .heap
+                    .global(call.callee)
+                    .is_some_and(|g| danger::makes_dict(&g.module, &g.name))
+                && self.heap.items(call.args).is_some_and(|args| !args.is_empty())
+            {
+                self.danger("give an object attributes that it computes");
+            }
+            let pairs = self.heap.pairs(part).unwrap_or_default();
+            self.heap.charge(pairs.len());
+            let name = pairs.iter().find_map(|(key, value)| self.method(*key, *value));
+            if let Some(name) = name {
+                self.danger(format!("give an object a {} of its own", shown(&name)));
+            }
+        }
+    }
+
+    /// The name under which Python would look for something to call, where a pair puts something there.
+    pub(super) fn method(&self, key: Value, value: Value) -> Option<String> {
+        let short = matches!(key, Value::Str(t) if t.len() <= NAME);
+        if !short || !matches!(value, Value::Global(_) | Value::Object(_)) {
+            return None;
+        }
+        let name = self.heap.str(key)?;
+        (name.starts_with("__") && name.ends_with("__") || matches!(name.as_ref(), "append" | "extend" | "add"))
+            .then(|| name.into_owned())
+    }
+
+    pub(super) fn judge_growth(&mut self, target: Value, pairs: bool) {
+        if let Some((id, rule)) = self.ruled_target(target)
+            && !danger::may_grow(rule, pairs)
+        {
+            self.odd(id, "puts items into it, which real writers do not");
+        }
+    }
+}

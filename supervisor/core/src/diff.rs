@@ -1,0 +1,209 @@
+//! A scan as the difference to the one before: what appeared, changed and went.
+//!
+//! A step that is new mostly repeats the one beside it (layout, roles, findings), so it is told by the fields in which it differs.
+//! A difference names the scan that it belongs to: applied to another one it gives nothing rather than a scan that never was.
+
+use crate::checkpoint::{CheckpointSummary, CkptId};
+use crate::event::{ScanReport, Tracker};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// What changed from one scan to the next.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct ScanDiff {
+    /// Tells the scan that this is a difference to.
+    pub since: u32,
+    /// Steps that are not there any more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub went: Vec<CkptId>,
+    /// Steps about which something else is known now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changed: Vec<StepDiff>,
+    /// Steps that were not there, in the order of their places.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub came: Vec<StepDiff>,
+    /// The trainer's own pointer, where it says something else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tracker: Option<Tracker>,
+    /// Everything else, where it changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rest: Option<Rest>,
+}
+
+/// One step as the difference to one that was known before.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StepDiff {
+    /// The step that it is told by: itself, or the one that a new one resembles.
+    pub like: CkptId,
+    /// Its place among all steps, where it is new.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<usize>,
+    /// Fields that differ, by the names of a summary.
+    pub now: Map<String, Value>,
+    /// Fields that it does not have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub without: Vec<String>,
+}
+
+/// What a scan says beside its steps and the pointer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rest {
+    /// As in the report.
+    pub unreadable: Option<String>,
+    /// As in the report.
+    pub remarks: Vec<String>,
+    /// As in the report.
+    pub empty: bool,
+}
+
+impl ScanDiff {
+    /// The difference from one scan to another; `None` where it cannot be told, or is not worth it.
+    #[must_use]
+    pub fn between(old: &ScanReport, new: &ScanReport) -> Option<Self> {
+        let was = places(&old.steps)?;
+        let is = places(&new.steps)?;
+        let first = old.steps.first()?;
+        let mut out = Self {
+            since: old.mark(),
+            went: gone(old, &is),
+            ..Self::default()
+        };
+        let mut last = None;
+        for (at, step) in new.steps.iter().enumerate() {
+            match was.get(&step.id) {
+                Some(place) => {
+                    // Those that stay are told in the order in which they stood.
+                    if last.is_some_and(|last| last > *place) {
+                        return None;
+                    }
+                    last = Some(*place);
+                    let before = old.steps.get(*place)?;
+                    if before != step {
+                        out.changed.push(StepDiff::between(before, step, None)?);
+                    }
+                }
+                None => out.came.push(StepDiff::between(first, step, Some(at))?),
+            }
+        }
+        out.tracker = (old.tracker != new.tracker).then(|| new.tracker.clone());
+        let rest = |r: &ScanReport| Rest {
+            unreadable: r.unreadable.clone(),
+            remarks: r.remarks.clone(),
+            empty: r.empty,
+        };
+        out.rest = Some(rest(new)).filter(|now| *now != rest(old));
+        Some(out)
+    }
+
+    /// How many steps it tells of: what it costs.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.went.len() + self.changed.len() + self.came.len()
+    }
+
+    /// Whether no step is another than before.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+fn places(steps: &[CheckpointSummary]) -> Option<BTreeMap<&CkptId, usize>> {
+    let places: BTreeMap<&CkptId, usize> = steps.iter().enumerate().map(|(n, c)| (&c.id, n)).collect();
+    (places.len() == steps.len()).then_some(places)
+}
+
+fn gone(old: &ScanReport, is: &BTreeMap<&CkptId, usize>) -> Vec<CkptId> {
+    let gone = old.steps.iter().filter(|c| !is.contains_key(&c.id));
+    gone.map(|c| c.id.clone()).collect()
+}
+
+fn fields(step: &CheckpointSummary) -> Option<Map<String, Value>> {
+    match serde_json::to_value(step) {
+        Ok(Value::Object(map)) => Some(map),
+        _ => None,
+    }
+}
+
+impl StepDiff {
+    fn between(old: &CheckpointSummary, new: &CheckpointSummary, at: Option<usize>) -> Option<Self> {
+        let (was, mut now) = (fields(old)?, fields(new)?);
+        let without = was.keys().filter(|k| !now.contains_key(*k)).cloned().collect();
+        now.retain(|k, v| was.get(k) != Some(v));
+        Some(Self {
+            like: old.id.clone(),
+            at,
+            now,
+            without,
+        })
+    }
+
+    fn of(&self, like: &CheckpointSummary) -> Option<CheckpointSummary> {
+        let mut all = fields(like)?;
+        for name in &self.without {
+            all.remove(name);
+        }
+        all.extend(self.now.clone());
+        serde_json::from_value(Value::Object(all)).ok()
+    }
+}
+
+impl ScanReport {
+    /// The scan that a difference leads to; `None` where it belongs to another scan.
+    #[must_use]
+    pub fn apply(mut self, d: &ScanDiff) -> Option<Self> {
+        if self.mark() != d.since {
+            return None;
+        }
+        let was = places(&self.steps)?;
+        let told = |s: &StepDiff| s.of(self.steps.get(*was.get(&s.like)?)?);
+        let came: Vec<(usize, CheckpointSummary)> =
+            d.came.iter().map(|s| Some((s.at?, told(s)?))).collect::<Option<_>>()?;
+        let changed: Vec<(usize, CheckpointSummary)> = d
+            .changed
+            .iter()
+            .map(|s| Some((*was.get(&s.like)?, told(s)?)))
+            .collect::<Option<_>>()?;
+        let went: Vec<usize> = d.went.iter().filter_map(|id| was.get(id).copied()).collect();
+        let mut steps: Vec<Option<CheckpointSummary>> = std::mem::take(&mut self.steps).into_iter().map(Some).collect();
+        for (place, step) in changed {
+            *steps.get_mut(place)? = Some(step);
+        }
+        for place in went {
+            *steps.get_mut(place)? = None;
+        }
+        let mut stayed = steps.into_iter().flatten();
+        for (at, step) in came {
+            let before = at.checked_sub(self.steps.len())?;
+            self.steps.extend(stayed.by_ref().take(before));
+            if self.steps.len() != at {
+                return None;
+            }
+            self.steps.push(step);
+        }
+        self.steps.extend(stayed);
+        if let Some(tracker) = &d.tracker {
+            self.tracker.clone_from(tracker);
+        }
+        if let Some(rest) = d.rest.clone() {
+            self.unreadable = rest.unreadable;
+            self.remarks = rest.remarks;
+            self.empty = rest.empty;
+        }
+        Some(self)
+    }
+
+    /// A number that tells this scan from another one: what a difference names. A step's pins stand for its files.
+    fn mark(&self) -> u32 {
+        let mut sum = crc32fast::Hasher::new();
+        for c in &self.steps {
+            sum.update(c.id.0.as_str().as_bytes());
+            sum.update(&c.step.0.to_le_bytes());
+            sum.update(&c.pins.0.to_le_bytes());
+            sum.update(&(c.findings.len() as u64).to_le_bytes());
+            sum.update(&[c.verdict as u8, c.proven.map_or(0, |d| 1 + d as u8)]);
+        }
+        sum.finalize()
+    }
+}

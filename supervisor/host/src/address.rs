@@ -1,0 +1,178 @@
+//! Abstract addresses: how the processes of a run find each other without a file system.
+//!
+//! A name is `supervise/<uid>/<run>/<role>/<random>`. Nobody can guess it, and so nobody can take it beforehand; it is
+//! found in the kernel's own table, where everybody can read it. Abstract names have no permissions: both ends look at
+//! who the other one is, and a name that begins like ours but belongs to another user is passed over.
+
+use nix::errno::Errno;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, getsockopt, socket, sockopt::PeerCredentials};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use supervise_core::id::RunId;
+
+/// Random bytes in a name.
+const RANDOM: usize = 8;
+/// The kernel's mark for a socket that listens (`__SO_ACCEPTCON`).
+const LISTENS: &str = "00010000";
+
+/// The part of whoever listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// The supervisor, for people's questions.
+    Control,
+    /// A guard, for a later term.
+    Guard,
+    /// The keeper of a guard: that it lives is all that can be learnt there.
+    Keeper,
+}
+
+impl Role {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Control => "control",
+            Self::Guard => "guard",
+            Self::Keeper => "keeper",
+        }
+    }
+}
+
+fn prefix(run: &RunId, role: Role) -> String {
+    format!("supervise/{}/{run}/{}", nix::unistd::geteuid(), role.word())
+}
+
+/// A new name, which nobody knows yet.
+///
+/// # Errors
+/// The system gives no random numbers.
+pub fn fresh(run: &RunId, role: Role) -> io::Result<String> {
+    let mut bytes = [0; RANDOM];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    let random: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+    Ok(format!("{}/{random}", prefix(run, role)))
+}
+
+/// Listens under a name.
+///
+/// # Errors
+/// `AddrInUse`: somebody has it.
+pub fn listen(name: &str) -> io::Result<UnixListener> {
+    UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)
+}
+
+/// Connects to a name without waiting; `None` where nobody listens. The stream does not block.
+///
+/// # Errors
+/// It accepts nobody at the moment (`WouldBlock`), or belongs to another user (`PermissionDenied`).
+pub fn connect(name: &str) -> io::Result<Option<UnixStream>> {
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    let fd = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    match nix::sys::socket::connect(fd.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes())?) {
+        Ok(()) => {}
+        Err(Errno::ECONNREFUSED) => return Ok(None),
+        Err(e) => return Err(e.into()),
+    }
+    if !is_trusted(&fd) {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "the socket belongs to another user",
+        ));
+    }
+    Ok(Some(UnixStream::from(fd)))
+}
+
+/// Finds who listens for a run in this role; what another user put there is passed over.
+///
+/// # Errors
+/// Somebody listens, but accepts nobody at the moment (`WouldBlock`): who that is cannot be known.
+pub fn find(run: &RunId, role: Role) -> io::Result<Option<(String, UnixStream)>> {
+    let mut silent = None;
+    for name in names(run, role) {
+        match connect(&name) {
+            Ok(Some(stream)) => return Ok(Some((name, stream))),
+            Ok(None) => {}
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {}
+            Err(e) => silent = Some(e),
+        }
+    }
+    silent.map_or(Ok(None), Err)
+}
+
+/// Looks if somebody listens for a run in this role; one that accepts nobody counts.
+#[must_use]
+pub fn lives(run: &RunId, role: Role) -> bool {
+    !matches!(find(run, role), Ok(None))
+}
+
+/// The process that began to listen at the other end.
+#[must_use]
+pub fn peer(stream: &impl AsFd) -> Option<i32> {
+    let pid = getsockopt(stream, PeerCredentials).ok()?.pid();
+    // One that cannot be seen from here has the number 0.
+    (pid > 0).then_some(pid)
+}
+
+/// Looks if the other end is the same user or root.
+#[must_use]
+pub fn is_trusted(stream: &impl AsFd) -> bool {
+    let own = nix::unistd::geteuid().as_raw();
+    getsockopt(stream, PeerCredentials).is_ok_and(|peer| peer.uid() == own || peer.uid() == 0)
+}
+
+/// The names under which anybody listens in this role.
+fn names(run: &RunId, role: Role) -> BTreeSet<String> {
+    let table = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    names_in(&table, &prefix(run, role))
+}
+
+fn names_in(table: &str, prefix: &str) -> BTreeSet<String> {
+    let ours = |line: &str| {
+        let mut fields = line.split_ascii_whitespace();
+        let listens = fields.nth(3) == Some(LISTENS);
+        let name = fields.nth(3)?.strip_prefix('@')?;
+        let rest = name.strip_prefix(prefix)?;
+        // An older supervisor's name ends here.
+        (listens && (rest.is_empty() || rest.starts_with('/'))).then(|| name.to_owned())
+    };
+    table.lines().filter_map(ours).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(name: &str) -> RunId {
+        RunId(format!("address-{}-{name}", std::process::id()))
+    }
+
+    #[test]
+    fn two_names_of_one_role_differ_and_are_found() {
+        let run = run("found");
+        let (a, b) = (fresh(&run, Role::Guard).unwrap(), fresh(&run, Role::Guard).unwrap());
+        assert_ne!(a, b);
+        assert!(!lives(&run, Role::Guard));
+        let listener = listen(&a).unwrap();
+        let (name, stream) = find(&run, Role::Guard).unwrap().unwrap();
+        assert_eq!(name, a);
+        assert_eq!(peer(&stream), i32::try_from(std::process::id()).ok());
+        assert!(!lives(&run, Role::Control));
+        drop(listener);
+        assert!(!lives(&run, Role::Guard));
+    }
+
+    #[test]
+    fn only_what_listens_under_the_prefix_counts() {
+        let table = "Num       RefCount Protocol Flags    Type St Inode Path\n\
+            0000: 00000002 00000000 00010000 0001 01 1 @supervise/0/r/guard/ab\n\
+            0000: 00000003 00000000 00000000 0001 03 2 @supervise/0/r/guard/cd\n\
+            0000: 00000002 00000000 00010000 0001 01 3 @supervise/0/r/guardian\n\
+            0000: 00000002 00000000 00010000 0001 01 4 /supervise/0/r/guard/ef\n\
+            0000: 00000002 00000000 00010000 0001 01 5 @supervise/0/r/guard\n\
+            0000: 00000002 00000000 00010000 0001 01 6\n";
+        let found: Vec<String> = names_in(table, "supervise/0/r/guard").into_iter().collect();
+        assert_eq!(found, ["supervise/0/r/guard", "supervise/0/r/guard/ab"]);
+    }
+}

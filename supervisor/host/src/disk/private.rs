@@ -1,0 +1,305 @@
+//! Files and directories under names that somebody else could have taken first.
+//!
+//! A checkpoint root may be writable by others. What is made in it gets a name that nobody can know, is never made
+//! through a link, and is reached below a descriptor of its directory; a directory of ours that stands there already is
+//! looked at before it is used.
+
+use super::sync_dir;
+use camino::{Utf8Path, Utf8PathBuf};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fchmod, fstat, mkdirat, openat, renameat, unlinkat};
+use rustix::io::Errno;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+
+/// Random bytes in a temporary name.
+const RANDOM: usize = 8;
+/// Permissions of others to write.
+const BY_OTHERS: u32 = 0o022;
+/// Entries of a directory that others could write, which are looked at: more were not made by us.
+const ENTRIES: usize = 100_000;
+/// How deep they are looked at.
+const DEPTH: usize = 2;
+
+/// So many random bytes, as hexadecimal digits.
+pub(crate) fn random(bytes: usize) -> io::Result<String> {
+    let mut drawn = vec![0; bytes];
+    File::open("/dev/urandom")?.read_exact(&mut drawn)?;
+    Ok(drawn.iter().map(|b| format!("{b:02x}")).collect())
+}
+
+fn open_dir(path: &Utf8Path, more: OFlags) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | more;
+    Ok(openat(CWD, path.as_std_path(), flags, Mode::empty())?)
+}
+
+/// A new file under a name that was not there.
+fn create_in(dir: &OwnedFd, name: &str, mode: u32) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(File::from(openat(dir, name, flags, Mode::from_raw_mode(mode))?))
+}
+
+/// Writes a file so that a reader sees the old or the new contents, also after a power loss.
+pub(crate) fn write_whole(path: &Utf8Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("{path:?} names no file"),
+        ));
+    };
+    let above = if above.as_str().is_empty() {
+        Utf8Path::new(".")
+    } else {
+        above
+    };
+    let dir = open_dir(above, OFlags::empty())?;
+    let draft = format!("{name}.supervise-tmp-");
+    remove_drafts(above, &dir, &draft);
+    let tmp = format!("{draft}{}", random(RANDOM)?);
+    let mut file = create_in(&dir, &tmp, mode)?;
+    let written = file.write_all(bytes).and_then(|()| file.sync_all());
+    drop(file);
+    let done = written.and_then(|()| Ok(renameat(&dir, tmp.as_str(), &dir, name)?));
+    if done.is_err() {
+        // A draft that cannot be removed either harms nobody.
+        let _ = unlinkat(&dir, tmp.as_str(), AtFlags::empty());
+        return done;
+    }
+    sync_dir(above)
+}
+
+/// Removes what writers of this file left who were killed: each file of ours has one writer at a time.
+fn remove_drafts(above: &Utf8Path, dir: &OwnedFd, draft: &str) {
+    let is_draft = |name: &str| {
+        name.strip_prefix(draft)
+            .is_some_and(|rest| rest.len() == 2 * RANDOM && rest.bytes().all(|b| b.is_ascii_hexdigit()))
+    };
+    for entry in above.read_dir_utf8().into_iter().flatten().flatten() {
+        if is_draft(entry.file_name()) {
+            // One that stays harms nobody.
+            let _ = unlinkat(dir, entry.file_name(), AtFlags::empty());
+        }
+    }
+}
+
+/// Makes a directory that only the owner may enter.
+pub(crate) fn make_dir(dir: &Utf8Path) -> io::Result<()> {
+    match DirBuilder::new().recursive(true).mode(0o700).create(dir) {
+        Err(e) if matches!(e.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory) => {
+            let taken = |p: &&Utf8Path| fs::metadata(p).is_ok_and(|m| !m.is_dir());
+            let what = dir.ancestors().find(taken).unwrap_or(dir);
+            Err(io::Error::new(
+                e.kind(),
+                format!("{what} is in the way: a directory was expected there; look whose it is and move it away"),
+            ))
+        }
+        made => made,
+    }
+}
+
+/// Creates a file in a directory and removes it again. Answers whose files are that are made there: a network file
+/// system may give them to somebody else than the user who made them.
+///
+/// # Errors
+/// The file system refuses.
+pub fn write_test(dir: &Utf8Path) -> io::Result<u32> {
+    let at = open_dir(dir, OFlags::empty())?;
+    let name = format!(".supervise-write-test-{}", random(RANDOM)?);
+    let file = create_in(&at, &name, 0o600)?;
+    let owner = file.metadata().map(|m| m.uid());
+    unlinkat(&at, name.as_str(), AtFlags::empty())?;
+    owner
+}
+
+/// Creates a directory of ours, or looks whether the one that stands there is: no link, our own, and nobody else may
+/// write in it. Permissions are mended. `Some`: what was done is worth saying.
+pub(crate) fn own_dir(path: &Utf8Path) -> io::Result<Option<String>> {
+    if let Some(above) = path.parent() {
+        make_dir(above)?;
+    }
+    match mkdirat(CWD, path.as_std_path(), Mode::from_raw_mode(0o700)) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(e) => return Err(e.into()),
+    }
+    let dir = match open_dir(path, OFlags::NOFOLLOW) {
+        Err(e) if matches!(e.raw_os_error(), Some(libc::ELOOP | libc::ENOTDIR)) => return Err(no_dir(path)),
+        dir => dir?,
+    };
+    let stat = fstat(&dir)?;
+    check_owner(path, path, stat.st_uid)?;
+    let mode = stat.st_mode & 0o7777;
+    if mode & BY_OTHERS == 0 {
+        return Ok(None);
+    }
+    check_contents(path, 0, &mut 0)?;
+    mend(path, &dir, &stat).map(Some)
+}
+
+fn no_dir(path: &Utf8Path) -> io::Error {
+    let what = match fs::read_link(path) {
+        Ok(to) => format!("a symbolic link to {}", to.display()),
+        Err(_) => "a file".to_owned(),
+    };
+    io::Error::other(format!(
+        "{path} is {what}, and a directory of our own was expected: it is not used. Look who made it and remove it; for a journal in another place set supervisor.run_dir"
+    ))
+}
+
+/// Ours is what we own, or what the file system makes of what we create in `dir`.
+fn check_owner(path: &Utf8Path, dir: &Utf8Path, owner: u32) -> io::Result<()> {
+    let own = nix::unistd::geteuid().as_raw();
+    if owner == own || write_test(dir).is_ok_and(|made| made == owner) {
+        return Ok(());
+    }
+    Err(io::Error::other(format!(
+        "{path} belongs to user {owner}, and this runs as user {own}: what somebody else made is not used. Look who made it and remove it, run as its owner, or give it to user {own} (chown -R)"
+    )))
+}
+
+/// While others could write here, nothing of theirs came in: no link, and no file of another owner.
+fn check_contents(dir: &Utf8Path, depth: usize, seen: &mut usize) -> io::Result<()> {
+    for entry in dir.read_dir_utf8()? {
+        let path: Utf8PathBuf = entry?.into_path();
+        let meta = fs::symlink_metadata(&path)?;
+        *seen += 1;
+        if meta.is_symlink() || *seen > ENTRIES {
+            return Err(no_dir_of_ours(dir, &path));
+        }
+        check_owner(&path, dir, meta.uid())?;
+        if meta.is_dir() && depth + 1 < DEPTH {
+            check_contents(&path, depth + 1, seen)?;
+        }
+    }
+    Ok(())
+}
+
+fn no_dir_of_ours(dir: &Utf8Path, path: &Utf8Path) -> io::Error {
+    io::Error::other(format!(
+        "{dir} could be written by others, and {path} in it was not made by us: look who made it and remove it"
+    ))
+}
+
+fn mend(path: &Utf8Path, dir: &OwnedFd, stat: &Stat) -> io::Result<String> {
+    let mode = stat.st_mode & 0o7777;
+    // Some file systems keep no permissions: what they show is then what they show of everything.
+    let mended = fchmod(dir, Mode::from_raw_mode(mode & !BY_OTHERS)).is_ok()
+        && fstat(dir).is_ok_and(|now| FileType::from_raw_mode(now.st_mode).is_dir() && now.st_mode & BY_OTHERS == 0);
+    Ok(match mended {
+        true => format!("others could write in {path} (mode {mode:o}): that was taken back"),
+        false => {
+            format!(
+                "WARNING: others may be able to write in {path} (mode {mode:o}), and this file system does not change it"
+            )
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn temp_dir() -> (tempfile::TempDir, Utf8PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = Utf8PathBuf::from_path_buf(dir.path().to_owned()).unwrap();
+        (dir, path)
+    }
+
+    fn mode(path: &Utf8Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    #[test]
+    fn drafts_of_killed_writers_do_not_pile_up() {
+        let (_keep, dir) = temp_dir();
+        let left = dir.join(format!("file.supervise-tmp-{}", random(RANDOM).unwrap()));
+        let others = ["file.supervise-tmp-mine", "other.supervise-tmp-0123456789abcdef"].map(|n| dir.join(n));
+        others.iter().chain([&left]).for_each(|p| fs::write(p, "x").unwrap());
+        write_whole(&dir.join("file"), b"whole", 0o600).unwrap();
+        assert!(!left.exists() && others.iter().all(|p| p.exists()));
+    }
+
+    #[test]
+    fn a_planted_link_is_never_written_through() {
+        let (_keep, dir) = temp_dir();
+        let victim = dir.join("victim");
+        fs::write(&victim, "precious").unwrap();
+        // What older releases wrote to on the way.
+        symlink(&victim, dir.join("file.supervise-tmp")).unwrap();
+        symlink(
+            &victim,
+            dir.join(format!(".supervise-write-test-{}", std::process::id())),
+        )
+        .unwrap();
+        symlink(&victim, dir.join("file")).unwrap();
+        write_whole(&dir.join("file"), b"new", 0o600).unwrap();
+        write_test(&dir).unwrap();
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+        assert_eq!(fs::read_to_string(dir.join("file")).unwrap(), "new");
+        assert!(!fs::symlink_metadata(dir.join("file")).unwrap().is_symlink());
+        assert_eq!(mode(&dir.join("file")), 0o600);
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_write_that_failed() {
+        let (_keep, dir) = temp_dir();
+        fs::create_dir_all(dir.join("taken/by")).unwrap();
+        assert!(write_whole(&dir.join("taken"), b"x", 0o600).is_err());
+        assert_eq!(dir.read_dir_utf8().unwrap().count(), 1);
+        assert!(write_whole(&dir.join("none/file"), b"x", 0o600).is_err());
+    }
+
+    #[test]
+    fn a_directory_of_ours_is_made_once_and_used_again() {
+        let (_keep, dir) = temp_dir();
+        let own = dir.join("a/b");
+        for _ in 0..2 {
+            assert_eq!(own_dir(&own).unwrap(), None);
+        }
+        assert_eq!(mode(&own), 0o700);
+    }
+
+    #[test]
+    fn a_link_or_a_file_in_its_place_is_refused() {
+        let (_keep, dir) = temp_dir();
+        fs::create_dir(dir.join("elsewhere")).unwrap();
+        symlink(dir.join("elsewhere"), dir.join("link")).unwrap();
+        fs::write(dir.join("file"), "").unwrap();
+        for (name, what) in [("link", "symbolic link to"), ("file", "a file")] {
+            let said = own_dir(&dir.join(name)).unwrap_err().to_string();
+            assert!(said.contains(what) && said.contains(name), "{said}");
+        }
+        let said = make_dir(&dir.join("file/below")).unwrap_err().to_string();
+        assert!(said.contains("file is in the way"), "{said}");
+    }
+
+    #[test]
+    fn what_others_could_write_is_mended_unless_they_did() {
+        let (_keep, dir) = temp_dir();
+        let own = dir.join("own");
+        own_dir(&own).unwrap();
+        fs::create_dir(own.join("lease")).unwrap();
+        fs::set_permissions(&own, fs::Permissions::from_mode(0o777)).unwrap();
+        let said = own_dir(&own).unwrap().unwrap();
+        assert!(said.contains("mode 777"), "{said}");
+        assert_eq!(mode(&own), 0o755);
+        fs::set_permissions(&own, fs::Permissions::from_mode(0o777)).unwrap();
+        symlink("/etc", own.join("lease/7")).unwrap();
+        let said = own_dir(&own).unwrap_err().to_string();
+        assert!(said.contains("lease/7 in it was not made by us"), "{said}");
+    }
+
+    #[test]
+    fn a_directory_of_another_owner_is_refused() {
+        let (_keep, dir) = temp_dir();
+        let own = dir.join("own");
+        fs::create_dir(&own).unwrap();
+        if std::os::unix::fs::chown(&own, Some(12_345), None).is_err() {
+            // Only root gives directories away.
+            return;
+        }
+        let said = own_dir(&own).unwrap_err().to_string();
+        assert!(said.contains("belongs to user 12345"), "{said}");
+    }
+}

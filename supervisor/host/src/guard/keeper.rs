@@ -1,0 +1,228 @@
+//! The keeper: the guard's parent, which outlives it.
+//!
+//! A guard that has its order splits in two: the older half becomes the keeper, the younger one works as the guard. The
+//! keeper does nothing but wait. It is a subreaper, so that what a killed guard leaves behind comes to it, and is found
+//! by descent whatever session, environment or age it has; it kills that at once, as the workers die with their guard
+//! anyway, and ends when nothing of it runs any more. It needs no supervisor for that. Its socket says that it lives:
+//! for as long, nothing is launched beside it.
+
+use crate::address::{self, Role};
+use crate::guard::protocol::GuardOrder;
+use crate::process::boottime_ms;
+use crate::process::cgroup::{Leaf, leaf_name};
+use crate::process::kill::{hunt, signal_process};
+use crate::process::reap::reap_one;
+use crate::process::spawn::split;
+use crate::process::stat::command_line;
+use crate::process::tree::{KEEPER_NAME, is_sink, list_descendants, running_children};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::SigSet;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::time::Duration;
+use supervise_core::event::ExitStatus;
+
+/// Pauses between rounds of killing: as long as it gets on, and where what was killed takes its time to die.
+const PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+/// All descendants are looked for this often: those below one that cannot die do not come here.
+const WALK_MS: u64 = 50;
+/// Connections that are taken in one go.
+const VISITORS: usize = 64;
+/// Without a pidfd the guard's end is looked for this often.
+const LOOK_MS: u16 = 100;
+/// Pauses that a child has to become what it was forked for.
+const BIRTHS: usize = 500;
+/// An emptied cgroup may take a moment until it can be removed.
+const REMOVALS: usize = 50;
+
+/// One of the two processes after the split.
+pub(crate) enum Half {
+    /// The guard, which tells its keeper when its work is done.
+    Guard(Tether),
+    /// The keeper.
+    Keeper(Keeper),
+}
+
+/// The guard's line to its keeper.
+#[derive(Debug)]
+pub(crate) struct Tether(File);
+
+impl Tether {
+    /// The tree is gone, and was seen to be: nobody needs to wait for the keeper.
+    pub(crate) fn release(mut self) {
+        // A keeper that was killed hears nothing, and keeps nobody.
+        let _ = self.0.write_all(b".");
+    }
+}
+
+/// A keeper at work.
+pub(crate) struct Keeper {
+    guard: i32,
+    tether: Option<File>,
+    socket: Option<UnixListener>,
+    leaf: Option<String>,
+}
+
+/// Splits this process into keeper and guard.
+///
+/// # Errors
+/// No process, pipe or socket can be made.
+pub(crate) fn part(order: &GuardOrder) -> io::Result<Half> {
+    let (reader, writer) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
+    fcntl(&reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+    // Made by the older half: it is the keeper that whoever connects sees at the other end.
+    let socket = address::listen(&address::fresh(&order.run, Role::Keeper)?)?;
+    socket.set_nonblocking(true)?;
+    Ok(match split()? {
+        None => Half::Guard(Tether(writer.into())),
+        Some(guard) => Half::Keeper(Keeper {
+            guard,
+            tether: Some(reader.into()),
+            socket: Some(socket),
+            leaf: order
+                .cgroup
+                .then(|| leaf_name(&order.run, order.term.0, order.attempt.0)),
+        }),
+    })
+}
+
+impl Keeper {
+    /// Waits for the guard's end and ends what it leaves; returns the guard's exit code.
+    pub(crate) fn keep(mut self) -> i32 {
+        // SIGKILL alone ends it. Nothing of this matters enough to give up for it.
+        let _ = SigSet::all().thread_block();
+        let _ = nix::sys::prctl::set_name(KEEPER_NAME);
+        let _ = std::fs::write("/proc/self/oom_score_adj", "-500");
+        let code = self.wait();
+        self.end();
+        code
+    }
+
+    fn wait(&mut self) -> i32 {
+        let pidfd: Option<OwnedFd> =
+            Pid::from_raw(self.guard).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        loop {
+            while let Ok(Some((pid, status))) = reap_one() {
+                if pid == self.guard {
+                    return match status {
+                        ExitStatus::Code(code) => code,
+                        _ => 70,
+                    };
+                }
+            }
+            let fds = [
+                pidfd.as_ref().map(AsFd::as_fd),
+                self.tether.as_ref().map(AsFd::as_fd),
+                self.socket.as_ref().map(AsFd::as_fd),
+            ];
+            let mut fds: Vec<PollFd<'_>> = fds
+                .into_iter()
+                .flatten()
+                .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
+                .collect();
+            let timeout = match pidfd {
+                Some(_) => PollTimeout::NONE,
+                None => PollTimeout::from(LOOK_MS),
+            };
+            // A failure is as good as a look.
+            let _ = poll(&mut fds, timeout);
+            self.hear();
+        }
+    }
+
+    /// Takes what the guard says, and whoever wants to know whether this process lives.
+    fn hear(&mut self) {
+        let mut word = [0_u8; 1];
+        match self.tether.as_mut().map(|t| t.read(&mut word)) {
+            Some(Ok(1)) => {
+                self.socket = None;
+                self.tether = None;
+            }
+            Some(Ok(_)) => self.tether = None,
+            _ => {}
+        }
+        for _ in 0..VISITORS {
+            if self.socket.as_ref().is_none_or(|s| s.accept().is_err()) {
+                return;
+            }
+        }
+    }
+
+    /// Kills what is left until nothing of it runs. The sink is not waited for: it writes what it was given.
+    fn end(&mut self) {
+        let leaf = self.leaf.as_deref().and_then(Leaf::existing);
+        let mut last = Vec::new();
+        let mut pause = PAUSE;
+        let mut walk_at = 0;
+        await_births();
+        loop {
+            while let Ok(Some(_)) = reap_one() {}
+            if let Some(leaf) = &leaf {
+                let _ = leaf.kill();
+            }
+            let Some(left) = hunt(is_sink).or_else(children_by_walk) else {
+                break;
+            };
+            if left.is_empty() && leaf.as_ref().is_none_or(|l| l.members().is_empty()) {
+                break;
+            }
+            let now = boottime_ms();
+            if now >= walk_at {
+                walk_at = now.saturating_add(WALK_MS);
+                end_descendants();
+            }
+            pause = match left == last {
+                true => (pause * 2).min(LONGEST_PAUSE),
+                false => PAUSE,
+            };
+            last = left;
+            std::thread::sleep(pause);
+            self.hear();
+        }
+        while let Ok(Some(_)) = reap_one() {}
+        for _ in 0..REMOVALS {
+            let Some(leaf) = self.leaf.as_deref().and_then(Leaf::existing) else {
+                return;
+            };
+            leaf.remove();
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// A sink that was forked and not executed yet cannot be told from a worker: it is given the moment that it needs.
+fn await_births() {
+    let own = command_line(nix::unistd::getpid().as_raw());
+    let is_unborn = |pid: i32| {
+        let line = command_line(pid);
+        line.is_none() || line == own
+    };
+    for _ in 0..BIRTHS {
+        match running_children(|pid| !is_unborn(pid)) {
+            Some(unborn) if !unborn.is_empty() => std::thread::sleep(PAUSE),
+            _ => return,
+        }
+    }
+}
+
+fn end_descendants() {
+    let own = nix::unistd::getpid().as_raw();
+    for target in list_descendants(own) {
+        if !is_sink(target.pid) {
+            // What refuses shows by staying.
+            let _ = signal_process(target, libc::SIGKILL);
+        }
+    }
+}
+
+/// Where the kernel keeps no list of children: those that a look through all processes finds.
+fn children_by_walk() -> Option<Vec<i32>> {
+    let own = nix::unistd::getpid().as_raw();
+    let left = list_descendants(own).into_iter().map(|p| p.pid);
+    Some(left.filter(|pid| !is_sink(*pid)).collect())
+}

@@ -1,0 +1,112 @@
+//! The folded state on disk, beside the journals: never trusted over them, only for as long as they are what they were.
+//!
+//! It names the last line that it holds. Where that line stands at its place, byte for byte, and the files of the terms before have
+//! their lengths, what follows is folded on; otherwise it is as if it were not there, and the next supervisor writes another one.
+
+use super::super::edit::{PRIVATE, write_whole};
+use super::super::files::{FileSource, open_file};
+use super::{Folded, LINE_LIMIT, TermFile, before};
+use camino::{Utf8Path, Utf8PathBuf};
+use serde::{Deserialize, Serialize};
+use std::io::Read;
+use supervise_checkpoint::Source;
+use supervise_core::journal::{seal, sum, unseal};
+
+/// Its name in the run directory.
+const NAME: &str = "snapshot.json";
+/// Changes whenever records fold to another state than before.
+const VERSION: u32 = 1;
+/// A larger one is none of ours.
+const LIMIT: u64 = 64 << 20;
+/// It is written anew after so many bytes of journal, or so many times its own size.
+const EVERY: u64 = 256 << 10;
+const TIMES: u64 = 4;
+
+#[derive(Serialize, Deserialize)]
+struct Snapshot<F> {
+    version: u32,
+    /// The release that folded it: another one folds for itself.
+    by: String,
+    folded: F,
+}
+
+fn path(run_dir: &Utf8Path) -> Utf8PathBuf {
+    run_dir.join(NAME)
+}
+
+impl Folded {
+    /// What the snapshot holds, where it fits these files.
+    pub(super) fn restored(run_dir: &Utf8Path, files: &[TermFile]) -> Option<Self> {
+        let mut bytes = Vec::new();
+        let file = open_file(&path(run_dir)).ok()?;
+        file.take(LIMIT).read_to_end(&mut bytes).ok()?;
+        let object = unseal(bytes.strip_suffix(b"\n")?).ok()?;
+        let read: Snapshot<Self> = serde_json::from_slice(&object).ok()?;
+        let ours = read.version == VERSION && read.by == env!("CARGO_PKG_VERSION");
+        let mut folded = Some(read.folded).filter(|f| ours && f.fits(files))?;
+        folded.saved_size = bytes.len() as u64;
+        Some(folded)
+    }
+
+    /// Whether the journals are those that were folded, as far as they were.
+    pub(super) fn fits(&self, files: &[TermFile]) -> bool {
+        if self.at.term == 0 {
+            return true;
+        }
+        let Some(file) = files.iter().find(|f| f.term == self.at.term && f.is_file) else {
+            return false;
+        };
+        if before(files, self.at.term) != self.earlier {
+            return false;
+        }
+        if self.at.offset == 0 {
+            return true;
+        }
+        self.stands_in(&file.path).unwrap_or(false)
+    }
+
+    /// Whether the last line that was folded stands at its place.
+    fn stands_in(&self, path: &Utf8Path) -> Option<bool> {
+        let file = FileSource::open(path).ok()?;
+        let len = self.at.offset.checked_sub(self.last.at)?.checked_sub(1)?;
+        if len > LINE_LIMIT || file.len().ok()? < self.at.offset {
+            return None;
+        }
+        let mut line = vec![0; usize::try_from(len).ok()? + 1];
+        let mut read = 0;
+        while read < line.len() {
+            match file.read_at(self.last.at + read as u64, line.get_mut(read..)?).ok()? {
+                0 => return None,
+                n => read += n,
+            }
+        }
+        Some(line.pop()? == b'\n' && sum(&line) == self.last.sum)
+    }
+
+    /// Writes it where enough was folded since the last one; `now`: where anything was. One that cannot be written is done without.
+    pub(in super::super) fn save(&mut self, run_dir: &Utf8Path, now: bool) {
+        let due = if now {
+            1
+        } else {
+            EVERY.max(self.saved_size.saturating_mul(TIMES))
+        };
+        // A line that was passed over has no checksum to know it by.
+        if self.unsaved < due || self.at.offset == 0 || self.last.sum == 0 {
+            return;
+        }
+        self.unsaved = 0;
+        let snapshot = Snapshot {
+            version: VERSION,
+            by: env!("CARGO_PKG_VERSION").to_owned(),
+            folded: &*self,
+        };
+        let Ok(object) = serde_json::to_vec(&snapshot) else {
+            return;
+        };
+        let bytes = seal(object);
+        self.saved_size = bytes.len() as u64;
+        if let Err(e) = write_whole(&path(run_dir), &bytes, PRIVATE) {
+            tracing::debug!("no snapshot was written: {e}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Whose a run directory is: this run's, the same under another name, or a copy of another's.
+//!
+//! Nothing is moved or written here before the lease inside is held: the same directory may be seen under another path
+//! and another device number (a second mount of it) while a supervisor lives in it.
+
+use super::edit::{PRIVATE, disk_error, make_dir, write_whole};
+use super::files::read_small;
+use super::folded::{Folded, Telling};
+use super::protocol::{Identity, Loaded};
+use super::store::{SMALL, named, read_journals};
+use crate::disk::{own_dir, random, write_test};
+use camino::{Utf8Path, Utf8PathBuf};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use supervise_core::event::ActError;
+use supervise_core::id::RunId;
+
+/// Our directory under a checkpoint root.
+pub const RUN_DIR_NAME: &str = super::edit::OURS;
+/// Hexadecimal digits of a run's key.
+const KEY: usize = 16;
+/// Copies of one root that may lie beside it.
+const COPIES: u32 = 1000;
+
+#[derive(Debug, Serialize, Deserialize)]
+struct RunFile {
+    version: u32,
+    run: RunId,
+    root: Option<Utf8PathBuf>,
+    dev: u64,
+    ino: u64,
+    /// Random: nothing else has it, so that what bears it comes from here.
+    #[serde(default)]
+    key: String,
+}
+
+/// Whose the directory is, by what stands in it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// This run's, or nobody's yet.
+    Ours,
+    /// This run's, under the name that it had before.
+    Moved { from: Option<Utf8PathBuf>, run: RunId },
+    /// Another root's, unless it is that root itself under another name.
+    Copied { of: Option<Utf8PathBuf> },
+}
+
+/// Finds the run directory, or makes it, and folds what is in it.
+pub(super) fn open(id: &Identity, tell: &mut Telling<'_>) -> Result<(Loaded, Folded), ActError> {
+    let at = |e: &io::Error| disk_error(&format!("opening the run directory {}", id.run_dir), e);
+    if let Some(root) = &id.root {
+        fs::create_dir_all(root).map_err(|e| disk_error(&format!("creating the checkpoint root {root}"), &e))?;
+        writable(root)?;
+    }
+    let note = own_dir(&id.run_dir).map_err(|e| at(&e))?;
+    let copied = matches!(whose(id).map_err(|e| at(&e))?, Whose::Copied { .. });
+    let (mut loaded, folded) = read_journals(&id.run_dir, tell).map_err(|e| at(&e))?;
+    loaded.copied = copied;
+    loaded.notes.splice(0..0, note);
+    Ok((loaded, folded))
+}
+
+/// A root that cannot be written to is said so before a GPU is touched.
+fn writable(root: &Utf8Path) -> Result<(), ActError> {
+    write_test(root).map(drop).map_err(|e| {
+        let mut error = disk_error(&format!("the checkpoint root {root} is not writable"), &e);
+        error.retryable = false;
+        error
+    })
+}
+
+/// `cp -r` of a root copies our directory too: its journal speaks of another run.
+pub(super) fn whose(id: &Identity) -> io::Result<Whose> {
+    let path = id.run_dir.join("run.id");
+    let text = match read_small(&path, SMALL) {
+        Ok(t) => t,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Whose::Ours),
+        Err(e) => return Err(named(&path, e)),
+    };
+    let Ok(known) = serde_json::from_slice::<RunFile>(&text) else {
+        return Ok(Whose::Ours);
+    };
+    let (dev, ino) = inode(id);
+    // A directory of ours that does not stand in the root is not copied with it: under the same path it is the same run, whatever
+    // directory stands there now (a new one, or one that was restored).
+    let apart = id.root.as_ref().is_none_or(|root| !id.run_dir.starts_with(root));
+    if known.root == id.root && known.run == id.run && (known.ino == ino || known.ino == 0 || apart) {
+        return Ok(Whose::Ours);
+    }
+    Ok(match (known.dev, known.ino) == (dev, ino) {
+        true => Whose::Moved {
+            from: known.root,
+            run: known.run,
+        },
+        false => Whose::Copied { of: known.root },
+    })
+}
+
+/// Puts a copied directory out of the way; the lease in it is held. In words, where it went.
+pub(super) fn set_aside(id: &Identity, of: Option<&Utf8Path>) -> io::Result<String> {
+    let parent = id.run_dir.parent().unwrap_or(&id.run_dir);
+    for n in 1..COPIES {
+        let target = parent.join(format!("{RUN_DIR_NAME}.copied-{n}"));
+        if fs::symlink_metadata(&target).is_ok() {
+            continue;
+        }
+        fs::rename(&id.run_dir, &target)?;
+        let old = of.map_or_else(String::new, |r| format!(" of {r}"));
+        return Ok(format!(
+            "this checkpoint root is a copy{old}: the journal that came with it was moved to {target}, a new run begins here"
+        ));
+    }
+    Err(io::Error::other(format!(
+        "{parent} holds {COPIES} journals that came with copies: remove those that nobody needs ({RUN_DIR_NAME}.copied-N)"
+    )))
+}
+
+/// Writes down whose the directory is; the lease is held. Answers the run's key.
+pub(super) fn settle(id: &Identity) -> io::Result<String> {
+    for dir in ["journal", "spec", "attempts"] {
+        make_dir(&id.run_dir.join(dir))?;
+    }
+    let (dev, ino) = inode(id);
+    let file = RunFile {
+        version: 1,
+        run: id.run.clone(),
+        root: id.root.clone(),
+        dev,
+        ino,
+        key: key(&id.run_dir).map_or_else(|| random(KEY / 2), Ok)?,
+    };
+    let text = json!(file).to_string();
+    write_whole(&id.run_dir.join("run.id"), text.as_bytes(), PRIVATE)?;
+    Ok(file.key)
+}
+
+/// The run's key, where its directory has one.
+pub(super) fn key(run_dir: &Utf8Path) -> Option<String> {
+    let file: RunFile = serde_json::from_slice(&read_small(&run_dir.join("run.id"), SMALL).ok()?).ok()?;
+    let plain = file.key.len() == KEY && file.key.bytes().all(|b| b.is_ascii_hexdigit());
+    plain.then_some(file.key)
+}
+
+fn inode(id: &Identity) -> (u64, u64) {
+    let place = id.root.as_ref().unwrap_or(&id.run_dir);
+    fs::metadata(place).map_or((0, 0), |m| (m.dev(), m.ino()))
+}

@@ -1,0 +1,76 @@
+//! Limits of this user and of the machine: what they are called where an error of the system speaks of one.
+
+/// What to look at where an error of the system, in its own words, speaks of a limit; `None`: it speaks of none.
+#[must_use]
+pub fn limit_hint(text: &str) -> Option<&'static str> {
+    let table = [
+        (
+            libc::EAGAIN,
+            "no more processes or threads may be made: see `ulimit -u`, a unit's TasksMax, a cgroup's pids.max",
+        ),
+        (libc::EMFILE, "one process may not open more files: see `ulimit -n`"),
+        (
+            libc::ENFILE,
+            "no more files may be open on this machine: see /proc/sys/fs/file-max",
+        ),
+        (
+            libc::ENOMEM,
+            "no more memory is given: see `ulimit -v`, a cgroup's memory.max, vm.overcommit_memory",
+        ),
+        (libc::EFBIG, "a file may not grow any more: see `ulimit -f`"),
+    ];
+    let speaks_of = |number: i32| text.contains(&format!("(os error {number})"));
+    table
+        .into_iter()
+        .find(|(number, _)| speaks_of(*number))
+        .map(|(_, hint)| hint)
+}
+
+/// Lets a write beyond the limit on file sizes fail, so that it can be told: the signal would end us without a word.
+/// Workers are started with every signal as it is by default.
+pub fn survive_file_limit() {
+    #[expect(unsafe_code, reason = "no handler is installed, so that nothing runs in one")]
+    // SAFETY: ignoring a signal runs no code of ours.
+    let ignored = unsafe {
+        use nix::sys::signal::{SigHandler, Signal, signal};
+        signal(Signal::SIGXFSZ, SigHandler::SigIgn)
+    };
+    // Known to every Linux; without it such a write ends the process as before.
+    let _ = ignored;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_named_by_the_systems_own_number() {
+        let words = |number| limit_hint(&format!("forking: {}", std::io::Error::from_raw_os_error(number)));
+        assert!(words(libc::EAGAIN).unwrap().contains("ulimit -u"));
+        assert!(words(libc::EMFILE).unwrap().contains("ulimit -n"));
+        assert!(words(libc::ENOMEM).unwrap().contains("ulimit -v"));
+        assert!(words(libc::EFBIG).unwrap().contains("ulimit -f"));
+        assert_eq!(words(libc::ENOENT), None);
+    }
+
+    #[test]
+    fn a_write_beyond_the_limit_on_file_sizes_is_an_error() {
+        use std::io::Write;
+        survive_file_limit();
+        // In a process of its own: the limit is for all threads.
+        let me = std::env::current_exe().unwrap();
+        if std::env::var_os("BEYOND_THE_LIMIT").is_some() {
+            nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_FSIZE, 8, 8).unwrap();
+            let mut file = tempfile::tempfile().unwrap();
+            let error = file.write_all(&[0; 64]).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::EFBIG));
+            return;
+        }
+        let status = std::process::Command::new(me)
+            .args(["a_write_beyond_the_limit", "--test-threads=1"])
+            .env("BEYOND_THE_LIMIT", "1")
+            .stdout(std::process::Stdio::null())
+            .status();
+        assert!(status.unwrap().success());
+    }
+}

@@ -1,0 +1,217 @@
+//! What a script does while it is run to be learnt: a step that lasts may be the training itself, by a trainer that nobody here
+//! knows.
+//!
+//! A step is a program that a shell of the script has started and that is no shell. What only passes text on counts for nothing; what
+//! is known to prepare (a download, an installation, a pause) may take its time; anything else that lasts is not let go on.
+
+use crate::process::stat::{ProcStat, command_line};
+use crate::process::tree::Snapshot;
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::{Duration, Instant};
+use supervise_core::id::ProcRef;
+
+/// Programs that run what comes after them, or what a file says.
+const THROUGH: [&str; 17] = [
+    "sh", "bash", "dash", "zsh", "ksh", "busybox", "env", "nohup", "nice", "ionice", "stdbuf", "timeout", "setsid",
+    "time", "numactl", "taskset", "sudo",
+];
+/// Programs that pass text on: they last as long as what they stand beside.
+const FILTERS: [&str; 9] = ["tee", "cat", "grep", "sed", "awk", "tail", "head", "ts", "script"];
+/// Programs that prepare, or wait.
+const PREPARING: [&str; 26] = [
+    "sleep",
+    "curl",
+    "wget",
+    "git",
+    "git-lfs",
+    "pip",
+    "pip3",
+    "uv",
+    "conda",
+    "mamba",
+    "apt",
+    "apt-get",
+    "tar",
+    "unzip",
+    "cp",
+    "rsync",
+    "scp",
+    "aws",
+    "gsutil",
+    "gcloud",
+    "rclone",
+    "huggingface-cli",
+    "hf",
+    "modelscope",
+    "make",
+    "ray",
+];
+
+/// Those of them that also run what comes after `run`.
+const CHOOSING: [&str; 4] = ["uv", "conda", "mamba", "micromamba"];
+
+/// What a process of a script is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Through,
+    Filter,
+    Preparing,
+    Work,
+}
+
+/// A program that a shell of the script has started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Step {
+    kind: Kind,
+    pid: i32,
+    lasts: Duration,
+}
+
+/// The processes of a script, as they were seen so far.
+#[derive(Debug, Default)]
+pub(super) struct Steps {
+    since: BTreeMap<ProcRef, Instant>,
+}
+
+impl Steps {
+    /// Looks at the script that this process runs: the words of a step that is neither known to prepare nor over after so long.
+    pub(super) fn lasting(&mut self, script: ProcRef, limit: Duration) -> Option<Vec<String>> {
+        let all = Snapshot::take();
+        let steps = self.look(&all, script, Instant::now());
+        let pid = lasting(&steps, limit)?;
+        command_line(pid)
+    }
+
+    fn look(&mut self, all: &Snapshot, script: ProcRef, now: Instant) -> Vec<Step> {
+        let mut steps = Vec::new();
+        let mut seen = BTreeMap::new();
+        let mut open: Vec<&ProcStat> = all
+            .get(script.pid)
+            .into_iter()
+            .filter(|s| s.start == script.start)
+            .collect();
+        while let Some(stat) = open.pop() {
+            match kind_of(stat.pid) {
+                Some(Kind::Through) => open.extend(all.iter().filter(|s| s.ppid == stat.pid)),
+                Some(kind) if stat.is_running() => {
+                    let first = *self.since.get(&stat.proc_ref()).unwrap_or(&now);
+                    seen.insert(stat.proc_ref(), first);
+                    steps.push(Step {
+                        kind,
+                        pid: stat.pid,
+                        lasts: now.saturating_duration_since(first),
+                    });
+                }
+                _ => {}
+            }
+        }
+        self.since = seen;
+        steps
+    }
+}
+
+/// The step that the script waits for, where it lasts too long: while it starts others, or pauses, it waits for none.
+fn lasting(steps: &[Step], limit: Duration) -> Option<i32> {
+    let counts = |s: &&Step| s.kind != Kind::Filter;
+    let newest = steps.iter().filter(counts).min_by_key(|s| s.lasts)?;
+    (newest.kind == Kind::Work && newest.lasts >= limit).then_some(newest.pid)
+}
+
+/// `None`: one of our own, which only looks, or one that is gone.
+fn kind_of(pid: i32) -> Option<Kind> {
+    let exe = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+    if fs::read_link("/proc/self/exe").is_ok_and(|own| own == exe) {
+        return None;
+    }
+    let program = exe.file_name()?.to_str()?.to_owned();
+    Some(kind(&program, &command_line(pid).unwrap_or_default()))
+}
+
+/// What a program of this name is, started with these words.
+fn kind(program: &str, words: &[String]) -> Kind {
+    let base = |word: &String| word.rsplit('/').next().unwrap_or_default().to_owned();
+    // An interpreter is what it runs: `python3 -m pip`, `python3 /usr/bin/hf`.
+    let mut names = vec![program.to_owned()];
+    names.extend(words.first().map(base));
+    match words.get(1).map(String::as_str) {
+        Some("-m") => names.extend(words.get(2).map(base)),
+        _ => names.extend(words.get(1).map(base)),
+    }
+    let chooses = names.iter().any(|n| CHOOSING.contains(&n.as_str()));
+    if chooses && words.iter().take(4).any(|w| w == "run") {
+        return Kind::Through;
+    }
+    let is = |list: &[&str], names: &[String]| names.iter().any(|n| list.contains(&n.as_str()));
+    // What a shell is told to run is its affair; its own name is what counts.
+    if is(&THROUGH, names.get(..2).unwrap_or(&names)) {
+        Kind::Through
+    } else if is(&FILTERS, names.get(..2).unwrap_or(&names)) {
+        Kind::Filter
+    } else if is(&PREPARING, &names) {
+        Kind::Preparing
+    } else {
+        Kind::Work
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn programs_are_told_by_name_and_interpreters_by_what_they_run() {
+        for (program, line, expected) in [
+            ("bash", "bash wrap.sh", Kind::Through),
+            ("dash", "sh -c x", Kind::Through),
+            ("bash", "/x/wrap.sh", Kind::Through),
+            ("timeout", "timeout 5 python3 x", Kind::Through),
+            ("tee", "tee log", Kind::Filter),
+            ("coreutils", "tail -f log", Kind::Filter),
+            ("python3.12", "python3 -m pip install x", Kind::Preparing),
+            (
+                "python3.12",
+                "/usr/bin/python3 /usr/local/bin/hf download x",
+                Kind::Preparing,
+            ),
+            ("uv", "uv pip install x", Kind::Preparing),
+            ("uv", "uv run python train.py", Kind::Through),
+            (
+                "python3.12",
+                "/opt/bin/python /opt/bin/conda run -n a python t.py",
+                Kind::Through,
+            ),
+            ("curl", "curl http://x", Kind::Preparing),
+            ("python3.12", "python3 train.py pip", Kind::Work),
+            ("python3.12", "python3 -m train", Kind::Work),
+            ("torchrun", "torchrun x.py", Kind::Work),
+        ] {
+            assert_eq!(kind(program, &words(line)), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_lasts_is_told_and_what_passes_or_prepares_is_not() {
+        let step = |kind, pid, secs| Step {
+            kind,
+            pid,
+            lasts: Duration::from_secs(secs),
+        };
+        let limit = Duration::from_secs(30);
+        let said = |steps: &[Step]| lasting(steps, limit);
+        assert_eq!(said(&[]), None);
+        assert_eq!(said(&[step(Kind::Work, 1, 29)]), None);
+        assert_eq!(said(&[step(Kind::Work, 1, 30)]), Some(1));
+        // Behind a pipe, and before one.
+        assert_eq!(said(&[step(Kind::Work, 1, 40), step(Kind::Filter, 2, 0)]), Some(1));
+        // A server in the background, and the script goes on.
+        assert_eq!(said(&[step(Kind::Work, 1, 400), step(Kind::Preparing, 2, 0)]), None);
+        assert_eq!(said(&[step(Kind::Work, 1, 400), step(Kind::Work, 2, 5)]), None);
+        assert_eq!(said(&[step(Kind::Preparing, 1, 4000)]), None);
+        assert_eq!(said(&[step(Kind::Filter, 1, 4000)]), None);
+    }
+}

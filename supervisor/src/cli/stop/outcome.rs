@@ -1,0 +1,90 @@
+//! What `supervise stop` writes down where no supervisor lives: a term of its own that ends the run.
+
+use super::super::target::{self, Seen};
+use super::Lease;
+use crate::prepare;
+use std::time::{SystemTime, UNIX_EPOCH};
+use supervise_core::decide::decide;
+use supervise_core::event::{Event, EventKind, Request};
+use supervise_core::id::{Seq, Term, Tick, WallMs};
+use supervise_core::journal::encode;
+use supervise_core::spec::RunSpec;
+use supervise_core::state::{Mode, State};
+use supervise_host::lane::Question;
+use supervise_host::process::{boot_id, host_name};
+
+/// Nothing of the run lives any more: says so in its journal, as a supervisor that begins and is stopped would. A run that
+/// has ended already is left as it is.
+///
+/// # Errors
+/// Why it could not be written, in words.
+pub(super) fn record(seen: &Seen, lease: &mut Lease) -> Result<(), String> {
+    let Some(state) = seen.state.as_ref() else {
+        return Err("its journal could not be read".to_owned());
+    };
+    if state.mode == Mode::Finished {
+        return Ok(());
+    }
+    let (Some(run_dir), Some(spec), term) = (&seen.run_dir, &seen.spec, lease.term) else {
+        return Err("its specification could not be read".to_owned());
+    };
+    let Some(lane) = lease.lane.as_mut() else {
+        return Err("its file system does not answer".to_owned());
+    };
+    let text = words(state.clone(), spec, term).map_err(|e| e.to_string())?;
+    let begin = Question::Begin {
+        run_dir: run_dir.clone(),
+        term,
+        spec: Box::new(spec.clone()),
+        registry: None,
+        lease_dir: prepare::lease_dir(spec.root.as_deref(), spec.live.as_ref(), run_dir),
+    };
+    for ask in [begin, Question::Append { text, sync: true }] {
+        lane.ask(ask, target::PATIENCE).map_err(|e| e.to_string())?;
+    }
+    Ok(())
+}
+
+/// The records of such a term.
+fn words(mut state: State, spec: &RunSpec, term: Term) -> Result<String, serde_json::Error> {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let wall = WallMs(since.map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX)));
+    let began = EventKind::TermStarted {
+        term,
+        boot: boot_id().unwrap_or_default(),
+        host: host_name(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        config: state.config,
+        trainer_version: None,
+        living: None,
+        orphans: Vec::new(),
+    };
+    let asked = EventKind::Operator(Request::Stop {
+        after_save: false,
+        by: "supervise stop".to_owned(),
+    });
+    let attempt = state.attempt.as_ref().map(|a| a.no).unwrap_or_default();
+    let gone = EventKind::TreeGone {
+        attempt,
+        unkillable: Vec::new(),
+    };
+    let (mut text, mut seq) = (String::new(), 0);
+    for kind in [began, asked, gone] {
+        if state.mode == Mode::Finished && state.term == term {
+            break;
+        }
+        let event = Event {
+            at: Tick(0),
+            wall,
+            entropy: 0,
+            kind,
+        };
+        for record in decide(&state, spec, &event).records {
+            state.apply(&record);
+            seq += 1;
+            let line = encode(Seq(seq), term, event.at, wall, &record)?;
+            text.push_str(&String::from_utf8_lossy(&line));
+        }
+    }
+    Ok(text)
+}

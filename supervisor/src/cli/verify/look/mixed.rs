@@ -1,0 +1,255 @@
+//! Whether a save holds files of another one: what can be told without a record, by the saves beside it and by times.
+//!
+//! Weights carry no step, so a shard of another save is as whole as the right one. What is left to go by is said as a doubt and no more:
+//! bytes that are those of the same file in another save where files written with it are not; a table that was written for another
+//! directory; a time far from that of everything else. Copies have other times, and what was not trained has the same bytes.
+
+use super::STEP;
+use camino::{Utf8Path, Utf8PathBuf};
+use std::collections::{BTreeMap, BTreeSet};
+use supervise_checkpoint::source::{Source, fill};
+use supervise_checkpoint::{FileKind, Limits, inspect};
+use supervise_core::checkpoint::{EntryKind, FileFact, Finding};
+use supervise_host::lane::{FileSource, walk};
+
+/// Saves beside one that are compared with it, the nearest ones.
+const BESIDE: usize = 2;
+/// Bytes compared at each of these many places of two files, and at their ends.
+const WINDOW: u64 = 16 << 10;
+const PLACES: u64 = 16;
+/// What the times of one save may differ by before a file is taken for another's, in nanoseconds, and how often the time of the rest.
+const SLACK: i64 = 60_000_000_000;
+const OFTEN: i64 = 10;
+/// The table of a distributed checkpoint.
+const METADATA: &str = ".metadata";
+/// Files named one by one.
+const NAMED: usize = 4;
+
+/// A save: its directory, and the files of state in it.
+struct Save {
+    dir: Utf8PathBuf,
+    files: BTreeMap<Utf8PathBuf, FileFact>,
+}
+
+impl Save {
+    fn read(dir: &Utf8Path) -> Option<Self> {
+        let mut facts = Vec::new();
+        walk(dir, Utf8Path::new(""), &mut facts).ok()?;
+        let state = facts
+            .into_iter()
+            .filter(|f| f.kind == EntryKind::File && is_state(&f.path));
+        Some(Self {
+            dir: dir.to_owned(),
+            files: state.map(|f| (f.path.clone(), f)).collect(),
+        })
+    }
+
+    fn name(&self) -> &str {
+        self.dir.file_name().unwrap_or(self.dir.as_str())
+    }
+
+    /// From the first to the last time, but for one file.
+    fn times(&self, but: &Utf8Path) -> Option<(i64, i64)> {
+        let times = || self.files.values().filter(|f| f.path != but).map(|f| f.mtime);
+        Some((times().min()?, times().max()?))
+    }
+}
+
+/// What each save writes anew. A common file and a place in the data may be the same in two saves.
+fn is_state(path: &Utf8Path) -> bool {
+    let name = path.file_name().unwrap_or_default();
+    let shard = name.contains("_world_size_") && name.ends_with(".pt");
+    shard || name == METADATA || name.ends_with(".distcp") || name.ends_with(".safetensors")
+}
+
+/// Doubts about the save in a directory.
+pub(super) fn doubts(dir: &Utf8Path) -> Vec<Finding> {
+    let Some(own) = Save::read(dir) else {
+        return Vec::new();
+    };
+    let others: Vec<Save> = beside(dir).iter().filter_map(|d| Save::read(d)).collect();
+    let mut found: BTreeMap<Utf8PathBuf, String> = BTreeMap::new();
+    for (path, why) in elsewhere(&own, &others) {
+        found.entry(path).or_insert(why);
+    }
+    for other in &others {
+        for path in same(&own, other) {
+            let why = format!(
+                "its bytes are those of the same file in {}, and those of files that are written with it are not: perhaps it is of that save",
+                other.name()
+            );
+            found.entry(path).or_insert(why);
+        }
+    }
+    for (path, why) in astray(&own, &others) {
+        found.entry(path).or_insert(why);
+    }
+    let more = found.len().saturating_sub(NAMED);
+    let mut out: Vec<Finding> = found
+        .into_iter()
+        .take(NAMED)
+        .map(|(path, why)| Finding::warning("mixed_save_suspected", why).in_file(path))
+        .collect();
+    if let Some(last) = out.last_mut().filter(|_| more > 0) {
+        last.detail = format!("{} (and {more} more files)", last.detail);
+    }
+    out
+}
+
+/// Saves whose names differ in their number only, the nearest ones first.
+fn beside(dir: &Utf8Path) -> Vec<Utf8PathBuf> {
+    let Some((stem, own)) = dir.file_name().and_then(numbered) else {
+        return Vec::new();
+    };
+    let entries = dir
+        .parent()
+        .and_then(|p| p.read_dir_utf8().ok())
+        .into_iter()
+        .flatten()
+        .flatten();
+    let mut found: Vec<(u64, Utf8PathBuf)> = entries
+        .filter_map(|e| {
+            let (other, n) = numbered(e.file_name())?;
+            (other == stem && n != own).then(|| (n, e.into_path()))
+        })
+        .collect();
+    found.sort_unstable_by_key(|(n, _)| (n.abs_diff(own), *n));
+    found.into_iter().take(BESIDE).map(|(_, path)| path).collect()
+}
+
+/// `global_step_12` as `global_step_` and 12.
+fn numbered(name: &str) -> Option<(&str, u64)> {
+    let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let number = name.get(stem.len()..)?.parse().ok()?;
+    (stem == STEP || stem.ends_with(['_', '-'])).then_some((stem, number))
+}
+
+/// Files written together: in one directory, and of the same content.
+fn together(path: &Utf8Path) -> (Utf8PathBuf, String) {
+    let dir = path.parent().unwrap_or(Utf8Path::new("")).to_owned();
+    let name = path.file_name().unwrap_or_default();
+    let content = match name {
+        METADATA => METADATA,
+        _ => name.split("_world_size_").next().filter(|n| *n != name).unwrap_or(""),
+    };
+    (dir, content.to_owned())
+}
+
+/// The directory that a table says it was written for. Since torch says that, each save has a number of its own in it as well.
+fn written_for(dir: &Utf8Path) -> Option<Utf8PathBuf> {
+    let source = FileSource::open(&dir.join(METADATA)).ok()?;
+    let found = inspect(FileKind::DcpMetadata, &source, &Limits::default());
+    found.facts.dcp?.written_for.map(Utf8PathBuf::from)
+}
+
+/// Files that are the same in another save, where others are not: of the shards of one content, or of a directory of other files.
+fn same(own: &Save, other: &Save) -> Vec<Utf8PathBuf> {
+    let mut groups: BTreeMap<(Utf8PathBuf, String), (Vec<Utf8PathBuf>, usize)> = BTreeMap::new();
+    let mut roles: BTreeMap<Utf8PathBuf, BTreeSet<bool>> = BTreeMap::new();
+    for (path, fact) in &own.files {
+        let Some(theirs) = other.files.get(path) else { continue };
+        let alike = fact.size == theirs.size && equal(&own.dir.join(path), &other.dir.join(path), fact.size);
+        let key = together(path);
+        // What is random in each save does not tell whether the model was trained; a table has a number of its save.
+        if key.1 != "extra_state" && key.1 != METADATA {
+            roles.entry(key.0.clone()).or_default().insert(alike);
+        }
+        let group = groups.entry(key).or_default();
+        match alike {
+            true => group.0.push(path.clone()),
+            false => group.1 += 1,
+        }
+    }
+    let is_mixed = |(dir, content): &(Utf8PathBuf, String), alike: usize, differ: usize| {
+        let kinds = roles.get(dir);
+        match content.as_str() {
+            METADATA => kinds.is_some_and(|k| k.contains(&false)) && written_for(&own.dir.join(dir)).is_some(),
+            // Where each value has a file of its own, many are the same in every save.
+            _ if differ > 0 => alike == 1 || 4 * alike <= differ,
+            _ => kinds.is_some_and(|k| k.len() > 1),
+        }
+    };
+    groups
+        .into_iter()
+        .filter(|(key, (alike, differ))| !alike.is_empty() && is_mixed(key, alike.len(), *differ))
+        .flat_map(|(_, (alike, _))| alike)
+        .collect()
+}
+
+/// Whether two files of one length are the same at both ends and at some places between. What cannot be read is not.
+fn equal(a: &Utf8Path, b: &Utf8Path, len: u64) -> bool {
+    let (Ok(a), Ok(b)) = (FileSource::open(a), FileSource::open(b)) else {
+        return false;
+    };
+    let read = |source: &dyn Source, at: u64| -> Option<Vec<u8>> {
+        let mut bytes = vec![0; usize::try_from(WINDOW.min(len - at)).ok()?];
+        fill(source, len, at, &mut bytes).ok()?;
+        Some(bytes)
+    };
+    let last = len.saturating_sub(WINDOW);
+    // An archive's directory stands at its end, and holds the checksum of all its entries.
+    let places = std::iter::once(last).chain((0..PLACES).map(|n| last / PLACES * n));
+    len > 0
+        && places
+            .into_iter()
+            .all(|at| matches!((read(&a, at), read(&b, at)), (Some(x), Some(y)) if x == y))
+}
+
+/// Tables of torch that say which directory they were written for, where that has the number of another save.
+fn elsewhere(own: &Save, others: &[Save]) -> Vec<(Utf8PathBuf, String)> {
+    let Some((stem, number)) = numbered(own.name()) else {
+        return Vec::new();
+    };
+    let tables = own.files.keys().filter(|p| p.file_name() == Some(METADATA));
+    let told = |path: &Utf8PathBuf| {
+        let inside = path.parent().unwrap_or(Utf8Path::new(""));
+        let id = written_for(&own.dir.join(inside))?;
+        // The directory that stood where the save's own stands now.
+        let there = id.ancestors().nth(inside.components().count())?.file_name()?;
+        let (other, n) = numbered(there)?;
+        (other == stem && n != number).then(|| there.to_owned())
+    };
+    let known = |name: &str| others.iter().any(|o| o.name() == name);
+    tables
+        .filter_map(|path| {
+            let there = told(path)?;
+            let beside = if known(&there) { ", which is here as well" } else { "" };
+            let why = format!("it was written for {there}{beside}: perhaps it is of that save");
+            Some((path.clone(), why))
+        })
+        .collect()
+}
+
+/// A file whose time is far from that of all others: near that of another save, or older than the rest by much more than they differ.
+fn astray(own: &Save, others: &[Save]) -> Vec<(Utf8PathBuf, String)> {
+    let mut out = Vec::new();
+    for (path, fact) in own.files.iter().filter(|_| own.files.len() > 2) {
+        let Some((first, last)) = own.times(path) else { continue };
+        let away = (first.saturating_sub(fact.mtime)).max(fact.mtime.saturating_sub(last));
+        let of = others.iter().find(|o| {
+            let theirs = o.times(path);
+            theirs.is_some_and(|(from, to)| (from..=to).contains(&fact.mtime) && (to < first || from > last))
+        });
+        let spread = last.saturating_sub(first);
+        let far = fact.mtime < first && away > SLACK.max(spread.saturating_mul(OFTEN));
+        let seconds = away / 1_000_000_000;
+        if let Some(other) = of.filter(|_| away > 0) {
+            let why = format!(
+                "its time is {seconds} s from that of the other files and falls into the save of {}",
+                other.name()
+            );
+            out.push((path.clone(), why));
+        } else if far {
+            let why = format!(
+                "it is {seconds} s older than all other files of this save: perhaps it is of another one, or they were copied"
+            );
+            out.push((path.clone(), why));
+        }
+    }
+    // Where half of the files stand apart, times tell nothing.
+    if 2 * out.len() > own.files.len() {
+        Vec::new()
+    } else {
+        out
+    }
+}

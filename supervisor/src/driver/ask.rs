@@ -1,0 +1,182 @@
+//! Asking helpers while a term begins: each answer is waited for, a dead helper is replaced, a wish to stop is heard.
+
+use super::lanes::{Lane, Tag, line};
+use super::wires::Wires;
+use super::{Driver, Internal};
+use crate::control::{ControlReply, ControlRequest};
+use crate::error::{CliError, ErrorKind};
+use crate::printer::Printer;
+use crate::reading::Reading;
+use camino::Utf8PathBuf;
+use std::time::Duration;
+use supervise_core::id::{Ms, Tick};
+use supervise_host::lane::{Answer, LaneReply, Question};
+use supervise_host::process::limit_hint;
+
+/// While an answer is waited for, signals are looked at this often.
+const LOOK: Duration = Duration::from_millis(100);
+/// That something is waited for is said after this.
+const SAY_AFTER: Duration = Duration::from_secs(3);
+/// A helper that cannot be started for so long never will.
+const GIVEN_UP: Ms = Ms::secs(20);
+
+/// Asks a lane and waits, saying so while it takes long. A wish to stop ends the waiting. Where the lane dies another one
+/// is asked the same: each question of a start can be asked again.
+pub(super) async fn call(
+    lane: &mut Lane,
+    ask: Question,
+    printer: &mut Printer,
+    wires: &mut Wires,
+) -> Result<Answer, CliError> {
+    let what = match &ask {
+        Question::TakeLease { .. } => {
+            "waiting for the lease: its holder, or what it left behind, cannot be seen from this machine or container and may still live; it is taken once nothing was heard of it for lease.ttl, and for as long as its guard may wait (grace.orphan and grace.save)"
+        }
+        _ => "waiting: the file system of the run directory does not answer",
+    };
+    let dir = match &ask {
+        Question::Open(id) => id.run_dir.clone(),
+        _ => Utf8PathBuf::new(),
+    };
+    let mut reading = Reading::new(&dir);
+    lane.ask(Tag::Setup, ask.clone(), Tick(0));
+    let mut waited = Duration::ZERO;
+    loop {
+        match tokio::time::timeout(LOOK, line(lane)).await {
+            Ok(Some(text)) => {
+                let Ok(reply) = serde_json::from_str::<LaneReply>(&text) else {
+                    continue;
+                };
+                if let LaneReply::Working { bytes, of, .. } = reply {
+                    // What gets on is slow, and no file system that does not answer.
+                    if let Some(text) = reading.far(bytes, of) {
+                        printer.note(&text);
+                    }
+                    waited = Duration::ZERO;
+                }
+                if let Some((_, answer)) = lane.take(reply, Tick(0)) {
+                    return answer.map_err(|e| refused(e.what));
+                }
+            }
+            Ok(None) => {}
+            Err(_) => waited += LOOK,
+        }
+        if let Some(why) = lane.is_hopeless() {
+            return Err(dies_again(&why));
+        }
+        if lane.replaced_in() == Some(Ms(0)) && replace(lane)? {
+            lane.ask(Tag::Setup, ask.clone(), Tick(0));
+        }
+        if let Some(end) = told_to_end(wires) {
+            return Err(end);
+        }
+        if waited >= SAY_AFTER && waited - SAY_AFTER < LOOK {
+            printer.note(what);
+        }
+    }
+}
+
+pub(super) fn cannot_start(e: &std::io::Error) -> CliError {
+    refused(format!("a helper cannot be started: {e}"))
+}
+
+/// What the machine does not allow, and the limit that it names.
+fn refused(what: String) -> CliError {
+    let hint = limit_hint(&what);
+    let error = CliError::environment(what);
+    match hint {
+        Some(hint) => error.hint(hint),
+        None => error,
+    }
+}
+
+/// Helpers die one after the other.
+fn dies_again(why: &str) -> CliError {
+    let hint = "a limit on processes, threads or memory ends a helper like this: see `ulimit -a`, a cgroup's pids.max and memory.max, and the kernel's log";
+    CliError::environment(format!("{why}, again and again: nothing was started")).hint(hint)
+}
+
+/// Makes the one thread beside the loop, for what waits: a stop must not need one that cannot be made then.
+///
+/// # Errors
+/// The machine does not allow it.
+pub(super) async fn a_thread() -> Result<(), CliError> {
+    let none = |e: &dyn std::fmt::Display| refused(format!("no thread can be started: {e}"));
+    // The runtime panics where it can make none: whether one can be made is tried first.
+    let tried = std::thread::Builder::new().spawn(|| ()).map_err(|e| none(&e))?;
+    let _ = tried.join();
+    // One that has ended may still count for a moment.
+    let made = std::panic::catch_unwind(|| tokio::task::spawn_blocking(|| ()));
+    let made = made.map_err(|_| none(&std::io::Error::from_raw_os_error(libc::EAGAIN)))?;
+    let _ = made.await;
+    Ok(())
+}
+
+/// Puts another lane in a dead one's place. `false`: none can be started now.
+///
+/// # Errors
+/// None could be started for long.
+fn replace(lane: &mut Lane) -> Result<bool, CliError> {
+    match lane.replace() {
+        Ok(_) => Ok(true),
+        Err(e) if lane.is_gone_for(GIVEN_UP) => Err(cannot_start(&e)),
+        Err(_) => Ok(false),
+    }
+}
+
+/// Why a term ends before it began, if somebody wants it to. A hang-up is no such wish.
+fn told_to_end(wires: &mut Wires) -> Option<CliError> {
+    let signal = std::iter::from_fn(|| wires.signals.try_recv().ok()).find(|number| *number != libc::SIGHUP);
+    if let Some(number) = signal {
+        return Some(CliError::interrupted(number));
+    }
+    while let Ok(message) = wires.internal.try_recv() {
+        let Internal::Asked(request, reply) = message else {
+            continue;
+        };
+        let stops = matches!(request, ControlRequest::Stop { .. });
+        let answer = match stops {
+            true => ControlReply::Done,
+            false => ControlReply::Refused("it is only starting".to_owned()),
+        };
+        // Whoever asked may be gone.
+        let _ = reply.send(answer);
+        if stops {
+            let text = "`supervise stop` came before anything was started";
+            return Some(CliError::new(ErrorKind::Stopped, text));
+        }
+    }
+    None
+}
+
+impl Driver {
+    /// Waits for the first answer of the helper that reads checkpoints. One that takes its time is waited for later; where the
+    /// machine lets none live, nothing is begun. Workers that live already need none.
+    ///
+    /// # Errors
+    /// None can be started, or each dies; or somebody asked for an end.
+    pub(super) async fn first_answer(&mut self, wires: &mut Wires) -> Result<(), CliError> {
+        loop {
+            let heard = tokio::time::timeout(LOOK, line(&mut self.work)).await;
+            if let Ok(Some(text)) = heard {
+                if let Ok(reply) = serde_json::from_str::<LaneReply>(&text) {
+                    let now = self.now();
+                    self.work.take(reply, now);
+                }
+                return Ok(());
+            }
+            if !self.work.has_ended() {
+                return Ok(());
+            }
+            if let Some(why) = self.work.is_hopeless() {
+                return Err(dies_again(&why));
+            }
+            if self.work.replaced_in() == Some(Ms(0)) && replace(&mut self.work)? {
+                self.introduce();
+            }
+            if let Some(end) = told_to_end(wires) {
+                return Err(end);
+            }
+        }
+    }
+}

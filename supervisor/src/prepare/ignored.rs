@@ -1,0 +1,82 @@
+//! Settings that a user made, and that mean nothing for a command of which no steps are known.
+
+use supervise_config::settings::Settings;
+use supervise_core::spec::TrainerKind;
+
+/// Sections and settings about steps, checkpoints and progress.
+const OF_STEPS: [&str; 18] = [
+    "root",
+    "trainer_version",
+    "step_backs",
+    "grace.save",
+    "proof",
+    "degraded_resume",
+    "protect",
+    "stall.startup",
+    "stall.factor",
+    "stall.save",
+    "retention",
+    "allow_fresh",
+    "recovery",
+    "scan_interval",
+    "rehearse",
+    "assist",
+    "deadline",
+    "multi_host",
+];
+/// How long a plain command has to live so that its retries are counted anew: this much of it counts.
+const LIVED: &str = "stall.minimum";
+
+/// What is to be said of them, before the launch.
+pub(super) fn notes(settings: &Settings, kind: TrainerKind) -> Vec<String> {
+    if kind != TrainerKind::Plain {
+        return Vec::new();
+    }
+    let of_user = || {
+        let lines = settings.explained().iter();
+        lines.filter(|line| line.origin != DEFAULT)
+    };
+    let is_of = |key: &str, name: &str| {
+        key.strip_prefix(name)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    let ignored: Vec<String> = of_user()
+        .filter(|line| OF_STEPS.iter().any(|name| is_of(&line.key, name)))
+        .map(|line| format!("{} ({})", line.key, line.origin))
+        .collect();
+    let mut out = Vec::new();
+    if !ignored.is_empty() {
+        out.push(format!(
+            "ignored: {}: nothing is known of this command's steps, so a hang is not noticed and nothing is proven",
+            ignored.join(", ")
+        ));
+    }
+    if of_user().any(|line| line.key == LIVED) {
+        out.push(format!(
+            "{LIVED} says here only how long the command has to live before its retries are counted anew; a hang is not noticed"
+        ));
+    }
+    out
+}
+
+/// The origin of what nobody set.
+const DEFAULT: &str = "default of supervise";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_a_setting_or_a_section() {
+        let defaults = Settings::defaults().unwrap();
+        for name in OF_STEPS.into_iter().chain([LIVED]) {
+            let below = format!("{name}.");
+            let found = defaults
+                .explained()
+                .iter()
+                .find(|l| l.key == name || l.key.starts_with(&below));
+            assert_eq!(found.map(|l| l.origin.as_str()), Some(DEFAULT), "{name}");
+        }
+        assert_eq!(notes(&defaults, TrainerKind::Plain), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,136 @@
+//! Where this user's runs are listed, and what a run needs beside its own directory.
+//!
+//! `$XDG_STATE_HOME`, else `~/.local/state`; without a home (a service, a container, cron) `/var/lib` for root, else
+//! `$XDG_RUNTIME_DIR`, else a directory of our own in `/tmp`. What was written in one of these places is found from every environment:
+//! whoever reads looks in all of them.
+
+use camino::{Utf8Path, Utf8PathBuf};
+use nix::unistd::{AccessFlags, Uid, access, geteuid};
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use supervise_core::id::RunId;
+
+/// Files of a registry that are looked at.
+const ENTRIES: usize = 10_000;
+
+/// A directory in the environment, where it is an absolute path.
+fn named(name: &str) -> Option<Utf8PathBuf> {
+    let dir = std::env::var(name).ok().map(Utf8PathBuf::from)?;
+    dir.is_absolute().then_some(dir)
+}
+
+/// Where it is written to; `None`: there is no place that is this user's alone.
+#[must_use]
+pub fn state_dir() -> Option<Utf8PathBuf> {
+    at_home().or_else(without_home)
+}
+
+fn at_home() -> Option<Utf8PathBuf> {
+    let home = || Some(named("HOME").filter(|home| may_write(home))?.join(".local/state"));
+    Some(named("XDG_STATE_HOME").or_else(home)?.join("supervise"))
+}
+
+/// A user of a service may have a home that is not there, and that nobody may make.
+fn may_write(dir: &Utf8Path) -> bool {
+    let here = dir.ancestors().find(|p| p.exists()).unwrap_or(Utf8Path::new("/"));
+    access(here.as_std_path(), AccessFlags::W_OK | AccessFlags::X_OK).is_ok()
+}
+
+fn without_home() -> Option<Utf8PathBuf> {
+    if geteuid().is_root() {
+        return Some(of_services());
+    }
+    if let Some(dir) = at_runtime() {
+        return Some(dir);
+    }
+    let dir = in_tmp();
+    // That it is there already is as good; whose it is, is looked at.
+    let _ = DirBuilder::new().mode(0o700).create(&dir);
+    is_private(&dir, geteuid()).then_some(dir)
+}
+
+fn of_services() -> Utf8PathBuf {
+    Utf8PathBuf::from("/var/lib/supervise")
+}
+
+fn at_runtime() -> Option<Utf8PathBuf> {
+    named("XDG_RUNTIME_DIR")
+        .filter(|dir| is_private(dir, geteuid()))
+        .map(|dir| dir.join("supervise"))
+}
+
+fn in_tmp() -> Utf8PathBuf {
+    Utf8PathBuf::from(format!("/tmp/supervise-{}", geteuid()))
+}
+
+/// A directory, no link, that only its owner can look into; in `/tmp` anybody may have made it.
+fn is_private(dir: &Utf8Path, owner: Uid) -> bool {
+    fs::symlink_metadata(dir).is_ok_and(|m| m.is_dir() && m.uid() == owner.as_raw() && m.mode() & 0o077 == 0)
+}
+
+/// Every place that may hold something of this user's, the one that is written to first.
+#[must_use]
+pub(super) fn state_dirs() -> Vec<Utf8PathBuf> {
+    let own = |dir: &Utf8PathBuf| {
+        fs::symlink_metadata(dir).is_ok_and(|m| m.is_dir() && m.uid() == geteuid().as_raw() && m.mode() & 0o022 == 0)
+    };
+    let others = [Some(of_services()), at_runtime(), Some(in_tmp())];
+    let mut out: Vec<Utf8PathBuf> = at_home().into_iter().collect();
+    out.extend(others.into_iter().flatten().filter(own));
+    out.dedup();
+    out
+}
+
+/// The file that lists a run, for whoever writes it.
+#[must_use]
+pub fn registry_file(run: &RunId) -> Option<Utf8PathBuf> {
+    // A run stays where it was listed first: it is not listed twice.
+    listed_file(run).or_else(|| Some(state_dir()?.join("runs").join(format!("{run}.json"))))
+}
+
+/// The file that lists a run, where there is one.
+#[must_use]
+pub fn listed_file(run: &RunId) -> Option<Utf8PathBuf> {
+    let name = format!("{run}.json");
+    state_dirs()
+        .into_iter()
+        .map(|dir| dir.join("runs").join(&name))
+        .find(|file| file.exists())
+}
+
+/// The files that list this user's runs, by name.
+#[must_use]
+pub fn registry_files() -> Vec<Utf8PathBuf> {
+    let dirs = state_dirs().into_iter().map(|dir| dir.join("runs"));
+    let entries = dirs.filter_map(|dir| dir.read_dir_utf8().ok());
+    let mut files: Vec<Utf8PathBuf> = entries
+        .flat_map(|entries| entries.flatten().take(ENTRIES))
+        .map(camino::Utf8DirEntry::into_path)
+        .filter(|file| file.extension() == Some("json"))
+        .collect();
+    files.sort_by(|a, b| a.file_name().cmp(&b.file_name()));
+    files.dedup_by(|a, b| a.file_name() == b.file_name());
+    files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn a_place_in_tmp_is_used_only_where_it_is_ours_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = Utf8Path::from_path(dir.path()).unwrap();
+        let place = dir.join("place");
+        let me = geteuid();
+        assert!(!is_private(&place, me));
+        DirBuilder::new().mode(0o700).create(&place).unwrap();
+        assert!(is_private(&place, me));
+        assert!(!is_private(&place, Uid::from_raw(me.as_raw() + 1)));
+        symlink(&place, dir.join("link")).unwrap();
+        assert!(!is_private(&dir.join("link"), me));
+        fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(!is_private(&place, me));
+    }
+}

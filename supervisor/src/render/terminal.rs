@@ -1,0 +1,303 @@
+//! Foreign text on a terminal: what could move the cursor, hide or forge a line is shown as an escape.
+//!
+//! Names of files, arguments, variables, lines of workers and words of the system pass through here before they are
+//! shown, and lose what looks like a secret. Escaped are control characters (ESC, C1 and DEL included), the marks that turn the
+//! direction of text, and the separators that some terminals take for a new line.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use supervise_config::redact_text;
+
+/// Integers beyond this are strings in JSON: readers that know only floating point would round them.
+const EXACT: u64 = 1 << 53;
+
+/// One line: newlines are escaped too.
+#[must_use]
+pub fn line(text: &str) -> Cow<'_, str> {
+    escaped(text, |_| false)
+}
+
+/// Lines of our own making: newlines stay.
+#[must_use]
+pub fn block(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| c == '\n')
+}
+
+/// A line with continuations of our own, which are indented: no other newline stays.
+#[must_use]
+pub fn paragraph(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for (at, piece) in text.split('\n').enumerate() {
+        if at > 0 {
+            out.push_str(if piece.starts_with("  ") { "\n" } else { "\\n" });
+        }
+        out.push_str(&line(piece));
+    }
+    out
+}
+
+/// One line without what looks like a secret.
+#[must_use]
+pub fn shown(text: &str) -> String {
+    line(&redact_text(text)).into_owned()
+}
+
+fn escaped(text: &str, stays: fn(char) -> bool) -> Cow<'_, str> {
+    if !text.chars().any(|c| moves(c) && !stays(c)) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if moves(c) && !stays(c) {
+            escape(c, &mut out);
+        } else {
+            out.push(c);
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// Whether a terminal does something else with it than to show it where it stands.
+fn moves(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+fn escape(c: char, out: &mut String) {
+    // Writing into a String cannot fail.
+    let _ = match c {
+        '\n' => out.write_str("\\n"),
+        '\r' => out.write_str("\\r"),
+        '\t' => out.write_str("\\t"),
+        c if u32::from(c) < 0x100 => write!(out, "\\x{:02x}", u32::from(c)),
+        c => write!(out, "\\u{{{:x}}}", u32::from(c)),
+    };
+}
+
+/// A JSON text as it is printed: strings without secrets, nothing in them that a terminal obeys, large integers as strings.
+#[must_use]
+pub fn json(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 64);
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let length = match c {
+            '"' => string_length(rest),
+            '-' | '0'..='9' => rest
+                .find(|c: char| !matches!(c, '-' | '+' | '.' | 'e' | 'E' | '0'..='9'))
+                .unwrap_or(rest.len()),
+            _ => c.len_utf8(),
+        };
+        let (token, after) = rest.split_at(length);
+        match c {
+            '"' => out.push_str(&json_string(token)),
+            '-' | '0'..='9' if is_large(token) => {
+                out.push('"');
+                out.push_str(token);
+                out.push('"');
+            }
+            _ => out.push_str(token),
+        }
+        rest = after;
+    }
+    out
+}
+
+/// The length of a string with its quotes.
+fn string_length(text: &str) -> usize {
+    let mut skip = false;
+    for (at, b) in text.bytes().enumerate().skip(1) {
+        match b {
+            _ if skip => skip = false,
+            b'\\' => skip = true,
+            b'"' => return at + 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+fn is_large(number: &str) -> bool {
+    let digits = number.strip_prefix('-').unwrap_or(number);
+    let whole = digits.bytes().all(|b| b.is_ascii_digit());
+    whole && digits.parse::<u64>().map_or(!digits.is_empty(), |n| n > EXACT)
+}
+
+fn json_string(quoted: &str) -> String {
+    let plain: Option<String> = serde_json::from_str(quoted).ok();
+    let hidden = plain.as_deref().map(redact_text).filter(|h| Some(h) != plain.as_ref());
+    let text = hidden.and_then(|h| serde_json::to_string(&h).ok());
+    let text = text.as_deref().unwrap_or(quoted);
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if moves(c) {
+            // Every such character is below U+10000, where JSON has one escape for each.
+            let _ = write!(out, "\\u{:04x}", u32::from(c));
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// Where a stream of output stands between two pieces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Within {
+    #[default]
+    Text,
+    /// After ESC.
+    Escape,
+    /// After `ESC [`.
+    Sequence,
+}
+
+/// Longest sequence of parameters that may set a colour.
+const PARAMETERS: usize = 32;
+
+/// Output of workers on its way to a terminal: colours pass, nothing else that a terminal would obey.
+#[derive(Debug, Default)]
+pub struct OutputFilter {
+    within: Within,
+    /// Bytes of an escape sequence, or of a character, that are not whole yet.
+    held: Vec<u8>,
+    coloured: bool,
+    returned: bool,
+}
+
+impl OutputFilter {
+    /// The next piece as it may be shown.
+    #[must_use]
+    pub fn pass(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(bytes.len() + 16);
+        for b in bytes {
+            self.byte(*b, &mut out);
+        }
+        out
+    }
+
+    /// What is left at the end, and the terminal's own colours again.
+    #[must_use]
+    pub fn end(&mut self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.give_up(&mut out);
+        if std::mem::take(&mut self.returned) {
+            out.push(b'\n');
+        }
+        if std::mem::take(&mut self.coloured) {
+            out.extend_from_slice(b"\x1b[0m");
+        }
+        out
+    }
+
+    fn byte(&mut self, b: u8, out: &mut Vec<u8>) {
+        // A carriage return goes back over the line: what follows stands on a line of its own.
+        if std::mem::take(&mut self.returned) && b != b'\r' {
+            out.push(b'\n');
+            if b == b'\n' {
+                return;
+            }
+        }
+        match (self.within, b) {
+            (Within::Escape, b'[') => {
+                self.held.push(b);
+                self.within = Within::Sequence;
+            }
+            (Within::Sequence, b'0'..=b'9' | b';' | b':') if self.held.len() < PARAMETERS => self.held.push(b),
+            (Within::Sequence, b'm') => {
+                self.held.push(b);
+                out.append(&mut self.held);
+                self.within = Within::Text;
+                self.coloured = true;
+            }
+            (Within::Escape | Within::Sequence, _) => {
+                self.give_up(out);
+                self.byte(b, out);
+            }
+            (Within::Text, _) => self.text(b, out),
+        }
+    }
+
+    fn text(&mut self, b: u8, out: &mut Vec<u8>) {
+        if !self.held.is_empty() && !(0x80..0xc0).contains(&b) {
+            self.give_up(out);
+        }
+        match b {
+            b'\n' | b'\t' | b' '..=b'~' => out.push(b),
+            b'\r' => self.returned = true,
+            0x1b => {
+                self.held.push(b);
+                self.within = Within::Escape;
+            }
+            0x80.. => self.wide(b, out),
+            _ => out.extend_from_slice(format!("\\x{b:02x}").as_bytes()),
+        }
+    }
+
+    /// A byte of a character that takes several.
+    fn wide(&mut self, b: u8, out: &mut Vec<u8>) {
+        self.held.push(b);
+        match std::str::from_utf8(&self.held) {
+            Ok(whole) => {
+                out.extend_from_slice(line(whole).as_bytes());
+                self.held.clear();
+            }
+            Err(e) if e.error_len().is_some() => self.give_up(out),
+            Err(_) => {}
+        }
+    }
+
+    /// What was held is nothing that may pass: its bytes are shown.
+    fn give_up(&mut self, out: &mut Vec<u8>) {
+        self.within = Within::Text;
+        for b in self.held.drain(..) {
+            match b {
+                b' '..=b'~' => out.push(b),
+                _ => out.extend_from_slice(format!("\\x{b:02x}").as_bytes()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_obeys_is_shown_as_an_escape() {
+        let hostile = "a\x1b[2J\r\n\t\u{9b}x\u{7f}\u{202e}b\u{2028}ä";
+        assert_eq!(line(hostile), r"a\x1b[2J\r\n\t\x9bx\x7f\u{202e}b\u{2028}ä");
+        assert_eq!(block("a\nb\x07"), "a\nb\\x07");
+        assert_eq!(paragraph("a\n  b\x07\nforged"), "a\n  b\\x07\\nforged");
+        assert!(matches!(line("plain ä 漢"), Cow::Borrowed(_)));
+        assert_eq!(shown("x=hf_abcdefghijklmnopqrst\n"), r"x=***\n");
+    }
+
+    #[test]
+    fn json_stays_json_and_says_the_same() {
+        let value = serde_json::json!({
+            "big": u64::MAX, "small": 1_u64 << 53, "negative": i64::MIN, "float": 1.5e300,
+            "text": "a\u{9b}\u{202e}\"\\\n", "digits": "18446744073709551615", "key": "ghp_abcdefghijklmnop",
+        });
+        let printed = json(&value.to_string());
+        assert!(!printed.chars().any(moves), "{printed}");
+        let back: serde_json::Value = serde_json::from_str(&printed).unwrap();
+        assert_eq!(back["big"], "18446744073709551615");
+        assert_eq!(back["negative"], "-9223372036854775808");
+        assert_eq!(back["small"], 1_u64 << 53);
+        assert_eq!(back["float"], 1.5e300);
+        assert_eq!(back["text"], value["text"]);
+        assert_eq!(back["digits"], value["digits"]);
+        assert_eq!(back["key"], "***");
+    }
+
+    #[test]
+    fn of_a_workers_output_only_colours_pass() {
+        let text = b"\x1b[31mred\x1b[0m \x1b[2Jup\x1b[1A \x1b]0;title\x07 \x1bPq\x1b\\ \x08\r\nbar 1\rbar 2\n\xc2\x9bx\xff\xe2\x80\xaeend \xe2\x9c\x93";
+        let expected = "\x1b[31mred\x1b[0m \\x1b[2Jup\\x1b[1A \\x1b]0;title\\x07 \\x1bPq\\x1b\\ \\x08\nbar 1\nbar 2\n\\x9bx\\xff\\u{202e}end ✓\x1b[0m";
+        for size in [1, 2, 3, 7, text.len()] {
+            let mut filter = OutputFilter::default();
+            let mut out: Vec<u8> = text.chunks(size).flat_map(|c| filter.pass(c)).collect();
+            out.extend(filter.end());
+            assert_eq!(String::from_utf8(out).unwrap(), expected, "in pieces of {size}");
+        }
+    }
+}

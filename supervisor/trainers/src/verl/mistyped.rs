@@ -1,0 +1,58 @@
+//! Keys that are almost one of verl's: most likely slips of the hand.
+//!
+//! verl's whole configuration is not known here, so a key is doubted only where it is very near to one that is, where that one is
+//! not said beside it, and where no release knows it.
+
+use super::defaults::{Tree, default_keys};
+use super::version::Release;
+use std::collections::BTreeSet;
+use supervise_config::{ConfigError, ConfigTree, Origin, edit_distance};
+use supervise_core::checkpoint::Finding;
+
+/// Shorter names are near to too many others.
+const SHORTEST: usize = 5;
+/// Letters that may differ.
+const SLIPS: usize = 2;
+
+/// Says of each mistyped key which one was probably meant: with the problem that it led to, else as a finding.
+pub(crate) fn check(tree: &ConfigTree, problems: &mut [ConfigError], findings: &mut Vec<Finding>) {
+    let known: BTreeSet<&str> = Tree::ALL
+        .into_iter()
+        .flat_map(|tree| {
+            let releases = Release::KNOWN.into_iter().map(Some);
+            releases.flat_map(move |release| default_keys(tree, release))
+        })
+        .collect();
+    let said = |key: &str| {
+        tree.get(key)
+            .is_some_and(|n| !matches!(n.origin, Origin::Default { .. }))
+    };
+    for (path, node) in tree.leaves() {
+        if !said(&path) || known.contains(path.as_str()) {
+            continue;
+        }
+        let Some(meant) = nearest(&path, &known).filter(|meant| !said(meant)) else {
+            continue;
+        };
+        let hint = format!("{}: there is no `{path}` in verl; did you mean `{meant}`?", node.origin);
+        match problems.iter_mut().find(|p| p.key.as_deref() == Some(meant)) {
+            Some(problem) => problem.hint = Some(hint),
+            None => findings.push(Finding::warning("mistyped_key", hint)),
+        }
+    }
+}
+
+fn nearest<'a>(path: &str, known: &BTreeSet<&'a str>) -> Option<&'a str> {
+    let (above, name) = path.rsplit_once('.')?;
+    if name.len() < SHORTEST {
+        return None;
+    }
+    let beside = known.iter().filter_map(|key| {
+        key.rsplit_once('.')
+            .filter(|(parent, _)| *parent == above)
+            .map(|(_, name)| (*key, name))
+    });
+    let scored = beside.map(|(key, other)| (edit_distance(name, other), key));
+    let (slips, key) = scored.min()?;
+    (slips <= SLIPS && slips * 3 <= name.len()).then_some(key)
+}

@@ -1,0 +1,162 @@
+//! A stop while something does not answer and never will: the journal's helper, the helper that reads checkpoints, a disk
+//! that is full. A helper that is stopped by SIGSTOP is as silent as one on a mount that hangs.
+
+use super::{running, saved, scene};
+use serde_json::json;
+use std::fs;
+use supervise_tests::harness::{Mount, Scene, Supervisor, eventually, send, wait_for};
+
+const STOPPED: i32 = libc::SIGSTOP;
+
+/// A run that is held before step 5, with a step that nobody finished beside step 4.
+fn held(scene: &mut Scene) -> Supervisor {
+    scene.set("demo.hold_at", json!(5));
+    let run = scene.start(&[]);
+    running(scene);
+    saved(scene, 4);
+    wait_for("step 4 is proven", || scene.proven() == 4);
+    run
+}
+
+fn tear(scene: &Scene) {
+    let actor = scene.step(6).join("actor");
+    fs::create_dir_all(&actor).unwrap();
+    fs::write(actor.join("model_world_size_2_rank_0.pt"), b"torn").unwrap();
+}
+
+fn silence(scene: &Scene, lane: &str) {
+    let pid = eventually("the helper lives", || scene.lanes(lane).first().copied());
+    send(pid, STOPPED);
+}
+
+/// A rank dies: what comes then is not journaled any more.
+fn kill_a_rank(scene: &Scene) {
+    let rank = eventually("a worker lives", || scene.workers().first().copied());
+    send(rank, libc::SIGKILL);
+    wait_for("the workers are gone", || scene.workers().is_empty());
+}
+
+#[track_caller]
+fn in_mode(scene: &Scene, mode: &str) {
+    wait_for(mode, || scene.status()["mode"] == json!(mode));
+}
+
+#[test]
+fn a_stop_before_an_edit_of_the_disk_does_not_wait_for_the_journal() {
+    let mut scene = scene();
+    let run = held(&mut scene);
+    tear(&scene);
+    silence(&scene, "journal");
+    kill_a_rank(&scene);
+    in_mode(&scene, "arranging");
+    run.signal(libc::SIGTERM);
+    run.wait().expect(143).says("the journal could not be written");
+    assert!(scene.step(6).exists(), "what was not durable was done");
+    scene.assert_alone();
+    scene.go();
+    scene.run(&[]).expect(0);
+    assert_eq!(scene.resumed(2), Some(4));
+}
+
+#[test]
+fn a_stop_before_a_launch_does_not_wait_for_the_journal() {
+    for (signal, code) in [(libc::SIGTERM, 143), (libc::SIGINT, 130)] {
+        let mut scene = scene();
+        let run = held(&mut scene);
+        silence(&scene, "journal");
+        kill_a_rank(&scene);
+        in_mode(&scene, "launching");
+        run.signal(signal);
+        run.wait().expect(code);
+        assert_eq!(scene.attempts(), 1);
+        scene.assert_alone();
+    }
+}
+
+#[test]
+fn a_stop_while_nothing_can_be_read_ends_the_run() {
+    let mut scene = scene();
+    let run = held(&mut scene);
+    silence(&scene, "work");
+    kill_a_rank(&scene);
+    in_mode(&scene, "choosing");
+    let root = scene.root();
+    let _ = scene.ask(&["stop", root.to_str().unwrap()]);
+    run.wait().expect(7);
+    scene.assert_alone();
+}
+
+#[test]
+fn a_stop_of_running_workers_needs_no_helper() {
+    let mut scene = scene();
+    let run = held(&mut scene);
+    silence(&scene, "work");
+    silence(&scene, "journal");
+    run.signal(libc::SIGTERM);
+    run.wait().expect(143);
+    scene.assert_alone();
+}
+
+#[test]
+fn a_stop_at_the_very_start_ends_with_its_own_code() {
+    for (signal, code) in [(Some(libc::SIGTERM), 143), (Some(libc::SIGINT), 130), (None, 7)] {
+        let mut scene = scene();
+        scene.set("demo.hold_at", json!(1));
+        let run = scene.start(&[]);
+        silence(&scene, "journal");
+        wait_for("it waits, or it was too late for that", || {
+            run.text().contains("note: waiting") || scene.workers().len() == 2
+        });
+        match signal {
+            Some(number) => run.signal(number),
+            None => {
+                let config = scene.write_config();
+                let _ = scene.ask(&["stop", config.to_str().unwrap()]);
+            }
+        }
+        run.wait().expect(code);
+        scene.assert_alone();
+    }
+}
+
+/// A disk under the checkpoints and the journal that is full to its last byte, also where a reserve was.
+fn fill(scene: &Scene, mount: &Mount) {
+    let more = |name: &str| assert!(fs::write(mount.point.join(name), vec![0; 16 << 20]).is_err());
+    more("ballast");
+    fs::File::create(scene.run_dir().join("journal.reserve")).unwrap();
+    more("ballast.more");
+}
+
+#[test]
+fn a_stop_on_a_full_disk_ends_the_run_whatever_it_was_about_to_do() {
+    for (name, by) in [
+        ("first", Some(libc::SIGTERM)),
+        ("second", Some(libc::SIGINT)),
+        ("third", None),
+    ] {
+        let mut scene = scene();
+        let mount = match Mount::tiny(&scene, name, 9 << 20) {
+            Ok(mount) => mount,
+            Err(refusal) => return refusal.tell("a_stop_on_a_full_disk_ends_the_run_whatever_it_was_about_to_do"),
+        };
+        let root = mount.point.join("checkpoints");
+        scene.set_root(&root);
+        let run = held(&mut scene);
+        tear(&scene);
+        fill(&scene, &mount);
+        kill_a_rank(&scene);
+        wait_for("status says so", || {
+            let problem = scene.status()["problem"].as_str().unwrap_or_default().to_owned();
+            problem.contains("no worker lives, and nothing is started")
+        });
+        match by {
+            Some(signal) => run.signal(signal),
+            None => {
+                let _ = scene.ask(&["stop", root.to_str().unwrap()]);
+            }
+        }
+        let ended = run.wait();
+        ended.expect(by.map_or(7, |s| 128 + s)).says("No space left on device");
+        scene.assert_alone();
+    }
+}
