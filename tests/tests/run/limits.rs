@@ -68,5 +68,8 @@ fn a_limit_on_file_sizes_is_named() {
 
 #[test]
 fn a_limit_on_open_files_is_named() {
-    ends_with_69("--nofile=20", "ulimit -n");
+    // Far below what a run needs (21 here): how many are open at once depends on timing.
+    for limit in ["--nofile=10", "--nofile=13", "--nofile=16"] {
+        ends_with_69(limit, "ulimit -n");
+    }
 }
