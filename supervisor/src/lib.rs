@@ -22,7 +22,9 @@ pub fn main() -> ExitCode {
     if let Some(code) = helper() {
         return code;
     }
-    ExitCode::from(guarded(|| cli::main(std::env::args_os())))
+    let code = guarded(|| cli::main(std::env::args_os()));
+    printer::flush();
+    ExitCode::from(code)
 }
 
 /// Does something; a panic becomes a short message and its exit code. The guard holds the workers whatever happens here.

@@ -2,17 +2,24 @@
 //!
 //! On a terminal a run shows one line per decision and, below it, a bar with step, pace and phase. Into a pipe the same
 //! lines go without the bar, and a line about progress once a minute. `--json` gives one object per line. Whoever
-//! reads may be gone: what cannot be written is dropped, the training goes on.
+//! reads may be gone: what cannot be written is dropped, the training goes on. Whoever reads may also stop reading: from the
+//! first line of a run on, a thread of its own writes (`queue`), and nothing else waits for that.
+
+mod bar;
+mod queue;
 
 use crate::error::CliError;
 use crate::render::record;
 use crate::render::status::{StatusView, last_words, phase_word};
 use crate::render::terminal;
 use crate::render::time::clock;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use bar::{Shown, new_bar};
+use indicatif::{ProgressBar, ProgressStyle};
+use queue::{Queue, To};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::io::{self, IsTerminal, Write};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use supervise_config::redact_text;
@@ -46,7 +53,7 @@ pub enum Output {
 #[derive(Debug)]
 pub struct Printer {
     output: Output,
-    bar: Option<ProgressBar>,
+    has_bar: bool,
     pace: Pace,
     told: Option<Instant>,
     shown: Option<(Option<Step>, Option<Phase>, &'static str)>,
@@ -82,13 +89,13 @@ impl Pace {
 }
 
 impl Printer {
-    /// A printer for this terminal or pipe.
+    /// A printer for this terminal or pipe. From now on nothing that is printed is waited for.
     #[must_use]
     pub fn new(output: Output) -> Self {
-        let bar = (output == Output::Text && is_terminal()).then(new_bar);
+        QUEUE.get_or_init(|| Queue::new(missing));
         Self {
             output,
-            bar,
+            has_bar: output == Output::Text && is_terminal(),
             pace: Pace::default(),
             told: None,
             shown: None,
@@ -131,9 +138,9 @@ impl Printer {
         let first = self.shown.is_none_or(|(before, ..)| before != step);
         self.shown = Some(key);
         let last = spec.last_step.or(s.total);
-        if let Some(bar) = &self.bar {
-            show(bar, s, step.or(s.mark), last, &self.pace);
-            return;
+        if self.has_bar {
+            let shown = shown(s, step.or(s.mark), last, &self.pace);
+            return QUEUE.get().into_iter().for_each(|q| q.show(shown.clone()));
         }
         let due = self
             .told
@@ -165,16 +172,18 @@ impl Printer {
 
     /// The last words of a term.
     pub fn finish(&mut self, s: &State, spec: &RunSpec) {
-        if let Some(bar) = self.bar.take() {
-            bar.finish_and_clear();
+        let Some(queue) = QUEUE.get() else { return };
+        if std::mem::take(&mut self.has_bar) {
+            queue.end_bar();
         }
-        match self.output {
+        let text = match self.output {
             Output::Json => {
                 let view = StatusView::of(&spec.run.0, s, Some(spec), Default::default());
-                self.object(&json!({ "finish": view }));
+                terminal::json(&json!({ "finish": view }).to_string()) + "\n"
             }
-            Output::Text | Output::Quiet => out(&last_words(s, spec)),
-        }
+            Output::Text | Output::Quiet => terminal::block(&redact_text(&last_words(s, spec))).into_owned(),
+        };
+        queue.last_text(To::Out, text.as_bytes());
     }
 
     fn object(&self, value: &serde_json::Value) {
@@ -183,10 +192,7 @@ impl Printer {
     }
 
     fn line(&self, text: &str) {
-        match &self.bar {
-            Some(bar) => bar.suspend(|| out(&format!("{text}\n"))),
-            None => out(&format!("{text}\n")),
-        }
+        out(&format!("{text}\n"));
     }
 }
 
@@ -194,39 +200,35 @@ fn is_terminal() -> bool {
     io::stderr().is_terminal() && io::stdout().is_terminal() && std::env::var_os("TERM").is_some_and(|t| t != "dumb")
 }
 
-fn new_bar() -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4));
-    bar.set_style(style(false));
-    bar
-}
-
-fn style(counted: bool) -> ProgressStyle {
-    let template = if counted {
-        "{bar:32} step {pos} of {len}{msg}"
-    } else {
-        "{spinner} {msg}"
-    };
-    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
-}
-
-fn show(bar: &ProgressBar, s: &State, step: Option<Step>, last: Option<Step>, pace: &Pace) {
+fn shown(s: &State, step: Option<Step>, last: Option<Step>, pace: &Pace) -> Shown {
     let doing = match (&s.mode, s.live()) {
         (Mode::Running, Some(a)) => phase_word(a.phase),
         (mode, _) => mode.word(),
     };
-    match (step, last) {
-        (Some(step), Some(last)) => {
-            if bar.length() != Some(last.0) {
-                bar.set_length(last.0);
-                bar.set_style(style(true));
-            }
-            bar.set_position(step.0);
-            bar.set_message(format!("{}, {doing}", pace.words()));
-        }
-        (Some(step), None) => bar.set_message(format!("step {step}{}, {doing}", pace.words())),
-        (None, _) => bar.set_message(doing),
+    Shown {
+        step,
+        last,
+        doing,
+        pace: pace.words(),
     }
-    bar.tick();
+}
+
+/// What a run prints passes through here; other commands write themselves.
+static QUEUE: OnceLock<Queue> = OnceLock::new();
+
+/// What stands where lines were dropped.
+fn missing(lines: u64) -> String {
+    let lines = crate::render::count(lines, "line");
+    let text = format!("{lines} not shown: nobody read the output; `supervise explain` has everything");
+    match ERRORS_AS_JSON.load(Ordering::Relaxed) {
+        true => terminal::json(&json!({ "note": text }).to_string()) + "\n",
+        false => format!("note: {text}\n"),
+    }
+}
+
+/// Waits a moment for whoever reads, at the end of the program.
+pub fn flush() {
+    QUEUE.get().into_iter().for_each(Queue::flush);
 }
 
 /// Writes lines to standard output.
@@ -248,6 +250,10 @@ pub fn out_json(text: &str) -> io::Result<()> {
 /// # Errors
 /// The reader is gone.
 pub fn out_bytes(bytes: &[u8]) -> io::Result<()> {
+    if let Some(queue) = QUEUE.get() {
+        queue.text(To::Out, bytes);
+        return Ok(());
+    }
     let mut stdout = io::stdout().lock();
     stdout.write_all(bytes).and_then(|()| stdout.flush())
 }
@@ -256,8 +262,19 @@ pub fn out_bytes(bytes: &[u8]) -> io::Result<()> {
 pub fn err(text: &str) {
     let text = redact_text(text);
     let text = terminal::block(&text);
+    if let Some(queue) = QUEUE.get() {
+        return queue.text(To::Err, text.as_bytes());
+    }
     let mut stderr = io::stderr().lock();
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
+}
+
+/// Writes lines to standard error that nothing else tells: they are not dropped.
+pub fn last_err(text: &str) {
+    match QUEUE.get() {
+        Some(queue) => queue.last_text(To::Err, terminal::block(&redact_text(text)).as_bytes()),
+        None => err(text),
+    }
 }
 
 /// Errors are printed as JSON: `--json` was asked for.
@@ -271,8 +288,8 @@ pub fn errors_as_json(yes: bool) {
 /// Writes an error to standard error, in the form that was asked for.
 pub fn fail(e: &CliError) {
     match ERRORS_AS_JSON.load(Ordering::Relaxed) {
-        true => err(&(terminal::json(&e.json()) + "\n")),
-        false => err(&e.render()),
+        true => last_err(&(terminal::json(&e.json()) + "\n")),
+        false => last_err(&e.render()),
     }
 }
 

@@ -27,6 +27,8 @@ mod limits;
 mod lineage;
 #[path = "run/output.rs"]
 mod output;
+#[path = "run/readers.rs"]
+mod readers;
 #[path = "run/rehearsals.rs"]
 mod rehearsals;
 #[path = "run/stops.rs"]

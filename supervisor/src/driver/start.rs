@@ -363,7 +363,7 @@ impl Driver {
                 .outcome
                 .as_ref()
                 .map_or_else(|| "ended".to_owned(), outcome_words);
-            printer::err(&format!(
+            printer::last_err(&format!(
                 "note: the journal could not be written ({why}): how this run ended is not in it, only here: {how}\n"
             ));
         }
