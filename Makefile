@@ -1,5 +1,8 @@
 # demo   a training run that is killed, torn and crashed, and ends as if nothing had happened
 # test   everything: unit, property, scenario, end to end, and real trainers (installs what they need)
+# quick  what an edit needs: unit, property and scenario tests, in a minute or two
+# real   the tests with real trainers alone (ONLY=areal_recovery: the scripts with that in their name)
+# bless  writes what comes out today into golden files and generated pages; read the difference before it is committed
 # check  format, lints, supply chain
 # chaos  seeded attacks on the real program (ROUNDS of each kind, SEED, ONLY=kills|stops|journal|damage|copies)
 # bench  ratios against peers, in one run
@@ -10,7 +13,7 @@ TARGET = $(or $(CARGO_TARGET_DIR),target)
 ROUNDS ?= 2
 SEED ?= 1
 
-.PHONY: all demo test test-rust test-real check chaos bench install-lab install-real
+.PHONY: all demo test test-rust test-real quick real bless check chaos bench install-lab install-real
 
 all:
 	$(CARGO) build --release -p supervise
@@ -19,7 +22,8 @@ demo:
 	$(CARGO) build --release -q -p supervise-tests --bins
 	$(TARGET)/release/demo
 
-test: test-rust chaos test-real
+test:
+	+tests/parts.sh test-rust chaos test-real
 
 test-rust: install-lab
 	$(CARGO) test --workspace --no-fail-fast
@@ -27,7 +31,20 @@ test-rust: install-lab
 test-real: install-real
 	$(CARGO) build -q -p supervise-tests --bins
 	$(CARGO) build -q -p supervise-config -p supervise-trainers --examples
-	tests/real/run.sh $(VENV) $(TARGET)/debug
+	ONLY=$(ONLY) tests/real/run.sh $(VENV) $(TARGET)/debug
+
+real: test-real
+
+bless: export UPDATE_GOLDEN = 1
+bless: export UPDATE_DOCS = 1
+bless:
+	$(CARGO) test -q -p supervise-core --test core -- scenarios
+	$(CARGO) test -q -p supervise-checkpoint --test catch
+	$(CARGO) test -q -p supervise --test it -- docs
+	$(CARGO) test -q -p supervise-tests --test hazards -- page
+
+quick:
+	$(CARGO) test -q -p supervise-config -p supervise-core -p supervise-checkpoint -p supervise-trainers
 
 install-lab:
 	tests/lab/install.sh
