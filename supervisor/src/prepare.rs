@@ -348,6 +348,14 @@ fn script_parts(
     Ok((Some(learnt), Some(learn::shims(configured)?)))
 }
 
+/// Memory that looking into checkpoints may take where no run is named: `proof.memory` in bytes.
+///
+/// # Errors
+/// A settings file or variable that cannot be read.
+pub fn proof_memory() -> Result<u64, CliError> {
+    sources::proof_memory()
+}
+
 /// A run's name and place, for commands that only look.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identified {
@@ -357,6 +365,8 @@ pub struct Identified {
     pub run_dir: Utf8PathBuf,
     /// Canonical checkpoint root.
     pub root: Option<Utf8PathBuf>,
+    /// Memory that looking into its checkpoints may take, in bytes.
+    pub memory: u64,
 }
 
 /// Which run a configuration speaks of, whether or not it could be started now.
@@ -375,7 +385,12 @@ pub fn identify(request: &Request) -> Result<Identified, CliError> {
     };
     let (root, _) = root_of(&configured, &out)?;
     let (run, run_dir) = identity(&configured, &mut out, root.as_deref())?;
-    Ok(Identified { run, run_dir, root })
+    Ok(Identified {
+        run,
+        run_dir,
+        root,
+        memory: configured.settings.proof.memory,
+    })
 }
 
 /// A run's identity, and the directory of its journal.

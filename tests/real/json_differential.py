@@ -10,10 +10,11 @@ import argparse
 import json
 import random
 import struct
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from verify_view import looked_at
 
 PIECES = [
     "NaN", "Infinity", "-Infinity", "nan", "-NaN", "Inf", "1e999", "-1E+9", "01", "-0", "1.", ".5", "1e", "+1", "0x1", "true",
@@ -75,11 +76,6 @@ def is_loaded(data):
     return True
 
 
-def verdicts(program, paths):
-    done = subprocess.run([program, "verify", "--json", *paths], stdout=subprocess.PIPE, timeout=600)
-    return {Path(seen["path"]).name: (seen["verdict"], seen["files"][0]["findings"]) for seen in json.loads(done.stdout)["paths"]}
-
-
 def differ(program, ending, make, read, args):
     rng, odd, whole = random.Random(f"{args.seed}:{ending}"), [], 0
     with tempfile.TemporaryDirectory(prefix="differential-") as work:
@@ -87,9 +83,7 @@ def differ(program, ending, make, read, args):
         paths = [Path(work) / name for name in made]
         for path in paths:
             path.write_bytes(made[path.name])
-        seen = {}
-        for at in range(0, len(paths), 500):
-            seen |= verdicts(program, paths[at : at + 500])
+        seen = {Path(view["path"]).name: (view["verdict"], view["files"][0]["findings"]) for view in looked_at(program, paths)}
     for name, data in made.items():
         verdict, found = seen[name]
         whole += verdict == "whole"
@@ -115,13 +109,8 @@ def configurations(program):
             except Exception:
                 continue
             paths += [folder / "config.json", folder / "all/config.json"]
-        odd, seen = [], 0
-        for at in range(0, len(paths), 500):
-            done = subprocess.run([program, "verify", "--json", *paths[at : at + 500]], stdout=subprocess.PIPE, timeout=600)
-            found = json.loads(done.stdout)["paths"]
-            seen += len(found)
-            odd += [f"{p['path']}: {p['files'][0]['findings']}" for p in found if p["verdict"] != "whole"]
-    print(f"config.json of transformers: {seen} files, {len(odd)} not whole")
+        odd = [f"{p['path']}: {p['files'][0]['findings']}" for p in looked_at(program, paths) if p["verdict"] != "whole"]
+    print(f"config.json of transformers: {len(paths)} files, {len(odd)} not whole")
     return odd
 
 

@@ -17,11 +17,9 @@ The table shows how often. One line for each violation says how to do it again. 
 
 import argparse
 import collections
-import json
 import random
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
@@ -31,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import make_checkpoints
+import verify_view
 from proof_mutations import Mutation, choose, copy_of
 from proof_oracle import Oracle
 
@@ -76,22 +75,10 @@ def cases(out, only):
     return found
 
 
-def codes(view):
-    """The codes of everything that was found, in files, sets of files and steps."""
-    for path in view["paths"]:
-        for holder in path["files"] + path.get("sets", []) + path["steps"]:
-            for finding in holder["findings"]:
-                yield finding["code"]
-
-
 def verify(program, path):
     """Exit code and codes of the findings."""
-    command = [program, "verify", "--depth", "full", "--json", path]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=600)
-    try:
-        return done.returncode, sorted(set(codes(json.loads(done.stdout))))
-    except ValueError:
-        return done.returncode, [f"no JSON: {done.stderr.decode(errors='replace')[-300:]}"]
+    code, view, said = verify_view.verify(program, "--depth", "full", path)
+    return code, sorted(verify_view.codes(view)) if view else [f"no JSON: {said}"]
 
 
 class Table:

@@ -10,7 +10,6 @@ deleted, cut and replaced by the other step's in turn, and has to be named. Ends
 
 import argparse
 import json
-import os
 import random
 import shutil
 import subprocess
@@ -20,6 +19,7 @@ from collections import Counter
 from pathlib import Path
 
 from proof_mutations import Mutation, choose
+from verify_view import codes, holders, stands_in, verify
 
 YAML = """\
 {engine}
@@ -68,43 +68,29 @@ def recorded(root):
 
 def scrub(program, step):
     """Exit code, and the codes of all findings."""
-    command = [program, "verify", "--scrub", "--json", step]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=600)
-    try:
-        paths = json.loads(done.stdout)["paths"]
-    except ValueError:
-        return done.returncode, [done.stderr.decode(errors="replace")[-300:]]
-    holders = [holder for path in paths for holder in [*path["files"], *path.get("sets", []), *path["steps"]]]
-    return done.returncode, sorted({finding["code"] for holder in holders for finding in holder["findings"]})
+    code, view, said = verify(program, "--scrub", step)
+    return code, sorted(codes(view)) if view else [said]
 
 
 def unnamed(program, step, other, files):
     """Files of which a loss, a cut or an exchange is not told by name; times stay as they are."""
     for path in files:
-        content, times, theirs = path.read_bytes(), path.stat(), (other / path.relative_to(step)).read_bytes()
+        content, theirs = path.read_bytes(), (other / path.relative_to(step)).read_bytes()
         for how, damaged in (("deleted", None), ("cut", content[: len(content) // 2]), ("exchanged", theirs)):
             if damaged == content:
                 continue
-            if damaged is None:
-                path.unlink()
-            else:
-                path.write_bytes(damaged)
-                os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-            command = [program, "verify", "--scrub", "--json", step]
-            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=600)
-            if done.returncode not in (20, 21, 22, 23) or path.name not in told(json.loads(done.stdout)):
-                yield f"{path.relative_to(step)} {how}: {done.returncode} without its name"
-            path.write_bytes(content)
-            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+            with stands_in(path, damaged):
+                code, view, _ = verify(program, "--scrub", step)
+            if code not in (20, 21, 22, 23) or path.name not in told(view):
+                yield f"{path.relative_to(step)} {how}: {code} without its name"
 
 
 def told(view):
     """The text of all findings with their files, and of the files that are not whole."""
     words = []
-    for path in view["paths"]:
-        for holder in [*path["files"], *path.get("sets", []), *path["steps"]]:
-            if holder["findings"]:
-                words += [str(holder.get("path", "")), json.dumps(holder["findings"])]
+    for holder in holders(view):
+        if holder["findings"]:
+            words += [str(holder.get("path", "")), json.dumps(holder["findings"])]
     return " ".join(words)
 
 

@@ -8,25 +8,19 @@ step is looked at alone with its siblings beside it. Counts what is called whole
 """
 
 import argparse
-import json
-import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
 
 from make_checkpoints import catalogue
+from verify_view import codes, stands_in, verify
 
-WARNS = ("mixed_save_suspected", "counters_stand_still", "counters_went_back", "data_of_other_step", "data_behind", "order_of_times", "counter_differs")
 
-
-def verify(program, path):
-    done = subprocess.run([program, "verify", "--depth", "full", "--json", path], stdout=subprocess.PIPE, timeout=600)
-    view = json.loads(done.stdout)["paths"][0]
-    holders = [*view["files"], *view.get("sets", []), *view["steps"]]
-    return done.returncode, {f["code"] for h in holders for f in h["findings"] if f["level"] != "note"}
+def doubts(program, path):
+    code, view, _ = verify(program, "--depth", "full", path)
+    return code, codes(view, notes=False)
 
 
 def kind(path):
@@ -50,7 +44,7 @@ def main():
         with tempfile.TemporaryDirectory(prefix="swaps-") as work:
             copies = [Path(shutil.copytree(step, Path(work) / step.name if steps[0].name != steps[1].name else Path(work) / str(n) / step.name)) for n, step in enumerate(steps)]
             here, other = copies[1], copies[0]
-            code, before = verify(program, here)
+            code, before = doubts(program, here)
             if code not in (0, 23):
                 wrong.append(f"{name} as it was saved: {code} {before}")
             if code:
@@ -59,19 +53,15 @@ def main():
                 theirs = other / path.relative_to(here)
                 if not theirs.is_file() or theirs.read_bytes() == path.read_bytes():
                     continue
-                was, times, old = path.read_bytes(), path.stat(), theirs.stat()
-                for how, stamp in (("its own time", old), ("the time of its place", times)):
-                    path.write_bytes(theirs.read_bytes())
-                    os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
-                    code, codes = verify(program, here)
-                    warned = bool((codes - before) & set(WARNS)) or bool(codes - before)
+                for how, stamp in (("its own time", theirs.stat()), ("the time of its place", path.stat())):
+                    with stands_in(path, theirs.read_bytes(), stamp):
+                        code, after = doubts(program, here)
+                    warned = bool(after - before)
                     row = table.setdefault((how, kind(path)), Counter())
                     row["all"] += 1
                     row["not whole" if code else "warned" if warned else "passed"] += 1
                     if args.verbose and not code and not warned:
                         print(f"    {name} {path.relative_to(here)}: {how}")
-                path.write_bytes(was)
-                os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     for how in sorted({how for how, _ in table}):
         rows = {what: row for (h, what), row in table.items() if h == how}
         total = sum(rows.values(), Counter())

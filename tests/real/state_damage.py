@@ -10,10 +10,11 @@ import argparse
 import json
 import pickle
 import random
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from verify_view import looked_at
 
 ROLE = "verl_fsdp2/global_step_2/actor"
 TRIAL = "areal/checkpoints/trainer/real/t0"
@@ -53,11 +54,6 @@ def load(name, data):
         return None
 
 
-def verdicts(program, paths):
-    done = subprocess.run([program, "verify", "--json", *paths], stdout=subprocess.PIPE, timeout=600)
-    return [seen["verdict"] for seen in json.loads(done.stdout)["paths"]]
-
-
 def rate(program, name, data, args):
     rng, changed = random.Random(f"{args.seed}:{name}"), []
     while len(changed) < args.each:
@@ -71,7 +67,7 @@ def rate(program, name, data, args):
             paths.append(Path(work) / str(n) / name)
             paths[-1].parent.mkdir()
             paths[-1].write_bytes(content)
-        seen = [verdict for at in range(0, len(paths), 500) for verdict in verdicts(program, paths[at : at + 500])]
+        seen = [view["verdict"] for view in looked_at(program, paths)]
     was = load(name, data)
     loads = [load(name, content) for content in changed]
     caught = sum(verdict != "whole" for verdict in seen[1:])

@@ -8,6 +8,7 @@
 mod bare;
 pub mod codes;
 pub mod dcp;
+mod device;
 pub mod dtype;
 pub mod inspect;
 pub mod json;

@@ -4,7 +4,7 @@ use super::exports::{self, unknown_run};
 use super::target;
 use crate::error::CliError;
 use crate::exit::Exit;
-use crate::prepare::{Request, identify};
+use crate::prepare::{Request, identify, proof_memory};
 use crate::printer::{self, Meter};
 use crate::render::checkpoints::{CheckpointsView, text};
 use camino::Utf8Path;
@@ -37,7 +37,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         true
     });
     let exports = match place.store {
-        Some(_) => exports::below(root, args.depth.into(), &mut meter),
+        Some(_) => exports::below(root, args.depth.into(), place.expect.memory, &mut meter),
         None => Vec::new(),
     };
     meter.end();
@@ -70,7 +70,7 @@ fn place(name: &str) -> Result<Where, CliError> {
         return never_started(path);
     }
     match path.metadata() {
-        Ok(m) if m.is_dir() => Ok(unknown_run(path)),
+        Ok(m) if m.is_dir() => Ok(unknown_run(path, proof_memory()?)),
         Ok(_) => match found {
             Ok(_) => Err(no_root(name)),
             Err(e) => Err(e),
@@ -93,6 +93,7 @@ fn never_started(path: &Utf8Path) -> Result<Where, CliError> {
         config: Some(path.to_owned()),
         ..Request::default()
     };
-    let root = identify(&request)?.root.ok_or_else(|| no_root(path.as_str()))?;
-    Ok(unknown_run(&root))
+    let run = identify(&request)?;
+    let root = run.root.ok_or_else(|| no_root(path.as_str()))?;
+    Ok(unknown_run(&root, run.memory))
 }

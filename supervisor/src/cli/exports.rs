@@ -19,11 +19,15 @@ const INFO: &str = "recover_info";
 const STATE: &str = "recover_checkpoint";
 
 /// Every export below a root, newest first.
-pub(super) fn below(root: &Utf8Path, depth: Depth, meter: &mut Meter) -> Vec<Export> {
+/// `memory`: bytes that looking into them may take.
+pub(super) fn below(root: &Utf8Path, depth: Depth, memory: u64, meter: &mut Meter) -> Vec<Export> {
     let number = |path: &Utf8PathBuf| path.file_name().and_then(step).unwrap_or_default();
     let mut out: Vec<Export> = dirs_below(root)
         .into_iter()
-        .map(|path| judge(root, path.clone(), number(&path), depth, meter))
+        .map(|path| {
+            let files = FileProver::new(&root.join(&path)).with_memory(memory);
+            judge(root, path.clone(), number(&path), depth, &files, meter)
+        })
         .collect();
     out.sort_by_key(|e| (std::cmp::Reverse(e.step), e.path.clone()));
     out
@@ -57,7 +61,14 @@ fn step(name: &str) -> Option<u64> {
     global.parse::<u64>().ok()?.checked_add(1)
 }
 
-fn judge(root: &Utf8Path, path: Utf8PathBuf, step: u64, depth: Depth, meter: &mut Meter) -> Export {
+fn judge(
+    root: &Utf8Path,
+    path: Utf8PathBuf,
+    step: u64,
+    depth: Depth,
+    prover: &FileProver,
+    meter: &mut Meter,
+) -> Export {
     let dir = root.join(&path);
     let mut facts = Vec::new();
     let walked = walk(&dir, Utf8Path::new(""), &mut facts);
@@ -71,7 +82,7 @@ fn judge(root: &Utf8Path, path: Utf8PathBuf, step: u64, depth: Depth, meter: &mu
         zero: true,
         finite: false,
     };
-    let reports = FileProver::new(&dir).prove(&needs, depth, options, &mut |p| {
+    let reports = prover.prove(&needs, depth, options, &mut |p| {
         meter.tell(p.done, Some(p.of));
         ControlFlow::Continue(())
     });
@@ -111,8 +122,8 @@ fn judge(root: &Utf8Path, path: Utf8PathBuf, step: u64, depth: Depth, meter: &mu
     }
 }
 
-/// A checkpoint root of no known run: AReaL's where it looks like one, else verl's.
-pub(super) fn unknown_run(root: &Utf8Path) -> Where {
+/// A checkpoint root of no known run: AReaL's where it looks like one, else verl's. `memory`: bytes that looking into it may take.
+pub(super) fn unknown_run(root: &Utf8Path, memory: u64) -> Where {
     let areal = is_areal(root);
     Where {
         root: root.to_owned(),
@@ -121,7 +132,10 @@ pub(super) fn unknown_run(root: &Utf8Path) -> Where {
         } else {
             TrainerKind::VerlPpo
         },
-        expect: Expectation::default(),
+        expect: Expectation {
+            memory,
+            ..Expectation::default()
+        },
         store: areal.then(|| store_of(root)),
     }
 }

@@ -5,6 +5,7 @@ mod target;
 
 use crate::error::CliError;
 use crate::exit::Exit;
+use crate::prepare::proof_memory;
 use crate::printer::{self, Meter};
 use crate::render::migrate::{MigrateView, RoleView};
 use camino::Utf8PathBuf;
@@ -15,7 +16,7 @@ pub(super) const EXAMPLES: &str = "  supervise migrate --checkpoint /ckpt/my-run
   supervise migrate --checkpoint-root /ckpt/my-run --all-steps --link reflink
 ";
 
-pub(super) const EXITS: [Exit; 10] = [
+pub(super) const EXITS: [Exit; 11] = [
     Exit::Finished,
     Exit::LeaseHeld,
     Exit::Incomplete,
@@ -26,6 +27,7 @@ pub(super) const EXITS: [Exit; 10] = [
     Exit::Usage,
     Exit::Environment,
     Exit::Internal,
+    Exit::Config,
 ];
 
 /// How the archive gets into its new places.
@@ -82,6 +84,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         (None, Some(root)) => target::below(root)?,
         (None, None) => return Err(CliError::usage("name a checkpoint or a checkpoint root")),
     };
+    let memory = proof_memory()?;
     let lease = match args.dry_run {
         true => None,
         false => Some(target::Lease::take(&root)?),
@@ -89,7 +92,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     let mut meter = Meter::new();
     let roles: Vec<RoleView> = targets
         .iter()
-        .map(|target| convert::role(target, args.link.into(), args.dry_run, &mut meter))
+        .map(|target| convert::role(target, args.link.into(), args.dry_run, memory, &mut meter))
         .collect();
     meter.end();
     drop(lease);

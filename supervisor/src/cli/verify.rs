@@ -5,6 +5,7 @@ mod scrub;
 
 use crate::error::CliError;
 use crate::exit::Exit;
+use crate::prepare;
 use crate::printer::{self, Meter};
 use crate::render::verify::{PathView, VerifyView};
 use camino::{Utf8Path, Utf8PathBuf};
@@ -20,7 +21,7 @@ pub(super) const EXAMPLES: &str = "  supervise verify /ckpt/my-run
   supervise verify /areal/checkpoints/me/exp/trial --finite
 ";
 
-pub(super) const EXITS: [Exit; 8] = [
+pub(super) const EXITS: [Exit; 9] = [
     Exit::Finished,
     Exit::Incomplete,
     Exit::Damaged,
@@ -29,6 +30,7 @@ pub(super) const EXITS: [Exit; 8] = [
     Exit::Unreadable,
     Exit::Usage,
     Exit::Internal,
+    Exit::Config,
 ];
 
 #[derive(Debug, clap::Args)]
@@ -45,8 +47,8 @@ pub(super) struct Args {
     /// Also count infinite numbers and NaN (reads every byte)
     #[arg(long)]
     finite: bool,
-    /// Memory that looking into files may take; the same as the setting proof.memory
-    #[arg(long, value_name = "SIZE", env = "SUPERVISE_PROOF__MEMORY", value_parser = supervise_config::settings::parse_bytes)]
+    /// Memory that looking into files may take [default: the setting proof.memory]
+    #[arg(long, value_name = "SIZE", value_parser = supervise_config::settings::parse_bytes)]
     memory: Option<u64>,
     /// List the tensors of each file
     #[arg(long)]
@@ -64,7 +66,10 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     };
     let mut meter = Meter::new();
     let paths: Result<Vec<PathView>, CliError> = if args.scrub {
-        args.paths.iter().map(|p| scrub::one(p, &mut meter)).collect()
+        args.paths
+            .iter()
+            .map(|p| scrub::one(p, args.memory, &mut meter))
+            .collect()
     } else {
         look_at(args, depth, &mut meter)
     };
@@ -89,7 +94,7 @@ fn look_at(args: &Args, depth: Depth, meter: &mut Meter) -> Result<Vec<PathView>
     let mut look = Look {
         depth,
         finite: args.finite,
-        memory: args.memory.unwrap_or(0),
+        memory: args.memory.map_or_else(prepare::proof_memory, Ok)?,
         tensors: args.tensors,
         meter,
     };

@@ -40,17 +40,12 @@ pub(super) fn load(
     mut flags: Flags,
     request: &Request,
 ) -> Result<Settings, CliError> {
-    let mut settings_files = Vec::new();
     let own = beside.join(BESIDE);
-    let places = [Some(Utf8PathBuf::from(MACHINE)), user_file(), Some(own)];
-    for path in places.into_iter().flatten() {
-        if trainer_file == Some(path.as_path()) {
-            continue;
-        }
-        if let Some(text) = files::read_if_there(&path)? {
-            settings_files.push((path.to_string(), text));
-        }
-    }
+    let settings_files = texts(
+        general()
+            .chain([own])
+            .filter(|path| trainer_file != Some(path.as_path())),
+    )?;
     if request.allow_fresh {
         flags.push(("allow_fresh".to_owned(), "true".to_owned()));
     }
@@ -64,6 +59,33 @@ pub(super) fn load(
         flags,
     };
     Settings::load(&sources).map_err(|e| CliError::of_config(&e))
+}
+
+/// Memory for proofs outside of a run, in bytes: the settings of the machine and the user, and the environment.
+pub(super) fn proof_memory() -> Result<u64, CliError> {
+    let sources = Sources {
+        files: texts(general())?,
+        env: environment(),
+        ..Sources::default()
+    };
+    let settings = Settings::load(&sources).map_err(|e| CliError::of_config(&e))?;
+    Ok(settings.proof.memory)
+}
+
+/// Settings files that count for every run, lowest first.
+fn general() -> impl Iterator<Item = Utf8PathBuf> {
+    [Some(Utf8PathBuf::from(MACHINE)), user_file()].into_iter().flatten()
+}
+
+/// Name and text of those that are there.
+fn texts(paths: impl Iterator<Item = Utf8PathBuf>) -> Result<Vec<(String, String)>, CliError> {
+    let mut out = Vec::new();
+    for path in paths {
+        if let Some(text) = files::read_if_there(&path)? {
+            out.push((path.to_string(), text));
+        }
+    }
+    Ok(out)
 }
 
 /// `SUPERVISE_…` variables. Others are nobody's business here.

@@ -274,3 +274,27 @@ fn many_files_that_are_the_same_in_two_saves_are_no_doubt() {
     let said = world.run(&["verify", "ckpt/step_2"]);
     assert!(!said.out.contains("mixed_save_suspected"), "{}", said.out);
 }
+
+#[test]
+fn memory_for_proofs_is_the_setting_unless_it_is_said() {
+    let world = with("torch_dcp_fsdp2_w2", "dcp");
+    // Lists inside each other that take far more memory than bytes.
+    let pickle: Vec<u8> = [&b"\x80\x04]\x94("[..], &[b']'; 200_000], b"e."].concat();
+    fs::write(world.path("state.pkl"), pickle).unwrap();
+    let told =
+        |args: &[&str], env: &[(&str, &str)]| world.run_with(&[&["verify", "state.pkl"], args].concat(), env).code;
+    let small = [("SUPERVISE_PROOF__MEMORY", "4MiB")];
+    let enough = told(&[], &[]);
+    assert_ne!(enough, 24);
+    assert_eq!(told(&["--memory", "4MiB"], &[]), 24);
+    assert_eq!(told(&[], &small), 24);
+    assert_eq!(told(&["--memory", "64MiB"], &small), enough);
+    world.write("config/supervise/config.yaml", "proof: {memory: 4MiB}\n");
+    assert_eq!(told(&[], &[]), 24);
+    assert_eq!(told(&[], &[("SUPERVISE_PROOF__MEMORY", "64MiB")]), enough);
+    world.write("config/supervise/config.yaml", "proof: {memori: 4MiB}\n");
+    world
+        .run(&["verify", "state.pkl"])
+        .refuses(78, &["memori", "config.yaml"]);
+    assert_eq!(told(&["--memory", "64MiB"], &[]), enough);
+}

@@ -1,6 +1,7 @@
 //! Storages: what the pickle refers to, compared with what the archive holds.
 
 use super::Names;
+use crate::device::is_location;
 use crate::dtype::Dtype;
 use crate::pickle::{Heap, Object, Pickle, Value, shown};
 use std::collections::HashMap;
@@ -11,24 +12,6 @@ const SAID: usize = 8;
 
 /// Bytes of a key or a device's name.
 const WORD: usize = 256;
-
-/// Devices with numbers: torch's own, and the names that other makers give to theirs.
-const DEVICES: [&str; 14] = [
-    "cuda",
-    "hpu",
-    "xpu",
-    "npu",
-    "mtia",
-    "maia",
-    "mlu",
-    "musa",
-    "gcu",
-    "sdaa",
-    "dipu",
-    "vacc",
-    "xla",
-    "privateuseone",
-];
 
 /// A storage as the pickle refers to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +53,7 @@ pub(super) fn collect(pickle: &Pickle, findings: &mut Vec<Finding>) -> HashMap<S
             bad += 1;
             continue;
         };
-        if !is_device(&storage.location) && !out.contains_key(&key) && places.len() < SAID {
+        if !is_location(&storage.location) && !out.contains_key(&key) && places.len() < SAID {
             let detail = format!(
                 "storage {} was saved on {}, no device that torch knows",
                 shown(&key),
@@ -136,19 +119,6 @@ fn word(heap: &Heap, value: Value) -> Option<&[u8]> {
     match value {
         Value::Str(t) | Value::Bytes(t) if t.len() <= WORD => Some(heap.bytes(t)),
         _ => None,
-    }
-}
-
-/// Whether torch, on a machine that has it, knows the device a storage was saved on.
-fn is_device(tag: &str) -> bool {
-    let (name, number) = tag
-        .split_once(':')
-        .map_or((tag, None), |(name, number)| (name, Some(number)));
-    let numbered = number.is_none_or(|n| (1..=4).contains(&n.len()) && n.bytes().all(|b| b.is_ascii_digit()));
-    match name {
-        "cpu" | "meta" => number.is_none(),
-        "mps" => numbered,
-        _ => numbered && DEVICES.contains(&name),
     }
 }
 

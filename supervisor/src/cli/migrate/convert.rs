@@ -19,14 +19,14 @@ use supervise_trainers::verl::migrate::{self, Link, Op, Plan, Refusal, Seen};
 /// The model's own configuration is read up to this size.
 const CONFIG: u64 = 1 << 20;
 
-/// Converts a role and says what came of it.
-pub(super) fn role(target: &Target, link: Link, dry: bool, meter: &mut Meter) -> RoleView {
-    let status = attempt(target, link, dry, meter).unwrap_or_else(|status| status);
+/// Converts a role and says what came of it. `memory`: bytes that a proof may take.
+pub(super) fn role(target: &Target, link: Link, dry: bool, memory: u64, meter: &mut Meter) -> RoleView {
+    let status = attempt(target, link, dry, &mut Proofs { memory, meter }).unwrap_or_else(|status| status);
     RoleView::new(target.dir.clone(), status)
 }
 
-fn attempt(target: &Target, link: Link, dry: bool, meter: &mut Meter) -> Result<Status, Status> {
-    let look = Looked::at(target, Depth::Full, meter)?;
+fn attempt(target: &Target, link: Link, dry: bool, proofs: &mut Proofs<'_>) -> Result<Status, Status> {
+    let look = Looked::at(target, Depth::Full, proofs)?;
     let plan = migrate::plan(&look.seen(target), link).map_err(refused)?;
     if plan.ops.is_empty() {
         return Ok(Status::Nothing);
@@ -37,8 +37,8 @@ fn attempt(target: &Target, link: Link, dry: bool, meter: &mut Meter) -> Result<
     enough_space(&target.dir, &plan)?;
     for op in &plan.ops {
         match op {
-            Op::Prove(dir) => archive(&target.dir.join(dir), meter)?,
-            Op::Judge => whole(target, meter)?,
+            Op::Prove(dir) => archive(&target.dir.join(dir), proofs)?,
+            Op::Judge => whole(target, proofs)?,
             op => perform(&target.dir, op).map_err(|e| failed(op, &e, link))?,
         }
     }
@@ -91,7 +91,7 @@ struct Looked {
 }
 
 impl Looked {
-    fn at(target: &Target, depth: Depth, meter: &mut Meter) -> Result<Self, Status> {
+    fn at(target: &Target, depth: Depth, proofs: &mut Proofs<'_>) -> Result<Self, Status> {
         let mut facts = Vec::new();
         walk(&target.dir, Utf8Path::new(""), &mut facts)
             .map_err(|e| Status::Failed(format!("it cannot be read: {e}")))?;
@@ -102,7 +102,7 @@ impl Looked {
             .filter(|path| fs::symlink_metadata(path).is_ok_and(|m| m.is_file() && m.len() <= CONFIG))
             .find_map(|path| fs::read(path).ok());
         Ok(Self {
-            reports: prove(&target.dir, &needs, depth, meter),
+            reports: proofs.of(&target.dir, &needs, depth),
             facts,
             config,
         })
@@ -118,24 +118,35 @@ impl Looked {
     }
 }
 
-fn prove(dir: &Utf8Path, needs: &[Need], depth: Depth, meter: &mut Meter) -> BTreeMap<Utf8PathBuf, FileReport> {
-    let options = SweepOptions {
-        zero: true,
-        finite: false,
-    };
-    FileProver::new(dir).prove(needs, depth, options, &mut |p| {
-        meter.tell(p.done, Some(p.of));
-        ControlFlow::Continue(())
-    })
+/// Proofs of files: in how many bytes of memory, and who is told meanwhile.
+struct Proofs<'a> {
+    memory: u64,
+    meter: &'a mut Meter,
+}
+
+impl Proofs<'_> {
+    fn of(&mut self, dir: &Utf8Path, needs: &[Need], depth: Depth) -> BTreeMap<Utf8PathBuf, FileReport> {
+        let options = SweepOptions {
+            zero: true,
+            finite: false,
+        };
+        FileProver::new(dir)
+            .with_memory(self.memory)
+            .prove(needs, depth, options, &mut |p| {
+                self.meter.tell(p.done, Some(p.of));
+                ControlFlow::Continue(())
+            })
+    }
 }
 
 /// A copy that was just made, every byte of it.
-fn archive(dir: &Utf8Path, meter: &mut Meter) -> Result<(), Status> {
+fn archive(dir: &Utf8Path, proofs: &mut Proofs<'_>) -> Result<(), Status> {
     let mut facts = Vec::new();
     walk(dir, Utf8Path::new(""), &mut facts).map_err(|e| Status::Failed(format!("{dir} cannot be read: {e}")))?;
     let sizes: BTreeMap<String, u64> = facts.iter().map(|f| (f.path.to_string(), f.size)).collect();
     let needs = set::needs(SetKind::MegatronDist, sizes.keys().map(String::as_str));
-    let reports = prove(dir, &needs, Depth::Full, meter)
+    let reports = proofs
+        .of(dir, &needs, Depth::Full)
         .into_iter()
         .map(|(path, report)| (path.into_string(), report))
         .collect();
@@ -144,8 +155,8 @@ fn archive(dir: &Utf8Path, meter: &mut Meter) -> Result<(), Status> {
 }
 
 /// The new layout, before what it was made from goes. Its archives were proven where they were, or when they were copied.
-fn whole(target: &Target, meter: &mut Meter) -> Result<(), Status> {
-    let look = Looked::at(target, Depth::Structure, meter)?;
+fn whole(target: &Target, proofs: &mut Proofs<'_>) -> Result<(), Status> {
+    let look = Looked::at(target, Depth::Structure, proofs)?;
     let (verdict, findings) = migrate::judge(&look.seen(target));
     whole_or(verdict, findings)
 }

@@ -27,7 +27,7 @@ pub(super) struct Look<'a> {
     pub(super) depth: Depth,
     /// Count numbers that are infinite or not a number.
     pub(super) finite: bool,
-    /// Bytes of memory that looking may take; 0 for what is built in.
+    /// Bytes of memory that looking may take.
     pub(super) memory: u64,
     /// List the tensors.
     pub(super) tensors: bool,

@@ -2,6 +2,7 @@
 
 use super::super::target;
 use crate::error::CliError;
+use crate::prepare::proof_memory;
 use crate::printer::Meter;
 use crate::render::count;
 use crate::render::verify::{FileView, PathView};
@@ -21,9 +22,10 @@ struct Place {
     step: Option<CkptId>,
 }
 
-/// Scrubs a run's root, or one step of it.
-pub(super) fn one(name: &Utf8Path, meter: &mut Meter) -> Result<PathView, CliError> {
-    let place = place(name)?;
+/// Scrubs a run's root, or one step of it. `memory`: bytes that it may take, where the command line says that.
+pub(super) fn one(name: &Utf8Path, memory: Option<u64>, meter: &mut Meter) -> Result<PathView, CliError> {
+    let mut place = place(name)?;
+    place.expect.memory = memory.unwrap_or(place.expect.memory);
     let found = scrub(
         &place.root,
         &place.run_dir,
@@ -112,7 +114,10 @@ fn place(name: &Utf8Path) -> Result<Place, CliError> {
             root: whole,
             run_dir,
             trainer: TrainerKind::VerlPpo,
-            expect: Expectation::default(),
+            expect: Expectation {
+                memory: proof_memory()?,
+                ..Expectation::default()
+            },
             step,
         });
     }

@@ -4,6 +4,7 @@
 //! looked up or allocated because of it.
 
 use super::known::{Rule, State, rule};
+use crate::device::is_device;
 use crate::pickle::heap::{Call, Global, Heap, Object, Value};
 
 /// Dimensions of a tensor, and parts of a path, that are looked at; real ones have fewer.
@@ -81,7 +82,7 @@ fn is(heap: &Heap, letter: u8, value: Value) -> bool {
         b'i' => matches!(value, Value::Int(_)),
         b'b' => matches!(value, Value::Bool(_)),
         b'x' => matches!(value, Value::Str(_)),
-        b'y' => matches!(value, Value::Str(t) if is_device(heap.bytes(t))),
+        b'y' => matches!(value, Value::Str(t) if str::from_utf8(heap.bytes(t)).is_ok_and(is_device)),
         b'n' => value == Value::None,
         b'v' => !matches!(value, Value::Global(_) | Value::Object(_)),
         b'B' => bytes(heap, value),
@@ -109,22 +110,6 @@ fn is(heap: &Heap, letter: u8, value: Value) -> bool {
         _ => true,
     }
 }
-
-/// Whether `torch.device` takes it, on a machine that has the device (`c10/core/Device.cpp`): others end the load.
-fn is_device(text: &[u8]) -> bool {
-    let Ok(text) = std::str::from_utf8(text) else {
-        return false;
-    };
-    let (name, number) = text.split_once(':').map_or((text, None), |(n, i)| (n, Some(i)));
-    let numbered = number.is_none_or(|n| {
-        (1..=4).contains(&n.len()) && n.bytes().all(|b| b.is_ascii_digit()) && (n == "0" || !n.starts_with('0'))
-    });
-    numbered && DEVICES.split_ascii_whitespace().any(|known| known == name)
-}
-
-/// Types of devices that torch 2.11 knows, and names that vendors give to `privateuseone`.
-const DEVICES: &str = "cpu cuda ipu xpu mkldnn opengl opencl ideep hip ve fpga maia xla lazy vulkan mps meta hpu mtia \
-                       privateuseone npu musa mlu gcu sdaa";
 
 fn of(heap: &Heap, value: Value) -> Option<&'static Rule> {
     heap.global(value).and_then(|g| rule(&g.module, &g.name))

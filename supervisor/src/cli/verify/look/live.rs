@@ -38,7 +38,8 @@ pub(super) fn judge(named: &Utf8Path, dir: &Utf8Path, look: &mut Look<'_>) -> io
 
 /// A set says more beside what was kept of the same run: parts of two saves, each whole by itself.
 fn compare(dir: &Utf8Path, look: &Look<'_>, view: &mut PathView) {
-    let place = exports::unknown_run(&camino::absolute_utf8(dir).unwrap_or_else(|_| dir.to_owned()));
+    let root = camino::absolute_utf8(dir).unwrap_or_else(|_| dir.to_owned());
+    let place = exports::unknown_run(&root, look.memory);
     let report = look_at_run(&place, look.depth, &mut |_| true);
     let live = report.steps.into_iter().find(|c| is_live(&c.id));
     if let (Some(live), Some(step)) = (live, view.steps.first_mut()) {
