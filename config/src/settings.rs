@@ -32,6 +32,9 @@ pub use words::split_words;
 /// The commented defaults.
 pub const DEFAULTS: &str = include_str!("../defaults.yaml");
 
+/// The trainer framework is found out from the YAML and the command.
+pub const AUTO: &str = "auto";
+
 /// Where settings come from, lowest first within each field; the fields in this order.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
@@ -43,6 +46,8 @@ pub struct Sources {
     pub env: Vec<(String, String)>,
     /// Flags: dotted key and value.
     pub flags: Vec<(String, String)>,
+    /// Trainer frameworks that can be named beside [`AUTO`]; empty: any word.
+    pub trainers: &'static [&'static str],
 }
 
 /// One line of `supervise config show`.
@@ -54,20 +59,6 @@ pub struct Explained {
     pub value: String,
     /// Where it came from.
     pub origin: String,
-}
-
-/// Which trainer framework runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TrainerChoice {
-    /// Found out from the YAML and the command.
-    Auto,
-    /// verl.
-    Verl,
-    /// AReaL.
-    Areal,
-    /// Any program; checkpoints are not understood.
-    Plain,
 }
 
 /// How workers are launched.
@@ -143,8 +134,8 @@ pub enum Gpus {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// The trainer framework.
-    pub trainer: TrainerChoice,
+    /// The trainer framework: [`AUTO`], or one of [`Sources::trainers`].
+    pub trainer: String,
     /// The trainer's version, if its interpreter is not to be asked.
     pub trainer_version: Option<String>,
     /// The command that starts the trainer, if set.
@@ -368,7 +359,7 @@ impl Settings {
         for layer in layers {
             match layer {
                 Ok(mut layer) => {
-                    errors.extend(layer.check());
+                    errors.extend(layer.check(sources.trainers));
                     checked.push(layer);
                 }
                 Err(found) => errors.push(found),

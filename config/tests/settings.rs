@@ -15,6 +15,7 @@ fn pairs(entries: &[(&str, &str)]) -> Vec<(String, String)> {
 fn from_file(text: &str) -> Result<Settings, Vec<ConfigError>> {
     Settings::load(&Sources {
         files: pairs(&[("supervise.yaml", text)]),
+        trainers: &["this", "plain"],
         ..Sources::default()
     })
 }
@@ -76,6 +77,7 @@ fn later_sources_win_and_every_value_knows_its_origin() {
             ("SUPERVISE_ATTEMPT", "1/1/1"),
         ]),
         flags: pairs(&[("retries", "4"), ("gang.gpus", "0,2"), ("trainer_version", "0.9.1")]),
+        trainers: &[],
     };
     let settings = Settings::load(&sources).unwrap();
     assert_eq!(settings.trainer_version.as_deref(), Some("0.9.1"));
@@ -293,4 +295,12 @@ fn memory_of_a_proof_is_a_size() {
     ] {
         assert_eq!(mistake(wrong).line, Some(1), "{wrong}");
     }
+}
+
+#[test]
+fn a_trainer_is_named_as_those_who_know_it_say() {
+    assert_eq!(from_file("trainer: this\n").unwrap().trainer, "this");
+    assert_eq!(from_file("retries: 1\n").unwrap().trainer, "auto");
+    let wrong = mistake("trainer: other\n");
+    assert!(wrong.to_string().contains("one of: auto, this, plain"), "{wrong}");
 }

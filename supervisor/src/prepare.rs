@@ -25,14 +25,14 @@ use camino::{Utf8Path, Utf8PathBuf};
 use std::ops::Deref;
 use supervise_config::ConfigTree;
 use supervise_config::compose::Composed;
-use supervise_config::settings::{CgroupChoice, Settings, TrainerChoice};
+use supervise_config::settings::{AUTO, CgroupChoice, Settings};
 use supervise_core::checkpoint::Finding;
 use supervise_core::id::RunId;
 use supervise_core::script::Learnt;
-use supervise_core::spec::{RunSpec, TrainerKind};
+use supervise_core::spec::RunSpec;
 use supervise_host::script::{Shims, Submitter};
-use supervise_trainers::read::{ReadInput, ReadOutput, read};
-use supervise_trainers::{TrainerFacts, adapter, way};
+use supervise_trainers::read::{ReadInput, ReadOutput};
+use supervise_trainers::{TrainerFacts, adapter, read, registry, way};
 
 pub use areal::Copy;
 pub use learn::Learning;
@@ -267,7 +267,7 @@ pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
     let config_hash = hash::config_hash(&out, &configured, release.version.as_deref());
     let mut command = std::mem::take(&mut out.command);
     let copy = areal::copy(&configured, &out, &run_dir, &mut command)?;
-    let mut policy = policy::policy(&configured.settings, request, &command);
+    let mut policy = policy::policy(&configured.settings, request, out.kind, &command);
     areal::retries(&configured.settings, &out, &mut policy, &mut notes);
     let mut spec = RunSpec {
         config_hash,
@@ -418,10 +418,10 @@ pub fn effective(configured: &Configured) -> Result<ConfigTree, CliError> {
 fn understand_release(configured: &Configured) -> Result<(ReadOutput, Release), CliError> {
     let version = configured.settings.trainer_version.as_deref();
     let first = understand(configured, version);
-    if let Ok(plain) = &first
-        && matches!(plain.kind, TrainerKind::Plain | TrainerKind::Areal)
+    if let Ok(read) = &first
+        && adapter(read.kind).package().is_none()
     {
-        return Ok((plain.clone(), Release::default()));
+        return Ok((read.clone(), Release::default()));
     }
     // What is wrong for a release that is not known may be right for the one that would run.
     let release = Release::of(configured);
@@ -433,11 +433,8 @@ fn understand_release(configured: &Configured) -> Result<(ReadOutput, Release), 
 
 /// The trainer's own part.
 fn understand(configured: &Configured, version: Option<&str>) -> Result<ReadOutput, CliError> {
-    let kind = match configured.settings.trainer {
-        TrainerChoice::Plain => Some(TrainerKind::Plain),
-        TrainerChoice::Areal => Some(TrainerKind::Areal),
-        TrainerChoice::Auto | TrainerChoice::Verl => None,
-    };
+    let named = configured.settings.trainer.as_str();
+    let kind = registry::named(named);
     let user = place::user();
     let input = ReadInput {
         composed: configured.composed.as_ref(),
@@ -468,22 +465,22 @@ fn understand(configured: &Configured, version: Option<&str>) -> Result<ReadOutp
     if configured.learnt.is_some() && configured.settings.gang.workers.is_none() {
         policy::one_script(&mut out);
     }
-    if out.kind == TrainerKind::Plain && configured.settings.trainer == TrainerChoice::Verl {
-        return Err(CliError::config(
-            "trainer is set to verl, but neither the command nor the YAML tells which of its trainers it is",
-        )
-        .hint("name the entry point in the command (-m verl.trainer.main_ppo or -m verl.trainer.sft_trainer)"));
+    let is_lost = kind.is_none() && named != AUTO && !adapter(out.kind).has_steps();
+    if is_lost {
+        let e = CliError::config(format!(
+            "trainer is set to {named}, but neither the command nor the YAML tells which of its trainers it is"
+        ));
+        return Err(registry::entries(named).fold(e, CliError::hint));
     }
-    // Of AReaL the file alone tells which run is meant.
-    match out.kind {
-        TrainerKind::Areal => Ok(out),
-        _ => command::is_given(&out.command).map(|()| out),
+    match adapter(out.kind).is_run_by_file() {
+        true => Ok(out),
+        false => command::is_given(&out.command).map(|()| out),
     }
 }
 
 /// The canonical checkpoint root, and what is worth saying about it.
 fn root_of(configured: &Configured, out: &ReadOutput) -> Result<(Option<Utf8PathBuf>, Vec<String>), CliError> {
-    if out.kind == TrainerKind::Plain {
+    if !adapter(out.kind).has_steps() {
         return Ok((None, Vec::new()));
     }
     areal::check_root(&configured.settings, out)?;

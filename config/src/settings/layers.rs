@@ -86,11 +86,11 @@ impl Layer {
     }
 
     /// Checks every key and value; what is wrong is returned, what is right is kept.
-    pub(super) fn check(&mut self) -> Vec<ConfigError> {
+    pub(super) fn check(&mut self, trainers: &[&str]) -> Vec<ConfigError> {
         let mut errors = Vec::new();
         let root = self.tree.root.clone();
         match &root.value {
-            Value::Map(map) => self.check_map("", map, &mut errors),
+            Value::Map(map) => self.check_map("", map, trainers, &mut errors),
             Value::Null => {}
             other => errors.push(
                 ConfigError::new(
@@ -104,11 +104,11 @@ impl Layer {
         errors
     }
 
-    fn check_map(&mut self, parent: &str, map: &Map, errors: &mut Vec<ConfigError>) {
+    fn check_map(&mut self, parent: &str, map: &Map, trainers: &[&str], errors: &mut Vec<ConfigError>) {
         for (key, node) in map.iter() {
             let path = join_path(parent, &key.to_string());
             match (schema::kind_of(&path), &node.value) {
-                (Some(kind), _) => match schema::check(kind, node) {
+                (Some(kind), _) => match schema::check(kind, node, trainers) {
                     Ok(value) => self.checked.push((path, value)),
                     Err(wrong) => {
                         let class = if wrong.wrong_type {
@@ -125,7 +125,9 @@ impl Layer {
                         );
                     }
                 },
-                (None, Value::Map(inner)) if schema::is_section(&path) => self.check_map(&path, inner, errors),
+                (None, Value::Map(inner)) if schema::is_section(&path) => {
+                    self.check_map(&path, inner, trainers, errors)
+                }
                 (None, Value::Null) if schema::is_section(&path) => {}
                 (None, other) if schema::is_section(&path) => errors.push(
                     ConfigError::new(

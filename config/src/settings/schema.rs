@@ -2,6 +2,7 @@
 
 use figment::value::{Dict, Value as Fig};
 
+use super::AUTO;
 use super::units::{parse_bytes, parse_duration};
 use super::words::split_words;
 use crate::tree::{Node, Value};
@@ -25,6 +26,8 @@ pub(super) enum Kind {
     Duration,
     Size,
     Choice(&'static [&'static str]),
+    /// The name of a trainer framework.
+    Trainer,
     OptionalText,
     /// A version, as Python's package metadata spells it.
     OptionalVersion,
@@ -42,7 +45,7 @@ const COUNT: Kind = Kind::Whole { min: 0, max: 10_000 };
 
 /// Every setting, in the order of `defaults.yaml`.
 pub(super) const SCHEMA: &[(&str, Kind)] = &[
-    ("trainer", Kind::Choice(&["auto", "verl", "areal", "plain"])),
+    ("trainer", Kind::Trainer),
     ("trainer_version", Kind::OptionalVersion),
     ("command", Kind::Command),
     ("run_dir", Kind::OptionalText),
@@ -192,7 +195,9 @@ fn wrong_type(value: &Value, wanted: &str, hint: impl Into<String>) -> Wrong {
 }
 
 /// Checks a value and gives it the form in which figment layers it.
-pub(super) fn check(kind: Kind, node: &Node) -> Result<Fig, Wrong> {
+///
+/// `trainers`: the frameworks that can be named; empty: any word.
+pub(super) fn check(kind: Kind, node: &Node, trainers: &[&str]) -> Result<Fig, Wrong> {
     let value = &node.value;
     match (kind, value) {
         (Kind::Bool, Value::Bool(value)) => Ok(Fig::from(*value)),
@@ -219,6 +224,8 @@ pub(super) fn check(kind: Kind, node: &Node) -> Result<Fig, Wrong> {
             "write a size with its unit, for example 256MiB",
         )),
         (Kind::Choice(words), value) => choice(words, value),
+        (Kind::Trainer, Value::Str(text)) if trainers.is_empty() => Ok(Fig::from(text.clone())),
+        (Kind::Trainer, value) => choice(&[&[AUTO], trainers].concat(), value),
         (Kind::OptionalText, Value::Str(text)) if !text.is_empty() => Ok(Fig::from(text.clone())),
         (Kind::OptionalText, Value::Str(_)) => Err(wrong("it is empty", "write a path, or null")),
         (Kind::OptionalText, other) => Err(wrong_type(other, "a string", "put the value in quotes, or write null")),

@@ -1,7 +1,7 @@
 //! Whether a relaunch would be taken by the trainer: asked while the first attempt runs, hours before a failure needs it.
 
 use crate::id::Term;
-use crate::spec::{RunSpec, TrainerKind};
+use crate::spec::RunSpec;
 use crate::state::State;
 use serde::{Deserialize, Serialize};
 
@@ -42,10 +42,9 @@ pub enum Rehearsed {
 #[must_use]
 pub fn is_due(s: &State, spec: &RunSpec) -> bool {
     let relaunches = spec.policy.recovery && !spec.policy.observe;
-    let has_overrides = matches!(spec.trainer, TrainerKind::VerlPpo | TrainerKind::VerlSft);
     let is_known = s.rehearsal.as_ref().is_some_and(|r| {
         let same = r.config == spec.config_hash && r.version == spec.trainer_version;
         same && (r.term == s.term || !matches!(r.result, Rehearsed::Unknown { .. }))
     });
-    spec.policy.rehearse && relaunches && has_overrides && !is_known
+    spec.policy.rehearse && relaunches && !is_known
 }

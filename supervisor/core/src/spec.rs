@@ -2,6 +2,7 @@
 
 mod assist;
 mod live;
+mod trainer;
 
 use crate::checkpoint::{Depth, StateKind};
 use crate::id::{Ms, RunId, Step};
@@ -9,35 +10,10 @@ use crate::script::Learnt;
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fmt;
 
 pub use assist::Assist;
 pub use live::{AcceptAhead, Frequencies, LiveSpec, Protect, SlurmJobs};
-
-/// The trainer framework an adapter speaks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TrainerKind {
-    /// verl, PPO layout (`main_ppo` and its relatives).
-    VerlPpo,
-    /// verl, SFT trainer.
-    VerlSft,
-    /// AReaL, whichever of its trainers.
-    Areal,
-    /// Any command: supervised, but nothing is known of its checkpoints.
-    Plain,
-}
-
-impl fmt::Display for TrainerKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::VerlPpo => "verl-ppo",
-            Self::VerlSft => "verl-sft",
-            Self::Areal => "areal",
-            Self::Plain => "plain",
-        })
-    }
-}
+pub use trainer::TrainerKind;
 
 /// Everything about one run that a term needs. Frozen when the term begins.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

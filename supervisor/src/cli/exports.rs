@@ -9,7 +9,6 @@ use supervise_checkpoint::SweepOptions;
 use supervise_checkpoint::pointer::{GENERATIONS, LATEST, generation_step};
 use supervise_checkpoint::set::{self, SetKind};
 use supervise_core::checkpoint::{Depth, EntryKind, Finding, Verdict};
-use supervise_core::spec::TrainerKind;
 use supervise_host::lane::{FileProver, Where, walk};
 use supervise_trainers::Expectation;
 
@@ -128,9 +127,9 @@ pub(super) fn unknown_run(root: &Utf8Path, memory: u64) -> Where {
     Where {
         root: root.to_owned(),
         trainer: if areal {
-            TrainerKind::Areal
+            supervise_trainers::areal::AREAL
         } else {
-            TrainerKind::VerlPpo
+            supervise_trainers::verl::PPO
         },
         expect: Expectation {
             memory,

@@ -7,7 +7,7 @@ use supervise_checkpoint::pointer::{GENERATIONS, LATEST};
 use supervise_config::settings::Settings;
 use supervise_config::without_block;
 use supervise_core::id::fnv64;
-use supervise_core::spec::{Policy, TrainerKind};
+use supervise_core::spec::Policy;
 use supervise_trainers::areal;
 use supervise_trainers::command::CONFIG;
 use supervise_trainers::read::ReadOutput;
@@ -39,7 +39,7 @@ pub(super) fn copy(
     let (Some(file), Some(composed)) = (&configured.file, &configured.composed) else {
         return Ok(None);
     };
-    if out.kind != TrainerKind::Areal || !configured.has_block {
+    if out.kind != supervise_trainers::areal::AREAL || !configured.has_block {
         return Ok(None);
     }
     if composed.layers.len() > 1 {
@@ -64,7 +64,10 @@ pub(super) fn copy(
 
 /// The file that is read here must be the one that the command names.
 pub(super) fn check_same_file(request: &Request, configured: &Configured, out: &ReadOutput) -> Result<(), CliError> {
-    let named = request.config.as_ref().filter(|_| out.kind == TrainerKind::Areal);
+    let named = request
+        .config
+        .as_ref()
+        .filter(|_| out.kind == supervise_trainers::areal::AREAL);
     let (Some(named), Some(other)) = (named, areal::config_in(configured.call())) else {
         return Ok(());
     };
@@ -101,7 +104,10 @@ pub(super) fn check_other_user(
     out: &ReadOutput,
     root: Option<&Utf8Path>,
 ) -> Result<(), CliError> {
-    let (Some(file), Some(root)) = (&configured.file, root.filter(|_| out.kind == TrainerKind::Areal)) else {
+    let (Some(file), Some(root)) = (
+        &configured.file,
+        root.filter(|_| out.kind == supervise_trainers::areal::AREAL),
+    ) else {
         return Ok(());
     };
     let saved = |root: &Utf8Path| {
@@ -128,7 +134,11 @@ pub(super) fn check_other_user(
 
 /// The user's own number of relaunches counts, unless the settings say one.
 pub(super) fn retries(settings: &Settings, out: &ReadOutput, policy: &mut Policy, notes: &mut Vec<String>) {
-    let Some(theirs) = out.facts.retries.filter(|_| out.kind == TrainerKind::Areal) else {
+    let Some(theirs) = out
+        .facts
+        .retries
+        .filter(|_| out.kind == supervise_trainers::areal::AREAL)
+    else {
         return;
     };
     let origin = settings.explain().into_iter().find(|(key, ..)| key == "retries");
@@ -149,7 +159,7 @@ pub(super) fn retries(settings: &Settings, out: &ReadOutput, policy: &mut Policy
 /// AReaL's checkpoint root cannot be another one than its configuration says.
 pub(super) fn check_root(settings: &Settings, out: &ReadOutput) -> Result<(), CliError> {
     match (&settings.root, &out.root) {
-        (Some(named), Some(root)) if out.kind == TrainerKind::Areal && Utf8Path::new(named) != root => Err(CliError::config(
+        (Some(named), Some(root)) if out.kind == supervise_trainers::areal::AREAL && Utf8Path::new(named) != root => Err(CliError::config(
             format!("supervisor.root is {named}, and AReaL saves in {root}: it follows from recover.fileroot, the user's name, recover.experiment_name and recover.trial_name"),
         )
         .hint("remove supervisor.root")),

@@ -4,10 +4,9 @@ use super::Configured;
 use crate::error::CliError;
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::Finding;
-use supervise_core::spec::TrainerKind;
 use supervise_host::cluster::{self, Cluster, Query};
-use supervise_trainers::Ray;
 use supervise_trainers::read::ReadOutput;
+use supervise_trainers::{Ray, adapter};
 
 /// Asks the cluster that is meant, and says what it has.
 ///
@@ -17,7 +16,7 @@ pub(super) fn check(configured: &Configured, out: &ReadOutput) -> Result<Vec<Fin
     let nodes = out.tree.get("trainer.nnodes").and_then(|n| n.as_i64()).unwrap_or(1);
     match &out.facts.ray {
         Ray::Submitted => Ok(Vec::new()),
-        Ray::Unused if nodes > 1 && out.kind != TrainerKind::Plain => Err(CliError::config(format!(
+        Ray::Unused if nodes > 1 && adapter(out.kind).has_steps() => Err(CliError::config(format!(
             "trainer.nnodes: {nodes} machines are asked for; this version supervises a run on one"
         ))
         .hint("run it on one machine, or start it without supervise")),

@@ -2,6 +2,7 @@
 
 use supervise_config::settings::Settings;
 use supervise_core::spec::TrainerKind;
+use supervise_trainers::adapter;
 
 /// Sections and settings about steps, checkpoints and progress.
 const OF_STEPS: [&str; 18] = [
@@ -29,7 +30,7 @@ const LIVED: &str = "stall.minimum";
 
 /// What is to be said of them, before the launch.
 pub(super) fn notes(settings: &Settings, kind: TrainerKind) -> Vec<String> {
-    if kind != TrainerKind::Plain {
+    if adapter(kind).has_steps() {
         return Vec::new();
     }
     let of_user = || {
@@ -77,6 +78,6 @@ mod tests {
                 .find(|l| l.key == name || l.key.starts_with(&below));
             assert_eq!(found.map(|l| l.origin.as_str()), Some(DEFAULT), "{name}");
         }
-        assert_eq!(notes(&defaults, TrainerKind::Plain), Vec::<String>::new());
+        assert_eq!(notes(&defaults, supervise_trainers::plain::PLAIN), Vec::<String>::new());
     }
 }

@@ -16,7 +16,6 @@ use std::io::Read;
 use std::os::unix::fs::DirBuilderExt;
 use std::time::{Duration, SystemTime};
 use supervise_config::redact;
-use supervise_config::settings::TrainerChoice;
 use supervise_core::id::{Ms, RunId, fnv64};
 use supervise_core::script::{self, Learnt};
 use supervise_host::address::{self, Role};
@@ -62,11 +61,11 @@ const GIVEN: u64 = 4 << 20;
 /// Whether the command is a script of which nothing can be read.
 pub(super) fn is_needed(c: &Configured) -> bool {
     let arranged = c.composed.is_some() && (marks(&c.command, "{config}") || marks(&c.command, "{overrides}"));
-    let is_areal = c.settings.trainer == TrainerChoice::Areal
+    let is_areal = c.settings.trainer == "areal"
         || c.composed
             .as_ref()
             .is_some_and(|composed| areal::is_meant(&composed.tree.root));
-    c.settings.trainer != TrainerChoice::Plain
+    c.settings.trainer != "plain"
         && !is_areal
         && !arranged
         && !way::names_entry(&c.command)

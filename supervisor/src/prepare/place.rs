@@ -11,7 +11,9 @@ use supervise_config::settings::Settings;
 use supervise_core::id::{RunId, fnv64};
 use supervise_core::spec::{LiveSpec, ResumeIntent, TrainerKind};
 use supervise_host::lane::{RUN_DIR_NAME, read_small, write_test};
+use supervise_trainers::Adapter;
 use supervise_trainers::read::ReadOutput;
+use supervise_trainers::registry::adapters;
 
 /// Longest note of whose a run directory is.
 const OWNER_LIMIT: u64 = 1 << 20;
@@ -78,10 +80,8 @@ pub(super) fn gone(run: &RunId, run_dir: &Utf8Path) -> Option<String> {
 /// The identity of a run that stands at a root, for each trainer it may be of.
 #[must_use]
 pub fn run_ids_at(root: &Utf8Path) -> Vec<RunId> {
-    [TrainerKind::VerlPpo, TrainerKind::VerlSft, TrainerKind::Areal]
-        .into_iter()
-        .map(|kind| run_id(kind, Some(root), root, &[]))
-        .collect()
+    let kinds = adapters().filter(|a| a.has_steps()).map(Adapter::kind);
+    kinds.map(|kind| run_id(kind, Some(root), root, &[])).collect()
 }
 
 /// Where the journal and the attempts go.
@@ -309,7 +309,7 @@ mod tests {
         assert_eq!(
             ppo,
             run_id(
-                TrainerKind::VerlPpo,
+                supervise_trainers::verl::PPO,
                 Some(Utf8Path::new("/a/b")),
                 Utf8Path::new("/x"),
                 &["y".into()]

@@ -9,15 +9,15 @@ use supervise_config::settings::{
 use supervise_core::checkpoint::Depth;
 use supervise_core::id::{Ms, Step};
 use supervise_core::spec::{AcceptAhead, Assist, Degraded, GangSpec, LauncherKind, Policy, Protect, TrainerKind};
+use supervise_trainers::adapter;
 use supervise_trainers::read::ReadOutput;
-use supervise_trainers::rehearsal::rehearsed;
 
 fn ms(d: Duration) -> Ms {
     Ms(u64::try_from(d.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// The rules of deciding.
-pub(super) fn policy(s: &Settings, request: &Request, call: &[String]) -> Policy {
+pub(super) fn policy(s: &Settings, request: &Request, kind: TrainerKind, call: &[String]) -> Policy {
     Policy {
         retries: s.retries,
         step_backs: s.step_backs,
@@ -55,7 +55,7 @@ pub(super) fn policy(s: &Settings, request: &Request, call: &[String]) -> Policy
         recovery: s.recovery,
         observe: request.observe,
         scan_interval: ms(s.scan_interval),
-        rehearse: s.rehearse && rehearsed(call).is_some(),
+        rehearse: s.rehearse && adapter(kind).rehearses(call),
         assist: Assist {
             expiry: s.assist.expiry,
             logger: s.assist.logger,
@@ -146,9 +146,9 @@ fn has_gpu() -> bool {
 
 /// The world size of the checkpoints. A gang that we start is what it is, whatever the configuration supposes.
 pub(super) fn world(out: &ReadOutput, gang: &GangSpec) -> Option<u32> {
-    match (out.kind, gang.launcher) {
-        (TrainerKind::Plain, _) => None,
-        (_, LauncherKind::Gang) if out.gang.launcher != LauncherKind::Gang => Some(gang.workers),
+    match gang.launcher {
+        _ if !adapter(out.kind).has_steps() => None,
+        LauncherKind::Gang if out.gang.launcher != LauncherKind::Gang => Some(gang.workers),
         _ => out.world,
     }
 }

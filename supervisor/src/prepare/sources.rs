@@ -5,6 +5,7 @@ use crate::error::CliError;
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_config::Node;
 use supervise_config::settings::{Settings, Sources};
+use supervise_trainers::registry::FRAMEWORKS;
 
 /// The file of the machine.
 const MACHINE: &str = "/etc/supervise/config.yaml";
@@ -57,6 +58,7 @@ pub(super) fn load(
         block: block.filter(|b| !b.is_null()),
         env: environment(),
         flags,
+        trainers: &FRAMEWORKS,
     };
     Settings::load(&sources).map_err(|e| CliError::of_config(&e))
 }

@@ -11,13 +11,13 @@ use supervise_core::record::{
     Act, ActKind, Action, Condition, Decision, Diagnosis, DiskEdit, LaunchOrder, Outcome, Record, StartPoint, Then,
 };
 use supervise_core::rehearsal::{Rehearsal, Rehearsed};
-use supervise_core::spec::{GangSpec, LauncherKind, Policy, ResumeIntent, RunSpec, SaveCadence, TrainerKind};
+use supervise_core::spec::{GangSpec, LauncherKind, Policy, ResumeIntent, RunSpec, SaveCadence};
 use supervise_core::state::State;
 
 fn spec() -> RunSpec {
     RunSpec {
         run: RunId("0123456789abcdef".into()),
-        trainer: TrainerKind::VerlPpo,
+        trainer: supervise_trainers::verl::PPO,
         trainer_version: None,
         learnt: None,
         config_hash: 1,

@@ -10,7 +10,7 @@ use supervise_config::ConfigError;
 use supervise_config::compose::{Found, Loader, compose};
 use supervise_core::id::{AttemptNo, RunId};
 use supervise_core::record::{LaunchOrder, StartPoint};
-use supervise_core::spec::{LauncherKind, Policy, RunSpec, TrainerKind};
+use supervise_core::spec::{LauncherKind, Policy, RunSpec};
 use supervise_trainers::{HostFacts, ReadInput, ReadOutput, adapter, read};
 
 fn main() -> std::io::Result<()> {
@@ -58,7 +58,7 @@ fn configured(request: &Json) -> Result<ReadOutput, Vec<ConfigError>> {
         workers: None,
         launcher: Some(LauncherKind::Gang),
         user: Some(&text("user")),
-        kind: Some(TrainerKind::Areal),
+        kind: Some(supervise_trainers::areal::AREAL),
         starts_ray: false,
         recovery: true,
         version: None,

@@ -1,13 +1,16 @@
 //! What a trainer framework has to answer, so that the rest of the program need not know it.
 //!
-//! Five questions: what do its lines mean (`rules`), which steps are there and what is each worth (`tracker`), what goes into argv and
-//! environment so that it starts exactly there (`arrange`), what should a person know before the launch (`preflight`), and, in
-//! [`crate::read`], what does this configuration say.
+//! Is this run one of its (`is_called`, `is_meant`), what does its configuration say (`read`), what do its lines mean (`rules`), which
+//! steps are there and what is each worth (`tracker`), what goes into argv and environment so that it starts exactly there (`arrange`),
+//! what should a person know before the launch (`preflight`).
 
+use crate::read::{ReadInput, ReadOutput};
 use crate::verl::{self, Ray};
 use camino::Utf8PathBuf;
 use std::collections::BTreeMap;
 use supervise_checkpoint::{Earlier, FileReport, Marks, Need};
+use supervise_config::ConfigError;
+use supervise_config::compose::Composed;
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, FileFact, Finding, PinsHash};
 use supervise_core::event::Tracker;
 use supervise_core::id::Step;
@@ -53,12 +56,12 @@ impl Expectation {
     #[must_use]
     pub fn of(spec: &RunSpec) -> Self {
         let sft = match spec.trainer {
-            TrainerKind::VerlPpo => Some(false),
-            TrainerKind::VerlSft => Some(true),
-            TrainerKind::Areal | TrainerKind::Plain => None,
+            verl::PPO => Some(false),
+            verl::SFT => Some(true),
+            _ => None,
         };
         Self {
-            roles: (spec.trainer != TrainerKind::Plain).then(|| spec.roles.clone()),
+            roles: (spec.trainer != crate::plain::PLAIN).then(|| spec.roles.clone()),
             world: spec.world,
             sft,
             one_data_file: verl::one_data_file(spec),
@@ -237,8 +240,39 @@ impl LaunchPlan {
 
 /// A trainer framework.
 pub trait Adapter: Sync {
-    /// Which one.
+    /// Its name in journals and in a run's identity.
     fn kind(&self) -> TrainerKind;
+    /// The name of its framework in the settings: several trainers of one framework share it.
+    fn framework(&self) -> &'static str;
+    /// Whether anything is known of its steps and its checkpoints.
+    fn has_steps(&self) -> bool {
+        true
+    }
+    /// Where its framework has several trainers: how a person says in the command which one is meant.
+    fn entries(&self) -> Option<&'static str> {
+        None
+    }
+    /// The Python package whose release decides over defaults, keys and layouts; `None`: releases make no difference here.
+    fn package(&self) -> Option<&'static str> {
+        None
+    }
+    /// Whether its configuration alone, without a command, tells which run is meant.
+    fn is_run_by_file(&self) -> bool {
+        false
+    }
+    /// Whether a relaunch of this command can be tried in advance.
+    fn rehearses(&self, _command: &[String]) -> bool {
+        false
+    }
+    /// Whether a command starts one of its programs.
+    fn is_called(&self, command: &[String]) -> bool;
+    /// Whether a configuration can only be one of its.
+    fn is_meant(&self, composed: &Composed) -> bool;
+    /// What its configuration says of a run.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, each with its key, its place and what to do next.
+    fn read(&self, input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>>;
     /// What its lines of output mean.
     fn rules(&self) -> Vec<ScanRule>;
     /// An empty fold over the files of a checkpoint root.
@@ -250,15 +284,4 @@ pub trait Adapter: Sync {
     fn arrange(&self, spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Result<LaunchPlan, Reason>;
     /// What a person should know before a launch.
     fn preflight(&self, spec: &RunSpec, facts: &TrainerFacts) -> Vec<Finding>;
-}
-
-/// The adapter of a trainer.
-#[must_use]
-pub fn adapter(kind: TrainerKind) -> &'static dyn Adapter {
-    match kind {
-        TrainerKind::VerlPpo => &crate::verl::VerlAdapter { sft: false },
-        TrainerKind::VerlSft => &crate::verl::VerlAdapter { sft: true },
-        TrainerKind::Areal => &crate::areal::ArealAdapter,
-        TrainerKind::Plain => &crate::plain::PlainAdapter,
-    }
 }

@@ -20,11 +20,12 @@ mod values;
 pub use frequency::{Edited, with_frequencies};
 pub use judge::no_set;
 pub use names::{PAYLOADS, as_live, as_own};
-pub(crate) use read::read;
 
 use crate::adapter::{Adapter, Expectation, HostFacts, LaunchPlan, StepTracker, TrainerFacts};
+use crate::read::{ReadInput, ReadOutput};
 use camino::{Utf8Path, Utf8PathBuf};
-use supervise_config::Node;
+use supervise_config::compose::Composed;
+use supervise_config::{ConfigError, Node};
 use supervise_core::checkpoint::Finding;
 use supervise_core::reason::Reason;
 use supervise_core::record::LaunchOrder;
@@ -86,13 +87,36 @@ pub fn store_of(root: &Utf8Path) -> Option<Utf8PathBuf> {
     Some((0..parts.len()).map(named).collect::<Vec<_>>().join("/").into())
 }
 
+/// AReaL, whichever of its trainers.
+pub const AREAL: TrainerKind = TrainerKind::new("areal");
+
 /// The adapter of AReaL's trainers.
 #[derive(Debug)]
 pub struct ArealAdapter;
 
 impl Adapter for ArealAdapter {
     fn kind(&self) -> TrainerKind {
-        TrainerKind::Areal
+        AREAL
+    }
+
+    fn framework(&self) -> &'static str {
+        "areal"
+    }
+
+    fn is_run_by_file(&self) -> bool {
+        true
+    }
+
+    fn is_called(&self, command: &[String]) -> bool {
+        is_called(command)
+    }
+
+    fn is_meant(&self, composed: &Composed) -> bool {
+        is_meant(&composed.tree.root)
+    }
+
+    fn read(&self, input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>> {
+        read::read(input)
     }
 
     fn rules(&self) -> Vec<ScanRule> {

@@ -11,6 +11,7 @@ pub mod hydra;
 pub mod job;
 pub mod plain;
 pub mod read;
+pub mod registry;
 pub mod rehearsal;
 mod shell;
 pub mod slurm;
@@ -18,6 +19,7 @@ pub mod starter;
 pub mod verl;
 pub mod way;
 
-pub use adapter::{Adapter, Expectation, Help, HostFacts, LaunchPlan, StepTracker, TrainerFacts, adapter};
-pub use read::{ReadInput, ReadOutput, read};
+pub use adapter::{Adapter, Expectation, Help, HostFacts, LaunchPlan, StepTracker, TrainerFacts};
+pub use read::{ReadInput, ReadOutput};
+pub use registry::{adapter, read};
 pub use verl::{Ray, Release, Tree, Version, pins, verl_defaults};

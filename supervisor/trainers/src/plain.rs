@@ -2,16 +2,22 @@
 
 use crate::adapter::{Adapter, Expectation, HostFacts, LaunchPlan, StepTracker, TrainerFacts};
 use crate::command;
+use crate::read::{ReadInput, ReadOutput};
 use camino::Utf8PathBuf;
 use std::collections::BTreeMap;
 use supervise_checkpoint::{Earlier, FileReport, Marks, Need};
+use supervise_config::ConfigError;
+use supervise_config::compose::Composed;
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, FileFact, Finding, PinsHash};
 use supervise_core::event::Tracker;
 use supervise_core::id::Step;
 use supervise_core::reason::Reason;
 use supervise_core::record::{LaunchOrder, StartPoint};
 use supervise_core::scan::ScanRule;
-use supervise_core::spec::{RunSpec, TrainerKind};
+use supervise_core::spec::{GangSpec, LauncherKind, RunSpec, TrainerKind};
+
+/// Any command: supervised, but nothing is known of its checkpoints.
+pub const PLAIN: TrainerKind = TrainerKind::new("plain");
 
 /// The adapter of commands that are no known trainer.
 #[derive(Debug)]
@@ -19,7 +25,39 @@ pub struct PlainAdapter;
 
 impl Adapter for PlainAdapter {
     fn kind(&self) -> TrainerKind {
-        TrainerKind::Plain
+        PLAIN
+    }
+
+    fn framework(&self) -> &'static str {
+        "plain"
+    }
+
+    fn has_steps(&self) -> bool {
+        false
+    }
+
+    fn is_called(&self, _command: &[String]) -> bool {
+        false
+    }
+
+    fn is_meant(&self, _composed: &Composed) -> bool {
+        false
+    }
+
+    fn read(&self, input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>> {
+        let mut out = ReadOutput::blank(PLAIN);
+        if let Some(workers) = input.workers {
+            out.gang = GangSpec {
+                launcher: LauncherKind::Gang,
+                workers,
+                gpus: Vec::new(),
+            };
+        }
+        if let Some(composed) = input.composed {
+            out.tree = composed.tree.clone();
+        }
+        out.command = input.command.to_vec();
+        Ok(out)
     }
 
     fn rules(&self) -> Vec<ScanRule> {

@@ -5,7 +5,7 @@
 
 use crate::command;
 use crate::hydra::{self, Action};
-use crate::read::GROUPS;
+use crate::verl::read::GROUPS;
 use crate::{LaunchPlan, way};
 use supervise_config::{ConfigTree, Value, parse_trainer_yaml, python_str, redact};
 use supervise_core::script::CallOrder;

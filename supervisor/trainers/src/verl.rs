@@ -19,6 +19,7 @@ mod part;
 mod preflight;
 mod ranks;
 mod ray;
+pub(crate) mod read;
 mod read_ppo;
 mod read_sft;
 mod reader;
@@ -48,11 +49,19 @@ pub(crate) use trust::{allow, not_trusted};
 pub use version::{Release, Version};
 
 use crate::adapter::{Adapter, Expectation, HostFacts, LaunchPlan, StepTracker, TrainerFacts};
+use crate::read::{ReadInput, ReadOutput};
+use supervise_config::ConfigError;
+use supervise_config::compose::Composed;
 use supervise_core::checkpoint::Finding;
 use supervise_core::reason::Reason;
 use supervise_core::record::LaunchOrder;
 use supervise_core::scan::ScanRule;
 use supervise_core::spec::{RunSpec, TrainerKind};
+
+/// PPO and its relatives (`main_ppo`).
+pub const PPO: TrainerKind = TrainerKind::new("verl_ppo");
+/// The SFT trainer.
+pub const SFT: TrainerKind = TrainerKind::new("verl_sft");
 
 /// The adapter of verl's trainers.
 #[derive(Debug)]
@@ -63,11 +72,35 @@ pub struct VerlAdapter {
 
 impl Adapter for VerlAdapter {
     fn kind(&self) -> TrainerKind {
-        if self.sft {
-            TrainerKind::VerlSft
-        } else {
-            TrainerKind::VerlPpo
-        }
+        if self.sft { SFT } else { PPO }
+    }
+
+    fn framework(&self) -> &'static str {
+        "verl"
+    }
+
+    fn entries(&self) -> Option<&'static str> {
+        Some("name the entry point in the command (-m verl.trainer.main_ppo or -m verl.trainer.sft_trainer)")
+    }
+
+    fn package(&self) -> Option<&'static str> {
+        Some("verl")
+    }
+
+    fn rehearses(&self, command: &[String]) -> bool {
+        crate::rehearsal::rehearsed(command).is_some()
+    }
+
+    fn is_called(&self, command: &[String]) -> bool {
+        read::called(command) == Some(self.kind())
+    }
+
+    fn is_meant(&self, composed: &Composed) -> bool {
+        read::meant(composed) == Some(self.kind())
+    }
+
+    fn read(&self, input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>> {
+        read::read(input, self.sft)
     }
 
     fn rules(&self) -> Vec<ScanRule> {

@@ -115,7 +115,7 @@ fn watched(words: &[String], pinned: &[String]) -> BTreeMap<String, String> {
     for text in command::overrides_in(words) {
         let key = command::override_key(text);
         let last = key.rsplit(['.', '/']).next().unwrap_or(key);
-        let group = !key.contains('.') && crate::read::GROUPS.contains(&key);
+        let group = !key.contains('.') && crate::verl::read::GROUPS.contains(&key);
         if (WATCHED.contains(&last) || group) && !pinned.iter().any(|p| p == key) {
             let value = text.split_once('=').map_or("", |(_, value)| value);
             out.insert(key.to_owned(), value.to_owned());

@@ -9,7 +9,7 @@ use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, Verdict};
 use supervise_core::event::{ActError, ScanReport};
 use supervise_core::id::ActId;
 use supervise_core::record::DiskEdit;
-use supervise_core::spec::{LiveSpec, RoleSpec, RunSpec, TrainerKind};
+use supervise_core::spec::{LiveSpec, RoleSpec, RunSpec};
 use supervise_host::lane::{Answer, Client, LaneError, Question};
 use supervise_tests::areal_set::{Shape, save, save_until};
 use supervise_tests::bare_spec::bare;
@@ -38,7 +38,7 @@ impl Stage {
         let store = top.join("supervise/me/exp/trial0");
         fs::create_dir_all(root.parent().unwrap()).unwrap();
         let mut spec = bare("live", &root, &store);
-        spec.trainer = TrainerKind::Areal;
+        spec.trainer = supervise_trainers::areal::AREAL;
         spec.policy.protect.reserve = 0;
         spec.roles = shape.engines.iter().map(|e| role(e)).collect();
         spec.live = Some(LiveSpec {

@@ -5,7 +5,6 @@ use camino::Utf8Path;
 use std::fs;
 use std::time::Duration;
 use supervise_core::checkpoint::{Depth, Verdict};
-use supervise_core::spec::TrainerKind;
 use supervise_host::lane::{Scrub, scrub};
 use supervise_trainers::{Expectation, adapter};
 
@@ -18,7 +17,7 @@ fn proven(depth: Depth) -> Stage {
 }
 
 fn scrubbed(stage: &Stage) -> Scrub {
-    let adapter = adapter(TrainerKind::VerlPpo);
+    let adapter = adapter(supervise_trainers::verl::PPO);
     scrub(
         &stage.root,
         &stage.run_dir,

@@ -56,7 +56,7 @@ impl Default for Habits {
 pub(crate) fn spec() -> RunSpec {
     RunSpec {
         run: RunId("feedfacefeedface".to_owned()),
-        trainer: TrainerKind::VerlPpo,
+        trainer: TrainerKind::new("verl_ppo"),
         trainer_version: None,
         learnt: None,
         config_hash: 1,
@@ -113,9 +113,9 @@ pub(crate) fn apply(spec: &mut RunSpec, habits: &mut Habits, options: &[String])
 fn one(spec: &mut RunSpec, habits: &mut Habits, key: &str, value: &str) -> Option<()> {
     let number = value.parse::<u64>().ok();
     match key {
-        "verl-ppo" => spec.trainer = TrainerKind::VerlPpo,
+        "verl-ppo" => spec.trainer = TrainerKind::new("verl_ppo"),
         "areal" => {
-            spec.trainer = TrainerKind::Areal;
+            spec.trainer = TrainerKind::new("areal");
             spec.live = Some(LiveSpec {
                 store: "/store-of-the-run".into(),
                 user: "trainer".to_owned(),
@@ -137,9 +137,9 @@ fn one(spec: &mut RunSpec, habits: &mut Habits, key: &str, value: &str) -> Optio
         "planned" => spec.last_step = Some(Step(number?)),
         "not-at-end" => spec.cadence.at_end = false,
         "unprotected" => spec.policy.protect.enabled = false,
-        "verl-sft" => spec.trainer = TrainerKind::VerlSft,
+        "verl-sft" => spec.trainer = TrainerKind::new("verl_sft"),
         "plain" => {
-            spec.trainer = TrainerKind::Plain;
+            spec.trainer = TrainerKind::new("plain");
             spec.root = None;
             spec.last_step = None;
         }

@@ -113,7 +113,7 @@ fn place(name: &Utf8Path) -> Result<Place, CliError> {
         return Ok(Place {
             root: whole,
             run_dir,
-            trainer: TrainerKind::VerlPpo,
+            trainer: supervise_trainers::verl::PPO,
             expect: Expectation {
                 memory: proof_memory()?,
                 ..Expectation::default()

@@ -18,7 +18,7 @@ use camino::Utf8PathBuf;
 use std::collections::BTreeMap;
 use supervise_config::{ConfigError, ConfigTree, ErrorKind, Node, Origin};
 use supervise_core::id::Step;
-use supervise_core::spec::{GangSpec, LauncherKind, LiveSpec, SaveCadence, TrainerKind};
+use supervise_core::spec::{GangSpec, LauncherKind, LiveSpec, SaveCadence};
 
 /// By which variables Python knows its user, in this order.
 const USER: [&str; 4] = ["LOGNAME", "USER", "LNAME", "USERNAME"];
@@ -105,7 +105,7 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
         findings,
         live,
         tree,
-        ..ReadOutput::blank(TrainerKind::Areal)
+        ..ReadOutput::blank(super::AREAL)
     })
 }
 

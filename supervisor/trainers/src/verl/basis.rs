@@ -7,7 +7,7 @@ use crate::hydra;
 use crate::read::ReadInput;
 use supervise_config::compose::Choice;
 use supervise_config::{Node, Value};
-use supervise_core::spec::{RunSpec, TrainerKind};
+use supervise_core::spec::RunSpec;
 
 /// What a configuration lies on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,9 +100,9 @@ fn engine(input: &ReadInput<'_>, sft: bool) -> Option<String> {
 pub(crate) fn one_data_file(spec: &RunSpec) -> Option<bool> {
     let release = spec.trainer_version.as_deref().and_then(Release::of);
     match (spec.trainer, command::entry(spec.trainer_command())) {
-        (TrainerKind::VerlSft, Some((Entry::SftOld, _))) => Some(true),
-        (TrainerKind::VerlSft, Some((Entry::Sft | Entry::SftRay, _))) => Some(false),
-        (TrainerKind::VerlSft, _) => match release {
+        (super::SFT, Some((Entry::SftOld, _))) => Some(true),
+        (super::SFT, Some((Entry::Sft | Entry::SftRay, _))) => Some(false),
+        (super::SFT, _) => match release {
             Some(release) if !Tree::Sft.is_in(release) => Some(true),
             Some(release) if !Tree::SftOld.is_in(release) => Some(false),
             _ => None,

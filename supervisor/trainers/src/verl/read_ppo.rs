@@ -8,7 +8,7 @@ use crate::command::{self, Entry};
 use crate::read::{ReadInput, ReadOutput};
 use supervise_core::checkpoint::StateKind;
 use supervise_core::id::Step;
-use supervise_core::spec::{GangSpec, LauncherKind, RoleSpec, SaveCadence, TrainerKind};
+use supervise_core::spec::{GangSpec, LauncherKind, RoleSpec, SaveCadence};
 
 const ACTOR: &str = "actor_rollout_ref.actor";
 
@@ -58,7 +58,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
         },
         roles,
         not_restored,
-        ..ReadOutput::blank(TrainerKind::VerlPpo)
+        ..ReadOutput::blank(super::PPO)
     }
 }
 

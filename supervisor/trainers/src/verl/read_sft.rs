@@ -10,7 +10,7 @@ use crate::command::{self, Entry};
 use crate::read::{ReadInput, ReadOutput};
 use supervise_core::checkpoint::StateKind;
 use supervise_core::id::Step;
-use supervise_core::spec::{GangSpec, LauncherKind, ResumeIntent, RoleSpec, SaveCadence, TrainerKind};
+use supervise_core::spec::{GangSpec, LauncherKind, ResumeIntent, RoleSpec, SaveCadence};
 
 fn not_restored(reader: &mut Reader<'_>, roles: &[RoleSpec]) -> Vec<StateKind> {
     let mut out = wishes::not_restored(roles);
@@ -77,7 +77,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
         },
         not_restored: not_restored(reader, &roles),
         roles,
-        ..ReadOutput::blank(TrainerKind::VerlSft)
+        ..ReadOutput::blank(super::SFT)
     }
 }
 

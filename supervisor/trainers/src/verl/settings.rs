@@ -4,7 +4,7 @@
 //! written: what cannot be said as an override is a problem with its place, never passed on changed.
 
 use crate::hydra;
-use crate::read::GROUPS;
+use crate::verl::read::GROUPS;
 use supervise_config::{ConfigError, ConfigTree, ErrorKind, Key, Node, Value, join_path, python_str};
 
 /// Blocks that are not the trainer's.

@@ -4,7 +4,6 @@ use camino::Utf8PathBuf;
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::{CkptId, Depth, EntryKind, FileFact, Verdict};
 use supervise_core::id::Step;
-use supervise_core::spec::TrainerKind;
 use supervise_trainers::{Expectation, StepTracker, adapter};
 
 const NAME: &str = "generation_step00000005";
@@ -38,7 +37,7 @@ fn tracker<'a>(only: Option<&str>, dir: &str, files: impl Iterator<Item = &'a st
         only: only.map(str::to_owned),
         ..Expectation::default()
     };
-    let mut tracker = adapter(TrainerKind::Areal).tracker(&expect);
+    let mut tracker = adapter(supervise_trainers::areal::AREAL).tracker(&expect);
     tracker.note(&fact(dir.to_owned(), EntryKind::Dir));
     files.for_each(|file| tracker.note(&fact(format!("{dir}/{file}"), EntryKind::File)));
     tracker

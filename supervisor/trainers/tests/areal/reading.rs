@@ -2,12 +2,12 @@
 
 use super::case::{Case, command, more, recover, set, with};
 use supervise_core::checkpoint::StateKind;
-use supervise_core::spec::{LauncherKind, SaveCadence, TrainerKind};
+use supervise_core::spec::{LauncherKind, SaveCadence};
 
 #[test]
 fn the_root_follows_from_the_recover_section_and_the_user() {
     let read = Case::default().good();
-    assert_eq!(read.kind, TrainerKind::Areal);
+    assert_eq!(read.kind, supervise_trainers::areal::AREAL);
     assert_eq!(read.root.unwrap(), "/share/checkpoints/ann/exp/t0");
     let live = read.live.unwrap();
     assert_eq!(

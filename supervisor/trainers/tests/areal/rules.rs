@@ -3,11 +3,10 @@
 use supervise_core::diagnosis::failure_rules;
 use supervise_core::id::WorkerId;
 use supervise_core::scan::{Hit, RuleKind, Scanner};
-use supervise_core::spec::TrainerKind;
 use supervise_trainers::adapter;
 
 fn scanner() -> Scanner {
-    let mut rules = adapter(TrainerKind::Areal).rules();
+    let mut rules = adapter(supervise_trainers::areal::AREAL).rules();
     rules.extend(failure_rules());
     Scanner::new(rules).unwrap()
 }

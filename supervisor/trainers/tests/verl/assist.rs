@@ -3,7 +3,7 @@
 use crate::launch::{FULL, PPO, from_step, order, spec};
 use std::collections::BTreeMap;
 use supervise_core::record::{LaunchOrder, StartPoint};
-use supervise_core::spec::{Assist, RunSpec, TrainerKind};
+use supervise_core::spec::{Assist, RunSpec};
 use supervise_trainers::{HostFacts, LaunchPlan, TrainerFacts, adapter};
 
 const EXPIRY: &str = "MLP_CURRENT_CAPACITY_BLOCK_EXPIRATION_TIMESTAMP";
@@ -42,7 +42,7 @@ fn env<'a>(plan: &'a LaunchPlan, name: &str) -> Option<&'a str> {
 }
 
 fn ppo(assist: Assist, version: Option<&str>) -> RunSpec {
-    let mut spec = spec(TrainerKind::VerlPpo, PPO);
+    let mut spec = spec(supervise_trainers::verl::PPO, PPO);
     spec.policy.assist = assist;
     spec.trainer_version = version.map(str::to_owned);
     spec
@@ -141,7 +141,7 @@ fn expiry_is_told_only_to_trainers_that_ask() {
     let mut never = ppo(deadline(), None);
     never.cadence.every = None;
     assert!(!told(&never, true));
-    let mut sft = spec(TrainerKind::VerlSft, "torchrun -m verl.trainer.sft_trainer");
+    let mut sft = spec(supervise_trainers::verl::SFT, "torchrun -m verl.trainer.sft_trainer");
     sft.policy.assist = deadline();
     assert!(!told(&sft, true));
 }
@@ -204,19 +204,19 @@ fn a_trainer_that_cannot_save_on_demand_is_named() {
         let found = found.into_iter().find(|f| f.code == "no_save_on_demand");
         found.map(|f| (f.level > supervise_core::checkpoint::Level::Note, f.detail))
     };
-    let (warns, text) = told(TrainerKind::VerlPpo, false, Some(9)).unwrap();
+    let (warns, text) = told(supervise_trainers::verl::PPO, false, Some(9)).unwrap();
     assert!(
         warns && text.contains("cannot save on demand") && text.contains("trainer.save_freq"),
         "{text}"
     );
-    let (warns, text) = told(TrainerKind::VerlSft, false, None).unwrap();
+    let (warns, text) = told(supervise_trainers::verl::SFT, false, None).unwrap();
     assert!(
         !warns && text.contains("the SFT trainer of verl cannot save on demand"),
         "{text}"
     );
-    let (warns, text) = told(TrainerKind::VerlPpo, true, None).unwrap();
+    let (warns, text) = told(supervise_trainers::verl::PPO, true, None).unwrap();
     assert!(!warns && text.contains("set `deadline`"), "{text}");
-    assert_eq!(told(TrainerKind::VerlPpo, true, Some(9)), None);
+    assert_eq!(told(supervise_trainers::verl::PPO, true, Some(9)), None);
 }
 
 #[test]

@@ -9,7 +9,6 @@ use supervise_checkpoint::{FileReport, Limits, SweepOptions, inspect, inspect_de
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, FileFact, Resumability, Verdict};
 use supervise_core::event::Tracker;
 use supervise_core::id::Step;
-use supervise_core::spec::TrainerKind;
 use supervise_trainers::{Expectation, StepTracker, adapter};
 
 /// Files of a fixture by path relative to its root, with their bytes.
@@ -83,7 +82,7 @@ pub(crate) fn prove(
 }
 
 pub(crate) fn judge(files: &Files, facts: &[FileFact], expect: &Expectation) -> Vec<CheckpointSummary> {
-    let mut tracker = adapter(TrainerKind::VerlPpo).tracker(expect);
+    let mut tracker = adapter(supervise_trainers::verl::PPO).tracker(expect);
     facts.iter().for_each(|f| tracker.note(f));
     let steps = tracker.steps();
     let mut out = Vec::new();
@@ -117,7 +116,7 @@ fn genuine_steps_are_whole_proven_and_exact() {
                 assert_eq!(step.files, count, "{set}");
             }
         }
-        let tracker = adapter(TrainerKind::VerlPpo).tracker(&Expectation::default());
+        let tracker = adapter(supervise_trainers::verl::PPO).tracker(&Expectation::default());
         let pointer = files.get(Utf8Path::new(tracker.tracker_file())).map(Vec::as_slice);
         assert_eq!(tracker.read_tracker(pointer), Tracker::Step(Step(2)));
     }
@@ -208,7 +207,7 @@ fn every_missing_file_that_is_loaded_is_noticed() {
 fn shards_of_all_ranks_tile_their_tensors() {
     for set in ["verl_ppo_fsdp2_w2", "verl_ppo_fsdp1_w2"] {
         let (files, facts) = files(set);
-        let mut tracker = adapter(TrainerKind::VerlPpo).tracker(&Expectation::default());
+        let mut tracker = adapter(supervise_trainers::verl::PPO).tracker(&Expectation::default());
         facts.iter().for_each(|f| tracker.note(f));
         let ckpt = CkptId("global_step_1".into());
         let mut reports = prove(&files, &*tracker, &ckpt, Depth::Full);

@@ -5,7 +5,6 @@ use camino::Utf8PathBuf;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::{CheckpointSummary, Depth, EntryKind, FileFact};
-use supervise_core::spec::TrainerKind;
 use supervise_trainers::{StepTracker, adapter};
 
 /// All that a tracker says.
@@ -19,7 +18,7 @@ fn view(tracker: &mut dyn StepTracker) -> (Vec<CheckpointSummary>, Vec<String>) 
 }
 
 fn fresh() -> Box<dyn StepTracker> {
-    adapter(TrainerKind::VerlPpo).tracker(&run(false, 2, &["actor"]))
+    adapter(supervise_trainers::verl::PPO).tracker(&run(false, 2, &["actor"]))
 }
 
 fn everything() -> Vec<FileFact> {

@@ -10,9 +10,9 @@ use supervise_trainers::{HostFacts, LaunchPlan, TrainerFacts, adapter, hydra};
 
 pub(crate) fn spec(trainer: TrainerKind, command: &str) -> RunSpec {
     let roles = match trainer {
-        TrainerKind::VerlPpo => vec![role("actor"), role("critic")],
-        TrainerKind::VerlSft => vec![role("")],
-        TrainerKind::Areal | TrainerKind::Plain => Vec::new(),
+        supervise_trainers::verl::PPO => vec![role("actor"), role("critic")],
+        supervise_trainers::verl::SFT => vec![role("")],
+        _ => Vec::new(),
     };
     RunSpec {
         run: RunId("r".into()),
@@ -20,7 +20,7 @@ pub(crate) fn spec(trainer: TrainerKind, command: &str) -> RunSpec {
         trainer_version: Some("0.9.1".to_owned()),
         learnt: None,
         config_hash: 0,
-        root: (trainer != TrainerKind::Plain).then(|| "/ckpt/it's ${a}".into()),
+        root: (trainer != supervise_trainers::plain::PLAIN).then(|| "/ckpt/it's ${a}".into()),
         run_dir: "/ckpt/.supervise".into(),
         config_file: Some("/conf/ppo.yaml".into()),
         command: command.split_whitespace().map(str::to_owned).collect(),
@@ -99,7 +99,7 @@ pub(crate) const PPO: &str = "python3 -m verl.trainer.main_ppo --config-path=/co
 
 #[test]
 fn a_resume_is_said_in_full_and_comes_last() {
-    let spec = spec(TrainerKind::VerlPpo, PPO);
+    let spec = spec(supervise_trainers::verl::PPO, PPO);
     let plan = arrange(&spec, &from_step(120, FULL), TrainerFacts::default());
     assert_eq!(plan.argv[..5], spec.command[..]);
     assert_eq!(plan.argv[5..], plan.overrides[..]);
@@ -125,7 +125,7 @@ fn a_resume_is_said_in_full_and_comes_last() {
 #[test]
 fn sft_has_its_own_keys() {
     let spec = spec(
-        TrainerKind::VerlSft,
+        supervise_trainers::verl::SFT,
         "torchrun --nproc_per_node=2 --max_restarts 3 -m verl.trainer.sft_trainer x=1",
     );
     let facts = TrainerFacts {
@@ -159,7 +159,7 @@ fn sft_has_its_own_keys() {
 
 #[test]
 fn a_fresh_start_is_said_and_as_is_changes_nothing() {
-    let spec = spec(TrainerKind::VerlPpo, PPO);
+    let spec = spec(supervise_trainers::verl::PPO, PPO);
     let facts = || TrainerFacts {
         keep: vec![("trainer.max_actor_ckpt_to_keep".into(), 1)],
         ..TrainerFacts::default()
@@ -180,7 +180,7 @@ fn a_fresh_start_is_said_and_as_is_changes_nothing() {
 #[test]
 fn the_keep_number_is_left_alone_where_nobody_prunes() {
     for (prune, observe) in [(false, false), (true, true)] {
-        let mut spec = spec(TrainerKind::VerlPpo, PPO);
+        let mut spec = spec(supervise_trainers::verl::PPO, PPO);
         spec.policy.prune = prune;
         spec.policy.observe = observe;
         let facts = TrainerFacts {
@@ -194,7 +194,7 @@ fn the_keep_number_is_left_alone_where_nobody_prunes() {
 
 #[test]
 fn placeholders_are_filled_and_settings_stand_before_the_resume() {
-    let mut spec = spec(TrainerKind::VerlPpo, "bash run.sh {config} {overrides} tail");
+    let mut spec = spec(supervise_trainers::verl::PPO, "bash run.sh {config} {overrides} tail");
     spec.command[1] = "my run.sh".into();
     let facts = TrainerFacts {
         settings: vec!["++a=1".into(), "++trainer.resume_mode=auto".into()],
@@ -215,7 +215,7 @@ fn placeholders_are_filled_and_settings_stand_before_the_resume() {
     assert_eq!(plan.argv.last().map(String::as_str), Some("tail"));
 
     let shadowed = self::spec(
-        TrainerKind::VerlPpo,
+        supervise_trainers::verl::PPO,
         "python3 -m verl.trainer.main_ppo {overrides} trainer.resume_mode=auto",
     );
     assert!(refusal(&shadowed, &order(StartPoint::Fresh)).starts_with("override_shadowed: "));
@@ -224,7 +224,7 @@ fn placeholders_are_filled_and_settings_stand_before_the_resume() {
 #[test]
 fn a_script_without_a_place_for_overrides_is_told_of_them() {
     let plan = arrange(
-        &spec(TrainerKind::VerlPpo, "bash run.sh"),
+        &spec(supervise_trainers::verl::PPO, "bash run.sh"),
         &order(StartPoint::Fresh),
         TrainerFacts::default(),
     );
@@ -234,7 +234,7 @@ fn a_script_without_a_place_for_overrides_is_told_of_them() {
 
 #[test]
 fn each_role_loads_what_it_holds_and_never_less_than_its_weights() {
-    let spec = spec(TrainerKind::VerlPpo, PPO);
+    let spec = spec(supervise_trainers::verl::PPO, PPO);
     let by_role = |critic: &[&str]| {
         let mut order = from_step(10, &["model"]);
         if let StartPoint::Step { roles, .. } = &mut order.from {
@@ -263,7 +263,7 @@ fn each_role_loads_what_it_holds_and_never_less_than_its_weights() {
 
 #[test]
 fn orders_that_verl_would_misread_are_refused() {
-    let ppo = spec(TrainerKind::VerlPpo, PPO);
+    let ppo = spec(supervise_trainers::verl::PPO, PPO);
     assert!(refusal(&ppo, &from_step(10, &["optimizer"])).starts_with("load_contents: "));
     assert!(refusal(&ppo, &from_step(10, &[])).starts_with("load_contents: "));
     let mut wrong = from_step(10, FULL);
@@ -271,7 +271,7 @@ fn orders_that_verl_would_misread_are_refused() {
         *ckpt = CkptId("global_step_10/actor".into());
     }
     assert!(refusal(&ppo, &wrong).starts_with("resume_path: "));
-    let mut sft = spec(TrainerKind::VerlSft, "torchrun -m verl.trainer.sft_trainer");
+    let mut sft = spec(supervise_trainers::verl::SFT, "torchrun -m verl.trainer.sft_trainer");
     sft.root = Some("/old/global_step_7/sft".into());
     assert!(refusal(&sft, &from_step(10, FULL)).contains("would take its step from there"));
     let mut ppo = ppo;
@@ -286,7 +286,7 @@ fn orders_that_verl_would_misread_are_refused() {
 
 #[test]
 fn the_environment_of_the_user_wins() {
-    let mut spec = spec(TrainerKind::VerlPpo, PPO);
+    let mut spec = spec(supervise_trainers::verl::PPO, PPO);
     spec.env.insert("HYDRA_FULL_ERROR".into(), "0".into());
     let host = HostFacts {
         env: BTreeMap::from([("RAY_DEDUP_LOGS".to_owned(), "1".to_owned())]),
@@ -314,7 +314,7 @@ fn the_environment_of_the_user_wins() {
 #[test]
 fn a_plain_command_stays_as_it_is() {
     let spec = spec(
-        TrainerKind::Plain,
+        supervise_trainers::plain::PLAIN,
         "torchrun --max-restarts=2 train.py {config} --max-restarts=5",
     );
     let plan = arrange(&spec, &order(StartPoint::AsIs), TrainerFacts::default());
@@ -330,7 +330,9 @@ fn a_plain_command_stays_as_it_is() {
     );
     assert!(refusal(&spec, &from_step(1, FULL)).starts_with("no_resume: "));
     assert_eq!(
-        adapter(TrainerKind::Plain).tracker(&Default::default()).steps(),
+        adapter(supervise_trainers::plain::PLAIN)
+            .tracker(&Default::default())
+            .steps(),
         Vec::new()
     );
 }
@@ -345,7 +347,7 @@ fn a_plan_tells_what_a_crash_costs() {
             .collect::<Vec<_>>()
             .join("\n")
     };
-    let mut ppo = spec(TrainerKind::VerlPpo, PPO);
+    let mut ppo = spec(supervise_trainers::verl::PPO, PPO);
     let facts = TrainerFacts {
         keep: vec![("trainer.max_actor_ckpt_to_keep".into(), 1)],
         validates_first: true,
@@ -371,5 +373,5 @@ fn a_plan_tells_what_a_crash_costs() {
     ] {
         assert!(text.contains(code), "{code} in {text}");
     }
-    assert!(told(&spec(TrainerKind::VerlSft, "x"), &facts).contains("one more step"));
+    assert!(told(&spec(supervise_trainers::verl::SFT, "x"), &facts).contains("one more step"));
 }

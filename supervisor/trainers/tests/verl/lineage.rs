@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use supervise_checkpoint::{Earlier, FileReport, Marks};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, FileFact, Level, Verdict};
 use supervise_core::id::Step;
-use supervise_core::spec::TrainerKind;
 use supervise_trainers::{Expectation, StepTracker, adapter};
 
 fn step(n: u64) -> CkptId {
@@ -15,7 +14,7 @@ fn step(n: u64) -> CkptId {
 }
 
 fn tracker(facts: &[FileFact]) -> Box<dyn StepTracker> {
-    let mut tracker = adapter(TrainerKind::VerlPpo).tracker(&Expectation::default());
+    let mut tracker = adapter(supervise_trainers::verl::PPO).tracker(&Expectation::default());
     facts.iter().for_each(|f| tracker.note(f));
     tracker
 }

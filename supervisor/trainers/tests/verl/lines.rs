@@ -25,7 +25,7 @@ fn log(name: &str) -> Seen {
         .join(name);
     #[expect(clippy::disallowed_methods, reason = "a fixture")]
     let bytes = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    seen(TrainerKind::VerlSft, &String::from_utf8_lossy(&bytes))
+    seen(supervise_trainers::verl::SFT, &String::from_utf8_lossy(&bytes))
 }
 
 fn save(step: u64) -> [(RuleKind, Option<u64>); 3] {
@@ -189,7 +189,7 @@ fn ppo_lines_are_seen_behind_rays_prefixes() {
             None,
         ),
     ] {
-        assert_eq!(seen(TrainerKind::VerlPpo, line), [(kind, number)], "{line}");
+        assert_eq!(seen(supervise_trainers::verl::PPO, line), [(kind, number)], "{line}");
     }
 }
 
@@ -205,6 +205,6 @@ fn other_lines_are_not_taken_for_those() {
         "Saving checkpoint callback",
         "worker step_id:12 - done",
     ] {
-        assert_eq!(seen(TrainerKind::VerlPpo, line), [], "{line}");
+        assert_eq!(seen(supervise_trainers::verl::PPO, line), [], "{line}");
     }
 }

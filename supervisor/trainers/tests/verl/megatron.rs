@@ -6,7 +6,6 @@ use camino::{Utf8Path, Utf8PathBuf};
 use supervise_checkpoint::Earlier;
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, FileFact, Resumability, StateKind, Verdict};
 use supervise_core::id::Step;
-use supervise_core::spec::TrainerKind;
 use supervise_trainers::{Expectation, adapter};
 
 const ALL: [(&str, u64); 4] = [
@@ -238,7 +237,7 @@ fn moved(files: &Files, facts: &[FileFact], from: &str, to: &str) -> (Files, Vec
 fn a_part_of_another_step_is_noticed_by_its_count() {
     let (files, facts) = files("verl_megatron_v2_tp2");
     let ckpt = |n| CkptId(format!("global_step_{n}").into());
-    let mut tracker = adapter(TrainerKind::VerlPpo).tracker(&Expectation::default());
+    let mut tracker = adapter(supervise_trainers::verl::PPO).tracker(&Expectation::default());
     facts.iter().for_each(|f| tracker.note(f));
     let marks = |n| tracker.marks(&ckpt(n), &prove(&files, &*tracker, &ckpt(n), Depth::Full));
     let (one, two) = (marks(1), marks(2));

@@ -6,7 +6,7 @@ use crate::reading::{Case, command, text, yaml};
 use crate::tree::run;
 use camino::Utf8Path;
 use supervise_core::checkpoint::{FileFact, Resumability, StateKind, Verdict};
-use supervise_core::spec::{MegatronSpec, Parallel, TrainerKind};
+use supervise_core::spec::{MegatronSpec, Parallel};
 use supervise_trainers::{Expectation, ReadOutput, TrainerFacts};
 
 const START: &str = "python3 -m verl.trainer.main_ppo model_engine=megatron trainer.save_freq=1 \
@@ -62,7 +62,7 @@ fn a_short_yaml_of_sft_chooses_its_engine_by_name() {
     let read =
         yaml("engine: megatron\noptim: megatron\nmodel: {path: /m}\ntrainer: {default_local_dir: /r, save_freq: 2}\n")
             .good();
-    assert_eq!(read.kind, TrainerKind::VerlSft);
+    assert_eq!(read.kind, supervise_trainers::verl::SFT);
     assert!(read.roles[0].megatron.is_some());
     for word in ["engine='megatron'", "optim='megatron'", "++model.path='/m'"] {
         assert!(read.command.iter().any(|w| w == word), "{word} in {:?}", read.command);
@@ -208,7 +208,7 @@ fn every_pair_of_writers_that_works_is_accepted() {
 #[test]
 fn asynchronous_saves_are_switched_off_for_megatron_too() {
     let read = ppo("actor_rollout_ref.actor.checkpoint.async_save=True").good();
-    let mut spec = spec(TrainerKind::VerlPpo, PPO);
+    let mut spec = spec(supervise_trainers::verl::PPO, PPO);
     spec.roles = read.roles;
     let plan = arrange(&spec, &from_step(2, FULL), read.facts);
     let off = "actor_rollout_ref.actor.checkpoint.async_save=False";
@@ -426,7 +426,7 @@ fn a_run_of_megatron_cannot_go_on_from_shards_of_fsdp() {
 
 #[test]
 fn a_relaunch_says_what_each_role_loads() {
-    let mut spec = spec(TrainerKind::VerlPpo, PPO);
+    let mut spec = spec(supervise_trainers::verl::PPO, PPO);
     spec.roles[0].megatron = Some(two_ranks());
     let lists = |lost: &[StateKind]| {
         let mut order = from_step(120, FULL);
@@ -504,7 +504,7 @@ fn weights_that_are_only_exported_are_loaded_by_their_own_name() {
     .good();
     // A step of this run holds no shards of the model.
     assert!(read.roles[0].megatron.is_some_and(|m| !m.dist));
-    let mut spec = spec(TrainerKind::VerlPpo, PPO);
+    let mut spec = spec(supervise_trainers::verl::PPO, PPO);
     spec.roles.clone_from(&read.roles);
     let plan = arrange(&spec, &from_step(2, FULL), TrainerFacts::default());
     let wanted = "actor_rollout_ref.actor.checkpoint.load_contents=['hf_model','optimizer','extra']";

@@ -3,7 +3,7 @@
 use crate::launch::{FULL, arrange, from_step, order, spec};
 use crate::reading::Case;
 use supervise_core::record::StartPoint;
-use supervise_core::spec::{RunSpec, TrainerKind};
+use supervise_core::spec::RunSpec;
 use supervise_trainers::{LaunchPlan, Ray, TrainerFacts, adapter};
 
 const PPO: &str =
@@ -110,7 +110,7 @@ fn address(plan: &LaunchPlan) -> (bool, bool) {
 
 #[test]
 fn a_cluster_of_its_own_is_asked_for_in_the_way_that_this_version_hears() {
-    let mut ppo = spec(TrainerKind::VerlPpo, PPO);
+    let mut ppo = spec(supervise_trainers::verl::PPO, PPO);
     let own = Ray::Own { apart: true };
     for (version, heard) in [
         (Some("0.9.1"), (true, false)),
@@ -127,7 +127,7 @@ fn a_cluster_of_its_own_is_asked_for_in_the_way_that_this_version_hears() {
     ppo.command = vec!["bash".into(), "run.sh".into()];
     let plan = launch(&ppo, own.clone(), StartPoint::Fresh);
     assert_eq!(address(&plan), (true, true), "what a script starts is not known");
-    let sft = spec(TrainerKind::VerlSft, SFT);
+    let sft = spec(supervise_trainers::verl::SFT, SFT);
     assert_eq!(address(&launch(&sft, own.clone(), StartPoint::Fresh)), (false, true));
     // As it is means: no override of ours.
     assert_eq!(address(&launch(&ppo, own, StartPoint::AsIs)), (false, true));
@@ -145,7 +145,7 @@ fn a_cluster_of_its_own_is_asked_for_in_the_way_that_this_version_hears() {
 
 #[test]
 fn every_attempt_has_a_directory_of_its_own_that_is_short_enough_for_sockets() {
-    let mut sft = spec(TrainerKind::VerlSft, SFT);
+    let mut sft = spec(supervise_trainers::verl::SFT, SFT);
     sft.run.0 = "0123456789abcdef".to_owned();
     let dir = |spec: &RunSpec| {
         let plan = launch(spec, Ray::Own { apart: true }, StartPoint::Fresh);
@@ -165,7 +165,7 @@ fn every_attempt_has_a_directory_of_its_own_that_is_short_enough_for_sockets() {
 
 #[test]
 fn a_plan_names_the_cluster() {
-    let ppo = spec(TrainerKind::VerlPpo, PPO);
+    let ppo = spec(supervise_trainers::verl::PPO, PPO);
     let told = |ray: Ray| {
         let facts = TrainerFacts {
             ray,

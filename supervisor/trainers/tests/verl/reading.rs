@@ -5,7 +5,7 @@ use supervise_config::ConfigError;
 use supervise_config::compose::{Composed, Found, Loader, compose};
 use supervise_core::checkpoint::StateKind;
 use supervise_core::id::Step;
-use supervise_core::spec::{LauncherKind, ResumeIntent, SaveCadence, TrainerKind};
+use supervise_core::spec::{LauncherKind, ResumeIntent, SaveCadence};
 use supervise_trainers::{ReadInput, ReadOutput, read};
 
 /// One file; everything else belongs to the trainer.
@@ -117,7 +117,7 @@ algorithm:
 #[test]
 fn a_yaml_that_says_only_what_its_author_changed_is_enough() {
     let read = yaml(GRPO).good();
-    assert_eq!(read.kind, TrainerKind::VerlPpo);
+    assert_eq!(read.kind, supervise_trainers::verl::PPO);
     assert_eq!(read.root.as_deref(), Some(Utf8Path::new("/data/checkpoints/p/ann")));
     assert_eq!(
         read.cadence,
@@ -218,12 +218,15 @@ fn overrides_in_the_command_and_flags_count_and_win() {
 #[test]
 fn a_command_alone_is_enough() {
     let read = command("python3 -m verl.trainer.main_ppo trainer.save_freq=10 trainer.default_local_dir=/r").good();
-    assert_eq!((read.kind, read.cadence.every), (TrainerKind::VerlPpo, Some(10)));
+    assert_eq!(
+        (read.kind, read.cadence.every),
+        (supervise_trainers::verl::PPO, Some(10))
+    );
     assert_eq!(read.command.len(), 5, "{:?}", read.command);
     let read = command("bash run.sh").good();
     assert_eq!(
         (read.kind, read.root, read.command.len()),
-        (TrainerKind::Plain, None, 2)
+        (supervise_trainers::plain::PLAIN, None, 2)
     );
     assert!(text(&command("").read().unwrap_err()).contains("neither a configuration nor a command"));
 }

@@ -2,13 +2,16 @@
 
 use super::reading::{Case, command, yaml};
 use supervise_core::checkpoint::StateKind;
-use supervise_core::spec::{LauncherKind, SaveCadence, TrainerKind};
+use supervise_core::spec::{LauncherKind, SaveCadence};
 
 #[test]
 fn sft_says_when_it_saves_and_who_starts_it() {
     let base = "trainer: {default_local_dir: /r, n_gpus_per_node: 4, nnodes: 2}\nmodel: {path: /m}\n";
     let read = yaml(base).good();
-    assert_eq!((read.kind, read.roles[0].name.as_str()), (TrainerKind::VerlSft, ""));
+    assert_eq!(
+        (read.kind, read.roles[0].name.as_str()),
+        (supervise_trainers::verl::SFT, "")
+    );
     assert_eq!(
         (read.gang.launcher, read.gang.workers, read.world),
         (LauncherKind::Gang, 4, Some(8))

@@ -4,7 +4,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use supervise_checkpoint::{FileDetail, FileKind, FileReport};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, FileFact, Finding, Verdict};
-use supervise_core::spec::{RoleSpec, TrainerKind};
+use supervise_core::spec::RoleSpec;
 use supervise_trainers::{Expectation, StepTracker, adapter};
 
 /// Wall time at which everything is written, in nanoseconds.
@@ -131,7 +131,7 @@ impl Tree {
     }
 
     pub(crate) fn tracker(&self, expect: &Expectation) -> Box<dyn StepTracker> {
-        let mut tracker = adapter(TrainerKind::VerlPpo).tracker(expect);
+        let mut tracker = adapter(supervise_trainers::verl::PPO).tracker(expect);
         for fact in self.facts.values() {
             tracker.note(fact);
         }

@@ -3,7 +3,7 @@
 use crate::tree::{Tree, codes, run};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, Finding, Level, Verdict};
 use supervise_core::id::Step;
-use supervise_core::spec::{Policy, ResumeIntent, RunSpec, TrainerKind};
+use supervise_core::spec::{Policy, ResumeIntent, RunSpec};
 use supervise_trainers::Expectation;
 
 /// Step 4 of two ranks, whose files name this.
@@ -95,7 +95,7 @@ fn danger_that_is_allowed_is_said_and_does_not_condemn() {
 fn the_settings_of_a_run_reach_its_expectation() {
     let spec = |policy: Policy| RunSpec {
         policy,
-        ..crate::launch::spec(TrainerKind::VerlPpo, "train")
+        ..crate::launch::spec(supervise_trainers::verl::PPO, "train")
     };
     let expect = Expectation::of(&spec(Policy {
         trust_globals: vec!["my.*".to_owned()],

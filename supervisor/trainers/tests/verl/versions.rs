@@ -2,7 +2,7 @@
 
 use super::launch::{FULL, PPO, arrange, from_step, spec};
 use super::reading::{Case, text};
-use supervise_core::spec::{RunSpec, TrainerKind};
+use supervise_core::spec::RunSpec;
 use supervise_trainers::TrainerFacts;
 
 fn ppo(version: Option<&'static str>, command: &'static str) -> Case {
@@ -139,7 +139,7 @@ fn the_older_sft_trainer_has_keys_of_its_own() {
     let command = "torchrun --nproc_per_node=2 -m verl.trainer.fsdp_sft_trainer trainer.save_freq=5 \
                    trainer.checkpoint.save_contents=[model,extra]";
     let read = ppo(Some("0.6.1"), command).good();
-    assert_eq!((read.kind, read.world), (TrainerKind::VerlSft, Some(2)));
+    assert_eq!((read.kind, read.world), (supervise_trainers::verl::SFT, Some(2)));
     assert_eq!(read.roles[0].save_contents, ["model", "extra"]);
     assert_eq!(read.roles[0].load_contents, ["model", "extra"]);
     assert!(read.facts.older_sft);
@@ -171,7 +171,7 @@ fn relatives_of_ppo_are_read_as_what_they_inherit() {
     let read = ppo(Some("0.9.1"), one_step).good();
     assert_eq!(
         (read.kind, read.world, read.last_step.map(|s| s.0)),
-        (TrainerKind::VerlPpo, Some(8), Some(9))
+        (supervise_trainers::verl::PPO, Some(8), Some(9))
     );
 
     let nowhere = ppo(Some("0.6.1"), "python -m recipe.dapo.main_dapo trainer.save_freq=5").problem();
@@ -215,7 +215,7 @@ fn the_upload_directory_is_judged_by_the_trainer_that_runs() {
 fn with_version(version: Option<&str>) -> RunSpec {
     RunSpec {
         trainer_version: version.map(str::to_owned),
-        ..spec(TrainerKind::VerlPpo, PPO)
+        ..spec(supervise_trainers::verl::PPO, PPO)
     }
 }
 
@@ -239,7 +239,7 @@ fn no_key_is_given_that_the_release_does_not_know() {
     assert_eq!(loads(&with_version(None), false)[0], format!("++{key}"));
 
     let mut sft = with_version(Some("0.6.1"));
-    sft.trainer = TrainerKind::VerlSft;
+    sft.trainer = supervise_trainers::verl::SFT;
     sft.roles.truncate(1);
     sft.roles[0].name = String::new();
     let list = "load_contents=['model','optimizer','extra']";

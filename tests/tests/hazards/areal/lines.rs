@@ -4,12 +4,11 @@ use supervise_core::diagnosis::failure_rules;
 use supervise_core::event::Phase;
 use supervise_core::id::WorkerId;
 use supervise_core::scan::{Hit, RuleKind, Scanner};
-use supervise_core::spec::TrainerKind;
 use supervise_trainers::adapter;
 
 /// What a line of this logger's says, with the colours that stand in AReaL's files too.
 fn look(logger: &str, level: &str, text: &str) -> Option<Hit> {
-    let mut rules = adapter(TrainerKind::Areal).rules();
+    let mut rules = adapter(supervise_trainers::areal::AREAL).rules();
     rules.extend(failure_rules());
     let line =
         format!("\x1b[33m\x1b[1;38;2;180;140;80m(AReaL)\x1b[0m 20261122-08:00:00.000 {logger} {level}: {text}\x1b[0m");

@@ -8,7 +8,6 @@ use std::io;
 use supervise_checkpoint::set::SetKind;
 use supervise_core::checkpoint::{CkptId, Verdict};
 use supervise_core::live::is_live;
-use supervise_core::spec::TrainerKind;
 use supervise_host::lane::{live_dir, look_at_run};
 use supervise_trainers::{Expectation, adapter};
 
@@ -22,7 +21,7 @@ pub(super) fn judge(named: &Utf8Path, dir: &Utf8Path, look: &mut Look<'_>) -> io
         only: Some(id.to_string()),
         ..Expectation::default()
     };
-    let mut tracker = adapter(TrainerKind::Areal).tracker(&expect);
+    let mut tracker = adapter(supervise_trainers::areal::AREAL).tracker(&expect);
     steps::note(&mut *tracker, &id.0, dir)?;
     let mut view = PathView::new(named, "areal", Verdict::Whole);
     steps::step(&mut *tracker, &id, dir, Kind::Live, look, &mut view);

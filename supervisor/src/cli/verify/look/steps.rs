@@ -11,7 +11,6 @@ use std::fs;
 use std::io;
 use supervise_checkpoint::{FileKind, Limits, inspect};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Resumability, Verdict};
-use supervise_core::spec::TrainerKind;
 use supervise_host::lane::{FileSource, fact_of, walk};
 use supervise_trainers::{Expectation, StepTracker, adapter};
 
@@ -20,7 +19,7 @@ const BESIDE: usize = 4;
 
 /// Judges all steps of a root, or the only one.
 pub(super) fn judge(named: &Utf8Path, dir: &Utf8Path, kind: Kind, look: &mut Look<'_>) -> io::Result<PathView> {
-    let mut tracker = adapter(TrainerKind::VerlPpo).tracker(&Expectation::default());
+    let mut tracker = adapter(supervise_trainers::verl::PPO).tracker(&Expectation::default());
     let mut places: BTreeMap<Utf8PathBuf, Utf8PathBuf> = BTreeMap::new();
     if kind == Kind::Root {
         for entry in dir.read_dir_utf8()? {

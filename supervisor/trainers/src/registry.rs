@@ -1,0 +1,100 @@
+//! The only list of trainer frameworks: adding one adds its line here.
+
+use crate::adapter::Adapter;
+use crate::read::{ReadInput, ReadOutput};
+use crate::{areal, plain, verl};
+use supervise_config::{ConfigError, ErrorKind};
+use supervise_core::spec::TrainerKind;
+
+/// Every adapter, in the order in which a run is asked whose it is; the last one takes what nobody else knows.
+static ADAPTERS: [&dyn Adapter; 4] = [
+    &areal::ArealAdapter,
+    &verl::VerlAdapter { sft: true },
+    &verl::VerlAdapter { sft: false },
+    &plain::PlainAdapter,
+];
+
+/// The frameworks that the setting `trainer` can name, as a person lists them.
+pub const FRAMEWORKS: [&str; 3] = ["verl", "areal", "plain"];
+
+/// Every adapter.
+pub fn adapters() -> impl Iterator<Item = &'static dyn Adapter> {
+    ADAPTERS.into_iter()
+}
+
+/// The adapter of a trainer; of one that is not known here nothing is known, as of a plain command.
+#[must_use]
+pub fn adapter(kind: TrainerKind) -> &'static dyn Adapter {
+    let found = adapters().find(|a| a.kind() == kind);
+    found.unwrap_or(&plain::PlainAdapter)
+}
+
+/// The trainer that the setting `trainer` names by itself; `None`: `auto`, or a framework with several trainers.
+#[must_use]
+pub fn named(framework: &str) -> Option<TrainerKind> {
+    let mut of = adapters().filter(|a| a.framework() == framework);
+    let first = of.next()?;
+    of.next().is_none().then(|| first.kind())
+}
+
+/// How a command tells which of a framework's trainers it starts, where there are several.
+pub fn entries(framework: &str) -> impl Iterator<Item = &'static str> {
+    let mut of = adapters().filter(move |a| a.framework() == framework);
+    of.find_map(Adapter::entries).into_iter()
+}
+
+/// The trainer of a run: what the settings say, what the command starts, or whose configuration it is.
+#[must_use]
+pub fn detect(input: &ReadInput<'_>) -> TrainerKind {
+    let called = || adapters().find(|a| a.is_called(input.command));
+    let meant = || {
+        let composed = input.composed?;
+        adapters().find(|a| a.is_meant(composed))
+    };
+    let found = || called().or_else(meant).map_or(plain::PLAIN, Adapter::kind);
+    input.kind.unwrap_or_else(found)
+}
+
+/// Reads a configuration, as the trainer does whose it is.
+///
+/// # Errors
+/// Everything that is wrong with it, each with its key, its place and what to do next.
+pub fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>> {
+    if input.composed.is_none() && input.command.is_empty() {
+        let nothing = ConfigError::new(ErrorKind::MissingKey, "neither a configuration nor a command is given");
+        return Err(vec![
+            nothing.with_hint("name the trainer's YAML, or a command after --"),
+        ]);
+    }
+    adapter(detect(input)).read(input)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_framework_can_be_named_and_every_kind_is_one() {
+        let listed: BTreeSet<&str> = FRAMEWORKS.into_iter().collect();
+        let there: BTreeSet<&str> = adapters().map(Adapter::framework).collect();
+        assert_eq!(listed, there);
+        let kinds: BTreeSet<TrainerKind> = adapters().map(Adapter::kind).collect();
+        assert_eq!(kinds.len(), ADAPTERS.len());
+        for found in adapters() {
+            let name = found.kind().name().to_owned();
+            assert_eq!(TrainerKind::parse(&name), Some(found.kind()), "{name} is cut");
+        }
+    }
+
+    #[test]
+    fn a_trainer_of_another_version_is_known_as_plain() {
+        assert_eq!(adapter(TrainerKind::new("later")).kind(), plain::PLAIN);
+    }
+
+    #[test]
+    fn a_framework_with_one_trainer_names_it() {
+        assert_eq!(named("areal"), Some(areal::AREAL));
+        assert_eq!((named("verl"), named("auto")), (None, None));
+    }
+}

@@ -1,0 +1,265 @@
+//! verl's configuration as the parts of a run's specification.
+//!
+//! What counts, lowest first: verl's own defaults, the user's YAML after composition, overrides inside the command, `--set`. Values keep
+//! their origin through all of it, so that a problem names the file and line, or the flag, that has to change.
+
+use super::{Basis, PPO, Reader, SFT, Tree};
+use crate::command::{self, Entry};
+use crate::hydra;
+use crate::read::{ReadInput, ReadOutput};
+use camino::Utf8Path;
+use supervise_config::compose::Composed;
+use supervise_config::{ConfigError, ConfigTree, Node, Origin, Value};
+use supervise_core::checkpoint::Finding;
+use supervise_core::spec::TrainerKind;
+
+/// Groups of verl's configuration: a plain name given to one of them chooses a file, it sets no value.
+pub(crate) const GROUPS: [&str; 5] = ["model_engine", "engine", "optim", "model", "profiler"];
+
+/// verl's own configurations, whose content is known.
+const VERLS_OWN: [&str; 8] = [
+    "ppo_trainer",
+    "ppo_megatron_trainer",
+    "sft_trainer_engine",
+    "sft_trainer",
+    "one_step_off_ppo_trainer",
+    "one_step_off_ppo_megatron_trainer",
+    "fully_async_ppo_trainer",
+    "fully_async_ppo_megatron_trainer",
+];
+
+/// Reads a configuration.
+///
+/// # Errors
+/// Everything that is wrong with it, each with its key, its place and what to do next.
+pub(super) fn read(input: &ReadInput<'_>, sft: bool) -> Result<ReadOutput, Vec<ConfigError>> {
+    let basis = super::basis(input, sft);
+    let tree = effective(input, &basis)?;
+    let mut reader = Reader::new(&tree, &basis, input.env, input.recovery);
+    check_version(&mut reader, input.version);
+    check_order(&mut reader, input.composed);
+    check_command(&mut reader, input);
+    let mut out = if sft {
+        super::read_sft(&mut reader, input)
+    } else {
+        super::read_ppo(&mut reader, input)
+    };
+    let mut problems = std::mem::take(&mut reader.problems);
+    out.findings = std::mem::take(&mut reader.findings);
+    match launch(input, &basis) {
+        Ok((command, finding)) => {
+            out.command = command;
+            out.facts.settings = input.set.to_vec();
+            out.findings.extend(finding);
+        }
+        Err(more) => problems.extend(more),
+    }
+    super::check_mistyped(&tree, &mut problems, &mut out.findings);
+    out.tree = tree;
+    if problems.is_empty() { Ok(out) } else { Err(problems) }
+}
+
+/// Of a release that is not known, what is not said cannot be assumed.
+fn check_version(reader: &mut Reader<'_>, version: Option<&str>) {
+    if reader.basis.release.is_some() || !reader.resumes() {
+        return;
+    }
+    let who = version.map_or("which verl will run is not known here".to_owned(), |v| {
+        format!("verl {v} is not known here")
+    });
+    reader.findings.push(Finding::warning(
+        "version_unknown",
+        format!("{who}: only what is said and what every verl from 0.4 to 0.9 does by itself is relied on"),
+    ));
+}
+
+/// What a file says beneath verl's own configuration has no effect where verl says anything.
+fn check_order(reader: &mut Reader<'_>, composed: Option<&Composed>) {
+    if composed.is_some_and(is_beneath) {
+        reader.findings.push(Finding::warning(
+            "overruled_by_verl",
+            "defaults: verl's own configuration is listed after values of this file and overrules them; list it before `_self_`",
+        ));
+    }
+}
+
+/// What the command runs, and whether it is what was read.
+fn check_command(reader: &mut Reader<'_>, input: &ReadInput<'_>) {
+    if let Some((Entry::Other, at)) = command::entry(input.command) {
+        let module = input.command.get(at - 1).map_or("", String::as_str);
+        let message = format!("the checkpoints of `{module}` are not known yet");
+        reader.no_recovery("layout_unknown", "command", message, "use main_ppo or sft_trainer");
+    }
+    // verl's own relatives save where PPO does by itself, recipes need not.
+    let recipe = match command::entry(input.command) {
+        Some((Entry::Relative | Entry::FullyAsync, at)) => input.command[at - 1].contains("recipe"),
+        _ => false,
+    };
+    if recipe && !reader.is_said("trainer.default_local_dir") && !reader.is_said("trainer.project_name") {
+        reader.no_recovery(
+            "config_not_read",
+            "trainer.default_local_dir",
+            "the trainer's own configuration is not read: where it saves by itself is not known",
+            "say where",
+        );
+    }
+    let Some(config) = command::hydra_config(input.command) else {
+        return;
+    };
+    let verls = config.name.as_deref().is_none_or(|n| VERLS_OWN.contains(&n)) && !config.elsewhere;
+    let read = input.config_file.and_then(Utf8Path::file_stem);
+    if read.is_none() && !verls {
+        let message = "the command names a configuration that is not read: where it saves cannot be known";
+        reader.no_recovery(
+            "config_not_read",
+            "command",
+            message,
+            "name that YAML as the argument as well",
+        );
+    } else if let (Some(name), Some(read)) = (&config.name, read)
+        && name != read
+    {
+        reader.warn(
+            "config_differs",
+            "command",
+            format!("it starts from `{name}`, and `{read}` is read here"),
+        );
+    }
+}
+
+/// The trainer whose entry point a command names.
+pub(super) fn called(command: &[String]) -> Option<TrainerKind> {
+    let (entry, _) = command::entry(command)?;
+    Some(match entry {
+        Entry::Ppo | Entry::Relative | Entry::FullyAsync | Entry::Other => PPO,
+        Entry::Sft | Entry::SftRay | Entry::SftOld => SFT,
+    })
+}
+
+/// The trainer that has such keys.
+pub(super) fn meant(composed: &Composed) -> Option<TrainerKind> {
+    let layer = |name: &str| composed.layers.iter().any(|l| l.config == name);
+    let has = |key: &str| composed.tree.get(key).is_some();
+    if layer("sft_trainer_engine") || layer("sft_trainer") {
+        Some(SFT)
+    } else if layer("ppo_trainer") || layer("ppo_megatron_trainer") || has("actor_rollout_ref") || has("algorithm") {
+        Some(PPO)
+    } else if has("trainer") && (has("data") || has("engine") || has("optim") || has("checkpoint") || has("model")) {
+        Some(SFT)
+    } else {
+        None
+    }
+}
+
+/// The configuration as it counts.
+fn effective(input: &ReadInput<'_>, basis: &Basis) -> Result<ConfigTree, Vec<ConfigError>> {
+    let mut tree = super::verl_defaults(basis.tree, basis.release);
+    if let Some(composed) = input.composed {
+        let mut theirs = composed.tree.clone();
+        if is_beneath(composed) {
+            std::mem::swap(&mut tree, &mut theirs);
+        }
+        tree.merge(theirs).map_err(|e| vec![e])?;
+    }
+    let mut problems = Vec::new();
+    let written = command::overrides_in(input.command)
+        .into_iter()
+        .map(|text| (text, false));
+    for (text, from_flag) in written.chain(input.set.iter().map(|text| (text.as_str(), true))) {
+        problems.extend(apply(&mut tree, text, from_flag).err());
+    }
+    if problems.is_empty() { Ok(tree) } else { Err(problems) }
+}
+
+/// Whether verl's own configuration lies above the user's files: listed after `_self_`, it overrules what they say.
+fn is_beneath(composed: &Composed) -> bool {
+    let mut layers = composed.layers.iter().filter(|l| l.package.is_empty());
+    layers.any(|l| !l.by_trainer) && layers.next_back().is_some_and(|l| l.by_trainer)
+}
+
+/// Applies one override. A choice in a group sets no value; verl's own keys are not all known here, so a key may be new.
+fn apply(tree: &mut ConfigTree, text: &str, from_flag: bool) -> Result<(), ConfigError> {
+    let change = hydra::parse(text)?;
+    let group = change.package.is_some() || change.key.contains('/') || GROUPS.contains(&change.key.as_str());
+    let chooses = group && matches!(change.value, Some(Value::Str(_)));
+    let hydras = change.key == "hydra" || change.key.starts_with("hydra.");
+    let nothing = change.action == hydra::Action::Delete && tree.get(&change.key).is_none();
+    if chooses || hydras || nothing {
+        return Ok(());
+    }
+    hydra::apply(tree, &change, false)?;
+    if from_flag && let Some(node) = tree.get(&change.key) {
+        let flagged = Node::new(
+            node.value.clone(),
+            Origin::Flag {
+                text: format!("--set {text}"),
+            },
+        );
+        tree.set(&change.key, flagged)?;
+    }
+    Ok(())
+}
+
+/// The command. What the trainer has to be given of the user's file stands right behind the entry point, so that overrides in
+/// the command still win over it.
+fn launch(input: &ReadInput<'_>, basis: &Basis) -> Result<(Vec<String>, Option<Finding>), Vec<ConfigError>> {
+    let takes_config =
+        input.command.iter().any(|w| w.contains(command::CONFIG)) || command::hydra_config(input.command).is_some();
+    let ours = input.command.is_empty() || command::entry(input.command).is_some();
+    let (mut from_file, mut finding) = (Vec::new(), None);
+    match (input.composed, input.config_file) {
+        (Some(composed), Some(file)) if ours && !takes_config => {
+            from_file = if is_whole(composed, basis) {
+                by_path(composed, file)
+            } else {
+                super::as_overrides(&composed.tree)?
+            };
+        }
+        (Some(_), Some(file)) if !takes_config => {
+            let detail = format!(
+                "the command does not mention {{config}}: {file} is read here, and reaches the trainer only if the command itself passes it on"
+            );
+            finding = Some(Finding::warning("config_not_passed", detail));
+        }
+        _ => {}
+    }
+    let mut words = input.command.to_vec();
+    if words.is_empty() {
+        let module = match basis.tree {
+            Tree::Ppo | Tree::PpoMegatron => "verl.trainer.main_ppo",
+            Tree::Sft | Tree::SftMegatron => "verl.trainer.sft_trainer",
+            Tree::SftOld => "verl.trainer.fsdp_sft_trainer",
+        };
+        words = ["python3", "-m", module, command::OVERRIDES]
+            .map(str::to_owned)
+            .to_vec();
+    }
+    if let Some((_, at)) = command::entry(&words) {
+        words.splice(at..at, from_file);
+    }
+    Ok((words, finding))
+}
+
+/// The file is a configuration that Hydra can start from: it has a defaults list, or holds everything.
+fn is_whole(composed: &Composed, basis: &Basis) -> bool {
+    let has = |key: &str| composed.tree.get(key).is_some();
+    let target = match basis.tree {
+        Tree::Ppo | Tree::PpoMegatron => has("actor_rollout_ref.actor._target_"),
+        Tree::Sft | Tree::SftMegatron => has("checkpoint._target_"),
+        Tree::SftOld => false,
+    };
+    // Configurations of older releases name no targets.
+    let everything = || super::default_keys(basis.tree, basis.release).all(has);
+    composed.layers.len() > 1 || target || everything()
+}
+
+/// The file as Hydra's primary configuration. Without a search path it would not find verl's own from there.
+fn by_path(composed: &Composed, file: &Utf8Path) -> Vec<String> {
+    let dir = file.parent().map_or("/", Utf8Path::as_str);
+    let name = file.file_stem().unwrap_or_default();
+    let mut out = vec![format!("--config-path={dir}"), format!("--config-name={name}")];
+    if composed.layers.iter().any(|l| l.by_trainer) && composed.search_path.is_empty() {
+        out.push("hydra.searchpath=[pkg://verl.trainer.config]".to_owned());
+    }
+    out
+}

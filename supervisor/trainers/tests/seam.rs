@@ -1,0 +1,145 @@
+//! What knows a trainer by name: its own folder and the registry. Everybody else asks the adapter.
+//!
+//! The list below holds what is left to be moved behind the adapter. It only shrinks: a line that names a trainer where none is
+//! allowed fails here, and so does a place that names fewer of them than is listed.
+
+#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![expect(clippy::disallowed_methods, reason = "it reads the sources")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Trainers that are known, as they are written in code.
+const NAMES: [&str; 2] = ["verl", "areal"];
+
+/// Crates that know no trainer.
+const CRATES: [&str; 5] = [
+    "config/src",
+    "supervisor/core/src",
+    "supervisor/checkpoint/src",
+    "supervisor/host/src",
+    "supervisor/src",
+];
+
+/// Lines that name a trainer all the same, by file.
+const LEFT: &[(&str, usize)] = &[
+    ("supervisor/checkpoint/src/codes.rs", 1),
+    ("supervisor/checkpoint/src/pickle/danger/names.rs", 1),
+    ("supervisor/checkpoint/src/set/recover.rs", 1),
+    ("supervisor/core/src/resume.rs", 1),
+    ("supervisor/host/src/interpreter.rs", 7),
+    ("supervisor/host/src/lane/copy.rs", 1),
+    ("supervisor/host/src/lane/kept.rs", 6),
+    ("supervisor/host/src/lane/own.rs", 1),
+    ("supervisor/host/src/lane/stand.rs", 1),
+    ("supervisor/host/src/migrate.rs", 1),
+    ("supervisor/src/cli/doctor.rs", 1),
+    ("supervisor/src/cli/doctor/trainer.rs", 6),
+    ("supervisor/src/cli/exports.rs", 6),
+    ("supervisor/src/cli/migrate.rs", 1),
+    ("supervisor/src/cli/migrate/convert.rs", 1),
+    ("supervisor/src/cli/migrate/target.rs", 1),
+    ("supervisor/src/cli/plan.rs", 1),
+    ("supervisor/src/cli/run.rs", 3),
+    ("supervisor/src/cli/target.rs", 1),
+    ("supervisor/src/cli/verify.rs", 1),
+    ("supervisor/src/cli/verify/look.rs", 1),
+    ("supervisor/src/cli/verify/look/live.rs", 2),
+    ("supervisor/src/cli/verify/look/steps.rs", 1),
+    ("supervisor/src/cli/verify/scrub.rs", 1),
+    ("supervisor/src/prepare.rs", 11),
+    ("supervisor/src/prepare/areal.rs", 16),
+    ("supervisor/src/prepare/cluster.rs", 1),
+    ("supervisor/src/prepare/learn.rs", 8),
+    ("supervisor/src/prepare/place.rs", 1),
+    ("supervisor/src/prepare/rehearse.rs", 1),
+    ("supervisor/src/prepare/version.rs", 9),
+    ("supervisor/src/render/codes.rs", 14),
+    ("supervisor/src/render/migrate.rs", 1),
+    ("supervisor/src/render/plan.rs", 3),
+    ("supervisor/src/render/record.rs", 1),
+];
+
+fn top() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap()
+        .parent()
+        .unwrap()
+        .to_owned()
+}
+
+fn sources(dir: &Path, out: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, out);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            out.push(path);
+        }
+    }
+}
+
+/// Whether a line of code names a trainer; comments say what they like.
+fn names_trainer(line: &str) -> bool {
+    let line = line.trim_start().to_lowercase();
+    let begins_word = |at: usize| !line[..at].ends_with(|c: char| c.is_ascii_alphanumeric());
+    !line.starts_with("//")
+        && NAMES
+            .iter()
+            .any(|n| line.match_indices(n).any(|(at, _)| begins_word(at)))
+}
+
+/// Lines of a file that name a trainer; tests at its end name what they like.
+fn count(path: &Path) -> usize {
+    let text = fs::read_to_string(path).unwrap();
+    let code = text.split("#[cfg(test)]\nmod ").next().unwrap();
+    code.lines().filter(|line| names_trainer(line)).count()
+}
+
+#[test]
+fn a_trainer_is_named_in_its_own_folder_only() {
+    let mut files = Vec::new();
+    for krate in CRATES {
+        sources(&top().join(krate), &mut files);
+    }
+    assert!(files.len() > 200, "the sources are not where they are looked for");
+    let found = files.iter().map(|path| {
+        let name = path.strip_prefix(top()).unwrap().to_str().unwrap().to_owned();
+        (name, count(path))
+    });
+    let found: BTreeMap<String, usize> = found.filter(|(_, lines)| *lines > 0).collect();
+    let left: BTreeMap<String, usize> = LEFT.iter().map(|(name, lines)| ((*name).to_owned(), *lines)).collect();
+    let more = found
+        .iter()
+        .filter(|(name, lines)| left.get(*name).is_none_or(|l| *lines > l));
+    let more: Vec<_> = more.collect();
+    assert!(
+        more.is_empty(),
+        "a trainer is named outside of its folder; ask its adapter: {more:#?}"
+    );
+    let fewer = left
+        .iter()
+        .filter(|(name, lines)| found.get(*name).is_none_or(|l| *lines > l));
+    let fewer: Vec<_> = fewer.map(|(name, _)| (name, found.get(name))).collect();
+    assert!(
+        fewer.is_empty(),
+        "fewer lines name a trainer than are listed, lower the numbers: {fewer:#?}"
+    );
+}
+
+#[test]
+fn what_is_a_name_is_seen() {
+    for (line, is) in [
+        ("use supervise_trainers::verl::migrate;", true),
+        ("    TrainerKind::VerlPpo => 1,", true),
+        ("fn is_areal() {}", true),
+        ("\"AReaL would end\"", true),
+        ("\"zip_overlap\"", false),
+        ("fn overlong() {}", false),
+        ("/// verl does this", false),
+    ] {
+        assert_eq!(names_trainer(line), is, "{line}");
+    }
+}
