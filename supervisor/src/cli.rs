@@ -6,6 +6,7 @@ mod config;
 mod doctor;
 mod explain;
 mod exports;
+mod gc;
 mod logs;
 mod migrate;
 mod plan;
@@ -51,6 +52,8 @@ enum Command {
     Migrate(migrate::Args),
     /// Stop a run and wait until it has ended.
     Stop(stop::Args),
+    /// Show what a run left behind: torn steps, old attempts; delete it when you agree.
+    Gc(gc::Args),
     /// Show the workers' output.
     Logs(logs::Args),
     /// Show settings and where each came from.
@@ -97,6 +100,7 @@ pub(crate) fn command() -> clap::Command {
         .mut_subcommand("verify", |c| c.after_help(with(verify::EXAMPLES, &verify::EXITS)))
         .mut_subcommand("migrate", |c| c.after_help(with(migrate::EXAMPLES, &migrate::EXITS)))
         .mut_subcommand("stop", |c| c.after_help(with(stop::EXAMPLES, &LOOK)))
+        .mut_subcommand("gc", |c| c.after_help(with(gc::EXAMPLES, &gc::EXITS)))
         .mut_subcommand("logs", |c| c.after_help(with(logs::EXAMPLES, &LOOK)))
         .mut_subcommand("config", |c| {
             c.after_help(with(config::EXAMPLES, &[Exit::Finished, Exit::Usage, Exit::Config]))
@@ -138,6 +142,7 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
         Command::Verify(args) => verify::run(&args),
         Command::Migrate(args) => migrate::run(&args),
         Command::Stop(args) => stop::run(&args),
+        Command::Gc(args) => gc::run(&args),
         Command::Logs(args) => logs::run(&args),
         Command::Config(args) => config::run(args),
         Command::Doctor(args) => doctor::run(args),

@@ -3,6 +3,7 @@
 pub mod checkpoints;
 pub mod codes;
 pub mod explain;
+pub mod gc;
 pub mod migrate;
 pub mod plan;
 pub mod record;

@@ -13,6 +13,8 @@ mod elsewhere;
 mod ends;
 #[path = "run/filesystem.rs"]
 mod filesystem;
+#[path = "run/gc.rs"]
+mod gc;
 #[path = "run/growth.rs"]
 mod growth;
 #[path = "run/jobs.rs"]

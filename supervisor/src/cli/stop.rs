@@ -254,13 +254,13 @@ fn orphans(args: &Args, seen: &Seen) -> Result<u8, CliError> {
 const SILENT: Ms = Ms::secs(60);
 
 /// A term of our own, so that nobody starts a supervisor meanwhile.
-struct Lease {
+pub(super) struct Lease {
     term: Term,
     lane: Option<supervise_host::lane::Client>,
 }
 
 impl Lease {
-    fn take(seen: &Seen) -> Result<Self, CliError> {
+    pub(super) fn take(seen: &Seen) -> Result<Self, CliError> {
         // The guard must be reachable while a file system hangs: no supervisor can begin a term there either.
         let alone = Self {
             term: Term(u32::MAX),
@@ -289,7 +289,12 @@ impl Lease {
         }
     }
 
-    fn release(&mut self) {
+    /// Nobody else can begin a term: `false` where the file system did not answer in time.
+    pub(super) fn is_held(&self) -> bool {
+        self.lane.is_some()
+    }
+
+    pub(super) fn release(&mut self) {
         if let Some(lane) = &mut self.lane {
             // A lease that is not given back is found dead with this process.
             let _ = lane.ask(Question::Release, target::PATIENCE);

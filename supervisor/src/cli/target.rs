@@ -21,6 +21,8 @@ use supervise_host::process::find_attempt_processes;
 
 /// A file system has this long to answer, or to get on with it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// Counting or deleting many files has this long.
+pub(super) const DELETING: Duration = Duration::from_secs(3600);
 /// A living supervisor has this long.
 const SUPERVISOR: Duration = Duration::from_secs(5);
 

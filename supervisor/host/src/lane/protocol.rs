@@ -1,5 +1,6 @@
 //! What is said to a lane and what it answers.
 
+use super::leftovers::Leftover;
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 use supervise_core::checkpoint::{CkptId, Depth, PinsHash};
@@ -57,6 +58,22 @@ pub enum LaneReply {
 pub enum Question {
     /// Create or find the run directory, read its journals, fold them.
     Open(Identity),
+    /// List what a run left: steps that went aside, directories of its attempts.
+    Leftovers {
+        /// The run directory.
+        run_dir: Utf8PathBuf,
+        /// Where its steps go aside.
+        store: Utf8PathBuf,
+    },
+    /// Delete leftovers; under a lease.
+    Delete {
+        /// The run directory.
+        run_dir: Utf8PathBuf,
+        /// Where its steps go aside.
+        store: Utf8PathBuf,
+        /// Places as [`Answer::Leftovers`] told them.
+        places: Vec<Utf8PathBuf>,
+    },
     /// Only read: nothing is created.
     Peek {
         /// The run directory.
@@ -185,6 +202,8 @@ pub enum Answer {
     Done,
     /// The folded journals.
     Loaded(Box<Loaded>),
+    /// Leftovers of a run.
+    Leftovers(Vec<Leftover>),
     /// A piece of the journals.
     Lines {
         /// Where it begins.

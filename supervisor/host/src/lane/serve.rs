@@ -7,6 +7,7 @@ use super::ahead::{Ahead, Change, TOLD};
 use super::copy::{Wanted, keep};
 use super::edit::{disk_error, perform, prune};
 use super::kept::Kept;
+use super::leftovers;
 use super::pace::Pace;
 use super::protocol::{Answer, LaneReply, LaneRequest, Question};
 use super::scan::Prover;
@@ -277,6 +278,10 @@ impl Lane {
             | Question::Attempt { .. } => {
                 self.tenure.asked = id;
                 self.tenure.answer(ask, &nobody_listens)
+            }
+            Question::Leftovers { run_dir, store } => leftovers::list(&run_dir, &store).map(Answer::Leftovers),
+            Question::Delete { run_dir, store, places } => {
+                leftovers::delete(&run_dir, &store, &places).map(|()| Answer::Done)
             }
             other => self.about_the_root(id, other),
         }

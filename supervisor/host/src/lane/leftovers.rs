@@ -1,0 +1,301 @@
+//! Leftovers of a run: steps that went aside, and the directories of its attempts. Listed and, when a person says so, deleted.
+
+use super::edit::{disk_error, make_dir, remove_file};
+use super::files::read_small;
+use super::store::SMALL;
+use crate::disk::{remove_tree, sync_dir};
+use camino::{Utf8Component, Utf8Path, Utf8PathBuf};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use supervise_core::event::ActError;
+use supervise_core::id::AttemptNo;
+
+/// Unit of `st_blocks`, in bytes.
+const BLOCK: u64 = 512;
+/// Directories below a leftover that are measured; what is deeper counts nothing.
+const DEEPEST: usize = 32;
+/// Directories whose entries are leftovers, below the store.
+const ASIDE: [&str; 2] = ["aside", "aside/foreign"];
+
+/// Something that a run left and does not need.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leftover {
+    /// Kind of it.
+    pub kind: LeftoverKind,
+    /// Where it stands, below the store (`aside/…`) or the run directory (`attempts/…`).
+    pub place: Utf8PathBuf,
+    /// Space that it takes on the disk, in bytes.
+    pub bytes: u64,
+    /// Seconds since the epoch at which it came there.
+    pub since: i64,
+    /// Reason it went aside, as it was written down then.
+    pub why: Option<String>,
+}
+
+/// Kinds of leftovers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LeftoverKind {
+    /// A torn or damaged step, or a part of one.
+    Torn,
+    /// A step that was whole when it went aside.
+    Whole,
+    /// A step of another run.
+    Foreign,
+    /// Output and evidence of one attempt.
+    Attempt(AttemptNo),
+}
+
+/// Beside each step that went aside.
+#[derive(Debug, Default, Deserialize)]
+struct Note {
+    #[serde(default)]
+    whole: bool,
+    #[serde(default)]
+    foreign: bool,
+    #[serde(default)]
+    why: Option<String>,
+}
+
+/// Lists them: what is aside by name, then the attempts by number. `store`: where steps go aside.
+///
+/// # Errors
+/// The system's, where a directory cannot be read.
+pub(super) fn list(run_dir: &Utf8Path, store: &Utf8Path) -> Result<Vec<Leftover>, ActError> {
+    let at = |e: io::Error| disk_error(&format!("listing what {run_dir} keeps"), &e);
+    let mut out = Vec::new();
+    for dir in ASIDE {
+        for name in names(&store.join(dir)).map_err(at)? {
+            let place = Utf8Path::new(dir).join(&name);
+            // The notes go with what they are about; `foreign` is the other directory.
+            if ASIDE.iter().any(|other| place == *other) || is_note(store, &place) {
+                continue;
+            }
+            out.extend(aside(store, place).map_err(at)?);
+        }
+    }
+    let mut attempts = Vec::new();
+    for name in names(&run_dir.join("attempts")).map_err(at)? {
+        let Ok(no) = name.parse::<u32>() else { continue };
+        let place = Utf8Path::new("attempts").join(&name);
+        attempts.extend(leftover(run_dir, place, LeftoverKind::Attempt(AttemptNo(no)), None).map_err(at)?);
+    }
+    attempts.sort_by_key(|l| l.kind);
+    out.extend(attempts);
+    Ok(out)
+}
+
+fn aside(store: &Utf8Path, place: Utf8PathBuf) -> io::Result<Option<Leftover>> {
+    let note = read_small(&note_of(&store.join(&place)), SMALL)
+        .ok()
+        .and_then(|bytes| serde_json::from_slice::<Note>(&bytes).ok());
+    // Without a note nobody knows what it is worth: treated as whole.
+    let note = note.unwrap_or(Note {
+        whole: true,
+        ..Note::default()
+    });
+    let kind = match note {
+        Note { foreign: true, .. } => LeftoverKind::Foreign,
+        Note { whole: true, .. } => LeftoverKind::Whole,
+        _ => LeftoverKind::Torn,
+    };
+    leftover(store, place, kind, note.why)
+}
+
+/// `None`: it is gone meanwhile.
+fn leftover(
+    base: &Utf8Path,
+    place: Utf8PathBuf,
+    kind: LeftoverKind,
+    why: Option<String>,
+) -> io::Result<Option<Leftover>> {
+    let path = base.join(&place);
+    let since = match fs::symlink_metadata(&path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        meta => meta?.ctime(),
+    };
+    let bytes = size(&path, DEEPEST)?;
+    Ok(Some(Leftover {
+        kind,
+        place,
+        bytes,
+        since,
+        why,
+    }))
+}
+
+fn size(path: &Utf8Path, depth: usize) -> io::Result<u64> {
+    let meta = match fs::symlink_metadata(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(0),
+        meta => meta?,
+    };
+    let mut bytes = meta.blocks().saturating_mul(BLOCK);
+    if meta.is_dir() && depth > 0 {
+        for name in names(path)? {
+            bytes = bytes.saturating_add(size(&path.join(name), depth - 1)?);
+        }
+    }
+    Ok(bytes)
+}
+
+/// Names in a directory, sorted; none where there is none. Names that are no text are none of ours.
+fn names(dir: &Utf8Path) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(dir) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        names.extend(entry?.file_name().into_string());
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn note_of(path: &Utf8Path) -> Utf8PathBuf {
+    Utf8PathBuf::from(format!("{path}.json"))
+}
+
+fn is_note(store: &Utf8Path, place: &Utf8Path) -> bool {
+    place.extension() == Some("json") && store.join(place).with_extension("").symlink_metadata().is_ok()
+}
+
+/// Deletes leftovers by their places, as [`list`] told them. Each leaves its directory first, so that none is ever half there.
+///
+/// # Errors
+/// A place is none of a leftover's, or the system's; those before it are deleted then.
+pub(super) fn delete(run_dir: &Utf8Path, store: &Utf8Path, places: &[Utf8PathBuf]) -> Result<(), ActError> {
+    let bin = store.join("pruned");
+    for place in places {
+        let base = base(run_dir, store, place).map_err(|e| disk_error(&format!("deleting {place}"), &e))?;
+        let path = base.join(place);
+        let deleted = match base == store {
+            true => through(&bin, &path),
+            // Not on the root's file system where `run_dir` was set.
+            false => remove_tree(&path),
+        };
+        deleted
+            .and_then(|()| remove_file(&note_of(&path)))
+            .map_err(|e| disk_error(&format!("deleting {path}"), &e))?;
+    }
+    remove_tree(&bin).map_err(|e| disk_error(&format!("deleting {bin}"), &e))
+}
+
+fn through(bin: &Utf8Path, path: &Utf8Path) -> io::Result<()> {
+    make_dir(bin)?;
+    let to = bin.join(path.file_name().unwrap_or_default());
+    remove_tree(&to)?;
+    match fs::rename(path, &to) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        renamed => renamed?,
+    }
+    if let Some(dir) = path.parent() {
+        sync_dir(dir)?;
+    }
+    remove_tree(&to)
+}
+
+/// The directory that a place is below. Only a plain name directly where leftovers stand is one.
+fn base<'a>(run_dir: &'a Utf8Path, store: &'a Utf8Path, place: &Utf8Path) -> io::Result<&'a Utf8Path> {
+    let is_plain = place.components().all(|c| matches!(c, Utf8Component::Normal(_)));
+    let dir = place.parent().map_or("", Utf8Path::as_str);
+    let number = place.file_name().is_some_and(|n| n.parse::<u32>().is_ok());
+    match dir {
+        _ if !is_plain => {}
+        "attempts" if number => return Ok(run_dir),
+        dir if ASIDE.contains(&dir) && !ASIDE.contains(&place.as_str()) => return Ok(store),
+        _ => {}
+    }
+    let what = format!("{place:?} is no leftover");
+    Err(io::Error::new(io::ErrorKind::InvalidInput, what))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::temp_dir;
+    use super::*;
+
+    fn put(path: &Utf8Path, note: Option<&str>) {
+        fs::create_dir_all(path).unwrap();
+        fs::write(path.join("model.pt"), vec![1; 5000]).unwrap();
+        if let Some(note) = note {
+            fs::write(note_of(path), note).unwrap();
+        }
+    }
+
+    fn listed(dir: &Utf8Path) -> Vec<(String, LeftoverKind)> {
+        let all = list(dir, dir).unwrap();
+        all.into_iter().map(|l| (l.place.into_string(), l.kind)).collect()
+    }
+
+    #[test]
+    fn leftovers_are_listed_with_their_worth_and_deleted_with_their_notes() {
+        let (_keep, dir) = temp_dir();
+        assert_eq!(list(&dir, &dir).unwrap(), []);
+        put(
+            &dir.join("aside/global_step_2.attempt-1"),
+            Some(r#"{"whole": true, "why": "fell back"}"#),
+        );
+        put(&dir.join("aside/global_step_4.attempt-1"), Some(r#"{"whole": false}"#));
+        put(&dir.join("aside/global_step_6.attempt-1"), Some("{"));
+        put(
+            &dir.join("aside/foreign/global_step_8.attempt-1"),
+            Some(r#"{"foreign": true, "whole": true}"#),
+        );
+        put(&dir.join("attempts/0010"), None);
+        put(&dir.join("attempts/0002"), None);
+        put(&dir.join("attempts/effective"), None);
+        let all = [
+            ("aside/global_step_2.attempt-1", LeftoverKind::Whole),
+            ("aside/global_step_4.attempt-1", LeftoverKind::Torn),
+            ("aside/global_step_6.attempt-1", LeftoverKind::Whole),
+            ("aside/foreign/global_step_8.attempt-1", LeftoverKind::Foreign),
+            ("attempts/0002", LeftoverKind::Attempt(AttemptNo(2))),
+            ("attempts/0010", LeftoverKind::Attempt(AttemptNo(10))),
+        ];
+        assert_eq!(listed(&dir), all.map(|(place, kind)| (place.to_owned(), kind)));
+        assert!(list(&dir, &dir).unwrap().iter().all(|l| l.bytes >= 5000));
+
+        let gone: Vec<Utf8PathBuf> = [all[1].0, all[3].0, all[4].0].map(Into::into).to_vec();
+        delete(&dir, &dir, &gone).unwrap();
+        delete(&dir, &dir, &gone).unwrap();
+        let left = [all[0], all[2], all[5]];
+        assert_eq!(listed(&dir), left.map(|(place, kind)| (place.to_owned(), kind)));
+        assert!(!dir.join("aside/global_step_4.attempt-1.json").exists());
+        assert!(!dir.join("pruned").exists());
+    }
+
+    #[test]
+    fn nothing_else_is_ever_deleted() {
+        let (_keep, dir) = temp_dir();
+        put(&dir.join("aside/foreign/x"), None);
+        put(&dir.join("protected/x"), None);
+        let bad = [
+            "",
+            "aside",
+            "aside/foreign",
+            "aside/../protected/x",
+            "/etc",
+            "protected/x",
+            "attempts/x",
+            "aside/a/b",
+        ];
+        for place in bad {
+            assert!(delete(&dir, &dir, &[place.into()]).is_err(), "{place}");
+        }
+        assert!(dir.join("aside/foreign/x").exists() && dir.join("protected/x").exists());
+    }
+
+    #[test]
+    fn a_link_is_deleted_and_not_followed() {
+        let (_keep, dir) = temp_dir();
+        put(&dir.join("protected/x"), None);
+        fs::create_dir_all(dir.join("aside")).unwrap();
+        std::os::unix::fs::symlink(dir.join("protected/x"), dir.join("aside/global_step_2.a")).unwrap();
+        delete(&dir, &dir, &["aside/global_step_2.a".into()]).unwrap();
+        assert!(dir.join("protected/x/model.pt").exists());
+        assert!(dir.join("aside/global_step_2.a").symlink_metadata().is_err());
+    }
+}

@@ -1,0 +1,162 @@
+//! `supervise gc`: shows what a run left behind, and deletes it when a person agrees.
+
+use super::stop::Lease;
+use super::target::{self, Seen};
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::prepare;
+use crate::printer::{self, Meter};
+use crate::render::gc::{Choice, GcView};
+use camino::{Utf8Path, Utf8PathBuf};
+use std::io::{self, IsTerminal};
+use supervise_core::checkpoint::{Depth, Verdict};
+use supervise_host::lane::{Answer, Leftover, Question, Where, look_at_run};
+
+pub(super) const EXAMPLES: &str = "  supervise gc ppo.yaml --dry-run
+  supervise gc ppo.yaml --keep-attempts 3
+  supervise gc /ckpt/my-run --all --yes
+";
+
+pub(super) const EXITS: [Exit; 5] = [
+    Exit::Finished,
+    Exit::LeaseHeld,
+    Exit::Usage,
+    Exit::Environment,
+    Exit::Internal,
+];
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Trainer YAML, checkpoint root, run directory or identity; none: the only run of this user
+    #[arg(value_name = "RUN")]
+    run: Option<String>,
+    /// Also steps that were whole when they went aside, and those of other runs
+    #[arg(long)]
+    all: bool,
+    /// Attempts whose output stays, the newest first
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    keep_attempts: usize,
+    /// Show what would be deleted; changes nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Delete without asking
+    #[arg(long, conflicts_with = "dry_run")]
+    yes: bool,
+    /// Print JSON; deletes only with --yes
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<u8, CliError> {
+    let seen = target::one(args.run.as_deref())?;
+    let run_dir = seen.run_dir()?.to_owned();
+    let store = store(&seen, &run_dir)?;
+    let acts = !args.dry_run;
+    if acts && !args.yes && (args.json || !io::stdin().is_terminal()) {
+        return Err(CliError::usage("nobody can be asked here").hint("--yes deletes, --dry-run only shows"));
+    }
+    // What is listed stays as it is until it is deleted.
+    let mut lease = match acts {
+        true => Some(Lease::take(&seen)?),
+        false => None,
+    };
+    if lease.as_ref().is_some_and(|lease| !lease.is_held()) {
+        return Err(CliError::environment(format!(
+            "{run_dir}: the file system does not answer"
+        )));
+    }
+    let done = collect(args, &seen, &run_dir, &store);
+    if let Some(lease) = &mut lease {
+        lease.release();
+    }
+    let view = done?;
+    if args.json {
+        super::print_json(&view)?;
+    }
+    Ok(Exit::Finished.code())
+}
+
+fn collect(args: &Args, seen: &Seen, run_dir: &Utf8Path, store: &Utf8Path) -> Result<GcView, CliError> {
+    let found = leftovers(run_dir, store)?;
+    let choice = Choice {
+        all: args.all,
+        keep_attempts: args.keep_attempts,
+        has_whole: !args.all || has_whole(seen)?,
+    };
+    let mut view = GcView::of(&seen.run.0, run_dir, store, found, &choice);
+    if !args.json {
+        printer::out(&view.text());
+    }
+    let places = view.chosen();
+    if places.is_empty() || args.dry_run || !(args.yes || agreed(&view.question())) {
+        return Ok(view);
+    }
+    delete(run_dir, store, places)?;
+    view.deleted = true;
+    if !args.json {
+        printer::out(&format!("{}\n", view.done()));
+    }
+    Ok(view)
+}
+
+/// The directory in which steps go aside: where the terms stand too.
+fn store(seen: &Seen, run_dir: &Utf8Path) -> Result<Utf8PathBuf, CliError> {
+    let spec = seen.spec.as_ref().ok_or_else(|| {
+        CliError::environment(format!(
+            "run {}: its specification cannot be read in {run_dir}",
+            seen.run
+        ))
+    })?;
+    let lease = prepare::lease_dir(spec.root.as_deref(), spec.live.as_ref(), run_dir);
+    Ok(lease.parent().unwrap_or(run_dir).to_owned())
+}
+
+/// Whether a whole step stands where the trainer looks: else what is aside may be the last good state.
+fn has_whole(seen: &Seen) -> Result<bool, CliError> {
+    let Some(place) = seen.spec.as_ref().and_then(Where::of) else {
+        return Ok(false);
+    };
+    let mut meter = Meter::new();
+    let scan = look_at_run(&place, Depth::Structure, &mut |read| {
+        meter.tell(read, None);
+        true
+    });
+    meter.end();
+    match scan.unreadable {
+        Some(why) => Err(CliError::environment(format!("{}: {why}", place.root))),
+        None => Ok(scan.steps.iter().any(|step| step.verdict == Verdict::Whole)),
+    }
+}
+
+fn leftovers(run_dir: &Utf8Path, store: &Utf8Path) -> Result<Vec<Leftover>, CliError> {
+    let ask = Question::Leftovers {
+        run_dir: run_dir.to_owned(),
+        store: store.to_owned(),
+    };
+    match asked(ask)? {
+        Answer::Leftovers(found) => Ok(found),
+        _ => Err(CliError::internal("the helper gave an unexpected answer")),
+    }
+}
+
+fn delete(run_dir: &Utf8Path, store: &Utf8Path, places: Vec<Utf8PathBuf>) -> Result<(), CliError> {
+    let ask = Question::Delete {
+        run_dir: run_dir.to_owned(),
+        store: store.to_owned(),
+        places,
+    };
+    asked(ask).map(|_| ())
+}
+
+fn asked(ask: Question) -> Result<Answer, CliError> {
+    let failed = |e: supervise_host::lane::LaneError| CliError::environment(e.to_string());
+    let mut lane = target::lane().map_err(failed)?;
+    lane.ask(ask, target::DELETING).map_err(failed)
+}
+
+fn agreed(question: &str) -> bool {
+    printer::err(question);
+    let mut line = String::new();
+    let read = io::stdin().read_line(&mut line);
+    read.is_ok() && matches!(line.trim(), "y" | "Y" | "yes")
+}
