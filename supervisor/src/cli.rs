@@ -1,5 +1,6 @@
 //! The command line: one file per subcommand.
 
+mod asked;
 mod checkpoints;
 mod completions;
 mod config;

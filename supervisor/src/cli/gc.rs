@@ -1,5 +1,6 @@
 //! `supervise gc`: shows what a run left behind, and deletes it when a person agrees.
 
+use super::asked;
 use super::stop::Lease;
 use super::target::{self, Seen};
 use crate::error::CliError;
@@ -8,7 +9,7 @@ use crate::prepare;
 use crate::printer::{self, Meter};
 use crate::render::gc::{Choice, GcView};
 use camino::{Utf8Path, Utf8PathBuf};
-use std::io::{self, IsTerminal};
+use std::io::IsTerminal;
 use supervise_core::checkpoint::{Depth, Verdict};
 use supervise_host::lane::{Answer, Leftover, Question, Where, look_at_run};
 
@@ -52,7 +53,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     let run_dir = seen.run_dir()?.to_owned();
     let store = store(&seen, &run_dir)?;
     let acts = !args.dry_run;
-    if acts && !args.yes && (args.json || !io::stdin().is_terminal()) {
+    if acts && !args.yes && (args.json || !std::io::stdin().is_terminal()) {
         return Err(CliError::usage("nobody can be asked here").hint("--yes deletes, --dry-run only shows"));
     }
     // What is listed stays as it is until it is deleted.
@@ -88,7 +89,7 @@ fn collect(args: &Args, seen: &Seen, run_dir: &Utf8Path, store: &Utf8Path) -> Re
         printer::out(&view.text());
     }
     let places = view.chosen();
-    if places.is_empty() || args.dry_run || !(args.yes || agreed(&view.question())) {
+    if places.is_empty() || args.dry_run || !(args.yes || asked::confirm(&view.question())?) {
         return Ok(view);
     }
     delete(run_dir, store, places)?;
@@ -133,7 +134,7 @@ fn leftovers(run_dir: &Utf8Path, store: &Utf8Path) -> Result<Vec<Leftover>, CliE
         run_dir: run_dir.to_owned(),
         store: store.to_owned(),
     };
-    match asked(ask)? {
+    match answer(ask)? {
         Answer::Leftovers(found) => Ok(found),
         _ => Err(CliError::internal("the helper gave an unexpected answer")),
     }
@@ -145,18 +146,11 @@ fn delete(run_dir: &Utf8Path, store: &Utf8Path, places: Vec<Utf8PathBuf>) -> Res
         store: store.to_owned(),
         places,
     };
-    asked(ask).map(|_| ())
+    answer(ask).map(|_| ())
 }
 
-fn asked(ask: Question) -> Result<Answer, CliError> {
+fn answer(ask: Question) -> Result<Answer, CliError> {
     let failed = |e: supervise_host::lane::LaneError| CliError::environment(e.to_string());
     let mut lane = target::lane().map_err(failed)?;
     lane.ask(ask, target::DELETING).map_err(failed)
-}
-
-fn agreed(question: &str) -> bool {
-    printer::err(question);
-    let mut line = String::new();
-    let read = io::stdin().read_line(&mut line);
-    read.is_ok() && matches!(line.trim(), "y" | "Y" | "yes")
 }

@@ -1,7 +1,7 @@
 //! `supervise plan`: what `run` would do now. Touches nothing.
 
 use super::run::Source;
-use super::target;
+use super::{asked, target};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::prepare::{self, Learning, Prepared, Request, prepare};
@@ -65,6 +65,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         quiet: args.json,
         ..args.source.request()
     })?;
+    asked::check_from(&prepared)?;
     if let Some(depth) = args.depth {
         prepared.spec.policy.depth = depth.into();
     }

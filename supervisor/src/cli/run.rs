@@ -2,11 +2,12 @@
 
 mod detach;
 
+use super::asked;
 use crate::driver::{self, RunFlags};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::prepare::{self, Learning, Prepared, Request, prepare};
-use crate::printer::{self, Output, Printer};
+use crate::printer::{Output, Printer};
 use crate::render;
 use camino::Utf8PathBuf;
 use std::io::IsTerminal;
@@ -133,7 +134,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     if let Some(root) = &prepared.spec.root {
         prepare::probe(root)?;
     }
-    check_from(&prepared)?;
+    asked::check_from(&prepared)?;
     prepare::check_importable(&prepared)?;
     if prepared.spec.policy.fresh && !args.yes && !agreed(&prepared)? {
         return Err(CliError::usage(
@@ -148,27 +149,6 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     driver::run(prepared, printer, RunFlags { again: args.again })
 }
 
-/// A number that no step has is a slip of the hand: nothing is begun with it.
-fn check_from(p: &Prepared) -> Result<(), CliError> {
-    let (Some(from), Some(place)) = (p.spec.policy.from, Where::of(&p.spec)) else {
-        return Ok(());
-    };
-    let scan = look_at_run(&place, Depth::Structure, &mut |_| true);
-    if scan.unreadable.is_some() || scan.steps.iter().any(|c| c.step == from) {
-        return Ok(());
-    }
-    let mut steps: Vec<String> = scan.steps.iter().map(|c| c.step.to_string()).collect();
-    steps.dedup();
-    let there = match steps.is_empty() {
-        true => "there is none".to_owned(),
-        false => format!("there are {}", steps.join(", ")),
-    };
-    Err(
-        CliError::usage(format!("--from {from}: no such step in {}; {there}", place.root))
-            .hint("`supervise checkpoints` shows them all"),
-    )
-}
-
 /// A fresh start moves everything aside that the run could go on from: asked once, where a person is there to answer.
 fn agreed(p: &Prepared) -> Result<bool, CliError> {
     let asks = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
@@ -179,18 +159,13 @@ fn agreed(p: &Prepared) -> Result<bool, CliError> {
     let Some(newest) = scan.steps.first() else {
         return Ok(true);
     };
-    printer::err(&format!(
+    asked::confirm(&format!(
         "--fresh: {} in {} go aside (the newest is {}, {}); nothing is deleted, and the run begins at step 0. Go on? [y/N] ",
         render::count(scan.steps.len() as u64, "step"),
         place.root,
         newest.id,
         newest.verdict
-    ));
-    let mut answer = String::new();
-    std::io::stdin()
-        .read_line(&mut answer)
-        .map_err(|e| CliError::environment(format!("the answer cannot be read: {e}")))?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    ))
 }
 
 /// Which run this is, and what a person should know before it costs days.

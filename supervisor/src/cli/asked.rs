@@ -1,0 +1,44 @@
+//! What a person asked for or is asked, the same for several commands.
+
+use crate::error::CliError;
+use crate::prepare::Prepared;
+use crate::printer;
+use supervise_core::checkpoint::Depth;
+use supervise_host::lane::{Where, look_at_run};
+
+/// Asks on the terminal; anything but a yes is a no.
+///
+/// # Errors
+/// The answer cannot be read.
+pub(super) fn confirm(question: &str) -> Result<bool, CliError> {
+    printer::err(question);
+    let mut answer = String::new();
+    std::io::stdin()
+        .read_line(&mut answer)
+        .map_err(|e| CliError::environment(format!("the answer cannot be read: {e}")))?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+/// A number that no step has is a slip of the hand: nothing is begun with it.
+///
+/// # Errors
+/// There is no such step; the steps there are stand in it.
+pub(super) fn check_from(p: &Prepared) -> Result<(), CliError> {
+    let (Some(from), Some(place)) = (p.spec.policy.from, Where::of(&p.spec)) else {
+        return Ok(());
+    };
+    let scan = look_at_run(&place, Depth::Structure, &mut |_| true);
+    if scan.unreadable.is_some() || scan.steps.iter().any(|c| c.step == from) {
+        return Ok(());
+    }
+    let mut steps: Vec<String> = scan.steps.iter().map(|c| c.step.to_string()).collect();
+    steps.dedup();
+    let there = match steps.is_empty() {
+        true => "there is none".to_owned(),
+        false => format!("there are {}", steps.join(", ")),
+    };
+    Err(
+        CliError::usage(format!("--from {from}: no such step in {}; {there}", place.root))
+            .hint("`supervise checkpoints` shows them all"),
+    )
+}
