@@ -293,7 +293,7 @@ impl Deciding<'_> {
             Mode::Waiting {
                 what: Condition::Readable,
                 ..
-            } => (CHOOSING_LIMIT, "a newer step could not be read"),
+            } => (start::patience_of(&self.s.why), "a newer step could not be read"),
             Mode::Waiting {
                 what: Condition::TreeGone,
                 ..
@@ -306,7 +306,9 @@ impl Deciding<'_> {
         if lasted < limit {
             self.wake(TimerKey::StateDeadline, Ms(limit.0 - lasted.0));
         } else {
-            let why = format!("{why} for {}{}", span_words(lasted), self.left_words());
+            let limit = start::limit_of(&self.s.why).map(|l| format!(": {l}"));
+            let named = limit.unwrap_or_else(|| self.left_words());
+            let why = format!("{why} for {}{named}", span_words(lasted));
             self.finish(
                 Outcome::Environment { why: why.clone() },
                 vec![Reason::new("deadline", why)],

@@ -13,6 +13,7 @@ pub mod gang;
 pub mod id;
 pub mod journal;
 pub mod lease;
+pub mod limits;
 pub mod live;
 pub mod reason;
 pub mod record;

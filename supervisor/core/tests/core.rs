@@ -5,6 +5,7 @@
 mod choose;
 mod diff;
 mod lease;
+mod limits;
 mod logs;
 mod machine;
 mod retain;

@@ -250,7 +250,7 @@ impl World {
     }
 
     /// One event through `decide`, `apply`, the journal and the checks; then acts and asks.
-    fn feed(&mut self, kind: EventKind) {
+    pub(crate) fn feed(&mut self, kind: EventKind) {
         if !self.alive || self.broken.is_some() {
             return;
         }

@@ -9,6 +9,7 @@ use supervise_core::lease::Ground;
 use supervise_core::record::{Act, ActKind, Record};
 use supervise_core::state::Mode;
 use supervise_host::lane::{Answer, LaneReply, Question};
+use supervise_host::process::limit_hint;
 
 /// A journal that could not be written is tried again after this.
 const RETRY: Ms = Ms::secs(5);
@@ -208,7 +209,8 @@ impl Driver {
         self.on_unwritable("the helper that writes the journal died".to_owned());
         if let Err(e) = replaced {
             let text = format!("the helper that writes the journal died, and another one cannot be started now: {e}");
-            return self.printer.note(&text);
+            let hint = limit_hint(&text).map(|hint| format!(": {hint}"));
+            return self.printer.note(&format!("{text}{}", hint.unwrap_or_default()));
         }
         let now = self.now();
         let ask = self.adoption(self.state.term);

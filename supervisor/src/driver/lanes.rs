@@ -9,7 +9,7 @@ use supervise_core::event::{ActError, ActErrorKind, ActOutput, EventKind, ScanRe
 use supervise_core::id::{ActId, Ms, Tick};
 use supervise_core::record::LaunchOrder;
 use supervise_host::lane::{Answer, LaneReply, LaneRequest, NO_THREAD, Question};
-use supervise_host::process::boottime_ms;
+use supervise_host::process::{boottime_ms, limit_hint};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::sync::mpsc;
@@ -170,7 +170,10 @@ impl Lane {
     fn end_words(&mut self) -> String {
         let how = match self.child.try_wait() {
             Ok(Some(status)) => match (status.code(), status.signal()) {
-                (Some(NO_THREAD), _) => "could not start a thread (see `ulimit -u`, `ulimit -v`)".to_owned(),
+                (Some(NO_THREAD), _) => {
+                    let none = std::io::Error::from_raw_os_error(libc::EAGAIN);
+                    format!("could not start a thread: {none} (see `ulimit -u`, `ulimit -v`)")
+                }
                 (Some(code), _) => format!("ended with exit code {code}"),
                 (None, Some(signal)) => format!("was ended by {}", signal_name(signal)),
                 (None, None) => "ended".to_owned(),
@@ -346,10 +349,7 @@ impl Driver {
         let hopeless = self.work.is_hopeless();
         let mut old = match self.work.replace() {
             Ok(old) => old,
-            Err(e) => {
-                let text = format!("the helper that works on files died, and another one cannot be started now: {e}");
-                return self.printer.note(&text);
-            }
+            Err(e) => return self.without_work_lane(&e),
         };
         self.introduce();
         self.scanning = None;
@@ -380,6 +380,19 @@ impl Driver {
         }
         if let Some(act) = keeping {
             self.on_kept(act, Err(error()));
+        }
+    }
+
+    /// No lane lives, and none can be started now: said while workers run, a fact for whoever waits for a scan.
+    fn without_work_lane(&mut self, e: &std::io::Error) {
+        let text = format!("the helper that works on files died, and another one cannot be started now: {e}");
+        let hint = limit_hint(&text).map(|hint| format!(": {hint}"));
+        self.printer.note(&format!("{text}{}", hint.unwrap_or_default()));
+        if self.state.live().is_none() && self.scanning.take().is_some() {
+            self.feed(EventKind::Checkpoints(ScanReport {
+                unreadable: Some(text),
+                ..ScanReport::default()
+            }));
         }
     }
 

@@ -1,12 +1,12 @@
 //! Limits of a user: each is named, ends a run that cannot begin with 69, and costs no retry.
 
-use super::scene;
+use super::{running, saved, scene};
 use serde_json::json;
 use std::fs;
-use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use supervise_tests::harness::Scene;
+use std::process::Command;
+use supervise_tests::harness::{Refusal, Scene, alive, eventually, send, wait_for};
 
 /// A user that has no other process.
 const USER: &str = "--reuid=64973";
@@ -16,10 +16,7 @@ const USER: &str = "--reuid=64973";
 fn limited(scene: &Scene, limit: &str) -> Option<(Option<i32>, String)> {
     let tools = ["/usr/bin/setpriv", "/usr/bin/prlimit", "/usr/bin/timeout"];
     if !nix::unistd::geteuid().is_root() || !tools.iter().all(|t| Path::new(t).exists()) {
-        let _ = writeln!(
-            std::io::stderr(),
-            "skipped: a limit of another user needs root, setpriv and prlimit"
-        );
+        Refusal::new("it needs root, setpriv, prlimit and timeout").tell("a limit of another user");
         return None;
     }
     let config = scene.write_config();
@@ -72,4 +69,42 @@ fn a_limit_on_open_files_is_named() {
     for limit in ["--nofile=10", "--nofile=13", "--nofile=16"] {
         ends_with_69(limit, "ulimit -n");
     }
+}
+
+fn open_files(pid: i32, limit: &str) {
+    let pid = pid.to_string();
+    let status = Command::new("prlimit")
+        .args(["--pid", &pid, &format!("--nofile={limit}:")])
+        .status();
+    assert!(status.unwrap().success());
+}
+
+/// A limit that is met in the middle of a run is named while it is waited for, and not charged.
+#[test]
+fn a_limit_met_while_a_resume_point_is_chosen_is_named() {
+    let mut scene = scene();
+    scene.set("demo.hold_at", json!(5));
+    let run = scene.start(&[]);
+    let workers = running(&scene);
+    saved(&scene, 4);
+    let helper = eventually("the helper lives", || scene.lanes("work").first().copied());
+    open_files(run.pid(), "3");
+    send(helper, 9);
+    wait_for("it is gone", || !alive(helper));
+    send(workers[0], 9);
+    wait_for("the limit is named", || run.text().contains("ulimit -n"));
+    wait_for("it waits", || run.text().contains("waiting"));
+    let told = eventually("the journal has it", || {
+        let all = scene.journal();
+        all.iter()
+            .rev()
+            .find(|l| l["kind"] == json!("decided"))
+            .map(ToString::to_string)
+    });
+    assert!(told.contains("ulimit -n"), "{told}\n{}", run.text());
+    open_files(run.pid(), "1024");
+    scene.go();
+    run.wait().expect(0);
+    assert_eq!((scene.resumed(2), scene.attempts()), (Some(4), 2));
+    scene.assert_alone();
 }

@@ -4,6 +4,7 @@ use super::Deciding;
 use crate::checkpoint::{CheckpointSummary, Depth, Verdict};
 use crate::event::{ActError, ActErrorKind, ActOutput, Living, TimerKey};
 use crate::id::{ActId, Ms, ProcRef, Step};
+use crate::limits::limit_hint;
 use crate::live::{is_live, is_own};
 use crate::reason::Reason;
 use crate::record::{ActKind, Ask, Condition, Decision, DiskEdit, LaunchOrder, Outcome, StartPoint};
@@ -27,6 +28,10 @@ const ASK_SELDOM: Ms = Ms::secs(120);
 /// How long a limit may keep a launch from being made, and how often that is tried.
 const LIMIT_PATIENCE: Ms = Ms::secs(20);
 const LIMIT_PAUSE: Ms = Ms::secs(4);
+/// How long one may keep the checkpoints from being read.
+pub(super) const LIMIT_AT_A_READ: Ms = Ms::secs(60);
+/// The code of the reason that names one.
+const LIMIT: &str = "limit";
 
 impl Deciding<'_> {
     pub(super) fn on_term_started(&mut self, living: Option<&Living>, orphans: &[ProcRef]) {
@@ -216,15 +221,20 @@ impl Deciding<'_> {
         }
     }
 
-    fn wait_until_readable(&mut self, reasons: Vec<Reason>) {
+    fn wait_until_readable(&mut self, mut reasons: Vec<Reason>) {
         if self.s.stop.is_some() {
             return self.finish(Outcome::Stopped, reasons);
         }
         if !matches!(self.s.mode, Mode::Waiting { .. }) {
-            let until = self.e.at.after(super::CHOOSING_LIMIT);
+            // What is told first is what can be done about it.
+            if let Some(hint) = reasons.iter().find_map(|r| limit_hint(&r.text)) {
+                reasons.insert(0, Reason::new(LIMIT, hint));
+            }
+            let limit = patience_of(&reasons);
+            let until = self.e.at.after(limit);
             let what = Condition::Readable;
             self.decided(Decision::Wait { what, until }, reasons);
-            self.wake(TimerKey::StateDeadline, super::CHOOSING_LIMIT);
+            self.wake(TimerKey::StateDeadline, limit);
         }
         self.wake(TimerKey::ScanDue, RETRY_SCAN);
     }
@@ -379,7 +389,7 @@ impl Deciding<'_> {
         let refused = self.s.held_since.map_or(Ms(0), |at| self.e.at.since(at));
         if refused >= LIMIT_PATIENCE {
             let why = format!("{}, for {} seconds", error.what, refused.0 / 1000);
-            let reason = Reason::new("limit", why.clone());
+            let reason = Reason::new(LIMIT, why.clone());
             return self.finish(Outcome::Environment { why }, vec![reason]);
         }
         let until = self.e.at.after(LIMIT_PAUSE);
@@ -455,6 +465,19 @@ impl Deciding<'_> {
             StartPoint::Fresh | StartPoint::AsIs => None,
         }
     }
+}
+
+/// How long something that cannot be read is waited for. Nobody gives back what a limit that is too low keeps.
+pub(super) fn patience_of(reasons: &[Reason]) -> Ms {
+    match limit_of(reasons) {
+        Some(_) => LIMIT_AT_A_READ,
+        None => super::CHOOSING_LIMIT,
+    }
+}
+
+/// The limit that the reasons name.
+pub(super) fn limit_of(reasons: &[Reason]) -> Option<&str> {
+    reasons.iter().find(|r| r.code == LIMIT).map(|r| r.text.as_str())
 }
 
 /// The choice is to go on from the live set as it stands.

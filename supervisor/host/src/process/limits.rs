@@ -1,30 +1,6 @@
-//! Limits of this user and of the machine: what they are called where an error of the system speaks of one.
+//! Limits of this user and of the machine.
 
-/// What to look at where an error of the system, in its own words, speaks of a limit; `None`: it speaks of none.
-#[must_use]
-pub fn limit_hint(text: &str) -> Option<&'static str> {
-    let table = [
-        (
-            libc::EAGAIN,
-            "no more processes or threads may be made: see `ulimit -u`, a unit's TasksMax, a cgroup's pids.max",
-        ),
-        (libc::EMFILE, "one process may not open more files: see `ulimit -n`"),
-        (
-            libc::ENFILE,
-            "no more files may be open on this machine: see /proc/sys/fs/file-max",
-        ),
-        (
-            libc::ENOMEM,
-            "no more memory is given: see `ulimit -v`, a cgroup's memory.max, vm.overcommit_memory",
-        ),
-        (libc::EFBIG, "a file may not grow any more: see `ulimit -f`"),
-    ];
-    let speaks_of = |number: i32| text.contains(&format!("(os error {number})"));
-    table
-        .into_iter()
-        .find(|(number, _)| speaks_of(*number))
-        .map(|(_, hint)| hint)
-}
+pub use supervise_core::limits::limit_hint;
 
 /// Lets a write beyond the limit on file sizes fail, so that it can be told: the signal would end us without a word.
 /// Workers are started with every signal as it is by default.

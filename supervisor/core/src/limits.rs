@@ -1,0 +1,29 @@
+//! Limits of a user and of the machine: what they are called where an error of the system speaks of one.
+
+/// The system's number of an error, and what to look at.
+const LIMITS: [(i32, &str); 5] = [
+    (
+        11,
+        "no more processes or threads may be made: see `ulimit -u`, a unit's TasksMax, a cgroup's pids.max",
+    ),
+    (24, "one process may not open more files: see `ulimit -n`"),
+    (
+        23,
+        "no more files may be open on this machine: see /proc/sys/fs/file-max",
+    ),
+    (
+        12,
+        "no more memory is given: see `ulimit -v`, a cgroup's memory.max, vm.overcommit_memory",
+    ),
+    (27, "a file may not grow any more: see `ulimit -f`"),
+];
+
+/// Where to look if an error of the system, in its own words, speaks of a limit; `None`: it speaks of none.
+#[must_use]
+pub fn limit_hint(text: &str) -> Option<&'static str> {
+    let speaks_of = |number: i32| text.contains(&format!("(os error {number})"));
+    LIMITS
+        .into_iter()
+        .find(|(number, _)| speaks_of(*number))
+        .map(|(_, hint)| hint)
+}
