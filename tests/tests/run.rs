@@ -39,6 +39,8 @@ mod stops;
 mod stuck;
 #[path = "run/told.rs"]
 mod told;
+#[path = "run/undead.rs"]
+mod undead;
 #[path = "run/ways.rs"]
 mod ways;
 

@@ -22,7 +22,7 @@ use supervise_host::guard;
 use supervise_host::guard::protocol::{FromGuard, ToGuard};
 use supervise_host::lane::{Answer, LaneError, Question, own_claim};
 use supervise_host::process::cgroup::{Leaf, leaves_of_run};
-use supervise_host::process::{end_run, find_attempt_processes};
+use supervise_host::process::{Remains, end_run, find_attempt_processes};
 
 pub(super) const EXAMPLES: &str = "  supervise stop ppo.yaml
   supervise stop ppo.yaml --after-save      at the next proven step
@@ -36,6 +36,8 @@ const BEYOND: Duration = Duration::from_secs(60);
 const JOBS: Duration = Duration::from_secs(120);
 /// How often it is looked whether the run ended.
 const LOOK: Duration = Duration::from_millis(100);
+/// After the end of a run what it killed is gone within this.
+const MOMENT: Duration = Duration::from_secs(2);
 /// The supervisor takes a wish within this.
 const ANSWER: Duration = Duration::from_secs(10);
 
@@ -136,16 +138,38 @@ fn ask(args: &Args, seen: &Seen) -> Result<u8, CliError> {
     let began = Instant::now();
     while control::lives(&seen.run) {
         if limit.is_some_and(|l| began.elapsed() > l) {
-            return Err(CliError::environment(format!(
-                "run {} has not ended after {} s",
-                seen.run,
-                began.elapsed().as_secs()
-            ))
-            .hint("`supervise status` tells what is waited for; --now gives no grace"));
+            let text = format!("run {} has not ended after {} s", seen.run, began.elapsed().as_secs());
+            return Err(CliError::environment(text)
+                .with_lines(left_lines(seen))
+                .hint("`supervise status` tells what is waited for; --now gives no grace"));
         }
         std::thread::sleep(LOOK);
     }
-    told(args, seen, "")
+    let after = target::look(&seen.run, seen.run_dir.as_deref());
+    let outcome = after.state.as_ref().and_then(|s| s.outcome.as_ref());
+    let mut left = Vec::new();
+    if matches!(outcome, Some(Outcome::Environment { .. })) {
+        // What was killed last may take a moment.
+        let until = Instant::now() + MOMENT;
+        left = left_lines(&after);
+        while !left.is_empty() && Instant::now() < until {
+            std::thread::sleep(LOOK);
+            left = left_lines(&after);
+        }
+    }
+    if left.is_empty() {
+        return told(args, seen, "");
+    }
+    let how = outcome.map(outcome_words).unwrap_or_default();
+    Err(CliError::environment(format!("run {} has ended, and processes of it live: {how}", seen.run)).with_lines(left))
+}
+
+/// What still lives of the run, one process a line.
+fn left_lines(seen: &Seen) -> Vec<String> {
+    let left = seen.remains();
+    left.iter()
+        .map(|p| terminal::line(&p.to_string()).into_owned())
+        .collect()
 }
 
 /// A stop may take a save, then the workers' grace, then their killing.
@@ -206,14 +230,11 @@ fn take_over(args: &Args, seen: &Seen) -> Result<u8, CliError> {
     jobs?;
     match gone {
         Some(left) if left.is_empty() => told(args, seen, "no supervisor was there; its workers are ended"),
-        Some(left) => Err(CliError::environment(format!(
-            "SIGKILL does not end these processes: {}",
-            pids(&left)
-        ))),
-        None => Err(CliError::environment(format!(
-            "the guard of run {} did not end its workers",
-            seen.run
-        ))),
+        Some(left) => Err(undead(&left)),
+        None => Err(
+            CliError::environment(format!("the guard of run {} did not end its workers", seen.run))
+                .with_lines(left_lines(seen)),
+        ),
     }
 }
 
@@ -227,8 +248,12 @@ fn write_down(seen: &Seen, lease: &mut Lease) {
     }
 }
 
-fn pids(left: &[ProcRef]) -> String {
-    left.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+/// SIGKILL did not end these.
+fn undead(left: &[ProcRef]) -> CliError {
+    let pids: Vec<String> = left.iter().map(ToString::to_string).collect();
+    let living = left.iter().filter_map(|p| Remains::of(*p));
+    CliError::environment(format!("SIGKILL does not end these processes: {}", pids.join(", ")))
+        .with_lines(living.map(|p| terminal::line(&p.to_string()).into_owned()))
 }
 
 /// Neither supervisor nor guard: what they left is ended.
@@ -244,10 +269,7 @@ fn orphans(args: &Args, seen: &Seen) -> Result<u8, CliError> {
     if left.is_empty() {
         return told(args, seen, "what its guard left behind is ended");
     }
-    Err(CliError::environment(format!(
-        "SIGKILL does not end these processes: {}",
-        pids(&left)
-    )))
+    Err(undead(&left))
 }
 
 /// A holder that cannot be seen, and does not say how long it may be silent, is waited for so long.

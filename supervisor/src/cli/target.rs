@@ -17,7 +17,7 @@ use supervise_core::id::{ProcRef, RunId, Term};
 use supervise_core::spec::RunSpec;
 use supervise_core::state::State;
 use supervise_host::lane::{Answer, Began, Client, LaneError, Loaded, Question, RUN_DIR_NAME};
-use supervise_host::process::find_attempt_processes;
+use supervise_host::process::{Remains, find_attempt_processes, remains};
 
 /// A file system has this long to answer, or to get on with it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -60,6 +60,29 @@ impl Seen {
         })
     }
 
+    /// What lives of its attempts, by all that is written down of them.
+    pub(super) fn remains(&self) -> Vec<Remains> {
+        let a = self.state.as_ref().and_then(|s| s.attempt.as_ref());
+        let mut known = self.recorded.clone();
+        // A supervisor that answered was asked instead of the journal.
+        if known.is_empty()
+            && let Some(Ok(loaded)) = self.run_dir.as_deref().map(peek)
+        {
+            known = loaded.recorded;
+        }
+        if let Some(a) = a {
+            known.extend(a.workers.iter().chain(&a.unkillable));
+        }
+        remains(&self.run, &known)
+    }
+
+    /// What is waited for at an end, or was left by one: what SIGKILL did not end.
+    fn undead(&self) -> Vec<Remains> {
+        let a = self.state.as_ref().and_then(|s| s.attempt.as_ref());
+        let unkillable = a.map(|a| a.unkillable.as_slice()).unwrap_or_default();
+        unkillable.iter().filter_map(|p| Remains::of(*p)).collect()
+    }
+
     fn is_gone(&self) -> bool {
         let alive = self.alive.supervisor.alive || self.alive.guard.alive;
         let never = self.state.as_ref().is_none_or(|s| s.term == Term::default());
@@ -73,6 +96,7 @@ impl Seen {
                 let mut view = StatusView::of(&self.run.0, s, self.spec.as_ref(), self.alive);
                 view.run_dir = self.run_dir.as_ref().map(ToString::to_string);
                 view.problem = problem.clone().or(view.problem).or_else(|| self.left_behind());
+                view.undead = self.undead();
                 view
             }
             (None, problem) => {

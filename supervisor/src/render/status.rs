@@ -16,6 +16,7 @@ use supervise_core::record::{Condition, Outcome};
 use supervise_core::rehearsal::Rehearsed;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::{Attempt, Mode, State};
+use supervise_host::process::Remains;
 
 /// Whether a process is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -103,6 +104,8 @@ pub struct StatusView {
     pub problem: Option<String>,
     /// What came of the last relaunch that was tried in advance; `null`: none was.
     pub rehearsal: Option<Rehearsed>,
+    /// Processes that SIGKILL did not end, and that live.
+    pub undead: Vec<Remains>,
     /// The waiting, in words.
     #[serde(skip)]
     waits_for: Option<&'static str>,
@@ -201,6 +204,7 @@ impl StatusView {
             since: known.then(|| s.wall.0.saturating_sub(ago)),
             rehearsal: s.rehearsal.as_ref().map(|r| r.result.clone()),
             problem: if alive.supervisor.alive { trouble(s) } else { None },
+            undead: Vec::new(),
             waits_for: match &s.mode {
                 Mode::Waiting { what, .. } => Some(condition(what)),
                 _ => None,
@@ -273,6 +277,9 @@ impl StatusView {
         }
         for (at, reason) in self.reasons.iter().enumerate() {
             row(if at == 0 { "because" } else { "" }, one_line(&reason.text, 600));
+        }
+        for (at, process) in self.undead.iter().enumerate() {
+            row(if at == 0 { "still lives" } else { "" }, process.to_string());
         }
         for (at, line) in self.attempt.iter().flat_map(|a| &a.lines).enumerate() {
             row(if at == 0 { "last output" } else { "" }, one_line(line, 300));

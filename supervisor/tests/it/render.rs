@@ -432,7 +432,8 @@ fn a_status_reads_like_this() {
             "kept",
             "since",
             "problem",
-            "rehearsal"
+            "rehearsal",
+            "undead"
         ]
     );
     let gone = StatusView::of(&spec.run.0, &s, Some(&spec), Alive::default());
