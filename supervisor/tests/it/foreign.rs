@@ -137,8 +137,7 @@ fn the_output_of_workers_is_safe_on_a_terminal_and_whole_in_a_pipe() {
         Some(String::from_utf8_lossy(&command.output().unwrap().stdout).into_owned())
     };
     let Some(shown) = on_terminal("") else {
-        eprintln!("skipped: `script` is not installed, so there is no terminal");
-        return;
+        return crate::skipped("`script` is not installed, so there is no terminal");
     };
     assert!(
         shown.contains("\x1b[31mred\x1b[0m \\x1b[2Jgone\\x1b]0;title\\x07"),

@@ -15,3 +15,12 @@ mod render;
 mod secrets;
 mod verify;
 mod world;
+
+/// Says that a test proves nothing here; under `CI=true` that fails.
+fn skipped(why: &str) {
+    assert!(
+        std::env::var("CI").as_deref() != Ok("true"),
+        "this cannot be tested here: {why}"
+    );
+    eprintln!("skipped: {why}");
+}

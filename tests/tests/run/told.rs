@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use supervise_tests::harness::wait_for;
+use supervise_tests::harness::{Refusal, wait_for};
 
 #[test]
 fn the_last_lines_of_what_no_rule_knows_are_told() {
@@ -117,8 +117,8 @@ fn a_trainer_that_cannot_be_imported_is_known_before_the_launch() {
     let python = PathBuf::from(String::from_utf8(said.stdout).unwrap().trim());
     let look = "import importlib.util as u; raise SystemExit(u.find_spec('verl') is not None)";
     if !Command::new(&python).args(["-c", look]).status().unwrap().success() {
-        eprintln!("skipped: {} has verl", python.display());
-        return;
+        let why = format!("{} has verl", python.display());
+        return Refusal::new(&why).tell("a trainer that cannot be imported");
     }
     let words = json!([python.to_str().unwrap(), "-m", "verl.trainer.main_ppo", "{overrides}"]);
     scene.set("supervisor.command", words);
@@ -187,8 +187,8 @@ impl Drop for LittleMemory {
 #[test]
 fn a_worker_that_the_kernel_killed_for_want_of_memory_is_told_as_such() {
     let Some(little) = LittleMemory::make("kill") else {
-        eprintln!("skipped: no control group with a limit of memory can be made here");
-        return;
+        let why = "no control group with a limit of memory can be made here";
+        return Refusal::new(why).tell("a worker that was killed for want of memory");
     };
     let mut scene = scene();
     let enter = scene.path("enter.sh");
@@ -218,7 +218,7 @@ fn a_worker_that_the_kernel_killed_for_want_of_memory_is_told_as_such() {
             .says("the kernel: Memory cgroup out of memory: Killed process");
         scene.ask(&["explain"]).says("mem.host_oom");
     } else {
-        eprintln!("skipped: the kernel's log may not be read here");
+        Refusal::new("it may not be read here").tell("what the kernel's log says of a kill");
     }
     // All of it is in it, and counts its processes by itself: the counters of the group tell what the log does not.
     let inside = format!(
