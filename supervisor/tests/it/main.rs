@@ -22,5 +22,5 @@ fn skipped(why: &str) {
         std::env::var("CI").as_deref() != Ok("true"),
         "this cannot be tested here: {why}"
     );
-    eprintln!("skipped: {why}");
+    let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("skipped: {why}\n"));
 }
