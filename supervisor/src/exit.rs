@@ -36,8 +36,6 @@ pub enum Exit {
     Internal = 70,
     /// The journal cannot be read or written.
     Journal = 74,
-    /// Out of time; the checkpoint is safe.
-    OutOfTime = 75,
     /// The configuration is wrong.
     Config = 78,
     /// SIGINT.
@@ -47,7 +45,7 @@ pub enum Exit {
 }
 
 /// All of them, in the order of their numbers.
-pub const ALL: [Exit; 19] = [
+pub const ALL: [Exit; 18] = [
     Exit::Finished,
     Exit::Deterministic,
     Exit::NoProof,
@@ -63,7 +61,6 @@ pub const ALL: [Exit; 19] = [
     Exit::Environment,
     Exit::Internal,
     Exit::Journal,
-    Exit::OutOfTime,
     Exit::Config,
     Exit::Interrupted,
     Exit::Terminated,
@@ -97,7 +94,6 @@ impl Exit {
             Self::Environment => "environment: the machine or the file system does not allow it",
             Self::Internal => "internal error, panics too",
             Self::Journal => "the journal cannot be read or written",
-            Self::OutOfTime => "out of time, requeue: the checkpoint is safe",
             Self::Config => "configuration: the trainer's or the supervisor's",
             Self::Interrupted => "ended by SIGINT",
             Self::Terminated => "ended by SIGTERM",

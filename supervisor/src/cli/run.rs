@@ -25,7 +25,7 @@ pub(super) const EXAMPLES: &str = "  supervise run ppo.yaml
   supervise run --set supervisor.trainer=plain -- ./any_program
 ";
 
-pub(super) const EXITS: [Exit; 14] = [
+pub(super) const EXITS: [Exit; 13] = [
     Exit::Finished,
     Exit::Deterministic,
     Exit::NoProof,
@@ -36,7 +36,6 @@ pub(super) const EXITS: [Exit; 14] = [
     Exit::Environment,
     Exit::Internal,
     Exit::Journal,
-    Exit::OutOfTime,
     Exit::Config,
     Exit::Interrupted,
     Exit::Terminated,
