@@ -3,7 +3,6 @@
 //! Reads files and looks at the machine, changes nothing. What is wrong is told before a GPU is touched, with its
 //! place and what to do next.
 
-mod areal;
 mod cluster;
 mod command;
 mod elsewhere;
@@ -18,6 +17,7 @@ mod room;
 mod shown;
 mod sources;
 mod state_dir;
+mod trainer;
 mod version;
 
 use crate::error::CliError;
@@ -34,14 +34,14 @@ use supervise_host::script::{Shims, Submitter};
 use supervise_trainers::read::{ReadInput, ReadOutput};
 use supervise_trainers::{TrainerFacts, adapter, read, registry, way};
 
-pub use areal::Copy;
 pub use learn::Learning;
 pub use place::{lease_dir, probe, run_id, run_ids_at};
 pub use rehearse::{Trial, helper as rehearsal_helper, rehearse, trial};
 pub use room::Room;
 pub use shown::{shown_command, shown_word};
 pub use state_dir::{listed_file, registry_file, registry_files, state_dir};
-pub use version::{Release, asked, check_importable};
+pub use trainer::Copy;
+pub use version::{Release, asked, check_importable, package};
 
 /// What the command line asks for.
 #[derive(Debug, Clone, Default)]
@@ -192,10 +192,13 @@ fn layers(request: &Request, learnt: Option<Learnt>) -> Result<Configured, CliEr
     let call = learnt.as_ref().map_or(&request.command, |l| &l.command);
     let call_cwd = learnt.as_ref().map_or(&cwd, |l| &l.cwd);
     let (flags, set) = sources::split_set(&request.set)?;
-    let says_areal = flags.iter().any(|(key, value)| key == "trainer" && value == "areal");
+    let says = flags
+        .iter()
+        .find(|(key, _)| key == "trainer")
+        .map(|(_, value)| value.as_str());
     let file = named
         .or_else(|| files::config_in_command(call))
-        .or_else(|| areal::config_in_command(call, call_cwd, says_areal));
+        .or_else(|| trainer::config_in_command(call, call_cwd, says));
     let mut composed = match &file {
         Some(path) => Some(files::compose_file(path, call, &set)?),
         None => None,
@@ -232,18 +235,18 @@ pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
     }
     let (mut out, release) = understand_release(&configured)?;
     command::is_given(&out.command)?;
-    areal::check_same_file(request, &configured, &out)?;
-    areal::check_there(&out)?;
+    trainer::check_same_file(request, &configured, &out)?;
+    trainer::check_there(&out)?;
     let on_cluster = cluster::check(&configured, &out)?;
     let (root, mut notes) = root_of(&configured, &out)?;
     notes.extend(release.note(&out));
     notes.extend(ignored::notes(&configured.settings, out.kind));
     if !request.fresh {
-        elsewhere::check_other_root(configured.file.as_deref(), root.as_deref(), &configured.cwd)?;
-        areal::check_other_user(&configured, &out, root.as_deref())?;
+        elsewhere::check_other_root(&configured, &out, root.as_deref())?;
+        trainer::check_other_user(&configured, &out, root.as_deref())?;
     }
     if let (Some(_), Some(root), false) = (&configured.learnt, &root, request.fresh) {
-        learn::check_moved_root(&configured, root)?;
+        learn::check_moved_root(&configured, &out, root)?;
     }
     let (run, run_dir) = identity(&configured, &mut out, root.as_deref())?;
     notes.extend(place::gone(&run, &run_dir));
@@ -266,9 +269,9 @@ pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
     });
     let config_hash = hash::config_hash(&out, &configured, release.version.as_deref());
     let mut command = std::mem::take(&mut out.command);
-    let copy = areal::copy(&configured, &out, &run_dir, &mut command)?;
+    let copy = trainer::copy(&configured, &out, &run_dir, &mut command)?;
     let mut policy = policy::policy(&configured.settings, request, out.kind, &command);
-    areal::retries(&configured.settings, &out, &mut policy, &mut notes);
+    trainer::retries(&configured.settings, &out, &mut policy, &mut notes);
     let mut spec = RunSpec {
         config_hash,
         trainer: out.kind,
@@ -419,12 +422,17 @@ fn understand_release(configured: &Configured) -> Result<(ReadOutput, Release), 
     let version = configured.settings.trainer_version.as_deref();
     let first = understand(configured, version);
     if let Ok(read) = &first
-        && adapter(read.kind).package().is_none()
+        && !adapter(read.kind).has_releases()
     {
         return Ok((read.clone(), Release::default()));
     }
     // What is wrong for a release that is not known may be right for the one that would run.
-    let release = Release::of(configured);
+    let trainer = registry::named(configured.settings.trainer.as_str()).map(adapter);
+    let trainer = trainer.unwrap_or_else(|| registry::detect(configured.call(), configured.composed.as_ref()));
+    let Some(package) = trainer.package().filter(|_| trainer.has_releases()) else {
+        return Ok((first?, Release::default()));
+    };
+    let release = Release::of(configured, package);
     match release.version.as_deref() == version {
         true => Ok((first?, release)),
         false => Ok((understand(configured, release.version.as_deref())?, release)),
@@ -458,8 +466,12 @@ fn understand(configured: &Configured, version: Option<&str>) -> Result<ReadOutp
         version,
     };
     if input.composed.is_none() && input.command.is_empty() {
-        return Err(CliError::usage("neither a trainer's YAML nor a command is given")
-            .hint("supervise run ppo.yaml, or supervise run -- python3 -m verl.trainer.main_ppo …"));
+        return Err(
+            CliError::usage("neither a trainer's YAML nor a command is given").hint(format!(
+                "supervise run ppo.yaml, or supervise run -- python3 -m {} …",
+                registry::entry()
+            )),
+        );
     }
     let mut out = read(&input).map_err(|e| CliError::of_config(&e))?;
     if configured.learnt.is_some() && configured.settings.gang.workers.is_none() {
@@ -483,15 +495,16 @@ fn root_of(configured: &Configured, out: &ReadOutput) -> Result<(Option<Utf8Path
     if !adapter(out.kind).has_steps() {
         return Ok((None, Vec::new()));
     }
-    areal::check_root(&configured.settings, out)?;
+    trainer::check_root(&configured.settings, out)?;
     let named = match &configured.settings.root {
         Some(text) => Some(place::absolute(&configured.cwd, Utf8Path::new(text))),
         None => out.root.clone(),
     };
     let Some(named) = named else {
+        let key = adapter(out.kind).words().root.first().unwrap_or(&"root");
         return Err(
-            CliError::config("the configuration names no checkpoint root (trainer.default_local_dir)")
-                .hint("set trainer.default_local_dir, or supervisor.root"),
+            CliError::config(format!("the configuration names no checkpoint root ({key})"))
+                .hint(format!("set {key}, or supervisor.root")),
         );
     };
     let root = place::canonical("checkpoint root", &named)?;

@@ -1,6 +1,6 @@
 //! What the interpreter that will run the trainer has installed: it is asked, once, with a deadline.
 //!
-//! Neither verl nor torch is imported: versions come from the metadata of packages, and where verl would be imported
+//! Neither the trainer nor torch is imported: versions come from the metadata of packages, and where the trainer would be imported
 //! from, and the version file that lies there, decide over what the metadata says (a source checkout in the working
 //! directory or in PYTHONPATH wins over an installed package, and has no metadata at all). What runs of the user's own is what
 //! runs at every start of this interpreter: `sitecustomize`, `usercustomize` and `.pth` files.
@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::time::Duration;
+use supervise_trainers::Adapter;
+use supervise_trainers::registry::adapters;
 use supervise_trainers::starter::{Python, SHEBANG_LIMIT, Starter, shebang, starter};
 
 /// It has this long: a cold start from a network file system takes seconds.
@@ -28,6 +30,9 @@ const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 const TEXT: usize = 1024;
 /// The answer stands behind this.
 const MARK: &str = "supervise-interpreter:";
+
+/// Packages beside the trainer's that matter.
+const BESIDE: [&str; 5] = ["ray", "torch", "megatron-core", "hydra-core", "omegaconf"];
 
 /// The question. What is imported for it is looked for without the working directory, whose files may have any name.
 const ASK: &str = r#"
@@ -53,10 +58,10 @@ def source(name):
 def absent(name):
     try: return util.find_spec(name) is None
     except Exception: return False
-names = ["verl", "areal", "ray", "torch", "megatron-core", "hydra-core", "omegaconf"]
+package, *names = "@names@".split()
 found = {name: version(name) for name in names}
 print("\nsupervise-interpreter:" + json.dumps({"program": sys.executable, "python": sys.version.split()[0],
-    "packages": {name: at for name, at in found.items() if at}, "verl": source("verl"), "absent": absent("verl")}), flush=True)
+    "packages": {name: at for name, at in found.items() if at}, package: source(package), "absent": absent(package)}), flush=True)
 "#;
 
 /// What an interpreter said.
@@ -68,9 +73,13 @@ pub struct Interpreter {
     pub python: String,
     /// Versions of the packages that matter, by the names they are installed by.
     pub packages: BTreeMap<String, String>,
-    /// Where verl would be imported from; `None`: it cannot be imported.
-    pub verl: Option<Source>,
-    /// There surely is no verl where this interpreter looks: a call of it fails.
+    /// The trainer's package.
+    #[serde(skip)]
+    pub package: String,
+    /// Where the trainer's package would be imported from, by its name; `None`: it cannot be imported.
+    #[serde(flatten)]
+    pub sources: BTreeMap<String, Option<Source>>,
+    /// The trainer surely is nowhere where this interpreter looks: a call of it fails.
     #[serde(default)]
     pub absent: bool,
 }
@@ -85,20 +94,31 @@ pub struct Source {
 }
 
 impl Interpreter {
-    /// The version of the verl that would run; `None` where it cannot be imported or does not say it.
+    /// Where the trainer's package would be imported from; `None`: it cannot be imported.
     #[must_use]
-    pub fn verl_version(&self) -> Option<&str> {
-        let source = self.verl.as_ref()?;
+    pub fn source(&self) -> Option<&Source> {
+        self.sources.get(&self.package)?.as_ref()
+    }
+
+    /// The version of the trainer that would run; `None` where it cannot be imported or does not say it.
+    #[must_use]
+    pub fn version(&self) -> Option<&str> {
+        let source = self.source()?;
         let own = source.version.as_deref().filter(|v| !v.is_empty());
-        own.or_else(|| self.packages.get("verl").map(String::as_str))
+        own.or_else(|| self.packages.get(&self.package).map(String::as_str))
     }
 }
 
-/// Asks the interpreter that a command starts, in the directory and environment of the launch.
+/// Asks the interpreter that a command starts, in the directory and environment of the launch. `package`: the trainer's.
 ///
 /// # Errors
 /// Why it is not known, in words.
-pub fn ask(command: &[String], cwd: &Utf8Path, env: &BTreeMap<String, String>) -> Result<Interpreter, String> {
+pub fn ask(
+    command: &[String],
+    cwd: &Utf8Path,
+    env: &BTreeMap<String, String>,
+    package: &str,
+) -> Result<Interpreter, String> {
     let python = find(command, cwd, env)?;
     let mut all = env.clone();
     all.extend(python.env.iter().cloned());
@@ -108,7 +128,7 @@ pub fn ask(command: &[String], cwd: &Utf8Path, env: &BTreeMap<String, String>) -
     let env: Vec<(String, String)> = all.into_iter().collect();
     let mut argv = python.words.clone();
     argv.extend(python.flags.iter().cloned());
-    argv.extend(["-c".to_owned(), ASK.to_owned()]);
+    argv.extend(["-c".to_owned(), question(package)]);
     if let Some(script) = &python.script {
         let dir = cwd.join(script);
         argv.push(dir.parent().unwrap_or(cwd).to_string());
@@ -124,10 +144,17 @@ pub fn ask(command: &[String], cwd: &Utf8Path, env: &BTreeMap<String, String>) -
     };
     let name = python.words.join(" ");
     let said = capture(&errand).map_err(|e| told(&name, &e))?;
-    let mut said = understand(&said).map_err(|why| format!("`{name}` {why}"))?;
+    let mut said = understand(&said, package).map_err(|why| format!("`{name}` {why}"))?;
     // What chooses the interpreter may choose another one for another call.
     said.absent &= python.words.len() == 1 && which(&name, cwd, &with).is_some_and(|path| is_binary(&path));
     Ok(said)
+}
+
+/// The question about a package, and about all others that matter.
+fn question(package: &str) -> String {
+    let trainers = adapters().filter_map(Adapter::package);
+    let names: Vec<&str> = trainers.chain(BESIDE).collect();
+    ASK.replace("@names@", &format!("{package} {}", names.join(" ")))
 }
 
 /// A program of the machine's own format, and no script that starts one.
@@ -191,7 +218,7 @@ fn which(program: &str, cwd: &Utf8Path, env: &BTreeMap<String, String>) -> Optio
 }
 
 /// Reads the answer. Whoever prints at the start of the interpreter prints before it.
-fn understand(said: &Captured) -> Result<Interpreter, String> {
+fn understand(said: &Captured, package: &str) -> Result<Interpreter, String> {
     if !said.status.is_success() {
         let errors = String::from_utf8_lossy(&said.errors);
         let last = errors
@@ -208,13 +235,17 @@ fn understand(said: &Captured) -> Result<Interpreter, String> {
     let output = String::from_utf8_lossy(&said.output);
     let answer = output.lines().rev().find_map(|l| l.strip_prefix(MARK));
     let read = answer.and_then(|text| serde_json::from_str::<Interpreter>(text).ok());
-    read.filter(is_bounded)
-        .ok_or_else(|| "did not answer when it was asked for the versions of its packages".to_owned())
+    read.map(|said| Interpreter {
+        package: package.to_owned(),
+        ..said
+    })
+    .filter(is_bounded)
+    .ok_or_else(|| "did not answer when it was asked for the versions of its packages".to_owned())
 }
 
 fn is_bounded(said: &Interpreter) -> bool {
     let plain = |text: &str| text.len() <= TEXT && !text.chars().any(char::is_control);
-    let source = said.verl.iter();
+    let source = said.sources.values().flatten();
     plain(&said.program)
         && plain(&said.python)
         && said

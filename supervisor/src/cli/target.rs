@@ -18,6 +18,7 @@ use supervise_core::spec::RunSpec;
 use supervise_core::state::State;
 use supervise_host::lane::{Answer, Began, Client, LaneError, Loaded, Question, RUN_DIR_NAME};
 use supervise_host::process::{Remains, find_attempt_processes, remains};
+use supervise_trainers::registry::adapters;
 
 /// A file system has this long to answer, or to get on with it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -274,7 +275,9 @@ fn directory(path: &Utf8Path, name: &str) -> Result<Seen, CliError> {
         return Ok(look(run, Some(&root.join(RUN_DIR_NAME))));
     }
     // A trainer that keeps one checkpoint has the run directory beside its root.
-    let beside = supervise_trainers::areal::store_of(path).filter(|dir| dir.join("run.id").exists());
+    let beside = adapters()
+        .find_map(|a| a.store_of(path))
+        .filter(|dir| dir.join("run.id").exists());
     for dir in [path.join(RUN_DIR_NAME)]
         .into_iter()
         .chain(beside)

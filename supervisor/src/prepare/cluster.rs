@@ -13,15 +13,17 @@ use supervise_trainers::{Ray, adapter};
 /// # Errors
 /// Several machines are asked for where none but this one can be meant, or the cluster does not answer.
 pub(super) fn check(configured: &Configured, out: &ReadOutput) -> Result<Vec<Finding>, CliError> {
-    let nodes = out.tree.get("trainer.nnodes").and_then(|n| n.as_i64()).unwrap_or(1);
+    let key = adapter(out.kind).words().nodes;
+    let nodes = key.and_then(|key| out.tree.get(key)).and_then(|n| n.as_i64());
+    let (key, nodes) = (key.unwrap_or_default(), nodes.unwrap_or(1));
     match &out.facts.ray {
         Ray::Submitted => Ok(Vec::new()),
         Ray::Unused if nodes > 1 && adapter(out.kind).has_steps() => Err(CliError::config(format!(
-            "trainer.nnodes: {nodes} machines are asked for; this version supervises a run on one"
+            "{key}: {nodes} machines are asked for; this version supervises a run on one"
         ))
         .hint("run it on one machine, or start it without supervise")),
         Ray::Own { .. } if nodes > 1 => Err(CliError::config(format!(
-            "trainer.nnodes: {nodes} machines are asked for, and a Ray cluster of this machine alone (`local`)"
+            "{key}: {nodes} machines are asked for, and a Ray cluster of this machine alone (`local`)"
         ))
         .hint("give the cluster's address, in RAY_ADDRESS or as ray_kwargs.ray_init.address")),
         Ray::Unused | Ray::Scripted | Ray::Own { .. } => Ok(Vec::new()),
@@ -38,17 +40,17 @@ pub(super) fn check(configured: &Configured, out: &ReadOutput) -> Result<Vec<Fin
                 address: address.clone().unwrap_or_default(),
                 ..Query::default()
             };
-            let said = cluster::ask(&query).map_err(|why| missing(address.as_deref(), *nodes, by, &why))?;
-            Ok(findings(&said, *nodes, *gpus))
+            let said = cluster::ask(&query).map_err(|why| missing(address.as_deref(), (key, *nodes), by, &why))?;
+            Ok(findings(&said, *nodes, *gpus, adapter(out.kind).words().name))
         }
     }
 }
 
-fn missing(address: Option<&str>, nodes: u32, by: &str, why: &str) -> CliError {
+fn missing(address: Option<&str>, (key, nodes): (&str, u32), by: &str, why: &str) -> CliError {
     let what = match address {
         Some(address) => format!("the Ray cluster at {address}, which {by} names, does not answer"),
         None => format!(
-            "trainer.nnodes: {nodes} machines are asked for, and no Ray cluster that `ray start` began on this machine answers"
+            "{key}: {nodes} machines are asked for, and no Ray cluster that `ray start` began on this machine answers"
         ),
     };
     let mut error = CliError::environment(format!("{what}: {why}"));
@@ -61,7 +63,7 @@ fn missing(address: Option<&str>, nodes: u32, by: &str, why: &str) -> CliError {
     }
 }
 
-fn findings(said: &Cluster, nodes: u32, gpus: Option<u32>) -> Vec<Finding> {
+fn findings(said: &Cluster, nodes: u32, gpus: Option<u32>, name: &str) -> Vec<Finding> {
     let has = format!(
         "the Ray cluster at {} answers: {} machines, {} GPUs",
         said.address, said.nodes, said.gpus
@@ -74,7 +76,7 @@ fn findings(said: &Cluster, nodes: u32, gpus: Option<u32>) -> Vec<Finding> {
     let wanted = gpus.map(|n| format!(" and {n} GPUs")).unwrap_or_default();
     vec![Finding::warning(
         "ray_too_small",
-        format!("{has}; the run asks for {nodes} machines{wanted}, and verl ends at once where they are missing"),
+        format!("{has}; the run asks for {nodes} machines{wanted}, and {name} ends at once where they are missing"),
     )]
 }
 
@@ -98,7 +100,7 @@ mod tests {
             gpus: 16.0,
             held: Vec::new(),
         };
-        let code = |nodes, gpus| findings(&said, nodes, gpus)[0].code.to_string();
+        let code = |nodes, gpus| findings(&said, nodes, gpus, "verl")[0].code.to_string();
         assert_eq!(code(2, Some(16)), "ray_found");
         assert_eq!(code(2, None), "ray_found");
         assert_eq!(code(3, None), "ray_too_small");
@@ -107,10 +109,10 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_said_with_what_to_do() {
-        let unsaid = missing(None, 2, "trainer.nnodes: 2", "nothing").to_string();
+        let unsaid = missing(None, ("trainer.nnodes", 2), "trainer.nnodes: 2", "nothing").to_string();
         assert!(unsaid.contains("2 machines"), "{unsaid}");
         assert_eq!(
-            missing(Some("10.0.0.1:6379"), 1, "RAY_ADDRESS", "nothing").exit_code(),
+            missing(Some("10.0.0.1:6379"), ("trainer.nnodes", 1), "RAY_ADDRESS", "nothing").exit_code(),
             69
         );
     }

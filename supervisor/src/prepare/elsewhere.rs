@@ -1,9 +1,11 @@
 //! What should not be done unasked: a second root for one file.
 
-use super::registry_files;
+use super::{Configured, registry_files};
 use crate::error::CliError;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::fs;
+use supervise_trainers::read::ReadOutput;
+use supervise_trainers::{Adapter, adapter};
 
 /// The same file was run with another root, which holds steps, while this one holds none: a relative root and another
 /// working directory, most likely. Starting from nothing there would look like a resume.
@@ -11,16 +13,18 @@ use std::fs;
 /// # Errors
 /// Names the other root.
 pub(super) fn check_other_root(
-    file: Option<&Utf8Path>,
+    configured: &Configured,
+    out: &ReadOutput,
     root: Option<&Utf8Path>,
-    cwd: &Utf8Path,
 ) -> Result<(), CliError> {
-    let (Some(file), Some(root)) = (file, root) else {
+    let (Some(file), Some(root)) = (&configured.file, root) else {
         return Ok(());
     };
-    let Ok(relative) = root.strip_prefix(cwd) else {
+    let Ok(relative) = root.strip_prefix(&configured.cwd) else {
         return Ok(());
     };
+    let trainer = adapter(out.kind);
+    let has_steps = |root: &Utf8Path| has_steps(trainer, root);
     if has_steps(root) || relative.as_str().is_empty() {
         return Ok(());
     }
@@ -32,7 +36,10 @@ pub(super) fn check_other_root(
         Some(other) => Err(CliError::config(format!(
             "{file} was run before with the checkpoint root {other}, which holds steps; {root} holds none"
         ))
-        .hint("run it from the directory it was run from before, or make trainer.default_local_dir absolute")
+        .hint(format!(
+            "run it from the directory it was run from before, or make {} absolute",
+            trainer.words().root.first().unwrap_or(&"supervisor.root")
+        ))
         .hint("`--fresh` begins anew in this root")),
         None => Ok(()),
     }
@@ -43,9 +50,13 @@ pub(super) fn plain(path: &Utf8Path) -> Utf8PathBuf {
     path.canonicalize_utf8().unwrap_or_else(|_| path.to_owned())
 }
 
-pub(super) fn has_steps(root: &Utf8Path) -> bool {
+/// Whether there are directories of steps in a root.
+pub(super) fn has_steps(trainer: &dyn Adapter, root: &Utf8Path) -> bool {
+    let Some(prefix) = trainer.step_prefix() else {
+        return false;
+    };
     root.read_dir_utf8()
-        .is_ok_and(|mut entries| entries.any(|e| e.is_ok_and(|e| e.file_name().starts_with("global_step_"))))
+        .is_ok_and(|mut entries| entries.any(|e| e.is_ok_and(|e| e.file_name().starts_with(prefix))))
 }
 
 /// Configuration file and root of every run that is listed.

@@ -7,19 +7,7 @@ use std::io::{self, Read};
 use supervise_config::compose::{Composed, Found, GroupOverride, Loader, compose};
 use supervise_config::{ConfigError, ErrorKind, MAX_BYTES};
 use supervise_trainers::hydra;
-
-/// Configurations that verl's installation brings at the top of its folder.
-const TRAINERS_OWN: [&str; 9] = [
-    "ppo_trainer",
-    "ppo_megatron_trainer",
-    "one_step_off_ppo_trainer",
-    "one_step_off_ppo_megatron_trainer",
-    "fully_async_ppo_trainer",
-    "fully_async_ppo_megatron_trainer",
-    "sft_trainer_engine",
-    "sft_trainer",
-    "evaluation",
-];
+use supervise_trainers::registry::adapters;
 
 /// The text of a file that may be missing.
 pub(super) fn read_if_there(path: &Utf8Path) -> Result<Option<String>, CliError> {
@@ -108,7 +96,7 @@ fn group_choices(loader: &Beside<'_>, command: &[String], set: &[String]) -> Res
     Ok(out)
 }
 
-/// Configurations beside the user's YAML; verl's own are known by name.
+/// Configurations beside the user's YAML; the trainers' own are known by name.
 struct Beside<'a> {
     dir: &'a Utf8Path,
     primary: (&'a str, &'a Utf8Path, &'a str),
@@ -137,7 +125,7 @@ impl Loader for Beside<'_> {
             }),
             Err(Unread::Io(e)) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 // A group that stands here is the user's; any other may be the installation's.
-                let theirs = TRAINERS_OWN.contains(&config)
+                let theirs = adapters().any(|a| a.own_configs().contains(&config))
                     || config
                         .split_once('/')
                         .is_some_and(|(group, _)| !self.dir.join(group).is_dir());

@@ -16,13 +16,16 @@ use std::io::Read;
 use std::os::unix::fs::DirBuilderExt;
 use std::time::{Duration, SystemTime};
 use supervise_config::redact;
+use supervise_config::settings::AUTO;
 use supervise_core::id::{Ms, RunId, fnv64};
 use supervise_core::script::{self, Learnt};
 use supervise_host::address::{self, Role};
 use supervise_host::guard::protocol::{Called, WorkerOrder};
 use supervise_host::lane::{Answer, Client, Question};
 use supervise_host::script::{Heard, Recording, Shims, Submitter, record};
-use supervise_trainers::{areal, way};
+use supervise_trainers::read::ReadOutput;
+use supervise_trainers::registry::{self, adapters};
+use supervise_trainers::{adapter, way};
 
 /// Whether a script may be run to learn what it starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -61,14 +64,13 @@ const GIVEN: u64 = 4 << 20;
 /// Whether the command is a script of which nothing can be read.
 pub(super) fn is_needed(c: &Configured) -> bool {
     let arranged = c.composed.is_some() && (marks(&c.command, "{config}") || marks(&c.command, "{overrides}"));
-    let is_areal = c.settings.trainer == "areal"
-        || c.composed
-            .as_ref()
-            .is_some_and(|composed| areal::is_meant(&composed.tree.root));
-    c.settings.trainer != "plain"
-        && !is_areal
+    let named = c.settings.trainer.as_str();
+    let may_be = named == AUTO || adapters().any(|a| a.framework() == named && a.is_learnt());
+    let meant = c.composed.as_ref().and_then(registry::meant);
+    may_be
+        && meant.is_none_or(|a| a.is_learnt())
         && !arranged
-        && !way::names_entry(&c.command)
+        && !adapters().any(|a| a.is_learnt() && a.is_called(&c.command))
         && is_script(&c.command, &c.cwd)
 }
 
@@ -118,7 +120,7 @@ pub(super) fn unknown(c: &Configured) -> CliError {
         super::shown_command(&c.command)
     ))
     .hint("supervise plan --learn runs it up to the call of the trainer and ends it there; `supervise run` does the same first")
-    .hint("where it starts no trainer of verl: --set supervisor.trainer=plain")
+    .hint(format!("where it starts no trainer of {}: --set supervisor.trainer=plain", registry::learnt()))
 }
 
 /// A start of the same script, as the registry lists it.
@@ -309,7 +311,8 @@ fn understood(c: &Configured, heard: Heard) -> Result<Learnt, CliError> {
         .hint("where it only prepares, and the trainer comes after it: --set supervisor.learn_step=30m")
         .hint(by_name)),
         Heard::Overdue { seen } => Err(CliError::config(format!(
-            "`{script}` has started no trainer of verl within {} s{}",
+            "`{script}` has started no trainer of {} within {} s{}",
+            registry::learnt(),
             c.settings.learn_within.as_secs(),
             listed(&seen)
         ))
@@ -318,7 +321,8 @@ fn understood(c: &Configured, heard: Heard) -> Result<Learnt, CliError> {
         Heard::Ended { status, seen, output } => {
             let how = status.map_or_else(|| "ended".to_owned(), |s| format!("ended ({s})"));
             let mut e = CliError::config(format!(
-                "`{script}` {how} without a call of one of verl's trainers that could be seen{}",
+                "`{script}` {how} without a call of one of {}'s trainers that could be seen{}",
+                registry::learnt(),
                 listed(&seen)
             ));
             e = e.with_lines(last_lines(&output)).hint(by_name);
@@ -330,7 +334,8 @@ fn understood(c: &Configured, heard: Heard) -> Result<Learnt, CliError> {
 /// How a script is run whose trainer nobody knows.
 fn plain(c: &Configured) -> String {
     format!(
-        "where it starts no trainer of verl, it is supervised as it is, and relaunched as a whole: supervise run --set supervisor.trainer=plain -- {}",
+        "where it starts no trainer of {}, it is supervised as it is, and relaunched as a whole: supervise run --set supervisor.trainer=plain -- {}",
+        registry::learnt(),
         super::shown_command(&c.command)
     )
 }
@@ -414,7 +419,7 @@ pub(super) fn mentioned<'a>(
 }
 
 /// The same script was started with a root that differs only in its numbers, which holds steps, while this one holds none.
-pub(super) fn check_moved_root(c: &Configured, root: &Utf8Path) -> Result<(), CliError> {
+pub(super) fn check_moved_root(c: &Configured, out: &ReadOutput, root: &Utf8Path) -> Result<(), CliError> {
     let shape = |path: &Utf8Path| -> String {
         let mut out = String::new();
         for c in path.as_str().chars() {
@@ -426,13 +431,14 @@ pub(super) fn check_moved_root(c: &Configured, root: &Utf8Path) -> Result<(), Cl
         }
         out
     };
-    if super::elsewhere::has_steps(root) {
+    let has_steps = |root: &Utf8Path| super::elsewhere::has_steps(adapter(out.kind), root);
+    if has_steps(root) {
         return Ok(());
     }
     let moved = starts(c)
         .into_iter()
         .filter_map(|s| s.root)
-        .find(|other| other != root && shape(other) == shape(root) && super::elsewhere::has_steps(other));
+        .find(|other| other != root && shape(other) == shape(root) && has_steps(other));
     match moved {
         None => Ok(()),
         Some(other) => Err(CliError::config(format!(

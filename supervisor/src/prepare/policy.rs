@@ -134,7 +134,7 @@ pub(super) fn one_script(out: &mut ReadOutput) {
 
 fn per_node(out: &ReadOutput) -> Option<u32> {
     let found = Resolver::new(&out.tree, &|_| None)
-        .get("trainer.n_gpus_per_node")
+        .get(adapter(out.kind).words().gpus_per_node?)
         .ok()
         .flatten()?;
     u32::try_from(found.as_i64()?).ok().filter(|n| *n > 0)

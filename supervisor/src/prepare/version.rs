@@ -6,8 +6,8 @@ use camino::Utf8Path;
 use std::collections::BTreeMap;
 use supervise_config::Origin;
 use supervise_host::interpreter::{self, Interpreter};
-use supervise_trainers::command::starts_verl;
 use supervise_trainers::read::ReadOutput;
+use supervise_trainers::{adapter, registry};
 
 /// What is known of the release that would run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -22,24 +22,24 @@ pub struct Release {
 
 impl Release {
     /// Finds it out. A failure is a reason, never an end: without a version less is known, and that is said.
-    pub(super) fn of(configured: &Configured) -> Self {
+    pub(super) fn of(configured: &Configured, package: &str) -> Self {
         if let Some(version) = &configured.settings.trainer_version {
             return Self {
                 version: Some(version.clone()),
                 ..Self::default()
             };
         }
-        match asked(configured) {
+        match ask(configured, package) {
             Err(why) => Self {
                 why: Some(why),
                 ..Self::default()
             },
             Ok(said) => {
-                let version = said.verl_version().map(str::to_owned);
-                let why = match (&version, &said.verl) {
+                let version = said.version().map(str::to_owned);
+                let why = match (&version, said.source()) {
                     (Some(_), _) => None,
                     (None, Some(source)) => Some(format!("{} does not say its version", source.at)),
-                    (None, None) => Some(format!("verl cannot be imported by {}", said.program)),
+                    (None, None) => Some(format!("{package} cannot be imported by {}", said.program)),
                 };
                 Self {
                     version,
@@ -52,9 +52,13 @@ impl Release {
 
     /// What a person should know of it before the launch.
     pub(super) fn note(&self, out: &ReadOutput) -> Option<String> {
-        let why = self.why.as_ref().filter(|_| starts_verl(&out.command))?;
+        let why = self
+            .why
+            .as_ref()
+            .filter(|_| adapter(out.kind).is_called(&out.command))?;
         Some(format!(
-            "which release of verl will run is not known: {why}; supervisor.trainer_version can say it"
+            "which release of {} will run is not known: {why}; supervisor.trainer_version can say it",
+            adapter(out.kind).words().name
         ))
     }
 }
@@ -66,18 +70,21 @@ impl Release {
 /// The trainer cannot be imported.
 pub fn check_importable(p: &super::Prepared) -> Result<(), CliError> {
     let said = p.release.interpreter.as_ref().filter(|said| said.absent);
-    let direct = p.spec.learnt.is_none() && is_module_of(&p.spec.command, "verl");
-    let Some(said) = said.filter(|_| direct) else {
+    let direct = |said: &&Interpreter| p.spec.learnt.is_none() && is_module_of(&p.spec.command, &said.package);
+    let Some(said) = said.filter(direct) else {
         return Ok(());
     };
+    let entry = adapter(p.spec.trainer).words().entry;
+    let (below, _) = entry.unwrap_or_default();
     let command = super::shown_command(&p.spec.command);
     Err(CliError::config(format!(
-        "verl cannot be imported by {} (Python {}), which `{}` would run it with: nothing was started",
+        "{} cannot be imported by {} (Python {}), which `{}` would run it with: nothing was started",
+        said.package,
         said.program,
         said.python,
         crate::render::one_line(&command, 200)
     ))
-    .hint("activate the environment that holds it, or name its interpreter: supervise run … -- /path/to/venv/bin/python3 -m verl.trainer…")
+    .hint(format!("activate the environment that holds it, or name its interpreter: supervise run … -- /path/to/venv/bin/python3 -m {below}…"))
     .hint("a source checkout is found from its own directory, or by PYTHONPATH")
     .hint("where that is not so, supervisor.trainer_version says which release runs, and nothing is asked"))
 }
@@ -103,6 +110,18 @@ fn is_module_of(command: &[String], package: &str) -> bool {
 /// # Errors
 /// Why it said nothing, in words.
 pub fn asked(configured: &Configured) -> Result<Interpreter, String> {
+    ask(configured, package(configured))
+}
+
+/// The package that decides over this configuration, or the usual one.
+#[must_use]
+pub fn package(configured: &Configured) -> &'static str {
+    let found = registry::detect(configured.call(), configured.composed.as_ref());
+    let asked = if found.has_releases() { found } else { registry::usual() };
+    asked.package().unwrap_or_default()
+}
+
+fn ask(configured: &Configured, package: &str) -> Result<Interpreter, String> {
     let usual = ["python3".to_owned()];
     let command = match configured.call() {
         [] => &usual,
@@ -111,7 +130,7 @@ pub fn asked(configured: &Configured) -> Result<Interpreter, String> {
     let mut env = environment(&configured.settings.env);
     // What a script has activated before its call.
     env.extend(configured.learnt.iter().flat_map(|l| l.env.clone()));
-    interpreter::ask(command, configured.call_cwd(), &env)
+    interpreter::ask(command, configured.call_cwd(), &env, package)
 }
 
 /// The environment of the workers: ours, and what the settings add to it.
@@ -124,15 +143,10 @@ pub(super) fn environment(more: &BTreeMap<String, String>) -> BTreeMap<String, S
 
 /// Whether where the checkpoints are follows from a default, which releases may set otherwise.
 pub(super) fn root_is_default(out: &ReadOutput, named: Option<&Utf8Path>) -> bool {
-    let keys = [
-        "trainer.default_local_dir",
-        "trainer.project_name",
-        "trainer.experiment_name",
-    ];
     let is_default = |key: &&str| {
         out.tree
             .get(key)
             .is_none_or(|n| matches!(n.origin, Origin::Default { .. }))
     };
-    named.is_none() && keys.iter().any(is_default)
+    named.is_none() && adapter(out.kind).words().root.iter().any(is_default)
 }

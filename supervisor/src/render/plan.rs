@@ -12,7 +12,7 @@ use supervise_core::record::{DiskEdit, Outcome, StartPoint};
 use supervise_core::resume::Choice;
 use supervise_core::spec::{GangSpec, LauncherKind, RunSpec};
 use supervise_host::interpreter::Interpreter;
-use supervise_trainers::{Help, LaunchPlan};
+use supervise_trainers::{Help, LaunchPlan, adapter};
 
 /// Said where the workers of an attempt stand in no control group of their own.
 pub(crate) const OPEN_CASE: &str = "were supervisor, guard and keeper all killed in one moment, a process that had left \
@@ -29,6 +29,9 @@ pub struct PlanView {
     pub trainer: String,
     /// Version of the trainer; `null` where it is not known.
     pub trainer_version: Option<String>,
+    /// The trainer's package.
+    #[serde(skip)]
+    package: &'static str,
     /// What its interpreter said; `null` where it was not asked or said nothing.
     pub interpreter: Option<Interpreter>,
     /// Why the version is not known.
@@ -97,6 +100,9 @@ pub struct SavesView {
     pub crash_costs: Option<Ms>,
     /// Steps between saves so that a crash costs less than ten minutes, where more would be lost now.
     pub proposed_every: Option<u64>,
+    /// The trainer's setting of that.
+    #[serde(skip)]
+    every_key: &'static str,
 }
 
 /// A crash should cost less than this.
@@ -114,6 +120,7 @@ impl SavesView {
             longest_step: longest,
             crash_costs_steps: every,
             crash_costs,
+            every_key: adapter(spec.trainer).words().every.unwrap_or_default(),
             proposed_every: proposed.filter(|n| spec.root.is_some() && every.is_none_or(|e| *n < e)),
         }
     }
@@ -132,7 +139,7 @@ impl SavesView {
             ));
         }
         if let Some(n) = self.proposed_every {
-            out.push(format!("trainer.save_freq={n} would keep that below ten minutes"));
+            out.push(format!("{}={n} would keep that below ten minutes", self.every_key));
         }
         out
     }
@@ -158,6 +165,7 @@ impl PlanView {
             run: p.spec.run.to_string(),
             trainer: p.spec.trainer.to_string(),
             trainer_version: p.release.version.clone(),
+            package: adapter(p.spec.trainer).package().unwrap_or_default(),
             interpreter: p.release.interpreter.clone(),
             version_unknown: p.release.why.clone(),
             root: p.spec.root.as_ref().map(ToString::to_string),
@@ -260,14 +268,14 @@ impl PlanView {
     fn release(&self) -> String {
         let text = match (&self.trainer_version, &self.interpreter, &self.version_unknown) {
             (Some(version), Some(said), _) => {
-                let at = said.verl.as_ref().map_or("", |s| s.at.as_str());
+                let at = said.source().map_or("", |s| s.at.as_str());
                 format!("{version} in {at}; {}", interpreter(said))
             }
             (Some(version), None, _) => format!("{version}, as supervisor.trainer_version says"),
             (None, _, Some(why)) => format!("which release is not known: {why}"),
             (None, _, None) => return String::new(),
         };
-        format!("  verl         {}\n", one_line(&text, 600))
+        format!("  {:<12} {}\n", self.package, one_line(&text, 600))
     }
 
     /// What is said besides the launch, by what it is about.
@@ -363,11 +371,11 @@ impl HelpView {
     }
 }
 
-/// An interpreter and what it has installed beside verl.
+/// An interpreter and what it has installed beside the trainer.
 #[must_use]
 pub fn interpreter(said: &Interpreter) -> String {
     let mut out = format!("Python {}", said.python);
-    for (name, version) in said.packages.iter().filter(|(name, _)| *name != "verl") {
+    for (name, version) in said.packages.iter().filter(|(name, _)| **name != said.package) {
         out.push_str(&format!(", {name} {version}"));
     }
     out

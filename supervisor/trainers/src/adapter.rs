@@ -4,9 +4,13 @@
 //! steps are there and what is each worth (`tracker`), what goes into argv and environment so that it starts exactly there (`arrange`),
 //! what should a person know before the launch (`preflight`).
 
+mod words;
+
+pub use words::{UserPart, Words};
+
 use crate::read::{ReadInput, ReadOutput};
 use crate::verl::{self, Ray};
-use camino::Utf8PathBuf;
+use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use supervise_checkpoint::{Earlier, FileReport, Marks, Need};
 use supervise_config::ConfigError;
@@ -252,9 +256,13 @@ pub trait Adapter: Sync {
     fn entries(&self) -> Option<&'static str> {
         None
     }
-    /// The Python package whose release decides over defaults, keys and layouts; `None`: releases make no difference here.
+    /// The Python package that it is installed as.
     fn package(&self) -> Option<&'static str> {
         None
+    }
+    /// Defaults, keys and layouts differ between its releases: the interpreter is asked which one would run.
+    fn has_releases(&self) -> bool {
+        false
     }
     /// Whether its configuration alone, without a command, tells which run is meant.
     fn is_run_by_file(&self) -> bool {
@@ -263,6 +271,40 @@ pub trait Adapter: Sync {
     /// Whether a relaunch of this command can be tried in advance.
     fn rehearses(&self, _command: &[String]) -> bool {
         false
+    }
+    /// Names of it and of its settings, for what is said to a person.
+    fn words(&self) -> &'static Words;
+    /// The start of the names of its step directories in a checkpoint root; `None`: its steps have no directories of their own.
+    fn step_prefix(&self) -> Option<&'static str> {
+        None
+    }
+    /// Configurations that its installation brings, by their names: not missing where they stand nowhere else.
+    fn own_configs(&self) -> &'static [&'static str] {
+        &[]
+    }
+    /// Which trainer a script starts can be learnt by running it up to that call.
+    fn is_learnt(&self) -> bool {
+        false
+    }
+    /// It ends at once over a key of its configuration that it does not know: it is given a copy without our block.
+    fn refuses_block(&self) -> bool {
+        false
+    }
+    /// The configuration that a command gives to the trainer's own reader, as it is written there.
+    fn config_in(&self, _command: &[String]) -> Option<String> {
+        None
+    }
+    /// Whether a text is a configuration of this trainer, be there something wrong with it. `name`: its file, for errors.
+    fn is_config(&self, _text: &str, _name: &str) -> bool {
+        false
+    }
+    /// The user's name, where it is a part of the checkpoint root.
+    fn user_part(&self, _root: &Utf8Path) -> Option<UserPart> {
+        None
+    }
+    /// Where a run keeps what it needs, where that is not inside of its checkpoint root.
+    fn store_of(&self, _root: &Utf8Path) -> Option<Utf8PathBuf> {
+        None
     }
     /// Whether a command starts one of its programs.
     fn is_called(&self, command: &[String]) -> bool;

@@ -21,11 +21,12 @@ pub use frequency::{Edited, with_frequencies};
 pub use judge::no_set;
 pub use names::{PAYLOADS, as_live, as_own};
 
-use crate::adapter::{Adapter, Expectation, HostFacts, LaunchPlan, StepTracker, TrainerFacts};
+use crate::adapter::{Adapter, Expectation, HostFacts, LaunchPlan, StepTracker, TrainerFacts, UserPart, Words};
 use crate::read::{ReadInput, ReadOutput};
 use camino::{Utf8Path, Utf8PathBuf};
+use supervise_checkpoint::pointer::{GENERATIONS, LATEST};
 use supervise_config::compose::Composed;
-use supervise_config::{ConfigError, Node};
+use supervise_config::{ConfigError, Node, parse_trainer_yaml};
 use supervise_core::checkpoint::Finding;
 use supervise_core::reason::Reason;
 use supervise_core::record::LaunchOrder;
@@ -33,8 +34,7 @@ use supervise_core::scan::ScanRule;
 use supervise_core::spec::{RunSpec, TrainerKind};
 
 /// Whether a command starts one of AReaL's launchers.
-#[must_use]
-pub fn is_called(command: &[String]) -> bool {
+fn is_called(command: &[String]) -> bool {
     call::launcher(command).is_some()
 }
 
@@ -57,38 +57,23 @@ pub fn is_meant(root: &Node) -> bool {
     !has("trainer") && (named && found > 0 || found > 2)
 }
 
-/// The file that a command gives to AReaL's own reader, as it is written there.
-#[must_use]
-pub fn config_in(command: &[String]) -> Option<String> {
-    call::config_option(command).map(|option| option.file)
-}
-
-/// The user's name in a checkpoint root, and the root with `*` in its place; `None` where this cannot be one.
-#[must_use]
-pub fn user_in(root: &Utf8Path) -> Option<(String, String)> {
-    let mut parts: Vec<&str> = root.as_str().split('/').collect();
-    let at = place_of_user(&parts)?;
-    let user = std::mem::replace(parts.get_mut(at)?, "*").to_owned();
-    Some((user, parts.join("/")))
-}
-
 /// Behind the last `checkpoints` that has a user, an experiment and a trial behind it.
 fn place_of_user(parts: &[&str]) -> Option<usize> {
     let at = parts.iter().rposition(|p| *p == "checkpoints")?;
     (parts.len() > at + 3).then_some(at + 1)
 }
 
-/// Where a run of AReaL keeps what it needs, by its checkpoint root; `None` where this cannot be one.
-#[must_use]
-pub fn store_of(root: &Utf8Path) -> Option<Utf8PathBuf> {
-    let parts: Vec<&str> = root.as_str().split('/').collect();
-    let at = place_of_user(&parts)? - 1;
-    let named = |i: usize| if i == at { "supervise" } else { parts[i] };
-    Some((0..parts.len()).map(named).collect::<Vec<_>>().join("/").into())
-}
-
 /// AReaL, whichever of its trainers.
 pub const AREAL: TrainerKind = TrainerKind::new("areal");
+
+const WORDS: Words = Words {
+    name: "AReaL",
+    root: &["recover.fileroot"],
+    every: Some("recover.freq_steps"),
+    retries: Some("recover.retries"),
+    fixed_root: Some("recover.fileroot, the user's name, recover.experiment_name and recover.trial_name"),
+    ..Words::NONE
+};
 
 /// The adapter of AReaL's trainers.
 #[derive(Debug)]
@@ -101,6 +86,50 @@ impl Adapter for ArealAdapter {
 
     fn framework(&self) -> &'static str {
         "areal"
+    }
+
+    fn words(&self) -> &'static Words {
+        &WORDS
+    }
+
+    fn package(&self) -> Option<&'static str> {
+        Some("areal")
+    }
+
+    fn refuses_block(&self) -> bool {
+        true
+    }
+
+    fn config_in(&self, command: &[String]) -> Option<String> {
+        call::config_option(command).map(|option| option.file)
+    }
+
+    fn is_config(&self, text: &str, name: &str) -> bool {
+        match parse_trainer_yaml(text, name) {
+            Ok(root) => is_meant(&root),
+            // What is wrong with it is told when it is read.
+            Err(_) => ["experiment_name:", "trial_name:"]
+                .iter()
+                .all(|key| text.lines().any(|l| l.starts_with(key))),
+        }
+    }
+
+    fn user_part(&self, root: &Utf8Path) -> Option<UserPart> {
+        let mut parts: Vec<&str> = root.as_str().split('/').collect();
+        let at = place_of_user(&parts)?;
+        let user = std::mem::replace(parts.get_mut(at)?, "*").to_owned();
+        Some(UserPart {
+            user,
+            place: parts.join("/"),
+            saves: &[names::INFO, LATEST, GENERATIONS],
+        })
+    }
+
+    fn store_of(&self, root: &Utf8Path) -> Option<Utf8PathBuf> {
+        let parts: Vec<&str> = root.as_str().split('/').collect();
+        let at = place_of_user(&parts)? - 1;
+        let named = |i: usize| if i == at { "supervise" } else { parts[i] };
+        Some((0..parts.len()).map(named).collect::<Vec<_>>().join("/").into())
     }
 
     fn is_run_by_file(&self) -> bool {

@@ -58,12 +58,6 @@ fn known(module: &str) -> Option<Entry> {
     })
 }
 
-/// Whether one of verl's trainers is started by this command itself, not by something that it starts.
-#[must_use]
-pub fn starts_verl(command: &[String]) -> bool {
-    entry(command).is_some()
-}
-
 /// The words after the entry point that look like overrides.
 pub(crate) fn overrides_in(command: &[String]) -> Vec<&str> {
     let from = entry(command).map_or(command.len(), |(_, at)| at);

@@ -19,7 +19,7 @@ pub mod starter;
 pub mod verl;
 pub mod way;
 
-pub use adapter::{Adapter, Expectation, Help, HostFacts, LaunchPlan, StepTracker, TrainerFacts};
+pub use adapter::{Adapter, Expectation, Help, HostFacts, LaunchPlan, StepTracker, TrainerFacts, UserPart, Words};
 pub use read::{ReadInput, ReadOutput};
 pub use registry::{adapter, read};
 pub use verl::{Ray, Release, Tree, Version, pins, verl_defaults};

@@ -1,6 +1,6 @@
 //! Any command: supervised, launched as it is, with nothing known of its checkpoints.
 
-use crate::adapter::{Adapter, Expectation, HostFacts, LaunchPlan, StepTracker, TrainerFacts};
+use crate::adapter::{Adapter, Expectation, HostFacts, LaunchPlan, StepTracker, TrainerFacts, Words};
 use crate::command;
 use crate::read::{ReadInput, ReadOutput};
 use camino::Utf8PathBuf;
@@ -30,6 +30,10 @@ impl Adapter for PlainAdapter {
 
     fn framework(&self) -> &'static str {
         "plain"
+    }
+
+    fn words(&self) -> &'static Words {
+        &Words::NONE
     }
 
     fn has_steps(&self) -> bool {

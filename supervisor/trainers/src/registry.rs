@@ -1,8 +1,9 @@
 //! The only list of trainer frameworks: adding one adds its line here.
 
-use crate::adapter::Adapter;
+use crate::adapter::{Adapter, Words};
 use crate::read::{ReadInput, ReadOutput};
 use crate::{areal, plain, verl};
+use supervise_config::compose::Composed;
 use supervise_config::{ConfigError, ErrorKind};
 use supervise_core::spec::TrainerKind;
 
@@ -43,16 +44,48 @@ pub fn entries(framework: &str) -> impl Iterator<Item = &'static str> {
     of.find_map(Adapter::entries).into_iter()
 }
 
-/// The trainer of a run: what the settings say, what the command starts, or whose configuration it is.
+/// The trainer of a run: what the command starts, or whose configuration it is.
 #[must_use]
-pub fn detect(input: &ReadInput<'_>) -> TrainerKind {
-    let called = || adapters().find(|a| a.is_called(input.command));
-    let meant = || {
-        let composed = input.composed?;
-        adapters().find(|a| a.is_meant(composed))
-    };
-    let found = || called().or_else(meant).map_or(plain::PLAIN, Adapter::kind);
-    input.kind.unwrap_or_else(found)
+pub fn detect(command: &[String], composed: Option<&Composed>) -> &'static dyn Adapter {
+    let called = adapters().find(|a| a.is_called(command));
+    let found = called.or_else(|| composed.and_then(meant));
+    found.unwrap_or(&plain::PlainAdapter)
+}
+
+/// The trainer whose configuration this can only be.
+#[must_use]
+pub fn meant(composed: &Composed) -> Option<&'static dyn Adapter> {
+    adapters().find(|a| a.is_meant(composed))
+}
+
+/// The trainer of which examples are given.
+#[must_use]
+pub fn usual() -> &'static dyn Adapter {
+    &verl::VerlAdapter { sft: false }
+}
+
+/// The entry point of which examples are given, as `python3 -m` takes it.
+#[must_use]
+pub fn entry() -> String {
+    let (package, name) = usual().words().entry.unwrap_or_default();
+    format!("{package}.{name}")
+}
+
+/// Frameworks of which it can be learnt what a script starts, in words.
+#[must_use]
+pub fn learnt() -> String {
+    let of = |name: &&str| adapters().find(|a| a.framework() == *name).filter(|a| a.is_learnt());
+    let names = FRAMEWORKS.iter().filter_map(of).map(|a| a.words().name);
+    names.collect::<Vec<_>>().join(" or ")
+}
+
+/// The setting of each framework that says where checkpoints are, in words.
+#[must_use]
+pub fn root_keys() -> String {
+    let of = |name: &&str| adapters().find(|a| a.framework() == *name).map(Adapter::words);
+    let named = |words: &Words| Some(format!("{}: {}", words.name, words.root.first()?));
+    let keys = FRAMEWORKS.iter().filter_map(of).filter_map(named);
+    keys.collect::<Vec<_>>().join("; ")
 }
 
 /// Reads a configuration, as the trainer does whose it is.
@@ -66,7 +99,9 @@ pub fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>> {
             nothing.with_hint("name the trainer's YAML, or a command after --"),
         ]);
     }
-    adapter(detect(input)).read(input)
+    let kind = input.kind.map(adapter);
+    kind.unwrap_or_else(|| detect(input.command, input.composed))
+        .read(input)
 }
 
 #[cfg(test)]
@@ -90,6 +125,12 @@ mod tests {
     #[test]
     fn a_trainer_of_another_version_is_known_as_plain() {
         assert_eq!(adapter(TrainerKind::new("later")).kind(), plain::PLAIN);
+    }
+
+    #[test]
+    fn what_is_listed_to_a_person_keeps_its_order() {
+        assert_eq!(root_keys(), "verl: trainer.default_local_dir; AReaL: recover.fileroot");
+        assert_eq!(learnt(), "verl");
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub use survey::pins;
 pub(crate) use trust::{allow, not_trusted};
 pub use version::{Release, Version};
 
-use crate::adapter::{Adapter, Expectation, HostFacts, LaunchPlan, StepTracker, TrainerFacts};
+use crate::adapter::{Adapter, Expectation, HostFacts, LaunchPlan, StepTracker, TrainerFacts, Words};
 use crate::read::{ReadInput, ReadOutput};
 use supervise_config::ConfigError;
 use supervise_config::compose::Composed;
@@ -62,6 +62,21 @@ use supervise_core::spec::{RunSpec, TrainerKind};
 pub const PPO: TrainerKind = TrainerKind::new("verl_ppo");
 /// The SFT trainer.
 pub const SFT: TrainerKind = TrainerKind::new("verl_sft");
+
+const WORDS: Words = Words {
+    name: "verl",
+    entry: Some(("verl.trainer", "main_ppo")),
+    root: &[
+        "trainer.default_local_dir",
+        "trainer.project_name",
+        "trainer.experiment_name",
+    ],
+    every: Some("trainer.save_freq"),
+    nodes: Some("trainer.nnodes"),
+    gpus_per_node: Some("trainer.n_gpus_per_node"),
+    resume_path: Some("trainer.resume_from_path"),
+    ..Words::NONE
+};
 
 /// The adapter of verl's trainers.
 #[derive(Debug)]
@@ -83,8 +98,28 @@ impl Adapter for VerlAdapter {
         Some("name the entry point in the command (-m verl.trainer.main_ppo or -m verl.trainer.sft_trainer)")
     }
 
+    fn words(&self) -> &'static Words {
+        &WORDS
+    }
+
+    fn step_prefix(&self) -> Option<&'static str> {
+        Some(names::STEP)
+    }
+
+    fn own_configs(&self) -> &'static [&'static str] {
+        &read::OWN_CONFIGS
+    }
+
+    fn is_learnt(&self) -> bool {
+        true
+    }
+
     fn package(&self) -> Option<&'static str> {
         Some("verl")
+    }
+
+    fn has_releases(&self) -> bool {
+        true
     }
 
     fn rehearses(&self, command: &[String]) -> bool {

@@ -1,4 +1,4 @@
-//! The trainer's side: scalars that people read otherwise than the trainer, the interpreter, verl's version.
+//! The trainer's side: scalars that people read otherwise than the trainer, the interpreter, the trainer's version.
 
 use super::{Check, Health};
 use crate::prepare::{self, Configured};
@@ -73,34 +73,39 @@ fn looks_numeric(text: &str) -> bool {
 
 /// Which interpreter the command starts, and what it has installed.
 pub(super) fn interpreter(configured: &Configured) -> Vec<Check> {
+    let package = prepare::package(configured);
     let mut checks = match prepare::asked(configured) {
-        Ok(said) => found(&said),
+        Ok(said) => found(&said, package),
         Err(why) => vec![Check::new(
             "interpreter",
             Health::Note,
-            format!("verl's version is not known: {why}"),
+            format!("{package}'s version is not known: {why}"),
         )],
     };
     if let Some(version) = &configured.settings.trainer_version {
         let text = format!("{version}, as supervisor.trainer_version says");
-        checks.push(Check::new("verl", known(version), text));
+        checks.push(Check::new(package, known(version), text));
     }
     checks
 }
 
-fn found(said: &Interpreter) -> Vec<Check> {
+fn found(said: &Interpreter, package: &'static str) -> Vec<Check> {
     let text = format!("{} is {}", said.program, described(said));
     let mut checks = vec![Check::new("interpreter", Health::Ok, one_line(&text, 600))];
-    checks.push(match (said.verl_version(), &said.verl) {
+    checks.push(match (said.version(), said.source()) {
         (Some(version), Some(source)) => {
             let more = match known(version) {
                 Health::Ok => "",
                 _ => "; its defaults and layouts are not known here: only what the configuration itself says is used",
             };
-            Check::new("verl", known(version), format!("{version} in {}{more}", source.at))
+            Check::new(package, known(version), format!("{version} in {}{more}", source.at))
         }
-        (_, Some(source)) => Check::new("verl", Health::Note, format!("{} does not say its version", source.at)),
-        (_, None) => Check::new("verl", Health::Warning, format!("{} cannot import verl", said.program)),
+        (_, Some(source)) => Check::new(package, Health::Note, format!("{} does not say its version", source.at)),
+        (_, None) => Check::new(
+            package,
+            Health::Warning,
+            format!("{} cannot import {package}", said.program),
+        ),
     });
     checks
 }
@@ -148,14 +153,19 @@ mod tests {
             program: "/venv/bin/python3".to_owned(),
             python: "3.12.1".to_owned(),
             packages: [("torch".to_owned(), "2.11.0".to_owned())].into(),
-            verl: verl.map(|v| Source {
-                at: "/venv/verl".to_owned(),
-                version: Some(v.to_owned()),
-            }),
+            package: "verl".to_owned(),
+            sources: [(
+                "verl".to_owned(),
+                verl.map(|v| Source {
+                    at: "/venv/verl".to_owned(),
+                    version: Some(v.to_owned()),
+                }),
+            )]
+            .into(),
         };
-        let health = |verl| found(&said(verl)).last().map(|c| c.health);
+        let health = |verl| found(&said(verl), "verl").last().map(|c| c.health);
         assert_eq!(
-            found(&said(None))[0].text,
+            found(&said(None), "verl")[0].text,
             "/venv/bin/python3 is Python 3.12.1, torch 2.11.0"
         );
         assert_eq!(health(Some("0.9.1")), Some(Health::Ok));

@@ -5,6 +5,9 @@
 
 use supervise_core::id::Step;
 
+/// The start of the name of a step directory.
+pub(super) const STEP: &str = "global_step_";
+
 /// What the name of an entry under the checkpoint root is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RootName {
@@ -35,7 +38,7 @@ pub(crate) fn root_name(name: &str) -> RootName {
     {
         return RootName::Plural;
     }
-    let Some(rest) = name.strip_prefix("global_step_") else {
+    let Some(rest) = name.strip_prefix(STEP) else {
         return RootName::Other;
     };
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
@@ -49,7 +52,7 @@ pub(crate) fn root_name(name: &str) -> RootName {
 
 /// The directory name of a step.
 pub(crate) fn step_dir(step: Step) -> String {
-    format!("global_step_{step}")
+    format!("{STEP}{step}")
 }
 
 /// verl's pointer to its newest step.

@@ -16,6 +16,19 @@ use supervise_core::spec::TrainerKind;
 /// Groups of verl's configuration: a plain name given to one of them chooses a file, it sets no value.
 pub(crate) const GROUPS: [&str; 5] = ["model_engine", "engine", "optim", "model", "profiler"];
 
+/// Configurations that verl's installation brings at the top of its folder.
+pub(super) const OWN_CONFIGS: [&str; 9] = [
+    "ppo_trainer",
+    "ppo_megatron_trainer",
+    "one_step_off_ppo_trainer",
+    "one_step_off_ppo_megatron_trainer",
+    "fully_async_ppo_trainer",
+    "fully_async_ppo_megatron_trainer",
+    "sft_trainer_engine",
+    "sft_trainer",
+    "evaluation",
+];
+
 /// verl's own configurations, whose content is known.
 const VERLS_OWN: [&str; 8] = [
     "ppo_trainer",
