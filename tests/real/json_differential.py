@@ -2,8 +2,8 @@
 
 usage: json_differential.py PROGRAMS [--each 2000] [--seed 1]      (run with the python of install.sh's environment)
 
-Every configuration that transformers makes by itself has to be whole. `json.loads` has to make a dict of what `verify` calls whole, and of nothing else; the same for `safetensors` and headers of
-weights. What nests deeper than is followed may be of unknown worth. Ends with 1 where they disagree.
+`json.loads` has to make a dict of what `verify` calls whole, and of nothing else; the same for `safetensors` and headers of weights.
+What nests deeper than is followed may be of unknown worth. What real_configs.py makes has to be whole. Ends with 1 where they disagree.
 """
 
 import argparse
@@ -12,8 +12,10 @@ import random
 import struct
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
+from real_configs import configurations
 from verify_view import looked_at
 
 PIECES = [
@@ -93,24 +95,14 @@ def differ(program, ending, make, read, args):
     return odd
 
 
-def configurations(program):
-    """What each model of transformers has for a configuration, as it is saved and with all its defaults."""
-    from transformers import CONFIG_MAPPING
-
+def real_ones(program):
+    """What the trainers' libraries write."""
     with tempfile.TemporaryDirectory(prefix="configurations-") as work:
-        paths = []
-        for name in CONFIG_MAPPING:
-            try:
-                config, folder = CONFIG_MAPPING[name](), Path(work) / name
-                config.save_pretrained(folder)
-                (folder / "all").mkdir()
-                (folder / "all/config.json").write_text(config.to_json_string(use_diff=False))
-            # Some want to know what they are made of, or packages that are not here.
-            except Exception:
-                continue
-            paths += [folder / "config.json", folder / "all/config.json"]
-        odd = [f"{p['path']}: {p['files'][0]['findings']}" for p in looked_at(program, paths) if p["verdict"] != "whole"]
-    print(f"config.json of transformers: {len(paths)} files, {len(odd)} not whole")
+        paths = configurations(Path(work))
+        views = looked_at(program, paths)
+        odd = [f"{view['path']}: {view['files'][0]['findings']}" for view in views if view["verdict"] != "whole"]
+    names = Counter(path.name for path in paths)
+    print(f"as libraries write them: {dict(sorted(names.items()))}, {len(odd)} not whole")
     return odd
 
 
@@ -123,7 +115,7 @@ def main():
     program = args.programs.resolve() / "supervise"
     odd = differ(program, ".json", document, is_dict, args)
     odd += differ(program, ".safetensors", weights, is_loaded, args)
-    odd += configurations(program)
+    odd += real_ones(program)
     for words in odd:
         print(f"VIOLATION {words}")
     return 1 if odd else 0

@@ -1,6 +1,6 @@
 """Makes one folder of real checkpoints for each writer that there is, with two steps in each.
 
-usage: make_checkpoints.py OUT [--areal VENV]        (run with the python of install.sh's environment; about 50 s)
+usage: make_checkpoints.py OUT [--areal VENV] [--steps 2]       (run with the python of install.sh's environment; about 50 s)
 
 Each writer is a script beside this one, started as a gang of two CPU ranks; two gangs run at a time. What is there in the
 end is named in `catalogue`. Output that exists already is kept.
@@ -50,8 +50,8 @@ def run(command, log, **env):
 class Writers:
     """The jobs, each with the folder in OUT that it makes."""
 
-    def __init__(self, out, areal):
-        self.out, self.areal = out, areal
+    def __init__(self, out, areal, steps):
+        self.out, self.areal, self.steps = out, areal, str(steps)
         self.python, self.model, self.logs = sys.executable, out / "model", out / "logs"
 
     def tiny_model(self):
@@ -61,7 +61,7 @@ class Writers:
         )
 
     def megatron(self, out):
-        gang(self.python, [HERE / "verl_megatron_manager.py"], out, self.model, log=self.logs / "megatron")
+        gang(self.python, [HERE / "verl_megatron_manager.py"], out, self.model, "--steps", self.steps, log=self.logs / "megatron")
 
     def areal_trainer(self, out):
         # Its path has the name of the user in it.
@@ -74,7 +74,7 @@ class Writers:
         def make(out):
             manager = HERE / "verl_fsdp_manager.py"
             gang(
-                self.python, [manager], out, self.model, "--strategy", strategy, "--critic", log=self.logs / strategy
+                self.python, [manager], out, self.model, "--strategy", strategy, "--critic", "--steps", self.steps, log=self.logs / strategy
             )  # fmt: skip
 
         return make
@@ -82,12 +82,12 @@ class Writers:
     def sft(self, out):
         venv = Path(sys.prefix)
         log = self.logs / "sft"
-        command = [HERE / "sft.sh", venv, self.model, out, "trainer.total_training_steps=2"]
+        command = [HERE / "sft.sh", venv, self.model, out, f"trainer.total_training_steps={self.steps}"]
         run(command, log, PORT=str(free_port()), LOG_DIR=str(log))
         shutil.rmtree(f"{out}.hydra", ignore_errors=True)
 
     def dcp(self, out):
-        gang(self.python, [HERE / "dcp_writers.py"], out, log=self.logs / "dcp")
+        gang(self.python, [HERE / "dcp_writers.py"], out, "--steps", self.steps, log=self.logs / "dcp")
 
     def plain(self, out):
         run([self.python, HERE / "plain_writers.py", out, self.model], self.logs / "plain")
@@ -105,10 +105,10 @@ class Writers:
         return {"areal": self.areal_trainer, **found} if self.areal else found
 
 
-def make(out, areal):
+def make(out, areal, steps=2):
     """Makes what is missing in OUT."""
     out.mkdir(parents=True, exist_ok=True)
-    writers = Writers(out.resolve(), areal)
+    writers = Writers(out.resolve(), areal, steps)
     if not writers.model.exists():
         writers.tiny_model()
 
@@ -147,8 +147,9 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
     parser.add_argument("--areal", type=Path, help="the environment that install_areal.sh made")
+    parser.add_argument("--steps", type=int, default=2, help="more than the two that most scripts look at")
     args = parser.parse_args()
-    make(args.out, args.areal)
+    make(args.out, args.areal, args.steps)
     for name, steps in catalogue(args.out).items():
         size = sum(path.stat().st_size for path in steps[0].rglob("*") if path.is_file())
         print(f"{name:<28} {len(steps)} steps, {size / 1024:7.1f} KiB each")

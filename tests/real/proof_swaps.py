@@ -31,6 +31,13 @@ def kind(path):
     return name if name.startswith(".") or name.endswith(".json") else f"*{path.suffix}" if path.suffix != ".pt" else name
 
 
+def beside(steps):
+    """The two steps, and those that stand with them."""
+    stem = steps[0].name.rstrip("0123456789")
+    more = sorted(p for p in steps[0].parent.glob(f"{stem}*") if stem.endswith("_") and p.is_dir())
+    return [*steps, *(p for p in more if p not in steps)]
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("programs", type=Path)
@@ -42,7 +49,8 @@ def main():
         if name == "areal_hf" or not steps[0].is_dir():
             continue
         with tempfile.TemporaryDirectory(prefix="swaps-") as work:
-            copies = [Path(shutil.copytree(step, Path(work) / step.name if steps[0].name != steps[1].name else Path(work) / str(n) / step.name)) for n, step in enumerate(steps)]
+            apart = steps[0].name == steps[1].name
+            copies = [Path(shutil.copytree(step, Path(work) / (str(n) if apart else "") / step.name)) for n, step in enumerate(beside(steps))]
             here, other = copies[1], copies[0]
             code, before = doubts(program, here)
             if code not in (0, 23):

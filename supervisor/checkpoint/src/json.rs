@@ -3,9 +3,12 @@
 //! A tokenizer's JSON has tens of megabytes: its values are looked at and dropped. What is kept of the others is bounded.
 
 mod config;
+mod megatron;
 mod python;
+mod tokenizer;
 mod value;
 
+pub(crate) use config::alike;
 pub(crate) use value::Json;
 
 use crate::limits::Limits;
@@ -284,10 +287,14 @@ pub(crate) fn settings(file: &Reader<'_>, limits: &Limits) -> Result<(), Box<Fin
     config::settings(&map(&bytes(file, limits)?)?)
 }
 
-/// Reads `tokenizer.json`, whose values are looked at and dropped.
+/// Reads `tokenizer.json`, of which only what its parts are compared by is kept.
 pub(crate) fn tokenizer(file: &Reader<'_>, limits: &Limits) -> Result<(), Box<Finding>> {
-    let found = object(&bytes(file, limits)?)?;
-    found.object().map_or(Ok(()), config::tokenizer)
+    let text = bytes(file, limits)?;
+    object(&text)?;
+    match tokenizer::look(&text, KEPT) {
+        Ok(wrong) => wrong.map_or(Ok(()), |wrong| Err(content(wrong))),
+        Err(fault) => Err(Box::new(broken(&text, fault))),
+    }
 }
 
 /// What the outermost object says.

@@ -250,6 +250,18 @@ fn check(manifest: &Manifest, findings: &mut Vec<Finding>) {
         );
         findings.push(Finding::error("manifest_path", Verdict::Damaged, detail));
     }
+    let near = |e: &&ManifestEntry| {
+        let there = manifest.directories.contains(&e.path);
+        e.is_dist() && !there && manifest.directories.iter().any(|d| json::alike(&e.path, d))
+    };
+    if let Some(e) = manifest.entries.iter().find(near) {
+        let detail = format!(
+            "{} stands in {}, which is a directory of the manifest but for a byte",
+            shown(&e.name),
+            shown(&e.path)
+        );
+        findings.push(Finding::error("manifest_path", Verdict::Damaged, detail));
+    }
     let formats = ["megatron_dist_checkpoint", "huggingface", "json"];
     if let Some(e) = manifest.entries.iter().find(|e| !formats.contains(&e.format.as_str())) {
         let detail = format!("{} has the unknown format {}", shown(&e.name), shown(&e.format));

@@ -158,10 +158,21 @@ impl PathView {
             FileKind::ModelConfig,
             FileKind::Settings,
             FileKind::Tokenizer,
+            FileKind::FsdpConfig,
+            FileKind::StepInfo,
+            FileKind::FreqControl,
+            FileKind::CkptContents,
             FileKind::Pickle,
             FileKind::DcpMetadata,
             FileKind::Text,
             FileKind::Opaque,
+        ]);
+        let free = whole(&[
+            FileKind::ModelConfig,
+            FileKind::Settings,
+            FileKind::Tokenizer,
+            FileKind::CkptContents,
+            FileKind::Text,
         ]);
         let set = !(self.steps.is_empty() && self.sets.is_empty());
         let mut out = Vec::new();
@@ -173,6 +184,9 @@ impl PathView {
         }
         if bare {
             out.push("bytes that no checksum covers (safetensors, JSON, pickles, text)");
+        }
+        if free {
+            out.push("words that a model may choose (chat templates, special tokens, names)");
         }
         if self.files.iter().any(|f| f.checked == Depth::Structure) {
             out.push("contents that only --depth full reads");

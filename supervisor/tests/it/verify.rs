@@ -298,3 +298,27 @@ fn memory_for_proofs_is_the_setting_unless_it_is_said() {
         .refuses(78, &["memori", "config.yaml"]);
     assert_eq!(told(&["--memory", "64MiB"], &[]), enough);
 }
+
+/// What ranks of Megatron have in common counts updates, so that of another save is told; in place of weights it is the same in all.
+#[test]
+fn counts_of_another_save_are_doubted() {
+    let world = with("verl_megatron_v2_tp2", "ckpt");
+    let common =
+        |step: u32, part: &str| world.path(&format!("ckpt/global_step_{step}/actor/{part}/dist_ckpt/common.pt"));
+    let clean = world.run(&["verify", "ckpt/global_step_2"]);
+    assert!(!clean.out.contains("mixed_save_suspected"), "{}", clean.out);
+    fs::copy(common(1, "optimizer"), common(2, "optimizer")).unwrap();
+    let said = world.run(&["verify", "ckpt/global_step_2"]);
+    said.tells(0, &["mixed_save_suspected", "common.pt", "counts updates"]);
+}
+
+#[test]
+fn a_save_that_is_another_one_is_doubted() {
+    let world = with("torch_dcp_fsdp2_w2", "ckpt");
+    for name in ["__0_0.distcp", "__1_0.distcp"] {
+        let of = |step: u32| world.path(&format!("ckpt/step_{step}/{name}"));
+        fs::copy(of(1), of(2)).unwrap();
+    }
+    let said = world.run(&["verify", "ckpt/step_2"]);
+    said.tells(0, &["mixed_save_suspected", "nothing was trained between"]);
+}

@@ -4,8 +4,9 @@
 //! one with a single byte changed, in the place where that one is missing; a value that the key cannot have; numbers that do not
 //! divide each other. Keys and words that are not like any known one belong to models that are not known here.
 
-use super::{Json, content};
+use super::{Json, content, megatron};
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 use supervise_core::checkpoint::Finding;
 
 /// What a key holds. Null is allowed everywhere; so are lists and objects, where a model has several values.
@@ -29,6 +30,10 @@ enum Holds {
     Word(&'static [&'static str]),
     /// A version of transformers.
     Version,
+    /// The name of a class, or several, which may end in one of these.
+    Class(&'static [&'static str]),
+    /// A number of tokens, where none is a huge number.
+    Length,
 }
 use Holds::*;
 
@@ -86,6 +91,17 @@ const ATTENTION: &[&str] = &[
     "AttnBackend.unfused",
 ];
 
+const MODELS: &[&str] = &[
+    "ForCausalLM",
+    "ForConditionalGeneration",
+    "ForSequenceClassification",
+    "ForTokenClassification",
+    "LMHeadModel",
+];
+const TOKENIZERS: &[&str] = &["Tokenizer", "TokenizerFast"];
+const SIDES: &[&str] = &["left", "right"];
+const BACKENDS: &[&str] = &["tokenizers", "sentencepiece", "mistral-common", "custom"];
+
 /// Keys that transformers, tokenizers and Megatron write for many models.
 const KEYS: &[(&str, Holds)] = &[
     ("_name_or_path", Text),
@@ -93,21 +109,25 @@ const KEYS: &[(&str, Holds)] = &[
     ("add_eos_token", Flag),
     ("add_prefix_space", Flag),
     ("added_tokens_decoder", Any),
+    ("additional_special_tokens", Any),
     ("apply_query_key_layer_scaling", Flag),
-    ("architectures", Any),
+    ("architectures", Class(MODELS)),
     ("attention_backend", Word(ATTENTION)),
     ("attention_bias", Flag),
     ("attention_dropout", Share),
     ("attention_probs_dropout_prob", Share),
     ("attention_softmax_in_fp32", Flag),
     ("autocast_dtype", Word(DTYPES)),
-    ("backend", Text),
+    ("backend", Word(BACKENDS)),
     ("bos_token", Any),
     ("bos_token_id", Any),
     ("chat_template", Any),
     ("chunk_size_feed_forward", Any),
     ("clean_up_tokenization_spaces", Flag),
+    ("cls_token", Any),
     ("context_parallel_size", Count),
+    ("decoder_start_token_id", Any),
+    ("do_lower_case", Flag),
     ("do_sample", Flag),
     ("dtype", Word(DTYPES)),
     ("eos_token", Any),
@@ -122,6 +142,7 @@ const KEYS: &[(&str, Holds)] = &[
     ("hidden_dropout_prob", Share),
     ("hidden_size", Count),
     ("id2label", Any),
+    ("image_token_id", Any),
     ("init_method_std", Positive),
     ("initializer_range", Positive),
     ("intermediate_size", Count),
@@ -136,10 +157,12 @@ const KEYS: &[(&str, Holds)] = &[
     ("lora_alpha", Positive),
     ("lora_dropout", Share),
     ("mask_token", Any),
+    ("max_new_tokens", Any),
     ("max_position_embeddings", Positive),
     ("max_window_layers", Count),
     ("mlp_bias", Flag),
-    ("model_max_length", Positive),
+    ("model_input_names", Any),
+    ("model_max_length", Length),
     ("model_type", Text),
     ("moe_intermediate_size", Count),
     ("norm_topk_prob", Flag),
@@ -154,12 +177,14 @@ const KEYS: &[(&str, Holds)] = &[
     ("output_router_logits", Flag),
     ("pad_token", Any),
     ("pad_token_id", Any),
+    ("padding_side", Word(SIDES)),
     ("params_dtype", Word(DTYPES)),
     ("partial_rotary_factor", Positive),
     ("perform_initialization", Flag),
     ("pipeline_dtype", Word(DTYPES)),
     ("pipeline_model_parallel_size", Count),
     ("problem_type", Text),
+    ("processor_class", Text),
     ("qk_layernorm", Flag),
     ("repetition_penalty", Positive),
     ("return_dict", Flag),
@@ -171,39 +196,62 @@ const KEYS: &[(&str, Holds)] = &[
     ("rotary_base", Positive),
     ("rotary_percent", Share),
     ("router_aux_loss_coef", Any),
+    ("sep_token", Any),
     ("sequence_parallel", Flag),
     ("sliding_window", Any),
+    ("sp_model_kwargs", Any),
     ("special_tokens_map", Any),
+    ("split_special_tokens", Flag),
     ("target_modules", Any),
     ("task_specific_params", Any),
     ("temperature", Any),
     ("tensor_model_parallel_size", Count),
     ("text_config", Any),
     ("tie_word_embeddings", Flag),
-    ("tokenizer_class", Text),
+    ("tokenizer_class", Class(TOKENIZERS)),
     ("torch_dtype", Word(DTYPES)),
     ("transformers_version", Version),
+    ("truncation_side", Word(SIDES)),
     ("unk_token", Any),
     ("use_cache", Flag),
     ("use_cpu_initialization", Flag),
+    ("use_default_system_prompt", Flag),
     ("use_sliding_window", Flag),
     ("virtual_pipeline_model_parallel_size", Count),
     ("vision_config", Any),
     ("vocab_size", Count),
 ];
 
-/// Keys of `tokenizer.json`, all of which its writer writes; what reads it cannot do without the last.
-const TOKENIZER: &[&str] = &[
-    "version",
-    "truncation",
-    "padding",
-    "added_tokens",
-    "normalizer",
-    "pre_tokenizer",
-    "post_processor",
-    "decoder",
-    "model",
-];
+/// Whose keys stand in an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Writer {
+    Any,
+    Megatron,
+}
+
+impl Writer {
+    /// What is known to be written, and what each key holds.
+    fn keys(self) -> &'static BTreeMap<&'static str, Holds> {
+        static ANY: LazyLock<BTreeMap<&'static str, Holds>> = LazyLock::new(|| KEYS.iter().copied().collect());
+        static MEGATRON: LazyLock<BTreeMap<&'static str, Holds>> = LazyLock::new(|| {
+            let kinds = [
+                (megatron::FLAGS, Flag),
+                (megatron::COUNTS, Count),
+                (megatron::OTHERS, Any),
+            ];
+            let fields = kinds
+                .into_iter()
+                .flat_map(|(keys, holds)| keys.split_ascii_whitespace().map(move |key| (key, holds)));
+            let words = megatron::WORDS.iter().map(|(key, words)| (*key, Word(words)));
+            fields.chain(words).chain(KEYS.iter().copied()).collect()
+        });
+        match self {
+            Self::Any => &ANY,
+            Self::Megatron => &MEGATRON,
+        }
+    }
+}
+
 /// Keys of verl's manifest, and of how weights were saved.
 const MANIFEST: &[&str] = &[
     "arch",
@@ -217,6 +265,17 @@ const MANIFEST: &[&str] = &[
     "saved_any_dist_ckpt",
     "schema_version",
     "world_size",
+];
+const CONTENTS: &[&str] = &[
+    "model",
+    "hf_model",
+    "peft_adapters",
+    "optimizer",
+    "lr_scheduler",
+    "rng_state",
+    "transformer_config",
+    "hf_config",
+    "tokenizer",
 ];
 const BACKEND: &[&str] = &["has_bridge", "peft", "use_dist_checkpointing"];
 /// How the model is divided, all of it in a file of Megatron.
@@ -241,15 +300,18 @@ const FEW: usize = 4;
 const SHORT: usize = 5;
 /// Objects inside each other that are looked at.
 const DEPTH: u32 = 4;
+/// What transformers says where a tokenizer has no limit: 1e30 as a whole number.
+const HUGE: i128 = 1_000_000_000_000_000_019_884_624_838_656;
 /// No model has more of anything.
-const MOST: i128 = 1 << 40;
+const MOST: f64 = 1e12;
 
 type Object = BTreeMap<String, Json>;
 
 /// Checks a configuration of a model: `config.json`, `transformer_config.json`.
 pub(crate) fn model(object: &Object) -> Result<(), Box<Finding>> {
-    settings(object)?;
     let there = PARALLEL.iter().filter(|key| object.contains_key(**key)).count();
+    let writer = if there > 0 { Writer::Megatron } else { Writer::Any };
+    look(object, writer, 0).map_or(Ok(()), |wrong| Err(content(wrong)))?;
     if there > 0 {
         return match PARALLEL.iter().find(|key| !object.contains_key(**key)) {
             Some(key) => Err(content(format!(
@@ -272,39 +334,35 @@ pub(crate) fn model(object: &Object) -> Result<(), Box<Finding>> {
 
 /// Checks any other configuration that is written with weights.
 pub(crate) fn settings(object: &Object) -> Result<(), Box<Finding>> {
-    look(object, 0).map_or(Ok(()), |wrong| Err(content(wrong)))
-}
-
-/// Checks the outermost keys of `tokenizer.json`.
-pub(crate) fn tokenizer(object: &Object) -> Result<(), Box<Finding>> {
-    changed(object, TOKENIZER)?;
-    if !object.contains_key("model") {
-        return Err(content("it has no `model`: no tokenizer can be made of it".to_owned()));
-    }
-    Ok(())
+    look(object, Writer::Any, 0).map_or(Ok(()), |wrong| Err(content(wrong)))
 }
 
 /// Checks the outermost keys of verl's manifest, and those of how weights were saved.
 pub(crate) fn manifest(object: &Object) -> Result<(), Box<Finding>> {
-    changed(object, MANIFEST)?;
-    object
-        .get("backend")
-        .and_then(Json::object)
-        .map_or(Ok(()), |backend| changed(backend, BACKEND))
+    unchanged(object, MANIFEST)?;
+    for (key, known) in [("backend", BACKEND), ("contents", CONTENTS)] {
+        let inner = object.get(key).and_then(Json::object);
+        inner.map_or(Ok(()), |inner| unchanged(inner, known))?;
+    }
+    Ok(())
 }
 
 /// No key is one of these, which is missing, with a byte changed.
-fn changed(object: &Object, known: &[&'static str]) -> Result<(), Box<Finding>> {
-    let missing: Vec<&str> = known.iter().copied().filter(|k| !object.contains_key(*k)).collect();
-    let strange = object.keys().filter(|key| !known.contains(&key.as_str()));
-    let mut pairs = strange.flat_map(|key| missing.iter().map(move |k| (key, *k)));
-    match pairs.find(|(key, known)| alike(key, known)) {
-        Some((key, known)) => Err(content(one_byte(key, known))),
-        None => Ok(()),
-    }
+fn unchanged(object: &Object, known: &[&str]) -> Result<(), Box<Finding>> {
+    changed(object.keys(), known).map_or(Ok(()), |wrong| Err(content(wrong)))
 }
 
-fn one_byte(found: &str, known: &str) -> String {
+/// A key that is one of these, which is missing, but for a byte.
+pub(super) fn changed<'k>(keys: impl Iterator<Item = &'k String> + Clone, known: &[&str]) -> Option<String> {
+    let near = |key: &&'k String| {
+        let missing = |k: &&&str| alike(key, k) && !keys.clone().any(|there| there == **k);
+        known.iter().find(missing).map(|k| one_byte(key, k))
+    };
+    let strange = keys.clone().filter(|key| !known.contains(&key.as_str()));
+    strange.into_iter().find_map(|key| near(&key))
+}
+
+pub(super) fn one_byte(found: &str, known: &str) -> String {
     format!(
         "`{}` stands where `{known}` is missing: a byte was changed",
         crate::pickle::shown(found)
@@ -312,26 +370,28 @@ fn one_byte(found: &str, known: &str) -> String {
 }
 
 /// What is wrong with an object and those in it.
-fn look(object: &Object, depth: u32) -> Option<String> {
+fn look(object: &Object, writer: Writer, depth: u32) -> Option<String> {
     for (key, value) in object {
-        match KEYS.iter().find(|(known, _)| known == key) {
-            Some((_, holds)) => {
+        match writer.keys().get(key.as_str()) {
+            Some(holds) => {
                 if let Some(wanted) = refused(*holds, value) {
                     return Some(format!("{key} is {}, and {wanted} is expected", shown(value)));
                 }
             }
             None => {
-                let near =
-                    |known: &&(&str, Holds)| key.len() >= SHORT && !object.contains_key(known.0) && alike(key, known.0);
-                if let Some((known, _)) = KEYS.iter().find(near) {
+                let near = |known: &&&str| !object.contains_key(**known) && alike(key, known);
+                if let Some(known) = writer.keys().keys().find(near).filter(|_| key.len() >= SHORT) {
                     return Some(one_byte(key, known));
+                }
+                if writer == Writer::Megatron && depth == 0 && !is_attribute(key) {
+                    return Some(format!("`{}` is no attribute of a class", crate::pickle::shown(key)));
                 }
             }
         }
         let inner = value
             .object()
             .filter(|_| depth < DEPTH && !NAMES.contains(&key.as_str()));
-        if let Some(wrong) = inner.and_then(|inner| look(inner, depth + 1)) {
+        if let Some(wrong) = inner.and_then(|inner| look(inner, writer, depth + 1)) {
             return Some(wrong);
         }
     }
@@ -349,8 +409,8 @@ fn shown(value: &Json) -> String {
 
 /// What was expected, where a value is not that.
 fn refused(holds: Holds, value: &Json) -> Option<&'static str> {
-    if let (Word(known), Json::List(items)) = (holds, value) {
-        return items.iter().find_map(|item| refused(Word(known), item));
+    if let (Word(_) | Class(_), Json::List(items)) = (holds, value) {
+        return items.iter().find_map(|item| refused(holds, item));
     }
     if matches!(value, Json::Null | Json::List(_) | Json::Object(_)) {
         return None;
@@ -365,8 +425,10 @@ fn refused(holds: Holds, value: &Json) -> Option<&'static str> {
     let within = |range: std::ops::RangeInclusive<f64>| number.is_some_and(|n| range.contains(&n));
     match holds {
         Any => None,
-        Flag => (!matches!(value, Json::Bool(_))).then_some("true or false"),
-        Count => (!matches!(value, Json::Whole(n) if (0..=MOST).contains(n))).then_some("a number of things"),
+        Flag => (!matches!(value, Json::Bool(_) | Json::Whole(0 | 1))).then_some("true or false"),
+        Count => {
+            (!number.is_some_and(|n| (0.0..=MOST).contains(&n) && n.fract() == 0.0)).then_some("a number of things")
+        }
         Share => (!within(0.0..=1.0)).then_some("a number from 0 to 1"),
         Epsilon => (number != Some(0.0) && !within(1e-20..=0.1)).then_some("a small positive number"),
         Positive => (!number.is_some_and(|n| n > 0.0)).then_some("a positive number"),
@@ -379,8 +441,32 @@ fn refused(holds: Holds, value: &Json) -> Option<&'static str> {
                 .any(|k| alike(text, k))
                 .then_some("one of the words that are known for it"),
         },
+        Class(ends) => value
+            .text()
+            .is_none_or(|text| !is_class(text, ends))
+            .then_some("the name of a class"),
+        Length => {
+            let none = matches!(value, Json::Whole(n) if *n > HUGE / 10 && *n < HUGE * 10 && *n != HUGE);
+            (none || !number.is_some_and(|n| n > 0.0)).then_some("a number of tokens")
+        }
         Version => (!value.text().is_some_and(is_version)).then_some("a version"),
     }
+}
+
+fn is_attribute(key: &str) -> bool {
+    key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
+/// No name ends in a known end but for a byte. Classes of modules elsewhere have a path before them.
+fn is_class(text: &str, ends: &[&str]) -> bool {
+    let name = text.rsplit(['.', '/', ':', '-']).next().unwrap_or(text);
+    let near = |end: &&str| {
+        text.len()
+            .checked_sub(end.len())
+            .and_then(|at| text.get(at..))
+            .is_some_and(|t| alike(t, end))
+    };
+    is_attribute(name) && !ends.iter().any(near)
 }
 
 /// `5.9.0`, `4.57.1`, `5.0.0.dev0`, `4.42.3+cu12`.
@@ -393,7 +479,7 @@ fn is_version(text: &str) -> bool {
 }
 
 /// Whether one is the other with a single byte changed. Names of tokens differ by one letter from each other.
-fn alike(found: &str, known: &str) -> bool {
+pub(crate) fn alike(found: &str, known: &str) -> bool {
     let (a, b) = (found.as_bytes(), known.as_bytes());
     if a.len() != b.len() {
         return false;

@@ -33,12 +33,12 @@ pub(super) struct Fault {
 
 /// Reads a text of UTF-8 wholly and keeps what it says, in so many bytes at most.
 pub(super) fn read(text: &[u8], budget: usize) -> Result<Json, Fault> {
-    Parser { text, at: 0, budget }.document(true)
+    Parser::new(text, budget).document(true)
 }
 
 /// Reads a text of UTF-8 wholly and keeps the keys of the outermost object only, with null for each value.
 pub(super) fn keys(text: &[u8], budget: usize) -> Result<Json, Fault> {
-    let mut parser = Parser { text, at: 0, budget };
+    let mut parser = Parser::new(text, budget);
     parser.space();
     let outermost = match parser.peek() {
         Some(b'{') => parser.object(Keep::Keys, 0)?,
@@ -49,19 +49,40 @@ pub(super) fn keys(text: &[u8], budget: usize) -> Result<Json, Fault> {
 
 /// What is kept of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Keep {
+pub(super) enum Keep {
     All,
     Keys,
     Nothing,
 }
 
-struct Parser<'t> {
+/// Reads a text piece by piece.
+pub(super) struct Parser<'t> {
     text: &'t [u8],
     at: usize,
     budget: usize,
 }
 
-impl Parser<'_> {
+/// Reads one value of many, where the parser stands at it.
+type Each<'e, 't> = &'e mut dyn FnMut(&mut Parser<'t>) -> Result<(), Fault>;
+/// Reads the value of a key, where the parser stands at it.
+type EachOf<'e, 't> = &'e mut dyn FnMut(&mut Parser<'t>, String) -> Result<(), Fault>;
+
+impl<'t> Parser<'t> {
+    /// From the beginning of a text, keeping so many bytes at most.
+    pub(super) fn new(text: &'t [u8], budget: usize) -> Self {
+        Self::from(text, 0, budget)
+    }
+
+    /// From a place in a text.
+    pub(super) fn from(text: &'t [u8], at: usize, budget: usize) -> Self {
+        Self { text, at, budget }
+    }
+
+    /// The place where it stands.
+    pub(super) fn at(&self) -> usize {
+        self.at
+    }
+
     fn document(&mut self, keep: bool) -> Result<Json, Fault> {
         let keep = if keep { Keep::All } else { Keep::Nothing };
         let value = self.value(keep, 0)?;
@@ -76,7 +97,7 @@ impl Parser<'_> {
         }
     }
 
-    fn peek(&self) -> Option<u8> {
+    pub(super) fn peek(&self) -> Option<u8> {
         self.text.get(self.at).copied()
     }
 
@@ -92,19 +113,24 @@ impl Parser<'_> {
         }
     }
 
-    fn spend(&mut self, bytes: usize) -> Result<(), Fault> {
+    pub(super) fn spend(&mut self, bytes: usize) -> Result<(), Fault> {
         let left = self.budget.checked_sub(bytes);
         self.budget = left.ok_or_else(|| self.fault(Why::Big))?;
         Ok(())
     }
 
-    fn space(&mut self) {
+    /// What was kept is dropped.
+    pub(super) fn give_back(&mut self, bytes: usize) {
+        self.budget = self.budget.saturating_add(bytes);
+    }
+
+    pub(super) fn space(&mut self) {
         while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
             self.at += 1;
         }
     }
 
-    fn value(&mut self, keep: Keep, depth: u32) -> Result<Json, Fault> {
+    pub(super) fn value(&mut self, keep: Keep, depth: u32) -> Result<Json, Fault> {
         self.space();
         if depth > DEPTH {
             return Err(self.fault(Why::Deep));
@@ -147,60 +173,78 @@ impl Parser<'_> {
 
     fn list(&mut self, keep: Keep, depth: u32) -> Result<Json, Fault> {
         let (mut out, inner) = (Vec::new(), below(keep));
+        self.items(&mut |p| {
+            let value = p.value(inner, depth + 1)?;
+            if keep == Keep::All {
+                p.spend(size_of::<Json>())?;
+                out.push(value);
+            }
+            Ok(())
+        })?;
+        Ok(Json::List(out))
+    }
+
+    fn object(&mut self, keep: Keep, depth: u32) -> Result<Json, Fault> {
+        let (mut out, inner) = (BTreeMap::new(), below(keep));
+        self.members(keep != Keep::Nothing, &mut |p, key| {
+            let value = p.value(inner, depth + 1)?;
+            if keep != Keep::Nothing {
+                p.spend(2 * size_of::<Json>() + size_of::<String>())?;
+                out.insert(key, value);
+            }
+            Ok(())
+        })?;
+        Ok(Json::Object(out))
+    }
+
+    /// Each value of the list that begins here.
+    pub(super) fn items(&mut self, each: Each<'_, 't>) -> Result<(), Fault> {
         self.at += 1;
         self.space();
         if self.peek() == Some(b']') {
             self.at += 1;
-            return Ok(Json::List(out));
+            return Ok(());
         }
         loop {
-            let value = self.value(inner, depth + 1)?;
-            if keep == Keep::All {
-                self.spend(size_of::<Json>())?;
-                out.push(value);
-            }
+            each(self)?;
             self.space();
             match self.peek() {
                 Some(b',') => self.at += 1,
                 Some(b']') => {
                     self.at += 1;
-                    return Ok(Json::List(out));
+                    return Ok(());
                 }
                 _ => return Err(self.wrong("`,` or `]`")),
             }
         }
     }
 
-    fn object(&mut self, keep: Keep, depth: u32) -> Result<Json, Fault> {
-        let (mut out, inner) = (BTreeMap::new(), below(keep));
+    /// Each key of the object that begins here, empty unless they are wanted.
+    pub(super) fn members(&mut self, wanted: bool, each: EachOf<'_, 't>) -> Result<(), Fault> {
         self.at += 1;
         self.space();
         if self.peek() == Some(b'}') {
             self.at += 1;
-            return Ok(Json::Object(out));
+            return Ok(());
         }
         loop {
             self.space();
             if self.peek() != Some(b'"') {
                 return Err(self.wrong("a key in quotes"));
             }
-            let key = self.string(keep != Keep::Nothing)?;
+            let key = self.string(wanted)?;
             self.space();
             if self.peek() != Some(b':') {
                 return Err(self.wrong("`:`"));
             }
             self.at += 1;
-            let value = self.value(inner, depth + 1)?;
-            if keep != Keep::Nothing {
-                self.spend(2 * size_of::<Json>() + size_of::<String>())?;
-                out.insert(key, value);
-            }
+            each(self, key)?;
             self.space();
             match self.peek() {
                 Some(b',') => self.at += 1,
                 Some(b'}') => {
                     self.at += 1;
-                    return Ok(Json::Object(out));
+                    return Ok(());
                 }
                 _ => return Err(self.wrong("`,` or `}`")),
             }

@@ -6,9 +6,10 @@ use serde::forward_to_deserialize_any;
 use std::collections::BTreeMap;
 
 /// A value.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) enum Json {
     /// `null`.
+    #[default]
     Null,
     /// `true` or `false`.
     Bool(bool),

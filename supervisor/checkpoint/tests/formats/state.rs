@@ -160,7 +160,12 @@ fn most_changed_bits_of_state_are_caught() {
         ("verl_ppo_fsdp2_w2/global_step_1/actor/fsdp_config.json".to_owned(), 95),
         (format!("{EXPORT}/config.json"), 90),
         (format!("{EXPORT}/generation_config.json"), 85),
-        (format!("{EXPORT}/tokenizer_config.json"), 70),
+        (format!("{EXPORT}/tokenizer_config.json"), 80),
+        (format!("{EXPORT}/tokenizer.json"), 96),
+        (
+            "verl_megatron_v2_tp2/global_step_1/actor/transformer_config.json".to_owned(),
+            96,
+        ),
     ] {
         let caught = rate(&path);
         assert!(
@@ -168,4 +173,72 @@ fn most_changed_bits_of_state_are_caught() {
             "{path}: {caught} % of changed bits are caught, {least} % at least"
         );
     }
+}
+
+/// What the parts of a tokenizer say of each other, and what no part says.
+#[test]
+fn a_tokenizer_that_contradicts_itself_is_told() {
+    let path = format!("{EXPORT}/tokenizer.json");
+    for (from, to) in [
+        ("\"What\": 45", "\"What\": 47"),
+        ("\"What\": 45", "\"Whaf\": 45"),
+        ("\"content\": \"<|im_end|>\"", "\"content\": \"<|im_enk|>\""),
+        ("\"single_word\"", "\"single_wood\""),
+        ("\"TemplateProcessing\"", "\"TemplateProcassing\""),
+        ("\"ByteLevel\"", "\"ByteLavel\""),
+        ("\"Isolated\"", "\"Isonated\""),
+        ("\"trim_offsets\"", "\"trim_offzets\""),
+        ("\"merges\"", "\"merggs\""),
+        ("\"BPE\"", "\"BQE\""),
+    ] {
+        let report = with(&path, from, to);
+        assert_eq!(report.verdict, Verdict::Damaged, "{from} → {to}: {:?}", report.findings);
+    }
+    let vocab = |text: &str| {
+        look(
+            "tokenizer.json",
+            format!("{{\"version\": \"1.0\", \"model\": {{{text}}}}}").as_bytes(),
+        )
+        .verdict
+    };
+    // Words may be taken out, and merges be written as text.
+    for whole in [
+        r#""type": "BPE", "vocab": {"a": 0, "b": 5, "ab": 6}, "merges": ["a b"]"#,
+        r#""type": "BPE", "vocab": {"a": 3, "b": 0, "ab": 9}, "merges": [["a", "b"]]"#,
+        r###""type": "BPE", "continuing_subword_prefix": "##", "vocab": {"a": 0, "##b": 1, "ab": 2}, "merges": ["a ##b"]"###,
+        r#""type": "WordLevel", "vocab": {}, "unk_token": "x""#,
+        r#""type": "Unigram", "unk_id": 0, "vocab": [["a", 0.0], ["b", -1.5]]"#,
+        r#""type": "Mine", "words": 7"#,
+    ] {
+        assert_eq!(vocab(whole), Verdict::Whole, "{whole}");
+    }
+    for damaged in [
+        r#""type": "BPE", "vocab": {"a": 0, "b": 1, "ac": 2}, "merges": ["a b"]"#,
+        r#""type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "c"]]"#,
+        r#""type": "BPE", "vocab": {"a": 0, "b": 1, "b": 2}, "merges": []"#,
+        r#""type": "WordLevel", "vocab": {"a": 0, "b": 7, "c": 2}"#,
+        r#""type": "WordLevel", "vocab": {"a": 0, "b": -1, "c": 2}"#,
+    ] {
+        assert_eq!(vocab(damaged), Verdict::Damaged, "{damaged}");
+    }
+}
+
+#[test]
+fn what_megatron_writes_of_a_model_is_known() {
+    let path = "verl_megatron_v2_tp2/global_step_1/actor/transformer_config.json";
+    assert_eq!(look(path, &fixture(path)).verdict, Verdict::Whole);
+    for (from, to) in [
+        ("grad_scale_func", "grad_scalE_func"),
+        ("moe_grouped_gemm", "moe_grouped_gemy"),
+        ("mtp_standalone", "mtp_st-ndalone"),
+        ("\"most_recent\"", "\"most_rexent\""),
+    ] {
+        let report = with(path, from, to);
+        assert_eq!(report.verdict, Verdict::Damaged, "{from} → {to}: {:?}", report.findings);
+    }
+    // A later release has more fields, and a person may write 1 for true.
+    let mut text = String::from_utf8(fixture(path)).unwrap();
+    text = text.replacen('{', "{\"a_field_of_tomorrow\": [1], \"bf16_too\": true,", 1);
+    text = text.replace("\"moe_grouped_gemm\": false", "\"moe_grouped_gemm\": 1");
+    assert_eq!(look(path, text.as_bytes()).verdict, Verdict::Whole);
 }

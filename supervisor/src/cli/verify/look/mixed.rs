@@ -4,10 +4,14 @@
 //! bytes that are those of the same file in another save where files written with it are not; a table that was written for another
 //! directory; a time far from that of everything else. Copies have other times, and what was not trained has the same bytes.
 
+mod course;
+
 use super::STEP;
 use camino::{Utf8Path, Utf8PathBuf};
+use course::Counts;
 use std::collections::{BTreeMap, BTreeSet};
 use supervise_checkpoint::source::{Source, fill};
+use supervise_checkpoint::torch::TorchFacts;
 use supervise_checkpoint::{FileKind, Limits, inspect};
 use supervise_core::checkpoint::{EntryKind, FileFact, Finding};
 use supervise_host::lane::{FileSource, walk};
@@ -20,27 +24,32 @@ const PLACES: u64 = 16;
 /// What the times of one save may differ by before a file is taken for another's, in nanoseconds, and how often the time of the rest.
 const SLACK: i64 = 60_000_000_000;
 const OFTEN: i64 = 10;
+/// What ranks of Megatron have in common.
+const COMMON: &str = "common.pt";
 /// The table of a distributed checkpoint.
 const METADATA: &str = ".metadata";
 /// Files named one by one.
 const NAMED: usize = 4;
 
-/// A save: its directory, and the files of state in it.
+/// A save: its directory, the files of state in it, and small ones that count.
 struct Save {
     dir: Utf8PathBuf,
     files: BTreeMap<Utf8PathBuf, FileFact>,
+    counted: BTreeMap<Utf8PathBuf, FileFact>,
 }
 
 impl Save {
     fn read(dir: &Utf8Path) -> Option<Self> {
         let mut facts = Vec::new();
         walk(dir, Utf8Path::new(""), &mut facts).ok()?;
-        let state = facts
-            .into_iter()
-            .filter(|f| f.kind == EntryKind::File && is_state(&f.path));
+        let those = |wanted: fn(&Utf8Path) -> bool| {
+            let files = facts.iter().filter(|f| f.kind == EntryKind::File && wanted(&f.path));
+            files.map(|f| (f.path.clone(), f.clone())).collect()
+        };
         Some(Self {
             dir: dir.to_owned(),
-            files: state.map(|f| (f.path.clone(), f)).collect(),
+            files: those(is_state),
+            counted: those(is_counted),
         })
     }
 
@@ -62,22 +71,33 @@ fn is_state(path: &Utf8Path) -> bool {
     shard || name == METADATA || name.ends_with(".distcp") || name.ends_with(".safetensors")
 }
 
-/// Doubts about the save in a directory.
-pub(super) fn doubts(dir: &Utf8Path) -> Vec<Finding> {
+/// What counts in small files. Ranks count alike, or are told: the first is enough.
+fn is_counted(path: &Utf8Path) -> bool {
+    let name = path.file_name().unwrap_or_default();
+    let first = name.ends_with("_rank_0.pt") && (name.starts_with("extra_state_") || name.starts_with("optim_"));
+    let data = name.starts_with("data") && name.ends_with(".pt");
+    first || data || name == COMMON
+}
+
+/// Doubts about the save in a directory. `memory`: bytes that looking into its files may take.
+pub(super) fn doubts(dir: &Utf8Path, memory: u64) -> Vec<Finding> {
+    let limits = Limits {
+        memory: usize::try_from(memory).unwrap_or(usize::MAX),
+        ..Limits::default()
+    };
     let Some(own) = Save::read(dir) else {
         return Vec::new();
     };
     let others: Vec<Save> = beside(dir).iter().filter_map(|d| Save::read(d)).collect();
     let mut found: BTreeMap<Utf8PathBuf, String> = BTreeMap::new();
-    for (path, why) in elsewhere(&own, &others) {
+    for (path, why) in elsewhere(&own, &others, &limits)
+        .into_iter()
+        .chain(counts(&own, &others, &limits))
+    {
         found.entry(path).or_insert(why);
     }
     for other in &others {
-        for path in same(&own, other) {
-            let why = format!(
-                "its bytes are those of the same file in {}, and those of files that are written with it are not: perhaps it is of that save",
-                other.name()
-            );
+        for (path, why) in same(&own, other, &limits) {
             found.entry(path).or_insert(why);
         }
     }
@@ -136,14 +156,15 @@ fn together(path: &Utf8Path) -> (Utf8PathBuf, String) {
 }
 
 /// The directory that a table says it was written for. Since torch says that, each save has a number of its own in it as well.
-fn written_for(dir: &Utf8Path) -> Option<Utf8PathBuf> {
+fn written_for(dir: &Utf8Path, limits: &Limits) -> Option<Utf8PathBuf> {
     let source = FileSource::open(&dir.join(METADATA)).ok()?;
-    let found = inspect(FileKind::DcpMetadata, &source, &Limits::default());
+    let found = inspect(FileKind::DcpMetadata, &source, limits);
     found.facts.dcp?.written_for.map(Utf8PathBuf::from)
 }
 
-/// Files that are the same in another save, where others are not: of the shards of one content, or of a directory of other files.
-fn same(own: &Save, other: &Save) -> Vec<Utf8PathBuf> {
+/// Files that are the same in another save: all of them, or some where others are not, of the shards of one content or of a directory of
+/// other files.
+fn same(own: &Save, other: &Save, limits: &Limits) -> Vec<(Utf8PathBuf, String)> {
     let mut groups: BTreeMap<(Utf8PathBuf, String), (Vec<Utf8PathBuf>, usize)> = BTreeMap::new();
     let mut roles: BTreeMap<Utf8PathBuf, BTreeSet<bool>> = BTreeMap::new();
     for (path, fact) in &own.files {
@@ -163,16 +184,25 @@ fn same(own: &Save, other: &Save) -> Vec<Utf8PathBuf> {
     let is_mixed = |(dir, content): &(Utf8PathBuf, String), alike: usize, differ: usize| {
         let kinds = roles.get(dir);
         match content.as_str() {
-            METADATA => kinds.is_some_and(|k| k.contains(&false)) && written_for(&own.dir.join(dir)).is_some(),
+            METADATA => kinds.is_some_and(|k| k.contains(&false)) && written_for(&own.dir.join(dir), limits).is_some(),
             // Where each value has a file of its own, many are the same in every save.
             _ if differ > 0 => alike == 1 || 4 * alike <= differ,
             _ => kinds.is_some_and(|k| k.len() > 1),
         }
     };
-    groups
-        .into_iter()
-        .filter(|(key, (alike, differ))| !alike.is_empty() && is_mixed(key, alike.len(), *differ))
+    let all = roles.values().all(|kinds| !kinds.contains(&false));
+    let mixed = groups.into_iter().filter(|(key, (alike, differ))| {
+        let counts = all && key.1 != METADATA && key.1 != "extra_state";
+        !alike.is_empty() && (counts || is_mixed(key, alike.len(), *differ))
+    });
+    let rest = match all {
+        true => "and so are those of all files: nothing was trained between, or they are of that save",
+        false => "and those of files that are written with it are not: perhaps it is of that save",
+    };
+    let why = format!("its bytes are those of the same file in {}, {rest}", other.name());
+    mixed
         .flat_map(|(_, (alike, _))| alike)
+        .map(|path| (path, why.clone()))
         .collect()
 }
 
@@ -196,14 +226,14 @@ fn equal(a: &Utf8Path, b: &Utf8Path, len: u64) -> bool {
 }
 
 /// Tables of torch that say which directory they were written for, where that has the number of another save.
-fn elsewhere(own: &Save, others: &[Save]) -> Vec<(Utf8PathBuf, String)> {
+fn elsewhere(own: &Save, others: &[Save], limits: &Limits) -> Vec<(Utf8PathBuf, String)> {
     let Some((stem, number)) = numbered(own.name()) else {
         return Vec::new();
     };
     let tables = own.files.keys().filter(|p| p.file_name() == Some(METADATA));
     let told = |path: &Utf8PathBuf| {
         let inside = path.parent().unwrap_or(Utf8Path::new(""));
-        let id = written_for(&own.dir.join(inside))?;
+        let id = written_for(&own.dir.join(inside), limits)?;
         // The directory that stood where the save's own stands now.
         let there = id.ancestors().nth(inside.components().count())?.file_name()?;
         let (other, n) = numbered(there)?;
@@ -218,6 +248,45 @@ fn elsewhere(own: &Save, others: &[Save]) -> Vec<(Utf8PathBuf, String)> {
             Some((path.clone(), why))
         })
         .collect()
+}
+
+/// Files that count what no save beside this one leaves room for, or what one of them has counted, byte for byte.
+fn counts(own: &Save, others: &[Save], limits: &Limits) -> Vec<(Utf8PathBuf, String)> {
+    let Some((_, number)) = numbered(own.name()) else {
+        return Vec::new();
+    };
+    let look = |save: &Save, path: &Utf8Path| -> Option<(u64, Counts)> {
+        let fact = save.counted.get(path)?;
+        let source = FileSource::open(&save.dir.join(path)).ok()?;
+        let found = inspect(FileKind::of(fact.path.as_str()), &source, limits);
+        Some((numbered(save.name())?.1, counted(&found.facts.torch?)))
+    };
+    let odd = |(path, fact): (&Utf8PathBuf, &FileFact)| {
+        let (_, ours) = look(own, path)?;
+        let theirs: Vec<(u64, Counts)> = others.iter().filter_map(|o| look(o, path)).collect();
+        let copied = || {
+            let same = |o: &&Save| {
+                let size = o.counted.get(path).map(|f| f.size);
+                size == Some(fact.size) && equal(&own.dir.join(path), &o.dir.join(path), fact.size)
+            };
+            let other = others.iter().filter(|_| ours.moved()).find(same)?;
+            Some(format!(
+                "its bytes are those of the same file in {}, and it counts updates: perhaps it is of that save",
+                other.name()
+            ))
+        };
+        let why = course::odd(number, ours, &theirs).or_else(copied)?;
+        Some((path.clone(), why))
+    };
+    own.counted.iter().filter_map(odd).collect()
+}
+
+fn counted(facts: &TorchFacts) -> Counts {
+    Counts {
+        optimizer: facts.optimizer_steps.iter().max().copied(),
+        schedule: facts.scheduler_steps,
+        batches: facts.batches,
+    }
 }
 
 /// A file whose time is far from that of all others: near that of another save, or older than the rest by much more than they differ.

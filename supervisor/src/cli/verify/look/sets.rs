@@ -88,7 +88,7 @@ fn judge(
     }
     let mut judged = set::judge(kind, files, &reports);
     if judged.verdict == Verdict::Whole && kind != SetKind::RecoverInfo {
-        judged.findings.extend(super::mixed::doubts(&here));
+        judged.findings.extend(super::mixed::doubts(&here, look.memory));
     }
     view.verdict = view.verdict.worst(judged.verdict);
     view.sets.push(SetView {

@@ -152,7 +152,7 @@ pub(super) fn step(
         rename(&mut summary, place);
     }
     if kind != Kind::Live && summary.verdict == Verdict::Whole {
-        summary.findings.extend(super::mixed::doubts(place));
+        summary.findings.extend(super::mixed::doubts(place, look.memory));
     }
     if kind == Kind::Role {
         as_role(&mut summary);

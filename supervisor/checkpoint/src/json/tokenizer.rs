@@ -1,0 +1,444 @@
+//! `tokenizer.json`, which has no checksum: what of its parts contradicts the others.
+//!
+//! A vocabulary has hundreds of thousands of entries, so words are kept as a hash and a number. What is told is what the library refuses
+//! (a merge of words that are not there) and what a single changed byte leaves: an identifier between its neighbours' that is not the one
+//! between, a word that differs from its other place by a byte, a key or name that is a known one but for a byte.
+
+use super::Json;
+use super::config::{alike, changed, one_byte};
+use super::python::{Fault, Keep, Parser};
+use std::collections::hash_map::{DefaultHasher, Entry};
+use std::collections::{HashMap, HashSet};
+use std::hash::Hasher;
+
+/// Keys of the outermost object.
+const OUTERMOST: &[&str] = &[
+    "version",
+    "truncation",
+    "padding",
+    "added_tokens",
+    "normalizer",
+    "pre_tokenizer",
+    "post_processor",
+    "decoder",
+    "model",
+];
+/// Keys of a token that was added; its writer writes all of them.
+const TOKEN: &[&str] = &[
+    "id",
+    "content",
+    "single_word",
+    "lstrip",
+    "rstrip",
+    "normalized",
+    "special",
+];
+/// Keys of the kinds of model.
+const MODEL: &[&str] = &[
+    "type",
+    "dropout",
+    "unk_token",
+    "continuing_subword_prefix",
+    "end_of_word_suffix",
+    "fuse_unk",
+    "byte_fallback",
+    "ignore_merges",
+    "vocab",
+    "merges",
+    "max_input_chars_per_word",
+    "unk_id",
+];
+/// Keys of everything else.
+const PARTS: &[&str] = &[
+    "type",
+    "normalizers",
+    "pretokenizers",
+    "processors",
+    "decoders",
+    "pattern",
+    "Regex",
+    "String",
+    "behavior",
+    "invert",
+    "content",
+    "add_prefix_space",
+    "trim_offsets",
+    "use_regex",
+    "prepend",
+    "prepend_scheme",
+    "replacement",
+    "split",
+    "single",
+    "pair",
+    "special_tokens",
+    "Sequence",
+    "SpecialToken",
+    "type_id",
+    "tokens",
+    "lowercase",
+    "strip_accents",
+    "clean_text",
+    "handle_chinese_chars",
+    "strip_left",
+    "strip_right",
+    "cleanup",
+    "prefix",
+    "suffix",
+    "individual_digits",
+    "precompiled_charsmap",
+    "start",
+    "stop",
+    "max_length",
+    "strategy",
+    "stride",
+    "direction",
+    "pad_id",
+    "pad_type_id",
+    "pad_token",
+    "pad_to_multiple_of",
+    "word_delimiter_token",
+    "str_rep",
+];
+/// Names of kinds of all of these, and of what they do.
+const KINDS: &[&str] = &[
+    "BPE",
+    "WordPiece",
+    "WordLevel",
+    "Unigram",
+    "Sequence",
+    "Split",
+    "ByteLevel",
+    "Metaspace",
+    "Whitespace",
+    "WhitespaceSplit",
+    "Digits",
+    "Punctuation",
+    "BertPreTokenizer",
+    "BertNormalizer",
+    "BertProcessing",
+    "RobertaProcessing",
+    "TemplateProcessing",
+    "CharDelimiterSplit",
+    "UnicodeScripts",
+    "FixedLength",
+    "NFC",
+    "NFD",
+    "NFKC",
+    "NFKD",
+    "Lowercase",
+    "Nmt",
+    "Precompiled",
+    "Prepend",
+    "Replace",
+    "Strip",
+    "StripAccents",
+    "ByteFallback",
+    "Fuse",
+    "CTC",
+    "BPEDecoder",
+];
+const BEHAVIOURS: &[&str] = &[
+    "Isolated",
+    "Removed",
+    "MergedWithPrevious",
+    "MergedWithNext",
+    "Contiguous",
+];
+const SCHEMES: &[&str] = &["always", "never", "first"];
+/// Keys below which anybody may name anything.
+const NAMES: &[&str] = &["special_tokens", "vocab"];
+/// Bytes that a word of the vocabulary takes.
+const WORD: usize = 32;
+
+/// What contradicts itself, in a text of so many bytes of memory at most; nothing where it is not an object.
+pub(super) fn look(text: &[u8], budget: usize) -> Result<Option<String>, Fault> {
+    let mut parser = Parser::new(text, budget);
+    let mut seen = Seen::default();
+    let mut keys = Vec::new();
+    parser.space();
+    if parser.peek() != Some(b'{') {
+        return Ok(None);
+    }
+    parser.members(true, &mut |p, key| {
+        match key.as_str() {
+            "model" => seen.model(p)?,
+            "added_tokens" => seen.added = p.value(Keep::All, 1)?,
+            _ => {
+                let part = p.value(Keep::All, 1)?;
+                seen.note(parts(&part));
+            }
+        }
+        keys.push(key);
+        Ok(())
+    })?;
+    seen.note(changed(keys.iter(), OUTERMOST));
+    if !keys.iter().any(|k| k == "model") {
+        seen.note(Some("it has no `model`: no tokenizer can be made of it".to_owned()));
+    }
+    if let Some(at) = seen.merges {
+        seen.look_at_merges(&mut Parser::from(text, at, budget))?;
+    }
+    let added = seen.added_wrong();
+    seen.note(added);
+    Ok(seen.wrong)
+}
+
+/// What was read so far.
+#[derive(Default)]
+struct Seen {
+    /// Words by their hash, with their identifiers.
+    vocab: HashMap<u64, u64>,
+    added: Json,
+    /// Where the merges begin in the text.
+    merges: Option<usize>,
+    /// Of a word that goes on another, the beginning that says so.
+    prefix: usize,
+    /// Words of the vocabulary with the identifier of a token that was added.
+    twins: HashMap<u64, String>,
+    wrong: Option<String>,
+}
+
+impl Seen {
+    /// The first thing that is wrong counts.
+    fn note(&mut self, wrong: Option<String>) {
+        if self.wrong.is_none() {
+            self.wrong = wrong;
+        }
+    }
+
+    fn model(&mut self, p: &mut Parser<'_>) -> Result<(), Fault> {
+        p.space();
+        if p.peek() != Some(b'{') {
+            p.value(Keep::Nothing, 1)?;
+            self.note(Some("its `model` is no object".to_owned()));
+            return Ok(());
+        }
+        let mut keys = Vec::new();
+        p.members(true, &mut |p, key| {
+            p.space();
+            match (key.as_str(), p.peek()) {
+                ("vocab", Some(b'{')) => self.read_vocab(p)?,
+                ("merges", Some(b'[')) => {
+                    self.merges = Some(p.at());
+                    p.value(Keep::Nothing, 2)?;
+                }
+                // Words of another kind have a score each.
+                ("vocab", _) => drop(p.value(Keep::Nothing, 2)?),
+                _ => {
+                    let value = p.value(Keep::All, 2)?;
+                    if key == "continuing_subword_prefix" {
+                        self.prefix = value.text().map_or(0, str::len);
+                    }
+                    self.note(named(&key, &value));
+                }
+            }
+            keys.push(key);
+            Ok(())
+        })?;
+        self.note(changed(keys.iter(), MODEL));
+        Ok(())
+    }
+
+    /// Identifiers stand in their order, with gaps where words were taken out.
+    fn read_vocab(&mut self, p: &mut Parser<'_>) -> Result<(), Fault> {
+        let mut last: [Option<u64>; 2] = [None; 2];
+        let added: HashSet<u64> = self.added.list().unwrap_or_default().iter().filter_map(id_of).collect();
+        p.members(true, &mut |p, word| {
+            p.spend(WORD)?;
+            let Some(id) = number(&p.value(Keep::Nothing, 3)?) else {
+                self.note(Some(format!(
+                    "the identifier of {:?} is none",
+                    crate::pickle::shown(&word)
+                )));
+                return Ok(());
+            };
+            if let [Some(before), Some(between)] = last {
+                self.note(between_neighbours(before, between, id));
+            }
+            last = [last[1], Some(id)];
+            match self.vocab.entry(hash(&word)) {
+                // What is no character in Rust stands for many.
+                Entry::Occupied(_) if word.contains(char::REPLACEMENT_CHARACTER) => {}
+                Entry::Occupied(_) => {
+                    let twice = format!("the word {:?} is twice in its vocabulary", crate::pickle::shown(&word));
+                    self.note(Some(twice));
+                }
+                Entry::Vacant(place) => drop(place.insert(id)),
+            }
+            if added.contains(&id) {
+                self.twins.insert(id, word);
+            }
+            Ok(())
+        })
+    }
+
+    /// A merge makes a word of two, all of which are in the vocabulary, or the library makes no tokenizer.
+    fn look_at_merges(&mut self, p: &mut Parser<'_>) -> Result<(), Fault> {
+        let mut wrong = None;
+        p.items(&mut |p| {
+            p.space();
+            let mut pair = Vec::new();
+            match p.peek() {
+                Some(b'[') => p.items(&mut |p| {
+                    let piece = p.value(Keep::All, 4)?;
+                    pair.extend(piece.text().map(str::to_owned));
+                    Ok(())
+                })?,
+                _ => {
+                    let line = p.value(Keep::All, 3)?;
+                    let line = line.text().unwrap_or_default();
+                    if line.starts_with("#version") {
+                        return Ok(());
+                    }
+                    pair.extend(line.split(' ').map(str::to_owned));
+                }
+            }
+            p.give_back(pair.iter().map(String::len).sum());
+            if wrong.is_none() {
+                wrong = self.unknown_in(&pair);
+            }
+            Ok(())
+        })?;
+        self.note(wrong);
+        Ok(())
+    }
+
+    fn unknown_in(&self, pair: &[String]) -> Option<String> {
+        let [first, second] = pair else {
+            return Some(format!("a merge has {} parts instead of 2", pair.len()));
+        };
+        let made = second.get(self.prefix..).map(|rest| format!("{first}{rest}"));
+        let words = [Some(first.clone()), Some(second.clone()), made];
+        let unknown = words
+            .into_iter()
+            .flatten()
+            .find(|w| !self.vocab.contains_key(&hash(w)))?;
+        Some(format!(
+            "the merge of {:?} and {:?} needs the word {:?}, which is not in its vocabulary",
+            crate::pickle::shown(first),
+            crate::pickle::shown(second),
+            crate::pickle::shown(&unknown)
+        ))
+    }
+
+    /// Tokens that were added stand in the order of their identifiers, and have those of the vocabulary where they stand there as well.
+    fn added_wrong(&self) -> Option<String> {
+        let tokens = self.added.list()?;
+        let mut last: [Option<u64>; 2] = [None; 2];
+        for token in tokens {
+            let Some(token) = token.object() else {
+                return Some("a token that was added is no object".to_owned());
+            };
+            let wrong = changed(token.keys(), TOKEN).or_else(|| token.iter().find_map(|(k, v)| flag(k, v)));
+            if wrong.is_some() {
+                return wrong;
+            }
+            let Some(content) = token.get("content").and_then(Json::text) else {
+                return Some("a token that was added has no content".to_owned());
+            };
+            let Some(id) = token.get("id").and_then(number) else {
+                return Some(format!(
+                    "the added token {:?} has no identifier",
+                    crate::pickle::shown(content)
+                ));
+            };
+            if let [Some(before), Some(between)] = last
+                && let Some(wrong) = between_neighbours(before, between, id)
+            {
+                return Some(wrong);
+            }
+            last = [last[1], Some(id)];
+            if let Some(word) = self.twins.get(&id).filter(|word| alike(content, word)) {
+                return Some(one_byte(content, word));
+            }
+            if let Some(known) = self.vocab.get(&hash(content)).filter(|known| one_digit(**known, id)) {
+                return Some(format!(
+                    "the added token {:?} is {id}, and {known} in the vocabulary",
+                    crate::pickle::shown(content)
+                ));
+            }
+        }
+        None
+    }
+}
+
+/// An identifier that differs by a digit from the one that belongs between its neighbours.
+fn between_neighbours(before: u64, id: u64, after: u64) -> Option<String> {
+    let wanted = before.checked_add(1)?;
+    (after == wanted + 1 && one_digit(wanted, id))
+        .then(|| format!("the identifier {id} stands between {before} and {after}: a digit was changed"))
+}
+
+fn number(value: &Json) -> Option<u64> {
+    match value {
+        Json::Whole(n) => u64::try_from(*n).ok(),
+        _ => None,
+    }
+}
+
+fn id_of(token: &Json) -> Option<u64> {
+    token.get("id").and_then(number)
+}
+
+/// As many digits, one of which is another.
+fn one_digit(a: u64, b: u64) -> bool {
+    let (a, b) = (a.to_string(), b.to_string());
+    a.len() == b.len() && a.bytes().zip(b.bytes()).filter(|(x, y)| x != y).count() == 1
+}
+
+fn hash(word: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(word.as_bytes());
+    hasher.finish()
+}
+
+/// What is wrong in a normalizer, a decoder and so on, and in those in it.
+fn parts(part: &Json) -> Option<String> {
+    if let Some(items) = part.list() {
+        return items.iter().find_map(parts);
+    }
+    let object = part.object()?;
+    let inner = |(key, value): (&String, &Json)| match NAMES.contains(&key.as_str()) {
+        true => None,
+        false => named(key, value).or_else(|| flag(key, value)).or_else(|| parts(value)),
+    };
+    changed(object.keys(), PARTS).or_else(|| object.iter().find_map(inner))
+}
+
+/// A kind that is a known one but for a byte.
+fn named(key: &str, value: &Json) -> Option<String> {
+    let known = match key {
+        "type" => KINDS,
+        "behavior" => BEHAVIOURS,
+        "prepend_scheme" => SCHEMES,
+        _ => return None,
+    };
+    let Some(text) = value.text() else {
+        return (key == "type").then(|| format!("a `type` is {}, and a string is expected", value.kind()));
+    };
+    let near = known
+        .iter()
+        .find(|k| alike(text, k))
+        .filter(|_| !known.contains(&text))?;
+    Some(format!(
+        "{key} is {:?}, and {near:?} but for a byte",
+        crate::pickle::shown(text)
+    ))
+}
+
+/// What is true or false in all versions.
+fn flag(key: &str, value: &Json) -> Option<String> {
+    let flags = [
+        "single_word",
+        "lstrip",
+        "rstrip",
+        "normalized",
+        "special",
+        "add_prefix_space",
+        "trim_offsets",
+        "use_regex",
+        "invert",
+    ];
+    let wrong = flags.contains(&key) && !matches!(value, Json::Bool(_));
+    wrong.then(|| format!("{key} is {}, and true or false is expected", value.kind()))
+}
