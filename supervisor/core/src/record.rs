@@ -256,6 +256,8 @@ pub enum Decision {
         /// Step-backs, after this one.
         step_backs: u32,
     },
+    /// A plain command lived long: deaths of our own processes before it do not count any more.
+    Refilled,
     /// Wait for a condition.
     Wait {
         /// For what.

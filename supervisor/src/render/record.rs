@@ -230,6 +230,7 @@ fn decided(what: &Decision, reasons: &[Reason], s: &State) -> Option<String> {
         | Decision::Choose
         | Decision::Launch { .. }
         | Decision::Run
+        | Decision::Refilled
         | Decision::Charge { .. } => return None,
     })
 }

@@ -140,7 +140,8 @@ impl Deciding<'_> {
             );
             return true;
         }
-        let progressed = self.s.mark > a.mark_before || self.plain_progress(&a);
+        let lived = self.plain_progress(&a);
+        let progressed = self.s.mark > a.mark_before || lived;
         let ours = a.guard_lost || a.diagnosis.is_none();
         let charged = match (progressed, ours) {
             (true, _) => 0,
@@ -150,6 +151,7 @@ impl Deciding<'_> {
         let step_backs = self.settle_distrust(&a);
         let d = a.diagnosis.clone();
         let text = match (progressed, ours) {
+            (true, _) if lived => "the command lived for long: no retry is charged".to_owned(),
             (true, _) => "the attempt proved a new step: no retry is charged".to_owned(),
             (false, true) => match self.s.own_deaths.saturating_add(u32::from(a.guard_lost)) {
                 0 | 1 => "our own process died: no retry is charged".to_owned(),
@@ -161,6 +163,9 @@ impl Deciding<'_> {
             ),
         };
         let reasons = vec![Reason::new("charged", text)];
+        if lived && self.s.own_deaths > 0 {
+            self.decided(Decision::Refilled, reasons.clone());
+        }
         self.decided(
             Decision::Charge {
                 attempts: charged,

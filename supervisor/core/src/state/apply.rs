@@ -388,6 +388,7 @@ impl State {
                 }
             }
             Decision::Charge { attempts, step_backs } => self.on_charge(*attempts, *step_backs),
+            Decision::Refilled => self.own_deaths = 0,
             Decision::Distrust { ckpt } => {
                 self.distrusted.retain(|c| c != ckpt);
                 self.distrusted.push(ckpt.clone());

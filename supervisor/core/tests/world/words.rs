@@ -133,6 +133,7 @@ fn decision(d: &Decision) -> String {
             format!("diagnosed {} {step} ({:?})", d.class, d.action)
         }
         Decision::Distrust { ckpt } => format!("distrust {ckpt}"),
+        Decision::Refilled => "own deaths count anew".to_owned(),
         Decision::Charge { attempts, step_backs } => format!("charged {attempts}, step-backs {step_backs}"),
         Decision::Wait { what, .. } => format!("wait for {}", condition(what)),
         Decision::Mark { step } => format!("mark {step}"),
