@@ -179,6 +179,17 @@ fn one_mistake_is_one_error_and_a_slip_of_the_hand_is_recognised() {
         assert_eq!(said.err.matches("ppo.yaml:2").count(), 1, "{said:#?}");
         assert!(!said.err.contains("things are wrong"), "{said:#?}");
     }
+    let world = World::new();
+    world.write("sft.yaml", "trainer: {save_freq: abc, default_local_dir: ck}\n");
+    let said = world.run(&[
+        "plan",
+        "sft.yaml",
+        "--",
+        "python3",
+        "-m",
+        "verl.trainer.fsdp_sft_trainer",
+    ]);
+    assert_eq!((said.code, said.err.matches("trainer.").count()), (78, 1), "{said:#?}");
     verl("save_frq: 1").refuses(
         78,
         &["trainer.save_freq", "ppo.yaml:2", "did you mean `trainer.save_freq`?"],

@@ -134,6 +134,11 @@ impl<'a> Reader<'a> {
         );
     }
 
+    /// Something was found already that makes the configuration unusable.
+    pub(crate) fn has_problems(&self) -> bool {
+        !self.problems.is_empty()
+    }
+
     /// Something that makes the configuration unusable.
     pub(crate) fn problem(&mut self, key: &str, message: impl Into<String>, hint: &str) {
         // What follows from a value that is wrong already is no mistake of its own.

@@ -54,6 +54,8 @@ pub(crate) fn resume(reader: &mut Reader<'_>, cwd: &Utf8Path, auto_path: bool) -
     let mode = reader.string(MODE);
     let path = reader.value(FROM).is_some();
     match mode.as_deref() {
+        // No mistake of the user's where the defaults give none: it is asked for once the rest is right.
+        None if reader.has_problems() => {}
         None => reader.problem(MODE, "no mode is given", "use auto, disable or resume_path"),
         Some("disable") => return ResumeIntent::Disabled,
         Some("auto") if path && auto_path => return resume_path(reader, cwd),
