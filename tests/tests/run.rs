@@ -29,6 +29,8 @@ mod limits;
 mod lineage;
 #[path = "run/output.rs"]
 mod output;
+#[path = "run/places.rs"]
+mod places;
 #[path = "run/readers.rs"]
 mod readers;
 #[path = "run/rehearsals.rs"]

@@ -2,8 +2,8 @@
 
 mod private;
 
-pub use private::write_test;
 pub(crate) use private::{make_dir, own_dir, random, write_whole};
+pub use private::{open_log, own_place, write_test};
 
 use camino::Utf8Path;
 use std::fs::{self, File, FileTimes, OpenOptions};

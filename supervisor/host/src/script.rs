@@ -13,12 +13,13 @@ pub use listen::{Heard, Recording, record};
 pub(crate) use shim::variables;
 pub use shim::{main, name_of};
 
+use crate::disk::own_dir;
 use camino::{Utf8Path, Utf8PathBuf};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, symlink};
+use std::os::unix::fs::symlink;
 use supervise_core::id::fnv64;
 use supervise_core::script::CallOrder;
 
@@ -90,10 +91,10 @@ impl Shims {
             all: dir.join("all"),
             names: names.clone(),
         };
-        let mut builder = fs::DirBuilder::new();
-        builder.recursive(true).mode(0o700);
+        own_dir(above)?;
+        own_dir(&dir)?;
         for (dir, names) in [(&shims.bin, present), (&shims.all, names.iter().collect())] {
-            builder.create(dir)?;
+            own_dir(dir)?;
             for name in names {
                 link(&dir.join(name), exe)?;
             }
@@ -137,7 +138,8 @@ impl Submitter {
     /// The directory cannot be written.
     pub fn make(above: &Utf8Path, exe: &Utf8Path) -> io::Result<Self> {
         let bin = above.join(format!("{:016x}-{SBATCH}", fnv64(exe.as_str().as_bytes())));
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&bin)?;
+        own_dir(above)?;
+        own_dir(&bin)?;
         link(&bin.join(SBATCH), exe)?;
         Ok(Self { bin })
     }

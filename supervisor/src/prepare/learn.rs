@@ -21,7 +21,7 @@ use supervise_core::id::{Ms, RunId, fnv64};
 use supervise_core::script::{self, Learnt};
 use supervise_host::address::{self, Role};
 use supervise_host::guard::protocol::{Called, WorkerOrder};
-use supervise_host::lane::{Answer, Client, Question};
+use supervise_host::lane::{Answer, Client, Question, own_place};
 use supervise_host::script::{Heard, Recording, Shims, Submitter, record};
 use supervise_trainers::read::ReadOutput;
 use supervise_trainers::registry::{self, adapters};
@@ -190,15 +190,21 @@ fn given() -> Result<Learnt, CliError> {
 /// The links that stand in the way of a script.
 pub(super) fn shims(c: &Configured) -> Result<Shims, CliError> {
     let exe = own_exe()?;
-    let above = state()?.join("shims");
+    let above = shims_dir()?;
     let path = environment(c).get("PATH").cloned().unwrap_or_default();
     Shims::make(&above, &exe, &path).map_err(|e| CliError::environment(format!("making links in {above}: {e}")))
 }
 
 /// The link that stands in the way of `sbatch`.
 pub(super) fn submitter() -> Result<Submitter, CliError> {
-    let above = state()?.join("shims");
+    let above = shims_dir()?;
     Submitter::make(&above, &own_exe()?).map_err(|e| CliError::environment(format!("making a link in {above}: {e}")))
+}
+
+fn shims_dir() -> Result<Utf8PathBuf, CliError> {
+    let dir = state()?.join("shims");
+    own_place(&dir).map_err(|e| CliError::environment(format!("making {dir}: {e}")))?;
+    Ok(dir)
 }
 
 fn own_exe() -> Result<Utf8PathBuf, CliError> {
@@ -230,14 +236,13 @@ fn listen(c: &Configured, quiet: bool) -> Result<Learnt, CliError> {
         "{:016x}",
         fnv64(format!("{:?}{}", SystemTime::now(), std::process::id()).as_bytes())
     ));
-    let dir = state()?.join("learning").join(&run.0);
     let failed =
         |e: std::io::Error| CliError::environment(format!("the script cannot be run to learn what it starts: {e}"));
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&dir)
-        .map_err(failed)?;
+    let above = state()?.join("learning");
+    own_place(&above).map_err(failed)?;
+    let dir = above.join(&run.0);
+    // A name that was there before is somebody else's.
+    fs::DirBuilder::new().mode(0o700).create(&dir).map_err(failed)?;
     let socket = address::fresh(&run, Role::Guard).map_err(failed)?;
     let mut env = environment(c);
     shims(c)?.dress(&mut env, &socket, None).map_err(failed)?;

@@ -11,12 +11,14 @@ use rustix::io::Errno;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 
 /// Random bytes in a temporary name.
 const RANDOM: usize = 8;
 /// Permissions of others to write.
 const BY_OTHERS: u32 = 0o022;
+/// Everybody may write, and remove what is his own.
+const STICKY: u32 = 0o1000;
 /// Entries of a directory that others could write, which are looked at: more were not made by us.
 const ENTRIES: usize = 100_000;
 /// How deep they are looked at.
@@ -136,13 +138,70 @@ pub(crate) fn own_dir(path: &Utf8Path) -> io::Result<Option<String>> {
     mend(path, &dir, &stat).map(Some)
 }
 
+/// A directory in the user's own place (`…/supervise/runs`, say): made, or looked at as [`own_dir`] does, and the place with it. A
+/// place that is a link is followed where the link is ours.
+///
+/// # Errors
+/// One of the two is not ours, or the file system refuses.
+pub fn own_place(path: &Utf8Path) -> io::Result<()> {
+    if let Some(above) = path.parent() {
+        match fs::symlink_metadata(above) {
+            Ok(link) if link.is_symlink() => {
+                check_owner(above, above, link.uid())?;
+                own_dir(&above.canonicalize_utf8()?)?;
+            }
+            // The permissions of a place of all users are not ours to mend.
+            Ok(dir) if dir.mode() & STICKY != 0 => {
+                return Err(io::Error::other(format!(
+                    "{above} is shared by users: nothing of ours is kept in it"
+                )));
+            }
+            _ => drop(own_dir(above)?),
+        }
+    }
+    own_dir(path).map(drop)
+}
+
+/// Opens a file in a directory of ours to be written at its end. It is made for us alone; a link, or another user's file, is
+/// refused.
+///
+/// # Errors
+/// It is not ours, or the file system refuses.
+pub fn open_log(path: &Utf8Path) -> io::Result<File> {
+    let mut options = fs::OpenOptions::new();
+    // What is no file must not keep us.
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = match options
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .custom_flags(flags)
+        .open(path)
+    {
+        Err(e) if e.raw_os_error() == Some(libc::ELOOP) => return Err(no_file(path)),
+        file => file?,
+    };
+    let meta = file.metadata()?;
+    if !meta.is_file() {
+        return Err(no_file(path));
+    }
+    check_owner(path, path.parent().unwrap_or(path), meta.uid())?;
+    Ok(file)
+}
+
+fn no_file(path: &Utf8Path) -> io::Error {
+    io::Error::other(format!(
+        "{path} is not a plain file: it is not written. Look who made it and remove it"
+    ))
+}
+
 fn no_dir(path: &Utf8Path) -> io::Error {
     let what = match fs::read_link(path) {
         Ok(to) => format!("a symbolic link to {}", to.display()),
         Err(_) => "a file".to_owned(),
     };
     io::Error::other(format!(
-        "{path} is {what}, and a directory of our own was expected: it is not used. Look who made it and remove it; for a journal in another place set supervisor.run_dir"
+        "{path} is {what}, and a directory of our own was expected: it is not used. Look who made it and remove it; another place can be set (supervisor.run_dir, XDG_STATE_HOME)"
     ))
 }
 
@@ -301,5 +360,43 @@ mod tests {
         }
         let said = own_dir(&own).unwrap_err().to_string();
         assert!(said.contains("belongs to user 12345"), "{said}");
+    }
+
+    #[test]
+    fn a_place_of_the_user_is_followed_where_its_link_is_ours_and_nothing_below_it_is() {
+        let (_keep, dir) = temp_dir();
+        fs::create_dir(dir.join("disk")).unwrap();
+        symlink(dir.join("disk"), dir.join("supervise")).unwrap();
+        own_place(&dir.join("supervise/runs")).unwrap();
+        assert_eq!(mode(&dir.join("disk/runs")), 0o700);
+        symlink("/etc", dir.join("disk/detached")).unwrap();
+        let said = own_place(&dir.join("supervise/detached")).unwrap_err().to_string();
+        assert!(said.contains("symbolic link"), "{said}");
+        std::os::unix::fs::lchown(dir.join("supervise"), Some(12_345), None)
+            .ok()
+            .inspect(|()| {
+                let said = own_place(&dir.join("supervise/runs")).unwrap_err().to_string();
+                assert!(said.contains("belongs to user 12345"), "{said}");
+            });
+    }
+
+    #[test]
+    fn a_log_is_never_written_through_a_link_or_into_what_is_no_file() {
+        let (_keep, dir) = temp_dir();
+        fs::write(dir.join("victim"), "precious").unwrap();
+        symlink(dir.join("victim"), dir.join("link.log")).unwrap();
+        nix::unistd::mkfifo(dir.join("pipe.log").as_std_path(), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        for name in ["link.log", "pipe.log"] {
+            assert!(open_log(&dir.join(name)).is_err(), "{name}");
+        }
+        for word in ["one ", "two"] {
+            open_log(&dir.join("own.log"))
+                .unwrap()
+                .write_all(word.as_bytes())
+                .unwrap();
+        }
+        assert_eq!(fs::read_to_string(dir.join("own.log")).unwrap(), "one two");
+        assert_eq!(mode(&dir.join("own.log")), 0o600);
+        assert_eq!(fs::read_to_string(dir.join("victim")).unwrap(), "precious");
     }
 }

@@ -8,7 +8,7 @@ use super::lease::{Lease, Took};
 use super::protocol::{Answer, Identity, Question, Taken};
 use super::serve::{internal, reading};
 use super::store::{self, Journal, read_journals};
-use crate::disk::own_dir;
+use crate::disk::{own_dir, own_place};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::fs;
 use std::io;
@@ -264,7 +264,7 @@ fn register(path: &Utf8Path, run_dir: &Utf8Path, spec: &RunSpec) {
         "command": spec.command, "cwd": spec.cwd,
     });
     let written = match path.parent() {
-        Some(dir) => fs::create_dir_all(dir).and_then(|()| write_whole(path, text.to_string().as_bytes(), PRIVATE)),
+        Some(dir) => own_place(dir).and_then(|()| write_whole(path, text.to_string().as_bytes(), PRIVATE)),
         None => Ok(()),
     };
     if let Err(e) = written {

@@ -8,11 +8,12 @@ use crate::{printer, render};
 use camino::Utf8PathBuf;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde_json::json;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use supervise_core::id::RunId;
+use supervise_host::lane::{open_log, own_place};
 
 /// A detached supervisor has this long to show itself.
 const SHOWS_ITSELF: Duration = Duration::from_secs(60);
@@ -34,10 +35,9 @@ pub(super) fn detach(p: &Prepared, json: bool) -> Result<u8, CliError> {
                 .hint("set XDG_STATE_HOME")
         })?
         .join("detached");
-    std::fs::create_dir_all(&dir).map_err(|e| at(&format!("creating {dir}"), e))?;
+    own_place(&dir).map_err(|e| at(&format!("creating {dir}"), e))?;
     let log = dir.join(format!("{}.log", p.spec.run));
-    let open = || OpenOptions::new().create(true).append(true).open(&log);
-    let out = open().map_err(|e| at(&format!("opening {log}"), e))?;
+    let out = open_log(&log).map_err(|e| at(&format!("opening {log}"), e))?;
     let began = out.metadata().map_or(0, |m| m.len());
     let err = out.try_clone().map_err(|e| at(&format!("opening {log}"), e))?;
     let exe = std::env::current_exe().map_err(|e| at("our own program", e))?;
