@@ -8,10 +8,10 @@ mod settle;
 mod start;
 mod stop;
 
-use crate::checkpoint::Depth;
+use crate::checkpoint::{CheckpointSummary, Depth, Verdict};
 use crate::diff::ScanDiff;
-use crate::event::{Event, EventKind, Request, TimerKey};
-use crate::id::{Ms, Tick};
+use crate::event::{Activity, Event, EventKind, Phase, Request, TimerKey};
+use crate::id::{Ms, Step, Tick};
 use crate::reason::Reason;
 use crate::record::{Act, ActKind, Ask, Condition, Decided, Decision, Outcome, Record, Then};
 use crate::resume::{needed_depth, scan_width};
@@ -21,7 +21,7 @@ use crate::state::{Mode, State};
 /// A disk that does not answer while a start is being chosen is waited for this long.
 const CHOOSING_LIMIT: Ms = Ms::secs(1800);
 /// A scan is recorded as a whole when its differences have told of each step so often.
-const WHOLE_AFTER: u64 = 32;
+const WHOLE_AFTER: u64 = 128;
 /// Work without a new step is recorded so often.
 const ACTIVITY_EVERY: Ms = Ms::secs(15);
 /// Processes that cannot be killed are waited for this long.
@@ -34,14 +34,37 @@ const GONE_AT_A_STOP: Ms = Ms::secs(150);
 /// Decides. All policy, no mutation.
 #[must_use]
 pub fn decide(s: &State, spec: &RunSpec, e: &Event) -> Decided {
+    let shown = shown(s, spec, e);
     let mut d = Deciding {
         s: s.clone(),
         spec,
-        e,
+        e: shown.as_ref().unwrap_or(e),
         out: Decided::default(),
     };
     d.event();
     d.out
+}
+
+/// A scan while workers run, without the step that is just being saved: its files grow from look to look, and nothing is decided
+/// upon before it is whole but that a save goes on, which the trainer's own words may have told.
+fn shown(s: &State, spec: &RunSpec, e: &Event) -> Option<Event> {
+    let EventKind::Checkpoints(report) = &e.kind else {
+        return None;
+    };
+    let a = s.live().filter(|_| s.mode == Mode::Running && spec.live.is_none())?;
+    let known = |c: &CheckpointSummary| s.scan.iter().flat_map(|scan| &scan.steps).any(|k| k.id == c.id);
+    let above = a.order.from.step().max(s.mark.unwrap_or_default());
+    let first = report.steps.first()?;
+    let begun = first.verdict == Verdict::Incomplete && !first.husk && first.step > above && !known(first);
+    begun.then(|| {
+        let mut report = report.clone();
+        report.steps.remove(0);
+        report.saving = (a.phase != Phase::Save).then_some(first.step);
+        Event {
+            kind: EventKind::Checkpoints(report),
+            ..e.clone()
+        }
+    })
 }
 
 /// One decision in the making: a scratch state that sees each record as it is written.
@@ -331,11 +354,20 @@ fn is_keep(act: &Act) -> bool {
 /// An event as the journal holds it: a scan as the difference to the last one, and now and then, at the beginning of a term and
 /// where it is shorter, as a whole. A line that is lost costs what was known of the disk until then, and the whole ones cost little.
 fn as_recorded(s: &State, e: &Event) -> Event {
-    let diff = match &e.kind {
+    let kind = match &e.kind {
         EventKind::Checkpoints(report) => s.scan.as_ref().and_then(|last| {
             let room = WHOLE_AFTER.saturating_mul(1 + last.steps.len() as u64);
             s.scan_told.filter(|told| *told < room)?;
-            ScanDiff::between(last, report).filter(|d| d.len() <= report.steps.len())
+            let diff = ScanDiff::between(last, report).filter(|d| d.len() <= report.steps.len())?;
+            Some(EventKind::CheckpointsChanged(diff))
+        }),
+        EventKind::Progress {
+            attempt, phase, step, ..
+        } => is_step(s, *phase, *step).then(|| EventKind::Progress {
+            attempt: *attempt,
+            phase: *phase,
+            step: *step,
+            activity: Activity::default(),
         }),
         _ => None,
     };
@@ -343,7 +375,7 @@ fn as_recorded(s: &State, e: &Event) -> Event {
         at: e.at,
         wall: e.wall,
         entropy: 0,
-        kind: diff.map_or_else(|| e.kind.clone(), EventKind::CheckpointsChanged),
+        kind: kind.unwrap_or_else(|| e.kind.clone()),
     }
 }
 
@@ -380,11 +412,16 @@ fn worth_recording(s: &State, kind: &EventKind, at: Tick) -> bool {
         EventKind::Progress {
             phase, step, activity, ..
         } => s.attempt.as_ref().is_none_or(|a| {
-            let changed = step.is_some() && *step > a.step || *phase != a.phase;
-            changed || activity.is_work() && at.since(a.last_active) >= ACTIVITY_EVERY
+            is_step(s, *phase, *step) || activity.is_work() && at.since(a.last_active) >= ACTIVITY_EVERY
         }),
         _ => true,
     }
+}
+
+/// A new step or phase of the present attempt.
+fn is_step(s: &State, phase: Phase, step: Option<Step>) -> bool {
+    let a = s.attempt.as_ref();
+    a.is_some_and(|a| step.is_some() && step > a.step || phase != a.phase)
 }
 
 /// A late event of an older attempt, or the answer to an act of an older term.

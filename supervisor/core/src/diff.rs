@@ -5,6 +5,7 @@
 
 use crate::checkpoint::{CheckpointSummary, CkptId};
 use crate::event::{ScanReport, Tracker};
+use crate::id::Step;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -34,11 +35,12 @@ pub struct ScanDiff {
 /// One step as the difference to one that was known before.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepDiff {
-    /// The step that it is told by: itself, or the one that a new one resembles.
-    pub like: CkptId,
-    /// Its place among all steps, where it is new.
+    /// The step that it is told by: itself, or the one that a new one resembles; `None`: the first of that scan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub at: Option<usize>,
+    pub like: Option<CkptId>,
+    /// Its place among all steps, where it is new; 0: the first.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub at: usize,
     /// Fields that differ, by the names of a summary.
     pub now: Map<String, Value>,
     /// Fields that it does not have.
@@ -55,6 +57,14 @@ pub struct Rest {
     pub remarks: Vec<String>,
     /// As in the report.
     pub empty: bool,
+    /// As in the report.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saving: Option<Step>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_first(place: &usize) -> bool {
+    *place == 0
 }
 
 impl ScanDiff {
@@ -80,10 +90,11 @@ impl ScanDiff {
                     last = Some(*place);
                     let before = old.steps.get(*place)?;
                     if before != step {
-                        out.changed.push(StepDiff::between(before, step, None)?);
+                        out.changed
+                            .push(StepDiff::between(before, step, (*place > 0).then_some(&step.id), 0)?);
                     }
                 }
-                None => out.came.push(StepDiff::between(first, step, Some(at))?),
+                None => out.came.push(StepDiff::between(first, step, None, at)?),
             }
         }
         out.tracker = (old.tracker != new.tracker).then(|| new.tracker.clone());
@@ -91,6 +102,7 @@ impl ScanDiff {
             unreadable: r.unreadable.clone(),
             remarks: r.remarks.clone(),
             empty: r.empty,
+            saving: r.saving,
         };
         out.rest = Some(rest(new)).filter(|now| *now != rest(old));
         Some(out)
@@ -127,12 +139,12 @@ fn fields(step: &CheckpointSummary) -> Option<Map<String, Value>> {
 }
 
 impl StepDiff {
-    fn between(old: &CheckpointSummary, new: &CheckpointSummary, at: Option<usize>) -> Option<Self> {
+    fn between(old: &CheckpointSummary, new: &CheckpointSummary, like: Option<&CkptId>, at: usize) -> Option<Self> {
         let (was, mut now) = (fields(old)?, fields(new)?);
         let without = was.keys().filter(|k| !now.contains_key(*k)).cloned().collect();
         now.retain(|k, v| was.get(k) != Some(v));
         Some(Self {
-            like: old.id.clone(),
+            like: like.cloned(),
             at,
             now,
             without,
@@ -157,13 +169,14 @@ impl ScanReport {
             return None;
         }
         let was = places(&self.steps)?;
-        let told = |s: &StepDiff| s.of(self.steps.get(*was.get(&s.like)?)?);
+        let place = |s: &StepDiff| s.like.as_ref().map_or(Some(0), |id| was.get(id).copied());
+        let told = |s: &StepDiff| s.of(self.steps.get(place(s)?)?);
         let came: Vec<(usize, CheckpointSummary)> =
-            d.came.iter().map(|s| Some((s.at?, told(s)?))).collect::<Option<_>>()?;
+            d.came.iter().map(|s| Some((s.at, told(s)?))).collect::<Option<_>>()?;
         let changed: Vec<(usize, CheckpointSummary)> = d
             .changed
             .iter()
-            .map(|s| Some((*was.get(&s.like)?, told(s)?)))
+            .map(|s| Some((place(s)?, told(s)?)))
             .collect::<Option<_>>()?;
         let went: Vec<usize> = d.went.iter().filter_map(|id| was.get(id).copied()).collect();
         let mut steps: Vec<Option<CheckpointSummary>> = std::mem::take(&mut self.steps).into_iter().map(Some).collect();
@@ -190,6 +203,7 @@ impl ScanReport {
             self.unreadable = rest.unreadable;
             self.remarks = rest.remarks;
             self.empty = rest.empty;
+            self.saving = rest.saving;
         }
         Some(self)
     }

@@ -93,7 +93,8 @@ pub enum EventKind {
         phase: Phase,
         /// The newest step it printed.
         step: Option<Step>,
-        /// What its processes did since the last report.
+        /// What its processes did since the last report; nothing is recorded of it beside a new step or phase, which is work.
+        #[serde(default, skip_serializing_if = "Activity::is_none")]
         activity: Activity,
     },
     /// A rule matched a line of output.
@@ -174,6 +175,8 @@ pub struct Living {
 pub enum ActOutput {
     /// Done, nothing to say.
     Done,
+    /// The steps that were to be deleted are gone.
+    Pruned,
     /// Workers run.
     Launched {
         /// The guard.
@@ -299,6 +302,12 @@ pub struct Activity {
 }
 
 impl Activity {
+    /// Nothing is told.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// Whether the processes did something: idle ones tick a little, a hundredth of a core is no work.
     #[must_use]
     pub fn is_work(self) -> bool {
@@ -336,6 +345,9 @@ pub struct ScanReport {
     pub remarks: Vec<String>,
     /// The root does not exist yet or is empty.
     pub empty: bool,
+    /// The step of a save that goes on, where nothing else tells of it: its files are not listed before it is whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saving: Option<Step>,
 }
 
 /// The trainer's own pointer to its newest step: a hint, never proof.

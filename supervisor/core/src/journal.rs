@@ -1,19 +1,21 @@
 //! The journal's lines: one JSON object a line, with a checksum over the rest of it.
 //!
-//! Format version 1: `{"v":1,"seq":N,"term":N,"tick":ms,"wall":ms,"kind":"…","body":{…},"crc":"xxxxxxxx"}`.
+//! Format version 2: `{"v":2,"seq":N,"term":N,"tick":ms,"wall":ms,"fact":{…},"crc":"xxxxxxxx"}`; instead of `fact` also `decided`,
+//! `intended`, `ignored`. A record's own times are left out where they are the line's. Version 1 said them twice, and
+//! `"kind":"fact","body":{…}`: it is read as before.
 //! A torn last line is a normal case and is cut; a reader shows kinds it does not know and goes on; a line
 //! that is damaged in the middle of a file is reported and skipped. Newer minor versions only add fields.
 
 use crate::id::{Seq, Term, Tick, WallMs};
 use crate::record::Record;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Format version written by this program.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// One line.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Line {
     /// Format version.
     pub v: u32,
@@ -47,21 +49,84 @@ pub enum Read {
 /// # Errors
 /// A record that JSON cannot express (none is known).
 pub fn encode(seq: Seq, term: Term, tick: Tick, wall: WallMs, record: &Record) -> Result<Vec<u8>, serde_json::Error> {
-    let tagged = serde_json::to_value(record)?;
-    let (kind, body) = match tagged {
+    let (kind, mut body) = match serde_json::to_value(record)? {
         Value::Object(map) => map.into_iter().next().unwrap_or_default(),
         other => ("unknown".to_owned(), other),
     };
-    let line = Line {
-        v: VERSION,
-        seq,
-        term,
-        tick,
-        wall,
+    if let Value::Object(fields) = &mut body {
+        let own = times(tick, wall);
+        fields.retain(|name, time| !own.iter().any(|(n, t)| n == name && t == time));
+        if kind == FACT
+            && fields.len() == 1
+            && let Some(what) = fields.remove(WHAT)
+        {
+            body = what;
+        }
+    }
+    let (seq, term, tick, wall) = (seq.0, term.0, tick.0, wall.0);
+    let (kind, body) = (Value::String(kind), serde_json::to_string(&body)?);
+    let line = format!(r#"{{"v":{VERSION},"seq":{seq},"term":{term},"tick":{tick},"wall":{wall},{kind}:{body}}}"#);
+    Ok(seal(line.into_bytes()))
+}
+
+const FACT: &str = "fact";
+/// The field of a fact that says what happened.
+const WHAT: &str = "kind";
+
+/// The line's times as a record holds them.
+fn times(tick: Tick, wall: WallMs) -> [(&'static str, Value); 2] {
+    [("at", tick.0.into()), ("wall", wall.0.into())]
+}
+
+/// A line as it is written: what is left beside its shell is the record.
+#[derive(Deserialize)]
+struct Written {
+    v: u32,
+    seq: Seq,
+    term: Term,
+    tick: Tick,
+    wall: WallMs,
+    #[serde(flatten)]
+    rest: Map<String, Value>,
+}
+
+impl Written {
+    /// The kind of the record, and the record with everything that was left out.
+    fn record(&mut self) -> Option<(String, Value)> {
+        if let (Some(Value::String(kind)), Some(body)) = (self.rest.get(WHAT), self.rest.get("body")) {
+            return Some((kind.clone(), body.clone()));
+        }
+        // A newer minor version may have added fields.
+        let ours = |kind: &&String| matches!(kind.as_str(), FACT | "decided" | "intended" | "ignored");
+        let kind = self.rest.keys().find(ours).or_else(|| self.rest.keys().next())?.clone();
+        let mut body = self.rest.remove(&kind)?;
+        if kind == FACT && body.get(WHAT).is_none() {
+            body = Value::Object(Map::from_iter([(WHAT.to_owned(), body)]));
+        }
+        if let Value::Object(fields) = &mut body {
+            // Only facts have a wall clock of their own.
+            let told = times(self.tick, self.wall).into_iter();
+            for (name, time) in told.filter(|(name, _)| *name == "at" || kind == FACT) {
+                fields.entry(name).or_insert(time);
+            }
+        }
+        Some((kind, body))
+    }
+}
+
+/// The line in an object of either version.
+fn parsed(bytes: &[u8]) -> Result<Line, String> {
+    let mut line: Written = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+    let (kind, body) = line.record().ok_or("it holds no record")?;
+    Ok(Line {
+        v: line.v,
+        seq: line.seq,
+        term: line.term,
+        tick: line.tick,
+        wall: line.wall,
         kind,
         body,
-    };
-    Ok(seal(serde_json::to_vec(&line)?))
+    })
 }
 
 /// The checksum of bytes.
@@ -109,9 +174,9 @@ pub fn decode(line: &[u8]) -> Read {
         Ok(bytes) => bytes,
         Err(why) => return Read::Damaged(why),
     };
-    let parsed: Line = match serde_json::from_slice(&bytes) {
+    let parsed = match parsed(&bytes) {
         Ok(l) => l,
-        Err(e) => return Read::Damaged(e.to_string()),
+        Err(e) => return Read::Damaged(e),
     };
     let mut tagged = serde_json::Map::new();
     tagged.insert(parsed.kind.clone(), parsed.body.clone());
@@ -183,6 +248,8 @@ pub fn read(bytes: &[u8]) -> Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::{Event, EventKind};
+    use crate::id::Ms;
     use crate::record::Decision;
 
     fn line(seq: u64) -> Vec<u8> {
@@ -204,6 +271,52 @@ mod tests {
             bad[at] ^= 1;
             assert!(!matches!(decode(&bad), Read::Known(..)), "flip at {at} went unnoticed");
         }
+    }
+
+    #[test]
+    fn a_record_is_read_back_whether_its_times_are_the_lines_or_not() {
+        let kinds = [
+            EventKind::LaneRecovered,
+            EventKind::LaneStalled { what: "x".into() },
+            EventKind::TimeGap { missing: Ms(3) },
+        ];
+        for (at, wall, kind) in [(3, 5), (4, 5), (3, 6)]
+            .iter()
+            .flat_map(|(a, w)| kinds.iter().map(move |k| (*a, *w, k)))
+        {
+            let fact = Record::Fact(Event {
+                at: Tick(at),
+                wall: WallMs(wall),
+                entropy: 0,
+                kind: kind.clone(),
+            });
+            let line = encode(Seq(1), Term(1), Tick(3), WallMs(5), &fact).unwrap();
+            let read = decode(&line[..line.len() - 1]);
+            assert!(matches!(read, Read::Known(_, r) if *r == fact), "{line:?}");
+        }
+        let own = Record::Decided {
+            at: Tick(9),
+            what: Decision::Choose,
+            reasons: Vec::new(),
+        };
+        let line = encode(Seq(1), Term(1), Tick(3), WallMs(5), &own).unwrap();
+        assert!(matches!(decode(&line[..line.len() - 1]), Read::Known(_, r) if *r == own));
+    }
+
+    #[test]
+    fn a_line_says_its_times_once_and_a_line_that_said_them_twice_is_read() {
+        let short = String::from_utf8(line(7)).unwrap();
+        assert_eq!(short.matches('7').count(), 2, "{short}");
+        let long = br#"{"v":1,"seq":7,"term":1,"tick":7,"wall":5,"kind":"decided","body":{"at":7,"what":"choose","reasons":[]}}"#;
+        let long = seal(long.to_vec());
+        let record = |l: &[u8]| match decode(&l[..l.len() - 1]) {
+            Read::Known(line, record) => Some((line.body, record)),
+            _ => None,
+        };
+        assert!(record(&long).is_some());
+        assert_eq!(record(&long), record(short.as_bytes()));
+        let newer = seal(br#"{"v":3,"seq":7,"term":1,"tick":7,"wall":5,"guessed":{"what":"choose"}}"#.to_vec());
+        assert!(matches!(decode(&newer[..newer.len() - 1]), Read::Unknown(l) if l.kind == "guessed"));
     }
 
     #[test]

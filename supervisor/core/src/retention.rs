@@ -5,6 +5,9 @@ use crate::live::spare_generations;
 use crate::spec::RunSpec;
 use crate::state::State;
 
+/// Who keeps so many steps has room for one more.
+const MANY: u32 = 10;
+
 /// Steps to delete, oldest first: only whole or husk steps of this lineage, below two that are proven as deep as the policy asks for,
 /// never the newest two whole ones, never the present resume point.
 #[must_use]
@@ -39,6 +42,15 @@ pub fn prune(s: &State, spec: &RunSpec) -> Vec<CkptId> {
         .map(|c| c.id.clone())
         .collect();
     out.reverse();
+    // While workers run, the trainer's own number leaves room: of many small deletions some go together.
+    let together = if s.live().is_some() && keep >= MANY && p.keep_raise > 1 {
+        2
+    } else {
+        1
+    };
+    if out.len() < together {
+        out.clear();
+    }
     out
 }
 

@@ -55,13 +55,15 @@ fn report() -> impl Strategy<Value = ScanReport> {
         prop::option::of("[a-z]{4}"),
         prop::collection::vec("[a-z]{4}", 0..2),
         any::<bool>(),
+        prop::option::of(Just(Step(7))),
     )
-        .prop_map(|(steps, tracker, unreadable, remarks, empty)| ScanReport {
+        .prop_map(|(steps, tracker, unreadable, remarks, empty, saving)| ScanReport {
             steps,
             tracker,
             unreadable,
             remarks,
             empty,
+            saving,
         })
 }
 

@@ -7,7 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 use supervise_core::event::{ActError, ActErrorKind, ActOutput, EventKind, ScanReport, TimerKey, signal_name};
 use supervise_core::id::{ActId, Ms, Tick};
-use supervise_core::record::LaunchOrder;
+use supervise_core::record::{Act, ActKind, LaunchOrder};
 use supervise_host::lane::{Answer, LaneReply, LaneRequest, NO_THREAD, Question};
 use supervise_host::process::{boottime_ms, limit_hint};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
@@ -321,7 +321,12 @@ impl Driver {
                 }
             }
             Tag::Act(act) => {
-                let result = answer.map(|_| ActOutput::Done);
+                let prunes = |a: &Act| matches!(a.kind, ActKind::Prune(_));
+                let done = match self.state.pending.get(&act).is_some_and(prunes) {
+                    true => ActOutput::Pruned,
+                    false => ActOutput::Done,
+                };
+                let result = answer.map(|_| done);
                 self.feed(EventKind::ActDone { act, result });
             }
             Tag::Pins(act, order) => self.on_pins(act, &order, answer),

@@ -5,6 +5,7 @@ use super::terminal::{paragraph, shown};
 use super::time::stamp;
 use super::{one_line, record::outcome_words};
 use serde::Serialize;
+use std::collections::VecDeque;
 use supervise_core::event::{EventKind, ExitStatus};
 use supervise_core::id::{AttemptNo, Step, WallMs};
 use supervise_core::journal::Line;
@@ -13,8 +14,9 @@ use supervise_core::record::{Decision, Diagnosis, Record, StartPoint};
 use supervise_core::scan::RuleKind;
 use supervise_core::state::State;
 
-/// Lines kept per attempt: a run of months has many.
-const LINES: usize = 500;
+/// Lines kept of an attempt's beginning and of its end: a run of months has many.
+const FIRST: usize = 50;
+const LAST: usize = 450;
 
 /// One line of the story.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -50,6 +52,31 @@ pub struct Story {
     pub diagnosis: Option<Diagnosis>,
     /// What was said meanwhile.
     pub told: Vec<Told>,
+    /// Lines that are left out after the first 50, where an attempt said more than 500.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub left_out: u64,
+    /// The last lines, while the story is told.
+    #[serde(skip)]
+    last: VecDeque<Told>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+impl Story {
+    /// Keeps the first lines and the last ones.
+    fn tell(&mut self, told: Told) {
+        if self.told.len() < FIRST {
+            return self.told.push(told);
+        }
+        if self.last.len() == LAST {
+            self.last.pop_front();
+            self.left_out += 1;
+        }
+        self.last.push_back(told);
+    }
 }
 
 /// A line of output that mattered.
@@ -117,11 +144,11 @@ impl Teller {
         let text = line(r, &self.state);
         let wall = self.state.wall;
         let story = self.story(no);
+        let newest = story.last.back().or(story.told.last());
         if let Some(text) = text
-            && story.told.len() < LINES
-            && story.told.last().is_none_or(|t| t.text != text)
+            && newest.is_none_or(|t| t.text != text)
         {
-            story.told.push(Told {
+            story.tell(Told {
                 at: wall,
                 text,
                 reasons: reasons(r),
@@ -175,6 +202,9 @@ impl Teller {
         self.stories
             .retain(|s| s.attempt >= first && only.is_none_or(|n| s.attempt == n));
         self.stories.sort_by_key(|s| s.attempt);
+        for story in &mut self.stories {
+            story.told.extend(std::mem::take(&mut story.last));
+        }
         ExplainView {
             version: 1,
             run: run.to_owned(),
@@ -197,6 +227,8 @@ fn blank(no: u32) -> Story {
         ended_by_us: None,
         diagnosis: None,
         told: Vec::new(),
+        left_out: 0,
+        last: VecDeque::new(),
     }
 }
 
@@ -235,7 +267,10 @@ fn story_text(s: &Story) -> String {
         let command = shown(&crate::prepare::shown_command(&s.argv));
         out.push_str(&format!("  command   {command}\n"));
     }
-    for told in &s.told {
+    for (n, told) in s.told.iter().enumerate() {
+        if n == FIRST && s.left_out > 0 {
+            out.push_str(&format!("  ({} lines are left out)\n", s.left_out));
+        }
         out.push_str(&format!("  {}\n", paragraph(&told.text)));
         for r in told.reasons.iter().skip(1) {
             out.push_str(&format!("      and {}\n", one_line(&r.text, 600)));
@@ -283,5 +318,38 @@ fn evidence(e: &Evidence) -> String {
         Evidence::File { path, finding } => format!("{path}: {}", one_line(finding, 300)),
         Evidence::Setting(text) => format!("setting {}", crate::prepare::shown_word(text)),
         Evidence::Exit(text) => one_line(text, 300),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use supervise_core::id::Tick;
+
+    #[test]
+    fn a_long_attempt_is_told_by_its_first_lines_and_its_last_ones() {
+        let told = |n: u64| {
+            let mut teller = Teller::default();
+            for step in 1..=n {
+                teller.add(&Record::Decided {
+                    at: Tick(step),
+                    what: Decision::Mark { step: Step(step) },
+                    reasons: vec![Reason::new("proven", format!("step {step} is whole"))],
+                });
+            }
+            teller.finish("x", None)
+        };
+        let (all, many) = (told(500), told(2000));
+        assert_eq!((all.attempts[0].told.len(), all.attempts[0].left_out), (500, 0));
+        assert!(!all.text().contains("left out"));
+        let story = &many.attempts[0];
+        assert_eq!((story.told.len(), story.left_out), (500, 1500));
+        let text = many.text();
+        for step in [1, 50, 1551, 2000] {
+            assert!(text.contains(&format!("step {step} is whole")), "{step}");
+        }
+        assert!(!text.contains("step 51 is whole") && !text.contains("step 1550 is whole"));
+        let (first, last) = text.split_once("(1500 lines are left out)").unwrap();
+        assert!(first.contains("step 50 is") && last.contains("step 1551 is"));
     }
 }

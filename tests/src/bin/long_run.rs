@@ -65,7 +65,7 @@ fn measure(exe: &Path, folder: &Utf8Path, saves: u64, kept: u64) -> Result<Json,
         }
     }
     run.flush()?;
-    if run.disk.len() as u64 > kept + 1 {
+    if run.disk.len() as u64 > kept + 2 {
         return Err(format!("{} steps are left of {kept}", run.disk.len()).into());
     }
     memory.1 = resident(std::process::id())? + resident(run.lane.pid())?;
@@ -262,11 +262,11 @@ impl Run {
                 },
                 ActKind::Prune(steps) => {
                     self.disk.retain(|(n, _)| !steps.contains(&name(*n)));
-                    ActOutput::Done
+                    ActOutput::Pruned
                 }
                 other => return Err(format!("{other:?} was not expected").into()),
             };
-            let pruned = output == ActOutput::Done;
+            let pruned = output == ActOutput::Pruned;
             self.feed(EventKind::ActDone {
                 act: act.id,
                 result: Ok(output),

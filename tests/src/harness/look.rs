@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
+use supervise_core::journal::{self, Read};
 
 use super::{PATIENCE, Scene, alive, eventually, in_scene, names, until};
 
@@ -52,7 +53,7 @@ impl Scene {
         names(&self.root().parent().unwrap().join("faults"))
     }
 
-    /// All lines of the journal, oldest first.
+    /// All lines of the journal, oldest first, with everything that they leave out.
     #[must_use]
     pub fn journal(&self) -> Vec<Value> {
         let mut terms: Vec<u32> = self
@@ -63,7 +64,11 @@ impl Scene {
         terms.sort_unstable();
         let read = |t: u32| fs::read_to_string(self.run_dir().join(format!("journal/{t}.jsonl"))).unwrap_or_default();
         let text: String = terms.into_iter().map(read).collect();
-        text.lines().filter_map(|l| serde_json::from_str(l).ok()).collect()
+        let whole = |l: &str| match journal::decode(l.as_bytes()) {
+            Read::Known(line, _) | Read::Unknown(line) => serde_json::to_value(line).ok(),
+            Read::Damaged(_) => None,
+        };
+        text.lines().filter_map(whole).collect()
     }
 
     /// The highest step that the journal calls proven.

@@ -450,12 +450,13 @@ impl Deciding<'_> {
             return written.any(|c| c.verdict != Verdict::Whole);
         }
         let start = self.s.attempt.as_ref().map(|a| a.order.from.step());
-        scan.steps.first().is_some_and(|c| {
-            (c.verdict == Verdict::Incomplete || c.verdict == Verdict::Whole && self.s.is_cut_short(c))
-                && !c.husk
-                && start.is_some_and(|s| c.step > s)
-                && self.s.mark.is_none_or(|m| c.step > m)
-        })
+        scan.saving.is_some()
+            || scan.steps.first().is_some_and(|c| {
+                (c.verdict == Verdict::Incomplete || c.verdict == Verdict::Whole && self.s.is_cut_short(c))
+                    && !c.husk
+                    && start.is_some_and(|s| c.step > s)
+                    && self.s.mark.is_none_or(|m| c.step > m)
+            })
     }
 
     /// The order of the present attempt starts from a step.

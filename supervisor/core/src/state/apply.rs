@@ -165,6 +165,11 @@ impl State {
             }
             (Err(_), Some(ActKind::Launch(_))) => a.gone = true,
             (Err(_), Some(ActKind::Prune(_))) => self.prune_failed = self.mark,
+            (Ok(ActOutput::Pruned), Some(ActKind::Prune(gone))) => {
+                if let Some(scan) = self.scan.as_mut() {
+                    scan.steps.retain(|c| !gone.contains(&c.id));
+                }
+            }
             _ => {}
         }
     }
@@ -306,7 +311,8 @@ impl State {
                     a.last_progress = e.at;
                 }
                 a.phase = *phase;
-                if activity.is_work() {
+                // What printed a step or entered a phase has worked.
+                if a.last_progress == e.at || activity.is_work() {
                     a.last_active = e.at;
                 }
             }

@@ -124,7 +124,7 @@ impl World {
                 for id in ids {
                     self.disk.steps.remove(id);
                 }
-                Ok(ActOutput::Done)
+                Ok(ActOutput::Pruned)
             }
             ActKind::Launch(order) => self.start_workers(order),
             ActKind::Keep { ckpt, pins, .. } => match self.disk.keep(ckpt, *pins) {

@@ -186,6 +186,7 @@ impl Disk {
         }
         ScanReport {
             empty: steps.is_empty() && self.tracker == Tracker::Missing,
+            saving: None,
             steps,
             tracker: self.tracker.clone(),
             unreadable: None,

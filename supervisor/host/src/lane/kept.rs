@@ -247,6 +247,7 @@ fn merged(
         unreadable: in_place.unreadable.clone().or(own.unreadable).or(kept.unreadable),
         steps,
         remarks,
+        saving: None,
     }
 }
 
