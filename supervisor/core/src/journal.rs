@@ -156,6 +156,7 @@ pub fn unseal(line: &[u8]) -> Result<Vec<u8>, String> {
         .strip_prefix(br#","crc":""#)
         .and_then(|t| t.strip_suffix(br#""}"#))
         .and_then(|hex| std::str::from_utf8(hex).ok())
+        .filter(|hex| !hex.bytes().any(|b| b.is_ascii_uppercase()))
         .and_then(|hex| u32::from_str_radix(hex, 16).ok());
     let mut bytes = Vec::with_capacity(at + 1);
     bytes.extend_from_slice(body);
