@@ -44,6 +44,8 @@ pub enum FileKind {
     FreqControl,
     /// `stats_logger_info.json` of AReaL.
     StatsInfo,
+    /// `trainer_state.json` of Hugging Face's `Trainer`.
+    TrainerState,
     /// A safetensors file.
     Safetensors,
     /// The index of weights in several files.
@@ -80,6 +82,7 @@ impl FileKind {
             "step_info.json" => Self::StepInfo,
             "checkpoint_info.json" | "saver_info.json" | "evaluator_info.json" => Self::FreqControl,
             "stats_logger_info.json" => Self::StatsInfo,
+            "trainer_state.json" => Self::TrainerState,
             ".metadata" => Self::DcpMetadata,
             "ckpt_contents.json" => Self::CkptContents,
             "integrity.json" => Self::Integrity,
@@ -221,6 +224,10 @@ fn look(file: &Reader<'_>, limits: &Limits, out: &mut Inspected) -> Result<(), B
         }
         FileKind::StatsInfo => {
             json::stats_info(file, limits)?;
+            out.read_all = true;
+        }
+        FileKind::TrainerState => {
+            out.facts.trainer_state = Some(json::trainer_state(file, limits)?);
             out.read_all = true;
         }
         FileKind::Safetensors => {

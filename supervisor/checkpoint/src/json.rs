@@ -144,6 +144,16 @@ pub struct StepInfo {
     pub steps_per_epoch: u64,
 }
 
+/// What `trainer_state.json` of Hugging Face's `Trainer` says; its logs are read and dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrainerState {
+    /// Steps that were trained.
+    pub global_step: u64,
+    /// Steps that the run it was written by had planned; 0: not known.
+    #[serde(default)]
+    pub max_steps: u64,
+}
+
 /// Three counters of AReaL that say when it acts: by epochs, by steps, by time.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -238,6 +248,11 @@ pub(crate) fn stats_info(file: &Reader<'_>, limits: &Limits) -> Result<(), Box<F
         "last_commit_step is {}, which is no step",
         info.committed
     )))
+}
+
+/// Reads `trainer_state.json`.
+pub(crate) fn trainer_state(file: &Reader<'_>, limits: &Limits) -> Result<TrainerState, Box<Finding>> {
+    parse(&bytes(file, limits)?)
 }
 
 /// Reads `step_info.json` of AReaL, whose numbers follow from each other.

@@ -8,7 +8,7 @@ mod contents;
 
 use crate::dcp::{DcpFacts, Description};
 use crate::inspect::{FileKind, Inspected};
-use crate::json::StepInfo;
+use crate::json::{StepInfo, TrainerState};
 use crate::megatron::{DistBackend, Manifest};
 use crate::plan::{Extent, ExtentResult};
 use crate::source::ReadFault;
@@ -61,6 +61,9 @@ pub struct FileDetail {
     /// What `step_info.json` of AReaL says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step_info: Option<StepInfo>,
+    /// What `trainer_state.json` says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trainer_state: Option<TrainerState>,
     /// How often AReaL asked itself whether to save.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checks: Option<u64>,

@@ -363,6 +363,16 @@ pub enum Tracker {
     Garbage(String),
     /// Names this step.
     Step(Step),
+    /// The trainer keeps no such file: it takes the newest step by name.
+    Unused,
+}
+
+impl Tracker {
+    /// Nothing is there that could name a step.
+    #[must_use]
+    pub fn is_absent(&self) -> bool {
+        matches!(self, Self::Missing | Self::Unused)
+    }
 }
 
 /// Wake-ups that were asked for. A later one of the same key replaces the earlier.

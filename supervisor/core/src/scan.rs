@@ -18,6 +18,9 @@ pub const LINE_LIMIT: usize = 4096;
 pub enum RuleKind {
     /// The first capture group is the step that was finished, a second one the last planned step.
     Step,
+    /// A progress bar: the first capture group is where it is, the second how long. It tells of steps only where it is as long as the
+    /// last planned step.
+    Bar,
     /// The trainer entered this phase (an optional capture group is a step).
     Enters(Phase),
     /// The capture group is the last planned step.
@@ -122,10 +125,11 @@ impl Scanner {
         let captures = regex.captures(text);
         let digits = |group| {
             let bytes = captures.as_ref()?.get(group)?.as_bytes();
-            std::str::from_utf8(bytes).ok()?.parse().ok()
+            // Large numbers may be written in groups.
+            std::str::from_utf8(bytes).ok()?.replace(',', "").parse().ok()
         };
         let mut found = hit(rule.kind.clone(), &rule.id, worker, number, text, digits(1));
-        found.total = digits(2).filter(|_| rule.kind == RuleKind::Step);
+        found.total = digits(2).filter(|_| matches!(rule.kind, RuleKind::Step | RuleKind::Bar));
         Some(found)
     }
 

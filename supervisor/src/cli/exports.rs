@@ -9,8 +9,9 @@ use supervise_checkpoint::SweepOptions;
 use supervise_checkpoint::pointer::{GENERATIONS, LATEST, generation_step};
 use supervise_checkpoint::set::{self, SetKind};
 use supervise_core::checkpoint::{Depth, EntryKind, Finding, Verdict};
+use supervise_core::spec::TrainerKind;
 use supervise_host::lane::{FileProver, Where, walk};
-use supervise_trainers::Expectation;
+use supervise_trainers::{Expectation, registry};
 
 /// The directory of what is kept of a run.
 const INFO: &str = "recover_info";
@@ -129,7 +130,7 @@ pub(super) fn unknown_run(root: &Utf8Path, memory: u64) -> Where {
         trainer: if areal {
             supervise_trainers::areal::AREAL
         } else {
-            supervise_trainers::verl::PPO
+            owner_of(root)
         },
         expect: Expectation {
             memory,
@@ -137,6 +138,15 @@ pub(super) fn unknown_run(root: &Utf8Path, memory: u64) -> Where {
         },
         store: areal.then(|| store_of(root)),
     }
+}
+
+/// The trainer whose steps stand under a root, by their names; one that has steps where there are none.
+pub(super) fn owner_of(root: &Utf8Path) -> TrainerKind {
+    let entries = root.read_dir_utf8().into_iter().flatten().flatten();
+    let found = entries
+        .map(|e| e.file_name().to_owned())
+        .find_map(|n| registry::of_step_name(&n));
+    found.unwrap_or_else(registry::first_with_steps).0.kind()
 }
 
 /// Whether AReaL keeps its only checkpoint here.

@@ -82,6 +82,7 @@ pub fn text(root: &str, scan: &ScanReport, exports: &[Export]) -> String {
     let mut out = match &scan.tracker {
         Tracker::Missing if only => format!("{root}: one checkpoint, overwritten by each save\n"),
         Tracker::Missing => format!("{root}: no tracker file\n"),
+        Tracker::Unused => format!("{root}: the newest step is the one with the highest number\n"),
         Tracker::Step(n) if only => format!("{root}: LATEST names step {n}\n"),
         Tracker::Garbage(why) if only => format!("{root}: LATEST names nothing: {}\n", terminal::shown(why)),
         Tracker::Empty => format!("{root}: the tracker file is empty\n"),

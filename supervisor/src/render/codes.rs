@@ -48,6 +48,10 @@ pub const STEP_CODES: &[(&str, &str)] = &[
         "the dataloader stands where it stood at another step",
     ),
     ("data_state_missing", "dataloader state of some ranks is missing"),
+    (
+        "deepspeed_steps",
+        "DeepSpeed's directory of this step is not the only one, or not there",
+    ),
     ("disk", "what the next saves take, and what is free"),
     ("disk_short", "the next saves do not fit on the disk"),
     (
@@ -110,6 +114,10 @@ pub const STEP_CODES: &[(&str, &str)] = &[
         "keep_one",
         "the trainer deletes the only older step before the new one is proven",
     ),
+    (
+        "latest_missing",
+        "DeepSpeed's pointer is not there: nothing would be loaded",
+    ),
     ("layout_unknown", "the files fit no layout that is read here"),
     ("layouts_mixed", "files of several layouts are in one role"),
     ("leftover", "left over from a write that was killed"),
@@ -161,6 +169,7 @@ pub const STEP_CODES: &[(&str, &str)] = &[
         "no_save_on_demand",
         "the trainer does not save before its machine is taken away",
     ),
+    ("no_saves", "the configuration saves no steps"),
     ("no_such_step", "no step of this name is known"),
     ("not_a_directory", "a step's name belongs to something else"),
     (
@@ -178,6 +187,10 @@ pub const STEP_CODES: &[(&str, &str)] = &[
         "another file stands in the place of one that was proven",
     ),
     ("nothing_saved", "nothing was saved here yet"),
+    (
+        "optimizer_missing",
+        "the optimizer's state, or a rank's part of it, is not there",
+    ),
     ("order_of_times", "files are newer than one that is written after them"),
     ("other_world_sizes", "shards of another world size are left over"),
     (
@@ -212,12 +225,23 @@ pub const STEP_CODES: &[(&str, &str)] = &[
     ),
     ("restored", "what a resume brings back of an engine"),
     (
+        "resumes_by_itself",
+        "the script takes no flags: it has to resume from the newest step by itself",
+    ),
+    (
         "rewritten_in_part",
         "some files were written anew since the step was proven, others were not",
     ),
+    ("rng_missing", "random states of ranks are not there"),
     ("role_differs", "the manifest speaks of another role"),
     ("role_missing", "nothing of a role is here that the run loads"),
     ("role_not_used", "a role is here that the run does not load"),
+    (
+        "save_only_model",
+        "steps hold weights only: every resume begins the optimizer anew",
+    ),
+    ("scaler_missing", "the loss scale is not there, and other steps have it"),
+    ("schedule_missing", "the learning-rate schedule is not there"),
     ("set_not_whole", "files that belong together are not whole"),
     (
         "shard_after_metadata",
@@ -231,7 +255,7 @@ pub const STEP_CODES: &[(&str, &str)] = &[
     ("shards_missing", "shards of some ranks are missing"),
     (
         "step_differs",
-        "the manifest speaks of another step than the directory's name",
+        "what the step says of itself speaks of another step than the directory's name",
     ),
     ("symlink", "a symbolic link or special file: it is not followed"),
     (
@@ -243,7 +267,12 @@ pub const STEP_CODES: &[(&str, &str)] = &[
         "transformer_config_missing",
         "Megatron's own configuration is missing: the save was not finished",
     ),
+    (
+        "unfinished",
+        "what is written last is not there: the save goes on, or was killed",
+    ),
     ("unknown_format", "no format is known by this name"),
+    ("unknown_layout", "its files are in no form that is read here"),
     ("unprotected", "AReaL: no copy of the only checkpoint is kept"),
     ("unreadable", "the step cannot be read"),
     (

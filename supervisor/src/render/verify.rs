@@ -155,6 +155,7 @@ impl PathView {
         let bare = whole(&[
             FileKind::Safetensors,
             FileKind::Json,
+            FileKind::TrainerState,
             FileKind::ModelConfig,
             FileKind::Settings,
             FileKind::Tokenizer,

@@ -8,6 +8,7 @@ mod checkpoints;
 mod commands;
 mod docs;
 mod foreign;
+mod hf;
 mod megatron;
 mod migrate;
 mod release;

@@ -306,6 +306,10 @@ pub trait Adapter: Sync {
     fn store_of(&self, _root: &Utf8Path) -> Option<Utf8PathBuf> {
         None
     }
+    /// Whether a directory of this name, with these names directly in it, can only be a step of its.
+    fn is_step(&self, _name: &str, _names: &[String]) -> bool {
+        false
+    }
     /// Whether a command starts one of its programs.
     fn is_called(&self, command: &[String]) -> bool;
     /// Whether a configuration can only be one of its.

@@ -7,6 +7,7 @@
 pub mod adapter;
 pub mod areal;
 pub mod command;
+pub mod hf;
 pub mod hydra;
 pub mod job;
 pub mod plain;

@@ -2,21 +2,22 @@
 
 use crate::adapter::{Adapter, Words};
 use crate::read::{ReadInput, ReadOutput};
-use crate::{areal, plain, verl};
+use crate::{areal, hf, plain, verl};
 use supervise_config::compose::Composed;
 use supervise_config::{ConfigError, ErrorKind};
 use supervise_core::spec::TrainerKind;
 
 /// Every adapter, in the order in which a run is asked whose it is; the last one takes what nobody else knows.
-static ADAPTERS: [&dyn Adapter; 4] = [
+static ADAPTERS: [&dyn Adapter; 5] = [
     &areal::ArealAdapter,
     &verl::VerlAdapter { sft: true },
     &verl::VerlAdapter { sft: false },
+    &hf::HfAdapter,
     &plain::PlainAdapter,
 ];
 
 /// The frameworks that the setting `trainer` can name, as a person lists them.
-pub const FRAMEWORKS: [&str; 3] = ["verl", "areal", "plain"];
+pub const FRAMEWORKS: [&str; 4] = ["verl", "areal", "hf", "plain"];
 
 /// Every adapter.
 pub fn adapters() -> impl Iterator<Item = &'static dyn Adapter> {
@@ -88,6 +89,29 @@ pub fn root_keys() -> String {
     keys.collect::<Vec<_>>().join("; ")
 }
 
+/// The trainer whose step directories have such a name, and what the name begins with.
+#[must_use]
+pub fn of_step_name(name: &str) -> Option<(&'static dyn Adapter, &'static str)> {
+    adapters().find_map(|a| {
+        let prefix = a.step_prefix()?;
+        let number = name.strip_prefix(prefix)?;
+        number.starts_with(|c: char| c.is_ascii_digit()).then_some((a, prefix))
+    })
+}
+
+/// The trainer one of whose steps a directory of this name with these names in it is, and what such a step's name begins with.
+#[must_use]
+pub fn of_step(name: &str, names: &[String]) -> Option<(&'static dyn Adapter, &'static str)> {
+    adapters().find_map(|a| Some((a, a.step_prefix().filter(|_| a.is_step(name, names))?)))
+}
+
+/// The trainer that a directory of steps is taken for where no name in it tells, and what its steps' names begin with.
+#[must_use]
+pub fn first_with_steps() -> (&'static dyn Adapter, &'static str) {
+    let mut with = adapters().filter_map(|a| Some((a, a.step_prefix()?)));
+    with.next().unwrap_or((&plain::PlainAdapter, ""))
+}
+
 /// Reads a configuration, as the trainer does whose it is.
 ///
 /// # Errors
@@ -129,7 +153,8 @@ mod tests {
 
     #[test]
     fn what_is_listed_to_a_person_keeps_its_order() {
-        assert_eq!(root_keys(), "verl: trainer.default_local_dir; AReaL: recover.fileroot");
+        let keys = "verl: trainer.default_local_dir; AReaL: recover.fileroot; Hugging Face's Trainer: output_dir";
+        assert_eq!(root_keys(), keys);
         assert_eq!(learnt(), "verl");
     }
 

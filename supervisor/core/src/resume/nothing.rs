@@ -38,7 +38,7 @@ fn fresh(scan: &ScanReport, foreign: bool, care: bool, reasons: Vec<Reason>) -> 
         };
     }
     let mut edits = move_aside(scan, None, foreign, &reasons);
-    if scan.tracker != Tracker::Missing {
+    if !scan.tracker.is_absent() {
         edits.push(DiskEdit::RemoveTracker);
     }
     start(StartPoint::Fresh, edits, Vec::new(), care, reasons)
@@ -53,7 +53,7 @@ pub(super) fn from_nothing(s: &State, spec: &RunSpec, scan: &ScanReport, mut rea
             reasons.insert(0, Reason::new("began_fresh", text));
             return fresh(scan, false, false, reasons);
         }
-        if steps == 0 && scan.tracker == Tracker::Missing {
+        if steps == 0 && scan.tracker.is_absent() {
             reasons.insert(
                 0,
                 Reason::new("empty_root", "the checkpoint root holds no step: this is a fresh start"),
@@ -88,7 +88,7 @@ pub(super) fn from_nothing(s: &State, spec: &RunSpec, scan: &ScanReport, mut rea
 
 fn tracker_words(t: &Tracker) -> String {
     match t {
-        Tracker::Missing => "is missing,".into(),
+        Tracker::Missing | Tracker::Unused => "is missing,".into(),
         Tracker::Empty => "is empty,".into(),
         Tracker::Garbage(text) => format!("says {text:?},"),
         Tracker::Step(n) => format!("names step {n},"),

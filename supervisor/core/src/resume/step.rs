@@ -111,7 +111,8 @@ pub(super) fn from_loaded(
         None => move_aside(scan, Some(c.step), foreign, &reasons),
     };
     edits.extend(loaded.put_away);
-    if spec.live.is_none() && scan.tracker != Tracker::Step(c.step) && !is_elsewhere(&c.id) {
+    let is_right = matches!(&scan.tracker, Tracker::Unused) || scan.tracker == Tracker::Step(c.step);
+    if spec.live.is_none() && !is_right && !is_elsewhere(&c.id) {
         edits.push(DiskEdit::WriteTracker { step: c.step });
     }
     if !left_out.is_empty() {

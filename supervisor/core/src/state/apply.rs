@@ -495,7 +495,7 @@ fn note_sighting(a: &mut Attempt, means: &RuleKind, sighting: &crate::event::Sig
                 a.sightings.push((means.clone(), sighting.clone()));
             }
         }
-        RuleKind::Step | RuleKind::Enters(_) | RuleKind::Total => {}
+        RuleKind::Step | RuleKind::Bar | RuleKind::Enters(_) | RuleKind::Total => {}
     }
 }
 

@@ -102,7 +102,7 @@ fn scan(r: &ScanReport) -> String {
         steps.join(", ")
     };
     let tracker = match &r.tracker {
-        Tracker::Missing => "missing".to_owned(),
+        Tracker::Missing | Tracker::Unused => "missing".to_owned(),
         Tracker::Empty => "empty".to_owned(),
         Tracker::Garbage(t) => format!("{t:?}"),
         Tracker::Step(n) => n.to_string(),

@@ -66,10 +66,15 @@ impl Facts {
                 self.step = number.map(Step).or(self.step);
                 self.phase = Phase::Step;
             }
+            RuleKind::Bar if hit.total.is_some() && hit.total == self.total && number.is_some_and(|n| n > 0) => {
+                self.step = number.map(Step).or(self.step);
+                self.phase = Phase::Step;
+            }
             RuleKind::Enters(phase) => self.phase = *phase,
             RuleKind::Total => self.total = number.or(self.total),
             RuleKind::End => self.phase = Phase::Exit,
-            RuleKind::Resumed
+            RuleKind::Bar
+            | RuleKind::Resumed
             | RuleKind::ResumePath
             | RuleKind::Scratch
             | RuleKind::Failed
@@ -87,7 +92,7 @@ impl Facts {
                 };
                 self.keep(RuleKind::Total, sighting)
             }
-            RuleKind::Step | RuleKind::Enters(_) => None,
+            RuleKind::Step | RuleKind::Bar | RuleKind::Enters(_) => None,
             kind => self.keep(kind, hit.sighting),
         };
         Change { progress, sighted }
@@ -172,6 +177,24 @@ mod tests {
 
     fn failure(rule: &str, text: &str) -> Hit {
         hit(RuleKind::Failure("x".into()), rule, text, None)
+    }
+
+    #[test]
+    fn a_bar_tells_of_steps_where_it_is_as_long_as_the_run() {
+        let mut facts = Facts::default();
+        let bar = |at: u64, of: u64| Hit {
+            total: Some(of),
+            ..hit(RuleKind::Bar, "bar", &format!("1%| | {at}/{of} ["), Some(at))
+        };
+        facts.note(bar(3, 8));
+        assert_eq!((facts.phase, facts.step), (Phase::Startup, None));
+        facts.note(hit(RuleKind::Total, "total", "steps = 8", Some(8)));
+        for (at, of) in [(0, 8), (5, 7)] {
+            facts.note(bar(at, of));
+            assert_eq!((facts.phase, facts.step), (Phase::Startup, None), "{at}/{of}");
+        }
+        facts.note(bar(3, 8));
+        assert_eq!((facts.phase, facts.step), (Phase::Step, Some(Step(3))));
     }
 
     #[test]

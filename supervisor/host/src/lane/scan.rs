@@ -417,7 +417,7 @@ impl Prover {
     fn tracker(&self) -> io::Result<Tracker> {
         let name = self.fold.steps.tracker_file();
         if name.is_empty() {
-            return Ok(Tracker::Missing);
+            return Ok(self.fold.steps.read_tracker(None));
         }
         let path = self.root.join(name);
         match read_small(&path, TRACKER_LIMIT) {

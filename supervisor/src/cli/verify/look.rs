@@ -19,8 +19,7 @@ use supervise_checkpoint::set::{self, SetKind};
 use supervise_checkpoint::{FileKind, FileReport, Limits, Need, SweepOptions, inspect};
 use supervise_core::checkpoint::{Depth, Finding, Verdict};
 use supervise_host::lane::{FileProver, FileSource};
-
-pub(super) const STEP: &str = "global_step_";
+use supervise_trainers::{Adapter, registry};
 
 /// How to look, and who is told meanwhile.
 pub(super) struct Look<'a> {
@@ -45,13 +44,37 @@ pub(super) enum Kind {
     Set(SetKind),
 }
 
+/// Whose steps are looked at, and what their names begin with.
+#[derive(Clone, Copy)]
+pub(super) struct Owner {
+    pub(super) adapter: &'static dyn Adapter,
+    pub(super) prefix: &'static str,
+}
+
+impl Owner {
+    /// By the names directly in a directory, its own and its parent's.
+    fn of(dir: &Utf8Path, names: &[String]) -> Self {
+        let mut steps = names
+            .iter()
+            .map(String::as_str)
+            .chain(dir.components().rev().take(2).map(|c| c.as_str()));
+        let found = steps
+            .find_map(registry::of_step_name)
+            .or_else(|| registry::of_step(dir.file_name().unwrap_or_default(), names));
+        let (adapter, prefix) = found.unwrap_or_else(registry::first_with_steps);
+        Self { adapter, prefix }
+    }
+}
+
 /// Judges a directory.
 pub(super) fn directory(named: &Utf8Path, dir: &Utf8Path, look: &mut Look<'_>) -> io::Result<PathView> {
-    match kind_of(dir)? {
+    let names = names_in(dir)?;
+    let owner = Owner::of(dir, &names);
+    match kind_of(dir, &names, owner.prefix) {
         Kind::Set(kind) => sets::one(named, dir, kind, look),
         Kind::Live => live::judge(named, dir, look),
         kind => {
-            let view = steps::judge(named, dir, kind, look)?;
+            let view = steps::judge(named, dir, kind, owner, look)?;
             let unknown = kind == Kind::Step && view.steps.iter().all(|s| s.layout == "unknown");
             match unknown {
                 true => Ok(sets::below(named, dir, look)?.unwrap_or(view)),
@@ -61,13 +84,15 @@ pub(super) fn directory(named: &Utf8Path, dir: &Utf8Path, look: &mut Look<'_>) -
     }
 }
 
-fn kind_of(dir: &Utf8Path) -> io::Result<Kind> {
-    let names: Vec<String> = dir
-        .read_dir_utf8()?
+fn names_in(dir: &Utf8Path) -> io::Result<Vec<String>> {
+    dir.read_dir_utf8()?
         // A name that is no text is none that a trainer writes.
         .filter(|e| !matches!(e, Err(e) if e.kind() == io::ErrorKind::InvalidData))
         .map(|e| e.map(|e| e.file_name().to_owned()))
-        .collect::<io::Result<_>>()?;
+        .collect()
+}
+
+fn kind_of(dir: &Utf8Path, names: &[String], prefix: &str) -> Kind {
     let marks = |n: &String| {
         matches!(
             n.as_str(),
@@ -77,14 +102,20 @@ fn kind_of(dir: &Utf8Path) -> io::Result<Kind> {
     let in_step = dir
         .parent()
         .and_then(Utf8Path::file_name)
-        .is_some_and(|n| n.starts_with(STEP));
-    Ok(match set::recognise(names.iter().map(String::as_str)) {
-        _ if names.iter().any(|n| n.starts_with(STEP)) => Kind::Root,
+        .is_some_and(|n| n.starts_with(prefix));
+    match set::recognise(names.iter().map(String::as_str)) {
+        _ if names
+            .iter()
+            .any(|n| registry::of_step_name(n).is_some_and(|(_, p)| p == prefix)) =>
+        {
+            Kind::Root
+        }
         _ if in_step && names.iter().any(marks) => Kind::Role,
+        _ if registry::of_step(dir.file_name().unwrap_or_default(), names).is_some() => Kind::Step,
         Some(kind) if !names.iter().any(marks) => Kind::Set(kind),
         None if exports::is_areal(dir) => Kind::Live,
         _ => Kind::Step,
-    })
+    }
 }
 
 /// Judges a single file.

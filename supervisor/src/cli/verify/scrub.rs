@@ -1,6 +1,6 @@
 //! `supervise verify --scrub`: every file that was ever proven is read again and compared with the record.
 
-use super::super::target;
+use super::super::{exports, target};
 use crate::error::CliError;
 use crate::prepare::proof_memory;
 use crate::printer::Meter;
@@ -10,7 +10,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use supervise_core::checkpoint::{CkptId, Finding, Verdict};
 use supervise_core::spec::TrainerKind;
 use supervise_host::lane::{RUN_DIR_NAME, Scrubbed, VERIFIED, scrub};
-use supervise_trainers::{Expectation, adapter};
+use supervise_trainers::{Expectation, adapter, registry};
 
 /// What is read again, and by which record.
 struct Place {
@@ -86,7 +86,7 @@ fn add(view: &mut PathView, mut step: Scrubbed) {
 
 fn place(name: &Utf8Path) -> Result<Place, CliError> {
     let path = name.canonicalize_utf8().unwrap_or_else(|_| name.to_owned());
-    let step = path.file_name().filter(|n| n.starts_with(super::look::STEP));
+    let step = path.file_name().filter(|n| registry::of_step_name(n).is_some());
     let (whole, step) = match (step, path.parent()) {
         (Some(step), Some(parent)) => (parent.to_owned(), Some(CkptId(step.into()))),
         _ => (path, None),
@@ -111,9 +111,9 @@ fn place(name: &Utf8Path) -> Result<Place, CliError> {
     let run_dir = whole.join(RUN_DIR_NAME);
     if run_dir.join(VERIFIED).is_dir() {
         return Ok(Place {
-            root: whole,
+            root: whole.clone(),
             run_dir,
-            trainer: supervise_trainers::verl::PPO,
+            trainer: exports::owner_of(&whole),
             expect: Expectation {
                 memory: proof_memory()?,
                 ..Expectation::default()

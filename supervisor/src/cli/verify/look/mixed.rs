@@ -6,7 +6,6 @@
 
 mod course;
 
-use super::STEP;
 use camino::{Utf8Path, Utf8PathBuf};
 use course::Counts;
 use std::collections::{BTreeMap, BTreeSet};
@@ -141,7 +140,7 @@ fn beside(dir: &Utf8Path) -> Vec<Utf8PathBuf> {
 fn numbered(name: &str) -> Option<(&str, u64)> {
     let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
     let number = name.get(stem.len()..)?.parse().ok()?;
-    (stem == STEP || stem.ends_with(['_', '-'])).then_some((stem, number))
+    stem.ends_with(['_', '-']).then_some((stem, number))
 }
 
 /// Files written together: in one directory, and of the same content.

@@ -3,7 +3,7 @@
 //! A directory of any name is judged as a step by giving its entries a step's name; what is found is told under the
 //! names that are really there.
 
-use super::{Kind, Look, STEP, file_view, prove};
+use super::{Kind, Look, Owner, file_view, prove};
 use crate::render::verify::PathView;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
@@ -12,14 +12,21 @@ use std::io;
 use supervise_checkpoint::{FileKind, Limits, inspect};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Resumability, Verdict};
 use supervise_host::lane::{FileSource, fact_of, walk};
-use supervise_trainers::{Expectation, StepTracker, adapter};
+use supervise_trainers::{Expectation, StepTracker};
 
 /// Steps beside one that are looked at, the nearest ones.
 const BESIDE: usize = 4;
 
 /// Judges all steps of a root, or the only one.
-pub(super) fn judge(named: &Utf8Path, dir: &Utf8Path, kind: Kind, look: &mut Look<'_>) -> io::Result<PathView> {
-    let mut tracker = adapter(supervise_trainers::verl::PPO).tracker(&Expectation::default());
+pub(super) fn judge(
+    named: &Utf8Path,
+    dir: &Utf8Path,
+    kind: Kind,
+    owner: Owner,
+    look: &mut Look<'_>,
+) -> io::Result<PathView> {
+    let prefix = owner.prefix;
+    let mut tracker = owner.adapter.tracker(&Expectation::default());
     let mut places: BTreeMap<Utf8PathBuf, Utf8PathBuf> = BTreeMap::new();
     if kind == Kind::Root {
         for entry in dir.read_dir_utf8()? {
@@ -27,18 +34,18 @@ pub(super) fn judge(named: &Utf8Path, dir: &Utf8Path, kind: Kind, look: &mut Loo
                 Err(e) if e.kind() == io::ErrorKind::InvalidData => continue,
                 entry => entry?,
             };
-            if entry.file_name().starts_with(STEP) {
+            if entry.file_name().starts_with(prefix) {
                 note(&mut *tracker, Utf8Path::new(entry.file_name()), entry.path())?;
                 places.insert(entry.file_name().into(), entry.path().to_owned());
             }
         }
     } else {
-        let step = number(dir).or_else(|| told(dir)).unwrap_or(1);
-        let id = Utf8PathBuf::from(format!("{STEP}{step}"));
+        let step = number(dir, prefix).or_else(|| told(dir)).unwrap_or(1);
+        let id = Utf8PathBuf::from(format!("{prefix}{step}"));
         note(&mut *tracker, &id, dir)?;
         places.insert(id, dir.to_owned());
         if kind == Kind::Step {
-            siblings(&mut *tracker, dir);
+            siblings(&mut *tracker, dir, prefix);
         }
     }
     let what = match kind {
@@ -70,12 +77,12 @@ pub(super) fn judge(named: &Utf8Path, dir: &Utf8Path, kind: Kind, look: &mut Loo
 }
 
 /// The steps beside one that is looked at alone: what they hold tells what it should. What cannot be read of them tells nothing.
-fn siblings(tracker: &mut dyn StepTracker, dir: &Utf8Path) {
-    let Some(own) = number(dir).filter(|n| dir.file_name() == Some(&format!("{STEP}{n}"))) else {
+fn siblings(tracker: &mut dyn StepTracker, dir: &Utf8Path, prefix: &str) {
+    let Some(own) = number(dir, prefix).filter(|n| dir.file_name() == Some(&format!("{prefix}{n}"))) else {
         return;
     };
     let entries = dir.parent().and_then(|parent| parent.read_dir_utf8().ok());
-    let numbered = |path: &Utf8Path| path.file_name()?.strip_prefix(STEP)?.parse::<u64>().ok();
+    let numbered = |path: &Utf8Path| path.file_name()?.strip_prefix(prefix)?.parse::<u64>().ok();
     let mut found: Vec<(u64, Utf8PathBuf)> = entries
         .into_iter()
         .flatten()
@@ -84,26 +91,33 @@ fn siblings(tracker: &mut dyn StepTracker, dir: &Utf8Path) {
         .collect();
     found.sort_unstable_by_key(|(n, _)| (n.abs_diff(own), *n));
     for (n, path) in found.into_iter().take(BESIDE) {
-        let _ = note(tracker, Utf8Path::new(&format!("{STEP}{n}")), &path);
+        let _ = note(tracker, Utf8Path::new(&format!("{prefix}{n}")), &path);
     }
 }
 
-fn number(dir: &Utf8Path) -> Option<u64> {
+fn number(dir: &Utf8Path, prefix: &str) -> Option<u64> {
     let name = dir.file_name()?;
     // A role stands below the step that has the number.
-    let step = match name.strip_prefix(STEP) {
+    let step = match name.strip_prefix(prefix) {
         Some(n) => n,
-        None => dir.parent()?.file_name()?.strip_prefix(STEP)?,
+        None => dir.parent()?.file_name()?.strip_prefix(prefix)?,
     };
     step.parse().ok()
 }
 
 /// The step that a manifest in it speaks of: a renamed directory holds what it holds.
 fn told(dir: &Utf8Path) -> Option<u64> {
-    ["", "actor", "critic"].iter().find_map(|role| {
-        let source = FileSource::open(&dir.join(role).join("ckpt_contents.json")).ok()?;
-        let found = inspect(FileKind::CkptContents, &source, &Limits::default());
-        found.facts.manifest?.global_step
+    let files = [
+        "ckpt_contents.json",
+        "actor/ckpt_contents.json",
+        "critic/ckpt_contents.json",
+        "trainer_state.json",
+    ];
+    files.iter().find_map(|name| {
+        let source = FileSource::open(&dir.join(name)).ok()?;
+        let found = inspect(FileKind::of(name), &source, &Limits::default()).facts;
+        let by_state = found.trainer_state.map(|state| state.global_step);
+        found.manifest.and_then(|m| m.global_step).or(by_state)
     })
 }
 

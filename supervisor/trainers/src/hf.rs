@@ -1,0 +1,109 @@
+//! Hugging Face's `Trainer`, and what is built on it: TRL, LLaMA-Factory, ms-swift.
+
+mod arrange;
+mod call;
+mod judge;
+mod names;
+mod parts;
+mod read;
+mod rules;
+mod steps;
+
+use crate::adapter::{Adapter, Expectation, HostFacts, LaunchPlan, StepTracker, TrainerFacts, Words};
+use crate::read::{ReadInput, ReadOutput};
+use supervise_config::ConfigError;
+use supervise_config::compose::Composed;
+use supervise_core::checkpoint::Finding;
+use supervise_core::reason::Reason;
+use supervise_core::record::LaunchOrder;
+use supervise_core::scan::ScanRule;
+use supervise_core::spec::{RunSpec, TrainerKind};
+
+/// Hugging Face's `Trainer`, whichever of its relatives.
+pub const HF: TrainerKind = TrainerKind::new("hf");
+
+const WORDS: Words = Words {
+    name: "Hugging Face's Trainer",
+    root: &["output_dir"],
+    every: Some("save_steps"),
+    resume_path: Some(call::RESUME),
+    ..Words::NONE
+};
+
+/// The adapter of Hugging Face's `Trainer`.
+#[derive(Debug)]
+pub struct HfAdapter;
+
+impl Adapter for HfAdapter {
+    fn kind(&self) -> TrainerKind {
+        HF
+    }
+
+    fn framework(&self) -> &'static str {
+        "hf"
+    }
+
+    fn words(&self) -> &'static Words {
+        &WORDS
+    }
+
+    fn is_called(&self, command: &[String]) -> bool {
+        call::is_called(command)
+    }
+
+    fn is_meant(&self, composed: &Composed) -> bool {
+        let has = |key: &str| composed.tree.get(key).is_some();
+        let telling = ["per_device_train_batch_size", "num_train_epochs", "save_steps"];
+        !has("trainer") && has("output_dir") && telling.into_iter().any(has)
+    }
+
+    fn config_in(&self, command: &[String]) -> Option<String> {
+        call::config_in(command)
+    }
+
+    fn step_prefix(&self) -> Option<&'static str> {
+        Some(names::PREFIX)
+    }
+
+    fn is_step(&self, name: &str, names: &[String]) -> bool {
+        let marks = |n: &String| matches!(n.as_str(), names::STATE | names::SCHEDULE | names::SENTINEL);
+        matches!(names::root_name(name), names::RootName::Step(_)) || names.iter().any(marks)
+    }
+
+    fn read(&self, input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>> {
+        read::read(input)
+    }
+
+    fn rules(&self) -> Vec<ScanRule> {
+        rules::rules()
+    }
+
+    fn tracker(&self, expect: &Expectation) -> Box<dyn StepTracker> {
+        Box::new(steps::HfSteps::new(expect.clone()))
+    }
+
+    fn arrange(&self, spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Result<LaunchPlan, Reason> {
+        arrange::arrange(spec, order, host)
+    }
+
+    fn preflight(&self, spec: &RunSpec, _facts: &TrainerFacts) -> Vec<Finding> {
+        preflight(spec).into_iter().collect()
+    }
+}
+
+/// What a crash costs.
+fn preflight(spec: &RunSpec) -> Option<Finding> {
+    if !spec.policy.recovery {
+        return None;
+    }
+    Some(match spec.cadence.every {
+        Some(n) => Finding::note(
+            "cadence",
+            format!("every {n} steps are saved: a crash costs up to {n} steps"),
+        ),
+        None => Finding::note(
+            "cadence",
+            "when it saves is not known here: a crash costs what was trained since",
+        ),
+    })
+}

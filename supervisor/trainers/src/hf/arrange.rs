@@ -1,0 +1,82 @@
+//! Command and environment of a launch.
+//!
+//! Where the program takes flags of `TrainingArguments` the step is named; elsewhere every newer step went aside before, so that
+//! `get_last_checkpoint` finds the right one, and nothing where the run is to begin anew.
+
+use super::call::{self, Style};
+use crate::adapter::{Help, HostFacts, LaunchPlan};
+use crate::command;
+use supervise_core::reason::Reason;
+use supervise_core::record::{LaunchOrder, StartPoint};
+use supervise_core::spec::RunSpec;
+
+/// What is started.
+pub(crate) fn arrange(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Result<LaunchPlan, Reason> {
+    let mut plan = LaunchPlan::default();
+    let style = call::style(&spec.command);
+    let mut words = spec.command.clone();
+    plan.overrides.extend(host.trainer.settings.iter().filter_map(|set| {
+        let (key, value) = set.split_once('=')?;
+        call::spelt(style, key, value)
+    }));
+    match &order.from {
+        StartPoint::AsIs => {}
+        StartPoint::Fresh => {
+            words = call::without(&words, call::RESUME);
+            if style == Style::Pairs {
+                plan.overrides.push(format!("{}=null", call::RESUME));
+            }
+        }
+        StartPoint::Step { ckpt, .. } => {
+            let root = spec.root.as_deref().filter(|root| root.is_absolute());
+            let root =
+                root.ok_or_else(|| Reason::new("no_root", "the output directory is not known as an absolute path"))?;
+            words = call::without(&words, call::RESUME);
+            let path = root.join(&ckpt.0);
+            match call::spelt(style, call::RESUME, path.as_str()) {
+                Some(word) => plan.overrides.push(word),
+                None => plan.notes.push(format!(
+                    "the script is to resume from {path} by itself: it is the newest step in the output directory"
+                )),
+            }
+        }
+    }
+    if order.from != StartPoint::AsIs {
+        retention(style, spec, host, &mut plan);
+    }
+    let config = spec.config_file.as_ref().map(|p| p.as_str());
+    plan.argv = command::fill(&words, &plan.overrides, config);
+    if spec.policy.assist.environment {
+        plan.help(vec![told_in_time()], spec, host);
+    }
+    let by_environment = host.is_set(spec, "PET_MAX_RESTARTS");
+    plan.notes
+        .extend(command::forbid_restarts(&mut plan.argv, by_environment));
+    Ok(plan)
+}
+
+/// `save_total_limit` goes by time of modification and counts torn steps too: it is raised, and the supervisor keeps the user's number.
+fn retention(style: Style, spec: &RunSpec, host: &HostFacts, plan: &mut LaunchPlan) {
+    if !spec.policy.prune || spec.policy.observe || spec.policy.keep_raise == 0 {
+        return;
+    }
+    for (key, n) in &host.trainer.keep {
+        let to = n.saturating_add(spec.policy.keep_raise);
+        if let Some(word) = call::spelt(style, key, &to.to_string()) {
+            plan.overrides.push(word);
+            plan.notes.push(format!(
+                "{key} is raised from {n} to {to} for the trainer; the supervisor keeps the number at {n}"
+            ));
+        }
+    }
+}
+
+fn told_in_time() -> Help {
+    let mut help = Help::new(
+        "assist.environment",
+        "what the trainer does is told at once, resumes and saves included",
+    );
+    help.set("PYTHONUNBUFFERED", "1");
+    help.set("TRANSFORMERS_VERBOSITY", "info");
+    help
+}

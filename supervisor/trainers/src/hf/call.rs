@@ -1,0 +1,233 @@
+//! A command that starts a training on Hugging Face's `Trainer`: what it says, and how it is told more.
+
+use std::collections::BTreeMap;
+
+/// How a program takes settings of the `Trainer` from its command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Style {
+    /// `--key value`, as `HfArgumentParser` reads them.
+    Flags,
+    /// `key=value` behind the configuration, as LLaMA-Factory reads them.
+    Pairs,
+    /// Not seen to take any.
+    None,
+}
+
+/// Flags of `TrainingArguments` that no other program is known to have all alike.
+const TELLING: [&str; 8] = [
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "num_train_epochs",
+    "save_strategy",
+    "save_steps",
+    "save_total_limit",
+    "lr_scheduler_type",
+    "warmup_ratio",
+];
+/// TRL's commands that train, and ms-swift's.
+const TRL: [&str; 8] = ["sft", "dpo", "grpo", "kto", "reward", "rloo", "gkd", "online_dpo"];
+const SWIFT: [&str; 3] = ["sft", "pt", "rlhf"];
+const LLAMA_FACTORY: [&str; 2] = ["llamafactory-cli", "lmf"];
+/// The setting that names the step to resume from.
+pub(crate) const RESUME: &str = "resume_from_checkpoint";
+
+/// The program that a command starts and that is known by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Program {
+    Trl,
+    Swift,
+    LlamaFactory,
+}
+
+fn program(command: &[String]) -> Option<(Program, usize)> {
+    command.windows(2).enumerate().find_map(|(at, words)| {
+        let [name, verb] = words else { return None };
+        let (name, verb) = (name.rsplit('/').next().unwrap_or(name), verb.as_str());
+        let found = match name {
+            "trl" if TRL.contains(&verb) => Program::Trl,
+            "swift" if SWIFT.contains(&verb) => Program::Swift,
+            _ if LLAMA_FACTORY.contains(&name) && verb == "train" => Program::LlamaFactory,
+            _ => return None,
+        };
+        Some((found, at + 2))
+    })
+}
+
+/// Whether a command starts such a training, by its program or by its flags.
+pub(crate) fn is_called(command: &[String]) -> bool {
+    program(command).is_some() || has_telling_flags(command)
+}
+
+fn has_telling_flags(command: &[String]) -> bool {
+    let flags = flags(command);
+    flags.contains_key("output_dir") && TELLING.iter().any(|name| flags.contains_key(*name))
+}
+
+/// How settings are given to what a command starts.
+pub(crate) fn style(command: &[String]) -> Style {
+    match program(command) {
+        Some((Program::LlamaFactory, _)) => Style::Pairs,
+        Some((Program::Trl | Program::Swift, _)) => Style::Flags,
+        None if has_telling_flags(command) => Style::Flags,
+        None => Style::None,
+    }
+}
+
+/// The YAML that a command reads its settings from, as it is written there.
+pub(crate) fn config_in(command: &[String]) -> Option<String> {
+    let (found, after) = program(command)?;
+    let named = match found {
+        Program::LlamaFactory => command.get(after).cloned(),
+        Program::Trl | Program::Swift => flags(command.get(after..)?).get("config").cloned(),
+    };
+    named.filter(|file| file.ends_with(".yaml") || file.ends_with(".yml"))
+}
+
+/// What a command says, by the name of each setting; the last one counts.
+pub(crate) fn settings(command: &[String]) -> BTreeMap<String, String> {
+    match program(command) {
+        Some((Program::LlamaFactory, after)) => command
+            .iter()
+            .skip(after)
+            .filter_map(|word| word.split_once('='))
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .collect(),
+        _ => flags(command),
+    }
+}
+
+/// `--key value`, `--key=value`, and `--key` alone, which says `true`.
+fn flags(command: &[String]) -> BTreeMap<String, String> {
+    let mut out = BTreeMap::new();
+    for (at, word) in command.iter().enumerate() {
+        let Some(flag) = word.strip_prefix("--").filter(|f| !f.is_empty()) else {
+            continue;
+        };
+        let (key, value) = match flag.split_once('=') {
+            Some((key, value)) => (key, value),
+            None => match command.get(at + 1).filter(|next| !next.starts_with("--")) {
+                Some(next) => (flag, next.as_str()),
+                None => (flag, "true"),
+            },
+        };
+        out.insert(key.replace('-', "_"), value.to_owned());
+    }
+    out
+}
+
+/// The command without a flag of this name and its value.
+pub(crate) fn without(command: &[String], name: &str) -> Vec<String> {
+    let is_it = |word: &str| {
+        let flag = word.strip_prefix("--").unwrap_or_default();
+        flag.split('=').next().unwrap_or_default().replace('-', "_") == name
+    };
+    let pair = format!("{name}=");
+    let mut out = Vec::with_capacity(command.len());
+    let mut words = command.iter().peekable();
+    while let Some(word) = words.next() {
+        if is_it(word) {
+            let has_value = !word.contains('=') && words.peek().is_some_and(|next| !next.starts_with("--"));
+            if has_value {
+                words.next();
+            }
+        } else if !word.starts_with(&pair) {
+            out.push(word.clone());
+        }
+    }
+    out
+}
+
+/// One setting as the program takes it.
+pub(crate) fn spelt(style: Style, key: &str, value: &str) -> Option<String> {
+    match style {
+        Style::Flags => Some(format!("--{key}={value}")),
+        Style::Pairs => Some(format!("{key}={value}")),
+        Style::None => None,
+    }
+}
+
+/// Ranks that `accelerate launch` would start, where the command says it in numbers.
+pub(crate) fn accelerate_world(command: &[String]) -> Option<u32> {
+    let at = command.windows(2).position(|words| {
+        let [name, verb] = words else { return false };
+        name.rsplit('/').next() == Some("accelerate") && verb == "launch"
+    })?;
+    let own = command.get(at + 2..)?;
+    let end = own
+        .iter()
+        .position(|w| w.ends_with(".py") || w == "-m")
+        .unwrap_or(own.len());
+    flags(own.get(..end)?).get("num_processes")?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_training_is_known_by_its_program_or_by_its_flags() {
+        for (command, style_of, called) in [
+            ("python3 train.py --output_dir out --save_steps 10", Style::Flags, true),
+            (
+                "torchrun --nproc-per-node 2 train.py --output-dir=o --num-train-epochs=1",
+                Style::Flags,
+                true,
+            ),
+            ("trl sft --model_name_or_path m", Style::Flags, true),
+            ("/v/bin/trl grpo --config x.yaml", Style::Flags, true),
+            ("llamafactory-cli train x.yaml", Style::Pairs, true),
+            ("swift sft --model m", Style::Flags, true),
+            ("python3 train.py --output_dir out", Style::None, false),
+            ("python3 train.py", Style::None, false),
+            ("llamafactory-cli export x.yaml", Style::None, false),
+            ("megatron sft --model m", Style::None, false),
+        ] {
+            let command = words(command);
+            assert_eq!(
+                (style(&command), is_called(&command)),
+                (style_of, called),
+                "{command:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn settings_are_read_as_the_program_reads_them() {
+        let said = settings(&words(
+            "python3 t.py --output_dir a --save-steps=5 --output_dir b --use_cpu --x y",
+        ));
+        let get = |key: &str| said.get(key).map(String::as_str);
+        assert_eq!((get("output_dir"), get("save_steps")), (Some("b"), Some("5")));
+        assert_eq!((get("use_cpu"), get("x")), (Some("true"), Some("y")));
+        let said = settings(&words("llamafactory-cli train x.yaml output_dir=o save_steps=7"));
+        assert_eq!(said.get("save_steps").map(String::as_str), Some("7"));
+        assert_eq!(
+            config_in(&words("llamafactory-cli train x.yaml")).as_deref(),
+            Some("x.yaml")
+        );
+        assert_eq!(config_in(&words("trl sft --config c.yaml")).as_deref(), Some("c.yaml"));
+        assert_eq!(config_in(&words("python3 t.py --config c.yaml")), None);
+        let world = accelerate_world(&words("accelerate launch --num_processes 4 t.py --num_processes 9"));
+        assert_eq!(world, Some(4));
+    }
+
+    #[test]
+    fn a_flag_goes_with_its_value() {
+        for command in [
+            "p t.py --a 1 --resume_from_checkpoint x --b 2",
+            "p t.py --a 1 --resume-from-checkpoint=x --b 2",
+            "p t.py --a 1 resume_from_checkpoint=x --b 2",
+            "p t.py --a 1 --resume_from_checkpoint --b 2",
+        ] {
+            assert_eq!(
+                without(&words(command), RESUME).join(" "),
+                "p t.py --a 1 --b 2",
+                "{command}"
+            );
+        }
+    }
+}

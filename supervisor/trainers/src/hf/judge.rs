@@ -1,0 +1,395 @@
+//! What one step of Hugging Face's `Trainer` is worth, and what a resume from it would lose.
+//!
+//! A resume fails without `trainer_state.json` or weights, and goes on in silence without anything else: a fresh optimizer, a schedule
+//! from its start. So a step that lacks what it was saved with is not whole, whatever `Trainer` would do with it.
+
+use super::names::{self, RootName};
+use super::parts::{Files, Form, Parts, What};
+use super::steps::{Entry, Siblings};
+use crate::adapter::Expectation;
+use camino::Utf8PathBuf;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use supervise_checkpoint::{FileReport, Marks};
+use supervise_core::checkpoint::{
+    CheckpointSummary, CkptId, Depth, EntryKind, Finding, Level, Part, Resumability, StateKind, Verdict,
+};
+use supervise_core::id::{Step, WallMs};
+
+/// Findings kept of one step; the rest is counted.
+const FINDINGS: usize = 64;
+/// What a resume of `Trainer` goes on without, and does not say.
+const SILENT: [What; 3] = [What::Optimizer, What::Schedule, What::Rng];
+
+/// One step to be judged, with all that may be looked at.
+#[derive(Debug)]
+pub(crate) struct Case<'a> {
+    pub(crate) step: Step,
+    pub(crate) entry: &'a Entry,
+    pub(crate) siblings: Siblings,
+    pub(crate) expect: &'a Expectation,
+    pub(crate) depth: Depth,
+    /// By path relative to the checkpoint root.
+    pub(crate) reports: &'a BTreeMap<Utf8PathBuf, FileReport>,
+}
+
+/// Judges a step.
+pub(crate) fn judge(case: &Case<'_>) -> CheckpointSummary {
+    let dir = names::step_dir(case.step);
+    let mut summary = crate::verl::unknown_step(&CkptId(dir.clone().into()));
+    summary.findings.clear();
+    summary.step = case.step;
+    summary.resume = Resumability::Exact;
+    summary.pins = case.entry.pins();
+    summary.bytes = case.entry.regular().map(|(_, f)| f.size).sum();
+    summary.files = u32::try_from(case.entry.regular().count()).unwrap_or(u32::MAX);
+    summary.newest = WallMs(case.entry.regular().map(|(_, f)| f.mtime).max().unwrap_or(0) / 1_000_000);
+    let files = case.entry.files();
+    let parts = Parts::of(&files);
+    if let Some(finding) = not_a_step(case, &parts) {
+        summary.verdict = finding.effect();
+        summary.resume = Resumability::Not {
+            why: finding.detail.clone(),
+        };
+        summary.findings.push(finding);
+        return summary;
+    }
+    let reports = below(&dir, case.reports);
+    let seen = Seen {
+        case,
+        files,
+        parts,
+        reports,
+    };
+    seen.into_summary(summary)
+}
+
+fn not_a_step(case: &Case<'_>, parts: &Parts) -> Option<Finding> {
+    match case.entry.kind() {
+        EntryKind::Dir => {}
+        EntryKind::Symlink => {
+            let detail = "a symbolic link: it is not followed";
+            return Some(Finding::error("symlink", Verdict::Unknown, detail));
+        }
+        _ => {
+            return Some(Finding::error(
+                "not_a_directory",
+                Verdict::Unknown,
+                "it is no directory",
+            ));
+        }
+    }
+    if case.entry.regular().next().is_none() {
+        let detail = "the directory is empty: its save was killed, or has just begun";
+        return Some(Finding::error("unfinished", Verdict::Incomplete, detail));
+    }
+    if parts.is_foreign() {
+        let detail = "nothing in it is a file that Hugging Face's Trainer writes";
+        return Some(Finding::error("unknown_layout", Verdict::Unknown, detail));
+    }
+    (parts.form == Form::LocalShards).then(|| {
+        let detail = "FSDP saved a file a rank (LOCAL_STATE_DICT): whether all are there and fit is not known here";
+        Finding::error("unknown_layout", Verdict::Unknown, detail)
+    })
+}
+
+/// The reports on files below a directory, by path relative to it.
+fn below<'a>(dir: &str, reports: &'a BTreeMap<Utf8PathBuf, FileReport>) -> BTreeMap<&'a str, &'a FileReport> {
+    let inside = |path: &'a Utf8PathBuf| path.as_str().strip_prefix(dir)?.strip_prefix('/');
+    reports
+        .iter()
+        .filter_map(|(path, report)| Some((inside(path)?, report)))
+        .collect()
+}
+
+struct Seen<'a> {
+    case: &'a Case<'a>,
+    files: Files<'a>,
+    parts: Parts,
+    reports: BTreeMap<&'a str, &'a FileReport>,
+}
+
+impl Seen<'_> {
+    fn into_summary(self, mut summary: CheckpointSummary) -> CheckpointSummary {
+        let mut by_part: BTreeMap<What, Vec<Finding>> = BTreeMap::new();
+        for (what, group) in &self.parts.groups {
+            let found = by_part.entry(*what).or_default();
+            for need in &group.needs {
+                found.extend(self.of_file(need.path.as_str()));
+            }
+            found.extend(group.compare(&self.files, &self.reports));
+            crate::verl::allow(self.case.expect, found);
+        }
+        for (what, finding) in self.missing() {
+            by_part.entry(what).or_default().push(finding);
+        }
+        let saved = SILENT.iter().any(|w| self.parts.has(*w));
+        summary.layout = Cow::Borrowed(match self.parts.form {
+            Form::DeepSpeed => "hf_deepspeed",
+            Form::Fsdp => "hf_fsdp",
+            Form::Plain | Form::LocalShards => "hf_trainer",
+        });
+        summary.world = self.parts.world();
+        let whole =
+            |what: What| self.parts.has(what) && by_part.get(&what).is_none_or(|f| verdict(f) == Verdict::Whole);
+        summary.contents = [What::Weights, What::Optimizer, What::Schedule, What::Rng]
+            .into_iter()
+            .filter(|w| self.parts.has(*w))
+            .map(|w| w.word().to_owned())
+            .collect();
+        summary.resume = self.resume(saved);
+        summary.part = self.part(&whole);
+        summary.findings.extend(self.odd());
+        summary.findings.extend(by_part.into_values().flatten());
+        summary.verdict = verdict(&summary.findings);
+        let depths = self
+            .parts
+            .groups
+            .values()
+            .map(|g| g.proven(self.case.depth, &self.reports));
+        let proven = depths.collect::<Option<Vec<Depth>>>().and_then(|d| d.into_iter().min());
+        summary.proven = proven.filter(|_| summary.verdict == Verdict::Whole);
+        let facts = self.reports.values().filter_map(|r| r.facts.torch.as_ref());
+        summary.unfamiliar = crate::verl::not_trusted(self.case.expect, facts);
+        order(&mut summary.findings);
+        summary
+    }
+
+    /// What is said of one file.
+    fn of_file(&self, path: &str) -> Vec<Finding> {
+        let Some(report) = self.reports.get(path) else {
+            return Vec::new();
+        };
+        let mut out: Vec<Finding> = report.findings.clone();
+        out.extend(self.step_differs(report));
+        out.extend(misplaced(path, report));
+        if report.verdict != Verdict::Whole && !out.iter().any(|f| f.level == Level::Error) {
+            let detail = format!("the file is {}", report.verdict);
+            out.push(Finding::error("file_not_whole", report.verdict, detail));
+        }
+        out.into_iter().map(|f| f.in_file(path)).collect()
+    }
+
+    fn step_differs(&self, report: &FileReport) -> Option<Finding> {
+        let told = report.facts.trainer_state?.global_step;
+        (told != self.case.step.0).then(|| {
+            let detail = format!(
+                "it says step {told}, and the directory is that of step {}",
+                self.case.step
+            );
+            Finding::error("step_differs", Verdict::Damaged, detail)
+        })
+    }
+
+    /// What the step was saved with and does not hold.
+    fn missing(&self) -> Vec<(What, Finding)> {
+        let mut out = Vec::new();
+        let mut say = |what, file: &str, finding: Finding| out.push((what, finding.in_file(file)));
+        let lacks = Verdict::Incomplete;
+        let parts = &self.parts;
+        if parts.sentinel {
+            let detail = "a save on demand did not end";
+            say(
+                What::State,
+                names::SENTINEL,
+                Finding::error("unfinished", lacks, detail),
+            );
+        } else if !parts.has(What::State) {
+            let detail = "it is written last and is not there: the save goes on, or was killed; every resume from here would fail";
+            say(What::State, names::STATE, Finding::error("unfinished", lacks, detail));
+        }
+        let loads = names::WEIGHTS.iter().any(|n| self.files.by_path.contains_key(n));
+        if !parts.has(What::Weights) || parts.form == Form::Plain && !loads && !self.has_adapters() {
+            let detail = "no weights that a resume loads are there";
+            say(
+                What::Weights,
+                "model.safetensors",
+                Finding::error("weights_missing", lacks, detail),
+            );
+        }
+        let siblings = &self.case.siblings;
+        let saved = SILENT.iter().any(|w| parts.has(*w)) || siblings.optimizer;
+        if saved && !parts.has(What::Optimizer) && parts.form != Form::DeepSpeed {
+            let detail = "the optimizer's state is not there: a resume would begin with a fresh one and say nothing";
+            say(
+                What::Optimizer,
+                "optimizer.pt",
+                Finding::error("optimizer_missing", lacks, detail),
+            );
+        }
+        // With DeepSpeed the schedule may be its own, and stand in its files.
+        let schedule = siblings.schedule || saved && parts.form != Form::DeepSpeed;
+        if schedule && !parts.has(What::Schedule) {
+            let detail = "the learning-rate schedule is not there: a resume would begin it and the optimizer anew and say nothing";
+            say(
+                What::Schedule,
+                names::SCHEDULE,
+                Finding::error("schedule_missing", lacks, detail),
+            );
+        }
+        if siblings.scaler && !parts.has(What::Scaler) {
+            let detail = "the loss scale is not there, and other steps have it";
+            say(
+                What::Scaler,
+                names::SCALER,
+                Finding::error("scaler_missing", lacks, detail),
+            );
+        }
+        if let Some((rank, lost, of)) = self.lost_ranks().filter(|_| saved) {
+            let detail = format!("the random states of {lost} of {of} ranks are not there, the first is rank {rank}");
+            let file = format!("rng_state_{rank}.pth");
+            say(What::Rng, &file, Finding::error("rng_missing", lacks, detail));
+        } else if saved && parts.world().is_none() {
+            say(
+                What::Rng,
+                names::RNG,
+                Finding::error("rng_missing", lacks, "the random states are not there"),
+            );
+        }
+        out
+    }
+
+    fn has_adapters(&self) -> bool {
+        self.files
+            .by_path
+            .keys()
+            .any(|p| p.ends_with("/adapter_model.safetensors"))
+    }
+
+    /// The first rank whose random states are missing, how many are, and of how many ranks. Numbered states are written by more
+    /// than one rank; how many there must have been beyond those only the configuration tells.
+    fn lost_ranks(&self) -> Option<(u32, u32, u32)> {
+        let ranks = &self.parts.ranks;
+        let of = self.parts.world().filter(|_| !ranks.is_empty())?.max(2);
+        let first = (0..of).find(|r| !ranks.contains(r))?;
+        let there = u32::try_from(ranks.len()).unwrap_or(u32::MAX);
+        Some((first, of.saturating_sub(there), of))
+    }
+
+    fn resume(&self, saved: bool) -> Resumability {
+        use StateKind::{DataOrder, LrSchedule, Optimizer, Rng};
+        let lost = match (self.case.expect.world, self.parts.world()) {
+            _ if !saved => vec![Optimizer, LrSchedule, Rng],
+            (Some(run), Some(step)) if run != step => vec![Rng, DataOrder],
+            _ => return Resumability::Exact,
+        };
+        Resumability::Degraded { lost }
+    }
+
+    /// What is left where only such state is missing or torn as `Trainer` goes on without, once it is put away.
+    fn part(&self, whole: &dyn Fn(What) -> bool) -> Option<Part> {
+        let (optimizer, rng) = (whole(What::Optimizer) && whole(What::Schedule), whole(What::Rng));
+        let scaler = !self.parts.has(What::Scaler) || whole(What::Scaler);
+        let all = optimizer && rng && scaler;
+        if all || !whole(What::State) || !whole(What::Weights) || self.parts.form != Form::Plain {
+            return None;
+        }
+        let mut lost = Vec::new();
+        if !optimizer {
+            lost.extend([StateKind::Optimizer, StateKind::LrSchedule]);
+        }
+        if !rng {
+            lost.push(StateKind::Rng);
+        }
+        let is_lost = |what: &What| match what {
+            What::State | What::Weights => false,
+            What::Optimizer | What::Schedule => !optimizer,
+            What::Scaler => !scaler,
+            What::Rng => !rng,
+        };
+        let (gone, left): (Vec<_>, Vec<_>) = self.parts.groups.iter().partition(|(what, _)| is_lost(what));
+        let aside: Vec<Utf8PathBuf> = gone
+            .iter()
+            .flat_map(|(_, g)| g.needs.iter().map(|n| n.path.clone()))
+            .collect();
+        let depths = left.iter().map(|(_, g)| g.proven(self.case.depth, &self.reports));
+        let held = left.iter().map(|(what, _)| what.word().to_owned()).collect();
+        Some(Part {
+            lost,
+            holds: BTreeMap::from([(String::new(), held)]),
+            proven: depths.collect::<Option<Vec<Depth>>>().and_then(|d| d.into_iter().min()),
+            pins: self.case.entry.pins_without(&aside),
+            aside,
+        })
+    }
+
+    /// Links are not followed, and never stand in for what a resume would load in silence.
+    fn odd(&self) -> Vec<Finding> {
+        let found = self.case.entry.odd().map(|path| {
+            let matters = !Parts::of(&Files {
+                by_path: BTreeMap::from([(path, 0)]),
+            })
+            .is_foreign()
+                || names::is_state_dir(path);
+            let finding = if matters {
+                let detail =
+                    "a symbolic link or special file: it is not followed, and a resume would load what it leads to";
+                Finding::error("symlink", Verdict::Unknown, detail)
+            } else {
+                Finding::warning("symlink", "a symbolic link or special file: it is not followed")
+            };
+            finding.in_file(path)
+        });
+        found.collect()
+    }
+}
+
+/// `torch.save` writes the file's own name into it: another name is another file's content.
+fn misplaced(path: &str, report: &FileReport) -> Option<Finding> {
+    let written_as = report.facts.torch.as_ref()?.archive.as_deref()?;
+    let stem = camino::Utf8Path::new(path).file_stem()?;
+    (written_as != "archive" && written_as != stem).then(|| {
+        let detail = format!("the file was written as {written_as}: it holds what belongs there");
+        Finding::error("misplaced", Verdict::Damaged, detail)
+    })
+}
+
+fn verdict(findings: &[Finding]) -> Verdict {
+    findings.iter().fold(Verdict::Whole, |v, f| v.worst(f.effect()))
+}
+
+/// Worst first, and no more of them than a person reads.
+fn order(findings: &mut Vec<Finding>) {
+    findings.sort_by_key(|f| std::cmp::Reverse((f.level, f.effect())));
+    let more = findings.len().saturating_sub(FINDINGS);
+    if more > 0 {
+        findings.truncate(FINDINGS);
+        findings.push(Finding::note(
+            "more_findings",
+            format!("{more} more findings are not listed"),
+        ));
+    }
+}
+
+/// What of a step counts up, and the digest of its files.
+pub(crate) fn marks(step: Step, reports: &BTreeMap<Utf8PathBuf, FileReport>) -> Marks {
+    let dir = names::step_dir(step);
+    let own = below(&dir, reports);
+    let torch = |name: &str| own.get(name)?.facts.torch.as_ref();
+    let optimizer = names::OPTIMIZERS
+        .iter()
+        .find_map(|n| torch(n)?.optimizer_steps.iter().max().copied());
+    let schedule = torch(names::SCHEDULE).and_then(|f| f.scheduler_steps);
+    let counted = [("optimizer", optimizer), ("schedule", schedule)];
+    let crcs: Option<Vec<_>> = own
+        .iter()
+        .map(|(p, r)| Some((camino::Utf8Path::new(*p), r.crc?)))
+        .collect();
+    Marks {
+        counters: counted
+            .into_iter()
+            .filter_map(|(name, n)| Some((name.to_owned(), n?)))
+            .collect(),
+        digest: crcs
+            .filter(|all| !all.is_empty())
+            .map(supervise_checkpoint::marks::digest),
+    }
+}
+
+/// The step that an identity names.
+pub(crate) fn step_of(ckpt: &CkptId) -> Option<Step> {
+    match names::root_name(ckpt.0.as_str()) {
+        RootName::Step(step) => Some(step),
+        _ => None,
+    }
+}

@@ -1,0 +1,128 @@
+//! What the names mean that Hugging Face's `Trainer` writes: step directories and the files in them.
+
+use supervise_core::id::Step;
+
+/// Written last, by rank 0 alone.
+pub(crate) const STATE: &str = "trainer_state.json";
+/// Says that a save on demand has not ended; nothing that loads looks at it.
+pub(crate) const SENTINEL: &str = "checkpoint-is-incomplete.txt";
+/// Steps of the learning-rate schedule.
+pub(crate) const SCHEDULE: &str = "scheduler.pt";
+/// The loss scale of half precision.
+pub(crate) const SCALER: &str = "scaler.pt";
+/// The random states of a run with one process.
+pub(crate) const RNG: &str = "rng_state.pth";
+/// DeepSpeed's pointer to the directory that it loads.
+pub(crate) const LATEST: &str = "latest";
+/// What the optimizer is called: by `Trainer`, and by accelerate for FSDP.
+pub(crate) const OPTIMIZERS: [&str; 2] = ["optimizer.pt", "optimizer.bin"];
+/// Any one of these is what weights are loaded from.
+pub(crate) const WEIGHTS: [&str; 7] = [
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "adapter_model.safetensors",
+    "adapter_model.bin",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+    "pytorch_model_fsdp.bin",
+];
+
+/// What the name of a step directory begins with.
+pub(crate) const PREFIX: &str = "checkpoint-";
+
+/// What the name of an entry under the output directory is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RootName {
+    /// A step directory.
+    Step(Step),
+    /// A step's number with leading zeros: `Trainer` takes it for that step, and never writes it.
+    Padded,
+    /// A number that no step can have.
+    TooLarge,
+    /// A step's name with something after it: no resume finds it, but retention counts and deletes it.
+    Suffixed,
+    /// Nothing of a step.
+    Other,
+}
+
+/// Reads the name of an entry that stands directly under the output directory.
+pub(crate) fn root_name(name: &str) -> RootName {
+    let Some(rest) = name.strip_prefix(PREFIX) else {
+        return RootName::Other;
+    };
+    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+    match (digits, digits == rest.len()) {
+        (0, _) => RootName::Other,
+        (_, false) => RootName::Suffixed,
+        (n, true) if n > 1 && rest.starts_with('0') => RootName::Padded,
+        (_, true) => rest.parse().map_or(RootName::TooLarge, |n| RootName::Step(Step(n))),
+    }
+}
+
+/// The directory name of a step.
+pub(crate) fn step_dir(step: Step) -> String {
+    format!("{PREFIX}{step}")
+}
+
+/// The rank of `rng_state_R.pth`.
+pub(crate) fn rng_rank(name: &str) -> Option<u32> {
+    let digits = name.strip_prefix("rng_state_")?.strip_suffix(".pth")?;
+    let canonical = digits == "0" || !digits.starts_with('0');
+    (canonical && digits.bytes().all(|b| b.is_ascii_digit())).then(|| digits.parse().ok())?
+}
+
+/// Whether a directory in a step holds a distributed checkpoint of FSDP: of the weights, of the optimizer.
+pub(crate) fn is_fsdp_dir(dir: &str, stem: &str) -> bool {
+    let number = dir.strip_prefix(stem).and_then(|rest| rest.strip_prefix('_'));
+    number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// Whether a directory of this name in a step holds state.
+pub(crate) fn is_state_dir(name: &str) -> bool {
+    is_fsdp_dir(name, "pytorch_model_fsdp") || is_fsdp_dir(name, "optimizer") || name.starts_with("global_step")
+}
+
+/// Whether a file holds one rank's part of the weights or the optimizer, in FSDP's form of a file a rank.
+pub(crate) fn is_local_shard(name: &str) -> bool {
+    name.ends_with(".bin")
+        && name.contains("_rank")
+        && (name.starts_with("pytorch_model_fsdp") || name.starts_with("optimizer"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_exact_name_is_a_step() {
+        for (name, what) in [
+            ("checkpoint-500", RootName::Step(Step(500))),
+            ("checkpoint-0", RootName::Step(Step(0))),
+            ("checkpoint-0500", RootName::Padded),
+            ("checkpoint-99999999999999999999", RootName::TooLarge),
+            ("checkpoint-500.bak", RootName::Suffixed),
+            ("checkpoint-500-merged", RootName::Suffixed),
+            ("checkpoint-best", RootName::Other),
+            ("checkpoint-", RootName::Other),
+            ("checkpoint_500", RootName::Other),
+            ("runs", RootName::Other),
+        ] {
+            assert_eq!(root_name(name), what, "{name}");
+        }
+        assert_eq!(step_dir(Step(20)), "checkpoint-20");
+    }
+
+    #[test]
+    fn ranks_and_forms_are_read_from_names() {
+        assert_eq!(rng_rank("rng_state_12.pth"), Some(12));
+        for name in ["rng_state.pth", "rng_state_01.pth", "rng_state_.pth", "rng_state_1.pt"] {
+            assert_eq!(rng_rank(name), None, "{name}");
+        }
+        assert!(is_fsdp_dir("pytorch_model_fsdp_0", "pytorch_model_fsdp"));
+        assert!(is_fsdp_dir("optimizer_0", "optimizer"));
+        assert!(!is_fsdp_dir("optimizer_best", "optimizer"));
+        assert!(is_local_shard("pytorch_model_fsdp_rank3.bin"));
+        assert!(is_local_shard("optimizer_0_rank0.bin"));
+        assert!(!is_local_shard("pytorch_model_fsdp.bin"));
+    }
+}

@@ -1,0 +1,143 @@
+//! What a command and its YAML say of a run: `TrainingArguments`, whoever passes them on.
+
+use super::HF;
+use super::call;
+use super::names::{self, RootName};
+use crate::command;
+use crate::read::{ReadInput, ReadOutput};
+use camino::Utf8Path;
+use std::collections::BTreeMap;
+use supervise_config::{ConfigError, Value};
+use supervise_core::checkpoint::{Finding, StateKind};
+use supervise_core::id::Step;
+use supervise_core::spec::{GangSpec, LauncherKind, ResumeIntent, SaveCadence};
+
+/// `TrainingArguments.save_steps` where nothing is said.
+const SAVE_STEPS: u64 = 500;
+
+/// Settings by name: of the YAML, of the command over it, of `--set` over both.
+struct Said(BTreeMap<String, String>);
+
+impl Said {
+    fn of(input: &ReadInput<'_>) -> Self {
+        let mut all = BTreeMap::new();
+        let leaves = input.composed.map(|c| c.tree.leaves()).unwrap_or_default();
+        for (key, node) in leaves {
+            let text = match &node.value {
+                Value::Str(text) => text.clone(),
+                Value::Bool(is) => is.to_string(),
+                Value::Int(n) => n.to_string(),
+                Value::Float(n) => n.to_string(),
+                _ => continue,
+            };
+            all.insert(key, text);
+        }
+        all.extend(call::settings(input.command));
+        let set = input.set.iter().filter_map(|text| text.split_once('='));
+        all.extend(set.map(|(key, value)| (key.to_owned(), value.to_owned())));
+        Self(all)
+    }
+
+    fn text(&self, key: &str) -> Option<&str> {
+        let text = self.0.get(key)?.as_str();
+        (!matches!(text, "" | "None" | "none" | "null")).then_some(text)
+    }
+
+    fn number(&self, key: &str) -> Option<u64> {
+        self.text(key)?.parse().ok().filter(|n| *n > 0)
+    }
+
+    fn is(&self, key: &str) -> bool {
+        matches!(self.text(key), Some("true" | "True" | "TRUE" | "1" | "yes"))
+    }
+}
+
+/// Reads a run.
+pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>> {
+    let said = Said::of(input);
+    let mut out = ReadOutput::blank(HF);
+    if let Some(composed) = input.composed {
+        out.tree = composed.tree.clone();
+    }
+    out.command = input.command.to_vec();
+    out.facts.settings = input.set.to_vec();
+    out.root = said.text("output_dir").map(|dir| input.cwd.join(dir));
+    let style = call::style(input.command);
+    out.cadence = cadence(&said, style != call::Style::None || input.composed.is_some());
+    out.last_step = said.number("max_steps").map(Step);
+    // The best step may be an old one, and is to stay.
+    let keeps_best = said.is("load_best_model_at_end");
+    out.keep = said
+        .number("save_total_limit")
+        .and_then(|n| u32::try_from(n).ok())
+        .filter(|_| !keeps_best);
+    out.facts.keep = out
+        .keep
+        .map(|n| ("save_total_limit".to_owned(), n))
+        .into_iter()
+        .collect();
+    out.world = command::torchrun_world(input.command).or_else(|| call::accelerate_world(input.command));
+    if let Some(workers) = input.workers {
+        out.gang = GangSpec {
+            launcher: LauncherKind::Gang,
+            workers,
+            gpus: Vec::new(),
+        };
+        out.world = Some(workers);
+    }
+    out.resume = resume(&said, input.cwd);
+    if said.is("ignore_data_skip") {
+        out.not_restored.push(StateKind::DataOrder);
+    }
+    out.findings = findings(&said, &out, style);
+    Ok(out)
+}
+
+fn cadence(said: &Said, is_told: bool) -> SaveCadence {
+    let every = match said.text("save_strategy") {
+        Some("steps") => said
+            .number("save_steps")
+            .or(said.text("save_steps").is_none().then_some(SAVE_STEPS)),
+        Some(_) => None,
+        None => {
+            let default = (is_told && said.text("save_steps").is_none()).then_some(SAVE_STEPS);
+            said.number("save_steps").or(default)
+        }
+    };
+    SaveCadence { every, at_end: false }
+}
+
+/// A path is a wish for the first start; `True` is what the supervisor does anyway.
+fn resume(said: &Said, cwd: &Utf8Path) -> ResumeIntent {
+    let Some(text) = said.text(call::RESUME) else {
+        return ResumeIntent::Auto;
+    };
+    let path = cwd.join(text);
+    match path.file_name().map(names::root_name) {
+        Some(RootName::Step(step)) => ResumeIntent::Path { path, step },
+        _ => ResumeIntent::Auto,
+    }
+}
+
+fn findings(said: &Said, out: &ReadOutput, style: call::Style) -> Vec<Finding> {
+    let mut found = Vec::new();
+    if said.is("save_only_model") {
+        found.push(Finding::warning(
+            "save_only_model",
+            "save_only_model: steps hold no optimizer and no schedule; a resume begins both anew, and is refused unless degraded_resume allows it",
+        ));
+    }
+    if matches!(said.text("save_strategy"), Some("no")) {
+        found.push(Finding::warning(
+            "no_saves",
+            "save_strategy is no: a crash costs the whole run",
+        ));
+    }
+    if style == call::Style::None && out.root.is_none() {
+        found.push(Finding::note(
+            "resumes_by_itself",
+            "the command shows no flags of TrainingArguments: it is started as it is written, the newest proven step is left as the newest in the output directory, and the script has to resume from it (resume_from_checkpoint=True)",
+        ));
+    }
+    found
+}

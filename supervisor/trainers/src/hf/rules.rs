@@ -1,0 +1,41 @@
+//! What the lines of Hugging Face's `Trainer` mean. Most are printed only where the library's verbosity is `info`.
+//!
+//! No line of its own tells a step as it is trained: only the progress bar does, and bars of anything look like it. It counts where
+//! it is as long as the `Trainer` said.
+
+use supervise_core::event::Phase;
+use supervise_core::scan::{RuleKind, ScanRule};
+
+/// Rules in order of precedence.
+pub(crate) fn rules() -> Vec<ScanRule> {
+    vec![
+        ScanRule::new(
+            "hf.resumed",
+            r"Resuming training from checkpoint with epoch \d+ and global step (\d+)\s*$",
+            RuleKind::Resumed,
+        ),
+        ScanRule::new(
+            "hf.resumed_v4",
+            r"Continuing training from global step (\d+)\s*$",
+            RuleKind::Resumed,
+        ),
+        ScanRule::new("hf.total", r"Total optimization steps = ([\d,]+)\s*$", RuleKind::Total),
+        ScanRule::new(
+            "hf.save",
+            r"Saving model checkpoint to .*checkpoint-(\d+)/?\s*$",
+            RuleKind::Enters(Phase::Save),
+        ),
+        ScanRule::new(
+            "hf.validation",
+            r"\*\*\*\*\* Running (?:Evaluation|Prediction|evaluation|prediction) \*\*\*\*\*",
+            RuleKind::Enters(Phase::Validate),
+        ),
+        ScanRule::new(
+            "hf.end",
+            r"Training completed\. Do not forget to share your model|^\{'train_runtime': ",
+            RuleKind::End,
+        ),
+        ScanRule::new("hf.loss", r"^\s*\{'loss': ", RuleKind::Enters(Phase::Step)),
+        ScanRule::new("hf.bar", r"^\s*\d+%\|[^|]*\|\s*(\d+)/(\d+) \[", RuleKind::Bar),
+    ]
+}

@@ -1,0 +1,237 @@
+//! The steps under an output directory, folded from file facts as they come.
+
+use super::judge::{self, step_of};
+use super::names::{self, RootName};
+use super::parts::{Files, Parts, What};
+use crate::adapter::{Expectation, StepTracker};
+use camino::{Utf8Path, Utf8PathBuf};
+use std::collections::{BTreeMap, BTreeSet};
+use supervise_checkpoint::{Earlier, FileReport, Marks, Need};
+use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, FileFact, PinsHash};
+use supervise_core::event::Tracker;
+use supervise_core::id::Step;
+
+/// Neighbours of a step that are asked what a step of this run holds.
+const SIBLINGS: usize = 4;
+/// Remarks are for people: no more of them.
+const REMARKS: usize = 20;
+
+/// What is known of all steps under one root.
+#[derive(Debug)]
+pub(crate) struct HfSteps {
+    expect: Expectation,
+    steps: BTreeMap<Step, Entry>,
+    odd: BTreeMap<String, RootName>,
+}
+
+/// One step directory.
+#[derive(Debug, Default)]
+pub(crate) struct Entry {
+    dir: Option<FileFact>,
+    below: BTreeMap<String, FileFact>,
+}
+
+impl Entry {
+    /// What the step's own name is: a directory, or something that is not followed.
+    pub(crate) fn kind(&self) -> EntryKind {
+        self.dir.as_ref().map_or(EntryKind::Dir, |d| d.kind)
+    }
+
+    /// Its regular files.
+    pub(crate) fn regular(&self) -> impl Iterator<Item = (&str, &FileFact)> {
+        let files = self.below.iter().filter(|(_, f)| f.kind == EntryKind::File);
+        files.map(|(path, fact)| (path.as_str(), fact))
+    }
+
+    pub(crate) fn files(&self) -> Files<'_> {
+        Files {
+            by_path: self.regular().map(|(path, fact)| (path, fact.size)).collect(),
+        }
+    }
+
+    /// Links and special files.
+    pub(crate) fn odd(&self) -> impl Iterator<Item = &str> {
+        let odd = self
+            .below
+            .iter()
+            .filter(|(_, f)| matches!(f.kind, EntryKind::Symlink | EntryKind::Other));
+        odd.map(|(path, _)| path.as_str())
+    }
+
+    pub(crate) fn pins(&self) -> PinsHash {
+        crate::verl::pins(self.below.iter().map(|(path, fact)| (path.as_str(), fact)))
+    }
+
+    /// The pins of the files that are left without these.
+    pub(crate) fn pins_without(&self, gone: &[Utf8PathBuf]) -> PinsHash {
+        let left = self
+            .below
+            .iter()
+            .filter(|(path, _)| !gone.iter().any(|g| g == path.as_str()));
+        crate::verl::pins(left.map(|(path, fact)| (path.as_str(), fact)))
+    }
+
+    fn remove(&mut self, path: &str) {
+        let inside = format!("{path}/");
+        self.below.retain(|p, _| p != path && !p.starts_with(&inside));
+    }
+}
+
+/// What finished steps beside one hold: what it should hold too.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Siblings {
+    pub(crate) optimizer: bool,
+    pub(crate) schedule: bool,
+    pub(crate) scaler: bool,
+}
+
+impl HfSteps {
+    /// No steps yet.
+    pub(crate) fn new(expect: Expectation) -> Self {
+        Self {
+            expect,
+            steps: BTreeMap::new(),
+            odd: BTreeMap::new(),
+        }
+    }
+
+    fn entry(&self, ckpt: &CkptId) -> Option<(Step, &Entry)> {
+        let step = step_of(ckpt)?;
+        self.steps.get(&step).map(|entry| (step, entry))
+    }
+
+    fn siblings(&self, of: Step) -> Siblings {
+        let others = self.steps.iter().rev().filter(|(step, _)| **step != of);
+        let finished = others
+            .filter(|(_, e)| e.below.contains_key(names::STATE))
+            .take(SIBLINGS);
+        finished.fold(Siblings::default(), |known, (_, e)| {
+            let parts = Parts::of(&e.files());
+            Siblings {
+                optimizer: known.optimizer || parts.has(What::Optimizer),
+                schedule: known.schedule || parts.has(What::Schedule),
+                scaler: known.scaler || parts.has(What::Scaler),
+            }
+        })
+    }
+}
+
+impl StepTracker for HfSteps {
+    fn note(&mut self, fact: &FileFact) {
+        let path = fact.path.as_str();
+        let (name, rest) = path
+            .split_once('/')
+            .map_or((path, None), |(name, rest)| (name, Some(rest)));
+        let step = match names::root_name(name) {
+            RootName::Other => return,
+            RootName::Step(step) => step,
+            odd => {
+                match (fact.kind, rest) {
+                    (EntryKind::Gone, None) => self.odd.remove(name),
+                    (EntryKind::Gone, Some(_)) => None,
+                    _ => self.odd.insert(name.to_owned(), odd),
+                };
+                return;
+            }
+        };
+        match (rest, fact.kind) {
+            (None, EntryKind::Gone) => {
+                self.steps.remove(&step);
+            }
+            (Some(rest), EntryKind::Gone) => {
+                let Some(entry) = self.steps.get_mut(&step) else { return };
+                entry.remove(rest);
+                if entry.dir.is_none() && entry.below.is_empty() {
+                    self.steps.remove(&step);
+                }
+            }
+            (None, _) => self.steps.entry(step).or_default().dir = Some(fact.clone()),
+            (Some(rest), _) => {
+                let entry = self.steps.entry(step).or_default();
+                entry.below.insert(rest.to_owned(), fact.clone());
+            }
+        }
+    }
+
+    fn steps(&self) -> Vec<(CkptId, Step)> {
+        let all = self.steps.keys().rev();
+        all.map(|step| (CkptId(names::step_dir(*step).into()), *step)).collect()
+    }
+
+    fn needs(&self, ckpt: &CkptId, _depth: Depth) -> Vec<Need> {
+        let Some((step, entry)) = self.entry(ckpt) else {
+            return Vec::new();
+        };
+        let dir = names::step_dir(step);
+        let mut seen = BTreeSet::new();
+        Parts::of(&entry.files())
+            .groups
+            .into_values()
+            .flat_map(|group| group.needs)
+            .filter(|need| seen.insert(need.path.clone()))
+            .map(|need| need.under(Utf8Path::new(&dir)))
+            .collect()
+    }
+
+    fn judge(&mut self, ckpt: &CkptId, depth: Depth, reports: &BTreeMap<Utf8PathBuf, FileReport>) -> CheckpointSummary {
+        let Some((step, entry)) = self.entry(ckpt) else {
+            return crate::verl::unknown_step(ckpt);
+        };
+        judge::judge(&judge::Case {
+            step,
+            entry,
+            siblings: self.siblings(step),
+            expect: &self.expect,
+            depth,
+            reports,
+        })
+    }
+
+    fn marks(&self, ckpt: &CkptId, reports: &BTreeMap<Utf8PathBuf, FileReport>) -> Marks {
+        step_of(ckpt).map_or_else(Marks::default, |step| judge::marks(step, reports))
+    }
+
+    fn remember(&mut self, _earlier: Vec<Earlier>) {}
+
+    fn pins(&self, ckpt: &CkptId) -> Option<PinsHash> {
+        self.entry(ckpt).map(|(_, entry)| entry.pins())
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        let mut out: Vec<String> = self
+            .odd
+            .iter()
+            .take(REMARKS)
+            .map(|(name, kind)| remark(name, *kind))
+            .collect();
+        if self.odd.len() > REMARKS {
+            out.push(format!("{} more names of this kind", self.odd.len() - REMARKS));
+        }
+        out
+    }
+
+    fn forget(&mut self, ckpt: &CkptId) {
+        if let Some(step) = step_of(ckpt) {
+            self.steps.remove(&step);
+        }
+        self.odd.remove(ckpt.0.as_str());
+    }
+
+    fn tracker_file(&self) -> &'static str {
+        ""
+    }
+
+    fn read_tracker(&self, _bytes: Option<&[u8]>) -> Tracker {
+        Tracker::Unused
+    }
+}
+
+fn remark(name: &str, kind: RootName) -> String {
+    match kind {
+        RootName::Padded => format!("{name} is ignored here, and Trainer would take it for a step: rename it"),
+        RootName::TooLarge => format!("{name} is ignored: no step has a number this large"),
+        _ => format!(
+            "{name} is ignored, but save_total_limit counts and deletes it: move it out of the output directory"
+        ),
+    }
+}
