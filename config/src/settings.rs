@@ -395,6 +395,13 @@ impl Settings {
             .collect()
     }
 
+    /// Somebody set it: a file, a variable or a flag.
+    #[must_use]
+    pub fn is_said(&self, key: &str) -> bool {
+        let mut lines = self.explained.iter().filter(|line| line.key == key);
+        lines.any(|line| !line.origin.starts_with("default of"))
+    }
+
     /// The same as structured lines.
     pub fn explained(&self) -> &[Explained] {
         &self.explained

@@ -270,7 +270,7 @@ pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
     let config_hash = hash::config_hash(&out, &configured, release.version.as_deref());
     let mut command = std::mem::take(&mut out.command);
     let copy = trainer::copy(&configured, &out, &run_dir, &mut command)?;
-    let mut policy = policy::policy(&configured.settings, request, out.kind, &command);
+    let mut policy = policy::policy(&configured.settings, request, &out, &command);
     trainer::retries(&configured.settings, &out, &mut policy, &mut notes);
     let mut spec = RunSpec {
         config_hash,
@@ -462,6 +462,7 @@ fn understand(configured: &Configured, version: Option<&str>) -> Result<ReadOutp
         user: user.as_deref(),
         kind,
         recovery: configured.settings.recovery,
+        recovery_said: configured.settings.is_said("recovery"),
         starts_ray: configured.learnt.as_ref().is_some_and(|l| l.starts_ray),
         version,
     };

@@ -8,7 +8,7 @@ use supervise_config::settings::{
 };
 use supervise_core::checkpoint::Depth;
 use supervise_core::id::{Ms, Step};
-use supervise_core::spec::{AcceptAhead, Assist, Degraded, GangSpec, LauncherKind, Policy, Protect, TrainerKind};
+use supervise_core::spec::{AcceptAhead, Assist, Degraded, GangSpec, LauncherKind, Policy, Protect};
 use supervise_trainers::adapter;
 use supervise_trainers::read::ReadOutput;
 
@@ -17,7 +17,8 @@ fn ms(d: Duration) -> Ms {
 }
 
 /// The rules of deciding.
-pub(super) fn policy(s: &Settings, request: &Request, kind: TrainerKind, call: &[String]) -> Policy {
+pub(super) fn policy(s: &Settings, request: &Request, out: &ReadOutput, call: &[String]) -> Policy {
+    let kind = out.kind;
     Policy {
         retries: s.retries,
         step_backs: s.step_backs,
@@ -52,7 +53,7 @@ pub(super) fn policy(s: &Settings, request: &Request, kind: TrainerKind, call: &
         allow_fresh: s.allow_fresh,
         fresh: request.fresh,
         from: request.from.map(Step),
-        recovery: s.recovery,
+        recovery: s.recovery && out.recovery,
         observe: request.observe,
         scan_interval: ms(s.scan_interval),
         rehearse: s.rehearse && adapter(kind).rehearses(call),

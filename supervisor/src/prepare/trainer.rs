@@ -135,7 +135,7 @@ pub(super) fn retries(settings: &Settings, out: &ReadOutput, policy: &mut Policy
         return;
     };
     let origin = settings.explain().into_iter().find(|(key, ..)| key == "retries");
-    match origin.filter(|(_, _, origin)| !origin.starts_with("default of")) {
+    match origin.filter(|_| settings.is_said("retries")) {
         None => {
             policy.retries = theirs;
             notes.push(format!("{key}={theirs} counts as retries"));

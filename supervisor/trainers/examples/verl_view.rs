@@ -110,6 +110,7 @@ fn configured(request: &Json) -> Json {
         kind: None,
         starts_ray: false,
         recovery: true,
+        recovery_said: false,
         version,
     });
     match answer {

@@ -35,6 +35,8 @@ pub struct ReadInput<'a> {
     pub starts_ray: bool,
     /// The supervisor is to resume the run.
     pub recovery: bool,
+    /// A person said so of this very run: a wish in the trainer's own command does not count against it.
+    pub recovery_said: bool,
     /// The trainer's version, as the interpreter that will run it says; `None`: not known.
     pub version: Option<&'a str>,
 }
@@ -72,6 +74,8 @@ pub struct ReadOutput {
     pub findings: Vec<Finding>,
     /// Where the trainer keeps one checkpoint only.
     pub live: Option<LiveSpec>,
+    /// The run is to be resumed: `false` also where the trainer's own command switches that off.
+    pub recovery: bool,
 }
 
 impl ReadOutput {
@@ -102,6 +106,7 @@ impl ReadOutput {
             }),
             findings: Vec::new(),
             live: None,
+            recovery: true,
         }
     }
 }

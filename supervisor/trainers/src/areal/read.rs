@@ -16,6 +16,7 @@ use crate::hydra;
 use crate::read::{ReadInput, ReadOutput};
 use camino::Utf8PathBuf;
 use std::collections::BTreeMap;
+use supervise_config::interpolation::Env;
 use supervise_config::{ConfigError, ConfigTree, ErrorKind, Node, Origin};
 use supervise_core::id::Step;
 use supervise_core::spec::{GangSpec, LauncherKind, LiveSpec, SaveCadence};
@@ -30,8 +31,16 @@ const USER: [&str; 4] = ["LOGNAME", "USER", "LNAME", "USERNAME"];
 pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>> {
     let tree = effective(input)?;
     let env = |name: &str| call::env(input, name);
-    let mut values = Values::new(&tree, &env, input.recovery);
+    let recovery = input.recovery && (input.recovery_said || !is_switched_off(&tree, &env));
+    let mut values = Values::new(&tree, &env, recovery);
     let v = &mut values;
+    if input.recovery && !recovery {
+        v.warn(
+            "recover_switched_off",
+            "recover.mode",
+            "the command switches recovery off: nothing is resumed after a failure. supervisor.recovery=true switches it on all the same",
+        );
+    }
     let form = call::form(input);
     check_file(v, input);
     check_form(v, &form);
@@ -74,10 +83,7 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
         async_save: actor.is_some_and(|a| a.is_megatron()) && v.truth("actor.megatron.async_save"),
     });
     let must_exist = must_exist(v, input, &form);
-    let retries = v
-        .is_said("recover.retries")
-        .then(|| v.number("recover.retries"))
-        .flatten();
+    let retries = v.number("recover.retries");
     let (problems, findings) = (std::mem::take(&mut v.problems), std::mem::take(&mut v.findings));
     if !problems.is_empty() {
         return Err(problems);
@@ -105,6 +111,7 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
         findings,
         live,
         tree,
+        recovery,
         ..ReadOutput::blank(super::AREAL)
     })
 }
@@ -244,6 +251,17 @@ fn check_keys(v: &mut Values<'_>, tree: &ConfigTree) {
     }
 }
 
+/// The command itself, or `--set`, says that nothing is to be recovered. A file that says so is often an example that was copied.
+fn is_switched_off(tree: &ConfigTree, env: Env<'_>) -> bool {
+    let mut values = Values::new(tree, env, false);
+    let by_hand = matches!(
+        values.origin("recover.mode"),
+        Origin::Override { .. } | Origin::Flag { .. }
+    );
+    let said = values.text("recover.mode");
+    by_hand && said.is_some_and(|mode| matches!(mode.as_str(), "off" | "disabled" | "False"))
+}
+
 /// What `recover.mode` says, and how it has to be written for AReaL where it is not what the file says.
 fn mode(v: &mut Values<'_>) -> Option<&'static str> {
     let said = v.text("recover.mode")?;
@@ -273,7 +291,7 @@ fn mode(v: &mut Values<'_>) -> Option<&'static str> {
         }
     };
     if v.resumes() && !wants {
-        v.note(
+        v.warn(
             "recover_switched_on",
             "recover.mode",
             "recovery is off in the configuration; it is switched on (recover.mode=auto), for without it nothing is saved. --no-recovery leaves it off",

@@ -34,13 +34,6 @@ impl<'a> Values<'a> {
         self.tree.get(key).is_some_and(|n| !n.is_null())
     }
 
-    /// Whether somebody said it: it is no default.
-    pub(super) fn is_said(&self, key: &str) -> bool {
-        self.tree
-            .get(key)
-            .is_some_and(|n| !matches!(n.origin, Origin::Default { .. }))
-    }
-
     /// Where a key's value stands.
     pub(super) fn origin(&self, key: &str) -> Origin {
         self.tree

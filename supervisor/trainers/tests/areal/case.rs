@@ -52,6 +52,7 @@ pub(crate) struct Case {
     pub(crate) workers: Option<u32>,
     pub(crate) launcher: Option<LauncherKind>,
     pub(crate) no_recovery: bool,
+    pub(crate) recovery_said: bool,
 }
 
 impl Default for Case {
@@ -65,6 +66,7 @@ impl Default for Case {
             workers: None,
             launcher: None,
             no_recovery: false,
+            recovery_said: false,
         }
     }
 }
@@ -128,6 +130,7 @@ impl Case {
             kind: None,
             starts_ray: false,
             recovery: !self.no_recovery,
+            recovery_said: self.recovery_said,
             version: None,
         })
     }
@@ -145,11 +148,11 @@ impl Case {
 
     /// The launch from nothing, with what the environment has.
     pub(crate) fn launch(&self) -> LaunchPlan {
-        let from = match self.no_recovery {
-            true => StartPoint::AsIs,
-            false => StartPoint::Fresh,
-        };
         let (out, spec) = (self.good(), self.spec());
+        let from = match out.recovery {
+            false => StartPoint::AsIs,
+            true => StartPoint::Fresh,
+        };
         let host = HostFacts {
             env: self
                 .env
@@ -205,7 +208,7 @@ impl Case {
             resume: out.resume,
             keep: out.keep,
             policy: Policy {
-                recovery: !self.no_recovery,
+                recovery: out.recovery,
                 ..Policy::default()
             },
             not_restored: out.not_restored,

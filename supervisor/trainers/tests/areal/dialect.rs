@@ -37,6 +37,48 @@ fn recovery_that_is_off_is_switched_on_and_that_is_said() {
 }
 
 #[test]
+fn a_command_that_switches_recovery_off_is_obeyed_and_that_is_said() {
+    let yaml = || recover("  mode: auto\n  freq_steps: 2").yaml;
+    for off in ["recover.mode=off", "recover.mode=disabled", "++recover.mode=disabled"] {
+        let command = format!("python3 sft.py scheduler.type=local {off}").leak();
+        let by_command = Case {
+            yaml: yaml(),
+            command,
+            ..Case::default()
+        };
+        let by_set = Case {
+            yaml: yaml(),
+            set: vec![off].leak(),
+            ..Case::default()
+        };
+        for case in [by_command, by_set] {
+            assert!(!case.good().recovery, "{off}");
+            assert!(case.says("recover_switched_off").is_some(), "{off}");
+            assert_eq!(case.says("recover_switched_on"), None, "{off}");
+            assert!(!case.words().contains("recover.mode=auto"), "{}", case.words());
+            let said = Case {
+                recovery_said: true,
+                ..case
+            };
+            assert!(said.good().recovery, "{off}");
+            assert!(said.words().ends_with("++recover.mode=auto"), "{}", said.words());
+        }
+    }
+    let on = Case {
+        yaml: recover("  mode: off\n  freq_steps: 2").yaml,
+        set: &["recover.mode=auto"],
+        ..Case::default()
+    };
+    assert!(on.good().recovery);
+}
+
+#[test]
+fn the_number_of_relaunches_is_areals_own_where_none_is_said() {
+    assert_eq!(recover("  freq_steps: 2").good().facts.retries, Some(3));
+    assert_eq!(recover("  freq_steps: 2\n  retries: 7").good().facts.retries, Some(7));
+}
+
+#[test]
 fn without_recovery_the_mode_is_the_users_in_a_spelling_that_areal_takes() {
     for (said, given) in [
         ("on", Some("auto")),

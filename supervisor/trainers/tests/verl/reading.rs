@@ -70,6 +70,7 @@ impl Case {
             kind: None,
             starts_ray: false,
             recovery: !self.no_recovery,
+            recovery_said: self.no_recovery,
             version: self.version,
         })
     }
