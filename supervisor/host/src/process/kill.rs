@@ -138,7 +138,10 @@ impl Sweeper {
         for target in stopped {
             end(target, libc::SIGKILL);
         }
-        self.empty = if found.is_empty() { self.empty + 1 } else { 0 };
+        self.empty = match found.is_empty() && can_look() {
+            true => self.empty + 1,
+            false => 0,
+        };
         found
     }
 
@@ -149,7 +152,13 @@ impl Sweeper {
     }
 }
 
-/// Ends everything that `find` finds and returns what would not die before `limit` was over.
+/// The processes of this machine can be read. Where no file may be opened any more everything looks gone.
+fn can_look() -> bool {
+    std::fs::read_dir("/proc").is_ok_and(|_open| proc_stat(nix::unistd::getpid().as_raw()).is_some())
+}
+
+/// Ends everything that `find` finds and returns what would not die before `limit` was over. Where processes cannot be read, this
+/// process stands for those that nobody knows: nothing counts as gone.
 ///
 /// Blocks for as long: not for an event loop.
 pub fn kill_until_gone(mut find: impl FnMut() -> Vec<ProcRef>, limit: Duration) -> Vec<ProcRef> {
@@ -166,11 +175,15 @@ pub fn kill_until_gone(mut find: impl FnMut() -> Vec<ProcRef>, limit: Duration) 
         if sweeper.is_gone() {
             return Vec::new();
         }
-        if left.is_empty() {
+        let is_blind = left.is_empty() && sweeper.empty == 0;
+        if left.is_empty() && !is_blind {
             continue;
         }
         if crate::process::boottime_ms() >= end {
-            return left.iter().map(ProcStat::proc_ref).collect();
+            return match is_blind {
+                true => vec![crate::process::own_ref()],
+                false => left.iter().map(ProcStat::proc_ref).collect(),
+            };
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(100));
@@ -245,6 +258,32 @@ mod tests {
         let mut found = vec![proc_stat(i32::try_from(child.id()).unwrap()).unwrap()];
         Sweeper::default().sweep(false, || std::mem::take(&mut found));
         assert!(!child.wait().unwrap().success());
+    }
+
+    #[test]
+    fn nothing_is_gone_where_nothing_can_be_seen() {
+        use nix::sys::resource::{Resource, setrlimit};
+        const ALONE: &str = "NOTHING_CAN_BE_SEEN";
+        // In a process of its own: the limit is for all threads.
+        if std::env::var_os(ALONE).is_some() {
+            let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+            let pid = i32::try_from(child.id()).unwrap();
+            setrlimit(Resource::RLIMIT_NOFILE, 3, 64).unwrap();
+            let own = nix::unistd::getpid().as_raw();
+            let left = kill_until_gone(|| crate::process::list_descendants(own), Duration::from_millis(200));
+            setrlimit(Resource::RLIMIT_NOFILE, 64, 64).unwrap();
+            assert!(proc_stat(pid).is_some_and(|s| s.is_running()));
+            child.kill().unwrap();
+            child.wait().unwrap();
+            assert_eq!(left.len(), 1);
+            return;
+        }
+        let status = Command::new(std::env::current_exe().unwrap())
+            .args(["nothing_is_gone_where", "--test-threads=1"])
+            .env(ALONE, "1")
+            .stdout(std::process::Stdio::null())
+            .status();
+        assert!(status.unwrap().success());
     }
 
     #[test]
