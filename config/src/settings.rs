@@ -170,7 +170,7 @@ pub struct Settings {
     pub retention: Retention,
     /// The lease on the checkpoint root.
     pub lease: Lease,
-    /// Whether other machines may reach the checkpoint root.
+    /// Supervisors on other machines may be started on the same checkpoint root: workers do not outlive a lease that cannot be renewed.
     pub multi_host: bool,
     /// Start from nothing where nothing can be proven.
     pub allow_fresh: bool,

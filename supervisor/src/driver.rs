@@ -252,7 +252,7 @@ impl Driver {
         let now = self.now();
         let dead = [self.store.replaced_in(), self.work.replaced_in()];
         let dead = dead.into_iter().flatten().map(|pause| now.after(pause));
-        let finish = self.finish_due.iter().map(|(at, _)| *at);
+        let finish = self.finish_due.iter().map(|(at, _)| *at).chain(self.fence_due());
         timers
             .chain(lanes)
             .chain(dead)
@@ -279,6 +279,8 @@ impl Driver {
             if let Some(link) = &mut self.guard {
                 link.heard = link.heard.after(late);
             }
+            // Nobody's workers ran meanwhile; whoever took the lease is seen at the next look.
+            self.book.renewed = self.book.renewed.after(late);
             self.feed(EventKind::TimeGap { missing: late });
         }
         for (key, _) in due {

@@ -195,6 +195,11 @@ impl Deciding<'_> {
                 let text = format!("another supervisor took the lease: {by}");
                 self.on_lease_lost(by, Reason::new("lease_lost", text));
             }
+            EventKind::LeaseSilent { what } => {
+                let text =
+                    format!("{what}: a supervisor on another machine may take it, so that the workers are ended");
+                self.on_lease_lost(what, Reason::new("lease_silent", text));
+            }
             EventKind::Displaced { what } => {
                 let text = format!("{what}: what stands in its place may be another run's, so that this one ends");
                 self.on_lease_lost(what, Reason::new("displaced", text));
@@ -399,6 +404,7 @@ fn event_word(kind: &EventKind) -> &'static str {
         EventKind::JournalStalled { .. } => "journal stalled",
         EventKind::JournalRecovered => "journal recovered",
         EventKind::LeaseLost { .. } => "lease lost",
+        EventKind::LeaseSilent { .. } => "lease not renewed",
         EventKind::Displaced { .. } => "run directory displaced",
         EventKind::Operator(_) => "operator's request",
     }

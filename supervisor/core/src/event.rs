@@ -145,6 +145,11 @@ pub enum EventKind {
         /// Who.
         by: String,
     },
+    /// The lease could not be renewed for so long that a supervisor on another machine may take it soon.
+    LeaseSilent {
+        /// For how long, in words.
+        what: String,
+    },
     /// The run directory, the lease or the journal is not where it was: moved, replaced or deleted.
     Displaced {
         /// Which, and what became of it, in words.

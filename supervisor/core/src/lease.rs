@@ -93,6 +93,13 @@ impl Claim {
             .fold(Ms(0), |sum, part| Ms(sum.0.saturating_add(part.0)))
     }
 
+    /// The same where a holder ends its workers itself once it could not renew its lease for a TTL: a challenger leaves it the time
+    /// for that.
+    #[must_use]
+    pub fn fenced(ttl: Ms, lasting: Ms) -> Ms {
+        lasting.max(Ms(ttl.0.saturating_add(KILLING.0)))
+    }
+
     /// The holder that a winner is.
     #[must_use]
     pub fn holder(&self, term: Term) -> Holder {

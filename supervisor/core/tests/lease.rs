@@ -205,3 +205,39 @@ proptest! {
         prop_assert!(world.machines[by].holds.is_some());
     }
 }
+
+/// Whoever cannot renew its lease for a TTL ends its workers, and has time for that before a challenger that saw nothing of it takes
+/// the lease.
+#[test]
+fn a_challenger_leaves_a_silent_holder_the_time_to_end_its_workers() {
+    for (ttl, orphan, save) in [(60, 120, 300), (60, 0, 0), (4, 1, 1), (3600, 120, 300), (1, 0, 0)] {
+        let ttl = Ms::secs(ttl);
+        let lasting = Claim::lasting(ttl, Ms::secs(orphan), Ms::secs(save));
+        let claim = Claim {
+            host: "trainer-0".into(),
+            seat: seat(0),
+            proc: ProcRef { pid: 7, start: 1 },
+            ttl,
+            lasts: Claim::fenced(ttl, lasting),
+            above: Term(0),
+        };
+        assert!(claim.lasts >= lasting);
+        let holder = claim.holder(Term(1));
+        let other = Claim {
+            seat: seat(1),
+            ..claim.clone()
+        };
+        let mut challenger = Challenger::default();
+        let seen = Seen {
+            newest: Term(1),
+            holder: Some(&holder),
+            beat: None,
+            alive: None,
+            copied: false,
+        };
+        let mut look = |at: u64| challenger.look(Tick(at), seen, &other);
+        look(0);
+        assert!(matches!(look(ttl.0 + 9_999), Verdict::Wait(_)), "{ttl:?}");
+        assert_eq!(look(claim.lasts.0 + 1), Verdict::Take(Term(2)), "{ttl:?}");
+    }
+}

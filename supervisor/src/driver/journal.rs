@@ -29,6 +29,11 @@ pub(super) struct Book {
     pub(super) retry_at: Option<Tick>,
     pub(super) bump_at: Tick,
     pub(super) bump_every: Ms,
+    /// When the lease was last asked to be renewed, and when that was done.
+    pub(super) bumped: Tick,
+    pub(super) renewed: Tick,
+    /// Workers are ended after so long without a renewal; `None`: nobody else may take it.
+    pub(super) fence_after: Option<Ms>,
     /// What the term stands on, for a helper that goes on with it.
     pub(super) ground: Vec<u64>,
     /// Whether it still is there.
@@ -36,10 +41,11 @@ pub(super) struct Book {
 }
 
 impl Book {
-    /// An empty journal; the lease is renewed every so often.
-    pub(super) fn new(bump_every: Ms) -> Self {
+    /// An empty journal; the lease is renewed every so often, and workers are ended after so long without that.
+    pub(super) fn new(bump_every: Ms, fence_after: Option<Ms>) -> Self {
         Self {
             bump_every,
+            fence_after,
             bump_at: Tick(bump_every.0),
             ..Self::default()
         }
@@ -123,6 +129,7 @@ impl Driver {
                 Ok(Answer::Lost(by)) => self.feed(EventKind::LeaseLost { by }),
                 Ok(Answer::Displaced(what)) => self.on_displaced(what),
                 Ok(_) => {
+                    self.book.renewed = self.book.bumped;
                     self.book.standing.look(true);
                     self.recovered_if(was_stalled);
                 }
@@ -144,6 +151,21 @@ impl Driver {
                 "{what}: if it is not back in {} s, this run ends",
                 self.book.bump_every.0.div_ceil(1000)
             )),
+        }
+    }
+
+    /// When the workers must be ended if the lease is not renewed before.
+    pub(super) fn fence_due(&self) -> Option<Tick> {
+        let after = self.book.fence_after?;
+        (self.state.live().is_some() && self.state.lease_lost.is_none()).then(|| self.book.renewed.after(after))
+    }
+
+    /// A supervisor on another machine may take the lease soon: it must find no worker of ours.
+    pub(super) fn check_fence(&mut self, now: Tick) {
+        if self.fence_due().is_some_and(|due| due <= now) {
+            let silent = now.since(self.book.renewed).0 / 1000;
+            let what = format!("the lease could not be renewed for {silent} s");
+            self.feed(EventKind::LeaseSilent { what });
         }
     }
 

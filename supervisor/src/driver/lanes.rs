@@ -433,7 +433,9 @@ impl Driver {
         }
         if self.book.bump_at <= now && self.store.is_idle() {
             self.book.bump_at = now.after(Ms(self.book.bump_every.0.max(BUMPS.0)));
+            self.book.bumped = now;
             self.store.ask(Tag::Bump, Question::Bump, now);
         }
+        self.check_fence(now);
     }
 }

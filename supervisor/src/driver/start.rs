@@ -91,7 +91,7 @@ pub(super) async fn term(prepared: Prepared, mut printer: Printer, flags: RunFla
         exe,
         began: boottime_ms(),
         timers: BTreeMap::new(),
-        book: Book::new(beat(lease_ttl(&prepared))),
+        book: Book::new(beat(lease_ttl(&prepared)), fence(&prepared)),
         store,
         work,
         guard,
@@ -123,6 +123,12 @@ pub(super) async fn term(prepared: Prepared, mut printer: Printer, flags: RunFla
 
 fn lease_ttl(prepared: &Prepared) -> Ms {
     Ms(u64::try_from(prepared.settings.lease.ttl.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Where other machines reach the checkpoint root, workers do not outlive the lease.
+fn fence(prepared: &Prepared) -> Option<Ms> {
+    let reached = prepared.settings.multi_host && prepared.spec.root.is_some();
+    reached.then(|| lease_ttl(prepared))
 }
 
 /// The lease stands where the checkpoints are: that is what it protects.
@@ -170,7 +176,11 @@ fn ended_before(state: &State, spec: &RunSpec, flags: RunFlags, printer: &mut Pr
 /// How long after our last sign what we leave behind may go on.
 fn lasting(prepared: &Prepared) -> Ms {
     let policy = &prepared.spec.policy;
-    Claim::lasting(lease_ttl(prepared), policy.orphan_grace, policy.save_grace)
+    let lasting = Claim::lasting(lease_ttl(prepared), policy.orphan_grace, policy.save_grace);
+    match fence(prepared) {
+        Some(ttl) => Claim::fenced(ttl, lasting),
+        None => lasting,
+    }
 }
 
 async fn take_lease(

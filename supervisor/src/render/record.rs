@@ -113,7 +113,7 @@ fn fact(kind: &EventKind, s: &State) -> Option<String> {
         EventKind::LaneStalled { what } => format!("the file system does not answer: {what}"),
         EventKind::LaneRecovered => "the file system answers again".to_owned(),
         EventKind::LeaseLost { by } => format!("another supervisor took the lease: {by}"),
-        EventKind::Displaced { what } => what.clone(),
+        EventKind::Displaced { what } | EventKind::LeaseSilent { what } => what.clone(),
         EventKind::Operator(Request::Stop { after_save, by }) => {
             let when = if *after_save { " at the next proven step" } else { "" };
             format!("a stop{when} was asked for by {by}")

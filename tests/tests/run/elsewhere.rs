@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
-use supervise_tests::harness::{Container, Overlay, Scene, alive, eventually, names, wait_for};
+use supervise_tests::harness::{Container, Overlay, Scene, alive, eventually, names, send, wait_for};
 
 /// A run that lives and does not get on, held before step 7.
 fn held(ttl: &str) -> Scene {
@@ -293,4 +293,34 @@ fn a_killed_supervisor_is_succeeded_at_once_in_its_own_namespace() {
     second.wait().expect(0);
     assert_eq!(scene.attempts(), 1);
     scene.assert_alone();
+}
+
+/// A holder whose lease stands still may be succeeded from another machine: its workers are gone by then, where that is said.
+#[test]
+fn workers_do_not_outlive_a_lease_that_cannot_be_renewed() {
+    for multi_host in [true, false] {
+        let mut scene = scene();
+        scene
+            .set("demo.hold_at", json!(5))
+            .set("supervisor.multi_host", json!(multi_host))
+            .set("supervisor.lease.ttl", json!("4s"))
+            .set("supervisor.grace", json!({"orphan": "1s", "save": "1s", "stop": "1s"}));
+        let run = scene.start(&[]);
+        let workers = running(&scene);
+        saved(&scene, 4);
+        wait_for("step 4 is proven", || scene.proven() == 4);
+        let lane = eventually("the journal's helper lives", || scene.lanes("journal").first().copied());
+        send(lane, libc::SIGSTOP);
+        if multi_host {
+            run.wait().expect(5).says("the lease could not be renewed for");
+            assert!(scene.workers().is_empty());
+            continue;
+        }
+        std::thread::sleep(std::time::Duration::from_secs(6));
+        assert_eq!(scene.workers(), workers);
+        send(lane, libc::SIGCONT);
+        scene.go();
+        run.wait().expect(0);
+        assert_eq!(scene.attempts(), 1);
+    }
 }

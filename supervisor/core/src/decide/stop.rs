@@ -250,7 +250,10 @@ impl Deciding<'_> {
                     .unwrap_or_else(|| "another supervisor".to_owned());
                 let reason = match self.s.displaced {
                     true => Reason::new("displaced", "all workers are gone; the run's place is not what it was"),
-                    false => Reason::new("lease_lost", "all workers are gone; the lease is another's"),
+                    false => Reason::new(
+                        "lease_lost",
+                        "all workers are gone; the run is left to whoever holds the lease",
+                    ),
                 };
                 self.finish(Outcome::LeaseHeld { by }, vec![reason]);
             }

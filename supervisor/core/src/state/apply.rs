@@ -103,6 +103,7 @@ impl State {
                 });
             }
             EventKind::LeaseLost { by } => self.lease_lost = Some(by.clone()),
+            EventKind::LeaseSilent { what } => self.lease_lost = Some(what.clone()),
             EventKind::Displaced { what } => {
                 self.lease_lost = Some(what.clone());
                 self.displaced = true;

@@ -136,6 +136,7 @@ pub(crate) enum Verb {
         hangs: bool,
     },
     LeaseLost,
+    LeaseSilent,
     Displaced,
     /// What a relaunch that is tried in advance comes to.
     Rehearsal(Rehearsed),
@@ -238,6 +239,7 @@ fn verb(words: &[&str]) -> Option<Verb> {
             hangs: either(what, "hang", "recover")?,
         },
         ["lease", "lost"] => Verb::LeaseLost,
+        ["lease", "silent"] => Verb::LeaseSilent,
         ["place", "lost"] => Verb::Displaced,
         ["rehearsal", word, rest @ ..] => Verb::Rehearsal(rehearsed(word, rest)?),
         ["script", "past", "us"] => Verb::Script(ScriptNews::Unmarked {

@@ -69,6 +69,9 @@ impl World {
             Verb::LeaseLost => self.feed(EventKind::LeaseLost {
                 by: "term 9 on node-2".to_owned(),
             }),
+            Verb::LeaseSilent => self.feed(EventKind::LeaseSilent {
+                what: "the lease could not be renewed for 60 s".to_owned(),
+            }),
             Verb::Displaced => self.feed(EventKind::Displaced {
                 what: "the run directory /a was moved to /b".to_owned(),
             }),

@@ -72,7 +72,7 @@ fn fact(e: &Event) -> String {
         EventKind::JournalStalled { why } => format!("the journal cannot be written: {why}"),
         EventKind::JournalRecovered => "the journal can be written again".to_owned(),
         EventKind::LeaseLost { by } => format!("the lease was taken by {by}"),
-        EventKind::Displaced { what } => what.clone(),
+        EventKind::Displaced { what } | EventKind::LeaseSilent { what } => what.clone(),
         EventKind::Operator(Request::Stop { after_save: true, .. }) => "asked: stop after the next save".to_owned(),
         EventKind::Operator(Request::Stop { .. }) => "asked: stop".to_owned(),
         EventKind::Operator(Request::StopNow { .. }) => "asked: stop now".to_owned(),

@@ -182,7 +182,11 @@ impl Lease {
             return Ok(Some(who));
         }
         self.holder.counter += 1;
-        self.write().map_err(|e| at(&e))?;
+        match self.write() {
+            // What is overwritten in place needs no room, and is looked at as well.
+            Err(e) if self.beat.is_some() && is_full(&e) => tracing::warn!("{}", at(&e).what),
+            written => written.map_err(|e| at(&e))?,
+        }
         Ok(None)
     }
 
@@ -192,6 +196,11 @@ impl Lease {
         self.write()
             .map_err(|e| disk_error(&format!("releasing the lease in {}", self.dir), &e))
     }
+}
+
+/// The file that is made anew found no room; the counter before it was written.
+fn is_full(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// What a holder says of itself.
