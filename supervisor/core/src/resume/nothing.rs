@@ -79,6 +79,7 @@ pub(super) fn from_nothing(s: &State, spec: &RunSpec, scan: &ScanReport, mut rea
     // The newest one says most; of the only checkpoint, each copy is asked for.
     let said = if spec.live.is_some() { KEPT } else { 1 };
     let why = reasons.iter().take(said).fold(why, |why, r| format!("{why}; {r}"));
+    let why = format!("{why}. To begin at step 0 all the same: --fresh, which moves aside what is there");
     reasons.insert(0, Reason::new("no_proof", why.clone()));
     Choice::Refuse {
         outcome: Outcome::NoProof { why },
