@@ -190,12 +190,12 @@ fn look(file: &Reader<'_>, limits: &Limits, out: &mut Inspected) -> Result<(), B
         }
         FileKind::Json => {
             let text = json::bytes(file, limits)?;
-            json::object(&text)?;
-            out.facts.parallel = megatron::parallel(&text);
+            json::object(&text, limits)?;
+            out.facts.parallel = megatron::parallel(&text, limits);
             out.read_all = true;
         }
         FileKind::ModelConfig => {
-            out.facts.parallel = megatron::parallel(&json::model_config(file, limits)?);
+            out.facts.parallel = megatron::parallel(&json::model_config(file, limits)?, limits);
             out.read_all = true;
         }
         FileKind::Settings => {

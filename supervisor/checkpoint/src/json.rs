@@ -12,15 +12,13 @@ pub(crate) use config::alike;
 pub(crate) use value::Json;
 
 use crate::limits::Limits;
+use crate::pickle::PickleError;
 use crate::source::Reader;
 use python::{Fault, Why};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use supervise_core::checkpoint::{Finding, Verdict};
 use supervise_core::spec::Frequencies;
-
-/// Bytes that what is kept of a text may take in memory.
-const KEPT: usize = 128 << 20;
 
 /// The whole text of a JSON file.
 pub(crate) fn bytes(file: &Reader<'_>, limits: &Limits) -> Result<Vec<u8>, Box<Finding>> {
@@ -33,6 +31,7 @@ pub(crate) fn bytes(file: &Reader<'_>, limits: &Limits) -> Result<Vec<u8>, Box<F
         )));
     }
     match usize::try_from(len).ok().filter(|_| len <= limits.json_bytes) {
+        Some(n) if room(n, limits) == 0 => Err(Box::new(too_big(n, limits))),
         Some(n) => Ok(file.bytes(0, n)?),
         None => {
             let detail = format!(
@@ -44,22 +43,33 @@ pub(crate) fn bytes(file: &Reader<'_>, limits: &Limits) -> Result<Vec<u8>, Box<F
     }
 }
 
+/// Bytes of memory for what is kept of a text of so many bytes.
+fn room(text: usize, limits: &Limits) -> usize {
+    limits.memory.saturating_sub(limits.held.saturating_add(text))
+}
+
+fn too_big(need: usize, limits: &Limits) -> Finding {
+    let limit = limits.memory;
+    let detail = PickleError::TooBig { need, limit }.to_string();
+    Finding::error("limit_reached", Verdict::Unreadable, detail)
+}
+
 /// What a text says, or why not: ended early is incomplete, all zeros or wrong is damaged.
-pub(crate) fn value(text: &[u8]) -> Result<Json, Box<Finding>> {
+pub(crate) fn value(text: &[u8], limits: &Limits) -> Result<Json, Box<Finding>> {
     // Python decodes the whole text first.
-    utf8(text)?;
-    python::read(text, KEPT).map_err(|fault| Box::new(broken(text, fault)))
+    utf8(text, limits)?;
+    python::read(text, room(text.len(), limits)).map_err(|fault| Box::new(broken(text, fault, limits)))
 }
 
 /// Reads a struct, which is an object in the text. As in Python, the last of repeated keys counts.
-pub(crate) fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, Box<Finding>> {
-    T::deserialize(value(text)?).map_err(|e| content(format!("the JSON text says something else: {e}")))
+pub(crate) fn parse<T: DeserializeOwned>(text: &[u8], limits: &Limits) -> Result<T, Box<Finding>> {
+    T::deserialize(value(text, limits)?).map_err(|e| content(format!("the JSON text says something else: {e}")))
 }
 
 /// Checks that the text is one JSON object and gives it with its outermost keys only.
-pub(crate) fn object(text: &[u8]) -> Result<Json, Box<Finding>> {
-    utf8(text)?;
-    let found = python::keys(text, KEPT).map_err(|fault| Box::new(broken(text, fault)))?;
+pub(crate) fn object(text: &[u8], limits: &Limits) -> Result<Json, Box<Finding>> {
+    utf8(text, limits)?;
+    let found = python::keys(text, room(text.len(), limits)).map_err(|fault| Box::new(broken(text, fault, limits)))?;
     match found.object() {
         Some(_) => Ok(found),
         None => Err(content(format!(
@@ -74,7 +84,7 @@ pub(crate) fn content(detail: String) -> Box<Finding> {
     Box::new(Finding::error("json_content", Verdict::Damaged, detail))
 }
 
-fn utf8(text: &[u8]) -> Result<(), Box<Finding>> {
+fn utf8(text: &[u8], limits: &Limits) -> Result<(), Box<Finding>> {
     let Err(e) = std::str::from_utf8(text) else {
         return Ok(());
     };
@@ -84,12 +94,12 @@ fn utf8(text: &[u8]) -> Result<(), Box<Finding>> {
         None => Why::Ended,
     };
     // What is wrong before it is told first.
-    let before = python::keys(text.get(..at).unwrap_or_default(), KEPT).err();
+    let before = python::keys(text.get(..at).unwrap_or_default(), room(text.len(), limits)).err();
     let fault = before.filter(|f| f.at < at).unwrap_or(Fault { at, why });
-    Err(Box::new(broken(text, fault)))
+    Err(Box::new(broken(text, fault, limits)))
 }
 
-fn broken(text: &[u8], fault: Fault) -> Finding {
+fn broken(text: &[u8], fault: Fault, limits: &Limits) -> Finding {
     let zeros = text.iter().rev().take_while(|b| **b == 0).count();
     if zeros == text.len() {
         let detail = "the file holds only zeros: its blocks were never written";
@@ -113,8 +123,10 @@ fn broken(text: &[u8], fault: Fault) -> Finding {
             Finding::error("limit_reached", Verdict::Unknown, detail)
         }
         Why::Big => {
-            let detail = format!("what the JSON text says takes more memory than is given to it ({KEPT} bytes)");
-            Finding::error("limit_reached", Verdict::Unknown, detail)
+            // If the rest is like what was read.
+            let (kept, read) = (room(text.len(), limits) as u128, fault.at.max(1) as u128);
+            let need = text.len() as u128 * (kept + read) / read;
+            too_big(usize::try_from(need).unwrap_or(usize::MAX), limits)
         }
     };
     found.at(fault.at as u64)
@@ -209,7 +221,7 @@ impl Counter {
 /// Reads `checkpoint_info.json` of AReaL or one of its relatives: how often it was asked whether to act, which is once a step,
 /// and how often it acts.
 pub(crate) fn checks(file: &Reader<'_>, limits: &Limits) -> Result<(u64, Frequencies), Box<Finding>> {
-    let f: Frequency = parse(&bytes(file, limits)?)?;
+    let f: Frequency = parse(&bytes(file, limits)?, limits)?;
     for (name, counter) in [("epoch", &f.epoch), ("step", &f.step), ("time", &f.time)] {
         if let Some(wrong) = counter.wrong() {
             return Err(content(format!("the counter `{name}` {wrong}")));
@@ -240,7 +252,7 @@ struct StatsInfo {
 
 /// Reads `stats_logger_info.json` of AReaL.
 pub(crate) fn stats_info(file: &Reader<'_>, limits: &Limits) -> Result<(), Box<Finding>> {
-    let info: StatsInfo = parse(&bytes(file, limits)?)?;
+    let info: StatsInfo = parse(&bytes(file, limits)?, limits)?;
     if (-1..1 << 40).contains(&info.committed) {
         return Ok(());
     }
@@ -252,12 +264,12 @@ pub(crate) fn stats_info(file: &Reader<'_>, limits: &Limits) -> Result<(), Box<F
 
 /// Reads `trainer_state.json`.
 pub(crate) fn trainer_state(file: &Reader<'_>, limits: &Limits) -> Result<TrainerState, Box<Finding>> {
-    parse(&bytes(file, limits)?)
+    parse(&bytes(file, limits)?, limits)
 }
 
 /// Reads `step_info.json` of AReaL, whose numbers follow from each other.
 pub(crate) fn step_info(file: &Reader<'_>, limits: &Limits) -> Result<StepInfo, Box<Finding>> {
-    let info: StepInfo = parse(&bytes(file, limits)?)?;
+    let info: StepInfo = parse(&bytes(file, limits)?, limits)?;
     let before = info.epoch.checked_mul(info.steps_per_epoch);
     let step = before.and_then(|n| n.checked_add(info.epoch_step));
     if step == Some(info.global_step) && info.epoch_step < info.steps_per_epoch {
@@ -272,7 +284,7 @@ pub(crate) fn step_info(file: &Reader<'_>, limits: &Limits) -> Result<StepInfo, 
 
 /// Reads `fsdp_config.json`.
 pub(crate) fn fsdp_config(file: &Reader<'_>, limits: &Limits) -> Result<FsdpConfig, Box<Finding>> {
-    let config: FsdpConfig = parse(&bytes(file, limits)?)?;
+    let config: FsdpConfig = parse(&bytes(file, limits)?, limits)?;
     if config.world_size == 0 {
         return Err(content("world_size is 0".to_owned()));
     }
@@ -288,33 +300,33 @@ pub(crate) fn fsdp_config(file: &Reader<'_>, limits: &Limits) -> Result<FsdpConf
 /// Reads the configuration of a model and gives its text.
 pub(crate) fn model_config(file: &Reader<'_>, limits: &Limits) -> Result<Vec<u8>, Box<Finding>> {
     let text = bytes(file, limits)?;
-    config::model(&map(&text)?)?;
+    config::model(&map(&text, limits)?)?;
     Ok(text)
 }
 
 /// Checks the keys of verl's manifest.
-pub(crate) fn manifest_keys(text: &[u8]) -> Result<(), Box<Finding>> {
-    config::manifest(&map(text)?)
+pub(crate) fn manifest_keys(text: &[u8], limits: &Limits) -> Result<(), Box<Finding>> {
+    config::manifest(&map(text, limits)?)
 }
 
 /// Reads any other configuration that is written with weights.
 pub(crate) fn settings(file: &Reader<'_>, limits: &Limits) -> Result<(), Box<Finding>> {
-    config::settings(&map(&bytes(file, limits)?)?)
+    config::settings(&map(&bytes(file, limits)?, limits)?)
 }
 
 /// Reads `tokenizer.json`, of which only what its parts are compared by is kept.
 pub(crate) fn tokenizer(file: &Reader<'_>, limits: &Limits) -> Result<(), Box<Finding>> {
     let text = bytes(file, limits)?;
-    object(&text)?;
-    match tokenizer::look(&text, KEPT) {
+    object(&text, limits)?;
+    match tokenizer::look(&text, room(text.len(), limits)) {
         Ok(wrong) => wrong.map_or(Ok(()), |wrong| Err(content(wrong))),
-        Err(fault) => Err(Box::new(broken(&text, fault))),
+        Err(fault) => Err(Box::new(broken(&text, fault, limits))),
     }
 }
 
 /// What the outermost object says.
-fn map(text: &[u8]) -> Result<std::collections::BTreeMap<String, Json>, Box<Finding>> {
-    match value(text)? {
+fn map(text: &[u8], limits: &Limits) -> Result<std::collections::BTreeMap<String, Json>, Box<Finding>> {
+    match value(text, limits)? {
         Json::Object(map) => Ok(map),
         other => Err(content(format!(
             "the JSON text is {}, and an object is expected",

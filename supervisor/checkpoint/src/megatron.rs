@@ -133,8 +133,8 @@ struct TransformerConfig {
 }
 
 /// How ranks shared the model, where the text is a `transformer_config.json`. Other files have none of these keys.
-pub(crate) fn parallel(text: &[u8]) -> Option<Parallel> {
-    let config: TransformerConfig = json::parse(text).ok()?;
+pub(crate) fn parallel(text: &[u8], limits: &Limits) -> Option<Parallel> {
+    let config: TransformerConfig = json::parse(text, limits).ok()?;
     Some(Parallel {
         tensor: config.tensor_model_parallel_size,
         pipeline: config.pipeline_model_parallel_size,
@@ -193,7 +193,7 @@ pub(crate) fn manifest(
     findings: &mut Vec<Finding>,
 ) -> Result<Manifest, Box<Finding>> {
     let bytes = json::bytes(file, limits)?;
-    let version: Version = json::parse(&bytes)?;
+    let version: Version = json::parse(&bytes, limits)?;
     if version.schema_version != SCHEMA {
         let detail = format!(
             "the manifest has version {}, which is not known here",
@@ -201,8 +201,8 @@ pub(crate) fn manifest(
         );
         return Err(Box::new(Finding::error("manifest_version", Verdict::Unknown, detail)));
     }
-    json::manifest_keys(&bytes)?;
-    let file: File = json::parse(&bytes)?;
+    json::manifest_keys(&bytes, limits)?;
+    let file: File = json::parse(&bytes, limits)?;
     if file.contents.len() > ENTRIES || file.directories.len() > ENTRIES || file.save_contents.len() > ENTRIES {
         let detail = format!("the manifest names more than {ENTRIES} things");
         return Err(Box::new(Finding::error("limit_reached", Verdict::Unknown, detail)));
@@ -275,7 +275,7 @@ pub(crate) fn dist_backend(
     limits: &Limits,
     findings: &mut Vec<Finding>,
 ) -> Result<DistBackend, Box<Finding>> {
-    let out: DistBackend = json::parse(&json::bytes(file, limits)?)?;
+    let out: DistBackend = json::parse(&json::bytes(file, limits)?, limits)?;
     let common = out.common_backend.as_deref().unwrap_or("torch");
     let versions = [out.sharded_backend_version, out.common_backend_version];
     let known = versions.iter().all(|v| v.unwrap_or(1) == 1);
@@ -300,7 +300,7 @@ struct Integrity {
 
 /// Reads `integrity.json`: which SHA-256 each file has.
 pub(crate) fn integrity(file: &Reader<'_>, limits: &Limits) -> Result<BTreeMap<String, String>, Box<Finding>> {
-    let out: Integrity = json::parse(&json::bytes(file, limits)?)?;
+    let out: Integrity = json::parse(&json::bytes(file, limits)?, limits)?;
     if out.algorithm != "sha256" {
         let detail = format!("its digests are {}, and sha256 is known here", shown(&out.algorithm));
         return Err(Box::new(Finding::error("integrity", Verdict::Unknown, detail)));

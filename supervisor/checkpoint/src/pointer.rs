@@ -3,7 +3,7 @@
 //! They write each save into a directory of its own and replace `LATEST` as a whole when everything is there. What it says is
 //! untrusted: a name in it never leads out of the directory of generations.
 
-use crate::json;
+use crate::{Limits, json};
 use serde::{Deserialize, Serialize};
 use supervise_core::id::Step;
 
@@ -45,7 +45,7 @@ impl Pointer {
     /// # Errors
     /// What is wrong with it.
     pub fn read(bytes: &[u8]) -> Result<Self, String> {
-        let raw: Raw = json::parse(bytes).map_err(|finding| finding.detail)?;
+        let raw: Raw = json::parse(bytes, &Limits::default()).map_err(|finding| finding.detail)?;
         if raw.format_version != FORMAT {
             return Err(format!(
                 "its format is {}, and {FORMAT} is the one that is known",

@@ -231,7 +231,7 @@ impl Index {
 
 /// Reads an index such as `model.safetensors.index.json`.
 pub(crate) fn index(file: &Reader<'_>, limits: &Limits) -> Result<Index, Box<Finding>> {
-    let parsed: IndexFile = json::parse(&json::bytes(file, limits)?)?;
+    let parsed: IndexFile = json::parse(&json::bytes(file, limits)?, limits)?;
     let map = parsed.weight_map;
     let broken = |what: String| Box::new(Finding::error("safetensors_index", Verdict::Damaged, what));
     if map.is_empty() {

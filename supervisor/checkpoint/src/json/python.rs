@@ -11,6 +11,12 @@ const DEPTH: u32 = 500;
 /// Digits of a whole number that Python reads.
 const DIGITS: usize = 4300;
 
+/// Bytes that an allocation of its own takes beside what is in it, with the allocator's rounding.
+const APART: usize = 32;
+
+/// Bytes that a map takes for its first entries.
+const NODE: usize = 12 * (size_of::<Json>() + size_of::<String>());
+
 /// Why a text is not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Why {
@@ -119,6 +125,11 @@ impl<'t> Parser<'t> {
         Ok(())
     }
 
+    /// Bytes that are left to keep something in.
+    pub(super) fn budget(&self) -> usize {
+        self.budget
+    }
+
     /// What was kept is dropped.
     pub(super) fn give_back(&mut self, bytes: usize) {
         self.budget = self.budget.saturating_add(bytes);
@@ -140,6 +151,9 @@ impl<'t> Parser<'t> {
             Some(b'[') => self.list(keep, depth),
             Some(b'"') => {
                 let text = self.string(keep == Keep::All)?;
+                if keep == Keep::All {
+                    self.spend(APART)?;
+                }
                 Ok(if keep == Keep::All {
                     Json::Text(text)
                 } else {
@@ -176,7 +190,9 @@ impl<'t> Parser<'t> {
         self.items(&mut |p| {
             let value = p.value(inner, depth + 1)?;
             if keep == Keep::All {
-                p.spend(size_of::<Json>())?;
+                if out.len() == out.capacity() {
+                    p.spend(out.capacity().max(4) * size_of::<Json>())?;
+                }
                 out.push(value);
             }
             Ok(())
@@ -189,7 +205,8 @@ impl<'t> Parser<'t> {
         self.members(keep != Keep::Nothing, &mut |p, key| {
             let value = p.value(inner, depth + 1)?;
             if keep != Keep::Nothing {
-                p.spend(2 * size_of::<Json>() + size_of::<String>())?;
+                let node = if out.is_empty() { NODE } else { 0 };
+                p.spend(node + 2 * (size_of::<Json>() + size_of::<String>()) + APART)?;
                 out.insert(key, value);
             }
             Ok(())

@@ -148,7 +148,7 @@ const SCHEMES: &[&str] = &["always", "never", "first"];
 /// Keys below which anybody may name anything.
 const NAMES: &[&str] = &["special_tokens", "vocab"];
 /// Bytes that a word of the vocabulary takes.
-const WORD: usize = 32;
+const WORD: usize = 64;
 
 /// What contradicts itself, in a text of so many bytes of memory at most; nothing where it is not an object.
 pub(super) fn look(text: &[u8], budget: usize) -> Result<Option<String>, Fault> {
@@ -245,6 +245,7 @@ impl Seen {
         let added: HashSet<u64> = self.added.list().unwrap_or_default().iter().filter_map(id_of).collect();
         p.members(true, &mut |p, word| {
             p.spend(WORD)?;
+            p.give_back(word.len());
             let Some(id) = number(&p.value(Keep::Nothing, 3)?) else {
                 self.note(Some(format!(
                     "the identifier of {:?} is none",
@@ -277,7 +278,7 @@ impl Seen {
         let mut wrong = None;
         p.items(&mut |p| {
             p.space();
-            let mut pair = Vec::new();
+            let (mut pair, before) = (Vec::new(), p.budget());
             match p.peek() {
                 Some(b'[') => p.items(&mut |p| {
                     let piece = p.value(Keep::All, 4)?;
@@ -293,7 +294,7 @@ impl Seen {
                     pair.extend(line.split(' ').map(str::to_owned));
                 }
             }
-            p.give_back(pair.iter().map(String::len).sum());
+            p.give_back(before.saturating_sub(p.budget()));
             if wrong.is_none() {
                 wrong = self.unknown_in(&pair);
             }

@@ -60,7 +60,7 @@ fn described(dir: &str) -> &'static str {
 /// The architecture that a model's `config.json` names.
 #[must_use]
 pub fn architecture(config: &[u8]) -> Option<String> {
-    let config = crate::json::value(config).ok()?;
+    let config = crate::json::value(config, &crate::Limits::default()).ok()?;
     let first = config.get("architectures")?.list()?.first()?.text()?;
     (first.len() <= super::WORD).then(|| first.to_owned())
 }

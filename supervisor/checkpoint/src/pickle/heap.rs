@@ -199,20 +199,32 @@ impl Heap {
         Some(Value::Object(id))
     }
 
-    /// Bytes that an object takes beside the values in it.
+    /// Bytes that the parts of an object take, which stand apart from it.
     pub(super) fn weight(object: &Object) -> usize {
         // Each list of values is an allocation of its own, with the allocator's rounding.
         const APART: usize = 32;
         let values = size_of::<Value>();
-        size_of::<Object>()
-            + match object {
-                Object::Tuple(items) if items.is_empty() => 0,
-                Object::Tuple(items) => APART + items.len() * values,
-                Object::List(items) | Object::Set(items) => APART + 4 * values + items.len() * values,
-                Object::Dict(pairs) => APART + 8 * values + 2 * pairs.len() * values,
-                Object::Call(_) => APART + size_of::<Call>(),
-                Object::Persistent(_) => 0,
-            }
+        match object {
+            Object::Tuple(items) if items.is_empty() => 0,
+            Object::Tuple(items) => APART + items.len() * values,
+            Object::List(items) | Object::Set(items) => APART + 4 * values + items.len() * values,
+            Object::Dict(pairs) => APART + 8 * values + 2 * pairs.len() * values,
+            Object::Call(_) => APART + size_of::<Call>(),
+            Object::Persistent(_) => 0,
+        }
+    }
+
+    /// Bytes that all objects take, and the place that is kept for more.
+    pub(super) fn places(&self) -> usize {
+        self.objects.capacity() * size_of::<Object>()
+    }
+
+    /// Bytes that one object more takes beyond that.
+    pub(super) fn growth(&self) -> usize {
+        match self.objects.len() == self.objects.capacity() {
+            true => self.places(),
+            false => 0,
+        }
     }
 
     pub(super) fn object_mut(&mut self, id: u32) -> Option<&mut Object> {

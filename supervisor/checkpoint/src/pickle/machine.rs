@@ -103,13 +103,19 @@ impl Machine<'_> {
 
     /// Input, values and stacks together.
     fn fits(&mut self) -> Step {
+        self.has_room(0)
+    }
+
+    /// There is room for so many bytes more, which are needed for a moment.
+    fn has_room(&mut self, more: usize) -> Step {
         let stacks = self.stack.capacity() * size_of::<Value>() + self.marks.capacity() * size_of::<usize>();
-        let taken = self.limits.held + self.heap.texts().saturating_add(self.spent).saturating_add(stacks);
+        let held = self.limits.held + self.heap.places() + self.heap.texts();
+        let taken = held.saturating_add(self.spent).saturating_add(stacks);
         self.heap.take(taken);
-        if taken > self.limits.memory {
-            return Err(self.too_big(taken));
+        match taken.saturating_add(more) {
+            all if all > self.limits.memory => Err(self.too_big(all)),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// What the whole pickle would need, if the rest is like what was read.
@@ -125,13 +131,16 @@ impl Machine<'_> {
 
     pub(super) fn push(&mut self, value: Value) -> Step {
         // The stack grows by doubling, so it is looked at where it does.
-        let grows = self.stack.len() == self.stack.capacity();
+        if self.stack.len() == self.stack.capacity() {
+            self.has_room(self.stack.capacity() * size_of::<Value>())?;
+        }
         self.stack.push(value);
-        if grows { self.fits() } else { Ok(()) }
+        Ok(())
     }
 
     pub(super) fn push_object(&mut self, object: Object) -> Step {
-        self.spend(Heap::weight(&object))?;
+        self.spent = self.spent.saturating_add(Heap::weight(&object));
+        self.has_room(self.heap.growth())?;
         let value = self
             .heap
             .add(object)
@@ -167,16 +176,19 @@ impl Machine<'_> {
     }
 
     pub(super) fn mark(&mut self) -> Step {
+        if self.marks.len() == self.marks.capacity() {
+            self.has_room(self.marks.capacity() * size_of::<usize>())?;
+        }
         self.marks.push(self.stack.len());
-        self.fits()
+        Ok(())
     }
 
     /// Takes everything above the last mark.
     pub(super) fn pop_mark(&mut self) -> Step<Vec<Value>> {
         let at = self.marks.pop().ok_or(PickleError::Underflow)?;
-        if at > self.stack.len() {
-            return Err(PickleError::Underflow);
-        }
+        let count = self.stack.len().checked_sub(at).ok_or(PickleError::Underflow)?;
+        // They stand in the stack, apart from it, and in what they become.
+        self.has_room(2 * count * size_of::<Value>())?;
         Ok(self.stack.split_off(at))
     }
 
@@ -194,7 +206,12 @@ impl Machine<'_> {
         let old = match near {
             Some(s) => {
                 if s >= self.memo.len() {
-                    self.spend((s + 1 - self.memo.len()) * size_of::<Value>())?;
+                    let before = self.memo.capacity();
+                    if s >= before {
+                        let more = (s + 1).max(2 * before) - before;
+                        self.spend(more * size_of::<Option<Value>>())?;
+                        self.memo.reserve_exact(before + more - self.memo.len());
+                    }
                     self.memo.resize(s + 1, None);
                 }
                 let before = self.memo[s].replace(value);

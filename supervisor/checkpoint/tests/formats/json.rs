@@ -95,7 +95,7 @@ fn depth_and_memory_are_bounded() {
     assert_eq!(structure(FileKind::Json, many.as_bytes()).verdict, Verdict::Whole);
     let weights = format!(
         "{{\"weight_map\": {{\"a\": \"b\"}}, \"x\": [{}0]}}",
-        "0,".repeat(5 << 20)
+        "0,".repeat(9 << 20)
     );
     assert_eq!(
         codes(&structure(FileKind::SafetensorsIndex, weights.as_bytes())),

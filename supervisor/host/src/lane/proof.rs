@@ -13,8 +13,8 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use supervise_checkpoint::{
-    Description, FileKind, FileReport, Inspected, Limits, Need, Progress, SweepOptions, inspect, inspect_described,
-    judge_file, sweep_parallel, unreadable_file,
+    Description, FileKind, FileReport, Inspected, Limits, Need, Progress, Source, SweepOptions, inspect,
+    inspect_described, judge_file, sweep_parallel, unreadable_file,
 };
 use supervise_core::checkpoint::{Depth, Finding, Verdict};
 
@@ -22,6 +22,8 @@ use supervise_core::checkpoint::{Depth, Finding, Verdict};
 const READERS: usize = 2;
 /// The least memory that is given to a proof: less would refuse files of every run.
 const LEAST: usize = 4 << 20;
+/// A pickle and its values take so many times its bytes, where values are small.
+const TIMES: u64 = 9;
 /// Fewer files than this are not shared among readers.
 const FEW: usize = 2;
 /// A file larger than this is read by itself, with all readers.
@@ -153,6 +155,11 @@ impl FileProver {
         }
         out
     }
+}
+
+/// Read into memory wholly before anything is known of it.
+fn is_read_at_once(kind: FileKind) -> bool {
+    matches!(kind, FileKind::Pickle | FileKind::DcpMetadata)
 }
 
 /// A wish and its number.
@@ -303,11 +310,14 @@ impl Work<'_> {
 
     fn inspect(&self, need: &Need, source: &FileSource, known: &Descriptions) -> Inspected {
         let limits = &self.prover.limits;
-        if self.prover.readers > 1 {
-            let share = Limits {
-                memory: limits.memory / self.prover.readers,
-                ..limits.clone()
-            };
+        let share = Limits {
+            memory: limits.memory / self.prover.readers.max(1),
+            ..limits.clone()
+        };
+        // What a share is surely too little for is not tried twice.
+        let fits =
+            !is_read_at_once(need.kind) || source.len().unwrap_or(0).saturating_mul(TIMES) <= share.memory as u64;
+        if self.prover.readers > 1 && fits {
             let _together = self.shares.read().unwrap_or_else(PoisonError::into_inner);
             let found = Self::look(need, source, known, &share);
             let too_big = |f: &Finding| f.code == "limit_reached" && f.verdict == Verdict::Unreadable;
