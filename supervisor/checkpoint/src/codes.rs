@@ -142,10 +142,7 @@ pub const CODES: &[(&str, &str)] = &[
     ("pickle_broken", "data.pkl is no complete pickle"),
     ("pickle_trailing", "bytes follow the end of data.pkl's stream"),
     ("reading_unfinished", "a full reading ended early and does not count"),
-    (
-        "recover_info_missing",
-        "a file that AReaL reads before it goes on is not there: it would begin the run anew",
-    ),
+    crate::set::recover::MISSING,
     ("rewritten", "the file was written anew since it was last proven"),
     (
         "rng_state",

@@ -5,7 +5,7 @@
 //! names are relative to the directory of the set; names with a slash belong to other sets.
 
 mod dcp;
-mod recover;
+pub(crate) mod recover;
 mod weights;
 
 pub use weights::read_with_weights;

@@ -225,7 +225,7 @@ fn from_newest(
     }
     if let Some(older) = scan.steps.iter().find(|x| is_older(&x.id) && x.id != c.id) {
         let text = format!(
-            "{} was written in place by an older build: AReaL loads what LATEST names, and not that",
+            "{} was written in place by an older build: the trainer loads what LATEST names, and not that",
             older.id
         );
         reasons.push(Reason::new("older_layout", text));

@@ -1,4 +1,4 @@
-//! What AReaL leaves beside its only checkpoint: exports of the weights, from which nothing is resumed.
+//! What a trainer leaves beside its only checkpoint: exports of the weights, from which nothing is resumed.
 
 use crate::printer::Meter;
 use crate::render::checkpoints::Export;
@@ -11,12 +11,7 @@ use supervise_checkpoint::set::{self, SetKind};
 use supervise_core::checkpoint::{Depth, EntryKind, Finding, Verdict};
 use supervise_core::spec::TrainerKind;
 use supervise_host::lane::{FileProver, Where, walk};
-use supervise_trainers::{Expectation, registry};
-
-/// The directory of what is kept of a run.
-const INFO: &str = "recover_info";
-/// The directory of an engine's state.
-const STATE: &str = "recover_checkpoint";
+use supervise_trainers::{Adapter, Expectation, InPlace, registry};
 
 /// Every export below a root, newest first.
 /// `memory`: bytes that looking into them may take.
@@ -122,21 +117,17 @@ fn judge(
     }
 }
 
-/// A checkpoint root of no known run: AReaL's where it looks like one, else verl's. `memory`: bytes that looking into it may take.
+/// A checkpoint root of no known run: of the trainer whose root it looks like. `memory`: bytes that looking into it may take.
 pub(super) fn unknown_run(root: &Utf8Path, memory: u64) -> Where {
-    let areal = is_areal(root);
+    let in_place = in_place_at(root);
     Where {
         root: root.to_owned(),
-        trainer: if areal {
-            supervise_trainers::areal::AREAL
-        } else {
-            owner_of(root)
-        },
+        trainer: in_place.map_or_else(|| owner_of(root), Adapter::kind),
         expect: Expectation {
             memory,
             ..Expectation::default()
         },
-        store: areal.then(|| store_of(root)),
+        store: in_place.map(|_| store_of(root)),
     }
 }
 
@@ -149,13 +140,16 @@ pub(super) fn owner_of(root: &Utf8Path) -> TrainerKind {
     found.unwrap_or_else(registry::first_with_steps).0.kind()
 }
 
-/// Whether AReaL keeps its only checkpoint here.
-pub(super) fn is_areal(root: &Utf8Path) -> bool {
+/// The trainer that keeps its only checkpoint here.
+pub(super) fn in_place_at(root: &Utf8Path) -> Option<&'static dyn Adapter> {
     let own = root.join(GENERATIONS).is_dir() || root.join(LATEST).exists();
     let generation = root.file_name().and_then(generation_step).is_some();
-    own || generation
-        || root.join(INFO).is_dir()
-        || dirs(root).iter().any(|engine| root.join(engine).join(STATE).is_dir())
+    let has_state = |layout: &dyn InPlace| {
+        let mut engines = dirs(root).into_iter();
+        engines.any(|engine| root.join(engine).join(layout.state()).is_dir())
+    };
+    let is_here = |layout: &dyn InPlace| own || generation || root.join(layout.info()).is_dir() || has_state(layout);
+    registry::adapters().find(|a| a.in_place().is_some_and(is_here))
 }
 
 /// Where generations of a root are kept: beside `checkpoints`, under the same names.

@@ -17,7 +17,7 @@ use supervise_core::state::{Mode, State};
 use supervise_host::lane::{Prover, Where, look_at_run};
 use supervise_host::process::boot_id;
 use supervise_host::process::cgroup::Leaf;
-use supervise_trainers::{Expectation, HostFacts, LaunchPlan, adapter};
+use supervise_trainers::{HostFacts, LaunchPlan, adapter, expect};
 
 pub(super) const EXAMPLES: &str = "  supervise plan ppo.yaml
   supervise plan ppo.yaml --json --depth full
@@ -162,7 +162,7 @@ fn scan(p: &Prepared, depth: Depth) -> ScanReport {
     if let Some(place) = Where::of(&p.spec).filter(|place| place.store.is_some()) {
         return look_at_run(&place, depth, &mut |_| true);
     }
-    let expect = Expectation::of(&p.spec);
+    let expect = expect(&p.spec);
     let trainer = adapter(p.spec.trainer);
     let mut report = Prover::new(root, trainer, &expect).scan(depth, WHOLE, &mut |_| true);
     if let ResumeIntent::Path { path, .. } = &p.spec.resume

@@ -56,7 +56,7 @@ pub(super) fn policy(s: &Settings, request: &Request, out: &ReadOutput, call: &[
         recovery: s.recovery && out.recovery,
         observe: request.observe,
         scan_interval: ms(s.scan_interval),
-        rehearse: s.rehearse && adapter(kind).rehearses(call),
+        rehearse: s.rehearse && adapter(kind).rehearsed(call).is_some(),
         assist: Assist {
             expiry: s.assist.expiry,
             logger: s.assist.logger,

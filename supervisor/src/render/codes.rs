@@ -1,20 +1,15 @@
 //! The codes of findings about steps, with what each means. Those about single files stand with their readers.
 
+use std::collections::BTreeMap;
+use supervise_trainers::registry::adapters;
+
 pub use supervise_checkpoint::codes::CODES as FILE_CODES;
 
-/// Every code that is said of a step, a set or a configuration, with its meaning, in alphabetical order.
+/// Codes that are said of a step, a set or a configuration of any trainer, with their meanings, in alphabetical order.
 pub const STEP_CODES: &[(&str, &str)] = &[
-    (
-        "ahead",
-        "AReaL: the weights are newer than the counters and the place in the data beside them: a save was cut short between the two",
-    ),
     (
         "another_step",
         "a generation that holds another step than its name says",
-    ),
-    (
-        "background_save",
-        "AReaL with Megatron saving in the background: what describes the save is there before its data",
     ),
     ("cadence", "when this run saves, and what a crash can cost"),
     ("config_not_passed", "the YAML is read by us and not by the command"),
@@ -38,10 +33,6 @@ pub const STEP_CODES: &[(&str, &str)] = &[
     (
         "counters_went_back",
         "the directory holds an older state: an older step counted further",
-    ),
-    (
-        "data_behind",
-        "AReaL: the place in the data is older than the step, so batches may come again",
     ),
     (
         "data_of_other_step",
@@ -75,16 +66,8 @@ pub const STEP_CODES: &[(&str, &str)] = &[
     ("file_not_whole", "a file is not whole"),
     ("finished_run", "what starting a finished run again does"),
     (
-        "frequency_stored",
-        "AReaL would save, export or evaluate as often as it did when it saved, not as the configuration says: changed before a launch",
-    ),
-    (
         "fsdp_config_missing",
         "rank 0 writes this file after its shards: the save was not finished",
-    ),
-    (
-        "generations",
-        "AReaL: proven saves are copied, for the trainer overwrites its only checkpoint",
     ),
     (
         "hard_links",
@@ -100,10 +83,6 @@ pub const STEP_CODES: &[(&str, &str)] = &[
     (
         "husk",
         "only data.pt is left: the trainer's own retention deleted the rest",
-    ),
-    (
-        "info_of_two_saves",
-        "AReaL: the files of `recover_info` are of two saves",
     ),
     (
         "integrity_mismatch",
@@ -129,20 +108,12 @@ pub const STEP_CODES: &[(&str, &str)] = &[
     ("manifest_incomplete", "what was to be saved is not in the manifest"),
     ("manifest_missing", "the manifest is missing: it is written last"),
     (
-        "megatron_v1_layout",
-        "Megatron's first layout, which verl 0.9 does not load: supervise migrate converts it",
-    ),
-    (
         "migration_unfinished",
         "a conversion from Megatron's first layout was not finished: supervise migrate finishes it",
     ),
     (
         "misplaced",
         "the file was written under another name: it holds what belongs there",
-    ),
-    (
-        "mistyped_key",
-        "a key that verl does not have, and that is almost one it has",
     ),
     (
         "mixed_generations",
@@ -197,20 +168,7 @@ pub const STEP_CODES: &[(&str, &str)] = &[
         "override_unknown",
         "this release of the trainer does not take an override that a relaunch needs",
     ),
-    ("overruled_by_verl", "verl itself changes what this setting says"),
     ("plain_command", "nothing is known of this command's checkpoints"),
-    (
-        "pointer_damaged",
-        "AReaL's pointer to the newest of its own generations names none: it would end before any work",
-    ),
-    (
-        "pointer_dangling",
-        "AReaL's pointer names a generation that is not there: it would end before any work",
-    ),
-    (
-        "pointer_engines",
-        "AReaL's pointer names other engines than its generation or this run has: it would end before any work",
-    ),
     ("proven_file_missing", "a file that was proven once is gone"),
     ("ray_cluster", "a Ray cluster that somebody else started is used"),
     ("ray_found", "the Ray cluster that is meant answers"),
@@ -243,10 +201,6 @@ pub const STEP_CODES: &[(&str, &str)] = &[
     ("scaler_missing", "the loss scale is not there, and other steps have it"),
     ("schedule_missing", "the learning-rate schedule is not there"),
     ("set_not_whole", "files that belong together are not whole"),
-    (
-        "shard_after_metadata",
-        "AReaL: a later save began to write over this one and was cut short",
-    ),
     ("shard_size", "a shard is far smaller than those of the other ranks"),
     (
         "shards_do_not_tile",
@@ -273,7 +227,6 @@ pub const STEP_CODES: &[(&str, &str)] = &[
     ),
     ("unknown_format", "no format is known by this name"),
     ("unknown_layout", "its files are in no form that is read here"),
-    ("unprotected", "AReaL: no copy of the only checkpoint is kept"),
     ("unreadable", "the step cannot be read"),
     (
         "validates_first",
@@ -292,3 +245,10 @@ pub const STEP_CODES: &[(&str, &str)] = &[
         "shards of several world sizes, and nothing says which of them counts",
     ),
 ];
+
+/// Every code that is said of a step, a set or a configuration, with its meaning.
+#[must_use]
+pub fn step_codes() -> BTreeMap<&'static str, &'static str> {
+    let of_trainers = adapters().flat_map(|a| a.codes());
+    STEP_CODES.iter().chain(of_trainers).copied().collect()
+}

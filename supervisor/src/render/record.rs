@@ -313,7 +313,7 @@ pub fn edit_words(edit: &DiskEdit) -> String {
         DiskEdit::RemoveTracker => "the tracker file is removed".to_owned(),
         DiskEdit::SetFrequencies => "recover_info says how often to save, as the configuration does".to_owned(),
         DiskEdit::PutBack { from } if is_own(from) => format!("LATEST names {from}, which stands there already"),
-        DiskEdit::PutBack { from } if is_older(from) => format!("LATEST goes aside: AReaL then reads {from}"),
+        DiskEdit::PutBack { from } if is_older(from) => format!("LATEST goes aside: the trainer then reads {from}"),
         DiskEdit::PutBack { from } => format!("put back, as a whole: {from}"),
     }
 }

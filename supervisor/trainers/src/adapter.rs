@@ -4,12 +4,16 @@
 //! steps are there and what is each worth (`tracker`), what goes into argv and environment so that it starts exactly there (`arrange`),
 //! what should a person know before the launch (`preflight`).
 
+mod in_place;
+mod payload;
 mod words;
 
+pub use in_place::InPlace;
+pub use payload::Payload;
 pub use words::{UserPart, Words};
 
+use crate::launch::Ray;
 use crate::read::{ReadInput, ReadOutput};
-use crate::verl::{self, Ray};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use supervise_checkpoint::{Earlier, FileReport, Marks, Need};
@@ -22,20 +26,15 @@ use supervise_core::reason::Reason;
 use supervise_core::record::LaunchOrder;
 use supervise_core::scan::ScanRule;
 use supervise_core::script::CallOrder;
-use supervise_core::spec::{AcceptAhead, Degraded, LiveSpec, ResumeIntent, RoleSpec, RunSpec, TrainerKind};
+use supervise_core::spec::{Degraded, ResumeIntent, RoleSpec, RunSpec, TrainerKind};
 
 /// What a run's configuration says a checkpoint of it looks like. `None` everywhere: judge what is there.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Expectation {
     /// Roles that every step must hold.
     pub roles: Option<Vec<RoleSpec>>,
     /// World size that the run will load with.
     pub world: Option<u32>,
-    /// The layout of the SFT trainer (`true`) or of PPO (`false`).
-    pub sft: Option<bool>,
-    /// SFT keeps the dataloader's state in one `data.pt` (`true`, the older trainer) or in one `data_R.pt` per data-parallel rank;
-    /// `None`: either will do.
-    pub one_data_file: Option<bool>,
     /// Counts of optimizer and schedule may begin anew: the policy allows to lose them, or the run goes on from a step of
     /// another root, which the steps that stand here already know nothing of.
     pub counts_anew: bool,
@@ -47,36 +46,26 @@ pub struct Expectation {
     pub memory: u64,
     /// Version of the trainer that will load, where it is known.
     pub version: Option<String>,
-    /// Where the trainer keeps one checkpoint only: what belongs to it.
-    pub live: Option<LiveSpec>,
-    /// Weights may be newer than the counters beside them.
-    pub ahead: bool,
     /// The one directory under the root that is a step; `None`: all that look like one.
     pub only: Option<String>,
+    /// What else the adapter reads from a run's specification.
+    pub own: Payload,
 }
 
 impl Expectation {
-    /// What this run expects.
+    /// What any run of a trainer with steps expects.
     #[must_use]
     pub fn of(spec: &RunSpec) -> Self {
-        let sft = match spec.trainer {
-            verl::PPO => Some(false),
-            verl::SFT => Some(true),
-            _ => None,
-        };
         Self {
-            roles: (spec.trainer != crate::plain::PLAIN).then(|| spec.roles.clone()),
+            roles: Some(spec.roles.clone()),
             world: spec.world,
-            sft,
-            one_data_file: verl::one_data_file(spec),
             counts_anew: spec.policy.degraded == Degraded::ModelOnly || from_elsewhere(spec),
             trust_globals: spec.policy.trust_globals.clone(),
             trust_unsafe: spec.policy.trust_unsafe,
             memory: spec.policy.memory,
             version: spec.trainer_version.clone(),
-            live: spec.live.clone(),
-            ahead: spec.policy.protect.ahead == AcceptAhead::Always,
             only: None,
+            own: Payload::default(),
         }
     }
 
@@ -268,9 +257,10 @@ pub trait Adapter: Sync {
     fn is_run_by_file(&self) -> bool {
         false
     }
-    /// Whether a relaunch of this command can be tried in advance.
-    fn rehearses(&self, _command: &[String]) -> bool {
-        false
+    /// The words behind the interpreter that make a command compose and print its configuration instead of training; `None`: it
+    /// cannot be tried in advance.
+    fn rehearsed(&self, _command: &[String]) -> Option<Vec<String>> {
+        None
     }
     /// Names of it and of its settings, for what is said to a person.
     fn words(&self) -> &'static Words;
@@ -321,6 +311,22 @@ pub trait Adapter: Sync {
     fn read(&self, input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>>;
     /// What its lines of output mean.
     fn rules(&self) -> Vec<ScanRule>;
+    /// What a run expects of its checkpoints.
+    fn expect(&self, spec: &RunSpec) -> Expectation {
+        Expectation::of(spec)
+    }
+    /// The layout of its checkpoint, where it keeps one only and overwrites it.
+    fn in_place(&self) -> Option<&'static dyn InPlace> {
+        None
+    }
+    /// Whether an entry can only stand in a directory of one role of a step.
+    fn is_of_role(&self, _name: &str) -> bool {
+        false
+    }
+    /// Codes of findings that only this trainer's configuration or checkpoints have, with what each means.
+    fn codes(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
     /// An empty fold over the files of a checkpoint root.
     fn tracker(&self, expect: &Expectation) -> Box<dyn StepTracker>;
     /// Command and environment of a launch.

@@ -4,11 +4,13 @@ mod agree;
 mod arrange;
 mod backend;
 mod call;
+mod codes;
 mod defaults;
 mod engines;
 mod frequency;
 mod jobs;
 mod judge;
+mod layout;
 mod names;
 mod preflight;
 mod read;
@@ -18,10 +20,11 @@ mod steps;
 mod values;
 
 pub use frequency::{Edited, with_frequencies};
-pub use judge::no_set;
-pub use names::{PAYLOADS, as_live, as_own};
+pub use names::{as_live, as_own};
 
-use crate::adapter::{Adapter, Expectation, HostFacts, LaunchPlan, StepTracker, TrainerFacts, UserPart, Words};
+use crate::adapter::{
+    Adapter, Expectation, HostFacts, InPlace, LaunchPlan, Payload, StepTracker, TrainerFacts, UserPart, Words,
+};
 use crate::read::{ReadInput, ReadOutput};
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_checkpoint::pointer::{GENERATIONS, LATEST};
@@ -31,7 +34,7 @@ use supervise_core::checkpoint::Finding;
 use supervise_core::reason::Reason;
 use supervise_core::record::LaunchOrder;
 use supervise_core::scan::ScanRule;
-use supervise_core::spec::{RunSpec, TrainerKind};
+use supervise_core::spec::{AcceptAhead, LiveSpec, RunSpec, TrainerKind};
 
 /// Whether a command starts one of AReaL's launchers.
 fn is_called(command: &[String]) -> bool {
@@ -61,6 +64,21 @@ pub fn is_meant(root: &Node) -> bool {
 fn place_of_user(parts: &[&str]) -> Option<usize> {
     let at = parts.iter().rposition(|p| *p == "checkpoints")?;
     (parts.len() > at + 3).then_some(at + 1)
+}
+
+/// What a set of a run is expected to be.
+#[derive(Debug, Clone, Default)]
+struct Sets {
+    /// What belongs to the only checkpoint.
+    live: Option<LiveSpec>,
+    /// Weights may be newer than the counters beside them.
+    ahead: bool,
+}
+
+impl Sets {
+    fn live(expect: &Expectation) -> Option<&LiveSpec> {
+        expect.own.get::<Self>()?.live.as_ref()
+    }
 }
 
 /// AReaL, whichever of its trainers.
@@ -130,6 +148,24 @@ impl Adapter for ArealAdapter {
         let at = place_of_user(&parts)? - 1;
         let named = |i: usize| if i == at { "supervise" } else { parts[i] };
         Some((0..parts.len()).map(named).collect::<Vec<_>>().join("/").into())
+    }
+
+    fn expect(&self, spec: &RunSpec) -> Expectation {
+        Expectation {
+            own: Payload::new(Sets {
+                live: spec.live.clone(),
+                ahead: spec.policy.protect.ahead == AcceptAhead::Always,
+            }),
+            ..Expectation::of(spec)
+        }
+    }
+
+    fn in_place(&self) -> Option<&'static dyn InPlace> {
+        Some(&layout::Layout)
+    }
+
+    fn codes(&self) -> &'static [(&'static str, &'static str)] {
+        &codes::CODES
     }
 
     fn is_run_by_file(&self) -> bool {

@@ -10,6 +10,7 @@ pub mod command;
 pub mod hf;
 pub mod hydra;
 pub mod job;
+pub mod launch;
 pub mod plain;
 pub mod read;
 pub mod registry;
@@ -20,7 +21,10 @@ pub mod starter;
 pub mod verl;
 pub mod way;
 
-pub use adapter::{Adapter, Expectation, Help, HostFacts, LaunchPlan, StepTracker, TrainerFacts, UserPart, Words};
+pub use adapter::{
+    Adapter, Expectation, Help, HostFacts, InPlace, LaunchPlan, Payload, StepTracker, TrainerFacts, UserPart, Words,
+};
+pub use launch::Ray;
 pub use read::{ReadInput, ReadOutput};
-pub use registry::{adapter, read};
-pub use verl::{Ray, Release, Tree, Version, pins, verl_defaults};
+pub use registry::{adapter, expect, read};
+pub use verl::{Release, Tree, Version, pins, verl_defaults};

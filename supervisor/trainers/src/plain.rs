@@ -40,6 +40,13 @@ impl Adapter for PlainAdapter {
         false
     }
 
+    fn expect(&self, spec: &RunSpec) -> Expectation {
+        Expectation {
+            roles: None,
+            ..Expectation::of(spec)
+        }
+    }
+
     fn is_called(&self, _command: &[String]) -> bool {
         false
     }

@@ -1,11 +1,11 @@
 //! The only list of trainer frameworks: adding one adds its line here.
 
-use crate::adapter::{Adapter, Words};
+use crate::adapter::{Adapter, Expectation, Words};
 use crate::read::{ReadInput, ReadOutput};
 use crate::{areal, hf, plain, verl};
 use supervise_config::compose::Composed;
 use supervise_config::{ConfigError, ErrorKind};
-use supervise_core::spec::TrainerKind;
+use supervise_core::spec::{RunSpec, TrainerKind};
 
 /// Every adapter, in the order in which a run is asked whose it is; the last one takes what nobody else knows.
 static ADAPTERS: [&dyn Adapter; 5] = [
@@ -29,6 +29,12 @@ pub fn adapters() -> impl Iterator<Item = &'static dyn Adapter> {
 pub fn adapter(kind: TrainerKind) -> &'static dyn Adapter {
     let found = adapters().find(|a| a.kind() == kind);
     found.unwrap_or(&plain::PlainAdapter)
+}
+
+/// What a run expects of its checkpoints.
+#[must_use]
+pub fn expect(spec: &RunSpec) -> Expectation {
+    adapter(spec.trainer).expect(spec)
 }
 
 /// The trainer that the setting `trainer` names by itself; `None`: `auto`, or a framework with several trainers.

@@ -3,6 +3,7 @@
 mod arrange;
 mod assist;
 mod basis;
+mod codes;
 mod data;
 mod defaults;
 mod evidence;
@@ -34,12 +35,12 @@ mod trust;
 mod version;
 mod wishes;
 
-pub(crate) use basis::{Basis, of as basis, one_data_file};
+use basis::one_data_file;
+pub(crate) use basis::{Basis, of as basis};
 pub(crate) use defaults::default_keys;
 pub use defaults::{Tree, verl_defaults};
 pub(crate) use judge::unknown_step;
 pub(crate) use mistyped::check as check_mistyped;
-pub use ray::Ray;
 pub(crate) use read_ppo::read as read_ppo;
 pub(crate) use read_sft::read as read_sft;
 pub(crate) use reader::Reader;
@@ -48,7 +49,7 @@ pub use survey::pins;
 pub(crate) use trust::{allow, not_trusted};
 pub use version::{Release, Version};
 
-use crate::adapter::{Adapter, Expectation, HostFacts, LaunchPlan, StepTracker, TrainerFacts, Words};
+use crate::adapter::{Adapter, Expectation, HostFacts, LaunchPlan, Payload, StepTracker, TrainerFacts, Words};
 use crate::read::{ReadInput, ReadOutput};
 use supervise_config::ConfigError;
 use supervise_config::compose::Composed;
@@ -57,6 +58,21 @@ use supervise_core::reason::Reason;
 use supervise_core::record::LaunchOrder;
 use supervise_core::scan::ScanRule;
 use supervise_core::spec::{RunSpec, TrainerKind};
+
+/// Which layout a run's steps have. `None`: either will do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Layouts {
+    /// The layout of the SFT trainer (`true`) or of PPO (`false`).
+    pub sft: Option<bool>,
+    /// SFT keeps the dataloader's state in one `data.pt` (`true`, the older trainer) or in one `data_R.pt` per data-parallel rank.
+    pub one_data_file: Option<bool>,
+}
+
+impl Layouts {
+    fn of(expect: &Expectation) -> Self {
+        expect.own.get().copied().unwrap_or_default()
+    }
+}
 
 /// PPO and its relatives (`main_ppo`).
 pub const PPO: TrainerKind = TrainerKind::new("verl_ppo");
@@ -122,8 +138,26 @@ impl Adapter for VerlAdapter {
         true
     }
 
-    fn rehearses(&self, command: &[String]) -> bool {
-        crate::rehearsal::rehearsed(command).is_some()
+    fn rehearsed(&self, command: &[String]) -> Option<Vec<String>> {
+        crate::rehearsal::rehearsed(command)
+    }
+
+    fn expect(&self, spec: &RunSpec) -> Expectation {
+        Expectation {
+            own: Payload::new(Layouts {
+                sft: Some(self.sft),
+                one_data_file: one_data_file(spec),
+            }),
+            ..Expectation::of(spec)
+        }
+    }
+
+    fn is_of_role(&self, name: &str) -> bool {
+        names::is_of_role(name)
+    }
+
+    fn codes(&self) -> &'static [(&'static str, &'static str)] {
+        &codes::CODES
     }
 
     fn is_called(&self, command: &[String]) -> bool {

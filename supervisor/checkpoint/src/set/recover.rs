@@ -29,13 +29,19 @@ pub(super) fn needs(names: &BTreeSet<&str>) -> Vec<Need> {
     there.map(|(name, kind)| Need::new(*name, *kind)).collect()
 }
 
+/// A file is missing: the code, and what it means.
+pub(crate) const MISSING: (&str, &str) = (
+    "recover_info_missing",
+    "a file that AReaL reads before it goes on is not there: it would begin the run anew",
+);
+
 /// All six are there; what each says is in its report.
 pub(super) fn judge(seen: &mut Seen<'_>) {
     for (name, _) in FILES {
         seen.belongs(name);
         if !seen.has(name) {
             let detail = "the file is not there: without it AReaL begins the run anew";
-            let f = Finding::error("recover_info_missing", Verdict::Incomplete, detail);
+            let f = Finding::error(MISSING.0, Verdict::Incomplete, detail);
             seen.say(f.in_file(name));
         }
     }

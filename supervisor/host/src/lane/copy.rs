@@ -8,7 +8,7 @@ use super::files::{open_file, read_small};
 use super::own::{Latest, dir_name, is_used, latest, own_aside, point_at, pointer_aside, put_in};
 use super::pace::Pace;
 use super::scan::Prover;
-use super::stand::{INFO, Set, Stand};
+use super::stand::{Set, Stand};
 use crate::disk::{Clone, clone_file, remove_empty, remove_tree, sync_dir};
 use camino::Utf8Path;
 use serde_json::json;
@@ -20,7 +20,6 @@ use supervise_core::event::{ActError, ActErrorKind};
 use supervise_core::id::Step;
 use supervise_core::live::{is_live, is_older, is_own, save_of};
 use supervise_trainers::adapter;
-use supervise_trainers::areal::with_frequencies;
 
 /// Whether a save began is looked at each time so many bytes were copied, and at the end.
 const LOOK: u64 = 64 << 20;
@@ -271,7 +270,7 @@ fn put_copy_back(stand: &Stand, from: &CkptId, by: &str, working: &mut dyn FnMut
     let copy = staging.join(name);
     let mut done = 0_u64;
     let copied = make_dir(&copy).and_then(|()| {
-        copy_set(&Set::plain(&stand.protected().join(name)), &copy, &mut |n| {
+        copy_set(&stand.plain(&stand.protected().join(name)), &copy, &mut |n| {
             done = done.saturating_add(n);
             // Nobody asks for it to end: it comes before a launch.
             working(done);
@@ -300,7 +299,7 @@ fn put_copy_back(stand: &Stand, from: &CkptId, by: &str, working: &mut dyn FnMut
 }
 
 fn swap_in(stand: &Stand, copy: &Utf8Path) -> io::Result<()> {
-    for dir in Set::plain(copy).dirs()? {
+    for dir in stand.plain(copy).dirs()? {
         let to = stand.root.join(&dir);
         let above = to.parent().unwrap_or(&stand.root).to_owned();
         fs::create_dir_all(&above)?;
@@ -315,12 +314,12 @@ fn swap_in(stand: &Stand, copy: &Utf8Path) -> io::Result<()> {
 /// Writes how often the trainer is to act into the files that would otherwise say it: a reader sees the old or the new text.
 pub(super) fn set_frequencies(stand: &Stand) -> Result<(), ActError> {
     let live = stand.live().map_err(|e| refused("changing frequencies", &e))?;
-    for (name, wanted) in stand.expect().live.iter().flat_map(|l| &l.frequencies) {
-        let path = live.place(&Utf8Path::new(INFO).join(name));
+    for (name, wanted) in &stand.layout.frequencies(&stand.expect()) {
+        let path = live.place(&Utf8Path::new(stand.layout.info()).join(name));
         let failed = |e: &io::Error| refused(&format!("changing {path}"), e);
         let bytes = read_small(&path, INFO_LIMIT).map_err(|e| failed(&e))?;
-        match with_frequencies(&bytes, wanted) {
-            Ok(Some(edited)) => write_whole(&path, &edited.bytes, 0o666).map_err(|e| failed(&e))?,
+        match stand.layout.with_frequencies(&bytes, wanted) {
+            Ok(Some(edited)) => write_whole(&path, &edited, 0o666).map_err(|e| failed(&e))?,
             Ok(None) => {}
             // It is whole all the same: that the stored ones win was said.
             Err(why) => tracing::warn!("{path} is left as it is: {why}"),

@@ -21,7 +21,6 @@ use supervise_core::id::Step;
 use supervise_core::live::{LIVE, OLDER, is_live, is_older, is_own};
 use supervise_core::record::DiskEdit;
 use supervise_trainers::adapter;
-use supervise_trainers::areal::no_set;
 
 /// Generations of a run, and where its live set stands.
 pub(super) struct Kept {
@@ -87,10 +86,10 @@ impl Kept {
         // The pointer comes first: a generation that it names by then is there, or was deleted for a newer one.
         let pointer = latest(&self.stand.root);
         let own = match is_odd(&self.stand.generations()) {
-            true => linked(),
+            true => linked(&self.stand),
             false => self.own.look(depth, whole, Look::Thorough, working),
         };
-        let report = merged(&seen, kept, own, &pointer, &self.stand.engines());
+        let report = merged(&seen, kept, own, &pointer, &self.stand);
         (seen, report)
     }
 
@@ -187,25 +186,19 @@ fn aside_failed(id: &CkptId, e: &io::Error) -> ActError {
 }
 
 /// Generations that stand elsewhere are not looked at, and not passed over either.
-fn linked() -> ScanReport {
+fn linked(stand: &Stand) -> ScanReport {
     let detail = format!(
         "{GENERATIONS} is a symbolic link, or no directory: that is not followed, put the directory itself there"
     );
     let finding = Finding::error("symlink", Verdict::Unknown, detail).in_file(GENERATIONS);
     ScanReport {
-        steps: vec![no_set(Step(0), finding)],
+        steps: vec![stand.layout.no_set(Step(0), finding)],
         ..ScanReport::default()
     }
 }
 
 /// One report of all, newest first, the live set before a copy of it.
-fn merged(
-    in_place: &ScanReport,
-    kept: ScanReport,
-    own: ScanReport,
-    pointer: &Latest,
-    engines: &[String],
-) -> ScanReport {
+fn merged(in_place: &ScanReport, kept: ScanReport, own: ScanReport, pointer: &Latest, stand: &Stand) -> ScanReport {
     let mut steps = Vec::with_capacity(kept.steps.len() + own.steps.len() + 1);
     let mut remarks = in_place.remarks.clone();
     // Directories are made by whoever asks for a path: without a file in them nothing was saved.
@@ -217,8 +210,9 @@ fn merged(
         steps.push(called(c.clone(), name));
         if hidden {
             let what = format!(
-                "{OLDER} (step {}) was written in place by an older build of AReaL",
-                c.step
+                "{OLDER} (step {}) was written in place by an older build of {}",
+                c.step,
+                stand.who()
             );
             remarks.push(format!("{what}: a newer one loads what {LATEST} names, and not that"));
         }
@@ -226,14 +220,14 @@ fn merged(
     for mut c in own.steps {
         let name = c.id.0.to_string();
         c = match pointer {
-            Latest::Names(p) if p.generation() == name => called(refused(c, p, engines), LIVE),
+            Latest::Names(p) if p.generation() == name => called(refused(c, p, stand), LIVE),
             _ if name.is_empty() => called(c, LIVE),
             _ => called(c, &name),
         };
         steps.push(c);
     }
     if !steps.iter().any(|c| is_live(&c.id)) {
-        steps.extend(nothing_named(pointer).map(|c| called(c, LIVE)));
+        steps.extend(nothing_named(pointer, stand).map(|c| called(c, LIVE)));
     }
     steps.extend(kept.steps);
     // What does not say which step it holds comes first: nothing newer is passed over for it in silence.
@@ -260,8 +254,9 @@ fn called(mut c: CheckpointSummary, name: &str) -> CheckpointSummary {
     c
 }
 
-/// The generation that the pointer names, as far as AReaL takes it.
-fn refused(mut c: CheckpointSummary, pointer: &Pointer, engines: &[String]) -> CheckpointSummary {
+/// The generation that the pointer names, as far as the trainer takes it.
+fn refused(mut c: CheckpointSummary, pointer: &Pointer, stand: &Stand) -> CheckpointSummary {
+    let (engines, who) = (stand.engines(), stand.who());
     let lacks = |name: &&String| !pointer.engines.contains(name);
     let named = pointer.engines.join(", ");
     if let Some(name) = pointer
@@ -271,7 +266,7 @@ fn refused(mut c: CheckpointSummary, pointer: &Pointer, engines: &[String]) -> C
         .or(engines.iter().find(lacks))
     {
         let detail =
-            format!("{LATEST} says that it holds {named}, which is not so for {name}: AReaL would end before any work");
+            format!("{LATEST} says that it holds {named}, which is not so for {name}: {who} would end before any work");
         let finding = Finding::error("pointer_engines", Verdict::Damaged, detail).in_file(LATEST);
         c.findings.insert(0, finding);
         c.verdict = c.verdict.worst(Verdict::Damaged);
@@ -279,25 +274,26 @@ fn refused(mut c: CheckpointSummary, pointer: &Pointer, engines: &[String]) -> C
     } else if !engines.is_empty() && pointer.engines.len() > engines.len() {
         let ours = engines.join(", ");
         let why =
-            format!("{LATEST} says that it holds {named}, and this run has {ours}: AReaL would end before any work");
+            format!("{LATEST} says that it holds {named}, and this run has {ours}: {who} would end before any work");
         c.resume = Resumability::Not { why };
     }
     c
 }
 
 /// What is said where the pointer names nothing that is there.
-fn nothing_named(pointer: &Latest) -> Option<CheckpointSummary> {
+fn nothing_named(pointer: &Latest, stand: &Stand) -> Option<CheckpointSummary> {
+    let who = stand.who();
     let (step, mut finding) = match pointer {
         Latest::Missing => return None,
         Latest::Names(p) => {
             let detail = format!(
-                "it names {}, which is not there: AReaL would end before any work",
+                "it names {}, which is not there: {who} would end before any work",
                 p.generation()
             );
             (p.step, Finding::error("pointer_dangling", Verdict::Incomplete, detail))
         }
         Latest::Wrong(why) => {
-            let detail = format!("it names no generation ({why}): AReaL would end before any work");
+            let detail = format!("it names no generation ({why}): {who} would end before any work");
             (Step(0), Finding::error("pointer_damaged", Verdict::Damaged, detail))
         }
         Latest::Unreadable(why) => {
@@ -306,5 +302,5 @@ fn nothing_named(pointer: &Latest) -> Option<CheckpointSummary> {
         }
     };
     finding.retryable = finding.verdict == Verdict::Unreadable;
-    Some(no_set(step, finding.in_file(LATEST)))
+    Some(stand.layout.no_set(step, finding.in_file(LATEST)))
 }

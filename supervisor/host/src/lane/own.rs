@@ -6,7 +6,7 @@
 use super::copy::write_note;
 use super::edit::{PRIVATE, free_name, make_dir, write_whole};
 use super::files::open_file;
-use super::stand::{Set, Stand};
+use super::stand::Stand;
 use crate::disk::sync_dir;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::fs;
@@ -88,7 +88,7 @@ pub(super) fn dir_name(id: &CkptId) -> io::Result<&str> {
         Some(_) => Ok(name),
         None => Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            format!("{name:?} is no generation of AReaL's"),
+            format!("{name:?} is no generation of the trainer's"),
         )),
     }
 }
@@ -124,7 +124,7 @@ fn aside(stand: &Stand, source: &Utf8Path, name: &str, foreign: bool, why: &str,
 
 /// Makes the pointer name the generation of a step: a reader sees the old one or the new one.
 pub(super) fn point_at(stand: &Stand, step: Step, by: &str) -> io::Result<()> {
-    let generation = Set::own(&stand.generations(), &generation_name(step));
+    let generation = stand.own(&stand.generations(), &generation_name(step));
     let there = generation.engines()?;
     if there.is_empty() {
         return Err(io::Error::other(format!("there is nothing in {}", generation.dir)));
@@ -159,8 +159,8 @@ pub(super) fn point_at(stand: &Stand, step: Step, by: &str) -> io::Result<()> {
 /// A copy becomes a generation of the trainer's own, and the pointer names it. What has its name already goes aside.
 pub(super) fn put_in(stand: &Stand, copy: &Utf8Path, step: Step, by: &str) -> io::Result<()> {
     let (generations, name) = (stand.generations(), generation_name(step));
-    let made = Set::own(&stand.staging("back"), &name);
-    for dir in Set::plain(copy).dirs()? {
+    let made = stand.own(&stand.staging("back"), &name);
+    for dir in stand.plain(copy).dirs()? {
         let to = made.place(&dir);
         let above = to.parent().unwrap_or(&made.dir).to_owned();
         fs::create_dir_all(&above)?;

@@ -30,7 +30,7 @@ use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth};
 use supervise_core::event::{ActError, ActErrorKind, ScanReport};
 use supervise_core::id::ActId;
 use supervise_core::spec::{ResumeIntent, RunSpec};
-use supervise_trainers::{Expectation, adapter};
+use supervise_trainers::{adapter, expect};
 
 /// `Working` is said so often during long reads.
 const TELL: Duration = Duration::from_millis(500);
@@ -260,7 +260,7 @@ impl Lane {
                 self.prover = match &self.kept {
                     Some(kept) => kept.live_prover(),
                     None => spec.root.as_ref().map(|root| {
-                        Prover::new(root, adapter(spec.trainer), &Expectation::of(&spec)).keeping_records(&spec.run_dir)
+                        Prover::new(root, adapter(spec.trainer), &expect(&spec)).keeping_records(&spec.run_dir)
                     }),
                 };
                 self.spec = Some(spec);
@@ -441,7 +441,7 @@ fn elsewhere(
 ) -> Option<CheckpointSummary> {
     let parent = path.parent()?;
     let name = CkptId(Utf8PathBuf::from(path.file_name()?));
-    let mut prover = Prover::new(parent, adapter(spec.trainer), &Expectation::of(spec));
+    let mut prover = Prover::new(parent, adapter(spec.trainer), &expect(spec));
     let report: ScanReport = prover.scan(depth, 0, working);
     let found = report.steps.into_iter().find(|c| c.id == name)?;
     let mut summary = match found.findings.first() {

@@ -8,13 +8,7 @@ use std::io;
 use supervise_checkpoint::pointer::{GENERATIONS, LATEST};
 use supervise_core::checkpoint::{CkptId, EntryKind, FileFact, PinsHash};
 use supervise_core::spec::{RunSpec, TrainerKind};
-use supervise_trainers::areal::{PAYLOADS, as_own};
-use supervise_trainers::{Expectation, StepTracker, adapter};
-
-/// The directory of an engine's state, below the engine's name.
-const STATE: &str = "recover_checkpoint";
-/// What is kept of the run beside it: read before all else, so put in its place last.
-pub(super) const INFO: &str = "recover_info";
+use supervise_trainers::{Expectation, InPlace, StepTracker, adapter, expect};
 
 /// Where the checkpoints of a run stand, and what they should be.
 #[derive(Debug, Clone)]
@@ -36,7 +30,7 @@ impl Where {
         Some(Self {
             root: spec.root.clone()?,
             trainer: spec.trainer,
-            expect: Expectation::of(spec),
+            expect: expect(spec),
             store: spec.live.as_ref().map(|l| l.store.clone()),
         })
     }
@@ -50,6 +44,7 @@ pub(super) struct Stand {
     /// Ours: on the same file system, outside of it.
     pub(super) store: Utf8PathBuf,
     pub(super) trainer: TrainerKind,
+    pub(super) layout: &'static dyn InPlace,
     expect: Expectation,
 }
 
@@ -59,6 +54,7 @@ impl Stand {
         Some(Self {
             root: place.root.clone(),
             store: place.store.clone()?,
+            layout: adapter(place.trainer).in_place()?,
             trainer: place.trainer,
             expect: place.expect.clone(),
         })
@@ -78,6 +74,11 @@ impl Stand {
     pub(super) fn aside(&self, foreign: bool) -> Utf8PathBuf {
         let aside = self.store.join("aside");
         if foreign { aside.join("foreign") } else { aside }
+    }
+
+    /// The trainer, as it is called in a sentence.
+    pub(super) fn who(&self) -> &'static str {
+        adapter(self.trainer).words().name
     }
 
     /// The directory above the trainer's own, and its name: the live set is looked at as a step of it.
@@ -116,7 +117,7 @@ impl Stand {
 
     /// What a build that keeps one set in place has here.
     pub(super) fn in_place(&self) -> Set {
-        Set::plain(&self.root)
+        self.plain(&self.root)
     }
 
     /// What the trainer would load.
@@ -126,8 +127,26 @@ impl Stand {
     pub(super) fn live(&self) -> io::Result<Set> {
         match latest(&self.root) {
             Latest::Missing => Ok(self.in_place()),
-            Latest::Names(pointer) => Ok(Set::own(&self.generations(), &pointer.generation())),
+            Latest::Names(pointer) => Ok(self.own(&self.generations(), &pointer.generation())),
             Latest::Wrong(why) | Latest::Unreadable(why) => Err(io::Error::other(format!("{LATEST}: {why}"))),
+        }
+    }
+
+    /// A set whose parts have the names of a live set.
+    pub(super) fn plain(&self, dir: &Utf8Path) -> Set {
+        Set {
+            dir: dir.to_owned(),
+            layout: self.layout,
+            own: false,
+        }
+    }
+
+    /// A generation of the trainer's own.
+    pub(super) fn own(&self, generations: &Utf8Path, name: &str) -> Set {
+        Set {
+            dir: generations.join(name),
+            layout: self.layout,
+            own: true,
         }
     }
 
@@ -139,7 +158,7 @@ impl Stand {
         let mut tracker = self.tracker(&expect);
         for fact in &facts {
             let path = match set.own {
-                true => as_own(fact.path.as_str()).into(),
+                true => self.layout.as_own(fact.path.as_str()).into(),
                 false => fact.path.clone(),
             };
             tracker.note(&FileFact {
@@ -156,46 +175,35 @@ impl Stand {
 pub(super) struct Set {
     /// Where it stands.
     pub(super) dir: Utf8PathBuf,
+    layout: &'static dyn InPlace,
     own: bool,
 }
 
 impl Set {
-    /// One whose parts have the names of a live set.
-    pub(super) fn plain(dir: &Utf8Path) -> Self {
-        Self {
-            dir: dir.to_owned(),
-            own: false,
-        }
-    }
-
-    /// A generation of the trainer's own.
-    pub(super) fn own(generations: &Utf8Path, name: &str) -> Self {
-        Self {
-            dir: generations.join(name),
-            own: true,
-        }
-    }
-
     /// Where a part stands, by its place in a live set.
     pub(super) fn place(&self, part: &Utf8Path) -> Utf8PathBuf {
         match self.own {
-            true => self.dir.join(as_own(part.as_str())),
+            true => self.dir.join(self.layout.as_own(part.as_str())),
             false => self.dir.join(part),
         }
     }
 
     /// Its directories that are there, by their places in a live set; what is read first comes last.
     pub(super) fn dirs(&self) -> io::Result<Vec<Utf8PathBuf>> {
-        let mut out: Vec<Utf8PathBuf> = self.engines()?.iter().map(|e| Utf8Path::new(e).join(STATE)).collect();
+        let mut out: Vec<Utf8PathBuf> = self
+            .engines()?
+            .iter()
+            .map(|e| Utf8Path::new(e).join(self.layout.state()))
+            .collect();
         out.sort();
-        out.extend(Some(INFO.into()).filter(|dir: &Utf8PathBuf| is_dir(&self.place(dir))));
+        out.extend(Some(self.layout.info().into()).filter(|dir: &Utf8PathBuf| is_dir(&self.place(dir))));
         Ok(out)
     }
 
     /// Engines that have a directory in it.
     pub(super) fn engines(&self) -> io::Result<Vec<String>> {
         let above = match self.own {
-            true => self.dir.join(PAYLOADS),
+            true => self.dir.join(self.layout.payloads()),
             false => self.dir.clone(),
         };
         let entries = match above.read_dir_utf8() {
@@ -206,7 +214,10 @@ impl Set {
         for entry in entries {
             let name = entry?.file_name().to_owned();
             // Nothing is reached through a link: what it leads to is somebody else's.
-            if is_dir(&above) && is_dir(&above.join(&name)) && is_dir(&self.place(&Utf8Path::new(&name).join(STATE))) {
+            if is_dir(&above)
+                && is_dir(&above.join(&name))
+                && is_dir(&self.place(&Utf8Path::new(&name).join(self.layout.state())))
+            {
                 out.push(name);
             }
         }

@@ -39,7 +39,7 @@ pub(super) enum Kind {
     Root,
     Step,
     Role,
-    /// AReaL's only checkpoint.
+    /// The only checkpoint of a trainer that overwrites it.
     Live,
     Set(SetKind),
 }
@@ -70,7 +70,7 @@ impl Owner {
 pub(super) fn directory(named: &Utf8Path, dir: &Utf8Path, look: &mut Look<'_>) -> io::Result<PathView> {
     let names = names_in(dir)?;
     let owner = Owner::of(dir, &names);
-    match kind_of(dir, &names, owner.prefix) {
+    match kind_of(dir, &names, owner) {
         Kind::Set(kind) => sets::one(named, dir, kind, look),
         Kind::Live => live::judge(named, dir, look),
         kind => {
@@ -92,13 +92,9 @@ fn names_in(dir: &Utf8Path) -> io::Result<Vec<String>> {
         .collect()
 }
 
-fn kind_of(dir: &Utf8Path, names: &[String], prefix: &str) -> Kind {
-    let marks = |n: &String| {
-        matches!(
-            n.as_str(),
-            "ckpt_contents.json" | "dist_ckpt" | "transformer_config.json"
-        ) || n.contains("_world_size_") && n.ends_with(".pt")
-    };
+fn kind_of(dir: &Utf8Path, names: &[String], owner: Owner) -> Kind {
+    let prefix = owner.prefix;
+    let marks = |n: &String| owner.adapter.is_of_role(n);
     let in_step = dir
         .parent()
         .and_then(Utf8Path::file_name)
@@ -113,7 +109,7 @@ fn kind_of(dir: &Utf8Path, names: &[String], prefix: &str) -> Kind {
         _ if in_step && names.iter().any(marks) => Kind::Role,
         _ if registry::of_step(dir.file_name().unwrap_or_default(), names).is_some() => Kind::Step,
         Some(kind) if !names.iter().any(marks) => Kind::Set(kind),
-        None if exports::is_areal(dir) => Kind::Live,
+        None if exports::in_place_at(dir).is_some() => Kind::Live,
         _ => Kind::Step,
     }
 }

@@ -10,7 +10,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use supervise_core::checkpoint::{CkptId, Finding, Verdict};
 use supervise_core::spec::TrainerKind;
 use supervise_host::lane::{RUN_DIR_NAME, Scrubbed, VERIFIED, scrub};
-use supervise_trainers::{Expectation, adapter, registry};
+use supervise_trainers::{Expectation, adapter, expect, registry};
 
 /// What is read again, and by which record.
 struct Place {
@@ -104,7 +104,7 @@ fn place(name: &Utf8Path) -> Result<Place, CliError> {
                 .map_or_else(|| root.clone(), |l| l.store.join("protected")),
             run_dir: spec.run_dir.clone(),
             trainer: spec.trainer,
-            expect: Expectation::of(spec),
+            expect: expect(spec),
             step,
         });
     }

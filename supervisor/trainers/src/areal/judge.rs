@@ -1,5 +1,6 @@
 //! What a set is worth, and whether this run can go on from it.
 
+use super::Sets;
 use super::agree::{AHEAD, Compared, METADATA};
 use super::names::{DEFAULT, INFO, state_dir};
 use super::set::{CLOCKS, Files, Reports, shard_mark};
@@ -82,8 +83,7 @@ pub(super) fn judge(case: &Case<'_>) -> CheckpointSummary {
 }
 
 /// What AReaL would load and what is not there, or cannot be told.
-#[must_use]
-pub fn no_set(step: Step, finding: Finding) -> CheckpointSummary {
+pub(super) fn no_set(step: Step, finding: Finding) -> CheckpointSummary {
     let mut out = crate::verl::unknown_step(&CkptId(String::new().into()));
     out.step = step;
     out.layout = Cow::Borrowed("areal");
@@ -158,7 +158,7 @@ fn missing_engines(case: &Case<'_>, engines: &BTreeSet<&str>, findings: &mut Vec
 
 fn compare(case: &Case<'_>, info: StepInfo, engines: &BTreeSet<&str>, findings: &mut Vec<Finding>) {
     let marks = case.reports.marks(case.files);
-    let live = case.expect.live.as_ref();
+    let live = Sets::live(case.expect);
     let compared = Compared {
         info,
         marks: &marks,
@@ -171,7 +171,7 @@ fn compare(case: &Case<'_>, info: StepInfo, engines: &BTreeSet<&str>, findings: 
     found.extend(data_behind(case, info));
     found.extend(engines.iter().filter_map(|engine| after_table(case, &compared, engine)));
     for finding in found.iter_mut().filter(|f| f.code == AHEAD) {
-        if case.expect.ahead {
+        if case.expect.own.get::<Sets>().is_some_and(|s| s.ahead) {
             finding.level = Level::Warning;
             finding.verdict = Verdict::Whole;
             finding
@@ -231,7 +231,7 @@ fn data_behind(case: &Case<'_>, info: StepInfo) -> Option<Finding> {
 /// Megatron can save in the background: AReaL then writes what describes a save before its data is there. `metadata.json` is
 /// written last; where it is older than `.metadata`, the save before this one wrote it. Times are all that is left to go by.
 fn unfinished_background(case: &Case<'_>, parts: &[(String, SetReport)], findings: &mut Vec<Finding>) {
-    if !case.expect.live.as_ref().is_some_and(|l| l.async_save) {
+    if !Sets::live(case.expect).is_some_and(|l| l.async_save) {
         return;
     }
     for (dir, _) in parts.iter().filter(|(_, p)| p.kind == SetKind::MegatronDist) {
@@ -249,7 +249,7 @@ fn unfinished_background(case: &Case<'_>, parts: &[(String, SetReport)], finding
 
 /// A resume brings back how often AReaL acted when it saved.
 fn stored_frequencies(case: &Case<'_>, findings: &mut Vec<Finding>) {
-    for (name, wanted) in case.expect.live.iter().flat_map(|l| &l.frequencies) {
+    for (name, wanted) in Sets::live(case.expect).into_iter().flat_map(|l| &l.frequencies) {
         let file = format!("{INFO}/{name}");
         let stored = case.reports.of(&file).and_then(|r| r.facts.frequencies);
         if let Some(stored) = stored.filter(|s| s != wanted) {
@@ -314,7 +314,7 @@ fn in_all(holds: &BTreeMap<String, Vec<String>>) -> Vec<String> {
 
 /// Whether this run can be resumed from it.
 fn resumability(case: &Case<'_>, c: &CheckpointSummary, info: Option<StepInfo>) -> Resumability {
-    let live = case.expect.live.as_ref();
+    let live = Sets::live(case.expect);
     if let (Some(wrote), Some(ranks)) = (c.world, live.and_then(|l| l.data_ranks))
         && wrote != ranks
     {

@@ -6,14 +6,14 @@ use supervise_core::id::Step;
 /// The directory of the steps, counters and the place in the data.
 pub(super) const INFO: &str = "recover_info";
 /// The directory of an engine's state, below the engine's name.
-const STATE: &str = "recover_checkpoint";
+pub(super) const STATE: &str = "recover_checkpoint";
 /// The engine that is always there: the actor, whatever is trained.
 pub(super) const DEFAULT: &str = "default";
 
 /// The same two in a generation that a newer AReaL wrote by itself, where an engine has its name below the second.
 pub(super) const MANIFEST: &str = "manifest";
 /// Where the state of each engine stands there, in a directory of its name.
-pub const PAYLOADS: &str = "payloads";
+pub(super) const PAYLOADS: &str = "payloads";
 
 /// What a path below a set is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

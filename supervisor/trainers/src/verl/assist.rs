@@ -1,9 +1,9 @@
 //! What verl can do by itself once it is told: each help with its reason and the setting that switches it off.
 
-use super::ray::Ray;
 use super::version::Version;
 use crate::adapter::{Help, HostFacts};
 use crate::hydra::encode_list;
+use crate::launch::Ray;
 use supervise_core::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::RunSpec;
 

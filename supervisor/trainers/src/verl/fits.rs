@@ -5,6 +5,7 @@
 
 mod megatron;
 
+use super::Layouts;
 use super::data;
 use super::judge::{Case, Layout, expected};
 use super::names::Content;
@@ -14,7 +15,7 @@ use supervise_core::spec::RoleSpec;
 
 /// Whether this run can go on from here.
 pub(crate) fn resume(case: &Case<'_>, layout: Layout, roles: &[RoleState], data: data::DataState) -> Resumability {
-    if let Some(sft) = case.expect.sft
+    if let Some(sft) = Layouts::of(case.expect).sft
         && sft != (layout == Layout::Sft)
     {
         let (is, run) = if sft { ("PPO", "SFT") } else { ("SFT", "PPO") };

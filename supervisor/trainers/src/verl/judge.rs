@@ -3,6 +3,7 @@
 //! A step is judged by its own world size and contents, never by today's configuration; only the roles that must be there come from
 //! outside. Whether it fits the run (world size, layout, contents) is the second answer and never makes a whole step less.
 
+use super::Layouts;
 use super::data;
 use super::evidence::Reports;
 use super::fits;
@@ -135,7 +136,7 @@ pub(crate) fn judge(case: &Case<'_>) -> (CheckpointSummary, Option<Marks>) {
     summary.files = survey.files;
     summary.newest = survey.newest;
 
-    let layout = layout_of(&survey, case.expect.sft);
+    let layout = layout_of(&survey, Layouts::of(case.expect).sft);
     summary.layout = Cow::Borrowed(layout.name(Writer::of(&survey)));
     if let Some(finding) = not_a_step(case.entry.kind(), &survey, layout) {
         summary.husk = finding.code == "husk";
@@ -147,7 +148,7 @@ pub(crate) fn judge(case: &Case<'_>) -> (CheckpointSummary, Option<Marks>) {
         return (summary, None);
     }
     let roles = judge_roles(case, &survey, layout, &mut summary.findings);
-    let one_file = case.expect.one_data_file;
+    let one_file = Layouts::of(case.expect).one_data_file;
     let data = data::judge_data(
         &survey,
         layout,
@@ -316,7 +317,7 @@ fn role_missing(name: &str, layout: Layout) -> Finding {
 
 /// The roles that must be there: those of the run; without one, `actor`, what is there, and what finished neighbours hold.
 fn expected_roles(case: &Case<'_>, survey: &Survey<'_>, layout: Layout) -> Vec<String> {
-    match (layout, &case.expect.roles, case.expect.sft) {
+    match (layout, &case.expect.roles, Layouts::of(case.expect).sft) {
         (Layout::Sft, _, _) => vec![String::new()],
         (_, Some(roles), Some(false) | None) => roles.iter().map(|r| r.name.clone()).collect(),
         _ => {
@@ -330,7 +331,9 @@ fn expected_roles(case: &Case<'_>, survey: &Survey<'_>, layout: Layout) -> Vec<S
 
 /// What the run's configuration says of a role, where the layout is the run's.
 pub(crate) fn expected<'a>(case: &'a Case<'_>, layout: Layout, name: &str) -> Option<&'a RoleSpec> {
-    let fits = case.expect.sft.is_none_or(|sft| sft == (layout == Layout::Sft));
+    let fits = Layouts::of(case.expect)
+        .sft
+        .is_none_or(|sft| sft == (layout == Layout::Sft));
     case.expect
         .roles
         .as_deref()

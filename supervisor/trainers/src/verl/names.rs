@@ -5,6 +5,12 @@
 
 use supervise_core::id::Step;
 
+/// Whether an entry can only stand in a directory of a role.
+pub(super) fn is_of_role(name: &str) -> bool {
+    matches!(name, "ckpt_contents.json" | "dist_ckpt" | "transformer_config.json")
+        || name.contains("_world_size_") && name.ends_with(".pt")
+}
+
 /// The start of the name of a step directory.
 pub(super) const STEP: &str = "global_step_";
 

@@ -7,6 +7,7 @@ use super::reader::Reader;
 use crate::adapter::HostFacts;
 use crate::command::{self, Entry};
 use crate::job;
+use crate::launch::Ray;
 use crate::read::ReadInput;
 use crate::verl::Version;
 use camino::{Utf8Path, Utf8PathBuf};
@@ -22,34 +23,6 @@ const ADDRESS: &str = "RAY_ADDRESS";
 const TEMP: &str = "RAY_TMPDIR";
 /// Ray refuses sockets with longer names (107 bytes); its own part below the directory takes up to 68 of them.
 const TEMP_LIMIT: usize = 107 - 68;
-
-/// Which Ray cluster a trainer runs on.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Ray {
-    /// None: the trainer uses no Ray.
-    #[default]
-    Unused,
-    /// Its own, which the driver starts and which ends with it.
-    Own {
-        /// Where its files lie is left to us.
-        apart: bool,
-    },
-    /// One that the user's script starts before it calls the trainer, and that ends with each attempt.
-    Scripted,
-    /// One that somebody else started.
-    Cluster {
-        /// As `ray.init` takes it; `None`: the one that `ray start` began on this machine.
-        address: Option<String>,
-        /// What says so: a key, a variable.
-        by: String,
-        /// Machines that it must have.
-        nodes: u32,
-        /// GPUs that it must have, where the trainer counts GPUs and the configuration says how many.
-        gpus: Option<u32>,
-    },
-    /// The command hands the trainer to a cluster and only waits for it (`ray job submit`).
-    Submitted,
-}
 
 /// Reads it from configuration, command and environment.
 pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>, sft: bool) -> Ray {

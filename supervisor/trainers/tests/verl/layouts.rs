@@ -3,7 +3,8 @@
 use crate::tree::{Tree, codes, run, why};
 use camino::Utf8Path;
 use supervise_core::checkpoint::{Resumability, StateKind, Verdict};
-use supervise_trainers::Expectation;
+use supervise_trainers::verl::Layouts;
+use supervise_trainers::{Expectation, Payload};
 
 /// A role as verl 0.4.0 writes it: configuration and tokenizer beside the shards, no word on the number of ranks.
 fn role_0_4_0(tree: &mut Tree, dir: &str, world: u32, kinds: &[&str]) {
@@ -51,7 +52,10 @@ fn older_sft() -> Tree {
 #[test]
 fn a_step_of_the_older_sft_trainer_has_one_state_of_the_dataloader() {
     let reads = |one_data_file| Expectation {
-        one_data_file,
+        own: Payload::new(Layouts {
+            sft: Some(true),
+            one_data_file,
+        }),
         ..run(true, 2, &[""])
     };
     for known in [None, Some(true)] {

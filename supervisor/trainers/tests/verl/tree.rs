@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use supervise_checkpoint::{FileDetail, FileKind, FileReport};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, FileFact, Finding, Verdict};
 use supervise_core::spec::RoleSpec;
-use supervise_trainers::{Expectation, StepTracker, adapter};
+use supervise_trainers::verl::Layouts;
+use supervise_trainers::{Expectation, Payload, StepTracker, adapter};
 
 /// Wall time at which everything is written, in nanoseconds.
 const NOON: i64 = 1_800_000_000_000_000_000;
@@ -190,7 +191,10 @@ pub(crate) fn run(sft: bool, world: u32, roles: &[&str]) -> Expectation {
     Expectation {
         roles: Some(roles.iter().map(|r| role(r)).collect()),
         world: Some(world),
-        sft: Some(sft),
+        own: Payload::new(Layouts {
+            sft: Some(sft),
+            one_data_file: None,
+        }),
         ..Expectation::default()
     }
 }

@@ -4,7 +4,7 @@ use crate::tree::{Tree, codes, run};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, Finding, Level, Verdict};
 use supervise_core::id::Step;
 use supervise_core::spec::{Policy, ResumeIntent, RunSpec};
-use supervise_trainers::Expectation;
+use supervise_trainers::{Expectation, expect};
 
 /// Step 4 of two ranks, whose files name this.
 fn step(expect: &Expectation, named: &[(&str, &[&str])]) -> CheckpointSummary {
@@ -97,16 +97,13 @@ fn the_settings_of_a_run_reach_its_expectation() {
         policy,
         ..crate::launch::spec(supervise_trainers::verl::PPO, "train")
     };
-    let expect = Expectation::of(&spec(Policy {
+    let told = expect(&spec(Policy {
         trust_globals: vec!["my.*".to_owned()],
         trust_unsafe: true,
         ..Policy::default()
     }));
-    assert_eq!(
-        (expect.trust_globals, expect.trust_unsafe),
-        (vec!["my.*".to_owned()], true)
-    );
-    let plain = Expectation::of(&spec(Policy::default()));
+    assert_eq!((told.trust_globals, told.trust_unsafe), (vec!["my.*".to_owned()], true));
+    let plain = expect(&spec(Policy::default()));
     let from = |path: &str| RunSpec {
         resume: ResumeIntent::Path {
             path: path.into(),
@@ -115,7 +112,7 @@ fn the_settings_of_a_run_reach_its_expectation() {
         root: Some("/ckpt".into()),
         ..spec(Policy::default())
     };
-    assert!(Expectation::of(&from("/elsewhere/global_step_4")).counts_anew);
-    assert!(!Expectation::of(&from("/ckpt/global_step_4")).counts_anew);
+    assert!(expect(&from("/elsewhere/global_step_4")).counts_anew);
+    assert!(!expect(&from("/ckpt/global_step_4")).counts_anew);
     assert!(plain.trust_globals.is_empty() && !plain.trust_unsafe && !plain.counts_anew);
 }

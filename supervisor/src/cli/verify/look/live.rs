@@ -1,4 +1,4 @@
-//! AReaL's only checkpoint, or a generation of it, and the exports beside it.
+//! The only checkpoint of a trainer that overwrites it, or a generation of it, and the exports beside it.
 
 use super::{Kind, Look, sets, steps};
 use crate::cli::exports;
@@ -9,7 +9,7 @@ use supervise_checkpoint::set::SetKind;
 use supervise_core::checkpoint::{CkptId, Verdict};
 use supervise_core::live::is_live;
 use supervise_host::lane::{live_dir, look_at_run};
-use supervise_trainers::{Expectation, adapter};
+use supervise_trainers::{Expectation, registry};
 
 /// Judges the set in a directory by what it says of itself.
 pub(super) fn judge(named: &Utf8Path, dir: &Utf8Path, look: &mut Look<'_>) -> io::Result<PathView> {
@@ -21,9 +21,10 @@ pub(super) fn judge(named: &Utf8Path, dir: &Utf8Path, look: &mut Look<'_>) -> io
         only: Some(id.to_string()),
         ..Expectation::default()
     };
-    let mut tracker = adapter(supervise_trainers::areal::AREAL).tracker(&expect);
+    let trainer = exports::in_place_at(root).unwrap_or_else(registry::usual);
+    let mut tracker = trainer.tracker(&expect);
     steps::note(&mut *tracker, &id.0, dir)?;
-    let mut view = PathView::new(named, "areal", Verdict::Whole);
+    let mut view = PathView::new(named, trainer.framework(), Verdict::Whole);
     steps::step(&mut *tracker, &id, dir, Kind::Live, look, &mut view);
     compare(root, look, &mut view);
     for path in exports::dirs_below(root) {

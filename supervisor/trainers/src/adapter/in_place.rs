@@ -1,0 +1,30 @@
+//! The layout of a trainer that keeps one checkpoint only and overwrites it: the state of each engine, and beside it what is kept of
+//! the run. Copies have the same layout; generations that the trainer writes by itself name their parts otherwise.
+
+use super::Expectation;
+use std::collections::BTreeMap;
+use std::fmt;
+use supervise_core::checkpoint::{CheckpointSummary, Finding};
+use supervise_core::id::Step;
+use supervise_core::spec::Frequencies;
+
+/// Where the parts of such a checkpoint stand.
+pub trait InPlace: Sync + fmt::Debug {
+    /// The directory of what is kept of the run: read before all else, so put in its place last.
+    fn info(&self) -> &'static str;
+    /// The directory of an engine's state, below the engine's name.
+    fn state(&self) -> &'static str;
+    /// The directory of all engines in a generation of the trainer's own.
+    fn payloads(&self) -> &'static str;
+    /// Where a path of the live set stands in a generation of the trainer's own.
+    fn as_own(&self, path: &str) -> String;
+    /// A set that the trainer would load and that is not there, or cannot be told.
+    fn no_set(&self, step: Step, finding: Finding) -> CheckpointSummary;
+    /// How often the trainer is to act, by the file of [`InPlace::info`] that says it.
+    fn frequencies(&self, expect: &Expectation) -> BTreeMap<String, Frequencies>;
+    /// Such a file with other frequencies; `None`: it says them already.
+    ///
+    /// # Errors
+    /// Why the file cannot be changed, in words.
+    fn with_frequencies(&self, bytes: &[u8], wanted: &Frequencies) -> Result<Option<Vec<u8>>, String>;
+}

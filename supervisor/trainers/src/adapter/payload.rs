@@ -1,0 +1,29 @@
+//! What an adapter keeps for itself in a value that others pass on.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+/// A value that only the adapter reads which put it in.
+#[derive(Clone, Default)]
+pub struct Payload(Option<Arc<dyn Any + Send + Sync>>);
+
+impl Payload {
+    /// Packs a value.
+    #[must_use]
+    pub fn new<T: Any + Send + Sync>(value: T) -> Self {
+        Self(Some(Arc::new(value)))
+    }
+
+    /// The value, where it is of this type.
+    #[must_use]
+    pub fn get<T: Any>(&self) -> Option<&T> {
+        self.0.as_deref()?.downcast_ref()
+    }
+}
+
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Payload(..)" } else { "Payload" })
+    }
+}

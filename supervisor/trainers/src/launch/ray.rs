@@ -1,0 +1,29 @@
+//! The Ray cluster of a launch.
+
+/// Which Ray cluster a trainer runs on.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Ray {
+    /// None: the trainer uses no Ray.
+    #[default]
+    Unused,
+    /// Its own, which the driver starts and which ends with it.
+    Own {
+        /// Where its files lie is left to us.
+        apart: bool,
+    },
+    /// One that the user's script starts before it calls the trainer, and that ends with each attempt.
+    Scripted,
+    /// One that somebody else started.
+    Cluster {
+        /// As `ray.init` takes it; `None`: the one that `ray start` began on this machine.
+        address: Option<String>,
+        /// What says so: a key, a variable.
+        by: String,
+        /// Machines that it must have.
+        nodes: u32,
+        /// GPUs that it must have, where the trainer counts GPUs and the configuration says how many.
+        gpus: Option<u32>,
+    },
+    /// The command hands the trainer to a cluster and only waits for it (`ray job submit`).
+    Submitted,
+}
