@@ -75,6 +75,7 @@ run "$python" "$here/migrate.py" "$programs"
 run "$python" "$here/recovery.py" "$programs"
 run "$python" "$here/ray_recovery.py" "$programs"
 run "$python" "$here/ppo_recovery.py" "$programs"
+run "$python" "$here/hf_recovery.py" "$programs"
 run "$python" "$here/rehearsal.py" "$programs"
 
 if [ ${#times[@]} -eq 0 ]; then

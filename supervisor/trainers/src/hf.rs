@@ -57,6 +57,10 @@ impl Adapter for HfAdapter {
         !has("trainer") && has("output_dir") && telling.into_iter().any(has)
     }
 
+    fn refuses_block(&self) -> bool {
+        true
+    }
+
     fn config_in(&self, command: &[String]) -> Option<String> {
         call::config_in(command)
     }

@@ -45,6 +45,7 @@ fn program(command: &[String]) -> Option<(Program, usize)> {
         let (name, verb) = (name.rsplit('/').next().unwrap_or(name), verb.as_str());
         let found = match name {
             "trl" if TRL.contains(&verb) => Program::Trl,
+            "-m" if verb.strip_prefix("trl.scripts.").is_some_and(|v| TRL.contains(&v)) => Program::Trl,
             "swift" if SWIFT.contains(&verb) => Program::Swift,
             _ if LLAMA_FACTORY.contains(&name) && verb == "train" => Program::LlamaFactory,
             _ => return None,
@@ -179,6 +180,11 @@ mod tests {
             ),
             ("trl sft --model_name_or_path m", Style::Flags, true),
             ("/v/bin/trl grpo --config x.yaml", Style::Flags, true),
+            (
+                "accelerate launch --num_processes 8 -m trl.scripts.sft --config x.yaml",
+                Style::Flags,
+                true,
+            ),
             ("llamafactory-cli train x.yaml", Style::Pairs, true),
             ("swift sft --model m", Style::Flags, true),
             ("python3 train.py --output_dir out", Style::None, false),

@@ -59,7 +59,7 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
     if let Some(composed) = input.composed {
         out.tree = composed.tree.clone();
     }
-    out.command = input.command.to_vec();
+    out.command = named(input);
     out.facts.settings = input.set.to_vec();
     out.root = said.text("output_dir").map(|dir| input.cwd.join(dir));
     let style = call::style(input.command);
@@ -91,6 +91,20 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
     }
     out.findings = findings(&said, &out, style);
     Ok(out)
+}
+
+/// The command, with the place of the YAML marked: it may be a copy that is given.
+fn named(input: &ReadInput<'_>) -> Vec<String> {
+    let file = input.composed.and_then(|_| call::config_in(input.command));
+    let marked = |word: &String| match &file {
+        Some(file) if word == file => command::CONFIG.to_owned(),
+        Some(file) => match word.strip_suffix(file.as_str()).filter(|head| head.ends_with('=')) {
+            Some(head) => format!("{head}{}", command::CONFIG),
+            None => word.clone(),
+        },
+        None => word.clone(),
+    };
+    input.command.iter().map(marked).collect()
 }
 
 fn cadence(said: &Said, is_told: bool) -> SaveCadence {

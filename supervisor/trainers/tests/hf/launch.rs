@@ -1,0 +1,271 @@
+//! What is read from a command and its YAML, and what is started.
+
+use camino::{Utf8Path, Utf8PathBuf};
+use std::collections::BTreeMap;
+use supervise_config::ConfigError;
+use supervise_config::compose::{Composed, Found, Loader, compose};
+use supervise_core::checkpoint::{CkptId, PinsHash};
+use supervise_core::event::Phase;
+use supervise_core::id::{AttemptNo, RunId, Step, WorkerId};
+use supervise_core::record::{LaunchOrder, StartPoint};
+use supervise_core::scan::{RuleKind, Scanner};
+use supervise_core::spec::{Policy, ResumeIntent, RunSpec};
+use supervise_trainers::hf::HF;
+use supervise_trainers::{HostFacts, LaunchPlan, ReadInput, ReadOutput, adapter, read, registry};
+
+struct One(String);
+
+impl Loader for One {
+    fn load(&self, _config: &str) -> Result<Found, ConfigError> {
+        Ok(Found::Text {
+            text: self.0.clone(),
+            file: "x.yaml".to_owned(),
+        })
+    }
+}
+
+fn composed(yaml: &str) -> Composed {
+    let plain = match yaml.contains("\nsupervisor:") {
+        true => supervise_config::without_block(yaml, "supervisor", "x.yaml").unwrap(),
+        false => yaml.to_owned(),
+    };
+    compose(&One(plain), "x", &[]).unwrap()
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+fn looked_at(command: &str, yaml: Option<&str>) -> ReadOutput {
+    let composed = yaml.map(composed);
+    read(&ReadInput {
+        composed: composed.as_ref(),
+        config_file: composed.as_ref().map(|_| Utf8Path::new("/conf/x.yaml")),
+        set: &[],
+        command: &words(command),
+        cwd: Utf8Path::new("/data"),
+        env: &|_| None,
+        workers: None,
+        launcher: None,
+        user: None,
+        kind: None,
+        starts_ray: false,
+        recovery: true,
+        version: None,
+    })
+    .unwrap()
+}
+
+fn launched(command: &str, yaml: Option<&str>, step: Option<u64>) -> LaunchPlan {
+    let out = looked_at(command, yaml);
+    assert_eq!(out.kind, HF, "{command}");
+    let host = HostFacts {
+        trainer: out.facts.clone(),
+        began: 1,
+        ..HostFacts::default()
+    };
+    let from = step.map_or(StartPoint::Fresh, |n| StartPoint::Step {
+        ckpt: CkptId(format!("checkpoint-{n}").into()),
+        step: Step(n),
+        pins: PinsHash(0),
+        load: Vec::new(),
+        roles: BTreeMap::new(),
+    });
+    let order = LaunchOrder {
+        attempt: AttemptNo(2),
+        from,
+        lost: Vec::new(),
+    };
+    adapter(HF).arrange(&spec(out), &order, &host).unwrap()
+}
+
+fn spec(out: ReadOutput) -> RunSpec {
+    RunSpec {
+        run: RunId("feedfacefeedface".to_owned()),
+        trainer: out.kind,
+        trainer_version: None,
+        config_hash: 1,
+        root: out.root.or(Some("/data/out".into())),
+        run_dir: "/data/out/.supervise".into(),
+        config_file: Some("/conf/x.yaml".into()),
+        command: out.command,
+        learnt: None,
+        cwd: "/data".into(),
+        env: BTreeMap::new(),
+        gang: out.gang,
+        cadence: out.cadence,
+        last_step: out.last_step,
+        world: out.world,
+        roles: out.roles,
+        resume: out.resume,
+        keep: out.keep,
+        policy: Policy::default(),
+        not_restored: out.not_restored,
+        live: out.live,
+    }
+}
+
+#[test]
+fn a_command_says_where_and_when_it_saves() {
+    let out = looked_at(
+        "torchrun --nproc-per-node 2 t.py --output_dir out --save_steps=20 --max_steps 100 --save_total_limit 3",
+        None,
+    );
+    assert_eq!(
+        (out.kind, out.root, out.world),
+        (HF, Some(Utf8PathBuf::from("/data/out")), Some(2))
+    );
+    assert_eq!(
+        (out.cadence.every, out.last_step, out.keep),
+        (Some(20), Some(Step(100)), Some(3))
+    );
+    let said = |more: &str| {
+        looked_at(
+            &format!("python3 t.py --output_dir out --num_train_epochs 1 {more}"),
+            None,
+        )
+    };
+    assert_eq!(
+        said("").cadence.every,
+        Some(500),
+        "what TrainingArguments says by itself"
+    );
+    assert_eq!(said("--save_strategy epoch").cadence.every, None);
+    assert_eq!(
+        said("--save_steps 0.1").cadence.every,
+        None,
+        "a share of a number that is not known"
+    );
+    assert_eq!(said("--max_steps -1").last_step, None);
+    assert_eq!(said("--save_total_limit 2 --load_best_model_at_end").keep, None);
+    let resume = said("--resume_from_checkpoint old/checkpoint-40").resume;
+    let path = "/data/old/checkpoint-40".into();
+    assert_eq!(resume, ResumeIntent::Path { path, step: Step(40) });
+    assert_eq!(said("--resume_from_checkpoint True").resume, ResumeIntent::Auto);
+    let only = said("--save_only_model").findings;
+    assert!(only.iter().any(|f| f.code == "save_only_model"), "{only:?}");
+}
+
+#[test]
+fn a_plain_command_stays_plain() {
+    for command in ["python3 train.py --output_dir out", "python3 train.py", "bash run.sh"] {
+        assert_eq!(
+            registry::detect(&words(command), None).framework(),
+            "plain",
+            "{command}"
+        );
+    }
+}
+
+#[test]
+fn a_launch_names_the_step_as_the_program_takes_it() {
+    for (command, yaml, step, started) in [
+        (
+            "python3 t.py --output_dir out --save_steps 2 --resume_from_checkpoint True",
+            None,
+            Some(4),
+            "python3 t.py --output_dir out --save_steps 2 --resume_from_checkpoint=/data/out/checkpoint-4",
+        ),
+        (
+            "python3 t.py --output_dir out --save_steps 2 --resume_from_checkpoint=True",
+            None,
+            None,
+            "python3 t.py --output_dir out --save_steps 2",
+        ),
+        (
+            "trl sft --config x.yaml --save_total_limit 2",
+            Some("output_dir: out\nsave_steps: 2\n"),
+            Some(4),
+            "trl sft --config /conf/x.yaml --save_total_limit 2 --resume_from_checkpoint=/data/out/checkpoint-4 --save_total_limit=4",
+        ),
+        (
+            "llamafactory-cli train x.yaml",
+            Some("output_dir: out\nsave_steps: 2\nresume_from_checkpoint: null\n"),
+            Some(4),
+            "llamafactory-cli train /conf/x.yaml resume_from_checkpoint=/data/out/checkpoint-4",
+        ),
+        (
+            "llamafactory-cli train x.yaml",
+            Some("output_dir: out\nsave_steps: 2\n"),
+            None,
+            "llamafactory-cli train /conf/x.yaml resume_from_checkpoint=null",
+        ),
+    ] {
+        let plan = launched(command, yaml, step);
+        assert_eq!(plan.argv.join(" "), started);
+        assert!(
+            plan.env
+                .contains(&("TRANSFORMERS_VERBOSITY".to_owned(), "info".to_owned()))
+        );
+    }
+}
+
+#[test]
+fn the_examples_are_read() {
+    for (text, command) in [
+        (
+            include_str!("../../../../examples/configs/hf_trl_sft.yaml"),
+            "trl sft --config x.yaml",
+        ),
+        (
+            include_str!("../../../../examples/configs/hf_llamafactory_sft.yaml"),
+            "llamafactory-cli train x.yaml",
+        ),
+    ] {
+        let out = looked_at(command, Some(text));
+        assert_eq!(out.kind, HF);
+        assert!(
+            out.root.is_some() && out.cadence.every.is_some() && out.keep.is_some(),
+            "{command}"
+        );
+        assert_eq!(
+            registry::meant(&composed(text)).map(|a| a.framework()),
+            Some("hf"),
+            "{command}"
+        );
+    }
+}
+
+#[test]
+fn lines_of_the_trainer_are_understood() {
+    let mut scanner = Scanner::new(adapter(HF).rules()).unwrap();
+    for (line, means, number) in [
+        (
+            "  Resuming training from checkpoint with epoch 0 and global step 4",
+            Some(RuleKind::Resumed),
+            Some(4),
+        ),
+        (
+            "[INFO|trainer.py:1478] 2026-11-23 12:00:00,1 >>   Total optimization steps = 1,200",
+            Some(RuleKind::Total),
+            Some(1200),
+        ),
+        (
+            "Saving model checkpoint to /data/my out/checkpoint-20",
+            Some(RuleKind::Enters(Phase::Save)),
+            Some(20),
+        ),
+        (
+            "***** Running Evaluation *****",
+            Some(RuleKind::Enters(Phase::Validate)),
+            None,
+        ),
+        (
+            "{'loss': '3.9', 'epoch': '0.03'}",
+            Some(RuleKind::Enters(Phase::Step)),
+            None,
+        ),
+        ("{'train_runtime': '0.3', 'epoch': '0.1'}", Some(RuleKind::End), None),
+        (
+            " 83%|########  | 5/6 [00:00<00:00, 13.27it/s]",
+            Some(RuleKind::Bar),
+            Some(5),
+        ),
+        ("Map:  83%|########  | 5/6 [00:00<00:00, 13.27it/s]", None, None),
+        ("Saving model checkpoint to /data/out", None, None),
+    ] {
+        let hit = scanner.line(WorkerId(0), 1, line.as_bytes());
+        assert_eq!(hit.as_ref().map(|h| h.kind.clone()), means, "{line}");
+        assert_eq!(hit.and_then(|h| h.sighting.number), number, "{line}");
+    }
+}
