@@ -136,8 +136,18 @@ def a_step_without_its_optimizer_is_asked_about(b):
     assert "optimizer" in said and "degraded_resume=model_only" in said, said
 
 
+def a_script_that_does_not_resume_is_ended_before_it_saves(b):
+    out = b.copy("deaf")
+    shutil.rmtree(out / "checkpoint-6")
+    before = (out / "checkpoint-2/model.safetensors").stat().st_mtime_ns
+    said = b.call(["env", "HF_DEAF=1", b.programs / "supervise", "run", *OURS, "--", sys.executable, *flags(out)], code=3)
+    assert "it did not resume" in said, said
+    assert (out / "checkpoint-2/model.safetensors").stat().st_mtime_ns == before, "checkpoint-2 was saved again"
+
+
 CASES = [alone_a_torn_save_ends_every_start_and_a_missing_optimizer_is_told_by_nobody, killed_in_a_step_and_in_a_save,
-         a_script_that_takes_no_flags_finds_what_was_left_for_it, a_step_without_its_optimizer_is_asked_about]
+         a_script_that_takes_no_flags_finds_what_was_left_for_it, a_step_without_its_optimizer_is_asked_about,
+         a_script_that_does_not_resume_is_ended_before_it_saves]
 
 
 def main():

@@ -4,19 +4,22 @@ usage: hf_train.py FLAGS OF TrainingArguments          as most scripts are: HfAr
        hf_train.py --sft OUT STEPS                     TRL, with everything in the code: resumes from what get_last_checkpoint finds
 
 HF_FAULTS is a JSON list of {"kind": "kill"|"torn", "step": N, "rank": R}; each happens once, HF_LEDGER is the folder that remembers it.
-`kill`: SIGKILL when step N begins. `torn`: SIGKILL when half of trainer_state.json of step N is written.
+`kill`: SIGKILL when step N begins. `torn`: SIGKILL when half of trainer_state.json of step N is written. HF_DEAF=1: the script takes --resume_from_checkpoint and does
+nothing with it, and each step lasts a second.
 """
 
 import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import torch
 from transformers import HfArgumentParser, LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
 
+DEAF = os.environ.get("HF_DEAF") == "1"
 RANK = int(os.environ.get("RANK", 0))
 WORDS = 64
 
@@ -38,6 +41,8 @@ def die():
 
 class Faults(TrainerCallback):
     def on_step_begin(self, args, state, control, **more):
+        if DEAF:
+            time.sleep(1)
         if fault("kill", state.global_step + 1):
             die()
 
@@ -81,7 +86,7 @@ def by_flags():
     (args,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()
     trainer = Trainer(model=model(), args=args, train_dataset=Data(), callbacks=[Faults()])
     wish = args.resume_from_checkpoint
-    trainer.train(resume_from_checkpoint=True if wish == "True" else wish)
+    trainer.train(resume_from_checkpoint=None if DEAF else True if wish == "True" else wish)
 
 
 def by_itself(out, steps):

@@ -103,6 +103,10 @@ fn the_first_start() {
             case("disk whole 2 4; tracker empty", "", "4 tracker:4"),
             case("disk whole 2 4; tracker rubbish", "", "4 tracker:4"),
             case("disk whole 4; tracker 99", "", "4 tracker:4"),
+            // A trainer without a pointer is given none.
+            case("disk whole 2 torn 4; tracker unused", "", "2 foreign:4"),
+            case("disk whole 2; tracker unused", "fresh", "fresh foreign:2"),
+            case("tracker unused", "", "fresh"),
             case("disk whole 2 torn 4; tracker 4", "", "2 foreign:4 tracker:2"),
             case(
                 "disk whole 2 damaged 4 unknown 10; tracker 2",

@@ -306,6 +306,7 @@ fn tracker(word: &str) -> Tracker {
     match (word, word.parse()) {
         ("missing", _) => Tracker::Missing,
         ("empty", _) => Tracker::Empty,
+        ("unused", _) => Tracker::Unused,
         (_, Ok(n)) => Tracker::Step(Step(n)),
         (text, _) => Tracker::Garbage(text.to_owned()),
     }

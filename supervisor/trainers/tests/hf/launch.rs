@@ -51,6 +51,7 @@ fn looked_at(command: &str, yaml: Option<&str>) -> ReadOutput {
         kind: None,
         starts_ray: false,
         recovery: true,
+        recovery_said: false,
         version: None,
     })
     .unwrap()
