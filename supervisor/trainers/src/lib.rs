@@ -10,6 +10,7 @@ pub mod command;
 pub mod hf;
 pub mod hydra;
 pub mod job;
+pub mod kit;
 pub mod launch;
 pub mod plain;
 pub mod read;
@@ -24,7 +25,8 @@ pub mod way;
 pub use adapter::{
     Adapter, Expectation, Help, HostFacts, InPlace, LaunchPlan, Payload, StepTracker, TrainerFacts, UserPart, Words,
 };
+pub use kit::pins;
 pub use launch::Ray;
 pub use read::{ReadInput, ReadOutput};
 pub use registry::{adapter, expect, read};
-pub use verl::{Release, Tree, Version, pins, verl_defaults};
+pub use verl::{Release, Tree, Version, verl_defaults};

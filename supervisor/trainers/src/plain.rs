@@ -139,7 +139,7 @@ impl StepTracker for NoSteps {
         _depth: Depth,
         _reports: &BTreeMap<Utf8PathBuf, FileReport>,
     ) -> CheckpointSummary {
-        crate::verl::unknown_step(ckpt)
+        crate::kit::unknown_step(ckpt)
     }
 
     fn marks(&self, _ckpt: &CkptId, _reports: &BTreeMap<Utf8PathBuf, FileReport>) -> Marks {

@@ -39,14 +39,11 @@ use basis::one_data_file;
 pub(crate) use basis::{Basis, of as basis};
 pub(crate) use defaults::default_keys;
 pub use defaults::{Tree, verl_defaults};
-pub(crate) use judge::unknown_step;
 pub(crate) use mistyped::check as check_mistyped;
 pub(crate) use read_ppo::read as read_ppo;
 pub(crate) use read_sft::read as read_sft;
 pub(crate) use reader::Reader;
 pub(crate) use settings::as_overrides;
-pub use survey::pins;
-pub(crate) use trust::{allow, not_trusted};
 pub use version::{Release, Version};
 
 use crate::adapter::{Adapter, Expectation, HostFacts, LaunchPlan, Payload, StepTracker, TrainerFacts, Words};

@@ -13,6 +13,12 @@ use std::path::{Path, PathBuf};
 /// Trainers that are known, as they are written in code.
 const NAMES: [&str; 2] = ["verl", "areal"];
 
+/// Trainers' folders.
+const FOLDERS: [&str; 4] = ["verl", "areal", "hf", "plain"];
+
+/// Files that import a trainer which is not theirs: the list of all, and two of verl's own that stand beside its folder.
+const IMPORTERS: [&str; 3] = ["registry.rs", "rehearsal.rs", "way.rs"];
+
 /// Crates that know no trainer.
 const CRATES: [&str; 5] = [
     "config/src",
@@ -109,6 +115,29 @@ fn a_trainer_is_named_in_its_own_folder_only() {
         fewer.is_empty(),
         "fewer lines name a trainer than are listed, lower the numbers: {fewer:#?}"
     );
+}
+
+/// Shared parts of this crate import no trainer; but for what is left, trainers import none but themselves.
+#[test]
+fn trainers_do_not_import_each_other() {
+    let src = top().join("supervisor/trainers/src");
+    let mut files = Vec::new();
+    sources(&src, &mut files);
+    let mut found = Vec::new();
+    for path in files {
+        let name = path.strip_prefix(&src).unwrap().to_str().unwrap().to_owned();
+        let own = name.split(['/', '.']).next().unwrap().to_owned();
+        let text = fs::read_to_string(&path).unwrap();
+        let code = text.split("#[cfg(test)]\nmod ").next().unwrap();
+        for other in FOLDERS.iter().filter(|f| **f != own) {
+            if code.contains(&format!("crate::{other}::")) || code.contains(&format!("crate::{{{other}")) {
+                found.push(name.clone());
+            }
+        }
+    }
+    found.sort();
+    found.dedup();
+    assert_eq!(found, IMPORTERS, "a trainer is imported by name");
 }
 
 #[test]

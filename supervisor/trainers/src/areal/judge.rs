@@ -5,7 +5,7 @@ use super::agree::{AHEAD, Compared, METADATA};
 use super::names::{DEFAULT, INFO, state_dir};
 use super::set::{CLOCKS, Files, Reports, shard_mark};
 use crate::adapter::Expectation;
-use crate::verl::not_trusted;
+use crate::kit::not_trusted;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use supervise_checkpoint::Earlier;
@@ -32,7 +32,7 @@ pub(super) struct Case<'a> {
 
 /// Judges a set.
 pub(super) fn judge(case: &Case<'_>) -> CheckpointSummary {
-    let mut out = crate::verl::unknown_step(case.id);
+    let mut out = crate::kit::unknown_step(case.id);
     out.findings.clear();
     out.resume = Resumability::Exact;
     out.layout = Cow::Borrowed("areal");
@@ -61,7 +61,7 @@ pub(super) fn judge(case: &Case<'_>) -> CheckpointSummary {
     }
     unfinished_background(case, &parts, &mut out.findings);
     stored_frequencies(case, &mut out.findings);
-    crate::verl::allow(case.expect, &mut out.findings);
+    crate::kit::allow(case.expect, &mut out.findings);
     case.reports.place(&mut out.findings);
     out.unfamiliar = unfamiliar(case);
     out.roles = engines.iter().map(|e| (*e).to_owned()).collect();
@@ -84,7 +84,7 @@ pub(super) fn judge(case: &Case<'_>) -> CheckpointSummary {
 
 /// What AReaL would load and what is not there, or cannot be told.
 pub(super) fn no_set(step: Step, finding: Finding) -> CheckpointSummary {
-    let mut out = crate::verl::unknown_step(&CkptId(String::new().into()));
+    let mut out = crate::kit::unknown_step(&CkptId(String::new().into()));
     out.step = step;
     out.layout = Cow::Borrowed("areal");
     out.resume = Resumability::Exact;

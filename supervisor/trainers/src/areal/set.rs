@@ -79,7 +79,7 @@ impl Files {
 
     /// A hash over what the file system says of every file.
     pub(super) fn pins(&self) -> PinsHash {
-        crate::verl::pins(self.files.iter().map(|(path, fact)| (path.as_str(), fact)))
+        crate::kit::pins(self.files.iter().map(|(path, fact)| (path.as_str(), fact)))
     }
 
     /// Shards of an engine that were written after its table, by more than clocks differ. The table is written last.

@@ -134,7 +134,7 @@ impl StepTracker for ArealSteps {
         let name = ckpt.0.as_str();
         let earlier = self.others(name);
         let Some(set) = self.sets.get_mut(name) else {
-            return crate::verl::unknown_step(ckpt);
+            return crate::kit::unknown_step(ckpt);
         };
         let summary = judge::judge(&Case {
             id: ckpt,

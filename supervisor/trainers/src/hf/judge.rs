@@ -36,7 +36,7 @@ pub(crate) struct Case<'a> {
 /// Judges a step.
 pub(crate) fn judge(case: &Case<'_>) -> CheckpointSummary {
     let dir = names::step_dir(case.step);
-    let mut summary = crate::verl::unknown_step(&CkptId(dir.clone().into()));
+    let mut summary = crate::kit::unknown_step(&CkptId(dir.clone().into()));
     summary.findings.clear();
     summary.step = case.step;
     summary.resume = Resumability::Exact;
@@ -118,7 +118,7 @@ impl Seen<'_> {
                 found.extend(self.of_file(need.path.as_str()));
             }
             found.extend(group.compare(&self.files, &self.reports));
-            crate::verl::allow(self.case.expect, found);
+            crate::kit::allow(self.case.expect, found);
         }
         for (what, finding) in self.missing() {
             by_part.entry(what).or_default().push(finding);
@@ -150,7 +150,7 @@ impl Seen<'_> {
         let proven = depths.collect::<Option<Vec<Depth>>>().and_then(|d| d.into_iter().min());
         summary.proven = proven.filter(|_| summary.verdict == Verdict::Whole);
         let facts = self.reports.values().filter_map(|r| r.facts.torch.as_ref());
-        summary.unfamiliar = crate::verl::not_trusted(self.case.expect, facts);
+        summary.unfamiliar = crate::kit::not_trusted(self.case.expect, facts);
         order(&mut summary.findings);
         summary
     }

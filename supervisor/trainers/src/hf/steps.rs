@@ -59,7 +59,7 @@ impl Entry {
     }
 
     pub(crate) fn pins(&self) -> PinsHash {
-        crate::verl::pins(self.below.iter().map(|(path, fact)| (path.as_str(), fact)))
+        crate::kit::pins(self.below.iter().map(|(path, fact)| (path.as_str(), fact)))
     }
 
     /// The pins of the files that are left without these.
@@ -68,7 +68,7 @@ impl Entry {
             .below
             .iter()
             .filter(|(path, _)| !gone.iter().any(|g| g == path.as_str()));
-        crate::verl::pins(left.map(|(path, fact)| (path.as_str(), fact)))
+        crate::kit::pins(left.map(|(path, fact)| (path.as_str(), fact)))
     }
 
     fn remove(&mut self, path: &str) {
@@ -175,7 +175,7 @@ impl StepTracker for HfSteps {
 
     fn judge(&mut self, ckpt: &CkptId, depth: Depth, reports: &BTreeMap<Utf8PathBuf, FileReport>) -> CheckpointSummary {
         let Some((step, entry)) = self.entry(ckpt) else {
-            return crate::verl::unknown_step(ckpt);
+            return crate::kit::unknown_step(ckpt);
         };
         judge::judge(&judge::Case {
             step,

@@ -18,14 +18,13 @@ use super::steps::{Entry, Neighbours};
 use super::survey::{Foreign, RoleFiles, Survey};
 use super::trust;
 use crate::adapter::Expectation;
+use crate::kit::blank;
 use camino::Utf8PathBuf;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use supervise_checkpoint::{FileReport, Marks};
-use supervise_core::checkpoint::{
-    CheckpointSummary, CkptId, Depth, EntryKind, Finding, Level, PinsHash, Resumability, Verdict,
-};
-use supervise_core::id::{Step, WallMs};
+use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, Finding, Level, Resumability, Verdict};
+use supervise_core::id::Step;
 use supervise_core::spec::RoleSpec;
 
 /// Findings kept per step; the rest is counted.
@@ -87,45 +86,6 @@ impl Writer {
     }
 }
 
-/// A step that was never noted: asked for after it was forgotten, or by a name that is none.
-pub(crate) fn unknown_step(ckpt: &CkptId) -> CheckpointSummary {
-    let mut summary = blank(ckpt.clone(), Step(0));
-    summary.findings.push(Finding::error(
-        "no_such_step",
-        Verdict::Unknown,
-        "no step of this name is known here",
-    ));
-    summary.resume = Resumability::Not {
-        why: "there is no such step".into(),
-    };
-    summary
-}
-
-fn blank(id: CkptId, step: Step) -> CheckpointSummary {
-    CheckpointSummary {
-        id,
-        step,
-        layout: Cow::Borrowed(Layout::Unknown.name(Writer::Fsdp)),
-        verdict: Verdict::Unknown,
-        proven: None,
-        roles: Vec::new(),
-        world: None,
-        contents: Vec::new(),
-        holds: BTreeMap::new(),
-        resume: Resumability::Exact,
-        part: None,
-        pins: PinsHash::default(),
-        bytes: 0,
-        files: 0,
-        newest: WallMs(0),
-        saved_by: None,
-        save: None,
-        husk: false,
-        unfamiliar: Vec::new(),
-        findings: Vec::new(),
-    }
-}
-
 /// Judges a step. Where it is proven, what it counts is told as well.
 pub(crate) fn judge(case: &Case<'_>) -> (CheckpointSummary, Option<Marks>) {
     let dir = names::step_dir(case.step);
@@ -163,7 +123,7 @@ pub(crate) fn judge(case: &Case<'_>) -> (CheckpointSummary, Option<Marks>) {
         summary.findings.extend(case.lineage.findings(case.step, marks));
         summary.findings.extend(counter_differs(case.step, layout, marks));
     }
-    trust::allow(case.expect, &mut summary.findings);
+    crate::kit::allow(case.expect, &mut summary.findings);
     summary.unfamiliar = trust::unfamiliar(case.expect, &survey);
     finish(case, &mut summary, &survey, layout, &roles, data);
     let marks = marks.filter(|_| summary.proven.is_some());

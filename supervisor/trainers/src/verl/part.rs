@@ -8,7 +8,7 @@ use super::judge::Case;
 use super::names::{self, Content};
 use super::needs;
 use super::role::RoleState;
-use super::survey::{self, Survey};
+use super::survey::Survey;
 use camino::Utf8PathBuf;
 use std::collections::{BTreeMap, BTreeSet};
 use supervise_core::checkpoint::{
@@ -166,5 +166,5 @@ fn proven(survey: &Survey<'_>, depth: Depth, roles: &[RoleState], losses: &BTree
 /// The pins of the files that stay.
 fn pins(case: &Case<'_>, aside: &[Utf8PathBuf]) -> PinsHash {
     let stays = |path: &str| !aside.iter().any(|a| camino::Utf8Path::new(path).starts_with(a));
-    survey::pins(case.entry.facts().filter(|(path, _)| stays(path)))
+    crate::kit::pins(case.entry.facts().filter(|(path, _)| stays(path)))
 }

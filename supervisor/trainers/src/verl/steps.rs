@@ -6,7 +6,7 @@
 use super::evidence::Reports;
 use super::lineage::Lineage;
 use super::names::{self, Content, RootName};
-use super::survey::{self, Survey};
+use super::survey::Survey;
 use super::{judge, marks, needs};
 use crate::adapter::{Expectation, StepTracker};
 use camino::{Utf8Path, Utf8PathBuf};
@@ -53,7 +53,7 @@ impl Entry {
     }
 
     pub(crate) fn pins(&self) -> PinsHash {
-        survey::pins(self.facts())
+        crate::kit::pins(self.facts())
     }
 
     /// What is known of each file.
@@ -224,7 +224,7 @@ impl StepTracker for VerlSteps {
 
     fn judge(&mut self, ckpt: &CkptId, depth: Depth, reports: &BTreeMap<Utf8PathBuf, FileReport>) -> CheckpointSummary {
         let Some((step, entry)) = self.entry(ckpt) else {
-            return judge::unknown_step(ckpt);
+            return crate::kit::unknown_step(ckpt);
         };
         let neighbours = Neighbours {
             steps: &self.steps,

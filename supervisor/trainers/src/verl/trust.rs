@@ -1,14 +1,9 @@
-//! What a step's files import, and what the settings say to it.
+//! Names that a step's files import.
 
 use super::needs;
 use super::survey::Survey;
 use crate::adapter::Expectation;
-use std::collections::BTreeSet;
-use supervise_checkpoint::torch::TorchFacts;
-use supervise_core::checkpoint::{Finding, Level, Verdict};
-
-/// Names kept of one step, and the most that one file lists: a full list may hide more.
-const NAMES: usize = 16;
+use crate::kit::not_trusted;
 
 /// What the files name beyond what torch needs and nobody trusts, sorted, the first few.
 pub(crate) fn unfamiliar(expect: &Expectation, survey: &Survey<'_>) -> Vec<String> {
@@ -18,67 +13,4 @@ pub(crate) fn unfamiliar(expect: &Expectation, survey: &Survey<'_>) -> Vec<Strin
         Some(())
     });
     not_trusted(expect, facts.into_iter())
-}
-
-/// The same of the facts of all files.
-pub(crate) fn not_trusted<'a>(expect: &Expectation, facts: impl Iterator<Item = &'a TorchFacts>) -> Vec<String> {
-    let mut names: BTreeSet<&str> = BTreeSet::new();
-    let mut hidden = false;
-    for facts in facts {
-        hidden |= facts.unfamiliar.len() >= NAMES;
-        names.extend(facts.unfamiliar.iter().map(String::as_str));
-    }
-    let trusted = |name: &str| expect.trust_globals.iter().any(|pattern| fits(pattern, name));
-    let mut out: Vec<String> = names
-        .into_iter()
-        .filter(|name| !trusted(name))
-        .map(str::to_owned)
-        .collect();
-    let all = expect.trust_globals.iter().any(|pattern| pattern == "*");
-    if hidden && out.is_empty() && !all {
-        out.push("names beyond those that are listed".to_owned());
-    }
-    out.truncate(NAMES);
-    out
-}
-
-/// `module.name`, `module.*` for all below a module, `*`.
-fn fits(pattern: &str, name: &str) -> bool {
-    match pattern.strip_suffix('*') {
-        Some(module) => name.starts_with(module) && (module.is_empty() || module.ends_with('.')),
-        None => pattern == name,
-    }
-}
-
-/// Where the settings allow it, danger does not condemn; it is said all the same.
-pub(crate) fn allow(expect: &Expectation, findings: &mut [Finding]) {
-    if !expect.trust_unsafe {
-        return;
-    }
-    for finding in findings.iter_mut().filter(|f| f.effect() == Verdict::Unsafe) {
-        finding.level = Level::Warning;
-        finding.verdict = Verdict::Whole;
-        finding.detail.push_str(" (allowed by proof.trust_unsafe)");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::fits;
-
-    #[test]
-    fn a_star_stands_for_all_below_a_module() {
-        for (pattern, name, fit) in [
-            ("a.b.C", "a.b.C", true),
-            ("a.b.C", "a.b.CD", false),
-            ("a.b.*", "a.b.C", true),
-            ("a.b.*", "a.b.c.D", true),
-            ("a.b.*", "a.bc.D", false),
-            ("a.b*", "a.bc.D", false),
-            ("a.*", "b.a.C", false),
-            ("*", "anything.at.all", true),
-        ] {
-            assert_eq!(fits(pattern, name), fit, "{pattern} and {name}");
-        }
-    }
 }

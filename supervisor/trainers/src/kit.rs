@@ -1,0 +1,9 @@
+//! What adapters share, whichever trainer they speak for. Nothing in it knows one.
+
+mod pins;
+mod summary;
+mod trust;
+
+pub use pins::pins;
+pub(crate) use summary::{blank, unknown_step};
+pub(crate) use trust::{allow, not_trusted};
