@@ -30,33 +30,58 @@ const HURRY: u32 = 2;
 const SPARE: u32 = 4;
 const EVERY: u64 = 4;
 
+/// Kinds of checkpoints in a scan, by their names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CkptKind {
+    /// The live set.
+    Live,
+    /// What an older build wrote in place, and a pointer hides.
+    Older,
+    /// A copy of ours.
+    Kept,
+    /// A generation that the trainer wrote by itself and does not name.
+    Own,
+    /// A step in a directory of its own.
+    Step,
+}
+
+impl CkptKind {
+    /// The kind of a checkpoint.
+    #[must_use]
+    pub fn of(id: &CkptId) -> Self {
+        let name = id.0.as_str();
+        match name.split_once('.').map_or(name, |(name, _)| name) {
+            LIVE => Self::Live,
+            OLDER => Self::Older,
+            _ if name.starts_with(KEPT) => Self::Kept,
+            _ if name.starts_with(OWN) => Self::Own,
+            _ => Self::Step,
+        }
+    }
+}
+
 /// Whether a step of a scan is the live set.
 #[must_use]
 pub fn is_live(id: &CkptId) -> bool {
-    is_named(id, LIVE)
+    CkptKind::of(id) == CkptKind::Live
 }
 
 /// Whether a step of a scan is what an older build wrote in place, and a pointer hides.
 #[must_use]
 pub fn is_older(id: &CkptId) -> bool {
-    is_named(id, OLDER)
+    CkptKind::of(id) == CkptKind::Older
 }
 
 /// Whether a step of a scan is a copy of ours.
 #[must_use]
 pub fn is_kept(id: &CkptId) -> bool {
-    id.0.as_str().starts_with(KEPT)
+    CkptKind::of(id) == CkptKind::Kept
 }
 
 /// Whether a step of a scan is a generation that the trainer wrote by itself and does not name.
 #[must_use]
 pub fn is_own(id: &CkptId) -> bool {
-    id.0.as_str().starts_with(OWN)
-}
-
-fn is_named(id: &CkptId, name: &str) -> bool {
-    let rest = id.0.as_str().strip_prefix(name);
-    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    CkptKind::of(id) == CkptKind::Own
 }
 
 /// The save that a live set or a generation is of.
@@ -260,4 +285,25 @@ fn put_back(steps: &[CheckpointSummary], from: &CheckpointSummary) -> Vec<DiskEd
     });
     let back = DiskEdit::PutBack { from: from.id.clone() };
     aside.chain([back]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_journals_keep_tell_the_kind() {
+        for (name, kind) in [
+            ("live", CkptKind::Live),
+            ("live.0a1b2c3d", CkptKind::Live),
+            ("lively", CkptKind::Step),
+            ("older.4", CkptKind::Older),
+            ("step_12.0a1b2c3d", CkptKind::Kept),
+            ("generation_step12.0a1b2c3d", CkptKind::Own),
+            ("global_step_12", CkptKind::Step),
+            ("checkpoint-12", CkptKind::Step),
+        ] {
+            assert_eq!(CkptKind::of(&CkptId(name.into())), kind, "{name}");
+        }
+    }
 }

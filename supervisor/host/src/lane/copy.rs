@@ -18,7 +18,7 @@ use supervise_checkpoint::pointer::generation_step;
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, PinsHash, Verdict};
 use supervise_core::event::{ActError, ActErrorKind};
 use supervise_core::id::Step;
-use supervise_core::live::{is_live, is_older, is_own, save_of};
+use supervise_core::live::{is_kept, is_older, is_own, save_of};
 use supervise_trainers::adapter;
 
 /// Whether a save began is looked at each time so many bytes were copied, and at the end.
@@ -334,7 +334,7 @@ pub(super) fn drop_generations(stand: &Stand, ids: &[CkptId]) -> Result<(), ActE
     for id in ids {
         let name = id.0.as_str();
         let failed = |e: &io::Error| disk_error(&format!("deleting {name}"), e);
-        if name.contains('/') || !name.starts_with("step_") || is_live(id) {
+        if name.contains('/') || !is_kept(id) {
             return Err(other(format!("{name:?} is no generation")));
         }
         make_dir(&bin).map_err(|e| failed(&e))?;
