@@ -173,10 +173,12 @@ impl Driver {
             kind,
         };
         let decided = decide(&self.state, &self.spec, &event);
+        let seq = self.book.add(&decided.records, event.at, event.wall);
         for record in &decided.records {
             self.state.apply(record);
-            let seq = self.book.add(record, self.state.term, event.at, event.wall);
             self.printer.record(record, &self.state);
+        }
+        for record in &decided.records {
             if let Record::Intended { act, .. } = record {
                 if let ActKind::Finish(outcome) = &act.kind {
                     self.finish_due = Some((event.at.after(PATIENCE_AT_END), outcome.clone()));

@@ -1,12 +1,13 @@
 //! The journal's lines: one JSON object a line, with a checksum over the rest of it.
 //!
-//! Format version 2: `{"v":2,"seq":N,"term":N,"tick":ms,"wall":ms,"fact":{…},"crc":"xxxxxxxx"}`; instead of `fact` also `decided`,
-//! `intended`, `ignored`. A record's own times are left out where they are the line's. Version 1 said them twice, and
+//! Format version 2: `{"v":2,"seq":N,"tick":ms,"wall":ms,"fact":{…},"then":[{"decided":{…}},…],"crc":"xxxxxxxx"}`; instead of `fact`
+//! also `decided`, `intended`, `ignored`. `then` holds what was recorded in the same moment: it is numbered on, and is there
+//! wherever the line is. A record's own times are left out where they are the line's. Version 1 said them twice, and
 //! `"kind":"fact","body":{…}`: it is read as before.
 //! A torn last line is a normal case and is cut; a reader shows kinds it does not know and goes on; a line
 //! that is damaged in the middle of a file is reported and skipped. Newer minor versions only add fields.
 
-use crate::id::{Seq, Term, Tick, WallMs};
+use crate::id::{Seq, Tick, WallMs};
 use crate::record::Record;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -19,25 +20,32 @@ pub const VERSION: u32 = 2;
 pub struct Line {
     /// Format version.
     pub v: u32,
-    /// Place in the term's file, from 1.
+    /// Place of its first record in the term's file, from 1.
     pub seq: Seq,
-    /// The term.
-    pub term: Term,
     /// Term clock in ms.
     pub tick: Tick,
     /// Wall clock in ms since 1970.
     pub wall: WallMs,
-    /// `fact`, `decided`, `intended`, `ignored`.
-    pub kind: String,
-    /// The record.
-    pub body: Value,
+    /// The records of one moment, in order.
+    pub bodies: Vec<Body>,
+}
+
+/// A record's kind (`fact`, `decided`, `intended`, `ignored`), and what it says.
+pub type Body = (String, Value);
+
+impl Line {
+    /// The number of its last record.
+    #[must_use]
+    pub fn last(&self) -> Seq {
+        Seq(self.seq.0.saturating_add((self.bodies.len() as u64).saturating_sub(1)))
+    }
 }
 
 /// What a line turned out to be.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Read {
-    /// A record of a known kind.
-    Known(Line, Box<Record>),
+    /// Records of known kinds.
+    Known(Line, Vec<Record>),
     /// A whole line whose kind or body this version does not know.
     Unknown(Line),
     /// Not a whole line: torn or damaged.
@@ -48,7 +56,34 @@ pub enum Read {
 ///
 /// # Errors
 /// A record that JSON cannot express (none is known).
-pub fn encode(seq: Seq, term: Term, tick: Tick, wall: WallMs, record: &Record) -> Result<Vec<u8>, serde_json::Error> {
+pub fn encode(seq: Seq, tick: Tick, wall: WallMs, record: &Record) -> Result<Vec<u8>, serde_json::Error> {
+    encode_all(seq, tick, wall, std::slice::from_ref(record))
+}
+
+/// Encodes what was recorded in one moment as a line, newline included; the first record has this number.
+///
+/// # Errors
+/// A record that JSON cannot express (none is known).
+pub fn encode_all(seq: Seq, tick: Tick, wall: WallMs, records: &[Record]) -> Result<Vec<u8>, serde_json::Error> {
+    let (number, at, of) = (seq.0, tick.0, wall.0);
+    let mut line = format!(r#"{{"v":{VERSION},"seq":{number},"tick":{at},"wall":{of}"#);
+    for (n, record) in records.iter().enumerate() {
+        line.push_str(match n {
+            0 => ",",
+            1 => r#","then":[{"#,
+            _ => ",{",
+        });
+        line.push_str(&named(tick, wall, record)?);
+        if n > 0 {
+            line.push('}');
+        }
+    }
+    line.push_str(if records.len() > 1 { "]}" } else { "}" });
+    Ok(seal(line.into_bytes()))
+}
+
+/// A record as a field by the name of its kind, without what the line says.
+fn named(tick: Tick, wall: WallMs, record: &Record) -> Result<String, serde_json::Error> {
     let (kind, mut body) = match serde_json::to_value(record)? {
         Value::Object(map) => map.into_iter().next().unwrap_or_default(),
         other => ("unknown".to_owned(), other),
@@ -63,10 +98,7 @@ pub fn encode(seq: Seq, term: Term, tick: Tick, wall: WallMs, record: &Record) -
             body = what;
         }
     }
-    let (seq, term, tick, wall) = (seq.0, term.0, tick.0, wall.0);
-    let (kind, body) = (Value::String(kind), serde_json::to_string(&body)?);
-    let line = format!(r#"{{"v":{VERSION},"seq":{seq},"term":{term},"tick":{tick},"wall":{wall},{kind}:{body}}}"#);
-    Ok(seal(line.into_bytes()))
+    Ok(format!("{}:{}", Value::String(kind), serde_json::to_string(&body)?))
 }
 
 const FACT: &str = "fact";
@@ -83,23 +115,24 @@ fn times(tick: Tick, wall: WallMs) -> [(&'static str, Value); 2] {
 struct Written {
     v: u32,
     seq: Seq,
-    term: Term,
     tick: Tick,
     wall: WallMs,
+    #[serde(default)]
+    then: Vec<Map<String, Value>>,
     #[serde(flatten)]
     rest: Map<String, Value>,
 }
 
 impl Written {
-    /// The kind of the record, and the record with everything that was left out.
-    fn record(&mut self) -> Option<(String, Value)> {
-        if let (Some(Value::String(kind)), Some(body)) = (self.rest.get(WHAT), self.rest.get("body")) {
+    /// The kind of a record, and the record with everything that was left out.
+    fn record(&self, mut rest: Map<String, Value>) -> Option<Body> {
+        if let (Some(Value::String(kind)), Some(body)) = (rest.get(WHAT), rest.get("body")) {
             return Some((kind.clone(), body.clone()));
         }
         // A newer minor version may have added fields.
         let ours = |kind: &&String| matches!(kind.as_str(), FACT | "decided" | "intended" | "ignored");
-        let kind = self.rest.keys().find(ours).or_else(|| self.rest.keys().next())?.clone();
-        let mut body = self.rest.remove(&kind)?;
+        let kind = rest.keys().find(ours).or_else(|| rest.keys().next())?.clone();
+        let mut body = rest.remove(&kind)?;
         if kind == FACT && body.get(WHAT).is_none() {
             body = Value::Object(Map::from_iter([(WHAT.to_owned(), body)]));
         }
@@ -112,21 +145,25 @@ impl Written {
         }
         Some((kind, body))
     }
+
+    fn line(mut self) -> Option<Line> {
+        let first = std::mem::take(&mut self.rest);
+        let all = [first].into_iter().chain(std::mem::take(&mut self.then));
+        let bodies = all.map(|rest| self.record(rest)).collect::<Option<_>>()?;
+        Some(Line {
+            v: self.v,
+            seq: self.seq,
+            tick: self.tick,
+            wall: self.wall,
+            bodies,
+        })
+    }
 }
 
 /// The line in an object of either version.
 fn parsed(bytes: &[u8]) -> Result<Line, String> {
-    let mut line: Written = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
-    let (kind, body) = line.record().ok_or("it holds no record")?;
-    Ok(Line {
-        v: line.v,
-        seq: line.seq,
-        term: line.term,
-        tick: line.tick,
-        wall: line.wall,
-        kind,
-        body,
-    })
+    let written: Written = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+    Ok(written.line().ok_or("it holds no record")?)
 }
 
 /// The checksum of bytes.
@@ -179,10 +216,13 @@ pub fn decode(line: &[u8]) -> Read {
         Ok(l) => l,
         Err(e) => return Read::Damaged(e),
     };
-    let mut tagged = serde_json::Map::new();
-    tagged.insert(parsed.kind.clone(), parsed.body.clone());
-    match serde_json::from_value(Value::Object(tagged)) {
-        Ok(record) if parsed.v <= VERSION => Read::Known(parsed, Box::new(record)),
+    let record = |(kind, body): &Body| {
+        let tagged = Map::from_iter([(kind.clone(), body.clone())]);
+        serde_json::from_value(Value::Object(tagged)).ok()
+    };
+    let records: Option<Vec<Record>> = parsed.bodies.iter().map(record).collect();
+    match records {
+        Some(records) if parsed.v <= VERSION => Read::Known(parsed, records),
         _ => Read::Unknown(parsed),
     }
 }
@@ -190,8 +230,8 @@ pub fn decode(line: &[u8]) -> Read {
 /// What a term's file holds.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Journal {
-    /// Records in order, with their lines.
-    pub records: Vec<(Line, Record)>,
+    /// Lines in order, with their records.
+    pub lines: Vec<(Line, Vec<Record>)>,
     /// Lines of unknown kinds.
     pub unknown: u32,
     /// Damaged lines in the middle (number from 1, why).
@@ -219,7 +259,7 @@ impl Lines {
             if l.seq <= self.last {
                 return None;
             }
-            self.last = l.seq;
+            self.last = l.last();
         }
         Some(read)
     }
@@ -236,7 +276,7 @@ pub fn read(bytes: &[u8]) -> Journal {
         at += len + 1;
         match lines.next(line) {
             None => {}
-            Some(Read::Known(l, r)) => out.records.push((l, *r)),
+            Some(Read::Known(l, r)) => out.lines.push((l, r)),
             Some(Read::Unknown(_)) => out.unknown += 1,
             // A preallocated or torn line: skipped, and said.
             Some(Read::Damaged(why)) => out.damaged.push((lines.number, why)),
@@ -259,7 +299,7 @@ mod tests {
             what: Decision::Choose,
             reasons: Vec::new(),
         };
-        encode(Seq(seq), Term(1), Tick(seq), WallMs(5), &record).unwrap()
+        encode(Seq(seq), Tick(seq), WallMs(5), &record).unwrap()
     }
 
     #[test]
@@ -291,17 +331,17 @@ mod tests {
                 entropy: 0,
                 kind: kind.clone(),
             });
-            let line = encode(Seq(1), Term(1), Tick(3), WallMs(5), &fact).unwrap();
+            let line = encode(Seq(1), Tick(3), WallMs(5), &fact).unwrap();
             let read = decode(&line[..line.len() - 1]);
-            assert!(matches!(read, Read::Known(_, r) if *r == fact), "{line:?}");
+            assert!(matches!(read, Read::Known(_, r) if *r == [fact.clone()]), "{line:?}");
         }
         let own = Record::Decided {
             at: Tick(9),
             what: Decision::Choose,
             reasons: Vec::new(),
         };
-        let line = encode(Seq(1), Term(1), Tick(3), WallMs(5), &own).unwrap();
-        assert!(matches!(decode(&line[..line.len() - 1]), Read::Known(_, r) if *r == own));
+        let line = encode(Seq(1), Tick(3), WallMs(5), &own).unwrap();
+        assert!(matches!(decode(&line[..line.len() - 1]), Read::Known(_, r) if *r == [own]));
     }
 
     #[test]
@@ -311,13 +351,35 @@ mod tests {
         let long = br#"{"v":1,"seq":7,"term":1,"tick":7,"wall":5,"kind":"decided","body":{"at":7,"what":"choose","reasons":[]}}"#;
         let long = seal(long.to_vec());
         let record = |l: &[u8]| match decode(&l[..l.len() - 1]) {
-            Read::Known(line, record) => Some((line.body, record)),
+            Read::Known(line, records) => Some((line.bodies, records)),
             _ => None,
         };
         assert!(record(&long).is_some());
         assert_eq!(record(&long), record(short.as_bytes()));
         let newer = seal(br#"{"v":3,"seq":7,"term":1,"tick":7,"wall":5,"guessed":{"what":"choose"}}"#.to_vec());
-        assert!(matches!(decode(&newer[..newer.len() - 1]), Read::Unknown(l) if l.kind == "guessed"));
+        assert!(matches!(decode(&newer[..newer.len() - 1]), Read::Unknown(l) if l.bodies[0].0 == "guessed"));
+    }
+
+    #[test]
+    fn what_was_recorded_in_one_moment_is_one_line_numbered_on() {
+        let decided = |at| Record::Decided {
+            at: Tick(at),
+            what: Decision::Choose,
+            reasons: Vec::new(),
+        };
+        let fact = Record::Fact(Event {
+            at: Tick(3),
+            wall: WallMs(5),
+            entropy: 0,
+            kind: EventKind::LaneRecovered,
+        });
+        let all = [fact, decided(3), decided(3)];
+        let group = encode_all(Seq(4), Tick(3), WallMs(5), &all).unwrap();
+        let file = [line(3), group.clone(), group, line(6), line(7)].concat();
+        let read = read(&file);
+        let numbers: Vec<_> = read.lines.iter().map(|(l, r)| (l.seq.0, l.last().0, r.len())).collect();
+        assert_eq!(numbers, [(3, 3, 1), (4, 6, 3), (7, 7, 1)]);
+        assert_eq!(read.lines[1].1, all);
     }
 
     #[test]
@@ -330,7 +392,7 @@ mod tests {
         let whole = file.len() as u64;
         file.extend(&line(4)[..20]);
         let j = read(&file);
-        assert_eq!(j.records.len(), 2);
+        assert_eq!(j.lines.len(), 2);
         assert_eq!(j.damaged.len(), 1);
         assert_eq!(j.whole, whole);
     }
@@ -338,7 +400,7 @@ mod tests {
     #[test]
     fn a_line_that_was_written_twice_counts_once() {
         let file = [line(1), line(2), line(2), line(3)].concat();
-        let seqs: Vec<u64> = read(&file).records.iter().map(|(l, _)| l.seq.0).collect();
+        let seqs: Vec<u64> = read(&file).lines.iter().map(|(l, _)| l.seq.0).collect();
         assert_eq!(seqs, [1, 2, 3]);
     }
 }

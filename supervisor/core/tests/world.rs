@@ -297,7 +297,7 @@ impl World {
         let checked = self.watch.after(&self.s, &r, self.now);
         self.note(checked);
         self.lines += 1;
-        match journal::encode(Seq(self.lines), self.s.term, self.s.now, self.s.wall, &r) {
+        match journal::encode(Seq(self.lines), self.s.now, self.s.wall, &r) {
             Ok(bytes) => self.journal.extend(bytes),
             Err(e) => self.note(Err(format!("a record cannot be journaled: {e}"))),
         }
@@ -356,10 +356,11 @@ impl World {
     fn check_fold(&mut self) {
         let read = journal::read(&self.journal);
         let mut folded = State::default();
-        for (_, r) in &read.records {
+        let records: Vec<_> = read.lines.iter().flat_map(|(_, records)| records).collect();
+        for r in &records {
             folded.apply(r);
         }
-        if read.records.len() as u64 != self.lines || !read.damaged.is_empty() {
+        if records.len() as u64 != self.lines || !read.damaged.is_empty() {
             self.note(Err("a record did not survive the journal".to_owned()));
         }
         let kept: Option<State> = serde_json::to_vec(&folded)

@@ -127,7 +127,7 @@ fn begun(first: AttemptNo, line: &Line) -> Teller {
 fn take(dir: &Utf8Path, at: JournalPlace, text: &str, lines: &mut Lines, add: &mut dyn FnMut(&Line, &Record)) {
     for line in text.split_terminator('\n') {
         match lines.next(line.as_bytes()) {
-            Some(Read::Known(line, record)) => add(&line, &record),
+            Some(Read::Known(line, records)) => records.iter().for_each(|record| add(&line, record)),
             Some(Read::Damaged(why)) => {
                 let term = at.term;
                 let number = lines.number;

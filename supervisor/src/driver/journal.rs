@@ -4,7 +4,7 @@ use super::Driver;
 use super::lanes::Tag;
 use supervise_core::event::{ActError, ActErrorKind, EventKind};
 use supervise_core::id::{Ms, Seq, Term, Tick, WallMs};
-use supervise_core::journal::encode;
+use supervise_core::journal::encode_all;
 use supervise_core::lease::Ground;
 use supervise_core::record::{Act, ActKind, Record};
 use supervise_core::state::Mode;
@@ -51,19 +51,20 @@ impl Book {
         }
     }
 
-    /// Takes a record in, and gives it its number.
-    pub(super) fn add(&mut self, record: &Record, term: Term, at: Tick, wall: WallMs) -> u64 {
-        self.seq += 1;
-        match encode(Seq(self.seq), term, at, wall, record) {
+    /// Takes the records of one moment in, and answers the number of the last.
+    pub(super) fn add(&mut self, records: &[Record], at: Tick, wall: WallMs) -> u64 {
+        if records.is_empty() {
+            return self.seq;
+        }
+        let line = encode_all(Seq(self.seq + 1), at, wall, records);
+        self.seq += records.len() as u64;
+        match line {
             Ok(line) => self.unsent.extend_from_slice(&line),
             Err(e) => tracing::error!("a record cannot be written: {e}"),
         }
         self.unsent_to = self.seq;
-        if let Record::Intended { act, .. } = record
-            && act.kind.is_guarded()
-        {
-            self.needs_sync = true;
-        }
+        let guarded = |r: &Record| matches!(r, Record::Intended { act, .. } if act.kind.is_guarded());
+        self.needs_sync |= records.iter().any(guarded);
         self.seq
     }
 

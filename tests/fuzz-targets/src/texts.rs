@@ -46,14 +46,18 @@ pub(crate) fn journal(bytes: &[u8]) {
         assert_eq!(read, journal::read(&text), "two looks at the same bytes");
         let whole = usize::try_from(read.whole).expect("it lies in memory");
         assert!(!text[whole..].contains(&b'\n'), "whole lines count");
-        let seqs: Vec<_> = read.records.iter().map(|(line, _)| line.seq).collect();
-        assert!(seqs.is_sorted_by(|a, b| a < b), "in order, each once");
+        let seqs: Vec<_> = read
+            .lines
+            .iter()
+            .flat_map(|(line, _)| [line.seq, line.last()])
+            .collect();
+        assert!(seqs.is_sorted(), "in order");
         let lines = text.iter().filter(|b| **b == b'\n').count();
-        assert!(read.records.len() + read.damaged.len() + read.unknown as usize <= lines);
-        for (line, record) in &read.records {
-            let again = journal::encode(line.seq, line.term, line.tick, line.wall, record).expect("it was JSON");
+        assert!(read.lines.len() + read.damaged.len() + read.unknown as usize <= lines);
+        for (line, records) in &read.lines {
+            let again = journal::encode_all(line.seq, line.tick, line.wall, records).expect("it was JSON");
             match journal::decode(&again[..again.len() - 1]) {
-                Read::Known(l, r) => assert_eq!((l.seq, &*r), (line.seq, record)),
+                Read::Known(l, r) => assert_eq!((l.seq, &r), (line.seq, records)),
                 other => panic!("{other:?}"),
             }
         }

@@ -17,7 +17,7 @@ use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, Finding, Pins
 use supervise_core::decide::decide;
 use supervise_core::event::{ActOutput, Activity, Event, EventKind, Phase, ScanReport, Tracker};
 use supervise_core::id::{AttemptNo, Ms, ProcRef, Seq, Step, Term, Tick, WallMs};
-use supervise_core::journal::encode;
+use supervise_core::journal::encode_all;
 use supervise_core::record::{ActKind, Record};
 use supervise_core::spec::RunSpec;
 use supervise_core::state::State;
@@ -241,11 +241,13 @@ impl Run {
         };
         let decided = decide(&self.state, &self.spec, &event);
         let mut acts = Vec::new();
+        if !decided.records.is_empty() {
+            let line = encode_all(Seq(self.seq + 1), event.at, event.wall, &decided.records)?;
+            self.gathered.push_str(std::str::from_utf8(&line)?);
+            self.seq += decided.records.len() as u64;
+        }
         for record in &decided.records {
             self.state.apply(record);
-            self.seq += 1;
-            let line = encode(Seq(self.seq), Term(1), event.at, event.wall, record)?;
-            self.gathered.push_str(std::str::from_utf8(&line)?);
             if let Record::Intended { act, .. } = record {
                 acts.push(act.clone());
             }

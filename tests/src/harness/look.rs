@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use serde_json::Value;
-use supervise_core::journal::{self, Read};
+use serde_json::{Value, json};
+use supervise_core::journal::{self, Line, Read};
 
 use super::{PATIENCE, Scene, alive, eventually, in_scene, names, until};
 
@@ -53,7 +53,7 @@ impl Scene {
         names(&self.root().parent().unwrap().join("faults"))
     }
 
-    /// All lines of the journal, oldest first, with everything that they leave out.
+    /// All records of the journal, oldest first, with everything that their lines leave out.
     #[must_use]
     pub fn journal(&self) -> Vec<Value> {
         let mut terms: Vec<u32> = self
@@ -64,11 +64,17 @@ impl Scene {
         terms.sort_unstable();
         let read = |t: u32| fs::read_to_string(self.run_dir().join(format!("journal/{t}.jsonl"))).unwrap_or_default();
         let text: String = terms.into_iter().map(read).collect();
-        let whole = |l: &str| match journal::decode(l.as_bytes()) {
-            Read::Known(line, _) | Read::Unknown(line) => serde_json::to_value(line).ok(),
-            Read::Damaged(_) => None,
+        let told = |l: Line| {
+            let (v, tick, wall) = (l.v, l.tick, l.wall);
+            let numbered = (l.seq.0..).zip(l.bodies);
+            let one = move |(seq, (kind, body))| json!({"v": v, "seq": seq, "tick": tick, "wall": wall, "kind": kind, "body": body});
+            numbered.map(one).collect()
         };
-        text.lines().filter_map(whole).collect()
+        let records = |l: &str| match journal::decode(l.as_bytes()) {
+            Read::Known(line, _) | Read::Unknown(line) => told(line),
+            Read::Damaged(_) => Vec::new(),
+        };
+        text.lines().flat_map(records).collect()
     }
 
     /// The highest step that the journal calls proven.

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use supervise_core::event::{Event, EventKind, ScanReport};
-use supervise_core::id::{Seq, Term, Tick, WallMs};
+use supervise_core::id::{Seq, Tick, WallMs};
 use supervise_core::journal::encode;
 use supervise_core::record::Record;
 use supervise_tests::harness::{Scene, eventually};
@@ -129,7 +129,7 @@ fn lengthen(scene: &Scene, to: u64) {
             entropy: 0,
             kind: EventKind::Checkpoints(report.clone()),
         });
-        let line = encode(Seq(seq), Term(1), Tick(seq), WallMs(1), &record).unwrap();
+        let line = encode(Seq(seq), Tick(seq), WallMs(1), &record).unwrap();
         file.write_all(&line).unwrap();
         size += line.len() as u64;
     }

@@ -213,10 +213,12 @@ impl Folded {
     /// Takes in one line (without its newline).
     fn line(&mut self, line: &[u8]) {
         match self.lines.next(line) {
-            Some(Seen::Known(_, record)) => {
-                self.note_attempt(&record);
-                self.state.apply(&record);
-                self.records = self.records.saturating_add(1);
+            Some(Seen::Known(_, records)) => {
+                for record in &records {
+                    self.note_attempt(record);
+                    self.state.apply(record);
+                    self.records = self.records.saturating_add(1);
+                }
             }
             Some(Seen::Unknown(_)) => self.unknown = self.unknown.saturating_add(1),
             Some(Seen::Damaged(why)) => self.is_damaged(&why),

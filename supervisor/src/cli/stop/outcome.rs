@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use supervise_core::decide::decide;
 use supervise_core::event::{Event, EventKind, Request};
 use supervise_core::id::{Seq, Term, Tick, WallMs};
-use supervise_core::journal::encode;
+use supervise_core::journal::encode_all;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::{Mode, State};
 use supervise_host::lane::Question;
@@ -79,12 +79,14 @@ fn words(mut state: State, spec: &RunSpec, term: Term) -> Result<String, serde_j
             entropy: 0,
             kind,
         };
-        for record in decide(&state, spec, &event).records {
-            state.apply(&record);
-            seq += 1;
-            let line = encode(Seq(seq), term, event.at, wall, &record)?;
-            text.push_str(&String::from_utf8_lossy(&line));
+        let records = decide(&state, spec, &event).records;
+        if records.is_empty() {
+            continue;
         }
+        records.iter().for_each(|record| state.apply(record));
+        let line = encode_all(Seq(seq + 1), event.at, wall, &records)?;
+        seq += records.len() as u64;
+        text.push_str(&String::from_utf8_lossy(&line));
     }
     Ok(text)
 }

@@ -11,7 +11,7 @@ fn quiet() -> impl FnMut(u64, u64) {
 }
 
 fn line(term: u32, seq: u64, record: &Record) -> Vec<u8> {
-    encode(Seq(seq), Term(term), Tick(seq), WallMs(seq as i64), record).unwrap()
+    encode(Seq(seq), Tick(seq), WallMs(seq as i64), record).unwrap()
 }
 
 fn mark(step: u64) -> Record {
