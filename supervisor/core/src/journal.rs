@@ -356,7 +356,7 @@ mod tests {
         };
         assert!(record(&long).is_some());
         assert_eq!(record(&long), record(short.as_bytes()));
-        let newer = seal(br#"{"v":3,"seq":7,"term":1,"tick":7,"wall":5,"guessed":{"what":"choose"}}"#.to_vec());
+        let newer = seal(br#"{"v":3,"seq":7,"tick":7,"wall":5,"guessed":{"what":"choose"}}"#.to_vec());
         assert!(matches!(decode(&newer[..newer.len() - 1]), Read::Unknown(l) if l.bodies[0].0 == "guessed"));
     }
 
