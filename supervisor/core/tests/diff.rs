@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, Finding, PinsHash};
 use supervise_core::diff::ScanDiff;
 use supervise_core::event::{Event, EventKind, ScanReport, Tracker};
-use supervise_core::id::{AttemptNo, Seq, Step, Term, Tick, WallMs};
+use supervise_core::id::{AttemptNo, Seq, Step, Tick, WallMs};
 use supervise_core::journal;
 use supervise_core::record::Record;
 use supervise_core::state::State;

@@ -10,7 +10,7 @@ fn quiet() -> impl FnMut(u64, u64) {
     |_, _| ()
 }
 
-fn line(term: u32, seq: u64, record: &Record) -> Vec<u8> {
+fn line(_term: u32, seq: u64, record: &Record) -> Vec<u8> {
     encode(Seq(seq), Tick(seq), WallMs(seq as i64), record).unwrap()
 }
 
