@@ -110,13 +110,13 @@ fn same(a: &Folded, b: &Folded) {
 #[test]
 fn a_snapshot_and_what_follows_are_the_whole_and_only_that_is_read() {
     let (_keep, dir) = temp_dir();
-    let path = run(&dir, 2000);
+    let path = run(&dir, 2400);
     let mut all = afresh(&dir);
-    assert_eq!(all.state.mark, Some(Step(2009)));
+    assert_eq!(all.state.mark, Some(Step(2409)));
     all.save(&dir, false);
     let tail = [
-        line(2, 2003, &start(2)),
-        line(2, 2004, &mark(5000)),
+        line(2, 2403, &start(2)),
+        line(2, 2404, &mark(5000)),
         b"{\"torn".to_vec(),
     ]
     .concat();
