@@ -156,7 +156,11 @@ pub(super) fn find(name: &str) -> Result<Seen, CliError> {
             config: Some(path.to_owned()),
             ..Request::default()
         };
-        let id = prepare::identify(&request)?;
+        // Where a command is needed too, the file alone does not tell the run; what was started with it does.
+        let id = match prepare::identify(&request) {
+            Ok(id) => id,
+            Err(e) => return by_config(path).ok_or(e),
+        };
         // Started from another working directory, the same file may speak of another root.
         let seen = known(look(&id.run, Some(&id.run_dir)), name);
         return seen.or_else(|e| by_config(path).ok_or(e));

@@ -2,6 +2,7 @@
 
 use crate::world::{World, copy_fixture};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 fn world() -> World {
     let world = World::new();
@@ -43,4 +44,23 @@ fn a_torn_save_is_named_with_the_file_that_is_missing() {
     world
         .run(&["verify", "out/checkpoint-2"])
         .tells(20, &["optimizer.pt", "a fresh one and say nothing"]);
+}
+
+#[test]
+fn a_run_is_found_by_the_yaml_that_its_command_was_given() {
+    let world = World::new();
+    let program = world.path("llamafactory-cli");
+    fs::write(&program, "#!/bin/sh\necho given \"$@\"\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let yaml = "output_dir: out\nsave_steps: 2\nnum_train_epochs: 1\nsupervisor: {retries: 1}\n";
+    fs::write(world.path("x.yaml"), yaml).unwrap();
+    world
+        .run(&["run", "--", program.as_str(), "train", "x.yaml"])
+        .tells(0, &["start from nothing", "ended well"]);
+    let output = world.run(&["logs", "x.yaml"]);
+    output.tells(
+        0,
+        &["given train", "/.supervise/config/", "resume_from_checkpoint=null"],
+    );
+    world.run(&["status", "x.yaml"]).tells(0, &["trainer      hf"]);
 }
