@@ -13,17 +13,26 @@ pub(crate) enum Style {
     None,
 }
 
-/// Flags of `TrainingArguments` that no other program is known to have all alike.
-const TELLING: [&str; 8] = [
+/// Flags of `TrainingArguments`. Other programs have one or the other of them, and are not known to have two.
+const TELLING: [&str; 15] = [
     "per_device_train_batch_size",
-    "gradient_accumulation_steps",
-    "num_train_epochs",
     "save_strategy",
     "save_steps",
     "save_total_limit",
-    "lr_scheduler_type",
-    "warmup_ratio",
+    "save_only_model",
+    "save_safetensors",
+    "logging_strategy",
+    "logging_steps",
+    "logging_first_step",
+    "eval_strategy",
+    "evaluation_strategy",
+    "load_best_model_at_end",
+    "overwrite_output_dir",
+    "do_train",
+    "ddp_find_unused_parameters",
 ];
+/// Flags of scripts on accelerate alone: what they save has other names.
+const OTHERS: [&str; 2] = ["checkpointing_steps", "checkpoints_total_limit"];
 /// TRL's commands that train, and ms-swift's.
 const TRL: [&str; 8] = ["sft", "dpo", "grpo", "kto", "reward", "rloo", "gkd", "online_dpo"];
 const SWIFT: [&str; 3] = ["sft", "pt", "rlhf"];
@@ -56,12 +65,28 @@ fn program(command: &[String]) -> Option<(Program, usize)> {
 
 /// Whether a command starts such a training, by its program or by its flags.
 pub(crate) fn is_called(command: &[String]) -> bool {
-    program(command).is_some() || has_telling_flags(command)
+    program(command).is_some() || is_called_by_flags(command)
 }
 
-fn has_telling_flags(command: &[String]) -> bool {
+/// Whether nothing but its flags tells that a command starts such a training.
+pub(crate) fn is_called_by_flags(command: &[String]) -> bool {
+    program(command).is_none() && telling_flags(command) >= 2
+}
+
+/// How many flags of `TrainingArguments` a command shows beside the output directory.
+fn telling_flags(command: &[String]) -> usize {
     let flags = flags(command);
-    flags.contains_key("output_dir") && TELLING.iter().any(|name| flags.contains_key(*name))
+    let begins_elsewhere = flags.get(RESUME).is_some_and(|value| is_of_others(value));
+    if !flags.contains_key("output_dir") || OTHERS.iter().any(|o| flags.contains_key(*o)) || begins_elsewhere {
+        return 0;
+    }
+    TELLING.iter().filter(|name| flags.contains_key(**name)).count()
+}
+
+/// Whether scripts on accelerate alone resume from a step of this name.
+fn is_of_others(value: &str) -> bool {
+    let name = value.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    name == "latest" || name.starts_with("step_") || name.starts_with("epoch_")
 }
 
 /// How settings are given to what a command starts.
@@ -69,7 +94,8 @@ pub(crate) fn style(command: &[String]) -> Style {
     match program(command) {
         Some((Program::LlamaFactory, _)) => Style::Pairs,
         Some((Program::Trl | Program::Swift, _)) => Style::Flags,
-        None if has_telling_flags(command) => Style::Flags,
+        // Whoever says that it is one needs no second flag to be believed.
+        None if telling_flags(command) >= 1 => Style::Flags,
         None => Style::None,
     }
 }
@@ -172,9 +198,13 @@ mod tests {
     #[test]
     fn a_training_is_known_by_its_program_or_by_its_flags() {
         for (command, style_of, called) in [
-            ("python3 train.py --output_dir out --save_steps 10", Style::Flags, true),
             (
-                "torchrun --nproc-per-node 2 train.py --output-dir=o --num-train-epochs=1",
+                "python3 train.py --output_dir out --save_steps 10 --per_device_train_batch_size 4",
+                Style::Flags,
+                true,
+            ),
+            (
+                "torchrun --nproc-per-node 2 train.py --output-dir=o --save-total-limit=1 --do-train",
                 Style::Flags,
                 true,
             ),
@@ -199,6 +229,34 @@ mod tests {
                 "{command:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_script_that_shares_flags_is_not_taken_for_one() {
+        let no_trainer = "accelerate launch run_clm_no_trainer.py --output_dir o --num_train_epochs 1 \
+             --gradient_accumulation_steps 2 --per_device_train_batch_size 4 --per_device_eval_batch_size 4 \
+             --learning_rate 1e-4 --lr_scheduler_type cosine";
+        let both = "python3 t.py --output_dir o --save_steps 5 --logging_steps 1";
+        for (command, called) in [
+            (no_trainer.to_owned(), false),
+            (
+                format!("{no_trainer} --checkpointing_steps epoch --resume_from_checkpoint latest"),
+                false,
+            ),
+            ("python3 t.py --output_dir o --save_steps 5".to_owned(), false),
+            (both.to_owned(), true),
+            (format!("{both} --resume_from_checkpoint True"), true),
+            (format!("{both} --resume_from_checkpoint old/checkpoint-4"), true),
+            (format!("{both} --resume_from_checkpoint latest"), false),
+            (format!("{both} --resume_from_checkpoint=o/step_40/"), false),
+            (format!("{both} --resume_from_checkpoint o/epoch_1"), false),
+            (format!("{both} --checkpointing_steps 5"), false),
+            (format!("{both} --checkpoints-total-limit=5"), false),
+        ] {
+            assert_eq!(is_called(&words(&command)), called, "{command}");
+        }
+        let shares = words(no_trainer);
+        assert_eq!(style(&shares), Style::Flags, "where it is said that it is one");
     }
 
     #[test]

@@ -90,6 +90,12 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
         out.not_restored.push(StateKind::DataOrder);
     }
     out.findings = findings(&said, &out, style);
+    if input.kind.is_none() && call::is_called_by_flags(input.command) {
+        out.findings.push(Finding::note(
+            "known_by_flags",
+            "the command's flags alone say that it is Hugging Face's Trainer: where it is not, give --set supervisor.trainer=plain",
+        ));
+    }
     Ok(out)
 }
 

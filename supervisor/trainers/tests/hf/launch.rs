@@ -4,7 +4,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use supervise_config::ConfigError;
 use supervise_config::compose::{Composed, Found, Loader, compose};
-use supervise_core::checkpoint::{CkptId, PinsHash};
+use supervise_core::checkpoint::{CkptId, Finding, PinsHash};
 use supervise_core::event::Phase;
 use supervise_core::id::{AttemptNo, RunId, Step, WorkerId};
 use supervise_core::record::{LaunchOrder, StartPoint};
@@ -122,7 +122,7 @@ fn a_command_says_where_and_when_it_saves() {
     );
     let said = |more: &str| {
         looked_at(
-            &format!("python3 t.py --output_dir out --num_train_epochs 1 {more}"),
+            &format!("python3 t.py --output_dir out --per_device_train_batch_size 1 --do_train {more}"),
             None,
         )
     };
@@ -145,11 +145,21 @@ fn a_command_says_where_and_when_it_saves() {
     assert_eq!(said("--resume_from_checkpoint True").resume, ResumeIntent::Auto);
     let only = said("--save_only_model").findings;
     assert!(only.iter().any(|f| f.code == "save_only_model"), "{only:?}");
+    let way_out = |f: &Finding| f.code == "known_by_flags" && f.detail.contains("supervisor.trainer=plain");
+    assert!(only.iter().any(way_out), "{only:?}");
+    let named = looked_at("trl sft --output_dir out --save_steps 2 --do_train", None);
+    assert!(!named.findings.iter().any(way_out), "{:?}", named.findings);
 }
 
 #[test]
 fn a_plain_command_stays_plain() {
-    for command in ["python3 train.py --output_dir out", "python3 train.py", "bash run.sh"] {
+    for command in [
+        "python3 train.py --output_dir out",
+        "python3 train.py",
+        "bash run.sh",
+        "accelerate launch train_text_to_image.py --output_dir o --num_train_epochs 1 --gradient_accumulation_steps 2 \
+         --checkpointing_steps epoch --resume_from_checkpoint latest",
+    ] {
         assert_eq!(
             registry::detect(&words(command), None).framework(),
             "plain",
@@ -162,16 +172,16 @@ fn a_plain_command_stays_plain() {
 fn a_launch_names_the_step_as_the_program_takes_it() {
     for (command, yaml, step, started) in [
         (
-            "python3 t.py --output_dir out --save_steps 2 --resume_from_checkpoint True",
+            "python3 t.py --output_dir out --save_steps 2 --do_train --resume_from_checkpoint True",
             None,
             Some(4),
-            "python3 t.py --output_dir out --save_steps 2 --resume_from_checkpoint=/data/out/checkpoint-4",
+            "python3 t.py --output_dir out --save_steps 2 --do_train --resume_from_checkpoint=/data/out/checkpoint-4",
         ),
         (
-            "python3 t.py --output_dir out --save_steps 2 --resume_from_checkpoint=True",
+            "python3 t.py --output_dir out --save_steps 2 --do_train --resume_from_checkpoint=True",
             None,
             None,
-            "python3 t.py --output_dir out --save_steps 2",
+            "python3 t.py --output_dir out --save_steps 2 --do_train",
         ),
         (
             "trl sft --config x.yaml --save_total_limit 2",
