@@ -64,3 +64,21 @@ fn a_run_is_found_by_the_yaml_that_its_command_was_given() {
     );
     world.run(&["status", "x.yaml"]).tells(0, &["trainer      hf"]);
 }
+
+#[test]
+fn what_could_not_be_resumed_is_refused_before_anything_starts() {
+    let world = World::new();
+    for (command, next) in [
+        (
+            "trl sft --output_dir o --resume_from_checkpoint=other/best",
+            "rename it",
+        ),
+        ("swift sft --output_dir o", "--add_version false"),
+        ("trl sft --output_dir=~you/o", "whole path"),
+    ] {
+        let mut words = vec!["plan", "--"];
+        words.extend(command.split(' '));
+        let said = world.run(&words);
+        assert!(said.code == 78 && said.err.contains(next), "{command}: {said:?}");
+    }
+}

@@ -63,6 +63,11 @@ fn program(command: &[String]) -> Option<(Program, usize)> {
     })
 }
 
+/// Whether a command starts ms-swift.
+pub(crate) fn is_swift(command: &[String]) -> bool {
+    matches!(program(command), Some((Program::Swift, _)))
+}
+
 /// Whether a command starts such a training, by its program or by its flags.
 pub(crate) fn is_called(command: &[String]) -> bool {
     program(command).is_some() || is_called_by_flags(command)

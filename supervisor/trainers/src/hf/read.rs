@@ -5,15 +5,17 @@ use super::call;
 use super::names::{self, RootName};
 use crate::command;
 use crate::read::{ReadInput, ReadOutput};
-use camino::Utf8Path;
+use camino::Utf8PathBuf;
 use std::collections::BTreeMap;
-use supervise_config::{ConfigError, Value};
+use supervise_config::{ConfigError, ErrorKind, Value};
 use supervise_core::checkpoint::{Finding, StateKind};
 use supervise_core::id::Step;
 use supervise_core::spec::{GangSpec, LauncherKind, ResumeIntent, SaveCadence};
 
 /// `TrainingArguments.save_steps` where nothing is said.
 const SAVE_STEPS: u64 = 500;
+const OUTPUT_DIR: &str = "output_dir";
+const ADD_VERSION: &str = "add_version";
 
 /// Settings by name: of the YAML, of the command over it, of `--set` over both.
 struct Said(BTreeMap<String, String>);
@@ -61,7 +63,9 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
     }
     out.command = named(input);
     out.facts.settings = input.set.to_vec();
-    out.root = said.text("output_dir").map(|dir| input.cwd.join(dir));
+    let mut wrong = Vec::new();
+    out.root = output_dir(&said, input).map_err(|e| wrong.push(e)).unwrap_or_default();
+    wrong.extend(versions(&said, input).err());
     let style = call::style(input.command);
     out.cadence = cadence(&said, style != call::Style::None || input.composed.is_some());
     out.last_step = said.number("max_steps").map(Step);
@@ -85,7 +89,13 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
         };
         out.world = Some(workers);
     }
-    out.resume = resume(&said, input.cwd);
+    match resume(&said, input) {
+        Ok(wish) => out.resume = wish,
+        Err(e) => wrong.push(e),
+    }
+    if !wrong.is_empty() {
+        return Err(wrong);
+    }
     if said.is("ignore_data_skip") {
         out.not_restored.push(StateKind::DataOrder);
     }
@@ -128,15 +138,63 @@ fn cadence(said: &Said, is_told: bool) -> SaveCadence {
 }
 
 /// A path is a wish for the first start; `True` is what the supervisor does anyway.
-fn resume(said: &Said, cwd: &Utf8Path) -> ResumeIntent {
-    let Some(text) = said.text(call::RESUME) else {
-        return ResumeIntent::Auto;
+fn resume(said: &Said, input: &ReadInput<'_>) -> Result<ResumeIntent, ConfigError> {
+    let wish = said.text(call::RESUME).filter(|_| input.recovery);
+    let Some(text) = wish.filter(|text| !matches!(text.to_lowercase().as_str(), "true" | "false")) else {
+        return Ok(ResumeIntent::Auto);
     };
-    let path = cwd.join(text);
+    let path = input.cwd.join(text);
     match path.file_name().map(names::root_name) {
-        Some(RootName::Step(step)) => ResumeIntent::Path { path, step },
-        _ => ResumeIntent::Auto,
+        Some(RootName::Step(step)) => Ok(ResumeIntent::Path { path, step }),
+        _ => Err(refused(
+            call::RESUME,
+            format!(
+                "{text} is not named checkpoint-N: of what step it is, and whether a newer one is to go before it, is not known"
+            ),
+            "move or rename it to checkpoint-N, N being the global_step in its trainer_state.json; or remove resume_from_checkpoint: the newest proven step is found without it",
+        )),
     }
+}
+
+/// The output directory as the trainer takes it: `~` is the home directory there.
+fn output_dir(said: &Said, input: &ReadInput<'_>) -> Result<Option<Utf8PathBuf>, ConfigError> {
+    let Some(text) = said.text(OUTPUT_DIR) else {
+        return Ok(None);
+    };
+    let Some(rest) = text.strip_prefix('~') else {
+        return Ok(Some(input.cwd.join(text)));
+    };
+    let home = (input.env)("HOME").filter(|home| !home.is_empty());
+    match home.filter(|_| rest.is_empty() || rest.starts_with('/')) {
+        Some(home) => {
+            let dir = format!("{}{rest}", home.trim_end_matches('/'));
+            Ok(Some(input.cwd.join(if dir.is_empty() { "/" } else { &dir })))
+        }
+        None => Err(refused(
+            OUTPUT_DIR,
+            format!("the home directory that {text} begins with is not known"),
+            "write the whole path",
+        )),
+    }
+}
+
+/// ms-swift begins a new directory at every start unless it is told not to.
+fn versions(said: &Said, input: &ReadInput<'_>) -> Result<(), ConfigError> {
+    let is_off = |text: &str| matches!(text.to_lowercase().as_str(), "false" | "no" | "f" | "n" | "0");
+    if !input.recovery || !call::is_swift(input.command) || said.text(ADD_VERSION).is_some_and(is_off) {
+        return Ok(());
+    }
+    Err(refused(
+        ADD_VERSION,
+        "ms-swift saves into a new directory, output_dir/v0-TIME, at every start: no start would find what the one before saved".to_owned(),
+        "add --add_version false",
+    ))
+}
+
+fn refused(key: &str, message: String, hint: &str) -> ConfigError {
+    ConfigError::new(ErrorKind::BadValue, message)
+        .with_key(key)
+        .with_hint(hint)
 }
 
 fn findings(said: &Said, out: &ReadOutput, style: call::Style) -> Vec<Finding> {

@@ -37,6 +37,10 @@ fn words(text: &str) -> Vec<String> {
 }
 
 fn looked_at(command: &str, yaml: Option<&str>) -> ReadOutput {
+    tried(command, yaml, Some("/home/me/")).unwrap()
+}
+
+fn tried(command: &str, yaml: Option<&str>, home: Option<&str>) -> Result<ReadOutput, Vec<ConfigError>> {
     let composed = yaml.map(composed);
     read(&ReadInput {
         composed: composed.as_ref(),
@@ -44,7 +48,7 @@ fn looked_at(command: &str, yaml: Option<&str>) -> ReadOutput {
         set: &[],
         command: &words(command),
         cwd: Utf8Path::new("/data"),
-        env: &|_| None,
+        env: &|name| home.filter(|_| name == "HOME").map(str::to_owned),
         workers: None,
         launcher: None,
         user: None,
@@ -54,7 +58,6 @@ fn looked_at(command: &str, yaml: Option<&str>) -> ReadOutput {
         recovery_said: false,
         version: None,
     })
-    .unwrap()
 }
 
 fn launched(command: &str, yaml: Option<&str>, step: Option<u64>) -> LaunchPlan {
@@ -149,6 +152,86 @@ fn a_command_says_where_and_when_it_saves() {
     assert!(only.iter().any(way_out), "{only:?}");
     let named = looked_at("trl sft --output_dir out --save_steps 2 --do_train", None);
     assert!(!named.findings.iter().any(way_out), "{:?}", named.findings);
+}
+
+#[test]
+fn a_step_to_begin_from_that_has_no_number_is_refused_wherever_it_is_said() {
+    for (command, yaml) in [
+        (
+            "python3 t.py --output_dir o --save_steps 2 --do_train --resume_from_checkpoint other/best",
+            None,
+        ),
+        (
+            "llamafactory-cli train x.yaml",
+            Some("output_dir: o\nresume_from_checkpoint: other/best\n"),
+        ),
+        (
+            "llamafactory-cli train x.yaml resume_from_checkpoint=other/best",
+            Some("output_dir: o\n"),
+        ),
+        (
+            "trl sft --config x.yaml",
+            Some("output_dir: o\nresume_from_checkpoint: other/best\n"),
+        ),
+        ("trl sft --output_dir o --resume_from_checkpoint=other/best", None),
+    ] {
+        let said = tried(command, yaml, None).unwrap_err()[0].to_string();
+        for part in [
+            "resume_from_checkpoint",
+            "other/best is not named checkpoint-N",
+            "rename it",
+            "remove",
+        ] {
+            assert!(said.contains(part), "{command}: {said}");
+        }
+    }
+    for wish in ["True", "true", "False"] {
+        let yaml = format!("output_dir: o\nresume_from_checkpoint: {wish}\n");
+        let out = looked_at("trl sft --config x.yaml", Some(&yaml));
+        assert_eq!(out.resume, ResumeIntent::Auto, "{wish}");
+    }
+}
+
+#[test]
+fn a_tilde_is_the_home_directory_as_it_is_for_the_trainer() {
+    let root = |dir: &str, home: Option<&str>| {
+        let command = format!("trl sft --output_dir={dir}");
+        let out = tried(&command, None, home);
+        out.map(|out| out.root.unwrap().into_string())
+            .map_err(|e| e[0].to_string())
+    };
+    for (dir, is) in [
+        ("~", "/home/me"),
+        ("~/o/x", "/home/me/o/x"),
+        ("a~b", "/data/a~b"),
+        ("/x/~", "/x/~"),
+    ] {
+        assert_eq!(root(dir, Some("/home/me/")).unwrap(), is, "{dir}");
+    }
+    for (dir, home) in [("~you/o", Some("/home/me")), ("~/o", None), ("~/o", Some(""))] {
+        let said = root(dir, home).unwrap_err();
+        assert!(said.contains(dir) && said.contains("whole path"), "{said}");
+    }
+}
+
+#[test]
+fn swift_is_asked_to_save_where_the_next_start_looks() {
+    let said = |more: &str| tried(&format!("swift sft --output_dir o {more}"), None, None);
+    for more in ["", "--add_version true"] {
+        let e = said(more).unwrap_err()[0].to_string();
+        assert!(e.contains("--add_version false"), "{e}");
+    }
+    assert!(said("--add_version false").is_ok());
+    assert!(
+        tried(
+            "swift sft --config x.yaml",
+            Some("output_dir: o\nadd_version: false\n"),
+            None
+        )
+        .is_ok()
+    );
+    let trl = tried("trl sft --output_dir o", None, None);
+    assert!(trl.is_ok(), "only ms-swift does so");
 }
 
 #[test]
