@@ -26,8 +26,8 @@ use std::ffi::OsString;
 use supervise_core::checkpoint::Depth;
 use tracing_subscriber::EnvFilter;
 
-/// Supervises training runs of verl and AReaL: never resumes from a checkpoint that is not proven, never loses the last good
-/// state, never leaves a trainer behind, and says why it did what it did.
+/// Supervises training runs of verl, AReaL and Hugging Face's Trainer: never resumes from a checkpoint that is not proven, never
+/// loses the last good state, never leaves a trainer behind, and says why it did what it did.
 #[derive(Debug, Parser)]
 #[command(name = "supervise", version, max_term_width = 110)]
 struct Cli {

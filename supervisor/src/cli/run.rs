@@ -21,6 +21,7 @@ pub(super) const EXAMPLES: &str = "  supervise run ppo.yaml
   supervise run ppo.yaml --from 120        where a person rolled back
   supervise run -- bash run_grpo.sh        a script: run once to learn which trainer it starts
   supervise run grpo.yaml -- python3 gsm8k_rl.py scheduler.type=local     AReaL: your script and its YAML
+  supervise run -- trl sft --config sft.yaml                              Hugging Face's Trainer: TRL, LLaMA-Factory, scripts
   supervise run -- ray job submit -- python3 -m verl.trainer.main_ppo …
   supervise run --set supervisor.trainer=plain -- ./any_program
 ";

@@ -30,6 +30,22 @@ const WORDS: Words = Words {
     ..Words::NONE
 };
 
+/// What is found here and nowhere else.
+const CODES: [(&str, &str); 3] = [
+    (
+        "known_by_flags",
+        "nothing but its flags tells which trainer the command starts",
+    ),
+    (
+        "output_dir_not_empty",
+        "a script may refuse an output directory in which our own files stand",
+    ),
+    (
+        "told_not_passed_on",
+        "a setting is believed and cannot be given to the command",
+    ),
+];
+
 /// The adapter of Hugging Face's `Trainer`.
 #[derive(Debug)]
 pub struct HfAdapter;
@@ -45,6 +61,10 @@ impl Adapter for HfAdapter {
 
     fn words(&self) -> &'static Words {
         &WORDS
+    }
+
+    fn codes(&self) -> &'static [(&'static str, &'static str)] {
+        &CODES
     }
 
     fn is_called(&self, command: &[String]) -> bool {
@@ -91,12 +111,24 @@ impl Adapter for HfAdapter {
     }
 
     fn preflight(&self, spec: &RunSpec, _facts: &TrainerFacts) -> Vec<Finding> {
-        preflight(spec).into_iter().collect()
+        cadence(spec).into_iter().chain(not_empty(spec)).collect()
     }
 }
 
+/// What a script may say that starts in a directory with something in it.
+fn not_empty(spec: &RunSpec) -> Option<Finding> {
+    let root = spec.root.as_deref()?;
+    let stands_in_it = spec.run_dir.starts_with(root);
+    (stands_in_it && call::may_refuse(&spec.command)).then(|| {
+        Finding::warning(
+            "output_dir_not_empty",
+            "the output directory holds .supervise before the first start: a script that refuses one that is not empty needs --overwrite_output_dir",
+        )
+    })
+}
+
 /// What a crash costs.
-fn preflight(spec: &RunSpec) -> Option<Finding> {
+fn cadence(spec: &RunSpec) -> Option<Finding> {
     if !spec.policy.recovery {
         return None;
     }

@@ -100,6 +100,14 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
         out.not_restored.push(StateKind::DataOrder);
     }
     out.findings = findings(&said, &out, style);
+    if style == call::Style::None && !input.set.is_empty() {
+        let keys: Vec<&str> = input.set.iter().filter_map(|said| said.split('=').next()).collect();
+        let detail = format!(
+            "{} of --set: told, not passed on, for the command shows no flags of TrainingArguments; it is believed that the script does so by itself",
+            keys.join(", ")
+        );
+        out.findings.push(Finding::warning("told_not_passed_on", detail));
+    }
     if input.kind.is_none() && call::is_called_by_flags(input.command) {
         out.findings.push(Finding::note(
             "known_by_flags",

@@ -35,6 +35,11 @@ pub(crate) fn rules() -> Vec<ScanRule> {
             r"Training completed\. Do not forget to share your model|^\{'train_runtime': ",
             RuleKind::End,
         ),
+        ScanRule::new(
+            "hf.not_empty",
+            r"Output directory .* already exists and is not empty",
+            RuleKind::Failure("cfg.args".to_owned()),
+        ),
         ScanRule::new("hf.loss", r"^\s*\{'loss': ", RuleKind::Enters(Phase::Step)),
         ScanRule::new("hf.bar", r"^\s*\d+%\|[^|]*\|\s*(\d+)/(\d+) \[", RuleKind::Bar),
     ]

@@ -4,7 +4,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use supervise_config::ConfigError;
 use supervise_config::compose::{Composed, Found, Loader, compose};
-use supervise_core::checkpoint::{CkptId, Finding, PinsHash};
+use supervise_core::checkpoint::{CkptId, Finding, Level, PinsHash};
 use supervise_core::event::Phase;
 use supervise_core::id::{AttemptNo, RunId, Step, WorkerId};
 use supervise_core::record::{LaunchOrder, StartPoint};
@@ -41,18 +41,27 @@ fn looked_at(command: &str, yaml: Option<&str>) -> ReadOutput {
 }
 
 fn tried(command: &str, yaml: Option<&str>, home: Option<&str>) -> Result<ReadOutput, Vec<ConfigError>> {
+    read_with(command, yaml, home, &[])
+}
+
+fn read_with(
+    command: &str,
+    yaml: Option<&str>,
+    home: Option<&str>,
+    set: &[String],
+) -> Result<ReadOutput, Vec<ConfigError>> {
     let composed = yaml.map(composed);
     read(&ReadInput {
         composed: composed.as_ref(),
         config_file: composed.as_ref().map(|_| Utf8Path::new("/conf/x.yaml")),
-        set: &[],
+        set,
         command: &words(command),
         cwd: Utf8Path::new("/data"),
         env: &|name| home.filter(|_| name == "HOME").map(str::to_owned),
         workers: None,
         launcher: None,
         user: None,
-        kind: None,
+        kind: (!set.is_empty()).then_some(HF),
         starts_ray: false,
         recovery: true,
         recovery_said: false,
@@ -235,6 +244,38 @@ fn swift_is_asked_to_save_where_the_next_start_looks() {
 }
 
 #[test]
+fn a_script_that_may_refuse_what_stands_in_its_directory_is_named() {
+    let warned = |command: &str| {
+        let out = looked_at(command, None);
+        let facts = out.facts.clone();
+        let found = adapter(HF).preflight(&spec(out), &facts);
+        let one = found.into_iter().find(|f| f.code == "output_dir_not_empty");
+        one.is_some_and(|f| f.level == Level::Warning && f.detail.contains("--overwrite_output_dir"))
+    };
+    let script = "torchrun t.py --output_dir out --save_steps 2 --do_train";
+    assert!(warned(script));
+    assert!(!warned(&format!("{script} --overwrite_output_dir")));
+    assert!(!warned("trl sft --output_dir out --save_steps 2 --do_train"));
+}
+
+#[test]
+fn what_is_set_and_not_passed_on_is_said() {
+    let said = |command: &str| {
+        let set = ["save_steps=7".to_owned()];
+        let out = read_with(command, None, None, &set).unwrap();
+        assert_eq!(out.cadence.every, Some(7), "{command}");
+        let told = out.findings.into_iter().find(|f| f.code == "told_not_passed_on");
+        told.map(|f| f.detail)
+    };
+    let told = said("python3 t.py").unwrap();
+    assert!(
+        told.contains("save_steps of --set") && told.contains("told, not passed on"),
+        "{told}"
+    );
+    assert_eq!(said("trl sft --output_dir out"), None);
+}
+
+#[test]
 fn a_plain_command_stays_plain() {
     for command in [
         "python3 train.py --output_dir out",
@@ -357,6 +398,11 @@ fn lines_of_the_trainer_are_understood() {
         ),
         ("Map:  83%|########  | 5/6 [00:00<00:00, 13.27it/s]", None, None),
         ("Saving model checkpoint to /data/out", None, None),
+        (
+            "ValueError: Output directory (out) already exists and is not empty. Use --overwrite_output_dir to overcome.",
+            Some(RuleKind::Failure("cfg.args".to_owned())),
+            None,
+        ),
     ] {
         let hit = scanner.line(WorkerId(0), 1, line.as_bytes());
         assert_eq!(hit.as_ref().map(|h| h.kind.clone()), means, "{line}");
