@@ -17,6 +17,7 @@ use crate::record::{Act, ActKind, Ask, Condition, Decided, Decision, Outcome, Re
 use crate::resume::{needed_depth, scan_width};
 use crate::spec::RunSpec;
 use crate::state::{Mode, State};
+use std::borrow::Cow;
 
 /// A disk that does not answer while a start is being chosen is waited for this long.
 const CHOOSING_LIMIT: Ms = Ms::secs(1800);
@@ -36,7 +37,7 @@ const GONE_AT_A_STOP: Ms = Ms::secs(150);
 pub fn decide(s: &State, spec: &RunSpec, e: &Event) -> Decided {
     let shown = shown(s, spec, e);
     let mut d = Deciding {
-        s: s.clone(),
+        s: Cow::Borrowed(s),
         spec,
         e: shown.as_ref().unwrap_or(e),
         out: Decided::default(),
@@ -67,9 +68,9 @@ fn shown(s: &State, spec: &RunSpec, e: &Event) -> Option<Event> {
     })
 }
 
-/// One decision in the making: a scratch state that sees each record as it is written.
+/// One decision in the making: a state that sees each record as it is written, copied for the first of them. Most events have none.
 struct Deciding<'a> {
-    s: State,
+    s: Cow<'a, State>,
     spec: &'a RunSpec,
     e: &'a Event,
     out: Decided,
@@ -77,7 +78,7 @@ struct Deciding<'a> {
 
 impl Deciding<'_> {
     fn push(&mut self, r: Record) {
-        self.s.apply(&r);
+        self.s.to_mut().apply(&r);
         self.out.records.push(r);
     }
 
