@@ -8,6 +8,7 @@ mod lease;
 mod limits;
 mod logs;
 mod machine;
+mod parts;
 mod retain;
 mod scenarios;
 mod stops;

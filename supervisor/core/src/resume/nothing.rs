@@ -44,11 +44,19 @@ fn fresh(scan: &ScanReport, foreign: bool, care: bool, reasons: Vec<Reason>) -> 
     start(StartPoint::Fresh, edits, Vec::new(), care, reasons)
 }
 
+/// What stands there is more than one save that was cut short: a step that nothing here can judge may be whole, and of two that
+/// lack something at most the newest was cut short.
+fn holds_work(spec: &RunSpec, scan: &ScanReport) -> bool {
+    let own = || scan.steps.iter().filter(|c| !c.husk && !is_elsewhere(&c.id));
+    let in_part = own().filter(|c| c.part.is_some()).count();
+    spec.live.is_none() && (own().any(|c| c.verdict == Verdict::Unknown) || in_part > 1)
+}
+
 /// No step is provable: a fresh start where nothing can be lost by it, a refusal elsewhere.
 pub(super) fn from_nothing(s: &State, spec: &RunSpec, scan: &ScanReport, mut reasons: Vec<Reason>) -> Choice {
     let steps = scan.steps.iter().filter(|c| !c.husk && !is_elsewhere(&c.id)).count();
     if s.mark.is_none() {
-        if s.care.as_ref().is_some_and(|c| c.step.is_none()) {
+        if s.care.as_ref().is_some_and(|c| c.step.is_none()) && !holds_work(spec, scan) {
             let text = "this run began from nothing and has no proven step yet: it begins again";
             reasons.insert(0, Reason::new("began_fresh", text));
             return fresh(scan, false, false, reasons);
