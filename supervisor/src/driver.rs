@@ -281,8 +281,7 @@ impl Driver {
             if let Some(link) = &mut self.guard {
                 link.heard = link.heard.after(late);
             }
-            // Nobody's workers ran meanwhile; whoever took the lease is seen at the next look.
-            self.book.renewed = self.book.renewed.after(late);
+            self.book.fence_later(now);
             self.feed(EventKind::TimeGap { missing: late });
         }
         for (key, _) in due {

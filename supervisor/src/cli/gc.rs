@@ -51,53 +51,85 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     let seen = target::one(args.run.as_deref())?;
     let run_dir = seen.run_dir()?.to_owned();
-    let store = store(&seen, &run_dir)?;
+    let gc = Gc {
+        args,
+        store: store(&seen, &run_dir)?,
+        run_dir,
+        seen,
+    };
     let acts = !args.dry_run;
     if acts && !args.yes && (args.json || !std::io::stdin().is_terminal()) {
         return Err(CliError::usage("nobody can be asked here").hint("--yes deletes, --dry-run only shows"));
     }
-    // What is listed stays as it is until it is deleted.
-    let mut lease = match acts {
-        true => Some(Lease::take(&seen)?),
-        false => None,
-    };
-    if lease.as_ref().is_some_and(|lease| !lease.is_held()) {
-        return Err(CliError::environment(format!(
-            "{run_dir}: the file system does not answer"
-        )));
+    if acts {
+        gc.check_idle()?;
     }
-    let done = collect(args, &seen, &run_dir, &store);
-    if let Some(lease) = &mut lease {
-        lease.release();
+    let mut view = gc.view()?;
+    if !args.json {
+        printer::out(&view.text());
     }
-    let view = done?;
+    if acts && !view.chosen().is_empty() && (args.yes || asked::confirm(&view.question())?) {
+        gc.delete(&view)?;
+        view.deleted = true;
+        if !args.json {
+            printer::out(&format!("{}\n", view.done()));
+        }
+    }
     if args.json {
         super::print_json(&view)?;
     }
     Ok(Exit::Finished.code())
 }
 
-fn collect(args: &Args, seen: &Seen, run_dir: &Utf8Path, store: &Utf8Path) -> Result<GcView, CliError> {
-    let found = leftovers(run_dir, store)?;
-    let choice = Choice {
-        all: args.all,
-        keep_attempts: args.keep_attempts,
-        has_whole: !args.all || has_whole(seen)?,
-    };
-    let mut view = GcView::of(&seen.run.0, run_dir, store, found, &choice);
-    if !args.json {
-        printer::out(&view.text());
+struct Gc<'a> {
+    args: &'a Args,
+    seen: Seen,
+    run_dir: Utf8PathBuf,
+    store: Utf8PathBuf,
+}
+
+impl Gc<'_> {
+    fn check_idle(&self) -> Result<(), CliError> {
+        let alive = &self.seen.alive;
+        if alive.supervisor.alive || alive.guard.alive || self.seen.left_behind().is_some() {
+            return Err(CliError::lease_held(format!("run {} is at work", self.seen.run))
+                .hint("`supervise stop` ends it; --dry-run shows what is left over meanwhile"));
+        }
+        Ok(())
     }
-    let places = view.chosen();
-    if places.is_empty() || args.dry_run || !(args.yes || asked::confirm(&view.question())?) {
-        return Ok(view);
+
+    fn view(&self) -> Result<GcView, CliError> {
+        let choice = Choice {
+            all: self.args.all,
+            keep_attempts: self.args.keep_attempts,
+            has_whole: !self.args.all || has_whole(&self.seen)?,
+        };
+        let found = leftovers(&self.run_dir, &self.store)?;
+        Ok(GcView::of(&self.seen.run.0, &self.run_dir, &self.store, found, &choice))
     }
-    delete(run_dir, store, places)?;
-    view.deleted = true;
-    if !args.json {
-        printer::out(&format!("{}\n", view.done()));
+
+    /// Deletes what was agreed upon, as far as it would still be chosen. The lease is taken only now: nobody is kept from starting
+    /// while a person thinks.
+    fn delete(&self, agreed: &GcView) -> Result<(), CliError> {
+        let mut lease = Lease::take(&self.seen)?;
+        if !lease.is_held() {
+            return Err(CliError::environment(format!(
+                "{}: the file system does not answer",
+                self.run_dir
+            )));
+        }
+        let done = self.view().and_then(|now| {
+            let (mut places, still) = (agreed.chosen(), now.chosen());
+            places.retain(|place| still.contains(place));
+            answer(Question::Delete {
+                run_dir: self.run_dir.clone(),
+                store: self.store.clone(),
+                places,
+            })
+        });
+        lease.release();
+        done.map(|_| ())
     }
-    Ok(view)
 }
 
 /// The directory in which steps go aside: where the terms stand too.
@@ -138,15 +170,6 @@ fn leftovers(run_dir: &Utf8Path, store: &Utf8Path) -> Result<Vec<Leftover>, CliE
         Answer::Leftovers(found) => Ok(found),
         _ => Err(CliError::internal("the helper gave an unexpected answer")),
     }
-}
-
-fn delete(run_dir: &Utf8Path, store: &Utf8Path, places: Vec<Utf8PathBuf>) -> Result<(), CliError> {
-    let ask = Question::Delete {
-        run_dir: run_dir.to_owned(),
-        store: store.to_owned(),
-        places,
-    };
-    answer(ask).map(|_| ())
 }
 
 fn answer(ask: Question) -> Result<Answer, CliError> {

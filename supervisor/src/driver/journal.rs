@@ -13,6 +13,8 @@ use supervise_host::process::limit_hint;
 
 /// A journal that could not be written is tried again after this.
 const RETRY: Ms = Ms::secs(5);
+/// A lease that was not renewed while we did not run has this long to be looked at.
+const LAST_LOOK: Ms = Ms::secs(2);
 
 /// The journal as the driver knows it.
 #[derive(Debug, Default)]
@@ -48,6 +50,14 @@ impl Book {
             fence_after,
             bump_at: Tick(bump_every.0),
             ..Self::default()
+        }
+    }
+
+    /// We did not run for a while, and the workers may have: the lease is looked at once more before they are ended for it.
+    pub(super) fn fence_later(&mut self, now: Tick) {
+        if let Some(after) = self.fence_after {
+            let latest = Tick(now.after(LAST_LOOK).0.saturating_sub(after.0));
+            self.renewed = self.renewed.max(latest);
         }
     }
 

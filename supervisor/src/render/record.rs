@@ -378,7 +378,7 @@ pub fn outcome_words(o: &Outcome) -> String {
         Outcome::Stopped => "stopped".to_owned(),
         Outcome::Deterministic { why } => format!("ended, a deterministic failure: {why}"),
         Outcome::NoProof { why } => format!("ended, no provable checkpoint: {why}"),
-        Outcome::LeaseHeld { by } => format!("ended, somebody else works here: {by}"),
+        Outcome::LeaseHeld { by } => format!("ended, so that no two work here: {by}"),
         Outcome::GaveUp { why } => format!("gave up: {why}"),
         Outcome::Environment { why } => format!("ended, the environment does not allow it: {why}"),
         Outcome::Config { why } => format!("ended, the command has to be changed: {why}"),

@@ -1,6 +1,6 @@
 //! Leftovers of a run: steps that went aside, and the directories of its attempts. Listed and, when a person says so, deleted.
 
-use super::edit::{disk_error, make_dir, remove_file};
+use super::edit::{disk_error, make_dir};
 use super::files::read_small;
 use super::store::SMALL;
 use crate::disk::{remove_tree, sync_dir};
@@ -67,6 +67,10 @@ pub(super) fn list(run_dir: &Utf8Path, store: &Utf8Path) -> Result<Vec<Leftover>
     let at = |e: io::Error| disk_error(&format!("listing what {run_dir} keeps"), &e);
     let mut out = Vec::new();
     for dir in ASIDE {
+        // A link leads out of what is ours.
+        if store.join(dir).is_symlink() {
+            continue;
+        }
         for name in names(&store.join(dir)).map_err(at)? {
             let place = Utf8Path::new(dir).join(&name);
             // The notes go with what they are about; `foreign` is the other directory.
@@ -78,9 +82,9 @@ pub(super) fn list(run_dir: &Utf8Path, store: &Utf8Path) -> Result<Vec<Leftover>
     }
     let mut attempts = Vec::new();
     for name in names(&run_dir.join("attempts")).map_err(at)? {
-        let Ok(no) = name.parse::<u32>() else { continue };
+        let Some(no) = attempt_no(&name) else { continue };
         let place = Utf8Path::new("attempts").join(&name);
-        attempts.extend(leftover(run_dir, place, LeftoverKind::Attempt(AttemptNo(no)), None).map_err(at)?);
+        attempts.extend(leftover(run_dir, place, LeftoverKind::Attempt(no), None).map_err(at)?);
     }
     attempts.sort_by_key(|l| l.kind);
     out.extend(attempts);
@@ -154,12 +158,18 @@ fn names(dir: &Utf8Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
+/// The attempt whose directory has this name.
+fn attempt_no(name: &str) -> Option<AttemptNo> {
+    let no = name.parse::<u32>().ok()?;
+    (name == format!("{no:04}")).then_some(AttemptNo(no))
+}
+
 fn note_of(path: &Utf8Path) -> Utf8PathBuf {
     Utf8PathBuf::from(format!("{path}.json"))
 }
 
 fn is_note(store: &Utf8Path, place: &Utf8Path) -> bool {
-    place.extension() == Some("json") && store.join(place).with_extension("").symlink_metadata().is_ok()
+    place.extension() == Some("json") && fs::symlink_metadata(store.join(place)).is_ok_and(|m| m.is_file())
 }
 
 /// Deletes leftovers by their places, as [`list`] told them. Each leaves its directory first, so that none is ever half there.
@@ -177,7 +187,7 @@ pub(super) fn delete(run_dir: &Utf8Path, store: &Utf8Path, places: &[Utf8PathBuf
             false => remove_tree(&path),
         };
         deleted
-            .and_then(|()| remove_file(&note_of(&path)))
+            .and_then(|()| remove_tree(&note_of(&path)))
             .map_err(|e| disk_error(&format!("deleting {path}"), &e))?;
     }
     remove_tree(&bin).map_err(|e| disk_error(&format!("deleting {bin}"), &e))
@@ -201,11 +211,13 @@ fn through(bin: &Utf8Path, path: &Utf8Path) -> io::Result<()> {
 fn base<'a>(run_dir: &'a Utf8Path, store: &'a Utf8Path, place: &Utf8Path) -> io::Result<&'a Utf8Path> {
     let is_plain = place.components().all(|c| matches!(c, Utf8Component::Normal(_)));
     let dir = place.parent().map_or("", Utf8Path::as_str);
-    let number = place.file_name().is_some_and(|n| n.parse::<u32>().is_ok());
+    let number = place.file_name().and_then(attempt_no).is_some();
     match dir {
         _ if !is_plain => {}
         "attempts" if number => return Ok(run_dir),
-        dir if ASIDE.contains(&dir) && !ASIDE.contains(&place.as_str()) => return Ok(store),
+        dir if ASIDE.contains(&dir) && !store.join(dir).is_symlink() && !ASIDE.contains(&place.as_str()) => {
+            return Ok(store);
+        }
         _ => {}
     }
     let what = format!("{place:?} is no leftover");
@@ -246,7 +258,10 @@ mod tests {
         );
         put(&dir.join("attempts/0010"), None);
         put(&dir.join("attempts/0002"), None);
-        put(&dir.join("attempts/effective"), None);
+        for odd in ["attempts/effective", "attempts/+7", "attempts/007"] {
+            put(&dir.join(odd), None);
+        }
+        fs::write(dir.join("aside/gone.json"), "{}").unwrap();
         let all = [
             ("aside/global_step_2.attempt-1", LeftoverKind::Whole),
             ("aside/global_step_4.attempt-1", LeftoverKind::Torn),
