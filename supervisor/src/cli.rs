@@ -23,6 +23,7 @@ use crate::printer;
 use crate::render::terminal;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
+use std::io;
 use supervise_core::checkpoint::Depth;
 use tracing_subscriber::EnvFilter;
 
@@ -91,6 +92,7 @@ impl From<DepthArg> for Depth {
 pub(crate) fn command() -> clap::Command {
     let with = |examples: &str, exits: &[Exit]| format!("Examples:\n{examples}\n{}", exit::table(exits));
     const LOOK: [Exit; 3] = [Exit::Finished, Exit::Usage, Exit::Environment];
+    const CONFIGURED: [Exit; 4] = [Exit::Finished, Exit::Usage, Exit::Environment, Exit::Config];
     Cli::command()
         .after_help(format!("{}\n{JSON_ERRORS}", exit::table(&exit::ALL)))
         .mut_subcommand("run", |c| c.after_help(with(run::EXAMPLES, &run::EXITS)))
@@ -103,15 +105,9 @@ pub(crate) fn command() -> clap::Command {
         .mut_subcommand("stop", |c| c.after_help(with(stop::EXAMPLES, &LOOK)))
         .mut_subcommand("gc", |c| c.after_help(with(gc::EXAMPLES, &gc::EXITS)))
         .mut_subcommand("logs", |c| c.after_help(with(logs::EXAMPLES, &LOOK)))
-        .mut_subcommand("config", |c| {
-            c.after_help(with(config::EXAMPLES, &[Exit::Finished, Exit::Usage, Exit::Config]))
-        })
-        .mut_subcommand("doctor", |c| {
-            c.after_help(with(doctor::EXAMPLES, &[Exit::Finished, Exit::Usage, Exit::Config]))
-        })
-        .mut_subcommand("completions", |c| {
-            c.after_help(with(completions::EXAMPLES, &[Exit::Finished, Exit::Usage]))
-        })
+        .mut_subcommand("config", |c| c.after_help(with(config::EXAMPLES, &CONFIGURED)))
+        .mut_subcommand("doctor", |c| c.after_help(with(doctor::EXAMPLES, &CONFIGURED)))
+        .mut_subcommand("completions", |c| c.after_help(with(completions::EXAMPLES, &LOOK)))
 }
 
 /// Does what the command line says. Returns the exit code.
@@ -155,7 +151,7 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
 fn told(e: &clap::Error, args: &[OsString]) -> Result<u8, CliError> {
     let mut text = e.render().to_string();
     if !e.use_stderr() {
-        printer::out(&text);
+        print(&text)?;
         return Ok(Exit::Finished.code());
     }
     // What was typed is quoted in it, and makes no lines of its own: the same is said of arguments that hold none.
@@ -187,10 +183,22 @@ pub(crate) fn trace() {
 /// Prints a value as JSON.
 fn print_json<T: serde::Serialize>(value: &T) -> Result<(), CliError> {
     let text = serde_json::to_string_pretty(value).map_err(|e| CliError::internal(format!("no JSON: {e}")))?;
-    match printer::out_json(&text) {
+    written(printer::out_json(&text))
+}
+
+/// Prints the answer of a command, in words.
+fn print(text: &str) -> Result<(), CliError> {
+    written(printer::out_text(text))
+}
+
+/// An answer that did not arrive is an error, whatever it would have said.
+fn written(result: io::Result<()>) -> Result<(), CliError> {
+    match result {
         // Who asked has heard enough.
-        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        Err(e) => Err(CliError::environment(format!("the JSON cannot be written: {e}"))),
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(e) => Err(CliError::environment(format!(
+            "the answer cannot be written to standard output: {e}"
+        ))),
         Ok(()) => Ok(()),
     }
 }

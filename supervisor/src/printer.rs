@@ -234,7 +234,15 @@ pub fn flush() {
 /// Writes lines to standard output.
 pub fn out(text: &str) {
     // A reader that is gone is no reason to end a training.
-    let _ = out_bytes(terminal::block(&redact_text(text)).as_bytes());
+    let _ = out_text(text);
+}
+
+/// Writes lines to standard output, for whoever must know that they arrived.
+///
+/// # Errors
+/// The reader is gone, or the file takes no more.
+pub fn out_text(text: &str) -> io::Result<()> {
+    out_bytes(terminal::block(&redact_text(text)).as_bytes())
 }
 
 /// Writes one JSON text and a newline to standard output.

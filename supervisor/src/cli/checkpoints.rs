@@ -5,7 +5,7 @@ use super::target;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::prepare::{Request, identify, proof_memory};
-use crate::printer::{self, Meter};
+use crate::printer::Meter;
 use crate::render::checkpoints::{CheckpointsView, text};
 use camino::Utf8Path;
 use supervise_host::lane::{Where, look_at_run};
@@ -44,7 +44,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     if args.json {
         super::print_json(&CheckpointsView::of(root.as_str(), &scan, &exports))?;
     } else {
-        printer::out(&text(root.as_str(), &scan, &exports));
+        super::print(&text(root.as_str(), &scan, &exports))?;
     }
     match &scan.unreadable {
         Some(_) => Ok(Exit::Environment.code()),

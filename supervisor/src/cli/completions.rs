@@ -17,7 +17,6 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut super::command(), "supervise", &mut text);
-    // Whoever asked may have heard enough.
-    let _ = printer::out_bytes(&text);
+    super::written(printer::out_bytes(&text))?;
     Ok(Exit::Finished.code())
 }

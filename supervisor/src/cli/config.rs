@@ -3,7 +3,6 @@
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::prepare::{self, Request};
-use crate::printer;
 use crate::render::table;
 use camino::Utf8PathBuf;
 use clap::Subcommand;
@@ -84,7 +83,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     if show.json {
         super::print_json(&view)?;
     } else {
-        printer::out(&text(&view));
+        super::print(&text(&view))?;
     }
     Ok(Exit::Finished.code())
 }

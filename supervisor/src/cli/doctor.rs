@@ -6,7 +6,6 @@ mod trainer;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::prepare::{self, Request};
-use crate::printer;
 use crate::render::table;
 use camino::Utf8PathBuf;
 use serde::Serialize;
@@ -88,7 +87,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
             .iter()
             .map(|c| vec![c.name.to_owned(), word(c.health).to_owned(), c.text.clone()])
             .collect();
-        printer::out(&table(&["WHAT", "HEALTH", "FOUND"], &rows));
+        super::print(&table(&["WHAT", "HEALTH", "FOUND"], &rows))?;
     }
     Ok(Exit::Finished.code())
 }

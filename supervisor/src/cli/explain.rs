@@ -54,7 +54,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     if args.json {
         super::print_json(&view)?;
     } else {
-        printer::out(&view.text());
+        super::print(&view.text())?;
     }
     Ok(Exit::Finished.code())
 }

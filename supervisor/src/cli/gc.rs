@@ -6,7 +6,7 @@ use super::target::{self, Seen};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::prepare;
-use crate::printer::{self, Meter};
+use crate::printer::Meter;
 use crate::render::gc::{Choice, GcView};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::io::IsTerminal;
@@ -66,13 +66,13 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     }
     let mut view = gc.view()?;
     if !args.json {
-        printer::out(&view.text());
+        super::print(&view.text())?;
     }
     if acts && !view.chosen().is_empty() && (args.yes || asked::confirm(&view.question())?) {
         gc.delete(&view)?;
         view.deleted = true;
         if !args.json {
-            printer::out(&format!("{}\n", view.done()));
+            super::print(&format!("{}\n", view.done()))?;
         }
     }
     if args.json {

@@ -80,9 +80,13 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         only: args.attempt.is_some(),
         follow,
     };
-    // The reader may go at any time: that ends the command, and well.
-    let _ = shown.all(attempt, worker, args.worker.unwrap_or(0));
-    Ok(Exit::Finished.code())
+    match shown.all(attempt, worker, args.worker.unwrap_or(0)) {
+        // The reader may go at any time: that ends the command, and well.
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(CliError::environment(format!(
+            "the output of worker {worker} cannot be shown to its end: {e}"
+        ))),
+        _ => Ok(Exit::Finished.code()),
+    }
 }
 
 fn note(text: &str) {

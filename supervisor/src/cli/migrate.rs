@@ -6,7 +6,7 @@ mod target;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::prepare::proof_memory;
-use crate::printer::{self, Meter};
+use crate::printer::Meter;
 use crate::render::migrate::{MigrateView, RoleView};
 use camino::Utf8PathBuf;
 use supervise_trainers::verl::migrate::Link;
@@ -100,7 +100,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     if args.json {
         super::print_json(&view)?;
     } else {
-        printer::out(&view.text());
+        super::print(&view.text())?;
     }
     Ok(view.exit_code)
 }

@@ -5,7 +5,6 @@ use super::{asked, target};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::prepare::{self, Learning, Prepared, Request, prepare};
-use crate::printer;
 use crate::render::doubts;
 use crate::render::plan::{OPEN_CASE, PlanView};
 use supervise_core::checkpoint::{Depth, Finding};
@@ -97,7 +96,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     if args.json {
         super::print_json(&view)?;
     } else {
-        printer::out(&view.text(&prepared));
+        super::print(&view.text(&prepared))?;
     }
     // The first failure would be the end: that is no plan to go on with.
     let is_unknown = view.findings.iter().any(|f| f.code == "override_unknown");

@@ -30,10 +30,10 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     if args.json {
         super::print_json(&views)?;
     } else if views.is_empty() {
-        printer::out("no run of this user is known on this machine\n");
+        super::print("no run of this user is known on this machine\n")?;
     } else {
         let texts: Vec<String> = views.iter().map(StatusView::text).collect();
-        printer::out(&texts.join("\n"));
+        super::print(&texts.join("\n"))?;
     }
     for note in seen.iter().flat_map(|s| &s.notes) {
         printer::err(&format!("note: {note}\n"));

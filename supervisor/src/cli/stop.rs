@@ -110,7 +110,7 @@ fn told(args: &Args, seen: &Seen, done: &str) -> Result<u8, CliError> {
         (done, "") => done.to_owned(),
         (done, how) => format!("{done}; it ended before: {how}"),
     };
-    printer::out(&format!("run {}: {}\n", seen.run, terminal::shown(&words)));
+    super::print(&format!("run {}: {}\n", seen.run, terminal::shown(&words)))?;
     Ok(Exit::Finished.code())
 }
 

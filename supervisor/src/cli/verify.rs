@@ -6,7 +6,7 @@ mod scrub;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::prepare;
-use crate::printer::{self, Meter};
+use crate::printer::Meter;
 use crate::render::verify::{PathView, VerifyView};
 use camino::{Utf8Path, Utf8PathBuf};
 use look::Look;
@@ -21,7 +21,7 @@ pub(super) const EXAMPLES: &str = "  supervise verify /ckpt/my-run
   supervise verify /areal/checkpoints/me/exp/trial --finite
 ";
 
-pub(super) const EXITS: [Exit; 9] = [
+pub(super) const EXITS: [Exit; 10] = [
     Exit::Finished,
     Exit::Incomplete,
     Exit::Damaged,
@@ -29,6 +29,7 @@ pub(super) const EXITS: [Exit; 9] = [
     Exit::Unknown,
     Exit::Unreadable,
     Exit::Usage,
+    Exit::Environment,
     Exit::Internal,
     Exit::Config,
 ];
@@ -78,7 +79,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     if args.json {
         super::print_json(&view)?;
     } else {
-        printer::out(&view.text());
+        super::print(&view.text())?;
     }
     Ok(view.exit_code)
 }

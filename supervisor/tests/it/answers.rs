@@ -50,6 +50,58 @@ fn wait_until_it_runs(world: &World) {
     panic!("{:#?}", world.run(&["status"]));
 }
 
+/// Every command that answers, in the world of a run that has ended.
+const ANSWERS: [&[&str]; 17] = [
+    &["status"],
+    &["status", "--json"],
+    &["explain"],
+    &["explain", "--json"],
+    &["checkpoints", "ckpt"],
+    &["checkpoints", "ckpt", "--json"],
+    &["verify", "ckpt"],
+    &["verify", "ckpt", "--json"],
+    &["plan", "--set", "supervisor.trainer=plain", "--", "/bin/true"],
+    &["plan", "--json", "--set", "supervisor.trainer=plain", "--", "/bin/true"],
+    &["config", "show"],
+    &["logs"],
+    &["logs", "--json"],
+    &["stop"],
+    &["gc", "--dry-run"],
+    &["completions", "bash"],
+    &["--help"],
+];
+
+#[test]
+fn an_answer_that_cannot_be_written_is_an_error_and_a_reader_that_left_is_none() {
+    let world = World::new();
+    copy_fixture("verl_ppo_fsdp2_w2", &world.path("ckpt"));
+    world.run(&plain(&["run"], "echo working")).tells(0, &["finished"]);
+    for answer in ANSWERS {
+        let usual = world.run(answer);
+        assert!(!usual.out.is_empty(), "{answer:?}: {usual:#?}");
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let said = world.command().args(answer).stdout(full).output().unwrap();
+        let err = String::from_utf8(said.stderr).unwrap();
+        assert_eq!(said.status.code(), Some(69), "{answer:?}: {err}");
+        assert!(err.contains("No space left on device"), "{answer:?}: {err}");
+        // Other remarks are not the answer.
+        let errors = err.lines().filter(|line| line.contains("error"));
+        assert_eq!(errors.count(), 1, "{answer:?}: {err}");
+
+        let (reader, gone) = std::io::pipe().unwrap();
+        drop(reader);
+        let said = world.command().args(answer).stdout(gone).output().unwrap();
+        let err = String::from_utf8(said.stderr).unwrap();
+        assert_eq!((said.status.code(), &err), (Some(usual.code), &usual.err), "{answer:?}");
+    }
+    // A run is no answer: it goes on, whatever becomes of its words.
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut run = world.command();
+    let run = run.args(plain(&["run"], "echo working > done")).stdout(full);
+    assert_eq!(run.output().unwrap().status.code(), Some(0));
+    assert!(world.path("done").exists());
+}
+
 #[test]
 fn the_code_that_is_told_is_the_one_that_run_ended_with() {
     for (signal, code) in [(None, 7), (Some(2), 130), (Some(15), 143)] {

@@ -44,7 +44,7 @@ impl Shown {
     /// Shows the next piece.
     ///
     /// # Errors
-    /// The reader is gone.
+    /// The reader is gone, or the file takes no more.
     pub(super) fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
             Self::Raw => printer::out_bytes(bytes),
