@@ -9,6 +9,7 @@ mod limits;
 mod logs;
 mod machine;
 mod parts;
+mod recorded;
 mod retain;
 mod scenarios;
 mod stops;

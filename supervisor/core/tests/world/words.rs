@@ -185,7 +185,8 @@ fn from(o: &LaunchOrder) -> String {
     }
 }
 
-fn intent(k: &ActKind) -> String {
+/// An act in words.
+pub(crate) fn intent(k: &ActKind) -> String {
     match k {
         ActKind::Arrange(edits) => {
             let words: Vec<String> = edits.iter().map(edit).collect();

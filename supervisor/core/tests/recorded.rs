@@ -1,0 +1,182 @@
+//! Journals of real runs, and the specifications that were written beside them: what they said then, they say now.
+//!
+//! How they were made is told in `tests/fixtures/README.md`.
+
+#![expect(clippy::disallowed_methods, reason = "journals are read from the source tree")]
+
+use crate::world::words::intent;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use supervise_core::decide::decide;
+use supervise_core::event::{Event, EventKind, Tracker};
+use supervise_core::id::{AttemptNo, Step};
+use supervise_core::journal::{self, Journal};
+use supervise_core::record::{ActKind, Outcome, Record};
+use supervise_core::retention::prune;
+use supervise_core::spec::RunSpec;
+use supervise_core::state::{Mode, State};
+
+/// A run as its files tell it.
+struct Recorded {
+    journal: Journal,
+    spec: RunSpec,
+}
+
+impl Recorded {
+    fn of(name: &str) -> Self {
+        let file = |end: &str| std::fs::read(folder().join(format!("{name}{end}"))).unwrap();
+        let journal = journal::read(&file(".jsonl"));
+        let written: Value = serde_json::from_slice(&file(".spec.json")).unwrap();
+        let spec: RunSpec = serde_json::from_value(written.clone()).unwrap();
+        holds(&serde_json::to_value(&spec).unwrap(), &written);
+        assert_eq!((journal.unknown, journal.damaged.len()), (0, 0));
+        Self { journal, spec }
+    }
+
+    fn records(&self) -> impl Iterator<Item = &Record> {
+        self.journal.lines.iter().flat_map(|(_, records)| records)
+    }
+
+    /// The state after the last record.
+    fn folded(&self) -> State {
+        let mut state = State::default();
+        for record in self.records() {
+            state.apply(record);
+        }
+        state
+    }
+
+    /// Acts that were intended, in words.
+    fn acts(&self) -> Vec<String> {
+        self.records().filter_map(act).map(|kind| intent(&kind)).collect()
+    }
+
+    /// Each fact once more, in the state that it met then: what is to be done about it is what was done then.
+    fn decides_as_then(&self) {
+        let mut state = State::default();
+        for (_, records) in &self.journal.lines {
+            if let Some(Record::Fact(fact)) = records.first() {
+                let now = decide(&state, &self.spec, &as_met(&state, fact)).records;
+                let acts = |of: &[Record]| of.iter().filter_map(act).collect::<Vec<_>>();
+                assert_eq!(acts(&now), acts(records), "{fact:?}");
+            }
+            for record in records {
+                state.apply(record);
+            }
+        }
+    }
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/journals")
+}
+
+/// Everything that was written is said still, by the same name: an older program reads it, too.
+fn holds(now: &Value, then: &Value) {
+    match (now, then) {
+        (Value::Object(now), Value::Object(then)) => {
+            for (name, then) in then {
+                holds(now.get(name).unwrap_or(&Value::Null), then);
+            }
+        }
+        _ => assert_eq!(now, then),
+    }
+}
+
+/// The fact as it came in: a scan is recorded as the difference to the one before.
+fn as_met(state: &State, fact: &Event) -> Event {
+    let mut fact = fact.clone();
+    if let EventKind::CheckpointsChanged(diff) = &fact.kind {
+        let report = state.scan.clone().and_then(|scan| scan.apply(diff)).unwrap();
+        fact.kind = EventKind::Checkpoints(report);
+    }
+    fact
+}
+
+fn act(record: &Record) -> Option<ActKind> {
+    match record {
+        Record::Intended { act, .. } => Some(act.kind.clone()),
+        _ => None,
+    }
+}
+
+fn steps(state: &State) -> Vec<(&str, u64)> {
+    let all = state.scan.iter().flat_map(|scan| &scan.steps);
+    all.map(|c| (c.id.0.as_str(), c.step.0)).collect()
+}
+
+/// What both runs came to: killed in the save of step 6, resumed from step 4, finished with step 8.
+fn finished(s: &State) {
+    assert_eq!(
+        (&s.mode, &s.outcome),
+        (&Mode::Finished, &Some(Outcome::Finished { step: Some(Step(8)) }))
+    );
+    assert_eq!(
+        (s.mark, s.finished, s.total),
+        (Some(Step(8)), Some(Step(8)), Some(Step(8)))
+    );
+    let a = s.attempt.as_ref().unwrap();
+    assert_eq!(
+        (s.attempts, s.charged, a.resumed, a.gone),
+        (AttemptNo(2), 0, Some(Step(4)), true)
+    );
+    let failed: Vec<&str> = s.failures.iter().map(|f| f.diagnosis.class.as_str()).collect();
+    assert_eq!(failed, ["kill.unknown"]);
+}
+
+#[test]
+fn a_run_with_a_directory_for_each_step_is_folded_and_decided_as_then() {
+    let run = Recorded::of("steps");
+    let s = run.folded();
+    finished(&s);
+    assert_eq!(
+        steps(&s),
+        [("global_step_8", 8), ("global_step_6", 6), ("global_step_4", 4)]
+    );
+    assert_eq!(s.scan.as_ref().unwrap().tracker, Tracker::Step(Step(8)));
+    assert_eq!(
+        run.acts(),
+        [
+            "launch attempt 1 from nothing",
+            "kill the tree",
+            "arrange (global_step_6 to aside, tracker names 4)",
+            "launch attempt 2 from global_step_4",
+            "prune global_step_2",
+            "exit 0",
+        ]
+    );
+    assert_eq!(prune(&s, &run.spec), []);
+    run.decides_as_then();
+}
+
+#[test]
+fn a_run_with_one_checkpoint_that_is_overwritten_is_folded_and_decided_as_then() {
+    let run = Recorded::of("in_place");
+    let s = run.folded();
+    finished(&s);
+    assert_eq!(
+        steps(&s),
+        [
+            ("live.dbc542ae", 8),
+            ("step_8.dbc542ae", 8),
+            ("step_6.141fe2da", 6),
+            ("step_4.023ee27d", 4),
+        ]
+    );
+    assert_eq!(
+        run.acts(),
+        [
+            "launch attempt 1 from nothing",
+            "keep live.89c942f5",
+            "keep live.023ee27d",
+            "kill the tree",
+            "arrange (live to aside, step_4.023ee27d put back, frequencies)",
+            "launch attempt 2 from live.023ee27d",
+            "keep live.141fe2da",
+            "prune step_2.89c942f5",
+            "keep live.dbc542ae",
+            "exit 0",
+        ]
+    );
+    run.decides_as_then();
+}
