@@ -209,7 +209,10 @@ impl Deciding<'_> {
             EventKind::LaneStalled { .. } => self.on_lane_stalled(),
             EventKind::LaneRecovered => self.on_lane_recovered(),
             // That a relaunch will fail is no reason to end what runs.
-            EventKind::TimeGap { .. } | EventKind::JournalStalled { .. } | EventKind::Rehearsed(_) => {}
+            EventKind::TimeGap { .. }
+            | EventKind::JournalStalled { .. }
+            | EventKind::Rehearsed(_)
+            | EventKind::Collected { .. } => {}
         }
     }
 
@@ -408,6 +411,7 @@ fn event_word(kind: &EventKind) -> &'static str {
         EventKind::LeaseSilent { .. } => "lease not renewed",
         EventKind::Displaced { .. } => "run directory displaced",
         EventKind::Operator(_) => "operator's request",
+        EventKind::Collected { .. } => "leftovers deleted",
     }
 }
 

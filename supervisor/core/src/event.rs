@@ -6,6 +6,7 @@ use crate::id::{ActId, AttemptNo, Ms, ProcRef, Step, Term, Tick, WallMs, WorkerI
 use crate::rehearsal::Rehearsal;
 use crate::scan::RuleKind;
 use crate::script::ScriptNews;
+use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -157,6 +158,15 @@ pub enum EventKind {
     },
     /// A person or the system asked for something.
     Operator(Request),
+    /// A person had leftovers of the run deleted while no supervisor was there.
+    Collected {
+        /// The first of them, below the run directory or where steps go aside.
+        places: Vec<Utf8PathBuf>,
+        /// How many.
+        count: u64,
+        /// Space that they took, in bytes.
+        bytes: u64,
+    },
 }
 
 /// A guard of an earlier term that still holds its workers.

@@ -44,9 +44,9 @@ impl Line {
 /// What a line turned out to be.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Read {
-    /// Records of known kinds.
+    /// The records of known kinds; the line has more bodies than these where a newer version wrote it.
     Known(Line, Vec<Record>),
-    /// A whole line whose kind or body this version does not know.
+    /// A whole line of which this version knows nothing.
     Unknown(Line),
     /// Not a whole line: torn or damaged.
     Damaged(String),
@@ -220,10 +220,10 @@ pub fn decode(line: &[u8]) -> Read {
         let tagged = Map::from_iter([(kind.clone(), body.clone())]);
         serde_json::from_value(Value::Object(tagged)).ok()
     };
-    let records: Option<Vec<Record>> = parsed.bodies.iter().map(record).collect();
-    match records {
-        Some(records) if parsed.v <= VERSION => Read::Known(parsed, records),
-        _ => Read::Unknown(parsed),
+    let records: Vec<Record> = parsed.bodies.iter().filter_map(record).collect();
+    match records.is_empty() || parsed.v > VERSION {
+        true => Read::Unknown(parsed),
+        false => Read::Known(parsed, records),
     }
 }
 
@@ -232,7 +232,7 @@ pub fn decode(line: &[u8]) -> Read {
 pub struct Journal {
     /// Lines in order, with their records.
     pub lines: Vec<(Line, Vec<Record>)>,
-    /// Lines of unknown kinds.
+    /// Lines that hold something of an unknown kind.
     pub unknown: u32,
     /// Damaged lines in the middle (number from 1, why).
     pub damaged: Vec<(u64, String)>,
@@ -276,7 +276,10 @@ pub fn read(bytes: &[u8]) -> Journal {
         at += len + 1;
         match lines.next(line) {
             None => {}
-            Some(Read::Known(l, r)) => out.lines.push((l, r)),
+            Some(Read::Known(l, r)) => {
+                out.unknown += u32::from(r.len() < l.bodies.len());
+                out.lines.push((l, r));
+            }
             Some(Read::Unknown(_)) => out.unknown += 1,
             // A preallocated or torn line: skipped, and said.
             Some(Read::Damaged(why)) => out.damaged.push((lines.number, why)),
@@ -380,6 +383,18 @@ mod tests {
         let numbers: Vec<_> = read.lines.iter().map(|(l, r)| (l.seq.0, l.last().0, r.len())).collect();
         assert_eq!(numbers, [(3, 3, 1), (4, 6, 3), (7, 7, 1)]);
         assert_eq!(read.lines[1].1, all);
+    }
+
+    #[test]
+    fn one_record_of_an_unknown_kind_hides_none_of_its_moment() {
+        let known = r#"{"decided":{"what":"choose","reasons":[]}}"#;
+        let odd = r#"{"guessed":{}}"#;
+        let whole = format!(r#"{{"v":2,"seq":1,"tick":1,"wall":5,"fact":"lane_recovered","then":[{odd},{known}]}}"#);
+        let read = read(&seal(whole.into_bytes()));
+        let [(line, records)] = &*read.lines else {
+            panic!("{read:?}")
+        };
+        assert_eq!((records.len(), line.last(), read.unknown), (2, Seq(3), 1));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `supervise gc`: shows what a run left behind, and deletes it when a person agrees.
 
 use super::asked;
-use super::stop::Lease;
+use super::stop::{Lease, outcome};
 use super::target::{self, Seen};
 use crate::error::CliError;
 use crate::exit::Exit;
@@ -11,12 +11,19 @@ use crate::render::gc::{Choice, GcView};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::io::IsTerminal;
 use supervise_core::checkpoint::{Depth, Verdict};
+use supervise_core::event::{Event, EventKind};
+use supervise_core::id::{Seq, Tick};
+use supervise_core::journal::encode;
+use supervise_core::record::Record;
 use supervise_host::lane::{Answer, Leftover, Question, Where, look_at_run};
 
 pub(super) const EXAMPLES: &str = "  supervise gc ppo.yaml --dry-run
   supervise gc ppo.yaml --keep-attempts 3
   supervise gc /ckpt/my-run --all --yes
 ";
+
+/// So many of the deleted places stand in the journal.
+const TOLD: usize = 20;
 
 pub(super) const EXITS: [Exit; 5] = [
     Exit::Finished,
@@ -124,11 +131,35 @@ impl Gc<'_> {
             answer(Question::Delete {
                 run_dir: self.run_dir.clone(),
                 store: self.store.clone(),
-                places,
-            })
+                places: places.clone(),
+            })?;
+            Ok(places)
         });
+        if let Ok(places) = &done
+            && let Err(why) = self.write_down(&mut lease, places, agreed.bytes)
+        {
+            printer::err(&format!("note: what was deleted is not in the run's journal: {why}\n"));
+        }
         lease.release();
         done.map(|_| ())
+    }
+
+    /// A term without a line would look like one whose journal was lost.
+    fn write_down(&self, lease: &mut Lease, places: &[Utf8PathBuf], bytes: u64) -> Result<(), String> {
+        let (at, wall) = (self.seen.state.as_ref().map_or(Tick(0), |s| s.now), outcome::wall());
+        let fact = Record::Fact(Event {
+            at,
+            wall,
+            entropy: 0,
+            kind: EventKind::Collected {
+                places: places.iter().take(TOLD).cloned().collect(),
+                count: places.len() as u64,
+                bytes,
+            },
+        });
+        outcome::append(&self.seen, lease, |_, _| {
+            encode(Seq(1), at, wall, &fact).map(|line| String::from_utf8_lossy(&line).into_owned())
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! `supervise stop`: asks the supervisor, or, where only a guard lives, ends its workers.
 
 mod jobs;
-mod outcome;
+pub(super) mod outcome;
 
 use super::target::{self, Seen};
 use crate::control::{self, ControlReply, ControlRequest};

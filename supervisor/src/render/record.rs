@@ -1,7 +1,7 @@
 //! One line per decision, in plain words, with its first reason.
 
 use super::time::{clock, span};
-use super::{count, one_line};
+use super::{bytes, count, one_line};
 use supervise_core::event::{EventKind, Request, Sighting};
 use supervise_core::id::AttemptNo;
 use supervise_core::live::{is_live, is_older, is_own};
@@ -119,6 +119,19 @@ fn fact(kind: &EventKind, s: &State) -> Option<String> {
             format!("a stop{when} was asked for by {by}")
         }
         EventKind::Operator(Request::StopNow { by }) => format!("an immediate stop was asked for by {by}"),
+        EventKind::Collected {
+            places,
+            count: all,
+            bytes: size,
+        } => {
+            let first = places.first().map_or("", |p| p.as_str());
+            let more = if *all > 1 { ", …" } else { "" };
+            format!(
+                "`supervise gc` deleted {} ({}): {first}{more}",
+                count(*all, "leftover"),
+                bytes(*size)
+            )
+        }
         _ => return None,
     })
 }

@@ -170,7 +170,7 @@ impl Deciding<'_> {
                 Some(_) => format!("{} newer generations are proven", self.spec.policy.protect.keep.max(2)),
                 None => {
                     let keep = self.spec.keep.unwrap_or_default();
-                    format!("{} newer steps are proven; the configuration keeps {keep}", keep.max(2))
+                    format!("{} newer steps are proven (kept: {keep})", keep.max(2))
                 }
             };
             self.act(ActKind::Prune(old), vec![Reason::new("retention", text)]);

@@ -113,13 +113,13 @@ impl Deciding<'_> {
             .s
             .newest_whole()
             .filter(|c| settled.is_none_or(|s| s.contains(&c.id)) && !self.s.is_cut_short(c))
-            .map(|c| (c.step, c.id.clone(), c.proven));
-        if let Some((step, id, Some(depth))) = newest
+            .map(|c| (c.step, c.proven));
+        if let Some((step, Some(depth))) = newest
             && self.s.mark.is_none_or(|m| step > m)
         {
             // Saves that follow each other quickly must not put off the proof for ever.
             let is_waiting = self.s.mark.is_some_and(|m| self.is_unproven(m));
-            let reason = Reason::new("proven", format!("{id} is whole (proven: {})", depth.word()));
+            let reason = Reason::new("proven", format!("whole ({})", depth.word()));
             self.decided(Decision::Mark { step }, vec![reason]);
             if self.s.live().is_some() && depth < self.spec.policy.depth && !is_waiting {
                 self.wake(TimerKey::ProveDue, PROVE_AFTER);

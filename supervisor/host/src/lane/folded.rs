@@ -161,7 +161,7 @@ impl Folded {
 
     fn newer(&self) -> Option<String> {
         let (term, n) = (self.at.term, self.unknown);
-        (n > 0).then(|| format!("journal/{term}.jsonl holds {n} records of a newer version"))
+        (n > 0).then(|| format!("journal/{term}.jsonl holds {n} lines of a newer version"))
     }
 
     fn file(&mut self, path: &Utf8Path, read: &mut dyn FnMut(u64)) -> io::Result<()> {
@@ -213,7 +213,9 @@ impl Folded {
     /// Takes in one line (without its newline).
     fn line(&mut self, line: &[u8]) {
         match self.lines.next(line) {
-            Some(Seen::Known(_, records)) => {
+            Some(Seen::Known(line, records)) => {
+                let is_newer = records.len() < line.bodies.len();
+                self.unknown = self.unknown.saturating_add(u32::from(is_newer));
                 for record in &records {
                     self.note_attempt(record);
                     self.state.apply(record);

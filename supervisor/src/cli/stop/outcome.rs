@@ -25,13 +25,25 @@ pub(super) fn record(seen: &Seen, lease: &mut Lease) -> Result<(), String> {
     if state.mode == Mode::Finished {
         return Ok(());
     }
+    append(seen, lease, |spec, term| words(state.clone(), spec, term))
+}
+
+/// Begins the lease's term and writes its only lines.
+///
+/// # Errors
+/// Why they could not be written, in words.
+pub(in super::super) fn append(
+    seen: &Seen,
+    lease: &mut Lease,
+    words: impl FnOnce(&RunSpec, Term) -> Result<String, serde_json::Error>,
+) -> Result<(), String> {
     let (Some(run_dir), Some(spec), term) = (&seen.run_dir, &seen.spec, lease.term) else {
         return Err("its specification could not be read".to_owned());
     };
     let Some(lane) = lease.lane.as_mut() else {
         return Err("its file system does not answer".to_owned());
     };
-    let text = words(state.clone(), spec, term).map_err(|e| e.to_string())?;
+    let text = words(spec, term).map_err(|e| e.to_string())?;
     let begin = Question::Begin {
         run_dir: run_dir.clone(),
         term,
@@ -45,10 +57,15 @@ pub(super) fn record(seen: &Seen, lease: &mut Lease) -> Result<(), String> {
     Ok(())
 }
 
+/// The wall clock in ms since 1970.
+pub(in super::super) fn wall() -> WallMs {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    WallMs(since.map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX)))
+}
+
 /// The records of such a term.
 fn words(mut state: State, spec: &RunSpec, term: Term) -> Result<String, serde_json::Error> {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let wall = WallMs(since.map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX)));
+    let wall = wall();
     let began = EventKind::TermStarted {
         term,
         boot: boot_id().unwrap_or_default(),

@@ -95,12 +95,18 @@ impl<'a> Lineage<'a> {
     }
 
     /// Fewer batches than before are a new epoch, where the epoch can be that short. Its length is unknown, but no shorter than
-    /// the largest count.
+    /// the largest count. A step may take several batches (DAPO's filter): as many as any step here took on the average.
     fn data_stands_behind(&self, step: Step, marks: &Marks, before: Step, theirs: &Marks) -> Option<Finding> {
         let (ours, other) = (*marks.counters.get(BATCHES)?, *theirs.counters.get(BATCHES)?);
-        let all = self.known.iter().filter_map(|(_, m)| m.counters.get(BATCHES));
-        let largest = all.copied().fold(ours, u64::max);
-        let epoch = other.saturating_add(step.0 - before.0).saturating_sub(ours);
+        let all = self
+            .known
+            .iter()
+            .filter_map(|(s, m)| Some((s.0, *m.counters.get(BATCHES)?)));
+        let (largest, each) = all.fold((ours, 1), |(largest, each), (step, batches)| {
+            (largest.max(batches), each.max(batches.div_ceil(step.max(1))))
+        });
+        let given = (step.0 - before.0).saturating_mul(each);
+        let epoch = other.saturating_add(given).saturating_sub(ours);
         (ours <= other && epoch < largest).then(|| {
             let detail = format!(
                 "the dataloader has given out {ours} batches, and {other} in step {before}: its state may be of another step"

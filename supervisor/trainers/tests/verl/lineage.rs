@@ -137,6 +137,26 @@ fn data_of_another_step_is_doubtful() {
 }
 
 #[test]
+fn a_step_that_takes_several_batches_may_end_an_epoch() {
+    let (files, facts) = files("verl_ppo_fsdp2_w2");
+    let at = |step, batches| Earlier {
+        step: Step(step),
+        marks: Marks {
+            counters: BTreeMap::from([("data.batches".to_owned(), batches)]),
+            digest: None,
+        },
+    };
+    // An epoch of 17 batches or more, and step 2 counts few: from 8 it is not reached by eight a step, from 11 by eleven.
+    for (later, expected) in [(at(9, 17), vec!["data_of_other_step"]), (at(6, 17), vec![])] {
+        let mut tracker = tracker(&facts);
+        tracker.remember(vec![at(1, 17 - later.step.0), later]);
+        let reports = prove(&files, &*tracker, &step(2), Depth::Structure);
+        let seen = tracker.judge(&step(2), Depth::Structure, &reports);
+        assert_eq!(codes(&seen), expected);
+    }
+}
+
+#[test]
 fn steps_that_were_judged_before_are_compared_without_records() {
     let (files, facts) = files("verl_sft_fsdp2_w2");
     let files = filled(&files, 2, 1, "");
