@@ -6,7 +6,8 @@ use super::target::{self, Seen};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::prepare;
-use crate::printer::Meter;
+
+use crate::printer::{self, Meter};
 use crate::render::gc::{Choice, GcView};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::io::IsTerminal;
