@@ -130,8 +130,10 @@ pub fn choose(s: &State, spec: &RunSpec, scan: &ScanReport) -> Choice {
     let p = &spec.policy;
     let new = s.care.is_none();
     if spec.root.is_none() || !p.recovery {
-        let why = "nothing is known of this command's checkpoints: it starts as it was written";
-        let reasons = vec![Reason::new("as_written", why)];
+        let reasons = vec![Reason::new(
+            "as_written",
+            format!("{}: it starts as it was written", as_written(spec)),
+        )];
         return start(StartPoint::AsIs, Vec::new(), Vec::new(), new, reasons);
     }
     if let Some(why) = &scan.unreadable {
@@ -182,6 +184,16 @@ pub fn choose(s: &State, spec: &RunSpec, scan: &ScanReport) -> Choice {
             }
         }
         Newest::None(reasons) => or_part(s, spec, scan, None, from_nothing(s, spec, scan, reasons)),
+    }
+}
+
+/// Why a run is not resumed by us.
+fn as_written(spec: &RunSpec) -> &'static str {
+    let p = &spec.policy;
+    match (p.recovery, p.off_by_command) {
+        (true, _) => "nothing is known of this command's checkpoints",
+        (false, true) => "the command switches recovery off",
+        (false, false) => "recovery is off (--no-recovery, supervisor.recovery)",
     }
 }
 

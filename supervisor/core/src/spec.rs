@@ -235,6 +235,9 @@ pub struct Policy {
     pub from: Option<Step>,
     /// The trainer saves and resumes (`false`: `--no-recovery`).
     pub recovery: bool,
+    /// The trainer's own command switches its recovery off, and no setting does.
+    #[serde(default)]
+    pub off_by_command: bool,
     /// Launch once, then only say what would have been done.
     pub observe: bool,
     /// Pause between scans of the checkpoint root while running.
@@ -279,6 +282,7 @@ impl Default for Policy {
             fresh: false,
             from: None,
             recovery: true,
+            off_by_command: false,
             observe: false,
             scan_interval: Ms::secs(10),
             rehearse: false,

@@ -54,6 +54,7 @@ pub(super) fn policy(s: &Settings, request: &Request, out: &ReadOutput, call: &[
         fresh: request.fresh,
         from: request.from.map(Step),
         recovery: s.recovery && out.recovery,
+        off_by_command: s.recovery && !out.recovery,
         observe: request.observe,
         scan_interval: ms(s.scan_interval),
         rehearse: s.rehearse && adapter(kind).rehearsed(call).is_some(),

@@ -146,3 +146,14 @@ fn another_name_of_the_user_does_not_begin_anew_in_silence() {
         .run_with(&start, &[("LOGNAME", "bob")])
         .refuses(78, &["by `ann`", "LOGNAME=ann"]);
 }
+
+#[test]
+fn recovery_that_the_command_switches_off_is_said_as_that() {
+    let world = world("scheduler: {type: local}\n");
+    let off = ["x.yaml", "--", "sh", "train.py", "recover.mode=off"];
+    for verb in ["plan", "run"] {
+        let said = run(&world, &[&[verb], off.as_slice()].concat());
+        said.tells(0, &["the command switches recovery off: it starts as it was written"]);
+        assert!(!format!("{said:?}").contains("nothing is known"), "{verb}: {said:?}");
+    }
+}
