@@ -124,7 +124,6 @@ pub fn ask(
     all.extend(python.env.iter().cloned());
     // Nothing is to be written beside the user's files for this.
     all.insert("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned());
-    let with = all.clone();
     let env: Vec<(String, String)> = all.into_iter().collect();
     let mut argv = python.words.clone();
     argv.extend(python.flags.iter().cloned());
@@ -145,8 +144,9 @@ pub fn ask(
     let name = python.words.join(" ");
     let said = capture(&errand).map_err(|e| told(&name, &e))?;
     let mut said = understand(&said, package).map_err(|why| format!("`{name}` {why}"))?;
-    // What chooses the interpreter may choose another one for another call.
-    said.absent &= python.words.len() == 1 && which(&name, cwd, &with).is_some_and(|path| is_binary(&path));
+    // `uv run` and its like may make the environment ready at the real call, and were told not to at ours. A single word, be it
+    // pyenv's or any other script, chooses by directory and environment, which are those of the launch.
+    said.absent &= python.words.len() == 1;
     Ok(said)
 }
 
@@ -155,16 +155,6 @@ fn question(package: &str) -> String {
     let trainers = adapters().filter_map(Adapter::package);
     let names: Vec<&str> = trainers.chain(BESIDE).collect();
     ASK.replace("@names@", &format!("{package} {}", names.join(" ")))
-}
-
-/// A program of the machine's own format, and no script that starts one.
-fn is_binary(path: &Utf8Path) -> bool {
-    let mut head = [0; 4];
-    // A file of another kind than a plain one could make us wait.
-    let read = path
-        .is_file()
-        .then(|| File::open(path).and_then(|mut f| f.read_exact(&mut head)));
-    matches!(read, Some(Ok(()))) && head == *b"\x7fELF"
 }
 
 fn told(name: &str, e: &CaptureError) -> String {

@@ -128,21 +128,35 @@ fn a_trainer_that_cannot_be_imported_is_known_before_the_launch() {
         .says("verl cannot be imported by")
         .says("nothing was started");
     assert!(!scene.run_dir().join("attempts").exists());
-    // What starts what it likes is asked nothing, and tried.
-    let wrapper = scene.path("python3");
-    fs::write(&wrapper, format!("#!/bin/sh\nexec {} \"$@\"\n", python.display())).unwrap();
-    fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).unwrap();
-    let words = json!([wrapper.to_str().unwrap(), "-m", "verl.trainer.main_ppo", "{overrides}"]);
-    scene
-        .set("supervisor.command", words)
-        .set("supervisor.retries", json!(0));
-    let ended = scene.run(&[]);
-    // Python says it in a line of its own, behind no traceback.
-    assert_ne!(ended.code, Some(78), "{}", ended.text);
-    ended
-        .says("verl cannot be imported")
-        .says("worker 0: ")
-        .says("No module named 'verl'");
+    // A script that chooses the interpreter, by the directory it is started in, as pyenv's does: it is asked itself.
+    let shim = scene.path("python3");
+    let chosen = scene.path("here/.python");
+    fs::create_dir(chosen.parent().unwrap()).unwrap();
+    fs::write(&chosen, python.to_str().unwrap()).unwrap();
+    fs::write(&shim, "#!/bin/sh\nexec \"$(cat .python)\" \"$@\"\n").unwrap();
+    fs::set_permissions(&shim, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", scene.path("").display(), std::env::var("PATH").unwrap());
+    let inside = format!("cd {} && exec \"$0\" \"$@\"", chosen.parent().unwrap().display());
+    scene.env("PATH", &path);
+    let ended = scene
+        .other(Path::new("/bin/sh"))
+        .args(["-c", &inside])
+        .arg(scene.program("supervise"))
+        .args(["run", "--", "python3", "-m", "verl.trainer.main_ppo"])
+        .args([
+            "trainer.save_freq=1",
+            "trainer.n_gpus_per_node=1",
+            "algorithm.adv_estimator=grpo",
+        ])
+        .arg(format!("trainer.default_local_dir={}", scene.path("other").display()))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(78), "{said}");
+    for words in ["verl cannot be imported by", "`python3 -m verl", "nothing was started"] {
+        assert!(said.contains(words), "{said}");
+    }
+    assert!(!scene.path("other/.supervise/attempts").exists());
 }
 
 /// A control group with little memory below our own; none where the machine does not let us have one.
