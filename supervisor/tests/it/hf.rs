@@ -82,3 +82,39 @@ fn what_could_not_be_resumed_is_refused_before_anything_starts() {
         assert!(said.code == 78 && said.err.contains(next), "{command}: {said:?}");
     }
 }
+
+#[test]
+fn leading_zeros_in_a_steps_name_are_said_and_never_resumed_from() {
+    let world = world();
+    let (named, padded) = (world.path("out/checkpoint-4"), world.path("out/checkpoint-0004"));
+    let trainer = world.write("bin/trl", "#!/usr/bin/env python3\n");
+    fs::set_permissions(&trainer, fs::Permissions::from_mode(0o755)).unwrap();
+    let plan = || world.run(&["plan", "--", trainer.as_str(), "sft", "--output_dir", "out"]);
+    // Newer than all that a run has written, and beside the step of that number.
+    fs::rename(&named, &padded).unwrap();
+    let told = [
+        "checkpoint-2 is the newest whole step",
+        "rename it to checkpoint-4",
+        "moved aside: checkpoint-0004",
+    ];
+    plan().tells(0, &told);
+    world
+        .run(&["verify", "out/checkpoint-0004"])
+        .tells(0, &["checkpoint-0004: whole", "rename it to checkpoint-4"]);
+    copy_fixture("hf_trainer_w2/checkpoint-4", &named);
+    plan().tells(
+        0,
+        &[
+            "checkpoint-4 is the newest whole step",
+            "moved aside: checkpoint-0004 (another name for step 4)",
+        ],
+    );
+    world
+        .run(&["checkpoints", "out"])
+        .tells(0, &["checkpoint-0004", "rename it to checkpoint-4"]);
+    // Alone: what Trainer would resume from is not left for a start from nothing.
+    fs::remove_dir_all(&named).unwrap();
+    fs::remove_dir_all(world.path("out/checkpoint-2")).unwrap();
+    plan().tells(4, &["rename it to checkpoint-4"]);
+    assert!(padded.is_dir());
+}

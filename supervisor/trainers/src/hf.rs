@@ -31,7 +31,7 @@ const WORDS: Words = Words {
 };
 
 /// What is found here and nowhere else.
-const CODES: [(&str, &str); 3] = [
+const CODES: [(&str, &str); 4] = [
     (
         "known_by_flags",
         "nothing but its flags tells which trainer the command starts",
@@ -39,6 +39,10 @@ const CODES: [(&str, &str); 3] = [
     (
         "output_dir_not_empty",
         "a script may refuse an output directory in which our own files stand",
+    ),
+    (
+        "padded_name",
+        "a step's name with leading zeros, which the trainer would take for that step and never writes",
     ),
     (
         "told_not_passed_on",

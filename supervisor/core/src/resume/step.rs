@@ -5,7 +5,6 @@ use super::question::unfamiliar;
 use super::{Choice, care_is_unfinished, is_elsewhere, needed_depth, refusal_reason, start};
 use crate::checkpoint::{CheckpointSummary, PinsHash, Resumability, StateKind, Verdict};
 use crate::event::{ScanReport, Tracker};
-use crate::id::Step;
 use crate::live::{arranged, is_live};
 use crate::reason::Reason;
 use crate::record::{DiskEdit, Outcome, StartPoint};
@@ -108,7 +107,7 @@ pub(super) fn from_loaded(
     };
     let mut edits = match &spec.live {
         Some(_) => arranged(s, &scan.steps, c, foreign),
-        None => move_aside(scan, Some(c.step), foreign, &reasons),
+        None => move_aside(scan, Some(c), foreign, &reasons),
     };
     edits.extend(loaded.put_away);
     let is_right = matches!(&scan.tracker, Tracker::Unused) || scan.tracker == Tracker::Step(c.step);
@@ -223,17 +222,28 @@ fn left_out(
     out
 }
 
-/// Every step above the start goes aside: the trainer would write into it, and its marks survive a re-save.
-pub(super) fn move_aside(scan: &ScanReport, above: Option<Step>, foreign: bool, reasons: &[Reason]) -> Vec<DiskEdit> {
-    let why = |c: &CheckpointSummary| match above {
-        Some(step) => format!("above the resume point {step}"),
+/// Every step above the start goes aside: the trainer would write into it, and its marks survive a re-save. So does another name for the
+/// same step, which the trainer could take for it.
+pub(super) fn move_aside(
+    scan: &ScanReport,
+    start: Option<&CheckpointSummary>,
+    foreign: bool,
+    reasons: &[Reason],
+) -> Vec<DiskEdit> {
+    let goes = |c: &&CheckpointSummary| {
+        let twin = |start: &CheckpointSummary| c.step == start.step && c.id != start.id && !is_elsewhere(&start.id);
+        !is_elsewhere(&c.id) && start.is_none_or(|start| c.step > start.step || twin(start))
+    };
+    let why = |c: &CheckpointSummary| match start {
+        Some(start) if c.step == start.step => format!("another name for step {}", c.step),
+        Some(start) => format!("above the resume point {}", start.step),
         None => reasons
             .first()
             .map_or_else(|| format!("fresh start, {}", c.verdict), |r| r.text.clone()),
     };
     scan.steps
         .iter()
-        .filter(|c| !is_elsewhere(&c.id) && above.is_none_or(|a| c.step > a))
+        .filter(goes)
         .map(|c| DiskEdit::MoveAside {
             from: c.id.clone(),
             whole: c.verdict == Verdict::Whole,

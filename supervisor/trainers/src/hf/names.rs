@@ -36,7 +36,7 @@ pub(crate) enum RootName {
     /// A step directory.
     Step(Step),
     /// A step's number with leading zeros: `Trainer` takes it for that step, and never writes it.
-    Padded,
+    Padded(Step),
     /// A number that no step can have.
     TooLarge,
     /// A step's name with something after it: no resume finds it, but retention counts and deletes it.
@@ -51,11 +51,12 @@ pub(crate) fn root_name(name: &str) -> RootName {
         return RootName::Other;
     };
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-    match (digits, digits == rest.len()) {
-        (0, _) => RootName::Other,
-        (_, false) => RootName::Suffixed,
-        (n, true) if n > 1 && rest.starts_with('0') => RootName::Padded,
-        (_, true) => rest.parse().map_or(RootName::TooLarge, |n| RootName::Step(Step(n))),
+    match (digits, digits == rest.len(), rest.parse()) {
+        (0, ..) => RootName::Other,
+        (_, false, _) => RootName::Suffixed,
+        (.., Err(_)) => RootName::TooLarge,
+        (n, _, Ok(step)) if n > 1 && rest.starts_with('0') => RootName::Padded(Step(step)),
+        (.., Ok(step)) => RootName::Step(Step(step)),
     }
 }
 
@@ -98,7 +99,9 @@ mod tests {
         for (name, what) in [
             ("checkpoint-500", RootName::Step(Step(500))),
             ("checkpoint-0", RootName::Step(Step(0))),
-            ("checkpoint-0500", RootName::Padded),
+            ("checkpoint-0500", RootName::Padded(Step(500))),
+            ("checkpoint-00", RootName::Padded(Step(0))),
+            ("checkpoint-099999999999999999999", RootName::TooLarge),
             ("checkpoint-99999999999999999999", RootName::TooLarge),
             ("checkpoint-500.bak", RootName::Suffixed),
             ("checkpoint-500-merged", RootName::Suffixed),

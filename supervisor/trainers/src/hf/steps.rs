@@ -5,6 +5,7 @@ use super::names::{self, RootName};
 use super::parts::{Files, Parts, What};
 use crate::adapter::{Expectation, StepTracker};
 use camino::{Utf8Path, Utf8PathBuf};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use supervise_checkpoint::{Earlier, FileReport, Marks, Need};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, FileFact, PinsHash};
@@ -21,6 +22,8 @@ const REMARKS: usize = 20;
 pub(crate) struct HfSteps {
     expect: Expectation,
     steps: BTreeMap<Step, Entry>,
+    /// Directories that `get_last_checkpoint` takes for steps, and that no run has written.
+    padded: BTreeMap<String, Step>,
     odd: BTreeMap<String, RootName>,
 }
 
@@ -91,6 +94,7 @@ impl HfSteps {
         Self {
             expect,
             steps: BTreeMap::new(),
+            padded: BTreeMap::new(),
             odd: BTreeMap::new(),
         }
     }
@@ -125,6 +129,18 @@ impl StepTracker for HfSteps {
         let step = match names::root_name(name) {
             RootName::Other => return,
             RootName::Step(step) => step,
+            RootName::Padded(step) => {
+                match (fact.kind, rest) {
+                    (EntryKind::Gone, None) => {
+                        self.padded.remove(name);
+                    }
+                    (EntryKind::Dir | EntryKind::Symlink, _) | (EntryKind::File, Some(_)) => {
+                        self.padded.insert(name.to_owned(), step);
+                    }
+                    _ => {}
+                }
+                return;
+            }
             odd => {
                 match (fact.kind, rest) {
                     (EntryKind::Gone, None) => self.odd.remove(name),
@@ -154,8 +170,15 @@ impl StepTracker for HfSteps {
     }
 
     fn steps(&self) -> Vec<(CkptId, Step)> {
-        let all = self.steps.keys().rev();
-        all.map(|step| (CkptId(names::step_dir(*step).into()), *step)).collect()
+        let own = self.steps.keys().map(|step| (names::step_dir(*step), *step));
+        let padded = self.padded.iter().map(|(name, step)| (name.clone(), *step));
+        let mut all: Vec<_> = own
+            .chain(padded)
+            .map(|(name, step)| (CkptId(name.into()), step))
+            .collect();
+        // Stable: of one number, the name that a run has written comes first.
+        all.sort_by_key(|(_, step)| Reverse(*step));
+        all
     }
 
     fn needs(&self, ckpt: &CkptId, _depth: Depth) -> Vec<Need> {
@@ -175,7 +198,8 @@ impl StepTracker for HfSteps {
 
     fn judge(&mut self, ckpt: &CkptId, depth: Depth, reports: &BTreeMap<Utf8PathBuf, FileReport>) -> CheckpointSummary {
         let Some((step, entry)) = self.entry(ckpt) else {
-            return crate::kit::unknown_step(ckpt);
+            let padded = self.padded.get(ckpt.0.as_str());
+            return padded.map_or_else(|| crate::kit::unknown_step(ckpt), |step| judge::padded(ckpt, *step));
         };
         judge::judge(&judge::Case {
             step,
@@ -214,6 +238,7 @@ impl StepTracker for HfSteps {
         if let Some(step) = step_of(ckpt) {
             self.steps.remove(&step);
         }
+        self.padded.remove(ckpt.0.as_str());
         self.odd.remove(ckpt.0.as_str());
     }
 
@@ -228,7 +253,6 @@ impl StepTracker for HfSteps {
 
 fn remark(name: &str, kind: RootName) -> String {
     match kind {
-        RootName::Padded => format!("{name} is ignored here, and Trainer would take it for a step: rename it"),
         RootName::TooLarge => format!("{name} is ignored: no step has a number this large"),
         _ => format!(
             "{name} is ignored, but save_total_limit counts and deletes it: move it out of the output directory"

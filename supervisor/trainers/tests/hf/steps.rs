@@ -227,12 +227,39 @@ fn a_step_that_was_just_begun_is_no_damage_and_names_alone_are_no_step() {
     tracker.note(&fact("checkpoint-6", EntryKind::Gone, 0));
     assert_eq!(tracker.steps().len(), 4);
     tracker.note(&fact("checkpoint-4.bak/x", EntryKind::File, 0));
-    tracker.note(&fact("checkpoint-04", EntryKind::Dir, 0));
     let remarks = tracker.remarks().join("\n");
-    assert!(
-        remarks.contains("save_total_limit counts") && remarks.contains("rename it"),
-        "{remarks}"
-    );
+    assert!(remarks.contains("save_total_limit counts"), "{remarks}");
+}
+
+#[test]
+fn leading_zeros_make_no_step_of_ours_and_are_said() {
+    let genuine = Disk::genuine();
+    let mut tracker = genuine
+        .clone()
+        .with(&genuine, NEWEST, "checkpoint-0004")
+        .with(&genuine, NEWEST, "checkpoint-0009")
+        .tracker(&Expectation::default());
+    // No directory: `Trainer` passes it over too.
+    tracker.note(&fact("checkpoint-0012", EntryKind::File, 3));
+    let steps = tracker.steps();
+    let names: Vec<&str> = steps.iter().map(|(id, _)| id.0.as_str()).collect();
+    assert_eq!(names, ["checkpoint-0009", NEWEST, "checkpoint-0004", "checkpoint-2"]);
+    assert_eq!(steps.iter().map(|(_, step)| step.0).collect::<Vec<_>>(), [9, 4, 4, 2]);
+    for (at, right) in [(0, "checkpoint-9"), (2, NEWEST)] {
+        let id = &steps[at].0;
+        assert_eq!(tracker.needs(id, Depth::Full).len(), 0);
+        let c = tracker.judge(id, Depth::Full, &std::collections::BTreeMap::new());
+        assert_eq!((c.verdict, why(&c)), (Verdict::Unknown, vec!["padded_name".to_owned()]));
+        assert!(
+            c.findings[0].detail.contains(&format!("rename it to {right} ")),
+            "{c:?}"
+        );
+    }
+    tracker.forget(&steps[0].0);
+    tracker.note(&fact("checkpoint-0004/optimizer.pt", EntryKind::Gone, 0));
+    assert_eq!(tracker.steps().len(), 3);
+    tracker.note(&fact("checkpoint-0004", EntryKind::Gone, 0));
+    assert_eq!(tracker.steps().len(), 2);
 }
 
 #[test]

@@ -57,6 +57,7 @@ pub(super) fn judge(
         remarks: tracker.remarks(),
         ..PathView::new(named, what, Verdict::Whole)
     };
+    view.remarks.extend(unlike(dir, prefix).filter(|_| kind == Kind::Step));
     // Oldest first: what a step counts is compared with those before it.
     for (id, _) in tracker
         .steps()
@@ -76,13 +77,23 @@ pub(super) fn judge(
     Ok(view)
 }
 
+/// What to say of a step whose name only looks like one.
+fn unlike(dir: &Utf8Path, prefix: &str) -> Option<String> {
+    let name = dir.file_name().filter(|name| name.starts_with(prefix))?;
+    let step = number(dir, prefix).filter(|step| !is_named(dir, prefix, *step))?;
+    Some(format!(
+        "{name} is not the name of a step, and no run resumes from it: rename it to {prefix}{step} for that"
+    ))
+}
+
 /// The steps beside one that is looked at alone: what they hold tells what it should. What cannot be read of them tells nothing.
 fn siblings(tracker: &mut dyn StepTracker, dir: &Utf8Path, prefix: &str) {
-    let Some(own) = number(dir, prefix).filter(|n| dir.file_name() == Some(&format!("{prefix}{n}"))) else {
+    let Some(own) = number(dir, prefix).filter(|n| is_named(dir, prefix, *n)) else {
         return;
     };
     let entries = dir.parent().and_then(|parent| parent.read_dir_utf8().ok());
-    let numbered = |path: &Utf8Path| path.file_name()?.strip_prefix(prefix)?.parse::<u64>().ok();
+    // A number with leading zeros is another directory than the step of that number.
+    let numbered = |path: &Utf8Path| number(path, prefix).filter(|n| is_named(path, prefix, *n));
     let mut found: Vec<(u64, Utf8PathBuf)> = entries
         .into_iter()
         .flatten()
@@ -93,6 +104,11 @@ fn siblings(tracker: &mut dyn StepTracker, dir: &Utf8Path, prefix: &str) {
     for (n, path) in found.into_iter().take(BESIDE) {
         let _ = note(tracker, Utf8Path::new(&format!("{prefix}{n}")), &path);
     }
+}
+
+/// Whether a directory has the name that a step of this number is written under.
+fn is_named(dir: &Utf8Path, prefix: &str, step: u64) -> bool {
+    dir.file_name() == Some(&format!("{prefix}{step}"))
 }
 
 fn number(dir: &Utf8Path, prefix: &str) -> Option<u64> {
