@@ -7,6 +7,7 @@ mod call;
 mod codes;
 mod defaults;
 mod engines;
+mod fields;
 mod frequency;
 mod jobs;
 mod judge;
@@ -17,7 +18,6 @@ mod read;
 mod rules;
 mod set;
 mod steps;
-mod values;
 
 pub use frequency::{Edited, with_frequencies};
 pub use names::{as_live, as_own};

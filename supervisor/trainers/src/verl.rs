@@ -23,7 +23,6 @@ mod ray;
 pub(crate) mod read;
 mod read_ppo;
 mod read_sft;
-mod reader;
 mod role;
 mod rules;
 mod settings;
@@ -42,7 +41,6 @@ pub use defaults::{Tree, verl_defaults};
 pub(crate) use mistyped::check as check_mistyped;
 pub(crate) use read_ppo::read as read_ppo;
 pub(crate) use read_sft::read as read_sft;
-pub(crate) use reader::Reader;
 pub(crate) use settings::as_overrides;
 pub use version::{Release, Version};
 
@@ -55,6 +53,9 @@ use supervise_core::reason::Reason;
 use supervise_core::record::LaunchOrder;
 use supervise_core::scan::ScanRule;
 use supervise_core::spec::{RunSpec, TrainerKind};
+
+/// Reads a configuration of verl's.
+pub(crate) type Reader<'a> = crate::kit::Reader<'a, &'a Basis>;
 
 /// Which layout a run's steps have. `None`: either will do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

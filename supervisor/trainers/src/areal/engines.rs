@@ -1,24 +1,25 @@
 //! What each engine saves and what a resume brings back of it.
 
 use super::backend::{Backend, Kind};
-use super::values::Values;
+use super::fields::{INT, REAL, TEXT, is};
+use crate::kit::Reader;
 use supervise_core::checkpoint::StateKind;
 use supervise_core::spec::{MegatronSpec, Parallel, RoleSpec};
 
 /// The engines whose state is saved. The actor is always called `default`.
-pub(super) fn roles(v: &mut Values<'_>, actor: Option<Backend>) -> Vec<RoleSpec> {
-    let save = v.truth("recover.no_save_optim");
-    let load = v.truth("recover.no_load_optim");
+pub(super) fn roles(v: &mut Reader<'_>, actor: Option<Backend>) -> Vec<RoleSpec> {
+    let save = is(v, "recover.no_save_optim");
+    let load = is(v, "recover.no_load_optim");
     let mut out = vec![role(v, "default", "actor", actor, save, save || load)];
-    if v.has("critic") {
-        let critic = v.some_text("critic.backend");
+    if v.is_set("critic") {
+        let critic = v.get("critic.backend", TEXT);
         let critic = critic.and_then(|text| super::backend::parse(&text).ok()).or(actor);
         out.push(role(v, "critic", "critic", critic, save, save || load));
     }
     out
 }
 
-fn role(v: &mut Values<'_>, name: &str, key: &str, backend: Option<Backend>, bare: bool, loads_bare: bool) -> RoleSpec {
+fn role(v: &mut Reader<'_>, name: &str, key: &str, backend: Option<Backend>, bare: bool, loads_bare: bool) -> RoleSpec {
     let contents = |bare: bool| {
         let all = ["model", "optimizer"].map(str::to_owned);
         all.into_iter().take(if bare { 1 } else { 2 }).collect::<Vec<_>>()
@@ -38,18 +39,18 @@ fn role(v: &mut Values<'_>, name: &str, key: &str, backend: Option<Backend>, bar
             },
             bridge: false,
             dist: true,
-            adapters: v.truth(&format!("{key}.use_lora")),
+            adapters: is(v, &format!("{key}.use_lora")),
             any_parallel: false,
-            schedule: !loads_bare && v.truth(&format!("{key}.megatron.use_checkpoint_opt_param_scheduler")),
+            schedule: !loads_bare && is(v, &format!("{key}.megatron.use_checkpoint_opt_param_scheduler")),
         }),
     }
 }
 
 /// What no resume brings back.
-pub(super) fn not_restored(v: &mut Values<'_>, actor: Option<Backend>, is_rl: bool) -> Vec<StateKind> {
-    let bare = v.truth("recover.no_save_optim") || v.truth("recover.no_load_optim");
+pub(super) fn not_restored(v: &mut Reader<'_>, actor: Option<Backend>, is_rl: bool) -> Vec<StateKind> {
+    let bare = is(v, "recover.no_save_optim") || is(v, "recover.no_load_optim");
     let megatron = actor.is_some_and(|a| a.is_megatron());
-    let keeps_schedule = megatron && !bare && v.truth("actor.megatron.use_checkpoint_opt_param_scheduler");
+    let keeps_schedule = megatron && !bare && is(v, "actor.megatron.use_checkpoint_opt_param_scheduler");
     let mut out = Vec::new();
     if bare {
         out.push(StateKind::Optimizer);
@@ -67,20 +68,20 @@ pub(super) fn not_restored(v: &mut Values<'_>, actor: Option<Backend>, is_rl: bo
 }
 
 /// Whether the learning rate changes from step to step.
-fn has_schedule(v: &mut Values<'_>) -> bool {
-    if !v.has("actor.optimizer") {
+fn has_schedule(v: &mut Reader<'_>) -> bool {
+    if !v.is_set("actor.optimizer") {
         return false;
     }
-    let kind = v.text("actor.optimizer.lr_scheduler_type");
-    let warmup = v.real("actor.optimizer.warmup_steps_proportion");
+    let kind = v.needed("actor.optimizer.lr_scheduler_type", TEXT);
+    let warmup = v.needed("actor.optimizer.warmup_steps_proportion", REAL);
     kind.is_some_and(|k| k != "constant") || warmup.is_some_and(|w| w > 0.0)
 }
 
 /// What is known to fail, or to be lost, with such engines.
-pub(super) fn check(v: &mut Values<'_>, actor: Option<Backend>, is_rl: bool) {
+pub(super) fn check(v: &mut Reader<'_>, actor: Option<Backend>, is_rl: bool) {
     versions(v, is_rl);
     let megatron = actor.is_some_and(|a| a.is_megatron());
-    if megatron && v.truth("actor.use_lora") {
+    if megatron && is(v, "actor.use_lora") {
         v.no_recovery(
             "megatron_lora",
             "actor.use_lora",
@@ -88,14 +89,14 @@ pub(super) fn check(v: &mut Values<'_>, actor: Option<Backend>, is_rl: bool) {
             "train the whole model, or use the fsdp backend",
         );
     }
-    if megatron && !v.truth("recover.no_save_optim") {
+    if megatron && !is(v, "recover.no_save_optim") {
         v.warn(
             "megatron_optimizer",
             "recover.no_save_optim",
             "AReaL 1.0.4 fails to save Megatron's optimizer (\"flattened_range is not supported\"): set it to true, which loses the optimizer's state at each resume, or use a newer build",
         );
     }
-    if megatron && v.truth("actor.megatron.async_save") {
+    if megatron && is(v, "actor.megatron.async_save") {
         v.warn(
             "async_save",
             "actor.megatron.async_save",
@@ -103,14 +104,14 @@ pub(super) fn check(v: &mut Values<'_>, actor: Option<Backend>, is_rl: bool) {
         );
     }
     schedule(v, actor);
-    if v.has("critic") {
+    if v.is_set("critic") {
         v.warn(
             "critic_not_restored",
             "critic",
             "AReaL 1.0.4 saves the critic and does not load it: after a resume it begins again from critic.path",
         );
     }
-    if v.number("total_train_epochs").is_some_and(|n| n > 1) {
+    if v.needed("total_train_epochs", INT).is_some_and(|n| n > 1) {
         v.warn(
             "data_order",
             "total_train_epochs",
@@ -120,8 +121,8 @@ pub(super) fn check(v: &mut Values<'_>, actor: Option<Backend>, is_rl: bool) {
     outputs(v);
 }
 
-fn versions(v: &mut Values<'_>, is_rl: bool) {
-    let of = |v: &mut Values<'_>, key: &str| if v.has(key) { v.text(key) } else { None };
+fn versions(v: &mut Reader<'_>, is_rl: bool) {
+    let of = |v: &mut Reader<'_>, key: &str| if v.is_set(key) { v.needed(key, TEXT) } else { None };
     let actor = of(v, "actor._version");
     let rollout = of(v, "rollout._version");
     let known = |said: &Option<String>| said.as_deref().is_none_or(|s| matches!(s, "v1" | "v2"));
@@ -142,12 +143,12 @@ fn versions(v: &mut Values<'_>, is_rl: bool) {
 }
 
 /// A schedule that is not saved begins again.
-fn schedule(v: &mut Values<'_>, actor: Option<Backend>) {
+fn schedule(v: &mut Reader<'_>, actor: Option<Backend>) {
     let saved = actor.is_some_and(|a| !matches!(a.kind, Kind::Fsdp | Kind::Archon));
     if saved || !has_schedule(v) {
         return;
     }
-    let kind = v.text("actor.optimizer.lr_scheduler_type").unwrap_or_default();
+    let kind = v.needed("actor.optimizer.lr_scheduler_type", TEXT).unwrap_or_default();
     let text = format!(
         "FSDP and Archon do not save the learning-rate schedule: after a resume the {} from its beginning",
         match kind.as_str() {
@@ -162,13 +163,9 @@ fn schedule(v: &mut Values<'_>, actor: Option<Backend>) {
 }
 
 /// What is written beside the checkpoint.
-fn outputs(v: &mut Values<'_>) {
+fn outputs(v: &mut Reader<'_>) {
     let frequencies = ["freq_steps", "freq_epochs", "freq_secs"];
-    let mut is_set = |part: &str| {
-        frequencies
-            .iter()
-            .any(|f| v.some_number(&format!("{part}.{f}")).is_some())
-    };
+    let mut is_set = |part: &str| frequencies.iter().any(|f| v.get(&format!("{part}.{f}"), INT).is_some());
     let (exports, evaluates) = (is_set("saver"), is_set("evaluator"));
     if exports {
         v.note(
@@ -176,7 +173,7 @@ fn outputs(v: &mut Values<'_>) {
             "saver",
             "its exports (Hugging Face) hold no optimizer and no counters: no run is resumed from one; AReaL never deletes any",
         );
-        if v.has("critic") && v.some_number("saver.freq_steps").is_some_and(|n| n != 1) {
+        if v.is_set("critic") && v.get("saver.freq_steps", INT).is_some_and(|n| n != 1) {
             v.warn(
                 "exports_skip_roles",
                 "saver.freq_steps",
@@ -191,16 +188,16 @@ fn outputs(v: &mut Values<'_>) {
             "the evaluation that follows a save is not made again by a resume from it",
         );
     }
-    if v.truth("evaluator.eval_before_train") {
+    if is(v, "evaluator.eval_before_train") {
         v.note(
             "validates_first",
             "evaluator.eval_before_train",
             "the evaluation before the training runs at each relaunch",
         );
     }
-    let mode = v.text("stats_logger.wandb.mode");
+    let mode = v.needed("stats_logger.wandb.mode", TEXT);
     if mode.is_some_and(|m| m != "disabled") {
-        match v.text("stats_logger.wandb.id_suffix").as_deref() {
+        match v.needed("stats_logger.wandb.id_suffix", TEXT).as_deref() {
             Some("timestamp") => v.warn(
                 "wandb_timestamp",
                 "stats_logger.wandb.id_suffix",

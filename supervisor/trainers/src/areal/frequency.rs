@@ -3,7 +3,8 @@
 //! A resume brings back the frequencies that counted when the save was made, and they win over the configuration's: to change
 //! one across a relaunch, the files beside the checkpoint have to say it too.
 
-use super::values::Values;
+use super::fields::INT;
+use crate::kit::Reader;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use supervise_core::spec::Frequencies;
@@ -25,9 +26,9 @@ pub struct Edited {
 }
 
 /// The wishes of a configuration, by the file that keeps them.
-pub(super) fn wanted(v: &mut Values<'_>) -> BTreeMap<String, Frequencies> {
+pub(super) fn wanted(v: &mut Reader<'_>) -> BTreeMap<String, Frequencies> {
     let mut of = |section: &str| {
-        let mut get = |key: &str| v.some_number(&format!("{section}.{key}"));
+        let mut get = |key: &str| v.get(&format!("{section}.{key}"), INT);
         Frequencies {
             epochs: get("freq_epochs"),
             steps: get("freq_steps"),

@@ -1,21 +1,22 @@
 //! Slurm: AReaL's scheduler and its launcher there submit jobs, which outlive the process that did.
 
 use super::call::Form;
-use super::values::Values;
+use super::fields::TEXT;
+use crate::kit::Reader;
 use crate::read::ReadInput;
 use supervise_core::spec::SlurmJobs;
 
 /// Whether its workers are jobs of Slurm's.
-fn submits(v: &mut Values<'_>, form: &Form) -> bool {
+fn submits(v: &mut Reader<'_>, form: &Form) -> bool {
     match form {
         Form::Launcher(place) => place == "slurm",
-        Form::Controller => v.some_text("scheduler.type").as_deref() == Some("slurm"),
+        Form::Controller => v.get("scheduler.type", TEXT).as_deref() == Some("slurm"),
         Form::Torchrun | Form::Ranks | Form::Unknown => false,
     }
 }
 
 /// What a person should know of them.
-pub(super) fn check(v: &mut Values<'_>, form: &Form) {
+pub(super) fn check(v: &mut Reader<'_>, form: &Form) {
     if !submits(v, form) {
         return;
     }
@@ -28,12 +29,12 @@ pub(super) fn check(v: &mut Values<'_>, form: &Form) {
 }
 
 /// What its jobs look like.
-pub(super) fn known(v: &mut Values<'_>, input: &ReadInput<'_>, form: &Form, user: &str) -> Option<SlurmJobs> {
+pub(super) fn known(v: &mut Reader<'_>, input: &ReadInput<'_>, form: &Form, user: &str) -> Option<SlurmJobs> {
     if !submits(v, form) {
         return None;
     }
     let [experiment, trial, fileroot] =
-        ["experiment_name", "trial_name", "cluster.fileroot"].map(|key| v.text(key).unwrap_or_default());
+        ["experiment_name", "trial_name", "cluster.fileroot"].map(|key| v.needed(key, TEXT).unwrap_or_default());
     let scripts = input.cwd.join(fileroot).join("logs").join(user);
     Some(SlurmJobs {
         prefix: format!("{experiment}_{trial}:"),

@@ -7,12 +7,13 @@ use super::backend::{self, Backend};
 use super::call::{self, Form};
 use super::defaults;
 use super::engines;
+use super::fields::{INT, TEXT, is};
 use super::frequency;
 use super::jobs;
-use super::values::Values;
 use crate::adapter::TrainerFacts;
 use crate::command;
 use crate::hydra;
+use crate::kit::Reader;
 use crate::read::{ReadInput, ReadOutput};
 use camino::Utf8PathBuf;
 use std::collections::BTreeMap;
@@ -32,7 +33,7 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
     let tree = effective(input)?;
     let env = |name: &str| call::env(input, name);
     let recovery = input.recovery && (input.recovery_said || !is_switched_off(&tree, &env));
-    let mut values = Values::new(&tree, &env, recovery);
+    let mut values = Reader::new(&tree, (), &env, recovery);
     let v = &mut values;
     if input.recovery && !recovery {
         v.warn(
@@ -48,7 +49,7 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
     let mode = mode(v);
     let place = place(v, input);
     let cadence = cadence(v);
-    let is_rl = v.has("rollout") || v.has("gconfig");
+    let is_rl = v.is_set("rollout") || v.is_set("gconfig");
     let actor = engine(v, "actor");
     let gang = gang(v, input, &form, actor);
     let world = match (&form, actor) {
@@ -60,9 +61,11 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
     let roles = engines::roles(v, actor);
     let not_restored = engines::not_restored(v, actor, is_rl);
     engines::check(v, actor, is_rl);
-    let last_step = v.some_number("total_train_steps").and_then(|n| u64::try_from(n).ok());
+    let last_step = v.get("total_train_steps", INT).and_then(|n| u64::try_from(n).ok());
     let updates = match is_rl {
-        true => v.number("actor.ppo_n_minibatches").and_then(|n| u32::try_from(n).ok()),
+        true => v
+            .needed("actor.ppo_n_minibatches", INT)
+            .and_then(|n| u32::try_from(n).ok()),
         false => Some(1),
     };
     let names = place.as_ref().and_then(|place| names(v, input, &place.user));
@@ -80,10 +83,10 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
         exit_says_nothing: matches!(form, Form::Launcher(_)),
         frequencies: BTreeMap::new(),
         slurm: jobs::known(v, input, &form, &place.user),
-        async_save: actor.is_some_and(|a| a.is_megatron()) && v.truth("actor.megatron.async_save"),
+        async_save: actor.is_some_and(|a| a.is_megatron()) && is(v, "actor.megatron.async_save"),
     });
     let must_exist = must_exist(v, input, &form);
-    let retries = v.number("recover.retries");
+    let retries = v.needed("recover.retries", INT);
     let (problems, findings) = (std::mem::take(&mut v.problems), std::mem::take(&mut v.findings));
     if !problems.is_empty() {
         return Err(problems);
@@ -163,7 +166,7 @@ fn apply(
 }
 
 /// AReaL cuts the file's name at its first `.yaml` and adds that again.
-fn check_file(v: &mut Values<'_>, input: &ReadInput<'_>) {
+fn check_file(v: &mut Reader<'_>, input: &ReadInput<'_>) {
     let Some(file) = input.config_file else { return };
     let name = file.file_name().unwrap_or_default();
     let cut = name.split(".yaml").next().unwrap_or_default();
@@ -176,12 +179,12 @@ fn check_file(v: &mut Values<'_>, input: &ReadInput<'_>) {
     }
 }
 
-fn check_form(v: &mut Values<'_>, form: &Form) {
+fn check_form(v: &mut Reader<'_>, form: &Form) {
     jobs::check(v, form);
     if *form != Form::Controller {
         return;
     }
-    let scheduler = v.some_text("scheduler.type");
+    let scheduler = v.get("scheduler.type", TEXT);
     if !matches!(scheduler.as_deref(), Some("local" | "ray" | "slurm")) {
         let said = scheduler.map_or_else(|| "null".to_owned(), |s| format!("`{s}`"));
         v.problem(
@@ -193,7 +196,7 @@ fn check_form(v: &mut Values<'_>, form: &Form) {
 }
 
 /// What ends AReaL before any work, although nothing here depends on it.
-fn check_keys(v: &mut Values<'_>, tree: &ConfigTree) {
+fn check_keys(v: &mut Reader<'_>, tree: &ConfigTree) {
     for key in defaults::unknown(tree) {
         let meant = defaults::nearest(&key).map_or_else(String::new, |meant| format!("; did you mean `{meant}`?"));
         v.warn(
@@ -235,14 +238,14 @@ fn check_keys(v: &mut Values<'_>, tree: &ConfigTree) {
             }
         }
     }
-    if v.number("total_train_epochs").is_some_and(|n| n <= 0) {
+    if v.needed("total_train_epochs", INT).is_some_and(|n| n <= 0) {
         v.problem(
             "total_train_epochs",
             "AReaL refuses a number below 1",
             "give a number above 0",
         );
     }
-    let saver = v.text("saver.mode");
+    let saver = v.needed("saver.mode", TEXT);
     if saver
         .as_deref()
         .is_some_and(|m| !matches!(m, "auto" | "sync" | "async"))
@@ -253,18 +256,18 @@ fn check_keys(v: &mut Values<'_>, tree: &ConfigTree) {
 
 /// The command itself, or `--set`, says that nothing is to be recovered. A file that says so is often an example that was copied.
 fn is_switched_off(tree: &ConfigTree, env: Env<'_>) -> bool {
-    let mut values = Values::new(tree, env, false);
+    let mut values = Reader::new(tree, (), env, false);
     let by_hand = matches!(
         values.origin("recover.mode"),
         Origin::Override { .. } | Origin::Flag { .. }
     );
-    let said = values.text("recover.mode");
+    let said = values.needed("recover.mode", TEXT);
     by_hand && said.is_some_and(|mode| matches!(mode.as_str(), "off" | "disabled" | "False"))
 }
 
 /// What `recover.mode` says, and how it has to be written for AReaL where it is not what the file says.
-fn mode(v: &mut Values<'_>) -> Option<&'static str> {
-    let said = v.text("recover.mode")?;
+fn mode(v: &mut Reader<'_>) -> Option<&'static str> {
+    let said = v.needed("recover.mode", TEXT)?;
     let wants = match said.as_str() {
         "on" | "auto" => true,
         "off" | "disabled" => false,
@@ -311,8 +314,8 @@ struct Place {
     user: String,
 }
 
-fn place(v: &mut Values<'_>, input: &ReadInput<'_>) -> Option<Place> {
-    let parts = ["fileroot", "experiment_name", "trial_name"].map(|key| v.text(&format!("recover.{key}")));
+fn place(v: &mut Reader<'_>, input: &ReadInput<'_>) -> Option<Place> {
+    let parts = ["fileroot", "experiment_name", "trial_name"].map(|key| v.needed(&format!("recover.{key}"), TEXT));
     let [Some(fileroot), Some(experiment), Some(trial)] = parts else {
         return None;
     };
@@ -360,14 +363,14 @@ fn place(v: &mut Values<'_>, input: &ReadInput<'_>) -> Option<Place> {
 }
 
 /// Where the records of this trial stand: `<record root>/<user>/<experiment>/<trial>`.
-fn names(v: &mut Values<'_>, input: &ReadInput<'_>, user: &str) -> Option<Utf8PathBuf> {
-    if v.text("cluster.name_resolve.type")? != "nfs" {
+fn names(v: &mut Reader<'_>, input: &ReadInput<'_>, user: &str) -> Option<Utf8PathBuf> {
+    if v.needed("cluster.name_resolve.type", TEXT)? != "nfs" {
         return None;
     }
     let root = v
-        .text("cluster.name_resolve.nfs_record_root")
+        .needed("cluster.name_resolve.nfs_record_root", TEXT)
         .filter(|r| !r.is_empty())?;
-    let parts = [v.text("experiment_name")?, v.text("trial_name")?];
+    let parts = [v.needed("experiment_name", TEXT)?, v.needed("trial_name", TEXT)?];
     let plain = |part: &String| !part.is_empty() && !part.starts_with('/') && part.split('/').all(|p| p != "..");
     let path = input.cwd.join(root).join(user);
     parts
@@ -377,30 +380,32 @@ fn names(v: &mut Values<'_>, input: &ReadInput<'_>, user: &str) -> Option<Utf8Pa
 }
 
 /// What AReaL's schedulers and launchers look for before they start anything.
-fn must_exist(v: &mut Values<'_>, input: &ReadInput<'_>, form: &Form) -> Vec<(String, Utf8PathBuf)> {
+fn must_exist(v: &mut Reader<'_>, input: &ReadInput<'_>, form: &Form) -> Vec<(String, Utf8PathBuf)> {
     let looks = match form {
-        Form::Controller => v.some_text("scheduler.type").is_some_and(|s| s != "ray"),
+        Form::Controller => v.get("scheduler.type", TEXT).is_some_and(|s| s != "ray"),
         Form::Launcher(_) => true,
         Form::Torchrun | Form::Ranks | Form::Unknown => false,
     };
-    let root = v.text("cluster.fileroot").filter(|root| looks && !root.is_empty());
+    let root = v
+        .needed("cluster.fileroot", TEXT)
+        .filter(|root| looks && !root.is_empty());
     root.map(|root| ("cluster.fileroot".to_owned(), input.cwd.join(root)))
         .into_iter()
         .collect()
 }
 
 /// When it saves. A frequency of 0 or less holds at every step.
-fn cadence(v: &mut Values<'_>) -> SaveCadence {
+fn cadence(v: &mut Reader<'_>) -> SaveCadence {
     let wrong = v.problems.len();
     let [steps, epochs, secs] =
-        ["freq_steps", "freq_epochs", "freq_secs"].map(|key| v.some_number(&format!("recover.{key}")));
+        ["freq_steps", "freq_epochs", "freq_secs"].map(|key| v.get(&format!("recover.{key}"), INT));
     let always = [steps, epochs, secs].iter().flatten().any(|n| *n <= 0);
     let every = match (always, steps) {
         (true, _) => Some(1),
         (false, steps) => steps.and_then(|n| u64::try_from(n).ok()),
     };
-    let all_epochs = v.number("total_train_epochs").unwrap_or(1);
-    let cut = v.some_number("total_train_steps").is_some();
+    let all_epochs = v.needed("total_train_epochs", INT).unwrap_or(1);
+    let cut = v.get("total_train_steps", INT).is_some();
     let at_end = every == Some(1) || !cut && epochs.is_some_and(|n| n > 0 && all_epochs % n == 0);
     match (every, epochs, secs) {
         // What is wrong with a frequency is told already.
@@ -433,9 +438,9 @@ fn cadence(v: &mut Values<'_>) -> SaveCadence {
 }
 
 /// How an engine is spread over ranks.
-fn engine(v: &mut Values<'_>, name: &str) -> Option<Backend> {
+fn engine(v: &mut Reader<'_>, name: &str) -> Option<Backend> {
     let key = format!("{name}.backend");
-    let text = v.text(&key)?;
+    let text = v.needed(&key, TEXT)?;
     match backend::parse(&text) {
         Ok(found) if found.kind == backend::Kind::Inference => {
             v.problem(
@@ -458,7 +463,7 @@ fn engine(v: &mut Values<'_>, name: &str) -> Option<Backend> {
 }
 
 /// How the workers are started.
-fn gang(v: &mut Values<'_>, input: &ReadInput<'_>, form: &Form, actor: Option<Backend>) -> GangSpec {
+fn gang(v: &mut Reader<'_>, input: &ReadInput<'_>, form: &Form, actor: Option<Backend>) -> GangSpec {
     let driver = GangSpec {
         launcher: LauncherKind::Driver,
         workers: 1,
@@ -484,7 +489,7 @@ fn gang(v: &mut Values<'_>, input: &ReadInput<'_>, form: &Form, actor: Option<Ba
     }
 }
 
-fn check_world(v: &mut Values<'_>, form: &Form, actor: Option<Backend>, world: Option<u32>) {
+fn check_world(v: &mut Reader<'_>, form: &Form, actor: Option<Backend>, world: Option<u32>) {
     let (Some(planned), Some(started)) = (actor.and_then(|a| a.world()), world) else {
         return;
     };

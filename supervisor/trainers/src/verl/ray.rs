@@ -3,7 +3,7 @@
 //! Ray takes an explicit address, else `RAY_ADDRESS`, else the cluster that `ray start` last began on this machine, else it starts its
 //! own. The third is the trap: a run would join a stranger's cluster without a word, or fail because that one is dead.
 
-use super::reader::Reader;
+use super::Reader;
 use crate::adapter::HostFacts;
 use crate::command::{self, Entry};
 use crate::job;

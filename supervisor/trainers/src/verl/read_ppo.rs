@@ -1,6 +1,6 @@
 //! What a PPO configuration says.
 
-use super::reader::Reader;
+use super::Reader;
 use super::version::Version;
 use super::{ray, strategy, wishes};
 use crate::adapter::TrainerFacts;

@@ -1,8 +1,8 @@
 //! What a configuration of the SFT trainer says.
 
+use super::Reader;
 use super::arrange::holds_step;
 use super::defaults::Tree;
-use super::reader::Reader;
 use super::version::Version;
 use super::{ray, strategy, wishes};
 use crate::adapter::TrainerFacts;

@@ -3,8 +3,8 @@
 //! Megatron writes weights in two ways, through a bridge to Hugging Face's format or as shards of its own, and reads them back the same
 //! way. What cannot be written or read back is told here, before a GPU is touched.
 
+use super::Reader;
 use super::defaults::Tree;
-use super::reader::Reader;
 use super::version::Version;
 use supervise_core::spec::{MegatronSpec, Parallel, RoleSpec};
 

@@ -1,8 +1,8 @@
 //! What the user's configuration asks for: where to resume, what to save and load, where to put it.
 
+use super::Reader;
 use super::defaults::Tree;
 use super::names::{self, RootName};
-use super::reader::Reader;
 use super::strategy::Keys;
 use super::version::Version;
 use camino::{Utf8Path, Utf8PathBuf};

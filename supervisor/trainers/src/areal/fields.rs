@@ -1,0 +1,62 @@
+//! Values as AReaL's own classes take them: OmegaConf converts what a file says into the type that a field has.
+
+use crate::kit::{Kind, Reader};
+use supervise_config::{Value, python_str};
+
+/// A text. Numbers and truth values become what Python prints: `on` is `True`, `010` is `8`.
+pub(super) const TEXT: Kind<String> = ("a text", as_text);
+/// A whole number.
+pub(super) const INT: Kind<i64> = ("a whole number", as_number);
+/// A number.
+pub(super) const REAL: Kind<f64> = ("a number", as_real);
+const FLAG: Kind<bool> = ("true or false", as_truth);
+
+/// A truth value; missing ones are false.
+pub(super) fn is(v: &mut Reader<'_>, key: &str) -> bool {
+    v.has(key) && v.needed(key, FLAG).unwrap_or(false)
+}
+
+fn as_text(value: &Value) -> Option<String> {
+    match value {
+        Value::Null | Value::List(_) | Value::Map(_) => None,
+        other => Some(python_str(other)),
+    }
+}
+
+/// Python's `int()` of a number or a text.
+fn as_number(value: &Value) -> Option<i64> {
+    match value {
+        Value::Int(n) => i64::try_from(*n).ok(),
+        Value::Str(text) => {
+            let text = text.trim();
+            let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+            let well = digits
+                .split('_')
+                .all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
+            text.replace('_', "").parse().ok().filter(|_| well)
+        }
+        _ => None,
+    }
+}
+
+fn as_real(value: &Value) -> Option<f64> {
+    match value {
+        Value::Float(number) => Some(*number),
+        Value::Int(number) => Some(*number as f64),
+        Value::Str(text) => text.trim().parse().ok(),
+        _ => None,
+    }
+}
+
+fn as_truth(value: &Value) -> Option<bool> {
+    match value {
+        Value::Bool(truth) => Some(*truth),
+        Value::Int(number) => Some(*number != 0),
+        Value::Str(text) => match text.to_lowercase().as_str() {
+            "yes" | "y" | "on" | "true" | "1" => Some(true),
+            "no" | "n" | "off" | "false" | "0" => Some(false),
+            _ => None,
+        },
+        _ => None,
+    }
+}

@@ -1,0 +1,198 @@
+//! Typed access to a composed configuration: values, interpolations followed, and everything wrong gathered.
+//!
+//! Reading goes on after a problem, so that a person sees all of them at once. Some problems matter only where the supervisor is to resume
+//! the run; without recovery they become warnings.
+
+use supervise_config::interpolation::{Env, Resolver};
+use supervise_config::{ConfigError, ConfigTree, ErrorKind, Node, Origin, Value};
+use supervise_core::checkpoint::Finding;
+
+/// The type of a value: its name in an error, and what is taken for one.
+pub(crate) type Kind<T> = (&'static str, fn(&Value) -> Option<T>);
+
+/// Values as YAML has them.
+const INT: Kind<i64> = ("a whole number", |value| match value {
+    Value::Int(number) => i64::try_from(*number).ok(),
+    _ => None,
+});
+const TEXT: Kind<String> = ("a string", |value| match value {
+    Value::Str(text) => Some(text.clone()),
+    _ => None,
+});
+const FLAG: Kind<bool> = ("true or false", |value| match value {
+    Value::Bool(is) => Some(*is),
+    _ => None,
+});
+const TEXTS: Kind<Vec<String>> = ("a list of names", |value| match value {
+    Value::List(items) => items.iter().map(|item| item.as_str().map(str::to_owned)).collect(),
+    _ => None,
+});
+
+/// Reads one configuration. `B`: what the adapter knows of what it lies on.
+pub(crate) struct Reader<'a, B = ()> {
+    tree: &'a ConfigTree,
+    pub(crate) basis: B,
+    env: Env<'a>,
+    recovery: bool,
+    /// What is wrong.
+    pub(crate) problems: Vec<ConfigError>,
+    /// What is worth knowing.
+    pub(crate) findings: Vec<Finding>,
+}
+
+impl<'a, B> Reader<'a, B> {
+    /// A reader; `recovery`: the supervisor is to resume the run.
+    pub(crate) fn new(tree: &'a ConfigTree, basis: B, env: Env<'a>, recovery: bool) -> Self {
+        Self {
+            tree,
+            basis,
+            env,
+            recovery,
+            problems: Vec::new(),
+            findings: Vec::new(),
+        }
+    }
+
+    /// Whether the supervisor is to resume the run.
+    pub(crate) fn resumes(&self) -> bool {
+        self.recovery
+    }
+
+    /// Where a key's value stands.
+    pub(crate) fn origin(&self, key: &str) -> Origin {
+        let node = self.tree.get(key).unwrap_or(&self.tree.root);
+        node.origin.clone()
+    }
+
+    /// Whether the key is there, be it null: said, or a default.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.tree.get(key).is_some()
+    }
+
+    /// Whether the key is there, and is no null.
+    pub(crate) fn is_set(&self, key: &str) -> bool {
+        self.tree.get(key).is_some_and(|n| !n.is_null())
+    }
+
+    /// Whether somebody said it: it is no default.
+    pub(crate) fn is_said(&self, key: &str) -> bool {
+        let node = self.tree.get(key);
+        node.is_some_and(|n| !matches!(n.origin, Origin::Default { .. }))
+    }
+
+    /// The value of a key, evaluated; `None` where it is missing or null.
+    pub(crate) fn value(&mut self, key: &str) -> Option<Node> {
+        self.evaluated(key).filter(|node| !node.is_null())
+    }
+
+    fn evaluated(&mut self, key: &str) -> Option<Node> {
+        let found = Resolver::new(self.tree, self.env).get(key);
+        found.unwrap_or_else(|error| {
+            self.refuse(error);
+            None
+        })
+    }
+
+    /// A value of a type; `None` where it is missing or null.
+    pub(crate) fn get<T>(&mut self, key: &str, kind: Kind<T>) -> Option<T> {
+        let node = self.value(key)?;
+        self.typed(key, &node, kind)
+    }
+
+    /// A value of a type, in whose place a null is wrong; `None` where it is missing.
+    pub(crate) fn needed<T>(&mut self, key: &str, kind: Kind<T>) -> Option<T> {
+        let node = self.evaluated(key)?;
+        self.typed(key, &node, kind)
+    }
+
+    fn typed<T>(&mut self, key: &str, node: &Node, (wanted, convert): Kind<T>) -> Option<T> {
+        let found = convert(&node.value);
+        if found.is_none() {
+            let message = format!("{wanted} is needed, this is {}", node.value.type_name());
+            let error = ConfigError::new(ErrorKind::WrongType, message);
+            self.refuse(error.from_origin(&self.origin(key)).with_key(key));
+        }
+        found
+    }
+
+    /// A whole number.
+    pub(crate) fn int(&mut self, key: &str) -> Option<i64> {
+        self.get(key, INT)
+    }
+
+    /// A whole number above zero.
+    pub(crate) fn positive(&mut self, key: &str) -> Option<u32> {
+        let number = self.int(key)?;
+        let positive = u32::try_from(number).ok().filter(|n| *n > 0);
+        if positive.is_none() {
+            self.problem(key, format!("{number} has no meaning here"), "give a number above 0");
+        }
+        positive
+    }
+
+    /// A string.
+    pub(crate) fn string(&mut self, key: &str) -> Option<String> {
+        self.get(key, TEXT)
+    }
+
+    /// A truth value; missing and null are `false`.
+    pub(crate) fn flag(&mut self, key: &str) -> bool {
+        self.get(key, FLAG).unwrap_or(false)
+    }
+
+    /// A list of strings.
+    pub(crate) fn strings(&mut self, key: &str) -> Option<Vec<String>> {
+        self.get(key, TEXTS)
+    }
+
+    /// Something was found already that makes the configuration unusable.
+    pub(crate) fn has_problems(&self) -> bool {
+        !self.problems.is_empty()
+    }
+
+    /// What follows from a value that is wrong already is no mistake of its own, and what is asked for twice is wrong once.
+    fn refuse(&mut self, error: ConfigError) {
+        let is_known = |p: &ConfigError| *p == error || p.key.is_some() && p.key == error.key;
+        if !self.problems.iter().any(is_known) {
+            self.problems.push(error);
+        }
+    }
+
+    /// Something that makes the configuration unusable.
+    pub(crate) fn problem(&mut self, key: &str, message: impl Into<String>, hint: &str) {
+        let error = ConfigError::new(ErrorKind::BadValue, message).from_origin(&self.origin(key));
+        self.refuse(error.with_key(key).with_hint(hint));
+    }
+
+    /// Something that only makes a resume impossible.
+    pub(crate) fn no_recovery(&mut self, code: &'static str, key: &str, message: impl Into<String>, hint: &str) {
+        if self.recovery {
+            let hint = format!("{hint}, or run with --no-recovery to supervise without resuming");
+            return self.problem(key, message, &hint);
+        }
+        let detail = match self.has(key) {
+            true => self.told(key, message),
+            false => format!("{key}: {}", message.into()),
+        };
+        self.findings.push(Finding::warning(code, detail));
+    }
+
+    /// Something doubtful.
+    pub(crate) fn warn(&mut self, code: &'static str, key: &str, message: impl Into<String>) {
+        let detail = self.told(key, message);
+        self.findings.push(Finding::warning(code, detail));
+    }
+
+    /// Something worth knowing.
+    pub(crate) fn note(&mut self, code: &'static str, key: &str, message: impl Into<String>) {
+        let detail = self.told(key, message);
+        self.findings.push(Finding::note(code, detail));
+    }
+
+    fn told(&self, key: &str, message: impl Into<String>) -> String {
+        match key {
+            "" => message.into(),
+            key => format!("{key} ({}): {}", self.origin(key), message.into()),
+        }
+    }
+}
