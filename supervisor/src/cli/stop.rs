@@ -2,6 +2,7 @@
 
 mod jobs;
 pub(super) mod outcome;
+mod standing;
 
 use super::target::{self, Seen};
 use crate::control::{self, ControlReply, ControlRequest};
@@ -11,6 +12,7 @@ use crate::prepare;
 use crate::printer;
 use crate::render::record::outcome_words;
 use crate::render::terminal;
+use standing::{left_lines, named};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -27,6 +29,7 @@ use supervise_host::process::{Remains, end_run, find_attempt_processes};
 pub(super) const EXAMPLES: &str = "  supervise stop ppo.yaml
   supervise stop ppo.yaml --after-save      at the next proven step
   supervise stop 9f3c2a71d04be586 --now     without grace
+  supervise stop ppo.yaml --timeout 5m      69 where it has not ended by then
   supervise stop ppo.yaml --json | jq .exit_code
 ";
 
@@ -38,7 +41,7 @@ const JOBS: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(100);
 /// After the end of a run what it killed is gone within this.
 const MOMENT: Duration = Duration::from_secs(2);
-/// The supervisor takes a wish within this.
+/// Supervisor and guard take a wish within this.
 const ANSWER: Duration = Duration::from_secs(10);
 
 #[derive(Debug, clap::Args)]
@@ -52,6 +55,11 @@ pub(super) struct Args {
     /// Without grace
     #[arg(long)]
     now: bool,
+    /// Give up after this long, with exit code 69 and a list of what still lives; the run is told to stop all the same. Where no
+    /// supervisor lives this command ends the workers, and it counts from their SIGKILL. Default: the run's grace periods and
+    /// one minute more; with --after-save it waits for the save without end
+    #[arg(long, value_name = "DURATION", value_parser = supervise_config::settings::parse_duration)]
+    timeout: Option<Duration>,
     /// Print JSON: run, what was done, the outcome and the exit code that the run ended with
     #[arg(long)]
     json: bool,
@@ -119,29 +127,27 @@ fn ask(args: &Args, seen: &Seen) -> Result<u8, CliError> {
         after_save: args.after_save,
         now: args.now,
     };
-    match control::ask(&seen.run, &request, ANSWER) {
+    let limit = args.timeout.or_else(|| (!args.after_save).then(|| patience(seen)));
+    let began = Instant::now();
+    match control::ask(&seen.run, &request, limit.map_or(ANSWER, |l| l.min(ANSWER))) {
         Ok(Some(ControlReply::Refused(why))) => {
             return Err(CliError::environment(format!("the supervisor refuses to stop: {why}")));
         }
         Ok(_) => {}
         Err(e) => {
-            return Err(CliError::environment(format!(
-                "the supervisor of run {}: {e}",
-                seen.run
-            )));
+            let text = format!("the supervisor of run {}: {e}", seen.run);
+            return Err(named(CliError::environment(text), seen)
+                .hint("the wish waits for it: the run is stopped when its supervisor goes on"));
         }
     }
     if args.after_save && !args.json {
         printer::out(&format!("run {}: stops at the next proven step\n", seen.run));
     }
-    let limit = (!args.after_save).then(|| patience(seen));
-    let began = Instant::now();
     while control::lives(&seen.run) {
         if limit.is_some_and(|l| began.elapsed() > l) {
             let text = format!("run {} has not ended after {} s", seen.run, began.elapsed().as_secs());
-            return Err(CliError::environment(text)
-                .with_lines(left_lines(seen))
-                .hint("`supervise status` tells what is waited for; --now gives no grace"));
+            return Err(named(CliError::environment(text), seen)
+                .hint("it stays told to stop: `supervise status` tells what is waited for; --now gives no grace"));
         }
         std::thread::sleep(LOOK);
     }
@@ -162,14 +168,6 @@ fn ask(args: &Args, seen: &Seen) -> Result<u8, CliError> {
     }
     let how = outcome.map(outcome_words).unwrap_or_default();
     Err(CliError::environment(format!("run {} has ended, and processes of it live: {how}", seen.run)).with_lines(left))
-}
-
-/// What still lives of the run, one process a line.
-fn left_lines(seen: &Seen) -> Vec<String> {
-    let left = seen.remains();
-    left.iter()
-        .map(|p| terminal::line(&p.to_string()).into_owned())
-        .collect()
 }
 
 /// A stop may take a save, then the workers' grace, then their killing.
@@ -197,7 +195,12 @@ fn grace(args: &Args, seen: &Seen) -> Duration {
 /// Only a guard lives: this command takes its leash as a term of its own.
 fn take_over(args: &Args, seen: &Seen) -> Result<u8, CliError> {
     let mut lease = Lease::take(seen)?;
-    let failed = |e: io::Error| CliError::environment(format!("the guard of run {}: {e}", seen.run));
+    let failed = |e: io::Error| {
+        named(
+            CliError::environment(format!("the guard of run {}: {e}", seen.run)),
+            seen,
+        )
+    };
     let Some(stream) = guard::find(&seen.run).map_err(failed)? else {
         jobs::end(seen, args.json)?;
         return told(args, seen, "it has just ended");
@@ -218,7 +221,7 @@ fn take_over(args: &Args, seen: &Seen) -> Result<u8, CliError> {
     let mut gone = leash.wait_gone(grace(args, seen)).map_err(failed)?;
     if gone.is_none() {
         leash.say(&ToGuard::KillTree).map_err(failed)?;
-        gone = leash.wait_gone(BEYOND).map_err(failed)?;
+        gone = leash.wait_gone(args.timeout.unwrap_or(BEYOND)).map_err(failed)?;
     }
     // It ends by itself with its tree; a leash that breaks now tells it the same.
     let _ = leash.say(&ToGuard::Bye);
@@ -231,10 +234,10 @@ fn take_over(args: &Args, seen: &Seen) -> Result<u8, CliError> {
     match gone {
         Some(left) if left.is_empty() => told(args, seen, "no supervisor was there; its workers are ended"),
         Some(left) => Err(undead(&left)),
-        None => Err(
-            CliError::environment(format!("the guard of run {} did not end its workers", seen.run))
-                .with_lines(left_lines(seen)),
-        ),
+        None => {
+            let text = format!("the guard of run {} did not end its workers", seen.run);
+            Err(named(CliError::environment(text), seen))
+        }
     }
 }
 
@@ -259,7 +262,11 @@ fn undead(left: &[ProcRef]) -> CliError {
 /// Neither supervisor nor guard: what they left is ended.
 fn orphans(args: &Args, seen: &Seen) -> Result<u8, CliError> {
     let mut lease = Lease::take(seen)?;
-    let left = end_run(&seen.run, || find_attempt_processes(&seen.run, &seen.recorded), BEYOND);
+    let left = end_run(
+        &seen.run,
+        || find_attempt_processes(&seen.run, &seen.recorded),
+        args.timeout.unwrap_or(BEYOND),
+    );
     let jobs = jobs::end(seen, args.json);
     if jobs.is_ok() && left.is_empty() {
         write_down(seen, &mut lease);
@@ -375,6 +382,7 @@ impl Leash {
     fn hear_hello(&mut self) -> io::Result<bool> {
         match self.hear(Instant::now() + ANSWER) {
             Ok(Some(FromGuard::Hello(_))) => Ok(true),
+            Ok(None) => Err(io::Error::new(io::ErrorKind::TimedOut, "it does not answer")),
             Ok(_) => Ok(false),
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
             Err(e) => Err(e),

@@ -6,7 +6,8 @@
 use super::scene;
 use std::fs;
 use std::process::{Child, Command, Stdio};
-use supervise_tests::harness::{Container, alive, cmdline, eventually, in_scene, send, wait_for};
+use std::time::Instant;
+use supervise_tests::harness::{Container, PATIENCE, Scene, alive, cmdline, eventually, in_scene, send, wait_for};
 
 /// Holds the init of a pid namespace in the kernel for as long as this lives.
 struct Hold(Child);
@@ -32,6 +33,15 @@ impl Drop for Hold {
         send(outside, 9);
         let _ = self.0.wait();
     }
+}
+
+/// The process that was started with this command.
+fn worker(scene: &Scene, command: &str) -> i32 {
+    eventually("the worker runs", || {
+        let all = in_scene(&scene.mark());
+        let found = all.iter().find(|(_, words)| words.starts_with(command));
+        found.map(|(pid, _)| *pid)
+    })
 }
 
 fn children(pid: i32) -> Vec<i32> {
@@ -75,5 +85,64 @@ fn a_stop_names_what_does_not_die_and_ends_with_69() {
     drop(hold);
     wait_for("it is gone", || !alive(init));
     assert!(!scene.ask(&["status"]).text.contains(&named));
+    scene.assert_alone();
+}
+
+/// Stopped by a signal, as a supervisor in the foreground is by ^Z.
+#[test]
+fn a_stop_names_a_supervisor_and_a_guard_that_stand_still_and_happens_when_they_go_on() {
+    let scene = scene();
+    let run = scene.start_with(&["run", "--", "sleep", "600"]);
+    worker(&scene, "sleep 600");
+    let [guard] = scene.guards()[..] else {
+        panic!("one guard: {:?}", scene.guards());
+    };
+    [guard, run.pid()].iter().for_each(|pid| send(*pid, libc::SIGSTOP));
+    let began = Instant::now();
+    let stop = scene.ask(&["stop", "--timeout", "1s"]);
+    stop.expect(69).says("it does not answer").says("process");
+    for (who, pid) in [("supervisor", run.pid()), ("guard", guard)] {
+        stop.says(&format!("{who}: process {pid} ("));
+    }
+    stop.says("stopped (T)").says(&format!("kill -CONT {}", run.pid()));
+    assert!(began.elapsed() < PATIENCE);
+    [guard, run.pid()].iter().for_each(|pid| send(*pid, libc::SIGCONT));
+    run.wait().expect(7);
+    scene.assert_alone();
+}
+
+#[test]
+fn a_stop_ends_at_its_deadline_and_the_run_stays_told_to_end() {
+    let scene = scene();
+    let deaf = scene.program("fake_worker");
+    let words = ["run", "--set", "supervisor.grace.stop=30s", "--"];
+    let run = scene.start_with(&[&words[..], &[deaf.to_str().unwrap(), "ignore-term"]].concat());
+    let pid = eventually("the worker runs", || scene.workers().first().copied());
+    wait_for("it ignores signals", || scene.ask(&["logs"]).text.contains("ready"));
+    let stop = scene.ask(&["stop", "--timeout", "1s"]);
+    stop.expect(69).says("has not ended after 1 s");
+    stop.says(&format!("process {pid} (fake_worker)"))
+        .says("it stays told to stop");
+    scene.ask(&["stop", "--now"]).expect(0).says("stopped");
+    run.wait().expect(7);
+    scene.assert_alone();
+}
+
+#[test]
+fn a_guard_that_stands_still_alone_is_named_and_is_no_other_supervisor() {
+    let scene = scene();
+    let run = scene.start_with(&["run", "--", "sleep", "600"]);
+    worker(&scene, "sleep 600");
+    let [guard] = scene.guards()[..] else {
+        panic!("one guard: {:?}", scene.guards());
+    };
+    run.kill();
+    send(guard, libc::SIGSTOP);
+    let stop = scene.ask(&["stop"]);
+    stop.expect(69)
+        .says(&format!("guard: process {guard} ("))
+        .says("stopped (T)");
+    send(guard, libc::SIGCONT);
+    scene.ask(&["stop"]).expect(0);
     scene.assert_alone();
 }

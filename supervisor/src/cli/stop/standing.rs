@@ -1,0 +1,42 @@
+//! Who keeps a run from ending: its supervisor and its guard, then what lives of its attempts.
+
+use super::Seen;
+use crate::control;
+use crate::error::CliError;
+use crate::render::terminal;
+use supervise_core::id::RunId;
+use supervise_host::address::{self, Role};
+use supervise_host::process::{Remains, proc_stat};
+
+/// What still lives of the run, one process a line.
+pub(super) fn left_lines(seen: &Seen) -> Vec<String> {
+    seen.remains().iter().map(line).collect()
+}
+
+/// An error that names whoever stands in the way, with the hint for one that was stopped by a signal.
+pub(super) fn named(e: CliError, seen: &Seen) -> CliError {
+    let own = [
+        ("supervisor", control::supervisor_pid(&seen.run)),
+        ("guard", guard_pid(&seen.run)),
+    ];
+    let own: Vec<(&str, Remains)> = own
+        .into_iter()
+        .filter_map(|(who, pid)| Some((who, Remains::of(proc_stat(pid?)?.proc_ref())?)))
+        .collect();
+    let stopped = own.iter().find(|(_, p)| p.state == 'T').map(|(_, p)| p.pid);
+    let lines = own.iter().map(|(who, p)| format!("{who}: {}", line(p)));
+    let e = e.with_lines(lines).with_lines(left_lines(seen));
+    match stopped {
+        Some(pid) => e.hint(format!("`kill -CONT {pid}` lets a stopped process go on")),
+        None => e,
+    }
+}
+
+fn guard_pid(run: &RunId) -> Option<i32> {
+    let (_, stream) = address::find(run, Role::Guard).ok().flatten()?;
+    address::peer(&stream)
+}
+
+fn line(p: &Remains) -> String {
+    terminal::line(&p.to_string()).into_owned()
+}
