@@ -6,11 +6,12 @@ use supervise_checkpoint::codes::{CODES, meaning};
 
 /// Words in quotes that stand first in a call that makes a finding.
 fn codes_in(source: &str) -> BTreeSet<String> {
-    const CALLS: [&str; 5] = [
+    const CALLS: [&str; 6] = [
         "Finding::error(",
         "Finding::warning(",
         "Finding::note(",
         "damaged(",
+        ": (&str, &str) = (",
         "let code = if error.verdict() == Verdict::Unknown {",
     ];
     let mut out = BTreeSet::new();
