@@ -307,7 +307,7 @@ impl Deciding<'_> {
             return None;
         }
         Some(format!(
-            "all workers ended with exit code 0, and the step did not advance past {ckpt}: resumed at the end of an epoch, a trainer may train nothing. Where the run is over, say so with trainer.total_training_steps={step}; else resume from an older step (--from N --again)"
+            "all workers ended with exit code 0, and the step did not advance past {ckpt}: resumed at the end of an epoch, a trainer may train nothing. Where the run is over, give the trainer {step} as its number of steps; else resume from an older step (--from N --again)"
         ))
     }
 

@@ -18,7 +18,7 @@ pub(super) fn fresh_by_wish(spec: &RunSpec, scan: &ScanReport) -> Choice {
     } else {
         (
             "resume_disabled",
-            "the configuration says resume_mode=disable: this run starts from nothing, once",
+            "the configuration switches resuming off: this run starts from nothing, once",
         )
     };
     let reasons = vec![Reason::new(code, text)];

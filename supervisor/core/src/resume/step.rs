@@ -264,10 +264,7 @@ pub(super) fn from_path(s: &State, spec: &RunSpec, scan: &ScanReport, path: &Utf
         Some(root) => root.join(&c.id.0) == *path,
         None => c.id.0 == *path,
     };
-    let asked = Reason::new(
-        "resume_path",
-        format!("the configuration asks for {path} (resume_mode=resume_path)"),
-    );
+    let asked = Reason::new("resume_path", format!("the configuration asks for {path}"));
     match scan.steps.iter().find(is_it) {
         Some(c) if c.is_proven(needed_depth(s, spec)) => {
             let care = s.care.as_ref().is_none_or(|k| k.intent != spec.resume) || care_is_unfinished(s);
