@@ -196,9 +196,11 @@ fn layers(request: &Request, learnt: Option<Learnt>) -> Result<Configured, CliEr
         .iter()
         .find(|(key, _)| key == "trainer")
         .map(|(_, value)| value.as_str());
-    let file = named
-        .or_else(|| files::config_in_command(call))
-        .or_else(|| trainer::config_in_command(call, call_cwd, says));
+    let file = named.or_else(|| files::config_in_command(call)).or_else(|| {
+        let file = trainer::config_in_command(call, call_cwd, says)?;
+        // A script may have gone elsewhere before its call.
+        Some(learnt.as_ref().map_or_else(|| file.clone(), |l| l.cwd.join(&file)))
+    });
     let mut composed = match &file {
         Some(path) => Some(files::compose_file(path, call, &set)?),
         None => None,

@@ -35,6 +35,8 @@ mod places;
 mod readers;
 #[path = "run/rehearsals.rs"]
 mod rehearsals;
+#[path = "run/scripts.rs"]
+mod scripts;
 #[path = "run/stops.rs"]
 mod stops;
 #[path = "run/stuck.rs"]

@@ -22,23 +22,30 @@ use std::io;
 use std::os::unix::fs::symlink;
 use supervise_core::id::fnv64;
 use supervise_core::script::CallOrder;
+use supervise_trainers::way;
 
 /// Name of the environment variable by which a shim knows what to do.
 pub const WAY_VARIABLE: &str = "SUPERVISE_WAY";
 
-/// Programs by which scripts start a trainer; `python3.N` besides, where it is there.
-const NAMES: [&str; 10] = [
+/// Programs by which scripts start any trainer; `python3.N` besides, where it is there.
+const NAMES: [&str; 11] = [
     "python",
     "python3",
     "torchrun",
     "ray",
     "accelerate",
+    "deepspeed",
     "uv",
     "nohup",
     "env",
     "timeout",
     "numactl",
 ];
+
+/// These, and the trainers' own.
+fn program_names() -> impl Iterator<Item = &'static str> {
+    NAMES.into_iter().chain(way::programs())
+}
 
 /// Slurm's program that submits a job.
 pub(crate) const SBATCH: &str = "sbatch";
@@ -80,7 +87,7 @@ impl Shims {
     pub fn make(above: &Utf8Path, exe: &Utf8Path, path: &str) -> io::Result<Self> {
         let versions = VERSIONS.map(|n| format!("python3.{n}"));
         let there = |name: &String| is_there(path, name);
-        let mut names: Vec<String> = NAMES.map(str::to_owned).to_vec();
+        let mut names: Vec<String> = program_names().map(str::to_owned).collect();
         names.extend(versions.filter(there));
         let present: Vec<&String> = names.iter().filter(|n| there(n)).collect();
         // Another program, or other names, get directories of their own: what runs is never changed under it.

@@ -65,7 +65,9 @@ const GIVEN: u64 = 4 << 20;
 pub(super) fn is_needed(c: &Configured) -> bool {
     let arranged = c.composed.is_some() && (marks(&c.command, "{config}") || marks(&c.command, "{overrides}"));
     let named = c.settings.trainer.as_str();
-    let may_be = named == AUTO || adapters().any(|a| a.framework() == named && a.is_learnt());
+    let told = c.settings.root.is_some();
+    let may_be = named == AUTO
+        || adapters().any(|a| a.framework() == named && a.is_learnt() && !(told && a.resumes_by_itself()));
     let meant = c.composed.as_ref().and_then(registry::meant);
     may_be
         && meant.is_none_or(|a| a.is_learnt())
@@ -120,7 +122,7 @@ pub(super) fn unknown(c: &Configured) -> CliError {
         super::shown_command(&c.command)
     ))
     .hint("supervise plan --learn runs it up to the call of the trainer and ends it there; `supervise run` does the same first")
-    .hint(format!("where it starts no trainer of {}: --set supervisor.trainer=plain", registry::learnt()))
+    .hint("where it starts no trainer that is known: --set supervisor.trainer=plain")
 }
 
 /// A start of the same script, as the registry lists it.
@@ -293,7 +295,7 @@ fn clear(dir: &Utf8Path) {
 
 fn understood(c: &Configured, heard: Heard) -> Result<Learnt, CliError> {
     let script = super::shown_command(&c.command);
-    let by_name = "call the interpreter by its name (python3, torchrun, ray): a call by path goes past supervise; or put {overrides} into the command and hand \"$@\" on to the trainer";
+    let by_name = "call the trainer's program by its name (python3, torchrun, accelerate, trl): a call by path goes past supervise; or put {overrides} into the command and hand \"$@\" on to the trainer";
     match heard {
         Heard::Call { called, .. } if called.past && !marks(&c.command, "{overrides}") => {
             Err(CliError::config(format!(
@@ -302,7 +304,18 @@ fn understood(c: &Configured, heard: Heard) -> Result<Learnt, CliError> {
             ))
             .hint(by_name))
         }
-        Heard::Call { called, starts_ray } => Ok(kept(*called, starts_ray)),
+        Heard::Call { called, starts_ray } => match registry::called(&called.words).filter(|a| !a.is_learnt()) {
+            Some(trainer) => Err(CliError::config(format!(
+                "`{script}` starts {}, into whose call in a script nothing can be put: nothing was started",
+                trainer.words().name
+            ))
+            .hint(format!(
+                "give the call itself: supervise run … -- {}",
+                super::shown_command(&hidden(&called.words))
+            ))
+            .hint(plain(c))),
+            None => Ok(kept(*called, starts_ray)),
+        },
         Heard::Background => Err(CliError::config(format!(
             "`{script}` ended while its trainer was still to start: it starts it in the background"
         ))
@@ -316,18 +329,19 @@ fn understood(c: &Configured, heard: Heard) -> Result<Learnt, CliError> {
         .hint("where it only prepares, and the trainer comes after it: --set supervisor.learn_step=30m")
         .hint(by_name)),
         Heard::Overdue { seen } => Err(CliError::config(format!(
-            "`{script}` has started no trainer of {} within {} s{}",
-            registry::learnt(),
+            "`{script}` has started no trainer that is known ({}) within {} s{}",
+            registry::frameworks(),
             c.settings.learn_within.as_secs(),
             listed(&seen)
         ))
         .hint("--set supervisor.learn_within=1h where its preparations take longer")
-        .hint(by_name)),
+        .hint(by_name)
+        .hint(plain(c))),
         Heard::Ended { status, seen, output } => {
             let how = status.map_or_else(|| "ended".to_owned(), |s| format!("ended ({s})"));
             let mut e = CliError::config(format!(
-                "`{script}` {how} without a call of one of {}'s trainers that could be seen{}",
-                registry::learnt(),
+                "`{script}` {how} without a call that could be seen of a trainer that is known ({}){}",
+                registry::frameworks(),
                 listed(&seen)
             ));
             e = e.with_lines(last_lines(&output)).hint(by_name);
@@ -339,8 +353,8 @@ fn understood(c: &Configured, heard: Heard) -> Result<Learnt, CliError> {
 /// How a script is run whose trainer nobody knows.
 fn plain(c: &Configured) -> String {
     format!(
-        "where it starts no trainer of {}, it is supervised as it is, and relaunched as a whole: supervise run --set supervisor.trainer=plain -- {}",
-        registry::learnt(),
+        "where it starts none of {}, it is supervised as it is, and relaunched as a whole: supervise run --set supervisor.trainer=plain -- {}",
+        registry::frameworks(),
         super::shown_command(&c.command)
     )
 }

@@ -22,7 +22,7 @@ use supervise_core::rehearsal::Rehearsed;
 use supervise_host::interpreter;
 use supervise_host::process::capture::{Captured, Errand, capture};
 use supervise_host::process::give_way;
-use supervise_trainers::registry::{adapters, learnt};
+use supervise_trainers::registry::adapters;
 use supervise_trainers::rehearsal::{calls, differences, refused_key, sets};
 use supervise_trainers::{HostFacts, LaunchPlan, adapter};
 
@@ -174,7 +174,7 @@ fn refused(what: Vec<String>) -> Rehearsed {
 fn composed(t: &Trial, argv: &[String], stop: Option<BorrowedFd<'_>>) -> Result<Captured, String> {
     let words = adapters()
         .find_map(|a| a.rehearsed(argv))
-        .ok_or_else(|| format!("the command names no entry point of {}", learnt()))?;
+        .ok_or_else(|| "the command names no entry point that can be tried".to_owned())?;
     let mut env: BTreeMap<String, String> = t.env.iter().cloned().collect();
     let python = interpreter::find(argv, &t.cwd, &env)?;
     env.extend(python.env);

@@ -14,6 +14,7 @@ pub use words::{UserPart, Words};
 
 use crate::launch::Ray;
 use crate::read::{ReadInput, ReadOutput};
+use crate::way::Call;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use supervise_checkpoint::{Earlier, FileReport, Marks, Need};
@@ -274,6 +275,25 @@ pub trait Adapter: Sync {
     }
     /// Which trainer a script starts can be learnt by running it up to that call.
     fn is_learnt(&self) -> bool {
+        false
+    }
+    /// Whether these words, which a script calls, start a training of its.
+    fn starts(&self, words: &[String]) -> bool {
+        self.is_called(words)
+    }
+    /// Programs of its own, by whose names scripts start it.
+    fn programs(&self) -> &'static [&'static str] {
+        &[]
+    }
+    /// Puts our words into the call that a script makes: exactly once.
+    ///
+    /// # Errors
+    /// In words: it is not the call that was learnt.
+    fn fill(&self, _words: &[String], _order: &CallOrder, _restarts_by_environment: bool) -> Result<Call, String> {
+        Err(format!("no call of {} was learnt", self.words().name))
+    }
+    /// A command of which no call is known is supervised all the same, where the settings say whose it is and where it saves.
+    fn resumes_by_itself(&self) -> bool {
         false
     }
     /// It ends at once over a key of its configuration that it does not know: it is given a copy without our block.

@@ -120,9 +120,14 @@ pub(crate) fn hydra_config(command: &[String]) -> Option<HydraConfig> {
     (found != HydraConfig::default()).then_some(found)
 }
 
+/// Whether the command says where overrides go.
+pub(crate) fn marks_overrides(command: &[String]) -> bool {
+    command.iter().any(|w| w.contains(OVERRIDES))
+}
+
 /// Puts the overrides where the command says, else at its end; `{config}` becomes the file's path.
 pub(crate) fn fill(command: &[String], overrides: &[String], config: Option<&str>) -> Vec<String> {
-    let marked = command.iter().any(|w| w.contains(OVERRIDES));
+    let marked = marks_overrides(command);
     let mut out = Vec::with_capacity(command.len() + overrides.len());
     for word in command {
         if word == OVERRIDES {

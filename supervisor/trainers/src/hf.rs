@@ -7,16 +7,19 @@ mod names;
 mod parts;
 mod read;
 mod rules;
+mod script;
 mod steps;
 
 use crate::adapter::{Adapter, Expectation, HostFacts, LaunchPlan, StepTracker, TrainerFacts, Words};
 use crate::read::{ReadInput, ReadOutput};
+use crate::way::Call;
 use supervise_config::ConfigError;
 use supervise_config::compose::Composed;
 use supervise_core::checkpoint::Finding;
 use supervise_core::reason::Reason;
 use supervise_core::record::LaunchOrder;
 use supervise_core::scan::ScanRule;
+use supervise_core::script::CallOrder;
 use supervise_core::spec::{RunSpec, TrainerKind};
 
 /// Hugging Face's `Trainer`, whichever of its relatives.
@@ -75,6 +78,22 @@ impl Adapter for HfAdapter {
         call::is_called(command)
     }
 
+    fn is_learnt(&self) -> bool {
+        true
+    }
+
+    fn programs(&self) -> &'static [&'static str] {
+        &call::PROGRAMS
+    }
+
+    fn fill(&self, words: &[String], order: &CallOrder, restarts_by_environment: bool) -> Result<Call, String> {
+        script::fill(words, order, restarts_by_environment)
+    }
+
+    fn resumes_by_itself(&self) -> bool {
+        true
+    }
+
     fn is_meant(&self, composed: &Composed) -> bool {
         let has = |key: &str| composed.tree.get(key).is_some();
         let telling = ["per_device_train_batch_size", "num_train_epochs", "save_steps"];
@@ -123,7 +142,7 @@ impl Adapter for HfAdapter {
 fn not_empty(spec: &RunSpec) -> Option<Finding> {
     let root = spec.root.as_deref()?;
     let stands_in_it = spec.run_dir.starts_with(root);
-    (stands_in_it && call::may_refuse(&spec.command)).then(|| {
+    (stands_in_it && call::may_refuse(spec.trainer_command())).then(|| {
         Finding::warning(
             "output_dir_not_empty",
             "the output directory holds .supervise before the first start: a script that refuses one that is not empty needs --overwrite_output_dir",

@@ -54,8 +54,7 @@ pub fn entries(framework: &str) -> impl Iterator<Item = &'static str> {
 /// The trainer of a run: what the command starts, or whose configuration it is.
 #[must_use]
 pub fn detect(command: &[String], composed: Option<&Composed>) -> &'static dyn Adapter {
-    let called = adapters().find(|a| a.is_called(command));
-    let found = called.or_else(|| composed.and_then(meant));
+    let found = called(command).or_else(|| composed.and_then(meant));
     found.unwrap_or(&plain::PlainAdapter)
 }
 
@@ -78,12 +77,18 @@ pub fn entry() -> String {
     format!("{package}.{name}")
 }
 
-/// Frameworks of which it can be learnt what a script starts, in words.
+/// The trainer that a command starts, by its own words.
 #[must_use]
-pub fn learnt() -> String {
-    let of = |name: &&str| adapters().find(|a| a.framework() == *name).filter(|a| a.is_learnt());
+pub fn called(command: &[String]) -> Option<&'static dyn Adapter> {
+    adapters().find(|a| a.is_called(command))
+}
+
+/// The frameworks whose calls are known, in words.
+#[must_use]
+pub fn frameworks() -> String {
+    let of = |name: &&str| adapters().find(|a| a.framework() == *name).filter(|a| a.has_steps());
     let names = FRAMEWORKS.iter().filter_map(of).map(|a| a.words().name);
-    names.collect::<Vec<_>>().join(" or ")
+    names.collect::<Vec<_>>().join(", ")
 }
 
 /// The setting of each framework that says where checkpoints are, in words.
@@ -161,7 +166,7 @@ mod tests {
     fn what_is_listed_to_a_person_keeps_its_order() {
         let keys = "verl: trainer.default_local_dir; AReaL: recover.fileroot; Hugging Face's Trainer: output_dir";
         assert_eq!(root_keys(), keys);
-        assert_eq!(learnt(), "verl");
+        assert_eq!(frameworks(), "verl, AReaL, Hugging Face's Trainer");
     }
 
     #[test]

@@ -3,10 +3,11 @@
 //! What it prints is compared with the overrides that were to be set, so that one this release does not know, or
 //! that something else wins over, is found before the failure that would need the relaunch.
 
+use crate::LaunchPlan;
 use crate::command;
 use crate::hydra::{self, Action};
+use crate::verl::call;
 use crate::verl::read::GROUPS;
-use crate::{LaunchPlan, way};
 use supervise_config::{ConfigTree, Value, parse_trainer_yaml, python_str, redact};
 use supervise_core::script::CallOrder;
 use supervise_core::spec::RunSpec;
@@ -39,9 +40,9 @@ pub fn calls(spec: &RunSpec, plan: &LaunchPlan) -> Result<(Vec<String>, Vec<Stri
     if let (Some(learnt), Some(order)) = (&spec.learnt, &plan.call) {
         let plain = CallOrder {
             ours: Vec::new(),
-            ..way::call_order(learnt, &[])
+            ..call::call_order(learnt, &[])
         };
-        let filled = |order: &CallOrder| way::fill(&learnt.command, order, false).map(|call| call.words);
+        let filled = |order: &CallOrder| call::fill(&learnt.command, order, false).map(|filled| filled.words);
         return Ok((filled(order)?, filled(&plain)?));
     }
     let config = spec.config_file.as_ref().map(|p| p.as_str());

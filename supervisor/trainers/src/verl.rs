@@ -3,6 +3,7 @@
 mod arrange;
 mod assist;
 mod basis;
+pub(crate) mod call;
 mod codes;
 mod data;
 mod defaults;
@@ -46,12 +47,14 @@ pub use version::{Release, Version};
 
 use crate::adapter::{Adapter, Expectation, HostFacts, LaunchPlan, Payload, StepTracker, TrainerFacts, Words};
 use crate::read::{ReadInput, ReadOutput};
+use crate::way::Call;
 use supervise_config::ConfigError;
 use supervise_config::compose::Composed;
 use supervise_core::checkpoint::Finding;
 use supervise_core::reason::Reason;
 use supervise_core::record::LaunchOrder;
 use supervise_core::scan::ScanRule;
+use supervise_core::script::CallOrder;
 use supervise_core::spec::{RunSpec, TrainerKind};
 
 /// Reads a configuration of verl's.
@@ -126,6 +129,14 @@ impl Adapter for VerlAdapter {
 
     fn is_learnt(&self) -> bool {
         true
+    }
+
+    fn starts(&self, words: &[String]) -> bool {
+        call::is_call(words)
+    }
+
+    fn fill(&self, words: &[String], order: &CallOrder, restarts_by_environment: bool) -> Result<Call, String> {
+        call::fill(words, order, restarts_by_environment)
     }
 
     fn package(&self) -> Option<&'static str> {

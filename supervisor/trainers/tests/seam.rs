@@ -16,8 +16,8 @@ const NAMES: [&str; 2] = ["verl", "areal"];
 /// Trainers' folders.
 const FOLDERS: [&str; 4] = ["verl", "areal", "hf", "plain"];
 
-/// Files that import a trainer which is not theirs: the list of all, and two of verl's own that stand beside its folder.
-const IMPORTERS: [&str; 3] = ["registry.rs", "rehearsal.rs", "way.rs"];
+/// Files that import a trainer which is not theirs: the list of all, and one of verl's own that stands beside its folder.
+const IMPORTERS: [&str; 2] = ["registry.rs", "rehearsal.rs"];
 
 /// Crates that know no trainer.
 const CRATES: [&str; 5] = [
@@ -115,6 +115,23 @@ fn a_trainer_is_named_in_its_own_folder_only() {
         fewer.is_empty(),
         "fewer lines name a trainer than are listed, lower the numbers: {fewer:#?}"
     );
+}
+
+/// What the core says is read by users of every trainer.
+#[test]
+fn no_setting_of_one_trainer_is_named_by_the_core() {
+    let mut files = Vec::new();
+    sources(&top().join("supervisor/core/src"), &mut files);
+    let keys = ["trainer.", "resume_mode", "save_freq", "total_training_steps"];
+    for path in files {
+        let text = fs::read_to_string(&path).unwrap();
+        let code = text.split("#[cfg(test)]\nmod ").next().unwrap();
+        let strings = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+        // What stands between quotes is said.
+        for said in strings.flat_map(|line| line.split('"').skip(1).step_by(2)) {
+            assert!(!keys.iter().any(|key| said.contains(key)), "{}: {said}", path.display());
+        }
+    }
 }
 
 /// Shared parts of this crate import no trainer; but for what is left, trainers import none but themselves.

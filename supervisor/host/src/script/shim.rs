@@ -1,6 +1,6 @@
 //! Our program under another name, called by a script.
 
-use super::{COMMENT_VARIABLE, NAMES, SBATCH, VERSIONS, WAY_VARIABLE, Way, function};
+use super::{COMMENT_VARIABLE, SBATCH, VERSIONS, WAY_VARIABLE, Way, function, program_names};
 use crate::address::connect;
 use crate::guard::protocol::{Called, FromGuard, FromShim, MESSAGE_LIMIT, ToGuard};
 use crate::process::ATTEMPT_VARIABLE;
@@ -34,7 +34,8 @@ const ENVIRONMENT: i32 = 69;
 pub fn name_of(argv0: &OsStr) -> Option<String> {
     let name = Utf8Path::from_path(argv0.as_ref())?.file_name()?;
     let version = |text: &str| text.parse().is_ok_and(|n: u32| VERSIONS.contains(&n));
-    let is_one = name == SBATCH || NAMES.contains(&name) || name.strip_prefix("python3.").is_some_and(version);
+    let is_one =
+        name == SBATCH || program_names().any(|n| n == name) || name.strip_prefix("python3.").is_some_and(version);
     is_one.then(|| name.to_owned())
 }
 
@@ -218,7 +219,7 @@ fn become_real(name: &str, args: Vec<OsString>, leave: Option<&Way>) -> i32 {
         let without: Vec<&str> = path.split(':').filter(|dir| *dir != way.bin).collect();
         command.env("PATH", without.join(":")).env_remove(WAY_VARIABLE);
         for (name, _) in std::env::vars_os() {
-            if NAMES.iter().any(|n| name == function(n).as_str()) || is_version(&name) {
+            if program_names().any(|n| name == function(n).as_str()) || is_version(&name) {
                 command.env_remove(name);
             }
         }
@@ -263,6 +264,7 @@ mod tests {
             ("/x/python3", Some("python3")),
             ("torchrun", Some("torchrun")),
             ("python3.11", Some("python3.11")),
+            ("/x/trl", Some("trl")),
             ("/x/sbatch", Some("sbatch")),
             ("python3.x", None),
             ("/bin/supervise", None),

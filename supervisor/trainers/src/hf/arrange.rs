@@ -4,6 +4,7 @@
 //! `get_last_checkpoint` finds the right one, and nothing where the run is to begin anew.
 
 use super::call::{self, Style};
+use super::script;
 use crate::adapter::{Help, HostFacts, LaunchPlan};
 use crate::command;
 use supervise_core::reason::Reason;
@@ -13,7 +14,13 @@ use supervise_core::spec::RunSpec;
 /// What is started.
 pub(crate) fn arrange(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Result<LaunchPlan, Reason> {
     let mut plan = LaunchPlan::default();
-    let style = call::style(&spec.command);
+    let style = call::style(spec.trainer_command());
+    // A script's words are its own: ours stand in the call that it makes, or where the command says.
+    let is_ours = spec.learnt.is_none();
+    let without = |name: &str| match is_ours {
+        true => call::without(&spec.command, name),
+        false => spec.command.clone(),
+    };
     let mut words = spec.command.clone();
     plan.overrides.extend(host.trainer.settings.iter().filter_map(|set| {
         let (key, value) = set.split_once('=')?;
@@ -22,7 +29,7 @@ pub(crate) fn arrange(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> 
     match &order.from {
         StartPoint::AsIs => {}
         StartPoint::Fresh => {
-            words = call::without(&words, call::RESUME);
+            words = without(call::RESUME);
             if style == Style::Pairs {
                 plan.overrides.push(format!("{}=null", call::RESUME));
             }
@@ -31,7 +38,7 @@ pub(crate) fn arrange(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> 
             let root = spec.root.as_deref().filter(|root| root.is_absolute());
             let root =
                 root.ok_or_else(|| Reason::new("no_root", "the output directory is not known as an absolute path"))?;
-            words = call::without(&words, call::RESUME);
+            words = without(call::RESUME);
             let path = root.join(&ckpt.0);
             match call::spelt(style, call::RESUME, path.as_str()) {
                 Some(word) => plan.overrides.push(word),
@@ -44,8 +51,21 @@ pub(crate) fn arrange(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> 
     if order.from != StartPoint::AsIs {
         retention(style, spec, host, &mut plan);
     }
+    // A script may put the time into its name, or the number of its job.
+    if let Some(root) = spec
+        .root
+        .as_deref()
+        .filter(|_| !is_ours && order.from != StartPoint::AsIs)
+    {
+        plan.overrides
+            .extend(call::spelt(style, call::OUTPUT_DIR, root.as_str()));
+    }
     let config = spec.config_file.as_ref().map(|p| p.as_str());
-    plan.argv = command::fill(&words, &plan.overrides, config);
+    let at_the_end = is_ours || command::marks_overrides(&spec.command);
+    let beside = if at_the_end { plan.overrides.as_slice() } else { &[] };
+    plan.argv = command::fill(&words, beside, config);
+    let learnt = spec.learnt.as_ref();
+    plan.call = learnt.map(|learnt| script::call_order(learnt, &plan.overrides, &order.from));
     if spec.policy.assist.environment {
         plan.help(vec![told_in_time()], spec, host);
     }

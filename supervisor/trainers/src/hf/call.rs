@@ -37,8 +37,14 @@ const OTHERS: [&str; 2] = ["checkpointing_steps", "checkpoints_total_limit"];
 const TRL: [&str; 8] = ["sft", "dpo", "grpo", "kto", "reward", "rloo", "gkd", "online_dpo"];
 const SWIFT: [&str; 3] = ["sft", "pt", "rlhf"];
 const LLAMA_FACTORY: [&str; 2] = ["llamafactory-cli", "lmf"];
+/// All of these, by the names that scripts call them by.
+pub(crate) const PROGRAMS: [&str; 4] = ["trl", "swift", "llamafactory-cli", "lmf"];
+/// Shells: the words behind one are a script's, which hands them on or does not.
+const SHELLS: [&str; 5] = ["sh", "bash", "dash", "zsh", "ksh"];
 /// The setting that names the step to resume from.
 pub(crate) const RESUME: &str = "resume_from_checkpoint";
+/// The setting that names the checkpoint root.
+pub(crate) const OUTPUT_DIR: &str = "output_dir";
 
 /// The program that a command starts and that is known by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,14 +87,32 @@ pub(crate) fn is_called(command: &[String]) -> bool {
 
 /// Whether nothing but its flags tells that a command starts such a training.
 pub(crate) fn is_called_by_flags(command: &[String]) -> bool {
-    program(command).is_none() && telling_flags(command) >= 2
+    program(command).is_none() && !is_script(command) && telling_flags(command) >= 2
+}
+
+/// Whether a command is a shell script, by its own words.
+fn is_script(command: &[String]) -> bool {
+    let mut own = command.iter().take_while(|word| !word.starts_with("--"));
+    own.any(|word| word.ends_with(".sh") || SHELLS.contains(&word.rsplit('/').next().unwrap_or(word)))
+}
+
+/// What a command starts, so that it can be compared: the program with its verb, else the script or the module.
+pub(crate) fn entry(command: &[String]) -> String {
+    let base = |word: &String| word.rsplit('/').next().unwrap_or(word).to_owned();
+    if let Some((_, after)) = program(command) {
+        let named = command.get(after.saturating_sub(2)..after).unwrap_or_default();
+        return named.iter().map(base).collect::<Vec<_>>().join(" ");
+    }
+    let module = command.windows(2).find(|words| words[0] == "-m").map(|words| &words[1]);
+    let script = command.iter().find(|word| word.ends_with(".py"));
+    script.or(module).map(base).unwrap_or_default()
 }
 
 /// How many flags of `TrainingArguments` a command shows beside the output directory.
 fn telling_flags(command: &[String]) -> usize {
     let flags = flags(command);
     let begins_elsewhere = flags.get(RESUME).is_some_and(|value| is_of_others(value));
-    if !flags.contains_key("output_dir") || OTHERS.iter().any(|o| flags.contains_key(*o)) || begins_elsewhere {
+    if !flags.contains_key(OUTPUT_DIR) || OTHERS.iter().any(|o| flags.contains_key(*o)) || begins_elsewhere {
         return 0;
     }
     TELLING.iter().filter(|name| flags.contains_key(**name)).count()
@@ -230,6 +254,16 @@ mod tests {
             ("swift sft --model m", Style::Flags, true),
             ("python3 train.py --output_dir out", Style::None, false),
             ("python3 train.py", Style::None, false),
+            (
+                "bash train.sh --output_dir out --save_steps 10 --logging_steps 1",
+                Style::Flags,
+                false,
+            ),
+            (
+                "./train.sh --output_dir out --save_steps 10 --logging_steps 1",
+                Style::Flags,
+                false,
+            ),
             ("llamafactory-cli export x.yaml", Style::None, false),
             ("megatron sft --model m", Style::None, false),
         ] {

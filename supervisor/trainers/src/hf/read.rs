@@ -14,7 +14,6 @@ use supervise_core::spec::{GangSpec, LauncherKind, ResumeIntent, SaveCadence};
 
 /// `TrainingArguments.save_steps` where nothing is said.
 const SAVE_STEPS: u64 = 500;
-const OUTPUT_DIR: &str = "output_dir";
 const ADD_VERSION: &str = "add_version";
 
 /// Settings by name: of the YAML, of the command over it, of `--set` over both.
@@ -166,7 +165,7 @@ fn resume(said: &Said, input: &ReadInput<'_>) -> Result<ResumeIntent, ConfigErro
 
 /// The output directory as the trainer takes it: `~` is the home directory there.
 fn output_dir(said: &Said, input: &ReadInput<'_>) -> Result<Option<Utf8PathBuf>, ConfigError> {
-    let Some(text) = said.text(OUTPUT_DIR) else {
+    let Some(text) = said.text(call::OUTPUT_DIR) else {
         return Ok(None);
     };
     let Some(rest) = text.strip_prefix('~') else {
@@ -179,7 +178,7 @@ fn output_dir(said: &Said, input: &ReadInput<'_>) -> Result<Option<Utf8PathBuf>,
             Ok(Some(input.cwd.join(if dir.is_empty() { "/" } else { &dir })))
         }
         None => Err(refused(
-            OUTPUT_DIR,
+            call::OUTPUT_DIR,
             format!("the home directory that {text} begins with is not known"),
             "write the whole path",
         )),

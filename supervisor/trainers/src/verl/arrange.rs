@@ -8,12 +8,12 @@ use crate::command;
 use crate::hydra::{encode_list, encode_str};
 use crate::job;
 use crate::verl::assist;
+use crate::verl::call;
 use crate::verl::defaults::Tree;
 use crate::verl::names::{self, RootName};
 use crate::verl::ray;
 use crate::verl::strategy::Keys;
 use crate::verl::version::{Release, Version};
-use crate::way;
 use camino::Utf8Path;
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::StateKind;
@@ -46,13 +46,13 @@ pub(crate) fn arrange(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &Hos
     plan.env.extend(free.map(|(name, value)| (name.to_owned(), value)));
     let config = spec.config_file.as_ref().map(|p| p.as_str());
     // A script's words are its own: ours stand in the call that it makes, or where the command says.
-    let at_the_end = spec.learnt.is_none() || marks_overrides(&spec.command);
+    let at_the_end = spec.learnt.is_none() || command::marks_overrides(&spec.command);
     let beside = if at_the_end { plan.overrides.as_slice() } else { &[] };
     plan.argv = command::fill(&spec.command, beside, config);
     plan.call = spec
         .learnt
         .as_ref()
-        .map(|learnt| way::call_order(learnt, &plan.overrides));
+        .map(|learnt| call::call_order(learnt, &plan.overrides));
     let by_environment = host.is_set(spec, "PET_MAX_RESTARTS");
     plan.notes
         .extend(command::forbid_restarts(&mut plan.argv, by_environment));
@@ -62,7 +62,7 @@ pub(crate) fn arrange(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &Hos
     if let Some(call) = plan.call.as_mut().filter(|_| job::submits(spec.trainer_command())) {
         call.submission = Some(id);
     }
-    let named = command::entry(spec.trainer_command()).is_some() || marks_overrides(&spec.command);
+    let named = command::entry(spec.trainer_command()).is_some() || command::marks_overrides(&spec.command);
     if order.from != StartPoint::AsIs && !named {
         plan.notes.push(
             "the command names no entry point of verl: the overrides stand at its end, and a script has to pass them on (\"$@\")"
@@ -70,10 +70,6 @@ pub(crate) fn arrange(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &Hos
         );
     }
     Ok(plan)
-}
-
-fn marks_overrides(command: &[String]) -> bool {
-    command.iter().any(|w| w.contains(command::OVERRIDES))
 }
 
 fn resume_overrides(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Result<Vec<String>, Reason> {

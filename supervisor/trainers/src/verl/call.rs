@@ -1,7 +1,8 @@
-//! The call by which a script starts the trainer: whether it is one, whether it is what was learnt, and our words in it.
+//! The call by which a script starts verl: whether it is one, whether it is what was learnt, and our words in it.
 
 use crate::command::{self, Entry};
 use crate::job;
+use crate::way::{Call, difference};
 use std::collections::BTreeMap;
 use supervise_core::script::{CallOrder, Learnt};
 
@@ -39,8 +40,7 @@ const ROOT: [&str; 3] = [
 ];
 
 /// Whether these words call one of verl's trainers.
-#[must_use]
-pub fn is_call(words: &[String]) -> bool {
+pub(super) fn is_call(words: &[String]) -> bool {
     match command::entry(words) {
         Some((Entry::Other, at)) => {
             let module = module(words, at);
@@ -48,34 +48,6 @@ pub fn is_call(words: &[String]) -> bool {
         }
         found => found.is_some(),
     }
-}
-
-/// Whether these words name an entry point of verl, whatever calls it.
-#[must_use]
-pub fn names_entry(words: &[String]) -> bool {
-    command::entry(words).is_some()
-}
-
-/// The words that the user's file has added right behind the entry point of a call.
-#[must_use]
-pub fn added(call: &[String], with_file: &[String]) -> Vec<String> {
-    let at = command::entry(call).map_or(call.len(), |(_, at)| at);
-    let count = with_file.len().saturating_sub(call.len());
-    with_file.iter().skip(at).take(count).cloned().collect()
-}
-
-/// Whether these words are a program that may be the trainer itself: an interpreter that calls an entry point.
-#[must_use]
-pub fn is_trainer(words: &[String]) -> bool {
-    let program = words.first().map_or("", String::as_str);
-    let name = program.rsplit('/').next().unwrap_or(program);
-    (name.starts_with("python") || name.starts_with("pypy")) && is_call(words)
-}
-
-/// Whether a running trainer was given our words, all of them and last.
-#[must_use]
-pub fn is_marked(words: &[String], ours: &[String]) -> bool {
-    words.ends_with(ours) || ours.iter().all(|o| words.contains(o))
 }
 
 /// The entry point's module, in dots.
@@ -91,8 +63,7 @@ fn module(words: &[String], at: usize) -> String {
 }
 
 /// What the call of each attempt has to be like, and what is put into it.
-#[must_use]
-pub fn call_order(learnt: &Learnt, ours: &[String]) -> CallOrder {
+pub(crate) fn call_order(learnt: &Learnt, ours: &[String]) -> CallOrder {
     let words = &learnt.command;
     let at = command::entry(words).map_or(words.len(), |(_, at)| at);
     let mut pinned: Vec<String> = ours.iter().map(|o| command::override_key(o).to_owned()).collect();
@@ -130,20 +101,11 @@ fn watched(words: &[String], pinned: &[String]) -> BTreeMap<String, String> {
     out
 }
 
-/// A call as it is really made.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Call {
-    /// Word by word.
-    pub words: Vec<String>,
-    /// What was changed besides, in words.
-    pub notes: Vec<String>,
-}
-
 /// Puts our words into a call: at its end and exactly once, wherever the script passed them on already.
 ///
 /// # Errors
 /// In words: it is not the call that was learnt.
-pub fn fill(words: &[String], order: &CallOrder, restarts_by_environment: bool) -> Result<Call, String> {
+pub(crate) fn fill(words: &[String], order: &CallOrder, restarts_by_environment: bool) -> Result<Call, String> {
     let Some((_, at)) = command::entry(words) else {
         return Err("the call names no entry point of verl".to_owned());
     };
@@ -181,30 +143,6 @@ pub fn fill(words: &[String], order: &CallOrder, restarts_by_environment: bool) 
     })
 }
 
-/// The first thing that differs, in words.
-fn difference(before: &BTreeMap<String, String>, now: &BTreeMap<String, String>) -> String {
-    let said = |value: Option<&String>| value.map_or_else(|| "nothing".to_owned(), |v| format!("`{v}`"));
-    before
-        .keys()
-        .chain(now.keys())
-        .find(|key| before.get(*key) != now.get(*key))
-        .map(|key| format!("{key} was {}, it is {} now", said(before.get(key)), said(now.get(key))))
-        .unwrap_or_default()
-}
-
-/// Names of the variables that a configuration asks for: `${oc.env:NAME}`.
-#[must_use]
-pub fn variables_in(text: &str) -> Vec<&str> {
-    text.split("oc.env:")
-        .skip(1)
-        .map(|rest| {
-            let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
-            &rest[..end.unwrap_or(rest.len())]
-        })
-        .filter(|name| !name.is_empty())
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -237,8 +175,6 @@ mod tests {
         ] {
             assert_eq!(is_call(&words(text)), is, "{text}");
         }
-        assert!(is_trainer(&words("/v/bin/python3.11 -m verl.trainer.main_ppo")));
-        assert!(!is_trainer(&words("srun python3 -m verl.trainer.main_ppo")));
     }
 
     #[test]
@@ -255,9 +191,7 @@ mod tests {
                 call.words.join(" "),
                 "python3 -m verl.trainer.main_ppo trainer.nnodes=1 trainer.resume_mode=disable trainer.default_local_dir=/c"
             );
-            assert!(is_marked(&call.words, &ours));
         }
-        assert!(!is_marked(&words("python3 -m verl.trainer.main_ppo"), &ours));
     }
 
     #[test]
@@ -344,14 +278,5 @@ mod tests {
             "ray job submit -- python3 -m verl.trainer.main_ppo"
         );
         assert_eq!(call.notes.len(), 1);
-    }
-
-    #[test]
-    fn variables_are_found_in_a_text() {
-        assert_eq!(
-            variables_in("a=${oc.env:HOME}/x b=${oc.env:RUN,none} oc.env:"),
-            ["HOME", "RUN"]
-        );
-        assert_eq!(variables_in("nothing"), [""; 0]);
     }
 }

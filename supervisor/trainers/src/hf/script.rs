@@ -1,0 +1,82 @@
+//! The call of a training that a script makes: what of it has to stay as it was learnt, and our words in it.
+
+use super::call::{self, RESUME};
+use crate::command;
+use crate::way::{Call, difference};
+use std::collections::BTreeMap;
+use supervise_core::record::StartPoint;
+use supervise_core::script::{CallOrder, Learnt};
+
+/// Settings that decide where and what is saved, and by how many.
+const WATCHED: [&str; 9] = [
+    "config",
+    "deepspeed",
+    "fsdp",
+    "max_steps",
+    "num_processes",
+    "output_dir",
+    "save_only_model",
+    "save_steps",
+    "save_strategy",
+];
+
+/// What the call of each attempt has to be like, and what is put into it.
+pub(super) fn call_order(learnt: &Learnt, ours: &[String], from: &StartPoint) -> CallOrder {
+    let key = |word: &String| {
+        let name = word.trim_start_matches("--").split('=').next().unwrap_or_default();
+        name.replace('-', "_")
+    };
+    let mut pinned: Vec<String> = ours.iter().map(key).collect();
+    // Where it begins is decided here, or left to it as it is written.
+    if *from != StartPoint::AsIs && !pinned.iter().any(|p| p == RESUME) {
+        pinned.push(RESUME.to_owned());
+    }
+    CallOrder {
+        entry: call::entry(&learnt.command),
+        expect: watched(&learnt.command, &pinned),
+        pinned,
+        ahead: Vec::new(),
+        ours: ours.to_vec(),
+        submission: None,
+    }
+}
+
+fn watched(words: &[String], pinned: &[String]) -> BTreeMap<String, String> {
+    let said = call::settings(words).into_iter();
+    let mut out: BTreeMap<String, String> = said
+        .filter(|(key, _)| WATCHED.contains(&key.as_str()) && !pinned.contains(key))
+        .collect();
+    out.extend(call::config_in(words).map(|file| ("config".to_owned(), file)));
+    if let Some(ranks) = command::torchrun_world(words) {
+        out.insert("torchrun's ranks".to_owned(), ranks.to_string());
+    }
+    out
+}
+
+/// Puts our words at the end of a call; what they decide is taken out of it.
+pub(super) fn fill(words: &[String], order: &CallOrder, restarts_by_environment: bool) -> Result<Call, String> {
+    let entry = call::entry(words);
+    if entry != order.entry {
+        return Err(format!(
+            "the script starts {entry}, and {} was learnt of it: one run is one trainer; give each its own script",
+            order.entry
+        ));
+    }
+    let now = watched(words, &order.pinned);
+    if now != order.expect {
+        return Err(format!(
+            "the script starts something else than was learnt of it: {}; start the run again to learn it anew",
+            difference(&order.expect, &now)
+        ));
+    }
+    let mut out = words.to_vec();
+    for key in &order.pinned {
+        out = call::without(&out, key);
+    }
+    out.extend(order.ours.iter().cloned());
+    let notes = command::forbid_restarts(&mut out, restarts_by_environment);
+    Ok(Call {
+        words: out,
+        notes: notes.into_iter().collect(),
+    })
+}

@@ -1,0 +1,124 @@
+//! The call by which a script starts a trainer: whether it is one, whether it is what was learnt, and our words in it.
+
+use crate::adapter::Adapter;
+use crate::command;
+use crate::registry::adapters;
+use std::collections::BTreeMap;
+use supervise_core::script::CallOrder;
+
+/// Whether these words start a training of a trainer that is known.
+#[must_use]
+pub fn is_call(words: &[String]) -> bool {
+    adapters().any(|a| a.starts(words))
+}
+
+/// Programs of trainers' own, by whose names scripts start them.
+pub fn programs() -> impl Iterator<Item = &'static str> {
+    adapters().flat_map(Adapter::programs).copied()
+}
+
+/// Whether these words are a program that may be the trainer itself: an interpreter that calls an entry point.
+#[must_use]
+pub fn is_trainer(words: &[String]) -> bool {
+    let program = words.first().map_or("", String::as_str);
+    let name = program.rsplit('/').next().unwrap_or(program);
+    (name.starts_with("python") || name.starts_with("pypy")) && is_call(words)
+}
+
+/// Whether a running trainer was given our words, all of them and last.
+#[must_use]
+pub fn is_marked(words: &[String], ours: &[String]) -> bool {
+    words.ends_with(ours) || ours.iter().all(|o| words.contains(o))
+}
+
+/// The words that the user's file has added right behind the entry point of a call.
+#[must_use]
+pub fn added(call: &[String], with_file: &[String]) -> Vec<String> {
+    let at = command::entry(call).map_or(call.len(), |(_, at)| at);
+    let count = with_file.len().saturating_sub(call.len());
+    with_file.iter().skip(at).take(count).cloned().collect()
+}
+
+/// A call as it is really made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// Word by word.
+    pub words: Vec<String>,
+    /// What was changed besides, in words.
+    pub notes: Vec<String>,
+}
+
+/// Puts our words into a call: at its end and exactly once, wherever the script passed them on already.
+///
+/// # Errors
+/// In words: it is not the call that was learnt.
+pub fn fill(words: &[String], order: &CallOrder, restarts_by_environment: bool) -> Result<Call, String> {
+    let trainer = adapters().find(|a| a.starts(words));
+    let trainer = trainer.ok_or_else(|| "the call starts no trainer that is known".to_owned())?;
+    trainer.fill(words, order, restarts_by_environment)
+}
+
+/// The first thing that differs, in words.
+pub(crate) fn difference(before: &BTreeMap<String, String>, now: &BTreeMap<String, String>) -> String {
+    let said = |value: Option<&String>| value.map_or_else(|| "nothing".to_owned(), |v| format!("`{v}`"));
+    before
+        .keys()
+        .chain(now.keys())
+        .find(|key| before.get(*key) != now.get(*key))
+        .map(|key| format!("{key} was {}, it is {} now", said(before.get(key)), said(now.get(key))))
+        .unwrap_or_default()
+}
+
+/// Names of the variables that a configuration asks for: `${oc.env:NAME}`.
+#[must_use]
+pub fn variables_in(text: &str) -> Vec<&str> {
+    text.split("oc.env:")
+        .skip(1)
+        .map(|rest| {
+            let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+            &rest[..end.unwrap_or(rest.len())]
+        })
+        .filter(|name| !name.is_empty())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn calls_of_every_trainer_are_seen() {
+        for (text, is) in [
+            ("python3 -m verl.trainer.main_ppo a=1", true),
+            ("python3 -m verl.trainer.main_generation", false),
+            ("python3 -m areal.launcher.local x.py --config x.yaml", true),
+            ("trl sft --config x.yaml", true),
+            (
+                "accelerate launch t.py --output_dir o --save_steps 5 --logging_steps 1",
+                true,
+            ),
+            ("python3 prepare.py --output_dir data", false),
+            ("ray start --head", false),
+        ] {
+            assert_eq!(is_call(&words(text)), is, "{text}");
+        }
+        assert!(is_trainer(&words("/v/bin/python3.11 -m verl.trainer.main_ppo")));
+        assert!(is_trainer(&words("/v/bin/python3.11 /v/bin/trl sft --config x.yaml")));
+        assert!(!is_trainer(&words("srun python3 -m verl.trainer.main_ppo")));
+        assert!(is_marked(&words("python3 -m m a=1 b=2"), &words("a=1 b=2")));
+        assert!(!is_marked(&words("python3 -m m a=1"), &words("a=1 b=2")));
+    }
+
+    #[test]
+    fn variables_are_found_in_a_text() {
+        assert_eq!(
+            variables_in("a=${oc.env:HOME}/x b=${oc.env:RUN,none} oc.env:"),
+            ["HOME", "RUN"]
+        );
+        assert_eq!(variables_in("nothing"), [""; 0]);
+    }
+}
