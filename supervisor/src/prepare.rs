@@ -3,6 +3,7 @@
 //! Reads files and looks at the machine, changes nothing. What is wrong is told before a GPU is touched, with its
 //! place and what to do next.
 
+mod answer;
 mod cluster;
 mod command;
 mod elsewhere;
@@ -231,12 +232,22 @@ fn layers(request: &Request, learnt: Option<Learnt>) -> Result<Configured, CliEr
 /// # Errors
 /// What is wrong, and with which exit code.
 pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
+    let cwd = place::cwd()?;
+    let config = request.config.as_deref().map(|file| place::absolute(&cwd, file));
+    answer::wait_for(
+        config
+            .iter()
+            .filter_map(|file| file.parent())
+            .map(Utf8Path::to_owned)
+            .chain([cwd]),
+    )?;
     let configured = configure(request)?;
     if configured.learnt.is_none() && learn::is_needed(&configured) {
         return Err(learn::unknown(&configured));
     }
     let (mut out, release) = understand_release(&configured)?;
     command::is_given(&out.command)?;
+    answer::wait_for(places(&configured, &out))?;
     trainer::check_same_file(request, &configured, &out)?;
     trainer::check_there(&out)?;
     let on_cluster = cluster::check(&configured, &out)?;
@@ -323,6 +334,19 @@ pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
         submitter,
         copy,
     })
+}
+
+/// Directories that a run saves in.
+fn places(configured: &Configured, out: &ReadOutput) -> Vec<Utf8PathBuf> {
+    let settings = [&configured.settings.root, &configured.settings.run_dir];
+    let said = settings.into_iter().flatten().map(Utf8PathBuf::from);
+    let theirs = out
+        .root
+        .clone()
+        .into_iter()
+        .chain(out.live.as_ref().map(|live| live.store.clone()));
+    let all = said.chain(theirs).map(|place| place::absolute(&configured.cwd, &place));
+    all.collect()
 }
 
 /// What a launch needs of a script: the call that was learnt, and what stands in its way.

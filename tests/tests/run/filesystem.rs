@@ -7,6 +7,8 @@ use serde_json::json;
 use std::fs;
 use supervise_tests::harness::{Mount, Scene, copy_tree, snapshot, wait_for};
 
+const WAITS: &str = "does not answer; it is waited for";
+
 /// A scene whose root is a faulty mount; `None` where there is no such thing here.
 fn faulty(test: &str) -> Option<(Scene, Mount)> {
     let mut scene = scene();
@@ -48,6 +50,24 @@ fn a_root_that_hangs_for_a_while_is_waited_for() {
             .iter()
             .any(|l| l.to_string().contains("\"verdict\":\"damaged\""))
     );
+    scene.assert_alone();
+}
+
+#[test]
+fn a_root_that_hangs_before_the_start_is_said_and_waited_for() {
+    let Some((scene, mount)) = faulty("a_root_that_hangs_before_the_start_is_said_and_waited_for") else {
+        return;
+    };
+    mount.faults("* hang\n");
+    let mut stopped = scene.start(&[]);
+    wait_for("it is said", || stopped.text().contains(WAITS));
+    stopped.signal(15);
+    wait_for("it ends", || stopped.has_ended());
+    let run = scene.start(&[]);
+    wait_for("it is said", || run.text().contains(WAITS));
+    mount.faults("");
+    run.wait().expect(0);
+    assert_eq!(scene.attempts(), 1);
     scene.assert_alone();
 }
 
