@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use supervise_config::settings::{self, CgroupChoice, DEFAULTS, DegradedResume, Gpus, Sources};
-use supervise_config::{ConfigError, ConfigTree, ErrorKind, Settings, parse_supervisor_yaml, parse_trainer_yaml};
+use regex::Regex;
+use supervise_config::settings::{self, CgroupChoice, DegradedResume, Gpus, Sources};
+use supervise_config::{ConfigError, ErrorKind, Settings, parse_trainer_yaml};
 
 fn pairs(entries: &[(&str, &str)]) -> Vec<(String, String)> {
     entries
@@ -24,23 +25,6 @@ fn mistake(text: &str) -> ConfigError {
     match from_file(text) {
         Err(mut errors) if errors.len() == 1 => errors.remove(0),
         other => panic!("{text:?}: {other:?}"),
-    }
-}
-
-#[test]
-fn every_default_is_in_the_schema_and_the_other_way_round() {
-    let tree = ConfigTree::new(parse_supervisor_yaml(DEFAULTS, "defaults.yaml").unwrap());
-    let defaults: Vec<String> = tree.leaves().into_iter().map(|(path, _)| path).collect();
-    let schema: Vec<String> = settings::keys().map(str::to_owned).collect();
-    assert_eq!(defaults, schema);
-    // A comment stands above every setting or its group.
-    let lines: Vec<&str> = DEFAULTS.lines().collect();
-    for (at, line) in lines
-        .iter()
-        .enumerate()
-        .filter(|(_, line)| !line.starts_with([' ', '#']) && !line.is_empty())
-    {
-        assert!(lines[at - 1].starts_with('#'), "no comment above {line}");
     }
 }
 
@@ -111,6 +95,15 @@ fn commands_are_lists_or_shell_words() {
         from_file("command: python -m x 'a=[1, 2]'\n").unwrap().command.unwrap(),
         words
     );
+    for (text, words) in [
+        ("a 'b c' \"d e\" f\\ g", vec!["a", "b c", "d e", "f g"]),
+        ("k='[\"x\"]'", vec!["k=[\"x\"]"]),
+        ("|-\n  a\\\n   b", vec!["a", "b"]),
+        ("a '' b", vec!["a", "", "b"]),
+    ] {
+        let command = from_file(&format!("command: {text}\n")).unwrap().command;
+        assert_eq!(command.unwrap(), words, "{text}");
+    }
     let flag = Sources {
         flags: pairs(&[("command", "[\"a b\", c]")]),
         ..Sources::default()
@@ -303,4 +296,33 @@ fn a_trainer_is_named_as_those_who_know_it_say() {
     assert_eq!(from_file("retries: 1\n").unwrap().trainer, "auto");
     let wrong = mistake("trainer: other\n");
     assert!(wrong.to_string().contains("one of: auto, this, plain"), "{wrong}");
+}
+
+#[test]
+fn the_schema_for_editors_takes_what_is_accepted_and_no_other_form() {
+    let schema = settings::json_schema(&["plain"]);
+    let pattern = |group: &str, name: &str| {
+        let pattern = &schema["properties"][group]["properties"][name]["pattern"];
+        Regex::new(pattern.as_str().unwrap()).unwrap()
+    };
+    let duration = pattern("grace", "stop");
+    for text in [
+        "90s", "1h30m", "1.5h", "1h 30m", " 2d ", "250ms", "90", "1:30:00", "m", "5 m", "-5s", "5x",
+    ] {
+        let is_accepted = settings::parse_duration(text).is_ok();
+        assert_eq!(duration.is_match(text), is_accepted, "{text}");
+    }
+    let size = pattern("proof", "memory");
+    for text in [
+        "256MiB", "2GB", "1.5 KiB", "0B", "1gib", "1tb", "256", "MiB", "256M", "1iB", "-1B", "1PB",
+    ] {
+        let is_accepted = settings::parse_bytes(text).is_ok();
+        assert_eq!(size.is_match(text), is_accepted, "{text}");
+    }
+    let names = &schema["properties"]["proof"]["properties"]["trust_globals"]["items"]["pattern"];
+    let names = Regex::new(names.as_str().unwrap()).unwrap();
+    for text in ["*", "a.*", "a.b", "a.b.*", "a", "a.b*", ".*", "a..b", "a.*.b"] {
+        let is_accepted = from_file(&format!("proof: {{trust_globals: ['{text}']}}\n")).is_ok();
+        assert_eq!(names.is_match(text), is_accepted, "{text}");
+    }
 }

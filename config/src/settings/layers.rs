@@ -3,14 +3,26 @@
 use figment::value::{Dict, Map as FigMap, Value as Fig};
 use figment::{Figment, Metadata, Profile, Provider};
 
+use super::check::{check, is_global};
+use super::pages::defaults_yaml;
 use super::schema::{self, Kind};
-use super::{DEFAULTS, Explained, redact, redact_words};
+use super::{Explained, redact, redact_words};
 use crate::error::{ConfigError, ErrorKind};
 use crate::pystr;
 use crate::tree::{ConfigTree, Key, Map, Node, Origin, Value, join_path};
 use crate::yaml::{parse_scalar, parse_supervisor_yaml};
 
 const PREFIX: &str = "SUPERVISE_";
+/// `SUPERVISE_…` variables that are not settings: the supervisor sets them itself or reads them elsewhere.
+const RESERVED: &[&str] = &[
+    "SUPERVISE_ATTEMPT",
+    "SUPERVISE_WAY",
+    "SUPERVISE_RUN",
+    "SUPERVISE_TERM",
+    "SUPERVISE_LOG",
+    "SUPERVISE_SOCKET",
+    "SUPERVISE_RESUME_STEP",
+];
 
 /// One source.
 pub(super) struct Layer {
@@ -21,7 +33,7 @@ pub(super) struct Layer {
 
 impl Layer {
     pub(super) fn defaults() -> Result<Self, ConfigError> {
-        let mut layer = Self::file("defaults.yaml", DEFAULTS)?;
+        let mut layer = Self::file("defaults.yaml", &defaults_yaml(&[]))?;
         mark_default(&mut layer.tree.root);
         Ok(layer)
     }
@@ -37,9 +49,7 @@ impl Layer {
     /// Variables, in the order of their names: `SUPERVISE_GRACE__STOP` is `grace.stop`. Names below `env` keep their case.
     pub(super) fn env(variables: &[(String, String)]) -> Result<Self, ConfigError> {
         let mut layer = Self::of(empty("environment"));
-        let ours = variables
-            .iter()
-            .filter(|(name, _)| !schema::RESERVED_VARIABLES.contains(&name.as_str()));
+        let ours = variables.iter().filter(|(name, _)| !RESERVED.contains(&name.as_str()));
         for (name, text) in ours {
             let Some(rest) = name.strip_prefix(PREFIX).filter(|rest| !rest.is_empty()) else {
                 continue;
@@ -73,8 +83,8 @@ impl Layer {
     }
 
     fn put(&mut self, key: &str, text: &str, origin: Origin) -> Result<(), ConfigError> {
-        let value = read_text(schema::kind_of(key), text);
-        if schema::is_section(key) {
+        let kind = schema::kind_of(key);
+        if matches!(kind, Some(Kind::Group(_))) {
             return Err(
                 ConfigError::new(ErrorKind::WrongType, "it is a group of settings, not a setting")
                     .from_origin(&origin)
@@ -82,11 +92,11 @@ impl Layer {
                     .with_hint(format!("set one of: {}", members(key))),
             );
         }
-        self.tree.add(key, Node::new(value, origin))
+        self.tree.add(key, Node::new(read_text(kind, text), origin))
     }
 
     /// Checks every key and value; what is wrong is returned, what is right is kept.
-    pub(super) fn check(&mut self, trainers: &[&str]) -> Vec<ConfigError> {
+    pub(super) fn check(&mut self, trainers: &[&'static str]) -> Vec<ConfigError> {
         let mut errors = Vec::new();
         let root = self.tree.root.clone();
         match &root.value {
@@ -104,11 +114,22 @@ impl Layer {
         errors
     }
 
-    fn check_map(&mut self, parent: &str, map: &Map, trainers: &[&str], errors: &mut Vec<ConfigError>) {
+    fn check_map(&mut self, parent: &str, map: &Map, trainers: &[&'static str], errors: &mut Vec<ConfigError>) {
         for (key, node) in map.iter() {
             let path = join_path(parent, &key.to_string());
             match (schema::kind_of(&path), &node.value) {
-                (Some(kind), _) => match schema::check(kind, node, trainers) {
+                (Some(Kind::Group(_)), Value::Map(inner)) => self.check_map(&path, inner, trainers, errors),
+                (Some(Kind::Group(_)), Value::Null) => {}
+                (Some(Kind::Group(_)), other) => errors.push(
+                    ConfigError::new(
+                        ErrorKind::WrongType,
+                        format!("it is {}, it has to be a mapping", other.type_name()),
+                    )
+                    .from_origin(&node.origin)
+                    .with_hint(format!("set one of: {}", members(&path)))
+                    .with_key(path),
+                ),
+                (Some(kind), _) => match check(kind, node, trainers) {
                     Ok(value) => self.checked.push((path, value)),
                     Err(wrong) => {
                         let class = if wrong.wrong_type {
@@ -125,20 +146,7 @@ impl Layer {
                         );
                     }
                 },
-                (None, Value::Map(inner)) if schema::is_section(&path) => {
-                    self.check_map(&path, inner, trainers, errors)
-                }
-                (None, Value::Null) if schema::is_section(&path) => {}
-                (None, other) if schema::is_section(&path) => errors.push(
-                    ConfigError::new(
-                        ErrorKind::WrongType,
-                        format!("it is {}, it has to be a mapping", other.type_name()),
-                    )
-                    .from_origin(&node.origin)
-                    .with_hint(format!("set one of: {}", members(&path)))
-                    .with_key(path),
-                ),
-                _ => errors.push(unknown(path, node)),
+                (None, _) => errors.push(unknown(path, node)),
             }
         }
     }
@@ -186,21 +194,21 @@ impl Provider for Numbered {
 /// Every setting with its value as written and the origin of the layer that won.
 pub(super) fn explain(figment: &Figment, layers: &[Layer]) -> Vec<Explained> {
     let mut lines = Vec::new();
-    for (key, kind) in schema::SCHEMA {
-        if *kind == Kind::Variables {
+    for (key, row) in schema::leaves() {
+        if matches!(row.kind, Kind::Variables) {
             let names = figment
-                .find_value(key)
+                .find_value(&key)
                 .ok()
                 .and_then(Fig::into_dict)
                 .unwrap_or_default();
             if names.is_empty() {
-                lines.extend(line(figment, layers, key));
+                lines.extend(line(figment, layers, &key));
             }
             for name in names.keys() {
                 lines.extend(line(figment, layers, &format!("{key}.{name}")));
             }
         } else {
-            lines.extend(line(figment, layers, key));
+            lines.extend(line(figment, layers, &key));
         }
     }
     lines
@@ -278,7 +286,7 @@ fn unknown(path: String, node: &Node) -> ConfigError {
 fn inner_origin(node: &Node, kind: Kind) -> &Origin {
     let wrong = |item: &&Node| match (kind, &item.value) {
         (Kind::Variables, Value::Str(_) | Value::Int(_)) | (Kind::Command, Value::Str(_)) => false,
-        (Kind::Globals, Value::Str(text)) => !schema::is_global(text),
+        (Kind::Globals, Value::Str(text)) => !is_global(text),
         (Kind::Gpus, _) => item.as_i64().is_none(),
         _ => true,
     };

@@ -1,4 +1,7 @@
 //! Durations and sizes with their units.
+//!
+//! Not `humantime`: it reads `5M` as five months, `1m1h`, and less than a millisecond. Not `bytesize`: it takes a number without a unit
+//! for bytes, and the largest number for one that is too large.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `supervise config show`: every value and where it came from.
+//! `supervise config`: every value and where it came from; the form of a settings file.
 
 use crate::error::CliError;
 use crate::exit::Exit;
@@ -7,11 +7,14 @@ use crate::render::table;
 use camino::Utf8PathBuf;
 use clap::Subcommand;
 use serde::Serialize;
+use supervise_config::settings::json_schema;
 use supervise_config::{ConfigTree, python_str, redact};
+use supervise_trainers::registry::FRAMEWORKS;
 
 pub(super) const EXAMPLES: &str = "  supervise config show
   supervise config show ppo.yaml --set supervisor.retries=3
   supervise config show ppo.yaml --json
+  supervise config schema > supervise.schema.json
 ";
 
 #[derive(Debug, clap::Args)]
@@ -24,6 +27,8 @@ pub(super) struct Args {
 enum What {
     /// Show the supervisor's settings, and the trainer's where a YAML is named.
     Show(Show),
+    /// Print the JSON Schema of the settings file, for editors.
+    Schema,
 }
 
 #[derive(Debug, clap::Args)]
@@ -57,7 +62,14 @@ struct View {
 }
 
 pub(super) fn run(args: Args) -> Result<u8, CliError> {
-    let What::Show(show) = args.what;
+    match args.what {
+        What::Show(args) => show(args)?,
+        What::Schema => super::print_json(&json_schema(&FRAMEWORKS))?,
+    }
+    Ok(Exit::Finished.code())
+}
+
+fn show(show: Show) -> Result<(), CliError> {
     let named = show.config.is_some() || !show.command.is_empty();
     let request = Request {
         config: show.config,
@@ -81,11 +93,10 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         },
     };
     if show.json {
-        super::print_json(&view)?;
+        super::print_json(&view)
     } else {
-        super::print(&text(&view))?;
+        super::print(&text(&view))
     }
-    Ok(Exit::Finished.code())
 }
 
 fn lines(tree: &ConfigTree) -> Vec<Line> {

@@ -51,7 +51,7 @@ fn wait_until_it_runs(world: &World) {
 }
 
 /// Every command that answers, in the world of a run that has ended.
-const ANSWERS: [&[&str]; 17] = [
+const ANSWERS: [&[&str]; 18] = [
     &["status"],
     &["status", "--json"],
     &["explain"],
@@ -63,6 +63,7 @@ const ANSWERS: [&[&str]; 17] = [
     &["plan", "--set", "supervisor.trainer=plain", "--", "/bin/true"],
     &["plan", "--json", "--set", "supervisor.trainer=plain", "--", "/bin/true"],
     &["config", "show"],
+    &["config", "schema"],
     &["logs"],
     &["logs", "--json"],
     &["stop"],

@@ -1,26 +1,43 @@
 //! The pages that people read say what the program says.
 
+use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use supervise::render::codes::{FILE_CODES, STEP_CODES, step_codes};
+use supervise_config::settings::{defaults_yaml, settings_md};
+use supervise_trainers::registry::FRAMEWORKS;
 
 fn top() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// With `UPDATE_DOCS=1` the part of the page is written, else it must be what it is.
-fn keep(page: &str, part: &str, text: &str) {
+/// With `UPDATE_DOCS=1` the page is written, else it must be what it is.
+fn keep(page: &str, text: &str) {
     let path = top().join(page);
-    let whole = fs::read_to_string(&path).unwrap();
-    let (begin, end) = (format!("<!-- {part}:begin -->\n"), format!("<!-- {part}:end -->"));
-    let (before, rest) = whole.split_once(&begin).unwrap();
-    let (there, after) = rest.split_once(&end).unwrap();
     if std::env::var_os("UPDATE_DOCS").is_some() {
-        fs::write(&path, format!("{before}{begin}{text}{end}{after}")).unwrap();
+        fs::write(&path, text).unwrap();
     } else {
+        let there = fs::read_to_string(&path).unwrap();
         assert_eq!(there, text, "{page} is out of date: run this test with UPDATE_DOCS=1");
     }
+}
+
+/// The same for the part of a page between its marks.
+fn keep_part(page: &str, part: &str, text: &str) {
+    let whole = fs::read_to_string(top().join(page)).unwrap();
+    let (begin, end) = (format!("<!-- {part}:begin -->\n"), format!("<!-- {part}:end -->"));
+    let (before, rest) = whole.split_once(&begin).unwrap();
+    let (_, after) = rest.split_once(&end).unwrap();
+    keep(page, &format!("{before}{begin}{text}{end}{after}"));
+}
+
+#[test]
+fn the_pages_of_the_settings_say_what_is_defined() {
+    keep("config/defaults.yaml", &defaults_yaml(&FRAMEWORKS));
+    keep("docs/settings.md", &settings_md(&FRAMEWORKS));
+    let schema = World::new().run(&["config", "schema"]);
+    keep("config/supervise.schema.json", &schema.out);
 }
 
 #[test]
@@ -31,7 +48,7 @@ fn every_code_is_on_the_page() {
     for (code, meaning) in all {
         text.push_str(&format!("| `{code}` | {meaning} |\n"));
     }
-    keep("docs/verification.md", "codes", &text);
+    keep_part("docs/verification.md", "codes", &text);
 }
 
 /// Words in quotes that stand first in a call that makes a finding.

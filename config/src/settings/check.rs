@@ -1,0 +1,258 @@
+//! A value as somebody wrote it: whether it is what its setting may be, and the form in which it is layered.
+
+use figment::value::{Dict, Value as Fig};
+
+use super::schema::{Kind, Word, words};
+use super::units::{parse_bytes, parse_duration};
+use crate::tree::{Node, Value};
+
+/// What is wrong with a value, and how to write it right.
+pub(super) struct Wrong {
+    /// The type is wrong, not only the value.
+    pub(super) wrong_type: bool,
+    pub(super) message: String,
+    pub(super) hint: String,
+}
+
+fn wrong(message: impl Into<String>, hint: impl Into<String>) -> Wrong {
+    Wrong {
+        wrong_type: false,
+        message: message.into(),
+        hint: hint.into(),
+    }
+}
+
+fn wrong_type(value: &Value, wanted: &str, hint: impl Into<String>) -> Wrong {
+    Wrong {
+        wrong_type: true,
+        message: format!("it is {}, it has to be {wanted}", value.type_name()),
+        hint: hint.into(),
+    }
+}
+
+/// Checks a value and gives it the form in which figment layers it.
+///
+/// `trainers`: the frameworks that can be named; empty: any word.
+pub(super) fn check(kind: Kind, node: &Node, trainers: &[&'static str]) -> Result<Fig, Wrong> {
+    let value = &node.value;
+    match (kind, value) {
+        (Kind::Bool, Value::Bool(value)) => Ok(Fig::from(*value)),
+        (Kind::Bool, other) => Err(wrong_type(other, "true or false", "write true or false without quotes")),
+        (Kind::OptionalWhole { .. } | Kind::OptionalText | Kind::OptionalVersion | Kind::Command, Value::Null) => {
+            Ok(Fig::from(figment::value::Empty::None))
+        }
+        (Kind::Whole { min, max } | Kind::OptionalWhole { min, max }, value) => whole(value, min, max),
+        (Kind::Number { min, max }, _) => match node.as_f64() {
+            Some(number) if (min..=max).contains(&number) => Ok(Fig::from(number)),
+            Some(number) => Err(wrong(
+                format!("{number} is out of range"),
+                format!("write a number from {min} to {max}"),
+            )),
+            None => Err(wrong_type(value, "a number", "write for example 2.0")),
+        },
+        (Kind::Duration, value) => duration(value),
+        (Kind::Size, Value::Str(text)) => parse_bytes(text)
+            .map(Fig::from)
+            .map_err(|message| wrong(message, "write a size with its unit, for example 256MiB")),
+        (Kind::Size, other) => Err(wrong_type(
+            other,
+            "a size",
+            "write a size with its unit, for example 256MiB",
+        )),
+        (Kind::Trainer, Value::Str(text)) if trainers.is_empty() => Ok(Fig::from(text.clone())),
+        (Kind::Choice(_) | Kind::Trainer, value) => choice(&words(kind, trainers), value),
+        (Kind::OptionalText, Value::Str(text)) if !text.is_empty() => Ok(Fig::from(text.clone())),
+        (Kind::OptionalText, Value::Str(_)) => Err(wrong("it is empty", "write a path, or null")),
+        (Kind::OptionalText, other) => Err(wrong_type(other, "a string", "put the value in quotes, or write null")),
+        (Kind::OptionalVersion, value) => version(value),
+        (Kind::Command, value) => command(value),
+        (Kind::Gpus, value) => gpus(value),
+        (Kind::Globals, value) => globals(value),
+        (Kind::Variables, value) => variables(value),
+        (Kind::Group(_), other) => Err(wrong_type(other, "a mapping", "write `key: value` lines below it")),
+    }
+}
+
+fn whole(value: &Value, min: i64, max: i64) -> Result<Fig, Wrong> {
+    match value {
+        Value::Int(number) => match i64::try_from(*number) {
+            Ok(number) if (min..=max).contains(&number) => Ok(Fig::from(number)),
+            _ => Err(wrong(
+                format!("{number} is out of range"),
+                format!("write a whole number from {min} to {max}"),
+            )),
+        },
+        other => Err(wrong_type(
+            other,
+            "a whole number",
+            format!("write a whole number from {min} to {max}, without quotes"),
+        )),
+    }
+}
+
+fn duration(value: &Value) -> Result<Fig, Wrong> {
+    match value {
+        Value::Str(text) => match parse_duration(text) {
+            Ok(duration) => Ok(Fig::from(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))),
+            Err(message) if text.contains(':') => Err(wrong(
+                message,
+                "clock notation is read differently by different YAML readers; write 1h30m",
+            )),
+            Err(message) => Err(wrong(
+                message,
+                "write a duration with its unit, for example 90s, 5m or 1h30m",
+            )),
+        },
+        Value::Int(number) => Err(wrong_type(
+            value,
+            "a duration",
+            format!("write {number}s if seconds are meant (a bare 1:30:00 is read as 5400: write 1h30m)"),
+        )),
+        other => Err(wrong_type(
+            other,
+            "a duration",
+            "write a duration with its unit, for example 90s, 5m or 1h30m",
+        )),
+    }
+}
+
+fn choice(words: &[Word], value: &Value) -> Result<Fig, Wrong> {
+    let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+    let hint = format!("one of: {}", words.join(", "));
+    let text = match value {
+        Value::Str(text) => text.as_str(),
+        // The trainer's YAML reads a bare `off` as false.
+        Value::Bool(false) if words.contains(&"off") => "off",
+        Value::Null if words.contains(&"none") => "none",
+        other => return Err(wrong_type(other, "a word", hint)),
+    };
+    if words.contains(&text) {
+        Ok(Fig::from(text))
+    } else {
+        Err(wrong(format!("'{text}' is not a possible value"), hint))
+    }
+}
+
+/// `0.9`, `0.9.1`, `0.8.0.dev3`, `0.7.0+cu128`.
+fn version(value: &Value) -> Result<Fig, Wrong> {
+    let hint = "write it in quotes as the package's metadata has it, for example \"0.9.1\", or write null";
+    let Value::Str(text) = value else {
+        return Err(wrong_type(value, "a version in quotes", hint));
+    };
+    let (series, rest) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |part: &str| part.starts_with(|c: char| c.is_ascii_digit());
+    let plain = |c: char| c.is_ascii_alphanumeric() || ".+-_!".contains(c);
+    let is_version = digits(rest) && series.bytes().all(|b| b.is_ascii_digit()) && !series.is_empty();
+    if is_version && text.len() <= 64 && text.chars().all(plain) {
+        Ok(Fig::from(text.clone()))
+    } else {
+        Err(wrong(format!("'{text}' is not a version"), hint))
+    }
+}
+
+fn command(value: &Value) -> Result<Fig, Wrong> {
+    let hint = "write a list of words, or one string as for a shell";
+    let words = match value {
+        Value::Str(text) => shell_words::split(text).map_err(|e| wrong(e.to_string(), hint))?,
+        Value::List(items) => {
+            let word = |node: &Node| match &node.value {
+                Value::Str(text) => Ok(text.clone()),
+                other => Err(wrong(
+                    format!("a word of the command is {}", other.type_name()),
+                    "put each word in quotes",
+                )),
+            };
+            items.iter().map(word).collect::<Result<Vec<_>, _>>()?
+        }
+        other => return Err(wrong_type(other, "a command", hint)),
+    };
+    if words.first().is_none_or(String::is_empty) {
+        return Err(wrong("the command is empty", hint));
+    }
+    Ok(Fig::from(words))
+}
+
+fn gpus(value: &Value) -> Result<Fig, Wrong> {
+    let hint = "write auto, none, or a list of device numbers such as [0, 1]";
+    match value {
+        Value::Str(text) if text == "auto" || text == "none" => Ok(Fig::from(vec![text.clone()])),
+        Value::Str(text) => Err(wrong(format!("'{text}' is not a possible value"), hint)),
+        Value::List(items) if items.is_empty() => Ok(Fig::from(vec!["none".to_owned()])),
+        Value::List(items) => {
+            let number = |node: &Node| {
+                node.as_i64()
+                    .and_then(|number| u32::try_from(number).ok())
+                    .map(|number| number.to_string())
+            };
+            let numbers: Option<Vec<String>> = items.iter().map(number).collect();
+            numbers
+                .map(Fig::from)
+                .ok_or_else(|| wrong("a device number is not a whole number", hint))
+        }
+        other => Err(wrong_type(other, "a choice of devices", hint)),
+    }
+}
+
+fn globals(value: &Value) -> Result<Fig, Wrong> {
+    let hint = "write a list such as [my_project.state.Sampler, \"my_project.*\"]";
+    let Value::List(items) = value else {
+        return Err(wrong_type(value, "a list of names", hint));
+    };
+    let name = |node: &Node| match &node.value {
+        Value::Str(text) if is_global(text) => Ok(text.clone()),
+        Value::Str(text) => Err(wrong(
+            format!("'{text}' is no name of a module and what is in it"),
+            hint,
+        )),
+        other => Err(wrong(format!("a name is {}", other.type_name()), hint)),
+    };
+    items.iter().map(name).collect::<Result<Vec<_>, _>>().map(Fig::from)
+}
+
+/// `module.name`, `module.*`, `*`.
+pub(super) fn is_global(text: &str) -> bool {
+    let word = |w: &str| !w.is_empty() && w.chars().all(|c| c.is_alphanumeric() || c == '_');
+    match text.strip_suffix("*") {
+        Some("") => true,
+        Some(module) => module.strip_suffix('.').is_some_and(|m| m.split('.').all(word)),
+        None => text.contains('.') && text.split('.').all(word),
+    }
+}
+
+fn variables(value: &Value) -> Result<Fig, Wrong> {
+    let map = match value {
+        Value::Map(map) => map,
+        Value::Null => return Ok(Fig::from(Dict::new())),
+        other => {
+            return Err(wrong_type(
+                other,
+                "a mapping of names to values",
+                "write NAME: \"value\" lines below `env:`",
+            ));
+        }
+    };
+    let mut dict = Dict::new();
+    for (key, node) in map.iter() {
+        let name = key.to_string();
+        let valid = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        if !valid {
+            return Err(wrong(
+                format!("'{name}' is not the name of a variable"),
+                "names have letters, digits and underscores",
+            ));
+        }
+        let text = match &node.value {
+            Value::Str(text) if !text.contains('\0') => text.clone(),
+            Value::Int(number) => number.to_string(),
+            other => {
+                return Err(wrong(
+                    format!("the value of {name} is {}", other.type_name()),
+                    "put it in quotes",
+                ));
+            }
+        };
+        dict.insert(name, Fig::from(text));
+    }
+    Ok(Fig::from(dict))
+}

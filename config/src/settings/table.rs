@@ -1,0 +1,280 @@
+//! The settings: name, type, default and meaning of each. `config/defaults.yaml`, `config/supervise.schema.json`, `docs/settings.md`, the
+//! checks and the structs all come from here (`make bless` writes the files).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer};
+
+use super::Explained;
+use super::schema::{Kind, Row, Setting, choices, settings};
+
+settings! {
+    /// The settings of one run.
+    struct Settings {
+        /// The trainer framework.
+        trainer: String = "auto";
+        /// The trainer's version, in quotes (`"0.9.1"`): its defaults, keys and layouts differ between releases. `null` to ask the
+        /// interpreter that the command starts; needed where that is not on this machine (a container, a cluster) or hidden in a script.
+        trainer_version: Option<String> = "null", Kind::OptionalVersion;
+        /// The command that starts the trainer: `null` for the trainer's own, a list of words, or one string split like a shell would.
+        command: Option<Vec<String>> = "null";
+        /// Where the journal and the attempts are kept; `null` for the usual place in the checkpoint root.
+        run_dir: Option<String> = "null";
+        /// The checkpoint root; `null` to take it from the trainer's configuration.
+        root: Option<String> = "null";
+        /// Attempts without progress before giving up. A proven step above all earlier ones refills the budget.
+        retries: u32 = 5;
+        /// How often a failure that repeats at one step may be answered by an earlier checkpoint.
+        step_backs: u32 = 2;
+        /// Waiting before a new attempt.
+        backoff: Backoff;
+        /// How long things may take once they have to end.
+        grace: Grace;
+        /// How the workers are started.
+        gang: Gang;
+        /// Proving a checkpoint before a resume.
+        proof: Proof;
+        /// What may be lost at a resume where no step of the run has everything. An older step that has everything always comes first.
+        degraded_resume: DegradedResume = "data_order";
+        /// AReaL keeps one checkpoint and overwrites it in place: a save that is killed destroys it. Each one that was proven is copied.
+        protect: Protect;
+        /// When a silent run counts as stalled.
+        stall: Stall;
+        /// The workers' output.
+        output: Output;
+        /// Killing what does not end.
+        kill: Kill;
+        /// Old checkpoints.
+        retention: Retention;
+        /// The lease that keeps two supervisors off one checkpoint root.
+        lease: Lease;
+        /// Supervisors on other machines may be started on the same checkpoint root. Then a supervisor that could not renew its lease for
+        /// `lease.ttl` ends its workers (exit code 5), before another machine may start.
+        multi_host: bool = false;
+        /// Start from nothing where no checkpoint can be proven and none ever was.
+        allow_fresh: bool = false;
+        /// Restart after failures. Without it the supervisor watches and explains only.
+        recovery: bool = true;
+        /// Longest time to learn what a script (`supervise run -- bash run.sh`) starts: it is run once, up to the call of the trainer.
+        learn_within: Duration = "10m";
+        /// A step of that script that lasts longer may be the training itself, of a trainer that is not known: it is ended then, and said.
+        /// What downloads, installs or waits (curl, git, pip, hf, ray, sleep, …) may take all of `learn_within`.
+        learn_step: Duration = "30s";
+        /// How often the checkpoint root is looked at.
+        scan_interval: Duration = "10s";
+        /// Once workers run, the trainer's release is asked, beside them and at the lowest priority, to compose the configuration of a
+        /// relaunch (Hydra's `--cfg job --resolve`: nothing is trained). An override that it does not know is told then, not at the first
+        /// failure. Once for each configuration; `supervise plan --rehearse` asks before the start.
+        rehearse: bool = true;
+        /// How the trainer is helped to help itself. `plan` shows each help with its reason; what you set yourself is left alone.
+        assist: Assist;
+        /// When the machine is taken away, in seconds since 1970 (`date +%s`); `null` to take `SLURM_JOB_END_TIME` where that is set.
+        deadline: Option<u64> = "null";
+        /// Environment variables for the trainer, on top of the inherited ones.
+        env: BTreeMap<String, String> = "{}";
+        else explained: Vec<Explained>;
+    }
+
+    /// Waiting before a new attempt.
+    struct Backoff {
+        /// The first wait.
+        initial: Duration = "5s";
+        /// Each further attempt without progress waits this much longer.
+        factor: f64 = 2.0;
+        /// The longest wait.
+        max: Duration = "5m";
+        /// Random share of the waiting time, 0 to 1, so that many runs do not come back at once.
+        jitter: f64 = 0.2, Kind::Number { min: 0.0, max: 1.0 };
+    }
+
+    /// How long things may take once they have to end.
+    struct Grace {
+        /// From asking the workers to stop to killing them.
+        stop: Duration = "30s";
+        /// For a save that is under way.
+        save: Duration = "5m";
+        /// How long the guard waits for a new supervisor after the old one died.
+        orphan: Duration = "120s";
+    }
+
+    /// How the workers are started.
+    struct Gang {
+        /// One command, or one for each worker.
+        launcher: LauncherChoice = "auto";
+        /// How many workers; `null` to take it from the configuration.
+        workers: Option<u32> = "null";
+        /// The workers' devices: `auto` (all that are there), `none`, or a list of device numbers.
+        gpus: Gpus = "auto";
+    }
+
+    /// Proving a checkpoint.
+    struct Proof {
+        /// How much of it is read.
+        depth: ProofDepth = "full";
+        /// Without proof, a checkpoint is only looked at.
+        enabled: bool = true;
+        /// What a checkpoint may import although neither torch nor numpy needs it: a list of `"module.name"`, `"module.*"` (all below a
+        /// module) or `"*"`. The trainer loads with `weights_only=False`, so each such name is imported, and perhaps called, by every rank.
+        /// What an attempt of this run wrote itself needs no entry.
+        trust_globals: Vec<String> = "[]";
+        /// `true`: what is on the danger list (programs, code, files, network) does not condemn a checkpoint either. Whoever can write
+        /// into the checkpoint root then runs code as you.
+        trust_unsafe: bool = false;
+        /// A new checkpoint is read wholly while the workers run, at idle priority and at most this many bytes a second.
+        background_rate: u64 = "1GiB";
+        /// Memory that looking into checkpoints may take, in each process. A file that needs more is not judged, and how much it needs is
+        /// said (`verify`: exit code 24).
+        memory: u64 = "256MiB";
+    }
+
+    /// How the only checkpoint of a trainer is kept from being lost.
+    struct Protect {
+        /// Each proven save is copied.
+        enabled: bool = true;
+        /// Copies that are kept (two at least).
+        keep: u32 = 2, Kind::Whole { min: 2, max: 1000 };
+        /// A copy reads at most this many bytes a second. Where the file system can, it shares the blocks instead (reflink).
+        rate: u64 = "512MiB";
+        /// So much stays free beside a copy and the next save; else nothing is copied, and that is said.
+        reserve: u64 = "1GiB";
+        /// Going on where the weights are newer than the counters and the place in the data (a save was cut short between the two).
+        accept_ahead: AcceptAhead = "ask";
+    }
+
+    /// When a silent run counts as stalled.
+    struct Stall {
+        /// Until the first sign of life.
+        startup: Duration = "30m";
+        /// Between steps: this many times the usual duration of a step,
+        factor: f64 = 5.0;
+        /// but never less than this.
+        minimum: Duration = "10m";
+        /// A save.
+        save: Duration = "30m";
+    }
+
+    /// The workers' output.
+    struct Output {
+        /// Size at which an attempt's file is rotated.
+        max_bytes: u64 = "256MiB";
+        /// Rotated files kept per worker.
+        keep: u32 = 2;
+    }
+
+    /// Killing what does not end.
+    struct Kill {
+        /// The control group of the workers.
+        cgroup: CgroupChoice = "auto";
+    }
+
+    /// Old checkpoints.
+    struct Retention {
+        /// Delete proven steps beyond the number the trainer is told to keep.
+        prune: bool = true;
+        /// The trainer itself is told to keep this many more, as a backstop.
+        raise_by: u32 = 2;
+    }
+
+    /// The lease on the checkpoint root.
+    struct Lease {
+        /// A holder that cannot be seen (another machine, container or boot) loses it after this time of silence; later where its guard may
+        /// go on for longer: a quarter of this, `grace.orphan`, `grace.save` and 10 s.
+        ttl: Duration = "60s";
+    }
+
+    /// How the trainer is helped to help itself.
+    struct Assist {
+        /// verl's older trainer (`trainer.use_v1=false`) is told when its machine is taken away, and saves before.
+        expiry: bool = true;
+        /// Where `trainer.logger` prints no steps, console and a metrics file are added; each attempt has a metrics file of its own.
+        logger: bool = true;
+        /// `true`: a relaunch leaves out the validation before its first step (`trainer.val_before_train=False`).
+        skip_validation: bool = false;
+        /// `PYTHONUNBUFFERED`, `HYDRA_FULL_ERROR`, `RAY_DEDUP_LOGS`, `VERL_SFT_LOGGING_LEVEL`: what goes wrong is told in full, and at once.
+        environment: bool = true;
+        /// All attempts go on in one run of Weights & Biases (`WANDB_RUN_ID`, `WANDB_RESUME`).
+        wandb: bool = true;
+    }
+}
+
+choices! {
+    /// How workers are launched.
+    enum LauncherChoice {
+        /// found out from the command
+        Auto = "auto",
+        /// one command that starts its own workers
+        Driver = "driver",
+        /// one command per worker
+        Gang = "gang",
+    }
+
+    /// How deep a proof goes.
+    enum ProofDepth {
+        /// sizes, indices and headers
+        Structure = "structure",
+        /// every byte and checksum
+        Full = "full",
+    }
+
+    /// What a resumed checkpoint may lack.
+    enum DegradedResume {
+        /// nothing
+        Never = "never",
+        /// the order of the data
+        DataOrder = "data_order",
+        /// everything but the weights: optimizer, learning-rate schedule, random numbers
+        ModelOnly = "model_only",
+        /// nothing: the run ends with exit code 4 and says what would be lost and how to agree
+        Ask = "ask",
+    }
+
+    /// Going on from weights that are newer than what is kept beside them.
+    enum AcceptAhead {
+        /// such a save counts as unfinished
+        Never = "never",
+        /// the same; where nothing else is left, the run ends with exit code 4 and a question
+        Ask = "ask",
+        /// it is resumed from, and what is repeated is said
+        Always = "always",
+    }
+
+    /// The control group of the workers.
+    enum CgroupChoice {
+        /// one of our own, where one may be made
+        Auto = "auto",
+        /// signals only
+        Off = "off",
+    }
+}
+
+/// The workers' devices.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Gpus {
+    /// All that are there.
+    Auto,
+    /// None.
+    None,
+    /// These.
+    List(Vec<u32>),
+}
+
+impl Setting for Gpus {
+    const KIND: Kind = Kind::Gpus;
+}
+
+impl<'de> Deserialize<'de> for Gpus {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // The schema lets through `auto`, `none` and lists; the layer writes the words as one-element lists of text.
+        let items = Vec::<String>::deserialize(deserializer)?;
+        match items.first().map(String::as_str) {
+            Some("auto") => Ok(Self::Auto),
+            Some("none") => Ok(Self::None),
+            _ => items
+                .iter()
+                .map(|item| item.parse().map_err(serde::de::Error::custom))
+                .collect::<Result<_, _>>()
+                .map(Self::List),
+        }
+    }
+}
