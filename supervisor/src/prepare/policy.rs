@@ -16,9 +16,25 @@ fn ms(d: Duration) -> Ms {
     Ms(u64::try_from(d.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// The rules of deciding.
+/// The rules of deciding: what the settings say, this request, and what the trainer can do.
 pub(super) fn policy(s: &Settings, request: &Request, out: &ReadOutput, call: &[String]) -> Policy {
-    let kind = out.kind;
+    let said = of_settings(s);
+    Policy {
+        fresh: request.fresh,
+        from: request.from.map(Step),
+        recovery: s.recovery && out.recovery,
+        off_by_command: s.recovery && !out.recovery,
+        observe: request.observe,
+        rehearse: s.rehearse && adapter(out.kind).rehearsed(call).is_some(),
+        assist: Assist {
+            deadline: s.deadline.or_else(slurm_end),
+            ..said.assist
+        },
+        ..said
+    }
+}
+
+fn of_settings(s: &Settings) -> Policy {
     Policy {
         retries: s.retries,
         step_backs: s.step_backs,
@@ -51,20 +67,20 @@ pub(super) fn policy(s: &Settings, request: &Request, out: &ReadOutput, call: &[
         prune: s.retention.prune,
         keep_raise: s.retention.raise_by,
         allow_fresh: s.allow_fresh,
-        fresh: request.fresh,
-        from: request.from.map(Step),
-        recovery: s.recovery && out.recovery,
-        off_by_command: s.recovery && !out.recovery,
-        observe: request.observe,
+        fresh: false,
+        from: None,
+        recovery: s.recovery,
+        off_by_command: false,
+        observe: false,
         scan_interval: ms(s.scan_interval),
-        rehearse: s.rehearse && adapter(kind).rehearsed(call).is_some(),
+        rehearse: s.rehearse,
         assist: Assist {
             expiry: s.assist.expiry,
             logger: s.assist.logger,
             skip_validation: s.assist.skip_validation,
             environment: s.assist.environment,
             wandb: s.assist.wandb,
-            deadline: s.deadline.or_else(slurm_end),
+            deadline: s.deadline,
         },
         protect: Protect {
             enabled: s.protect.enabled,
@@ -152,5 +168,20 @@ pub(super) fn world(out: &ReadOutput, gang: &GangSpec) -> Option<u32> {
         _ if !adapter(out.kind).has_steps() => None,
         LauncherKind::Gang if out.gang.launcher != LauncherKind::Gang => Some(gang.workers),
         _ => out.world,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Policy, Settings, of_settings};
+
+    #[test]
+    fn the_core_and_the_settings_have_the_same_defaults() {
+        let settings = Settings::defaults().unwrap();
+        let of_a_trainer_that_cannot_be_asked = Policy {
+            rehearse: false,
+            ..of_settings(&settings)
+        };
+        assert_eq!(of_a_trainer_that_cannot_be_asked, Policy::default());
     }
 }

@@ -89,6 +89,8 @@ pub(crate) fn spec() -> RunSpec {
         keep: None,
         policy: Policy {
             backoff_jitter: 0.0,
+            // Fewer scans to read in the golden files; `depth=full` where the proof is what a script is about.
+            depth: Depth::Structure,
             ..Policy::default()
         },
         not_restored: Vec::new(),
