@@ -312,7 +312,8 @@ pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
         learnt,
         run,
     };
-    let room = spec.root.as_deref().and_then(Room::of);
+    let prefix = adapter(spec.trainer).step_prefix();
+    let room = spec.root.as_deref().and_then(|root| Room::of(root, prefix));
     let mut findings = out.findings;
     findings.extend(
         room.iter()

@@ -26,12 +26,12 @@ pub struct Room {
 }
 
 impl Room {
-    /// Looks at a root. `None` where the file system does not tell.
+    /// Looks at a root whose steps' names begin so. `None` where the file system does not tell.
     #[must_use]
-    pub fn of(root: &Utf8Path) -> Option<Self> {
+    pub fn of(root: &Utf8Path, prefix: Option<&str>) -> Option<Self> {
         let here = root.ancestors().find(|p| p.exists())?;
         let system = statvfs(here.as_std_path()).ok().filter(|s| s.blocks() > 0)?;
-        let steps = steps(root);
+        let steps = prefix.map(|prefix| steps(root, prefix)).unwrap_or_default();
         let newest = steps.values().rev().take(STEPS);
         Some(Self {
             free: system.blocks_available().saturating_mul(system.fragment_size()),
@@ -48,11 +48,11 @@ impl Room {
     }
 }
 
-fn steps(root: &Utf8Path) -> BTreeMap<u64, Utf8PathBuf> {
+fn steps(root: &Utf8Path, prefix: &str) -> BTreeMap<u64, Utf8PathBuf> {
     let Ok(listing) = root.read_dir_utf8() else {
         return BTreeMap::new();
     };
-    let number = |name: &str| name.strip_prefix("global_step_")?.parse::<u64>().ok();
+    let number = |name: &str| name.strip_prefix(prefix)?.parse::<u64>().ok();
     listing
         .flatten()
         .filter_map(|entry| Some((number(entry.file_name())?, entry.into_path())))
@@ -190,8 +190,8 @@ mod tests {
             fs::create_dir_all(&actor).unwrap();
             fs::write(actor.join("model.pt"), vec![0; size]).unwrap();
         }
-        let room = Room::of(root).unwrap();
+        let room = Room::of(root, Some("global_step_")).unwrap();
         assert_eq!((room.step, room.steps), (800, 5));
-        assert!(Room::of(&root.join("not/yet")).is_some_and(|r| r.steps == 0 && r.free > 0));
+        assert!(Room::of(&root.join("not/yet"), Some("global_step_")).is_some_and(|r| r.steps == 0 && r.free > 0));
     }
 }

@@ -118,3 +118,16 @@ fn leading_zeros_in_a_steps_name_are_said_and_never_resumed_from() {
     plan().tells(4, &["rename it to checkpoint-4"]);
     assert!(padded.is_dir());
 }
+
+#[test]
+fn the_room_that_the_next_saves_need_is_told() {
+    let world = world();
+    let command = "plan -- trl sft --output_dir out --save_total_limit 2";
+    let words: Vec<&str> = command.split(' ').collect();
+    let trainer = world.write("bin/trl", "#!/usr/bin/env python3\n");
+    fs::set_permissions(&trainer, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:/usr/bin:/bin", world.path("bin"));
+    world
+        .run_with(&words, &[("PATH", &path)])
+        .tells(0, &["a step takes 50.7 KiB, and up to 5 stand at once"]);
+}
