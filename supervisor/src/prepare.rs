@@ -273,7 +273,7 @@ pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
     let started = configured.learnt.as_ref().map_or(&out.command, |_| &configured.command);
     command::check(started, &configured.cwd, &configured.settings.env)?;
     let (learnt, shims) = script_parts(&configured, &out, &mut notes)?;
-    let jobs = out.live.as_ref().is_some_and(|live| live.slurm.is_some());
+    let jobs = adapter(out.kind).jobs(&out.saves).is_some();
     let submitter = jobs.then(learn::submitter).transpose().unwrap_or_else(|e| {
         notes.push(format!(
             "jobs of Slurm's cannot be marked, so that none is cancelled: {e}"
@@ -303,7 +303,7 @@ pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
         keep: out.keep,
         policy,
         not_restored: out.not_restored,
-        live: out.live,
+        saves: out.saves,
         command: if learnt.is_some() {
             configured.command.clone()
         } else {
@@ -345,7 +345,7 @@ fn places(configured: &Configured, out: &ReadOutput) -> Vec<Utf8PathBuf> {
         .root
         .clone()
         .into_iter()
-        .chain(out.live.as_ref().map(|live| live.store.clone()));
+        .chain(out.saves.in_place().map(|place| place.store.clone()));
     let all = said.chain(theirs).map(|place| place::absolute(&configured.cwd, &place));
     all.collect()
 }

@@ -3,7 +3,9 @@
 use camino::Utf8Path;
 use std::collections::BTreeMap;
 use supervise_core::id::RunId;
-use supervise_core::spec::{GangSpec, LauncherKind, Policy, ResumeIntent, RoleSpec, RunSpec, SaveCadence, TrainerKind};
+use supervise_core::spec::{
+    GangSpec, LauncherKind, Policy, ResumeIntent, RoleSpec, RunSpec, SaveCadence, SavePolicy, TrainerKind,
+};
 
 /// The specification of `run`: one actor, saved at every step.
 #[must_use]
@@ -44,6 +46,6 @@ pub fn bare(run: &str, root: &Utf8Path, run_dir: &Utf8Path) -> RunSpec {
         keep: None,
         policy: Policy::default(),
         not_restored: Vec::new(),
-        live: None,
+        saves: SavePolicy::Steps,
     }
 }

@@ -18,7 +18,6 @@ use python::{Fault, Why};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use supervise_core::checkpoint::{Finding, Verdict};
-use supervise_core::spec::Frequencies;
 
 /// The whole text of a JSON file.
 pub(crate) fn bytes(file: &Reader<'_>, limits: &Limits) -> Result<Vec<u8>, Box<Finding>> {
@@ -216,6 +215,18 @@ impl Counter {
             None
         }
     }
+}
+
+/// How often AReaL saves, exports or evaluates; `None`: never by this measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Frequencies {
+    /// Every so many epochs (`freq_epochs`).
+    pub epochs: Option<i64>,
+    /// Every so many steps (`freq_steps`).
+    pub steps: Option<i64>,
+    /// Every so many seconds (`freq_secs`).
+    pub secs: Option<i64>,
 }
 
 /// Reads `checkpoint_info.json` of AReaL or one of its relatives: how often it was asked whether to act, which is once a step,

@@ -8,7 +8,7 @@ mod contents;
 
 use crate::dcp::{DcpFacts, Description};
 use crate::inspect::{FileKind, Inspected};
-use crate::json::{StepInfo, TrainerState};
+use crate::json::{Frequencies, StepInfo, TrainerState};
 use crate::megatron::{DistBackend, Manifest};
 use crate::plan::{Extent, ExtentResult};
 use crate::source::ReadFault;
@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use supervise_core::checkpoint::{Depth, Finding, Verdict};
-use supervise_core::spec::{Frequencies, Parallel};
+use supervise_core::spec::Parallel;
 
 /// What a file tells beside its verdict.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -32,6 +32,7 @@ pub mod zip;
 pub use dcp::{Dcp, DcpFacts, Description};
 pub use dtype::Dtype;
 pub use inspect::{FileKind, Inspected, inspect, inspect_described};
+pub use json::Frequencies;
 pub use judge::{FileDetail, FileReport, judge_file, unreadable_file};
 pub use limits::Limits;
 pub use marks::{Earlier, Marks};

@@ -52,7 +52,7 @@ fn shown(s: &State, spec: &RunSpec, e: &Event) -> Option<Event> {
     let EventKind::Checkpoints(report) = &e.kind else {
         return None;
     };
-    let a = s.live().filter(|_| s.mode == Mode::Running && spec.live.is_none())?;
+    let a = s.live().filter(|_| s.mode == Mode::Running && spec.saves.is_steps())?;
     let known = |c: &CheckpointSummary| s.scan.iter().flat_map(|scan| &scan.steps).any(|k| k.id == c.id);
     let above = a.order.from.step().max(s.mark.unwrap_or_default());
     let first = report.steps.first()?;

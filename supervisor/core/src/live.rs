@@ -106,7 +106,7 @@ pub fn whole_live(scan: &ScanReport) -> Option<&CheckpointSummary> {
 /// While our trainer lives, its only checkpoint holds an earlier step than it resumed from, or than was seen there, or another
 /// save of that step: another trainer writes it. One that lives saves each step once.
 pub(crate) fn went_back(s: &State, spec: &RunSpec) -> Option<String> {
-    let a = s.live().filter(|_| spec.live.is_some())?;
+    let a = s.live().filter(|_| spec.saves.is_in_place())?;
     let live = s.scan.as_ref().and_then(whole_live)?;
     let from = match &a.order.from {
         StartPoint::Step { ckpt, step, .. } => Some((*step, ckpt)),
@@ -146,7 +146,7 @@ pub(crate) fn beyond(s: &State, spec: &RunSpec, c: &CheckpointSummary) -> Option
     let a = s
         .attempt
         .as_ref()
-        .filter(|a| spec.live.is_some() && a.launched.is_some())?;
+        .filter(|a| spec.saves.is_in_place() && a.launched.is_some())?;
     let printed = a.step?;
     (is_live(&c.id) && c.step.0 > printed.0.saturating_add(1)).then(|| {
         let text = format!(
@@ -159,7 +159,7 @@ pub(crate) fn beyond(s: &State, spec: &RunSpec, c: &CheckpointSummary) -> Option
 
 /// Whether a step failed to load before, or what it is a copy of.
 pub(crate) fn is_distrusted(s: &State, spec: &RunSpec, id: &CkptId) -> bool {
-    let copy = |d: &CkptId| spec.live.is_some() && is_same_save(d, id);
+    let copy = |d: &CkptId| spec.saves.is_in_place() && is_same_save(d, id);
     s.distrusted.iter().any(|d| d == id || copy(d))
 }
 
@@ -179,7 +179,7 @@ pub(crate) struct Copy {
 /// The live set, where it is proven and no generation holds it yet.
 pub(crate) fn to_keep(s: &State, spec: &RunSpec) -> Option<Copy> {
     let p = &spec.policy;
-    let wanted = p.protect.enabled && p.prove && p.recovery && !p.observe && spec.live.is_some();
+    let wanted = p.protect.enabled && p.prove && p.recovery && !p.observe && spec.saves.is_in_place();
     if !wanted || s.care.is_none() || care_is_unfinished(s) || s.is_keeping() {
         return None;
     }

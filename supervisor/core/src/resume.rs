@@ -65,7 +65,7 @@ pub enum Choice {
 #[must_use]
 pub fn last_step(s: &State, spec: &RunSpec) -> Option<Step> {
     match (spec.last_step, s.total) {
-        (Some(said), Some(printed)) if spec.live.is_some() => Some(said.min(printed)),
+        (Some(said), Some(printed)) if spec.saves.is_in_place() => Some(said.min(printed)),
         (said, printed) => said.or(printed),
     }
 }
@@ -83,9 +83,9 @@ pub fn scan_width(s: &State, spec: &RunSpec) -> u32 {
     if wanted_step(s, spec).is_some() || wanted_path(s, spec) {
         return u32::MAX;
     }
-    let kept = match &spec.live {
-        Some(_) => spec.policy.protect.keep,
-        None => spec.keep.map_or(0, |k| k.saturating_add(spec.policy.keep_raise)),
+    let kept = match spec.saves.is_in_place() {
+        true => spec.policy.protect.keep,
+        false => spec.keep.map_or(0, |k| k.saturating_add(spec.policy.keep_raise)),
     };
     let distrusted = u32::try_from(s.distrusted.len()).unwrap_or(u32::MAX);
     kept.saturating_add(2).saturating_add(distrusted)
@@ -200,7 +200,7 @@ fn as_written(spec: &RunSpec) -> &'static str {
 /// The newest step that was proven in this run is not there any more, and it was not moved aside by us.
 fn vanished(s: &State, spec: &RunSpec, scan: &ScanReport) -> Option<Reason> {
     // The only checkpoint is overwritten by every save.
-    let mark = s.mark.filter(|_| spec.live.is_none())?;
+    let mark = s.mark.filter(|_| spec.saves.is_steps())?;
     let last = s.attempt.as_ref()?;
     let aside = last.order.from.step() < mark && last.mark_before >= Some(mark);
     let there = scan.steps.iter().any(|c| c.step == mark);
@@ -337,7 +337,7 @@ fn exact_below<'a>(
 ) -> Option<&'a CheckpointSummary> {
     if c.resume == Resumability::Exact
         || s.care.is_none()
-        || spec.live.is_some()
+        || spec.saves.is_in_place()
         || last_step(s, spec).is_some_and(|last| c.step >= last)
     {
         return None;

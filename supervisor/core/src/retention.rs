@@ -13,7 +13,7 @@ const MANY: u32 = 10;
 #[must_use]
 pub fn prune(s: &State, spec: &RunSpec) -> Vec<CkptId> {
     let p = &spec.policy;
-    if spec.live.is_some() {
+    if spec.saves.is_in_place() {
         return spare_generations(s, spec);
     }
     let (Some(keep), true) = (spec.keep, p.prune && p.prove && p.recovery && !p.observe) else {

@@ -1,7 +1,7 @@
 //! What is to be run: frozen per term, complete, with the policy that decides over it.
 
 mod assist;
-mod live;
+mod saves;
 mod trainer;
 
 use crate::checkpoint::{Depth, StateKind};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 pub use assist::Assist;
-pub use live::{AcceptAhead, Frequencies, LiveSpec, Protect, SlurmJobs};
+pub use saves::{AcceptAhead, InPlace, Protect, SavePolicy};
 pub use trainer::TrainerKind;
 
 /// Everything about one run that a term needs. Frozen when the term begins.
@@ -59,9 +59,9 @@ pub struct RunSpec {
     pub policy: Policy,
     /// What is never restored by this trainer, said at each resume.
     pub not_restored: Vec<StateKind>,
-    /// Where the trainer keeps one checkpoint only, which it overwrites; `None`: a directory for each step.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub live: Option<LiveSpec>,
+    /// Where its saves stand.
+    #[serde(default, rename = "live", skip_serializing_if = "SavePolicy::is_steps")]
+    pub saves: SavePolicy,
 }
 
 impl RunSpec {

@@ -5,7 +5,7 @@
 #![expect(clippy::disallowed_methods, reason = "journals are read from the source tree")]
 
 use crate::world::words::intent;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use supervise_core::decide::decide;
 use supervise_core::event::{Event, EventKind, Tracker};
@@ -13,7 +13,7 @@ use supervise_core::id::{AttemptNo, Step};
 use supervise_core::journal::{self, Journal};
 use supervise_core::record::{ActKind, Outcome, Record};
 use supervise_core::retention::prune;
-use supervise_core::spec::RunSpec;
+use supervise_core::spec::{RunSpec, SavePolicy};
 use supervise_core::state::{Mode, State};
 
 /// A run as its files tell it.
@@ -146,6 +146,7 @@ fn a_run_with_a_directory_for_each_step_is_folded_and_decided_as_then() {
         ]
     );
     assert_eq!(prune(&s, &run.spec), []);
+    assert_eq!(run.spec.saves, SavePolicy::Steps);
     run.decides_as_then();
 }
 
@@ -177,6 +178,12 @@ fn a_run_with_one_checkpoint_that_is_overwritten_is_folded_and_decided_as_then()
             "keep live.dbc542ae",
             "exit 0",
         ]
+    );
+    let place = run.spec.saves.in_place().unwrap();
+    assert_eq!(place.store, "/mnt/exp/files/supervise/me/exp/trial0");
+    assert_eq!(
+        (&place.own["user"], &place.own["data_ranks"]),
+        (&json!("me"), &json!(1))
     );
     run.decides_as_then();
 }

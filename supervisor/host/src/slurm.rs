@@ -6,8 +6,7 @@ use crate::script;
 use camino::Utf8PathBuf;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
-use supervise_core::spec::SlurmJobs;
-use supervise_trainers::slurm::{FORMAT, Job, Proof, read, words};
+use supervise_trainers::slurm::{FORMAT, Job, Proof, SlurmJobs, read, words};
 
 /// Slurm's own commands give up after about ten seconds, and again after a second server.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -172,7 +172,7 @@ fn store(seen: &Seen, run_dir: &Utf8Path) -> Result<Utf8PathBuf, CliError> {
             seen.run
         ))
     })?;
-    let lease = prepare::lease_dir(spec.root.as_deref(), spec.live.as_ref(), run_dir);
+    let lease = prepare::lease_dir(spec.root.as_deref(), &spec.saves, run_dir);
     Ok(lease.parent().unwrap_or(run_dir).to_owned())
 }
 

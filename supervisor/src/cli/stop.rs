@@ -299,10 +299,10 @@ impl Lease {
             return Ok(alone);
         };
         let root = seen.spec.as_ref().and_then(|s| s.root.as_deref());
-        let live = seen.spec.as_ref().and_then(|s| s.live.as_ref());
+        let saves = seen.spec.as_ref().map(|s| s.saves.clone()).unwrap_or_default();
         let known = seen.state.as_ref().map_or(Term(0), |s| s.term);
         let ask = Question::TakeLease {
-            dir: prepare::lease_dir(root, live, dir),
+            dir: prepare::lease_dir(root, &saves, dir),
             claim: Box::new(own_claim(SILENT, SILENT, known)),
             identity: None,
         };

@@ -9,7 +9,7 @@ use supervise_core::record::LaunchOrder;
 use supervise_host::cluster::{JobQuery, end_job};
 use supervise_host::slurm;
 use supervise_trainers::slurm::{Job, Proof, words};
-use supervise_trainers::{Ray, job};
+use supervise_trainers::{Ray, adapter, job};
 
 /// A scheduler that did not say that a job has ended is asked again after this.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
@@ -111,7 +111,7 @@ impl Driver {
     }
 
     fn slurm_jobs(&self) -> Option<slurm::Query> {
-        let known = self.spec.live.as_ref()?.slurm.clone()?;
+        let known = adapter(self.spec.trainer).jobs(&self.spec.saves)?;
         let mut env = super::acts::environment();
         env.extend(self.spec.env.clone());
         Some(slurm::Query {

@@ -133,7 +133,7 @@ fn fence(prepared: &Prepared) -> Option<Ms> {
 
 /// The lease stands where the checkpoints are: that is what it protects.
 pub(super) fn lease_dir(spec: &RunSpec) -> Utf8PathBuf {
-    crate::prepare::lease_dir(spec.root.as_deref(), spec.live.as_ref(), &spec.run_dir)
+    crate::prepare::lease_dir(spec.root.as_deref(), &spec.saves, &spec.run_dir)
 }
 
 fn own_exe() -> Result<Utf8PathBuf, CliError> {

@@ -9,7 +9,7 @@ use std::fs;
 use std::io;
 use supervise_config::settings::Settings;
 use supervise_core::id::{RunId, fnv64};
-use supervise_core::spec::{LiveSpec, ResumeIntent, TrainerKind};
+use supervise_core::spec::{ResumeIntent, SavePolicy, TrainerKind};
 use supervise_host::lane::{RUN_DIR_NAME, read_small, write_test};
 use supervise_trainers::read::ReadOutput;
 use supervise_trainers::registry::{adapters, root_keys};
@@ -35,11 +35,11 @@ pub(super) fn absolute(cwd: &Utf8Path, path: &Utf8Path) -> Utf8PathBuf {
 
 /// Where the terms of a run are won: on the checkpoint root's own file system.
 #[must_use]
-pub fn lease_dir(root: Option<&Utf8Path>, live: Option<&LiveSpec>, run_dir: &Utf8Path) -> Utf8PathBuf {
-    match (live, root) {
-        (Some(live), _) => live.store.join("lease"),
-        (None, Some(root)) => root.join(RUN_DIR_NAME).join("lease"),
-        (None, None) => run_dir.join("lease"),
+pub fn lease_dir(root: Option<&Utf8Path>, saves: &SavePolicy, run_dir: &Utf8Path) -> Utf8PathBuf {
+    match (saves, root) {
+        (SavePolicy::InPlace(place), _) => place.store.join("lease"),
+        (SavePolicy::Steps, Some(root)) => root.join(RUN_DIR_NAME).join("lease"),
+        (SavePolicy::Steps, None) => run_dir.join("lease"),
     }
 }
 
@@ -51,9 +51,11 @@ pub(super) fn user() -> Option<String> {
 
 /// Where generations are kept, with all links followed as in the root's own path.
 pub(super) fn store(out: &mut ReadOutput) -> Result<Option<Utf8PathBuf>, CliError> {
-    let Some(live) = &mut out.live else { return Ok(None) };
-    live.store = canonical("directory for copies", &live.store)?;
-    Ok(Some(live.store.clone()))
+    let SavePolicy::InPlace(place) = &mut out.saves else {
+        return Ok(None);
+    };
+    place.store = canonical("directory for copies", &place.store)?;
+    Ok(Some(place.store.clone()))
 }
 
 /// A run's identity: trainer and root; for a plain command the working directory and the command.

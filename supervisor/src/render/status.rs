@@ -126,7 +126,7 @@ pub struct KeptView {
 
 impl KeptView {
     fn of(s: &State, spec: &RunSpec) -> Option<Self> {
-        spec.live.as_ref()?;
+        spec.saves.in_place()?;
         let steps = s.scan.iter().flat_map(|scan| &scan.steps);
         let (live, kept): (Vec<_>, Vec<_>) = steps
             .filter(|c| c.verdict == Verdict::Whole)

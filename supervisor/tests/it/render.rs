@@ -11,7 +11,7 @@ use supervise_core::record::{
     Act, ActKind, Action, Condition, Decision, Diagnosis, DiskEdit, LaunchOrder, Outcome, Record, StartPoint, Then,
 };
 use supervise_core::rehearsal::{Rehearsal, Rehearsed};
-use supervise_core::spec::{GangSpec, LauncherKind, Policy, ResumeIntent, RunSpec, SaveCadence};
+use supervise_core::spec::{GangSpec, LauncherKind, Policy, ResumeIntent, RunSpec, SaveCadence, SavePolicy};
 use supervise_core::state::State;
 
 fn spec() -> RunSpec {
@@ -46,7 +46,7 @@ fn spec() -> RunSpec {
             ..Policy::default()
         },
         not_restored: vec![StateKind::Rollout],
-        live: None,
+        saves: SavePolicy::Steps,
     }
 }
 

@@ -11,6 +11,7 @@ use supervise_config::compose::{Found, Loader, compose};
 use supervise_core::id::{AttemptNo, RunId};
 use supervise_core::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::{LauncherKind, Policy, RunSpec};
+use supervise_trainers::areal::Live;
 use supervise_trainers::{HostFacts, ReadInput, ReadOutput, adapter, read};
 
 fn main() -> std::io::Result<()> {
@@ -67,7 +68,8 @@ fn configured(request: &Json) -> Result<ReadOutput, Vec<ConfigError>> {
 }
 
 fn shown(out: ReadOutput, file: &str) -> Json {
-    let frequencies = out.live.iter().flat_map(|l| &l.frequencies);
+    let live = Live::of(&out.saves);
+    let frequencies = live.iter().flat_map(|l| &l.frequencies);
     let frequencies: BTreeMap<_, _> = frequencies
         .map(|(file, f)| (file.clone(), [f.epochs, f.steps, f.secs]))
         .collect();
@@ -77,15 +79,14 @@ fn shown(out: ReadOutput, file: &str) -> Json {
         .map(|r| (r.name.clone(), (r.save_contents.len(), r.load_contents.len())))
         .collect();
     let warnings: Vec<_> = out.findings.iter().map(|f| f.code.clone()).collect();
-    let live = out.live.as_ref();
     json!({
         "root": out.root,
         "frequencies": frequencies,
         "last_step": out.last_step,
         "retries": out.facts.retries,
         "world": out.world,
-        "updates": live.and_then(|l| l.updates_per_step),
-        "async_save": live.is_some_and(|l| l.async_save),
+        "updates": live.as_ref().and_then(|l| l.updates_per_step),
+        "async_save": live.as_ref().is_some_and(|l| l.async_save),
         "contents": contents,
         "warnings": warnings,
         "argv": launched(out, file),
@@ -119,7 +120,7 @@ fn launched(out: ReadOutput, file: &str) -> Vec<String> {
         keep: out.keep,
         policy: Policy::default(),
         not_restored: out.not_restored,
-        live: out.live,
+        saves: out.saves,
     };
     let order = LaunchOrder {
         attempt: AttemptNo(1),

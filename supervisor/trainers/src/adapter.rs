@@ -14,6 +14,7 @@ pub use words::{UserPart, Words};
 
 use crate::launch::Ray;
 use crate::read::{ReadInput, ReadOutput};
+use crate::slurm::SlurmJobs;
 use crate::way::Call;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
@@ -27,7 +28,7 @@ use supervise_core::reason::Reason;
 use supervise_core::record::LaunchOrder;
 use supervise_core::scan::ScanRule;
 use supervise_core::script::CallOrder;
-use supervise_core::spec::{Degraded, ResumeIntent, RoleSpec, RunSpec, TrainerKind};
+use supervise_core::spec::{Degraded, ResumeIntent, RoleSpec, RunSpec, SavePolicy, TrainerKind};
 
 /// What a run's configuration says a checkpoint of it looks like. `None` everywhere: judge what is there.
 #[derive(Debug, Clone, Default)]
@@ -337,6 +338,10 @@ pub trait Adapter: Sync {
     }
     /// The layout of its checkpoint, where it keeps one only and overwrites it.
     fn in_place(&self) -> Option<&'static dyn InPlace> {
+        None
+    }
+    /// By what its jobs with Slurm are known, where its workers are such jobs: they outlive whoever submitted them.
+    fn jobs(&self, _saves: &SavePolicy) -> Option<SlurmJobs> {
         None
     }
     /// Whether an entry can only stand in a directory of one role of a step.

@@ -12,6 +12,7 @@ mod frequency;
 mod jobs;
 mod judge;
 mod layout;
+mod live;
 mod names;
 mod preflight;
 mod read;
@@ -20,12 +21,15 @@ mod set;
 mod steps;
 
 pub use frequency::{Edited, with_frequencies};
+pub use live::Live;
 pub use names::{as_live, as_own};
+pub use supervise_checkpoint::Frequencies;
 
 use crate::adapter::{
     Adapter, Expectation, HostFacts, InPlace, LaunchPlan, Payload, StepTracker, TrainerFacts, UserPart, Words,
 };
 use crate::read::{ReadInput, ReadOutput};
+use crate::slurm::SlurmJobs;
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_checkpoint::pointer::{GENERATIONS, LATEST};
 use supervise_config::compose::Composed;
@@ -34,7 +38,7 @@ use supervise_core::checkpoint::Finding;
 use supervise_core::reason::Reason;
 use supervise_core::record::LaunchOrder;
 use supervise_core::scan::ScanRule;
-use supervise_core::spec::{AcceptAhead, LiveSpec, RunSpec, TrainerKind};
+use supervise_core::spec::{AcceptAhead, RunSpec, SavePolicy, TrainerKind};
 
 /// Whether a command starts one of AReaL's launchers.
 fn is_called(command: &[String]) -> bool {
@@ -70,13 +74,13 @@ fn place_of_user(parts: &[&str]) -> Option<usize> {
 #[derive(Debug, Clone, Default)]
 struct Sets {
     /// What belongs to the only checkpoint.
-    live: Option<LiveSpec>,
+    live: Option<Live>,
     /// Weights may be newer than the counters beside them.
     ahead: bool,
 }
 
 impl Sets {
-    fn live(expect: &Expectation) -> Option<&LiveSpec> {
+    fn live(expect: &Expectation) -> Option<&Live> {
         expect.own.get::<Self>()?.live.as_ref()
     }
 }
@@ -153,7 +157,7 @@ impl Adapter for ArealAdapter {
     fn expect(&self, spec: &RunSpec) -> Expectation {
         Expectation {
             own: Payload::new(Sets {
-                live: spec.live.clone(),
+                live: Live::of(&spec.saves),
                 ahead: spec.policy.protect.ahead == AcceptAhead::Always,
             }),
             ..Expectation::of(spec)
@@ -162,6 +166,10 @@ impl Adapter for ArealAdapter {
 
     fn in_place(&self) -> Option<&'static dyn InPlace> {
         Some(&layout::Layout)
+    }
+
+    fn jobs(&self, saves: &SavePolicy) -> Option<SlurmJobs> {
+        Live::of(saves)?.slurm
     }
 
     fn codes(&self) -> &'static [(&'static str, &'static str)] {

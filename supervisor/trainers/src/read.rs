@@ -7,7 +7,7 @@ use supervise_config::interpolation::Env;
 use supervise_config::{ConfigTree, Origin};
 use supervise_core::checkpoint::{Finding, StateKind};
 use supervise_core::id::Step;
-use supervise_core::spec::{GangSpec, LauncherKind, LiveSpec, ResumeIntent, RoleSpec, SaveCadence, TrainerKind};
+use supervise_core::spec::{GangSpec, LauncherKind, ResumeIntent, RoleSpec, SaveCadence, SavePolicy, TrainerKind};
 
 /// All that a configuration is read from.
 pub struct ReadInput<'a> {
@@ -72,8 +72,8 @@ pub struct ReadOutput {
     pub tree: ConfigTree,
     /// What is worth knowing.
     pub findings: Vec<Finding>,
-    /// Where the trainer keeps one checkpoint only.
-    pub live: Option<LiveSpec>,
+    /// Where its saves stand.
+    pub saves: SavePolicy,
     /// The run is to be resumed: `false` also where the trainer's own command switches that off.
     pub recovery: bool,
 }
@@ -105,7 +105,7 @@ impl ReadOutput {
                 of: "supervise".to_owned(),
             }),
             findings: Vec::new(),
-            live: None,
+            saves: SavePolicy::Steps,
             recovery: true,
         }
     }

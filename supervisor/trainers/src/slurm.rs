@@ -5,13 +5,23 @@
 //! names the attempt and a key that stands in the run's own directory and nowhere else. Only such a job, with a name of the trainer's
 //! workers, is ever cancelled.
 
+use camino::Utf8PathBuf;
+use serde::{Deserialize, Serialize};
 use supervise_core::id::{AttemptNo, RunId, Term};
-use supervise_core::spec::SlurmJobs;
 
 /// What `squeue` is asked for: number, state, comment, script, name. What anybody may write freely stands last.
 pub const FORMAT: &str = "%A|%T|%k|%o|%j";
 /// Jobs that are looked at; a user has hundreds at most.
 const JOBS: usize = 100_000;
+
+/// By what jobs look like those of a run. It is no proof: names and scripts are free.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlurmJobs {
+    /// How their names begin.
+    pub prefix: String,
+    /// The directory of the scripts that are submitted.
+    pub scripts: Utf8PathBuf,
+}
 
 /// What proves a job to be this run's.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,9 +10,9 @@ use supervise_core::event::{ScanReport, Tracker};
 use supervise_core::id::Step;
 use supervise_core::record::{DiskEdit, Outcome};
 use supervise_core::resume::{Choice, choose};
-use supervise_core::spec::Frequencies;
 use supervise_core::state::State;
 use supervise_tests::areal_set::{Shape, save, weights_of};
+use supervise_trainers::areal::Frequencies;
 
 fn stage() -> Stage {
     let mut stage = Stage::with(Shape {
@@ -407,7 +407,7 @@ fn a_changed_frequency_is_written_into_what_the_pointer_names() {
         steps: Some(5),
         ..Frequencies::default()
     };
-    stage.spec.live.as_mut().unwrap().frequencies = [(name.to_owned(), wanted)].into();
+    stage.say(|live| live.frequencies = [(name.to_owned(), wanted)].into());
     let mut lane = stage.lane();
     let before = live(&lane.scan()).clone();
     assert!(

@@ -157,7 +157,7 @@ fn parts_of_another_save_are_found_out() {
 fn another_number_of_processes_would_begin_anew_and_is_refused() {
     let mut stage = Stage::new();
     stage.save(4);
-    stage.spec.live.as_mut().unwrap().data_ranks = Some(1);
+    stage.say(|live| live.data_ranks = Some(1));
     let report = stage.look();
     let c = live(&report);
     assert_eq!(c.verdict, Verdict::Whole);
@@ -292,12 +292,12 @@ fn nothing_but_generations_is_ever_deleted() {
 fn a_changed_frequency_is_written_beside_the_live_set() {
     let mut stage = Stage::new();
     stage.saved_and_kept(&[4]);
-    let wanted = supervise_core::spec::Frequencies {
+    let wanted = supervise_trainers::areal::Frequencies {
         steps: Some(5),
         ..Default::default()
     };
     let name = "checkpoint_info.json";
-    stage.spec.live.as_mut().unwrap().frequencies = [(name.to_owned(), wanted)].into();
+    stage.say(|live| live.frequencies = [(name.to_owned(), wanted)].into());
     let mut lane = stage.lane();
     let report = lane.scan();
     let before = live(&report).clone();

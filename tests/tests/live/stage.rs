@@ -9,11 +9,12 @@ use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, Verdict};
 use supervise_core::event::{ActError, ScanReport};
 use supervise_core::id::ActId;
 use supervise_core::record::DiskEdit;
-use supervise_core::spec::{LiveSpec, RoleSpec, RunSpec};
+use supervise_core::spec::{InPlace, RoleSpec, RunSpec, SavePolicy};
 use supervise_host::lane::{Answer, Client, LaneError, Question};
 use supervise_tests::areal_set::{Shape, save, save_until};
 use supervise_tests::bare_spec::bare;
 use supervise_tests::harness::PATIENCE;
+use supervise_trainers::areal::Live;
 
 pub(crate) const SUPERVISE: &str = env!("CARGO_BIN_EXE_supervise");
 
@@ -41,16 +42,16 @@ impl Stage {
         spec.trainer = supervise_trainers::areal::AREAL;
         spec.policy.protect.reserve = 0;
         spec.roles = shape.engines.iter().map(|e| role(e)).collect();
-        spec.live = Some(LiveSpec {
-            store: store.clone(),
+        let live = Live {
             user: "me".to_owned(),
-            names: None,
             data_ranks: Some(shape.data_ranks),
             updates_per_step: Some(1),
+            ..Live::default()
+        };
+        spec.saves = SavePolicy::InPlace(InPlace {
+            store: store.clone(),
             exit_says_nothing: false,
-            async_save: false,
-            frequencies: BTreeMap::default(),
-            slurm: None,
+            own: live.own(),
         });
         Self {
             _folder: folder,
@@ -59,6 +60,16 @@ impl Stage {
             shape,
             spec,
         }
+    }
+
+    /// Changes what the configuration says of the only checkpoint.
+    pub(crate) fn say(&mut self, change: impl FnOnce(&mut Live)) {
+        let mut live = Live::of(&self.spec.saves).unwrap();
+        change(&mut live);
+        let SavePolicy::InPlace(place) = &mut self.spec.saves else {
+            unreachable!("this trainer has one checkpoint");
+        };
+        place.own = live.own();
     }
 
     pub(crate) fn save(&self, step: u64) {

@@ -93,7 +93,7 @@ impl Deciding<'_> {
         }
         // A trainer with one checkpoint says which step it found before its first save overwrites it.
         if *means == RuleKind::Resumed
-            && self.spec.live.is_some()
+            && self.spec.saves.is_in_place()
             && let (Some(from), Some(at)) = (self.resumed_from(), self.s.live().and_then(|a| a.resumed))
             && at != from
         {
@@ -166,9 +166,9 @@ impl Deciding<'_> {
         let deletes = |a: &Act| matches!(a.kind, ActKind::Prune(_));
         let is_due = !old.is_empty() && !self.s.pending.values().any(deletes);
         if is_due {
-            let text = match &self.spec.live {
-                Some(_) => format!("{} newer generations are proven", self.spec.policy.protect.keep.max(2)),
-                None => {
+            let text = match self.spec.saves.is_in_place() {
+                true => format!("{} newer generations are proven", self.spec.policy.protect.keep.max(2)),
+                false => {
                     let keep = self.spec.keep.unwrap_or_default();
                     format!("{} newer steps are proven (kept: {keep})", keep.max(2))
                 }

@@ -54,7 +54,7 @@ impl Deciding<'_> {
     /// Whether the training came to its end: all workers say so, or, where their exit code says nothing, the last planned step
     /// was done.
     fn went_well(&self, a: &Attempt) -> bool {
-        let deaf = self.spec.live.as_ref().is_some_and(|l| l.exit_says_nothing);
+        let deaf = self.spec.saves.in_place().is_some_and(|l| l.exit_says_nothing);
         a.succeeded() || deaf && !a.guard_lost && self.is_done(a)
     }
 
@@ -315,7 +315,7 @@ impl Deciding<'_> {
     /// only.
     fn saves_last(&self, last: Step) -> bool {
         let c = &self.spec.cadence;
-        self.spec.live.is_none() || c.at_end || c.every.is_some_and(|n| last.0.is_multiple_of(n.max(1)))
+        self.spec.saves.is_steps() || c.at_end || c.every.is_some_and(|n| last.0.is_multiple_of(n.max(1)))
     }
 
     /// Exit code 0 everywhere: is the last planned step there?

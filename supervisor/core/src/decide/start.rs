@@ -200,7 +200,7 @@ impl Deciding<'_> {
         if self.is_barren() {
             return;
         }
-        if self.spec.live.is_some() && !edits.is_empty() && self.s.arranged >= ARRANGED {
+        if self.spec.saves.is_in_place() && !edits.is_empty() && self.s.arranged >= ARRANGED {
             let why = "what was arranged in the checkpoint root does not stay: somebody else changes it".to_owned();
             return self.finish(
                 Outcome::LeaseHeld { by: why.clone() },
@@ -267,7 +267,7 @@ impl Deciding<'_> {
                 match self.s.stop.clone() {
                     Some(_) => self.finish(Outcome::Stopped, vec![reason]),
                     // What was put back is proven where it stands now.
-                    None if self.spec.live.is_some() => self.choose(vec![reason]),
+                    None if self.spec.saves.is_in_place() => self.choose(vec![reason]),
                     None => self.launch(order, vec![reason]),
                 }
             }
@@ -442,7 +442,7 @@ impl Deciding<'_> {
         let Some(scan) = &self.s.scan else {
             return false;
         };
-        if self.spec.live.is_some() {
+        if self.spec.saves.is_in_place() {
             // It is written in place: what was whole is not while a save goes on. Or each save has a directory of its own.
             let mark = self.s.mark;
             let begun = |c: &CheckpointSummary| is_own(&c.id) && mark.is_none_or(|m| c.step > m);

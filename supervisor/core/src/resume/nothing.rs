@@ -49,7 +49,7 @@ fn fresh(scan: &ScanReport, foreign: bool, care: bool, reasons: Vec<Reason>) -> 
 fn holds_work(spec: &RunSpec, scan: &ScanReport) -> bool {
     let own = || scan.steps.iter().filter(|c| !c.husk && !is_elsewhere(&c.id));
     let in_part = own().filter(|c| c.part.is_some()).count();
-    spec.live.is_none() && (own().any(|c| c.verdict == Verdict::Unknown) || in_part > 1)
+    spec.saves.is_steps() && (own().any(|c| c.verdict == Verdict::Unknown) || in_part > 1)
 }
 
 /// No step is provable: a fresh start where nothing can be lost by it, a refusal elsewhere.
@@ -79,13 +79,13 @@ pub(super) fn from_nothing(s: &State, spec: &RunSpec, scan: &ScanReport, mut rea
             format!("step {mark} was proven in this run, and no step is provable now")
         }
         (None, 0, t) => format!("the tracker {} but the root holds no step", tracker_words(t)),
-        (None, _, _) if spec.live.is_some() => {
+        (None, _, _) if spec.saves.is_in_place() => {
             "the only checkpoint is not provable, and neither is anything that was kept of it".to_owned()
         }
         (None, n, _) => format!("none of the {n} steps in the root is provable"),
     };
     // The newest one says most; of the only checkpoint, each copy is asked for.
-    let said = if spec.live.is_some() { KEPT } else { 1 };
+    let said = if spec.saves.is_in_place() { KEPT } else { 1 };
     let why = reasons.iter().take(said).fold(why, |why, r| format!("{why}; {r}"));
     let why = format!("{why}. To begin at step 0 all the same: --fresh, which moves aside what is there");
     reasons.insert(0, Reason::new("no_proof", why.clone()));

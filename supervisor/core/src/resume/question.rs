@@ -13,7 +13,7 @@ use crate::state::State;
 /// A link in the place of the only checkpoint, or of one of its directories: whatever was wished for, nothing of it can be put
 /// away or put back, and the trainer would write through it.
 pub(super) fn linked(spec: &RunSpec, scan: &ScanReport) -> Option<Choice> {
-    let live = scan.steps.iter().find(|c| spec.live.is_some() && is_live(&c.id))?;
+    let live = scan.steps.iter().find(|c| spec.saves.is_in_place() && is_live(&c.id))?;
     let found = live.findings.iter().find(|f| f.code == "linked")?;
     let path = found.file.as_ref()?;
     let why = format!(
@@ -59,7 +59,7 @@ pub(super) fn rolled_back(s: &State, spec: &RunSpec, scan: &ScanReport, c: &Chec
         return None;
     };
     // Where a live set is compared with copies of it, they say it themselves.
-    if spec.live.is_some() && (is_live(&c.id) || is_kept(&c.id)) {
+    if spec.saves.is_in_place() && (is_live(&c.id) || is_kept(&c.id)) {
         return None;
     }
     let one_save = spec.cadence.every.unwrap_or(u64::MAX);
@@ -88,7 +88,7 @@ pub(super) fn rolled_back(s: &State, spec: &RunSpec, scan: &ScanReport, c: &Chec
 /// The live set is whole and older than the newest generation, and it was not us who put it there.
 pub(super) fn set_back(s: &State, spec: &RunSpec, scan: &ScanReport, c: &CheckpointSummary) -> Option<Choice> {
     let live = scan.steps.iter().find(|x| is_live(&x.id))?;
-    let older = spec.live.is_some() && is_kept(&c.id) && live.verdict == Verdict::Whole && live.step < c.step;
+    let older = spec.saves.is_in_place() && is_kept(&c.id) && live.verdict == Verdict::Whole && live.step < c.step;
     let ours = s
         .attempt
         .as_ref()
@@ -109,7 +109,7 @@ pub(super) fn set_back(s: &State, spec: &RunSpec, scan: &ScanReport, c: &Checkpo
 
 /// The live set is whole and older than what the last attempt left in it, or another save of that step, and no copy of ours.
 pub(super) fn went_back(s: &State, spec: &RunSpec, scan: &ScanReport) -> Option<Choice> {
-    let live = whole_live(scan).filter(|_| spec.live.is_some())?;
+    let live = whole_live(scan).filter(|_| spec.saves.is_in_place())?;
     let a = s.attempt.as_ref().filter(|_| !s.arranging)?;
     let (step, ckpt) = a.saved.as_ref()?;
     let strange = strange(live, *step, ckpt)?;

@@ -105,13 +105,13 @@ pub(super) fn from_loaded(
         load,
         roles,
     };
-    let mut edits = match &spec.live {
-        Some(_) => arranged(s, &scan.steps, c, foreign),
-        None => move_aside(scan, Some(c), foreign, &reasons),
+    let mut edits = match spec.saves.is_in_place() {
+        true => arranged(s, &scan.steps, c, foreign),
+        false => move_aside(scan, Some(c), foreign, &reasons),
     };
     edits.extend(loaded.put_away);
     let is_right = matches!(&scan.tracker, Tracker::Unused) || scan.tracker == Tracker::Step(c.step);
-    if spec.live.is_none() && !is_right && !is_elsewhere(&c.id) {
+    if spec.saves.is_steps() && !is_right && !is_elsewhere(&c.id) {
         edits.push(DiskEdit::WriteTracker { step: c.step });
     }
     if !left_out.is_empty() {

@@ -13,7 +13,7 @@ use crate::spec::RunSpec;
 pub(super) fn unproven(spec: &RunSpec, scan: &ScanReport, care: bool) -> Choice {
     let reason = |text: String| vec![Reason::new("proof_off", text)];
     // Of a trainer that goes on from one place only, what stands there.
-    let would_load = |c: &CheckpointSummary| spec.live.is_none() || is_live(&c.id);
+    let would_load = |c: &CheckpointSummary| spec.saves.is_steps() || is_live(&c.id);
     match scan
         .steps
         .iter()

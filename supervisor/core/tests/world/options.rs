@@ -1,11 +1,13 @@
 //! Options of a script: the specification, the policy, the trainer's habits.
 
 use super::script::span;
+use serde_json::Map;
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::Depth;
 use supervise_core::id::{Ms, RunId, Step};
 use supervise_core::spec::{
-    Degraded, GangSpec, LauncherKind, LiveSpec, Policy, ResumeIntent, RoleSpec, RunSpec, SaveCadence, TrainerKind,
+    Degraded, GangSpec, InPlace, LauncherKind, Policy, ResumeIntent, RoleSpec, RunSpec, SaveCadence, SavePolicy,
+    TrainerKind,
 };
 
 /// How the simulated trainer lives.
@@ -94,7 +96,7 @@ pub(crate) fn spec() -> RunSpec {
             ..Policy::default()
         },
         not_restored: Vec::new(),
-        live: None,
+        saves: SavePolicy::Steps,
     }
 }
 
@@ -118,20 +120,16 @@ fn one(spec: &mut RunSpec, habits: &mut Habits, key: &str, value: &str) -> Optio
         "verl-ppo" => spec.trainer = TrainerKind::new("verl_ppo"),
         "areal" => {
             spec.trainer = TrainerKind::new("areal");
-            spec.live = Some(LiveSpec {
+            spec.saves = SavePolicy::InPlace(InPlace {
                 store: "/store-of-the-run".into(),
-                user: "trainer".to_owned(),
-                names: None,
-                data_ranks: Some(2),
-                updates_per_step: Some(1),
-                async_save: false,
-                frequencies: BTreeMap::default(),
                 exit_says_nothing: false,
-                slurm: None,
+                own: Map::default(),
             });
         }
         "launcher" => {
-            spec.live.as_mut()?.exit_says_nothing = true;
+            if let SavePolicy::InPlace(place) = &mut spec.saves {
+                place.exit_says_nothing = true;
+            }
             habits.exit = 1;
         }
         "own" => habits.own = true,

@@ -142,10 +142,10 @@ impl World {
     }
 
     fn write(&mut self, n: u64, truth: Truth) {
-        match &self.spec.live {
-            Some(_) if self.habits.own => self.disk.beside(n, truth),
-            Some(_) => self.disk.overwrite(n, truth),
-            None => self.disk.put(dir(n), n, truth),
+        match self.spec.saves.is_in_place() {
+            true if self.habits.own => self.disk.beside(n, truth),
+            true => self.disk.overwrite(n, truth),
+            false => self.disk.put(dir(n), n, truth),
         }
     }
 
@@ -159,7 +159,7 @@ impl World {
             Truth::Whole
         };
         self.write(n, whole);
-        if self.spec.live.is_none() {
+        if self.spec.saves.is_steps() {
             self.disk.tracker = Tracker::Step(Step(n));
         }
         let keep = self.spec.keep.map(|k| (k + self.spec.policy.keep_raise) as usize);

@@ -314,11 +314,12 @@ fn swap_in(stand: &Stand, copy: &Utf8Path) -> io::Result<()> {
 /// Writes how often the trainer is to act into the files that would otherwise say it: a reader sees the old or the new text.
 pub(super) fn set_frequencies(stand: &Stand) -> Result<(), ActError> {
     let live = stand.live().map_err(|e| refused("changing frequencies", &e))?;
-    for (name, wanted) in &stand.layout.frequencies(&stand.expect()) {
+    let expect = stand.expect();
+    for name in &stand.layout.stored(&expect) {
         let path = live.place(&Utf8Path::new(stand.layout.info()).join(name));
         let failed = |e: &io::Error| refused(&format!("changing {path}"), e);
         let bytes = read_small(&path, INFO_LIMIT).map_err(|e| failed(&e))?;
-        match stand.layout.with_frequencies(&bytes, wanted) {
+        match stand.layout.corrected(&expect, name, &bytes) {
             Ok(Some(edited)) => write_whole(&path, &edited, 0o666).map_err(|e| failed(&e))?,
             Ok(None) => {}
             // It is whole all the same: that the stored ones win was said.

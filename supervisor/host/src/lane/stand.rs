@@ -31,7 +31,7 @@ impl Where {
             root: spec.root.clone()?,
             trainer: spec.trainer,
             expect: expect(spec),
-            store: spec.live.as_ref().map(|l| l.store.clone()),
+            store: spec.saves.in_place().map(|place| place.store.clone()),
         })
     }
 }

@@ -5,6 +5,7 @@ use crate::error::CliError;
 use crate::printer;
 use camino::Utf8PathBuf;
 use supervise_host::slurm::{self, Query};
+use supervise_trainers::adapter;
 use supervise_trainers::slurm::{Job, Proof, words};
 
 /// Whom to ask, where the run has jobs there.
@@ -17,7 +18,7 @@ pub(super) fn query(seen: &Seen) -> Option<Query> {
             key: seen.key.clone(),
             run: seen.run.clone(),
         },
-        known: spec.live.as_ref()?.slurm.clone()?,
+        known: adapter(spec.trainer).jobs(&spec.saves)?,
         // The run's own directory may hang, and says nothing to Slurm.
         cwd: Utf8PathBuf::from("/"),
         env,

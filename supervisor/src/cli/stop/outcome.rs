@@ -49,7 +49,7 @@ pub(in super::super) fn append(
         term,
         spec: Box::new(spec.clone()),
         registry: None,
-        lease_dir: prepare::lease_dir(spec.root.as_deref(), spec.live.as_ref(), run_dir),
+        lease_dir: prepare::lease_dir(spec.root.as_deref(), &spec.saves, run_dir),
     };
     for ask in [begin, Question::Append { text, sync: true }] {
         lane.ask(ask, target::PATIENCE).map_err(|e| e.to_string())?;

@@ -99,8 +99,8 @@ fn place(name: &Utf8Path) -> Result<Place, CliError> {
         return Ok(Place {
             // The live set changes with every save: what stays as it was proven is what was kept of it.
             root: spec
-                .live
-                .as_ref()
+                .saves
+                .in_place()
                 .map_or_else(|| root.clone(), |l| l.store.join("protected")),
             run_dir: spec.run_dir.clone(),
             trainer: spec.trainer,

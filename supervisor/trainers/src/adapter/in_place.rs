@@ -2,11 +2,9 @@
 //! the run. Copies have the same layout; generations that the trainer writes by itself name their parts otherwise.
 
 use super::Expectation;
-use std::collections::BTreeMap;
 use std::fmt;
 use supervise_core::checkpoint::{CheckpointSummary, Finding};
 use supervise_core::id::Step;
-use supervise_core::spec::Frequencies;
 
 /// Where the parts of such a checkpoint stand.
 pub trait InPlace: Sync + fmt::Debug {
@@ -20,11 +18,11 @@ pub trait InPlace: Sync + fmt::Debug {
     fn as_own(&self, path: &str) -> String;
     /// A set that the trainer would load and that is not there, or cannot be told.
     fn no_set(&self, step: Step, finding: Finding) -> CheckpointSummary;
-    /// How often the trainer is to act, by the file of [`InPlace::info`] that says it.
-    fn frequencies(&self, expect: &Expectation) -> BTreeMap<String, Frequencies>;
-    /// Such a file with other frequencies; `None`: it says them already.
+    /// Files of [`InPlace::info`] that say how often the trainer is to act, whatever its configuration says.
+    fn stored(&self, expect: &Expectation) -> Vec<String>;
+    /// Such a file as the configuration wants it; `None`: it is so already.
     ///
     /// # Errors
     /// Why the file cannot be changed, in words.
-    fn with_frequencies(&self, bytes: &[u8], wanted: &Frequencies) -> Result<Option<Vec<u8>>, String>;
+    fn corrected(&self, expect: &Expectation, name: &str, bytes: &[u8]) -> Result<Option<Vec<u8>>, String>;
 }

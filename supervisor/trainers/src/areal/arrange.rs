@@ -1,6 +1,7 @@
 //! Command and environment of a launch.
 
 use super::call;
+use super::live::Live;
 use crate::adapter::{Help, HostFacts, LaunchPlan};
 use crate::command;
 use supervise_core::reason::Reason;
@@ -19,7 +20,7 @@ pub(super) fn arrange(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> 
     plan.argv = command::fill(&spec.command, &plan.overrides, config);
     plan.env = environment(spec, host);
     // Before the first launch they may be of a run that we know nothing of.
-    let names = spec.live.as_ref().and_then(|l| l.names.clone());
+    let names = Live::of(&spec.saves).and_then(|live| live.names);
     plan.stale_names = names.filter(|_| order.attempt.0 > 1);
     if spec.policy.assist.environment {
         plan.help(vec![unbuffered()], spec, host);
@@ -57,11 +58,11 @@ fn ours(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Vec<String> {
 /// The user's name is a part of the checkpoint root: whatever the next term's environment says, the root must not move.
 fn environment(spec: &RunSpec, host: &HostFacts) -> Vec<(String, String)> {
     let mut out = Vec::new();
-    if let Some(live) = &spec.live {
-        out.push(("LOGNAME".to_owned(), live.user.clone()));
+    if let Some(Live { user, .. }) = Live::of(&spec.saves) {
         if !host.is_set(spec, "USER") {
-            out.push(("USER".to_owned(), live.user.clone()));
+            out.push(("USER".to_owned(), user.clone()));
         }
+        out.push(("LOGNAME".to_owned(), user));
     }
     let ranks = spec.gang.launcher == LauncherKind::Gang || command::is_torchrun(&spec.command);
     if ranks && !host.is_set(spec, "AREAL_SPMD_MODE") {

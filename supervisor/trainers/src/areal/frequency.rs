@@ -7,7 +7,7 @@ use super::fields::INT;
 use crate::kit::Reader;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use supervise_core::spec::Frequencies;
+use supervise_checkpoint::Frequencies;
 
 /// Files beside the checkpoint, and the section of the configuration that each is about.
 const FILES: [(&str, &str); 3] = [

@@ -4,7 +4,7 @@ use super::call::Form;
 use super::fields::TEXT;
 use crate::kit::Reader;
 use crate::read::ReadInput;
-use supervise_core::spec::SlurmJobs;
+use crate::slurm::SlurmJobs;
 
 /// Whether its workers are jobs of Slurm's.
 fn submits(v: &mut Reader<'_>, form: &Form) -> bool {

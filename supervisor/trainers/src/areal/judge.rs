@@ -8,12 +8,11 @@ use crate::adapter::Expectation;
 use crate::kit::not_trusted;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use supervise_checkpoint::Earlier;
 use supervise_checkpoint::json::StepInfo;
 use supervise_checkpoint::set::{SetKind, SetReport};
+use supervise_checkpoint::{Earlier, Frequencies};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, Finding, Level, Resumability, StateKind, Verdict};
 use supervise_core::id::Step;
-use supervise_core::spec::Frequencies;
 
 /// Findings kept of a set; the rest is counted.
 const FINDINGS: usize = 64;

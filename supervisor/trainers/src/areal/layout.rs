@@ -2,10 +2,8 @@
 
 use super::{Sets, frequency, judge, names};
 use crate::adapter::{Expectation, InPlace};
-use std::collections::BTreeMap;
 use supervise_core::checkpoint::{CheckpointSummary, Finding};
 use supervise_core::id::Step;
-use supervise_core::spec::Frequencies;
 
 /// Where the parts of a set stand.
 #[derive(Debug)]
@@ -32,13 +30,15 @@ impl InPlace for Layout {
         judge::no_set(step, finding)
     }
 
-    fn frequencies(&self, expect: &Expectation) -> BTreeMap<String, Frequencies> {
-        Sets::live(expect)
-            .map(|live| live.frequencies.clone())
-            .unwrap_or_default()
+    fn stored(&self, expect: &Expectation) -> Vec<String> {
+        let live = Sets::live(expect).into_iter();
+        live.flat_map(|live| live.frequencies.keys().cloned()).collect()
     }
 
-    fn with_frequencies(&self, bytes: &[u8], wanted: &Frequencies) -> Result<Option<Vec<u8>>, String> {
+    fn corrected(&self, expect: &Expectation, name: &str, bytes: &[u8]) -> Result<Option<Vec<u8>>, String> {
+        let Some(wanted) = Sets::live(expect).and_then(|live| live.frequencies.get(name)) else {
+            return Ok(None);
+        };
         Ok(frequency::with_frequencies(bytes, wanted)?.map(|edited| edited.bytes))
     }
 }

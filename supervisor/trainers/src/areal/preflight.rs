@@ -72,8 +72,8 @@ fn generations(spec: &RunSpec) -> Finding {
     }
     let keep = p.keep.max(2);
     let store = spec
-        .live
-        .as_ref()
+        .saves
+        .in_place()
         .map(|l| format!(" in {}", l.store))
         .unwrap_or_default();
     let text = format!(

@@ -10,6 +10,7 @@ use super::engines;
 use super::fields::{INT, TEXT, is};
 use super::frequency;
 use super::jobs;
+use super::live::Live;
 use crate::adapter::TrainerFacts;
 use crate::command;
 use crate::hydra;
@@ -20,7 +21,7 @@ use std::collections::BTreeMap;
 use supervise_config::interpolation::Env;
 use supervise_config::{ConfigError, ConfigTree, ErrorKind, Node, Origin};
 use supervise_core::id::Step;
-use supervise_core::spec::{GangSpec, LauncherKind, LiveSpec, SaveCadence};
+use supervise_core::spec::{GangSpec, InPlace, LauncherKind, SaveCadence};
 
 /// By which variables Python knows its user, in this order.
 const USER: [&str; 4] = ["LOGNAME", "USER", "LNAME", "USERNAME"];
@@ -69,8 +70,7 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
         false => Some(1),
     };
     let names = place.as_ref().and_then(|place| names(v, input, &place.user));
-    let mut live = place.as_ref().map(|place| LiveSpec {
-        store: place.store.clone(),
+    let live = place.as_ref().map(|place| Live {
         user: place.user.clone(),
         names,
         data_ranks: match &form {
@@ -79,8 +79,6 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
             _ => world,
         },
         updates_per_step: updates,
-        // They end with an error whatever happened.
-        exit_says_nothing: matches!(form, Form::Launcher(_)),
         frequencies: BTreeMap::new(),
         slurm: jobs::known(v, input, &form, &place.user),
         async_save: actor.is_some_and(|a| a.is_megatron()) && is(v, "actor.megatron.async_save"),
@@ -92,9 +90,13 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
         return Err(problems);
     }
     // What is wrong with one is told already.
-    if let Some(live) = &mut live {
-        live.frequencies = frequency::wanted(v);
-    }
+    let frequencies = frequency::wanted(v);
+    let in_place = place.as_ref().zip(live).map(|(place, live)| InPlace {
+        store: place.store.clone(),
+        // They end with an error whatever happened.
+        exit_says_nothing: matches!(form, Form::Launcher(_)),
+        own: Live { frequencies, ..live }.own(),
+    });
     Ok(ReadOutput {
         root: place.map(|p| p.root),
         cadence,
@@ -112,7 +114,7 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
             ..TrainerFacts::default()
         },
         findings,
-        live,
+        saves: in_place.into(),
         tree,
         recovery,
         ..ReadOutput::blank(super::AREAL)

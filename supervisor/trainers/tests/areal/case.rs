@@ -212,7 +212,7 @@ impl Case {
                 ..Policy::default()
             },
             not_restored: out.not_restored,
-            live: out.live,
+            saves: out.saves,
         }
     }
 }

@@ -3,15 +3,21 @@
 use super::case::{Case, command, more, recover, set, with};
 use supervise_core::checkpoint::StateKind;
 use supervise_core::spec::{LauncherKind, SaveCadence};
+use supervise_trainers::ReadOutput;
+use supervise_trainers::areal::Live;
+
+fn live(read: &ReadOutput) -> Live {
+    Live::of(&read.saves).unwrap()
+}
 
 #[test]
 fn the_root_follows_from_the_recover_section_and_the_user() {
     let read = Case::default().good();
     assert_eq!(read.kind, supervise_trainers::areal::AREAL);
-    assert_eq!(read.root.unwrap(), "/share/checkpoints/ann/exp/t0");
-    let live = read.live.unwrap();
+    assert_eq!(read.root.as_ref().unwrap(), "/share/checkpoints/ann/exp/t0");
+    let user = live(&read).user;
     assert_eq!(
-        (live.store.as_str(), live.user.as_str()),
+        (read.saves.in_place().unwrap().store.as_str(), user.as_str()),
         ("/share/supervise/ann/exp/t0", "ann")
     );
     // Not from the names above it.
@@ -30,7 +36,7 @@ fn the_user_is_pythons() {
             command,
             ..Case::default()
         };
-        case.good().live.unwrap().user
+        live(&case.good()).user
     };
     let plain = "python3 sft.py scheduler.type=local";
     assert_eq!(user(&[("USER", "b"), ("LOGNAME", "a")], plain), "a");
@@ -147,7 +153,7 @@ fn ranks_and_the_place_in_the_data_depend_on_the_mode() {
             read.gang.launcher,
             read.gang.workers,
             read.world,
-            read.live.unwrap().data_ranks,
+            live(&read).data_ranks,
         )
     };
     let (driver, gang) = (LauncherKind::Driver, LauncherKind::Gang);
@@ -246,7 +252,7 @@ fn megatron_of_1_0_4_cannot_save_its_optimizer() {
         set: &["actor.backend='megatron:d2'", "+actor.megatron.async_save=true"],
         ..Case::default()
     };
-    assert!(background.says("async_save").is_some() && background.good().live.unwrap().async_save);
+    assert!(background.says("async_save").is_some() && live(&background.good()).async_save);
 }
 
 #[test]
@@ -285,8 +291,8 @@ fn a_critic_is_saved_and_not_loaded() {
     assert_eq!(names, ["default", "critic"]);
     assert!(case.says("critic_not_restored").is_some());
     assert!(read.not_restored.contains(&StateKind::Rollout));
-    assert_eq!(read.live.unwrap().updates_per_step, Some(4));
-    assert_eq!(Case::default().good().live.unwrap().updates_per_step, Some(1));
+    assert_eq!(live(&read).updates_per_step, Some(4));
+    assert_eq!(live(&Case::default().good()).updates_per_step, Some(1));
 }
 
 #[test]

@@ -114,7 +114,7 @@ fn spec(out: ReadOutput) -> RunSpec {
         keep: out.keep,
         policy: Policy::default(),
         not_restored: out.not_restored,
-        live: out.live,
+        saves: out.saves,
     }
 }
 

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use supervise_core::checkpoint::{CkptId, PinsHash};
 use supervise_core::id::{AttemptNo, RunId, Step};
 use supervise_core::record::{LaunchOrder, StartPoint};
-use supervise_core::spec::{GangSpec, LauncherKind, Policy, ResumeIntent, RunSpec, SaveCadence, TrainerKind};
+use supervise_core::spec::{
+    GangSpec, LauncherKind, Policy, ResumeIntent, RunSpec, SaveCadence, SavePolicy, TrainerKind,
+};
 use supervise_trainers::{HostFacts, LaunchPlan, TrainerFacts, adapter, hydra};
 
 pub(crate) fn spec(trainer: TrainerKind, command: &str) -> RunSpec {
@@ -42,7 +44,7 @@ pub(crate) fn spec(trainer: TrainerKind, command: &str) -> RunSpec {
         keep: None,
         policy: Policy::default(),
         not_restored: Vec::new(),
-        live: None,
+        saves: SavePolicy::Steps,
     }
 }
 

@@ -88,7 +88,7 @@ fn after_the_common_file() {
 #[test]
 fn counters_before_their_data() {
     let mut stage = saved();
-    stage.spec.live.as_mut().unwrap().async_save = true;
+    stage.say(|live| live.async_save = true);
     stage.lane().keep_live().unwrap();
     for arrived in 1..SHARDS.len() {
         overwrite(&stage, &SHARDS[..arrived]);
@@ -101,7 +101,7 @@ fn counters_before_their_data() {
 #[test]
 fn the_last_file_of_the_save_before() {
     let mut stage = saved();
-    stage.spec.live.as_mut().unwrap().async_save = true;
+    stage.say(|live| live.async_save = true);
     later(&stage, ".metadata", 60);
     is_found_out(&stage, "background_save");
     later(&stage, "metadata.json", 61);

@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::fs;
 use supervise_core::checkpoint::Verdict;
 use supervise_core::record::DiskEdit;
-use supervise_core::spec::Frequencies;
+use supervise_trainers::areal::Frequencies;
 
 /// [resume.first_epoch, resume.finished] Within the first epoch and with a constant schedule, a resume goes on as if nothing had been | The same, from a set of which every byte was looked at
 #[test]
@@ -126,7 +126,7 @@ fn frequencies_that_were_stored() {
         steps: Some(5),
         ..Frequencies::default()
     };
-    stage.spec.live.as_mut().unwrap().frequencies = [(name.to_owned(), wanted)].into();
+    stage.say(|live| live.frequencies = [(name.to_owned(), wanted)].into());
     let before = files(&stage.root);
     let mut lane = stage.lane();
     lane.scan();

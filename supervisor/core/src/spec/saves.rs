@@ -1,0 +1,111 @@
+//! Where the saves of a trainer stand: a directory for each step, or one checkpoint that is overwritten.
+//!
+//! What stands in the place of the latter is the *live set*: the state of each engine and what is kept of the run beside it.
+//! Copies of it that were proven are *generations*. A launch starts from the live set; where that is not whole, a
+//! generation is put in its place first.
+
+use camino::Utf8PathBuf;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// Where the saves of a trainer stand. Written as `live` of a specification, which is there for [`SavePolicy::InPlace`] only.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(from = "Option<InPlace>", into = "Option<InPlace>")]
+pub enum SavePolicy {
+    /// In a directory for each step.
+    #[default]
+    Steps,
+    /// In one place, which each save overwrites.
+    InPlace(InPlace),
+}
+
+impl SavePolicy {
+    /// Each step has a directory.
+    #[must_use]
+    pub fn is_steps(&self) -> bool {
+        *self == Self::Steps
+    }
+
+    /// One checkpoint is overwritten.
+    #[must_use]
+    pub fn is_in_place(&self) -> bool {
+        !self.is_steps()
+    }
+
+    /// What is known of the one checkpoint.
+    #[must_use]
+    pub fn in_place(&self) -> Option<&InPlace> {
+        match self {
+            Self::Steps => None,
+            Self::InPlace(place) => Some(place),
+        }
+    }
+}
+
+impl From<Option<InPlace>> for SavePolicy {
+    fn from(place: Option<InPlace>) -> Self {
+        place.map_or(Self::Steps, Self::InPlace)
+    }
+}
+
+impl From<SavePolicy> for Option<InPlace> {
+    fn from(saves: SavePolicy) -> Self {
+        match saves {
+            SavePolicy::Steps => None,
+            SavePolicy::InPlace(place) => Some(place),
+        }
+    }
+}
+
+/// The only checkpoint of a trainer, and where it is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InPlace {
+    /// Directory for generations and for what goes aside: on the file system of the checkpoint root, outside of it.
+    pub store: Utf8PathBuf,
+    /// What starts the trainer ends with an error even where the training came to its end.
+    #[serde(default)]
+    pub exit_says_nothing: bool,
+    /// What only the trainer's adapter reads.
+    #[serde(flatten)]
+    pub own: Map<String, Value>,
+}
+
+/// How the only checkpoint of a trainer is kept from being lost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Protect {
+    /// Each proven save is copied.
+    pub enabled: bool,
+    /// Generations that are kept, two at least.
+    pub keep: u32,
+    /// Bytes a second that a copy may read; 0 for no limit.
+    pub rate: u64,
+    /// Bytes that stay free beside a copy and the next save.
+    pub reserve: u64,
+    /// Whether weights may be newer than the counters and the place in the data.
+    pub ahead: AcceptAhead,
+}
+
+impl Default for Protect {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            keep: 2,
+            rate: 512 << 20,
+            reserve: 1 << 30,
+            ahead: AcceptAhead::Ask,
+        }
+    }
+}
+
+/// Whether a live set is resumed from whose weights are newer than its counters: a save was cut short between the two, and the
+/// steps between them would be trained again, on newer weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AcceptAhead {
+    /// It counts as unfinished.
+    Never,
+    /// It counts as unfinished; where nothing else is left, the run ends with a question.
+    Ask,
+    /// It is resumed from, and what is repeated is said.
+    Always,
+}
