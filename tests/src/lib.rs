@@ -10,5 +10,6 @@ pub mod demo;
 pub mod disturb;
 pub mod escape;
 pub mod harness;
+pub mod hoppers;
 pub mod showcase;
 pub mod torch_file;

@@ -5,6 +5,7 @@
 //!     fake_worker spam BYTES                writes that much to stdout, then ends with 0
 //!     fake_worker ignore-term               says `ready`, ignores SIGTERM and SIGINT, sleeps
 //!     fake_worker daemonize FILE            lets a hidden process go (see `escape`), ends with 0
+//!     fake_worker hop LINES HOPS FOLDER     starts lines of processes that fork to get away (see `hoppers`), sleeps
 //!     fake_worker print LINE…               prints lines, ends with 0
 //!     fake_worker error CODE LINE…          prints lines on stderr, ends with CODE
 //!     fake_worker segv                      ends by SIGSEGV
@@ -22,7 +23,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
-use supervise_tests::escape;
+use supervise_tests::{escape, hoppers};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -56,6 +57,11 @@ fn act(words: &[&str]) -> io::Result<u8> {
             sleep_for_ever()
         }
         ["daemonize", file] => escape::let_go(Path::new(file)).map(|()| 0),
+        ["hop", lines, hops, folder] => {
+            hoppers::start(number(lines)?, number(hops)?, Path::new(folder))?;
+            print("ready")?;
+            sleep_for_ever()
+        }
         ["print", lines @ ..] => lines.iter().try_for_each(|l| print(l)).map(|()| 0),
         ["error", code, lines @ ..] => {
             lines.iter().try_for_each(|l| writeln!(io::stderr(), "{l}"))?;

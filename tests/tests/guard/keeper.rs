@@ -11,8 +11,9 @@ use supervise_core::id::{ProcRef, RunId, WorkerId};
 use supervise_host::address::{Role, find, lives, peer};
 use supervise_host::guard::protocol::{ToGuard, WorkerOrder};
 use supervise_host::process::kill::signal_process;
-use supervise_host::process::{end_run, find_attempt_processes, is_alive, proc_stat};
+use supervise_host::process::{end_run, find_attempt_processes, is_alive, list_descendants, proc_stat};
 use supervise_tests::harness::Refusal;
+use supervise_tests::hoppers::{GO, OUTLIVED};
 
 /// A process in a session of its own, without an environment, that lives on in a child of its own again and again, and
 /// writes a byte each time. It ends with its file.
@@ -88,6 +89,35 @@ fn what_forks_to_get_away_is_ended_by_the_keeper() {
     rig.kill_only_the_guard();
     assert_eq!(rig.end(), Some(70));
     stands_still(file);
+    assert!(find_attempt_processes(&rig.run(), &[]).is_empty());
+}
+
+/// Many lines that hop as fast as they can; they end by themselves, after what an unhurried killer needs a hundred times.
+fn crowd(name: &str) -> (Rig, tempfile::TempDir) {
+    let base = tempfile::tempdir().unwrap();
+    let folder = base.path().to_str().unwrap();
+    let mut rig = Rig::start(name, |order| order.workers = vec![fake(&["hop", "60", "300", folder])]);
+    rig.launched();
+    eventually(|| list_descendants(rig.keeper()).len() > 60);
+    fs::write(base.path().join(GO), "").unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    (rig, base)
+}
+
+#[test]
+fn many_that_fork_to_get_away_are_ended_by_the_guard() {
+    let (mut rig, base) = crowd("crowd");
+    rig.say(ToGuard::KillTree);
+    assert_eq!(rig.gone(), []);
+    assert!(!base.path().join(OUTLIVED).exists());
+}
+
+#[test]
+fn many_that_fork_to_get_away_are_ended_by_the_keeper() {
+    let (mut rig, base) = crowd("keeper-crowd");
+    rig.kill_only_the_guard();
+    assert_eq!(rig.end(), Some(70));
+    assert!(!base.path().join(OUTLIVED).exists());
     assert!(find_attempt_processes(&rig.run(), &[]).is_empty());
 }
 

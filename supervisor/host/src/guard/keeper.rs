@@ -11,14 +11,16 @@ use crate::guard::protocol::GuardOrder;
 use crate::process::boottime_ms;
 use crate::process::cgroup::{Leaf, leaf_name};
 use crate::process::kill::{hunt, signal_process};
-use crate::process::reap::reap_one;
+use crate::process::reap::{reap_one, reap_some};
 use crate::process::spawn::split;
-use crate::process::stat::command_line;
-use crate::process::tree::{KEEPER_NAME, is_sink, list_descendants, running_children};
+use crate::process::stat::{command_line, proc_stat};
+use crate::process::tree::{KEEPER_NAME, children, is_sink, list_descendants};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::SigSet;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -29,6 +31,9 @@ use supervise_core::event::ExitStatus;
 /// Pauses between rounds of killing: as long as it gets on, and where what was killed takes its time to die.
 const PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+/// What has not died within this hangs in the kernel, for who knows how long: it is waited for, at less cost.
+const LASTING_MS: u64 = 5000;
+const LASTING_PAUSE: Duration = Duration::from_secs(1);
 /// All descendants are looked for this often: those below one that cannot die do not come here.
 const WALK_MS: u64 = 50;
 /// Connections that are taken in one go.
@@ -156,16 +161,16 @@ impl Keeper {
     /// Kills what is left until nothing of it runs. The sink is not waited for: it writes what it was given.
     fn end(&mut self) {
         let leaf = self.leaf.as_deref().and_then(Leaf::existing);
+        let began = boottime_ms();
         let mut last = Vec::new();
         let mut pause = PAUSE;
         let mut walk_at = 0;
-        await_births();
+        let mut sinks = born_sinks();
         loop {
-            while let Ok(Some(_)) = reap_one() {}
             if let Some(leaf) = &leaf {
                 let _ = leaf.kill();
             }
-            let Some(left) = hunt(is_sink).or_else(children_by_walk) else {
+            let Some(left) = hunt_but(&mut sinks).or_else(children_by_walk) else {
                 break;
             };
             if left.is_empty() && leaf.as_ref().is_none_or(|l| l.members().is_empty()) {
@@ -177,7 +182,8 @@ impl Keeper {
                 end_descendants();
             }
             pause = match left == last {
-                true => (pause * 2).min(LONGEST_PAUSE),
+                true if now.saturating_sub(began) < LASTING_MS => (pause * 2).min(LONGEST_PAUSE),
+                true => LASTING_PAUSE,
                 false => PAUSE,
             };
             last = left;
@@ -195,19 +201,45 @@ impl Keeper {
     }
 }
 
-/// A sink that was forked and not executed yet cannot be told from a worker: it is given the moment that it needs.
-fn await_births() {
-    let own = command_line(nix::unistd::getpid().as_raw());
-    let is_unborn = |pid: i32| {
-        let line = command_line(pid);
-        line.is_none() || line == own
+fn hunt_but(sinks: &mut BTreeSet<i32>) -> Option<Vec<i32>> {
+    let sinks = RefCell::new(sinks);
+    // The number of one that has ended may be another's next.
+    let reap = || {
+        reap_some(|pid, _| {
+            sinks.borrow_mut().remove(&pid);
+        });
     };
+    hunt(|pid| sinks.borrow().contains(&pid), reap)
+}
+
+/// The sinks that the guard left. One that was forked and not executed yet cannot be told from a worker, and is given the
+/// moment that it needs.
+///
+/// Looked for once, among those that are here: nobody is left who starts another, and a look at each newcomer takes longer
+/// than a hop of what forks to get away.
+fn born_sinks() -> BTreeSet<i32> {
+    let own = nix::unistd::getpid().as_raw();
+    let line = command_line(own);
+    let is_unborn = |pid: i32| {
+        let its = command_line(pid);
+        (its.is_none() || its == line) && proc_stat(pid).is_some_and(|s| s.is_running())
+    };
+    reap_some(|_, _| {});
+    let mut open = children(own).unwrap_or_default();
+    let mut sinks = BTreeSet::new();
     for _ in 0..BIRTHS {
-        match running_children(|pid| !is_unborn(pid)) {
-            Some(unborn) if !unborn.is_empty() => std::thread::sleep(PAUSE),
-            _ => return,
+        open.retain(|pid| {
+            // In this order: it may become one between the two looks.
+            let unborn = is_unborn(*pid);
+            let sink = is_sink(*pid) && sinks.insert(*pid);
+            unborn && !sink
+        });
+        if open.is_empty() {
+            break;
         }
+        std::thread::sleep(PAUSE);
     }
+    sinks
 }
 
 fn end_descendants() {

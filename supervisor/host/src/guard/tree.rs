@@ -5,10 +5,12 @@
 
 use crate::process::cgroup::Leaf;
 use crate::process::kill::{Sweeper, hunt, signal_process};
+use crate::process::reap::reap_some;
 use crate::process::stat::{ProcStat, proc_stat};
 use crate::process::tree::{Marks, running_children};
 use std::collections::BTreeMap;
 use std::time::Instant;
+use supervise_core::event::ExitStatus;
 use supervise_core::id::ProcRef;
 
 /// How long what workers left behind may take to end by itself.
@@ -57,6 +59,8 @@ pub(crate) struct Tree {
     leaf: Option<Leaf>,
     marks: Marks,
     sweeper: Sweeper,
+    /// Children that were reaped while others were killed: the guard has not heard of them yet.
+    reaped: Vec<(i32, ExitStatus)>,
     /// Everything was found and killed at least once.
     swept: bool,
     /// Descendants by number: start time and the CPU time last seen.
@@ -83,6 +87,7 @@ impl Tree {
                 ..Marks::default()
             },
             sweeper: Sweeper::default(),
+            reaped: Vec::new(),
             swept: false,
             known: BTreeMap::new(),
             leaf_cpu: 0,
@@ -110,6 +115,11 @@ impl Tree {
         {
             self.leaf = None;
         }
+    }
+
+    /// Children that ended and were reaped here, in that order; each is told once.
+    pub(crate) fn take_reaped(&mut self) -> Vec<(i32, ExitStatus)> {
+        std::mem::take(&mut self.reaped)
     }
 
     pub(crate) fn is_gone(&self) -> bool {
@@ -275,7 +285,9 @@ impl Tree {
 
     fn sweep_once(&mut self) -> Vec<ProcStat> {
         // What forks faster than all of `/proc` can be read is caught among the children, or not at all.
-        let _ = hunt(|pid| self.marks.except.contains(&pid));
+        let reaped = &mut self.reaped;
+        let reap = || reap_some(|pid, status| reaped.push((pid, status)));
+        let _ = hunt(|pid| self.marks.except.contains(&pid), reap);
         if let Some(leaf) = &self.leaf {
             // Refused only where the leaf is gone; the sweep does the same.
             let _ = leaf.kill();

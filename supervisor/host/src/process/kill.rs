@@ -5,7 +5,7 @@
 
 use crate::process::cgroup::{Leaf, leaves_of_run};
 use crate::process::stat::{ProcStat, proc_stat};
-use crate::process::tree::{keeps, running_children};
+use crate::process::tree::{children, keeps, running_children};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::collections::BTreeSet;
 use std::io;
@@ -73,27 +73,32 @@ fn end(target: ProcRef, signal: i32) {
     let _ = signal_process(target, signal);
 }
 
-/// Kills the children of this process that run, but for some; returns who that was, `None` where this kernel does not
+/// Kills the children of this process, but for some; returns who runs all the same, `None` where this kernel does not
 /// tell. Nobody is an answer that is certain: see [`running_children`], and who may ask.
 ///
 /// What they leave behind comes to this process and is found by the next call. A child that nobody has reaped keeps
-/// its number, so that this needs no look at start times, and is faster than what forks to get away.
+/// its number, and a dead one minds no signal: a look at each before it is killed takes longer than what forks to get away
+/// needs for it. The newest come first, for they live.
 pub(crate) fn end_children(except: impl Fn(i32) -> bool) -> Option<Vec<i32>> {
-    let running = running_children(except)?;
-    for pid in running.iter().copied().filter_map(Pid::from_raw) {
+    let own = nix::unistd::getpid().as_raw();
+    for pid in children(own)?.into_iter().rev().filter(|pid| !except(*pid)) {
         // One that refuses shows by staying.
-        let _ = rustix::process::kill_process(pid, Signal::KILL);
+        let _ = Pid::from_raw(pid).map(|pid| rustix::process::kill_process(pid, Signal::KILL));
     }
-    Some(running)
+    running_children(except)
 }
 
 /// Rounds of [`hunt`].
 const HUNT_ROUNDS: usize = 256;
 
 /// Kills the children of this process for as long as each round finds others than the one before; returns the last.
-pub(crate) fn hunt(except: impl Fn(i32) -> bool) -> Option<Vec<i32>> {
-    let mut last = end_children(&except)?;
+///
+/// `reap` is called before each round: every round looks at every child that waits to be reaped, and whoever forks to
+/// get away leaves one with each hop. Unreaped, they make the hunt slower than the prey, and take all numbers in the end.
+pub(crate) fn hunt(except: impl Fn(i32) -> bool, mut reap: impl FnMut()) -> Option<Vec<i32>> {
+    let mut last = Vec::new();
     for _ in 0..HUNT_ROUNDS {
+        reap();
         let now = end_children(&except)?;
         if now.is_empty() || now == last {
             return Some(now);

@@ -1,11 +1,22 @@
 //! Reaping: which child ended, and how, for a process that owns all of its children.
 //!
-//! Only the guard uses this: it is single-threaded and nothing else in it waits for children. The kernel's own
+//! Only guard and keeper use this: they are single-threaded and nothing else in them waits for children. The kernel's own
 //! numbers are kept, because a wrapper that knows only the classic signals would lose the status of a process
 //! ended by a real-time one.
 
 use std::io;
 use supervise_core::event::ExitStatus;
+
+/// Children reaped in one go.
+const AT_ONCE: usize = 4096;
+
+/// Reaps children that have ended, but not for ever: where they end faster than that, their killer must have its turn.
+pub(crate) fn reap_some(mut tell: impl FnMut(i32, ExitStatus)) {
+    for _ in 0..AT_ONCE {
+        let Ok(Some((pid, status))) = reap_one() else { return };
+        tell(pid, status);
+    }
+}
 
 /// Reaps one child that has ended.
 ///

@@ -241,7 +241,7 @@ fn keeper(run: &RunId) -> Option<ProcRef> {
 /// gone, or this kernel keeps no such list.
 ///
 /// A list that is empty is certain, a longer one may change while it is read.
-fn children(pid: i32) -> Option<Vec<i32>> {
+pub(crate) fn children(pid: i32) -> Option<Vec<i32>> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
     Some(
         text.split_ascii_whitespace()
@@ -254,18 +254,32 @@ fn children(pid: i32) -> Option<Vec<i32>> {
 ///
 /// Only for a process of one thread that reaps its children itself, and adopts orphans: an empty answer is then certain,
 /// however fast its descendants fork. Whoever lives descends from a running child; a child that ends hands its own on
-/// in the same moment, to the end of the list; and the list read twice was the same.
+/// in the same moment, to the end of the list; and the list read twice was the same. It never is for as long as one of
+/// `except` forks again and again: those must be known not to.
 pub(crate) fn running_children(except: impl Fn(i32) -> bool) -> Option<Vec<i32>> {
     let own = nix::unistd::getpid().as_raw();
-    let mut before = children(own)?;
+    let mut list = children(own)?;
+    // They keep their numbers for as long as nobody reaps them, and are not looked at again: what forks fast leaves thousands.
+    let mut ended = BTreeSet::new();
     loop {
-        let runs = |pid: &i32| proc_stat(*pid).is_some_and(|s| s.is_running()) && !except(*pid);
-        let running: Vec<i32> = before.iter().copied().filter(runs).collect();
-        let after = children(own)?;
-        if !running.is_empty() || after == before {
+        let mut running = Vec::new();
+        for pid in &list {
+            match (!ended.contains(pid)).then(|| proc_stat(*pid)).flatten() {
+                Some(stat) if !stat.is_running() => {
+                    ended.insert(*pid);
+                }
+                Some(_) if !except(*pid) => running.push(*pid),
+                _ => {}
+            }
+        }
+        if !running.is_empty() {
             return Some(running);
         }
-        before = after;
+        let after = children(own)?;
+        if after == list {
+            return Some(running);
+        }
+        list = after;
     }
 }
 

@@ -61,15 +61,21 @@ impl Guard {
     /// The kernel hands out children that wait to be reaped in the order of their birth. A worker that a signal ended
     /// takes its peers with it a moment later, never the other way round: it is told of first.
     pub(super) fn reap(&mut self, now: u64) {
-        let mut ended = Vec::new();
-        while let Ok(Some((pid, status))) = reap_one() {
+        let mut reaped = self.tree.take_reaped();
+        while let Ok(Some(one)) = reap_one() {
+            reaped.push(one);
+        }
+        let mut ended: Vec<(usize, ExitStatus)> = Vec::new();
+        for (pid, status) in reaped {
             self.stirred = true;
             if self.sink == Some(pid) {
                 self.sink_later(now);
                 continue;
             }
             let worker = self.workers.iter().position(|w| w.proc.pid == pid && w.exit.is_none());
-            ended.extend(worker.map(|at| (at, status)));
+            // What was reaped frees its number: another process may have had and left it since.
+            let first = worker.filter(|at| ended.iter().all(|(other, _)| other != at));
+            ended.extend(first.map(|at| (at, status)));
         }
         if matches!(self.tree.end, End::Running) {
             ended.sort_by_key(|(_, status)| !matches!(status, ExitStatus::Signal(_)));
