@@ -119,36 +119,24 @@ pub trait StepTracker: Send {
 }
 
 /// What the configuration says beyond the run's specification, needed again at every launch.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct TrainerFacts {
     /// The user's numbers of steps to keep, by the trainer's key.
     pub keep: Vec<(String, u32)>,
-    /// Keys under which asynchronous saves are switched on.
-    pub async_save: Vec<String>,
-    /// The trainer writes its metrics to a file.
-    pub file_logger: bool,
-    /// Where the trainer writes its metrics, by the trainer's own names.
-    pub loggers: Vec<String>,
-    /// The trainer can be told when its machine is taken away, and saves before.
-    pub saves_on_demand: bool,
-    /// A validation runs before the first step of every launch.
-    pub validates_first: bool,
-    /// The SFT trainer is the older one (`fsdp_sft_trainer`), which has names of its own for what it loads.
-    pub older_sft: bool,
     /// The user's own overrides from the command line, passed on before ours.
     pub settings: Vec<String>,
     /// Which Ray cluster it runs on.
     pub ray: Ray,
     /// How often the trainer's own launcher would begin again, where the user said it.
     pub retries: Option<u32>,
-    /// What `recover.mode` has to be given as, whatever the file says.
-    pub recover_mode: Option<&'static str>,
     /// Directories that the trainer does not make: by the key that names them.
     pub must_exist: Vec<(String, Utf8PathBuf)>,
+    /// What else the adapter reads at a launch.
+    pub own: Payload,
 }
 
 /// What the launch happens in.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct HostFacts {
     /// The environment that the workers inherit.
     pub env: BTreeMap<String, String>,

@@ -70,6 +70,9 @@ fn place_of_user(parts: &[&str]) -> Option<usize> {
     (parts.len() > at + 3).then_some(at + 1)
 }
 
+/// What `recover.mode` has to be given as, whatever the file says.
+struct Mode(Option<&'static str>);
+
 /// What a set of a run is expected to be.
 #[derive(Debug, Clone, Default)]
 struct Sets {

@@ -42,7 +42,7 @@ pub struct ReadInput<'a> {
 }
 
 /// What was read: a run's specification without its identity, its policy and its environment.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct ReadOutput {
     /// The trainer.
     pub kind: TrainerKind,

@@ -1,5 +1,6 @@
 //! Command and environment of a launch.
 
+use super::Mode;
 use super::call;
 use super::live::Live;
 use crate::adapter::{Help, HostFacts, LaunchPlan};
@@ -43,7 +44,8 @@ pub(super) fn arrange(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> 
 fn ours(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Vec<String> {
     let mut out = Vec::new();
     let recovers = order.from != StartPoint::AsIs;
-    match (recovers, &host.trainer.recover_mode) {
+    let mode = host.trainer.own.get().and_then(|Mode(mode)| *mode);
+    match (recovers, mode) {
         (true, _) => out.push("++recover.mode=auto".to_owned()),
         (false, Some(mode)) => out.push(format!("++recover.mode={mode}")),
         (false, None) => {}

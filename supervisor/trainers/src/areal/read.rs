@@ -3,6 +3,7 @@
 //! AReaL reads one YAML through Hydra and lays it over classes of its own, so that an unknown key ends it; overrides stand behind
 //! the script. Where its only checkpoint is follows from `recover`, not from the names above it, and from the user's name.
 
+use super::Mode;
 use super::backend::{self, Backend};
 use super::call::{self, Form};
 use super::defaults;
@@ -11,7 +12,7 @@ use super::fields::{INT, TEXT, is};
 use super::frequency;
 use super::jobs;
 use super::live::Live;
-use crate::adapter::TrainerFacts;
+use crate::adapter::{Payload, TrainerFacts};
 use crate::command;
 use crate::hydra;
 use crate::kit::Reader;
@@ -109,7 +110,7 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
         facts: TrainerFacts {
             settings: input.set.to_vec(),
             retries: retries.and_then(|n| u32::try_from(n).ok()),
-            recover_mode: mode,
+            own: Payload::new(Mode(mode)),
             must_exist,
             ..TrainerFacts::default()
         },

@@ -3,6 +3,7 @@
 //! The resume is always said in full (`resume_path` and the step, or `disable`), never left to verl's tracker file: with `auto` a missing or
 //! stale tracker starts from step 0 without a word. Later duplicates win in Hydra, so ours come last.
 
+use super::Facts;
 use crate::adapter::{HostFacts, LaunchPlan};
 use crate::command;
 use crate::hydra::{encode_list, encode_str};
@@ -137,7 +138,7 @@ fn load_overrides(
     lost: &[StateKind],
 ) -> Result<Vec<String>, Reason> {
     let release = spec.trainer_version.as_deref().and_then(Release::of);
-    let tree = if host.trainer.older_sft {
+    let tree = if Facts::of(&host.trainer).older_sft {
         Tree::SftOld
     } else {
         Tree::Ppo
@@ -213,7 +214,7 @@ fn retention_overrides(spec: &RunSpec, host: &HostFacts, notes: &mut Vec<String>
 }
 
 fn async_overrides(sft: bool, host: &HostFacts, notes: &mut Vec<String>) -> Vec<String> {
-    let off = host.trainer.async_save.iter().map(|key| {
+    let off = Facts::of(&host.trainer).async_save.iter().map(|key| {
         notes.push(format!(
             "{key} is switched off: asynchronous saves are not finished by every release of verl, and never by 0.9"
         ));

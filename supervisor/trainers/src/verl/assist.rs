@@ -1,5 +1,6 @@
 //! What verl can do by itself once it is told: each help with its reason and the setting that switches it off.
 
+use super::Facts;
 use super::version::Version;
 use crate::adapter::{Help, HostFacts};
 use crate::hydra::encode_list;
@@ -27,7 +28,7 @@ pub(crate) fn helps(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &HostF
     out.extend(wandb(spec, host).filter(|_| assist.wandb));
     let relaunch = matches!(order.from, StartPoint::Step { .. });
     out.extend(
-        (assist.skip_validation && relaunch && host.trainer.validates_first).then(|| Help {
+        (assist.skip_validation && relaunch && Facts::of(&host.trainer).validates_first).then(|| Help {
             overrides: vec!["trainer.val_before_train=False".to_owned()],
             ..Help::new(
                 "assist.skip_validation",
@@ -54,13 +55,13 @@ fn environment(sft: bool, host: &HostFacts) -> Help {
 
 /// A file of its own for each attempt, since verl truncates it at every start; and lines that are read here, where there are none.
 fn logger(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Option<Help> {
-    let loggers = &host.trainer.loggers;
+    let loggers = &Facts::of(&host.trainer).loggers;
     let has = |name: &str| loggers.iter().any(|l| l == name);
     let mut help = Help::new(
         "assist.logger",
         "each attempt has a metrics file of its own: verl truncates it at every start",
     );
-    let mut with_file = host.trainer.file_logger;
+    let mut with_file = Facts::of(&host.trainer).file_logger;
     if !loggers.is_empty() && !has("console") {
         help.why = "none of trainer.logger's prints its steps, by which progress and hangs are known".to_owned();
         let mut all: Vec<&str> = loggers.iter().map(String::as_str).chain(["console"]).collect();
@@ -87,7 +88,7 @@ pub(crate) fn saves_on_demand(sft: bool, spec: &RunSpec, on_demand: bool) -> boo
 fn expiry(sft: bool, spec: &RunSpec, host: &HostFacts) -> Option<Help> {
     let end = spec.policy.assist.deadline?;
     let said = [EXPIRY, EXPIRY_TOO].into_iter().any(|name| host.is_set(spec, name));
-    if said || !saves_on_demand(sft, spec, host.trainer.saves_on_demand) {
+    if said || !saves_on_demand(sft, spec, Facts::of(&host.trainer).saves_on_demand) {
         return None;
     }
     let grace = spec.policy.save_grace.0 / 1000;
@@ -99,7 +100,7 @@ fn expiry(sft: bool, spec: &RunSpec, host: &HostFacts) -> Option<Help> {
 
 /// One run there for all attempts since the run was taken into care: a fresh start counts its steps anew.
 fn wandb(spec: &RunSpec, host: &HostFacts) -> Option<Help> {
-    if !host.trainer.loggers.iter().any(|l| l == "wandb") || host.is_set(spec, "WANDB_RUN_ID") {
+    if !Facts::of(&host.trainer).loggers.iter().any(|l| l == "wandb") || host.is_set(spec, "WANDB_RUN_ID") {
         return None;
     }
     let mut help = Help::new(

@@ -1,5 +1,6 @@
 //! What a person should know before a launch: when verl saves, what a crash costs, what no resume brings back.
 
+use super::Facts;
 use super::{assist, ray};
 use crate::adapter::TrainerFacts;
 use supervise_core::checkpoint::{Finding, StateKind};
@@ -10,7 +11,7 @@ pub(crate) fn preflight(sft: bool, spec: &RunSpec, facts: &TrainerFacts) -> Vec<
     let mut out = vec![cadence(spec)];
     out.extend(not_restored(spec));
     out.extend(retention(sft, spec, facts));
-    if facts.validates_first {
+    if Facts::of(facts).validates_first {
         out.push(Finding::note(
             "validates_first",
             "trainer.val_before_train: a validation runs again at the beginning of every relaunch; set it to False if it takes long",
@@ -25,7 +26,7 @@ pub(crate) fn preflight(sft: bool, spec: &RunSpec, facts: &TrainerFacts) -> Vec<
 
 /// Whether the end of an allocation costs more than it must.
 fn on_demand(sft: bool, spec: &RunSpec, facts: &TrainerFacts) -> Option<Finding> {
-    let saves = assist::saves_on_demand(sft, spec, facts.saves_on_demand);
+    let saves = assist::saves_on_demand(sft, spec, Facts::of(facts).saves_on_demand);
     let known = spec.policy.assist.deadline.is_some();
     if saves && known || !spec.policy.recovery {
         return None;

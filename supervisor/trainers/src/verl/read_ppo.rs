@@ -1,9 +1,10 @@
 //! What a PPO configuration says.
 
+use super::Facts;
 use super::Reader;
 use super::version::Version;
 use super::{ray, strategy, wishes};
-use crate::adapter::TrainerFacts;
+use crate::adapter::{Payload, TrainerFacts};
 use crate::command::{self, Entry};
 use crate::read::{ReadInput, ReadOutput};
 use supervise_core::checkpoint::StateKind;
@@ -46,13 +47,14 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
         },
         facts: TrainerFacts {
             keep: keep_keys,
-            async_save: wishes::async_saves(reader, &async_keys),
-            file_logger: wishes::logs_to_file(reader),
-            loggers: wishes::loggers(reader),
-            saves_on_demand: trainer != Trainer::V1,
-            validates_first: validates_first(reader, &roles),
-            older_sft: false,
-            settings: Vec::new(),
+            own: Payload::new(Facts {
+                async_save: wishes::async_saves(reader, &async_keys),
+                file_logger: wishes::logs_to_file(reader),
+                loggers: wishes::loggers(reader),
+                saves_on_demand: trainer != Trainer::V1,
+                validates_first: validates_first(reader, &roles),
+                older_sft: false,
+            }),
             ray: ray::read(reader, input, false),
             ..TrainerFacts::default()
         },

@@ -1,11 +1,12 @@
 //! What a configuration of the SFT trainer says.
 
+use super::Facts;
 use super::Reader;
 use super::arrange::holds_step;
 use super::defaults::Tree;
 use super::version::Version;
 use super::{ray, strategy, wishes};
-use crate::adapter::TrainerFacts;
+use crate::adapter::{Payload, TrainerFacts};
 use crate::command::{self, Entry};
 use crate::read::{ReadInput, ReadOutput};
 use supervise_core::checkpoint::StateKind;
@@ -62,16 +63,17 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
                 .map(|n| ("trainer.max_ckpt_to_keep".to_owned(), n))
                 .into_iter()
                 .collect(),
-            async_save: match older {
-                true => Vec::new(),
-                false => wishes::async_saves(reader, &["checkpoint.async_save".to_owned()]),
-            },
-            file_logger: wishes::logs_to_file(reader),
-            loggers: wishes::loggers(reader),
-            saves_on_demand: false,
-            validates_first: false,
-            older_sft: older,
-            settings: Vec::new(),
+            own: Payload::new(Facts {
+                async_save: match older {
+                    true => Vec::new(),
+                    false => wishes::async_saves(reader, &["checkpoint.async_save".to_owned()]),
+                },
+                file_logger: wishes::logs_to_file(reader),
+                loggers: wishes::loggers(reader),
+                saves_on_demand: false,
+                validates_first: false,
+                older_sft: older,
+            }),
             ray: ray::read(reader, input, true),
             ..TrainerFacts::default()
         },

@@ -4,16 +4,26 @@ use crate::launch::{FULL, PPO, from_step, order, spec};
 use std::collections::BTreeMap;
 use supervise_core::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::{Assist, RunSpec};
+use supervise_trainers::Payload;
+use supervise_trainers::verl::Facts;
 use supervise_trainers::{HostFacts, LaunchPlan, TrainerFacts, adapter};
 
 const EXPIRY: &str = "MLP_CURRENT_CAPACITY_BLOCK_EXPIRATION_TIMESTAMP";
 
 fn facts(loggers: &[&str]) -> TrainerFacts {
-    TrainerFacts {
+    asked(loggers, true)
+}
+
+fn asked(loggers: &[&str], saves_on_demand: bool) -> TrainerFacts {
+    let own = Facts {
         loggers: loggers.iter().map(|l| (*l).to_owned()).collect(),
         file_logger: loggers.contains(&"file"),
-        saves_on_demand: true,
+        saves_on_demand,
         validates_first: true,
+        ..Facts::default()
+    };
+    TrainerFacts {
+        own: Payload::new(own),
         ..TrainerFacts::default()
     }
 }
@@ -124,8 +134,7 @@ fn expiry_is_told_only_to_trainers_that_ask() {
         ..Assist::default()
     };
     let told = |spec: &RunSpec, on_demand| {
-        let mut facts = facts(&["console"]);
-        facts.saves_on_demand = on_demand;
+        let facts = asked(&["console"], on_demand);
         env(&launched(spec, &from_step(10, FULL), facts, &[]), EXPIRY).is_some()
     };
     for (version, asks) in [
@@ -198,8 +207,7 @@ fn a_trainer_that_cannot_save_on_demand_is_named() {
     let told = |kind, on_demand, deadline| {
         let mut spec = spec(kind, PPO);
         spec.policy.assist.deadline = deadline;
-        let mut facts = facts(&["console"]);
-        facts.saves_on_demand = on_demand;
+        let facts = asked(&["console"], on_demand);
         let found = adapter(kind).preflight(&spec, &facts);
         let found = found.into_iter().find(|f| f.code == "no_save_on_demand");
         found.map(|f| (f.level > supervise_core::checkpoint::Level::Note, f.detail))

@@ -8,6 +8,8 @@ use supervise_core::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::{
     GangSpec, LauncherKind, Policy, ResumeIntent, RunSpec, SaveCadence, SavePolicy, TrainerKind,
 };
+use supervise_trainers::Payload;
+use supervise_trainers::verl::Facts;
 use supervise_trainers::{HostFacts, LaunchPlan, TrainerFacts, adapter, hydra};
 
 pub(crate) fn spec(trainer: TrainerKind, command: &str) -> RunSpec {
@@ -132,7 +134,10 @@ fn sft_has_its_own_keys() {
     );
     let facts = TrainerFacts {
         keep: vec![("trainer.max_ckpt_to_keep".into(), 3)],
-        async_save: vec!["checkpoint.async_save".into()],
+        own: Payload::new(Facts {
+            async_save: vec!["checkpoint.async_save".into()],
+            ..Facts::default()
+        }),
         ..TrainerFacts::default()
     };
     let plan = arrange(&spec, &from_step(4, &["model", "hf_model"]), facts);
@@ -293,7 +298,10 @@ fn the_environment_of_the_user_wins() {
     let host = HostFacts {
         env: BTreeMap::from([("RAY_DEDUP_LOGS".to_owned(), "1".to_owned())]),
         trainer: TrainerFacts {
-            file_logger: true,
+            own: Payload::new(Facts {
+                file_logger: true,
+                ..Facts::default()
+            }),
             ..TrainerFacts::default()
         },
         began: 1,
@@ -352,7 +360,10 @@ fn a_plan_tells_what_a_crash_costs() {
     let mut ppo = spec(supervise_trainers::verl::PPO, PPO);
     let facts = TrainerFacts {
         keep: vec![("trainer.max_actor_ckpt_to_keep".into(), 1)],
-        validates_first: true,
+        own: Payload::new(Facts {
+            validates_first: true,
+            ..Facts::default()
+        }),
         ..TrainerFacts::default()
     };
     let text = told(&ppo, &facts);

@@ -6,6 +6,7 @@ use supervise_config::compose::{Composed, Found, Loader, compose};
 use supervise_core::checkpoint::StateKind;
 use supervise_core::id::Step;
 use supervise_core::spec::{LauncherKind, ResumeIntent, SaveCadence};
+use supervise_trainers::verl::Facts;
 use supervise_trainers::{ReadInput, ReadOutput, read};
 
 /// One file; everything else belongs to the trainer.
@@ -139,7 +140,8 @@ fn a_yaml_that_says_only_what_its_author_changed_is_enough() {
         (ResumeIntent::Auto, LauncherKind::Driver)
     );
     assert_eq!(read.not_restored, [StateKind::Rollout]);
-    assert!(read.facts.validates_first && !read.facts.file_logger);
+    let facts = Facts::of(&read.facts);
+    assert!(facts.validates_first && !facts.file_logger);
     assert!(read.findings.iter().any(|f| f.code == "relative_root"));
     assert_eq!(
         read.command,

@@ -3,7 +3,9 @@
 use super::launch::{FULL, PPO, arrange, from_step, spec};
 use super::reading::{Case, text};
 use supervise_core::spec::RunSpec;
+use supervise_trainers::Payload;
 use supervise_trainers::TrainerFacts;
+use supervise_trainers::verl::Facts;
 
 fn ppo(version: Option<&'static str>, command: &'static str) -> Case {
     Case {
@@ -142,7 +144,7 @@ fn the_older_sft_trainer_has_keys_of_its_own() {
     assert_eq!((read.kind, read.world), (supervise_trainers::verl::SFT, Some(2)));
     assert_eq!(read.roles[0].save_contents, ["model", "extra"]);
     assert_eq!(read.roles[0].load_contents, ["model", "extra"]);
-    assert!(read.facts.older_sft);
+    assert!(Facts::of(&read.facts).older_sft);
 
     let cannot = ppo(
         Some("0.4.1"),
@@ -221,7 +223,10 @@ fn with_version(version: Option<&str>) -> RunSpec {
 
 fn loads(spec: &RunSpec, older_sft: bool) -> Vec<String> {
     let facts = TrainerFacts {
-        older_sft,
+        own: Payload::new(Facts {
+            older_sft,
+            ..Facts::default()
+        }),
         ..TrainerFacts::default()
     };
     let plan = arrange(spec, &from_step(120, FULL), facts);

@@ -1,0 +1,37 @@
+//! What verl's adapter reads at every launch beside the specification.
+
+use crate::adapter::TrainerFacts;
+
+/// What verl's configuration says beyond a run's specification.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Facts {
+    /// Keys under which asynchronous saves are switched on.
+    pub async_save: Vec<String>,
+    /// The trainer writes its metrics to a file.
+    pub file_logger: bool,
+    /// Where the trainer writes its metrics, by verl's names.
+    pub loggers: Vec<String>,
+    /// The trainer can be told when its machine is taken away, and saves before.
+    pub saves_on_demand: bool,
+    /// A validation runs before the first step of every launch.
+    pub validates_first: bool,
+    /// The SFT trainer is the older one (`fsdp_sft_trainer`), which has names of its own for what it loads.
+    pub older_sft: bool,
+}
+
+static NONE: Facts = Facts {
+    async_save: Vec::new(),
+    file_logger: false,
+    loggers: Vec::new(),
+    saves_on_demand: false,
+    validates_first: false,
+    older_sft: false,
+};
+
+impl Facts {
+    /// Those that were read; nothing is known where they were not.
+    #[must_use]
+    pub fn of(facts: &TrainerFacts) -> &Self {
+        facts.own.get().unwrap_or(&NONE)
+    }
+}
