@@ -21,7 +21,7 @@ use crate::control::{ControlReply, ControlRequest};
 use crate::error::CliError;
 use crate::prepare::Prepared;
 use crate::printer::Printer;
-pub(crate) use acts::{environment, redacted};
+
 use guards::GuardLink;
 use journal::Book;
 use lanes::{Lane, Tag};

@@ -6,6 +6,7 @@
 pub mod cli;
 pub mod control;
 pub mod driver;
+mod environment;
 pub mod error;
 pub mod exit;
 pub mod prepare;

@@ -200,9 +200,8 @@ fn arrange(p: &Prepared, state: &State, choice: &Choice) -> Result<Option<Launch
         from: from.clone(),
         lost: lost.clone(),
     };
-    let env = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
     let host = HostFacts {
-        env: env.collect(),
+        env: crate::environment::own(),
         trainer: p.facts.clone(),
         began: state
             .care

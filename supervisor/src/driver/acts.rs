@@ -3,11 +3,12 @@
 use super::Driver;
 use super::guards::GuardLink;
 use super::lanes::Tag;
+use crate::environment;
 use crate::render::doubts;
-use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::process::Child;
+use supervise_config::redact_words;
 use supervise_config::settings::CgroupChoice;
 use supervise_core::diagnosis::failure_rules;
 use supervise_core::event::{ActError, ActErrorKind, EventKind};
@@ -96,7 +97,7 @@ impl Driver {
     fn try_launch(&mut self, act: ActId, order: &LaunchOrder) -> Result<(), ActError> {
         let other = super::guards::not_started;
         let host = HostFacts {
-            env: environment(),
+            env: environment::own(),
             trainer: self.prepared.facts.clone(),
             began: self.state.care.as_ref().map_or(order.attempt, |c| c.attempt).0,
         };
@@ -151,7 +152,7 @@ impl Driver {
         self.children.push(child);
         let mut link =
             GuardLink::new(stream, order.attempt, guard).map_err(|e| other(format!("talking to the guard: {e}")))?;
-        let argv = redacted(&plan.argv);
+        let argv = redact_words(&plan.argv);
         link.launching = Some((act, argv.clone()));
         self.guard = Some(link);
         self.write_attempt(order, &plan, &argv, dir);
@@ -238,22 +239,15 @@ impl Driver {
             "from": order.from,
             "lost": order.lost,
             "argv": argv,
-            "overrides": redacted(&plan.overrides),
+            "overrides": redact_words(&plan.overrides),
             "env_set": plan.env.iter().map(|(k, v)| (k, supervise_config::redact(k, v))).collect::<Vec<_>>(),
             "cwd": self.spec.cwd,
-            "notes": redacted(&plan.notes),
+            "notes": redact_words(&plan.notes),
         });
         let files = vec![("launch.json".to_owned(), format!("{text:#}\n"))];
         let now = self.now();
         self.store.ask(Tag::Nothing, Question::Attempt { dir, files }, now);
     }
-}
-
-/// Our own environment, which the workers inherit. A variable that is not UTF-8 is left out: no trainer reads one.
-pub(crate) fn environment() -> BTreeMap<String, String> {
-    std::env::vars_os()
-        .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)))
-        .collect()
 }
 
 /// A script's trainer must show our overrides, where there are any.
@@ -268,6 +262,3 @@ fn rules(spec: &RunSpec) -> Vec<ScanRule> {
     rules.extend(failure_rules());
     rules
 }
-
-/// A command without its secrets.
-pub(crate) use supervise_config::redact_words as redacted;

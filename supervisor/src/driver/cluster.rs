@@ -13,7 +13,7 @@ impl Driver {
         let Ray::Cluster { address, .. } = &self.prepared.facts.ray else {
             return false;
         };
-        let mut env = super::acts::environment();
+        let mut env = crate::environment::own();
         env.extend(self.spec.env.clone());
         env.extend(self.spec.learnt.iter().flat_map(|l| l.env.clone()));
         let query = Query {

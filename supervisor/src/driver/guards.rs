@@ -1,10 +1,10 @@
 //! The driver's end of the leash, and what to do without a guard.
 
-use super::acts::redacted;
 use super::{Driver, Internal};
 use crate::render::one_line;
 use std::collections::BTreeSet;
 use std::time::Duration;
+use supervise_config::redact_words;
 use supervise_core::event::{ActError, ActErrorKind, ActOutput, EventKind};
 use supervise_core::id::{ActId, AttemptNo, Ms, ProcRef, Tick};
 use supervise_core::record::ActKind;
@@ -195,7 +195,7 @@ impl Driver {
                 why: one_line(&why, SAID),
             },
             FromShim::Unmarked { words } => ScriptNews::Unmarked {
-                what: one_line(&redacted(&words).join(" "), SAID),
+                what: one_line(&redact_words(&words).join(" "), SAID),
             },
             FromShim::Again => ScriptNews::Again,
             // Calls before the trainer's own are the script's affair.

@@ -2,6 +2,7 @@
 //! waited for in the scheduler's own words, before anybody hears that nothing of the attempt is left.
 
 use super::{Driver, Internal};
+use crate::environment;
 use std::time::Duration;
 use supervise_core::event::{ActError, ActErrorKind, EventKind};
 use supervise_core::id::{ActId, AttemptNo, ProcRef};
@@ -90,7 +91,7 @@ impl Driver {
             return None;
         }
         let id = job::id(&self.spec.run, attempt);
-        let mut env = super::acts::environment();
+        let mut env = environment::own();
         env.extend(self.spec.env.clone());
         let learnt = self.spec.learnt.as_ref();
         env.extend(learnt.iter().flat_map(|l| l.env.clone()));
@@ -112,7 +113,7 @@ impl Driver {
 
     fn slurm_jobs(&self) -> Option<slurm::Query> {
         let known = adapter(self.spec.trainer).jobs(&self.spec.saves)?;
-        let mut env = super::acts::environment();
+        let mut env = environment::own();
         env.extend(self.spec.env.clone());
         Some(slurm::Query {
             proof: self.proof(),

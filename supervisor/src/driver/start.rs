@@ -1,6 +1,5 @@
 //! The beginning of a term: control socket, journals, lease, the living guard or the orphans.
 
-use super::acts::redacted;
 use super::ask::{call, cannot_start};
 use super::guards::GuardLink;
 use super::journal::Book;
@@ -15,6 +14,7 @@ use crate::render::record::outcome_words;
 use camino::Utf8PathBuf;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
+use supervise_config::redact_words;
 use supervise_core::event::{EventKind, Living};
 use supervise_core::id::{Ms, Term};
 use supervise_core::lease::{Claim, beat};
@@ -386,9 +386,9 @@ fn without_secrets(spec: &RunSpec) -> RunSpec {
     for (name, value) in &mut shown.env {
         *value = supervise_config::redact(name, value);
     }
-    shown.command = redacted(&shown.command);
+    shown.command = redact_words(&shown.command);
     if let Some(learnt) = &mut shown.learnt {
-        learnt.ahead = redacted(&learnt.ahead);
+        learnt.ahead = redact_words(&learnt.ahead);
         for (name, value) in &mut learnt.env {
             *value = supervise_config::redact(name, value);
         }

@@ -2,7 +2,6 @@
 
 use super::Configured;
 use crate::error::CliError;
-use std::collections::BTreeMap;
 use supervise_core::checkpoint::Finding;
 use supervise_host::cluster::{self, Cluster, Query};
 use supervise_trainers::read::ReadOutput;
@@ -36,7 +35,7 @@ pub(super) fn check(configured: &Configured, out: &ReadOutput) -> Result<Vec<Fin
             let query = Query {
                 command: out.command.clone(),
                 cwd: configured.cwd.clone(),
-                env: environment(&configured.settings.env),
+                env: crate::environment::with(&configured.settings.env),
                 address: address.clone().unwrap_or_default(),
                 ..Query::default()
             };
@@ -78,14 +77,6 @@ fn findings(said: &Cluster, nodes: u32, gpus: Option<u32>, name: &str) -> Vec<Fi
         "ray_too_small",
         format!("{has}; the run asks for {nodes} machines{wanted}, and {name} ends at once where they are missing"),
     )]
-}
-
-/// The environment of the workers: ours, and what the settings add to it.
-fn environment(more: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let ours = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
-    let mut env: BTreeMap<String, String> = ours.collect();
-    env.extend(more.iter().map(|(k, v)| (k.clone(), v.clone())));
-    env
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 
 use super::{Configured, command, place, registry_files, state_dir};
 use crate::control;
+use crate::environment;
 use crate::error::CliError;
 use crate::printer::{self, Waiting};
 use crate::render::time::span;
@@ -136,7 +137,7 @@ pub(super) struct Start {
 
 /// Earlier starts of the same command in the same directory, newest first.
 pub(super) fn starts(c: &Configured) -> Vec<Start> {
-    let command = crate::driver::redacted(&c.command);
+    let command = supervise_config::redact_words(&c.command);
     let key = script::key(&c.cwd, &command);
     let read = |path: &Utf8Path| -> Option<(SystemTime, Start)> {
         let start: Start = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
@@ -193,7 +194,10 @@ fn given() -> Result<Learnt, CliError> {
 pub(super) fn shims(c: &Configured) -> Result<Shims, CliError> {
     let exe = own_exe()?;
     let above = shims_dir()?;
-    let path = environment(c).get("PATH").cloned().unwrap_or_default();
+    let path = environment::with(&c.settings.env)
+        .get("PATH")
+        .cloned()
+        .unwrap_or_default();
     Shims::make(&above, &exe, &path).map_err(|e| CliError::environment(format!("making links in {above}: {e}")))
 }
 
@@ -224,13 +228,6 @@ fn state() -> Result<Utf8PathBuf, CliError> {
     })
 }
 
-fn environment(c: &Configured) -> BTreeMap<String, String> {
-    let all = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
-    let mut env: BTreeMap<String, String> = all.collect();
-    env.extend(c.settings.env.clone());
-    env
-}
-
 /// Runs the script up to the call of its trainer.
 fn listen(c: &Configured, quiet: bool) -> Result<Learnt, CliError> {
     command::check(&c.command, &c.cwd, &c.settings.env)?;
@@ -246,7 +243,7 @@ fn listen(c: &Configured, quiet: bool) -> Result<Learnt, CliError> {
     // A name that was there before is somebody else's.
     fs::DirBuilder::new().mode(0o700).create(&dir).map_err(failed)?;
     let socket = address::fresh(&run, Role::Guard).map_err(failed)?;
-    let mut env = environment(c);
+    let mut env = environment::with(&c.settings.env);
     shims(c)?.dress(&mut env, &socket, None).map_err(failed)?;
     let argv = c
         .command

@@ -5,7 +5,7 @@
 //! ends as soon as its input is closed.
 
 use super::Prepared;
-use super::version::environment;
+use crate::environment;
 use crate::printer;
 use crate::render::one_line;
 use camino::Utf8PathBuf;
@@ -84,7 +84,7 @@ pub fn rehearse(p: &Prepared) -> Vec<Finding> {
 pub fn trial(p: &Prepared) -> Result<Trial, String> {
     let plan = resume(p)?;
     let (argv, plain) = calls(&p.spec, &plan)?;
-    let mut env = environment(&p.spec.env);
+    let mut env = environment::with(&p.spec.env);
     let learnt = p.spec.learnt.as_ref();
     env.extend(learnt.iter().flat_map(|l| l.env.clone()));
     env.extend(DEVICES.map(|name| (name.to_owned(), String::new())));
@@ -111,7 +111,7 @@ fn resume(p: &Prepared) -> Result<LaunchPlan, String> {
         lost: Vec::new(),
     };
     let host = HostFacts {
-        env: environment(&BTreeMap::new()),
+        env: environment::own(),
         trainer: p.facts.clone(),
         began: 1,
     };

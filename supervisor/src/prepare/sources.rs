@@ -92,12 +92,8 @@ fn texts(paths: impl Iterator<Item = Utf8PathBuf>) -> Result<Vec<(String, String
 
 /// `SUPERVISE_…` variables. Others are nobody's business here.
 fn environment() -> Vec<(String, String)> {
-    let mut found: Vec<(String, String)> = std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .filter(|(name, _)| name.starts_with("SUPERVISE_"))
-        .collect();
-    found.sort();
-    found
+    let ours = |(name, _): &(String, String)| name.starts_with("SUPERVISE_");
+    crate::environment::own().into_iter().filter(ours).collect()
 }
 
 fn user_file() -> Option<Utf8PathBuf> {

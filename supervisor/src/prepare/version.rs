@@ -3,7 +3,6 @@
 use super::Configured;
 use crate::error::CliError;
 use camino::Utf8Path;
-use std::collections::BTreeMap;
 use supervise_config::Origin;
 use supervise_host::interpreter::{self, Interpreter};
 use supervise_trainers::read::ReadOutput;
@@ -127,18 +126,10 @@ fn ask(configured: &Configured, package: &str) -> Result<Interpreter, String> {
         [] => &usual,
         words => words,
     };
-    let mut env = environment(&configured.settings.env);
+    let mut env = crate::environment::with(&configured.settings.env);
     // What a script has activated before its call.
     env.extend(configured.learnt.iter().flat_map(|l| l.env.clone()));
     interpreter::ask(command, configured.call_cwd(), &env, package)
-}
-
-/// The environment of the workers: ours, and what the settings add to it.
-pub(super) fn environment(more: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let ours = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
-    let mut env: BTreeMap<String, String> = ours.collect();
-    env.extend(more.iter().map(|(k, v)| (k.clone(), v.clone())));
-    env
 }
 
 /// Whether where the checkpoints are follows from a default, which releases may set otherwise.

@@ -11,7 +11,7 @@ use supervise_trainers::slurm::{Job, Proof, words};
 /// Whom to ask, where the run has jobs there.
 pub(super) fn query(seen: &Seen) -> Option<Query> {
     let spec = seen.spec.as_ref()?;
-    let mut env = crate::driver::environment();
+    let mut env = crate::environment::own();
     env.extend(spec.env.clone());
     Some(Query {
         proof: Proof {
