@@ -240,14 +240,14 @@ pub fn prepare(request: &Request) -> Result<Prepared, CliError> {
             .filter_map(|file| file.parent())
             .map(Utf8Path::to_owned)
             .chain([cwd]),
-    )?;
+    );
     let configured = configure(request)?;
     if configured.learnt.is_none() && learn::is_needed(&configured) {
         return Err(learn::unknown(&configured));
     }
     let (mut out, release) = understand_release(&configured)?;
     command::is_given(&out.command)?;
-    answer::wait_for(places(&configured, &out))?;
+    answer::wait_for(places(&configured, &out));
     trainer::check_same_file(request, &configured, &out)?;
     trainer::check_there(&out)?;
     let on_cluster = cluster::check(&configured, &out)?;

@@ -92,13 +92,13 @@ fn what_forks_to_get_away_is_ended_by_the_keeper() {
     assert!(find_attempt_processes(&rig.run(), &[]).is_empty());
 }
 
-/// Many lines that hop as fast as they can; they end by themselves, after what an unhurried killer needs a hundred times.
+/// Many lines that hop as fast as they can. They end by themselves, and before they can use up the numbers of a machine where nobody reaps.
 fn crowd(name: &str) -> (Rig, tempfile::TempDir) {
     let base = tempfile::tempdir().unwrap();
     let folder = base.path().to_str().unwrap();
-    let mut rig = Rig::start(name, |order| order.workers = vec![fake(&["hop", "60", "300", folder])]);
+    let mut rig = Rig::start(name, |order| order.workers = vec![fake(&["hop", "16", "1200", folder])]);
     rig.launched();
-    eventually(|| list_descendants(rig.keeper()).len() > 60);
+    eventually(|| list_descendants(rig.keeper()).len() > 16);
     fs::write(base.path().join(GO), "").unwrap();
     std::thread::sleep(Duration::from_millis(50));
     (rig, base)
