@@ -44,6 +44,15 @@ fn worker(scene: &Scene, command: &str) -> i32 {
     })
 }
 
+/// The next attempt's guard may be there already.
+fn guard_of(scene: &Scene, worker: i32) -> i32 {
+    let guards = scene.guards();
+    guards
+        .into_iter()
+        .find(|guard| children(*guard).contains(&worker))
+        .unwrap()
+}
+
 fn children(pid: i32) -> Vec<i32> {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     text.split_whitespace().filter_map(|p| p.parse().ok()).collect()
@@ -93,10 +102,7 @@ fn a_stop_names_what_does_not_die_and_ends_with_69() {
 fn a_stop_names_a_supervisor_and_a_guard_that_stand_still_and_happens_when_they_go_on() {
     let scene = scene();
     let run = scene.start_with(&["run", "--", "sleep", "600"]);
-    worker(&scene, "sleep 600");
-    let [guard] = scene.guards()[..] else {
-        panic!("one guard: {:?}", scene.guards());
-    };
+    let guard = guard_of(&scene, worker(&scene, "sleep 600"));
     [guard, run.pid()].iter().for_each(|pid| send(*pid, libc::SIGSTOP));
     let began = Instant::now();
     let stop = scene.ask(&["stop", "--timeout", "1s"]);
@@ -132,10 +138,7 @@ fn a_stop_ends_at_its_deadline_and_the_run_stays_told_to_end() {
 fn a_guard_that_stands_still_alone_is_named_and_is_no_other_supervisor() {
     let scene = scene();
     let run = scene.start_with(&["run", "--", "sleep", "600"]);
-    worker(&scene, "sleep 600");
-    let [guard] = scene.guards()[..] else {
-        panic!("one guard: {:?}", scene.guards());
-    };
+    let guard = guard_of(&scene, worker(&scene, "sleep 600"));
     run.kill();
     send(guard, libc::SIGSTOP);
     let stop = scene.ask(&["stop"]);
