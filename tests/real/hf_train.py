@@ -93,6 +93,8 @@ def by_itself(out, steps):
     from datasets import Dataset
     from tokenizers import Tokenizer, models
     from transformers import PreTrainedTokenizerFast
+    # It stands beside the environment, in which verl would look at it.
+    sys.path.insert(0, os.path.join(sys.prefix, "trl"))
     from trl import SFTConfig, SFTTrainer
 
     names = {"<s>": 0, "</s>": 1, "<pad>": 2} | {f"w{n}": n for n in range(3, WORDS)}

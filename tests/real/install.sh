@@ -41,7 +41,9 @@ make_venv() { "${PYTHON:-python3.11}" -m venv "$venv"; }
 
 # Everything is pinned, so no dependency is resolved: torch's own would pull in 4 GB of CUDA libraries.
 install_torch() { pip "$(grep '^torch==' "$here/requirements.txt")"; }
-install_rest() { grep -v '^torch==' "$here/requirements.txt" >"$venv/rest.txt" && pip -r "$venv/rest.txt"; }
+install_rest() { grep -v -e '^torch==' -e '^trl==' "$here/requirements.txt" >"$venv/rest.txt" && pip -r "$venv/rest.txt"; }
+# Where verl finds a trl that is newer than it knows, it ends at its start: only who names this directory finds it.
+install_trl() { pip --target "$venv/trl" "$(grep '^trl==' "$here/requirements.txt")"; }
 stand_in() { python3 "$here/torch_cuda_standins.py" "$(site)"; }
 
 # Virtual machines may say that they have matrix tiles (AMX), and end whoever uses one with SIGILL: oneDNN does, in bfloat16.
@@ -69,6 +71,7 @@ assert (numbers @ numbers).sum() == 64**3'
 phase venv make_venv
 phase torch install_torch
 phase packages install_rest
+phase trl install_trl
 phase stand-ins stand_in
 phase no-tiles no_tiles
 phase prune prune
