@@ -77,7 +77,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         super::print(&view.text())?;
     }
     if acts && !view.chosen().is_empty() && (args.yes || asked::confirm(&view.question())?) {
-        gc.delete(&view)?;
+        gc.delete(&mut view)?;
         view.deleted = true;
         if !args.json {
             super::print(&format!("{}\n", view.done()))?;
@@ -118,7 +118,7 @@ impl Gc<'_> {
 
     /// Deletes what was agreed upon, as far as it would still be chosen. The lease is taken only now: nobody is kept from starting
     /// while a person thinks.
-    fn delete(&self, agreed: &GcView) -> Result<(), CliError> {
+    fn delete(&self, agreed: &mut GcView) -> Result<(), CliError> {
         let mut lease = Lease::take(&self.seen)?;
         if !lease.is_held() {
             return Err(CliError::environment(format!(
@@ -136,10 +136,11 @@ impl Gc<'_> {
             })?;
             Ok(places)
         });
-        if let Ok(places) = &done
-            && let Err(why) = self.write_down(&mut lease, places, agreed.bytes)
-        {
-            printer::err(&format!("note: what was deleted is not in the run's journal: {why}\n"));
+        if let Ok(places) = &done {
+            agreed.narrow(places);
+            if let Err(why) = self.write_down(&mut lease, places, agreed.bytes) {
+                printer::err(&format!("note: what was deleted is not in the run's journal: {why}\n"));
+            }
         }
         lease.release();
         done.map(|_| ())

@@ -103,6 +103,14 @@ impl GcView {
         }
     }
 
+    /// Only these go: others were kept, or had gone already.
+    pub fn narrow(&mut self, places: &[Utf8PathBuf]) {
+        for l in &mut self.leftovers {
+            l.delete = places.contains(&l.place);
+        }
+        self.bytes = self.leftovers.iter().filter(|l| l.delete).map(|l| l.bytes).sum();
+    }
+
     /// Places of those that go.
     #[must_use]
     pub fn chosen(&self) -> Vec<Utf8PathBuf> {
