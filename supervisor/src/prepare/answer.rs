@@ -12,7 +12,7 @@ const ANOTHER: Duration = Duration::from_secs(600);
 
 /// Returns when every place can be looked at: whoever does so while a mount hangs cannot be stopped, and says nothing.
 ///
-/// Where no process can be started to look, the places are taken as they are: the launch says what is wrong then.
+/// No process can be started to look: the places are taken as they are, and the launch says what is wrong.
 pub(super) fn wait_for(places: impl IntoIterator<Item = Utf8PathBuf>) {
     let Ok(mut lane) = lane() else { return };
     for place in places {
@@ -20,7 +20,7 @@ pub(super) fn wait_for(places: impl IntoIterator<Item = Utf8PathBuf>) {
             continue;
         }
         printer::err(&format!(
-            "note: the file system under {place} does not answer; it is waited for\n"
+            "waiting: the file system under {place} does not answer (SIGTERM or Ctrl-C ends this)\n"
         ));
         loop {
             let Ok(another) = self::lane() else { return };

@@ -7,7 +7,7 @@ use serde_json::json;
 use std::fs;
 use supervise_tests::harness::{Mount, Scene, copy_tree, snapshot, wait_for};
 
-const WAITS: &str = "does not answer; it is waited for";
+const WAITS: &str = "does not answer (SIGTERM";
 
 /// A scene whose root is a faulty mount; `None` where there is no such thing here.
 fn faulty(test: &str) -> Option<(Scene, Mount)> {
