@@ -59,7 +59,7 @@ pub struct RunSpec {
     pub policy: Policy,
     /// What is never restored by this trainer, said at each resume.
     pub not_restored: Vec<StateKind>,
-    /// Where its saves stand.
+    /// The places of its saves.
     #[serde(default, rename = "live", skip_serializing_if = "SavePolicy::is_steps")]
     pub saves: SavePolicy,
 }

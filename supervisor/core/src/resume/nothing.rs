@@ -44,7 +44,7 @@ fn fresh(scan: &ScanReport, foreign: bool, care: bool, reasons: Vec<Reason>) -> 
     start(StartPoint::Fresh, edits, Vec::new(), care, reasons)
 }
 
-/// What stands there is more than one save that was cut short: a step that nothing here can judge may be whole, and of two that
+/// More than one save that was cut short stands there: a step that nothing here can judge may be whole, and of two that
 /// lack something at most the newest was cut short.
 fn holds_work(spec: &RunSpec, scan: &ScanReport) -> bool {
     let own = || scan.steps.iter().filter(|c| !c.husk && !is_elsewhere(&c.id));

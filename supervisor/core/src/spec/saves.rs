@@ -1,6 +1,6 @@
-//! Where the saves of a trainer stand: a directory for each step, or one checkpoint that is overwritten.
+//! The places of a trainer's saves: a directory for each step, or one checkpoint that is overwritten.
 //!
-//! What stands in the place of the latter is the *live set*: the state of each engine and what is kept of the run beside it.
+//! The checkpoint in that one place is the *live set*: the state of each engine and what is kept of the run beside it.
 //! Copies of it that were proven are *generations*. A launch starts from the live set; where that is not whole, a
 //! generation is put in its place first.
 
@@ -8,7 +8,7 @@ use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Where the saves of a trainer stand. Written as `live` of a specification, which is there for [`SavePolicy::InPlace`] only.
+/// The places of a trainer's saves. Written as `live` of a specification, which is there for [`SavePolicy::InPlace`] only.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(from = "Option<InPlace>", into = "Option<InPlace>")]
 pub enum SavePolicy {
@@ -32,7 +32,7 @@ impl SavePolicy {
         !self.is_steps()
     }
 
-    /// What is known of the one checkpoint.
+    /// The one checkpoint that is overwritten.
     #[must_use]
     pub fn in_place(&self) -> Option<&InPlace> {
         match self {
@@ -62,10 +62,10 @@ impl From<SavePolicy> for Option<InPlace> {
 pub struct InPlace {
     /// Directory for generations and for what goes aside: on the file system of the checkpoint root, outside of it.
     pub store: Utf8PathBuf,
-    /// What starts the trainer ends with an error even where the training came to its end.
+    /// The command ends with an error even where the training came to its end.
     #[serde(default)]
     pub exit_says_nothing: bool,
-    /// What only the trainer's adapter reads.
+    /// Fields that only the trainer's adapter reads.
     #[serde(flatten)]
     pub own: Map<String, Value>,
 }

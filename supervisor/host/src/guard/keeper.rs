@@ -31,7 +31,7 @@ use supervise_core::event::ExitStatus;
 /// Pauses between rounds of killing: as long as it gets on, and where what was killed takes its time to die.
 const PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
-/// What has not died within this hangs in the kernel, for who knows how long: it is waited for, at less cost.
+/// A process that has not died within this hangs in the kernel, for who knows how long: it is waited for, at less cost.
 const LASTING_MS: u64 = 5000;
 const LASTING_PAUSE: Duration = Duration::from_secs(1);
 /// All descendants are looked for this often: those below one that cannot die do not come here.
