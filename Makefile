@@ -38,7 +38,7 @@ real: test-real
 bless: export UPDATE_GOLDEN = 1
 bless: export UPDATE_DOCS = 1
 bless:
-	$(CARGO) test -q -p supervise-core --test core -- scenarios
+	$(CARGO) test -q -p supervise-core --test scenarios
 	$(CARGO) test -q -p supervise-checkpoint --test catch
 	$(CARGO) test -q -p supervise --test it -- docs
 	$(CARGO) test -q -p supervise-tests --test hazards -- page

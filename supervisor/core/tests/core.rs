@@ -1,4 +1,4 @@
-//! Tests of the core from outside: a simulated world in virtual time, scenario scripts, tables, real logs.
+//! Tests of the core from outside: a simulated world in virtual time, tables, real logs.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -11,6 +11,6 @@ mod machine;
 mod parts;
 mod recorded;
 mod retain;
-mod scenarios;
 mod stops;
+#[expect(dead_code, reason = "the scenarios use the rest of it")]
 mod world;

@@ -1,26 +1,22 @@
-//! Each script under `scenarios/` and the golden file beside it. `UPDATE_GOLDEN=1` accepts what comes out.
+//! Each script under `scenarios/` is a test of its own, against the golden file beside it: `cargo test --test scenarios all_torn`.
+//! `UPDATE_GOLDEN=1` accepts what comes out, unless an invariant broke.
 
 #![expect(
     clippy::disallowed_methods,
     reason = "scripts and golden files are read from the source tree"
 )]
 
-use crate::world::World;
-use crate::world::script::parse;
-use crate::world::words;
-use std::path::{Path, PathBuf};
+#[expect(dead_code, reason = "the other tests of the core use the rest of it")]
+mod world;
 
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios")
-}
+use std::path::Path;
+use world::World;
+use world::script::parse;
+use world::words;
 
 /// The records of one script, in words; the last line says how it stands.
-fn play(text: &str) -> String {
-    let script = match parse(text) {
-        Ok(s) => s,
-        Err(e) => return format!("not a script: {e}\n"),
-    };
-    let mut w = World::new(script);
+fn play(text: &str) -> Result<String, String> {
+    let mut w = World::new(parse(text).map_err(|e| format!("not a script: {e}"))?);
     w.run();
     let mut out = String::new();
     for l in &w.log {
@@ -31,46 +27,32 @@ fn play(text: &str) -> String {
     if !aside.is_empty() {
         out.push_str(&format!("aside: {}\n", aside.join(" ")));
     }
-    match &w.broken {
-        Some(what) => out.push_str(&format!("BROKEN {what}\n")),
-        None => out.push_str(&format!("state: {}\n", w.s.mode.word())),
+    if let Some(what) = &w.broken {
+        return Err(format!("{out}BROKEN {what}"));
     }
-    out
+    out.push_str(&format!("state: {}\n", w.s.mode.word()));
+    Ok(out)
 }
 
-#[test]
-fn every_script_leads_to_its_golden_file() {
-    let update = std::env::var("UPDATE_GOLDEN").is_ok();
-    let mut names: Vec<PathBuf> = std::fs::read_dir(folder())
-        .unwrap()
-        .map(|e| e.unwrap().path())
-        .filter(|p| p.extension().is_some_and(|x| x == "txt"))
-        .collect();
-    names.sort();
-    assert!(names.len() >= 30, "only {} scripts were found", names.len());
-    let mut wrong = Vec::new();
-    for path in &names {
-        let got = play(&std::fs::read_to_string(path).unwrap());
-        let golden = path.with_extension("out");
-        if update && !got.contains("BROKEN") && !got.contains("not a script") {
-            std::fs::write(&golden, &got).unwrap();
-        }
-        match std::fs::read_to_string(&golden) {
-            Ok(want) if want == got => {}
-            Ok(want) => wrong.push(format!("{}: {}", path.display(), difference(&want, &got))),
-            Err(_) => wrong.push(format!("{}: no golden file; it gives\n{got}", path.display())),
-        }
+fn leads_to_its_golden_file(path: &Path, script: String) -> datatest_stable::Result<()> {
+    let got = play(&script)?;
+    let golden = path.with_extension("out");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&golden, &got)?;
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+    let want = std::fs::read_to_string(&golden).map_err(|e| format!("{}: {e}; it gives\n{got}", golden.display()))?;
+    if want == got {
+        Ok(())
+    } else {
+        Err(difference(&want, &got).into())
+    }
 }
 
-#[test]
-fn every_golden_file_has_its_script() {
-    for entry in std::fs::read_dir(folder()).unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_some_and(|x| x == "out") {
-            assert!(path.with_extension("txt").exists(), "{} has no script", path.display());
-        }
+fn has_its_script(path: &Path) -> datatest_stable::Result<()> {
+    if path.with_extension("txt").exists() {
+        Ok(())
+    } else {
+        Err("a golden file without a script".into())
     }
 }
 
@@ -83,4 +65,9 @@ fn difference(want: &str, got: &str) -> String {
         w.get(at).unwrap_or(&"(end)"),
         g.get(at).unwrap_or(&"(end)")
     )
+}
+
+datatest_stable::harness! {
+    { test = leads_to_its_golden_file, root = "tests/scenarios", pattern = r"\.txt$" },
+    { test = has_its_script, root = "tests/scenarios", pattern = r"\.out$" },
 }
