@@ -19,8 +19,8 @@ mod wires;
 
 use crate::control::{ControlReply, ControlRequest};
 use crate::error::CliError;
-use crate::prepare::Prepared;
 use crate::printer::Printer;
+use crate::run_order::RunOrder;
 
 use guards::GuardLink;
 use journal::Book;
@@ -66,7 +66,7 @@ pub struct RunFlags {
 ///
 /// # Errors
 /// What keeps a term from beginning.
-pub fn run(prepared: Prepared, printer: Printer, flags: RunFlags) -> Result<u8, CliError> {
+pub fn run(order: RunOrder, printer: Printer, flags: RunFlags) -> Result<u8, CliError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .thread_keep_alive(FOR_GOOD)
@@ -74,7 +74,7 @@ pub fn run(prepared: Prepared, printer: Printer, flags: RunFlags) -> Result<u8, 
         .map_err(|e| CliError::environment(format!("the event loop cannot be made: {e}")))?;
     let result = runtime.block_on(async {
         ask::a_thread().await?;
-        start::term(prepared, printer, flags).await
+        start::term(order, printer, flags).await
     });
     // A lane may hang in the kernel for ever: nothing is waited for.
     runtime.shutdown_timeout(Duration::from_millis(10));
@@ -118,7 +118,7 @@ enum Internal {
 struct Driver {
     state: State,
     spec: RunSpec,
-    prepared: Prepared,
+    order: RunOrder,
     printer: Printer,
     exe: camino::Utf8PathBuf,
     began: u64,

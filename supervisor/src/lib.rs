@@ -12,7 +12,9 @@ pub mod exit;
 pub mod prepare;
 pub mod printer;
 mod reading;
+pub mod rehearse;
 pub mod render;
+pub mod run_order;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -55,7 +57,7 @@ fn helper() -> Option<ExitCode> {
     }
     let code = match args.next()?.to_str()? {
         "__guard" => supervise_host::guard::main(&args.collect::<Vec<_>>()),
-        "__rehearse" => prepare::rehearsal_helper(),
+        "__rehearse" => rehearse::helper(),
         "__sink" => supervise_host::sink::main(),
         "__lane" => {
             cli::trace();

@@ -2,6 +2,7 @@
 
 pub mod checkpoints;
 pub mod codes;
+mod command;
 pub mod explain;
 pub mod gc;
 pub mod migrate;
@@ -11,6 +12,8 @@ pub mod status;
 pub mod terminal;
 pub mod time;
 pub mod verify;
+
+pub use command::{shown_command, shown_word};
 
 use supervise_core::checkpoint::{Finding, Level};
 use supervise_core::event::ScanReport;

@@ -36,7 +36,7 @@ mod watch;
 pub use crate::disk::{open_log, own_place, write_test};
 pub use client::{Client, LaneError};
 pub use files::{FileSource, fact_of, read_small, walk};
-pub use identity::RUN_DIR_NAME;
+pub use identity::{RUN_DIR_NAME, lease_dir};
 pub use kept::look_at_run;
 pub use lease::own_claim;
 pub use leftovers::{Leftover, LeftoverKind};

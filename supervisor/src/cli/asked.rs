@@ -24,7 +24,7 @@ pub(super) fn confirm(question: &str) -> Result<bool, CliError> {
 /// # Errors
 /// There is no such step; the steps there are stand in it.
 pub(super) fn check_from(p: &Prepared) -> Result<(), CliError> {
-    let (Some(from), Some(place)) = (p.spec.policy.from, Where::of(&p.spec)) else {
+    let (Some(from), Some(place)) = (p.order.spec.policy.from, Where::of(&p.order.spec)) else {
         return Ok(());
     };
     let scan = look_at_run(&place, Depth::Structure, &mut |_| true);

@@ -4,7 +4,7 @@ use super::exports::{self, unknown_run};
 use super::target;
 use crate::error::CliError;
 use crate::exit::Exit;
-use crate::prepare::{Request, identify, proof_memory};
+use crate::prepare::{Request, discover, proof_memory};
 use crate::printer::Meter;
 use crate::render::checkpoints::{CheckpointsView, text};
 use camino::Utf8Path;
@@ -93,7 +93,7 @@ fn never_started(path: &Utf8Path) -> Result<Where, CliError> {
         config: Some(path.to_owned()),
         ..Request::default()
     };
-    let run = identify(&request)?;
+    let run = discover(request)?.identify()?;
     let root = run.root.ok_or_else(|| no_root(path.as_str()))?;
     Ok(unknown_run(&root, run.memory))
 }

@@ -77,8 +77,8 @@ fn show(show: Show) -> Result<(), CliError> {
         command: show.command,
         ..Request::default()
     };
-    let configured = prepare::configure(&request)?;
-    let settings = configured.settings.explained().iter().map(|e| Line {
+    let discovered = prepare::discover(request)?;
+    let settings = discovered.sources.settings.explained().iter().map(|e| Line {
         key: e.key.clone(),
         value: e.value.clone(),
         origin: e.origin.clone(),
@@ -87,7 +87,7 @@ fn show(show: Show) -> Result<(), CliError> {
         version: 1,
         settings: settings.collect(),
         trainer: if named {
-            lines(&prepare::effective(&configured)?)
+            lines(&discovered.effective()?)
         } else {
             Vec::new()
         },

@@ -70,10 +70,11 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         if let Some(file) = &request.config {
             checks.extend(trainer::scalars(file));
         }
-        let configured = prepare::configure(&request)?;
-        let id = prepare::identify(&request)?;
+        let discovered = prepare::discover(request)?;
+        let interpreter = trainer::interpreter(&discovered);
+        let id = discovered.identify()?;
         checks.push(machine::file_system(id.root.as_deref().unwrap_or(&id.run_dir)));
-        checks.extend(trainer::interpreter(&configured));
+        checks.extend(interpreter);
     }
     if args.json {
         super::print_json(&checks)?;

@@ -5,7 +5,6 @@ use super::stop::{Lease, outcome};
 use super::target::{self, Seen};
 use crate::error::CliError;
 use crate::exit::Exit;
-use crate::prepare;
 
 use crate::printer::{self, Meter};
 use crate::render::gc::{Choice, GcView};
@@ -16,7 +15,7 @@ use supervise_core::event::{Event, EventKind};
 use supervise_core::id::{Seq, Tick};
 use supervise_core::journal::encode;
 use supervise_core::record::Record;
-use supervise_host::lane::{Answer, Leftover, Question, Where, look_at_run};
+use supervise_host::lane::{Answer, Leftover, Question, Where, lease_dir, look_at_run};
 
 pub(super) const EXAMPLES: &str = "  supervise gc ppo.yaml --dry-run
   supervise gc ppo.yaml --keep-attempts 3
@@ -173,7 +172,7 @@ fn store(seen: &Seen, run_dir: &Utf8Path) -> Result<Utf8PathBuf, CliError> {
             seen.run
         ))
     })?;
-    let lease = prepare::lease_dir(spec.root.as_deref(), &spec.saves, run_dir);
+    let lease = lease_dir(spec.root.as_deref(), &spec.saves, run_dir);
     Ok(lease.parent().unwrap_or(run_dir).to_owned())
 }
 

@@ -4,9 +4,11 @@ use super::run::Source;
 use super::{asked, target};
 use crate::error::CliError;
 use crate::exit::Exit;
-use crate::prepare::{self, Learning, Prepared, Request, prepare};
+use crate::prepare::{Learning, Prepared, Request, prepare};
+use crate::rehearse::rehearse;
 use crate::render::doubts;
 use crate::render::plan::{OPEN_CASE, PlanView};
+use supervise_config::settings::CgroupChoice;
 use supervise_core::checkpoint::{Depth, Finding};
 use supervise_core::event::{Event, EventKind, ScanReport};
 use supervise_core::record::{LaunchOrder, Outcome, Record};
@@ -59,19 +61,19 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args) -> Result<u8, CliError> {
     let learning = if args.learn { Learning::Anew } else { Learning::Known };
-    let mut prepared = prepare(&Request {
+    let mut prepared = prepare(Request {
         learning,
         quiet: args.json,
         ..args.source.request()
     })?;
     asked::check_from(&prepared)?;
     if let Some(depth) = args.depth {
-        prepared.spec.policy.depth = depth.into();
+        prepared.order.spec.policy.depth = depth.into();
     }
     if args.rehearse {
-        prepared.findings.extend(prepare::rehearse(&prepared));
+        prepared.findings.extend(rehearse(&prepared.order));
     }
-    let seen = target::of_prepared(&prepared.spec)?;
+    let seen = target::of_prepared(&prepared.order.spec)?;
     let mut notes = seen.notes.clone();
     if seen.alive.supervisor.alive {
         notes.push("a supervisor of this run lives: `supervise status` tells what it does".to_owned());
@@ -81,11 +83,11 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         return Err(CliError::environment(problem.clone()));
     }
     let before = seen.state.as_ref().and_then(ended_before);
-    let mut state = next_term(seen.state.unwrap_or_default(), &prepared.spec);
+    let mut state = next_term(seen.state.unwrap_or_default(), &prepared.order.spec);
     // Who says how deep to look wants no more.
     state.doubt &= args.depth.is_none();
-    let scan = scan(&prepared, needed_depth(&state, &prepared.spec));
-    let choice = choose(&state, &prepared.spec, &scan);
+    let scan = scan(&prepared, needed_depth(&state, &prepared.order.spec));
+    let choice = choose(&state, &prepared.order.spec, &scan);
     let launch = arrange(&prepared, &state, &choice)?;
     let longest = state.attempt.as_ref().map(|a| a.longest_step);
     let mut view = PlanView::of(&prepared, &choice, launch.as_ref(), longest, notes);
@@ -109,7 +111,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
 
 /// Said where no control group would hold the workers.
 fn open_case(p: &Prepared) -> Option<String> {
-    if !p.settings.kill_cgroup() {
+    if p.order.settings.kill.cgroup == CgroupChoice::Off {
         return Some(format!("kill.cgroup is off: {OPEN_CASE}"));
     }
     let why = Leaf::could_be_made().err()?;
@@ -152,19 +154,19 @@ fn next_term(mut state: State, spec: &RunSpec) -> State {
 }
 
 fn scan(p: &Prepared, depth: Depth) -> ScanReport {
-    let Some(root) = &p.spec.root else {
+    let Some(root) = &p.order.spec.root else {
         return ScanReport {
             empty: true,
             ..ScanReport::default()
         };
     };
-    if let Some(place) = Where::of(&p.spec).filter(|place| place.store.is_some()) {
+    if let Some(place) = Where::of(&p.order.spec).filter(|place| place.store.is_some()) {
         return look_at_run(&place, depth, &mut |_| true);
     }
-    let expect = expect(&p.spec);
-    let trainer = adapter(p.spec.trainer);
+    let expect = expect(&p.order.spec);
+    let trainer = adapter(p.order.spec.trainer);
     let mut report = Prover::new(root, trainer, &expect).scan(depth, WHOLE, &mut |_| true);
-    if let ResumeIntent::Path { path, .. } = &p.spec.resume
+    if let ResumeIntent::Path { path, .. } = &p.order.spec.resume
         && !path.starts_with(root)
         && let (Some(above), Some(name)) = (path.parent(), path.file_name())
     {
@@ -202,7 +204,7 @@ fn arrange(p: &Prepared, state: &State, choice: &Choice) -> Result<Option<Launch
     };
     let host = HostFacts {
         env: crate::environment::own(),
-        trainer: p.facts.clone(),
+        trainer: p.order.facts.clone(),
         began: state
             .care
             .as_ref()
@@ -210,7 +212,7 @@ fn arrange(p: &Prepared, state: &State, choice: &Choice) -> Result<Option<Launch
             .map_or(order.attempt, |c| c.attempt)
             .0,
     };
-    match adapter(p.spec.trainer).arrange(&p.spec, &order, &host) {
+    match adapter(p.order.spec.trainer).arrange(&p.order.spec, &order, &host) {
         Ok(plan) => Ok(Some(plan)),
         Err(reason) => Err(CliError::config(reason.text)),
     }

@@ -126,17 +126,17 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         let _ = nix::unistd::setsid();
     }
     let learning = if args.given { Learning::Given } else { Learning::Start };
-    let prepared = prepare(&Request {
+    let prepared = prepare(Request {
         learning,
         quiet: args.quiet || args.json,
         ..args.source.request()
     })?;
-    if let Some(root) = &prepared.spec.root {
+    if let Some(root) = &prepared.order.spec.root {
         prepare::probe(root)?;
     }
     asked::check_from(&prepared)?;
     prepare::check_importable(&prepared)?;
-    if prepared.spec.policy.fresh && !args.yes && !agreed(&prepared)? {
+    if prepared.order.spec.policy.fresh && !args.yes && !agreed(&prepared)? {
         return Err(CliError::usage(
             "nothing was started: the fresh start was not confirmed",
         ));
@@ -146,13 +146,13 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     }
     let mut printer = Printer::new(output);
     announce(&mut printer, &prepared);
-    driver::run(prepared, printer, RunFlags { again: args.again })
+    driver::run(prepared.order, printer, RunFlags { again: args.again })
 }
 
 /// A fresh start moves everything aside that the run could go on from: asked once, where a person is there to answer.
 fn agreed(p: &Prepared) -> Result<bool, CliError> {
     let asks = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
-    let Some(place) = Where::of(&p.spec).filter(|_| asks) else {
+    let Some(place) = Where::of(&p.order.spec).filter(|_| asks) else {
         return Ok(true);
     };
     let scan = look_at_run(&place, Depth::Structure, &mut |_| true);
@@ -170,8 +170,11 @@ fn agreed(p: &Prepared) -> Result<bool, CliError> {
 
 /// Which run this is, and what a person should know before it costs days.
 fn announce(printer: &mut Printer, p: &Prepared) {
-    let place = p.spec.root.as_ref().unwrap_or(&p.spec.run_dir);
-    printer.note(&format!("run {} ({}) in {place}", p.spec.run, p.spec.trainer));
+    let place = p.order.spec.root.as_ref().unwrap_or(&p.order.spec.run_dir);
+    printer.note(&format!(
+        "run {} ({}) in {place}",
+        p.order.spec.run, p.order.spec.trainer
+    ));
     for note in &p.notes {
         printer.note(note);
     }

@@ -8,7 +8,6 @@ use super::target::{self, Seen};
 use crate::control::{self, ControlReply, ControlRequest};
 use crate::error::CliError;
 use crate::exit::Exit;
-use crate::prepare;
 use crate::printer;
 use crate::render::record::outcome_words;
 use crate::render::terminal;
@@ -22,7 +21,7 @@ use supervise_core::spec::Policy;
 use supervise_core::state::Mode;
 use supervise_host::guard;
 use supervise_host::guard::protocol::{FromGuard, ToGuard};
-use supervise_host::lane::{Answer, LaneError, Question, own_claim};
+use supervise_host::lane::{Answer, LaneError, Question, lease_dir, own_claim};
 use supervise_host::process::cgroup::{Leaf, leaves_of_run};
 use supervise_host::process::{Remains, end_run, find_attempt_processes};
 
@@ -302,7 +301,7 @@ impl Lease {
         let saves = seen.spec.as_ref().map(|s| s.saves.clone()).unwrap_or_default();
         let known = seen.state.as_ref().map_or(Term(0), |s| s.term);
         let ask = Question::TakeLease {
-            dir: prepare::lease_dir(root, &saves, dir),
+            dir: lease_dir(root, &saves, dir),
             claim: Box::new(own_claim(SILENT, SILENT, known)),
             identity: None,
         };

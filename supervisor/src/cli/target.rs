@@ -7,7 +7,7 @@ mod hung;
 
 use crate::control::{self, ControlReply, ControlRequest};
 use crate::error::CliError;
-use crate::prepare::{self, Request};
+use crate::prepare::{self, Discovered, Request};
 use crate::reading::Reading;
 use crate::render::status::{Alive, Liveness, StatusView};
 use camino::{Utf8Path, Utf8PathBuf};
@@ -157,7 +157,7 @@ pub(super) fn find(name: &str) -> Result<Seen, CliError> {
             ..Request::default()
         };
         // Where a command is needed too, the file alone does not tell the run; what was started with it does.
-        let id = match prepare::identify(&request) {
+        let id = match prepare::discover(request).and_then(Discovered::identify) {
             Ok(id) => id,
             Err(e) => return by_config(path).ok_or(e),
         };

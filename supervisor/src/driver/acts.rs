@@ -98,7 +98,7 @@ impl Driver {
         let other = super::guards::not_started;
         let host = HostFacts {
             env: environment::own(),
-            trainer: self.prepared.facts.clone(),
+            trainer: self.order.facts.clone(),
             began: self.state.care.as_ref().map_or(order.attempt, |c| c.attempt).0,
         };
         let plan = adapter(self.spec.trainer)
@@ -121,7 +121,7 @@ impl Driver {
             .map_err(|e| other(format!("finding a free port, or preparing the script: {e}")))?;
         let dir = self.spec.run_dir.join(format!("attempts/{:04}", order.attempt.0));
         let rules = rules(&self.spec);
-        let settings = &self.prepared.settings;
+        let settings = &self.order.settings;
         let order_for_guard = GuardOrder {
             run: self.spec.run.clone(),
             term: self.state.term,
@@ -182,10 +182,10 @@ impl Driver {
         }
         base.extend(plan.env.iter().cloned());
         base.extend(self.spec.env.clone());
-        if let (Some(call), Some(shims)) = (&plan.call, &self.prepared.shims) {
+        if let (Some(call), Some(shims)) = (&plan.call, &self.order.shims) {
             shims.dress(&mut base, socket, Some(call.clone()))?;
         }
-        if let Some(submitter) = &self.prepared.submitter {
+        if let Some(submitter) = &self.order.submitter {
             submitter.dress(&mut base, self.proof().comment(self.state.term, order.attempt));
         }
         let count = if is_gang { gang.workers } else { 1 };

@@ -10,7 +10,7 @@ use supervise_trainers::Ray;
 impl Driver {
     /// Asks it, off the loop; `false`: there is no such cluster, and nobody to ask.
     pub(super) fn ask_cluster(&mut self, act: ActId, order: &LaunchOrder) -> bool {
-        let Ray::Cluster { address, .. } = &self.prepared.facts.ray else {
+        let Ray::Cluster { address, .. } = &self.order.facts.ray else {
             return false;
         };
         let mut env = crate::environment::own();

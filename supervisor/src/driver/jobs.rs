@@ -87,7 +87,7 @@ impl Driver {
     }
 
     fn job_of(&self, attempt: AttemptNo) -> Option<JobQuery> {
-        if self.prepared.facts.ray != Ray::Submitted {
+        if self.order.facts.ray != Ray::Submitted {
             return None;
         }
         let id = job::id(&self.spec.run, attempt);

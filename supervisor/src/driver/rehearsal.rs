@@ -1,7 +1,7 @@
 //! A relaunch tried in advance while workers run: by a helper that gives way to them, off the loop.
 
 use super::{Driver, Internal};
-use crate::prepare::trial;
+use crate::rehearse::trial;
 use std::process::Stdio;
 use std::time::Duration;
 use supervise_core::event::EventKind;
@@ -28,7 +28,7 @@ impl Driver {
         if self.rehearsal.is_some() {
             return;
         }
-        let started = trial(&self.prepared).and_then(|trial| {
+        let started = trial(&self.order).and_then(|trial| {
             let order = serde_json::to_vec(&trial).map_err(|e| e.to_string())?;
             let helper = start(&self.exe).map_err(|e| format!("the helper cannot be started: {e}"))?;
             Ok((order, helper))

@@ -8,9 +8,9 @@ use super::wires::{Wires, connect};
 use super::{Driver, LAST_WORDS, RunFlags, Signals};
 use crate::control;
 use crate::error::CliError;
-use crate::prepare::Prepared;
 use crate::printer::{self, Printer};
 use crate::render::record::outcome_words;
+use crate::run_order::RunOrder;
 use camino::Utf8PathBuf;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -31,9 +31,9 @@ use supervise_host::process::{
 const HELLO: Duration = Duration::from_secs(10);
 
 /// Runs one term from its beginning to its end.
-pub(super) async fn term(prepared: Prepared, mut printer: Printer, flags: RunFlags) -> Result<u8, CliError> {
+pub(super) async fn term(order: RunOrder, mut printer: Printer, flags: RunFlags) -> Result<u8, CliError> {
     let exe = own_exe()?;
-    let spec = prepared.spec.clone();
+    let spec = order.spec.clone();
     if !is_proc_our_own() {
         return Err(CliError::environment(
             "/proc does not show the processes of this pid namespace: workers could neither be seen nor ended",
@@ -77,7 +77,7 @@ pub(super) async fn term(prepared: Prepared, mut printer: Printer, flags: RunFla
     {
         return Ok(code);
     }
-    let taken = take_lease(&mut store, &prepared, identity, &mut printer, &mut wires).await?;
+    let taken = take_lease(&mut store, &order, identity, &mut printer, &mut wires).await?;
     let term = taken.term;
     let loaded = current(*loaded, &taken, &mut printer);
     if let Some(code) = ended_before(&loaded.state, &spec, flags, &mut printer) {
@@ -91,7 +91,7 @@ pub(super) async fn term(prepared: Prepared, mut printer: Printer, flags: RunFla
         exe,
         began: boottime_ms(),
         timers: BTreeMap::new(),
-        book: Book::new(beat(lease_ttl(&prepared)), fence(&prepared)),
+        book: Book::new(beat(lease_ttl(&order)), fence(&order)),
         store,
         work,
         guard,
@@ -112,7 +112,7 @@ pub(super) async fn term(prepared: Prepared, mut printer: Printer, flags: RunFla
         internal,
         signals: Signals::default(),
         over: None,
-        prepared,
+        order,
         printer,
     };
     driver.begin(term, &loaded, hello, &mut wires).await?;
@@ -121,19 +121,19 @@ pub(super) async fn term(prepared: Prepared, mut printer: Printer, flags: RunFla
     Ok(driver.exit_code())
 }
 
-fn lease_ttl(prepared: &Prepared) -> Ms {
-    Ms(u64::try_from(prepared.settings.lease.ttl.as_millis()).unwrap_or(u64::MAX))
+fn lease_ttl(order: &RunOrder) -> Ms {
+    Ms(u64::try_from(order.settings.lease.ttl.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// Where other machines reach the checkpoint root, workers do not outlive the lease.
-fn fence(prepared: &Prepared) -> Option<Ms> {
-    let reached = prepared.settings.multi_host && prepared.spec.root.is_some();
-    reached.then(|| lease_ttl(prepared))
+fn fence(order: &RunOrder) -> Option<Ms> {
+    let reached = order.settings.multi_host && order.spec.root.is_some();
+    reached.then(|| lease_ttl(order))
 }
 
 /// The lease stands where the checkpoints are: that is what it protects.
 pub(super) fn lease_dir(spec: &RunSpec) -> Utf8PathBuf {
-    crate::prepare::lease_dir(spec.root.as_deref(), &spec.saves, &spec.run_dir)
+    supervise_host::lane::lease_dir(spec.root.as_deref(), &spec.saves, &spec.run_dir)
 }
 
 fn own_exe() -> Result<Utf8PathBuf, CliError> {
@@ -174,10 +174,10 @@ fn ended_before(state: &State, spec: &RunSpec, flags: RunFlags, printer: &mut Pr
 }
 
 /// How long after our last sign what we leave behind may go on.
-fn lasting(prepared: &Prepared) -> Ms {
-    let policy = &prepared.spec.policy;
-    let lasting = Claim::lasting(lease_ttl(prepared), policy.orphan_grace, policy.save_grace);
-    match fence(prepared) {
+fn lasting(order: &RunOrder) -> Ms {
+    let policy = &order.spec.policy;
+    let lasting = Claim::lasting(lease_ttl(order), policy.orphan_grace, policy.save_grace);
+    match fence(order) {
         Some(ttl) => Claim::fenced(ttl, lasting),
         None => lasting,
     }
@@ -185,14 +185,14 @@ fn lasting(prepared: &Prepared) -> Ms {
 
 async fn take_lease(
     store: &mut Lane,
-    prepared: &Prepared,
+    order: &RunOrder,
     identity: Identity,
     printer: &mut Printer,
     wires: &mut Wires,
 ) -> Result<Taken, CliError> {
-    let claim = own_claim(lease_ttl(prepared), lasting(prepared), Term(0));
+    let claim = own_claim(lease_ttl(order), lasting(order), Term(0));
     let ask = Question::TakeLease {
-        dir: lease_dir(&prepared.spec),
+        dir: lease_dir(&order.spec),
         claim: Box::new(claim),
         identity: Some(Box::new(identity)),
     };
@@ -258,7 +258,7 @@ impl Driver {
             term,
             spec: Box::new(without_secrets(&self.spec)),
             lease_dir: lease_dir(&self.spec),
-            registry: self.prepared.registry.clone(),
+            registry: self.order.registry.clone(),
         };
         if let Answer::Begun(ground) = call(&mut self.store, begin, &mut self.printer, wires).await? {
             self.book.ground = ground;
@@ -268,7 +268,7 @@ impl Driver {
             let ask = self.adoption(term);
             call(&mut self.store, ask, &mut self.printer, wires).await?;
         }
-        if let Some(copy) = &self.prepared.copy {
+        if let Some(copy) = &self.order.copy {
             let ask = Question::Attempt {
                 dir: copy.dir.clone(),
                 files: vec![(copy.name.clone(), copy.text.clone())],

@@ -1,105 +1,94 @@
-//! Where settings come from: files in their places, our block, the environment, flags.
+//! What a run's files, the environment and the flags say: the trainer's YAML with what it names, and the settings.
 
-use super::{Request, files};
+mod files;
+mod settings;
+
+pub use settings::proof_memory;
+
+pub(super) use files::read_if_there;
+
+use super::path::{absolute, cwd};
+use super::request::Request;
 use crate::error::CliError;
 use camino::{Utf8Path, Utf8PathBuf};
-use supervise_config::Node;
-use supervise_config::settings::{Settings, Sources};
-use supervise_trainers::registry::FRAMEWORKS;
+use supervise_config::compose::Composed;
+use supervise_config::settings::Settings;
+use supervise_core::script::Learnt;
+use supervise_trainers::registry::adapters;
 
-/// The file of the machine.
-const MACHINE: &str = "/etc/supervise/config.yaml";
-/// The file beside the trainer's.
-const BESIDE: &str = "supervise.yaml";
+/// What was read before anything of it is understood.
+#[derive(Debug)]
+pub struct Sources {
+    /// What was asked for.
+    pub request: Request,
+    /// The composed YAML, without our block.
+    pub composed: Option<Composed>,
+    /// The file has a block of ours.
+    pub has_block: bool,
+    /// Its file, absolute.
+    pub file: Option<Utf8PathBuf>,
+    /// The settings.
+    pub settings: Settings,
+    /// `--set` that is the trainer's.
+    pub set: Vec<String>,
+    /// The command.
+    pub command: Vec<String>,
+    /// Working directory.
+    pub cwd: Utf8PathBuf,
+}
 
-type Flags = Vec<(String, String)>;
+impl Sources {
+    /// Reads them. The call that a script makes may name a YAML of its own.
+    pub(super) fn read(request: Request, learnt: Option<&Learnt>) -> Result<Self, CliError> {
+        let cwd = cwd()?;
+        let call = learnt.map_or(&request.command, |l| &l.command);
+        let call_cwd = learnt.map_or(&cwd, |l| &l.cwd);
+        let (flags, set) = settings::split_set(&request.set)?;
+        let says = flags.iter().find(|(key, _)| key == "trainer");
+        let says = says.map(|(_, value)| value.as_str());
+        let named = request.config.clone().or_else(|| files::config_in_command(call));
+        let file = named.or_else(|| {
+            let file = config_in_command(call, call_cwd, says)?;
+            // A script may have gone elsewhere before its call.
+            Some(learnt.map_or_else(|| file.clone(), |l| l.cwd.join(&file)))
+        });
+        let mut composed = match &file {
+            Some(path) => Some(files::compose_file(path, call, &set)?),
+            None => None,
+        };
+        let block = composed.as_mut().and_then(|c| c.tree.delete("supervisor").ok());
+        let has_block = block.is_some();
+        let file = file.as_ref().map(|f| absolute(&cwd, f));
+        let beside = file.as_deref().and_then(Utf8Path::parent).unwrap_or(&cwd);
+        let settings = settings::load(beside, file.as_deref(), block, flags, &request)?;
+        let command = match request.command.is_empty() {
+            true => settings.command.clone().unwrap_or_default(),
+            false => request.command.clone(),
+        };
+        Ok(Self {
+            request,
+            composed,
+            has_block,
+            file,
+            settings,
+            set,
+            command,
+            cwd,
+        })
+    }
+}
 
-/// `--set supervisor.key=value` is ours, everything else the trainer's.
-pub(super) fn split_set(set: &[String]) -> Result<(Flags, Vec<String>), CliError> {
-    let (mut flags, mut rest) = (Vec::new(), Vec::new());
-    for text in set {
-        match text.strip_prefix("supervisor.") {
-            Some(ours) => match ours.split_once('=') {
-                Some((key, value)) => flags.push((key.to_owned(), value.to_owned())),
-                None => {
-                    return Err(CliError::usage(format!("--set {text}: a value is missing"))
-                        .hint(format!("write --set {text}=VALUE")));
-                }
-            },
-            None if text.is_empty() => return Err(CliError::usage("--set is empty").hint("write --set key=value")),
-            None => rest.push(text.clone()),
+/// The YAML that a command gives to a trainer's own reader. A Python script of somebody else's may have an option of that name.
+/// `named`: the framework that the flags name.
+fn config_in_command(command: &[String], cwd: &Utf8Path, named: Option<&str>) -> Option<Utf8PathBuf> {
+    adapters().find_map(|trainer| {
+        let file = Utf8PathBuf::from(trainer.config_in(command)?);
+        if file.as_str().contains(['{', '$']) {
+            return None;
         }
-    }
-    Ok((flags, rest))
-}
-
-/// Lays all sources over each other.
-pub(super) fn load(
-    beside: &Utf8Path,
-    trainer_file: Option<&Utf8Path>,
-    block: Option<Node>,
-    mut flags: Flags,
-    request: &Request,
-) -> Result<Settings, CliError> {
-    let own = beside.join(BESIDE);
-    let settings_files = texts(
-        general()
-            .chain([own])
-            .filter(|path| trainer_file != Some(path.as_path())),
-    )?;
-    if request.allow_fresh {
-        flags.push(("allow_fresh".to_owned(), "true".to_owned()));
-    }
-    if request.no_recovery {
-        flags.push(("recovery".to_owned(), "false".to_owned()));
-    }
-    let sources = Sources {
-        files: settings_files,
-        block: block.filter(|b| !b.is_null()),
-        env: environment(),
-        flags,
-        trainers: &FRAMEWORKS,
-    };
-    Settings::load(&sources).map_err(|e| CliError::of_config(&e))
-}
-
-/// Memory for proofs outside of a run, in bytes: the settings of the machine and the user, and the environment.
-pub(super) fn proof_memory() -> Result<u64, CliError> {
-    let sources = Sources {
-        files: texts(general())?,
-        env: environment(),
-        ..Sources::default()
-    };
-    let settings = Settings::load(&sources).map_err(|e| CliError::of_config(&e))?;
-    Ok(settings.proof.memory)
-}
-
-/// Settings files that count for every run, lowest first.
-fn general() -> impl Iterator<Item = Utf8PathBuf> {
-    [Some(Utf8PathBuf::from(MACHINE)), user_file()].into_iter().flatten()
-}
-
-/// Name and text of those that are there.
-fn texts(paths: impl Iterator<Item = Utf8PathBuf>) -> Result<Vec<(String, String)>, CliError> {
-    let mut out = Vec::new();
-    for path in paths {
-        if let Some(text) = files::read_if_there(&path)? {
-            out.push((path.to_string(), text));
-        }
-    }
-    Ok(out)
-}
-
-/// `SUPERVISE_…` variables. Others are nobody's business here.
-fn environment() -> Vec<(String, String)> {
-    let ours = |(name, _): &(String, String)| name.starts_with("SUPERVISE_");
-    crate::environment::own().into_iter().filter(ours).collect()
-}
-
-fn user_file() -> Option<Utf8PathBuf> {
-    let base = match std::env::var("XDG_CONFIG_HOME") {
-        Ok(dir) if dir.starts_with('/') => Utf8PathBuf::from(dir),
-        _ => Utf8PathBuf::from(std::env::var("HOME").ok().filter(|h| h.starts_with('/'))?).join(".config"),
-    };
-    Some(base.join("supervise/config.yaml"))
+        let text = read_if_there(&cwd.join(&file)).ok().flatten();
+        let is_meant = |text: String| trainer.is_config(&text, file.as_str());
+        let is_named = named == Some(trainer.framework());
+        (is_named || trainer.is_called(command) || text.is_some_and(is_meant)).then_some(file)
+    })
 }

@@ -177,7 +177,7 @@ impl Teller {
         let story = self.story(a.no.0);
         story.from = Some(a.order.from);
         story.launched = a.launched_wall;
-        story.argv = a.argv.iter().map(|w| crate::prepare::shown_word(w)).collect();
+        story.argv = a.argv.iter().map(|w| super::shown_word(w)).collect();
         story.step = a.step;
         story.exits = a.exits.iter().map(|(w, e)| (w.0, *e)).collect();
         story.ended_by_us = a.ended_by_us;
@@ -264,7 +264,7 @@ fn story_text(s: &Story) -> String {
         out.push_str(&format!("  launched  {}\n", stamp(at)));
     }
     if !s.argv.is_empty() {
-        let command = shown(&crate::prepare::shown_command(&s.argv));
+        let command = shown(&super::shown_command(&s.argv));
         out.push_str(&format!("  command   {command}\n"));
     }
     for (n, told) in s.told.iter().enumerate() {
@@ -316,7 +316,7 @@ fn evidence(e: &Evidence) -> String {
     match e {
         Evidence::Line { worker, line, text } => format!("worker {worker} line {line}: {}", one_line(text, 300)),
         Evidence::File { path, finding } => format!("{path}: {}", one_line(finding, 300)),
-        Evidence::Setting(text) => format!("setting {}", crate::prepare::shown_word(text)),
+        Evidence::Setting(text) => format!("setting {}", super::shown_word(text)),
         Evidence::Exit(text) => one_line(text, 300),
     }
 }

@@ -2,8 +2,8 @@
 
 use super::record::{edit_because, start_point};
 use super::terminal::shown;
-use super::{one_line, time};
-use crate::prepare::{Prepared, Room, shown_command, shown_word};
+use super::{one_line, shown_command, shown_word, time};
+use crate::prepare::{Prepared, Room};
 use serde::Serialize;
 use supervise_core::checkpoint::{Finding, Level, StateKind};
 use supervise_core::id::Ms;
@@ -159,32 +159,32 @@ impl PlanView {
         notes.splice(0..0, p.notes.iter().cloned());
         notes.extend(launch.map(|l| l.notes.clone()).unwrap_or_default());
         let env = launch.map(|l| l.env.clone()).unwrap_or_default();
-        let env = env.into_iter().chain(p.spec.env.clone());
+        let env = env.into_iter().chain(p.order.spec.env.clone());
         let mut view = Self {
             version: 1,
-            run: p.spec.run.to_string(),
-            trainer: p.spec.trainer.to_string(),
+            run: p.order.spec.run.to_string(),
+            trainer: p.order.spec.trainer.to_string(),
             trainer_version: p.release.version.clone(),
-            package: adapter(p.spec.trainer).package().unwrap_or_default(),
+            package: adapter(p.order.spec.trainer).package().unwrap_or_default(),
             interpreter: p.release.interpreter.clone(),
             version_unknown: p.release.why.clone(),
-            root: p.spec.root.as_ref().map(ToString::to_string),
-            run_dir: p.spec.run_dir.to_string(),
+            root: p.order.spec.root.as_ref().map(ToString::to_string),
+            run_dir: p.order.spec.run_dir.to_string(),
             would: "launch",
             exit_code: None,
             from: None,
             reasons: Vec::new(),
             edits: Vec::new(),
             lost: Vec::new(),
-            not_restored: p.spec.not_restored.clone(),
+            not_restored: p.order.spec.not_restored.clone(),
             argv: launch.map(|l| words(&l.argv)).unwrap_or_default(),
             overrides: launch.map(|l| words(&l.overrides)).unwrap_or_default(),
             env: env
                 .map(|(k, v)| (k.clone(), supervise_config::redact(&k, &v)))
                 .collect(),
-            gang: p.spec.gang.clone(),
+            gang: p.order.spec.gang.clone(),
             helps: launch.map(|l| l.helps.iter().map(help).collect()).unwrap_or_default(),
-            saves: SavesView::of(&p.spec, longest),
+            saves: SavesView::of(&p.order.spec, longest),
             room: p.room,
             findings: p.findings.clone(),
             notes,
@@ -326,9 +326,9 @@ impl PlanView {
             LauncherKind::Gang => format!("{} workers, each started here", self.gang.workers),
         };
         let mut out = format!("  command      {}\n", shown(&shown_command(&self.argv)));
-        let cwd = shown(p.spec.cwd.as_str());
+        let cwd = shown(p.order.spec.cwd.as_str());
         out.push_str(&format!("  in           {cwd}\n  as           {how}\n"));
-        if p.spec.learnt.is_some() && !self.overrides.is_empty() {
+        if p.order.spec.learnt.is_some() && !self.overrides.is_empty() {
             let words = shown_command(&self.overrides);
             out.push_str(&format!("  in its call  {}\n", shown(&words)));
         }
@@ -340,7 +340,7 @@ impl PlanView {
         for (name, value) in self.env.iter().filter(|(name, _)| !helped(name)) {
             out.push_str(&format!("  environment  {}\n", shown(&format!("{name}={value}"))));
         }
-        let policy = &p.spec.policy;
+        let policy = &p.order.spec.policy;
         out.push_str(&format!(
             "  on failure   {} without progress, then it ends; pauses from {} to {}\n",
             super::count(policy.retries.into(), "attempt"),

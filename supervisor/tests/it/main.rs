@@ -13,6 +13,7 @@ mod megatron;
 mod migrate;
 mod release;
 mod render;
+mod seams;
 mod secrets;
 mod verify;
 mod world;

@@ -17,6 +17,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use supervise_core::event::ActError;
 use supervise_core::id::RunId;
+use supervise_core::spec::SavePolicy;
 
 /// Our directory under a checkpoint root.
 pub const RUN_DIR_NAME: &str = super::edit::OURS;
@@ -24,6 +25,16 @@ pub const RUN_DIR_NAME: &str = super::edit::OURS;
 const KEY: usize = 16;
 /// Copies of one root that may lie beside it.
 const COPIES: u32 = 1000;
+
+/// Where the terms of a run are won: on the checkpoint root's own file system.
+#[must_use]
+pub fn lease_dir(root: Option<&Utf8Path>, saves: &SavePolicy, run_dir: &Utf8Path) -> Utf8PathBuf {
+    match (saves, root) {
+        (SavePolicy::InPlace(place), _) => place.store.join("lease"),
+        (SavePolicy::Steps, Some(root)) => root.join(RUN_DIR_NAME).join("lease"),
+        (SavePolicy::Steps, None) => run_dir.join("lease"),
+    }
+}
 
 #[derive(Debug, Serialize, Deserialize)]
 struct RunFile {

@@ -1,7 +1,7 @@
 //! The trainer's side: scalars that people read otherwise than the trainer, the interpreter, the trainer's version.
 
 use super::{Check, Health};
-use crate::prepare::{self, Configured};
+use crate::prepare::{self, Discovered};
 use crate::render::one_line;
 use crate::render::plan::interpreter as described;
 use camino::Utf8Path;
@@ -72,9 +72,9 @@ fn looks_numeric(text: &str) -> bool {
 }
 
 /// Which interpreter the command starts, and what it has installed.
-pub(super) fn interpreter(configured: &Configured) -> Vec<Check> {
-    let package = prepare::package(configured);
-    let mut checks = match prepare::asked(configured) {
+pub(super) fn interpreter(d: &Discovered) -> Vec<Check> {
+    let package = prepare::package(d);
+    let mut checks = match prepare::asked(d) {
         Ok(said) => found(&said, package),
         Err(why) => vec![Check::new(
             "interpreter",
@@ -82,7 +82,7 @@ pub(super) fn interpreter(configured: &Configured) -> Vec<Check> {
             format!("{package}'s version is not known: {why}"),
         )],
     };
-    if let Some(version) = &configured.settings.trainer_version {
+    if let Some(version) = &d.sources.settings.trainer_version {
         let text = format!("{version}, as supervisor.trainer_version says");
         checks.push(Check::new(package, known(version), text));
     }

@@ -7,7 +7,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use std::time::Duration;
 use supervise_core::id::{Ms, Term};
 use supervise_core::spec::SavePolicy;
-use supervise_host::lane::{Answer, Client, LaneError, Question, RUN_DIR_NAME, own_claim};
+use supervise_host::lane::{Answer, Client, LaneError, Question, RUN_DIR_NAME, lease_dir, own_claim};
 use supervise_trainers::verl::migrate::{Role, role_of};
 
 /// A holder elsewhere may be silent for so long, in seconds.
@@ -125,7 +125,7 @@ impl Lease {
         let broken = |e: LaneError| CliError::environment(e.to_string());
         let mut lane = target::lane().map_err(broken)?;
         let ask = Question::TakeLease {
-            dir: prepare::lease_dir(Some(root), &SavePolicy::Steps, &run_dir),
+            dir: lease_dir(Some(root), &SavePolicy::Steps, &run_dir),
             claim: Box::new(own_claim(Ms::secs(SILENT), Ms::secs(SILENT), Term(0))),
             identity: None,
         };

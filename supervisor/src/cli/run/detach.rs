@@ -36,7 +36,7 @@ pub(super) fn detach(p: &Prepared, json: bool) -> Result<u8, CliError> {
         })?
         .join("detached");
     own_place(&dir).map_err(|e| at(&format!("creating {dir}"), e))?;
-    let log = dir.join(format!("{}.log", p.spec.run));
+    let log = dir.join(format!("{}.log", p.order.spec.run));
     let out = open_log(&log).map_err(|e| at(&format!("opening {log}"), e))?;
     let began = out.metadata().map_or(0, |m| m.len());
     let err = out.try_clone().map_err(|e| at(&format!("opening {log}"), e))?;
@@ -48,7 +48,7 @@ pub(super) fn detach(p: &Prepared, json: bool) -> Result<u8, CliError> {
         .stderr(err)
         .spawn()
         .map_err(|e| at("starting the detached supervisor", e))?;
-    match ended_at_once(&mut child, &p.spec.run) {
+    match ended_at_once(&mut child, &p.order.spec.run) {
         Some(status) => ended(p, json, &log, began, status, child.id()),
         None => goes_on(p, json, &log, child.id()),
     }
@@ -60,7 +60,7 @@ fn arguments(p: &Prepared) -> Vec<std::ffi::OsString> {
     let end = args.iter().position(|a| a == "--").unwrap_or(args.len());
     if let Some(found) = args.iter().take(end).position(|a| a == "--detach") {
         args[found] = "--own-session".into();
-        if p.spec.learnt.is_some() {
+        if p.order.spec.learnt.is_some() {
             args.insert(found, "--given".into());
         }
     }
@@ -69,7 +69,7 @@ fn arguments(p: &Prepared) -> Vec<std::ffi::OsString> {
 
 /// What was learnt of a script, for the process that goes on: the script is not run twice.
 fn given(p: &Prepared) -> std::io::Result<Stdio> {
-    let Some(learnt) = &p.spec.learnt else {
+    let Some(learnt) = &p.order.spec.learnt else {
         return Ok(Stdio::null());
     };
     let mut memory = File::from(memfd_create("learnt", MFdFlags::MFD_CLOEXEC)?);
@@ -120,7 +120,7 @@ fn ended(
     }
     printer::err(&format!(
         "run {} has ended already, with exit code {code}; its output: {}\n",
-        p.spec.run,
+        p.order.spec.run,
         render::terminal::shown(log.as_str())
     ));
     Ok(code)
@@ -131,7 +131,7 @@ fn goes_on(p: &Prepared, json: bool, log: &Utf8PathBuf, pid: u32) -> Result<u8, 
         said(p, log, pid, true, None)?;
         return Ok(Exit::Finished.code());
     }
-    let (run, log) = (&p.spec.run, render::terminal::shown(log.as_str()));
+    let (run, log) = (&p.order.spec.run, render::terminal::shown(log.as_str()));
     printer::out(&format!(
         "run {run} goes on in the background, pid {pid}\n  output: {log}\n  supervise status {run}\n  supervise stop {run}\n"
     ));
@@ -141,8 +141,8 @@ fn goes_on(p: &Prepared, json: bool, log: &Utf8PathBuf, pid: u32) -> Result<u8, 
 fn said(p: &Prepared, log: &Utf8PathBuf, pid: u32, goes_on: bool, exit_code: Option<u8>) -> Result<(), CliError> {
     crate::cli::print_json(&json!({
         "version": 1,
-        "run": p.spec.run,
-        "run_dir": p.spec.run_dir,
+        "run": p.order.spec.run,
+        "run_dir": p.order.spec.run_dir,
         "pid": pid,
         "output": log,
         "goes_on": goes_on,

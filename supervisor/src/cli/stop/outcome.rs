@@ -2,7 +2,6 @@
 
 use super::super::target::{self, Seen};
 use super::Lease;
-use crate::prepare;
 use std::time::{SystemTime, UNIX_EPOCH};
 use supervise_core::decide::decide;
 use supervise_core::event::{Event, EventKind, Request};
@@ -10,7 +9,7 @@ use supervise_core::id::{Seq, Term, Tick, WallMs};
 use supervise_core::journal::encode_all;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::{Mode, State};
-use supervise_host::lane::Question;
+use supervise_host::lane::{Question, lease_dir};
 use supervise_host::process::{boot_id, host_name};
 
 /// Nothing of the run lives any more: says so in its journal, as a supervisor that begins and is stopped would. A run that
@@ -49,7 +48,7 @@ pub(in super::super) fn append(
         term,
         spec: Box::new(spec.clone()),
         registry: None,
-        lease_dir: prepare::lease_dir(spec.root.as_deref(), &spec.saves, run_dir),
+        lease_dir: lease_dir(spec.root.as_deref(), &spec.saves, run_dir),
     };
     for ask in [begin, Question::Append { text, sync: true }] {
         lane.ask(ask, target::PATIENCE).map_err(|e| e.to_string())?;

@@ -1,6 +1,6 @@
 //! Settings and flags as the rules of deciding, and how the workers are started.
 
-use super::Request;
+use crate::prepare::request::Request;
 use std::time::Duration;
 use supervise_config::interpolation::Resolver;
 use supervise_config::settings::{
@@ -101,15 +101,6 @@ fn slurm_end() -> Option<u64> {
     std::env::var("SLURM_JOB_END_TIME").ok()?.trim().parse().ok()
 }
 
-/// Who starts the ranks, where the settings say it.
-pub(super) fn launcher(s: &Settings) -> Option<LauncherKind> {
-    match s.gang.launcher {
-        LauncherChoice::Auto => None,
-        LauncherChoice::Driver => Some(LauncherKind::Driver),
-        LauncherChoice::Gang => Some(LauncherKind::Gang),
-    }
-}
-
 /// How the workers are started: what the settings say, else what the trainer's reader found out.
 pub(super) fn gang(s: &Settings, out: &ReadOutput, notes: &mut Vec<String>) -> GangSpec {
     let launcher = match s.gang.launcher {
@@ -138,18 +129,6 @@ pub(super) fn gang(s: &Settings, out: &ReadOutput, notes: &mut Vec<String>) -> G
     }
 }
 
-/// A script is run once: it starts its own workers, and a trainer that it starts without torchrun has the ranks it has.
-pub(super) fn one_script(out: &mut ReadOutput) {
-    if out.gang.launcher == LauncherKind::Gang {
-        out.gang = GangSpec {
-            launcher: LauncherKind::Driver,
-            workers: 1,
-            gpus: Vec::new(),
-        };
-        out.world = None;
-    }
-}
-
 fn per_node(out: &ReadOutput) -> Option<u32> {
     let found = Resolver::new(&out.tree, &|_| None)
         .get(adapter(out.kind).words().gpus_per_node?)
@@ -168,6 +147,24 @@ pub(super) fn world(out: &ReadOutput, gang: &GangSpec) -> Option<u32> {
         _ if !adapter(out.kind).has_steps() => None,
         LauncherKind::Gang if out.gang.launcher != LauncherKind::Gang => Some(gang.workers),
         _ => out.world,
+    }
+}
+
+/// The user's own number of relaunches counts, unless the settings say one.
+pub(super) fn retries(settings: &Settings, out: &ReadOutput, policy: &mut Policy, notes: &mut Vec<String>) {
+    let (Some(theirs), Some(key)) = (out.facts.retries, adapter(out.kind).words().retries) else {
+        return;
+    };
+    let origin = settings.explain().into_iter().find(|(key, ..)| key == "retries");
+    match origin.filter(|_| settings.is_said("retries")) {
+        None => {
+            policy.retries = theirs;
+            notes.push(format!("{key}={theirs} counts as retries"));
+        }
+        Some((_, ours, origin)) if policy.retries != theirs => {
+            notes.push(format!("retries={ours} ({origin}) counts, not {key}={theirs}"));
+        }
+        Some(_) => {}
     }
 }
 

@@ -1,13 +1,13 @@
 //! What makes a configuration another one.
 
-use super::Configured;
+use crate::prepare::discovery::Discovered;
 use supervise_config::settings::DegradedResume;
 use supervise_core::id::fnv64;
 use supervise_trainers::read::ReadOutput;
 
 /// A hash over what the trainer is given, which release of it that is, and whom we trust: another one resets
 /// remembered failures.
-pub(super) fn config_hash(out: &ReadOutput, configured: &Configured, version: Option<&str>) -> u64 {
+pub(super) fn config_hash(out: &ReadOutput, d: &Discovered, version: Option<&str>) -> u64 {
     let mut text = version.map_or_else(String::new, |v| format!("version {v}\0"));
     for (path, node) in out.tree.leaves() {
         text.push_str(&path);
@@ -15,16 +15,16 @@ pub(super) fn config_hash(out: &ReadOutput, configured: &Configured, version: Op
         text.push_str(&supervise_config::python_str(&node.value));
         text.push('\n');
     }
-    let script = configured.learnt.iter().flat_map(|_| &configured.command);
+    let script = d.learnt.iter().flat_map(|_| &d.sources.command);
     for word in out.command.iter().chain(script) {
         text.push_str(word);
         text.push('\0');
     }
-    for (name, value) in &configured.settings.env {
+    for (name, value) in &d.sources.settings.env {
         text.push_str(&format!("{name}={value}\0"));
     }
     // Trust is an answer to a question that ended the run: the next start is not the same again.
-    let proof = &configured.settings.proof;
+    let proof = &d.sources.settings.proof;
     for name in &proof.trust_globals {
         text.push_str(&format!("trust {name}\0"));
     }
@@ -32,7 +32,7 @@ pub(super) fn config_hash(out: &ReadOutput, configured: &Configured, version: Op
         text.push_str("trust unsafe\0");
     }
     // So is leave to lose a part of the state.
-    if configured.settings.degraded_resume == DegradedResume::ModelOnly {
+    if d.sources.settings.degraded_resume == DegradedResume::ModelOnly {
         text.push_str("degraded model_only\0");
     }
     fnv64(text.as_bytes())

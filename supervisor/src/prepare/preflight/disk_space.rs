@@ -82,7 +82,7 @@ fn bytes_below(dir: &Utf8Path) -> u64 {
 }
 
 /// Tells whether the next saves fit, and leaves the trainer's number of steps as the user set it where more would not.
-pub(super) fn check(room: &Room, keep: Option<u32>, policy: &mut Policy) -> Vec<Finding> {
+pub(in crate::prepare) fn check(room: &Room, keep: Option<u32>, policy: &mut Policy) -> Vec<Finding> {
     if room.step == 0 || !policy.recovery {
         return Vec::new();
     }

@@ -1,7 +1,9 @@
 //! Which release of the trainer would run: what the settings say, else what the command's own interpreter says.
 
-use super::Configured;
 use crate::error::CliError;
+use crate::prepare::Prepared;
+use crate::prepare::discovery::Discovered;
+use crate::render::{one_line, shown_command};
 use camino::Utf8Path;
 use supervise_config::Origin;
 use supervise_host::interpreter::{self, Interpreter};
@@ -21,14 +23,14 @@ pub struct Release {
 
 impl Release {
     /// Finds it out. A failure is a reason, never an end: without a version less is known, and that is said.
-    pub(super) fn of(configured: &Configured, package: &str) -> Self {
-        if let Some(version) = &configured.settings.trainer_version {
+    pub(super) fn of(d: &Discovered, package: &str) -> Self {
+        if let Some(version) = &d.sources.settings.trainer_version {
             return Self {
                 version: Some(version.clone()),
                 ..Self::default()
             };
         }
-        match ask(configured, package) {
+        match ask(d, package) {
             Err(why) => Self {
                 why: Some(why),
                 ..Self::default()
@@ -50,7 +52,7 @@ impl Release {
     }
 
     /// What a person should know of it before the launch.
-    pub(super) fn note(&self, out: &ReadOutput) -> Option<String> {
+    pub(in crate::prepare) fn note(&self, out: &ReadOutput) -> Option<String> {
         let why = self
             .why
             .as_ref()
@@ -67,21 +69,22 @@ impl Release {
 ///
 /// # Errors
 /// The trainer cannot be imported.
-pub fn check_importable(p: &super::Prepared) -> Result<(), CliError> {
+pub fn check_importable(p: &Prepared) -> Result<(), CliError> {
     let said = p.release.interpreter.as_ref().filter(|said| said.absent);
-    let direct = |said: &&Interpreter| p.spec.learnt.is_none() && is_module_of(&p.spec.command, &said.package);
+    let direct =
+        |said: &&Interpreter| p.order.spec.learnt.is_none() && is_module_of(&p.order.spec.command, &said.package);
     let Some(said) = said.filter(direct) else {
         return Ok(());
     };
-    let entry = adapter(p.spec.trainer).words().entry;
+    let entry = adapter(p.order.spec.trainer).words().entry;
     let (below, _) = entry.unwrap_or_default();
-    let command = super::shown_command(&p.spec.command);
+    let command = shown_command(&p.order.spec.command);
     Err(CliError::config(format!(
         "{} cannot be imported by {} (Python {}), which `{}` would run it with: nothing was started",
         said.package,
         said.program,
         said.python,
-        crate::render::one_line(&command, 200)
+        one_line(&command, 200)
     ))
     .hint(format!("activate the environment that holds it, or name its interpreter: supervise run … -- /path/to/venv/bin/python3 -m {below}…"))
     .hint("a source checkout is found from its own directory, or by PYTHONPATH")
@@ -108,28 +111,28 @@ fn is_module_of(command: &[String], package: &str) -> bool {
 ///
 /// # Errors
 /// Why it said nothing, in words.
-pub fn asked(configured: &Configured) -> Result<Interpreter, String> {
-    ask(configured, package(configured))
+pub fn asked(d: &Discovered) -> Result<Interpreter, String> {
+    ask(d, package(d))
 }
 
 /// The package that decides over this configuration, or the usual one.
 #[must_use]
-pub fn package(configured: &Configured) -> &'static str {
-    let found = registry::detect(configured.call(), configured.composed.as_ref());
+pub fn package(d: &Discovered) -> &'static str {
+    let found = registry::detect(d.call(), d.sources.composed.as_ref());
     let asked = if found.has_releases() { found } else { registry::usual() };
     asked.package().unwrap_or_default()
 }
 
-fn ask(configured: &Configured, package: &str) -> Result<Interpreter, String> {
+fn ask(d: &Discovered, package: &str) -> Result<Interpreter, String> {
     let usual = ["python3".to_owned()];
-    let command = match configured.call() {
+    let command = match d.call() {
         [] => &usual,
         words => words,
     };
-    let mut env = crate::environment::with(&configured.settings.env);
+    let mut env = crate::environment::with(&d.sources.settings.env);
     // What a script has activated before its call.
-    env.extend(configured.learnt.iter().flat_map(|l| l.env.clone()));
-    interpreter::ask(command, configured.call_cwd(), &env, package)
+    env.extend(d.learnt.iter().flat_map(|l| l.env.clone()));
+    interpreter::ask(command, d.call_cwd(), &env, package)
 }
 
 /// Whether where the checkpoints are follows from a default, which releases may set otherwise.

@@ -4,10 +4,10 @@
 //! `supervise __rehearse` reads a [`Trial`] from its input, gives way to the training, answers with what came of it, and
 //! ends as soon as its input is closed.
 
-use super::Prepared;
 use crate::environment;
 use crate::printer;
-use crate::render::one_line;
+use crate::render::{one_line, shown_word};
+use crate::run_order::RunOrder;
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -59,7 +59,7 @@ pub struct Trial {
 
 /// Lets the trainer compose the configuration of a resume, and tells what it does not take.
 #[must_use]
-pub fn rehearse(p: &Prepared) -> Vec<Finding> {
+pub fn rehearse(p: &RunOrder) -> Vec<Finding> {
     let result = match trial(p) {
         Ok(trial) => carry_out(&trial, None),
         Err(why) => Rehearsed::Unknown { why },
@@ -81,7 +81,7 @@ pub fn rehearse(p: &Prepared) -> Vec<Finding> {
 ///
 /// # Errors
 /// Why there is nothing to be tried, in words.
-pub fn trial(p: &Prepared) -> Result<Trial, String> {
+pub fn trial(p: &RunOrder) -> Result<Trial, String> {
     let plan = resume(p)?;
     let (argv, plain) = calls(&p.spec, &plan)?;
     let mut env = environment::with(&p.spec.env);
@@ -98,7 +98,7 @@ pub fn trial(p: &Prepared) -> Result<Trial, String> {
 }
 
 /// The launch that a failure after the first save would lead to.
-fn resume(p: &Prepared) -> Result<LaunchPlan, String> {
+fn resume(p: &RunOrder) -> Result<LaunchPlan, String> {
     let order = LaunchOrder {
         attempt: AttemptNo(2),
         from: StartPoint::Step {
@@ -160,7 +160,7 @@ fn judged(t: &Trial, stop: Option<BorrowedFd<'_>>) -> Result<Rehearsed, String> 
             last_line(t, &errors)
         ));
     }
-    let ours: Vec<String> = t.overrides.iter().map(|o| super::shown_word(o)).collect();
+    let ours: Vec<String> = t.overrides.iter().map(|o| shown_word(o)).collect();
     Ok(refused(vec![format!(
         "a relaunch would fail: the configuration is composed as it is written, and not with {}: {last}",
         ours.join(" ")

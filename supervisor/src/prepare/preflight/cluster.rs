@@ -1,7 +1,7 @@
 //! A run over several machines, or on a Ray cluster that somebody else started: it must be there before the launch.
 
-use super::Configured;
 use crate::error::CliError;
+use crate::prepare::discovery::Discovered;
 use supervise_core::checkpoint::Finding;
 use supervise_host::cluster::{self, Cluster, Query};
 use supervise_trainers::read::ReadOutput;
@@ -11,7 +11,7 @@ use supervise_trainers::{Ray, adapter};
 ///
 /// # Errors
 /// Several machines are asked for where none but this one can be meant, or the cluster does not answer.
-pub(super) fn check(configured: &Configured, out: &ReadOutput) -> Result<Vec<Finding>, CliError> {
+pub(super) fn check(d: &Discovered, out: &ReadOutput) -> Result<Vec<Finding>, CliError> {
     let key = adapter(out.kind).words().nodes;
     let nodes = key.and_then(|key| out.tree.get(key)).and_then(|n| n.as_i64());
     let (key, nodes) = (key.unwrap_or_default(), nodes.unwrap_or(1));
@@ -34,8 +34,8 @@ pub(super) fn check(configured: &Configured, out: &ReadOutput) -> Result<Vec<Fin
         } => {
             let query = Query {
                 command: out.command.clone(),
-                cwd: configured.cwd.clone(),
-                env: crate::environment::with(&configured.settings.env),
+                cwd: d.sources.cwd.clone(),
+                env: crate::environment::with(&d.sources.settings.env),
                 address: address.clone().unwrap_or_default(),
                 ..Query::default()
             };

@@ -10,7 +10,7 @@ use supervise_trainers::hydra;
 use supervise_trainers::registry::adapters;
 
 /// The text of a file that may be missing.
-pub(super) fn read_if_there(path: &Utf8Path) -> Result<Option<String>, CliError> {
+pub(in crate::prepare) fn read_if_there(path: &Utf8Path) -> Result<Option<String>, CliError> {
     match read_text(path) {
         Ok(text) => Ok(Some(text)),
         Err(Unread::Io(e)) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),

@@ -1,0 +1,149 @@
+//! What is run: the command as it is given or, where that is a script, the trainer's call that it makes.
+//!
+//! Nothing is launched before it is known where it saves and by which switches. What was learnt is only read; values that look
+//! like secrets are dropped as it arrives.
+
+mod heard;
+mod recording;
+mod starts;
+
+pub(super) use recording::{shims, submitter};
+pub(super) use starts::starts;
+
+use super::request::Learning;
+use super::sources::Sources;
+use crate::error::CliError;
+use crate::render::shown_command;
+use camino::Utf8Path;
+use std::fs;
+use std::io::Read;
+use supervise_config::settings::AUTO;
+use supervise_core::script::Learnt;
+use supervise_trainers::registry::{self, adapters};
+
+/// Shells, by the names that scripts give them.
+const SHELLS: [&str; 5] = ["sh", "bash", "dash", "zsh", "ksh"];
+/// Programs that run what comes after them.
+const WRAPPERS: [&str; 7] = ["env", "nohup", "nice", "stdbuf", "timeout", "setsid", "time"];
+/// What is read from standard input at most.
+const GIVEN: u64 = 4 << 20;
+
+/// The sources, and the call that is made.
+#[derive(Debug)]
+pub struct Discovered {
+    /// What was read for that call.
+    pub sources: Sources,
+    /// The trainer's call that the command makes, where the command is a script.
+    pub learnt: Option<Learnt>,
+}
+
+impl Discovered {
+    /// The words that call the trainer.
+    #[must_use]
+    pub fn call(&self) -> &[String] {
+        self.learnt.as_ref().map_or(&self.sources.command, |l| &l.command)
+    }
+
+    /// The directory that the trainer starts in.
+    #[must_use]
+    pub fn call_cwd(&self) -> &Utf8Path {
+        self.learnt.as_ref().map_or(&self.sources.cwd, |l| &l.cwd)
+    }
+
+    /// Nothing can be launched of a script whose call is not known.
+    pub(super) fn known(self) -> Result<Self, CliError> {
+        match self.learnt.is_none() && is_needed(&self.sources) {
+            true => Err(unknown(&self.sources)),
+            false => Ok(self),
+        }
+    }
+}
+
+impl Sources {
+    /// Finds the call; a script may be run for that, where the request allows it.
+    pub(super) fn discover(self) -> Result<Discovered, CliError> {
+        let learnt = match is_needed(&self) {
+            true => learnt(&self)?,
+            false => None,
+        };
+        let sources = match &learnt {
+            // It may name a YAML of its own.
+            Some(call) => Self::read(self.request, Some(call))?,
+            None => self,
+        };
+        Ok(Discovered { sources, learnt })
+    }
+}
+
+/// Whether the command is a script of which nothing can be read.
+fn is_needed(c: &Sources) -> bool {
+    let arranged = c.composed.is_some() && (marks(&c.command, "{config}") || marks(&c.command, "{overrides}"));
+    let named = c.settings.trainer.as_str();
+    let told = c.settings.root.is_some();
+    let may_be = named == AUTO
+        || adapters().any(|a| a.framework() == named && a.is_learnt() && !(told && a.resumes_by_itself()));
+    let meant = c.composed.as_ref().and_then(registry::meant);
+    may_be
+        && meant.is_none_or(|a| a.is_learnt())
+        && !arranged
+        && !adapters().any(|a| a.is_learnt() && a.is_called(&c.command))
+        && is_script(&c.command, &c.cwd)
+}
+
+fn marks(command: &[String], mark: &str) -> bool {
+    command.iter().any(|w| w.contains(mark))
+}
+
+fn is_script(command: &[String], cwd: &Utf8Path) -> bool {
+    let name = |word: &String| Utf8Path::new(word).file_name().unwrap_or_default().to_owned();
+    let is_shell = |word: &String| SHELLS.contains(&name(word).as_str()) || has_shell(&cwd.join(word));
+    match command.first() {
+        Some(first) if WRAPPERS.contains(&name(first).as_str()) => command.iter().skip(1).any(is_shell),
+        Some(first) => is_shell(first),
+        None => false,
+    }
+}
+
+/// The file begins with `#!` and a shell.
+fn has_shell(file: &Utf8Path) -> bool {
+    let mut head = Vec::new();
+    let read = file
+        .is_file()
+        .then(|| fs::File::open(file).and_then(|f| f.take(256).read_to_end(&mut head)));
+    let text = String::from_utf8_lossy(&head);
+    let line = text.lines().next().unwrap_or_default();
+    let mut words = line.strip_prefix("#!").unwrap_or_default().split(['/', ' ', '\t']);
+    matches!(read, Some(Ok(_))) && words.any(|w| SHELLS.contains(&w))
+}
+
+/// What is known, or can be learnt, of the script; `None`: nothing, and it may not be run.
+fn learnt(c: &Sources) -> Result<Option<Learnt>, CliError> {
+    match c.request.learning {
+        Learning::Known => Ok(starts(c).iter().find_map(starts::last_learnt)),
+        Learning::Given => given().map(Some),
+        Learning::Anew => recording::listen(c).map(Some),
+        Learning::Start => match starts::living(c)? {
+            Some(found) => Ok(Some(found)),
+            None => recording::listen(c).map(Some),
+        },
+    }
+}
+
+fn given() -> Result<Learnt, CliError> {
+    let mut text = Vec::new();
+    let read = std::io::stdin().lock().take(GIVEN).read_to_end(&mut text);
+    let parsed = read
+        .map_err(|e| e.to_string())
+        .and_then(|_| serde_json::from_slice(&text).map_err(|e| e.to_string()));
+    parsed.map_err(|e| CliError::internal(format!("what was learnt did not arrive: {e}")))
+}
+
+/// What to say where nothing is known.
+fn unknown(c: &Sources) -> CliError {
+    CliError::config(format!(
+        "which trainer `{}` starts is not known yet: the script has to be run to learn it",
+        shown_command(&c.command)
+    ))
+    .hint("supervise plan --learn runs it up to the call of the trainer and ends it there; `supervise run` does the same first")
+    .hint("where it starts no trainer that is known: --set supervisor.trainer=plain")
+}

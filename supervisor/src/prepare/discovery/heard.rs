@@ -1,0 +1,144 @@
+//! What a script did while it was listened to, as the call that it makes or in words.
+
+use super::{Sources, marks};
+use crate::error::CliError;
+use crate::prepare::path::absolute;
+use crate::prepare::state_dir;
+use crate::render::time::span;
+use crate::render::{one_line, shown_command};
+use camino::Utf8Path;
+use std::time::Duration;
+use supervise_config::redact;
+use supervise_core::id::Ms;
+use supervise_core::script::Learnt;
+use supervise_host::guard::protocol::Called;
+use supervise_host::script::Heard;
+use supervise_trainers::registry;
+
+pub(super) fn understood(c: &Sources, heard: Heard) -> Result<Learnt, CliError> {
+    let script = shown_command(&c.command);
+    let by_name = "call the trainer's program by its name (python3, torchrun, accelerate, trl): a call by path goes past supervise; or put {overrides} into the command and hand \"$@\" on to the trainer";
+    match heard {
+        Heard::Call { called, .. } if called.past && !marks(&c.command, "{overrides}") => {
+            Err(CliError::config(format!(
+                "`{script}` starts the trainer by the path of its interpreter ({}): our overrides would not reach it",
+                called.words.first().map_or("", String::as_str)
+            ))
+            .hint(by_name))
+        }
+        Heard::Call { called, starts_ray } => match registry::called(&called.words).filter(|a| !a.is_learnt()) {
+            Some(trainer) => Err(CliError::config(format!(
+                "`{script}` starts {}, into whose call in a script nothing can be put: nothing was started",
+                trainer.words().name
+            ))
+            .hint(format!(
+                "give the call itself: supervise run … -- {}",
+                shown_command(&hidden(&called.words))
+            ))
+            .hint(plain(c))),
+            None => Ok(kept(*called, starts_ray)),
+        },
+        Heard::Background => Err(CliError::config(format!(
+            "`{script}` ended while its trainer was still to start: it starts it in the background"
+        ))
+        .hint("leave out `&` and `nohup`; `supervise run --detach` goes on in the background")),
+        Heard::Lasts { words } => Err(CliError::config(format!(
+            "`{script}` runs `{}`, which lasts longer than {} and is no trainer that is known: before it could train unsupervised it was ended, with all that the script had started",
+            one_line(&shown_command(&words), 300),
+            in_words(c.settings.learn_step)
+        ))
+        .hint(plain(c))
+        .hint("where it only prepares, and the trainer comes after it: --set supervisor.learn_step=30m")
+        .hint(by_name)),
+        Heard::Overdue { seen } => Err(CliError::config(format!(
+            "`{script}` has started no trainer that is known ({}) within {} s{}",
+            registry::frameworks(),
+            c.settings.learn_within.as_secs(),
+            listed(&seen)
+        ))
+        .hint("--set supervisor.learn_within=1h where its preparations take longer")
+        .hint(by_name)
+        .hint(plain(c))),
+        Heard::Ended { status, seen, output } => {
+            let how = status.map_or_else(|| "ended".to_owned(), |s| format!("ended ({s})"));
+            let mut e = CliError::config(format!(
+                "`{script}` {how} without a call that could be seen of a trainer that is known ({}){}",
+                registry::frameworks(),
+                listed(&seen)
+            ));
+            e = e.with_lines(last_lines(&output)).hint(by_name);
+            Err(e.hint(plain(c)))
+        }
+    }
+}
+
+/// How a script is run whose trainer nobody knows.
+fn plain(c: &Sources) -> String {
+    format!(
+        "where it starts none of {}, it is supervised as it is, and relaunched as a whole: supervise run --set supervisor.trainer=plain -- {}",
+        registry::frameworks(),
+        shown_command(&c.command)
+    )
+}
+
+pub(super) fn in_words(time: Duration) -> String {
+    span(Ms(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)))
+}
+
+fn listed(seen: &[String]) -> String {
+    match seen {
+        [] => String::new(),
+        _ => format!("; it called: {}", seen.join("; ")),
+    }
+}
+
+fn last_lines(output: &str) -> Vec<String> {
+    let lines: Vec<&str> = output.lines().filter(|l| !l.trim().is_empty()).collect();
+    let from = lines.len().saturating_sub(5);
+    let shown = lines.get(from..).unwrap_or(&[]);
+    shown.iter().map(|l| format!("    {}", one_line(l, 300))).collect()
+}
+
+/// A call without what is nobody's business: it is read, never executed.
+fn kept(called: Called, starts_ray: bool) -> Learnt {
+    Learnt {
+        command: hidden(&called.words),
+        ahead: Vec::new(),
+        cwd: absolute(Utf8Path::new("/"), &called.cwd),
+        env: called
+            .env
+            .into_iter()
+            .map(|(k, v)| match k.as_str() {
+                "PATH" => (k, without_shims(&v)),
+                _ => (k.clone(), redact(&k, &v)),
+            })
+            .collect(),
+        past: called.past,
+        starts_ray,
+    }
+}
+
+/// What is read later finds programs, not our links.
+fn without_shims(path: &str) -> String {
+    let shims = state_dir().map(|d| d.join("shims"));
+    let ours = |dir: &&str| shims.as_ref().is_some_and(|s| Utf8Path::new(dir).starts_with(s));
+    path.split(':').filter(|d| !ours(d)).collect::<Vec<_>>().join(":")
+}
+
+/// The words without secrets. A path stays as it is, whatever its name looks like: it says where the checkpoints are.
+fn hidden(words: &[String]) -> Vec<String> {
+    let is_path = |word: &str| {
+        let value = word.split_once('=').map_or(word, |(_, value)| value);
+        value.starts_with(['/', '.', '~']) && !value.contains("://")
+    };
+    let safe = supervise_config::redact_words(words);
+    let kept = words.iter().zip(safe);
+    kept.map(|(word, safe)| {
+        if is_path(word) && safe != "***" {
+            word.clone()
+        } else {
+            safe
+        }
+    })
+    .collect()
+}

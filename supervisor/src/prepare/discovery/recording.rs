@@ -1,0 +1,119 @@
+//! A script is run up to the call of its trainer, with links of ours in its way.
+
+use super::Sources;
+use super::heard::{in_words, understood};
+use crate::environment;
+use crate::error::CliError;
+use crate::prepare::{command, state_dir};
+use crate::printer::{self, Waiting};
+use crate::render::{one_line, shown_command};
+use camino::{Utf8Path, Utf8PathBuf};
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::time::SystemTime;
+use supervise_core::id::{RunId, fnv64};
+use supervise_core::script::Learnt;
+use supervise_host::address::{self, Role};
+use supervise_host::guard::protocol::WorkerOrder;
+use supervise_host::lane::own_place;
+use supervise_host::script::{Recording, Shims, Submitter, record};
+
+/// The links that stand in the way of a script.
+pub(in crate::prepare) fn shims(c: &Sources) -> Result<Shims, CliError> {
+    let exe = own_exe()?;
+    let above = shims_dir()?;
+    let path = environment::with(&c.settings.env)
+        .get("PATH")
+        .cloned()
+        .unwrap_or_default();
+    Shims::make(&above, &exe, &path).map_err(|e| CliError::environment(format!("making links in {above}: {e}")))
+}
+
+/// The link that stands in the way of `sbatch`.
+pub(in crate::prepare) fn submitter() -> Result<Submitter, CliError> {
+    let above = shims_dir()?;
+    Submitter::make(&above, &own_exe()?).map_err(|e| CliError::environment(format!("making a link in {above}: {e}")))
+}
+
+fn shims_dir() -> Result<Utf8PathBuf, CliError> {
+    let dir = state()?.join("shims");
+    own_place(&dir).map_err(|e| CliError::environment(format!("making {dir}: {e}")))?;
+    Ok(dir)
+}
+
+fn own_exe() -> Result<Utf8PathBuf, CliError> {
+    let exe = std::env::current_exe()
+        .ok()
+        .and_then(|e| Utf8PathBuf::from_path_buf(e).ok());
+    exe.ok_or_else(|| CliError::environment("our own program cannot be found"))
+}
+
+fn state() -> Result<Utf8PathBuf, CliError> {
+    state_dir().ok_or_else(|| {
+        CliError::environment(
+            "there is no place of this user's own for links that stand in the way of the script: set XDG_STATE_HOME",
+        )
+    })
+}
+
+/// Runs the script up to the call of its trainer.
+pub(super) fn listen(c: &Sources) -> Result<Learnt, CliError> {
+    command::check(&c.command, &c.cwd, &c.settings.env)?;
+    let run = RunId(format!(
+        "{:016x}",
+        fnv64(format!("{:?}{}", SystemTime::now(), std::process::id()).as_bytes())
+    ));
+    let failed =
+        |e: std::io::Error| CliError::environment(format!("the script cannot be run to learn what it starts: {e}"));
+    let above = state()?.join("learning");
+    own_place(&above).map_err(failed)?;
+    let dir = above.join(&run.0);
+    // A name that was there before is somebody else's.
+    fs::DirBuilder::new().mode(0o700).create(&dir).map_err(failed)?;
+    let socket = address::fresh(&run, Role::Guard).map_err(failed)?;
+    let mut env = environment::with(&c.settings.env);
+    shims(c)?.dress(&mut env, &socket, None).map_err(failed)?;
+    let argv = c
+        .command
+        .iter()
+        .map(|w| w.replace("{overrides}", ""))
+        .filter(|w| !w.is_empty());
+    let recording = Recording {
+        exe: own_exe()?,
+        run,
+        socket,
+        dir: dir.clone(),
+        worker: WorkerOrder {
+            argv: argv.collect(),
+            env: env.into_iter().collect(),
+            cwd: c.cwd.clone(),
+        },
+        limit: c.settings.learn_within,
+        step: c.settings.learn_step,
+    };
+    let text = one_line(&shown_command(&c.command), 60);
+    if !c.request.quiet {
+        printer::err(&format!(
+            "note: reading what `{text}` starts: it is run up to the call of its trainer, and ended there (within {}; a step of its own that lasts {} ends it)\n",
+            in_words(c.settings.learn_within),
+            in_words(c.settings.learn_step)
+        ));
+    }
+    let mut progress = Waiting::new(format!("learning what `{text}` starts"));
+    let heard = record(&recording, &mut |took| progress.tell(took)).map_err(failed);
+    progress.end();
+    clear(&dir);
+    understood(c, heard?)
+}
+
+/// What it printed was read. The guard that ends may write its last words meanwhile; what cannot be removed is a few lines of text.
+fn clear(dir: &Utf8Path) {
+    for _ in 0..20 {
+        match fs::remove_dir_all(dir) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                std::thread::sleep(std::time::Duration::from_millis(25))
+            }
+            _ => return,
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What would go wrong is told before a GPU is touched, with its place and what to do next.
+
+mod cluster;
+mod disk_space;
+mod ignored;
+mod places;
+mod root_conflict;
+
+pub use disk_space::Room;
+pub use places::probe;
+
+pub(super) use disk_space::check as check_room;
+
+use super::command;
+use super::discovery::Discovered;
+use super::path::absolute;
+use super::resolve::Resolved;
+use crate::error::CliError;
+use camino::Utf8Path;
+use supervise_core::checkpoint::Finding;
+use supervise_trainers::adapter;
+use supervise_trainers::command::CONFIG;
+use supervise_trainers::read::ReadOutput;
+
+/// What may be launched.
+#[derive(Debug)]
+pub(super) struct Checked {
+    /// What is run.
+    pub resolved: Resolved,
+    /// Space for checkpoints, where the file system tells.
+    pub room: Option<Room>,
+    /// What a person should know of the cluster.
+    pub findings: Vec<Finding>,
+}
+
+impl Resolved {
+    /// Refuses what cannot end well.
+    pub(super) fn check(mut self) -> Result<Checked, CliError> {
+        let (d, out, root) = (&self.discovered, &self.out, self.root.as_deref());
+        let sources = &d.sources;
+        check_same_file(d, out)?;
+        check_there(out)?;
+        let findings = cluster::check(d, out)?;
+        self.notes.extend(self.release.note(out));
+        self.notes.extend(ignored::notes(&sources.settings, out.kind));
+        if !sources.request.fresh {
+            root_conflict::check_other_root(d, out, root)?;
+            root_conflict::check_other_user(d, out, root)?;
+            root_conflict::check_moved_root(d, out, root)?;
+        }
+        self.notes.extend(places::gone(&self.run, &self.run_dir));
+        places::check_owner(&self.run_dir, &self.run)?;
+        places::check_space(&self.run_dir)?;
+        if let Some(root) = root {
+            places::check_writable(root)?;
+        }
+        places::check_resume_path(out, &self.run_dir)?;
+        let started = d.learnt.as_ref().map_or(&out.command, |_| &sources.command);
+        command::check(started, &sources.cwd, &sources.settings.env)?;
+        let prefix = adapter(out.kind).step_prefix();
+        let room = root.and_then(|root| Room::of(root, prefix));
+        Ok(Checked {
+            resolved: self,
+            room,
+            findings,
+        })
+    }
+}
+
+/// The file that is read here must be the one that the command names.
+fn check_same_file(d: &Discovered, out: &ReadOutput) -> Result<(), CliError> {
+    let (Some(named), Some(other)) = (&d.sources.request.config, adapter(out.kind).config_in(d.call())) else {
+        return Ok(());
+    };
+    let plain = |path: &Utf8Path| path.canonicalize_utf8().unwrap_or_else(|_| path.to_owned());
+    let (here, there) = (
+        plain(&absolute(&d.sources.cwd, named)),
+        plain(&absolute(d.call_cwd(), Utf8Path::new(&other))),
+    );
+    if other.contains(CONFIG) || here == there {
+        return Ok(());
+    }
+    Err(
+        CliError::config(format!("the command says --config {other}, and {named} is read here"))
+            .hint("leave --config out of the command, or name the same file"),
+    )
+}
+
+/// Directories that the trainer looks for before it starts, and does not make.
+fn check_there(out: &ReadOutput) -> Result<(), CliError> {
+    match out.facts.must_exist.iter().find(|(_, dir)| !dir.exists()) {
+        Some((key, dir)) => Err(CliError::config(format!(
+            "{key}: there is no directory {dir}: {} ends with FileNotFoundError",
+            adapter(out.kind).words().name
+        ))
+        .hint(format!(
+            "make it (mkdir -p {dir}), or set {key} to a directory that every machine of the run sees"
+        ))),
+        None => Ok(()),
+    }
+}

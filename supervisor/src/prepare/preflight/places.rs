@@ -1,0 +1,150 @@
+//! Places that a run writes to: whose they are, and whether they can be used.
+
+use crate::error::CliError;
+use crate::prepare::state_dir::listed_file;
+use camino::{Utf8Path, Utf8PathBuf};
+use nix::sys::statvfs::statvfs;
+use nix::unistd::{AccessFlags, access};
+use std::fs;
+use supervise_core::id::RunId;
+use supervise_core::spec::ResumeIntent;
+use supervise_host::lane::{RUN_DIR_NAME, read_small, write_test};
+use supervise_trainers::adapter;
+use supervise_trainers::read::ReadOutput;
+use supervise_trainers::registry::root_keys;
+
+/// Longest note of whose a run directory is.
+const OWNER_LIMIT: u64 = 1 << 20;
+/// The journal's reserve and what a term writes at once.
+const JOURNAL_SPACE: u64 = 2 << 20;
+
+/// A run that was started from this machine before, and of which nothing is there any more: an empty root is a fresh start, and so
+/// is one whose file system is not mounted.
+pub(super) fn gone(run: &RunId, run_dir: &Utf8Path) -> Option<String> {
+    let known = listed_file(run).is_some();
+    (known && !run_dir.exists()).then(|| {
+        format!(
+            "WARNING: this run was started here before, and {run_dir} is gone: if the file system is not mounted, stop this now; if it was deleted on purpose, all is well"
+        )
+    })
+}
+
+/// A run directory that was set by hand must not be another run's: its journal would be put out of the way.
+pub(super) fn check_owner(run_dir: &Utf8Path, run: &RunId) -> Result<(), CliError> {
+    #[derive(serde::Deserialize)]
+    struct Owner {
+        run: RunId,
+        root: Option<Utf8PathBuf>,
+    }
+    // In the usual place it stands in the root, and a copied or moved root is another matter.
+    if run_dir.file_name() == Some(RUN_DIR_NAME) {
+        return Ok(());
+    }
+    let file = run_dir.join("run.id");
+    let owner = read_small(&file, OWNER_LIMIT)
+        .ok()
+        .and_then(|t| serde_json::from_slice::<Owner>(&t).ok());
+    match owner {
+        Some(owner) if owner.run != *run => {
+            let of = owner.root.map(|r| format!(" of {r}")).unwrap_or_default();
+            Err(CliError::config(format!(
+                "the run directory {run_dir} belongs to another run: {}{of} ({file})",
+                owner.run
+            ))
+            .hint("give each run a supervisor.run_dir of its own, or none"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The nearest directory that exists already.
+fn nearest_existing(path: &Utf8Path) -> &Utf8Path {
+    path.ancestors().find(|p| p.exists()).unwrap_or(Utf8Path::new("/"))
+}
+
+/// A root that cannot be written to is told before a GPU is touched.
+pub(super) fn check_writable(root: &Utf8Path) -> Result<(), CliError> {
+    let here = nearest_existing(root);
+    access(here.as_std_path(), AccessFlags::W_OK | AccessFlags::X_OK).map_err(|e| not_writable(root, here, &e.desc()))
+}
+
+fn not_writable(root: &Utf8Path, here: &Utf8Path, why: &dyn std::fmt::Display) -> CliError {
+    let place = if here == root {
+        String::new()
+    } else {
+        format!(" ({here})")
+    };
+    CliError::environment(format!("the checkpoint root {root} is not writable{place}: {why}")).hint(format!(
+        "mend the permissions, or choose another place in the configuration ({})",
+        root_keys()
+    ))
+}
+
+/// Creates the root and writes a file in it: what [`check_writable`] only supposes.
+///
+/// # Errors
+/// The file system refuses.
+pub fn probe(root: &Utf8Path) -> Result<(), CliError> {
+    fs::create_dir_all(root).map_err(|e| not_writable(root, root, &e))?;
+    write_test(root).map(drop).map_err(|e| not_writable(root, root, &e))
+}
+
+/// The journal must fit.
+pub(super) fn check_space(run_dir: &Utf8Path) -> Result<(), CliError> {
+    let here = nearest_existing(run_dir);
+    let Ok(fs) = statvfs(here.as_std_path()) else {
+        return Ok(());
+    };
+    // A file system that counts no blocks (some of the kernel's own) tells nothing.
+    if fs.blocks() == 0 {
+        return Ok(());
+    }
+    let free = fs.blocks_available().saturating_mul(fs.fragment_size());
+    enough(run_dir, here, free)
+}
+
+fn enough(run_dir: &Utf8Path, here: &Utf8Path, free: u64) -> Result<(), CliError> {
+    if free >= JOURNAL_SPACE {
+        return Ok(());
+    }
+    Err(CliError::environment(format!(
+        "no space for the journal in {run_dir}: the file system of {here} has {free} bytes left, {JOURNAL_SPACE} are needed"
+    ))
+    .hint("free some space, or set supervisor.run_dir to another file system"))
+}
+
+/// A step that the configuration names has to be there when the run is taken into care.
+pub(super) fn check_resume_path(out: &ReadOutput, run_dir: &Utf8Path) -> Result<(), CliError> {
+    let ResumeIntent::Path { path, .. } = &out.resume else {
+        return Ok(());
+    };
+    // Later the wish may be fulfilled long since, and its step gone.
+    if run_dir.join("run.id").exists() || path.is_dir() {
+        return Ok(());
+    }
+    let key = adapter(out.kind).words().resume_path.unwrap_or_default();
+    let origin = out.tree.get(key).map(|n| format!("{}: ", n.origin)).unwrap_or_default();
+    Err(
+        CliError::config(format!("{origin}{key}: there is no such step: {path}")).hint(format!(
+            "supervise checkpoints {} lists the steps that are there",
+            path.parent().unwrap_or(path)
+        )),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_with_numbers() {
+        let (run, here) = (Utf8Path::new("/a/b"), Utf8Path::new("/a"));
+        assert!(enough(run, here, JOURNAL_SPACE).is_ok());
+        let e = enough(run, here, 4096).unwrap_err();
+        assert_eq!(e.exit_code(), 69);
+        assert!(
+            e.message.contains("no space for the journal in /a/b") && e.message.contains("4096"),
+            "{e}"
+        );
+    }
+}

@@ -1,0 +1,131 @@
+//! What should not be done unasked: a second root for one file.
+
+use crate::error::CliError;
+use crate::prepare::discovery::{Discovered, starts};
+use crate::prepare::registry_files;
+use camino::{Utf8Path, Utf8PathBuf};
+use std::fs;
+use supervise_trainers::read::ReadOutput;
+use supervise_trainers::{Adapter, UserPart, adapter};
+
+/// The same file was run with another root, which holds steps, while this one holds none: a relative root and another
+/// working directory, most likely. Starting from nothing there would look like a resume.
+///
+/// # Errors
+/// Names the other root.
+pub(super) fn check_other_root(d: &Discovered, out: &ReadOutput, root: Option<&Utf8Path>) -> Result<(), CliError> {
+    let (Some(file), Some(root)) = (&d.sources.file, root) else {
+        return Ok(());
+    };
+    let Ok(relative) = root.strip_prefix(&d.sources.cwd) else {
+        return Ok(());
+    };
+    let trainer = adapter(out.kind);
+    let has_steps = |root: &Utf8Path| has_steps(trainer, root);
+    if has_steps(root) || relative.as_str().is_empty() {
+        return Ok(());
+    }
+    let file = plain(file);
+    let is_same =
+        |(config, other): &(Utf8PathBuf, Utf8PathBuf)| *config == file && other != root && other.ends_with(relative);
+    let others = entries().into_iter().filter(is_same);
+    match others.map(|(_, other)| other).find(|other| has_steps(other)) {
+        Some(other) => Err(CliError::config(format!(
+            "{file} was run before with the checkpoint root {other}, which holds steps; {root} holds none"
+        ))
+        .hint(format!(
+            "run it from the directory it was run from before, or make {} absolute",
+            trainer.words().root.first().unwrap_or(&"supervisor.root")
+        ))
+        .hint("`--fresh` begins anew in this root")),
+        None => Ok(()),
+    }
+}
+
+/// The path without links and `..`, where it exists.
+fn plain(path: &Utf8Path) -> Utf8PathBuf {
+    path.canonicalize_utf8().unwrap_or_else(|_| path.to_owned())
+}
+
+/// Whether there are directories of steps in a root.
+fn has_steps(trainer: &dyn Adapter, root: &Utf8Path) -> bool {
+    let Some(prefix) = trainer.step_prefix() else {
+        return false;
+    };
+    root.read_dir_utf8()
+        .is_ok_and(|mut entries| entries.any(|e| e.is_ok_and(|e| e.file_name().starts_with(prefix))))
+}
+
+/// Configuration file and root of every run that is listed.
+fn entries() -> Vec<(Utf8PathBuf, Utf8PathBuf)> {
+    let read = |path: &Utf8Path| -> Option<(Utf8PathBuf, Utf8PathBuf)> {
+        let entry: serde_json::Value = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+        Some((
+            entry.get("config")?.as_str()?.into(),
+            entry.get("root")?.as_str()?.into(),
+        ))
+    };
+    registry_files().iter().filter_map(|f| read(f)).collect()
+}
+
+/// Where the user's name is a part of the root, the same file would begin anew under another one.
+pub(super) fn check_other_user(d: &Discovered, out: &ReadOutput, root: Option<&Utf8Path>) -> Result<(), CliError> {
+    let (Some(file), Some(root)) = (&d.sources.file, root) else {
+        return Ok(());
+    };
+    let trainer = adapter(out.kind);
+    let is_saved = |part: &UserPart, root: &Utf8Path| part.is_saved(root, Utf8Path::exists);
+    let Some(now) = trainer.user_part(root).filter(|part| !is_saved(part, root)) else {
+        return Ok(());
+    };
+    let file = plain(file);
+    let others = entries().into_iter().filter(|(config, _)| *config == file);
+    let mut before = others.filter_map(|(_, other)| Some((trainer.user_part(&other)?, other)));
+    let same = before.find(|(p, other)| p.user != now.user && p.place == now.place && is_saved(p, other));
+    match same {
+        Some((UserPart { user, .. }, other)) => Err(CliError::config(format!(
+            "{file} was run before by `{user}`, and what it saved stands in {other}; now the user's name is `{}`, and nothing is in {root}",
+            now.user
+        ))
+        .hint(format!(
+            "{} takes the name from LOGNAME, USER, LNAME or USERNAME: start it with LOGNAME={user}",
+            trainer.words().name
+        ))
+        .hint("`--fresh` begins anew in this root")),
+        None => Ok(()),
+    }
+}
+
+/// The same script was started with a root that differs only in its numbers, which holds steps, while this one holds none.
+pub(super) fn check_moved_root(d: &Discovered, out: &ReadOutput, root: Option<&Utf8Path>) -> Result<(), CliError> {
+    let (Some(_), Some(root)) = (&d.learnt, root) else {
+        return Ok(());
+    };
+    let shape = |path: &Utf8Path| -> String {
+        let mut out = String::new();
+        for c in path.as_str().chars() {
+            match c.is_ascii_digit() {
+                true if out.ends_with('#') => {}
+                true => out.push('#'),
+                false => out.push(c),
+            }
+        }
+        out
+    };
+    let has_steps = |root: &Utf8Path| has_steps(adapter(out.kind), root);
+    if has_steps(root) {
+        return Ok(());
+    }
+    let moved = starts(&d.sources)
+        .into_iter()
+        .filter_map(|s| s.root)
+        .find(|other| other != root && shape(other) == shape(root) && has_steps(other));
+    match moved {
+        None => Ok(()),
+        Some(other) => Err(CliError::config(format!(
+            "this script was started before with the checkpoint root {other}, which holds steps; now it names {root}, which holds none: is the time in its name?"
+        ))
+        .hint(format!("--set supervisor.root={other} goes on there"))
+        .hint("--fresh begins anew in the new root")),
+    }
+}

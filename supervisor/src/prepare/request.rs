@@ -1,0 +1,42 @@
+//! What the command line asks for.
+
+use camino::Utf8PathBuf;
+
+/// What the command line asks for.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    /// The trainer's YAML.
+    pub config: Option<Utf8PathBuf>,
+    /// `--set`, as written.
+    pub set: Vec<String>,
+    /// The command after `--`.
+    pub command: Vec<String>,
+    /// `--observe`.
+    pub observe: bool,
+    /// `--allow-fresh`.
+    pub allow_fresh: bool,
+    /// `--fresh`.
+    pub fresh: bool,
+    /// `--from N`.
+    pub from: Option<u64>,
+    /// `--no-recovery`.
+    pub no_recovery: bool,
+    /// Whether a script may be run to learn what it starts.
+    pub learning: Learning,
+    /// Nothing is said on the way.
+    pub quiet: bool,
+}
+
+/// Whether a script may be run to learn what it starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Learning {
+    /// No: only what its last start has learnt counts.
+    #[default]
+    Known,
+    /// Where no trainer of it lives.
+    Start,
+    /// In any case.
+    Anew,
+    /// It was learnt by the process that started this one, and stands on standard input.
+    Given,
+}

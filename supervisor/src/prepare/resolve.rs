@@ -1,0 +1,262 @@
+//! What the trainer's configuration says, as the release that would run reads it, and which run that is.
+
+mod identity;
+mod release;
+
+pub use identity::run_ids_at;
+pub use release::{Release, asked, check_importable, package};
+
+use super::discovery::Discovered;
+use super::path::{absolute, canonical};
+use super::{answer, command};
+use crate::error::CliError;
+use camino::{Utf8Path, Utf8PathBuf};
+use supervise_config::ConfigTree;
+use supervise_config::settings::{AUTO, LauncherChoice, Settings};
+use supervise_core::id::RunId;
+use supervise_core::spec::{GangSpec, LauncherKind};
+use supervise_trainers::read::{ReadInput, ReadOutput};
+use supervise_trainers::{Adapter, adapter, read, registry};
+
+/// What is run, understood.
+#[derive(Debug)]
+pub(super) struct Resolved {
+    /// What was read.
+    pub discovered: Discovered,
+    /// What the trainer's reader made of it.
+    pub out: ReadOutput,
+    /// Which release of the trainer would run.
+    pub release: Release,
+    /// Canonical checkpoint root.
+    pub root: Option<Utf8PathBuf>,
+    /// Identity.
+    pub run: RunId,
+    /// Directory of the journal.
+    pub run_dir: Utf8PathBuf,
+    /// Smaller things worth saying.
+    pub notes: Vec<String>,
+}
+
+/// A run's name and place, for commands that only look.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identified {
+    /// Identity.
+    pub run: RunId,
+    /// Directory of the journal.
+    pub run_dir: Utf8PathBuf,
+    /// Canonical checkpoint root.
+    pub root: Option<Utf8PathBuf>,
+    /// Memory that looking into its checkpoints may take, in bytes.
+    pub memory: u64,
+}
+
+impl Discovered {
+    /// Reads it as the trainer would.
+    pub(super) fn resolve(self) -> Result<Resolved, CliError> {
+        let (out, release) = understand_release(&self)?;
+        command::is_given(&out.command)?;
+        answer::wait_for(places(&self, &out));
+        self.placed(out, release)
+    }
+
+    /// The trainer's configuration as it counts, as far as it is read here.
+    ///
+    /// # Errors
+    /// What is wrong with the configuration.
+    pub fn effective(&self) -> Result<ConfigTree, CliError> {
+        Ok(understand_release(self)?.0.tree)
+    }
+
+    /// Which run it speaks of, whether or not it could be started now.
+    ///
+    /// # Errors
+    /// What is wrong with the configuration.
+    pub fn identify(mut self) -> Result<Identified, CliError> {
+        // Whether it could be resumed is another question.
+        self.sources.settings.recovery = false;
+        // The interpreter is asked only where a release's own default may say where the checkpoints are.
+        let settings = &self.sources.settings;
+        let named = settings.root.as_deref().map(Utf8Path::new);
+        let out = match understand(&self, settings.trainer_version.as_deref()) {
+            Ok(out) if !release::root_is_default(&out, named) => out,
+            _ => understand_release(&self)?.0,
+        };
+        let found = self.placed(out, Release::default())?;
+        Ok(Identified {
+            run: found.run,
+            run_dir: found.run_dir,
+            root: found.root,
+            memory: found.discovered.sources.settings.proof.memory,
+        })
+    }
+
+    fn placed(self, mut out: ReadOutput, release: Release) -> Result<Resolved, CliError> {
+        let settings = &self.sources.settings;
+        let cwd = &self.sources.cwd;
+        let (root, notes) = root_of(settings, cwd, &out)?;
+        let run = identity::run_id(out.kind, root.as_deref(), cwd, &out.command);
+        let store = identity::store(&mut out)?;
+        let run_dir = identity::run_dir(settings, root.as_deref(), store.as_deref(), &run, cwd)?;
+        Ok(Resolved {
+            discovered: self,
+            out,
+            release,
+            root,
+            run,
+            run_dir,
+            notes,
+        })
+    }
+}
+
+/// Directories that a run saves in.
+fn places(d: &Discovered, out: &ReadOutput) -> Vec<Utf8PathBuf> {
+    let settings = [&d.sources.settings.root, &d.sources.settings.run_dir];
+    let said = settings.into_iter().flatten().map(Utf8PathBuf::from);
+    let theirs = out
+        .root
+        .clone()
+        .into_iter()
+        .chain(out.saves.in_place().map(|place| place.store.clone()));
+    let all = said.chain(theirs).map(|place| absolute(&d.sources.cwd, &place));
+    all.collect()
+}
+
+/// The trainer's own part, read as the release that would run reads it.
+fn understand_release(d: &Discovered) -> Result<(ReadOutput, Release), CliError> {
+    let trainer = trainer(d);
+    let Some(package) = trainer.package().filter(|_| trainer.has_releases()) else {
+        let said = d.sources.settings.trainer_version.as_deref();
+        return Ok((understand(d, said)?, Release::default()));
+    };
+    let release = Release::of(d, package);
+    Ok((understand(d, release.version.as_deref())?, release))
+}
+
+/// Whose configuration it is: what the settings say, else what the command or the YAML tells.
+fn trainer(d: &Discovered) -> &'static dyn Adapter {
+    registry::named(d.sources.settings.trainer.as_str())
+        .map_or_else(|| registry::detect(d.call(), d.sources.composed.as_ref()), adapter)
+}
+
+/// The trainer's own part.
+fn understand(d: &Discovered, version: Option<&str>) -> Result<ReadOutput, CliError> {
+    if d.sources.composed.is_none() && d.call().is_empty() {
+        return Err(
+            CliError::usage("neither a trainer's YAML nor a command is given").hint(format!(
+                "supervise run ppo.yaml, or supervise run -- python3 -m {} …",
+                registry::entry()
+            )),
+        );
+    }
+    let settings = &d.sources.settings;
+    let named = settings.trainer.as_str();
+    let kind = registry::named(named);
+    let user = user();
+    let input = ReadInput {
+        composed: d.sources.composed.as_ref(),
+        config_file: d.sources.file.as_deref(),
+        set: &d.sources.set,
+        command: d.call(),
+        cwd: d.call_cwd(),
+        env: &|name| {
+            let learnt = d.learnt.as_ref().and_then(|l| l.env.get(name));
+            learnt
+                .or_else(|| settings.env.get(name))
+                .cloned()
+                .or_else(|| std::env::var(name).ok())
+        },
+        workers: settings.gang.workers,
+        launcher: launcher(settings),
+        user: user.as_deref(),
+        kind,
+        recovery: settings.recovery,
+        recovery_said: settings.is_said("recovery"),
+        starts_ray: d.learnt.as_ref().is_some_and(|l| l.starts_ray),
+        version,
+    };
+    let mut out = read(&input).map_err(|e| CliError::of_config(&e))?;
+    if d.learnt.is_some() && settings.gang.workers.is_none() {
+        one_script(&mut out);
+    }
+    let is_lost = kind.is_none() && named != AUTO && !adapter(out.kind).has_steps();
+    if is_lost {
+        let e = CliError::config(format!(
+            "trainer is set to {named}, but neither the command nor the YAML tells which of its trainers it is"
+        ));
+        return Err(registry::entries(named).fold(e, CliError::hint));
+    }
+    match adapter(out.kind).is_run_by_file() {
+        true => Ok(out),
+        false => command::is_given(&out.command).map(|()| out),
+    }
+}
+
+/// Who starts the ranks, where the settings say it.
+fn launcher(s: &Settings) -> Option<LauncherKind> {
+    match s.gang.launcher {
+        LauncherChoice::Auto => None,
+        LauncherChoice::Driver => Some(LauncherKind::Driver),
+        LauncherChoice::Gang => Some(LauncherKind::Gang),
+    }
+}
+
+/// A script is run once: it starts its own workers, and a trainer that it starts without torchrun has the ranks it has.
+fn one_script(out: &mut ReadOutput) {
+    if out.gang.launcher == LauncherKind::Gang {
+        out.gang = GangSpec {
+            launcher: LauncherKind::Driver,
+            workers: 1,
+            gpus: Vec::new(),
+        };
+        out.world = None;
+    }
+}
+
+/// The name by which the password database knows who runs this.
+fn user() -> Option<String> {
+    let found = nix::unistd::User::from_uid(nix::unistd::getuid());
+    found.ok().flatten().map(|u| u.name).filter(|n| !n.is_empty())
+}
+
+/// The canonical checkpoint root, and what is worth saying about it.
+fn root_of(
+    settings: &Settings,
+    cwd: &Utf8Path,
+    out: &ReadOutput,
+) -> Result<(Option<Utf8PathBuf>, Vec<String>), CliError> {
+    if !adapter(out.kind).has_steps() {
+        return Ok((None, Vec::new()));
+    }
+    check_root(settings, out)?;
+    let named = match &settings.root {
+        Some(text) => Some(absolute(cwd, Utf8Path::new(text))),
+        None => out.root.clone(),
+    };
+    let Some(named) = named else {
+        let key = adapter(out.kind).words().root.first().unwrap_or(&"root");
+        return Err(
+            CliError::config(format!("the configuration names no checkpoint root ({key})"))
+                .hint(format!("set {key}, or supervisor.root")),
+        );
+    };
+    let root = canonical("checkpoint root", &named)?;
+    let mut notes = Vec::new();
+    if root != named {
+        notes.push(format!("the checkpoint root {named} is {root}"));
+    }
+    Ok((Some(root), notes))
+}
+
+/// A checkpoint root that follows from the trainer's configuration cannot be another one.
+fn check_root(settings: &Settings, out: &ReadOutput) -> Result<(), CliError> {
+    let words = adapter(out.kind).words();
+    match (&settings.root, &out.root, words.fixed_root) {
+        (Some(named), Some(root), Some(by)) if Utf8Path::new(named) != root => Err(CliError::config(format!(
+            "supervisor.root is {named}, and {} saves in {root}: it follows from {by}",
+            words.name
+        ))
+        .hint("remove supervisor.root")),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,79 @@
+//! Which run this is: its identity, its checkpoint root, its run directory.
+
+use crate::error::CliError;
+use crate::prepare::path::{absolute, canonical};
+use crate::prepare::state_dir::{state_dir, state_dirs};
+use camino::{Utf8Path, Utf8PathBuf};
+use supervise_config::settings::Settings;
+use supervise_core::id::{RunId, fnv64};
+use supervise_core::spec::{SavePolicy, TrainerKind};
+use supervise_host::lane::RUN_DIR_NAME;
+use supervise_trainers::Adapter;
+use supervise_trainers::read::ReadOutput;
+use supervise_trainers::registry::adapters;
+
+/// A run's identity: trainer and root; for a plain command the working directory and the command.
+#[must_use]
+pub(super) fn run_id(kind: TrainerKind, root: Option<&Utf8Path>, cwd: &Utf8Path, command: &[String]) -> RunId {
+    let text = match root {
+        Some(root) => format!("{kind}\0{root}"),
+        None => format!("{kind}\0{cwd}\0{}", command.join("\0")),
+    };
+    RunId(format!("{:016x}", fnv64(text.as_bytes())))
+}
+
+/// The identity of a run that stands at a root, for each trainer it may be of.
+#[must_use]
+pub fn run_ids_at(root: &Utf8Path) -> Vec<RunId> {
+    let kinds = adapters().filter(|a| a.has_steps()).map(Adapter::kind);
+    kinds.map(|kind| run_id(kind, Some(root), root, &[])).collect()
+}
+
+/// Where generations are kept, with all links followed as in the root's own path.
+pub(super) fn store(out: &mut ReadOutput) -> Result<Option<Utf8PathBuf>, CliError> {
+    let SavePolicy::InPlace(place) = &mut out.saves else {
+        return Ok(None);
+    };
+    place.store = canonical("directory for copies", &place.store)?;
+    Ok(Some(place.store.clone()))
+}
+
+/// Where the journal and the attempts go.
+pub(super) fn run_dir(
+    settings: &Settings,
+    root: Option<&Utf8Path>,
+    store: Option<&Utf8Path>,
+    run: &RunId,
+    cwd: &Utf8Path,
+) -> Result<Utf8PathBuf, CliError> {
+    match (&settings.run_dir, store.or(root)) {
+        (Some(dir), _) => canonical("run directory", &absolute(cwd, Utf8Path::new(dir))),
+        (None, Some(dir)) if store.is_some() => Ok(dir.to_owned()),
+        (None, Some(root)) => Ok(root.join(RUN_DIR_NAME)),
+        (None, None) => {
+            let plain = |dir: Utf8PathBuf| dir.join("plain").join(&run.0);
+            // It may have begun in another environment.
+            let begun = state_dirs().into_iter().map(plain).find(|dir| dir.exists());
+            begun.or_else(|| state_dir().map(plain)).ok_or_else(|| {
+                CliError::environment("there is no place of this user's own for the journal: XDG_STATE_HOME and HOME are not set, and in /tmp a directory of that name is somebody else's")
+                    .hint("set supervisor.run_dir")
+            })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_is_of_trainer_and_root() {
+        let root = Utf8Path::new("/a/b");
+        let ids = run_ids_at(root);
+        let of = |kind| run_id(kind, Some(root), Utf8Path::new("/x"), &["y".into()]);
+        let (ppo, sft) = (of(supervise_trainers::verl::PPO), of(supervise_trainers::verl::SFT));
+        assert_ne!(ppo, sft);
+        assert_eq!(ppo.0.len(), 16);
+        assert!(ids.contains(&ppo) && ids.contains(&sft), "{ids:?}");
+    }
+}

@@ -1,0 +1,109 @@
+//! Where settings come from: files in their places, our block, the environment, flags.
+
+use super::files;
+use crate::error::CliError;
+use crate::prepare::request::Request;
+use camino::{Utf8Path, Utf8PathBuf};
+use supervise_config::Node;
+use supervise_config::settings::{Settings, Sources};
+use supervise_trainers::registry::FRAMEWORKS;
+
+/// The file of the machine.
+const MACHINE: &str = "/etc/supervise/config.yaml";
+/// The file beside the trainer's.
+const BESIDE: &str = "supervise.yaml";
+
+type Flags = Vec<(String, String)>;
+
+/// `--set supervisor.key=value` is ours, everything else the trainer's.
+pub(super) fn split_set(set: &[String]) -> Result<(Flags, Vec<String>), CliError> {
+    let (mut flags, mut rest) = (Vec::new(), Vec::new());
+    for text in set {
+        match text.strip_prefix("supervisor.") {
+            Some(ours) => match ours.split_once('=') {
+                Some((key, value)) => flags.push((key.to_owned(), value.to_owned())),
+                None => {
+                    return Err(CliError::usage(format!("--set {text}: a value is missing"))
+                        .hint(format!("write --set {text}=VALUE")));
+                }
+            },
+            None if text.is_empty() => return Err(CliError::usage("--set is empty").hint("write --set key=value")),
+            None => rest.push(text.clone()),
+        }
+    }
+    Ok((flags, rest))
+}
+
+/// Lays all sources over each other.
+pub(super) fn load(
+    beside: &Utf8Path,
+    trainer_file: Option<&Utf8Path>,
+    block: Option<Node>,
+    mut flags: Flags,
+    request: &Request,
+) -> Result<Settings, CliError> {
+    let own = beside.join(BESIDE);
+    let settings_files = texts(
+        general()
+            .chain([own])
+            .filter(|path| trainer_file != Some(path.as_path())),
+    )?;
+    if request.allow_fresh {
+        flags.push(("allow_fresh".to_owned(), "true".to_owned()));
+    }
+    if request.no_recovery {
+        flags.push(("recovery".to_owned(), "false".to_owned()));
+    }
+    let sources = Sources {
+        files: settings_files,
+        block: block.filter(|b| !b.is_null()),
+        env: environment(),
+        flags,
+        trainers: &FRAMEWORKS,
+    };
+    Settings::load(&sources).map_err(|e| CliError::of_config(&e))
+}
+
+/// Memory for proofs outside of a run, in bytes: the settings of the machine and the user, and the environment.
+///
+/// # Errors
+/// A settings file or variable that cannot be read.
+pub fn proof_memory() -> Result<u64, CliError> {
+    let sources = Sources {
+        files: texts(general())?,
+        env: environment(),
+        ..Sources::default()
+    };
+    let settings = Settings::load(&sources).map_err(|e| CliError::of_config(&e))?;
+    Ok(settings.proof.memory)
+}
+
+/// Settings files that count for every run, lowest first.
+fn general() -> impl Iterator<Item = Utf8PathBuf> {
+    [Some(Utf8PathBuf::from(MACHINE)), user_file()].into_iter().flatten()
+}
+
+/// Name and text of those that are there.
+fn texts(paths: impl Iterator<Item = Utf8PathBuf>) -> Result<Vec<(String, String)>, CliError> {
+    let mut out = Vec::new();
+    for path in paths {
+        if let Some(text) = files::read_if_there(&path)? {
+            out.push((path.to_string(), text));
+        }
+    }
+    Ok(out)
+}
+
+/// `SUPERVISE_…` variables. Others are nobody's business here.
+fn environment() -> Vec<(String, String)> {
+    let ours = |(name, _): &(String, String)| name.starts_with("SUPERVISE_");
+    crate::environment::own().into_iter().filter(ours).collect()
+}
+
+fn user_file() -> Option<Utf8PathBuf> {
+    let base = match std::env::var("XDG_CONFIG_HOME") {
+        Ok(dir) if dir.starts_with('/') => Utf8PathBuf::from(dir),
+        _ => Utf8PathBuf::from(std::env::var("HOME").ok().filter(|h| h.starts_with('/'))?).join(".config"),
+    };
+    Some(base.join("supervise/config.yaml"))
+}

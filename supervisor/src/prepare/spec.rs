@@ -1,0 +1,126 @@
+//! What was found out, as the specification that a term is frozen to.
+
+mod copy;
+mod hash;
+mod policy;
+mod script;
+
+use super::discovery::submitter;
+use super::preflight::{Checked, Room, check_room};
+use super::resolve::{Release, Resolved};
+use super::state_dir::registry_file;
+use crate::error::CliError;
+use crate::run_order::RunOrder;
+use supervise_config::ConfigTree;
+use supervise_core::checkpoint::Finding;
+use supervise_core::spec::RunSpec;
+use supervise_host::script::Submitter;
+use supervise_trainers::adapter;
+use supervise_trainers::read::ReadOutput;
+
+/// What is to be run, and what a person should know of it.
+#[derive(Debug, Clone)]
+pub struct Prepared {
+    /// Everything that a term needs.
+    pub order: RunOrder,
+    /// Space for checkpoints, where the file system tells.
+    pub room: Option<Room>,
+    /// What a person should know before the launch.
+    pub findings: Vec<Finding>,
+    /// Smaller things worth saying.
+    pub notes: Vec<String>,
+    /// The configuration as it counts for the trainer.
+    pub tree: ConfigTree,
+    /// Which release of the trainer would run.
+    pub release: Release,
+}
+
+impl Checked {
+    /// Writes it down.
+    pub(super) fn spec(self) -> Result<Prepared, CliError> {
+        let Resolved {
+            discovered,
+            mut out,
+            release,
+            root,
+            run,
+            run_dir,
+            mut notes,
+        } = self.resolved;
+        let sources = &discovered.sources;
+        let gang = policy::gang(&sources.settings, &out, &mut notes);
+        let (learnt, shims) = script::parts(&discovered, &out, &mut notes)?;
+        let submitter = submitter_of(&out, &mut notes);
+        let config_hash = hash::config_hash(&out, &discovered, release.version.as_deref());
+        let mut command = std::mem::take(&mut out.command);
+        let copy = copy::copy(&discovered, &out, &run_dir, &mut command)?;
+        let mut policy = policy::policy(&sources.settings, &sources.request, &out, &command);
+        policy::retries(&sources.settings, &out, &mut policy, &mut notes);
+        let mut findings = std::mem::take(&mut out.findings);
+        findings.extend(
+            self.room
+                .iter()
+                .flat_map(|room| check_room(room, out.keep, &mut policy)),
+        );
+        findings.extend(self.findings);
+        let spec = RunSpec {
+            config_hash,
+            trainer: out.kind,
+            trainer_version: release.version.clone(),
+            root,
+            run_dir,
+            config_file: sources.file.clone(),
+            cwd: sources.cwd.clone(),
+            env: sources.settings.env.clone(),
+            world: policy::world(&out, &gang),
+            gang,
+            cadence: out.cadence,
+            last_step: out.last_step,
+            roles: out.roles,
+            resume: out.resume,
+            keep: out.keep,
+            policy,
+            not_restored: out.not_restored,
+            saves: out.saves,
+            // A script is started as it is.
+            command: match &learnt {
+                Some(_) => sources.command.clone(),
+                None => command,
+            },
+            learnt,
+            run,
+        };
+        findings.extend(adapter(spec.trainer).preflight(&spec, &out.facts));
+        let order = RunOrder {
+            registry: registry_file(&spec.run),
+            spec,
+            facts: out.facts,
+            settings: discovered.sources.settings,
+            shims,
+            submitter,
+            copy,
+        };
+        Ok(Prepared {
+            order,
+            room: self.room,
+            findings,
+            notes,
+            tree: out.tree,
+            release,
+        })
+    }
+}
+
+/// What stands in the way of jobs that are handed to Slurm; without it they are not marked.
+fn submitter_of(out: &ReadOutput, notes: &mut Vec<String>) -> Option<Submitter> {
+    adapter(out.kind).jobs(&out.saves)?;
+    match submitter() {
+        Ok(made) => Some(made),
+        Err(e) => {
+            notes.push(format!(
+                "jobs of Slurm's cannot be marked, so that none is cancelled: {e}"
+            ));
+            None
+        }
+    }
+}
