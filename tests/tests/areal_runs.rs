@@ -242,11 +242,13 @@ fn what_is_on_disk_is_listed_also_when_nobody_runs() {
     ended.expect(0).says("live").says("kept");
     let shard = root.join("default/recover_checkpoint/__0_0.distcp");
     let bytes = fs::read(&shard).unwrap();
+    let saved_at = fs::metadata(&shard).unwrap().modified().unwrap();
     fs::write(&shard, &bytes[..bytes.len() / 2]).unwrap();
     let ended = run.scene.ask(&["checkpoints", root.to_str().unwrap()]);
     let live = ended.text.lines().find(|line| line.contains("live")).unwrap();
     assert!(live.contains("incomplete") && !live.contains("exact"), "{live}");
     fs::write(&shard, bytes).unwrap();
+    fs::File::open(&shard).unwrap().set_modified(saved_at).unwrap();
     let seen = run.scene.ask(&["status", root.to_str().unwrap()]);
     seen.expect(0).says("finished");
     let ended = run.scene.ask(&["verify", root.to_str().unwrap()]);

@@ -202,12 +202,7 @@ fn a_full_disk_under_the_journal_does_not_stop_the_training() {
     let run = scene.start(&[]);
     running(&scene);
     saved(&scene, 2);
-    let ballast = mount.point.join("ballast");
-    let fill = |bytes: usize| fs::write(&ballast, vec![0; bytes]).is_err();
-    assert!(fill(8 << 20), "the disk must be full");
-    // What was kept back for the journal is given up first, and taken away as well.
-    fs::File::create(run_dir.join("journal.reserve")).unwrap();
-    assert!(fill(8 << 20));
+    let ballast = mount.fill(&run_dir);
     scene.go();
     wait_for("the training ends", || scene.digest().is_some());
     wait_for("it says so", || {
@@ -236,10 +231,7 @@ fn a_stop_works_while_the_journal_cannot_be_written() {
     let run = scene.start(&[]);
     running(&scene);
     saved(&scene, 2);
-    let ballast = mount.point.join("ballast");
-    assert!(fs::write(&ballast, vec![0; 8 << 20]).is_err());
-    fs::File::create(run_dir.join("journal.reserve")).unwrap();
-    assert!(fs::write(&ballast, vec![0; 8 << 20]).is_err());
+    let ballast = mount.fill(&run_dir);
     run.signal(15);
     run.wait().expect(143);
     scene.assert_alone();

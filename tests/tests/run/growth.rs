@@ -44,18 +44,19 @@ fn lines_of(scene: &Scene, kind: &str) -> Vec<Value> {
 #[test]
 fn what_is_beyond_the_number_goes_while_the_run_goes_on() {
     let mut scene = quick(60, 3);
-    scene.set("demo.hold_at", json!(51));
+    scene.set("demo.hold_at", json!(59));
     let run = scene.start(&[]);
-    saved(&scene, 50);
+    saved(&scene, 58);
     // Three that are kept, two more that the trainer is told to leave, and the one that is being saved.
     let left = eventually("older steps go", || {
         let left = steps(&scene);
         (left.len() <= 6).then_some(left)
     });
-    assert!(left.ends_with(&[48, 49, 50]), "{left:?}");
+    assert!(left.ends_with(&[56, 57, 58]), "{left:?}");
     scene.go();
     run.wait().expect(0).says("finished");
-    assert_eq!(steps(&scene), [58, 59, 60]);
+    let left = steps(&scene);
+    assert!(left.len() <= 6 && left.ends_with(&[58, 59, 60]), "{left:?}");
     assert_eq!(scene.attempts(), 1);
     scene.assert_alone();
 }

@@ -14,7 +14,8 @@ fn a_journal_worker_that_is_killed_while_events_flow_is_replaced() {
         .set("demo.step_ms", json!(60))
         .set("trainer.save_freq", json!(1))
         .set("trainer.max_actor_ckpt_to_keep", json!(2))
-        .set("trainer.total_training_steps", json!(400))
+        .set("trainer.total_training_steps", json!(10_000))
+        .set("demo.samples", json!(1_000_000))
         .set("supervisor.scan_interval", json!("50ms"));
     let run = scene.start(&[]);
     running(&scene);

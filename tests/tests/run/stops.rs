@@ -108,7 +108,11 @@ fn supervise_stop_stops() {
 #[test]
 fn supervise_stop_after_save_waits_for_the_next_step() {
     let mut scene = scene();
-    scene.set("demo.hold_at", json!(5)).set("demo.step_ms", json!(100));
+    scene
+        .set("demo.hold_at", json!(5))
+        .set("demo.step_ms", json!(100))
+        .set("demo.samples", json!(1_000_000))
+        .set("trainer.total_training_steps", json!(1_000));
     let run = scene.start(&[]);
     wait_for("step 4 is proven", || scene.proven() == 4);
     let root = scene.root();

@@ -119,14 +119,6 @@ fn a_stop_at_the_very_start_ends_with_its_own_code() {
     }
 }
 
-/// A disk under the checkpoints and the journal that is full to its last byte, also where a reserve was.
-fn fill(scene: &Scene, mount: &Mount) {
-    let more = |name: &str| assert!(fs::write(mount.point.join(name), vec![0; 16 << 20]).is_err());
-    more("ballast");
-    fs::File::create(scene.run_dir().join("journal.reserve")).unwrap();
-    more("ballast.more");
-}
-
 #[test]
 fn a_stop_on_a_full_disk_ends_the_run_whatever_it_was_about_to_do() {
     for (name, by) in [
@@ -143,7 +135,7 @@ fn a_stop_on_a_full_disk_ends_the_run_whatever_it_was_about_to_do() {
         scene.set_root(&root);
         let run = held(&mut scene);
         tear(&scene);
-        fill(&scene, &mount);
+        let _ = mount.fill(&scene.run_dir());
         kill_a_rank(&scene);
         wait_for("status says so", || {
             let problem = scene.status()["problem"].as_str().unwrap_or_default().to_owned();
