@@ -48,6 +48,11 @@ pub enum Origin {
         /// Whose default it is.
         of: String,
     },
+    /// What the trainer itself composed, of files that are not read here.
+    Composed {
+        /// The trainer's name.
+        by: String,
+    },
 }
 
 impl fmt::Display for Origin {
@@ -58,6 +63,7 @@ impl fmt::Display for Origin {
             Self::Flag { text } => write!(f, "flag {text}"),
             Self::Override { text } => write!(f, "override {text}"),
             Self::Default { of } => write!(f, "default of {of}"),
+            Self::Composed { by } => write!(f, "composed by {by} itself"),
         }
     }
 }

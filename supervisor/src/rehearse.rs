@@ -8,7 +8,7 @@ use crate::environment;
 use crate::printer;
 use crate::render::{one_line, shown_word};
 use crate::run_order::RunOrder;
-use camino::Utf8PathBuf;
+use camino::{Utf8Path, Utf8PathBuf};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -23,7 +23,7 @@ use supervise_host::interpreter;
 use supervise_host::process::capture::{Captured, Errand, capture};
 use supervise_host::process::give_way;
 use supervise_trainers::registry::adapters;
-use supervise_trainers::rehearsal::{calls, differences, refused_key, sets};
+use supervise_trainers::rehearsal::{calls, differences, last_complaint, refused_key, sets};
 use supervise_trainers::{HostFacts, LaunchPlan, adapter};
 
 /// Importing the trainer takes ten seconds, or minutes where it gives way to a training.
@@ -55,6 +55,44 @@ pub struct Trial {
     overrides: Vec<String>,
     env: Vec<(String, String)>,
     cwd: Utf8PathBuf,
+}
+
+/// What a call prints that composes its configuration only; `words`: behind its interpreter. Sees no device.
+///
+/// # Errors
+/// It complained, or could not be started.
+pub(crate) fn ask(
+    command: &[String],
+    words: Vec<String>,
+    mut env: BTreeMap<String, String>,
+    cwd: &Utf8Path,
+) -> Result<String, Complaint> {
+    env.extend(DEVICES.map(|name| (name.to_owned(), String::new())));
+    let trial = Trial {
+        argv: command.to_vec(),
+        plain: Vec::new(),
+        overrides: Vec::new(),
+        env: env.into_iter().collect(),
+        cwd: cwd.to_owned(),
+    };
+    let said = printed(&trial, command, words, None).map_err(|text| Complaint { text, refused: None })?;
+    if said.status.is_success() {
+        return Ok(String::from_utf8_lossy(&said.output).into_owned());
+    }
+    let errors = String::from_utf8_lossy(&said.errors);
+    Err(Complaint {
+        text: format!("{}: {}", said.status, last_line(&trial, &errors)),
+        refused: refused_key(&errors).map(|key| one_line(key, SAID)),
+    })
+}
+
+/// Why a call printed no configuration.
+#[derive(Debug)]
+pub(crate) struct Complaint {
+    /// In words.
+    pub(crate) text: String,
+    /// The override that it does not take.
+    pub(crate) refused: Option<String>,
 }
 
 /// Lets the trainer compose the configuration of a resume, and tells what it does not take.
@@ -175,6 +213,11 @@ fn composed(t: &Trial, argv: &[String], stop: Option<BorrowedFd<'_>>) -> Result<
     let words = adapters()
         .find_map(|a| a.rehearsed(argv))
         .ok_or_else(|| "the command names no entry point that can be tried".to_owned())?;
+    printed(t, argv, words, stop)
+}
+
+/// What the interpreter of a command prints that is given these words instead.
+fn printed(t: &Trial, argv: &[String], words: Vec<String>, stop: Option<BorrowedFd<'_>>) -> Result<Captured, String> {
     let mut env: BTreeMap<String, String> = t.env.iter().cloned().collect();
     let python = interpreter::find(argv, &t.cwd, &env)?;
     env.extend(python.env);
@@ -194,8 +237,7 @@ fn composed(t: &Trial, argv: &[String], stop: Option<BorrowedFd<'_>>) -> Result<
 
 /// The last thing that was complained of, without values that may be secrets.
 fn last_line(t: &Trial, errors: &str) -> String {
-    let last = errors.lines().rev().find(|l| !l.trim().is_empty()).unwrap_or_default();
-    let mut text = one_line(last.trim(), SAID);
+    let mut text = one_line(last_complaint(errors), SAID);
     for word in t.argv.iter().chain(&t.plain) {
         if let Some((key, value)) = word.split_once('=')
             && redact(key, value) != value

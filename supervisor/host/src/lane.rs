@@ -33,7 +33,7 @@ mod tree;
 mod verified;
 mod watch;
 
-pub use crate::disk::{open_log, own_place, write_test};
+pub use crate::disk::{open_log, own_place, write_test, write_whole};
 pub use client::{Client, LaneError};
 pub use files::{FileSource, fact_of, read_small, walk};
 pub use identity::{RUN_DIR_NAME, lease_dir};

@@ -63,6 +63,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     let learning = if args.learn { Learning::Anew } else { Learning::Known };
     let mut prepared = prepare(Request {
         learning,
+        asking: args.learn || args.rehearse,
         quiet: args.json,
         ..args.source.request()
     })?;

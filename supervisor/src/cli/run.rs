@@ -83,6 +83,7 @@ impl Source {
             from: self.from,
             no_recovery: self.no_recovery,
             learning: Learning::Known,
+            asking: false,
             quiet: false,
         }
     }
@@ -128,6 +129,8 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     let learning = if args.given { Learning::Given } else { Learning::Start };
     let prepared = prepare(Request {
         learning,
+        // Whoever detached has asked.
+        asking: !args.own_session,
         quiet: args.quiet || args.json,
         ..args.source.request()
     })?;

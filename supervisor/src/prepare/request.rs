@@ -23,6 +23,8 @@ pub struct Request {
     pub no_recovery: bool,
     /// Whether a script may be run to learn what it starts.
     pub learning: Learning,
+    /// The trainer may be asked for what only it can say: its own code runs then.
+    pub asking: bool,
     /// Nothing is said on the way.
     pub quiet: bool,
 }

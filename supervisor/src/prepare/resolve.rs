@@ -1,5 +1,6 @@
 //! What the trainer's configuration says, as the release that would run reads it, and which run that is.
 
+mod compose;
 mod identity;
 mod release;
 
@@ -130,7 +131,7 @@ fn understand_release(d: &Discovered) -> Result<(ReadOutput, Release), CliError>
         return Ok((understand(d, said)?, Release::default()));
     };
     let release = Release::of(d, package);
-    Ok((understand(d, release.version.as_deref())?, release))
+    Ok((compose::read(d, trainer, &release)?, release))
 }
 
 /// Whose configuration it is: what the settings say, else what the command or the YAML tells.
@@ -141,6 +142,16 @@ fn trainer(d: &Discovered) -> &'static dyn Adapter {
 
 /// The trainer's own part.
 fn understand(d: &Discovered, version: Option<&str>) -> Result<ReadOutput, CliError> {
+    understand_with(d, version, None, &mut |_| ())
+}
+
+/// The same, of what the trainer itself composed. `seen` is shown what it is read from.
+fn understand_with(
+    d: &Discovered,
+    version: Option<&str>,
+    printed: Option<&ConfigTree>,
+    seen: &mut dyn FnMut(&ReadInput<'_>),
+) -> Result<ReadOutput, CliError> {
     if d.sources.composed.is_none() && d.call().is_empty() {
         return Err(
             CliError::usage("neither a trainer's YAML nor a command is given").hint(format!(
@@ -174,7 +185,9 @@ fn understand(d: &Discovered, version: Option<&str>) -> Result<ReadOutput, CliEr
         recovery_said: settings.is_said("recovery"),
         starts_ray: d.learnt.as_ref().is_some_and(|l| l.starts_ray),
         version,
+        printed,
     };
+    seen(&input);
     let mut out = read(&input).map_err(|e| CliError::of_config(&e))?;
     if d.learnt.is_some() && settings.gang.workers.is_none() {
         one_script(&mut out);

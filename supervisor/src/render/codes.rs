@@ -12,6 +12,10 @@ pub const STEP_CODES: &[(&str, &str)] = &[
         "a generation that holds another step than its name says",
     ),
     ("cadence", "when this run saves, and what a crash can cost"),
+    (
+        "composed_by_trainer",
+        "the trainer's own interpreter composed the configuration: no table here knows its release, its files or its entry point",
+    ),
     ("config_not_passed", "the YAML is read by us and not by the command"),
     (
         "contents_bound_together",
@@ -212,6 +216,10 @@ pub const STEP_CODES: &[(&str, &str)] = &[
         "what the step says of itself speaks of another step than the directory's name",
     ),
     ("symlink", "a symbolic link or special file: it is not followed"),
+    (
+        "trainer_not_asked",
+        "only the trainer itself could say what its configuration comes to, and it was not asked, or did not answer",
+    ),
     (
         "transfer_queue_missing",
         "a part of the saved transfer queue is missing",

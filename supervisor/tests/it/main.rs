@@ -3,6 +3,7 @@
 
 mod answers;
 mod areal;
+mod asked;
 mod bad_input;
 mod checkpoints;
 mod commands;

@@ -64,6 +64,7 @@ fn configured(request: &Json) -> Result<ReadOutput, Vec<ConfigError>> {
         recovery: true,
         recovery_said: false,
         version: None,
+        printed: None,
     })
 }
 

@@ -112,6 +112,7 @@ fn configured(request: &Json) -> Json {
         recovery: true,
         recovery_said: false,
         version,
+        printed: None,
     });
     match answer {
         Err(errors) => json!({ "error": errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n") }),

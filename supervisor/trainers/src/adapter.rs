@@ -221,6 +221,17 @@ impl LaunchPlan {
     }
 }
 
+/// A question that only the trainer's own interpreter can answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asks {
+    /// Where our tables end, in words.
+    pub why: String,
+    /// The call as it would be launched, without what a resume adds.
+    pub command: Vec<String>,
+    /// The words behind its interpreter that make it print its configuration, as it is before interpolations are followed.
+    pub words: Vec<String>,
+}
+
 /// A trainer framework.
 pub trait Adapter: Sync {
     /// Its name in journals and in a run's identity.
@@ -250,6 +261,11 @@ pub trait Adapter: Sync {
     /// The words behind the interpreter that make a command compose and print its configuration instead of training; `None`: it
     /// cannot be tried in advance.
     fn rehearsed(&self, _command: &[String]) -> Option<Vec<String>> {
+        None
+    }
+    /// Why only the trainer itself can say what its configuration comes to, and the call that would be asked: its release, its
+    /// configuration or its entry point is in no table here. `None`: what is read here is enough.
+    fn asks(&self, _input: &ReadInput<'_>) -> Option<Asks> {
         None
     }
     /// Names of it and of its settings, for what is said to a person.

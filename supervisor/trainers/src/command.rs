@@ -24,10 +24,34 @@ pub enum Entry {
     SftOld,
     /// Another module of verl, which saves in a layout of its own.
     Other,
+    /// A module of somebody else's that is given verl's own keys: a trainer built on verl's classes.
+    Foreign,
 }
+
+/// Beginnings of keys that no other trainer's configuration has.
+const ONLY_VERLS: [&str; 6] = [
+    "actor_rollout_ref.",
+    "algorithm.adv_estimator",
+    "trainer.default_local_dir",
+    "trainer.n_gpus_per_node",
+    "trainer.max_actor_ckpt_to_keep",
+    "trainer.val_before_train",
+];
 
 /// Finds the entry point and the place of its first argument.
 pub(crate) fn entry(command: &[String]) -> Option<(Entry, usize)> {
+    known_entry(command).or_else(|| Some((Entry::Foreign, foreign(command)?)))
+}
+
+/// The place behind the last module or script before the first key that only verl has.
+fn foreign(command: &[String]) -> Option<usize> {
+    let is_verls = |word: &String| ONLY_VERLS.iter().any(|key| override_key(word).starts_with(key));
+    let first = command.iter().position(|w| is_override(w) && is_verls(w))?;
+    let named = |at: &usize| command[at - 1] == "-m" || command[*at].ends_with(".py");
+    (1..first).rev().find(named).map(|at| at + 1)
+}
+
+fn known_entry(command: &[String]) -> Option<(Entry, usize)> {
     command.iter().enumerate().find_map(|(i, word)| {
         let module = word
             .strip_suffix(".py")
@@ -268,6 +292,16 @@ mod tests {
             ("python -m verl.trainer.main_ppo_sync", Some(Entry::Ppo)),
             ("python -m verl.trainer.main_eval", Some(Entry::Other)),
             ("python -m recipe.prime.main_prime", None),
+            ("python -m recipe.prime.main_prime trainer.devices=8", None),
+            (
+                "ray job submit -- python3 -m recipe.spo.main actor_rollout_ref.actor.strategy=fsdp",
+                Some(Entry::Foreign),
+            ),
+            (
+                "python -m torch.distributed.run mine/train.py trainer.n_gpus_per_node=8",
+                Some(Entry::Foreign),
+            ),
+            ("bash run.sh trainer.n_gpus_per_node=8", None),
             ("python -m my.recipe.cake", None),
             ("python -m verl.model_merger merge", None),
             ("bash run.sh", None),

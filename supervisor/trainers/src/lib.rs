@@ -23,7 +23,8 @@ pub mod verl;
 pub mod way;
 
 pub use adapter::{
-    Adapter, Expectation, Help, HostFacts, InPlace, LaunchPlan, Payload, StepTracker, TrainerFacts, UserPart, Words,
+    Adapter, Asks, Expectation, Help, HostFacts, InPlace, LaunchPlan, Payload, StepTracker, TrainerFacts, UserPart,
+    Words,
 };
 pub use kit::pins;
 pub use launch::Ray;

@@ -39,6 +39,8 @@ pub struct ReadInput<'a> {
     pub recovery_said: bool,
     /// The trainer's version, as the interpreter that will run it says; `None`: not known.
     pub version: Option<&'a str>,
+    /// The configuration as the trainer's own interpreter composed it for this command and these overrides; `None`: it was not asked.
+    pub printed: Option<&'a ConfigTree>,
 }
 
 /// What was read: a run's specification without its identity, its policy and its environment.

@@ -21,6 +21,13 @@ const TOLD: usize = 20;
 /// where the command names no entry point.
 #[must_use]
 pub fn rehearsed(argv: &[String]) -> Option<Vec<String>> {
+    let mut words = composes(argv)?;
+    words.push("--resolve".to_owned());
+    Some(words)
+}
+
+/// The same, with interpolations printed as they are written: what they name may be another value, or a secret, at each start.
+pub(crate) fn composes(argv: &[String]) -> Option<Vec<String>> {
     let (_, at) = command::entry(argv)?;
     let named = argv.get(at.checked_sub(1)?)?;
     let mut words = match named.ends_with(".py") {
@@ -28,7 +35,7 @@ pub fn rehearsed(argv: &[String]) -> Option<Vec<String>> {
         false => vec!["-m".to_owned(), named.clone()],
     };
     words.extend(argv.iter().skip(at).cloned());
-    words.extend(["--cfg", "job", "--resolve"].map(str::to_owned));
+    words.extend(["--cfg", "job"].map(str::to_owned));
     Some(words)
 }
 
@@ -58,7 +65,7 @@ pub fn sets(overrides: &[String], key: &str) -> bool {
 /// What of the overrides is not found in the configuration that was printed, in words; `None`: none was printed.
 #[must_use]
 pub fn differences(overrides: &[String], printed: &str) -> Option<Vec<String>> {
-    let tree = configuration(printed)?;
+    let (tree, _) = configuration(printed)?;
     let changes: Vec<hydra::Override> = overrides.iter().filter_map(|o| hydra::parse(o).ok()).collect();
     // The last word about a key counts.
     let counts = |(n, change): &(usize, &hydra::Override)| changes[n + 1..].iter().all(|later| later.key != change.key);
@@ -106,8 +113,9 @@ fn is_same(wanted: &Value, found: &Value) -> bool {
     }
 }
 
-/// The configuration in what was printed: modules may have said something before it.
-fn configuration(printed: &str) -> Option<ConfigTree> {
+/// The configuration in what was printed, and its text: modules may have said something before it.
+#[must_use]
+pub fn configuration(printed: &str) -> Option<(ConfigTree, &str)> {
     let mut rest = printed;
     for _ in 0..NOISE {
         let begins = rest.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
@@ -115,11 +123,19 @@ fn configuration(printed: &str) -> Option<ConfigTree> {
             && let Ok(node) = parse_trainer_yaml(rest, "printed")
             && node.child("trainer").is_some_and(|t| t.as_map().is_some())
         {
-            return Some(ConfigTree::new(node));
+            return Some((ConfigTree::new(node), rest));
         }
         rest = rest.split_once('\n')?.1;
     }
     None
+}
+
+/// The last line of what was complained of; Hydra's advice on how to see more is none.
+#[must_use]
+pub fn last_complaint(errors: &str) -> &str {
+    let mut lines = errors.lines().rev().map(str::trim);
+    let told = lines.find(|l| !l.is_empty() && !l.starts_with("Set the environment variable HYDRA_FULL_ERROR"));
+    told.unwrap_or_default()
 }
 
 /// The key that Hydra says it does not know, from the end of what it complained of.
@@ -193,5 +209,7 @@ mod tests {
         let errors = "noise\nCould not override 'trainer.nope'.\nTo append to your config use +trainer.nope=1\n";
         assert_eq!(refused_key(errors), Some("trainer.nope"));
         assert_eq!(refused_key("ModuleNotFoundError: no ray"), None);
+        let advice = "Cannot find primary config\nSet the environment variable HYDRA_FULL_ERROR=1 for more\n\n";
+        assert_eq!(last_complaint(advice), "Cannot find primary config");
     }
 }

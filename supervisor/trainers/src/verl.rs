@@ -1,6 +1,7 @@
 //! verl: the PPO layout and the SFT trainer, saved by its FSDP or its Megatron checkpoint manager.
 
 mod arrange;
+mod asked;
 mod assist;
 mod basis;
 pub(crate) mod call;
@@ -47,7 +48,7 @@ pub(crate) use read_sft::read as read_sft;
 pub(crate) use settings::as_overrides;
 pub use version::{Release, Version};
 
-use crate::adapter::{Adapter, Expectation, HostFacts, LaunchPlan, Payload, StepTracker, TrainerFacts, Words};
+use crate::adapter::{Adapter, Asks, Expectation, HostFacts, LaunchPlan, Payload, StepTracker, TrainerFacts, Words};
 use crate::read::{ReadInput, ReadOutput};
 use crate::way::Call;
 use supervise_config::ConfigError;
@@ -151,6 +152,10 @@ impl Adapter for VerlAdapter {
 
     fn rehearsed(&self, command: &[String]) -> Option<Vec<String>> {
         crate::rehearsal::rehearsed(command)
+    }
+
+    fn asks(&self, input: &ReadInput<'_>) -> Option<Asks> {
+        asked::asks(input, self.sft)
     }
 
     fn expect(&self, spec: &RunSpec) -> Expectation {

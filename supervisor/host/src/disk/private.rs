@@ -43,7 +43,10 @@ fn create_in(dir: &OwnedFd, name: &str, mode: u32) -> io::Result<File> {
 }
 
 /// Writes a file so that a reader sees the old or the new contents, also after a power loss.
-pub(crate) fn write_whole(path: &Utf8Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+///
+/// # Errors
+/// The file system refuses.
+pub fn write_whole(path: &Utf8Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,

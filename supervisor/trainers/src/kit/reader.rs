@@ -64,6 +64,11 @@ impl<'a, B> Reader<'a, B> {
         node.origin.clone()
     }
 
+    /// Whether the trainer itself composed what is read.
+    pub(crate) fn is_composed(&self) -> bool {
+        matches!(self.tree.root.origin, Origin::Composed { .. })
+    }
+
     /// Whether the key is there, be it null: said, or a default.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.tree.get(key).is_some()

@@ -51,7 +51,10 @@ pub(super) fn read(input: &ReadInput<'_>, sft: bool) -> Result<ReadOutput, Vec<C
     let mut reader = Reader::new(&tree, &basis, input.env, input.recovery);
     check_version(&mut reader, input.version);
     check_order(&mut reader, input.composed);
-    check_command(&mut reader, input);
+    match input.printed {
+        Some(_) => super::asked::check(&mut reader, input, sft),
+        None => check_command(&mut reader, input),
+    }
     let mut out = if sft {
         super::read_sft(&mut reader, input)
     } else {
@@ -67,14 +70,16 @@ pub(super) fn read(input: &ReadInput<'_>, sft: bool) -> Result<ReadOutput, Vec<C
         }
         Err(more) => problems.extend(more),
     }
-    super::check_mistyped(&tree, &mut problems, &mut out.findings);
+    if input.printed.is_none() {
+        super::check_mistyped(&tree, &mut problems, &mut out.findings);
+    }
     out.tree = tree;
     if problems.is_empty() { Ok(out) } else { Err(problems) }
 }
 
 /// Of a release that is not known, what is not said cannot be assumed.
 fn check_version(reader: &mut Reader<'_>, version: Option<&str>) {
-    if reader.basis.release.is_some() || !reader.resumes() {
+    if reader.basis.release.is_some() || !reader.resumes() || reader.is_composed() {
         return;
     }
     let who = version.map_or("which verl will run is not known here".to_owned(), |v| {
@@ -98,17 +103,12 @@ fn check_order(reader: &mut Reader<'_>, composed: Option<&Composed>) {
 
 /// What the command runs, and whether it is what was read.
 fn check_command(reader: &mut Reader<'_>, input: &ReadInput<'_>) {
-    if let Some((Entry::Other, at)) = command::entry(input.command) {
+    if let Some((Entry::Other | Entry::Foreign, at)) = command::entry(input.command) {
         let module = input.command.get(at - 1).map_or("", String::as_str);
         let message = format!("the checkpoints of `{module}` are not known yet");
         reader.no_recovery("layout_unknown", "command", message, "use main_ppo or sft_trainer");
     }
-    // verl's own relatives save where PPO does by itself, recipes need not.
-    let recipe = match command::entry(input.command) {
-        Some((Entry::Relative | Entry::FullyAsync, at)) => input.command[at - 1].contains("recipe"),
-        _ => false,
-    };
-    if recipe && !reader.is_said("trainer.default_local_dir") && !reader.is_said("trainer.project_name") {
+    if is_recipe_without_place(input, |key| reader.is_said(key)) {
         reader.no_recovery(
             "config_not_read",
             "trainer.default_local_dir",
@@ -116,12 +116,7 @@ fn check_command(reader: &mut Reader<'_>, input: &ReadInput<'_>) {
             "say where",
         );
     }
-    let Some(config) = command::hydra_config(input.command) else {
-        return;
-    };
-    let verls = config.name.as_deref().is_none_or(|n| VERLS_OWN.contains(&n)) && !config.elsewhere;
-    let read = input.config_file.and_then(Utf8Path::file_stem);
-    if read.is_none() && !verls {
+    if names_unread(input) {
         let message = "the command names a configuration that is not read: where it saves cannot be known";
         reader.no_recovery(
             "config_not_read",
@@ -129,7 +124,8 @@ fn check_command(reader: &mut Reader<'_>, input: &ReadInput<'_>) {
             message,
             "name that YAML as the argument as well",
         );
-    } else if let (Some(name), Some(read)) = (&config.name, read)
+    } else if let Some(read) = input.config_file.and_then(Utf8Path::file_stem)
+        && let Some(name) = command::hydra_config(input.command).and_then(|c| c.name)
         && name != read
     {
         reader.warn(
@@ -140,11 +136,26 @@ fn check_command(reader: &mut Reader<'_>, input: &ReadInput<'_>) {
     }
 }
 
+/// verl's own relatives save where PPO does by itself, recipes need not.
+pub(super) fn is_recipe_without_place(input: &ReadInput<'_>, is_said: impl Fn(&str) -> bool) -> bool {
+    let recipe = match command::entry(input.command) {
+        Some((Entry::Relative | Entry::FullyAsync, at)) => input.command[at - 1].contains("recipe"),
+        _ => false,
+    };
+    recipe && !is_said("trainer.default_local_dir") && !is_said("trainer.project_name")
+}
+
+/// The command names a configuration that is neither verl's own nor given as a file.
+pub(super) fn names_unread(input: &ReadInput<'_>) -> bool {
+    let config = command::hydra_config(input.command).filter(|_| input.config_file.is_none());
+    config.is_some_and(|c| c.elsewhere || c.name.is_some_and(|n| !VERLS_OWN.contains(&n.as_str())))
+}
+
 /// The trainer whose entry point a command names.
 pub(super) fn called(command: &[String]) -> Option<TrainerKind> {
     let (entry, _) = command::entry(command)?;
     Some(match entry {
-        Entry::Ppo | Entry::Relative | Entry::FullyAsync | Entry::Other => PPO,
+        Entry::Ppo | Entry::Relative | Entry::FullyAsync | Entry::Other | Entry::Foreign => PPO,
         Entry::Sft | Entry::SftRay | Entry::SftOld => SFT,
     })
 }
@@ -166,6 +177,9 @@ pub(super) fn meant(composed: &Composed) -> Option<TrainerKind> {
 
 /// The configuration as it counts.
 fn effective(input: &ReadInput<'_>, basis: &Basis) -> Result<ConfigTree, Vec<ConfigError>> {
+    if let Some(printed) = input.printed {
+        return Ok(super::asked::with_origins(printed, input));
+    }
     let mut tree = super::verl_defaults(basis.tree, basis.release);
     if let Some(composed) = input.composed {
         let mut theirs = composed.tree.clone();
@@ -215,7 +229,7 @@ fn apply(tree: &mut ConfigTree, text: &str, from_flag: bool) -> Result<(), Confi
 
 /// The command. What the trainer has to be given of the user's file stands right behind the entry point, so that overrides in
 /// the command still win over it.
-fn launch(input: &ReadInput<'_>, basis: &Basis) -> Result<(Vec<String>, Option<Finding>), Vec<ConfigError>> {
+pub(super) fn launch(input: &ReadInput<'_>, basis: &Basis) -> Result<(Vec<String>, Option<Finding>), Vec<ConfigError>> {
     let takes_config =
         input.command.iter().any(|w| w.contains(command::CONFIG)) || command::hydra_config(input.command).is_some();
     let ours = input.command.is_empty() || command::entry(input.command).is_some();

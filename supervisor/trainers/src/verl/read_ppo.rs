@@ -78,7 +78,7 @@ enum Trainer {
 fn trainer(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> Trainer {
     match command::entry(input.command) {
         Some((Entry::FullyAsync, _)) => Trainer::FullyAsync,
-        Some((Entry::Relative, _)) => Trainer::V0,
+        Some((Entry::Relative | Entry::Other | Entry::Foreign, _)) => Trainer::V0,
         // A key that is not said and has no default: a release that is not known.
         _ if reader.has("trainer.use_v1") => match reader.flag("trainer.use_v1") {
             true => Trainer::V1,

@@ -132,6 +132,7 @@ impl Case {
             recovery: !self.no_recovery,
             recovery_said: self.recovery_said,
             version: None,
+            printed: None,
         })
     }
 

@@ -66,6 +66,7 @@ fn read_with(
         recovery: true,
         recovery_said: false,
         version: None,
+        printed: None,
     })
 }
 

@@ -73,6 +73,7 @@ impl Case {
             recovery: !self.no_recovery,
             recovery_said: self.no_recovery,
             version: self.version,
+            printed: None,
         })
     }
 

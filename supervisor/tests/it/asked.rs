@@ -1,0 +1,137 @@
+//! Where our tables end, the interpreter that would run the trainer composes its configuration.
+
+use crate::world::World;
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+/// What a package of recipes comes to: some of it is said nowhere but in its own files.
+const COMPOSED: &str = "\
+actor_rollout_ref:
+  actor:
+    strategy: fsdp2
+    checkpoint: {save_contents: [model, optimizer, extra], load_contents: '${.save_contents}', async_save: false}
+  hybrid_engine: true
+algorithm: {adv_estimator: grpo}
+critic: {enable: null}
+trainer:
+  default_local_dir: mine/${trainer.experiment_name}
+  experiment_name: cake
+  save_freq: 7
+  resume_mode: auto
+  resume_from_path: null
+  default_hdfs_dir: null
+  total_training_steps: 70
+  nnodes: 1
+  n_gpus_per_node: 4
+  max_actor_ckpt_to_keep: null
+  val_before_train: false
+  logger: [console]
+  api_key: abcdef123456
+";
+/// A recipe's entry point, a configuration of its own, and a release that nobody here has seen.
+const RECIPE: [&str; 3] = ["-m", "mine.main_cake", "trainer.n_gpus_per_node=4"];
+const NAMED: [&str; 3] = ["-m", "verl.trainer.main_ppo", "--config-name=cake"];
+const RELEASE: [&str; 2] = ["-m", "verl.trainer.main_ppo"];
+
+/// An interpreter with this release of verl, which does this where it is to compose, and counts how often.
+fn python(world: &World, verl: &str, does: &str) -> String {
+    world.write("composed.yaml", COMPOSED);
+    let answer = format!(
+        r#"{{"program":"/fake/python","python":"3.11.9","packages":{{}},"verl":{{"at":"/fake/verl","version":"{verl}"}}}}"#
+    );
+    let asked = world.path("asked");
+    let text = format!(
+        "#!/bin/sh\ncase \"$*\" in *'--cfg job') echo \"$*\" >>{asked}; {does};; *) echo 'supervise-interpreter:{answer}';; esac\n"
+    );
+    let path = world.write("venv/bin/python3", &text);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path.into_string()
+}
+
+fn plan<'a>(python: &'a str, more: &[&'a str], call: &[&'a str]) -> Vec<&'a str> {
+    [&["plan", "--json"], more, &["--", python], call].concat()
+}
+
+fn finding<'a>(view: &'a Value, code: &str) -> &'a str {
+    let all = view["findings"].as_array().unwrap().iter();
+    let mut found = all.filter(|f| f["code"] == code);
+    found.next().and_then(|f| f["detail"].as_str()).unwrap_or_default()
+}
+
+fn times(world: &World) -> usize {
+    fs::read_to_string(world.path("asked"))
+        .unwrap_or_default()
+        .lines()
+        .count()
+}
+
+#[test]
+fn what_no_table_knows_is_composed_by_the_trainer_itself() {
+    for (verl, call, why) in [
+        (
+            "0.9.1",
+            RECIPE.as_slice(),
+            "`mine.main_cake` is no module of verl that is known",
+        ),
+        (
+            "0.9.1",
+            NAMED.as_slice(),
+            "the command's configuration is not read here",
+        ),
+        ("0.11.0", RELEASE.as_slice(), "verl 0.11.0 is not known here"),
+    ] {
+        let world = World::new();
+        let python = python(&world, verl, "echo noise; cat composed.yaml");
+        let view = world.run(&plan(&python, &["--learn"], call)).json();
+        assert!(finding(&view, "composed_by_trainer").starts_with(why), "{view:#}");
+        assert_eq!(finding(&view, "version_unknown"), "");
+        assert_eq!(view["root"], world.path("mine/cake").as_str(), "{view:#}");
+        assert!(finding(&view, "cadence").contains("every 7 steps"), "{view:#}");
+        let assumed = finding(&view, "entry_assumed");
+        assert_eq!(assumed.contains("RayPPOTrainer"), call == RECIPE, "{assumed}");
+        // What looks on later does not run the trainer's code again, and nothing that is kept holds a secret.
+        let again = world.run(&plan(&python, &[], call)).json();
+        assert_eq!((&again["root"], times(&world)), (&view["root"], 1), "{again:#}");
+        let place = world.path("state/supervise/composed");
+        let kept = place.read_dir_utf8().unwrap().next().unwrap().unwrap().into_path();
+        assert_eq!(fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o600);
+        let text = fs::read_to_string(kept).unwrap();
+        assert!(text.contains("api_key: hidden") && !text.contains("noise"), "{text}");
+    }
+}
+
+#[test]
+fn a_plan_alone_runs_nothing_of_the_trainers_and_says_who_asks() {
+    let world = World::new();
+    let python = python(&world, "0.9.1", "cat composed.yaml");
+    for call in [RECIPE, NAMED] {
+        world
+            .run(&plan(&python, &[], &call))
+            .refuses(78, &["supervise plan --learn` asks the trainer itself"]);
+    }
+    assert_eq!(times(&world), 0);
+}
+
+#[test]
+fn what_the_trainer_refuses_or_does_not_say_is_told() {
+    for (does, told) in [
+        (
+            "echo \"Could not override 'trainer.n_gpus'.\" >&2; exit 1",
+            "itself does not take the override of trainer.n_gpus",
+        ),
+        (
+            "echo 'ModuleNotFoundError: no mine' >&2; exit 1",
+            "does not compose its configuration: exit code 1: ModuleNotFoundError: no mine",
+        ),
+        ("echo done", "it printed none"),
+        (
+            "echo 'trainer: {devices: 8}'",
+            "has no trainer.default_local_dir: it is none of verl's PPO",
+        ),
+    ] {
+        let world = World::new();
+        let python = python(&world, "0.9.1", does);
+        world.run(&plan(&python, &["--learn"], &RECIPE)).refuses(78, &[told]);
+    }
+}

@@ -1,0 +1,123 @@
+//! Where what is known here of verl ends, and what its own composition says instead.
+//!
+//! A release, a configuration or an entry point that is in no table is asked of the interpreter that would run it. The values are verl's;
+//! the user's own file and overrides only tell where each was said.
+
+use super::{Basis, Reader, read};
+use crate::adapter::Asks;
+use crate::command::{self, Entry};
+use crate::hydra;
+use crate::read::ReadInput;
+use crate::rehearsal::composes;
+use supervise_config::{ConfigTree, Map, Node, Origin, Value};
+
+/// verl's modules that train, and save as PPO does, have these keys.
+const PPOS: [&str; 2] = ["trainer.default_local_dir", "actor_rollout_ref"];
+
+/// The question to verl, where one is left open here.
+pub(super) fn asks(input: &ReadInput<'_>, sft: bool) -> Option<Asks> {
+    let basis = super::basis(input, sft);
+    let why = open(input, &basis)?;
+    let config = input.config_file.map(|file| file.as_str());
+    let (command, _) = read::launch(input, &basis).ok()?;
+    let command = command::fill(&command, input.set, config);
+    let words = composes(&command)?;
+    Some(Asks { why, command, words })
+}
+
+fn open(input: &ReadInput<'_>, basis: &Basis) -> Option<String> {
+    let found = command::entry(input.command);
+    match found {
+        Some((Entry::Foreign, at)) => {
+            return Some(format!(
+                "`{}` is no module of verl that is known",
+                input.command[at - 1]
+            ));
+        }
+        Some((Entry::Other, at)) if super::call::is_call(input.command) => {
+            return Some(format!("what `{}` saves is not known", input.command[at - 1]));
+        }
+        None if !input.command.is_empty() => return None,
+        _ => {}
+    }
+    let overrides = command::overrides_in(input.command);
+    let mut said = overrides.iter().copied().chain(input.set.iter().map(String::as_str));
+    let searches = said.any(|text| command::override_key(text) == "hydra.searchpath") && input.config_file.is_none();
+    let is_said = |key: &str| overrides.iter().any(|text| command::override_key(text) == key);
+    if read::names_unread(input) || searches || read::is_recipe_without_place(input, is_said) {
+        return Some("the command's configuration is not read here".to_owned());
+    }
+    let version = input.version.filter(|_| basis.release.is_none())?;
+    Some(format!("verl {version} is not known here"))
+}
+
+/// verl's composition with the place of each value that the user said.
+pub(super) fn with_origins(printed: &ConfigTree, input: &ReadInput<'_>) -> ConfigTree {
+    let by = Origin::Composed { by: "verl".to_owned() };
+    let mut tree = ConfigTree::new(placed(&printed.root, &by));
+    let mut said: Vec<(String, Origin)> = Vec::new();
+    if let Some(composed) = input.composed {
+        said.extend(
+            composed
+                .tree
+                .leaves()
+                .into_iter()
+                .map(|(key, n)| (key, n.origin.clone())),
+        );
+    }
+    let written = command::overrides_in(input.command).into_iter();
+    let changes = written.filter_map(|text| hydra::parse(text).ok());
+    said.extend(changes.map(|change| (change.key.clone(), change.origin())));
+    said.extend(input.set.iter().map(|text| {
+        let origin = Origin::Flag {
+            text: format!("--set {text}"),
+        };
+        (command::override_key(text).to_owned(), origin)
+    }));
+    for (key, origin) in said {
+        if let Some(node) = tree.get(&key).map(|node| placed(node, &origin)) {
+            // The key is there: nothing is added.
+            let _ = tree.set(&key, node);
+        }
+    }
+    tree
+}
+
+fn placed(node: &Node, origin: &Origin) -> Node {
+    let value = match &node.value {
+        Value::Map(map) => {
+            let mut out = Map::new();
+            for (key, child) in map.iter() {
+                out.insert(key.clone(), placed(child, origin));
+            }
+            Value::Map(out)
+        }
+        Value::List(items) => Value::List(items.iter().map(|item| placed(item, origin)).collect()),
+        value => value.clone(),
+    };
+    Node::new(value, origin.clone())
+}
+
+/// Whether what was composed is a configuration of verl's, and what is assumed of a trainer that is not known.
+pub(super) fn check(reader: &mut Reader<'_>, input: &ReadInput<'_>, sft: bool) {
+    let (entry, at) = command::entry(input.command).unzip();
+    let module = at
+        .and_then(|at: usize| input.command.get(at - 1))
+        .map_or("", String::as_str);
+    if !matches!(entry, Some(Entry::Foreign | Entry::Other)) {
+        return;
+    }
+    match PPOS.iter().find(|key| sft || !reader.has(key)) {
+        Some(key) => reader.no_recovery(
+            "layout_unknown",
+            "command",
+            format!("the configuration of `{module}` has no {key}: it is none of verl's PPO, and what it saves is not known"),
+            "supervise it as it is (--set supervisor.trainer=plain)",
+        ),
+        None => reader.warn(
+            "entry_assumed",
+            "command",
+            format!("`{module}` is not known, and its configuration is verl's: it is taken for a trainer built on RayPPOTrainer, which saves global_step_N there and resumes by trainer.resume_mode"),
+        ),
+    }
+}
