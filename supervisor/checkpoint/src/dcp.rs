@@ -2,7 +2,7 @@
 //!
 //! `.metadata` is one pickle, written last. It names every tensor with the chunks it was cut into, and for every chunk
 //! and every other value the file and the range that hold it; each such range (a *part*) is a complete file of
-//! `torch.save`. [`inspect_metadata`] makes a [`Dcp`] of it and checks that the chunks of each tensor tile it exactly once and
+//! `torch.save`. [`read_metadata`] makes a [`Dcp`] of it and checks that the chunks of each tensor tile it exactly once and
 //! that each has one place; [`inspect_parts`] looks into the parts of one `.distcp` file as the [`Dcp`] describes them.
 
 mod metadata;
@@ -14,25 +14,16 @@ mod steps;
 mod tiling;
 mod window;
 
-pub(crate) use metadata::inspect_metadata;
+pub(crate) use metadata::read_metadata;
 pub(crate) use parts::inspect_parts;
 
 use crate::dtype::Dtype;
-use crate::pickle::shown;
-use crate::safetensors::Index;
+use crate::raw::shown;
 use crate::torch::{Placement, Tensor};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-/// What one file says about others.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Description {
-    /// `.metadata`, about `.distcp` files.
-    Dcp(Dcp),
-    /// An index, about files of weights.
-    Weights(Index),
-}
+use supervise_core::checkpoint::{Finding, Verdict};
 
 /// What `.metadata` says.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -87,6 +78,41 @@ pub enum What {
     },
     /// Any other value.
     Bytes,
+}
+
+/// A chunk of a tensor: where it begins in each dimension, and how far it reaches.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Chunk {
+    offsets: Box<[u64]>,
+    sizes: Box<[u64]>,
+}
+
+/// A value of the checkpoint.
+struct Item {
+    name: Arc<str>,
+    what: Kind,
+}
+
+enum Kind {
+    Tensor {
+        dtype: Option<Dtype>,
+        shape: Vec<u64>,
+        chunks: Vec<Chunk>,
+    },
+    Bytes,
+}
+
+impl Kind {
+    /// What a part with this chunk holds.
+    fn part(&self, chunk: Option<&Chunk>) -> What {
+        match (self, chunk) {
+            (Self::Tensor { dtype, .. }, Some(chunk)) => What::Tensor {
+                dtype: *dtype,
+                shape: chunk.sizes.clone(),
+            },
+            _ => What::Bytes,
+        }
+    }
 }
 
 impl Dcp {
@@ -189,4 +215,8 @@ pub struct DcpFile {
     pub parts: u64,
     /// Parts that are chunks of tensors.
     pub tensors: u64,
+}
+
+fn damaged(code: &'static str, detail: String) -> Box<Finding> {
+    Box::new(Finding::error(code, Verdict::Damaged, detail))
 }

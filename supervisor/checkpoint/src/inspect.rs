@@ -3,14 +3,15 @@
 //! The kind is chosen by name ([`FileKind::of`]), never by what the bytes claim to be: a shard that turned into text is
 //! damaged, not a text file. Whatever happens, the answer is an [`Inspected`] with findings.
 
-use crate::dcp::{self, Description};
-use crate::judge::FileDetail;
+use crate::detail::{Description, FileDetail};
+use crate::kind::FileKind;
 use crate::limits::Limits;
 use crate::plan::{Extent, ReadPlan};
+use crate::raw::shown;
 use crate::source::{Reader, Source};
 use crate::torch::{Tensor, TorchFacts};
-use crate::{bare, json, loader, megatron, safetensors, torch, zip};
-use serde::{Deserialize, Serialize};
+use crate::{bare, dcp, json, loader, megatron, safetensors, torch, zip};
+use std::collections::HashSet;
 use std::sync::Arc;
 use supervise_core::checkpoint::{Finding, Level, Verdict};
 
@@ -21,88 +22,6 @@ const TEXT: u64 = 1 << 20;
 const BLOCK: usize = 4096;
 /// Text may end with a zero or two (UTF-16, old habits), but not with this many.
 const ZEROS: usize = 16;
-
-/// How a file is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FileKind {
-    /// A file that `torch.save` wrote.
-    TorchZip,
-    /// A JSON object.
-    Json,
-    /// A model's configuration: `config.json`, and `transformer_config.json` of Megatron.
-    ModelConfig,
-    /// Any other configuration that is written with weights.
-    Settings,
-    /// `tokenizer.json`.
-    Tokenizer,
-    /// `fsdp_config.json`.
-    FsdpConfig,
-    /// `step_info.json` of AReaL.
-    StepInfo,
-    /// `checkpoint_info.json` of AReaL, and the same of its saver and evaluator.
-    FreqControl,
-    /// `stats_logger_info.json` of AReaL.
-    StatsInfo,
-    /// `trainer_state.json` of Hugging Face's `Trainer`.
-    TrainerState,
-    /// A safetensors file.
-    Safetensors,
-    /// The index of weights in several files.
-    SafetensorsIndex,
-    /// `.metadata`: what `torch.distributed.checkpoint` wrote where.
-    DcpMetadata,
-    /// A `.distcp` file: saves of single values, one behind the other.
-    Distcp,
-    /// A pickle that stands alone.
-    Pickle,
-    /// `ckpt_contents.json`: what a Megatron checkpoint of verl holds.
-    CkptContents,
-    /// `integrity.json` of a directory that Megatron wrote.
-    Integrity,
-    /// `metadata.json` of a directory that Megatron wrote.
-    MegatronMetadata,
-    /// Text.
-    Text,
-    /// Bytes of no known format.
-    Opaque,
-}
-
-impl FileKind {
-    /// The kind that a file name promises; the folder does not matter.
-    #[must_use]
-    pub fn of(path: &str) -> Self {
-        let name = path.rsplit('/').next().unwrap_or(path);
-        let ends = |suffix: &str| name.len() > suffix.len() && name.ends_with(suffix);
-        match name {
-            "config.json" | "transformer_config.json" => Self::ModelConfig,
-            "generation_config.json" | "tokenizer_config.json" | "adapter_config.json" => Self::Settings,
-            "tokenizer.json" => Self::Tokenizer,
-            "fsdp_config.json" => Self::FsdpConfig,
-            "step_info.json" => Self::StepInfo,
-            "checkpoint_info.json" | "saver_info.json" | "evaluator_info.json" => Self::FreqControl,
-            "stats_logger_info.json" => Self::StatsInfo,
-            "trainer_state.json" => Self::TrainerState,
-            ".metadata" => Self::DcpMetadata,
-            "ckpt_contents.json" => Self::CkptContents,
-            "integrity.json" => Self::Integrity,
-            _ if ends(".distcp") => Self::Distcp,
-            _ if ends(".safetensors.index.json") || ends(".bin.index.json") => Self::SafetensorsIndex,
-            _ if ends(".safetensors") => Self::Safetensors,
-            _ if ends(".pt") || ends(".pth") => Self::TorchZip,
-            _ if ends(".bin") && name.starts_with("pytorch_model") => Self::TorchZip,
-            _ if ends(".pkl") => Self::Pickle,
-            _ if ends(".json") => Self::Json,
-            _ if [".txt", ".py", ".md", ".jinja", ".yaml", ".yml"]
-                .iter()
-                .any(|s| ends(s)) =>
-            {
-                Self::Text
-            }
-            _ => Self::Opaque,
-        }
-    }
-}
 
 /// What the structure of a file says.
 #[derive(Debug)]
@@ -252,7 +171,14 @@ fn look(file: &Reader<'_>, limits: &Limits, out: &mut Inspected) -> Result<(), B
         }
         FileKind::DcpMetadata => {
             out.read_all = true;
-            dcp::inspect_metadata(file, limits, out)?;
+            let pickle = bare::read(file, limits, &mut out.findings)?;
+            out.facts.torch = TorchFacts::of_names(pickle.unfamiliar());
+            if let Some(dcp) = dcp::read_metadata(&pickle, limits, &mut out.findings)? {
+                out.inventory = dcp.inventory(limits.tensors);
+                out.facts.tensors = Some(dcp.tensors.len() as u64);
+                out.facts.dcp = Some(dcp.facts());
+                out.description = Some(Arc::new(Description::Dcp(dcp)));
+            }
         }
         FileKind::Distcp => distcp(file, out)?,
         FileKind::Pickle => {
@@ -297,20 +223,56 @@ pub fn inspect_described(
 ) -> Inspected {
     match (kind, description) {
         (FileKind::Distcp, Description::Dcp(dcp)) => {
-            let mut out = Inspected::new(kind, limits);
-            if let Err(fatal) = dcp::inspect_parts(src, dcp, file_name, limits, &mut out) {
-                out.findings.push(*fatal);
-            }
+            let found = dcp::inspect_parts(src, dcp, file_name, limits);
+            let facts = FileDetail {
+                tensors: found.tensors,
+                elements: found.elements,
+                torch: found.torch,
+                dcp_steps: found.steps,
+                ..FileDetail::default()
+            };
+            let mut out = Inspected {
+                bytes: found.bytes,
+                findings: found.findings,
+                inventory: found.inventory,
+                plan: found.plan,
+                facts,
+                read_all: found.unnamed,
+                ..Inspected::new(kind, limits)
+            };
             whole_plan(&mut out);
             out
         }
         _ => {
             let mut out = inspect(kind, src, limits);
             if let Description::Weights(index) = description {
-                safetensors::compare(index, file_name, &mut out);
+                compare(index, file_name, &mut out);
             }
             out
         }
+    }
+}
+
+/// The tensors that the index names for this file are in it.
+fn compare(index: &safetensors::Index, file_name: &str, out: &mut Inspected) {
+    let Some(named) = index.files.get(file_name) else {
+        return;
+    };
+    let sound = out.findings.iter().all(|f| f.effect() == Verdict::Whole);
+    if !sound || out.inventory.is_empty() || out.facts.tensors.is_none_or(|n| n != out.inventory.len() as u64) {
+        return;
+    }
+    let there: HashSet<&str> = out.inventory.iter().map(|t| t.name.as_str()).collect();
+    let mut missing = named.iter().filter(|n| !there.contains(n.as_str()));
+    if let Some(first) = missing.next() {
+        let detail = format!(
+            "{} of {} tensors that the index names for it are not in the file, the first is {}",
+            1 + missing.count(),
+            named.len(),
+            shown(first)
+        );
+        out.findings
+            .push(Finding::error("index_tensor_missing", Verdict::Damaged, detail));
     }
 }
 

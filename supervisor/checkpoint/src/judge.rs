@@ -6,80 +6,17 @@
 
 mod contents;
 
-use crate::dcp::{DcpFacts, Description};
-use crate::inspect::{FileKind, Inspected};
-use crate::json::{Frequencies, StepInfo, TrainerState};
-use crate::megatron::{DistBackend, Manifest};
+use crate::detail::{Description, FileDetail};
+use crate::inspect::Inspected;
+use crate::kind::FileKind;
 use crate::plan::{Extent, ExtentResult};
 use crate::source::ReadFault;
 use crate::sweep::combine;
-use crate::torch::{TorchFacts, crc_mismatch, crc_not_written};
+use crate::torch::{crc_mismatch, crc_not_written};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use supervise_core::checkpoint::{Depth, Finding, Verdict};
-use supervise_core::spec::Parallel;
-
-/// What a file tells beside its verdict.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct FileDetail {
-    /// World size in `fsdp_config.json`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub world_size: Option<u32>,
-    /// FSDP version in `fsdp_config.json`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub fsdp_version: Option<u32>,
-    /// Files named by a safetensors index, sorted.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub shards: Vec<String>,
-    /// Tensors of a safetensors file or index.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tensors: Option<u64>,
-    /// Elements of a safetensors file.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub elements: Option<u64>,
-    /// What a file of `torch.save` tells.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub torch: Option<TorchFacts>,
-    /// What `.metadata` names.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub dcp: Option<DcpFacts>,
-    /// Distinct step counts that optimizers keep in a `.distcp` file, by the optimizer's name (empty where it has none).
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub dcp_steps: BTreeMap<String, Vec<u64>>,
-    /// What `ckpt_contents.json` says.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub manifest: Option<Manifest>,
-    /// What `metadata.json` of Megatron says.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub dist_backend: Option<DistBackend>,
-    /// What `integrity.json` of Megatron lists: the SHA-256 of each file in hexadecimal.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub integrity: BTreeMap<String, String>,
-    /// What `step_info.json` of AReaL says.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub step_info: Option<StepInfo>,
-    /// What `trainer_state.json` says.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub trainer_state: Option<TrainerState>,
-    /// How often AReaL asked itself whether to save.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub checks: Option<u64>,
-    /// How often AReaL acts after a resume, whatever its configuration says.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub frequencies: Option<Frequencies>,
-    /// Batches that a dataloader has given out in this epoch, by a pickle of its state: the fewest of all processes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub batches: Option<u64>,
-    /// Items of the list that a pickle is.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub items: Option<u64>,
-    /// How ranks shared the model, in a configuration that Megatron writes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub parallel: Option<Parallel>,
-}
 
 /// What is known about one file after a proof.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

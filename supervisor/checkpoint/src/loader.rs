@@ -144,7 +144,7 @@ fn sampler(heap: &Heap, state: Value, batches: Option<u64>) -> Option<String> {
         if let Some(known) = SAMPLER.iter().find(near) {
             return Some(format!(
                 "has `{}` where `{known}` is missing: a byte was changed",
-                crate::pickle::shown(&key)
+                crate::raw::shown(&key)
             ));
         }
         if key == "samples_yielded" {

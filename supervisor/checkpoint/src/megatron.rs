@@ -9,7 +9,7 @@ pub use write::architecture;
 
 use crate::json;
 use crate::limits::Limits;
-use crate::pickle::shown;
+use crate::raw::shown;
 use crate::source::Reader;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
 //! Which files a proof looks into.
 
-use crate::inspect::FileKind;
+use crate::kind::FileKind;
 use camino::Utf8PathBuf;
 
 /// A file that has to be looked into before its step can be called proven.

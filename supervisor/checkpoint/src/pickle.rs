@@ -13,10 +13,10 @@ mod heap;
 mod machine;
 mod ops;
 
-pub use danger::Use;
-pub use heap::{Call, CallKind, Global, Heap, Object, Text, Value};
+pub use heap::{Call, CallKind, Global, Heap, Object, Text, Use, Value};
 
 use crate::limits::Limits;
+use crate::raw::shown;
 use supervise_core::checkpoint::{Finding, Verdict};
 
 /// Why reading a pickle ended early.
@@ -103,7 +103,7 @@ pub struct Pickle {
 /// Reads a pickle; always gives what was found until the end or the first fault.
 #[must_use]
 pub fn read(bytes: Vec<u8>, limits: &Limits) -> Pickle {
-    machine::run(bytes, limits)
+    machine::run(bytes, limits, ops::step)
 }
 
 impl Pickle {
@@ -197,13 +197,4 @@ pub(crate) fn exhausted() -> Finding {
 
 fn full(g: &Global) -> String {
     format!("{}.{}", shown(&g.module), shown(&g.name))
-}
-
-/// A name from the file, fit to be shown: bounded and without control characters.
-pub(crate) fn shown(name: &str) -> String {
-    let mut out: String = name.chars().take(120).flat_map(char::escape_debug).collect();
-    if name.chars().nth(120).is_some() {
-        out.push('…');
-    }
-    out
 }

@@ -5,12 +5,11 @@
 //! byte can be read and that no block is missing, not that it is the byte that was written.
 
 use crate::dtype::Dtype;
-use crate::inspect::Inspected;
 use crate::json;
 use crate::limits::Limits;
 use crate::megatron::stays_below;
-use crate::pickle::shown;
 use crate::plan::{Extent, ReadPlan};
+use crate::raw::shown;
 use crate::source::Reader;
 use crate::torch::Tensor;
 use serde::Deserialize;
@@ -38,7 +37,7 @@ pub(crate) fn inspect(file: &Reader<'_>, limits: &Limits) -> Result<Header, Box<
     if len < 8 {
         return Err(Box::new(cut(len, 8)));
     }
-    let size = crate::zip::le(&file.bytes(0, 8)?, 0, 8);
+    let size = crate::raw::le(&file.bytes(0, 8)?, 0, 8);
     if size == 0 && file.bytes(0, len.min(4096) as usize)?.iter().all(|b| *b == 0) {
         let detail = "the file holds zeros where it should begin: its blocks were never written";
         return Err(Box::new(Finding::error("zero_filled", Verdict::Damaged, detail).at(0)));
@@ -255,27 +254,4 @@ pub(crate) fn index(file: &Reader<'_>, limits: &Limits) -> Result<Index, Box<Fin
 #[derive(Deserialize)]
 struct IndexFile {
     weight_map: BTreeMap<String, String>,
-}
-
-/// The tensors that the index names for this file are in it.
-pub(crate) fn compare(index: &Index, file_name: &str, out: &mut Inspected) {
-    let Some(named) = index.files.get(file_name) else {
-        return;
-    };
-    let sound = out.findings.iter().all(|f| f.effect() == Verdict::Whole);
-    if !sound || out.inventory.is_empty() || out.facts.tensors.is_none_or(|n| n != out.inventory.len() as u64) {
-        return;
-    }
-    let there: HashSet<&str> = out.inventory.iter().map(|t| t.name.as_str()).collect();
-    let mut missing = named.iter().filter(|n| !there.contains(n.as_str()));
-    if let Some(first) = missing.next() {
-        let detail = format!(
-            "{} of {} tensors that the index names for it are not in the file, the first is {}",
-            1 + missing.count(),
-            named.len(),
-            shown(first)
-        );
-        out.findings
-            .push(Finding::error("index_tensor_missing", Verdict::Damaged, detail));
-    }
 }

@@ -10,8 +10,8 @@ mod weights;
 
 pub use weights::read_with_weights;
 
-use crate::inspect::FileKind;
 use crate::judge::FileReport;
+use crate::kind::FileKind;
 use crate::need::Need;
 use crate::torch::Tensor;
 use std::collections::{BTreeMap, BTreeSet};

@@ -203,10 +203,10 @@ impl<'a> Names<'a> {
 
     fn strangers(&self, findings: &mut Vec<Finding>) {
         if let Some(name) = self.strangers.first() {
-            let (n, name) = (self.strangers.len(), pickle::shown(name));
+            let (n, name) = (self.strangers.len(), crate::raw::shown(name));
             let detail = format!(
                 "{n} entries stand outside the folder {}: {name}",
-                pickle::shown(self.prefix)
+                crate::raw::shown(self.prefix)
             );
             findings.push(Finding::error("zip_strangers", Verdict::Damaged, detail));
         }
@@ -255,7 +255,10 @@ pub(crate) fn crc_not_written() -> Finding {
 
 /// The finding for bytes that do not fit their checksum.
 pub(crate) fn crc_mismatch(what: &str, at: u64, more: &str) -> Finding {
-    let detail = format!("the bytes of {} do not fit their checksum{more}", pickle::shown(what));
+    let detail = format!(
+        "the bytes of {} do not fit their checksum{more}",
+        crate::raw::shown(what)
+    );
     Finding::error("crc_mismatch", Verdict::Damaged, detail).at(at)
 }
 

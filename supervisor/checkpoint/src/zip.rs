@@ -11,7 +11,7 @@ mod seams;
 mod tail;
 
 use crate::limits::Limits;
-use crate::pickle::shown;
+use crate::raw::{le, shown};
 use crate::source::Reader;
 use std::ops::Range;
 use supervise_core::checkpoint::{Finding, Verdict};
@@ -101,12 +101,6 @@ pub fn read(file: &Reader<'_>, limits: &Limits, findings: &mut Vec<Finding>) -> 
 
 fn damaged(code: &'static str, at: u64, detail: impl Into<String>) -> Box<Finding> {
     Box::new(Finding::error(code, Verdict::Damaged, detail).at(at))
-}
-
-/// Little-endian fields of a record that is long enough: a read beyond its end gives zeros, never a panic.
-pub(crate) fn le(bytes: &[u8], at: usize, n: usize) -> u64 {
-    let field = bytes.get(at..at + n).unwrap_or_default();
-    field.iter().rev().fold(0, |v, b| v << 8 | u64::from(*b))
 }
 
 fn le16(bytes: &[u8], at: usize) -> u16 {

@@ -6,17 +6,14 @@
 
 use super::places::{Places, join};
 use super::said::Said;
-use super::{Dcp, DcpTensor, Description, What, names, tiling};
-use crate::bare;
+use super::{Chunk, Dcp, DcpTensor, Item, Kind, damaged, names, tiling};
 use crate::dtype::Dtype;
-use crate::inspect::Inspected;
 use crate::limits::Limits;
 use crate::megatron::stays_below;
-use crate::pickle::{Heap, Value, shown};
-use crate::source::Reader;
-use crate::torch::TorchFacts;
+use crate::pickle::{Heap, Pickle, Value};
+use crate::raw::shown;
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use supervise_core::checkpoint::{Finding, Verdict};
 
@@ -33,44 +30,21 @@ const NAME: usize = 4096;
 /// Dimensions of a tensor, as in torch.
 const DIMS: usize = 64;
 
+/// Bytes that the name of one value takes in a set of them.
+const NAMED: usize = 48;
+
 /// Two allocations and what the allocator adds to them.
 const APART: usize = 48;
 
-/// A chunk of a tensor: where it begins in each dimension, and how far it reaches.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Chunk {
-    pub(super) offsets: Box<[u64]>,
-    pub(super) sizes: Box<[u64]>,
-}
-
-/// A value of the checkpoint.
-pub(super) struct Item {
-    pub(super) name: Arc<str>,
-    pub(super) what: Kind,
-}
-
-pub(super) enum Kind {
-    Tensor {
-        dtype: Option<Dtype>,
-        shape: Vec<u64>,
-        chunks: Vec<Chunk>,
-    },
-    Bytes,
-}
-
 /// Reads and checks `.metadata`; what could be understood is kept as a description.
-pub(crate) fn inspect_metadata(file: &Reader<'_>, limits: &Limits, out: &mut Inspected) -> Result<(), Box<Finding>> {
-    let pickle = bare::read(file, limits, &mut out.findings)?;
-    out.facts.torch = TorchFacts::of_names(pickle.unfamiliar());
-    names::classes(&pickle, &mut out.findings);
-    if let Some(root) = pickle.root {
-        let dcp = table(&pickle.heap, root, limits, &mut out.findings)?;
-        out.inventory = dcp.inventory(limits.tensors);
-        out.facts.tensors = Some(dcp.tensors.len() as u64);
-        out.facts.dcp = Some(dcp.facts());
-        out.description = Some(Arc::new(Description::Dcp(dcp)));
-    }
-    Ok(())
+pub(crate) fn read_metadata(
+    pickle: &Pickle,
+    limits: &Limits,
+    findings: &mut Vec<Finding>,
+) -> Result<Option<Dcp>, Box<Finding>> {
+    names::classes(pickle, findings);
+    let table = |root| table(&pickle.heap, root, limits, findings);
+    pickle.root.map(table).transpose()
 }
 
 fn table(heap: &Heap, root: Value, limits: &Limits, findings: &mut Vec<Finding>) -> Result<Dcp, Box<Finding>> {
@@ -84,7 +58,7 @@ fn table(heap: &Heap, root: Value, limits: &Limits, findings: &mut Vec<Finding>)
     let items = reading.items(root)?;
     let places = reading.places(root)?;
     if let Some(planner) = reading.field(root, "planner_data", 1) {
-        names::ways(&mut reading, planner)?;
+        ways(&mut reading, planner)?;
     }
     let written_for = reading
         .field(root, "storage_meta", 3)
@@ -118,11 +92,11 @@ fn table(heap: &Heap, root: Value, limits: &Limits, findings: &mut Vec<Finding>)
 }
 
 /// A table while it is read.
-pub(super) struct Reading<'h> {
-    pub(super) heap: &'h Heap,
+struct Reading<'h> {
+    heap: &'h Heap,
     budget: usize,
-    pub(super) names: HashMap<Arc<str>, usize>,
-    pub(super) said: Said,
+    names: HashMap<Arc<str>, usize>,
+    said: Said,
     /// The first attribute that no class of a table has.
     strange: RefCell<Option<String>>,
 }
@@ -330,7 +304,7 @@ impl<'h> Reading<'h> {
         Some(parts?.join("/"))
     }
 
-    pub(super) fn spend(&mut self, bytes: usize) -> Result<(), Box<Finding>> {
+    fn spend(&mut self, bytes: usize) -> Result<(), Box<Finding>> {
         let left = self.budget.checked_sub(bytes);
         self.budget = left.ok_or_else(|| {
             let detail = "what it describes takes more memory than is given to it";
@@ -340,21 +314,81 @@ impl<'h> Reading<'h> {
     }
 }
 
-impl Kind {
-    /// What a part with this chunk holds.
-    pub(super) fn part(&self, chunk: Option<&Chunk>) -> What {
-        match (self, chunk) {
-            (Self::Tensor { dtype, .. }, Some(chunk)) => What::Tensor {
-                dtype: *dtype,
-                shape: chunk.sizes.clone(),
-            },
-            _ => What::Bytes,
+/// `planner_data` maps each name to the way through the nested dict that it was made of: a name is that way, joined by
+/// dots. Planners that are not torch's keep other things there, which are not looked at.
+fn ways(reading: &mut Reading<'_>, planner: Value) -> Result<(), Box<Finding>> {
+    let heap = reading.heap;
+    let pairs = heap.pairs(planner).unwrap_or_default();
+    let ways = pairs.iter().filter(|p| is_way(heap, **p)).count();
+    if 2 * ways <= pairs.len() {
+        return Ok(());
+    }
+    if ways < pairs.len() {
+        let detail = format!(
+            "{} of {} names have no way that they were made of",
+            pairs.len() - ways,
+            pairs.len()
+        );
+        return Err(damaged("dcp_names", detail));
+    }
+    let mut named: HashSet<&[u8]> = HashSet::new();
+    let mut absent = None;
+    for (key, way) in pairs {
+        let (Value::Str(text), Some(parts)) = (*key, heap.items(*way)) else {
+            continue;
+        };
+        let name = heap.bytes(text);
+        if !joins(heap, name, parts) {
+            let name = String::from_utf8_lossy(name);
+            let detail = format!("the name {} is not the way that it was made of", shown(&name));
+            return Err(damaged("dcp_names", detail));
+        }
+        reading.spend(NAMED)?;
+        named.insert(name);
+        if !std::str::from_utf8(name).is_ok_and(|n| reading.names.contains_key(n)) {
+            absent.get_or_insert(name);
         }
     }
+    let lacking = reading.names.keys().filter(|n| !named.contains(n.as_bytes())).min();
+    let odd = absent.map(String::from_utf8_lossy);
+    if let Some(name) = odd.as_deref().or(lacking.map(|n| &**n)) {
+        let detail = format!(
+            "planner_data and the values do not have the same names: {}",
+            shown(name)
+        );
+        reading.said.add(Finding::error("dcp_names", Verdict::Unknown, detail));
+    }
+    Ok(())
 }
 
-pub(super) fn damaged(code: &'static str, detail: String) -> Box<Finding> {
-    Box::new(Finding::error(code, Verdict::Damaged, detail))
+fn is_way(heap: &Heap, (key, way): (Value, Value)) -> bool {
+    let plain = |v: &Value| matches!(v, Value::Str(_) | Value::Int(_));
+    // Only as many parts are looked at as the name has room for.
+    let room = |t: crate::pickle::Text| t.len() + 1;
+    matches!(key, Value::Str(t) if t.len() <= NAME && heap.items(way).is_some_and(|w| w.iter().take(room(t)).all(plain)))
+}
+
+/// Whether the parts with dots between them are the name.
+fn joins(heap: &Heap, name: &[u8], parts: &[Value]) -> bool {
+    let mut rest = name;
+    for (n, part) in parts.iter().enumerate() {
+        if n > 0 {
+            match rest.strip_prefix(b".") {
+                Some(after) => rest = after,
+                None => return false,
+            }
+        }
+        let after = match part {
+            Value::Str(t) => rest.strip_prefix(heap.bytes(*t)),
+            Value::Int(i) => rest.strip_prefix(i.to_string().as_bytes()),
+            _ => None,
+        };
+        match after {
+            Some(after) => rest = after,
+            None => return false,
+        }
+    }
+    rest.is_empty()
 }
 
 fn no_place(fqn: &str) -> Box<Finding> {

@@ -3,10 +3,9 @@
 //! torch imports every class of a table when it reads it, so a name that is not torch's, or not in the version that
 //! loads, ends the load. Which of both it is cannot be told here: the verdict is unknown, not damaged.
 
-use super::metadata::{Reading, damaged};
 use crate::pickle::danger::{self, Class};
-use crate::pickle::{Heap, Pickle, Value, shown};
-use std::collections::HashSet;
+use crate::pickle::{Heap, Pickle, Value};
+use crate::raw::shown;
 use supervise_core::checkpoint::{Finding, Verdict};
 
 /// Attributes of all classes of a table, in every version since torch 2.0.
@@ -28,10 +27,6 @@ const LAYOUTS: [&str; 8] = [
 const FORMATS: u64 = 3;
 /// Properties of a tensor.
 const PROPERTIES: usize = 5;
-/// Bytes that the name of one value takes in a set of them.
-const WEIGHT: usize = 48;
-/// Bytes of a name.
-const NAME: usize = 4096;
 
 /// Imports that no table of torch or Megatron has.
 pub(super) fn classes(pickle: &Pickle, findings: &mut Vec<Finding>) {
@@ -73,81 +68,4 @@ pub(super) fn properties(heap: &Heap, state: &[Value]) -> Option<&'static str> {
         }
     }
     None
-}
-
-/// `planner_data` maps each name to the way through the nested dict that it was made of: a name is that way, joined by
-/// dots. Planners that are not torch's keep other things there, which are not looked at.
-pub(super) fn ways(reading: &mut Reading<'_>, planner: Value) -> Result<(), Box<Finding>> {
-    let heap = reading.heap;
-    let pairs = heap.pairs(planner).unwrap_or_default();
-    let ways = pairs.iter().filter(|p| is_way(heap, **p)).count();
-    if 2 * ways <= pairs.len() {
-        return Ok(());
-    }
-    if ways < pairs.len() {
-        let detail = format!(
-            "{} of {} names have no way that they were made of",
-            pairs.len() - ways,
-            pairs.len()
-        );
-        return Err(damaged("dcp_names", detail));
-    }
-    let mut named: HashSet<&[u8]> = HashSet::new();
-    let mut absent = None;
-    for (key, way) in pairs {
-        let (Value::Str(text), Some(parts)) = (*key, heap.items(*way)) else {
-            continue;
-        };
-        let name = heap.bytes(text);
-        if !joins(heap, name, parts) {
-            let name = String::from_utf8_lossy(name);
-            let detail = format!("the name {} is not the way that it was made of", shown(&name));
-            return Err(damaged("dcp_names", detail));
-        }
-        reading.spend(WEIGHT)?;
-        named.insert(name);
-        if !std::str::from_utf8(name).is_ok_and(|n| reading.names.contains_key(n)) {
-            absent.get_or_insert(name);
-        }
-    }
-    let lacking = reading.names.keys().filter(|n| !named.contains(n.as_bytes())).min();
-    let odd = absent.map(String::from_utf8_lossy);
-    if let Some(name) = odd.as_deref().or(lacking.map(|n| &**n)) {
-        let detail = format!(
-            "planner_data and the values do not have the same names: {}",
-            shown(name)
-        );
-        reading.said.add(Finding::error("dcp_names", Verdict::Unknown, detail));
-    }
-    Ok(())
-}
-
-fn is_way(heap: &Heap, (key, way): (Value, Value)) -> bool {
-    let plain = |v: &Value| matches!(v, Value::Str(_) | Value::Int(_));
-    // Only as many parts are looked at as the name has room for.
-    let room = |t: crate::pickle::Text| t.len() + 1;
-    matches!(key, Value::Str(t) if t.len() <= NAME && heap.items(way).is_some_and(|w| w.iter().take(room(t)).all(plain)))
-}
-
-/// Whether the parts with dots between them are the name.
-fn joins(heap: &Heap, name: &[u8], parts: &[Value]) -> bool {
-    let mut rest = name;
-    for (n, part) in parts.iter().enumerate() {
-        if n > 0 {
-            match rest.strip_prefix(b".") {
-                Some(after) => rest = after,
-                None => return false,
-            }
-        }
-        let after = match part {
-            Value::Str(t) => rest.strip_prefix(heap.bytes(*t)),
-            Value::Int(i) => rest.strip_prefix(i.to_string().as_bytes()),
-            _ => None,
-        };
-        match after {
-            Some(after) => rest = after,
-            None => return false,
-        }
-    }
-    rest.is_empty()
 }

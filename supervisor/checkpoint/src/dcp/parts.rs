@@ -11,13 +11,12 @@ use super::window::{Ahead, SMALL, Window};
 use super::{COMMON_STATE, Dcp, Part, What};
 use crate::bare;
 use crate::dtype::Dtype;
-use crate::inspect::Inspected;
 use crate::limits::Limits;
-use crate::pickle::shown;
-use crate::plan::Extent;
+use crate::plan::{Extent, ReadPlan};
+use crate::raw::shown;
 use crate::source::{ReadFault, Reader, Source};
 use crate::torch::{self, Inspection, Tensor, TorchFacts};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use supervise_core::checkpoint::{Finding, Verdict};
 
 /// Bytes at the end of a large part that are fetched first: its directory has one entry for each of a handful of names.
@@ -37,20 +36,39 @@ const CHECKED: [&str; 6] = [
 /// Names that are kept of what the values import.
 const STRANGE: usize = 16;
 
+/// What is known of one `.distcp` file.
+#[derive(Debug, Default)]
+pub(crate) struct Shard {
+    pub(crate) bytes: u64,
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) inventory: Vec<Tensor>,
+    /// Tensors that the table names for it, and the elements of those in the inventory.
+    pub(crate) tensors: Option<u64>,
+    pub(crate) elements: Option<u64>,
+    /// Distinct step counts, by the optimizer's name.
+    pub(crate) steps: BTreeMap<String, Vec<u64>>,
+    pub(crate) torch: Option<TorchFacts>,
+    pub(crate) plan: ReadPlan,
+    /// No table names it: nothing in it is read.
+    pub(crate) unnamed: bool,
+}
+
 /// Looks into the parts of one file.
-pub(crate) fn inspect_parts(
-    src: &dyn Source,
-    dcp: &Dcp,
-    file_name: &str,
-    limits: &Limits,
-    out: &mut Inspected,
-) -> Result<(), Box<Finding>> {
+pub(crate) fn inspect_parts(src: &dyn Source, dcp: &Dcp, file_name: &str, limits: &Limits) -> Shard {
+    let mut out = Shard::default();
+    if let Err(fatal) = look(src, dcp, file_name, limits, &mut out) {
+        out.findings.push(*fatal);
+    }
+    out
+}
+
+fn look(src: &dyn Source, dcp: &Dcp, file_name: &str, limits: &Limits, out: &mut Shard) -> Result<(), Box<Finding>> {
     let len = src.len().map_err(|error| ReadFault::Io { at: 0, error })?;
     out.bytes = len;
     let Some(parts) = dcp.parts.get(file_name) else {
         let detail = "the file .metadata does not name it: it is left over from an earlier save";
         out.findings.push(Finding::warning("distcp_unreferenced", detail));
-        out.read_all = true;
+        out.unnamed = true;
         return Ok(());
     };
     describe(parts, limits, out);
@@ -110,7 +128,7 @@ fn sound(parts: &[Part], len: u64) -> Vec<&Part> {
     parts.iter().filter(behind).collect()
 }
 
-fn describe(parts: &[Part], limits: &Limits, out: &mut Inspected) {
+fn describe(parts: &[Part], limits: &Limits, out: &mut Shard) {
     let tensors = || parts.iter().filter(|p| matches!(p.what, What::Tensor { .. }));
     let tensor = |p: &Part| match &p.what {
         What::Tensor { dtype, shape } => Some(Tensor {
@@ -125,12 +143,12 @@ fn describe(parts: &[Part], limits: &Limits, out: &mut Inspected) {
         What::Bytes => None,
     };
     out.inventory = tensors().filter_map(tensor).take(limits.tensors).collect();
-    out.facts.tensors = Some(tensors().count() as u64);
-    out.facts.elements = Some(out.inventory.iter().fold(0, |n, t| n.saturating_add(t.elements())));
+    out.tensors = Some(tensors().count() as u64);
+    out.elements = Some(out.inventory.iter().fold(0, |n, t| n.saturating_add(t.elements())));
 }
 
 /// Parts that reach beyond the end of the file.
-fn truncated(parts: &[Part], len: u64, out: &mut Inspected) {
+fn truncated(parts: &[Part], len: u64, out: &mut Shard) {
     let beyond = |p: &&Part| p.off.checked_add(p.len).is_none_or(|end| end > len);
     let mut cut = parts.iter().filter(beyond);
     let Some(first) = cut.next() else {
@@ -148,7 +166,7 @@ fn truncated(parts: &[Part], len: u64, out: &mut Inspected) {
 }
 
 /// Bytes that no part holds: torch leaves none, and cuts a file that it writes again.
-fn gaps(ahead: &Ahead<'_>, parts: &[Part], len: u64, out: &mut Inspected) -> Result<(), Box<Finding>> {
+fn gaps(ahead: &Ahead<'_>, parts: &[Part], len: u64, out: &mut Shard) -> Result<(), Box<Finding>> {
     let (mut at, mut first, mut sum) = (0_u64, None, 0_u64);
     let ends = parts.iter().map(|p| (p.off, p.off.saturating_add(p.len)));
     for (from, to) in ends {
@@ -262,7 +280,7 @@ impl Look<'_> {
         Ok(())
     }
 
-    fn finish(self, out: &mut Inspected) {
+    fn finish(self, out: &mut Shard) {
         out.findings.extend(self.said.into_findings());
         if self.encoded > 0 {
             let detail = format!(
@@ -272,9 +290,9 @@ impl Look<'_> {
             out.findings
                 .push(Finding::error("distcp_encoded", Verdict::Unknown, detail));
         }
-        out.facts.dcp_steps = self.steps.into_groups();
+        out.steps = self.steps.into_groups();
         let unfamiliar: Vec<String> = self.unfamiliar.into_iter().take(STRANGE).collect();
-        out.facts.torch = match self.common {
+        out.torch = match self.common {
             // The name of its archive is not that of the file.
             Some(common) => Some(TorchFacts {
                 unfamiliar,

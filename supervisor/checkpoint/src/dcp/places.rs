@@ -1,9 +1,8 @@
 //! The places of chunks: each chunk has one, each place belongs to a chunk, and no two share bytes.
 
-use super::metadata::{Item, Kind};
 use super::said::Said;
-use super::{Part, What};
-use crate::pickle::shown;
+use super::{Item, Kind, Part, What};
+use crate::raw::shown;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use supervise_core::checkpoint::{Finding, Verdict};

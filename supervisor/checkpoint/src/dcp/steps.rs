@@ -92,7 +92,7 @@ fn group(fqn: &str) -> Option<&str> {
 }
 
 fn count(dtype: Dtype, bytes: &[u8]) -> Option<u64> {
-    let bits = crate::zip::le(bytes, 0, dtype.size() as usize);
+    let bits = crate::raw::le(bytes, 0, dtype.size() as usize);
     let float = match dtype {
         Dtype::F32 => f64::from(f32::from_bits(bits as u32)),
         Dtype::F64 => f64::from_bits(bits),

@@ -4,9 +4,9 @@
 //! So chunks tile a tensor exactly where their signed corners add up to the corners of the whole: no pair of chunks has to
 //! be compared, and 16,384 chunks cost as many sortings. Dimensions that no chunk splits are left out.
 
-use super::metadata::Chunk;
+use super::Chunk;
 use super::said::Said;
-use crate::pickle::shown;
+use crate::raw::shown;
 use supervise_core::checkpoint::{Finding, Verdict};
 
 /// Checks one tensor.

@@ -365,7 +365,7 @@ pub(super) fn changed<'k>(keys: impl Iterator<Item = &'k String> + Clone, known:
 pub(super) fn one_byte(found: &str, known: &str) -> String {
     format!(
         "`{}` stands where `{known}` is missing: a byte was changed",
-        crate::pickle::shown(found)
+        crate::raw::shown(found)
     )
 }
 
@@ -384,7 +384,7 @@ fn look(object: &Object, writer: Writer, depth: u32) -> Option<String> {
                     return Some(one_byte(key, known));
                 }
                 if writer == Writer::Megatron && depth == 0 && !is_attribute(key) {
-                    return Some(format!("`{}` is no attribute of a class", crate::pickle::shown(key)));
+                    return Some(format!("`{}` is no attribute of a class", crate::raw::shown(key)));
                 }
             }
         }
@@ -402,7 +402,7 @@ fn shown(value: &Json) -> String {
     match value {
         Json::Whole(n) => n.to_string(),
         Json::Float(f) => f.to_string(),
-        Json::Text(text) => format!("{:?}", crate::pickle::shown(text)),
+        Json::Text(text) => format!("{:?}", crate::raw::shown(text)),
         other => other.kind().to_owned(),
     }
 }
@@ -516,8 +516,8 @@ fn class_differs(object: &Object) -> Option<String> {
     (apart == 1 && a.is_ascii()).then(|| {
         format!(
             "model_type is {:?}, and the class is {:?}: a byte was changed",
-            crate::pickle::shown(kind),
-            crate::pickle::shown(class)
+            crate::raw::shown(kind),
+            crate::raw::shown(class)
         )
     })
 }

@@ -249,7 +249,7 @@ impl Seen {
             let Some(id) = number(&p.value(Keep::Nothing, 3)?) else {
                 self.note(Some(format!(
                     "the identifier of {:?} is none",
-                    crate::pickle::shown(&word)
+                    crate::raw::shown(&word)
                 )));
                 return Ok(());
             };
@@ -261,7 +261,7 @@ impl Seen {
                 // What is no character in Rust stands for many.
                 Entry::Occupied(_) if word.contains(char::REPLACEMENT_CHARACTER) => {}
                 Entry::Occupied(_) => {
-                    let twice = format!("the word {:?} is twice in its vocabulary", crate::pickle::shown(&word));
+                    let twice = format!("the word {:?} is twice in its vocabulary", crate::raw::shown(&word));
                     self.note(Some(twice));
                 }
                 Entry::Vacant(place) => drop(place.insert(id)),
@@ -316,9 +316,9 @@ impl Seen {
             .find(|w| !self.vocab.contains_key(&hash(w)))?;
         Some(format!(
             "the merge of {:?} and {:?} needs the word {:?}, which is not in its vocabulary",
-            crate::pickle::shown(first),
-            crate::pickle::shown(second),
-            crate::pickle::shown(&unknown)
+            crate::raw::shown(first),
+            crate::raw::shown(second),
+            crate::raw::shown(&unknown)
         ))
     }
 
@@ -340,7 +340,7 @@ impl Seen {
             let Some(id) = token.get("id").and_then(number) else {
                 return Some(format!(
                     "the added token {:?} has no identifier",
-                    crate::pickle::shown(content)
+                    crate::raw::shown(content)
                 ));
             };
             if let [Some(before), Some(between)] = last
@@ -355,7 +355,7 @@ impl Seen {
             if let Some(known) = self.vocab.get(&hash(content)).filter(|known| one_digit(**known, id)) {
                 return Some(format!(
                     "the added token {:?} is {id}, and {known} in the vocabulary",
-                    crate::pickle::shown(content)
+                    crate::raw::shown(content)
                 ));
             }
         }
@@ -423,7 +423,7 @@ fn named(key: &str, value: &Json) -> Option<String> {
         .filter(|_| !known.contains(&text))?;
     Some(format!(
         "{key} is {:?}, and {near:?} but for a byte",
-        crate::pickle::shown(text)
+        crate::raw::shown(text)
     ))
 }
 

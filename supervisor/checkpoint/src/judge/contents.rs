@@ -3,8 +3,8 @@
 //! All of these are warnings. Zeros are what a file system gives back for blocks it never wrote, but also what padding rows,
 //! fresh biases and the moments of an optimizer's first steps hold; where a checksum covers them, it decides.
 
-use crate::pickle::shown;
 use crate::plan::{Extent, ExtentResult};
+use crate::raw::shown;
 use crate::sweep::has_finite;
 use supervise_core::checkpoint::Finding;
 

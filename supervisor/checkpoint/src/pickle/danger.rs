@@ -15,6 +15,7 @@ mod shape;
 pub(super) use known::{Rule, rule};
 pub(super) use shape::{is_usual, is_usual_state, may_grow};
 
+use super::heap::Use;
 use names::{DANGEROUS_MODULES, DANGEROUS_NAMES, FOREIGN_ROOTS, HARD_ROOTS, OLD_ROOTS, STANDARD_ROOTS};
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -28,17 +29,6 @@ pub enum Class {
     Unfamiliar,
     /// On the danger list; why.
     Dangerous(&'static str),
-}
-
-/// What a pickle does with an imported name; later ones say more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Use {
-    /// It is imported and kept.
-    Named,
-    /// An object of it is made: its `__new__` runs, and Python insists on a class.
-    Made,
-    /// It is called, by the pickle or by torch on its behalf.
-    Called,
 }
 
 /// What `module.name` is, where it is used like this.

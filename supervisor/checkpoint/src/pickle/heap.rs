@@ -2,7 +2,6 @@
 //!
 //! Containers may contain themselves; whoever walks them counts steps and depth.
 
-use super::danger::Use;
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -135,6 +134,17 @@ impl Call {
     pub(super) fn pairs_mut(&mut self) -> &mut Vec<(Value, Value)> {
         &mut self.filling.get_or_insert_default().pairs
     }
+}
+
+/// What a pickle does with an imported name; later ones say more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Use {
+    /// It is imported and kept.
+    Named,
+    /// An object of it is made: its `__new__` runs, and Python insists on a class.
+    Made,
+    /// It is called, by the pickle or by torch on its behalf.
+    Called,
 }
 
 /// An imported name.

@@ -2,10 +2,11 @@
 
 mod judging;
 
-use super::danger::{self, Use};
-use super::heap::{Call, CallKind, Heap, Object, Value};
-use super::{Danger, Odd, Pickle, PickleError, ops, shown};
+use super::danger;
+use super::heap::{Call, CallKind, Heap, Object, Use, Value};
+use super::{Danger, Odd, Pickle, PickleError};
 use crate::limits::Limits;
+use crate::raw::shown;
 use std::collections::HashMap;
 
 pub(super) type Step<T = ()> = Result<T, PickleError>;
@@ -38,8 +39,8 @@ pub(super) struct Machine<'l> {
     limits: &'l Limits,
 }
 
-/// Runs to STOP, the first fault or a limit.
-pub(super) fn run(bytes: Vec<u8>, limits: &Limits) -> Pickle {
+/// Runs `step`, an opcode at a time, to STOP, the first fault or a limit.
+pub(super) fn run(bytes: Vec<u8>, limits: &Limits, step: impl Fn(&mut Machine<'_>) -> Step<Option<Value>>) -> Pickle {
     let mut m = Machine {
         heap: Heap::new(bytes),
         at: 0,
@@ -63,7 +64,7 @@ pub(super) fn run(bytes: Vec<u8>, limits: &Limits) -> Pickle {
             break (None, Some(PickleError::TooLong(opcodes)));
         }
         opcodes += 1;
-        match ops::step(&mut m) {
+        match step(&mut m) {
             Ok(None) => {}
             Ok(Some(root)) => break (Some(root), None),
             Err(e) => break (None, Some(e)),

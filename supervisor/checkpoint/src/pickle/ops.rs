@@ -58,7 +58,7 @@ fn take(m: &mut Machine<'_>, n: usize) -> Step<(usize, usize)> {
 
 fn uint(m: &mut Machine<'_>, n: usize) -> Step<u64> {
     let (at, n) = take(m, n)?;
-    Ok(crate::zip::le(m.heap.input(), at, n))
+    Ok(crate::raw::le(m.heap.input(), at, n))
 }
 
 /// A count of bytes that must be there.
@@ -134,7 +134,7 @@ fn long(m: &mut Machine<'_>, n: usize) -> Step<Value> {
     if n > 8 {
         return range(at, n).map(Value::BigInt);
     }
-    let raw = crate::zip::le(m.heap.input(), at, n);
+    let raw = crate::raw::le(m.heap.input(), at, n);
     let unused = 64 - 8 * n as u32;
     Ok(Value::Int(if n == 0 {
         0

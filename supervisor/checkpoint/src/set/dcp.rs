@@ -1,8 +1,9 @@
 //! Distributed checkpoints: `.metadata` against the files beside it.
 
 use super::{BACKEND, COMMON, INTEGRITY, METADATA, METADATA_TMP, Seen};
-use crate::dcp::{DcpFacts, Description};
-use crate::inspect::FileKind;
+use crate::dcp::DcpFacts;
+use crate::detail::Description;
+use crate::kind::FileKind;
 use std::collections::{BTreeMap, BTreeSet};
 use supervise_core::checkpoint::{Finding, Verdict};
 
@@ -170,7 +171,7 @@ fn steps(seen: &mut Seen<'_>) {
         let optimizer = if group.is_empty() {
             "the optimizer".to_owned()
         } else {
-            crate::pickle::shown(group)
+            crate::raw::shown(group)
         };
         let apart = files.iter().find_map(|(name, counts)| {
             let other = files.iter().find(|(_, c)| c.is_disjoint(counts))?;

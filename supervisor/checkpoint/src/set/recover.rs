@@ -4,7 +4,7 @@
 //! does not read, it begins the run anew without a word, so each is looked at here.
 
 use super::Seen;
-use crate::inspect::FileKind;
+use crate::kind::FileKind;
 use crate::need::Need;
 use std::collections::BTreeSet;
 use supervise_core::checkpoint::{Finding, Verdict};

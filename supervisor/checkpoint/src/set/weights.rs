@@ -1,8 +1,8 @@
 //! Weights: one file, or an index and the parts that it names.
 
 use super::Seen;
-use crate::dcp::Description;
-use crate::inspect::FileKind;
+use crate::detail::Description;
+use crate::kind::FileKind;
 use crate::need::Need;
 use std::collections::{BTreeMap, BTreeSet};
 use supervise_core::checkpoint::{Finding, Verdict};

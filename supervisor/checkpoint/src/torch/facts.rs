@@ -2,7 +2,8 @@
 
 use super::tensors::key_text;
 use super::{Placement, Tensor};
-use crate::pickle::{Heap, Value, shown};
+use crate::pickle::{Heap, Value};
+use crate::raw::shown;
 use serde::{Deserialize, Serialize};
 
 /// Top-level keys kept.

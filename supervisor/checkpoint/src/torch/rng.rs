@@ -6,7 +6,8 @@
 use super::Tensor;
 use super::tensors::key_text;
 use crate::dtype::Dtype;
-use crate::pickle::{Heap, Value, shown};
+use crate::pickle::{Heap, Value};
+use crate::raw::shown;
 use supervise_core::checkpoint::Finding;
 
 /// Generators listed.

@@ -56,7 +56,7 @@ fn ends<T>(all: &[T]) -> impl Iterator<Item = &T> {
 }
 
 fn number(dtype: Dtype, bytes: &[u8]) -> Option<u64> {
-    let raw = crate::zip::le(bytes, 0, bytes.len().min(8));
+    let raw = crate::raw::le(bytes, 0, bytes.len().min(8));
     match dtype {
         Dtype::F32 => whole(f64::from(f32::from_bits(raw as u32))),
         Dtype::F64 => whole(f64::from_bits(raw)),

@@ -3,7 +3,8 @@
 use super::Names;
 use crate::device::is_location;
 use crate::dtype::Dtype;
-use crate::pickle::{Heap, Object, Pickle, Value, shown};
+use crate::pickle::{Heap, Object, Pickle, Value};
+use crate::raw::shown;
 use std::collections::HashMap;
 use supervise_core::checkpoint::{Finding, Verdict};
 

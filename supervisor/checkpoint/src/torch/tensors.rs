@@ -6,7 +6,8 @@ use super::Storage;
 use super::storages::reference;
 use crate::dtype::Dtype;
 use crate::limits::Limits;
-use crate::pickle::{Call, Heap, Object, Value, shown};
+use crate::pickle::{Call, Heap, Object, Value};
+use crate::raw::shown;
 use std::collections::HashMap;
 use supervise_core::checkpoint::{Finding, Verdict};
 

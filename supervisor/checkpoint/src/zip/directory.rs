@@ -1,9 +1,9 @@
 //! The central directory: one record per entry.
 
 use super::tail::End;
-use super::{Entry, Fields, damaged, le, le16, le32};
+use super::{Entry, Fields, damaged, le16, le32};
 use crate::limits::Limits;
-use crate::pickle::shown;
+use crate::raw::{le, shown};
 use crate::source::Reader;
 use std::collections::HashSet;
 use supervise_core::checkpoint::{Finding, Verdict};

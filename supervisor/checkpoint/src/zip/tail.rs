@@ -3,7 +3,8 @@
 //! Where no end record stands at the very end, the tail and the head say what happened: nothing written, cut off,
 //! zero-filled by a lost power supply, something appended, or no archive at all.
 
-use super::{damaged, le, le16, le32};
+use super::{damaged, le16, le32};
+use crate::raw::le;
 use crate::source::Reader;
 use std::ops::Range;
 use supervise_core::checkpoint::{Finding, Verdict};

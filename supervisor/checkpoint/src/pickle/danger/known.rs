@@ -5,10 +5,19 @@
 //! (a Trainer's `training_args.bin`), DeepSpeed 0.19 (all stages of ZeRO), megatron-core 0.16 (`common.pt`), OmegaConf 2.3,
 //! torchdata, verl and areal. Older spellings of the same modules stand beside the new ones.
 
-use super::shape::Signature;
 use crate::dtype::Dtype;
 use std::collections::HashMap;
 use std::sync::LazyLock;
+
+/// Arguments in letters, alternatives divided by `/`: after `?` they may be missing, before `*` one may repeat.
+///
+/// `d` any value · `v` a number or text · `i` an integer · `b` a bool · `x` text · `y` a device's name · `n` None · `B` bytes · `l` the word latin1 ·
+/// `t` a tuple of numbers · `z` the tuple `(0,)` · `T` a tuple · `L` a list, tuple or set that is written out · `D` the same or a dict ·
+/// `q` a part of a fraction · `s` a storage · `o` an empty dict of hooks · `a` attributes · `f` a factory · `c` a class of tensors ·
+/// `g` a bit generator · `A` `numpy.ndarray` · `C` numpy's maker of bit generators · `S` `SeedSequence` · `O` `object` · `P` a class that
+/// is made without arguments · `Q` and `W` all arguments of a quantized tensor, and of one of another class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Signature(pub(super) &'static str);
 
 /// What may be done with a name on the list. That it is named is always allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -97,8 +106,8 @@ impl Rule {
         let mut rule = Self::default();
         for word in how.split_ascii_whitespace() {
             match word.split_once(':') {
-                Some(("call", shape)) => rule.call = Some(Signature::of(shape)),
-                Some(("new", shape)) => rule.new = Some(Signature::of(shape)),
+                Some(("call", shape)) => rule.call = Some(Signature(shape)),
+                Some(("new", shape)) => rule.new = Some(Signature(shape)),
                 _ => rule.set(word),
             }
         }

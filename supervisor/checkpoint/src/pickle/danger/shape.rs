@@ -3,28 +3,14 @@
 //! Whatever stands in an argument was judged when it was made, so what is left to tell is its kind: that nothing is called,
 //! looked up or allocated because of it.
 
-use super::known::{Rule, State, rule};
+use super::known::{Rule, Signature, State, rule};
 use crate::device::is_device;
 use crate::pickle::heap::{Call, Global, Heap, Object, Value};
 
 /// Dimensions of a tensor, and parts of a path, that are looked at; real ones have fewer.
 const MANY: usize = 256;
 
-/// Arguments in letters, alternatives divided by `/`: after `?` they may be missing, before `*` one may repeat.
-///
-/// `d` any value · `v` a number or text · `i` an integer · `b` a bool · `x` text · `y` a device's name · `n` None · `B` bytes · `l` the word latin1 ·
-/// `t` a tuple of numbers · `z` the tuple `(0,)` · `T` a tuple · `L` a list, tuple or set that is written out · `D` the same or a dict ·
-/// `q` a part of a fraction · `s` a storage · `o` an empty dict of hooks · `a` attributes · `f` a factory · `c` a class of tensors ·
-/// `g` a bit generator · `A` `numpy.ndarray` · `C` numpy's maker of bit generators · `S` `SeedSequence` · `O` `object` · `P` a class that
-/// is made without arguments · `Q` and `W` all arguments of a quantized tensor, and of one of another class.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Signature(&'static str);
-
 impl Signature {
-    pub(super) fn of(letters: &'static str) -> Self {
-        Self(letters)
-    }
-
     fn fits(self, heap: &Heap, args: &[Value]) -> bool {
         self.0.split('/').any(|letters| match letters {
             "Q" => quantized(heap, args),

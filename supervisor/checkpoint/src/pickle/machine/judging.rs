@@ -1,9 +1,11 @@
 //! What the machine makes of calls, of state and of what is put into objects: usual, odd, or dangerous.
 
-use super::super::danger::{self, Use};
+use super::super::Odd;
+use super::super::danger;
+use super::super::heap::Use;
 use super::super::heap::{Object, Value};
-use super::super::{Odd, shown};
 use super::{DANGERS, Machine, NAME};
+use crate::raw::shown;
 
 /// Arguments of a rebuilding function that are looked at.
 const GIVEN: usize = 64;
