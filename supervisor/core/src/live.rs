@@ -12,7 +12,6 @@ use crate::event::ScanReport;
 use crate::id::Step;
 use crate::reason::Reason;
 use crate::record::{DiskEdit, StartPoint};
-use crate::resume::care_is_unfinished;
 use crate::spec::RunSpec;
 use crate::state::{NotKept, State};
 
@@ -180,7 +179,7 @@ pub(crate) struct Copy {
 pub(crate) fn to_keep(s: &State, spec: &RunSpec) -> Option<Copy> {
     let p = &spec.policy;
     let wanted = p.protect.enabled && p.prove && p.recovery && !p.observe && spec.saves.is_in_place();
-    if !wanted || s.care.is_none() || care_is_unfinished(s) || s.is_keeping() {
+    if !wanted || s.care.is_none() || s.care_is_unfinished() || s.is_keeping() {
         return None;
     }
     let scan = s.scan.as_ref()?;

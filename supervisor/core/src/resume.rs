@@ -91,16 +91,9 @@ pub fn scan_width(s: &State, spec: &RunSpec) -> u32 {
     kept.saturating_add(2).saturating_add(distrusted)
 }
 
-/// The run was taken into care, but nothing was launched since: its disk edits may be half done, and what is
-/// on disk is still another run's.
-#[must_use]
-pub fn care_is_unfinished(s: &State) -> bool {
-    s.care.as_ref().is_some_and(|c| s.attempts < c.attempt)
-}
-
 /// `--from N`, until the launch from there.
 fn wanted_step(s: &State, spec: &RunSpec) -> Option<Step> {
-    let done = s.care.as_ref().is_some_and(|c| c.term == s.term) && !care_is_unfinished(s);
+    let done = s.care.as_ref().is_some_and(|c| c.term == s.term) && !s.care_is_unfinished();
     spec.policy.from.filter(|_| !done)
 }
 
@@ -117,7 +110,7 @@ fn wanted_path(s: &State, spec: &RunSpec) -> bool {
 /// `--fresh` or `disable`, until the launch from nothing.
 fn wanted_fresh(s: &State, spec: &RunSpec) -> bool {
     let disabled = spec.resume == ResumeIntent::Disabled;
-    let open = care_is_unfinished(s);
+    let open = s.care_is_unfinished();
     match &s.care {
         None => spec.policy.fresh || disabled,
         Some(c) => spec.policy.fresh && (c.term != s.term || open) || disabled && (c.intent != spec.resume || open),
@@ -161,7 +154,7 @@ pub fn choose(s: &State, spec: &RunSpec, scan: &ScanReport) -> Choice {
         if let Some(stranger) = stranger(s, scan) {
             return stranger;
         }
-        if care_is_unfinished(s) && s.care.as_ref().is_some_and(|c| c.step.is_none() && c.cleared) {
+        if s.care_is_unfinished() && s.care.as_ref().is_some_and(|c| c.step.is_none() && c.cleared) {
             return go_on_clearing(scan);
         }
     }

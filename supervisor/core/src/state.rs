@@ -374,6 +374,13 @@ impl State {
         }
     }
 
+    /// The run was taken into care, but nothing was launched since: its disk edits may be half done, and what is
+    /// on disk is still another run's.
+    #[must_use]
+    pub fn care_is_unfinished(&self) -> bool {
+        self.care.as_ref().is_some_and(|c| self.attempts < c.attempt)
+    }
+
     /// A copy of the live set is on its way.
     #[must_use]
     pub fn is_keeping(&self) -> bool {

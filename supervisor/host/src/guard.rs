@@ -9,7 +9,6 @@
 //!
 //! This file holds the driver's side: [`spawn`] and [`find`], and the entry point [`main`].
 
-mod calls;
 mod facts;
 mod feed;
 mod keeper;

@@ -15,6 +15,7 @@ mod ground;
 mod identity;
 mod kept;
 mod known;
+mod latest;
 mod lease;
 mod leftovers;
 mod own;
@@ -23,6 +24,7 @@ mod place;
 mod proof;
 mod protocol;
 mod records;
+mod reply;
 mod scan;
 mod scrub;
 mod serve;
@@ -32,17 +34,19 @@ mod tenure;
 mod tree;
 mod verified;
 mod watch;
+mod write;
 
 pub use crate::disk::{open_log, own_place, write_test, write_whole};
 pub use client::{Client, LaneError};
 pub use files::{FileSource, fact_of, read_small, walk};
 pub use identity::{RUN_DIR_NAME, lease_dir};
 pub use kept::look_at_run;
+pub use latest::live_dir;
 pub use lease::own_claim;
-pub use leftovers::{Leftover, LeftoverKind};
-pub use own::live_dir;
 pub use proof::FileProver;
-pub use protocol::{Answer, Began, Identity, JournalPlace, LaneReply, LaneRequest, Loaded, Question, Taken};
+pub use protocol::{
+    Answer, Began, Identity, JournalPlace, LaneReply, LaneRequest, Leftover, LeftoverKind, Loaded, Question, Taken,
+};
 pub use scan::{Prover, Scanned};
 pub use scrub::{Scrub, Scrubbed, scrub};
 pub use serve::{NO_THREAD, main};

@@ -10,10 +10,10 @@ mod shim;
 mod steps;
 
 pub use listen::{Heard, Recording, record};
-pub(crate) use shim::variables;
 pub use shim::{main, name_of};
 
 use crate::disk::own_dir;
+use crate::guard::protocol::WAY_VARIABLE;
 use camino::{Utf8Path, Utf8PathBuf};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -23,9 +23,6 @@ use std::os::unix::fs::symlink;
 use supervise_core::id::fnv64;
 use supervise_core::script::CallOrder;
 use supervise_trainers::way;
-
-/// Name of the environment variable by which a shim knows what to do.
-pub const WAY_VARIABLE: &str = "SUPERVISE_WAY";
 
 /// Programs by which scripts start any trainer; `python3.N` besides, where it is there.
 const NAMES: [&str; 11] = [

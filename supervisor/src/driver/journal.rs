@@ -2,11 +2,13 @@
 
 use super::Driver;
 use super::lanes::Tag;
+use camino::Utf8PathBuf;
 use supervise_core::event::{ActError, ActErrorKind, EventKind};
 use supervise_core::id::{Ms, Seq, Term, Tick, WallMs};
 use supervise_core::journal::encode_all;
 use supervise_core::lease::Ground;
 use supervise_core::record::{Act, ActKind, Record};
+use supervise_core::spec::RunSpec;
 use supervise_core::state::Mode;
 use supervise_host::lane::{Answer, LaneReply, Question};
 use supervise_host::process::limit_hint;
@@ -257,8 +259,13 @@ impl Driver {
         Question::Adopt {
             run_dir: self.spec.run_dir.clone(),
             term,
-            lease_dir: super::start::lease_dir(&self.spec),
+            lease_dir: lease_dir(&self.spec),
             ground: self.book.ground.clone(),
         }
     }
+}
+
+/// The lease stands where the checkpoints are: that is what it protects.
+pub(super) fn lease_dir(spec: &RunSpec) -> Utf8PathBuf {
+    supervise_host::lane::lease_dir(spec.root.as_deref(), &spec.saves, &spec.run_dir)
 }

@@ -2,7 +2,7 @@
 
 use super::ask::{call, cannot_start};
 use super::guards::GuardLink;
-use super::journal::Book;
+use super::journal::{Book, lease_dir};
 use super::lanes::{Lane, Tag, line};
 use super::wires::{Wires, connect};
 use super::{Driver, LAST_WORDS, RunFlags, Signals};
@@ -129,11 +129,6 @@ fn lease_ttl(order: &RunOrder) -> Ms {
 fn fence(order: &RunOrder) -> Option<Ms> {
     let reached = order.settings.multi_host && order.spec.root.is_some();
     reached.then(|| lease_ttl(order))
-}
-
-/// The lease stands where the checkpoints are: that is what it protects.
-pub(super) fn lease_dir(spec: &RunSpec) -> Utf8PathBuf {
-    supervise_host::lane::lease_dir(spec.root.as_deref(), &spec.saves, &spec.run_dir)
 }
 
 fn own_exe() -> Result<Utf8PathBuf, CliError> {

@@ -2,6 +2,7 @@
 
 mod arrange;
 mod call;
+mod entry;
 mod judge;
 mod names;
 mod parts;

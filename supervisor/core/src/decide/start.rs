@@ -9,7 +9,7 @@ use crate::live::{is_live, is_own};
 use crate::reason::Reason;
 use crate::record::{ActKind, Ask, Condition, Decision, DiskEdit, LaunchOrder, Outcome, StartPoint};
 use crate::rehearsal;
-use crate::resume::{Choice, care_is_unfinished, choose, scan_width};
+use crate::resume::{Choice, choose, scan_width};
 use crate::state::Mode;
 
 /// Terms in a row that launched without a new mark.
@@ -105,7 +105,7 @@ impl Deciding<'_> {
     fn note_mark(&mut self) {
         // Before the first launch in our care what is on disk is not ours; later, a step that appeared while no
         // attempt lived is not either.
-        if self.s.care.is_none() || care_is_unfinished(&self.s) {
+        if self.s.care.is_none() || self.s.care_is_unfinished() {
             return;
         }
         let settled = self.s.settled.as_ref().filter(|_| self.s.live().is_none());

@@ -3,9 +3,9 @@
 //! A whole step that has everything always comes first, however old. Nothing is taken here that is not proven as deep as a
 //! whole step would have to be.
 
-use super::step::{Loaded, from_loaded};
+use super::step::{Loaded, from_loaded, named};
 use super::{Choice, is_elsewhere, last_step, needed_depth};
-use crate::checkpoint::{CheckpointSummary, Part, Resumability, StateKind};
+use crate::checkpoint::{CheckpointSummary, Part, Resumability};
 use crate::event::ScanReport;
 use crate::id::Step;
 use crate::reason::Reason;
@@ -99,10 +99,4 @@ fn offer(spec: &RunSpec, c: &CheckpointSummary, part: &Part, from: Option<Step>)
         "{} could be resumed without its {lost}{found}; {asks} (degraded_resume): to agree, say `run{with} --set supervisor.degraded_resume={setting}`",
         c.id
     )
-}
-
-/// Kinds of state in words.
-pub(super) fn named(lost: &[StateKind]) -> String {
-    let words: Vec<&str> = lost.iter().map(|k| k.words()).collect();
-    words.join(", ")
 }

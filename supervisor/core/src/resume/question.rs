@@ -1,7 +1,7 @@
 //! Questions that only a person can answer: somebody else writes here; the tracker was set back; a checkpoint would import
 //! or run what is not known to be the trainer's.
 
-use super::{Choice, care_is_unfinished, is_elsewhere};
+use super::{Choice, is_elsewhere};
 use crate::checkpoint::{CheckpointSummary, CkptId, Verdict};
 use crate::event::{ScanReport, Tracker};
 use crate::live::{Strange, is_distrusted, is_kept, is_live, is_own, is_same_save, strange, whole_live};
@@ -202,5 +202,5 @@ fn is_ours(s: &State, c: &CheckpointSummary) -> bool {
         // Only the wish that names such a step brings it into a scan.
         return care.step == Some(c.step);
     }
-    care.step == Some(c.step) || c.step.0 > began && !care_is_unfinished(s)
+    care.step == Some(c.step) || c.step.0 > began && !s.care_is_unfinished()
 }

@@ -1,8 +1,7 @@
 //! From one step: what is loaded, what is lost, which disk edits come first.
 
-use super::part::named;
 use super::question::unfamiliar;
-use super::{Choice, care_is_unfinished, is_elsewhere, needed_depth, refusal_reason, start};
+use super::{Choice, is_elsewhere, needed_depth, refusal_reason, start};
 use crate::checkpoint::{CheckpointSummary, PinsHash, Resumability, StateKind, Verdict};
 use crate::event::{ScanReport, Tracker};
 use crate::live::{arranged, is_live};
@@ -267,7 +266,7 @@ pub(super) fn from_path(s: &State, spec: &RunSpec, scan: &ScanReport, path: &Utf
     let asked = Reason::new("resume_path", format!("the configuration asks for {path}"));
     match scan.steps.iter().find(is_it) {
         Some(c) if c.is_proven(needed_depth(s, spec)) => {
-            let care = s.care.as_ref().is_none_or(|k| k.intent != spec.resume) || care_is_unfinished(s);
+            let care = s.care.as_ref().is_none_or(|k| k.intent != spec.resume) || s.care_is_unfinished();
             from_step(s, spec, scan, c, care, care, vec![asked])
         }
         Some(c) if c.verdict == Verdict::Whole => {
@@ -294,4 +293,10 @@ pub(super) fn from_path(s: &State, spec: &RunSpec, scan: &ScanReport, path: &Utf
             }
         }
     }
+}
+
+/// Kinds of state in words.
+pub(super) fn named(lost: &[StateKind]) -> String {
+    let words: Vec<&str> = lost.iter().map(|k| k.words()).collect();
+    words.join(", ")
 }

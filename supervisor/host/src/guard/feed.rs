@@ -4,7 +4,10 @@
 //! what it does not take is held here up to [`HELD_LIMIT`]. What is dropped beyond that is counted, and a line in
 //! the output says so where it is missing.
 
+use crate::guard::protocol::GuardOrder;
+use crate::process::spawn::{Program, Wiring, start};
 use crate::sink::frame::{FrameKind, HEADER_LEN, Header, PAYLOAD_LIMIT, SinkOrder};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::{self, Write};
@@ -238,6 +241,47 @@ impl Feed {
         self.held = self.held.saturating_sub(frame.payload());
         Some(frame)
     }
+}
+
+/// What the sink of this attempt is told; none where nothing is to be written.
+pub(crate) fn sink_order(order: &GuardOrder) -> Option<SinkOrder> {
+    Some(SinkOrder {
+        dir: order.dir.clone()?,
+        workers: u32::try_from(order.workers.len()).ok()?,
+        output_max: order.output_max,
+        output_keep: order.output_keep,
+    })
+}
+
+/// Starts the sink; returns it and the end of the pipe that is written to.
+pub(crate) fn start_sink(order: &GuardOrder) -> io::Result<(i32, OwnedFd)> {
+    let argv = ["supervise", "__sink"].map(str::to_owned);
+    let files = ["/proc/self/exe", order.exe.as_str()];
+    let program = Program::first_of(&files, &argv, &[])?;
+    let (reader, writer) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
+    set_nonblocking(&writer)?;
+    // Less room only means that less waits there.
+    let _ = fcntl(&writer, FcntlArg::F_SETPIPE_SZ(1 << 20));
+    let null = null()?;
+    let wiring = Wiring {
+        input: reader.as_fd(),
+        output: null.as_fd(),
+        errors: null.as_fd(),
+        cgroup: None,
+        // It writes what it was given even after the guard was killed.
+        dies_with_creator: false,
+    };
+    Ok((start(&program, &wiring)?.pid, writer))
+}
+
+pub(super) fn set_nonblocking(fd: &OwnedFd) -> io::Result<()> {
+    let flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL)?);
+    fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
+    Ok(())
+}
+
+pub(super) fn null() -> io::Result<File> {
+    std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")
 }
 
 #[cfg(test)]

@@ -3,22 +3,21 @@
 //! Workers are started before anything that is not needed for them; nothing waits for their programs to run.
 
 use crate::address::{self, Role};
-use crate::guard::calls::{Calls, look_every};
 use crate::guard::facts::Facts;
-use crate::guard::feed::Feed;
+use crate::guard::feed::{Feed, null, set_nonblocking, sink_order};
 use crate::guard::keeper::{Half, Keeper, Tether, part};
 use crate::guard::leash::Leash;
 use crate::guard::memory::Memory;
 use crate::guard::protocol::{FromGuard, GuardOrder, ORDER_LIMIT, WorkerOrder};
 use crate::guard::record::boot_line;
+use crate::guard::run::calls::{Calls, look_every};
 use crate::guard::run::{Guard, Pace};
 use crate::guard::scratch;
 use crate::guard::tree::Tree;
-use crate::guard::worker::Worker;
+use crate::guard::worker::{WORKERS_LIMIT, Worker};
 use crate::process::cgroup::{Leaf, leaf_name};
-use crate::process::spawn::{Place, Program, Refusal, Stage, Started, Wiring, close_inherited, start, take_standard};
+use crate::process::spawn::{Place, Program, Started, Wiring, close_inherited, start, take_standard};
 use crate::process::{ATTEMPT_VARIABLE, boottime_ms, own_ref};
-use crate::sink::frame::SinkOrder;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -27,9 +26,6 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use supervise_core::id::WorkerId;
-
-/// Most workers of one attempt on one machine.
-pub(crate) const WORKERS_LIMIT: usize = 4096;
 
 /// Room in a worker's output pipe: a guard that is not scheduled for a moment must not be felt.
 const OUTPUT_PIPE: i32 = 256 << 10;
@@ -170,7 +166,7 @@ fn prepare(order: GuardOrder, leash: Leash, signals: SignalFd) -> Result<Guard, 
         scanner: None,
         facts: Facts::default(),
         calls: Calls::default(),
-        feed: Feed::new(SinkOrder::of(&order)),
+        feed: Feed::new(sink_order(&order)),
         sink: None,
         sink_due: None,
         sink_pause: 0,
@@ -263,27 +259,6 @@ fn start_worker(
     Ok((start(&program, &wiring)?, reader))
 }
 
-/// Starts the sink; returns it and the end of the pipe that is written to.
-pub(crate) fn start_sink(order: &GuardOrder) -> io::Result<(i32, OwnedFd)> {
-    let argv = ["supervise", "__sink"].map(str::to_owned);
-    let files = ["/proc/self/exe", order.exe.as_str()];
-    let program = Program::first_of(&files, &argv, &[])?;
-    let (reader, writer) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
-    set_nonblocking(&writer)?;
-    // Less room only means that less waits there.
-    let _ = fcntl(&writer, FcntlArg::F_SETPIPE_SZ(1 << 20));
-    let null = null()?;
-    let wiring = Wiring {
-        input: reader.as_fd(),
-        output: null.as_fd(),
-        errors: null.as_fd(),
-        cgroup: None,
-        // It writes what it was given even after the guard was killed.
-        dies_with_creator: false,
-    };
-    Ok((start(&program, &wiring)?.pid, writer))
-}
-
 /// A pipe whose reading end does not block; the writing end does, as programs expect.
 fn pipe(size: i32) -> io::Result<(OwnedFd, OwnedFd)> {
     let (reader, writer) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
@@ -291,28 +266,4 @@ fn pipe(size: i32) -> io::Result<(OwnedFd, OwnedFd)> {
     // A user near the limit for pipes gets the usual size.
     let _ = fcntl(&reader, FcntlArg::F_SETPIPE_SZ(size));
     Ok((reader, writer))
-}
-
-fn set_nonblocking(fd: &OwnedFd) -> io::Result<()> {
-    let flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL)?);
-    fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
-    Ok(())
-}
-
-fn null() -> io::Result<File> {
-    std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")
-}
-
-/// What is said of a program that does not run, and whether it is the command's own fault.
-pub(crate) fn refusal_words(id: WorkerId, order: &WorkerOrder, refusal: Refusal) -> (String, bool) {
-    let error = refusal.error();
-    let name = order.argv.first().map_or("", String::as_str);
-    match refusal.stage {
-        Stage::Execute => (format!("worker {id}: cannot execute {name}: {error}"), true),
-        Stage::Directory => (
-            format!("worker {id}: cannot enter its directory {}: {error}", order.cwd),
-            false,
-        ),
-        Stage::Setup => (format!("worker {id}: cannot be set up: {error}"), false),
-    }
 }

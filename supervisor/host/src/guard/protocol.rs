@@ -6,6 +6,7 @@
 
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
 use supervise_core::event::{Activity, ExitStatus, Phase, Sighting};
 use supervise_core::id::{AttemptNo, Ms, ProcRef, RunId, Step, Term, WorkerId};
 use supervise_core::scan::{RuleKind, ScanRule};
@@ -83,6 +84,27 @@ pub struct Called {
     pub env: Vec<(String, String)>,
     /// It was seen to run, and none of our programs was asked.
     pub past: bool,
+}
+
+/// Name of the environment variable by which a shim knows what to do.
+pub const WAY_VARIABLE: &str = "SUPERVISE_WAY";
+
+/// Longest value of a variable that is recorded.
+const VALUE: usize = 4 << 10;
+/// All recorded variables together.
+const VALUES: usize = 256 << 10;
+
+/// Variables as they are recorded: text of moderate length.
+pub(crate) fn variables(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<(String, String)> {
+    let mut left = VALUES;
+    all.filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)))
+        .filter(|(k, v)| !k.starts_with("BASH_FUNC_") && k != WAY_VARIABLE && v.len() <= VALUE)
+        .take_while(|(k, v)| {
+            let fits = k.len() + v.len() <= left;
+            left = left.saturating_sub(k.len() + v.len());
+            fits
+        })
+        .collect()
 }
 
 /// What one of our programs in a script says, or what was seen in its place.
@@ -274,5 +296,20 @@ mod tests {
         assert_eq!(take, ToGuard::Take { term: Term(4) });
         let bye: ToGuard = serde_json::from_str(r#""bye""#).unwrap();
         assert_eq!(bye, ToGuard::Bye);
+    }
+
+    #[test]
+    fn what_is_recorded_is_bounded() {
+        let os = |k: String, v: String| (OsString::from(k), OsString::from(v));
+        let one = [
+            os("A".into(), "1".into()),
+            os("LONG".into(), "x".repeat(VALUE + 1)),
+            os("BASH_FUNC_x%%".into(), "() { :; }".into()),
+        ];
+        assert_eq!(variables(one.into_iter()), [("A".to_owned(), "1".to_owned())]);
+        let many = (0..1000).map(|n| os(format!("V{n}"), "y".repeat(VALUE)));
+        let kept = variables(many);
+        let bytes: usize = kept.iter().map(|(k, v)| k.len() + v.len()).sum();
+        assert!(bytes <= VALUES && kept.len() > 10, "{bytes}");
     }
 }

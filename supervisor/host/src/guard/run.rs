@@ -3,21 +3,21 @@
 //! Nothing in it blocks but `poll`. What happens on each descriptor is in [`crate::guard::run::inputs`], what
 //! happens by the clock here.
 
+pub(super) mod calls;
 mod inputs;
 
-use crate::guard::calls::Calls;
 use crate::guard::facts::Facts;
-use crate::guard::feed::Feed;
-use crate::guard::launch::{WORKERS_LIMIT, start_sink};
+use crate::guard::feed::{Feed, start_sink};
 use crate::guard::leash::Leash;
 use crate::guard::memory::Memory;
 use crate::guard::protocol::{FromGuard, GuardOrder};
 use crate::guard::record::descendant_line;
 use crate::guard::tree::{News, Tree};
-use crate::guard::worker::Worker;
+use crate::guard::worker::{WORKERS_LIMIT, Worker};
 use crate::process::boottime_ms;
 use crate::process::kill::signal_group;
 use crate::process::stat::{ProcStat, proc_stat};
+use calls::Calls;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signalfd::SignalFd;
 use std::os::fd::{AsFd, BorrowedFd};

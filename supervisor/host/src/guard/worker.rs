@@ -1,13 +1,17 @@
 //! One worker as the guard sees it: a process, the pipe its output comes from, and how it ended.
 
 use crate::guard::lines::Lines;
+use crate::guard::protocol::WorkerOrder;
 use crate::guard::tail::Tail;
-use crate::process::spawn::{REFUSAL_LEN, Refusal, Started};
+use crate::process::spawn::{REFUSAL_LEN, Refusal, Stage, Started};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use supervise_core::event::ExitStatus;
 use supervise_core::id::{ProcRef, WorkerId};
+
+/// Most workers of one attempt on one machine.
+pub(crate) const WORKERS_LIMIT: usize = 4096;
 
 /// A worker of the attempt.
 #[derive(Debug)]
@@ -88,4 +92,18 @@ impl Worker {
 
 fn is_later(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+/// What is said of a program that does not run, and whether it is the command's own fault.
+pub(crate) fn refusal_words(id: WorkerId, order: &WorkerOrder, refusal: Refusal) -> (String, bool) {
+    let error = refusal.error();
+    let name = order.argv.first().map_or("", String::as_str);
+    match refusal.stage {
+        Stage::Execute => (format!("worker {id}: cannot execute {name}: {error}"), true),
+        Stage::Directory => (
+            format!("worker {id}: cannot enter its directory {}: {error}", order.cwd),
+            false,
+        ),
+        Stage::Setup => (format!("worker {id}: cannot be set up: {error}"), false),
+    }
 }

@@ -3,15 +3,15 @@
 //! A copy is made under a name that nobody looks at, proven there, and renamed. Never a hard link: the trainer writes into the
 //! same file again.
 
-use super::edit::{PRIVATE, disk_error, free_name, make_dir, write_whole};
 use super::files::{open_file, read_small};
-use super::own::{Latest, dir_name, is_used, latest, own_aside, point_at, pointer_aside, put_in};
+use super::latest::{Latest, latest};
+use super::own::{dir_name, is_used, own_aside, point_at, pointer_aside, put_in};
 use super::pace::Pace;
 use super::scan::Prover;
 use super::stand::{Set, Stand};
+use super::write::{disk_error, free_name, make_dir, write_note, write_whole};
 use crate::disk::{Clone, clone_file, remove_empty, remove_tree, sync_dir};
 use camino::Utf8Path;
-use serde_json::json;
 use std::fs;
 use std::io;
 use supervise_checkpoint::pointer::generation_step;
@@ -235,11 +235,6 @@ pub(super) fn in_place_aside(stand: &Stand, id: &CkptId, foreign: bool, why: &st
     }
     sync_dir(&target)?;
     sync_dir(&aside)
-}
-
-pub(super) fn write_note(note: &Utf8Path, from: &str, foreign: bool, why: &str, by: &str) -> io::Result<()> {
-    let text = json!({ "from": from, "foreign": foreign, "why": why, "by": by });
-    write_whole(note, format!("{text:#}\n").as_bytes(), PRIVATE)
 }
 
 /// Puts the trainer on a step: a copy where it looks, as a whole, or its own pointer on what stands there already.

@@ -1,20 +1,18 @@
 //! Changes under a checkpoint root. Each is idempotent: done twice it is done once.
 
 use super::verified::{follow, forget};
+use super::write::{PRIVATE, disk_error, free_name, make_dir, remove_file, write_whole};
 use crate::disk::sync_dir;
-pub(super) use crate::disk::{make_dir, write_whole};
 use camino::{Utf8Path, Utf8PathBuf};
 use serde_json::json;
 use std::fs;
 use std::io;
 use supervise_core::checkpoint::CkptId;
-use supervise_core::event::{ActError, ActErrorKind};
+use supervise_core::event::ActError;
 use supervise_core::record::DiskEdit;
 
 /// The directory under the root that is ours.
 pub(super) const OURS: &str = ".supervise";
-/// Mode of what only the owner may read.
-pub(super) const PRIVATE: u32 = 0o600;
 /// The trainer's pointer.
 const TRACKER: &str = "latest_checkpointed_iteration.txt";
 
@@ -138,19 +136,6 @@ fn part_aside(root: &Utf8Path, from: &CkptId, entry: &Utf8Path, why: &str, by: &
     }
 }
 
-/// A name that nothing has: the step, who moved it, and a number where that is taken.
-pub(super) fn free_name(aside: &Utf8Path, step: &str, by: &str) -> io::Result<(Utf8PathBuf, Utf8PathBuf)> {
-    for n in 1..10_000 {
-        let tail = if n == 1 { String::new() } else { format!(".{n}") };
-        let name = format!("{}.{by}{tail}", step.replace('/', "_"));
-        let target = aside.join(&name);
-        if fs::symlink_metadata(&target).is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
-            return Ok((target, aside.join(format!("{name}.json"))));
-        }
-    }
-    Err(io::Error::other(format!("{aside} holds 10000 copies of {step}")))
-}
-
 /// Only a plain name directly under the root is ever moved or deleted.
 fn inside(id: &CkptId) -> io::Result<()> {
     let name = id.0.as_str();
@@ -161,31 +146,6 @@ fn inside(id: &CkptId) -> io::Result<()> {
         ));
     }
     Ok(())
-}
-
-pub(super) fn remove_file(path: &Utf8Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
-}
-
-/// A failed disk access as the core decides upon it.
-pub(super) fn disk_error(what: &str, e: &io::Error) -> ActError {
-    let passing = [
-        libc::EIO,
-        libc::ESTALE,
-        libc::EAGAIN,
-        libc::ETIMEDOUT,
-        libc::EINTR,
-        libc::ENOSPC,
-        libc::EDQUOT,
-    ];
-    ActError {
-        what: format!("{what}: {e}"),
-        retryable: e.raw_os_error().is_some_and(|n| passing.contains(&n)),
-        kind: ActErrorKind::Disk,
-    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,8 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use supervise_checkpoint::Source;
 use supervise_core::checkpoint::{EntryKind, FileFact};
 
+/// Longest of the small files beside it.
+pub(super) const SMALL: u64 = 1 << 20;
 /// Entries of one step directory that are looked at: more is no checkpoint of anybody's.
 const ENTRY_LIMIT: usize = 1_000_000;
 /// Directories below a step are this deep at most.
@@ -45,6 +47,14 @@ fn regular(path: &Utf8Path, flags: i32) -> io::Result<File> {
 /// A name that no trainer writes, because it is no text: it is passed over.
 pub(super) fn is_no_text(e: &io::Error) -> bool {
     e.kind() == io::ErrorKind::InvalidData
+}
+
+/// What we say of a file names it; what the system says stays what it is, for who sorts it.
+pub(super) fn named(path: &Utf8Path, e: io::Error) -> io::Error {
+    match e.raw_os_error() {
+        Some(_) => e,
+        None => io::Error::new(e.kind(), format!("{path}: {e}")),
+    }
 }
 
 /// A file as bytes for the readers.

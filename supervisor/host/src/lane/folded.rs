@@ -3,9 +3,8 @@
 
 mod snapshot;
 
-use super::files::open_file;
+use super::files::{named, open_file};
 use super::protocol::{Began, JournalPlace};
-use super::store::named;
 use camino::{Utf8Path, Utf8PathBuf};
 use serde::{Deserialize, Serialize};
 use std::fs;

@@ -3,8 +3,8 @@
 //! A run's directory can be moved, replaced or deleted under a living supervisor; what comes to stand in its place may be
 //! somebody else's. Each is held open and compared with what its path leads to now.
 
-use super::edit::disk_error;
-use super::store::named;
+use super::files::named;
+use super::write::disk_error;
 use camino::{Utf8Path, Utf8PathBuf};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use std::fs::{self, File};

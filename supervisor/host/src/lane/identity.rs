@@ -3,14 +3,13 @@
 //! Nothing is moved or written here before the lease inside is held: the same directory may be seen under another path
 //! and another device number (a second mount of it) while a supervisor lives in it.
 
-use super::edit::{PRIVATE, disk_error, make_dir, write_whole};
-use super::files::read_small;
+use super::files::{SMALL, named, read_small};
 use super::folded::{Folded, Telling};
 use super::protocol::{Identity, Loaded};
-use super::store::{SMALL, named, read_journals};
+use super::store::{KEY, RunFile, key, read_journals};
+use super::write::{PRIVATE, disk_error, make_dir, write_whole};
 use crate::disk::{own_dir, random, write_test};
 use camino::{Utf8Path, Utf8PathBuf};
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::fs;
 use std::io;
@@ -21,8 +20,6 @@ use supervise_core::spec::SavePolicy;
 
 /// Our directory under a checkpoint root.
 pub const RUN_DIR_NAME: &str = super::edit::OURS;
-/// Hexadecimal digits of a run's key.
-const KEY: usize = 16;
 /// Copies of one root that may lie beside it.
 const COPIES: u32 = 1000;
 
@@ -34,18 +31,6 @@ pub fn lease_dir(root: Option<&Utf8Path>, saves: &SavePolicy, run_dir: &Utf8Path
         (SavePolicy::Steps, Some(root)) => root.join(RUN_DIR_NAME).join("lease"),
         (SavePolicy::Steps, None) => run_dir.join("lease"),
     }
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct RunFile {
-    version: u32,
-    run: RunId,
-    root: Option<Utf8PathBuf>,
-    dev: u64,
-    ino: u64,
-    /// Random: nothing else has it, so that what bears it comes from here.
-    #[serde(default)]
-    key: String,
 }
 
 /// Whose the directory is, by what stands in it.
@@ -146,13 +131,6 @@ pub(super) fn settle(id: &Identity) -> io::Result<String> {
     let text = json!(file).to_string();
     write_whole(&id.run_dir.join("run.id"), text.as_bytes(), PRIVATE)?;
     Ok(file.key)
-}
-
-/// The run's key, where its directory has one.
-pub(super) fn key(run_dir: &Utf8Path) -> Option<String> {
-    let file: RunFile = serde_json::from_slice(&read_small(&run_dir.join("run.id"), SMALL).ok()?).ok()?;
-    let plain = file.key.len() == KEY && file.key.bytes().all(|b| b.is_ascii_hexdigit());
-    plain.then_some(file.key)
 }
 
 fn inode(id: &Identity) -> (u64, u64) {

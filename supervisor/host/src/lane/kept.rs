@@ -5,12 +5,13 @@
 //! itself, the one that its pointer names is the live set.
 
 use super::copy::{drop_generations, generation_aside, in_place_aside, live_aside, put_back, set_frequencies};
-use super::edit::disk_error;
-use super::own::{Latest, dir_name, is_odd, latest, own_aside, pointer_aside};
+use super::latest::{Latest, is_odd, latest};
+use super::own::{dir_name, own_aside, pointer_aside};
 use super::scan::Prover;
 use super::stand::{Stand, Where};
 use super::tree::Look;
 use super::verified::forget;
+use super::write::disk_error;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::io;
 use supervise_checkpoint::Earlier;

@@ -5,9 +5,8 @@
 
 mod draft;
 
-use super::edit::{PRIVATE, disk_error, make_dir, write_whole};
-use super::files::read_small;
-use super::store::{SMALL, named};
+use super::files::{SMALL, named, read_small};
+use super::write::{PRIVATE, disk_error, make_dir, write_whole};
 use camino::{Utf8Path, Utf8PathBuf};
 use serde_json::json;
 use std::fs::{File, OpenOptions};

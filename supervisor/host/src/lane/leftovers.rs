@@ -1,11 +1,11 @@
 //! Leftovers of a run: steps that went aside, and the directories of its attempts. Listed and, when a person says so, deleted.
 
-use super::edit::{disk_error, make_dir};
-use super::files::read_small;
-use super::store::SMALL;
+use super::files::{SMALL, read_small};
+use super::protocol::{Leftover, LeftoverKind};
+use super::write::{disk_error, make_dir};
 use crate::disk::{remove_tree, sync_dir};
 use camino::{Utf8Component, Utf8Path, Utf8PathBuf};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -18,35 +18,6 @@ const BLOCK: u64 = 512;
 const DEEPEST: usize = 32;
 /// Directories whose entries are leftovers, below the store.
 const ASIDE: [&str; 2] = ["aside", "aside/foreign"];
-
-/// Something that a run left and does not need.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Leftover {
-    /// Kind of it.
-    pub kind: LeftoverKind,
-    /// Where it stands, below the store (`aside/…`) or the run directory (`attempts/…`).
-    pub place: Utf8PathBuf,
-    /// Space that it takes on the disk, in bytes.
-    pub bytes: u64,
-    /// Seconds since the epoch at which it came there.
-    pub since: i64,
-    /// Reason it went aside, as it was written down then.
-    pub why: Option<String>,
-}
-
-/// Kinds of leftovers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LeftoverKind {
-    /// A torn or damaged step, or a part of one.
-    Torn,
-    /// A step that was whole when it went aside.
-    Whole,
-    /// A step of another run.
-    Foreign,
-    /// Output and evidence of one attempt.
-    Attempt(AttemptNo),
-}
 
 /// Beside each step that went aside.
 #[derive(Debug, Default, Deserialize)]

@@ -1,6 +1,5 @@
 //! What is said to a lane and what it answers.
 
-use super::leftovers::Leftover;
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 use supervise_core::checkpoint::{CkptId, Depth, PinsHash};
@@ -288,4 +287,33 @@ pub struct Loaded {
     /// Where the last attempts begin in the journals.
     #[serde(default)]
     pub attempts: Vec<Began>,
+}
+
+/// Something that a run left and does not need.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leftover {
+    /// Kind of it.
+    pub kind: LeftoverKind,
+    /// Where it stands, below the store (`aside/…`) or the run directory (`attempts/…`).
+    pub place: Utf8PathBuf,
+    /// Space that it takes on the disk, in bytes.
+    pub bytes: u64,
+    /// Seconds since the epoch at which it came there.
+    pub since: i64,
+    /// Reason it went aside, as it was written down then.
+    pub why: Option<String>,
+}
+
+/// Kinds of leftovers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LeftoverKind {
+    /// A torn or damaged step, or a part of one.
+    Torn,
+    /// A step that was whole when it went aside.
+    Whole,
+    /// A step of another run.
+    Foreign,
+    /// Output and evidence of one attempt.
+    Attempt(AttemptNo),
 }

@@ -5,35 +5,34 @@
 
 use super::ahead::{Ahead, Change, TOLD};
 use super::copy::{Wanted, keep};
-use super::edit::{disk_error, perform, prune};
+use super::edit::{perform, prune};
 use super::kept::Kept;
 use super::leftovers;
 use super::pace::Pace;
 use super::protocol::{Answer, LaneReply, LaneRequest, Question};
+use super::reply::{TELL, say, telling};
 use super::scan::Prover;
 use super::stand::{Stand, Where};
 use super::tenure::Tenure;
 use super::tree::Look;
 use super::verified::VERIFIED;
 use super::watch::{Told, Watch};
+use super::write::disk_error;
+use super::write::internal;
 use crate::process::give_way;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::io::{self, BufRead, Write};
-use std::sync::Mutex;
+use std::io::{self, BufRead};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use supervise_checkpoint::pointer::LATEST;
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth};
-use supervise_core::event::{ActError, ActErrorKind, ScanReport};
+use supervise_core::event::{ActError, ScanReport};
 use supervise_core::id::ActId;
 use supervise_core::spec::{ResumeIntent, RunSpec};
 use supervise_trainers::{adapter, expect};
-
-/// `Working` is said so often during long reads.
-const TELL: Duration = Duration::from_millis(500);
 
 /// The exit code of a lane that may not start a thread.
 pub const NO_THREAD: i32 = 69;
@@ -65,7 +64,6 @@ const NICE: i32 = 10;
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 /// Standard input ended: whoever asked is gone, and nothing may be taken in its name.
 static GONE: AtomicBool = AtomicBool::new(false);
-static OUT: Mutex<()> = Mutex::new(());
 
 /// The driver does not wait for the present answer any more.
 fn another_question_waits() -> bool {
@@ -74,16 +72,6 @@ fn another_question_waits() -> bool {
 
 fn nobody_listens() -> bool {
     GONE.load(Ordering::Relaxed)
-}
-
-fn say(reply: &LaneReply) {
-    let Ok(mut line) = serde_json::to_vec(reply) else {
-        return;
-    };
-    line.push(b'\n');
-    let _guard = OUT.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    // A driver that is gone reads nothing; the end of standard input ends this lane.
-    let _ = io::stdout().write_all(&line).and_then(|()| io::stdout().flush());
 }
 
 /// Reads questions until standard input ends.
@@ -409,29 +397,6 @@ fn keep_beside(stand: Stand, act: ActId, wanted: Wanted) -> Result<Answer, ActEr
     }
 }
 
-/// Says now and then how far the journals were read.
-pub(super) fn reading(id: u64) -> impl FnMut(u64, u64) {
-    let mut told = Instant::now();
-    move |bytes, of| {
-        if told.elapsed() >= TELL {
-            told = Instant::now();
-            say(&LaneReply::Working { id, bytes, of });
-        }
-    }
-}
-
-/// Says now and then that a question is worked on.
-fn telling(id: u64) -> impl FnMut(u64) -> bool {
-    let mut told = Instant::now();
-    move |bytes| {
-        if told.elapsed() >= TELL {
-            told = Instant::now();
-            say(&LaneReply::Working { id, bytes, of: 0 });
-        }
-        true
-    }
-}
-
 /// A step outside the root, which the user named: known by its absolute path.
 fn elsewhere(
     spec: &RunSpec,
@@ -450,13 +415,4 @@ fn elsewhere(
     };
     summary.id = CkptId(path.to_owned());
     Some(summary)
-}
-
-/// A failure that is nobody's disk.
-pub(super) fn internal(what: &str) -> ActError {
-    ActError {
-        what: what.to_owned(),
-        retryable: false,
-        kind: ActErrorKind::Other,
-    }
 }

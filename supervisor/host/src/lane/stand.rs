@@ -1,7 +1,7 @@
 //! Where the only checkpoint of a trainer stands, and where what is kept of it does.
 
 use super::files::fact_of;
-use super::own::{Latest, latest};
+use super::latest::{Latest, latest};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::fs;
 use std::io;

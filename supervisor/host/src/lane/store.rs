@@ -1,18 +1,18 @@
 //! The run directory: journals, specification.
 
-use super::edit::{PRIVATE, disk_error, remove_file, write_whole};
-use super::files::read_small;
+use super::files::{SMALL, read_small};
 use super::folded::{Folded, Telling, term_files};
-use super::identity::key;
 use super::protocol::Loaded;
+use super::write::{PRIVATE, disk_error, remove_file, write_whole};
 use crate::disk::sync_dir;
 use crate::guard::record::{TreeRecord, parse_tree};
 use camino::{Utf8Path, Utf8PathBuf};
+use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use supervise_core::event::ActError;
-use supervise_core::id::Term;
+use supervise_core::id::{RunId, Term};
 use supervise_core::lease::Seat;
 use supervise_core::spec::RunSpec;
 
@@ -20,8 +20,29 @@ use supervise_core::spec::RunSpec;
 const RESERVE: u64 = 1 << 20;
 /// What stands beside the journals is no larger.
 const LARGE: u64 = 1 << 30;
-/// Longest of the small files beside it.
-pub(super) const SMALL: u64 = 1 << 20;
+
+/// Hexadecimal digits of a run's key.
+pub(super) const KEY: usize = 16;
+
+/// The file by which a run directory is known.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct RunFile {
+    pub(super) version: u32,
+    pub(super) run: RunId,
+    pub(super) root: Option<Utf8PathBuf>,
+    pub(super) dev: u64,
+    pub(super) ino: u64,
+    /// Random: nothing else has it, so that what bears it comes from here.
+    #[serde(default)]
+    pub(super) key: String,
+}
+
+/// The run's key, where its directory has one.
+pub(super) fn key(run_dir: &Utf8Path) -> Option<String> {
+    let file: RunFile = serde_json::from_slice(&read_small(&run_dir.join("run.id"), SMALL).ok()?).ok()?;
+    let plain = file.key.len() == KEY && file.key.bytes().all(|b| b.is_ascii_hexdigit());
+    plain.then_some(file.key)
+}
 
 /// Reads and folds every term's journal, oldest first.
 ///
@@ -223,13 +244,5 @@ fn fill(path: &Utf8Path) -> io::Result<()> {
         // A file system that cannot preallocate gets real bytes.
         Err(nix::errno::Errno::EOPNOTSUPP | nix::errno::Errno::EINVAL) => (&file).write_all(&vec![0; RESERVE as usize]),
         other => other.map_err(io::Error::from),
-    }
-}
-
-/// What we say of a file names it; what the system says stays what it is, for who sorts it.
-pub(super) fn named(path: &Utf8Path, e: io::Error) -> io::Error {
-    match e.raw_os_error() {
-        Some(_) => e,
-        None => io::Error::new(e.kind(), format!("{path}: {e}")),
     }
 }

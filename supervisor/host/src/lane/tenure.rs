@@ -1,13 +1,14 @@
 //! A term on disk: opened, won, begun, gone on with, shown to live, given back.
 
-use super::edit::{PRIVATE, disk_error, make_dir, write_whole};
 use super::folded::{Folded, lines};
 use super::ground::Ground;
 use super::identity::{self, Whose};
 use super::lease::{Lease, Took};
 use super::protocol::{Answer, Identity, Question, Taken};
-use super::serve::{internal, reading};
+use super::reply::reading;
 use super::store::{self, Journal, read_journals};
+use super::write::internal;
+use super::write::{PRIVATE, disk_error, make_dir, write_whole};
 use crate::disk::{own_dir, own_place};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::fs;

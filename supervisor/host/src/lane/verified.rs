@@ -4,8 +4,8 @@
 //! somebody did. It is never believed over a file that was read. That it cannot be written or read costs time at the
 //! next start and nothing else.
 
-use super::edit::{PRIVATE, make_dir, remove_file, write_whole};
 use super::files::open_file;
+use super::write::{PRIVATE, make_dir, remove_file, write_whole};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::{BTreeMap, HashMap};
 use std::fs;

@@ -1,8 +1,8 @@
 //! Our program under another name, called by a script.
 
-use super::{COMMENT_VARIABLE, SBATCH, VERSIONS, WAY_VARIABLE, Way, function, program_names};
+use super::{COMMENT_VARIABLE, SBATCH, VERSIONS, Way, function, program_names};
 use crate::address::connect;
-use crate::guard::protocol::{Called, FromGuard, FromShim, MESSAGE_LIMIT, ToGuard};
+use crate::guard::protocol::{Called, FromGuard, FromShim, MESSAGE_LIMIT, ToGuard, WAY_VARIABLE, variables};
 use crate::process::ATTEMPT_VARIABLE;
 use camino::{Utf8Path, Utf8PathBuf};
 use nix::unistd::{AccessFlags, access};
@@ -20,10 +20,6 @@ use supervise_trainers::way;
 const HELD: Duration = Duration::from_secs(120);
 /// The guard answers within this.
 const ANSWER: Duration = Duration::from_secs(30);
-/// Longest value of a variable that is recorded.
-const VALUE: usize = 4 << 10;
-/// All recorded variables together.
-const VALUES: usize = 256 << 10;
 /// Exit codes: the shell's for a program that is not there, and ours for a wrong configuration and a machine in the way.
 const NOT_FOUND: i32 = 127;
 const CONFIG: i32 = 78;
@@ -108,19 +104,6 @@ fn record(way: &Way, call: Vec<String>) -> i32 {
         Err(e) => say(&format!("the call of the trainer could not be recorded: {e}")),
     }
     CONFIG
-}
-
-/// Variables as they are recorded: text of moderate length.
-pub(crate) fn variables(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<(String, String)> {
-    let mut left = VALUES;
-    all.filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)))
-        .filter(|(k, v)| !k.starts_with("BASH_FUNC_") && k != WAY_VARIABLE && v.len() <= VALUE)
-        .take_while(|(k, v)| {
-            let fits = k.len() + v.len() <= left;
-            left = left.saturating_sub(k.len() + v.len());
-            fits
-        })
-        .collect()
 }
 
 /// Starts the trainer with our words in its call, if it is what was learnt and the first of its attempt.
@@ -272,21 +255,6 @@ mod tests {
         ] {
             assert_eq!(name_of(OsStr::new(argv0)).as_deref(), name, "{argv0}");
         }
-    }
-
-    #[test]
-    fn what_is_recorded_is_bounded() {
-        let os = |k: String, v: String| (OsString::from(k), OsString::from(v));
-        let one = [
-            os("A".into(), "1".into()),
-            os("LONG".into(), "x".repeat(VALUE + 1)),
-            os("BASH_FUNC_x%%".into(), "() { :; }".into()),
-        ];
-        assert_eq!(variables(one.into_iter()), [("A".to_owned(), "1".to_owned())]);
-        let many = (0..1000).map(|n| os(format!("V{n}"), "y".repeat(VALUE)));
-        let kept = variables(many);
-        let bytes: usize = kept.iter().map(|(k, v)| k.len() + v.len()).sum();
-        assert!(bytes <= VALUES && kept.len() > 10, "{bytes}");
     }
 
     #[test]

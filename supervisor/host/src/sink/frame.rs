@@ -1,6 +1,5 @@
 //! What guard and sink pass through their pipe: a header of nine bytes, then the payload.
 
-use crate::guard::protocol::GuardOrder;
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 
@@ -28,18 +27,6 @@ pub(crate) struct SinkOrder {
     pub(crate) workers: u32,
     pub(crate) output_max: u64,
     pub(crate) output_keep: u32,
-}
-
-impl SinkOrder {
-    /// What the sink of this attempt is told; none where nothing is to be written.
-    pub(crate) fn of(order: &GuardOrder) -> Option<Self> {
-        Some(Self {
-            dir: order.dir.clone()?,
-            workers: u32::try_from(order.workers.len()).ok()?,
-            output_max: order.output_max,
-            output_keep: order.output_keep,
-        })
-    }
 }
 
 /// The header of a frame.

@@ -3,9 +3,9 @@
 //! A resume fails without `trainer_state.json` or weights, and goes on in silence without anything else: a fresh optimizer, a schedule
 //! from its start. So a step that lacks what it was saved with is not whole, whatever `Trainer` would do with it.
 
+use super::entry::{Entry, Siblings};
 use super::names::{self, RootName};
 use super::parts::{Files, Form, Parts, What};
-use super::steps::{Entry, Siblings};
 use crate::adapter::Expectation;
 use camino::Utf8PathBuf;
 use std::borrow::Cow;

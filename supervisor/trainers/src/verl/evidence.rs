@@ -1,12 +1,11 @@
 //! What was found out about single files of a step.
 
-use super::survey::File;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use supervise_checkpoint::FileReport;
 use supervise_checkpoint::torch::TorchFacts;
-use supervise_core::checkpoint::{Finding, Level, Verdict};
+use supervise_core::checkpoint::{FileFact, Finding, Level, Verdict};
 
 /// The reports on the files of one step, by path relative to it, to be taken in the order of paths.
 #[derive(Debug, Default)]
@@ -42,6 +41,17 @@ impl<'a> Reports<'a> {
         let (known, report) = self.sorted.get(self.at)?;
         (*known == path).then_some(*report)
     }
+}
+
+/// One file of a step. The path is borrowed from the listing: a step of many ranks is judged without copying its names.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct File<'a> {
+    /// Relative to the step.
+    pub(crate) path: &'a str,
+    /// What the file system says of it.
+    pub(crate) fact: &'a FileFact,
+    /// What was found in it, where it was looked into.
+    pub(crate) report: Option<&'a FileReport>,
 }
 
 impl<'a> File<'a> {

@@ -6,11 +6,12 @@
 
 pub(crate) mod first;
 
+use super::evidence::File;
 use super::marks::{OPTIMIZER, name_of};
 use super::names::Content;
 use super::needs::Wanted;
 use super::role::{MegatronSave, RoleState};
-use super::survey::{File, MegatronFiles, Parts};
+use super::survey::{MegatronFiles, Parts};
 use camino::Utf8Path;
 use std::collections::{BTreeMap, BTreeSet};
 use supervise_checkpoint::megatron::stays_below;

@@ -3,8 +3,9 @@
 //! All that verl itself would load, and all that says how many files there must be. The same files at every depth: how much of each is
 //! read is the prover's business. They are visited by the paths of the listing, so that a judgement copies none of them.
 
+use super::evidence::File;
 use super::megatron;
-use super::survey::{File, RoleFiles, Survey};
+use super::survey::{RoleFiles, Survey};
 use supervise_checkpoint::{FileKind, Need};
 
 /// A file to be inspected.

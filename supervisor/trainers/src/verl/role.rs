@@ -4,9 +4,10 @@
 //! left. `fsdp_config.json` proves nothing about other ranks: rank 0 writes it while they may still be writing. It does prove which
 //! contents rank 0 meant to save, because it comes after all of rank 0's own shards.
 
+use super::evidence::File;
 use super::names::{self, Content};
 use super::ranks::Ranks;
-use super::survey::{File, RoleFiles, Shards};
+use super::survey::{RoleFiles, Shards};
 use camino::Utf8Path;
 use supervise_checkpoint::torch::Spread;
 use supervise_core::checkpoint::{Finding, Verdict};

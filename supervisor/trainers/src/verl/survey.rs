@@ -3,24 +3,12 @@
 //! Built from the step's listing in one pass; the rest of the work on a step looks things up here. A step of sixteen
 //! thousand ranks holds a hundred thousand files, so nothing below is quadratic in them.
 
-use super::evidence::Reports;
+use super::evidence::{File, Reports};
 use super::names::{self, Content};
 use std::collections::BTreeMap;
-use supervise_checkpoint::FileReport;
 use supervise_checkpoint::set::read_with_weights;
 use supervise_core::checkpoint::{EntryKind, FileFact};
 use supervise_core::id::WallMs;
-
-/// One file of a step. The path is borrowed from the listing: a step of many ranks is judged without copying its names.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct File<'a> {
-    /// Relative to the step.
-    pub(crate) path: &'a str,
-    /// What the file system says of it.
-    pub(crate) fact: &'a FileFact,
-    /// What was found in it, where it was looked into.
-    pub(crate) report: Option<&'a FileReport>,
-}
 
 /// The files of one step, by meaning. Paths are relative to the step.
 #[derive(Debug, Default)]

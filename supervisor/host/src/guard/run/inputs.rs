@@ -2,12 +2,12 @@
 
 use super::{Guard, NEWCOMER_MS, NEWCOMERS_LIMIT, Source};
 use crate::address::is_trusted;
-use crate::guard::launch::refusal_words;
 use crate::guard::leash::Leash;
 use crate::guard::protocol::{FromGuard, Hello, ToGuard, WorkerState};
 use crate::guard::record::exit_line;
 use crate::guard::tree::End;
 use crate::guard::worker::Look;
+use crate::guard::worker::refusal_words;
 use crate::process::reap::reap_one;
 use supervise_core::event::{ExitStatus, Sighting};
 use supervise_core::id::{Term, WorkerId};

@@ -3,8 +3,8 @@
 //! It names the last line that it holds. Where that line stands at its place, byte for byte, and the files of the terms before have
 //! their lengths, what follows is folded on; otherwise it is as if it were not there, and the next supervisor writes another one.
 
-use super::super::edit::{PRIVATE, write_whole};
 use super::super::files::{FileSource, open_file};
+use super::super::write::{PRIVATE, write_whole};
 use super::{Folded, LINE_LIMIT, TermFile, before};
 use camino::{Utf8Path, Utf8PathBuf};
 use serde::{Deserialize, Serialize};

@@ -4,10 +4,11 @@
 //! weights, configuration and tokenizer in `huggingface/`, then `transformer_config.json`. verl 0.9 refuses to load it.
 
 use super::{Parts, common, set_needs, together};
+use crate::verl::evidence::File;
 use crate::verl::names::Content;
 use crate::verl::needs::{Wanted, weights};
 use crate::verl::role::{MegatronSave, RoleState, judge_config, judge_weights};
-use crate::verl::survey::{File, RoleFiles};
+use crate::verl::survey::RoleFiles;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::{BTreeMap, BTreeSet};
 use supervise_checkpoint::set::SetKind;

@@ -1,10 +1,10 @@
 //! The calls of trainers that a script makes: what our programs in it say, and what runs although they said nothing.
 
-use super::protocol::{Called, FromGuard, FromShim, ScriptWatch};
-use super::run::Guard;
+use super::Guard;
 use crate::guard::leash::Leash;
+use crate::guard::protocol::{Called, FromGuard, FromShim, ScriptWatch};
+use crate::guard::protocol::{WAY_VARIABLE, variables};
 use crate::process::stat::command_line;
-use crate::script::{WAY_VARIABLE, variables};
 use camino::Utf8PathBuf;
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};

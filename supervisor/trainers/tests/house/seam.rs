@@ -3,12 +3,9 @@
 //! The list below holds the places that may: a command that is one trainer's own, a format of its, names of modules that files import.
 //! It only shrinks: a line that names a trainer anywhere else fails here, and so does a place that names fewer than is listed.
 
-#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
-#![expect(clippy::disallowed_methods, reason = "it reads the sources")]
-
+use super::{code, sources, top};
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Trainers that are known, as they are written in code.
 const NAMES: [&str; 2] = ["verl", "areal"];
@@ -20,7 +17,7 @@ const FOLDERS: [&str; 4] = ["verl", "areal", "hf", "plain"];
 const IMPORTERS: [&str; 2] = ["registry.rs", "rehearsal.rs"];
 
 /// Crates that know no trainer.
-const CRATES: [&str; 5] = [
+const STRANGERS: [&str; 5] = [
     "config/src",
     "supervisor/core/src",
     "supervisor/checkpoint/src",
@@ -39,26 +36,6 @@ const ALLOWED: &[(&str, usize)] = &[
     ("supervisor/src/render/migrate.rs", 1),
 ];
 
-fn top() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .unwrap()
-        .parent()
-        .unwrap()
-        .to_owned()
-}
-
-fn sources(dir: &Path, out: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            sources(&path, out);
-        } else if path.extension().is_some_and(|e| e == "rs") {
-            out.push(path);
-        }
-    }
-}
-
 /// Whether a line of code names a trainer; comments say what they like.
 fn names_trainer(line: &str) -> bool {
     let line = line.trim_start().to_lowercase();
@@ -71,10 +48,9 @@ fn names_trainer(line: &str) -> bool {
 
 /// Lines of a file that name a trainer; tests at its end name what they like.
 fn count(path: &Path) -> usize {
-    let text = fs::read_to_string(path).unwrap();
-    let code = text.split("#[cfg(test)]\nmod ").next().unwrap();
+    let code = code(path);
     // The examples of `--help` are real commands.
-    let (before, after) = code.split_once("const EXAMPLES").unwrap_or((code, ""));
+    let (before, after) = code.split_once("const EXAMPLES").unwrap_or((&code, ""));
     let after = after.split_once("\";\n").map_or("", |(_, after)| after);
     before
         .lines()
@@ -86,7 +62,7 @@ fn count(path: &Path) -> usize {
 #[test]
 fn a_trainer_is_named_in_its_own_folder_only() {
     let mut files = Vec::new();
-    for krate in CRATES {
+    for krate in STRANGERS {
         sources(&top().join(krate), &mut files);
     }
     assert!(files.len() > 200, "the sources are not where they are looked for");
@@ -124,8 +100,7 @@ fn no_setting_of_one_trainer_is_named_by_the_core() {
     sources(&top().join("supervisor/core/src"), &mut files);
     let keys = ["trainer.", "resume_mode", "save_freq", "total_training_steps"];
     for path in files {
-        let text = fs::read_to_string(&path).unwrap();
-        let code = text.split("#[cfg(test)]\nmod ").next().unwrap();
+        let code = code(&path);
         let strings = code.lines().filter(|line| !line.trim_start().starts_with("//"));
         // What stands between quotes is said.
         for said in strings.flat_map(|line| line.split('"').skip(1).step_by(2)) {
@@ -144,8 +119,7 @@ fn trainers_do_not_import_each_other() {
     for path in files {
         let name = path.strip_prefix(&src).unwrap().to_str().unwrap().to_owned();
         let own = name.split(['/', '.']).next().unwrap().to_owned();
-        let text = fs::read_to_string(&path).unwrap();
-        let code = text.split("#[cfg(test)]\nmod ").next().unwrap();
+        let code = code(&path);
         for other in FOLDERS.iter().filter(|f| **f != own) {
             if code.contains(&format!("crate::{other}::")) || code.contains(&format!("crate::{{{other}")) {
                 found.push(name.clone());

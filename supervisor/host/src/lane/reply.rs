@@ -1,0 +1,43 @@
+//! What a lane writes to its standard output.
+
+use super::protocol::LaneReply;
+use std::io::{self, Write};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// `Working` is said so often during long reads.
+pub(super) const TELL: Duration = Duration::from_millis(500);
+static OUT: Mutex<()> = Mutex::new(());
+
+pub(super) fn say(reply: &LaneReply) {
+    let Ok(mut line) = serde_json::to_vec(reply) else {
+        return;
+    };
+    line.push(b'\n');
+    let _guard = OUT.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    // A driver that is gone reads nothing; the end of standard input ends this lane.
+    let _ = io::stdout().write_all(&line).and_then(|()| io::stdout().flush());
+}
+
+/// Says now and then how far the journals were read.
+pub(super) fn reading(id: u64) -> impl FnMut(u64, u64) {
+    let mut told = Instant::now();
+    move |bytes, of| {
+        if told.elapsed() >= TELL {
+            told = Instant::now();
+            say(&LaneReply::Working { id, bytes, of });
+        }
+    }
+}
+
+/// Says now and then that a question is worked on.
+pub(super) fn telling(id: u64) -> impl FnMut(u64) -> bool {
+    let mut told = Instant::now();
+    move |bytes| {
+        if told.elapsed() >= TELL {
+            told = Instant::now();
+            say(&LaneReply::Working { id, bytes, of: 0 });
+        }
+        true
+    }
+}

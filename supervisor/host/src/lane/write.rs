@@ -1,0 +1,63 @@
+//! Writing below a user's directories, and what is said where that fails.
+
+pub(super) use crate::disk::{make_dir, write_whole};
+use camino::{Utf8Path, Utf8PathBuf};
+use serde_json::json;
+use std::fs;
+use std::io;
+use supervise_core::event::{ActError, ActErrorKind};
+
+/// Mode of what only the owner may read.
+pub(super) const PRIVATE: u32 = 0o600;
+
+/// A name that nothing has: the step, who moved it, and a number where that is taken.
+pub(super) fn free_name(aside: &Utf8Path, step: &str, by: &str) -> io::Result<(Utf8PathBuf, Utf8PathBuf)> {
+    for n in 1..10_000 {
+        let tail = if n == 1 { String::new() } else { format!(".{n}") };
+        let name = format!("{}.{by}{tail}", step.replace('/', "_"));
+        let target = aside.join(&name);
+        if fs::symlink_metadata(&target).is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
+            return Ok((target, aside.join(format!("{name}.json"))));
+        }
+    }
+    Err(io::Error::other(format!("{aside} holds 10000 copies of {step}")))
+}
+
+pub(super) fn write_note(note: &Utf8Path, from: &str, foreign: bool, why: &str, by: &str) -> io::Result<()> {
+    let text = json!({ "from": from, "foreign": foreign, "why": why, "by": by });
+    write_whole(note, format!("{text:#}\n").as_bytes(), PRIVATE)
+}
+
+pub(super) fn remove_file(path: &Utf8Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// A failed disk access as the core decides upon it.
+pub(super) fn disk_error(what: &str, e: &io::Error) -> ActError {
+    let passing = [
+        libc::EIO,
+        libc::ESTALE,
+        libc::EAGAIN,
+        libc::ETIMEDOUT,
+        libc::EINTR,
+        libc::ENOSPC,
+        libc::EDQUOT,
+    ];
+    ActError {
+        what: format!("{what}: {e}"),
+        retryable: e.raw_os_error().is_some_and(|n| passing.contains(&n)),
+        kind: ActErrorKind::Disk,
+    }
+}
+
+/// A failure that is nobody's disk.
+pub(super) fn internal(what: &str) -> ActError {
+    ActError {
+        what: what.to_owned(),
+        retryable: false,
+        kind: ActErrorKind::Other,
+    }
+}
