@@ -21,9 +21,12 @@ const ALLOWED: &[(&str, &str)] = &[
     // What Megatron names its parts by is wanted and marked.
     ("supervisor/trainers/src/verl", "marks megatron needs"),
     // The call is read to be changed, and changed as it is read.
-    ("supervisor/trainers/src/verl", "arrange call read read_sft settings"),
+    (
+        "supervisor/trainers/src/verl",
+        "arrange asked call read read_sft settings",
+    ),
     // What was prepared is rendered, and preparation prints.
-    ("supervisor/src/", "error prepare printer render"),
+    ("supervisor/src/", "error prepare printer rehearse render"),
 ];
 
 type Path = Vec<String>;
