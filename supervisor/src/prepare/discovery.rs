@@ -8,7 +8,7 @@ mod recording;
 mod starts;
 
 pub(super) use recording::{shims, submitter};
-pub(super) use starts::starts;
+pub(super) use starts::{longest_step, starts};
 
 use super::request::Learning;
 use super::sources::Sources;

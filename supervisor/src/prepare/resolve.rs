@@ -1,5 +1,6 @@
 //! What the trainer's configuration says, as the release that would run reads it, and which run that is.
 
+mod cadence;
 mod compose;
 mod identity;
 mod release;
@@ -188,7 +189,10 @@ fn understand_with(
         printed,
     };
     seen(&input);
-    let mut out = read(&input).map_err(|e| CliError::of_config(&e))?;
+    let mut out = read(&input).map_err(|e| match cadence::proposal(d, &e, trainer(d)) {
+        Some(command) => CliError::of_config(&e).hint(command),
+        None => CliError::of_config(&e),
+    })?;
     if d.learnt.is_some() && settings.gang.workers.is_none() {
         one_script(&mut out);
     }

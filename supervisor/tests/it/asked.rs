@@ -135,3 +135,26 @@ fn what_the_trainer_refuses_or_does_not_say_is_told() {
         world.run(&plan(&python, &["--learn"], &RECIPE)).refuses(78, &[told]);
     }
 }
+
+#[test]
+fn a_run_that_would_save_nothing_is_told_the_command_that_saves() {
+    let world = World::new();
+    world.write("composed.yaml", COMPOSED);
+    let python = python(&world, "0.9.1", "sed 's/save_freq: 7/save_freq: -1/' composed.yaml");
+    let said = world.run(&[
+        "plan",
+        "--learn",
+        "--set",
+        "trainer.nnodes=1",
+        "--",
+        &python,
+        RECIPE[0],
+        RECIPE[1],
+        RECIPE[2],
+    ]);
+    let command = format!(
+        "supervise run --set trainer.nnodes=1 --set trainer.save_freq=10 -- {python} {}",
+        RECIPE.join(" ")
+    );
+    said.refuses(78, &["with a save every 10 steps", &command]);
+}

@@ -8,9 +8,9 @@ use camino::{Utf8Path, Utf8PathBuf};
 use serde::Deserialize;
 use std::fs;
 use std::time::{Duration, SystemTime};
-use supervise_core::id::RunId;
+use supervise_core::id::{Ms, RunId};
 use supervise_core::script::{self, Learnt};
-use supervise_host::lane::{Answer, Client, Question};
+use supervise_host::lane::{Answer, Client, Loaded, Question};
 
 /// A file system has this long to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -59,12 +59,22 @@ pub(super) fn living(c: &Sources) -> Result<Option<Learnt>, CliError> {
 }
 
 pub(super) fn last_learnt(start: &Start) -> Option<Learnt> {
+    peek(start)?.spec.and_then(|s| s.learnt)
+}
+
+/// The longest step of its last attempt.
+pub(in crate::prepare) fn longest_step(start: &Start) -> Option<Ms> {
+    let took = peek(start)?.state.attempt?.longest_step;
+    (took > Ms(0)).then_some(took)
+}
+
+fn peek(start: &Start) -> Option<Box<Loaded>> {
     let ask = Question::Peek {
         run_dir: start.run_dir.clone(),
     };
     let mut lane = Client::start(&std::env::current_exe().ok()?).ok()?;
     match lane.ask(ask, PATIENCE) {
-        Ok(Answer::Loaded(loaded)) => loaded.spec.and_then(|s| s.learnt),
+        Ok(Answer::Loaded(loaded)) => Some(loaded),
         _ => None,
     }
 }

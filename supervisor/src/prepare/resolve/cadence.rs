@@ -1,0 +1,58 @@
+//! What to start instead where a run would save nothing.
+
+use crate::prepare::discovery::{Discovered, longest_step, starts};
+use crate::render::shown_command;
+use supervise_config::{ConfigError, ErrorKind};
+use supervise_core::id::Ms;
+use supervise_trainers::Adapter;
+
+/// Between two saves that are proposed, in milliseconds: what a crash costs, against what a save costs.
+const BETWEEN: u64 = 30 * 60 * 1000;
+/// Steps between saves where nothing is known of their length.
+const USUAL: u64 = 10;
+
+/// The command that would save, where the configuration is refused for its number of steps between saves.
+pub(super) fn proposal(d: &Discovered, problems: &[ConfigError], trainer: &dyn Adapter) -> Option<String> {
+    let key = trainer.words().every?;
+    let is_it = |e: &ConfigError| e.kind == ErrorKind::BadValue && e.key.as_deref() == Some(key);
+    if !problems.iter().any(is_it) {
+        return None;
+    }
+    let step = starts(&d.sources).iter().find_map(longest_step);
+    let every = step.map_or(USUAL, steps_between);
+    let request = &d.sources.request;
+    let mut words = vec!["supervise".to_owned(), "run".to_owned()];
+    words.extend(request.config.iter().map(ToString::to_string));
+    let others = request
+        .set
+        .iter()
+        .filter(|text| !text.trim_start_matches('+').starts_with(key));
+    for text in others.cloned().chain([format!("{key}={every}")]) {
+        words.extend(["--set".to_owned(), text]);
+    }
+    if !request.command.is_empty() {
+        words.push("--".to_owned());
+        words.extend(request.command.iter().cloned());
+    }
+    let why = step.map_or_else(String::new, |_| {
+        ", half an hour by the longest step of its last run".to_owned()
+    });
+    Some(format!(
+        "with a save every {every} steps{why}: {}",
+        shown_command(&words)
+    ))
+}
+
+fn steps_between(step: Ms) -> u64 {
+    (BETWEEN / step.0.max(1)).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_an_hour_lies_between_proposed_saves() {
+        assert_eq!([60_000, 7_200_000, 500].map(|ms| steps_between(Ms(ms))), [30, 1, 3600]);
+    }
+}
