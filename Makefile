@@ -13,7 +13,7 @@ TARGET = $(or $(CARGO_TARGET_DIR),target)
 ROUNDS ?= 2
 SEED ?= 1
 
-.PHONY: all demo test test-rust test-real quick real bless check chaos bench install-lab install-real
+.PHONY: all demo test test-rust build-tests test-real quick real bless check chaos bench install-lab install-real
 
 all:
 	$(CARGO) build --release -p supervise
@@ -23,14 +23,17 @@ demo:
 	$(TARGET)/release/demo
 
 test:
-	+tests/parts.sh test-rust chaos test-real
+	+tests/parts.sh "test-rust chaos" test-real
 
 test-rust: install-lab
 	$(CARGO) test --workspace --no-fail-fast
 
-test-real: install-real
-	$(CARGO) build -q -p supervise-tests --bins
-	$(CARGO) build -q -p supervise-config -p supervise-trainers --examples
+# All of it in one way, programs and examples too: another choice of crates would be another build of what they share,
+# under programs that are running.
+build-tests:
+	$(CARGO) test -q --workspace --no-run
+
+test-real: install-real build-tests
 	ONLY=$(ONLY) tests/real/run.sh $(VENV) $(TARGET)/debug
 
 real: test-real
@@ -57,8 +60,7 @@ check:
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) deny --offline check bans licenses sources
 
-chaos:
-	$(CARGO) build -q -p supervise-tests --bins
+chaos: build-tests
 	$(TARGET)/debug/chaos --rounds $(ROUNDS) --seed $(SEED) $(if $(ONLY),--only $(ONLY))
 
 bench: install-real

@@ -122,17 +122,32 @@ def half_of(path, mode):
     return Half()
 
 
-def wait_for_copy(kept):
+def wait_for_copy(kept, step):
     """Steps that are a thousand times shorter than real ones: each begins when the save before it was copied."""
-    step, until = fault_hooks.current_step(), time.monotonic() + PATIENCE
+    until = time.monotonic() + PATIENCE
     while step and not any(kept.glob(f"step_{step}.*")) and time.monotonic() < until:
         time.sleep(0.02)
+
+
+def controller_waits(kept):
+    """A controller has no optimizer, and its workers have no faults: it goes on when the save that it just ended was copied."""
+    from areal.utils import recover
+
+    dump = recover.RecoverInfo.dump
+
+    def dump_and_wait(info, folder):
+        dump(info, folder)
+        wait_for_copy(kept, fault_hooks.current_step() + 1)
+
+    recover.RecoverInfo.dump = dump_and_wait
 
 
 def arm_from_env():
     """Arms the faults that FAULTS names for this rank; without FAULTS and KEPT nothing is touched."""
     if kept := os.environ.get("KEPT"):
-        fault_hooks.register_optimizer_step_pre_hook(lambda *_: wait_for_copy(Path(kept)))
+        fault_hooks.register_optimizer_step_pre_hook(lambda *_: wait_for_copy(Path(kept), fault_hooks.current_step()))
+        if "RANK" not in os.environ:
+            controller_waits(Path(kept))
     text = os.environ.get("FAULTS")
     if not text:
         return

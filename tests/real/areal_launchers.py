@@ -183,7 +183,7 @@ class ray:
 
     def __enter__(self):
         self.dir = tempfile.mkdtemp(prefix="r-", dir="/tmp")
-        return {"RAY_TMPDIR": self.dir, "RAY_USAGE_STATS_ENABLED": "0", "RAY_raylet_start_wait_time_s": "600"}
+        return {"RAY_TMPDIR": self.dir, "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", "RAY_raylet_start_wait_time_s": "600"}
 
     def __exit__(self, *_):
         left = areal_bench.processes(self.dir)
