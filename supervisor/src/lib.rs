@@ -9,6 +9,7 @@ pub mod driver;
 mod environment;
 pub mod error;
 pub mod exit;
+mod mount;
 pub mod prepare;
 pub mod printer;
 mod reading;

@@ -3,7 +3,6 @@
 //!
 //! Reads files and looks at the machine, changes nothing.
 
-mod answer;
 mod command;
 mod discovery;
 mod path;
@@ -15,25 +14,20 @@ mod spec;
 mod state_dir;
 
 pub use discovery::Discovered;
-pub use preflight::{Room, probe};
+pub use preflight::probe;
 pub use request::{Learning, Request};
-pub use resolve::{Identified, Release, asked, check_importable, package, run_ids_at};
+pub use resolve::{Identified, asked, check_importable, package, run_ids_at};
 pub use sources::{Sources, proof_memory};
-pub use spec::Prepared;
 pub use state_dir::{listed_file, registry_file, registry_files, state_dir};
 
 use crate::error::CliError;
-use camino::Utf8Path;
+use crate::run_order::Prepared;
 
 /// Prepares a run.
 ///
 /// # Errors
 /// What is wrong, and with which exit code.
 pub fn prepare(request: Request) -> Result<Prepared, CliError> {
-    let cwd = path::cwd()?;
-    let config = request.config.as_deref().map(|file| path::absolute(&cwd, file));
-    let beside = config.as_deref().and_then(Utf8Path::parent).map(Utf8Path::to_owned);
-    answer::wait_for(beside.into_iter().chain([cwd]));
     discover(request)?.known()?.resolve()?.check()?.spec()
 }
 

@@ -1,10 +1,42 @@
-//! What a term is given: made by preparation, carried out by the driver, which know nothing of each other.
+//! What preparation hands over: to a person, and to the driver, which knows nothing of it.
 
 use camino::Utf8PathBuf;
+use supervise_config::ConfigTree;
 use supervise_config::settings::Settings;
+use supervise_core::checkpoint::Finding;
 use supervise_core::spec::RunSpec;
+use supervise_host::interpreter::Interpreter;
+use supervise_host::lane::Room;
 use supervise_host::script::{Shims, Submitter};
 use supervise_trainers::TrainerFacts;
+
+/// What is to be run, and what a person should know of it.
+#[derive(Debug, Clone)]
+pub struct Prepared {
+    /// Everything that a term needs.
+    pub order: RunOrder,
+    /// Space for checkpoints, where the file system tells.
+    pub room: Option<Room>,
+    /// What a person should know before the launch.
+    pub findings: Vec<Finding>,
+    /// Smaller things worth saying.
+    pub notes: Vec<String>,
+    /// The configuration as it counts for the trainer.
+    pub tree: ConfigTree,
+    /// Which release of the trainer would run.
+    pub release: Release,
+}
+
+/// What is known of the release that would run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Release {
+    /// The trainer's version.
+    pub version: Option<String>,
+    /// What the interpreter said, where it was asked and answered.
+    pub interpreter: Option<Interpreter>,
+    /// Why the version is not known.
+    pub why: Option<String>,
+}
 
 /// Everything that a term needs.
 #[derive(Debug, Clone)]

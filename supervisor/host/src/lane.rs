@@ -18,6 +18,7 @@ mod known;
 mod latest;
 mod lease;
 mod leftovers;
+mod look;
 mod own;
 mod pace;
 mod place;
@@ -43,6 +44,7 @@ pub use identity::{RUN_DIR_NAME, lease_dir};
 pub use kept::look_at_run;
 pub use latest::live_dir;
 pub use lease::own_claim;
+pub use look::{Failure, Kind, Look, Room, Seen};
 pub use proof::FileProver;
 pub use protocol::{
     Answer, Began, Identity, JournalPlace, LaneReply, LaneRequest, Leftover, LeftoverKind, Loaded, Question, Taken,

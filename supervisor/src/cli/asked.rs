@@ -1,8 +1,8 @@
 //! What a person asked for or is asked, the same for several commands.
 
 use crate::error::CliError;
-use crate::prepare::Prepared;
 use crate::printer;
+use crate::run_order::Prepared;
 use supervise_core::checkpoint::Depth;
 use supervise_host::lane::{Where, look_at_run};
 

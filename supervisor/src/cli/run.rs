@@ -6,9 +6,11 @@ use super::asked;
 use crate::driver::{self, RunFlags};
 use crate::error::CliError;
 use crate::exit::Exit;
-use crate::prepare::{self, Learning, Prepared, Request, prepare};
+use crate::mount;
+use crate::prepare::{self, Learning, Request, prepare};
 use crate::printer::{Output, Printer};
 use crate::render;
+use crate::run_order::Prepared;
 use camino::Utf8PathBuf;
 use std::io::IsTerminal;
 use supervise_core::checkpoint::{Depth, Level};
@@ -144,6 +146,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
             "nothing was started: the fresh start was not confirmed",
         ));
     }
+    mount::rest();
     if args.detach {
         return detach::detach(&prepared, args.json);
     }

@@ -7,6 +7,7 @@ mod hung;
 
 use crate::control::{self, ControlReply, ControlRequest};
 use crate::error::CliError;
+use crate::mount;
 use crate::prepare::{self, Discovered, Request};
 use crate::reading::Reading;
 use crate::render::status::{Alive, Liveness, StatusView};
@@ -170,7 +171,7 @@ pub(super) fn find(name: &str) -> Result<Seen, CliError> {
         let dir = listed.as_ref().map(|l| l.run_dir.as_path());
         return known(look(&RunId(name.to_owned()), dir), name);
     }
-    if path.is_file()
+    if mount::is_file(path)
         && let Some(seen) = by_script(path)
     {
         return Ok(seen);
@@ -185,11 +186,11 @@ pub(super) fn of_prepared(spec: &RunSpec) -> Result<Seen, CliError> {
 
 /// The only listed run that was started with this file.
 fn by_config(file: &Utf8Path) -> Option<Seen> {
-    let file = file.canonicalize_utf8().ok()?;
+    let file = mount::canonical(file).ok()?;
     let is_it = |l: &Listed| {
         l.config
             .as_ref()
-            .and_then(|c| c.canonicalize_utf8().ok())
+            .and_then(|c| mount::canonical(c).ok())
             .is_some_and(|c| c == file)
     };
     let mut with = registry().into_iter().filter(is_it);
@@ -201,10 +202,10 @@ fn by_config(file: &Utf8Path) -> Option<Seen> {
 
 /// The only listed run that was started with this script; of several the only one that lives.
 fn by_script(file: &Utf8Path) -> Option<Seen> {
-    let file = file.canonicalize_utf8().ok()?;
+    let file = mount::canonical(file).ok()?;
     let is_it = |l: &Listed| {
         let mut words = l.command.iter();
-        l.script.is_some() && words.any(|w| l.cwd.join(w).canonicalize_utf8().is_ok_and(|w| w == file))
+        l.script.is_some() && words.any(|w| mount::canonical(&l.cwd.join(w)).is_ok_and(|w| w == file))
     };
     let mut with: Vec<Listed> = registry().into_iter().filter(is_it).collect();
     if with.len() > 1 {
@@ -281,7 +282,7 @@ fn directory(path: &Utf8Path, name: &str) -> Result<Seen, CliError> {
     // A trainer that keeps one checkpoint has the run directory beside its root.
     let beside = adapters()
         .find_map(|a| a.store_of(path))
-        .filter(|dir| dir.join("run.id").exists());
+        .filter(|dir| mount::exists(&dir.join("run.id")));
     for dir in [path.join(RUN_DIR_NAME)]
         .into_iter()
         .chain(beside)

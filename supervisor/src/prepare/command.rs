@@ -1,8 +1,8 @@
 //! Whether the command can be executed at all.
 
 use crate::error::CliError;
+use crate::mount;
 use camino::{Utf8Path, Utf8PathBuf};
-use nix::unistd::{AccessFlags, access};
 use std::collections::BTreeMap;
 
 /// Where the first word is looked for if no PATH is set.
@@ -13,11 +13,11 @@ pub(super) fn find(program: &str, cwd: &Utf8Path, env: &BTreeMap<String, String>
     if program.contains('/') {
         let path = cwd.join(program);
         return match () {
-            () if !path.exists() => Err(CliError::config(format!(
+            () if !mount::exists(&path) => Err(CliError::config(format!(
                 "the command `{program}` is not there: there is no file {path}"
             ))
             .hint("mend the command after --, or supervisor.command")),
-            () if !is_program(&path) => Err(CliError::config(format!(
+            () if !mount::is_program(&path) => Err(CliError::config(format!(
                 "the command `{program}` cannot be executed: {path} is no executable file"
             ))
             .hint(format!("chmod +x {path}, or name its interpreter in front of it"))),
@@ -27,7 +27,7 @@ pub(super) fn find(program: &str, cwd: &Utf8Path, env: &BTreeMap<String, String>
     let path = env.get("PATH").cloned().or_else(|| std::env::var("PATH").ok());
     let path = path.unwrap_or_else(|| FALLBACK_PATH.to_owned());
     let mut dirs = path.split(':').map(|d| cwd.join(d).join(program));
-    dirs.find(|p| is_program(p)).ok_or_else(|| {
+    dirs.find(|p| mount::is_program(p)).ok_or_else(|| {
         CliError::config(format!("the command `{program}` was not found in PATH ({path})"))
             .hint("activate the environment it is installed in, write its whole path, or set supervisor.env.PATH")
     })
@@ -48,10 +48,6 @@ pub(super) fn check(command: &[String], cwd: &Utf8Path, env: &BTreeMap<String, S
         Some(program) => find(program, cwd, env).map(|_| ()),
         None => Err(CliError::config("the command is empty").hint("give it after --, or set supervisor.command")),
     }
-}
-
-fn is_program(path: &Utf8Path) -> bool {
-    path.is_file() && access(path.as_std_path(), AccessFlags::X_OK).is_ok()
 }
 
 #[cfg(test)]

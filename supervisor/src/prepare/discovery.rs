@@ -13,9 +13,9 @@ pub(super) use starts::{longest_step, starts};
 use super::request::Learning;
 use super::sources::Sources;
 use crate::error::CliError;
+use crate::mount;
 use crate::render::shown_command;
 use camino::Utf8Path;
-use std::fs;
 use std::io::Read;
 use supervise_config::settings::AUTO;
 use supervise_core::script::Learnt;
@@ -106,14 +106,11 @@ fn is_script(command: &[String], cwd: &Utf8Path) -> bool {
 
 /// The file begins with `#!` and a shell.
 fn has_shell(file: &Utf8Path) -> bool {
-    let mut head = Vec::new();
-    let read = file
-        .is_file()
-        .then(|| fs::File::open(file).and_then(|f| f.take(256).read_to_end(&mut head)));
-    let text = String::from_utf8_lossy(&head);
+    let head = mount::is_file(file).then(|| mount::read(file, 256));
+    let Some(Ok((text, _))) = head else { return false };
     let line = text.lines().next().unwrap_or_default();
     let mut words = line.strip_prefix("#!").unwrap_or_default().split(['/', ' ', '\t']);
-    matches!(read, Some(Ok(_))) && words.any(|w| SHELLS.contains(&w))
+    words.any(|w| SHELLS.contains(&w))
 }
 
 /// What is known, or can be learnt, of the script; `None`: nothing, and it may not be run.

@@ -1,8 +1,8 @@
 //! Paths as a run names them: absolute, and with all links followed.
 
 use crate::error::CliError;
+use crate::mount;
 use camino::{Utf8Path, Utf8PathBuf};
-use std::fs;
 use std::io;
 
 /// The working directory.
@@ -24,8 +24,8 @@ pub(super) fn canonical(what: &str, path: &Utf8Path) -> Result<Utf8PathBuf, CliE
     let mut missing: Vec<&str> = Vec::new();
     let mut here = path;
     loop {
-        match here.canonicalize_utf8() {
-            Ok(found) if !found.is_dir() => {
+        match mount::canonical(here) {
+            Ok(found) if !mount::is_dir(&found) => {
                 return Err(refused(format!("{found} is a file, not a directory")).hint("choose another place"));
             }
             Ok(found) => return Ok(missing.iter().rev().fold(found, |p, name| p.join(name))),
@@ -36,13 +36,12 @@ pub(super) fn canonical(what: &str, path: &Utf8Path) -> Result<Utf8PathBuf, CliE
                 );
             }
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                if let Ok(target) = fs::read_link(here) {
-                    let target = target.display();
+                if let Ok(target) = mount::link(here) {
                     let why = format!("{here} is a symbolic link to {target}, which does not exist");
                     return Err(refused(why).hint("create the directory it points to, or remove the link"));
                 }
             }
-            Err(e) if e.raw_os_error() == Some(libc::ENOTDIR) => {}
+            Err(e) if e.kind() == io::ErrorKind::NotADirectory => {}
             Err(e) => return Err(refused(format!("{here}: {e}"))),
         }
         let (Some(parent), Some(name)) = (here.parent(), here.file_name()) else {
@@ -55,13 +54,16 @@ pub(super) fn canonical(what: &str, path: &Utf8Path) -> Result<Utf8PathBuf, CliE
 
 /// The link among the parts of a path that leads in a circle.
 fn link_in(path: &Utf8Path) -> &Utf8Path {
-    let is_link = |p: &&Utf8Path| fs::symlink_metadata(p).is_ok_and(|m| m.is_symlink());
-    path.ancestors().filter(is_link).last().unwrap_or(path)
+    path.ancestors()
+        .filter(|p| mount::link(p).is_ok())
+        .last()
+        .unwrap_or(path)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn links_are_followed_and_what_is_missing_is_kept() {

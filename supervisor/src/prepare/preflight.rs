@@ -6,7 +6,6 @@ mod ignored;
 mod places;
 mod root_conflict;
 
-pub use disk_space::Room;
 pub use places::probe;
 
 pub(super) use disk_space::check as check_room;
@@ -16,8 +15,10 @@ use super::discovery::Discovered;
 use super::path::absolute;
 use super::resolve::Resolved;
 use crate::error::CliError;
+use crate::mount;
 use camino::Utf8Path;
 use supervise_core::checkpoint::Finding;
+use supervise_host::lane::Room;
 use supervise_trainers::adapter;
 use supervise_trainers::command::CONFIG;
 use supervise_trainers::read::ReadOutput;
@@ -58,7 +59,7 @@ impl Resolved {
         let started = d.learnt.as_ref().map_or(&out.command, |_| &sources.command);
         command::check(started, &sources.cwd, &sources.settings.env)?;
         let prefix = adapter(out.kind).step_prefix();
-        let room = root.and_then(|root| Room::of(root, prefix));
+        let room = root.and_then(|root| mount::room(root, prefix));
         Ok(Checked {
             resolved: self,
             room,
@@ -72,10 +73,9 @@ fn check_same_file(d: &Discovered, out: &ReadOutput) -> Result<(), CliError> {
     let (Some(named), Some(other)) = (&d.sources.request.config, adapter(out.kind).config_in(d.call())) else {
         return Ok(());
     };
-    let plain = |path: &Utf8Path| path.canonicalize_utf8().unwrap_or_else(|_| path.to_owned());
     let (here, there) = (
-        plain(&absolute(&d.sources.cwd, named)),
-        plain(&absolute(d.call_cwd(), Utf8Path::new(&other))),
+        mount::plain(&absolute(&d.sources.cwd, named)),
+        mount::plain(&absolute(d.call_cwd(), Utf8Path::new(&other))),
     );
     if other.contains(CONFIG) || here == there {
         return Ok(());
@@ -88,7 +88,7 @@ fn check_same_file(d: &Discovered, out: &ReadOutput) -> Result<(), CliError> {
 
 /// Directories that the trainer looks for before it starts, and does not make.
 fn check_there(out: &ReadOutput) -> Result<(), CliError> {
-    match out.facts.must_exist.iter().find(|(_, dir)| !dir.exists()) {
+    match out.facts.must_exist.iter().find(|(_, dir)| !mount::exists(dir)) {
         Some((key, dir)) => Err(CliError::config(format!(
             "{key}: there is no directory {dir}: {} ends with FileNotFoundError",
             adapter(out.kind).words().name

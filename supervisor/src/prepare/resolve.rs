@@ -6,12 +6,13 @@ mod identity;
 mod release;
 
 pub use identity::run_ids_at;
-pub use release::{Release, asked, check_importable, package};
+pub use release::{asked, check_importable, package};
 
+use super::command;
 use super::discovery::Discovered;
 use super::path::{absolute, canonical};
-use super::{answer, command};
 use crate::error::CliError;
+use crate::run_order::Release;
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_config::ConfigTree;
 use supervise_config::settings::{AUTO, LauncherChoice, Settings};
@@ -57,7 +58,6 @@ impl Discovered {
     pub(super) fn resolve(self) -> Result<Resolved, CliError> {
         let (out, release) = understand_release(&self)?;
         command::is_given(&out.command)?;
-        answer::wait_for(places(&self, &out));
         self.placed(out, release)
     }
 
@@ -109,19 +109,6 @@ impl Discovered {
             notes,
         })
     }
-}
-
-/// Directories that a run saves in.
-fn places(d: &Discovered, out: &ReadOutput) -> Vec<Utf8PathBuf> {
-    let settings = [&d.sources.settings.root, &d.sources.settings.run_dir];
-    let said = settings.into_iter().flatten().map(Utf8PathBuf::from);
-    let theirs = out
-        .root
-        .clone()
-        .into_iter()
-        .chain(out.saves.in_place().map(|place| place.store.clone()));
-    let all = said.chain(theirs).map(|place| absolute(&d.sources.cwd, &place));
-    all.collect()
 }
 
 /// The trainer's own part, read as the release that would run reads it.

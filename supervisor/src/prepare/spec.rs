@@ -6,34 +6,15 @@ mod policy;
 mod script;
 
 use super::discovery::submitter;
-use super::preflight::{Checked, Room, check_room};
-use super::resolve::{Release, Resolved};
+use super::preflight::{Checked, check_room};
+use super::resolve::Resolved;
 use super::state_dir::registry_file;
 use crate::error::CliError;
-use crate::run_order::RunOrder;
-use supervise_config::ConfigTree;
-use supervise_core::checkpoint::Finding;
+use crate::run_order::{Prepared, RunOrder};
 use supervise_core::spec::RunSpec;
 use supervise_host::script::Submitter;
 use supervise_trainers::adapter;
 use supervise_trainers::read::ReadOutput;
-
-/// What is to be run, and what a person should know of it.
-#[derive(Debug, Clone)]
-pub struct Prepared {
-    /// Everything that a term needs.
-    pub order: RunOrder,
-    /// Space for checkpoints, where the file system tells.
-    pub room: Option<Room>,
-    /// What a person should know before the launch.
-    pub findings: Vec<Finding>,
-    /// Smaller things worth saying.
-    pub notes: Vec<String>,
-    /// The configuration as it counts for the trainer.
-    pub tree: ConfigTree,
-    /// Which release of the trainer would run.
-    pub release: Release,
-}
 
 impl Checked {
     /// Writes it down.

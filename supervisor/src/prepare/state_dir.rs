@@ -4,8 +4,9 @@
 //! `$XDG_RUNTIME_DIR`, else a directory of our own in `/tmp`. What was written in one of these places is found from every environment:
 //! whoever reads looks in all of them.
 
+use crate::mount;
 use camino::{Utf8Path, Utf8PathBuf};
-use nix::unistd::{AccessFlags, Uid, access, geteuid};
+use nix::unistd::{Uid, geteuid};
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use supervise_core::id::RunId;
@@ -32,8 +33,7 @@ fn at_home() -> Option<Utf8PathBuf> {
 
 /// A user of a service may have a home that is not there, and that nobody may make.
 fn may_write(dir: &Utf8Path) -> bool {
-    let here = dir.ancestors().find(|p| p.exists()).unwrap_or(Utf8Path::new("/"));
-    access(here.as_std_path(), AccessFlags::W_OK | AccessFlags::X_OK).is_ok()
+    mount::may_write(mount::nearest(dir)).is_ok()
 }
 
 fn without_home() -> Option<Utf8PathBuf> {

@@ -3,7 +3,7 @@
 use super::record::{edit_because, start_point};
 use super::terminal::shown;
 use super::{one_line, shown_command, shown_word, time};
-use crate::prepare::{Prepared, Room};
+use crate::run_order::Prepared;
 use serde::Serialize;
 use supervise_core::checkpoint::{Finding, Level, StateKind};
 use supervise_core::id::Ms;
@@ -12,6 +12,7 @@ use supervise_core::record::{DiskEdit, Outcome, StartPoint};
 use supervise_core::resume::Choice;
 use supervise_core::spec::{GangSpec, LauncherKind, RunSpec};
 use supervise_host::interpreter::Interpreter;
+use supervise_host::lane::Room;
 use supervise_trainers::{Help, LaunchPlan, adapter};
 
 /// Said where the workers of an attempt stand in no control group of their own.

@@ -72,6 +72,23 @@ fn a_root_that_hangs_before_the_start_is_said_and_waited_for() {
 }
 
 #[test]
+fn a_root_that_can_be_looked_at_and_not_listed_is_said_and_waited_for() {
+    let test = "a_root_that_can_be_looked_at_and_not_listed_is_said_and_waited_for";
+    let Some((scene, mount)) = faulty(test) else { return };
+    mount.faults("readdir hang\n");
+    let mut stopped = scene.start(&[]);
+    wait_for("it is said", || stopped.text().contains(WAITS));
+    stopped.signal(15);
+    wait_for("it ends", || stopped.has_ended());
+    let run = scene.start(&[]);
+    wait_for("it is said", || run.text().contains(WAITS));
+    mount.faults("");
+    run.wait().expect(0);
+    assert_eq!(scene.attempts(), 1);
+    scene.assert_alone();
+}
+
+#[test]
 fn a_root_that_hangs_still_leaves_an_answer_when_nobody_lives() {
     let Some((scene, mount)) = faulty("a_root_that_hangs_still_leaves_an_answer_when_nobody_lives") else {
         return;

@@ -1,5 +1,6 @@
 //! What is said to a lane and what it answers.
 
+use super::look::{Failure, Look, Seen};
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 use supervise_core::checkpoint::{CkptId, Depth, PinsHash};
@@ -78,6 +79,8 @@ pub enum Question {
         /// The run directory.
         run_dir: Utf8PathBuf,
     },
+    /// Look at a path, for whoever prepares a run.
+    Look(Look),
     /// Whole lines of the journals from a place on, as they stand there; a piece at a time.
     Lines {
         /// The run directory.
@@ -203,6 +206,8 @@ pub enum Answer {
     Loaded(Box<Loaded>),
     /// Leftovers of a run.
     Leftovers(Vec<Leftover>),
+    /// What was seen.
+    Seen(Result<Seen, Failure>),
     /// A piece of the journals.
     Lines {
         /// Where it begins.

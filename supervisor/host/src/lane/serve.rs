@@ -267,6 +267,7 @@ impl Lane {
                 self.tenure.asked = id;
                 self.tenure.answer(ask, &nobody_listens)
             }
+            Question::Look(look) => Ok(Answer::Seen(look.here(&mut telling(id)).map_err(Into::into))),
             Question::Leftovers { run_dir, store } => leftovers::list(&run_dir, &store).map(Answer::Leftovers),
             Question::Delete { run_dir, store, places } => {
                 leftovers::delete(&run_dir, &store, &places).map(|()| Answer::Done)

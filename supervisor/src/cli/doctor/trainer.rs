@@ -1,11 +1,12 @@
 //! The trainer's side: scalars that people read otherwise than the trainer, the interpreter, the trainer's version.
 
 use super::{Check, Health};
+use crate::mount;
 use crate::prepare::{self, Discovered};
 use crate::render::one_line;
 use crate::render::plan::interpreter as described;
 use camino::Utf8Path;
-use supervise_config::{Value, parse_scalar};
+use supervise_config::{MAX_BYTES, Value, parse_scalar};
 use supervise_host::interpreter::Interpreter;
 use supervise_trainers::Version;
 
@@ -14,7 +15,8 @@ const LISTED: usize = 20;
 
 /// Scalars of a YAML that are not what they look like.
 pub(super) fn scalars(file: &Utf8Path) -> Vec<Check> {
-    let Ok(text) = std::fs::read_to_string(file) else {
+    let limit = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX);
+    let Ok((text, true)) = mount::read(file, limit) else {
         return Vec::new();
     };
     let mut found: Vec<Check> = text

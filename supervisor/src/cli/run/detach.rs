@@ -3,7 +3,8 @@
 use crate::control::{self, ControlReply, ControlRequest};
 use crate::error::CliError;
 use crate::exit::Exit;
-use crate::prepare::{self, Prepared};
+use crate::prepare;
+use crate::run_order::Prepared;
 use crate::{printer, render};
 use camino::Utf8PathBuf;
 use nix::sys::memfd::{MFdFlags, memfd_create};

@@ -1,84 +1,15 @@
 //! Whether the next saves fit on the checkpoint root's file system.
 
 use crate::render;
-use camino::{Utf8Path, Utf8PathBuf};
-use nix::sys::statvfs::statvfs;
-use serde::Serialize;
-use std::collections::BTreeMap;
-use std::fs;
 use supervise_core::checkpoint::Finding;
 use supervise_core::spec::Policy;
+use supervise_host::lane::Room;
 
-/// Steps whose size is looked at, newest first.
-const STEPS: usize = 4;
-/// Files that are counted in one step.
-const FILES: usize = 200_000;
-
-/// What is free, and what a step takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Room {
-    /// Bytes that the file system has left for us.
-    pub free: u64,
-    /// Bytes of the largest of the newest steps; 0 where there is none.
-    pub step: u64,
-    /// Steps that stand there.
-    pub steps: u32,
-}
-
-impl Room {
-    /// Looks at a root whose steps' names begin so. `None` where the file system does not tell.
-    #[must_use]
-    pub fn of(root: &Utf8Path, prefix: Option<&str>) -> Option<Self> {
-        let here = root.ancestors().find(|p| p.exists())?;
-        let system = statvfs(here.as_std_path()).ok().filter(|s| s.blocks() > 0)?;
-        let steps = prefix.map(|prefix| steps(root, prefix)).unwrap_or_default();
-        let newest = steps.values().rev().take(STEPS);
-        Some(Self {
-            free: system.blocks_available().saturating_mul(system.fragment_size()),
-            step: newest.map(|dir| bytes_below(dir)).max().unwrap_or(0),
-            steps: u32::try_from(steps.len()).unwrap_or(u32::MAX),
-        })
-    }
-
-    /// Bytes that are needed until the trainer deletes as much as it saves, where it keeps so many steps.
-    fn needed(&self, keep: u32) -> u64 {
-        // One more stands there while it is written.
-        let more = keep.saturating_add(1).saturating_sub(self.steps).max(1);
-        self.step.saturating_mul(more.into())
-    }
-}
-
-fn steps(root: &Utf8Path, prefix: &str) -> BTreeMap<u64, Utf8PathBuf> {
-    let Ok(listing) = root.read_dir_utf8() else {
-        return BTreeMap::new();
-    };
-    let number = |name: &str| name.strip_prefix(prefix)?.parse::<u64>().ok();
-    listing
-        .flatten()
-        .filter_map(|entry| Some((number(entry.file_name())?, entry.into_path())))
-        .collect()
-}
-
-fn bytes_below(dir: &Utf8Path) -> u64 {
-    let (mut waiting, mut sum, mut seen) = (vec![dir.to_owned()], 0_u64, 0);
-    while let Some(dir) = waiting.pop() {
-        let Ok(listing) = dir.read_dir_utf8() else { continue };
-        for entry in listing.flatten() {
-            seen += 1;
-            let Ok(meta) = fs::symlink_metadata(entry.path()) else {
-                continue;
-            };
-            if seen > FILES {
-                return sum;
-            }
-            if meta.is_dir() {
-                waiting.push(entry.into_path());
-            } else {
-                sum = sum.saturating_add(meta.len());
-            }
-        }
-    }
-    sum
+/// Bytes that are needed until the trainer deletes as much as it saves, where it keeps so many steps.
+fn needed_by(room: &Room, keep: u32) -> u64 {
+    // One more stands there while it is written.
+    let more = keep.saturating_add(1).saturating_sub(room.steps).max(1);
+    room.step.saturating_mul(more.into())
 }
 
 /// Tells whether the next saves fit, and leaves the trainer's number of steps as the user set it where more would not.
@@ -103,8 +34,8 @@ pub(in crate::prepare) fn check(room: &Room, keep: Option<u32>, policy: &mut Pol
     };
     let mut out = Vec::new();
     let mut kept = keep.saturating_add(raise);
-    if raise > 0 && room.needed(kept) > room.free {
-        let needed = render::bytes(room.needed(kept));
+    if raise > 0 && needed_by(room, kept) > room.free {
+        let needed = render::bytes(needed_by(room, kept));
         out.push(Finding::warning(
             "no_room_to_raise",
             format!("the trainer's number of steps to keep stays at {keep}: {raise} more would take up to {needed}, and {free} are free; it deletes older steps before a newer one is proven"),
@@ -112,12 +43,12 @@ pub(in crate::prepare) fn check(room: &Room, keep: Option<u32>, policy: &mut Pol
         policy.keep_raise = 0;
         kept = keep;
     }
-    let needed = render::bytes(room.needed(kept));
+    let needed = render::bytes(needed_by(room, kept));
     let told = format!(
         "a step takes {step}, and up to {} stand at once: the next saves take up to {needed}, {free} are free",
         kept.saturating_add(1)
     );
-    out.push(match room.needed(kept) > room.free {
+    out.push(match needed_by(room, kept) > room.free {
         true => Finding::warning("disk_short", told),
         false => Finding::note("disk", told),
     });
@@ -179,19 +110,5 @@ mod tests {
             steps: 0,
         };
         assert_eq!(told(first, Some(2)), (Vec::new(), 2));
-    }
-
-    #[test]
-    fn the_largest_of_the_newest_steps_counts() {
-        let dir = tempfile::tempdir().unwrap();
-        let root = Utf8Path::from_path(dir.path()).unwrap();
-        for (step, size) in [(2, 9000), (10, 700), (12, 800), (14, 100), (16, 50)] {
-            let actor = root.join(format!("global_step_{step}/actor"));
-            fs::create_dir_all(&actor).unwrap();
-            fs::write(actor.join("model.pt"), vec![0; size]).unwrap();
-        }
-        let room = Room::of(root, Some("global_step_")).unwrap();
-        assert_eq!((room.step, room.steps), (800, 5));
-        assert!(Room::of(&root.join("not/yet"), Some("global_step_")).is_some_and(|r| r.steps == 0 && r.free > 0));
     }
 }

@@ -1,14 +1,12 @@
 //! Places that a run writes to: whose they are, and whether they can be used.
 
 use crate::error::CliError;
+use crate::mount;
 use crate::prepare::state_dir::listed_file;
 use camino::{Utf8Path, Utf8PathBuf};
-use nix::sys::statvfs::statvfs;
-use nix::unistd::{AccessFlags, access};
-use std::fs;
 use supervise_core::id::RunId;
 use supervise_core::spec::ResumeIntent;
-use supervise_host::lane::{RUN_DIR_NAME, read_small, write_test};
+use supervise_host::lane::RUN_DIR_NAME;
 use supervise_trainers::adapter;
 use supervise_trainers::read::ReadOutput;
 use supervise_trainers::registry::root_keys;
@@ -22,7 +20,7 @@ const JOURNAL_SPACE: u64 = 2 << 20;
 /// is one whose file system is not mounted.
 pub(super) fn gone(run: &RunId, run_dir: &Utf8Path) -> Option<String> {
     let known = listed_file(run).is_some();
-    (known && !run_dir.exists()).then(|| {
+    (known && !mount::exists(run_dir)).then(|| {
         format!(
             "WARNING: this run was started here before, and {run_dir} is gone: if the file system is not mounted, stop this now; if it was deleted on purpose, all is well"
         )
@@ -41,9 +39,8 @@ pub(super) fn check_owner(run_dir: &Utf8Path, run: &RunId) -> Result<(), CliErro
         return Ok(());
     }
     let file = run_dir.join("run.id");
-    let owner = read_small(&file, OWNER_LIMIT)
-        .ok()
-        .and_then(|t| serde_json::from_slice::<Owner>(&t).ok());
+    let text = mount::read_small(&file, OWNER_LIMIT).ok();
+    let owner = text.and_then(|(text, _)| serde_json::from_str::<Owner>(&text).ok());
     match owner {
         Some(owner) if owner.run != *run => {
             let of = owner.root.map(|r| format!(" of {r}")).unwrap_or_default();
@@ -57,15 +54,10 @@ pub(super) fn check_owner(run_dir: &Utf8Path, run: &RunId) -> Result<(), CliErro
     }
 }
 
-/// The nearest directory that exists already.
-fn nearest_existing(path: &Utf8Path) -> &Utf8Path {
-    path.ancestors().find(|p| p.exists()).unwrap_or(Utf8Path::new("/"))
-}
-
 /// A root that cannot be written to is told before a GPU is touched.
 pub(super) fn check_writable(root: &Utf8Path) -> Result<(), CliError> {
-    let here = nearest_existing(root);
-    access(here.as_std_path(), AccessFlags::W_OK | AccessFlags::X_OK).map_err(|e| not_writable(root, here, &e.desc()))
+    let here = mount::nearest(root);
+    mount::may_write(here).map_err(|e| not_writable(root, here, &e))
 }
 
 fn not_writable(root: &Utf8Path, here: &Utf8Path, why: &dyn std::fmt::Display) -> CliError {
@@ -85,22 +77,13 @@ fn not_writable(root: &Utf8Path, here: &Utf8Path, why: &dyn std::fmt::Display) -
 /// # Errors
 /// The file system refuses.
 pub fn probe(root: &Utf8Path) -> Result<(), CliError> {
-    fs::create_dir_all(root).map_err(|e| not_writable(root, root, &e))?;
-    write_test(root).map(drop).map_err(|e| not_writable(root, root, &e))
+    mount::make(root).map_err(|e| not_writable(root, root, &e))
 }
 
 /// The journal must fit.
 pub(super) fn check_space(run_dir: &Utf8Path) -> Result<(), CliError> {
-    let here = nearest_existing(run_dir);
-    let Ok(fs) = statvfs(here.as_std_path()) else {
-        return Ok(());
-    };
-    // A file system that counts no blocks (some of the kernel's own) tells nothing.
-    if fs.blocks() == 0 {
-        return Ok(());
-    }
-    let free = fs.blocks_available().saturating_mul(fs.fragment_size());
-    enough(run_dir, here, free)
+    let here = mount::nearest(run_dir);
+    mount::free(here).map_or(Ok(()), |free| enough(run_dir, here, free))
 }
 
 fn enough(run_dir: &Utf8Path, here: &Utf8Path, free: u64) -> Result<(), CliError> {
@@ -119,7 +102,7 @@ pub(super) fn check_resume_path(out: &ReadOutput, run_dir: &Utf8Path) -> Result<
         return Ok(());
     };
     // Later the wish may be fulfilled long since, and its step gone.
-    if run_dir.join("run.id").exists() || path.is_dir() {
+    if mount::exists(&run_dir.join("run.id")) || mount::is_dir(path) {
         return Ok(());
     }
     let key = adapter(out.kind).words().resume_path.unwrap_or_default();

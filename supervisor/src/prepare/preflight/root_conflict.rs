@@ -1,6 +1,7 @@
 //! What should not be done unasked: a second root for one file.
 
 use crate::error::CliError;
+use crate::mount;
 use crate::prepare::discovery::{Discovered, starts};
 use crate::prepare::registry_files;
 use camino::{Utf8Path, Utf8PathBuf};
@@ -25,7 +26,7 @@ pub(super) fn check_other_root(d: &Discovered, out: &ReadOutput, root: Option<&U
     if has_steps(root) || relative.as_str().is_empty() {
         return Ok(());
     }
-    let file = plain(file);
+    let file = mount::plain(file);
     let is_same =
         |(config, other): &(Utf8PathBuf, Utf8PathBuf)| *config == file && other != root && other.ends_with(relative);
     let others = entries().into_iter().filter(is_same);
@@ -42,18 +43,12 @@ pub(super) fn check_other_root(d: &Discovered, out: &ReadOutput, root: Option<&U
     }
 }
 
-/// The path without links and `..`, where it exists.
-fn plain(path: &Utf8Path) -> Utf8PathBuf {
-    path.canonicalize_utf8().unwrap_or_else(|_| path.to_owned())
-}
-
 /// Whether there are directories of steps in a root.
 fn has_steps(trainer: &dyn Adapter, root: &Utf8Path) -> bool {
     let Some(prefix) = trainer.step_prefix() else {
         return false;
     };
-    root.read_dir_utf8()
-        .is_ok_and(|mut entries| entries.any(|e| e.is_ok_and(|e| e.file_name().starts_with(prefix))))
+    mount::names(root, prefix, 1).is_ok_and(|names| !names.is_empty())
 }
 
 /// Configuration file and root of every run that is listed.
@@ -74,11 +69,11 @@ pub(super) fn check_other_user(d: &Discovered, out: &ReadOutput, root: Option<&U
         return Ok(());
     };
     let trainer = adapter(out.kind);
-    let is_saved = |part: &UserPart, root: &Utf8Path| part.is_saved(root, Utf8Path::exists);
+    let is_saved = |part: &UserPart, root: &Utf8Path| part.is_saved(root, mount::exists);
     let Some(now) = trainer.user_part(root).filter(|part| !is_saved(part, root)) else {
         return Ok(());
     };
-    let file = plain(file);
+    let file = mount::plain(file);
     let others = entries().into_iter().filter(|(config, _)| *config == file);
     let mut before = others.filter_map(|(_, other)| Some((trainer.user_part(&other)?, other)));
     let same = before.find(|(p, other)| p.user != now.user && p.place == now.place && is_saved(p, other));

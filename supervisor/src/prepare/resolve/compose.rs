@@ -3,7 +3,6 @@
 //! Asked where no table here knows its release, its configuration or its entry point, and only by commands that would run its code
 //! anyway. What it said last is kept without secrets in this user's state directory, for the commands that only look.
 
-use super::release::Release;
 use super::{identity, root_of, understand_with};
 use crate::control;
 use crate::environment;
@@ -13,6 +12,7 @@ use crate::prepare::state_dir::state_dir;
 use crate::printer;
 use crate::rehearse::{Complaint, ask};
 use crate::render::{one_line, shown_command};
+use crate::run_order::Release;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,25 +1,14 @@
 //! Which release of the trainer would run: what the settings say, else what the command's own interpreter says.
 
 use crate::error::CliError;
-use crate::prepare::Prepared;
 use crate::prepare::discovery::Discovered;
 use crate::render::{one_line, shown_command};
+use crate::run_order::{Prepared, Release};
 use camino::Utf8Path;
 use supervise_config::Origin;
 use supervise_host::interpreter::{self, Interpreter};
 use supervise_trainers::read::ReadOutput;
 use supervise_trainers::{adapter, registry};
-
-/// What is known of the release that would run.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Release {
-    /// The trainer's version.
-    pub version: Option<String>,
-    /// What the interpreter said, where it was asked and answered.
-    pub interpreter: Option<Interpreter>,
-    /// Why the version is not known.
-    pub why: Option<String>,
-}
 
 impl Release {
     /// Finds it out. A failure is a reason, never an end: without a version less is known, and that is said.

@@ -1,13 +1,17 @@
 //! Files of configuration: read with limits, composed as Hydra would.
 
 use crate::error::CliError;
+use crate::mount;
 use camino::{Utf8Path, Utf8PathBuf};
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use supervise_config::compose::{Composed, Found, GroupOverride, Loader, compose};
 use supervise_config::{ConfigError, ErrorKind, MAX_BYTES};
+use supervise_host::lane::Kind;
 use supervise_trainers::hydra;
 use supervise_trainers::registry::adapters;
+
+/// Names that are looked at in a folder of options.
+const ENTRIES: usize = 10_000;
 
 /// The text of a file that may be missing.
 pub(in crate::prepare) fn read_if_there(path: &Utf8Path) -> Result<Option<String>, CliError> {
@@ -50,19 +54,15 @@ impl Unread {
 }
 
 fn read_text(path: &Utf8Path) -> Result<String, Unread> {
-    let meta = fs::metadata(path).map_err(Unread::Io)?;
-    if meta.is_dir() {
+    if mount::kind(path).map_err(Unread::Io)? == Kind::Dir {
         return Err(Unread::Directory);
     }
     let limit = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX);
-    let mut bytes = Vec::new();
-    File::open(path)
-        .and_then(|f| f.take(limit.saturating_add(1)).read_to_end(&mut bytes))
-        .map_err(Unread::Io)?;
-    if bytes.len() > MAX_BYTES {
-        return Err(Unread::TooLarge);
+    match mount::read(path, limit.saturating_add(1)).map_err(Unread::Io)? {
+        (text, _) if text.len() > MAX_BYTES => Err(Unread::TooLarge),
+        (_, false) => Err(Unread::NotText),
+        (text, true) => Ok(text),
     }
-    String::from_utf8(bytes).map_err(|_| Unread::NotText)
 }
 
 /// Reads the user's YAML, with the configurations beside it that its defaults list names.
@@ -104,7 +104,7 @@ struct Beside<'a> {
 
 impl Beside<'_> {
     fn is_group(&self, group: &str) -> bool {
-        !group.is_empty() && !group.contains('.') && self.dir.join(group).is_dir()
+        !group.is_empty() && !group.contains('.') && mount::is_dir(&self.dir.join(group))
     }
 }
 
@@ -128,7 +128,7 @@ impl Loader for Beside<'_> {
                 let theirs = adapters().any(|a| a.own_configs().contains(&config))
                     || config
                         .split_once('/')
-                        .is_some_and(|(group, _)| !self.dir.join(group).is_dir());
+                        .is_some_and(|(group, _)| !mount::is_dir(&self.dir.join(group)));
                 Ok(if theirs { Found::ByTrainer } else { Found::Missing })
             }
             Err(e) => Err(ConfigError::new(ErrorKind::Compose, e.told(&file).message)),
@@ -136,12 +136,10 @@ impl Loader for Beside<'_> {
     }
 
     fn options(&self, group: &str) -> Vec<String> {
-        let Ok(entries) = self.dir.join(group).read_dir_utf8() else {
-            return Vec::new();
-        };
+        let entries = mount::names(&self.dir.join(group), "", ENTRIES).unwrap_or_default();
         let mut names: Vec<String> = entries
-            .flatten()
-            .filter_map(|e| e.file_name().strip_suffix(".yaml").map(str::to_owned))
+            .iter()
+            .filter_map(|name| name.strip_suffix(".yaml").map(str::to_owned))
             .take(100)
             .collect();
         names.sort();
@@ -166,12 +164,13 @@ pub(super) fn config_in_command(command: &[String]) -> Option<Utf8PathBuf> {
     let name = value(["--config-name", "-cn"])?;
     let name = name.strip_suffix(".yaml").unwrap_or(name);
     let file = Utf8Path::new(dir).join(format!("{name}.yaml"));
-    file.is_file().then_some(file)
+    mount::is_file(&file).then_some(file)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn dir() -> (tempfile::TempDir, Utf8PathBuf) {
         let dir = tempfile::tempdir().unwrap();

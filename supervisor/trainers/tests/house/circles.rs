@@ -25,8 +25,6 @@ const ALLOWED: &[(&str, &str)] = &[
         "supervisor/trainers/src/verl",
         "arrange asked call read read_sft settings",
     ),
-    // What was prepared is rendered, and preparation prints.
-    ("supervisor/src/", "error prepare printer rehearse render"),
 ];
 
 type Path = Vec<String>;
