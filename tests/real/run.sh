@@ -32,6 +32,7 @@ verl_contents() {
 # Checkpoints of every writer, damaged in every way; and once more with what a run has recorded of them.
 proofs() {
   need_areal
+  mkdir "$work/checkpoints"
   "$python" "$here/make_checkpoints.py" "$work/checkpoints" --areal "$areal"
   "$python" "$here/proof_differential.py" "$programs" "$work/checkpoints" --areal "$areal" --each 20
   "$python" "$here/proof_records.py" "$programs" "$work/checkpoints" --each 20
@@ -49,13 +50,14 @@ one() (
   set -e
   if declare -F "$1" >/dev/null; then "$1"; else "$python" "$here/$1.py" "$programs"; fi
 )
-# lane: takes the next script until there is none; one that fails hides none of the others.
+# lane: runs each script that no other lane has taken; one that fails hides none of the others.
 lane() {
   local name began
   set +e
-  while read -r name <&8; do
+  for name in "${wanted[@]}"; do
+    mkdir "$work/$name" 2>/dev/null || continue
     began=$SECONDS
-    one "$name" 2>&1 </dev/null 8<&- | sed -u "s/^/$name: /"
+    one "$name" 2>&1 </dev/null | sed -u "s/^/$name: /"
     if [ "${PIPESTATUS[0]}" != 0 ]; then echo "$name" >>"$work/failed"; fi
     echo "$((SECONDS - began)) s $name" | tee -a "$work/times" | sed 's/^/== /'
   done
@@ -69,8 +71,6 @@ if [ ${#wanted[@]} -eq 0 ]; then
   echo "run.sh: no script has '$only' in its name; there are: ${scripts[*]}" >&2
   exit 2
 fi
-mkdir "$work/checkpoints"
-exec 8< <(printf '%s\n' "${wanted[@]}")
 for _ in $(seq "${LANES:-2}"); do lane & done
 wait
 sort -rn "$work/times"
