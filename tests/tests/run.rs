@@ -47,6 +47,8 @@ mod told;
 mod undead;
 #[path = "run/ways.rs"]
 mod ways;
+#[path = "run/ways_odd.rs"]
+mod ways_odd;
 
 use supervise_tests::harness::{Scene, eventually};
 

@@ -3,6 +3,7 @@
 //! A tokenizer's JSON has tens of megabytes: its values are looked at and dropped. What is kept of the others is bounded.
 
 mod config;
+mod keys;
 mod megatron;
 mod python;
 mod tokenizer;

@@ -8,9 +8,10 @@ mod invariants;
 
 pub use invariants::Broken;
 
-use crate::checkpoint::{CkptId, PinsHash};
+use crate::checkpoint::{CheckpointSummary, CkptId, PinsHash, Resumability, Verdict};
 use crate::event::{ExitStatus, Phase, ScanReport, Sighting};
 use crate::id::{ActId, AttemptNo, Ms, ProcRef, Step, Term, Tick, WallMs, WorkerId};
+use crate::live::is_live;
 use crate::reason::Reason;
 use crate::record::{Act, ActKind, Condition, Diagnosis, LaunchOrder, Outcome, Then};
 use crate::rehearsal::Rehearsal;
@@ -19,6 +20,9 @@ use crate::script::ScriptNews;
 use crate::spec::ResumeIntent;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+
+/// Sightings kept for one attempt.
+const SIGHTINGS: usize = 100;
 
 /// Everything a decision may look at besides the specification and the event.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -299,6 +303,31 @@ pub struct Care {
 }
 
 impl Attempt {
+    /// Keeps what a line of output said.
+    fn note_sighting(&mut self, means: &RuleKind, sighting: &Sighting, at: Tick) {
+        if *means == RuleKind::Failed {
+            self.failed = self.failed.or(Some(at));
+        }
+        match means {
+            RuleKind::Resumed => self.resumed = sighting.number.map(Step).or(self.resumed),
+            RuleKind::Scratch => self.scratch = true,
+            RuleKind::ResumePath => {}
+            RuleKind::End => self.ended = true,
+            RuleKind::Failed | RuleKind::Failure(_) | RuleKind::Exception => {
+                if let Some((_, known)) = self
+                    .sightings
+                    .iter_mut()
+                    .find(|(k, s)| k == means && s.rule == sighting.rule && s.text == sighting.text)
+                {
+                    known.count = known.count.saturating_add(sighting.count);
+                } else if self.sightings.len() < SIGHTINGS {
+                    self.sightings.push((means.clone(), sighting.clone()));
+                }
+            }
+            RuleKind::Step | RuleKind::Bar | RuleKind::Enters(_) | RuleKind::Total => {}
+        }
+    }
+
     /// One that was ordered and not launched yet.
     fn begin(order: &LaunchOrder, term: Term, at: Tick, mark_before: Option<Step>) -> Self {
         Self {
@@ -379,6 +408,34 @@ impl State {
     #[must_use]
     pub fn care_is_unfinished(&self) -> bool {
         self.care.as_ref().is_some_and(|c| self.attempts < c.attempt)
+    }
+
+    /// The newest whole step of the last scan that stands under the checkpoint root.
+    #[must_use]
+    pub fn newest_whole(&self) -> Option<&CheckpointSummary> {
+        self.scan
+            .as_ref()?
+            .steps
+            .iter()
+            .find(|c| c.verdict == Verdict::Whole && c.proven.is_some() && !c.id.0.is_absolute())
+    }
+
+    /// Whether this step's save is not over, or was cut short: it lacks state that an older step holds, or it is the
+    /// newest one while its writer lives.
+    #[must_use]
+    pub fn is_cut_short(&self, c: &CheckpointSummary) -> bool {
+        let Some(scan) = self.scan.as_ref().filter(|_| c.resume != Resumability::Exact) else {
+            return false;
+        };
+        // A save that overwrites the only checkpoint is whole or not; what it loses, any later one loses too.
+        if c.save.is_some() || is_live(&c.id) {
+            return false;
+        }
+        let newest = scan.steps.first().is_some_and(|x| x.id == c.id);
+        let older = scan.steps.iter().any(|x| {
+            x.step < c.step && x.resume == Resumability::Exact && x.verdict == Verdict::Whole && x.proven.is_some()
+        });
+        older || newest && self.live().is_some()
     }
 
     /// A copy of the live set is on its way.

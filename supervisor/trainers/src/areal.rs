@@ -14,6 +14,7 @@ mod judge;
 mod layout;
 mod live;
 mod names;
+mod place;
 mod preflight;
 mod read;
 mod rules;

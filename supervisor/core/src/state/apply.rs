@@ -1,16 +1,14 @@
 //! The fold: what each record makes of the state.
 
 use super::{Attempt, Care, Failure, Mode, NotKept, State, StopWish};
-use crate::checkpoint::{CheckpointSummary, CkptId, Depth, PinsHash, Resumability, Verdict};
+use crate::checkpoint::{CkptId, Depth, PinsHash};
 use crate::event::{ActError, ActErrorKind, ActOutput, Event, EventKind, Request, ScanReport};
 use crate::id::{ActId, Step, Tick, WallMs};
-use crate::live::{is_live, whole_live};
+use crate::live::whole_live;
 use crate::record::{Act, ActKind, Decision, DiskEdit, LaunchOrder, Record, StartPoint};
 use crate::scan::RuleKind;
 use crate::spec::ResumeIntent;
 
-/// Sightings kept for one attempt.
-const SIGHTINGS: usize = 100;
 /// Failures kept for one run.
 const FAILURES: usize = 50;
 
@@ -322,7 +320,7 @@ impl State {
                 means,
                 sighting,
             } if *attempt == a.no => {
-                note_sighting(a, means, sighting, e.at);
+                a.note_sighting(means, sighting, e.at);
                 if let (RuleKind::Total, Some(n)) = (means, sighting.number) {
                     self.total = Some(crate::id::Step(n));
                 }
@@ -473,59 +471,5 @@ impl State {
                 diagnosis: d,
             });
         }
-    }
-}
-
-fn note_sighting(a: &mut Attempt, means: &RuleKind, sighting: &crate::event::Sighting, at: Tick) {
-    if *means == RuleKind::Failed {
-        a.failed = a.failed.or(Some(at));
-    }
-    match means {
-        RuleKind::Resumed => a.resumed = sighting.number.map(crate::id::Step).or(a.resumed),
-        RuleKind::Scratch => a.scratch = true,
-        RuleKind::ResumePath => {}
-        RuleKind::End => a.ended = true,
-        RuleKind::Failed | RuleKind::Failure(_) | RuleKind::Exception => {
-            if let Some((_, known)) = a
-                .sightings
-                .iter_mut()
-                .find(|(k, s)| k == means && s.rule == sighting.rule && s.text == sighting.text)
-            {
-                known.count = known.count.saturating_add(sighting.count);
-            } else if a.sightings.len() < SIGHTINGS {
-                a.sightings.push((means.clone(), sighting.clone()));
-            }
-        }
-        RuleKind::Step | RuleKind::Bar | RuleKind::Enters(_) | RuleKind::Total => {}
-    }
-}
-
-impl State {
-    /// The newest whole step of the last scan that stands under the checkpoint root.
-    #[must_use]
-    pub fn newest_whole(&self) -> Option<&CheckpointSummary> {
-        self.scan
-            .as_ref()?
-            .steps
-            .iter()
-            .find(|c| c.verdict == Verdict::Whole && c.proven.is_some() && !c.id.0.is_absolute())
-    }
-
-    /// Whether this step's save is not over, or was cut short: it lacks state that an older step holds, or it is the
-    /// newest one while its writer lives.
-    #[must_use]
-    pub fn is_cut_short(&self, c: &CheckpointSummary) -> bool {
-        let Some(scan) = self.scan.as_ref().filter(|_| c.resume != Resumability::Exact) else {
-            return false;
-        };
-        // A save that overwrites the only checkpoint is whole or not; what it loses, any later one loses too.
-        if c.save.is_some() || is_live(&c.id) {
-            return false;
-        }
-        let newest = scan.steps.first().is_some_and(|x| x.id == c.id);
-        let older = scan.steps.iter().any(|x| {
-            x.step < c.step && x.resume == Resumability::Exact && x.verdict == Verdict::Whole && x.proven.is_some()
-        });
-        older || newest && self.live().is_some()
     }
 }

@@ -1,0 +1,139 @@
+//! The leash: broken, taken by a newer term, or by nobody.
+
+use super::rig::{Rig, eventually, fake, sh};
+use std::fs;
+use std::io::{Read as _, Write as _};
+use supervise_core::event::{ExitStatus, Phase};
+use supervise_core::id::{Ms, Step, Term};
+use supervise_core::scan::{RuleKind, ScanRule};
+use supervise_host::address::connect;
+use supervise_host::guard::protocol::{FromGuard, ToGuard};
+use supervise_host::process::{find_attempt_processes, is_alive};
+
+#[test]
+fn a_broken_leash_can_be_taken_by_a_newer_term_only() {
+    let mut rig = Rig::start("retake", |order| {
+        order.workers = vec![
+            sh("echo step:41; echo boom; echo step:42; exec sleep 1000"),
+            fake(&["exit", "9"]),
+        ];
+        order.rules = vec![
+            ScanRule::new("step", r"^step:(\d+)", RuleKind::Step),
+            ScanRule::new("boom", "^boom", RuleKind::Failure("x.y".into())),
+        ];
+    });
+    let workers = rig.launched();
+    rig.sighted("boom");
+    rig.find(|m| match m {
+        FromGuard::Progress { step, .. } => step.filter(|s| *s == Step(42)),
+        _ => None,
+    });
+    rig.break_leash();
+    for term in [1, 2] {
+        // The order came from term 2.
+        assert!(rig.take(Term(term)).is_none());
+    }
+    assert!(is_alive(workers[0]));
+    let hello = rig.take(Term(3)).unwrap();
+    assert_eq!(hello.guard.pid, rig.guard());
+    assert_eq!(hello.workers.iter().map(|w| w.proc).collect::<Vec<_>>(), workers);
+    assert_eq!(hello.workers[0].exit, None);
+    assert_eq!(hello.workers[1].exit, Some(ExitStatus::Code(9)));
+    assert_eq!((hello.step, hello.phase), (Some(Step(42)), Phase::Step));
+    assert_eq!(hello.sightings[0].1.rule, "boom");
+    assert!(!hello.gone);
+    assert!(rig.take(Term(3)).is_none());
+    rig.say(ToGuard::KillTree);
+    assert_eq!(rig.gone(), []);
+}
+
+#[test]
+fn a_newer_term_replaces_a_living_one() {
+    let mut rig = Rig::start("replace", |order| {
+        order.workers = vec![sh("exec sleep 1000")];
+    });
+    let workers = rig.launched();
+    let old = rig.keep_leash();
+    assert!(rig.take(Term(5)).is_some());
+    let mut rest = String::new();
+    let mut old = old.into_inner();
+    old.read_to_string(&mut rest).unwrap();
+    assert!(is_alive(workers[0]));
+}
+
+#[test]
+fn nonsense_on_the_socket_changes_nothing() {
+    let mut rig = Rig::start("nonsense", |order| {
+        order.workers = vec![sh("exec sleep 1000")];
+    });
+    let workers = rig.launched();
+    for nonsense in ["\n", "{}\n", "\"kill_tree\"\n", "\0\0\n", ""] {
+        let mut stream = connect(&rig.socket()).unwrap().unwrap();
+        stream.write_all(nonsense.as_bytes()).unwrap();
+    }
+    assert!(rig.take(Term(9)).is_some());
+    assert!(is_alive(workers[0]));
+}
+
+#[test]
+fn nobody_comes_and_the_tree_is_killed() {
+    let mut rig = Rig::start("orphan", |order| {
+        order.workers = vec![sh("trap '' TERM; sleep 1000 & wait")];
+        order.orphan_grace = Ms(50);
+    });
+    let workers = rig.launched();
+    rig.break_leash();
+    assert_eq!(rig.end(), Some(0));
+    assert!(!is_alive(workers[0]));
+    assert!(find_attempt_processes(&rig.run(), &workers).is_empty());
+    assert!(connect(&rig.socket()).unwrap().is_none());
+}
+
+#[test]
+fn a_save_may_finish_before_an_orphan_is_killed() {
+    let mut rig = Rig::start("saving", |order| {
+        order.workers = vec![sh(
+            "echo saving; read x < \"$GO\"; echo saved > \"$SAVED\"; echo step:1; exec sleep 1000",
+        )];
+        order.rules = vec![
+            ScanRule::new("save", "^saving", RuleKind::Enters(Phase::Save)),
+            ScanRule::new("step", r"^step:(\d+)", RuleKind::Step),
+        ];
+        order.orphan_grace = Ms(50);
+        order.save_grace = Ms::secs(100);
+    });
+    let workers = rig.launched();
+    rig.find(|m| match m {
+        FromGuard::Progress { phase, .. } => (*phase == Phase::Save).then_some(()),
+        _ => None,
+    });
+    rig.break_leash();
+    rig.go();
+    assert_eq!(rig.end(), Some(0));
+    assert!(!is_alive(workers[0]));
+    assert_eq!(fs::read_to_string(rig.path("saved")).unwrap(), "saved\n");
+}
+
+#[test]
+fn without_a_driver_sigterm_stops_the_tree_and_with_one_it_is_the_drivers() {
+    let mut rig = Rig::start("term", |order| {
+        order.workers = vec![sh("trap 'echo bye > \"$SAVED\"; exit 4' TERM; echo up; \
+            while :; do sleep 0.02; done")];
+        order.rules = vec![ScanRule::new("up", "^up", RuleKind::Scratch)];
+        order.stop_grace = Ms::secs(100);
+    });
+    let workers = rig.launched();
+    rig.sighted("up");
+    rig.signal_guard(libc::SIGTERM);
+    rig.signal_guard(libc::SIGHUP);
+    rig.signal_guard(libc::SIGINT);
+    assert!(rig.take(Term(3)).is_some());
+    assert!(is_alive(workers[0]));
+    rig.break_leash();
+    rig.settle();
+    rig.signal_guard(libc::SIGTERM);
+    eventually(|| !is_alive(workers[0]));
+    let hello = rig.take(Term(4)).unwrap();
+    assert_eq!(hello.workers[0].exit, Some(ExitStatus::Code(4)));
+    assert_eq!(fs::read_to_string(rig.path("saved")).unwrap(), "bye\n");
+}
