@@ -1,6 +1,6 @@
 """What `supervise plan --learn` understands of the launch scripts of a checkout: verl's own, those of its recipes, your own.
 
-usage: launch_scripts.py PROGRAMS CHECKOUT [--only TEXT] [--each N] [--json FILE]
+usage: launch_scripts.py PROGRAMS CHECKOUT [--only TEXT] [--each N] [--set KEY=VALUE]... [--json FILE]
 
 PROGRAMS is the folder with the built `supervise`. Run it with the interpreter of an environment that has what the trainer needs; of
 the trainer itself the CHECKOUT's own files count (recipes belong into its folder `recipe`). Every `*.sh` that starts a module with
@@ -47,10 +47,10 @@ def reason(text):
     return " + ".join(sorted(set(out)))
 
 
-def plan(supervise, checkout, script, work):
+def plan(supervise, checkout, script, work, more):
     env = dict(os.environ, HOME=str(work / "home"), XDG_STATE_HOME=str(work / "state"), PYTHONPATH=str(checkout))
     env["PATH"] = f"{work / 'bin'}:{BIN}:{env['PATH']}"
-    command = [*ALONE, supervise, "plan", "--learn", "--json", "--set", "supervisor.learn_within=60s"]
+    command = [*ALONE, supervise, "plan", "--learn", "--json", "--set", "supervisor.learn_within=60s", *more]
     try:
         done = subprocess.run([str(word) for word in [*command, "--", "bash", script]], cwd=checkout, env=env, stdin=subprocess.DEVNULL,
                               capture_output=True, text=True, timeout=LIMIT, check=False)
@@ -68,6 +68,7 @@ def main():
     flags.add_argument("checkout", type=Path)
     flags.add_argument("--only", default="")
     flags.add_argument("--each", type=int, default=1)
+    flags.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     flags.add_argument("--json", type=Path)
     given = flags.parse_args()
     checkout = given.checkout.resolve()
@@ -84,7 +85,7 @@ def main():
         subprocess.run([*ALONE, "true"], check=True)
         for script in scripts[:: given.each]:
             name = str(script.relative_to(checkout))
-            outcome, more = plan(given.programs.resolve() / "supervise", checkout, script, work)
+            outcome, more = plan(given.programs.resolve() / "supervise", checkout, script, work, [word for text in given.set for word in ("--set", text)])
             table[outcome].append(name)
             told[name] = {"outcome": outcome, "told": more}
             print(f"{name}: {outcome}", flush=True)
