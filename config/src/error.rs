@@ -1,4 +1,4 @@
-//! What can be wrong with a configuration.
+//! Errors of a configuration.
 //!
 //! One error type for everything this crate reads. It keeps what went wrong, where (file, line, column, key) and what to do next
 //! apart, so that a caller can print it, put it into JSON, or look at `kind`. [`ConfigError`] prints as

@@ -1,4 +1,4 @@
-//! How Python prints a value: what `str()` makes of it when it is embedded in a string.
+//! Values as Python prints them: what `str()` makes of it when it is embedded in a string.
 
 use crate::tree::{Key, Node, Value};
 

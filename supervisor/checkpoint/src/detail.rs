@@ -1,4 +1,4 @@
-//! What a file tells beside its verdict, and about other files.
+//! Facts that a file tells beside its verdict, and about other files.
 
 use crate::dcp::{Dcp, DcpFacts};
 use crate::json::{Frequencies, StepInfo, TrainerState};

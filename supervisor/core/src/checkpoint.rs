@@ -1,4 +1,4 @@
-//! What is said about a checkpoint: verdicts, findings, summaries.
+//! Statements about a checkpoint: verdicts, findings, summaries.
 //!
 //! A finding is data with a level, never an error: the reader of a directory always gets an answer, and
 //! the answer names the file. An I/O error is `Unreadable`, never `Damaged`: only bytes that were read condemn.

@@ -1,4 +1,4 @@
-//! What ended an attempt: class, action, fingerprint.
+//! The cause of an attempt's end: class, action, fingerprint.
 //!
 //! First in time beats loudest; a cascade line is never a root; a bare SIGKILL is an unknown kill until
 //! something explains it. A class never decides alone: see `decide`.

@@ -1,4 +1,4 @@
-//! What the journal stores: facts, decisions with reasons, intents.
+//! Records of the journal: facts, decisions with reasons, intents.
 //!
 //! `decide` writes records; `State::apply` reads them. *Guarded* acts change the world for good and wait for
 //! their intent to be durable. *Safety* acts stop harm and are performed at once. *Asks* change nothing.

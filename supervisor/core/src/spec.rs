@@ -1,4 +1,4 @@
-//! What is to be run: frozen per term, complete, with the policy that decides over it.
+//! The specification of a run: frozen per term, complete, with the policy that decides over it.
 
 mod assist;
 mod saves;

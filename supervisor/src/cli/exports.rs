@@ -1,4 +1,4 @@
-//! What a trainer leaves beside its only checkpoint: exports of the weights, from which nothing is resumed.
+//! Exports of the weights that a trainer leaves beside its only checkpoint, from which nothing is resumed.
 
 use crate::printer::Meter;
 use crate::render::checkpoints::Export;

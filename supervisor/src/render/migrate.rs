@@ -1,4 +1,4 @@
-//! What came of converting roles, in words and as JSON.
+//! Results of converting roles, in words and as JSON.
 
 use super::count;
 use super::terminal::shown;

@@ -1,4 +1,4 @@
-//! How a run is: as text and as JSON of a stable shape.
+//! The status of a run: as text and as JSON of a stable shape.
 
 use super::record::{outcome_words, rehearsed, start_point};
 use super::terminal::shown;

@@ -1,4 +1,4 @@
-//! What was checked in files, what was found and where, and what it means for a resume.
+//! Findings in checked files, with their places and what they mean for a resume.
 
 use super::checkpoints::resume_words;
 use super::{bytes, count};

@@ -1,4 +1,4 @@
-//! What a trainer framework has to answer, so that the rest of the program need not know it.
+//! Questions that a trainer framework has to answer, so that the rest of the program need not know it.
 //!
 //! Is this run one of its (`is_called`, `is_meant`), what does its configuration say (`read`), what do its lines mean (`rules`), which
 //! steps are there and what is each worth (`tracker`), what goes into argv and environment so that it starts exactly there (`arrange`),

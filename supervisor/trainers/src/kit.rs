@@ -1,4 +1,4 @@
-//! What adapters share, whichever trainer they speak for. Nothing in it knows one.
+//! Parts that adapters share, whichever trainer they speak for. Nothing in it knows one.
 
 mod pins;
 mod reader;

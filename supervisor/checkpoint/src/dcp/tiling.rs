@@ -1,4 +1,4 @@
-//! Whether the chunks of a tensor tile it: every element in exactly one of them.
+//! The check that the chunks of a tensor tile it: every element in exactly one of them.
 //!
 //! A box is a signed sum of the quadrants that begin at its corners, and quadrants at different corners are independent.
 //! So chunks tile a tensor exactly where their signed corners add up to the corners of the whole: no pair of chunks has to

@@ -1,4 +1,4 @@
-//! How a plan is cut into pieces that threads read apart from each other, and how their results are joined.
+//! Pieces of a plan that threads read apart from each other, and the joining of their results.
 //!
 //! A piece is a run of extents, or a part of a long one. Borders inside an extent lie at multiples of [`PIECE`] in the
 //! file, so no block of a file system and no number of a tensor is torn: the results are those of one reading, whoever

@@ -1,4 +1,4 @@
-//! How many updates an optimizer has counted.
+//! The number of updates that an optimizer has counted.
 //!
 //! torch keeps a count per parameter, as a tensor of one element or as a number; Megatron one for all, or one per group of
 //! parameters. All of them are too many to read: the first few and the last few tell whether they agree.

@@ -1,4 +1,4 @@
-//! What waits to be written by the sink: bounded, oldest dropped first, never waiting.
+//! The queue of output for the sink: bounded, oldest dropped first, never waiting.
 //!
 //! The sink is a process of its own because a disk can hang for ever. The pipe to it is written without blocking;
 //! what it does not take is held here up to [`HELD_LIMIT`]. What is dropped beyond that is counted, and a line in

@@ -1,4 +1,4 @@
-//! What driver and guard say to each other: one JSON object per line.
+//! Messages between driver and guard: one JSON object per line.
 //!
 //! The order comes first and on its own way (see [`crate::guard::spawn`]); everything later goes over the leash,
 //! a stream socket. Lines are bounded. Unknown messages are errors: both ends are the same program, or a newer

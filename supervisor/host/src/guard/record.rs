@@ -1,4 +1,4 @@
-//! What a guard leaves on disk about its processes: the attempt's `tree` file.
+//! A guard's record of its processes on disk: the attempt's `tree` file.
 //!
 //! One JSON object per line, appended: first `{"boot","pid_ns"}`, the kernel and the pid namespace that the numbers belong to; then a line per
 //! descendant, `{"pid","start","ppid","command"}`, and one per ended worker, `{"worker","exit","step"}`. A torn or

@@ -1,4 +1,4 @@
-//! What is said to a lane and what it answers.
+//! Questions to a lane and its answers.
 
 use super::look::{Failure, Look, Seen};
 use camino::Utf8PathBuf;

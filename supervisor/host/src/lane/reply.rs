@@ -1,4 +1,4 @@
-//! What a lane writes to its standard output.
+//! Lines that a lane writes to its standard output.
 
 use super::protocol::LaneReply;
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! Where the only checkpoint of a trainer stands, and where what is kept of it does.
+//! Places of a trainer's only checkpoint and of the copies kept of it.
 
 use super::files::fact_of;
 use super::latest::{Latest, latest};

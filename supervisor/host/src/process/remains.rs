@@ -1,4 +1,4 @@
-//! What is left of an attempt, for people: number, name and state of each process that still lives.
+//! Remains of an attempt, for people: number, name and state of each process that still lives.
 
 use crate::process::stat::proc_stat;
 use crate::process::tree::{find_attempt_processes, is_sink, keeps};

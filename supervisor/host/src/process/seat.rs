@@ -1,4 +1,4 @@
-//! Where process ids mean something: the kernel, the namespaces, and whether `/proc` shows them.
+//! The scope of process ids: the kernel, the namespaces, and whether `/proc` shows them.
 
 use crate::process::{boot_id, proc_stat};
 use nix::errno::Errno;

@@ -1,4 +1,4 @@
-//! What guard and sink pass through their pipe: a header of nine bytes, then the payload.
+//! Frames in the pipe between guard and sink: a header of nine bytes, then the payload.
 
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};

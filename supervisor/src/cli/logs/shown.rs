@@ -1,4 +1,4 @@
-//! How output of workers is shown: as it is in a pipe, safely on a terminal, or as JSON.
+//! Output of workers as it is shown: unchanged in a pipe, safely on a terminal, or as JSON.
 
 use crate::printer;
 use crate::render::terminal::OutputFilter;

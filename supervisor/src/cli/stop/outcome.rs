@@ -1,4 +1,4 @@
-//! What `supervise stop` writes down where no supervisor lives: a term of its own that ends the run.
+//! The record of `supervise stop` where no supervisor lives: a term of its own that ends the run.
 
 use super::super::target::{self, Seen};
 use super::Lease;

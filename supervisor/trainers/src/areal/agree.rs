@@ -1,4 +1,4 @@
-//! Whether the parts of a set are of one save: what each counts, beside the others and beside generations that were proven.
+//! The check that the parts of a set are of one save: what each counts, beside the others and beside generations that were proven.
 //!
 //! AReaL writes the engines' state first, then what is kept of the run, the place in the data last, all in place. Killed between
 //! two of these it leaves parts of two saves, each whole by itself, and resumes from them without a word. File times are no

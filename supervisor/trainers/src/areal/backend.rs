@@ -1,4 +1,4 @@
-//! How an engine is spread over ranks, as AReaL writes it: `fsdp:d4t2`, `megatron:(attn:d1p2t4|ffn:d1p2e4)`.
+//! The spread of an engine over ranks, as AReaL writes it: `fsdp:d4t2`, `megatron:(attn:d1p2t4|ffn:d1p2e4)`.
 
 /// What runs an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

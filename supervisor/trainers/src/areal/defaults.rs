@@ -1,4 +1,4 @@
-//! What AReaL's own classes say where a file says nothing, for the keys that are read here (1.0.4).
+//! Defaults of AReaL's own classes, for the keys that are read here (1.0.4).
 
 use supervise_config::{ConfigError, ConfigTree, Key, Node, Origin, Value, edit_distance, parse_scalar};
 

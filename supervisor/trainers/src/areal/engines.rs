@@ -1,4 +1,4 @@
-//! What each engine saves and what a resume brings back of it.
+//! State that each engine saves, and the part of it that a resume brings back.
 
 use super::backend::{Backend, Kind};
 use super::fields::{INT, REAL, TEXT, is};

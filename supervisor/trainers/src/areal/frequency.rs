@@ -1,4 +1,4 @@
-//! How often AReaL saves, exports and evaluates after a resume.
+//! The frequency at which AReaL saves, exports and evaluates after a resume.
 //!
 //! A resume brings back the frequencies that counted when the save was made, and they win over the configuration's: to change
 //! one across a relaunch, the files beside the checkpoint have to say it too.

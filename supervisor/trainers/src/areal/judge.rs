@@ -1,4 +1,4 @@
-//! What a set is worth, and whether this run can go on from it.
+//! The verdict on a set, and the answer whether this run can go on from it.
 
 use super::Sets;
 use super::agree::{AHEAD, Compared, METADATA};

@@ -1,4 +1,4 @@
-//! What AReaL's lines of output mean. They begin with `(AReaL) DATE TIME LOGGER LEVEL: `, in worker logs with a role before that.
+//! The meaning of AReaL's lines of output. They begin with `(AReaL) DATE TIME LOGGER LEVEL: `, in worker logs with a role before that.
 
 use supervise_core::event::Phase;
 use supervise_core::scan::{RuleKind, ScanRule};

@@ -1,4 +1,4 @@
-//! What one step of Hugging Face's `Trainer` is worth, and what a resume from it would lose.
+//! The verdict on one step of Hugging Face's `Trainer`, and what a resume from it would lose.
 //!
 //! A resume fails without `trainer_state.json` or weights, and goes on in silence without anything else: a fresh optimizer, a schedule
 //! from its start. So a step that lacks what it was saved with is not whole, whatever `Trainer` would do with it.

@@ -1,4 +1,4 @@
-//! What a command and its YAML say of a run: `TrainingArguments`, whoever passes them on.
+//! The configuration of a run by its command and YAML: `TrainingArguments`, whoever passes them on.
 
 use super::HF;
 use super::call;

@@ -1,4 +1,4 @@
-//! What the lines of Hugging Face's `Trainer` mean. Most are printed only where the library's verbosity is `info`.
+//! The meaning of the lines of Hugging Face's `Trainer`. Most are printed only where the library's verbosity is `info`.
 //!
 //! No line of its own tells a step as it is trained: only the progress bar does, and bars of anything look like it. It counts where
 //! it is as long as the `Trainer` said.

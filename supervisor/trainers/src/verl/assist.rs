@@ -1,4 +1,4 @@
-//! What verl can do by itself once it is told: each help with its reason and the setting that switches it off.
+//! Settings by which verl helps itself: each with its reason and the setting that switches it off.
 
 use super::Facts;
 use super::version::Version;

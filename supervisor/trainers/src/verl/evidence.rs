@@ -1,4 +1,4 @@
-//! What was found out about single files of a step.
+//! Files of a step with the reports on them.
 
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! What verl's adapter reads at every launch beside the specification.
+//! Facts that verl's adapter reads at every launch beside the specification.
 
 use crate::adapter::TrainerFacts;
 

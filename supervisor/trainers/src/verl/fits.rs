@@ -1,4 +1,4 @@
-//! Whether a run can go on from a step: another question than whether the step is whole.
+//! The check that a run can go on from a step: another question than whether the step is whole.
 //!
 //! A step that does not fit is never less for it. What is lost is told by kind of state; where nothing can be loaded, the reason says
 //! what to change.

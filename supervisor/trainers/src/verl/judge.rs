@@ -1,4 +1,4 @@
-//! What one verl step is worth, and whether this run can go on from it: two different answers.
+//! The verdict on one step of verl, and the answer whether this run can go on from it: two different things.
 //!
 //! A step is judged by its own world size and contents, never by today's configuration; only the roles that must be there come from
 //! outside. Whether it fits the run (world size, layout, contents) is the second answer and never makes a whole step less.

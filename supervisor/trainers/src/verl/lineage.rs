@@ -1,4 +1,4 @@
-//! Whether a step holds its own state: its counters beside those of the steps before it.
+//! The check that a step holds its own state: its counters beside those of the steps before it.
 //!
 //! A directory can be whole and still hold an older state: a restored copy, a save that wrote into the wrong directory. What the
 //! optimizer and the schedule count tells. They only grow along a lineage, as long as every resume loads them; where the run loads

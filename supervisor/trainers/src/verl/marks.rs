@@ -1,4 +1,4 @@
-//! What of a step counts up from step to step, read from the reports on its files.
+//! Counters of a step that rise from step to step, read from the reports on its files.
 
 use super::names::Content;
 use super::needs;

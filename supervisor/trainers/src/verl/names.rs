@@ -1,4 +1,4 @@
-//! What verl's names on disk mean: step directories, shards, parts of the dataloader's state.
+//! The meaning of verl's names on disk: step directories, shards, parts of the dataloader's state.
 //!
 //! verl writes a number without leading zeros. A name that only looks like one of its names (`global_step_0010`,
 //! `global_steps_10`) is never taken for it: verl itself would read something else there.

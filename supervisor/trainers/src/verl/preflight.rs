@@ -1,4 +1,4 @@
-//! What a person should know before a launch: when verl saves, what a crash costs, what no resume brings back.
+//! Remarks before a launch: when verl saves, what a crash costs, what no resume brings back.
 
 use super::Facts;
 use super::{assist, ray};

@@ -1,4 +1,4 @@
-//! What one role of a step is worth: its shards, its marker, its configuration.
+//! The verdict on one role of a step: its shards, its marker, its configuration.
 //!
 //! A role is judged by what wrote it: the world size in `fsdp_config.json` (names where there is none), and the contents that its own ranks
 //! left. `fsdp_config.json` proves nothing about other ranks: rank 0 writes it while they may still be writing. It does prove which

@@ -1,4 +1,4 @@
-//! What verl's lines mean: steps, saves, resumes, a start from nothing, the planned end.
+//! The meaning of verl's lines: steps, saves, resumes, a start from nothing, the planned end.
 //!
 //! The patterns are not anchored at the line's beginning: Hydra puts time and file in front, and a progress bar without newline may stand
 //! there too. Failures are not told here; they are the same for every trainer.

@@ -1,4 +1,4 @@
-//! What the user's configuration asks for: where to resume, what to save and load, where to put it.
+//! Wishes of the user's configuration: where to resume, what to save and load, where to put it.
 
 use super::Reader;
 use super::defaults::Tree;

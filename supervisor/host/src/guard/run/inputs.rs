@@ -1,4 +1,4 @@
-//! What arrives at the guard: words of the driver, signals, output, ends of children.
+//! Inputs of the guard: words of the driver, signals, output, ends of children.
 
 use super::{Guard, NEWCOMER_MS, NEWCOMERS_LIMIT, Source};
 use crate::address::is_trusted;

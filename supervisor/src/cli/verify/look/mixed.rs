@@ -1,4 +1,4 @@
-//! Whether a save holds files of another one: what can be told without a record, by the saves beside it and by times.
+//! Saves that hold files of another one: what can be told without a record, by the saves beside it and by times.
 //!
 //! Weights carry no step, so a shard of another save is as whole as the right one. What is left to go by is said as a doubt and no more:
 //! bytes that are those of the same file in another save where files written with it are not; a table that was written for another
