@@ -11,3 +11,4 @@ pub mod process;
 pub mod script;
 pub mod sink;
 pub mod slurm;
+pub mod system;

@@ -125,8 +125,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         _ => Output::Text,
     };
     if args.own_session {
-        // Fails only where we lead a session already.
-        let _ = nix::unistd::setsid();
+        supervise_host::system::leave_session();
     }
     let learning = if args.given { Learning::Given } else { Learning::Start };
     let prepared = prepare(Request {

@@ -335,11 +335,10 @@ pub(super) fn not_started(what: String) -> ActError {
 
 /// Orphans that came to us and ended are reaped, by id: nobody else waits for them.
 fn adopt(found: &mut Vec<ProcRef>) {
-    use nix::sys::wait::{WaitPidFlag, waitpid};
     found.retain(|p| match proc_stat(p.pid) {
         Some(s) if s.start == p.start && s.is_running() => true,
         Some(s) if s.start == p.start && s.ppid == own_ref().pid => {
-            let _ = waitpid(nix::unistd::Pid::from_raw(p.pid), Some(WaitPidFlag::WNOHANG));
+            supervise_host::system::reap_child(p.pid);
             false
         }
         _ => false,

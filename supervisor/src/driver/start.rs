@@ -51,7 +51,7 @@ pub(super) async fn term(order: RunOrder, mut printer: Printer, flags: RunFlags)
         Err(e) => return Err(CliError::environment(format!("the control socket cannot be made: {e}"))),
     };
     // Orphans of a guard and a keeper that were killed come to us, where they are found by descent.
-    if let Err(e) = nix::sys::prctl::set_child_subreaper(true) {
+    if let Err(e) = supervise_host::system::adopt_orphans() {
         tracing::warn!("orphans of a killed guard will not come to this process: {e}");
     }
     let (mut wires, internal) =

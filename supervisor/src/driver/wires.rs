@@ -62,7 +62,7 @@ async fn accept(listener: UnixListener, tx: mpsc::UnboundedSender<Internal>) {
 }
 
 async fn serve(mut stream: UnixStream, tx: mpsc::UnboundedSender<Internal>) -> std::io::Result<()> {
-    let own = nix::unistd::geteuid().as_raw();
+    let own = supervise_host::system::effective_user();
     let peer = stream.peer_cred()?.uid();
     if peer != own && peer != 0 {
         return Ok(());

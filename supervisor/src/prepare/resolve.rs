@@ -151,7 +151,7 @@ fn understand_with(
     let settings = &d.sources.settings;
     let named = settings.trainer.as_str();
     let kind = registry::named(named);
-    let user = user();
+    let user = supervise_host::system::user_name();
     let input = ReadInput {
         composed: d.sources.composed.as_ref(),
         config_file: d.sources.file.as_deref(),
@@ -215,12 +215,6 @@ fn one_script(out: &mut ReadOutput) {
         };
         out.world = None;
     }
-}
-
-/// The name by which the password database knows who runs this.
-fn user() -> Option<String> {
-    let found = nix::unistd::User::from_uid(nix::unistd::getuid());
-    found.ok().flatten().map(|u| u.name).filter(|n| !n.is_empty())
 }
 
 /// The canonical checkpoint root, and what is worth saying about it.

@@ -6,10 +6,10 @@
 
 use crate::mount;
 use camino::{Utf8Path, Utf8PathBuf};
-use nix::unistd::{Uid, geteuid};
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use supervise_core::id::RunId;
+use supervise_host::system::effective_user;
 
 /// Files of a registry that are looked at.
 const ENTRIES: usize = 10_000;
@@ -37,7 +37,7 @@ fn may_write(dir: &Utf8Path) -> bool {
 }
 
 fn without_home() -> Option<Utf8PathBuf> {
-    if geteuid().is_root() {
+    if effective_user() == 0 {
         return Some(of_services());
     }
     if let Some(dir) = at_runtime() {
@@ -46,7 +46,7 @@ fn without_home() -> Option<Utf8PathBuf> {
     let dir = in_tmp();
     // That it is there already is as good; whose it is, is looked at.
     let _ = DirBuilder::new().mode(0o700).create(&dir);
-    is_private(&dir, geteuid()).then_some(dir)
+    is_private(&dir, effective_user()).then_some(dir)
 }
 
 fn of_services() -> Utf8PathBuf {
@@ -55,24 +55,24 @@ fn of_services() -> Utf8PathBuf {
 
 fn at_runtime() -> Option<Utf8PathBuf> {
     named("XDG_RUNTIME_DIR")
-        .filter(|dir| is_private(dir, geteuid()))
+        .filter(|dir| is_private(dir, effective_user()))
         .map(|dir| dir.join("supervise"))
 }
 
 fn in_tmp() -> Utf8PathBuf {
-    Utf8PathBuf::from(format!("/tmp/supervise-{}", geteuid()))
+    Utf8PathBuf::from(format!("/tmp/supervise-{}", effective_user()))
 }
 
 /// A directory, no link, that only its owner can look into; in `/tmp` anybody may have made it.
-fn is_private(dir: &Utf8Path, owner: Uid) -> bool {
-    fs::symlink_metadata(dir).is_ok_and(|m| m.is_dir() && m.uid() == owner.as_raw() && m.mode() & 0o077 == 0)
+fn is_private(dir: &Utf8Path, owner: u32) -> bool {
+    fs::symlink_metadata(dir).is_ok_and(|m| m.is_dir() && m.uid() == owner && m.mode() & 0o077 == 0)
 }
 
 /// Every place that may hold something of this user's, the one that is written to first.
 #[must_use]
 pub(super) fn state_dirs() -> Vec<Utf8PathBuf> {
     let own = |dir: &Utf8PathBuf| {
-        fs::symlink_metadata(dir).is_ok_and(|m| m.is_dir() && m.uid() == geteuid().as_raw() && m.mode() & 0o022 == 0)
+        fs::symlink_metadata(dir).is_ok_and(|m| m.is_dir() && m.uid() == effective_user() && m.mode() & 0o022 == 0)
     };
     let others = [Some(of_services()), at_runtime(), Some(in_tmp())];
     let mut out: Vec<Utf8PathBuf> = at_home().into_iter().collect();
@@ -123,11 +123,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let dir = Utf8Path::from_path(dir.path()).unwrap();
         let place = dir.join("place");
-        let me = geteuid();
+        let me = effective_user();
         assert!(!is_private(&place, me));
         DirBuilder::new().mode(0o700).create(&place).unwrap();
         assert!(is_private(&place, me));
-        assert!(!is_private(&place, Uid::from_raw(me.as_raw() + 1)));
+        assert!(!is_private(&place, me + 1));
         symlink(&place, dir.join("link")).unwrap();
         assert!(!is_private(&dir.join("link"), me));
         fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).unwrap();

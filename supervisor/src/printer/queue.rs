@@ -9,6 +9,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use supervise_host::system::write_some;
 
 /// Bytes that are kept for a reader who does not read.
 const LIMIT: usize = 4 << 20;
@@ -192,12 +193,9 @@ pub(super) struct Queue {
 impl Queue {
     /// Onto standard output and standard error.
     pub(super) fn new(missing: Missing) -> Self {
-        let sink = |to, bytes: &[u8]| {
-            let written = match to {
-                To::Out => nix::unistd::write(io::stdout(), bytes),
-                To::Err => nix::unistd::write(io::stderr(), bytes),
-            };
-            written.map_err(io::Error::from)
+        let sink = |to, bytes: &[u8]| match to {
+            To::Out => write_some(io::stdout(), bytes),
+            To::Err => write_some(io::stderr(), bytes),
         };
         Self::onto(Box::new(sink), LIMIT, missing)
     }

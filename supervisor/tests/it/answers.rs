@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 const PLAIN: [&str; 4] = ["--set", "supervisor.trainer=plain", "--", "/bin/sh"];
@@ -25,8 +25,8 @@ impl Background {
     }
 
     fn end(&mut self, signal: i32) -> Option<i32> {
-        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.0.id()).unwrap());
-        nix::sys::signal::kill(pid, nix::sys::signal::Signal::try_from(signal).unwrap()).unwrap();
+        let args = [format!("-{signal}"), self.0.id().to_string()];
+        assert!(Command::new("kill").args(args).status().unwrap().success());
         self.0.wait().unwrap().code()
     }
 }
@@ -298,11 +298,11 @@ const NOBODY: u32 = 54_321;
 #[test]
 fn a_run_without_a_home_is_listed_all_the_same() {
     let world = World::new();
-    let is_root = nix::unistd::geteuid().is_root();
+    let is_root = supervise_host::system::effective_user() == 0;
     let uid = if is_root {
         NOBODY
     } else {
-        nix::unistd::geteuid().as_raw()
+        supervise_host::system::effective_user()
     };
     let runtime = world.path("runtime");
     fs::create_dir(&runtime).unwrap();

@@ -2,8 +2,8 @@
 
 use super::files::read_small;
 use crate::disk::write_test;
+use crate::system::space;
 use camino::{Utf8Path, Utf8PathBuf};
-use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, access};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -177,9 +177,8 @@ fn may(path: &Utf8Path, how: AccessFlags) -> io::Result<Seen> {
 
 /// A file system that counts no blocks (some of the kernel's own) tells nothing.
 fn free(path: &Utf8Path) -> io::Result<Option<u64>> {
-    let fs = statvfs(path.as_std_path())?;
-    let free = fs.blocks_available().saturating_mul(fs.fragment_size());
-    Ok((fs.blocks() > 0).then_some(free))
+    let found = space(path)?;
+    Ok((found.size > 0).then_some(found.free))
 }
 
 impl Room {

@@ -4,9 +4,8 @@ use super::{Check, Health};
 use crate::render::bytes;
 use crate::render::plan::OPEN_CASE;
 use camino::Utf8Path;
-use nix::sys::statfs::statfs;
-use nix::sys::statvfs::statvfs;
 use supervise_host::process::cgroup::Leaf;
+use supervise_host::system::{Space, fs_magic, kernel_release, space};
 use sysinfo::System;
 
 /// PyTorch's data loaders and NCCL share memory here; less than this is too little for either.
@@ -52,10 +51,8 @@ fn processors() -> Check {
 }
 
 fn shm() -> Check {
-    match statvfs("/dev/shm") {
-        Ok(fs) => {
-            let size = fs.blocks().saturating_mul(fs.fragment_size());
-            let free = fs.blocks_available().saturating_mul(fs.fragment_size());
+    match space(Utf8Path::new("/dev/shm")) {
+        Ok(Space { size, free }) => {
             let text = format!("{} of {} free", bytes(free), bytes(size));
             if size < SHM {
                 let more = "; data loaders and NCCL need more (docker run --shm-size=16g)";
@@ -69,10 +66,9 @@ fn shm() -> Check {
 
 /// pidfd, pidfd polling and `close_range` came one after the other; the guard uses them.
 fn kernel() -> Check {
-    let Ok(name) = nix::sys::utsname::uname() else {
+    let Some(release) = kernel_release() else {
         return Check::new("kernel", Health::Note, "its version cannot be read");
     };
-    let release = name.release().to_string_lossy().into_owned();
     let mut parts = release
         .split(|c: char| !c.is_ascii_digit())
         .map(|p| p.parse::<u32>().unwrap_or(0));
@@ -166,18 +162,13 @@ fn is_remote(kind: i64) -> Option<&'static str> {
 /// Where checkpoints go: its kind, its space, whether changes are told.
 pub(super) fn file_system(place: &Utf8Path) -> Check {
     let here = place.ancestors().find(|p| p.exists()).unwrap_or(place);
-    let Ok(fs) = statfs(here.as_std_path()) else {
+    let (Ok(kind), Ok(Space { free, .. })) = (fs_magic(here), space(here)) else {
         return Check::new(
             "checkpoints",
             Health::Warning,
             format!("{here}: its file system does not tell what it is"),
         );
     };
-    // Some kinds have their highest bit set and come as negative numbers.
-    let kind = fs.filesystem_type().0 & 0xffff_ffff;
-    let free = u64::try_from(fs.block_size())
-        .unwrap_or(0)
-        .saturating_mul(fs.blocks_available());
     let (health, told) = match is_remote(kind) {
         Some(name) => (
             Health::Note,

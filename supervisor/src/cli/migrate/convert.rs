@@ -4,7 +4,6 @@ use super::target::Target;
 use crate::printer::Meter;
 use crate::render::migrate::{RoleView, Status, words};
 use camino::{Utf8Path, Utf8PathBuf};
-use nix::sys::statvfs::statvfs;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -14,6 +13,7 @@ use supervise_checkpoint::{FileReport, Need, SweepOptions};
 use supervise_core::checkpoint::{Depth, FileFact, Finding, Verdict};
 use supervise_host::lane::{FileProver, walk};
 use supervise_host::migrate::perform;
+use supervise_host::system::{Space, space};
 use supervise_trainers::verl::migrate::{self, Link, Op, Plan, Refusal, Seen};
 
 /// The model's own configuration is read up to this size.
@@ -69,11 +69,10 @@ fn failed(op: &Op, e: &io::Error, link: Link) -> Status {
 }
 
 fn enough_space(dir: &Utf8Path, plan: &Plan) -> Result<(), Status> {
-    let Ok(fs) = statvfs(dir.as_std_path()) else {
+    let Ok(Space { size, free }) = space(dir) else {
         return Ok(());
     };
-    let free = fs.blocks_available().saturating_mul(fs.fragment_size());
-    if fs.blocks() == 0 || free >= plan.bytes {
+    if size == 0 || free >= plan.bytes {
         return Ok(());
     }
     let why = format!(

@@ -7,7 +7,6 @@ use crate::prepare;
 use crate::run_order::Prepared;
 use crate::{printer, render};
 use camino::Utf8PathBuf;
-use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde_json::json;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -73,7 +72,7 @@ fn given(p: &Prepared) -> std::io::Result<Stdio> {
     let Some(learnt) = &p.order.spec.learnt else {
         return Ok(Stdio::null());
     };
-    let mut memory = File::from(memfd_create("learnt", MFdFlags::MFD_CLOEXEC)?);
+    let mut memory = supervise_host::system::memory_file("learnt")?;
     memory.write_all(&serde_json::to_vec(learnt)?)?;
     memory.rewind()?;
     Ok(Stdio::from(memory))

@@ -1,0 +1,120 @@
+//! Small system calls for who is not the host: each a function with a name.
+
+use camino::Utf8Path;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::statfs::statfs;
+use nix::sys::statvfs::statvfs;
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::{Pid, User, geteuid, getuid, setsid};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+
+/// The user whose rights count.
+#[must_use]
+pub fn effective_user() -> u32 {
+    geteuid().as_raw()
+}
+
+/// The name by which the password database knows who runs this.
+#[must_use]
+pub fn user_name() -> Option<String> {
+    let found = User::from_uid(getuid()).ok().flatten();
+    found.map(|u| u.name).filter(|name| !name.is_empty())
+}
+
+/// Leaves the terminal's session. Who leads a session already stays in it.
+pub fn leave_session() {
+    let _ = setsid();
+}
+
+/// Orphans of our descendants come to this process.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn adopt_orphans() -> io::Result<()> {
+    Ok(nix::sys::prctl::set_child_subreaper(true)?)
+}
+
+/// Reaps one child, where it has ended.
+pub fn reap_child(pid: i32) {
+    let _ = waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG));
+}
+
+/// The kernel's release, `6.1.0-13-amd64`.
+#[must_use]
+pub fn kernel_release() -> Option<String> {
+    let name = nix::sys::utsname::uname().ok()?;
+    Some(name.release().to_string_lossy().into_owned())
+}
+
+/// Writes some of the bytes at once, past the buffers of the standard library. Returns how many.
+///
+/// # Errors
+/// The system's.
+pub fn write_some(to: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    Ok(nix::unistd::write(to, bytes)?)
+}
+
+/// A file that stands in memory alone.
+///
+/// # Errors
+/// The system's.
+pub fn memory_file(name: &str) -> io::Result<File> {
+    Ok(File::from(memfd_create(name, MFdFlags::MFD_CLOEXEC)?))
+}
+
+/// Bytes of a file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    /// All of them; 0: it counts no blocks, as some of the kernel's own, and tells nothing.
+    pub size: u64,
+    /// Those that are left for us.
+    pub free: u64,
+}
+
+/// The space of the file system that a path stands on.
+///
+/// # Errors
+/// The system's.
+pub fn space(path: &Utf8Path) -> io::Result<Space> {
+    let fs = statvfs(path.as_std_path())?;
+    Ok(Space {
+        size: fs.blocks().saturating_mul(fs.fragment_size()),
+        free: fs.blocks_available().saturating_mul(fs.fragment_size()),
+    })
+}
+
+/// The magic number of the file system that a path stands on.
+///
+/// # Errors
+/// The system's.
+pub fn fs_magic(path: &Utf8Path) -> io::Result<i64> {
+    // Some kinds have their highest bit set and come as negative numbers.
+    Ok(statfs(path.as_std_path())?.filesystem_type().0 & 0xffff_ffff)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Seek};
+
+    #[test]
+    fn a_file_in_memory_is_written_past_buffers() {
+        let mut file = memory_file("test").unwrap();
+        assert_eq!(write_some(&file, b"abc").unwrap(), 3);
+        let mut text = String::new();
+        file.rewind().unwrap();
+        file.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "abc");
+    }
+
+    #[test]
+    fn file_systems_tell_their_space_and_the_kernels_own_none() {
+        let root = space(Utf8Path::new("/")).unwrap();
+        assert!(root.size >= root.free && root.size > 0);
+        assert_eq!(space(Utf8Path::new("/proc")).unwrap().size, 0);
+        assert_eq!(fs_magic(Utf8Path::new("/proc")).unwrap(), 0x9fa0);
+        assert!(space(Utf8Path::new("/no/such")).is_err() && kernel_release().is_some());
+    }
+}
