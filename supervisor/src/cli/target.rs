@@ -4,21 +4,23 @@
 //! user's mount is read by a lane with a deadline, so that a mount that hangs still leaves an answer.
 
 mod hung;
+mod seen;
+
+pub(super) use seen::Seen;
 
 use crate::control::{self, ControlReply, ControlRequest};
 use crate::error::CliError;
 use crate::mount;
 use crate::prepare::{self, Discovered, Request};
 use crate::reading::Reading;
-use crate::render::status::{Alive, Liveness, StatusView};
+use crate::render::status::{Alive, Liveness};
 use camino::{Utf8Path, Utf8PathBuf};
 use serde::Deserialize;
 use std::time::Duration;
-use supervise_core::id::{ProcRef, RunId, Term};
+use supervise_core::id::RunId;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::State;
-use supervise_host::lane::{Answer, Began, Client, LaneError, Loaded, Question, RUN_DIR_NAME};
-use supervise_host::process::{Remains, find_attempt_processes, remains};
+use supervise_host::lane::{Answer, Client, LaneError, Loaded, Question, RUN_DIR_NAME};
 use supervise_trainers::registry::adapters;
 
 /// A file system has this long to answer, or to get on with it.
@@ -27,101 +29,6 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) const DELETING: Duration = Duration::from_secs(3600);
 /// A living supervisor has this long.
 const SUPERVISOR: Duration = Duration::from_secs(5);
-
-/// What is known of a run.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Seen {
-    pub(super) run: RunId,
-    pub(super) run_dir: Option<Utf8PathBuf>,
-    pub(super) state: Option<State>,
-    pub(super) spec: Option<RunSpec>,
-    pub(super) alive: Alive,
-    /// Where the last attempts begin in the journals, where those were read.
-    pub(super) began: Vec<Began>,
-    /// Processes that the guard of the last attempt wrote down.
-    pub(super) recorded: Vec<ProcRef>,
-    /// The run's key, which stands in its directory alone.
-    pub(super) key: String,
-    /// Why the journal could not be read.
-    pub(super) problem: Option<String>,
-    pub(super) notes: Vec<String>,
-}
-
-impl Seen {
-    /// Processes of an attempt that live although nobody supervises them any more.
-    pub(super) fn left_behind(&self) -> Option<String> {
-        if self.alive.supervisor.alive || self.alive.guard.alive {
-            return None;
-        }
-        let left = find_attempt_processes(&self.run, &self.recorded).len();
-        (left > 0).then(|| {
-            format!(
-                "{left} processes of its last attempt still live, without supervisor and guard: `supervise run` ends \
-                 them and goes on, `supervise stop` ends them"
-            )
-        })
-    }
-
-    /// What lives of its attempts, by all that is written down of them.
-    pub(super) fn remains(&self) -> Vec<Remains> {
-        let a = self.state.as_ref().and_then(|s| s.attempt.as_ref());
-        let mut known = self.recorded.clone();
-        // A supervisor that answered was asked instead of the journal.
-        if known.is_empty()
-            && let Some(Ok(loaded)) = self.run_dir.as_deref().map(peek)
-        {
-            known = loaded.recorded;
-        }
-        if let Some(a) = a {
-            known.extend(a.workers.iter().chain(&a.unkillable));
-        }
-        remains(&self.run, &known)
-    }
-
-    /// What is waited for at an end, or was left by one: what SIGKILL did not end.
-    fn undead(&self) -> Vec<Remains> {
-        let a = self.state.as_ref().and_then(|s| s.attempt.as_ref());
-        let unkillable = a.map(|a| a.unkillable.as_slice()).unwrap_or_default();
-        unkillable.iter().filter_map(|p| Remains::of(*p)).collect()
-    }
-
-    fn is_gone(&self) -> bool {
-        let alive = self.alive.supervisor.alive || self.alive.guard.alive;
-        let never = self.state.as_ref().is_none_or(|s| s.term == Term::default());
-        !alive && self.problem.is_none() && self.spec.is_none() && never
-    }
-
-    /// The stable view of it.
-    pub(super) fn view(&self) -> StatusView {
-        match (&self.state, &self.problem) {
-            (Some(s), problem) => {
-                let mut view = StatusView::of(&self.run.0, s, self.spec.as_ref(), self.alive);
-                view.run_dir = self.run_dir.as_ref().map(ToString::to_string);
-                view.problem = problem.clone().or(view.problem).or_else(|| self.left_behind());
-                view.undead = self.undead();
-                view
-            }
-            (None, problem) => {
-                let problem = problem
-                    .clone()
-                    .unwrap_or_else(|| "nothing is known of it here".to_owned());
-                let mut view = StatusView::unknown(&self.run.0, self.alive, problem);
-                view.run_dir = self.run_dir.as_ref().map(ToString::to_string);
-                view
-            }
-        }
-    }
-
-    /// The run directory, where it is known.
-    pub(super) fn run_dir(&self) -> Result<&Utf8Path, CliError> {
-        if let Some(problem) = &self.problem {
-            return Err(CliError::environment(problem.clone()));
-        }
-        self.run_dir
-            .as_deref()
-            .ok_or_else(|| CliError::usage(format!("run {}: its run directory is not known here", self.run)))
-    }
-}
 
 /// A run as the registry lists it.
 #[derive(Debug, Clone, Deserialize)]

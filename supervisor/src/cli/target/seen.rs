@@ -1,0 +1,106 @@
+//! What is known of a run, and what lives of it.
+
+use super::peek;
+use crate::error::CliError;
+use crate::render::status::{Alive, StatusView};
+use camino::{Utf8Path, Utf8PathBuf};
+use supervise_core::id::{ProcRef, RunId, Term};
+use supervise_core::spec::RunSpec;
+use supervise_core::state::State;
+use supervise_host::lane::Began;
+use supervise_host::process::{Remains, find_attempt_processes, remains};
+
+/// What is known of a run.
+#[derive(Debug, Clone, Default)]
+pub(in crate::cli) struct Seen {
+    pub(in crate::cli) run: RunId,
+    pub(in crate::cli) run_dir: Option<Utf8PathBuf>,
+    pub(in crate::cli) state: Option<State>,
+    pub(in crate::cli) spec: Option<RunSpec>,
+    pub(in crate::cli) alive: Alive,
+    /// Where the last attempts begin in the journals, where those were read.
+    pub(in crate::cli) began: Vec<Began>,
+    /// Processes that the guard of the last attempt wrote down.
+    pub(in crate::cli) recorded: Vec<ProcRef>,
+    /// The run's key, which stands in its directory alone.
+    pub(in crate::cli) key: String,
+    /// Why the journal could not be read.
+    pub(in crate::cli) problem: Option<String>,
+    pub(in crate::cli) notes: Vec<String>,
+}
+
+impl Seen {
+    /// Processes of an attempt that live although nobody supervises them any more.
+    pub(in crate::cli) fn left_behind(&self) -> Option<String> {
+        if self.alive.supervisor.alive || self.alive.guard.alive {
+            return None;
+        }
+        let left = find_attempt_processes(&self.run, &self.recorded).len();
+        (left > 0).then(|| {
+            format!(
+                "{left} processes of its last attempt still live, without supervisor and guard: `supervise run` ends \
+                 them and goes on, `supervise stop` ends them"
+            )
+        })
+    }
+
+    /// What lives of its attempts, by all that is written down of them.
+    pub(in crate::cli) fn remains(&self) -> Vec<Remains> {
+        let a = self.state.as_ref().and_then(|s| s.attempt.as_ref());
+        let mut known = self.recorded.clone();
+        // A supervisor that answered was asked instead of the journal.
+        if known.is_empty()
+            && let Some(Ok(loaded)) = self.run_dir.as_deref().map(peek)
+        {
+            known = loaded.recorded;
+        }
+        if let Some(a) = a {
+            known.extend(a.workers.iter().chain(&a.unkillable));
+        }
+        remains(&self.run, &known)
+    }
+
+    /// What is waited for at an end, or was left by one: what SIGKILL did not end.
+    fn undead(&self) -> Vec<Remains> {
+        let a = self.state.as_ref().and_then(|s| s.attempt.as_ref());
+        let unkillable = a.map(|a| a.unkillable.as_slice()).unwrap_or_default();
+        unkillable.iter().filter_map(|p| Remains::of(*p)).collect()
+    }
+
+    pub(in crate::cli) fn is_gone(&self) -> bool {
+        let alive = self.alive.supervisor.alive || self.alive.guard.alive;
+        let never = self.state.as_ref().is_none_or(|s| s.term == Term::default());
+        !alive && self.problem.is_none() && self.spec.is_none() && never
+    }
+
+    /// The stable view of it.
+    pub(in crate::cli) fn view(&self) -> StatusView {
+        match (&self.state, &self.problem) {
+            (Some(s), problem) => {
+                let mut view = StatusView::of(&self.run.0, s, self.spec.as_ref(), self.alive);
+                view.run_dir = self.run_dir.as_ref().map(ToString::to_string);
+                view.problem = problem.clone().or(view.problem).or_else(|| self.left_behind());
+                view.undead = self.undead();
+                view
+            }
+            (None, problem) => {
+                let problem = problem
+                    .clone()
+                    .unwrap_or_else(|| "nothing is known of it here".to_owned());
+                let mut view = StatusView::unknown(&self.run.0, self.alive, problem);
+                view.run_dir = self.run_dir.as_ref().map(ToString::to_string);
+                view
+            }
+        }
+    }
+
+    /// The run directory, where it is known.
+    pub(in crate::cli) fn run_dir(&self) -> Result<&Utf8Path, CliError> {
+        if let Some(problem) = &self.problem {
+            return Err(CliError::environment(problem.clone()));
+        }
+        self.run_dir
+            .as_deref()
+            .ok_or_else(|| CliError::usage(format!("run {}: its run directory is not known here", self.run)))
+    }
+}
