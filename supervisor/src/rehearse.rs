@@ -86,6 +86,21 @@ pub(crate) fn ask(
     })
 }
 
+/// Prints the file of a module or a script; of modules only those that it lies in are run.
+const SOURCE: &str = "\
+import sys, importlib.util as util
+name = sys.argv[1]
+spec = None if name.endswith('.py') else util.find_spec(name)
+if spec and spec.submodule_search_locations:
+    spec = util.find_spec(name + '.__main__')
+print(open(spec.origin if spec else name, errors='replace').read(1 << 20))
+";
+
+/// The words behind an interpreter that make it print the file of a module or a script.
+pub(crate) fn source_of(module: &str) -> Vec<String> {
+    ["-c", SOURCE, module].map(str::to_owned).to_vec()
+}
+
 /// Why a call printed no configuration.
 #[derive(Debug)]
 pub(crate) struct Complaint {

@@ -98,6 +98,13 @@ def a_script(supervise, work):
     assert json.loads(done.stdout)["root"] == str(work / "baked/layer")
 
 
+def what_is_no_hydra_program(supervise, work):
+    """It would train at once, whatever it is asked for."""
+    (work / "cakes/main_cake.py").write_text("import argparse\n\nopen('imported', 'a').write('x')\n")
+    told = call(work, [supervise, "plan", "--learn", "--", sys.executable, *OWN], 78).stderr
+    assert "does not name hydra" in told and "trainer=plain" in told and imports(work) == 0, told
+
+
 def what_it_refuses(supervise, work):
     command = [supervise, "plan", "--learn", "--", sys.executable, *OWN, "trainer.no_such=3"]
     assert "itself does not take the override of trainer.no_such" in call(work, command, 78).stderr
@@ -124,7 +131,7 @@ def a_relaunch_of_it(supervise, work):
     assert found == "taken", found
 
 
-CASES = [an_entry_point_of_its_own, a_configuration_of_its_own, a_script, what_it_refuses, a_relaunch_of_it]
+CASES = [an_entry_point_of_its_own, a_configuration_of_its_own, a_script, what_is_no_hydra_program, what_it_refuses, a_relaunch_of_it]
 
 
 def main():

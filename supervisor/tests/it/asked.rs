@@ -37,12 +37,13 @@ const RELEASE: [&str; 2] = ["-m", "verl.trainer.main_ppo"];
 /// An interpreter with this release of verl, which does this where it is to compose, and counts how often.
 fn python(world: &World, verl: &str, does: &str) -> String {
     world.write("composed.yaml", COMPOSED);
+    world.write("source", "import hydra");
     let answer = format!(
         r#"{{"program":"/fake/python","python":"3.11.9","packages":{{}},"verl":{{"at":"/fake/verl","version":"{verl}"}}}}"#
     );
     let asked = world.path("asked");
     let text = format!(
-        "#!/bin/sh\ncase \"$*\" in *'--cfg job') echo \"$*\" >>{asked}; {does};; *) echo 'supervise-interpreter:{answer}';; esac\n"
+        "#!/bin/sh\ncase \"$*\" in *'--cfg job') echo \"$*\" >>{asked}; {does};; *'read(1 << 20)'*) cat source;; *) echo 'supervise-interpreter:{answer}';; esac\n"
     );
     let path = world.write("venv/bin/python3", &text);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
@@ -110,6 +111,16 @@ fn a_plan_alone_runs_nothing_of_the_trainers_and_says_who_asks() {
             .run(&plan(&python, &[], &call))
             .refuses(78, &["supervise plan --learn` asks the trainer itself"]);
     }
+    assert_eq!(times(&world), 0);
+}
+
+#[test]
+fn a_program_that_might_train_instead_of_answering_is_not_asked() {
+    let world = World::new();
+    let python = python(&world, "0.9.1", "cat composed.yaml");
+    world.write("source", "import argparse");
+    let told = world.run(&plan(&python, &["--learn"], &RECIPE));
+    told.refuses(78, &["its file does not name hydra", "trainer=plain"]);
     assert_eq!(times(&world), 0);
 }
 

@@ -230,6 +230,8 @@ pub struct Asks {
     pub command: Vec<String>,
     /// The words behind its interpreter that make it print its configuration, as it is before interpolations are followed.
     pub words: Vec<String>,
+    /// A module or script of somebody else's is asked only where its file has this word: it might train instead of answering.
+    pub only_if: Option<(String, &'static str)>,
 }
 
 /// A trainer framework.

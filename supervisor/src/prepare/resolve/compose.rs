@@ -10,7 +10,7 @@ use crate::error::CliError;
 use crate::prepare::discovery::Discovered;
 use crate::prepare::state_dir::state_dir;
 use crate::printer;
-use crate::rehearse::{Complaint, ask};
+use crate::rehearse::{Complaint, ask, source_of};
 use crate::render::{one_line, shown_command};
 use crate::run_order::Release;
 use camino::{Utf8Path, Utf8PathBuf};
@@ -43,6 +43,15 @@ pub(super) fn read(d: &Discovered, trainer: &dyn Adapter, release: &Release) -> 
     let tree = match kept {
         // Workers that wait for a supervisor do not wait for a question.
         Some(tree) if !d.sources.request.asking || lives(d, version, &tree) => tree,
+        _ if d.sources.request.asking && !answers(d, &asks, &env) => {
+            let (_, word) = asks.only_if.clone().unwrap_or_default();
+            let why = format!("its file does not name {word}, so that it is not asked: it might train instead");
+            let unknown = first.map_err(|_| {
+                CliError::config("what the command saves is not known")
+                    .hint("--set supervisor.trainer=plain supervises it as it is")
+            });
+            return without(unknown, &asks, &why);
+        }
         _ if d.sources.request.asking => match asked(d, &asks, env) {
             Ok(text) => {
                 let Some((tree, text)) = configuration(&text) else {
@@ -106,6 +115,15 @@ fn environment_of(d: &Discovered) -> BTreeMap<String, String> {
     let mut env = environment::with(&d.sources.settings.env);
     env.extend(d.learnt.iter().flat_map(|l| l.env.clone()));
     env
+}
+
+/// Whether it will answer, as far as its file tells.
+fn answers(d: &Discovered, asks: &Asks, env: &BTreeMap<String, String>) -> bool {
+    asks.only_if.as_ref().is_none_or(|(module, word)| {
+        let source = ask(&asks.command, source_of(module), env.clone(), d.call_cwd());
+        // Where it is not found, the launch would fail as well: what Python says of that is told.
+        source.map_or(true, |text| text.contains(word))
+    })
 }
 
 fn asked(d: &Discovered, asks: &Asks, env: BTreeMap<String, String>) -> Result<String, Complaint> {

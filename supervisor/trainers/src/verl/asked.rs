@@ -22,7 +22,14 @@ pub(super) fn asks(input: &ReadInput<'_>, sft: bool) -> Option<Asks> {
     let (command, _) = read::launch(input, &basis).ok()?;
     let command = command::fill(&command, input.set, config);
     let words = composes(&command)?;
-    Some(Asks { why, command, words })
+    let foreign = command::entry(input.command).filter(|(entry, _)| *entry == Entry::Foreign);
+    let only_if = foreign.map(|(_, at)| (input.command[at - 1].clone(), "hydra"));
+    Some(Asks {
+        why,
+        command,
+        words,
+        only_if,
+    })
 }
 
 fn open(input: &ReadInput<'_>, basis: &Basis) -> Option<String> {
