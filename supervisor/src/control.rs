@@ -11,6 +11,7 @@ use supervise_core::id::RunId;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::State;
 use supervise_host::address::{self, Role};
+use supervise_host::wire;
 
 /// Longest question, in bytes, newline included.
 pub const REQUEST_LIMIT: usize = 64 << 10;
@@ -73,16 +74,6 @@ pub fn guard_lives(run: &RunId) -> bool {
     address::lives(run, Role::Guard)
 }
 
-/// A message as one line.
-///
-/// # Errors
-/// A value that JSON cannot express (none is known).
-pub fn encode<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
-    let mut line = serde_json::to_vec(message)?;
-    line.push(b'\n');
-    Ok(line)
-}
-
 /// Asks a living supervisor and waits at most `timeout`; `None` where nobody listens.
 ///
 /// # Errors
@@ -94,7 +85,7 @@ pub fn ask(run: &RunId, request: &ControlRequest, timeout: Duration) -> io::Resu
     stream.set_nonblocking(false)?;
     let until = Instant::now() + timeout;
     stream.set_write_timeout(Some(timeout.max(Duration::from_millis(1))))?;
-    stream.write_all(&encode(request)?)?;
+    stream.write_all(&wire::encode(request)?)?;
     let mut line = Vec::new();
     let mut chunk = vec![0_u8; 64 << 10];
     loop {
@@ -172,7 +163,7 @@ mod tests {
             .find(|(_, line)| !line.is_empty())
             .unwrap();
             let reply = ControlReply::Refused(line.trim().to_owned());
-            (&stream).write_all(&encode(&reply).unwrap()).unwrap();
+            (&stream).write_all(&wire::encode(&reply).unwrap()).unwrap();
         });
         let stop = ControlRequest::Stop {
             after_save: true,

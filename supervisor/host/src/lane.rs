@@ -18,6 +18,7 @@ mod known;
 mod latest;
 mod lease;
 mod leftovers;
+mod listed;
 mod look;
 mod own;
 mod pace;
@@ -44,6 +45,7 @@ pub use identity::{RUN_DIR_NAME, lease_dir};
 pub use kept::look_at_run;
 pub use latest::live_dir;
 pub use lease::own_claim;
+pub use listed::Listed;
 pub use look::{Failure, Kind, Look, Room, Seen};
 pub use proof::FileProver;
 pub use protocol::{

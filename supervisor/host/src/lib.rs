@@ -12,3 +12,4 @@ pub mod script;
 pub mod sink;
 pub mod slurm;
 pub mod system;
+pub mod wire;

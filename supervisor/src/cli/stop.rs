@@ -349,7 +349,7 @@ impl Leash {
     }
 
     fn say(&mut self, message: &ToGuard) -> io::Result<()> {
-        self.write.write_all(&control::encode(message)?)
+        self.write.write_all(&supervise_host::wire::encode(message)?)
     }
 
     /// The next message; `None` where none comes in time.

@@ -15,12 +15,11 @@ use crate::prepare::{self, Discovered, Request};
 use crate::reading::Reading;
 use crate::render::status::{Alive, Liveness};
 use camino::{Utf8Path, Utf8PathBuf};
-use serde::Deserialize;
 use std::time::Duration;
 use supervise_core::id::RunId;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::State;
-use supervise_host::lane::{Answer, Client, LaneError, Loaded, Question, RUN_DIR_NAME};
+use supervise_host::lane::{Answer, Client, LaneError, Listed, Loaded, Question, RUN_DIR_NAME};
 use supervise_trainers::registry::adapters;
 
 /// A file system has this long to answer, or to get on with it.
@@ -29,24 +28,6 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) const DELETING: Duration = Duration::from_secs(3600);
 /// A living supervisor has this long.
 const SUPERVISOR: Duration = Duration::from_secs(5);
-
-/// A run as the registry lists it.
-#[derive(Debug, Clone, Deserialize)]
-struct Listed {
-    run: RunId,
-    run_dir: Utf8PathBuf,
-    #[serde(default)]
-    root: Option<Utf8PathBuf>,
-    #[serde(default)]
-    config: Option<Utf8PathBuf>,
-    /// Only where the command is a script.
-    #[serde(default)]
-    script: Option<String>,
-    #[serde(default)]
-    command: Vec<String>,
-    #[serde(default)]
-    cwd: Utf8PathBuf,
-}
 
 /// Finds the run that is meant.
 ///
@@ -74,7 +55,7 @@ pub(super) fn find(name: &str) -> Result<Seen, CliError> {
         return seen.or_else(|e| by_config(path).ok_or(e));
     }
     if is_run_id(name) && !name.contains('/') {
-        let listed = prepare::listed_file(&RunId(name.to_owned())).and_then(|f| listed(&f));
+        let listed = prepare::listed_file(&RunId(name.to_owned())).and_then(|f| Listed::read(&f));
         let dir = listed.as_ref().map(|l| l.run_dir.as_path());
         return known(look(&RunId(name.to_owned()), dir), name);
     }
@@ -100,7 +81,7 @@ fn by_config(file: &Utf8Path) -> Option<Seen> {
             .and_then(|c| mount::canonical(c).ok())
             .is_some_and(|c| c == file)
     };
-    let mut with = registry().into_iter().filter(is_it);
+    let mut with = prepare::listed_runs().into_iter().filter(is_it);
     match (with.next(), with.next()) {
         (Some(l), None) => Some(look(&l.run, Some(&l.run_dir))),
         _ => None,
@@ -114,7 +95,7 @@ fn by_script(file: &Utf8Path) -> Option<Seen> {
         let mut words = l.command.iter();
         l.script.is_some() && words.any(|w| mount::canonical(&l.cwd.join(w)).is_ok_and(|w| w == file))
     };
-    let mut with: Vec<Listed> = registry().into_iter().filter(is_it).collect();
+    let mut with: Vec<Listed> = prepare::listed_runs().into_iter().filter(is_it).collect();
     if with.len() > 1 {
         with.retain(|l| is_there(&l.run));
     }
@@ -127,15 +108,14 @@ fn by_script(file: &Utf8Path) -> Option<Seen> {
 /// Every run that the registry lists, in the order of their names, and how many of those listed are gone: nothing runs,
 /// and no journal is there any more.
 pub(super) fn all() -> (Vec<Seen>, usize) {
-    let all: Vec<Seen> = registry().iter().map(|l| look(&l.run, Some(&l.run_dir))).collect();
+    let all: Vec<Seen> = prepare::listed_runs()
+        .iter()
+        .map(|l| look(&l.run, Some(&l.run_dir)))
+        .collect();
     let listed = all.len();
     let here: Vec<Seen> = all.into_iter().filter(|seen| !seen.is_gone()).collect();
     let gone = listed - here.len();
     (here, gone)
-}
-
-fn registry() -> Vec<Listed> {
-    prepare::registry_files().iter().filter_map(|f| listed(f)).collect()
 }
 
 fn known(seen: Seen, name: &str) -> Result<Seen, CliError> {
@@ -165,10 +145,6 @@ fn unnamed(dir: &Utf8Path, loaded: &Loaded) -> CliError {
 
 fn is_run_id(name: &str) -> bool {
     name.len() == 16 && name.bytes().all(|b| b.is_ascii_hexdigit() && !b.is_ascii_uppercase())
-}
-
-fn listed(file: &Utf8Path) -> Option<Listed> {
-    serde_json::from_str(&std::fs::read_to_string(file).ok()?).ok()
 }
 
 fn absolute(path: &Utf8Path) -> Result<Utf8PathBuf, CliError> {

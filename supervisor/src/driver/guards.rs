@@ -15,6 +15,7 @@ use supervise_host::guard::protocol::{FromGuard, FromShim, ToGuard};
 use supervise_host::process::{
     end_run, find_attempt_processes, is_sink, limit_hint, list_descendants, own_ref, proc_stat,
 };
+use supervise_host::wire;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedReadHalf;
@@ -80,8 +81,7 @@ impl GuardLink {
 
     /// Says something; a guard that is gone is noticed by the end of its lines.
     pub(super) fn say(&self, message: &ToGuard) {
-        if let Ok(mut line) = serde_json::to_vec(message) {
-            line.push(b'\n');
+        if let Ok(line) = wire::encode(message) {
             let _ = self.tx.send(line);
         }
     }

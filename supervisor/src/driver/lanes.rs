@@ -10,6 +10,7 @@ use supervise_core::id::{ActId, Ms, Tick};
 use supervise_core::record::{Act, ActKind, LaunchOrder};
 use supervise_host::lane::{Answer, LaneReply, LaneRequest, NO_THREAD, Question};
 use supervise_host::process::{boottime_ms, limit_hint};
+use supervise_host::wire;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::sync::mpsc;
@@ -226,8 +227,7 @@ impl Lane {
         };
         let id = self.next;
         self.next += 1;
-        if let Ok(mut line) = serde_json::to_vec(&LaneRequest { id, ask }) {
-            line.push(b'\n');
+        if let Ok(line) = wire::encode(&LaneRequest { id, ask }) {
             // A writer that is gone means a lane that is gone: its output ends too.
             let _ = self.tx.send(line);
         }

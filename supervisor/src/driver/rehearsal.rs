@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 use supervise_core::event::EventKind;
 use supervise_core::rehearsal::{Rehearsal, Rehearsed};
+use supervise_host::wire;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 use tokio::sync::oneshot;
@@ -29,7 +30,7 @@ impl Driver {
             return;
         }
         let started = trial(&self.order).and_then(|trial| {
-            let order = serde_json::to_vec(&trial).map_err(|e| e.to_string())?;
+            let order = wire::encode(&trial).map_err(|e| e.to_string())?;
             let helper = start(&self.exe).map_err(|e| format!("the helper cannot be started: {e}"))?;
             Ok((order, helper))
         });
@@ -82,9 +83,8 @@ fn start(exe: &camino::Utf8Path) -> std::io::Result<Child> {
 }
 
 /// Its answer, as long as somebody waits for it: its input stays open until then, and it ends with that.
-async fn follow(mut helper: Child, mut order: Vec<u8>, stopped: oneshot::Receiver<()>) -> Option<Rehearsed> {
+async fn follow(mut helper: Child, order: Vec<u8>, stopped: oneshot::Receiver<()>) -> Option<Rehearsed> {
     let (mut input, output) = (helper.stdin.take()?, helper.stdout.take()?);
-    order.push(b'\n');
     let written = input.write_all(&order).await;
     let holding = tokio::spawn(async move {
         // Asked to stop, or the driver is gone.

@@ -4,6 +4,7 @@ use super::Internal;
 use crate::control::{ControlReply, ControlRequest};
 use std::os::unix::net::UnixListener as StdListener;
 use std::time::Duration;
+use supervise_host::wire;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
@@ -82,7 +83,5 @@ async fn serve(mut stream: UnixStream, tx: mpsc::UnboundedSender<Internal>) -> s
         }
         Err(e) => ControlReply::Refused(format!("not a request: {e}")),
     };
-    let mut text = serde_json::to_vec(&reply)?;
-    text.push(b'\n');
-    write.write_all(&text).await
+    write.write_all(&wire::encode(&reply)?).await
 }

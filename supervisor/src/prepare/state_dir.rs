@@ -9,6 +9,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use supervise_core::id::RunId;
+use supervise_host::lane::Listed;
 use supervise_host::system::effective_user;
 
 /// Files of a registry that are looked at.
@@ -98,9 +99,13 @@ pub fn listed_file(run: &RunId) -> Option<Utf8PathBuf> {
         .find(|file| file.exists())
 }
 
-/// The files that list this user's runs, by name.
+/// This user's runs, by name.
 #[must_use]
-pub fn registry_files() -> Vec<Utf8PathBuf> {
+pub fn listed_runs() -> Vec<Listed> {
+    registry_files().iter().filter_map(|file| Listed::read(file)).collect()
+}
+
+fn registry_files() -> Vec<Utf8PathBuf> {
     let dirs = state_dirs().into_iter().map(|dir| dir.join("runs"));
     let entries = dirs.filter_map(|dir| dir.read_dir_utf8().ok());
     let mut files: Vec<Utf8PathBuf> = entries

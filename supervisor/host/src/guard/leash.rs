@@ -5,6 +5,7 @@
 //! few and always kept.
 
 use crate::guard::protocol::{FromGuard, MESSAGE_LIMIT, ToGuard};
+use crate::wire;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -196,9 +197,7 @@ impl Leash {
 }
 
 fn encode(message: &FromGuard) -> Result<Vec<u8>, LeashError> {
-    let mut bytes = serde_json::to_vec(message).map_err(LeashError::Unknown)?;
-    bytes.push(b'\n');
-    Ok(bytes)
+    wire::encode(message).map_err(LeashError::Unknown)
 }
 
 fn is_later(e: &io::Error) -> bool {

@@ -1,6 +1,7 @@
 //! One question at a time to a lane of one's own, with a deadline: for commands that are not the driver.
 
 use super::protocol::{Answer, LaneReply, LaneRequest, Question};
+use crate::wire;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -81,8 +82,7 @@ impl Client {
     ) -> Result<Answer, LaneError> {
         let id = self.next;
         self.next += 1;
-        let mut line = serde_json::to_vec(&LaneRequest { id, ask }).map_err(std::io::Error::other)?;
-        line.push(b'\n');
+        let line = wire::encode(&LaneRequest { id, ask }).map_err(std::io::Error::other)?;
         match &mut self.input {
             Some(input) => input.write_all(&line)?,
             None => return Err(LaneError::Io(std::io::Error::other("the lane was closed"))),

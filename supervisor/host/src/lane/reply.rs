@@ -1,6 +1,7 @@
 //! Lines that a lane writes to its standard output.
 
 use super::protocol::LaneReply;
+use crate::wire;
 use std::io::{self, Write};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -10,10 +11,9 @@ pub(super) const TELL: Duration = Duration::from_millis(500);
 static OUT: Mutex<()> = Mutex::new(());
 
 pub(super) fn say(reply: &LaneReply) {
-    let Ok(mut line) = serde_json::to_vec(reply) else {
+    let Ok(line) = wire::encode(reply) else {
         return;
     };
-    line.push(b'\n');
     let _guard = OUT.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     // A driver that is gone reads nothing; the end of standard input ends this lane.
     let _ = io::stdout().write_all(&line).and_then(|()| io::stdout().flush());

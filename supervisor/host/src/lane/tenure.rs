@@ -4,19 +4,19 @@ use super::folded::{Folded, lines};
 use super::ground::Ground;
 use super::identity::{self, Whose};
 use super::lease::{Lease, Took};
+use super::listed::Listed;
 use super::protocol::{Answer, Identity, Question, Taken};
 use super::reply::reading;
 use super::store::{self, Journal, read_journals};
 use super::write::internal;
 use super::write::{PRIVATE, disk_error, make_dir, write_whole};
-use crate::disk::{own_dir, own_place};
+use crate::disk::own_dir;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::fs;
 use std::io;
 use supervise_core::event::ActError;
 use supervise_core::id::Term;
 use supervise_core::lease::Claim;
-use supervise_core::script;
 use supervise_core::spec::RunSpec;
 
 /// What a lane holds of a term.
@@ -259,16 +259,7 @@ fn attempt(dir: &Utf8Path, files: &[(String, String)]) -> Result<(), ActError> {
 }
 
 fn register(path: &Utf8Path, run_dir: &Utf8Path, spec: &RunSpec) {
-    let script = spec.learnt.as_ref().map(|_| script::key(&spec.cwd, &spec.command));
-    let text = serde_json::json!({
-        "run": spec.run, "run_dir": run_dir, "root": spec.root, "config": spec.config_file, "script": script,
-        "command": spec.command, "cwd": spec.cwd,
-    });
-    let written = match path.parent() {
-        Some(dir) => own_place(dir).and_then(|()| write_whole(path, text.to_string().as_bytes(), PRIVATE)),
-        None => Ok(()),
-    };
-    if let Err(e) = written {
+    if let Err(e) = Listed::of(spec, run_dir).write(path) {
         tracing::warn!("this run will not be listed by `supervise status`: {path}: {e}");
     }
 }

@@ -8,6 +8,7 @@ use crate::guard::protocol::{
 };
 use crate::guard::spawn;
 use crate::script::steps::Steps;
+use crate::wire;
 use camino::Utf8PathBuf;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{self, Read, Write};
@@ -212,9 +213,7 @@ impl Ear {
     }
 
     fn say(&mut self, message: &ToGuard) -> io::Result<()> {
-        let mut line = serde_json::to_vec(message)?;
-        line.push(b'\n');
-        self.stream.write_all(&line)
+        self.stream.write_all(&wire::encode(message)?)
     }
 
     /// Ends the tree and waits until nothing of it is left.

@@ -4,6 +4,7 @@ use super::{COMMENT_VARIABLE, SBATCH, VERSIONS, Way, function, program_names};
 use crate::address::connect;
 use crate::guard::protocol::{Called, FromGuard, FromShim, MESSAGE_LIMIT, ToGuard, WAY_VARIABLE, variables};
 use crate::process::ATTEMPT_VARIABLE;
+use crate::wire;
 use camino::{Utf8Path, Utf8PathBuf};
 use nix::unistd::{AccessFlags, access};
 use std::ffi::{OsStr, OsString};
@@ -145,8 +146,7 @@ fn tell(way: &Way, word: FromShim) -> io::Result<UnixStream> {
     let mut stream = connect(&way.socket)?.ok_or_else(gone)?;
     stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(ANSWER))?;
-    let mut line = serde_json::to_vec(&ToGuard::Shim(word))?;
-    line.push(b'\n');
+    let line = wire::encode(&ToGuard::Shim(word))?;
     if line.len() >= MESSAGE_LIMIT {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the call is too long"));
     }

@@ -1,14 +1,15 @@
 //! A name that leads to a file system that does not answer: what is known of its run without touching that.
 
-use super::{Listed, PATIENCE, Seen, absolute, lane, look, registry};
+use super::{Listed, PATIENCE, Seen, absolute, lane, look};
 use crate::error::CliError;
+use crate::prepare::listed_runs;
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_host::lane::{LaneError, Question, RUN_DIR_NAME};
 
 /// `None`: it answers. Whoever looks at a mount that hangs cannot be ended, so a lane looks first.
 pub(super) fn unanswered(name: &Utf8Path) -> Option<Result<Seen, CliError>> {
     let path = absolute(name).ok()?;
-    let listed: Vec<Listed> = registry().into_iter().filter(|l| is_meant(l, &path)).collect();
+    let listed: Vec<Listed> = listed_runs().into_iter().filter(|l| is_meant(l, &path)).collect();
     let of_runs = listed.iter().map(|l| l.run_dir.clone());
     let hung = first_hung([path.clone()].into_iter().chain(of_runs))?;
     // Where the name itself can be read, it is told as ever which of several runs is meant.

@@ -3,38 +3,23 @@
 use super::Sources;
 use crate::control;
 use crate::error::CliError;
-use crate::prepare::registry_files;
-use camino::{Utf8Path, Utf8PathBuf};
-use serde::Deserialize;
-use std::fs;
-use std::time::{Duration, SystemTime};
-use supervise_core::id::{Ms, RunId};
+use crate::prepare::listed_runs;
+use std::time::Duration;
+use supervise_core::id::Ms;
 use supervise_core::script::{self, Learnt};
-use supervise_host::lane::{Answer, Client, Loaded, Question};
+use supervise_host::lane::{Answer, Client, Listed, Loaded, Question};
 
 /// A file system has this long to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// A start of the same script, as the registry lists it.
-#[derive(Debug, Clone, Deserialize)]
-pub(in crate::prepare) struct Start {
-    pub(in crate::prepare) run: RunId,
-    pub(in crate::prepare) run_dir: Utf8PathBuf,
-    pub(in crate::prepare) root: Option<Utf8PathBuf>,
-    script: Option<String>,
-}
 
 /// Earlier starts of the same command in the same directory, newest first.
-pub(in crate::prepare) fn starts(c: &Sources) -> Vec<Start> {
+pub(in crate::prepare) fn starts(c: &Sources) -> Vec<Listed> {
     let command = supervise_config::redact_words(&c.command);
     let key = script::key(&c.cwd, &command);
-    let read = |path: &Utf8Path| -> Option<(SystemTime, Start)> {
-        let start: Start = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
-        let at = fs::metadata(path).and_then(|m| m.modified()).ok()?;
-        (start.script.as_deref() == Some(&key)).then_some((at, start))
-    };
-    let mut found: Vec<_> = registry_files().iter().filter_map(|f| read(f)).collect();
-    found.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
-    found.into_iter().map(|(_, start)| start).collect()
+    let mut found = listed_runs();
+    found.retain(|l| l.script.as_deref() == Some(&key));
+    found.sort_by_key(|l| std::cmp::Reverse(l.at));
+    found
 }
 
 /// A script is never run beside its own living trainer: it may begin by ending what it finds.
@@ -58,17 +43,17 @@ pub(super) fn living(c: &Sources) -> Result<Option<Learnt>, CliError> {
     Ok(None)
 }
 
-pub(super) fn last_learnt(start: &Start) -> Option<Learnt> {
+pub(super) fn last_learnt(start: &Listed) -> Option<Learnt> {
     peek(start)?.spec.and_then(|s| s.learnt)
 }
 
 /// The longest step of its last attempt.
-pub(in crate::prepare) fn longest_step(start: &Start) -> Option<Ms> {
+pub(in crate::prepare) fn longest_step(start: &Listed) -> Option<Ms> {
     let took = peek(start)?.state.attempt?.longest_step;
     (took > Ms(0)).then_some(took)
 }
 
-fn peek(start: &Start) -> Option<Box<Loaded>> {
+fn peek(start: &Listed) -> Option<Box<Loaded>> {
     let ask = Question::Peek {
         run_dir: start.run_dir.clone(),
     };

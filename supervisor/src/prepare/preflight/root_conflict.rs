@@ -3,9 +3,8 @@
 use crate::error::CliError;
 use crate::mount;
 use crate::prepare::discovery::{Discovered, starts};
-use crate::prepare::registry_files;
+use crate::prepare::listed_runs;
 use camino::{Utf8Path, Utf8PathBuf};
-use std::fs;
 use supervise_trainers::read::ReadOutput;
 use supervise_trainers::{Adapter, UserPart, adapter};
 
@@ -29,7 +28,7 @@ pub(super) fn check_other_root(d: &Discovered, out: &ReadOutput, root: Option<&U
     let file = mount::plain(file);
     let is_same =
         |(config, other): &(Utf8PathBuf, Utf8PathBuf)| *config == file && other != root && other.ends_with(relative);
-    let others = entries().into_iter().filter(is_same);
+    let others = entries().filter(is_same);
     match others.map(|(_, other)| other).find(|other| has_steps(other)) {
         Some(other) => Err(CliError::config(format!(
             "{file} was run before with the checkpoint root {other}, which holds steps; {root} holds none"
@@ -52,15 +51,8 @@ fn has_steps(trainer: &dyn Adapter, root: &Utf8Path) -> bool {
 }
 
 /// Configuration file and root of every run that is listed.
-fn entries() -> Vec<(Utf8PathBuf, Utf8PathBuf)> {
-    let read = |path: &Utf8Path| -> Option<(Utf8PathBuf, Utf8PathBuf)> {
-        let entry: serde_json::Value = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
-        Some((
-            entry.get("config")?.as_str()?.into(),
-            entry.get("root")?.as_str()?.into(),
-        ))
-    };
-    registry_files().iter().filter_map(|f| read(f)).collect()
+fn entries() -> impl Iterator<Item = (Utf8PathBuf, Utf8PathBuf)> {
+    listed_runs().into_iter().filter_map(|l| Some((l.config?, l.root?)))
 }
 
 /// Where the user's name is a part of the root, the same file would begin anew under another one.
@@ -74,7 +66,7 @@ pub(super) fn check_other_user(d: &Discovered, out: &ReadOutput, root: Option<&U
         return Ok(());
     };
     let file = mount::plain(file);
-    let others = entries().into_iter().filter(|(config, _)| *config == file);
+    let others = entries().filter(|(config, _)| *config == file);
     let mut before = others.filter_map(|(_, other)| Some((trainer.user_part(&other)?, other)));
     let same = before.find(|(p, other)| p.user != now.user && p.place == now.place && is_saved(p, other));
     match same {
