@@ -43,20 +43,20 @@ fn lines_of(scene: &Scene, kind: &str) -> Vec<Value> {
 
 #[test]
 fn what_is_beyond_the_number_goes_while_the_run_goes_on() {
-    let mut scene = quick(60, 3);
-    scene.set("demo.hold_at", json!(59));
+    let mut scene = quick(24, 3);
+    scene.set("demo.hold_at", json!(23));
     let run = scene.start(&[]);
-    saved(&scene, 58);
+    saved(&scene, 22);
     // Three that are kept, two more that the trainer is told to leave, and the one that is being saved.
     let left = eventually("older steps go", || {
         let left = steps(&scene);
         (left.len() <= 6).then_some(left)
     });
-    assert!(left.ends_with(&[56, 57, 58]), "{left:?}");
+    assert!(left.ends_with(&[20, 21, 22]), "{left:?}");
     scene.go();
     run.wait().expect(0).says("finished");
     let left = steps(&scene);
-    assert!(left.len() <= 6 && left.ends_with(&[58, 59, 60]), "{left:?}");
+    assert!(left.len() <= 6 && left.ends_with(&[22, 23, 24]), "{left:?}");
     assert_eq!(scene.attempts(), 1);
     scene.assert_alone();
 }
