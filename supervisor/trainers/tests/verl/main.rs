@@ -19,6 +19,7 @@ mod ppo_limits;
 mod ray;
 mod reading;
 mod reading_sft;
+mod reading_values;
 mod reading_wishes;
 mod sft;
 mod tree;
