@@ -3,7 +3,9 @@
 use proptest::prelude::*;
 use supervise_config::interpolation::Resolver;
 use supervise_config::settings::{Sources, parse_bytes, parse_duration};
-use supervise_config::{ConfigTree, Settings, parse_supervisor_yaml, parse_trainer_yaml, redact};
+use supervise_config::{
+    ConfigTree, Node, Origin, Settings, Value, parse_supervisor_yaml, parse_trainer_yaml, redact, redacted_yaml,
+};
 
 /// Texts made of the characters that mean something in YAML.
 fn yamlish() -> impl Strategy<Value = String> {
@@ -82,5 +84,17 @@ proptest! {
         let quoted = format!("a: '{}'\n", text.replace('\'', "''"));
         let node = parse_trainer_yaml(&quoted, "t").unwrap();
         prop_assert_eq!(node.child("a").unwrap().as_str(), Some(text.as_str()));
+    }
+    /// What is written of a tree is read as the same tree.
+    #[test]
+    fn a_tree_without_secrets_keeps_its_types(text in prop_oneof![yamlish(), any::<String>()], value in any::<String>()) {
+        let origin = Origin::Composed { by: "t".to_owned() };
+        let value = Node::new(Value::List(vec![Node::new(Value::Str(value), origin.clone())]), origin.clone());
+        let root = parse_trainer_yaml(&text, "t").unwrap_or_else(|_| ConfigTree::empty(origin).root);
+        let mut tree = ConfigTree::new(root);
+        let _ = tree.add("v", value);
+        let once = redacted_yaml(&tree.root);
+        let again = parse_trainer_yaml(&once, "again").map_err(|e| TestCaseError::fail(format!("{e}: {once}")))?;
+        prop_assert_eq!(redacted_yaml(&again), once);
     }
 }

@@ -3,7 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use supervise_config::interpolation::Resolver;
-use supervise_config::{ConfigError, ConfigTree, ErrorKind, Node, Origin, Value, parse_trainer_yaml};
+use supervise_config::{
+    ConfigError, ConfigTree, ErrorKind, Node, Origin, Value, parse_trainer_yaml, python_str, redacted_yaml,
+};
 
 fn tree(text: &str) -> ConfigTree {
     ConfigTree::new(parse_trainer_yaml(text, "t.yaml").unwrap())
@@ -154,4 +156,47 @@ fn interpolations_do_not_explode() {
     assert_eq!(get(&chain, "a499").unwrap_err().kind, ErrorKind::Limit);
     let nested = format!("a: '{}b{}'\n", "${".repeat(400), "}".repeat(400));
     assert_eq!(get(&nested, "a").unwrap_err().kind, ErrorKind::Interpolation);
+}
+
+#[test]
+fn a_tree_is_written_without_its_secrets() {
+    let text = "\
+trainer: {dir: mine, port: 1, lr: 1e-06, worst: -.inf, none: .nan, when: '2026-01-01', mode: 'off', x: yes, big: 99999999999999999999}
+api_key: mine
+api_keys: [mine, 1, {a: b, c: null, d: true}]
+headers: {Authorization: \"Bearer x\", Accept: x}
+deep: {token: 1.5, empty: '', pem: \"-----BEGIN PRIVATE KEY-----\\nabc\\n-----END PRIVATE KEY-----\\n\"}
+url: http://me:hush@host/x # hush
+1: one
+";
+    let shown = redacted_yaml(&parse_trainer_yaml(text, "t").unwrap());
+    let tree = ConfigTree::new(parse_trainer_yaml(&shown, "again").unwrap());
+    for (key, value) in [
+        ("trainer.dir", "mine"),
+        ("trainer.port", "1"),
+        ("trainer.worst", "-inf"),
+        ("trainer.none", "nan"),
+        ("trainer.when", "2026-01-01"),
+        ("trainer.mode", "off"),
+        ("trainer.x", "True"),
+        ("trainer.lr", "1e-06"),
+        ("trainer.big", "99999999999999999999"),
+        ("api_key", "***"),
+        ("api_keys", "['***', '***', {'a': '***', 'c': None, 'd': True}]"),
+        ("headers.Authorization", "***"),
+        ("headers.Accept", "x"),
+        ("deep.token", "***"),
+        ("deep.empty", ""),
+        ("url", "http://***@host/x"),
+    ] {
+        assert_eq!(
+            tree.get(key).map(|n| python_str(&n.value)).as_deref(),
+            Some(value),
+            "{key}: {shown}"
+        );
+    }
+    assert!(
+        !shown.contains("abc") && !shown.contains("hush") && !shown.contains("Bearer"),
+        "{shown}"
+    );
 }

@@ -5,19 +5,25 @@
 
 mod shapes;
 mod text;
+mod tree;
 
 pub use text::redact_text;
+pub use tree::redacted_yaml;
 
 /// Words that make a name secret.
-const SECRET: [&str; 8] = [
+const SECRET: [&str; 12] = [
     "secret",
+    "secrets",
     "password",
+    "passwords",
     "passwd",
     "passphrase",
     "credential",
     "credentials",
     "apikey",
     "auth",
+    "authorization",
+    "cookie",
 ];
 
 /// What stands before `key` where the name only names a column or a field: `prompt_key`, `image_key`.
@@ -112,6 +118,7 @@ fn is_secret(name: &str) -> bool {
         SECRET.contains(&word)
             || matches!(word, "key" | "pat") && !HARMLESS.contains(&before)
             || word == "token" && is_access_token(&words, at, before)
+            || matches!(word, "keys" | "tokens") && OF_ACCESS.contains(&before)
             || word.ends_with("apikey")
             || word.ends_with("password")
     })
@@ -176,6 +183,8 @@ mod tests {
             "key",
             "PGPASSWORD",
             "wandb_key",
+            "api_keys",
+            "Authorization",
         ] {
             assert_eq!(redact(name, "hush"), "***", "{name}");
         }

@@ -3,7 +3,7 @@
 mod private;
 
 pub(crate) use private::{make_dir, own_dir, random};
-pub use private::{open_log, own_place, write_test, write_whole};
+pub use private::{open_log, own_place, read_own, write_test, write_whole};
 
 use camino::Utf8Path;
 use std::fs::{self, File, FileTimes, OpenOptions};

@@ -38,7 +38,7 @@ mod verified;
 mod watch;
 mod write;
 
-pub use crate::disk::{open_log, own_place, write_test, write_whole};
+pub use crate::disk::{open_log, own_place, read_own, write_test, write_whole};
 pub use client::{Client, LaneError};
 pub use files::{FileSource, fact_of, read_small, walk};
 pub use identity::{RUN_DIR_NAME, lease_dir};

@@ -27,7 +27,9 @@ trainer:
   max_actor_ckpt_to_keep: null
   val_before_train: false
   logger: [console]
-  api_key: abcdef123456
+  api_key: mine
+  port_token: 7
+  api_keys: [hush1, hush2]
 ";
 /// A recipe's entry point, a configuration of its own, and a release that nobody here has seen.
 const RECIPE: [&str; 3] = ["-m", "mine.main_cake", "trainer.n_gpus_per_node=4"];
@@ -98,8 +100,40 @@ fn what_no_table_knows_is_composed_by_the_trainer_itself() {
         let kept = place.read_dir_utf8().unwrap().next().unwrap().unwrap().into_path();
         assert_eq!(fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o600);
         let text = fs::read_to_string(kept).unwrap();
-        assert!(text.contains("api_key: hidden") && !text.contains("noise"), "{text}");
+        assert!(
+            text.contains(r#""api_key": "***""#) && !text.contains("noise"),
+            "{text}"
+        );
+        assert!(!text.contains("hush") && text.contains(r#""save_freq": 7"#), "{text}");
     }
+}
+
+#[test]
+fn what_was_kept_is_read_only_where_it_is_a_small_file_of_ours() {
+    let world = World::new();
+    let python = python(&world, "0.9.1", "cat composed.yaml");
+    world.run(&plan(&python, &["--learn"], &RECIPE)).json();
+    let place = world.path("state/supervise/composed");
+    let kept = place.read_dir_utf8().unwrap().next().unwrap().unwrap().into_path();
+    let text = fs::read_to_string(&kept).unwrap();
+    let looks = |code: i32| assert_eq!(world.run(&plan(&python, &[], &RECIPE)).code, code);
+    looks(0);
+    let elsewhere = world.write("elsewhere.yaml", &text);
+    fs::remove_file(&kept).unwrap();
+    std::os::unix::fs::symlink(elsewhere, &kept).unwrap();
+    looks(78);
+    fs::remove_file(&kept).unwrap();
+    fs::write(&kept, text + &"# long\n".repeat(1 << 20)).unwrap();
+    looks(78);
+    fs::remove_file(&kept).unwrap();
+    assert!(
+        std::process::Command::new("mkfifo")
+            .arg(&kept)
+            .status()
+            .unwrap()
+            .success()
+    );
+    looks(78);
 }
 
 #[test]

@@ -14,6 +14,10 @@ use supervise_core::spec::RunSpec;
 
 /// Lines before the configuration in which something else may have been printed.
 const NOISE: usize = 500;
+/// Of them so many may look like its beginning.
+const ATTEMPTS: usize = 20;
+/// Bytes of a configuration: verl's has 40 thousand.
+const LONGEST: usize = 1 << 20;
 /// Differences that are told.
 const TOLD: usize = 20;
 
@@ -65,7 +69,7 @@ pub fn sets(overrides: &[String], key: &str) -> bool {
 /// What of the overrides is not found in the configuration that was printed, in words; `None`: none was printed.
 #[must_use]
 pub fn differences(overrides: &[String], printed: &str) -> Option<Vec<String>> {
-    let (tree, _) = configuration(printed)?;
+    let tree = configuration(printed)?;
     let changes: Vec<hydra::Override> = overrides.iter().filter_map(|o| hydra::parse(o).ok()).collect();
     // The last word about a key counts.
     let counts = |(n, change): &(usize, &hydra::Override)| changes[n + 1..].iter().all(|later| later.key != change.key);
@@ -113,21 +117,31 @@ fn is_same(wanted: &Value, found: &Value) -> bool {
     }
 }
 
-/// The configuration in what was printed, and its text: modules may have said something before it.
+/// The configuration in what was printed: modules may have said something before it.
 #[must_use]
-pub fn configuration(printed: &str) -> Option<(ConfigTree, &str)> {
-    let mut rest = printed;
-    for _ in 0..NOISE {
-        let begins = rest.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-        if begins
-            && let Ok(node) = parse_trainer_yaml(rest, "printed")
-            && node.child("trainer").is_some_and(|t| t.as_map().is_some())
-        {
-            return Some((ConfigTree::new(node), rest));
-        }
-        rest = rest.split_once('\n')?.1;
-    }
-    None
+pub fn configuration(printed: &str) -> Option<ConfigTree> {
+    beginnings(printed).find_map(parsed)
+}
+
+fn beginnings(printed: &str) -> impl Iterator<Item = &str> {
+    let lines = std::iter::once(0).chain(printed.match_indices('\n').map(|(at, _)| at + 1));
+    let texts = lines.filter_map(|at| printed.get(at..)).take(NOISE);
+    let may_be = |text: &&str| text.len() <= LONGEST && begins(text);
+    texts.filter(may_be).take(ATTEMPTS)
+}
+
+/// Whether a mapping may begin here: with a name and a colon.
+fn begins(text: &str) -> bool {
+    let name = text.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'));
+    name.len() < text.len() && (name.starts_with(": ") || name.starts_with(":\n"))
+}
+
+/// A configuration as it was printed, or kept.
+#[must_use]
+pub fn parsed(text: &str) -> Option<ConfigTree> {
+    let node = parse_trainer_yaml(text, "printed").ok()?;
+    let is_one = node.child("trainer").is_some_and(|t| t.as_map().is_some());
+    is_one.then(|| ConfigTree::new(node))
 }
 
 /// The last line of what was complained of; Hydra's advice on how to see more is none.
@@ -202,6 +216,17 @@ mod tests {
         assert!(told[0].contains("has 5") && told[1].contains("no such key") && told[2].contains("still there"));
         assert_eq!(differences(&[], "no configuration\nat all\n"), None);
         assert_eq!(differences(&[], "trainer: {n: [1\n"), None);
+    }
+
+    #[test]
+    fn much_noise_is_not_read_for_ever() {
+        let answer = "trainer:\n  n: 5\n";
+        let lines = "INFO 11-23 said: something\nWARNING [x]: y\n".repeat(200);
+        assert!(configuration(&(lines + answer)).is_some());
+        let many: String = (0..5000).map(|n| format!("key_{n}: 1\n")).collect::<String>() + "]\n";
+        assert_eq!(beginnings(&many).count(), ATTEMPTS);
+        assert!(configuration(&many).is_none());
+        assert!(configuration(&(answer.to_owned() + &"# long\n".repeat(200_000))).is_none());
     }
 
     #[test]

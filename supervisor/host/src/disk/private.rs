@@ -171,16 +171,26 @@ pub fn own_place(path: &Utf8Path) -> io::Result<()> {
 /// # Errors
 /// It is not ours, or the file system refuses.
 pub fn open_log(path: &Utf8Path) -> io::Result<File> {
-    let mut options = fs::OpenOptions::new();
+    open_own(path, fs::OpenOptions::new().create(true).append(true).mode(0o600))
+}
+
+/// A whole small file of ours: no link, nobody else's, nothing that is waited for, at most `limit` bytes.
+///
+/// # Errors
+/// It is not ours, longer, or the file system refuses.
+pub fn read_own(path: &Utf8Path, limit: u64) -> io::Result<Vec<u8>> {
+    let file = open_own(path, fs::OpenOptions::new().read(true))?;
+    let mut bytes = Vec::new();
+    match file.take(limit + 1).read_to_end(&mut bytes)? as u64 > limit {
+        true => Err(io::Error::other(format!("{path} is longer than {limit} bytes"))),
+        false => Ok(bytes),
+    }
+}
+
+fn open_own(path: &Utf8Path, options: &mut fs::OpenOptions) -> io::Result<File> {
     // What is no file must not keep us.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let file = match options
-        .create(true)
-        .append(true)
-        .mode(0o600)
-        .custom_flags(flags)
-        .open(path)
-    {
+    let file = match options.custom_flags(flags).open(path) {
         Err(e) if e.raw_os_error() == Some(libc::ELOOP) => return Err(no_file(path)),
         file => file?,
     };
@@ -194,7 +204,7 @@ pub fn open_log(path: &Utf8Path) -> io::Result<File> {
 
 fn no_file(path: &Utf8Path) -> io::Error {
     io::Error::other(format!(
-        "{path} is not a plain file: it is not written. Look who made it and remove it"
+        "{path} is not a plain file: it is not used. Look who made it and remove it"
     ))
 }
 

@@ -16,18 +16,16 @@ use crate::run_order::Release;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use std::fs;
-use supervise_config::{ConfigTree, python_str, redact};
+use supervise_config::{ConfigTree, MAX_BYTES, redacted_yaml};
 use supervise_core::checkpoint::Finding;
 use supervise_core::id::fnv64;
-use supervise_host::lane::{own_place, write_whole};
+use supervise_host::lane::{own_place, read_own, write_whole};
 use supervise_trainers::read::ReadOutput;
-use supervise_trainers::rehearsal::configuration;
+use supervise_trainers::rehearsal::{configuration, parsed};
 use supervise_trainers::{Adapter, Asks};
 
 /// Variables that decide which files are imported, beside the interpreter itself.
 const IMPORTS: [&str; 3] = ["PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX"];
-/// What stands in the place of a secret: plain text in YAML, quoted or not.
-const HIDDEN: &str = "hidden";
 /// Answers that are kept.
 const KEPT: usize = 64;
 
@@ -54,10 +52,10 @@ pub(super) fn read(d: &Discovered, trainer: &dyn Adapter, release: &Release) -> 
         }
         _ if d.sources.request.asking => match asked(d, &asks, env) {
             Ok(text) => {
-                let Some((tree, text)) = configuration(&text) else {
+                let Some(tree) = configuration(&text) else {
                     return without(unanswered(first, d, "it printed none"), &asks, "it was asked itself");
                 };
-                keep(file.as_deref(), &tree, text);
+                keep(file.as_deref(), &tree);
                 tree
             }
             Err(Complaint { refused: Some(key), .. }) => {
@@ -159,18 +157,13 @@ fn file_of(d: &Discovered, asks: &Asks, release: &Release, env: &BTreeMap<String
 }
 
 fn kept(file: &Utf8Path) -> Option<ConfigTree> {
-    configuration(&fs::read_to_string(file).ok()?).map(|(tree, _)| tree)
+    let bytes = read_own(file, MAX_BYTES as u64).ok()?;
+    parsed(std::str::from_utf8(&bytes).ok()?)
 }
 
-/// Keeps an answer. One that cannot be kept is asked for again.
-fn keep(file: Option<&Utf8Path>, tree: &ConfigTree, text: &str) {
-    let mut text = text.to_owned();
-    for (key, node) in tree.leaves() {
-        let value = python_str(&node.value);
-        if !value.is_empty() && redact(&key, &value) != value {
-            text = text.replace(&value, HIDDEN);
-        }
-    }
+/// Keeps an answer without its secrets. One that cannot be kept is asked for again.
+fn keep(file: Option<&Utf8Path>, tree: &ConfigTree) {
+    let text = redacted_yaml(&tree.root);
     if let Some((file, dir)) = file.and_then(|file| Some((file, file.parent()?)))
         && own_place(dir)
             .and_then(|()| write_whole(file, text.as_bytes(), 0o600))
