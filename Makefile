@@ -13,7 +13,7 @@ TARGET = $(or $(CARGO_TARGET_DIR),target)
 ROUNDS ?= 2
 SEED ?= 1
 
-.PHONY: all demo test test-rust build-tests test-real quick real bless check chaos bench install-lab install-real
+.PHONY: all demo test test-rust build-tests test-real quick real bless check chaos bench install-testbed install-real
 
 all:
 	$(CARGO) build --release -p supervise
@@ -25,7 +25,7 @@ demo:
 test:
 	+tests/parts.sh "test-rust chaos" test-real
 
-test-rust: install-lab
+test-rust: install-testbed
 	$(CARGO) test --workspace --no-fail-fast
 
 # All of it in one way, programs and examples too: another choice of crates would be another build of what they share,
@@ -42,15 +42,15 @@ bless: export UPDATE_GOLDEN = 1
 bless: export UPDATE_DOCS = 1
 bless:
 	$(CARGO) test -q -p supervise-core --test scenarios
-	$(CARGO) test -q -p supervise-checkpoint --test catch
-	$(CARGO) test -q -p supervise --test it -- docs
+	$(CARGO) test -q -p supervise-checkpoint --test damage_rates
+	$(CARGO) test -q -p supervise --test cli -- docs
 	$(CARGO) test -q -p supervise-tests --test hazards -- page
 
 quick:
 	$(CARGO) test -q -p supervise-config -p supervise-core -p supervise-checkpoint -p supervise-trainers
 
-install-lab:
-	tests/lab/install.sh
+install-testbed:
+	tests/testbed/install.sh
 
 install-real:
 	tests/real/install.sh $(VENV)

@@ -1,21 +1,21 @@
 //! The event loop: turns what happens into events, lets the core decide, journals, performs.
 //!
 //! One `select!` on a current-thread runtime. It touches pipes, sockets, timers and `/proc` only; every path under a
-//! user's mount goes to a lane. Records are applied as they are decided; *safety* acts are performed at once,
+//! user's mount goes to an I/O worker. Records are applied as they are decided; *safety* acts are performed at once,
 //! *guarded* acts when their intent is durable. How a record came to be is the core's business alone.
 
 mod acts;
 mod ask;
 mod cluster;
 mod guards;
+mod inputs;
+mod io_workers;
 mod jobs;
 mod journal;
 mod keep;
-mod lanes;
 mod rehearsal;
 mod secrets;
 mod start;
-mod wires;
 
 use crate::control::{ControlReply, ControlRequest};
 use crate::error::CliError;
@@ -23,8 +23,9 @@ use crate::printer::Printer;
 use crate::run_order::RunOrder;
 
 use guards::GuardLink;
-use journal::Book;
-use lanes::{Lane, Tag};
+use inputs::Inputs;
+use io_workers::{IoWorker, Tag};
+use journal::JournalWriter;
 use rehearsal::Rehearsing;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::process::Child;
@@ -39,11 +40,10 @@ use supervise_core::spec::RunSpec;
 use supervise_core::state::{Mode, State};
 use supervise_host::cluster::Cluster;
 use supervise_host::guard::Standby;
-use supervise_host::lane::Question;
+use supervise_host::io_worker::Question;
 use supervise_host::process::boottime_ms;
 use supervise_trainers::slurm::Job;
 use tokio::sync::{mpsc, oneshot};
-use wires::Wires;
 
 /// A timer that fires so late means that the machine slept, or that we were not scheduled.
 const LATE: Ms = Ms(5_000);
@@ -76,7 +76,7 @@ pub fn run(order: RunOrder, printer: Printer, flags: RunFlags) -> Result<u8, Cli
         ask::a_thread().await?;
         start::term(order, printer, flags).await
     });
-    // A lane may hang in the kernel for ever: nothing is waited for.
+    // An I/O worker may hang in the kernel for ever: nothing is waited for.
     runtime.shutdown_timeout(Duration::from_millis(10));
     result
 }
@@ -123,9 +123,9 @@ struct Driver {
     exe: camino::Utf8PathBuf,
     began: u64,
     timers: BTreeMap<TimerKey, Tick>,
-    book: Book,
-    store: Lane,
-    work: Lane,
+    journal: JournalWriter,
+    store: IoWorker,
+    work: IoWorker,
     guard: Option<GuardLink>,
     children: Vec<Child>,
     standby: Option<Standby>,
@@ -173,7 +173,7 @@ impl Driver {
             kind,
         };
         let decided = decide(&self.state, &self.spec, &event);
-        let seq = self.book.add(&decided.records, event.at, event.wall);
+        let seq = self.journal.add(&decided.records, event.at, event.wall);
         for record in &decided.records {
             self.state.apply(record);
             self.printer.record(record, &self.state);
@@ -241,13 +241,13 @@ impl Driver {
     /// The moment at which something is due, for the one sleep of the loop.
     fn next_due(&self) -> Tick {
         let timers = self.timers.values().copied();
-        let lanes = [
+        let io_workers = [
             self.store.deadline(),
             self.work.deadline(),
-            self.book.retry_at,
+            self.journal.retry_at,
             self.standby_at,
             // Nothing else may happen for longer than a silent holder keeps its lease.
-            self.store.is_idle().then_some(self.book.bump_at),
+            self.store.is_idle().then_some(self.journal.bump_at),
         ]
         .into_iter()
         .flatten();
@@ -256,7 +256,7 @@ impl Driver {
         let dead = dead.into_iter().flatten().map(|pause| now.after(pause));
         let finish = self.finish_due.iter().map(|(at, _)| *at).chain(self.fence_due());
         timers
-            .chain(lanes)
+            .chain(io_workers)
             .chain(dead)
             .chain(finish)
             .min()
@@ -281,14 +281,14 @@ impl Driver {
             if let Some(link) = &mut self.guard {
                 link.heard = link.heard.after(late);
             }
-            self.book.fence_later(now);
+            self.journal.fence_later(now);
             self.feed(EventKind::TimeGap { missing: late });
         }
         for (key, _) in due {
             self.timers.remove(&key);
             self.feed(EventKind::Timer(key));
         }
-        self.check_lanes(now);
+        self.check_io_workers(now);
         self.check_guard(now);
         if self.finish_due.as_ref().is_some_and(|(at, _)| *at <= now) && self.over.is_none() {
             // The end changes nothing on disk; the next term finds out from there what this one could not write.
@@ -359,18 +359,18 @@ impl Driver {
     }
 
     /// Until the run is over.
-    async fn turn(&mut self, wires: &mut Wires) {
+    async fn turn(&mut self, inputs: &mut Inputs) {
         while self.over.is_none() {
             self.flush();
             self.reap();
             self.stand_by();
             let sleep = Duration::from_millis(self.next_due().since(self.now()).0.max(1));
             tokio::select! {
-                line = lanes::line(&mut self.work) => self.on_work_line(line),
-                line = lanes::line(&mut self.store) => self.on_store_line(line),
+                line = io_workers::line(&mut self.work) => self.on_work_line(line),
+                line = io_workers::line(&mut self.store) => self.on_store_line(line),
                 line = guards::line(&mut self.guard) => self.on_guard_line(line),
-                Some(message) = wires.internal.recv() => self.on_internal(message),
-                Some(number) = wires.signals.recv() => self.on_signal(number),
+                Some(message) = inputs.internal.recv() => self.on_internal(message),
+                Some(number) = inputs.signals.recv() => self.on_signal(number),
                 () = tokio::time::sleep(sleep) => {}
             }
             self.on_due();

@@ -59,10 +59,10 @@ fn helper() -> Option<ExitCode> {
     let code = match args.next()?.to_str()? {
         "__guard" => supervise_host::guard::main(&args.collect::<Vec<_>>()),
         "__rehearse" => rehearse::helper(),
-        "__sink" => supervise_host::sink::main(),
-        "__lane" => {
+        "__log_writer" => supervise_host::log_writer::main(),
+        "__io_worker" => {
             cli::trace();
-            supervise_host::lane::main(&args.collect::<Vec<_>>())
+            supervise_host::io_worker::main(&args.collect::<Vec<_>>())
         }
         _ => return None,
     };

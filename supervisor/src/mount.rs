@@ -8,7 +8,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use supervise_host::lane::{Answer, Client, Kind, LaneError, Look, Question, Room, Seen};
+use supervise_host::io_worker::{Answer, Client, IoWorkerError, Kind, Look, Question, Room, Seen};
 
 /// A file system has this long to answer before anything is said.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -42,7 +42,7 @@ fn look(look: Look) -> io::Result<Seen> {
         };
         match client.ask(Question::Look(look.clone()), limit) {
             Ok(Answer::Seen(seen)) => return seen.map_err(Into::into),
-            Err(LaneError::Stalled(_)) => {
+            Err(IoWorkerError::Stalled(_)) => {
                 if limit == PATIENCE {
                     let path = look.path();
                     printer::err(&format!(

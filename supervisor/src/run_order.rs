@@ -6,7 +6,7 @@ use supervise_config::settings::Settings;
 use supervise_core::checkpoint::Finding;
 use supervise_core::spec::RunSpec;
 use supervise_host::interpreter::Interpreter;
-use supervise_host::lane::Room;
+use supervise_host::io_worker::Room;
 use supervise_host::script::{Shims, Submitter};
 use supervise_trainers::TrainerFacts;
 

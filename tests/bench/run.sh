@@ -8,7 +8,7 @@
 #
 # proof: four FSDP2 shards of 424 MB are read and checked; a step of 50,000 files is proven and watched
 #
-# long:  100,000 saves with 20 kept, decided by the core and journaled by a real lane: bytes a save, `status`, the start of a term, memory
+# long:  100,000 saves with 20 kept, decided by the core and journaled by a real I/O worker: bytes a save, `status`, the start of a term, memory
 #
 # SUPERVISE, IDLE_WORKER, MANY_FILES, LONG_RUN and VENV name the programs; SHARDS where the shards are kept (1.7 GB). Needs release builds and ../real/install.sh.
 set -eu

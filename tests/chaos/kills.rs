@@ -9,9 +9,9 @@ const TARGETS: [(&str, &str); 7] = [
     ("supervisors", " run "),
     ("guards", " __guard"),
     ("keepers", " __keeper"),
-    ("journal workers", " __lane journal"),
-    ("file workers", " __lane work"),
-    ("log writers", " __sink"),
+    ("journal workers", " __io_worker journal"),
+    ("file workers", " __io_worker work"),
+    ("log writers", " __log_writer"),
     ("trainers", "demo_trainer"),
 ];
 /// Terms without a new proven step end a run, by design: so many kills may come without one.

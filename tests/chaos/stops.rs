@@ -92,9 +92,9 @@ fn wait_until_full(point: &std::path::Path, run: &mut Supervisor) {
 fn make(trouble: Trouble, scene: &Scene) -> Vec<i32> {
     let part = match trouble {
         Trouble::Nothing | Trouble::FullDisk => return Vec::new(),
-        Trouble::NoJournalWorker => "__lane journal",
-        Trouble::NoFileWorker => "__lane work",
-        Trouble::FrozenWorkers => "__lane",
+        Trouble::NoJournalWorker => "__io_worker journal",
+        Trouble::NoFileWorker => "__io_worker work",
+        Trouble::FrozenWorkers => "__io_worker",
     };
     let freezes = matches!(trouble, Trouble::FrozenWorkers);
     let found: Vec<i32> = in_scene(&scene.mark())

@@ -10,7 +10,7 @@ As areal_recovery.py. areal is not changed; where it asks for what a machine wit
     all schedulers   time: their limit for the start of a worker, 30 s (Slurm's: 300 s), is made longer (SLOW_START)
     slurm_scheduler, slurm_launcher
                      a shell program named `singularity` leaves out the image, in which they start their workers; the cluster is
-                     a real one, of this machine alone, with two GPUs that nobody opens (tests/lab/slurm.sh)
+                     a real one, of this machine alone, with two GPUs that nobody opens (tests/testbed/slurm.sh)
 
 Ends with `N passed, M failed`.
 """

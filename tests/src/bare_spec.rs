@@ -1,4 +1,4 @@
-//! The specification of a run that is never launched: all that a lane needs to know.
+//! The specification of a run that is never launched: all that an I/O worker needs to know.
 
 use camino::Utf8Path;
 use std::collections::BTreeMap;

@@ -1,10 +1,10 @@
 //! The guard with real processes: what it starts, hears, keeps and ends.
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
+#[path = "guard/connection.rs"]
+mod connection;
 #[path = "guard/keeper.rs"]
 mod keeper;
-#[path = "guard/leash.rs"]
-mod leash;
 #[path = "guard/rig.rs"]
 mod rig;
 
@@ -182,15 +182,15 @@ fn after_the_guards_death_what_is_left_is_found_by_the_record_or_the_cgroup() {
 }
 
 #[test]
-fn a_sink_that_hangs_never_blocks_a_worker() {
+fn a_log_writer_that_hangs_never_blocks_a_worker() {
     let mut rig = Rig::start("spam", |order| {
         order.workers = vec![sh("read x < \"$GO\"; exec \"$FAKE\" spam 67108864")];
     });
     rig.launched();
-    eventually(|| rig.sink().is_some());
-    let sink = rig.sink().unwrap();
-    assert!(signal_process(sink, libc::SIGSTOP).unwrap());
-    eventually(|| proc_stat(sink.pid).unwrap().state == b'T');
+    eventually(|| rig.log_writer().is_some());
+    let log_writer = rig.log_writer().unwrap();
+    assert!(signal_process(log_writer, libc::SIGSTOP).unwrap());
+    eventually(|| proc_stat(log_writer.pid).unwrap().state == b'T');
     rig.go();
     assert_eq!(rig.exit().1, ExitStatus::Code(0));
     let lost = rig.find(|m| match m {
@@ -199,7 +199,7 @@ fn a_sink_that_hangs_never_blocks_a_worker() {
     });
     assert_eq!(lost.0, WorkerId(0));
     assert!(lost.1 > 0);
-    assert!(signal_process(sink, libc::SIGCONT).unwrap());
+    assert!(signal_process(log_writer, libc::SIGCONT).unwrap());
     let log = rig.log(0);
     let last = format!("0001048575 {}\n", "x".repeat(52));
     eventually(|| fs::read_to_string(&log).is_ok_and(|t| t.ends_with(&last)));
@@ -219,25 +219,25 @@ fn a_disk_that_hangs_never_blocks_a_worker() {
     rig.launched();
     assert_eq!(rig.exit().1, ExitStatus::Code(0));
     assert_eq!(rig.gone(), []);
-    eventually(|| rig.sink().is_some());
-    let sink = rig.sink().unwrap();
+    eventually(|| rig.log_writer().is_some());
+    let log_writer = rig.log_writer().unwrap();
     rig.say(ToGuard::Bye);
     assert_eq!(rig.end(), Some(0));
     // As on a dead mount it is left behind, and nobody waits for it.
-    assert!(signal_process(sink, libc::SIGKILL).unwrap());
+    assert!(signal_process(log_writer, libc::SIGKILL).unwrap());
 }
 
 #[test]
-fn a_sink_that_was_killed_is_replaced() {
-    let mut rig = Rig::start("resink", |order| {
+fn a_log_writer_that_was_killed_is_replaced() {
+    let mut rig = Rig::start("rewriter", |order| {
         order.workers = vec![sh("echo one; read x < \"$GO\"; echo two; exec sleep 1000")];
     });
     rig.launched();
     let log = rig.log(0);
     eventually(|| fs::read_to_string(&log).is_ok_and(|t| t == "one\n"));
-    let sink = rig.sink().unwrap();
-    assert!(signal_process(sink, libc::SIGKILL).unwrap());
-    eventually(|| rig.sink().is_some_and(|s| s != sink));
+    let log_writer = rig.log_writer().unwrap();
+    assert!(signal_process(log_writer, libc::SIGKILL).unwrap());
+    eventually(|| rig.log_writer().is_some_and(|s| s != log_writer));
     rig.go();
     eventually(|| fs::read_to_string(&log).is_ok_and(|t| t == "one\ntwo\n"));
 }
@@ -460,7 +460,7 @@ fn a_program_that_is_no_guard_cannot_be_spawned_as_one() {
     let missing = camino::Utf8Path::new("/nowhere/supervise");
     assert!(supervise_host::guard::spawn(missing, &rig.order).is_err());
     // The hidden commands end at once where nobody gives them work.
-    for helper in ["__guard", "__sink"] {
+    for helper in ["__guard", "__log_writer"] {
         let status = Command::new(env!("CARGO_BIN_EXE_supervise"))
             .arg(helper)
             .stdin(std::process::Stdio::null())

@@ -1,6 +1,6 @@
-//! Lanes by themselves: what they prove, keep, hear and find again, asked as the driver asks them.
+//! I/O workers by themselves: what they prove, keep, hear and find again, asked as the driver asks them.
 //!
-//! The steps are small and written here; the lane is a process of the real program. What a lane reads is counted by
+//! The steps are small and written here; the I/O worker is a process of the real program. What an I/O worker reads is counted by
 //! the kernel, so that "reads nothing again" is measured and not believed.
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 

@@ -17,12 +17,12 @@ mod filesystem;
 mod gc;
 #[path = "run/growth.rs"]
 mod growth;
+#[path = "run/io_workers.rs"]
+mod io_workers;
 #[path = "run/jobs.rs"]
 mod jobs;
 #[path = "run/kills.rs"]
 mod kills;
-#[path = "run/lanes.rs"]
-mod lanes;
 #[path = "run/limits.rs"]
 mod limits;
 #[path = "run/lineage.rs"]

@@ -1,6 +1,6 @@
 //! Where bytes come from, and what it means when they do not come.
 //!
-//! A [`Source`] is a length and a positioned read: a file in a lane, a slice in a test. [`Reader`] adds what every
+//! A [`Source`] is a length and a positioned read: a file in an I/O worker, a slice in a test. [`Reader`] adds what every
 //! format needs: exact reads inside the length seen at the start, a cached tail (directories stand at the end of files),
 //! and one translation of faults into findings. An I/O error says nothing about the bytes, so it is `Unreadable`;
 //! a file that shrank under our eyes is being rewritten, so it is `Incomplete` and worth another try.

@@ -7,7 +7,7 @@
 //! The reads are the tail, the directory, and the seams between entries (descriptor and next header, together).
 
 mod directory;
-mod seams;
+mod entry_layout;
 mod tail;
 
 use crate::limits::Limits;
@@ -91,7 +91,7 @@ impl Archive {
 pub fn read(file: &Reader<'_>, limits: &Limits, findings: &mut Vec<Finding>) -> Result<Archive, Box<Finding>> {
     let end = tail::find(file)?;
     let mut entries = directory::read(file, &end, limits)?;
-    seams::check(file, &end, &mut entries, limits, findings)?;
+    entry_layout::check(file, &end, &mut entries, limits, findings)?;
     Ok(Archive {
         entries,
         directory: end.directory,

@@ -206,8 +206,8 @@ impl Deciding<'_> {
                 self.on_lease_lost(what, Reason::new("displaced", text));
             }
             EventKind::JournalRecovered => self.on_journal_recovered(),
-            EventKind::LaneStalled { .. } => self.on_lane_stalled(),
-            EventKind::LaneRecovered => self.on_lane_recovered(),
+            EventKind::IoStalled { .. } => self.on_io_stalled(),
+            EventKind::IoRecovered => self.on_io_recovered(),
             // That a relaunch will fail is no reason to end what runs.
             EventKind::TimeGap { .. }
             | EventKind::JournalStalled { .. }
@@ -403,8 +403,8 @@ fn event_word(kind: &EventKind) -> &'static str {
         EventKind::Rehearsed(_) => "rehearsal",
         EventKind::Timer(_) => "timer",
         EventKind::TimeGap { .. } => "time gap",
-        EventKind::LaneStalled { .. } => "lane stalled",
-        EventKind::LaneRecovered => "lane recovered",
+        EventKind::IoStalled { .. } => "I/O worker stalled",
+        EventKind::IoRecovered => "I/O worker recovered",
         EventKind::JournalStalled { .. } => "journal stalled",
         EventKind::JournalRecovered => "journal recovered",
         EventKind::LeaseLost { .. } => "lease lost",

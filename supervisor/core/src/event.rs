@@ -127,13 +127,15 @@ pub enum EventKind {
         /// Missing time.
         missing: Ms,
     },
-    /// A request to the lane got no answer in time: a fact, never a verdict.
-    LaneStalled {
+    /// A request to the I/O worker got no answer in time: a fact, never a verdict.
+    #[serde(rename = "lane_stalled")]
+    IoStalled {
         /// What it was asked for.
         what: String,
     },
-    /// The lane answers again.
-    LaneRecovered,
+    /// The I/O worker answers again.
+    #[serde(rename = "lane_recovered")]
+    IoRecovered,
     /// The journal cannot be written.
     JournalStalled {
         /// Why, in words.

@@ -320,8 +320,8 @@ mod tests {
     #[test]
     fn a_record_is_read_back_whether_its_times_are_the_lines_or_not() {
         let kinds = [
-            EventKind::LaneRecovered,
-            EventKind::LaneStalled { what: "x".into() },
+            EventKind::IoRecovered,
+            EventKind::IoStalled { what: "x".into() },
             EventKind::TimeGap { missing: Ms(3) },
         ];
         for (at, wall, kind) in [(3, 5), (4, 5), (3, 6)]
@@ -374,7 +374,7 @@ mod tests {
             at: Tick(3),
             wall: WallMs(5),
             entropy: 0,
-            kind: EventKind::LaneRecovered,
+            kind: EventKind::IoRecovered,
         });
         let all = [fact, decided(3), decided(3)];
         let group = encode_all(Seq(4), Tick(3), WallMs(5), &all).unwrap();

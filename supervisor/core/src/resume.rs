@@ -3,22 +3,22 @@
 //! Pure: a scan, the state, the specification. The directory decides, never the tracker file; the tracker
 //! can only raise a question (a person may have rolled back) that a person must answer.
 
+mod degraded;
 mod nothing;
-mod part;
 mod question;
 mod step;
 mod unproven;
 
 use crate::checkpoint::{CheckpointSummary, CkptId, Depth, Resumability, StateKind, Verdict};
 use crate::event::ScanReport;
+use crate::generations::{beyond, is_distrusted, is_older};
 use crate::id::Step;
-use crate::live::{beyond, is_distrusted, is_older};
 use crate::reason::{Evidence, Reason};
 use crate::record::{DiskEdit, Outcome, StartPoint};
 use crate::spec::{ResumeIntent, RunSpec};
 use crate::state::State;
+use degraded::or_degraded;
 use nothing::{fresh_by_wish, from_nothing, go_on_clearing};
-use part::or_part;
 use question::{linked, rolled_back, set_back, stranger, unsafe_step, went_back};
 use step::{from_path, from_step};
 use unproven::unproven;
@@ -171,12 +171,12 @@ pub fn choose(s: &State, spec: &RunSpec, scan: &ScanReport) -> Choice {
                 reasons,
             };
             if is_torn {
-                or_part(s, spec, scan, from, refused)
+                or_degraded(s, spec, scan, from, refused)
             } else {
                 refused
             }
         }
-        Newest::None(reasons) => or_part(s, spec, scan, None, from_nothing(s, spec, scan, reasons)),
+        Newest::None(reasons) => or_degraded(s, spec, scan, None, from_nothing(s, spec, scan, reasons)),
     }
 }
 

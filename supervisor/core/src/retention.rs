@@ -1,7 +1,7 @@
 //! Which steps may be deleted so that the user's number of kept steps stays true.
 
 use crate::checkpoint::{CheckpointSummary, CkptId, Depth};
-use crate::live::spare_generations;
+use crate::generations::spare_generations;
 use crate::spec::RunSpec;
 use crate::state::State;
 

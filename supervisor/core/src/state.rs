@@ -10,8 +10,8 @@ pub use invariants::Broken;
 
 use crate::checkpoint::{CheckpointSummary, CkptId, PinsHash, Resumability, Verdict};
 use crate::event::{ExitStatus, Phase, ScanReport, Sighting};
+use crate::generations::is_live;
 use crate::id::{ActId, AttemptNo, Ms, ProcRef, Step, Term, Tick, WallMs, WorkerId};
-use crate::live::is_live;
 use crate::reason::Reason;
 use crate::record::{Act, ActKind, Condition, Diagnosis, LaunchOrder, Outcome, Then};
 use crate::rehearsal::Rehearsal;
@@ -91,8 +91,9 @@ pub struct State {
     pub total: Option<Step>,
     /// The journal cannot be written now.
     pub journal_stalled: bool,
-    /// The lane does not answer now.
-    pub lane_stalled: Option<String>,
+    /// The I/O worker does not answer now.
+    #[serde(rename = "lane_stalled")]
+    pub io_stalled: Option<String>,
     /// Deleting older steps failed when this was the mark: not tried again before the next one.
     #[serde(default)]
     pub prune_failed: Option<Step>,

@@ -3,12 +3,12 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod choose;
+mod degraded;
 mod diff;
 mod lease;
 mod limits;
 mod logs;
 mod machine;
-mod parts;
 mod recorded;
 mod retain;
 mod stops;

@@ -8,7 +8,7 @@ use supervise_core::state::Mode;
 
 /// A run whose choice meets this error, and nothing else.
 fn met(error: &str) -> World {
-    let mut w = World::new(parse("spec last=8\nat 0s lane hang").unwrap());
+    let mut w = World::new(parse("spec last=8\nat 0s io hang").unwrap());
     w.run_until(1_000);
     assert_eq!(w.s.mode, Mode::Choosing);
     w.feed(EventKind::Checkpoints(ScanReport {

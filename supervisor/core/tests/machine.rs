@@ -184,8 +184,8 @@ fn mishap() -> impl Strategy<Value = String> {
         2 => (1u64..300).prop_map(|n| format!("suspend {n}m")),
         1 => Just("journal stall".to_owned()),
         2 => Just("journal recover".to_owned()),
-        1 => Just("lane hang".to_owned()),
-        2 => Just("lane recover".to_owned()),
+        1 => Just("io hang".to_owned()),
+        2 => Just("io recover".to_owned()),
         1 => Just("lease lost".to_owned()),
         3 => Just("supervisor dies".to_owned()),
         2 => Just("guard dies".to_owned()),
@@ -272,7 +272,7 @@ fn passing() -> impl Strategy<Value = Lines> {
     ];
     let pairs = prop_oneof![
         Just(("journal stall", "journal recover")),
-        Just(("lane hang", "lane recover")),
+        Just(("io hang", "io recover")),
         Just(("supervisor dies", "new term")),
         Just(("reboot", "new term")),
     ];
@@ -297,7 +297,7 @@ fn passing() -> impl Strategy<Value = Lines> {
                 lines.push(format!("at {}ms {good}", t + d));
             }
             // Whatever is left hanging by their overlap passes too.
-            lines.extend(["at 10m journal recover", "at 10m lane recover"].map(str::to_owned));
+            lines.extend(["at 10m journal recover", "at 10m io recover"].map(str::to_owned));
             Lines(lines)
         })
 }

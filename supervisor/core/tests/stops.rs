@@ -7,8 +7,8 @@ use supervise_core::record::{ActKind, Outcome, Record};
 use supervise_core::state::Mode;
 
 /// What does not answer any more from the moment of the stop on: nothing, the journal (a full disk, or its dead helper), the
-/// lane (a hung mount, or its dead helper), both.
-const FAULTS: [&[&str]; 4] = [&[], &["journal stall"], &["lane hang"], &["journal stall", "lane hang"]];
+/// I/O worker (a hung mount, or its dead helper), both.
+const FAULTS: [&[&str]; 4] = [&[], &["journal stall"], &["io hang"], &["journal stall", "io hang"]];
 const STOPS: [&str; 2] = ["stop", "stop now"];
 /// After the kill: the tree's end is reported, the last look at the disk, the last words in the journal.
 const TAIL: u64 = 15_000;

@@ -1,6 +1,6 @@
 //! A simulated world in virtual time: it answers what the core asks and does what the core intends.
 //!
-//! Workers, guard, disk, lane, journal and operator are simulated; `decide`, `apply` and the journal's lines are
+//! Workers, guard, disk, I/O worker, journal and operator are simulated; `decide`, `apply` and the journal's lines are
 //! the real ones. After each record the invariants are checked, and at each new term the state is folded anew
 //! from the journal's bytes and must be the one that was left.
 
@@ -37,8 +37,8 @@ const SCAN: u64 = 200;
 const REHEARSAL: u64 = 3_000;
 /// An end that was decided waits so long for a journal that cannot be written.
 const LAST_WORDS: u64 = 5_000;
-/// The lane's deadline.
-const LANE_DEADLINE: u64 = 5_000;
+/// The I/O worker's deadline.
+const IO_DEADLINE: u64 = 5_000;
 
 /// Something that is due at a moment.
 #[derive(Debug, Clone)]
@@ -47,7 +47,7 @@ pub(crate) enum Due {
     Trainer(AttemptNo, Tr),
     Timer(TimerKey, u64),
     Scan(u64, Depth, u32),
-    LaneStalled,
+    IoStalled,
     Rehearsed(Term),
     Done(Act),
     Killed(AttemptNo),
@@ -84,10 +84,10 @@ pub(crate) struct World {
     scans: u64,
     /// The scan that reads every byte, while it is on its way.
     proving: Option<u64>,
-    lane_hangs: bool,
+    io_hangs: bool,
     journal_stalls: bool,
     deferred: Vec<Act>,
-    /// Acts that a lane was asked for and does not answer.
+    /// Acts that an I/O worker was asked for and does not answer.
     stuck: Vec<Act>,
     journal: Vec<u8>,
     lines: u64,
@@ -121,7 +121,7 @@ impl World {
             timers: BTreeMap::new(),
             scans: 0,
             proving: None,
-            lane_hangs: false,
+            io_hangs: false,
             journal_stalls: false,
             deferred: Vec::new(),
             stuck: Vec::new(),
@@ -208,15 +208,15 @@ impl World {
                 }
             }
             Due::Scan(n, depth, whole) => {
-                if self.alive && n == self.scans && !self.lane_hangs {
+                if self.alive && n == self.scans && !self.io_hangs {
                     self.proving = None;
                     let report = self.disk.scan(depth, whole);
                     self.feed(EventKind::Checkpoints(report));
                 }
             }
-            Due::LaneStalled => {
-                if self.lane_hangs && self.s.lane_stalled.is_none() {
-                    self.feed(EventKind::LaneStalled {
+            Due::IoStalled => {
+                if self.io_hangs && self.s.io_stalled.is_none() {
+                    self.feed(EventKind::IoStalled {
                         what: "scan of the checkpoint root".to_owned(),
                     });
                 }
@@ -232,7 +232,7 @@ impl World {
                     result: self.rehearsal.clone(),
                 }));
             }
-            Due::Done(act) if self.lane_hangs && acts::needs_the_lane(&act) => self.stuck.push(act),
+            Due::Done(act) if self.io_hangs && acts::needs_the_io_worker(&act) => self.stuck.push(act),
             Due::Done(act) => self.carried_out(&act),
             Due::LastWords(term) => {
                 if term == self.s.term && self.s.mode == Mode::Finished {
@@ -321,8 +321,8 @@ impl World {
             Ask::Scan { depth, whole } => {
                 self.scans += 1;
                 self.proving = (*depth == Depth::Full).then_some(self.scans);
-                if self.lane_hangs {
-                    self.soon(LANE_DEADLINE, Due::LaneStalled);
+                if self.io_hangs {
+                    self.soon(IO_DEADLINE, Due::IoStalled);
                 } else {
                     self.soon(SCAN, Due::Scan(self.scans, *depth, *whole));
                 }
@@ -346,7 +346,7 @@ impl World {
     }
 
     fn check_clock(&mut self) {
-        if self.alive && !self.lane_hangs && !self.journal_stalls {
+        if self.alive && !self.io_hangs && !self.journal_stalls {
             let checked = self.watch.clock(&self.s, &self.spec, self.now);
             self.note(checked);
         }

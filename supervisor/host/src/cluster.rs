@@ -9,7 +9,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use supervise_trainers::starter::Python;
+use supervise_trainers::python_command::Python;
 
 /// To join takes seconds; one that does not answer is tried by Ray itself for about twenty.
 const PATIENCE: Duration = Duration::from_secs(90);

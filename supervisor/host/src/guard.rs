@@ -9,12 +9,12 @@
 //!
 //! This file holds the driver's side: [`spawn`] and [`find`], and the entry point [`main`].
 
+mod connection;
 mod facts;
-mod feed;
 mod keeper;
 mod launch;
-mod leash;
 mod lines;
+mod log_queue;
 mod memory;
 pub mod protocol;
 pub mod record;
@@ -108,7 +108,7 @@ fn start(exe: &Utf8Path, order: Stdio) -> io::Result<(UnixStream, Child)> {
 #[derive(Debug)]
 pub struct Standby {
     order: File,
-    leash: UnixStream,
+    connection: UnixStream,
     child: Child,
 }
 
@@ -123,10 +123,10 @@ pub fn standby(exe: &Utf8Path) -> io::Result<Standby> {
     let (reader, writer) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
     fcntl(&writer, FcntlArg::F_SETPIPE_SZ(STANDBY_ORDER))?;
     fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-    let (leash, child) = start(exe, Stdio::from(reader))?;
+    let (connection, child) = start(exe, Stdio::from(reader))?;
     Ok(Standby {
         order: File::from(writer),
-        leash,
+        connection,
         child,
     })
 }
@@ -144,7 +144,7 @@ impl Standby {
     /// It is gone, or the order is too long for it: the process is returned, to be reaped.
     pub fn give(mut self, order: &GuardOrder) -> Result<(UnixStream, Child), Child> {
         match encode(order) {
-            Ok(json) if self.order.write(&json).is_ok_and(|n| n == json.len()) => Ok((self.leash, self.child)),
+            Ok(json) if self.order.write(&json).is_ok_and(|n| n == json.len()) => Ok((self.connection, self.child)),
             // A part of an order is no order: it ends when it reads that.
             _ => Err(self.child),
         }

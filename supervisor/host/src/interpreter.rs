@@ -13,8 +13,8 @@ use std::fs::File;
 use std::io::Read;
 use std::time::Duration;
 use supervise_trainers::Adapter;
+use supervise_trainers::python_command::{Python, PythonCommand, SHEBANG_LIMIT, python_command, shebang};
 use supervise_trainers::registry::adapters;
-use supervise_trainers::starter::{Python, SHEBANG_LIMIT, Starter, shebang, starter};
 
 /// It has this long: a cold start from a network file system takes seconds.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -166,10 +166,10 @@ fn told(name: &str, e: &CaptureError) -> String {
 /// # Errors
 /// Why it is not known, in words.
 pub fn find(command: &[String], cwd: &Utf8Path, env: &BTreeMap<String, String>) -> Result<Python, String> {
-    let (program, set, script) = match starter(command) {
-        Starter::Python(python) => return Ok(python),
-        Starter::Unknown(why) => return Err(why),
-        Starter::Script { program, env, script } => (program, env, script),
+    let (program, set, script) = match python_command(command) {
+        PythonCommand::Python(python) => return Ok(python),
+        PythonCommand::Unknown(why) => return Err(why),
+        PythonCommand::Script { program, env, script } => (program, env, script),
     };
     let mut with = env.clone();
     with.extend(set.iter().cloned());
@@ -184,8 +184,8 @@ pub fn find(command: &[String], cwd: &Utf8Path, env: &BTreeMap<String, String>) 
         let _ = file.take(limit).read_to_end(&mut start);
     }
     let line = shebang(&start).ok_or_else(|| format!("`{program}` is no Python program, and starts what it likes"))?;
-    match starter(&line) {
-        Starter::Python(mut python) => {
+    match python_command(&line) {
+        PythonCommand::Python(mut python) => {
             python.env.splice(0..0, set);
             python.script = script.map(|s| if s == program { path.into_string() } else { s });
             Ok(python)

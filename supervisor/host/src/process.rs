@@ -21,7 +21,7 @@ pub use priority::give_way;
 pub use remains::{Remains, remains};
 pub use seat::{is_proc_our_own, seat, sight};
 pub use stat::{ProcStat, proc_stat};
-pub use tree::{find_attempt_processes, is_sink, list_descendants};
+pub use tree::{find_attempt_processes, is_log_writer, list_descendants};
 
 use nix::time::{ClockId, clock_gettime};
 use std::io;

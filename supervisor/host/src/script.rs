@@ -22,7 +22,7 @@ use std::io;
 use std::os::unix::fs::symlink;
 use supervise_core::id::fnv64;
 use supervise_core::script::CallOrder;
-use supervise_trainers::way;
+use supervise_trainers::script_call;
 
 /// Programs by which scripts start any trainer; `python3.N` besides, where it is there.
 const NAMES: [&str; 11] = [
@@ -41,7 +41,7 @@ const NAMES: [&str; 11] = [
 
 /// These, and the trainers' own.
 fn program_names() -> impl Iterator<Item = &'static str> {
-    NAMES.into_iter().chain(way::programs())
+    NAMES.into_iter().chain(script_call::programs())
 }
 
 /// Slurm's program that submits a job.

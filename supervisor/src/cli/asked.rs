@@ -4,7 +4,7 @@ use crate::error::CliError;
 use crate::printer;
 use crate::run_order::Prepared;
 use supervise_core::checkpoint::Depth;
-use supervise_host::lane::{Where, look_at_run};
+use supervise_host::io_worker::{RunCheckpoints, look_at_run};
 
 /// Asks on the terminal; anything but a yes is a no.
 ///
@@ -24,7 +24,7 @@ pub(super) fn confirm(question: &str) -> Result<bool, CliError> {
 /// # Errors
 /// There is no such step; the steps there are stand in it.
 pub(super) fn check_from(p: &Prepared) -> Result<(), CliError> {
-    let (Some(from), Some(place)) = (p.order.spec.policy.from, Where::of(&p.order.spec)) else {
+    let (Some(from), Some(place)) = (p.order.spec.policy.from, RunCheckpoints::of(&p.order.spec)) else {
         return Ok(());
     };
     let scan = look_at_run(&place, Depth::Structure, &mut |_| true);

@@ -8,7 +8,7 @@ use crate::prepare::{Request, discover, proof_memory};
 use crate::printer::Meter;
 use crate::render::checkpoints::{CheckpointsView, text};
 use camino::Utf8Path;
-use supervise_host::lane::{Where, look_at_run};
+use supervise_host::io_worker::{RunCheckpoints, look_at_run};
 
 pub(super) const EXAMPLES: &str = "  supervise checkpoints ppo.yaml
   supervise checkpoints /ckpt/my-run --depth full
@@ -53,7 +53,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
 }
 
 /// What is looked at, and what its steps should look like: a run's own specification, else whatever is there.
-fn place(name: &str) -> Result<Where, CliError> {
+fn place(name: &str) -> Result<RunCheckpoints, CliError> {
     let found = target::find(name);
     if let Ok(seen) = &found
         && let Some(problem) = &seen.problem
@@ -61,7 +61,7 @@ fn place(name: &str) -> Result<Where, CliError> {
         return Err(CliError::environment(problem.clone()));
     }
     if let Ok(seen) = &found
-        && let Some(place) = seen.spec.as_ref().and_then(Where::of)
+        && let Some(place) = seen.spec.as_ref().and_then(RunCheckpoints::of)
     {
         return Ok(place);
     }
@@ -88,7 +88,7 @@ fn no_root(name: &str) -> CliError {
 }
 
 /// The root of a configuration that no run was started with yet.
-fn never_started(path: &Utf8Path) -> Result<Where, CliError> {
+fn never_started(path: &Utf8Path) -> Result<RunCheckpoints, CliError> {
     let request = Request {
         config: Some(path.to_owned()),
         ..Request::default()

@@ -10,7 +10,7 @@ use camino::Utf8Path;
 use supervise_core::id::AttemptNo;
 use supervise_core::journal::{Line, Lines, Read};
 use supervise_core::record::Record;
-use supervise_host::lane::{Answer, JournalPlace, LaneError, Question};
+use supervise_host::io_worker::{Answer, IoWorkerError, JournalPlace, Question};
 
 pub(super) const EXAMPLES: &str = "  supervise explain ppo.yaml
   supervise explain ppo.yaml --attempt 3
@@ -78,13 +78,13 @@ fn begin(args: &Args, seen: &target::Seen, dir: &Utf8Path) -> Result<(JournalPla
 
 /// Tells what the journals hold from a place on.
 fn tell(dir: &Utf8Path, from: JournalPlace, first: AttemptNo) -> Result<Teller, CliError> {
-    let failed = |e: LaneError, reading: &Reading| match e {
-        LaneError::Stalled(_) => CliError::environment(reading.stalled()),
-        LaneError::Refused(e) => CliError::journal(e.what),
-        LaneError::Io(_) => CliError::environment(e.to_string()),
+    let failed = |e: IoWorkerError, reading: &Reading| match e {
+        IoWorkerError::Stalled(_) => CliError::environment(reading.stalled()),
+        IoWorkerError::Refused(e) => CliError::journal(e.what),
+        IoWorkerError::Io(_) => CliError::environment(e.to_string()),
     };
     let mut reading = Reading::new(dir);
-    let mut lane = target::lane().map_err(|e| failed(e, &reading))?;
+    let mut io_worker = target::io_worker().map_err(|e| failed(e, &reading))?;
     let (mut next, mut term, mut lines) = (Some(from), from.term, Lines::default());
     let mut done = 0;
     let mut teller = None;
@@ -93,7 +93,7 @@ fn tell(dir: &Utf8Path, from: JournalPlace, first: AttemptNo) -> Result<Teller, 
             run_dir: dir.to_owned(),
             from,
         };
-        let answer = lane.ask(ask, target::PATIENCE).map_err(|e| failed(e, &reading))?;
+        let answer = io_worker.ask(ask, target::PATIENCE).map_err(|e| failed(e, &reading))?;
         let Answer::Lines {
             at,
             text,

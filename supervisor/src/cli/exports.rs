@@ -10,7 +10,7 @@ use supervise_checkpoint::pointer::{GENERATIONS, LATEST, generation_step};
 use supervise_checkpoint::set::{self, SetKind};
 use supervise_core::checkpoint::{Depth, EntryKind, Finding, Verdict};
 use supervise_core::spec::TrainerKind;
-use supervise_host::lane::{FileProver, Where, walk};
+use supervise_host::io_worker::{FileProver, RunCheckpoints, walk};
 use supervise_trainers::{Adapter, Expectation, InPlace, registry};
 
 /// Every export below a root, newest first.
@@ -118,9 +118,9 @@ fn judge(
 }
 
 /// A checkpoint root of no known run: of the trainer whose root it looks like. `memory`: bytes that looking into it may take.
-pub(super) fn unknown_run(root: &Utf8Path, memory: u64) -> Where {
+pub(super) fn unknown_run(root: &Utf8Path, memory: u64) -> RunCheckpoints {
     let in_place = in_place_at(root);
-    Where {
+    RunCheckpoints {
         root: root.to_owned(),
         trainer: in_place.map_or_else(|| owner_of(root), Adapter::kind),
         expect: Expectation {

@@ -15,7 +15,7 @@ use supervise_core::event::{Event, EventKind};
 use supervise_core::id::{Seq, Tick};
 use supervise_core::journal::encode;
 use supervise_core::record::Record;
-use supervise_host::lane::{Answer, Leftover, Question, Where, lease_dir, look_at_run};
+use supervise_host::io_worker::{Answer, Leftover, Question, RunCheckpoints, lease_dir, look_at_run};
 
 pub(super) const EXAMPLES: &str = "  supervise gc ppo.yaml --dry-run
   supervise gc ppo.yaml --keep-attempts 3
@@ -178,7 +178,7 @@ fn store(seen: &Seen, run_dir: &Utf8Path) -> Result<Utf8PathBuf, CliError> {
 
 /// Whether a whole step stands where the trainer looks: else what is aside may be the last good state.
 fn has_whole(seen: &Seen) -> Result<bool, CliError> {
-    let Some(place) = seen.spec.as_ref().and_then(Where::of) else {
+    let Some(place) = seen.spec.as_ref().and_then(RunCheckpoints::of) else {
         return Ok(false);
     };
     let mut meter = Meter::new();
@@ -205,7 +205,7 @@ fn leftovers(run_dir: &Utf8Path, store: &Utf8Path) -> Result<Vec<Leftover>, CliE
 }
 
 fn answer(ask: Question) -> Result<Answer, CliError> {
-    let failed = |e: supervise_host::lane::LaneError| CliError::environment(e.to_string());
-    let mut lane = target::lane().map_err(failed)?;
-    lane.ask(ask, target::DELETING).map_err(failed)
+    let failed = |e: supervise_host::io_worker::IoWorkerError| CliError::environment(e.to_string());
+    let mut io_worker = target::io_worker().map_err(failed)?;
+    io_worker.ask(ask, target::DELETING).map_err(failed)
 }

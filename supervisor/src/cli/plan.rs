@@ -16,7 +16,7 @@ use supervise_core::record::{LaunchOrder, Outcome, Record};
 use supervise_core::resume::{Choice, choose, needed_depth};
 use supervise_core::spec::{ResumeIntent, RunSpec};
 use supervise_core::state::{Mode, State};
-use supervise_host::lane::{Prover, Where, look_at_run};
+use supervise_host::io_worker::{Prover, RunCheckpoints, look_at_run};
 use supervise_host::process::boot_id;
 use supervise_host::process::cgroup::Leaf;
 use supervise_trainers::{HostFacts, LaunchPlan, adapter, expect};
@@ -162,7 +162,7 @@ fn scan(p: &Prepared, depth: Depth) -> ScanReport {
             ..ScanReport::default()
         };
     };
-    if let Some(place) = Where::of(&p.order.spec).filter(|place| place.store.is_some()) {
+    if let Some(place) = RunCheckpoints::of(&p.order.spec).filter(|place| place.store.is_some()) {
         return look_at_run(&place, depth, &mut |_| true);
     }
     let expect = expect(&p.order.spec);

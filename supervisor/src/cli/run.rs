@@ -14,7 +14,7 @@ use crate::run_order::Prepared;
 use camino::Utf8PathBuf;
 use std::io::IsTerminal;
 use supervise_core::checkpoint::{Depth, Level};
-use supervise_host::lane::{Where, look_at_run};
+use supervise_host::io_worker::{RunCheckpoints, look_at_run};
 
 pub(super) const EXAMPLES: &str = "  supervise run ppo.yaml
   supervise run ppo.yaml --set trainer.save_freq=20 --set supervisor.retries=3
@@ -157,7 +157,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
 /// A fresh start moves everything aside that the run could go on from: asked once, where a person is there to answer.
 fn agreed(p: &Prepared) -> Result<bool, CliError> {
     let asks = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
-    let Some(place) = Where::of(&p.order.spec).filter(|_| asks) else {
+    let Some(place) = RunCheckpoints::of(&p.order.spec).filter(|_| asks) else {
         return Ok(true);
     };
     let scan = look_at_run(&place, Depth::Structure, &mut |_| true);

@@ -21,7 +21,7 @@ use supervise_core::spec::Policy;
 use supervise_core::state::Mode;
 use supervise_host::guard;
 use supervise_host::guard::protocol::{FromGuard, ToGuard};
-use supervise_host::lane::{Answer, LaneError, Question, lease_dir, own_claim};
+use supervise_host::io_worker::{Answer, IoWorkerError, Question, lease_dir, own_claim};
 use supervise_host::process::cgroup::{Leaf, leaves_of_run};
 use supervise_host::process::{Remains, end_run, find_attempt_processes};
 
@@ -204,10 +204,10 @@ fn take_over(args: &Args, seen: &Seen) -> Result<u8, CliError> {
         jobs::end(seen, args.json)?;
         return told(args, seen, "it has just ended");
     };
-    let mut leash = Leash::new(stream).map_err(failed)?;
-    let said = leash
+    let mut guard = GuardConnection::new(stream).map_err(failed)?;
+    let said = guard
         .say(&ToGuard::Take { term: lease.term })
-        .and_then(|()| leash.hear_hello());
+        .and_then(|()| guard.hear_hello());
     if !said.map_err(failed)? {
         return Err(CliError::lease_held(format!(
             "the guard of run {} obeys another supervisor",
@@ -215,15 +215,15 @@ fn take_over(args: &Args, seen: &Seen) -> Result<u8, CliError> {
         )));
     }
     if !args.now {
-        leash.say(&ToGuard::Signal { signal: libc::SIGTERM }).map_err(failed)?;
+        guard.say(&ToGuard::Signal { signal: libc::SIGTERM }).map_err(failed)?;
     }
-    let mut gone = leash.wait_gone(grace(args, seen)).map_err(failed)?;
+    let mut gone = guard.wait_gone(grace(args, seen)).map_err(failed)?;
     if gone.is_none() {
-        leash.say(&ToGuard::KillTree).map_err(failed)?;
-        gone = leash.wait_gone(args.timeout.unwrap_or(BEYOND)).map_err(failed)?;
+        guard.say(&ToGuard::KillTree).map_err(failed)?;
+        gone = guard.wait_gone(args.timeout.unwrap_or(BEYOND)).map_err(failed)?;
     }
     // It ends by itself with its tree; a leash that breaks now tells it the same.
-    let _ = leash.say(&ToGuard::Bye);
+    let _ = guard.say(&ToGuard::Bye);
     let jobs = jobs::end(seen, args.json);
     if jobs.is_ok() && gone.as_ref().is_some_and(Vec::is_empty) {
         write_down(seen, &mut lease);
@@ -284,7 +284,7 @@ const SILENT: Ms = Ms::secs(60);
 /// A term of our own, so that nobody starts a supervisor meanwhile.
 pub(super) struct Lease {
     term: Term,
-    lane: Option<supervise_host::lane::Client>,
+    io_worker: Option<supervise_host::io_worker::Client>,
 }
 
 impl Lease {
@@ -292,7 +292,7 @@ impl Lease {
         // The guard must be reachable while a file system hangs: no supervisor can begin a term there either.
         let alone = Self {
             term: Term(u32::MAX),
-            lane: None,
+            io_worker: None,
         };
         let Some(dir) = seen.run_dir.as_deref() else {
             return Ok(alone);
@@ -305,39 +305,42 @@ impl Lease {
             claim: Box::new(own_claim(SILENT, SILENT, known)),
             identity: None,
         };
-        let mut lane = target::lane().map_err(|e| CliError::environment(e.to_string()))?;
-        match lane.ask(ask, Duration::from_secs(90)) {
-            Ok(Answer::Term(term)) => Ok(Self { term, lane: Some(lane) }),
+        let mut io_worker = target::io_worker().map_err(|e| CliError::environment(e.to_string()))?;
+        match io_worker.ask(ask, Duration::from_secs(90)) {
+            Ok(Answer::Term(term)) => Ok(Self {
+                term,
+                io_worker: Some(io_worker),
+            }),
             Ok(Answer::Held(who)) => Err(CliError::lease_held(format!(
                 "another supervisor holds the lease: {who}"
             ))),
             Ok(_) => Err(CliError::internal("the helper gave an unexpected answer")),
-            Err(LaneError::Stalled(_)) => Ok(alone),
+            Err(IoWorkerError::Stalled(_)) => Ok(alone),
             Err(e) => Err(CliError::environment(e.to_string())),
         }
     }
 
     /// Nobody else can begin a term: `false` where the file system did not answer in time.
     pub(super) fn is_held(&self) -> bool {
-        self.lane.is_some()
+        self.io_worker.is_some()
     }
 
     pub(super) fn release(&mut self) {
-        if let Some(lane) = &mut self.lane {
+        if let Some(io_worker) = &mut self.io_worker {
             // A lease that is not given back is found dead with this process.
-            let _ = lane.ask(Question::Release, target::PATIENCE);
+            let _ = io_worker.ask(Question::Release, target::PATIENCE);
         }
     }
 }
 
 /// Our end of the guard's leash.
-struct Leash {
+struct GuardConnection {
     write: UnixStream,
     read: BufReader<UnixStream>,
     line: Vec<u8>,
 }
 
-impl Leash {
+impl GuardConnection {
     fn new(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(false)?;
         stream.set_write_timeout(Some(ANSWER))?;

@@ -1,7 +1,7 @@
 //! Which run is meant, and what is known of it: from its supervisor, else from its journal.
 //!
 //! A run is named by its trainer YAML, its run directory, its checkpoint root, or its identity. Whatever lies under a
-//! user's mount is read by a lane with a deadline, so that a mount that hangs still leaves an answer.
+//! user's mount is read by an I/O worker with a deadline, so that a mount that hangs still leaves an answer.
 
 mod hung;
 mod seen;
@@ -19,7 +19,7 @@ use std::time::Duration;
 use supervise_core::id::RunId;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::State;
-use supervise_host::lane::{Answer, Client, LaneError, Listed, Loaded, Question, RUN_DIR_NAME};
+use supervise_host::io_worker::{Answer, Client, IoWorkerError, Listed, Loaded, Question, RUN_DIR_NAME};
 use supervise_trainers::registry::adapters;
 
 /// A file system has this long to answer, or to get on with it.
@@ -272,23 +272,23 @@ fn alive(run: &RunId, state: Option<&State>) -> Alive {
     }
 }
 
-/// Reads the journals in a run directory, through a lane.
+/// Reads the journals in a run directory, through an I/O worker.
 pub(super) fn peek(dir: &Utf8Path) -> Result<Loaded, String> {
     let ask = Question::Peek {
         run_dir: dir.to_owned(),
     };
     let mut reading = Reading::new(dir);
-    let answer = lane().and_then(|mut l| l.ask_telling(ask, PATIENCE, &mut |done, of| reading.tell(done, of)));
+    let answer = io_worker().and_then(|mut l| l.ask_telling(ask, PATIENCE, &mut |done, of| reading.tell(done, of)));
     match answer {
         Ok(Answer::Loaded(loaded)) => Ok(*loaded),
         Ok(_) => Err("the helper gave an unexpected answer".to_owned()),
-        Err(LaneError::Stalled(_)) => Err(reading.stalled()),
+        Err(IoWorkerError::Stalled(_)) => Err(reading.stalled()),
         Err(e) => Err(e.to_string()),
     }
 }
 
-/// A lane of our own program.
-pub(super) fn lane() -> Result<Client, LaneError> {
+/// An I/O worker of our own program.
+pub(super) fn io_worker() -> Result<Client, IoWorkerError> {
     Client::start(&std::env::current_exe()?)
 }
 

@@ -2,7 +2,7 @@
 
 use super::Driver;
 use super::guards::GuardLink;
-use super::lanes::Tag;
+use super::io_workers::Tag;
 use crate::environment;
 use crate::render::doubts;
 use std::net::TcpListener;
@@ -20,7 +20,7 @@ use supervise_core::spec::{LauncherKind, RunSpec};
 use supervise_core::state::Mode;
 use supervise_host::address::{self, Role};
 use supervise_host::guard::protocol::{GuardOrder, ScriptWatch, WorkerOrder};
-use supervise_host::lane::{Answer, Question};
+use supervise_host::io_worker::{Answer, Question};
 use supervise_host::process::proc_stat;
 use supervise_trainers::{HostFacts, LaunchPlan, adapter};
 

@@ -1,7 +1,7 @@
 //! Asking helpers while a term begins: each answer is waited for, a dead helper is replaced, a wish to stop is heard.
 
-use super::lanes::{Lane, Tag, line};
-use super::wires::Wires;
+use super::inputs::Inputs;
+use super::io_workers::{IoWorker, Tag, line};
 use super::{Driver, Internal};
 use crate::control::{ControlReply, ControlRequest};
 use crate::error::{CliError, ErrorKind};
@@ -10,7 +10,7 @@ use crate::reading::Reading;
 use camino::Utf8PathBuf;
 use std::time::Duration;
 use supervise_core::id::{Ms, Tick};
-use supervise_host::lane::{Answer, LaneReply, Question};
+use supervise_host::io_worker::{Answer, IoReply, Question};
 use supervise_host::process::limit_hint;
 
 /// While an answer is waited for, signals are looked at this often.
@@ -20,13 +20,13 @@ const SAY_AFTER: Duration = Duration::from_secs(3);
 /// A helper that cannot be started for so long never will.
 const GIVEN_UP: Ms = Ms::secs(20);
 
-/// Asks a lane and waits, saying so while it takes long. A wish to stop ends the waiting. Where the lane dies another one
+/// Asks an I/O worker and waits, saying so while it takes long. A wish to stop ends the waiting. Where the I/O worker dies another one
 /// is asked the same: each question of a start can be asked again.
 pub(super) async fn call(
-    lane: &mut Lane,
+    io_worker: &mut IoWorker,
     ask: Question,
     printer: &mut Printer,
-    wires: &mut Wires,
+    inputs: &mut Inputs,
 ) -> Result<Answer, CliError> {
     let what = match &ask {
         Question::TakeLease { .. } => {
@@ -39,35 +39,35 @@ pub(super) async fn call(
         _ => Utf8PathBuf::new(),
     };
     let mut reading = Reading::new(&dir);
-    lane.ask(Tag::Setup, ask.clone(), Tick(0));
+    io_worker.ask(Tag::Setup, ask.clone(), Tick(0));
     let mut waited = Duration::ZERO;
     loop {
-        match tokio::time::timeout(LOOK, line(lane)).await {
+        match tokio::time::timeout(LOOK, line(io_worker)).await {
             Ok(Some(text)) => {
-                let Ok(reply) = serde_json::from_str::<LaneReply>(&text) else {
+                let Ok(reply) = serde_json::from_str::<IoReply>(&text) else {
                     continue;
                 };
-                if let LaneReply::Working { bytes, of, .. } = reply {
+                if let IoReply::Working { bytes, of, .. } = reply {
                     // What gets on is slow, and no file system that does not answer.
                     if let Some(text) = reading.far(bytes, of) {
                         printer.note(&text);
                     }
                     waited = Duration::ZERO;
                 }
-                if let Some((_, answer)) = lane.take(reply, Tick(0)) {
+                if let Some((_, answer)) = io_worker.take(reply, Tick(0)) {
                     return answer.map_err(|e| refused(e.what));
                 }
             }
             Ok(None) => {}
             Err(_) => waited += LOOK,
         }
-        if let Some(why) = lane.is_hopeless() {
+        if let Some(why) = io_worker.is_hopeless() {
             return Err(dies_again(&why));
         }
-        if lane.replaced_in() == Some(Ms(0)) && replace(lane)? {
-            lane.ask(Tag::Setup, ask.clone(), Tick(0));
+        if io_worker.replaced_in() == Some(Ms(0)) && replace(io_worker)? {
+            io_worker.ask(Tag::Setup, ask.clone(), Tick(0));
         }
-        if let Some(end) = told_to_end(wires) {
+        if let Some(end) = told_to_end(inputs) {
             return Err(end);
         }
         if waited >= SAY_AFTER && waited - SAY_AFTER < LOOK {
@@ -112,25 +112,25 @@ pub(super) async fn a_thread() -> Result<(), CliError> {
     Ok(())
 }
 
-/// Puts another lane in a dead one's place. `false`: none can be started now.
+/// Puts another I/O worker in a dead one's place. `false`: none can be started now.
 ///
 /// # Errors
 /// None could be started for long.
-fn replace(lane: &mut Lane) -> Result<bool, CliError> {
-    match lane.replace() {
+fn replace(io_worker: &mut IoWorker) -> Result<bool, CliError> {
+    match io_worker.replace() {
         Ok(_) => Ok(true),
-        Err(e) if lane.is_gone_for(GIVEN_UP) => Err(cannot_start(&e)),
+        Err(e) if io_worker.is_gone_for(GIVEN_UP) => Err(cannot_start(&e)),
         Err(_) => Ok(false),
     }
 }
 
 /// Why a term ends before it began, if somebody wants it to. A hang-up is no such wish.
-fn told_to_end(wires: &mut Wires) -> Option<CliError> {
-    let signal = std::iter::from_fn(|| wires.signals.try_recv().ok()).find(|number| *number != libc::SIGHUP);
+fn told_to_end(inputs: &mut Inputs) -> Option<CliError> {
+    let signal = std::iter::from_fn(|| inputs.signals.try_recv().ok()).find(|number| *number != libc::SIGHUP);
     if let Some(number) = signal {
         return Some(CliError::interrupted(number));
     }
-    while let Ok(message) = wires.internal.try_recv() {
+    while let Ok(message) = inputs.internal.try_recv() {
         let Internal::Asked(request, reply) = message else {
             continue;
         };
@@ -155,11 +155,11 @@ impl Driver {
     ///
     /// # Errors
     /// None can be started, or each dies; or somebody asked for an end.
-    pub(super) async fn first_answer(&mut self, wires: &mut Wires) -> Result<(), CliError> {
+    pub(super) async fn first_answer(&mut self, inputs: &mut Inputs) -> Result<(), CliError> {
         loop {
             let heard = tokio::time::timeout(LOOK, line(&mut self.work)).await;
             if let Ok(Some(text)) = heard {
-                if let Ok(reply) = serde_json::from_str::<LaneReply>(&text) {
+                if let Ok(reply) = serde_json::from_str::<IoReply>(&text) {
                     let now = self.now();
                     self.work.take(reply, now);
                 }
@@ -174,7 +174,7 @@ impl Driver {
             if self.work.replaced_in() == Some(Ms(0)) && replace(&mut self.work)? {
                 self.introduce();
             }
-            if let Some(end) = told_to_end(wires) {
+            if let Some(end) = told_to_end(inputs) {
                 return Err(end);
             }
         }

@@ -13,7 +13,7 @@ use supervise_core::state::Mode;
 use supervise_host::guard::Standby;
 use supervise_host::guard::protocol::{FromGuard, FromShim, ToGuard};
 use supervise_host::process::{
-    end_run, find_attempt_processes, is_sink, limit_hint, list_descendants, own_ref, proc_stat,
+    end_run, find_attempt_processes, is_log_writer, limit_hint, list_descendants, own_ref, proc_stat,
 };
 use supervise_host::wire;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
@@ -293,8 +293,8 @@ impl Driver {
                 found.extend(list_descendants(me.pid));
                 found.sort_unstable();
                 found.dedup();
-                // A sink writes the last output and ends by itself.
-                found.retain(|p| p.pid != me.pid && !spared.contains(&p.pid) && !is_sink(p.pid));
+                // A log writer writes the last output and ends by itself.
+                found.retain(|p| p.pid != me.pid && !spared.contains(&p.pid) && !is_log_writer(p.pid));
                 adopt(&mut found);
                 found
             };

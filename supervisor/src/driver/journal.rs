@@ -1,7 +1,7 @@
 //! Records on their way to the disk: numbered, gathered, made durable in groups.
 
 use super::Driver;
-use super::lanes::Tag;
+use super::io_workers::Tag;
 use camino::Utf8PathBuf;
 use supervise_core::event::{ActError, ActErrorKind, EventKind};
 use supervise_core::id::{Ms, Seq, Term, Tick, WallMs};
@@ -10,7 +10,7 @@ use supervise_core::lease::Ground;
 use supervise_core::record::{Act, ActKind, Record};
 use supervise_core::spec::RunSpec;
 use supervise_core::state::Mode;
-use supervise_host::lane::{Answer, LaneReply, Question};
+use supervise_host::io_worker::{Answer, IoReply, Question};
 use supervise_host::process::limit_hint;
 
 /// A journal that could not be written is tried again after this.
@@ -20,7 +20,7 @@ const LAST_LOOK: Ms = Ms::secs(2);
 
 /// The journal as the driver knows it.
 #[derive(Debug, Default)]
-pub(super) struct Book {
+pub(super) struct JournalWriter {
     seq: u64,
     unsent: Vec<u8>,
     unsent_to: u64,
@@ -44,7 +44,7 @@ pub(super) struct Book {
     standing: Ground,
 }
 
-impl Book {
+impl JournalWriter {
     /// An empty journal; the lease is renewed every so often, and workers are ended after so long without that.
     pub(super) fn new(bump_every: Ms, fence_after: Option<Ms>) -> Self {
         Self {
@@ -103,22 +103,25 @@ pub(super) fn not_begun() -> ActError {
 impl Driver {
     /// Sends what is gathered, unless a group is on its way.
     pub(super) fn flush(&mut self) {
-        if self.book.in_flight.is_some() || self.book.unsent.is_empty() || self.book.retry_at.is_some() {
+        if self.journal.in_flight.is_some() || self.journal.unsent.is_empty() || self.journal.retry_at.is_some() {
             return;
         }
-        let bytes = std::mem::take(&mut self.book.unsent);
-        let sync = std::mem::take(&mut self.book.needs_sync);
+        let bytes = std::mem::take(&mut self.journal.unsent);
+        let sync = std::mem::take(&mut self.journal.needs_sync);
         let text = String::from_utf8_lossy(&bytes).into_owned();
-        self.book.in_flight = Some((bytes, sync));
+        self.journal.in_flight = Some((bytes, sync));
         let now = self.now();
-        self.store
-            .ask(Tag::Append(self.book.unsent_to), Question::Append { text, sync }, now);
+        self.store.ask(
+            Tag::Append(self.journal.unsent_to),
+            Question::Append { text, sync },
+            now,
+        );
     }
 
     pub(super) fn on_store_line(&mut self, line: Option<String>) {
-        // That it ended is seen to by `check_lanes`.
+        // That it ended is seen to by `check_io_workers`.
         let Some(line) = line else { return };
-        let Ok(reply) = serde_json::from_str::<LaneReply>(&line) else {
+        let Ok(reply) = serde_json::from_str::<IoReply>(&line) else {
             return;
         };
         let now = self.now();
@@ -142,8 +145,8 @@ impl Driver {
                 Ok(Answer::Lost(by)) => self.feed(EventKind::LeaseLost { by }),
                 Ok(Answer::Displaced(what)) => self.on_displaced(what),
                 Ok(_) => {
-                    self.book.renewed = self.book.bumped;
-                    self.book.standing.look(true);
+                    self.journal.renewed = self.journal.bumped;
+                    self.journal.standing.look(true);
                     self.recovered_if(was_stalled);
                 }
                 // A lease that cannot be renewed for a moment is still ours: only another term takes it away.
@@ -158,33 +161,33 @@ impl Driver {
         if self.state.displaced {
             return;
         }
-        match self.book.standing.look(false) {
+        match self.journal.standing.look(false) {
             true => self.feed(EventKind::Displaced { what }),
             false => self.printer.note(&format!(
                 "{what}: if it is not back in {} s, this run ends",
-                self.book.bump_every.0.div_ceil(1000)
+                self.journal.bump_every.0.div_ceil(1000)
             )),
         }
     }
 
     /// When the workers must be ended if the lease is not renewed before.
     pub(super) fn fence_due(&self) -> Option<Tick> {
-        let after = self.book.fence_after?;
-        (self.state.live().is_some() && self.state.lease_lost.is_none()).then(|| self.book.renewed.after(after))
+        let after = self.journal.fence_after?;
+        (self.state.live().is_some() && self.state.lease_lost.is_none()).then(|| self.journal.renewed.after(after))
     }
 
     /// A supervisor on another machine may take the lease soon: it must find no worker of ours.
     pub(super) fn check_fence(&mut self, now: Tick) {
         if self.fence_due().is_some_and(|due| due <= now) {
-            let silent = now.since(self.book.renewed).0 / 1000;
+            let silent = now.since(self.journal.renewed).0 / 1000;
             let what = format!("the lease could not be renewed for {silent} s");
             self.feed(EventKind::LeaseSilent { what });
         }
     }
 
     fn on_written(&mut self, to: u64) {
-        self.book.in_flight = None;
-        self.book.durable = to;
+        self.journal.in_flight = None;
+        self.journal.durable = to;
         self.recovered_if(true);
         while let Some((_, act)) = self.waiting.pop_front_if(|(seq, _)| *seq <= to) {
             // Once the end is decided nothing else begins.
@@ -208,8 +211,8 @@ impl Driver {
     }
 
     fn recovered_if(&mut self, answered: bool) {
-        if answered && self.book.stalled && self.book.in_flight.is_none() {
-            self.book.stalled = false;
+        if answered && self.journal.stalled && self.journal.in_flight.is_none() {
+            self.journal.stalled = false;
             self.printer.note("the journal can be written again");
             self.feed(EventKind::JournalRecovered);
         }
@@ -217,15 +220,15 @@ impl Driver {
 
     /// The lines are kept and tried again; nothing new is started meanwhile.
     fn on_unwritable(&mut self, why: String) {
-        if let Some((mut bytes, sync)) = self.book.in_flight.take() {
-            bytes.append(&mut self.book.unsent);
-            self.book.unsent = bytes;
-            self.book.needs_sync |= sync;
+        if let Some((mut bytes, sync)) = self.journal.in_flight.take() {
+            bytes.append(&mut self.journal.unsent);
+            self.journal.unsent = bytes;
+            self.journal.needs_sync |= sync;
         }
-        self.book.retry_at = Some(self.now().after(RETRY));
-        self.book.why.clone_from(&why);
-        if !self.book.stalled {
-            self.book.stalled = true;
+        self.journal.retry_at = Some(self.now().after(RETRY));
+        self.journal.why.clone_from(&why);
+        if !self.journal.stalled {
+            self.journal.stalled = true;
             let meanwhile = crate::render::status::without_a_journal(&self.state);
             self.printer.note(&format!("{why}: {meanwhile}"));
             self.feed(EventKind::JournalStalled { why });
@@ -234,12 +237,12 @@ impl Driver {
 
     /// The end that was decided is not kept from anybody by a journal that cannot be written: it is tried once more, at once.
     pub(super) fn last_words(&mut self) {
-        self.book.retry_at = None;
+        self.journal.retry_at = None;
     }
 
-    /// Without its lane the journal cannot be written: another one goes on where that one was. Lines whose fate is
+    /// Without its I/O worker the journal cannot be written: another one goes on where that one was. Lines whose fate is
     /// unknown are sent again; a reader skips what it has seen.
-    pub(super) fn replace_store_lane(&mut self) {
+    pub(super) fn replace_store_io_worker(&mut self) {
         let replaced = self.store.replace();
         self.on_unwritable("the helper that writes the journal died".to_owned());
         if let Err(e) = replaced {
@@ -251,21 +254,21 @@ impl Driver {
         let ask = self.adoption(self.state.term);
         self.store.ask(Tag::Setup, ask, now);
         // It can be written at once: nothing was refused.
-        self.book.retry_at = None;
+        self.journal.retry_at = None;
     }
 
-    /// What a lane is asked that goes on where another one died.
+    /// What an I/O worker is asked that goes on where another one died.
     pub(super) fn adoption(&self, term: Term) -> Question {
         Question::Adopt {
             run_dir: self.spec.run_dir.clone(),
             term,
             lease_dir: lease_dir(&self.spec),
-            ground: self.book.ground.clone(),
+            ground: self.journal.ground.clone(),
         }
     }
 }
 
 /// The lease stands where the checkpoints are: that is what it protects.
 pub(super) fn lease_dir(spec: &RunSpec) -> Utf8PathBuf {
-    supervise_host::lane::lease_dir(spec.root.as_deref(), &spec.saves, &spec.run_dir)
+    supervise_host::io_worker::lease_dir(spec.root.as_deref(), &spec.saves, &spec.run_dir)
 }

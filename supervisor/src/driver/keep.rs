@@ -1,11 +1,11 @@
 //! Keeping a copy of the only checkpoint, while the workers run.
 
 use super::Driver;
-use super::lanes::Tag;
+use super::io_workers::Tag;
 use supervise_core::event::{ActError, ActOutput, EventKind};
 use supervise_core::id::ActId;
 use supervise_core::record::{Act, ActKind};
-use supervise_host::lane::Question;
+use supervise_host::io_worker::Question;
 
 impl Driver {
     pub(super) fn keep(&mut self, act: Act) {

@@ -70,12 +70,12 @@ mod tests {
         let secret = seen("401 for hf_abcdefghijklmnopqrstuvwx at http://me:pw@host");
         assert_eq!(hidden(secret), seen("401 for *** at http://***@host"));
         assert_eq!(hidden(seen("plain")), seen("plain"));
-        let stalled = EventKind::LaneStalled {
+        let stalled = EventKind::IoStalled {
             what: "token ghp_abcdefghijklmnopqrst".into(),
         };
         assert_eq!(
             hidden(stalled),
-            EventKind::LaneStalled {
+            EventKind::IoStalled {
                 what: "token ***".into()
             }
         );

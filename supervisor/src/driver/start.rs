@@ -2,9 +2,9 @@
 
 use super::ask::{call, cannot_start};
 use super::guards::GuardLink;
-use super::journal::{Book, lease_dir};
-use super::lanes::{Lane, Tag, line};
-use super::wires::{Wires, connect};
+use super::inputs::{Inputs, connect};
+use super::io_workers::{IoWorker, Tag, line};
+use super::journal::{JournalWriter, lease_dir};
 use super::{Driver, LAST_WORDS, RunFlags, Signals};
 use crate::control;
 use crate::error::CliError;
@@ -22,7 +22,7 @@ use supervise_core::record::Outcome;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::State;
 use supervise_host::guard::protocol::{FromGuard, Hello, ToGuard};
-use supervise_host::lane::{Answer, Identity, Loaded, Question, Taken, own_claim};
+use supervise_host::io_worker::{Answer, Identity, Loaded, Question, Taken, own_claim};
 use supervise_host::process::{
     boot_id, boottime_ms, find_attempt_processes, host_name, is_alive, is_proc_our_own, own_ref,
 };
@@ -54,17 +54,17 @@ pub(super) async fn term(order: RunOrder, mut printer: Printer, flags: RunFlags)
     if let Err(e) = supervise_host::system::adopt_orphans() {
         tracing::warn!("orphans of a killed guard will not come to this process: {e}");
     }
-    let (mut wires, internal) =
+    let (mut inputs, internal) =
         connect(listener).map_err(|e| CliError::environment(format!("signals cannot be received: {e}")))?;
-    let mut store = Lane::start(&exe, "journal").map_err(|e| cannot_start(&e))?;
-    let work = Lane::start(&exe, "work").map_err(|e| cannot_start(&e))?;
+    let mut store = IoWorker::start(&exe, "journal").map_err(|e| cannot_start(&e))?;
+    let work = IoWorker::start(&exe, "work").map_err(|e| cannot_start(&e))?;
 
     let identity = Identity {
         run: spec.run.clone(),
         run_dir: spec.run_dir.clone(),
         root: spec.root.clone(),
     };
-    let loaded = match call(&mut store, Question::Open(identity.clone()), &mut printer, &mut wires).await? {
+    let loaded = match call(&mut store, Question::Open(identity.clone()), &mut printer, &mut inputs).await? {
         Answer::Loaded(l) => l,
         other => return Err(CliError::internal(format!("an unexpected answer: {other:?}"))),
     };
@@ -77,11 +77,11 @@ pub(super) async fn term(order: RunOrder, mut printer: Printer, flags: RunFlags)
     {
         return Ok(code);
     }
-    let taken = take_lease(&mut store, &order, identity, &mut printer, &mut wires).await?;
+    let taken = take_lease(&mut store, &order, identity, &mut printer, &mut inputs).await?;
     let term = taken.term;
     let loaded = current(*loaded, &taken, &mut printer);
     if let Some(code) = ended_before(&loaded.state, &spec, flags, &mut printer) {
-        call(&mut store, Question::Release, &mut printer, &mut wires).await?;
+        call(&mut store, Question::Release, &mut printer, &mut inputs).await?;
         return Ok(code);
     }
     let (guard, hello) = living_guard(&spec.run, term).await?;
@@ -91,7 +91,7 @@ pub(super) async fn term(order: RunOrder, mut printer: Printer, flags: RunFlags)
         exe,
         began: boottime_ms(),
         timers: BTreeMap::new(),
-        book: Book::new(beat(lease_ttl(&order)), fence(&order)),
+        journal: JournalWriter::new(beat(lease_ttl(&order)), fence(&order)),
         store,
         work,
         guard,
@@ -115,8 +115,8 @@ pub(super) async fn term(order: RunOrder, mut printer: Printer, flags: RunFlags)
         order,
         printer,
     };
-    driver.begin(term, &loaded, hello, &mut wires).await?;
-    driver.turn(&mut wires).await;
+    driver.begin(term, &loaded, hello, &mut inputs).await?;
+    driver.turn(&mut inputs).await;
     driver.end().await;
     Ok(driver.exit_code())
 }
@@ -179,11 +179,11 @@ fn lasting(order: &RunOrder) -> Ms {
 }
 
 async fn take_lease(
-    store: &mut Lane,
+    store: &mut IoWorker,
     order: &RunOrder,
     identity: Identity,
     printer: &mut Printer,
-    wires: &mut Wires,
+    inputs: &mut Inputs,
 ) -> Result<Taken, CliError> {
     let claim = own_claim(lease_ttl(order), lasting(order), Term(0));
     let ask = Question::TakeLease {
@@ -191,7 +191,7 @@ async fn take_lease(
         claim: Box::new(claim),
         identity: Some(Box::new(identity)),
     };
-    match call(store, ask, printer, wires).await? {
+    match call(store, ask, printer, inputs).await? {
         Answer::Taken(taken) => Ok(*taken),
         Answer::Held(who) => Err(CliError::lease_held(format!(
             "another supervisor holds the lease of this run: {who}"
@@ -246,7 +246,7 @@ impl Driver {
         term: Term,
         loaded: &Loaded,
         hello: Option<Box<Hello>>,
-        wires: &mut Wires,
+        inputs: &mut Inputs,
     ) -> Result<(), CliError> {
         let begin = Question::Begin {
             run_dir: self.spec.run_dir.clone(),
@@ -255,24 +255,24 @@ impl Driver {
             lease_dir: lease_dir(&self.spec),
             registry: self.order.registry.clone(),
         };
-        if let Answer::Begun(ground) = call(&mut self.store, begin, &mut self.printer, wires).await? {
-            self.book.ground = ground;
+        if let Answer::Begun(ground) = call(&mut self.store, begin, &mut self.printer, inputs).await? {
+            self.journal.ground = ground;
         }
         if self.store.is_a_replacement() {
             // The lease was won by one that died.
             let ask = self.adoption(term);
-            call(&mut self.store, ask, &mut self.printer, wires).await?;
+            call(&mut self.store, ask, &mut self.printer, inputs).await?;
         }
         if let Some(copy) = &self.order.copy {
             let ask = Question::Attempt {
                 dir: copy.dir.clone(),
                 files: vec![(copy.name.clone(), copy.text.clone())],
             };
-            call(&mut self.store, ask, &mut self.printer, wires).await?;
+            call(&mut self.store, ask, &mut self.printer, inputs).await?;
         }
         self.introduce();
         if hello.is_none() {
-            self.first_answer(wires).await?;
+            self.first_answer(inputs).await?;
         }
         let orphans = match &hello {
             Some(_) => Vec::new(),
@@ -336,8 +336,8 @@ impl Driver {
         let last = async {
             loop {
                 self.flush();
-                let refused = self.book.retry_at.is_some();
-                if self.book.is_clean() || refused || self.store.has_ended() {
+                let refused = self.journal.retry_at.is_some();
+                if self.journal.is_clean() || refused || self.store.has_ended() {
                     break;
                 }
                 let text = line(&mut self.store).await;
@@ -361,7 +361,7 @@ impl Driver {
         let _ = tokio::time::timeout(LAST_WORDS, last).await;
         self.work.abandon();
         self.store.abandon();
-        if let Some(why) = self.book.unwritten() {
+        if let Some(why) = self.journal.unwritten() {
             let why = if why.is_empty() { "it does not answer" } else { why };
             let how = self
                 .state

@@ -18,7 +18,7 @@ use crate::error::CliError;
 use crate::mount;
 use camino::Utf8Path;
 use supervise_core::checkpoint::Finding;
-use supervise_host::lane::Room;
+use supervise_host::io_worker::Room;
 use supervise_trainers::adapter;
 use supervise_trainers::command::CONFIG;
 use supervise_trainers::read::ReadOutput;

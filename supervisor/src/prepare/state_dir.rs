@@ -9,7 +9,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use supervise_core::id::RunId;
-use supervise_host::lane::Listed;
+use supervise_host::io_worker::Listed;
 use supervise_host::system::effective_user;
 
 /// Files of a registry that are looked at.

@@ -6,8 +6,8 @@ use camino::Utf8PathBuf;
 use serde::Serialize;
 use supervise_core::checkpoint::{CheckpointSummary, Depth, Finding, Level, Resumability, Verdict};
 use supervise_core::event::{ScanReport, Tracker};
+use supervise_core::generations::{is_live, is_older, is_own};
 use supervise_core::id::WallMs;
-use supervise_core::live::{is_live, is_older, is_own};
 
 /// The stable JSON of a scan.
 #[derive(Debug, Serialize)]

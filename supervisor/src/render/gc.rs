@@ -6,7 +6,7 @@ use super::{bytes, count, table};
 use camino::{Utf8Path, Utf8PathBuf};
 use serde::Serialize;
 use supervise_core::id::WallMs;
-use supervise_host::lane::{Leftover, LeftoverKind};
+use supervise_host::io_worker::{Leftover, LeftoverKind};
 
 /// Which leftovers a person asked to delete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

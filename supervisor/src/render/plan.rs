@@ -12,7 +12,7 @@ use supervise_core::record::{DiskEdit, Outcome, StartPoint};
 use supervise_core::resume::Choice;
 use supervise_core::spec::{GangSpec, LauncherKind, RunSpec};
 use supervise_host::interpreter::Interpreter;
-use supervise_host::lane::Room;
+use supervise_host::io_worker::Room;
 use supervise_trainers::{Help, LaunchPlan, adapter};
 
 /// Said where the workers of an attempt stand in no control group of their own.

@@ -3,8 +3,8 @@
 use super::time::{clock, span};
 use super::{bytes, count, one_line};
 use supervise_core::event::{EventKind, Request, Sighting};
+use supervise_core::generations::{is_live, is_older, is_own};
 use supervise_core::id::AttemptNo;
-use supervise_core::live::{is_live, is_older, is_own};
 use supervise_core::reason::Reason;
 use supervise_core::record::{
     ActKind, Action, Condition, Decision, Diagnosis, DiskEdit, LaunchOrder, Outcome, Record, StartPoint, Then,
@@ -110,8 +110,8 @@ fn fact(kind: &EventKind, s: &State) -> Option<String> {
             "the machine slept or stood still for {}: clocks are shifted",
             span(*missing)
         ),
-        EventKind::LaneStalled { what } => format!("the file system does not answer: {what}"),
-        EventKind::LaneRecovered => "the file system answers again".to_owned(),
+        EventKind::IoStalled { what } => format!("the file system does not answer: {what}"),
+        EventKind::IoRecovered => "the file system answers again".to_owned(),
         EventKind::LeaseLost { by } => format!("another supervisor took the lease: {by}"),
         EventKind::Displaced { what } | EventKind::LeaseSilent { what } => what.clone(),
         EventKind::Operator(Request::Stop { after_save, by }) => {

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use supervise_core::checkpoint::{Verdict, tally};
 use supervise_core::diagnosis::last_lines;
 use supervise_core::event::Phase;
+use supervise_core::generations::{is_kept, is_live};
 use supervise_core::id::WallMs;
-use supervise_core::live::{is_kept, is_live};
 use supervise_core::reason::Reason;
 use supervise_core::record::{Condition, Outcome};
 use supervise_core::rehearsal::Rehearsed;
@@ -319,7 +319,7 @@ pub(crate) fn without_a_journal(s: &State) -> &'static str {
 /// What a living supervisor cannot do now.
 fn trouble(s: &State) -> Option<String> {
     let journal = format!("the journal cannot be written: {}", without_a_journal(s));
-    match (&s.lane_stalled, s.journal_stalled) {
+    match (&s.io_stalled, s.journal_stalled) {
         (Some(what), true) => Some(format!("{what}; {journal}")),
         (Some(what), false) => Some(what.clone()),
         (None, true) => Some(journal),

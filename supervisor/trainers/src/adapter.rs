@@ -14,8 +14,8 @@ pub use words::{UserPart, Words};
 
 use crate::launch::Ray;
 use crate::read::{ReadInput, ReadOutput};
+use crate::script_call::Call;
 use crate::slurm::SlurmJobs;
-use crate::way::Call;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use supervise_checkpoint::{Earlier, FileReport, Marks, Need};

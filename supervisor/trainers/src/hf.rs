@@ -13,7 +13,7 @@ mod steps;
 
 use crate::adapter::{Adapter, Expectation, HostFacts, LaunchPlan, StepTracker, TrainerFacts, Words};
 use crate::read::{ReadInput, ReadOutput};
-use crate::way::Call;
+use crate::script_call::Call;
 use supervise_config::ConfigError;
 use supervise_config::compose::Composed;
 use supervise_core::checkpoint::Finding;

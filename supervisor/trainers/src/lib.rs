@@ -13,14 +13,14 @@ pub mod job;
 pub mod kit;
 pub mod launch;
 pub mod plain;
+pub mod python_command;
 pub mod read;
 pub mod registry;
 pub mod rehearsal;
+pub mod script_call;
 mod shell;
 pub mod slurm;
-pub mod starter;
 pub mod verl;
-pub mod way;
 
 pub use adapter::{
     Adapter, Asks, Expectation, Help, HostFacts, InPlace, LaunchPlan, Payload, StepTracker, TrainerFacts, UserPart,

@@ -3,7 +3,7 @@
 use crate::memory::within;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use supervise_checkpoint::{Limits, record as proof};
+use supervise_checkpoint::{Limits, proof_record as proof};
 use supervise_config::compose::{Choice, Found, GroupOverride, Loader, compose as composed};
 use supervise_config::interpolation::Resolver;
 use supervise_config::{

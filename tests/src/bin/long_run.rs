@@ -3,7 +3,7 @@
 //! usage: long_run SUPERVISE FOLDER [SAVES] [KEPT]
 //!
 //! Lets the core decide upon SAVES saves (100,000 by default), KEPT of which stay (20), each seen half done, whole, proven and
-//! pruned; a real lane writes the journal under FOLDER, which must not exist. Prints one line of JSON. No trainer runs, and no
+//! pruned; a real I/O worker writes the journal under FOLDER, which must not exist. Prints one line of JSON. No trainer runs, and no
 //! step is written: what a scan says of each is made up.
 
 use camino::{Utf8Path, Utf8PathBuf};
@@ -21,14 +21,14 @@ use supervise_core::journal::encode_all;
 use supervise_core::record::{ActKind, Record};
 use supervise_core::spec::RunSpec;
 use supervise_core::state::State;
-use supervise_host::lane::{Answer, Client, Identity, Question, own_claim};
+use supervise_host::io_worker::{Answer, Client, Identity, Question, own_claim};
 use supervise_tests::bare_spec::bare;
 
 type Failure = Box<dyn std::error::Error>;
 
 /// Nothing here takes longer.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Lines are handed to the lane when so many bytes are there, as they come in groups in a run.
+/// Lines are handed to the I/O worker when so many bytes are there, as they come in groups in a run.
 const GROUP: usize = 4 << 10;
 
 fn main() -> ExitCode {
@@ -61,18 +61,18 @@ fn measure(exe: &Path, folder: &Utf8Path, saves: u64, kept: u64) -> Result<Json,
     for n in 1..=saves {
         run.save(n)?;
         if n == early {
-            memory.0 = resident(std::process::id())? + resident(run.lane.pid())?;
+            memory.0 = resident(std::process::id())? + resident(run.io_worker.pid())?;
         }
     }
     run.flush()?;
     if run.disk.len() as u64 > kept + 2 {
         return Err(format!("{} steps are left of {kept}", run.disk.len()).into());
     }
-    memory.1 = resident(std::process::id())? + resident(run.lane.pid())?;
+    memory.1 = resident(std::process::id())? + resident(run.io_worker.pid())?;
     let took = began.elapsed();
     let run_dir = run.spec.run_dir.clone();
     let identity = run.identity();
-    run.lane.ask(Question::Release, PATIENCE)?;
+    run.io_worker.ask(Question::Release, PATIENCE)?;
     drop(run);
     let journal = fs::metadata(run_dir.join("journal/1.jsonl"))?.len();
     let mut status = Vec::new();
@@ -90,8 +90,8 @@ fn measure(exe: &Path, folder: &Utf8Path, saves: u64, kept: u64) -> Result<Json,
             return Err("status failed".into());
         }
         let began = Instant::now();
-        let mut lane = Client::start(exe)?;
-        let Answer::Loaded(loaded) = lane.ask(Question::Open(identity.clone()), PATIENCE)? else {
+        let mut io_worker = Client::start(exe)?;
+        let Answer::Loaded(loaded) = io_worker.ask(Question::Open(identity.clone()), PATIENCE)? else {
             return Err("the run directory cannot be opened".into());
         };
         start.push(began.elapsed());
@@ -126,7 +126,7 @@ fn resident(pid: u32) -> Result<u64, Failure> {
 
 /// A run whose trainer saves, as its supervisor sees it.
 struct Run {
-    lane: Client,
+    io_worker: Client,
     spec: RunSpec,
     state: State,
     now: u64,
@@ -150,7 +150,7 @@ impl Run {
         spec.keep = Some(u32::try_from(kept)?);
         spec.policy.depth = Depth::Full;
         let mut run = Self {
-            lane: Client::start(exe)?,
+            io_worker: Client::start(exe)?,
             spec,
             state: State::default(),
             now: 0,
@@ -158,14 +158,14 @@ impl Run {
             gathered: String::new(),
             disk: Vec::new(),
         };
-        run.lane.ask(Question::Open(run.identity()), PATIENCE)?;
+        run.io_worker.ask(Question::Open(run.identity()), PATIENCE)?;
         let lease_dir = run_dir.join("lease");
         let take = Question::TakeLease {
             dir: lease_dir.clone(),
             claim: Box::new(own_claim(Ms::secs(1), Ms(0), Term(0))),
             identity: Some(Box::new(run.identity())),
         };
-        run.lane.ask(take, PATIENCE)?;
+        run.io_worker.ask(take, PATIENCE)?;
         let begin = Question::Begin {
             lease_dir,
             run_dir,
@@ -173,7 +173,7 @@ impl Run {
             spec: Box::new(run.spec.clone()),
             registry: None,
         };
-        run.lane.ask(begin, PATIENCE)?;
+        run.io_worker.ask(begin, PATIENCE)?;
         run.feed(EventKind::TermStarted {
             term: Term(1),
             boot: "boot".to_owned(),
@@ -282,7 +282,7 @@ impl Run {
 
     fn flush(&mut self) -> Result<(), Failure> {
         let text = std::mem::take(&mut self.gathered);
-        self.lane.ask(Question::Append { text, sync: false }, PATIENCE)?;
+        self.io_worker.ask(Question::Append { text, sync: false }, PATIENCE)?;
         Ok(())
     }
 }

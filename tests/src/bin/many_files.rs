@@ -1,10 +1,10 @@
-//! Measures a step of very many files: how long a proof of it takes, and how long after its last file is closed a lane
+//! Measures a step of very many files: how long a proof of it takes, and how long after its last file is closed an I/O worker
 //! that watched the save knows that it is complete.
 //!
 //! usage: many_files SUPERVISE FOLDER [RANKS]
 //!
 //! Lays out two steps of `RANKS` times three shards (16384 by default) as verl's FSDP writes them, under FOLDER, which
-//! must not exist, asks a real lane, and prints one line of JSON. FOLDER is left to be deleted by the caller.
+//! must not exist, asks a real I/O worker, and prints one line of JSON. FOLDER is left to be deleted by the caller.
 
 use camino::{Utf8Path, Utf8PathBuf};
 use serde_json::{Value as Json, json};
@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use supervise_core::checkpoint::{CheckpointSummary, Depth, Verdict};
-use supervise_host::lane::{Answer, Client, Question};
+use supervise_host::io_worker::{Answer, Client, Question};
 use supervise_tests::bare_spec::bare;
 use supervise_tests::torch_file::{Tensor, Value, dict, encode_as};
 
@@ -53,43 +53,43 @@ fn measure(exe: &Path, folder: &Utf8Path, ranks: u32) -> Result<Json, Failure> {
     first.point()?;
     let laid = laid.elapsed();
 
-    let mut lane = Lane::start(exe, &root)?;
-    let (proof, step) = lane.scan(true)?;
-    let proof_cpu = lane.worked()?;
+    let mut io_worker = IoWorker::start(exe, &root)?;
+    let (proof, step) = io_worker.scan(true)?;
+    let proof_cpu = io_worker.worked()?;
     let bytes = step.len();
     expect_whole(&step, 1)?;
-    let (again, _) = lane.scan(true)?;
-    let (quick, _) = lane.scan(false)?;
-    lane.watch()?;
-    lane.scan(false)?;
+    let (again, _) = io_worker.scan(true)?;
+    let (quick, _) = io_worker.scan(false)?;
+    io_worker.watch()?;
+    io_worker.scan(false)?;
 
-    // A save that the lane watches: all but the last shard, then time to look into them.
+    // A save that the I/O worker watches: all but the last shard, then time to look into them.
     second.begin()?;
     second.shards(0..ranks - 1)?;
     second.finish()?;
-    lane.rest()?;
+    io_worker.rest()?;
     let begun = Instant::now();
     second.shards(ranks - 1..ranks)?;
-    let by_file = lane.until_whole(begun)?;
+    let by_file = io_worker.until_whole(begun)?;
     let begun = Instant::now();
     second.point()?;
-    let by_pointer = lane.until_whole(begun)?;
-    let memory = lane.memory()?;
-    let before = lane.worked()?;
-    lane.scan(false)?;
-    let quick_cpu = lane.worked()? - before;
+    let by_pointer = io_worker.until_whole(begun)?;
+    let memory = io_worker.memory()?;
+    let before = io_worker.worked()?;
+    io_worker.scan(false)?;
+    let quick_cpu = io_worker.worked()? - before;
     let ended = Instant::now();
-    lane.client.end(PATIENCE);
+    io_worker.client.end(PATIENCE);
     let ended = ended.elapsed();
 
     // The next term: nothing was touched, nothing is read.
-    let mut next = Lane::start(exe, &root)?;
+    let mut next = IoWorker::start(exe, &root)?;
     let (recorded, step) = next.scan(true)?;
     let recorded_cpu = next.worked()?;
     expect_whole(&step, 2)?;
     let ms = |d: Duration| (d.as_secs_f64() * 1e5).round() / 100.0;
     Ok(json!({
-        "name": "many_files", "ranks": ranks, "files": 3 * ranks + 3, "answer_bytes": bytes, "lane_mib": memory,
+        "name": "many_files", "ranks": ranks, "files": 3 * ranks + 3, "answer_bytes": bytes, "io_worker_mib": memory,
         "lay_out_ms": ms(laid), "proof_ms": ms(proof), "proof_again_ms": ms(again), "quick_look_ms": ms(quick),
         "complete_after_last_file_ms": ms(by_file), "complete_after_pointer_ms": ms(by_pointer),
         "write_records_ms": ms(ended), "proof_by_record_ms": ms(recorded),
@@ -106,12 +106,12 @@ fn expect_whole(report: &str, step: u64) -> Result<(), Failure> {
     }
 }
 
-/// A lane of the real program.
-struct Lane {
+/// An I/O worker of the real program.
+struct IoWorker {
     client: Client,
 }
 
-impl Lane {
+impl IoWorker {
     fn start(exe: &Path, root: &Utf8Path) -> Result<Self, Failure> {
         let mut client = Client::start(exe)?;
         client.ask(
@@ -149,10 +149,10 @@ impl Lane {
                 return Ok(begun.elapsed());
             }
         }
-        Err("the lane never said that the step is complete".into())
+        Err("the I/O worker never said that the step is complete".into())
     }
 
-    /// Waits until the lane has nothing to do.
+    /// Waits until the I/O worker has nothing to do.
     fn rest(&mut self) -> Result<(), Failure> {
         loop {
             let before = self.worked()?;
@@ -162,7 +162,7 @@ impl Lane {
         }
     }
 
-    /// Processor time that the lane has used, in milliseconds (of a clock that counts a hundred to the second).
+    /// Processor time that the I/O worker has used, in milliseconds (of a clock that counts a hundred to the second).
     fn worked(&self) -> Result<u64, Failure> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.client.pid()))?;
         let after = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
@@ -170,7 +170,7 @@ impl Lane {
         Ok(times.filter_map(|t| t.parse::<u64>().ok()).sum::<u64>() * 10)
     }
 
-    /// The most memory the lane had, in MiB.
+    /// The most memory the I/O worker had, in MiB.
     fn memory(&self) -> Result<u64, Failure> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.client.pid()))?;
         let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));

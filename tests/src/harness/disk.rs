@@ -62,7 +62,7 @@ impl Mount {
             .status();
         if !has_binding.is_ok_and(|s| s.success()) || !Path::new("/dev/fuse").exists() {
             return Err(Refusal(
-                "FUSE or its Python binding is missing (tests/lab/install.sh)".to_owned(),
+                "FUSE or its Python binding is missing (tests/testbed/install.sh)".to_owned(),
             ));
         }
         let mut mount = Mount {

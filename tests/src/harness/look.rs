@@ -93,7 +93,7 @@ impl Scene {
             let left = self.living();
             left.is_empty().then_some(()).ok_or(left)
         };
-        // Lanes end when their pipe does, a moment after the supervisor.
+        // I/O workers end when their pipe does, a moment after the supervisor.
         until(PATIENCE, left).unwrap_or_else(|left| panic!("processes are left: {left:?}"));
     }
 
@@ -129,12 +129,12 @@ impl Scene {
 
     /// Process ids of living helpers for files, by their name.
     #[must_use]
-    pub fn lanes(&self, name: &str) -> Vec<i32> {
-        let words = format!(" __lane {name}");
-        let is_lane = |(_, c): &(i32, String)| c.ends_with(&words);
+    pub fn io_workers(&self, name: &str) -> Vec<i32> {
+        let words = format!(" __io_worker {name}");
+        let is_io_worker = |(_, c): &(i32, String)| c.ends_with(&words);
         in_scene(&self.mark())
             .into_iter()
-            .filter(is_lane)
+            .filter(is_io_worker)
             .map(|(p, _)| p)
             .collect()
     }

@@ -17,7 +17,7 @@ use supervise_host::guard::record::parse_tree;
 use supervise_host::guard::spawn;
 use supervise_host::process::kill::signal_process;
 use supervise_host::process::{
-    find_attempt_processes, is_alive, is_sink, kill_until_gone, list_descendants, proc_stat,
+    find_attempt_processes, is_alive, is_log_writer, kill_until_gone, list_descendants, proc_stat,
 };
 
 /// Longer than anything takes here, on a machine that has much else to do.
@@ -289,8 +289,10 @@ impl Rig {
         }
     }
 
-    pub(crate) fn sink(&self) -> Option<ProcRef> {
-        list_descendants(self.guard()).into_iter().find(|p| is_sink(p.pid))
+    pub(crate) fn log_writer(&self) -> Option<ProcRef> {
+        list_descendants(self.guard())
+            .into_iter()
+            .find(|p| is_log_writer(p.pid))
     }
 
     /// Processes of the run that run `sleep`.
@@ -316,8 +318,8 @@ impl Rig {
     }
 
     pub(crate) fn leftovers(&self, procs: &[ProcRef]) -> Vec<ProcRef> {
-        let sink = self.sink();
-        let left = procs.iter().filter(|p| Some(**p) != sink && is_alive(**p));
+        let log_writer = self.log_writer();
+        let left = procs.iter().filter(|p| Some(**p) != log_writer && is_alive(**p));
         left.copied().collect()
     }
 

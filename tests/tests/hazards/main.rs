@@ -14,7 +14,7 @@ mod areal_run;
 mod bench;
 mod page;
 mod page_areal;
-#[path = "../live/stage.rs"]
+#[path = "../single_checkpoint/stage.rs"]
 mod stage;
 mod verl;
 

@@ -4,7 +4,7 @@ use super::stage::{Stage, of};
 use std::fs;
 use std::time::Duration;
 use supervise_core::checkpoint::{Depth, Verdict};
-use supervise_host::lane::Question;
+use supervise_host::io_worker::Question;
 use supervise_tests::harness::{Mount, Scene};
 
 /// A stage whose root is such a mount; `None` where there is no such thing here.
@@ -30,20 +30,20 @@ fn what_cannot_be_read_is_neither_damaged_nor_forgotten() {
     std::thread::sleep(Duration::from_millis(2100));
     for error in ["EIO", "ESTALE"] {
         mount.faults("");
-        let mut lane = stage.lane();
-        assert!(of(&lane.scan(Depth::Full), 4).is_proven(Depth::Full));
+        let mut io_worker = stage.io_worker();
+        assert!(of(&io_worker.scan(Depth::Full), 4).is_proven(Depth::Full));
         mount.faults(&format!("read error:{error} global_step_4/actor/model\n"));
-        // A lane that read it before is not asked to read it again; one that did not cannot.
-        lane.end();
+        // An I/O worker that read it before is not asked to read it again; one that did not cannot.
+        io_worker.end();
         fs::remove_dir_all(&stage.run_dir).unwrap();
-        let mut lane = stage.lane();
-        let report = lane.scan(Depth::Full);
+        let mut io_worker = stage.io_worker();
+        let report = io_worker.scan(Depth::Full);
         assert_eq!(of(&report, 4).verdict, Verdict::Unreadable, "{report:?}");
         assert!(of(&report, 4).findings.iter().any(|f| f.retryable), "{report:?}");
         assert!(!stage.record(4).exists());
         mount.faults("");
-        assert!(of(&lane.scan(Depth::Full), 4).is_proven(Depth::Full));
-        lane.end();
+        assert!(of(&io_worker.scan(Depth::Full), 4).is_proven(Depth::Full));
+        io_worker.end();
         assert!(stage.record(4).exists());
     }
 }
@@ -90,17 +90,17 @@ fn a_step_that_another_machine_saves_is_found() {
         return;
     };
     stage.save(2, 1);
-    let mut lane = stage.lane();
-    lane.ask(Question::Watch);
-    lane.scan(Depth::Structure);
+    let mut io_worker = stage.io_worker();
+    io_worker.ask(Question::Watch);
+    io_worker.scan(Depth::Structure);
     // Behind the mount nothing is told.
     let elsewhere = Stage::new().with_root(&mount.backing);
     elsewhere.save(4, 2);
-    lane.hears("a step of another machine", |report| {
+    io_worker.hears("a step of another machine", |report| {
         report
             .steps
             .first()
             .is_some_and(|c| c.step.0 == 4 && c.is_proven(Depth::Structure))
     });
-    lane.end();
+    io_worker.end();
 }

@@ -4,7 +4,7 @@ use super::stage::{Stage, WEIGHTS, codes, files, of, tick};
 use std::fs;
 use supervise_core::checkpoint::{CkptId, Depth, Verdict};
 use supervise_core::record::DiskEdit;
-use supervise_host::lane::Question;
+use supervise_host::io_worker::Question;
 
 /// Steps 2 and 4, whole, proven to every byte, written down.
 fn proven() -> Stage {
@@ -17,15 +17,15 @@ fn proven() -> Stage {
     stage
 }
 
-/// How much a lane reads for a proof of every byte that comes out whole.
+/// How much an I/O worker reads for a proof of every byte that comes out whole.
 #[track_caller]
 fn reads(stage: &Stage) -> u64 {
-    let mut lane = stage.lane();
-    let before = lane.read();
-    let report = lane.scan(Depth::Full);
-    let read = lane.read() - before;
+    let mut io_worker = stage.io_worker();
+    let before = io_worker.read();
+    let report = io_worker.scan(Depth::Full);
+    let read = io_worker.read() - before;
     assert!(report.steps.iter().all(|c| c.is_proven(Depth::Full)), "{report:?}");
-    lane.end();
+    io_worker.end();
     read
 }
 
@@ -93,14 +93,14 @@ fn a_record_that_was_damaged_is_not_believed_and_is_written_anew() {
 }
 
 #[test]
-fn a_lane_that_is_killed_before_it_wrote_leaves_nothing_half() {
+fn a_io_worker_that_is_killed_before_it_wrote_leaves_nothing_half() {
     let stage = Stage::new();
     stage.save(2, 1);
     tick();
-    let mut lane = stage.lane();
-    assert!(of(&lane.scan(Depth::Full), 2).is_proven(Depth::Full));
+    let mut io_worker = stage.io_worker();
+    assert!(of(&io_worker.scan(Depth::Full), 2).is_proven(Depth::Full));
     // Killed as it goes, whatever it has written by then; and in the midst of writing.
-    drop(lane);
+    drop(io_worker);
     fs::create_dir_all(stage.record(2).parent().unwrap()).unwrap();
     fs::write(format!("{}.supervise-tmp", stage.record(2)), "{\"v\":1").unwrap();
     let report = stage.prove(Depth::Full);
@@ -129,8 +129,8 @@ fn a_proof_does_not_fail_where_it_cannot_be_kept() {
 fn a_record_goes_aside_with_its_step_and_accuses_nobody_who_comes_after() {
     let stage = proven();
     let record = fs::read(stage.record(4)).unwrap();
-    let mut lane = stage.lane();
-    lane.edit(vec![DiskEdit::MoveAside {
+    let mut io_worker = stage.io_worker();
+    io_worker.edit(vec![DiskEdit::MoveAside {
         from: CkptId("global_step_4".into()),
         whole: true,
         foreign: false,
@@ -140,21 +140,21 @@ fn a_record_goes_aside_with_its_step_and_accuses_nobody_who_comes_after() {
     let beside = stage.run_dir.join("aside/global_step_4.test.verified.jsonl");
     assert_eq!(fs::read(beside).unwrap(), record);
     stage.save(4, 77);
-    let report = lane.scan(Depth::Full);
+    let report = io_worker.scan(Depth::Full);
     assert!(of(&report, 4).is_proven(Depth::Full), "{report:?}");
     assert_eq!(codes(of(&report, 4)), [""; 0]);
-    lane.end();
+    io_worker.end();
 }
 
 #[test]
 fn a_record_goes_when_its_step_is_gone_but_not_with_a_mount() {
     let stage = proven();
-    let mut lane = stage.lane();
-    lane.ask(Question::Prune {
+    let mut io_worker = stage.io_worker();
+    io_worker.ask(Question::Prune {
         steps: vec![CkptId("global_step_2".into())],
     });
     assert!(!stage.record(2).exists() && stage.record(4).exists());
-    lane.end();
+    io_worker.end();
     // An empty root may be one that is not mounted.
     let away = stage.path("away");
     fs::rename(stage.step(4), &away).unwrap();

@@ -5,7 +5,7 @@ use camino::Utf8Path;
 use std::fs;
 use std::time::Duration;
 use supervise_core::checkpoint::{Depth, Verdict};
-use supervise_host::lane::{Scrub, scrub};
+use supervise_host::io_worker::{Scrub, scrub};
 use supervise_trainers::{Expectation, adapter};
 
 fn proven(depth: Depth) -> Stage {

@@ -1,4 +1,4 @@
-//! A checkpoint root to be proven, and a lane that proves it.
+//! A checkpoint root to be proven, and an I/O worker that proves it.
 
 use camino::{Utf8Path, Utf8PathBuf};
 use serde_json::json;
@@ -9,7 +9,7 @@ use supervise_core::checkpoint::{CheckpointSummary, Depth};
 use supervise_core::event::ScanReport;
 use supervise_core::record::DiskEdit;
 use supervise_core::spec::RunSpec;
-use supervise_host::lane::{Answer, Client, Question};
+use supervise_host::io_worker::{Answer, Client, Question};
 use supervise_tests::bare_spec::bare;
 use supervise_tests::harness::PATIENCE;
 use supervise_tests::torch_file::{Tensor, Value, dict, encode_as};
@@ -97,13 +97,13 @@ impl Stage {
         fs::write(self.root.join("latest_checkpointed_iteration.txt"), step.to_string()).unwrap();
     }
 
-    /// A lane for this root.
-    pub(crate) fn lane(&self) -> Lane {
-        self.lane_of(Path::new(super::SUPERVISE))
+    /// An I/O worker for this root.
+    pub(crate) fn io_worker(&self) -> IoWorker {
+        self.io_worker_of(Path::new(super::SUPERVISE))
     }
 
-    /// A lane that is not told of changes.
-    pub(crate) fn looking_lane(&self) -> Lane {
+    /// An I/O worker that is not told of changes.
+    pub(crate) fn looking_io_worker(&self) -> IoWorker {
         let script = self.path("supervise-that-looks");
         fs::write(
             &script,
@@ -112,18 +112,18 @@ impl Stage {
         .unwrap();
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
         fs::set_permissions(&script, mode).unwrap();
-        self.lane_of(script.as_std_path())
+        self.io_worker_of(script.as_std_path())
     }
 
-    fn lane_of(&self, exe: &Path) -> Lane {
-        Lane::start(exe, self.spec())
+    fn io_worker_of(&self, exe: &Path) -> IoWorker {
+        IoWorker::start(exe, self.spec())
     }
 
-    /// Scans once in a lane of its own, which then ends in peace.
+    /// Scans once in an I/O worker of its own, which then ends in peace.
     pub(crate) fn prove(&self, depth: Depth) -> ScanReport {
-        let mut lane = self.lane();
-        let report = lane.scan(depth);
-        lane.end();
+        let mut io_worker = self.io_worker();
+        let report = io_worker.scan(depth);
+        io_worker.end();
         report
     }
 
@@ -155,14 +155,14 @@ fn parts(step: u64, seed: u64) -> [(&'static str, Value); 3] {
     [("model", model), ("optim", optimizer), ("extra_state", extra)]
 }
 
-/// A lane of the real program.
-pub(crate) struct Lane(pub(crate) Client);
+/// An I/O worker of the real program.
+pub(crate) struct IoWorker(pub(crate) Client);
 
-impl Lane {
+impl IoWorker {
     pub(crate) fn start(exe: &Path, spec: RunSpec) -> Self {
-        let mut lane = Self(Client::start(exe).unwrap());
-        lane.ask(Question::Spec(Box::new(spec)));
-        lane
+        let mut io_worker = Self(Client::start(exe).unwrap());
+        io_worker.ask(Question::Spec(Box::new(spec)));
+        io_worker
     }
 
     pub(crate) fn ask(&mut self, ask: Question) -> Answer {
@@ -223,7 +223,7 @@ impl Lane {
 
     #[track_caller]
     pub(crate) fn end(self) {
-        assert!(self.0.end(PATIENCE), "the lane does not end");
+        assert!(self.0.end(PATIENCE), "the I/O worker does not end");
     }
 }
 

@@ -309,8 +309,10 @@ fn workers_do_not_outlive_a_lease_that_cannot_be_renewed() {
         let workers = running(&scene);
         saved(&scene, 4);
         wait_for("step 4 is proven", || scene.proven() == 4);
-        let lane = eventually("the journal's helper lives", || scene.lanes("journal").first().copied());
-        send(lane, libc::SIGSTOP);
+        let io_worker = eventually("the journal's helper lives", || {
+            scene.io_workers("journal").first().copied()
+        });
+        send(io_worker, libc::SIGSTOP);
         if multi_host {
             run.wait().expect(5).says("the lease could not be renewed for");
             assert!(scene.workers().is_empty());
@@ -318,7 +320,7 @@ fn workers_do_not_outlive_a_lease_that_cannot_be_renewed() {
         }
         std::thread::sleep(std::time::Duration::from_secs(6));
         assert_eq!(scene.workers(), workers);
-        send(lane, libc::SIGCONT);
+        send(io_worker, libc::SIGCONT);
         scene.go();
         run.wait().expect(0);
         assert_eq!(scene.attempts(), 1);

@@ -87,7 +87,7 @@ fn a_limit_met_while_a_resume_point_is_chosen_is_named() {
     let run = scene.start(&[]);
     let workers = running(&scene);
     saved(&scene, 4);
-    let helper = eventually("the helper lives", || scene.lanes("work").first().copied());
+    let helper = eventually("the helper lives", || scene.io_workers("work").first().copied());
     open_files(run.pid(), "3");
     send(helper, 9);
     wait_for("it is gone", || !alive(helper));

@@ -24,8 +24,8 @@ fn tear(scene: &Scene) {
     fs::write(actor.join("model_world_size_2_rank_0.pt"), b"torn").unwrap();
 }
 
-fn silence(scene: &Scene, lane: &str) {
-    let pid = eventually("the helper lives", || scene.lanes(lane).first().copied());
+fn silence(scene: &Scene, io_worker: &str) {
+    let pid = eventually("the helper lives", || scene.io_workers(io_worker).first().copied());
     send(pid, STOPPED);
 }
 

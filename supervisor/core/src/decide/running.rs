@@ -2,8 +2,8 @@
 
 use super::Deciding;
 use crate::event::{ExitStatus, Phase, Sighting, TimerKey};
+use crate::generations::{to_keep, went_back};
 use crate::id::Ms;
-use crate::live::{to_keep, went_back};
 use crate::reason::{Evidence, Reason};
 use crate::record::{Act, ActKind, Decision, StartPoint, Then};
 use crate::retention::prune;

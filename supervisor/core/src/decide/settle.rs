@@ -79,7 +79,7 @@ impl Deciding<'_> {
     /// A run that is left alone ends with its attempt; its last save may be younger than the last scan. A disk that does not
     /// answer soon delays no end.
     fn look_once_more(&mut self, a: &Attempt, reason: Reason) {
-        let can_look = self.spec.root.is_some() && self.s.lane_stalled.is_none() && !self.s.journal_stalled;
+        let can_look = self.spec.root.is_some() && self.s.io_stalled.is_none() && !self.s.journal_stalled;
         if !can_look || a.term != self.s.term {
             return self.end_left_alone(a, None);
         }

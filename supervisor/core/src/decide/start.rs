@@ -3,9 +3,9 @@
 use super::Deciding;
 use crate::checkpoint::{CheckpointSummary, Depth, Verdict};
 use crate::event::{ActError, ActErrorKind, ActOutput, Living, TimerKey};
+use crate::generations::{is_live, is_own};
 use crate::id::{ActId, Ms, ProcRef, Step};
 use crate::limits::limit_hint;
-use crate::live::{is_live, is_own};
 use crate::reason::Reason;
 use crate::record::{ActKind, Ask, Condition, Decision, DiskEdit, LaunchOrder, Outcome, StartPoint};
 use crate::rehearsal;
@@ -315,7 +315,7 @@ impl Deciding<'_> {
         }
     }
 
-    pub(super) fn on_lane_recovered(&mut self) {
+    pub(super) fn on_io_recovered(&mut self) {
         if matches!(
             &self.s.mode,
             Mode::Choosing
@@ -324,7 +324,7 @@ impl Deciding<'_> {
                     ..
                 }
         ) {
-            // What was asked for before was given up with the lane.
+            // What was asked for before was given up with the I/O worker.
             self.scan();
         }
     }
@@ -427,7 +427,7 @@ impl Deciding<'_> {
         }
     }
 
-    pub(super) fn on_lane_stalled(&mut self) {
+    pub(super) fn on_io_stalled(&mut self) {
         if let Mode::Draining { then, .. } = self.s.mode {
             let reason = Reason::new(
                 "lane_stalled",

@@ -68,7 +68,7 @@ impl Deciding<'_> {
 
     fn drain(&mut self, reason: Reason) {
         let known_save = self.s.attempt.as_ref().is_some_and(|a| a.phase == Phase::Save);
-        if self.spec.root.is_none() || self.s.lane_stalled.is_some() || self.spec.policy.save_grace.0 == 0 {
+        if self.spec.root.is_none() || self.s.io_stalled.is_some() || self.spec.policy.save_grace.0 == 0 {
             return self.stop(Then::Stopped, true, vec![reason]);
         }
         let until = self.e.at.after(self.spec.policy.save_grace);
@@ -126,7 +126,7 @@ impl Deciding<'_> {
     fn last_look(&mut self) {
         let can_look = self.spec.root.is_some()
             && self.spec.policy.recovery
-            && self.s.lane_stalled.is_none()
+            && self.s.io_stalled.is_none()
             && matches!(self.s.mode, Mode::Stopping { .. });
         if !can_look {
             return self.stopped(Vec::new());

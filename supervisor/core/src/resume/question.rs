@@ -4,7 +4,7 @@
 use super::{Choice, is_elsewhere};
 use crate::checkpoint::{CheckpointSummary, CkptId, Verdict};
 use crate::event::{ScanReport, Tracker};
-use crate::live::{Strange, is_distrusted, is_kept, is_live, is_own, is_same_save, strange, whole_live};
+use crate::generations::{Strange, is_distrusted, is_kept, is_live, is_own, is_same_save, strange, whole_live};
 use crate::reason::{Evidence, Reason};
 use crate::record::Outcome;
 use crate::spec::RunSpec;

@@ -4,7 +4,7 @@ use super::question::unfamiliar;
 use super::{Choice, is_elsewhere, needed_depth, refusal_reason, start};
 use crate::checkpoint::{CheckpointSummary, PinsHash, Resumability, StateKind, Verdict};
 use crate::event::{ScanReport, Tracker};
-use crate::live::{arranged, is_live};
+use crate::generations::{arranged, is_live};
 use crate::reason::Reason;
 use crate::record::{DiskEdit, Outcome, StartPoint};
 use crate::spec::{Degraded, RunSpec};

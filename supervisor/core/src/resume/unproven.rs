@@ -3,8 +3,8 @@
 use super::{Choice, is_elsewhere, start};
 use crate::checkpoint::CheckpointSummary;
 use crate::event::ScanReport;
+use crate::generations::is_live;
 use crate::id::Step;
-use crate::live::is_live;
 use crate::reason::Reason;
 use crate::record::StartPoint;
 use crate::spec::RunSpec;

@@ -3,8 +3,8 @@
 use super::{Attempt, Care, Failure, Mode, NotKept, State, StopWish};
 use crate::checkpoint::{CkptId, Depth, PinsHash};
 use crate::event::{ActError, ActErrorKind, ActOutput, Event, EventKind, Request, ScanReport};
+use crate::generations::whole_live;
 use crate::id::{ActId, Step, Tick, WallMs};
-use crate::live::whole_live;
 use crate::record::{Act, ActKind, Decision, DiskEdit, LaunchOrder, Record, StartPoint};
 use crate::scan::RuleKind;
 use crate::spec::ResumeIntent;
@@ -80,8 +80,8 @@ impl State {
                     a.last_active = a.last_active.after(*missing);
                 }
             }
-            EventKind::LaneStalled { what } => self.lane_stalled = Some(what.clone()),
-            EventKind::LaneRecovered => self.lane_stalled = None,
+            EventKind::IoStalled { what } => self.io_stalled = Some(what.clone()),
+            EventKind::IoRecovered => self.io_stalled = None,
             EventKind::JournalStalled { .. } => self.journal_stalled = true,
             EventKind::JournalRecovered => self.journal_stalled = false,
             EventKind::Operator(Request::Stop { after_save, by }) => {
@@ -222,7 +222,7 @@ impl State {
         self.displaced = false;
         self.held_since = None;
         self.journal_stalled = false;
-        self.lane_stalled = None;
+        self.io_stalled = None;
         self.pending.clear();
         self.enter(Mode::Idle, e.at);
         if let Some(a) = self.attempt.as_mut() {

@@ -70,7 +70,7 @@ impl World {
         }
     }
 
-    /// The lane answers again.
+    /// The I/O worker answers again.
     pub(crate) fn unstick(&mut self) {
         for act in std::mem::take(&mut self.stuck) {
             self.soon(ACT, Due::Done(act));
@@ -252,8 +252,8 @@ impl World {
     }
 }
 
-/// A lane has its part in it: a launch looks at its resume point once more.
-pub(crate) fn needs_the_lane(act: &Act) -> bool {
+/// An I/O worker has its part in it: a launch looks at its resume point once more.
+pub(crate) fn needs_the_io_worker(act: &Act) -> bool {
     match &act.kind {
         ActKind::Arrange(_) | ActKind::Prune(_) | ActKind::Keep { .. } => true,
         ActKind::Launch(order) => matches!(order.from, StartPoint::Step { .. }),

@@ -171,7 +171,7 @@ impl Disk {
     /// Newest first; proven until `whole` whole steps are found.
     pub(crate) fn scan(&self, depth: Depth, whole: u32) -> ScanReport {
         let mut order: Vec<(&CkptId, &SimStep)> = self.steps.iter().collect();
-        // The live set comes first among equals, as a lane lists it.
+        // The live set comes first among equals, as an I/O worker lists it.
         order.sort_by_key(|(id, s)| (std::cmp::Reverse(s.step), (*id).clone()));
         let mut found = 0;
         let mut steps = Vec::new();

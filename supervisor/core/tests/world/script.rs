@@ -132,7 +132,7 @@ pub(crate) enum Verb {
     Journal {
         stalls: bool,
     },
-    Lane {
+    IoWorker {
         hangs: bool,
     },
     LeaseLost,
@@ -235,7 +235,7 @@ fn verb(words: &[&str]) -> Option<Verb> {
         ["journal", what] => Verb::Journal {
             stalls: either(what, "stall", "recover")?,
         },
-        ["lane", what] => Verb::Lane {
+        ["io", what] => Verb::IoWorker {
             hangs: either(what, "hang", "recover")?,
         },
         ["lease", "lost"] => Verb::LeaseLost,

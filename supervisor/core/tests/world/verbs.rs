@@ -2,7 +2,7 @@
 
 use super::disk::{dir, elsewhere, own};
 use super::script::{Truth, Verb};
-use super::{Due, LANE_DEADLINE, World, options};
+use super::{Due, IO_DEADLINE, World, options};
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::CkptId;
 use supervise_core::event::{EventKind, ExitStatus, Request};
@@ -65,7 +65,7 @@ impl World {
         match verb {
             Verb::Suspend(ms) => self.suspend(*ms),
             Verb::Journal { stalls } => self.journal(*stalls),
-            Verb::Lane { hangs } => self.lane(*hangs),
+            Verb::IoWorker { hangs } => self.io_worker(*hangs),
             Verb::LeaseLost => self.feed(EventKind::LeaseLost {
                 by: "term 9 on node-2".to_owned(),
             }),
@@ -127,17 +127,17 @@ impl World {
         }
     }
 
-    fn lane(&mut self, hangs: bool) {
-        if self.lane_hangs == hangs {
+    fn io_worker(&mut self, hangs: bool) {
+        if self.io_hangs == hangs {
             return;
         }
-        self.lane_hangs = hangs;
+        self.io_hangs = hangs;
         if hangs {
-            self.soon(LANE_DEADLINE, Due::LaneStalled);
+            self.soon(IO_DEADLINE, Due::IoStalled);
         } else {
             self.scans += 1;
             self.unstick();
-            self.feed(EventKind::LaneRecovered);
+            self.feed(EventKind::IoRecovered);
         }
     }
 

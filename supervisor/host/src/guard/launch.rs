@@ -3,10 +3,10 @@
 //! Workers are started before anything that is not needed for them; nothing waits for their programs to run.
 
 use crate::address::{self, Role};
+use crate::guard::connection::Connection;
 use crate::guard::facts::Facts;
-use crate::guard::feed::{Feed, null, set_nonblocking, sink_order};
 use crate::guard::keeper::{Half, Keeper, Tether, part};
-use crate::guard::leash::Leash;
+use crate::guard::log_queue::{LogQueue, log_writer_order, null, set_nonblocking};
 use crate::guard::memory::Memory;
 use crate::guard::protocol::{FromGuard, GuardOrder, ORDER_LIMIT, WorkerOrder};
 use crate::guard::record::boot_line;
@@ -47,28 +47,28 @@ pub(crate) enum Begun {
 pub(crate) fn begin() -> io::Result<Begun> {
     close_inherited();
     let order_file = File::from(take_standard(0)?);
-    let mut leash = Leash::new(UnixStream::from(take_standard(1)?))?;
+    let mut connection = Connection::new(UnixStream::from(take_standard(1)?))?;
     let signals = signals()?;
     detach();
     let order = read_order(order_file)?;
-    let failed = |leash: &mut Leash, what: String| {
+    let failed = |connection: &mut Connection, what: String| {
         let command = false;
         // A driver that is gone already need not be told.
-        let _ = leash.send(FromGuard::LaunchFailed { what, command });
+        let _ = connection.send(FromGuard::LaunchFailed { what, command });
         Ok(Begun::Nothing)
     };
     if let Err(what) = wait_for_predecessors(&order) {
-        return failed(&mut leash, what);
+        return failed(&mut connection, what);
     }
     let tether = match part(&order) {
         Ok(Half::Keeper(keeper)) => return Ok(Begun::Keeper(keeper)),
         Ok(Half::Guard(tether)) => tether,
-        Err(e) => return failed(&mut leash, format!("the guard's keeper cannot be made: {e}")),
+        Err(e) => return failed(&mut connection, format!("the guard's keeper cannot be made: {e}")),
     };
     become_guard();
-    match prepare(order, leash, signals) {
+    match prepare(order, connection, signals) {
         Ok(guard) => Ok(Begun::Guard(Box::new(guard), tether)),
-        Err((mut leash, what)) => failed(&mut leash, what),
+        Err((mut connection, what)) => failed(&mut connection, what),
     }
 }
 
@@ -128,20 +128,23 @@ fn signals() -> io::Result<SignalFd> {
 const PREDECESSOR_MS: u64 = 3_000;
 const LOOK: std::time::Duration = std::time::Duration::from_millis(1);
 
-type Failed = (Leash, String);
+type Failed = (Connection, String);
 
-fn prepare(order: GuardOrder, leash: Leash, signals: SignalFd) -> Result<Guard, Failed> {
+fn prepare(order: GuardOrder, connection: Connection, signals: SignalFd) -> Result<Guard, Failed> {
     let socket = match listen(&order.socket) {
         Ok(socket) => socket,
-        Err(e) => return Err((leash, format!("the guard's socket {}: {e}", order.socket))),
+        Err(e) => return Err((connection, format!("the guard's socket {}: {e}", order.socket))),
     };
     if order.workers.is_empty() || order.workers.len() > WORKERS_LIMIT {
-        return Err((leash, format!("{} workers", order.workers.len())));
+        return Err((connection, format!("{} workers", order.workers.len())));
     }
     if let Some(dir) = &order.scratch
         && let Err(e) = scratch::make(dir)
     {
-        return Err((leash, format!("the attempt's own directory {dir} cannot be made: {e}")));
+        return Err((
+            connection,
+            format!("the attempt's own directory {dir} cannot be made: {e}"),
+        ));
     }
     if let Some(dir) = &order.stale_names {
         scratch::clear_names(dir);
@@ -159,17 +162,17 @@ fn prepare(order: GuardOrder, leash: Leash, signals: SignalFd) -> Result<Guard, 
         term: order.term,
         socket,
         signals,
-        leash: Some(leash),
+        connection: Some(connection),
         newcomers: Vec::new(),
         lost_at: None,
         stop_due: None,
         scanner: None,
         facts: Facts::default(),
         calls: Calls::default(),
-        feed: Feed::new(sink_order(&order)),
-        sink: None,
-        sink_due: None,
-        sink_pause: 0,
+        log_queue: LogQueue::new(log_writer_order(&order)),
+        log_writer: None,
+        log_writer_due: None,
+        log_writer_pause: 0,
         tree: Tree::new(me, tag, leaf, now),
         memory,
         pace: Pace::new(now),
@@ -187,7 +190,7 @@ fn prepare(order: GuardOrder, leash: Leash, signals: SignalFd) -> Result<Guard, 
     };
     guard.tree.hurry(guard.order.script.as_ref().map(look_every));
     // What comes after it is of this boot; an exit may come at any moment from here on.
-    guard.feed.tree(boot_line());
+    guard.log_queue.tree(boot_line());
     if let Some((what, command)) = failure {
         guard.fail(what, command, now);
     }

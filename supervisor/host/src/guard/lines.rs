@@ -26,7 +26,7 @@ impl Default for Lines {
 
 impl Lines {
     /// Takes bytes and shows every line that they complete, with its number from 1.
-    pub(crate) fn feed(&mut self, bytes: &[u8], mut show: impl FnMut(u64, &[u8])) {
+    pub(crate) fn log_queue(&mut self, bytes: &[u8], mut show: impl FnMut(u64, &[u8])) {
         let mut rest = bytes;
         while let Some(end) = memchr::memchr2(b'\n', b'\r', rest) {
             let (line, tail) = rest.split_at(end);
@@ -78,7 +78,7 @@ mod tests {
         let mut lines = Lines::default();
         let mut show = |n: u64, l: &[u8]| seen.push((n, String::from_utf8_lossy(l).into_owned()));
         for part in parts {
-            lines.feed(part, &mut show);
+            lines.log_queue(part, &mut show);
         }
         lines.finish(&mut show);
         seen
@@ -109,13 +109,13 @@ mod tests {
         let mut seen = 0;
         let mut lines = Lines::default();
         for _ in 0..10_000 {
-            lines.feed(&[b'x'; 1000], |_, line| {
+            lines.log_queue(&[b'x'; 1000], |_, line| {
                 assert_eq!(line.len(), LINE_LIMIT);
                 seen += 1;
             });
             assert!(lines.held.capacity() <= 4 * LINE_LIMIT);
         }
         assert_eq!(seen, 1);
-        lines.feed(b"\nnext\n", |n, line| assert_eq!((n, line), (2, &b"next"[..])));
+        lines.log_queue(b"\nnext\n", |n, line| assert_eq!((n, line), (2, &b"next"[..])));
     }
 }

@@ -26,7 +26,7 @@ pub struct GuardOrder {
     pub term: Term,
     /// The attempt.
     pub attempt: AttemptNo,
-    /// Our own program, for the sink; the guard prefers its own running image.
+    /// Our own program, for the log writer; the guard prefers its own running image.
     pub exe: Utf8PathBuf,
     /// Abstract name of the socket where a later term finds the guard: a new one each time.
     pub socket: String,

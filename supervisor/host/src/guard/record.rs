@@ -2,7 +2,7 @@
 //!
 //! One JSON object per line, appended: first `{"boot","pid_ns"}`, the kernel and the pid namespace that the numbers belong to; then a line per
 //! descendant, `{"pid","start","ppid","command"}`, and one per ended worker, `{"worker","exit","step"}`. A torn or
-//! unknown line is passed over. It is written by the sink, so the last seconds may be missing.
+//! unknown line is passed over. It is written by the log writer, so the last seconds may be missing.
 
 use crate::process::stat::{ProcStat, command_head};
 use serde::Deserialize;

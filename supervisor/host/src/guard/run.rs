@@ -6,9 +6,9 @@
 pub(super) mod calls;
 mod inputs;
 
+use crate::guard::connection::Connection;
 use crate::guard::facts::Facts;
-use crate::guard::feed::{Feed, start_sink};
-use crate::guard::leash::Leash;
+use crate::guard::log_queue::{LogQueue, start_log_writer};
 use crate::guard::memory::Memory;
 use crate::guard::protocol::{FromGuard, GuardOrder};
 use crate::guard::record::descendant_line;
@@ -30,9 +30,9 @@ use supervise_core::scan::Scanner;
 const REPORT_MS: u64 = 5000;
 const CHANGE_MS: u64 = 1000;
 
-/// Pause before a sink that ended is started again: doubled each time up to the second.
-const SINK_PAUSE_MS: u64 = 1000;
-const SINK_PAUSE_LIMIT_MS: u64 = 60_000;
+/// Pause before a log writer that ended is started again: doubled each time up to the second.
+const LOG_WRITER_PAUSE_MS: u64 = 1000;
+const LOG_WRITER_PAUSE_LIMIT_MS: u64 = 60_000;
 
 /// How long the last output and the last words may take when all else is done.
 const CLOSING_MS: u64 = 2000;
@@ -52,9 +52,9 @@ pub(crate) struct Guard {
     pub(crate) term: Term,
     pub(crate) socket: UnixListener,
     pub(crate) signals: SignalFd,
-    pub(crate) leash: Option<Leash>,
+    pub(crate) connection: Option<Connection>,
     /// Connections that have not said who they are, and until when they may wait.
-    pub(crate) newcomers: Vec<(Leash, u64)>,
+    pub(crate) newcomers: Vec<(Connection, u64)>,
     /// When the leash broke.
     pub(crate) lost_at: Option<u64>,
     /// When a stop that the guard itself began turns into a kill.
@@ -64,10 +64,10 @@ pub(crate) struct Guard {
     pub(crate) scanner: Option<Option<Scanner>>,
     pub(crate) facts: Facts,
     pub(crate) calls: Calls,
-    pub(crate) feed: Feed,
-    pub(crate) sink: Option<i32>,
-    pub(crate) sink_due: Option<u64>,
-    pub(crate) sink_pause: u64,
+    pub(crate) log_queue: LogQueue,
+    pub(crate) log_writer: Option<i32>,
+    pub(crate) log_writer_due: Option<u64>,
+    pub(crate) log_writer_pause: u64,
     pub(crate) tree: Tree,
     pub(crate) memory: Memory,
     pub(crate) pace: Pace,
@@ -128,7 +128,7 @@ enum Source {
     Newcomer(usize),
     Report(usize),
     Output(usize),
-    Feed,
+    LogQueue,
 }
 
 impl Guard {
@@ -170,22 +170,22 @@ impl Guard {
             }
         }
         add(Source::Signals, self.signals.as_fd(), input);
-        if let Some(leash) = &self.leash {
-            add(Source::Leash, leash.fd(), wish(leash));
+        if let Some(connection) = &self.connection {
+            add(Source::Leash, connection.fd(), wish(connection));
         }
-        for (i, (leash, _)) in self.newcomers.iter().enumerate().rev() {
-            add(Source::Newcomer(i), leash.fd(), input);
+        for (i, (connection, _)) in self.newcomers.iter().enumerate().rev() {
+            add(Source::Newcomer(i), connection.fd(), input);
         }
         add(Source::Socket, self.socket.as_fd(), input);
-        let feed: Option<BorrowedFd<'_>> = self.feed.fd();
-        if let Some(fd) = feed {
-            let flags = if self.feed.has_unsent() {
+        let log_queue: Option<BorrowedFd<'_>> = self.log_queue.fd();
+        if let Some(fd) = log_queue {
+            let flags = if self.log_queue.has_unsent() {
                 PollFlags::POLLOUT
             } else {
-                // Only whether the sink is gone.
+                // Only whether the log writer is gone.
                 PollFlags::empty()
             };
-            add(Source::Feed, fd, flags);
+            add(Source::LogQueue, fd, flags);
         }
         // Rounded up by one: the clocks may differ by a part of a millisecond.
         let timeout = i32::try_from(for_ms.saturating_add(1).min(60_000)).unwrap_or(60_000);
@@ -215,7 +215,7 @@ impl Guard {
             self.look_at_calls();
         }
         self.report(now);
-        self.keep_sink(now);
+        self.keep_log_writer(now);
     }
 
     /// The leash has been broken for too long. A save that goes on then gets some more time.
@@ -257,9 +257,9 @@ impl Guard {
     }
 
     fn report(&mut self, now: u64) {
-        if self.feed.has_untold_loss() && now >= self.pace.loss_at {
+        if self.log_queue.has_untold_loss() && now >= self.pace.loss_at {
             self.pace.loss_at = now.saturating_add(REPORT_MS);
-            for (worker, bytes) in self.feed.take_lost() {
+            for (worker, bytes) in self.log_queue.take_lost() {
                 let worker = WorkerId(worker);
                 self.tell(FromGuard::Dropped { worker, bytes });
             }
@@ -286,36 +286,36 @@ impl Guard {
         });
     }
 
-    /// Starts a sink where one is wanted and none runs.
-    fn keep_sink(&mut self, now: u64) {
-        if self.sink_due.is_none_or(|due| now < due) {
+    /// Starts a log writer where one is wanted and none runs.
+    fn keep_log_writer(&mut self, now: u64) {
+        if self.log_writer_due.is_none_or(|due| now < due) {
             return;
         }
-        self.sink_due = None;
-        match start_sink(&self.order) {
+        self.log_writer_due = None;
+        match start_log_writer(&self.order) {
             Ok((pid, pipe)) => {
-                self.sink = Some(pid);
+                self.log_writer = Some(pid);
                 self.tree.except([pid]);
-                self.feed.connect(pipe);
+                self.log_queue.connect(pipe);
                 self.pump();
             }
-            Err(_) => self.sink_later(now),
+            Err(_) => self.log_writer_later(now),
         }
     }
 
-    fn sink_later(&mut self, now: u64) {
-        self.sink = None;
-        self.feed.disconnect();
-        self.sink_pause = (self.sink_pause * 2).clamp(SINK_PAUSE_MS, SINK_PAUSE_LIMIT_MS);
-        if self.feed.is_wanted() && self.closing.is_none() {
-            self.sink_due = Some(now.saturating_add(self.sink_pause));
+    fn log_writer_later(&mut self, now: u64) {
+        self.log_writer = None;
+        self.log_queue.disconnect();
+        self.log_writer_pause = (self.log_writer_pause * 2).clamp(LOG_WRITER_PAUSE_MS, LOG_WRITER_PAUSE_LIMIT_MS);
+        if self.log_queue.is_wanted() && self.closing.is_none() {
+            self.log_writer_due = Some(now.saturating_add(self.log_writer_pause));
         }
     }
 
     fn next_due(&self) -> u64 {
         let tree_lives = !self.tree.is_gone();
         let report = (self.launched && tree_lives).then(|| self.pace.due());
-        let loss = self.feed.has_untold_loss().then_some(self.pace.loss_at);
+        let loss = self.log_queue.has_untold_loss().then_some(self.pace.loss_at);
         let newcomer = self.newcomers.iter().map(|(_, until)| *until).min();
         let orphan = self.orphan_due().filter(|_| {
             // Once the tree is being killed, the orphan's time has done its work.
@@ -333,7 +333,7 @@ impl Guard {
             newcomer,
             orphan,
             self.stop_due,
-            self.sink_due,
+            self.log_writer_due,
             self.closing,
         ]
         .into_iter()
@@ -349,8 +349,8 @@ impl Guard {
             return false;
         }
         let until = *self.closing.get_or_insert(now.saturating_add(CLOSING_MS));
-        let unsaid = self.leash.as_ref().is_some_and(Leash::has_unsent);
-        let unwritten = self.feed.has_unsent() && self.feed.is_connected();
+        let unsaid = self.connection.as_ref().is_some_and(Connection::has_unsent);
+        let unwritten = self.log_queue.has_unsent() && self.log_queue.is_connected();
         now >= until || !(unsaid || unwritten)
     }
 
@@ -365,8 +365,8 @@ impl Guard {
 
     /// Says something to the driver, if there is one.
     pub(crate) fn tell(&mut self, message: FromGuard) {
-        if let Some(leash) = &mut self.leash
-            && leash.send(message).is_err()
+        if let Some(connection) = &mut self.connection
+            && connection.send(message).is_err()
         {
             self.lose_leash(boottime_ms());
         }
@@ -374,7 +374,7 @@ impl Guard {
 
     /// The driver is gone: go on alone.
     fn lose_leash(&mut self, now: u64) {
-        self.leash = None;
+        self.connection = None;
         self.lost_at = Some(now);
         // Whoever froze the tree cannot thaw it any more.
         if std::mem::take(&mut self.frozen) {
@@ -408,8 +408,8 @@ impl Guard {
         let stats: Vec<ProcStat> = procs.iter().filter_map(|p| proc_stat(p.pid)).collect();
         let new = self.tree.learn(stats);
         self.record(&new);
-        if self.feed.is_wanted() {
-            self.sink_due = Some(now);
+        if self.log_queue.is_wanted() {
+            self.log_writer_due = Some(now);
         }
         // The guard is worth more than any worker when memory runs out. Only root may say so.
         let _ = std::fs::write("/proc/self/oom_score_adj", "-500");
@@ -419,7 +419,7 @@ impl Guard {
     fn record(&mut self, new: &[ProcStat]) {
         for stat in new {
             self.memory.note(stat.pid);
-            self.feed.tree(descendant_line(stat));
+            self.log_queue.tree(descendant_line(stat));
         }
         if !new.is_empty() {
             self.pump();
@@ -435,8 +435,8 @@ impl Guard {
     }
 }
 
-fn wish(leash: &Leash) -> PollFlags {
-    if leash.has_unsent() {
+fn wish(connection: &Connection) -> PollFlags {
+    if connection.has_unsent() {
         PollFlags::POLLIN | PollFlags::POLLOUT
     } else {
         PollFlags::POLLIN

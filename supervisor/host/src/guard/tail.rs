@@ -19,7 +19,7 @@ pub(crate) struct Tail {
 
 impl Tail {
     /// Takes output in; what lies too far back is forgotten.
-    pub(crate) fn feed(&mut self, bytes: &[u8]) {
+    pub(crate) fn log_queue(&mut self, bytes: &[u8]) {
         let from = bytes.len().saturating_sub(BYTES);
         if from > 0 {
             self.held.clear();
@@ -70,16 +70,16 @@ mod tests {
     #[test]
     fn the_last_lines_are_told_and_no_part_of_one_as_a_whole() {
         let mut tail = Tail::default();
-        tail.feed(b"one\n\n \ntwo 10%\rtwo 20%\r\n\x1b[31mthree\x1b[0m\nfour");
+        tail.log_queue(b"one\n\n \ntwo 10%\rtwo 20%\r\n\x1b[31mthree\x1b[0m\nfour");
         assert_eq!(tail.lines(), ["one", "two 20%", "three", "four"]);
         for n in 0..5000 {
-            tail.feed(format!("line {n} {}\n", "x".repeat(n % 700)).as_bytes());
+            tail.log_queue(format!("line {n} {}\n", "x".repeat(n % 700)).as_bytes());
             assert!(tail.held.len() <= 2 * BYTES);
         }
         let lines = tail.lines();
         assert!(lines.len() <= LINES && lines.iter().all(|l| l.starts_with("line ") && l.len() <= LINE));
         assert!(lines.last().unwrap().starts_with("line 4999 "));
-        tail.feed(&[b'y'; 100_000]);
+        tail.log_queue(&[b'y'; 100_000]);
         assert_eq!(tail.lines(), ["y".repeat(LINE)]);
     }
 }

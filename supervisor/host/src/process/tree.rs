@@ -209,11 +209,11 @@ pub fn list_descendants(pid: i32) -> Vec<ProcRef> {
         .collect()
 }
 
-/// Whether the process is the sink of a guard: it belongs to no attempt, ends by itself once it has written what it
+/// Whether the process is the log writer of a guard: it belongs to no attempt, ends by itself once it has written what it
 /// was given, and should be spared by whoever sweeps a dead guard's children.
 #[must_use]
-pub fn is_sink(pid: i32) -> bool {
-    crate::process::stat::command_head(pid) == "supervise __sink"
+pub fn is_log_writer(pid: i32) -> bool {
+    crate::process::stat::command_head(pid) == "supervise __log_writer"
 }
 
 /// Looks if the process is a keeper (see [`crate::guard`]) that still has something below it. Whoever sweeps spares it,
@@ -288,7 +288,7 @@ pub(crate) fn running_children(except: impl Fn(i32) -> bool) -> Option<Vec<i32>>
 /// `recorded` are workers and descendants that a guard of *this boot* wrote down: those of another boot must not
 /// be passed. Found are the keeper of a guard that is gone and those of them that live, what stands in their sessions and
 /// hides its environment, processes in the run's cgroups, processes that carry the run's tag, and all descendants of
-/// these. A sink is not: it ends by itself.
+/// these. A log writer is not: it ends by itself.
 #[must_use]
 pub fn find_attempt_processes(run: &RunId, recorded: &[ProcRef]) -> Vec<ProcRef> {
     let marks = Marks {
@@ -299,7 +299,7 @@ pub fn find_attempt_processes(run: &RunId, recorded: &[ProcRef]) -> Vec<ProcRef>
         ..Marks::default()
     };
     let found = marks.find().into_iter().map(|s| s.proc_ref());
-    found.filter(|p| !is_sink(p.pid)).collect()
+    found.filter(|p| !is_log_writer(p.pid)).collect()
 }
 
 #[cfg(test)]

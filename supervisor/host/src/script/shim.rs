@@ -15,7 +15,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 use supervise_core::script::CallOrder;
-use supervise_trainers::way;
+use supervise_trainers::script_call;
 
 /// A call that was recorded, or is not to be made, is held so long: its script is ended meanwhile.
 const HELD: Duration = Duration::from_secs(120);
@@ -51,7 +51,7 @@ pub fn main(name: &str, args: Vec<OsString>) -> i32 {
     };
     let mut call = vec![name.to_owned()];
     call.extend(words);
-    match (&way.order, way::is_call(&call)) {
+    match (&way.order, script_call::is_call(&call)) {
         (None, true) => record(&way, call),
         (None, false) => {
             // Heard before the script goes on, so that what comes later is not heard first; without an answer it goes on as well.
@@ -110,7 +110,7 @@ fn record(way: &Way, call: Vec<String>) -> i32 {
 /// Starts the trainer with our words in its call, if it is what was learnt and the first of its attempt.
 fn start(name: &str, way: &Way, order: &CallOrder, call: &[String]) -> i32 {
     let by_environment = std::env::var_os("PET_MAX_RESTARTS").is_some();
-    let filled = match way::fill(call, order, by_environment) {
+    let filled = match script_call::fill(call, order, by_environment) {
         Ok(filled) => filled,
         Err(why) => {
             say(&format!("not started: {why}"));

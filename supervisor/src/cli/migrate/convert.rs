@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use supervise_checkpoint::set::{self, SetKind};
 use supervise_checkpoint::{FileReport, Need, SweepOptions};
 use supervise_core::checkpoint::{Depth, FileFact, Finding, Verdict};
-use supervise_host::lane::{FileProver, walk};
+use supervise_host::io_worker::{FileProver, walk};
 use supervise_host::migrate::perform;
 use supervise_host::system::{Space, space};
 use supervise_trainers::verl::migrate::{self, Link, Op, Plan, Refusal, Seen};

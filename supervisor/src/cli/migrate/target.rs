@@ -7,7 +7,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use std::time::Duration;
 use supervise_core::id::{Ms, Term};
 use supervise_core::spec::SavePolicy;
-use supervise_host::lane::{Answer, Client, LaneError, Question, RUN_DIR_NAME, lease_dir, own_claim};
+use supervise_host::io_worker::{Answer, Client, IoWorkerError, Question, RUN_DIR_NAME, lease_dir, own_claim};
 use supervise_trainers::verl::migrate::{Role, role_of};
 
 /// A holder elsewhere may be silent for so long, in seconds.
@@ -104,7 +104,7 @@ fn real(named: &Utf8Path) -> Result<Utf8PathBuf, CliError> {
 
 /// A term of our own on the root, so that no supervisor starts there meanwhile. Given back when it is dropped.
 pub(super) struct Lease {
-    lane: Client,
+    io_worker: Client,
 }
 
 impl Lease {
@@ -122,15 +122,15 @@ impl Lease {
                     .hint("`supervise stop` ends it; run this again then"));
             }
         }
-        let broken = |e: LaneError| CliError::environment(e.to_string());
-        let mut lane = target::lane().map_err(broken)?;
+        let broken = |e: IoWorkerError| CliError::environment(e.to_string());
+        let mut io_worker = target::io_worker().map_err(broken)?;
         let ask = Question::TakeLease {
             dir: lease_dir(Some(root), &SavePolicy::Steps, &run_dir),
             claim: Box::new(own_claim(Ms::secs(SILENT), Ms::secs(SILENT), Term(0))),
             identity: None,
         };
-        match lane.ask(ask, TAKING) {
-            Ok(Answer::Term(_)) => Ok(Self { lane }),
+        match io_worker.ask(ask, TAKING) {
+            Ok(Answer::Term(_)) => Ok(Self { io_worker }),
             Ok(Answer::Held(who)) => Err(CliError::lease_held(format!("{root}: somebody holds the lease: {who}"))),
             Ok(_) => Err(CliError::internal("the helper gave an unexpected answer")),
             Err(e) => Err(broken(e)),
@@ -141,6 +141,6 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         // A lease that is not given back is found dead with this process.
-        let _ = self.lane.ask(Question::Release, target::PATIENCE);
+        let _ = self.io_worker.ask(Question::Release, target::PATIENCE);
     }
 }

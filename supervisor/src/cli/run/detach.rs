@@ -13,7 +13,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use supervise_core::id::RunId;
-use supervise_host::lane::{open_log, own_place};
+use supervise_host::io_worker::{open_log, own_place};
 
 /// A detached supervisor has this long to show itself.
 const SHOWS_ITSELF: Duration = Duration::from_secs(60);

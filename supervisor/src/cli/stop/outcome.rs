@@ -9,7 +9,7 @@ use supervise_core::id::{Seq, Term, Tick, WallMs};
 use supervise_core::journal::encode_all;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::{Mode, State};
-use supervise_host::lane::{Question, lease_dir};
+use supervise_host::io_worker::{Question, lease_dir};
 use supervise_host::process::{boot_id, host_name};
 
 /// Nothing of the run lives any more: says so in its journal, as a supervisor that begins and is stopped would. A run that
@@ -39,7 +39,7 @@ pub(in super::super) fn append(
     let (Some(run_dir), Some(spec), term) = (&seen.run_dir, &seen.spec, lease.term) else {
         return Err("its specification could not be read".to_owned());
     };
-    let Some(lane) = lease.lane.as_mut() else {
+    let Some(io_worker) = lease.io_worker.as_mut() else {
         return Err("its file system does not answer".to_owned());
     };
     let text = words(spec, term).map_err(|e| e.to_string())?;
@@ -51,7 +51,7 @@ pub(in super::super) fn append(
         lease_dir: lease_dir(spec.root.as_deref(), &spec.saves, run_dir),
     };
     for ask in [begin, Question::Append { text, sync: true }] {
-        lane.ask(ask, target::PATIENCE).map_err(|e| e.to_string())?;
+        io_worker.ask(ask, target::PATIENCE).map_err(|e| e.to_string())?;
     }
     Ok(())
 }

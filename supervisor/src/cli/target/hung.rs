@@ -1,12 +1,12 @@
 //! A name that leads to a file system that does not answer: what is known of its run without touching that.
 
-use super::{Listed, PATIENCE, Seen, absolute, lane, look};
+use super::{Listed, PATIENCE, Seen, absolute, io_worker, look};
 use crate::error::CliError;
 use crate::prepare::listed_runs;
 use camino::{Utf8Path, Utf8PathBuf};
-use supervise_host::lane::{LaneError, Question, RUN_DIR_NAME};
+use supervise_host::io_worker::{IoWorkerError, Question, RUN_DIR_NAME};
 
-/// `None`: it answers. Whoever looks at a mount that hangs cannot be ended, so a lane looks first.
+/// `None`: it answers. Whoever looks at a mount that hangs cannot be ended, so an I/O worker looks first.
 pub(super) fn unanswered(name: &Utf8Path) -> Option<Result<Seen, CliError>> {
     let path = absolute(name).ok()?;
     let listed: Vec<Listed> = listed_runs().into_iter().filter(|l| is_meant(l, &path)).collect();
@@ -31,13 +31,13 @@ fn is_meant(l: &Listed, path: &Utf8Path) -> bool {
 }
 
 fn first_hung(mut places: impl Iterator<Item = Utf8PathBuf>) -> Option<Utf8PathBuf> {
-    let mut lane = lane().ok()?;
+    let mut io_worker = io_worker().ok()?;
     places.find(|place| {
         // A name that was never looked up: the answer to it is in no cache.
         let run_dir = place.join(format!(".supervise-probe-{}", std::process::id()));
         matches!(
-            lane.ask(Question::Peek { run_dir }, PATIENCE),
-            Err(LaneError::Stalled(_))
+            io_worker.ask(Question::Peek { run_dir }, PATIENCE),
+            Err(IoWorkerError::Stalled(_))
         )
     })
 }

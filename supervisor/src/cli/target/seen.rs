@@ -7,7 +7,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use supervise_core::id::{ProcRef, RunId, Term};
 use supervise_core::spec::RunSpec;
 use supervise_core::state::State;
-use supervise_host::lane::Began;
+use supervise_host::io_worker::Began;
 use supervise_host::process::{Remains, find_attempt_processes, remains};
 
 /// What is known of a run.

@@ -3,9 +3,9 @@
 //! A directory is a trainer's root, one of its steps, one role of a step, or files that belong together (DCP, Megatron, exported weights),
 //! alone or somewhere below.
 
-mod live;
 mod mixed;
 mod sets;
+mod single_checkpoint;
 mod steps;
 
 use crate::cli::exports;
@@ -18,7 +18,7 @@ use std::ops::ControlFlow;
 use supervise_checkpoint::set::{self, SetKind};
 use supervise_checkpoint::{FileKind, FileReport, Limits, Need, SweepOptions, inspect};
 use supervise_core::checkpoint::{Depth, Finding, Verdict};
-use supervise_host::lane::{FileProver, FileSource};
+use supervise_host::io_worker::{FileProver, FileSource};
 use supervise_trainers::{Adapter, registry};
 
 /// How to look, and who is told meanwhile.
@@ -72,7 +72,7 @@ pub(super) fn directory(named: &Utf8Path, dir: &Utf8Path, look: &mut Look<'_>) -
     let owner = Owner::of(dir, &names);
     match kind_of(dir, &names, owner) {
         Kind::Set(kind) => sets::one(named, dir, kind, look),
-        Kind::Live => live::judge(named, dir, look),
+        Kind::Live => single_checkpoint::judge(named, dir, look),
         kind => {
             let view = steps::judge(named, dir, kind, owner, look)?;
             let unknown = kind == Kind::Step && view.steps.iter().all(|s| s.layout == "unknown");

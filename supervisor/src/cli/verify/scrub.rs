@@ -9,7 +9,7 @@ use crate::render::verify::{FileView, PathView};
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_core::checkpoint::{CkptId, Finding, Verdict};
 use supervise_core::spec::TrainerKind;
-use supervise_host::lane::{RUN_DIR_NAME, Scrubbed, VERIFIED, scrub};
+use supervise_host::io_worker::{RUN_DIR_NAME, Scrubbed, VERIFIED, scrub};
 use supervise_trainers::{Expectation, adapter, expect, registry};
 
 /// What is read again, and by which record.

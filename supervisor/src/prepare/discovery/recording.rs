@@ -15,7 +15,7 @@ use supervise_core::id::{RunId, fnv64};
 use supervise_core::script::Learnt;
 use supervise_host::address::{self, Role};
 use supervise_host::guard::protocol::WorkerOrder;
-use supervise_host::lane::own_place;
+use supervise_host::io_worker::own_place;
 use supervise_host::script::{Recording, Shims, Submitter, record};
 
 /// The links that stand in the way of a script.

@@ -7,7 +7,7 @@ use crate::prepare::listed_runs;
 use std::time::Duration;
 use supervise_core::id::Ms;
 use supervise_core::script::{self, Learnt};
-use supervise_host::lane::{Answer, Client, Listed, Loaded, Question};
+use supervise_host::io_worker::{Answer, Client, Listed, Loaded, Question};
 
 /// A file system has this long to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -57,8 +57,8 @@ fn peek(start: &Listed) -> Option<Box<Loaded>> {
     let ask = Question::Peek {
         run_dir: start.run_dir.clone(),
     };
-    let mut lane = Client::start(&std::env::current_exe().ok()?).ok()?;
-    match lane.ask(ask, PATIENCE) {
+    let mut io_worker = Client::start(&std::env::current_exe().ok()?).ok()?;
+    match io_worker.ask(ask, PATIENCE) {
         Ok(Answer::Loaded(loaded)) => Some(loaded),
         _ => None,
     }

@@ -3,7 +3,7 @@
 use crate::render;
 use supervise_core::checkpoint::Finding;
 use supervise_core::spec::Policy;
-use supervise_host::lane::Room;
+use supervise_host::io_worker::Room;
 
 /// Bytes that are needed until the trainer deletes as much as it saves, where it keeps so many steps.
 fn needed_by(room: &Room, keep: u32) -> u64 {

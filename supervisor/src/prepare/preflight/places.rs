@@ -6,7 +6,7 @@ use crate::prepare::state_dir::listed_file;
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_core::id::RunId;
 use supervise_core::spec::ResumeIntent;
-use supervise_host::lane::RUN_DIR_NAME;
+use supervise_host::io_worker::RUN_DIR_NAME;
 use supervise_trainers::adapter;
 use supervise_trainers::read::ReadOutput;
 use supervise_trainers::registry::root_keys;

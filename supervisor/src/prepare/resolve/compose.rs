@@ -19,7 +19,7 @@ use std::fs;
 use supervise_config::{ConfigTree, MAX_BYTES, redacted_yaml};
 use supervise_core::checkpoint::Finding;
 use supervise_core::id::fnv64;
-use supervise_host::lane::{own_place, read_own, write_whole};
+use supervise_host::io_worker::{own_place, read_own, write_whole};
 use supervise_trainers::read::ReadOutput;
 use supervise_trainers::rehearsal::{configuration, parsed};
 use supervise_trainers::{Adapter, Asks};

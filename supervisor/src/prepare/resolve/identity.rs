@@ -8,7 +8,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use supervise_config::settings::Settings;
 use supervise_core::id::{RunId, fnv64};
 use supervise_core::spec::{SavePolicy, TrainerKind};
-use supervise_host::lane::RUN_DIR_NAME;
+use supervise_host::io_worker::RUN_DIR_NAME;
 use supervise_trainers::Adapter;
 use supervise_trainers::read::ReadOutput;
 use supervise_trainers::registry::adapters;

@@ -6,7 +6,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use std::io;
 use supervise_config::compose::{Composed, Found, GroupOverride, Loader, compose};
 use supervise_config::{ConfigError, ErrorKind, MAX_BYTES};
-use supervise_host::lane::Kind;
+use supervise_host::io_worker::Kind;
 use supervise_trainers::hydra;
 use supervise_trainers::registry::adapters;
 

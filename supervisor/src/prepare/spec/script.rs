@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use supervise_core::script::Learnt;
 use supervise_host::script::Shims;
 use supervise_trainers::read::ReadOutput;
-use supervise_trainers::way;
+use supervise_trainers::script_call;
 
 /// Variables by which an interpreter and what it imports are found.
 const KEPT: [&str; 8] = [
@@ -30,7 +30,7 @@ pub(super) fn parts(
     let Some(mut learnt) = d.learnt.clone() else {
         return Ok((None, None));
     };
-    learnt.ahead = way::added(&learnt.command, &out.command);
+    learnt.ahead = script_call::added(&learnt.command, &out.command);
     let leaves = out.tree.leaves();
     let values: Vec<String> = leaves
         .iter()
@@ -52,7 +52,7 @@ pub(super) fn parts(
 /// The variables that a specification keeps: those that the configuration mentions, and the few that programs are found by.
 fn mentioned<'a>(env: &BTreeMap<String, String>, texts: impl Iterator<Item = &'a str>) -> BTreeMap<String, String> {
     let mut names: Vec<&str> = KEPT.to_vec();
-    names.extend(texts.flat_map(way::variables_in));
+    names.extend(texts.flat_map(script_call::variables_in));
     env.iter()
         .filter(|(name, _)| names.contains(&name.as_str()))
         .map(|(name, value)| (name.clone(), value.clone()))

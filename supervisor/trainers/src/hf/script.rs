@@ -2,7 +2,7 @@
 
 use super::call::{self, RESUME};
 use crate::command;
-use crate::way::{Call, difference};
+use crate::script_call::{Call, difference};
 use std::collections::BTreeMap;
 use supervise_core::record::StartPoint;
 use supervise_core::script::{CallOrder, Learnt};

@@ -2,7 +2,7 @@
 
 use crate::command::{self, Entry};
 use crate::job;
-use crate::way::{Call, difference};
+use crate::script_call::{Call, difference};
 use std::collections::BTreeMap;
 use supervise_core::script::{CallOrder, Learnt};
 

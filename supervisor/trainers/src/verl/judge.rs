@@ -4,15 +4,15 @@
 //! outside. Whether it fits the run (world size, layout, contents) is the second answer and never makes a whole step less.
 
 use super::Layouts;
+use super::compatibility;
 use super::data;
+use super::degraded;
 use super::evidence::Reports;
-use super::fits;
 use super::lineage::Lineage;
 use super::marks::{SCHEDULE, marks};
 use super::megatron::{self, first};
 use super::names::{self, Content};
-use super::needs;
-use super::part;
+use super::required_files;
 use super::role::{RoleState, judge_role};
 use super::steps::{Entry, Neighbours};
 use super::survey::{Foreign, RoleFiles, Survey};
@@ -354,16 +354,16 @@ fn finish(
         .fold(Verdict::Whole, Verdict::worst);
     let whole = summary.verdict == Verdict::Whole;
     summary.proven = proof_of(survey, case.depth).filter(|_| whole);
-    summary.resume = fits::resume(case, layout, roles, data);
+    summary.resume = compatibility::resume(case, layout, roles, data);
     summary.holds = holds_of(roles, &summary.contents);
-    summary.part = part::left(case, summary, survey, roles);
+    summary.part = degraded::left(case, summary, survey, roles);
     order(&mut summary.findings);
 }
 
 /// How deep the proof of the least proven file went; `None` where one was not looked into.
 fn proof_of(survey: &Survey<'_>, depth: Depth) -> Option<Depth> {
     let mut least = depth;
-    needs::each(survey, &mut |wanted| {
+    required_files::each(survey, &mut |wanted| {
         least = least.min(wanted.file.report?.proven);
         Some(())
     })?;

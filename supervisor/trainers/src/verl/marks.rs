@@ -1,7 +1,7 @@
 //! Counters of a step that rise from step to step, read from the reports on its files.
 
 use super::names::Content;
-use super::needs;
+use super::required_files;
 use super::survey::{RoleFiles, Survey};
 use std::collections::BTreeMap;
 use supervise_checkpoint::Marks;
@@ -65,7 +65,7 @@ fn count(role: &str, files: &RoleFiles<'_>, counters: &mut BTreeMap<String, u64>
 /// CRC-32 over the sorted names and checksums of all files that are looked into; `None` where one has no checksum.
 fn digest(survey: &Survey<'_>) -> Option<u32> {
     let mut files: Vec<(&str, u32)> = Vec::new();
-    needs::each(survey, &mut |wanted| {
+    required_files::each(survey, &mut |wanted| {
         files.push((wanted.file.path, wanted.file.report?.crc?));
         Some(())
     })?;

@@ -9,7 +9,7 @@ pub(crate) mod first;
 use super::evidence::File;
 use super::marks::{OPTIMIZER, name_of};
 use super::names::Content;
-use super::needs::Wanted;
+use super::required_files::Wanted;
 use super::role::{MegatronSave, RoleState};
 use super::survey::{MegatronFiles, Parts};
 use camino::Utf8Path;

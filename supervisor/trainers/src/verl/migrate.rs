@@ -11,7 +11,7 @@ mod virtually;
 
 use super::megatron::{self, first::ARCHIVE};
 use super::names;
-use super::needs::Wanted;
+use super::required_files::Wanted;
 use super::survey::{BUILDING, HARD_LINKS, RETIRED, RoleFiles};
 use camino::Utf8PathBuf;
 use parts::{PARTS, Part, Parts};

@@ -3,7 +3,7 @@
 use super::Facts;
 use super::Reader;
 use super::version::Version;
-use super::{ray, strategy, wishes};
+use super::{ray, requested, strategy};
 use crate::adapter::{Payload, TrainerFacts};
 use crate::command::{self, Entry};
 use crate::read::{ReadInput, ReadOutput};
@@ -22,7 +22,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
     let mut roles = Vec::new();
     for name in ["actor", "critic"].into_iter().take(1 + usize::from(critic)) {
         let megatron = strategy::read(reader, name);
-        let role = wishes::role(reader, name, megatron);
+        let role = requested::role(reader, name, megatron);
         strategy::check(reader, &role, world);
         roles.push(role);
     }
@@ -30,15 +30,15 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
     async_keys.extend(critic.then(|| "critic.checkpoint.async_save".to_owned()));
     let (keep, keep_keys) = keep(reader, critic);
     check_trainer(reader, trainer, roles.iter().any(|r| r.megatron.is_some()));
-    let mut not_restored = wishes::not_restored(&roles);
+    let mut not_restored = requested::not_restored(&roles);
     not_restored.push(StateKind::Rollout);
-    not_restored.extend(wishes::loses_data_order(reader).then_some(StateKind::DataOrder));
+    not_restored.extend(requested::loses_data_order(reader).then_some(StateKind::DataOrder));
     ReadOutput {
-        root: wishes::root(reader, input.cwd),
+        root: requested::root(reader, input.cwd),
         cadence: cadence(reader),
         last_step: last_step(reader, trainer),
         world,
-        resume: wishes::resume(reader, input.cwd, false),
+        resume: requested::resume(reader, input.cwd, false),
         keep,
         gang: GangSpec {
             launcher: LauncherKind::Driver,
@@ -48,9 +48,9 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
         facts: TrainerFacts {
             keep: keep_keys,
             own: Payload::new(Facts {
-                async_save: wishes::async_saves(reader, &async_keys),
-                file_logger: wishes::logs_to_file(reader),
-                loggers: wishes::loggers(reader),
+                async_save: requested::async_saves(reader, &async_keys),
+                file_logger: requested::logs_to_file(reader),
+                loggers: requested::loggers(reader),
                 saves_on_demand: trainer != Trainer::V1,
                 validates_first: validates_first(reader, &roles),
                 older_sft: false,

@@ -5,7 +5,7 @@ use super::Reader;
 use super::arrange::holds_step;
 use super::defaults::Tree;
 use super::version::Version;
-use super::{ray, strategy, wishes};
+use super::{ray, requested, strategy};
 use crate::adapter::{Payload, TrainerFacts};
 use crate::command::{self, Entry};
 use crate::read::{ReadInput, ReadOutput};
@@ -14,8 +14,8 @@ use supervise_core::id::Step;
 use supervise_core::spec::{GangSpec, LauncherKind, ResumeIntent, RoleSpec, SaveCadence};
 
 fn not_restored(reader: &mut Reader<'_>, roles: &[RoleSpec]) -> Vec<StateKind> {
-    let mut out = wishes::not_restored(roles);
-    out.extend(wishes::loses_data_order(reader).then_some(StateKind::DataOrder));
+    let mut out = requested::not_restored(roles);
+    out.extend(requested::loses_data_order(reader).then_some(StateKind::DataOrder));
     out
 }
 
@@ -23,8 +23,8 @@ fn not_restored(reader: &mut Reader<'_>, roles: &[RoleSpec]) -> Vec<StateKind> {
 pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput {
     let older = reader.basis.tree == Tree::SftOld;
     let megatron = strategy::read(reader, "");
-    let role = wishes::role(reader, "", megatron);
-    let root = wishes::root(reader, input.cwd);
+    let role = requested::role(reader, "", megatron);
+    let root = requested::root(reader, input.cwd);
     if let Some(root) = root.as_deref().filter(|r| holds_step(r)) {
         let message = format!(
             "{root} holds `global_step_N` itself: verl's SFT trainer takes the step from the first such name in a path"
@@ -66,10 +66,10 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
             own: Payload::new(Facts {
                 async_save: match older {
                     true => Vec::new(),
-                    false => wishes::async_saves(reader, &["checkpoint.async_save".to_owned()]),
+                    false => requested::async_saves(reader, &["checkpoint.async_save".to_owned()]),
                 },
-                file_logger: wishes::logs_to_file(reader),
-                loggers: wishes::loggers(reader),
+                file_logger: requested::logs_to_file(reader),
+                loggers: requested::loggers(reader),
                 saves_on_demand: false,
                 validates_first: false,
                 older_sft: older,
@@ -86,7 +86,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
 /// What the user asks for, where the trainer can resume at all.
 fn resume(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ResumeIntent {
     if reader.basis.tree != Tree::SftOld || reader.basis.since(Version::V0_5, 0) {
-        return wishes::resume(reader, input.cwd, true);
+        return requested::resume(reader, input.cwd, true);
     }
     reader.no_recovery(
         "cannot_resume",

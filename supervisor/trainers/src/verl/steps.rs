@@ -7,7 +7,7 @@ use super::evidence::Reports;
 use super::lineage::Lineage;
 use super::names::{self, Content, RootName};
 use super::survey::Survey;
-use super::{judge, marks, needs};
+use super::{judge, marks, required_files};
 use crate::adapter::{Expectation, StepTracker};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
@@ -218,7 +218,7 @@ impl StepTracker for VerlSteps {
             return Vec::new();
         };
         let dir = names::step_dir(step);
-        let wanted = needs::needs(&entry.survey(Reports::default()));
+        let wanted = required_files::all(&entry.survey(Reports::default()));
         wanted.into_iter().map(|need| need.under(Utf8Path::new(&dir))).collect()
     }
 

@@ -1,6 +1,6 @@
 //! Names that a step's files import.
 
-use super::needs;
+use super::required_files;
 use super::survey::Survey;
 use crate::adapter::Expectation;
 use crate::kit::not_trusted;
@@ -8,7 +8,7 @@ use crate::kit::not_trusted;
 /// What the files name beyond what torch needs and nobody trusts, sorted, the first few.
 pub(crate) fn unfamiliar(expect: &Expectation, survey: &Survey<'_>) -> Vec<String> {
     let mut facts = Vec::new();
-    let _ = needs::each(survey, &mut |wanted| {
+    let _ = required_files::each(survey, &mut |wanted| {
         facts.extend(wanted.file.torch());
         Some(())
     });

@@ -10,16 +10,22 @@ const ALLOWED: &[(&str, &str)] = &[
     // A tree is merged by what interpolates in it.
     ("config/src/", "dialect error interpolation literal pystr tree yaml"),
     // Events carry scans, the state holds both, and records hold events.
-    ("supervisor/core/src/", "diff event live record rehearsal scan state"),
+    (
+        "supervisor/core/src/",
+        "diff event generations record rehearsal scan state",
+    ),
     // An adapter's trait names types of the shared parts, which ask adapters.
     (
         "supervisor/trainers/src/",
-        "adapter areal hf kit plain read registry rehearsal verl way",
+        "adapter areal hf kit plain read registry rehearsal script_call verl",
     ),
     // A case of judgement holds the step and its neighbours.
-    ("supervisor/trainers/src/verl", "data fits judge part steps"),
+    (
+        "supervisor/trainers/src/verl",
+        "compatibility data degraded judge steps",
+    ),
     // What Megatron names its parts by is wanted and marked.
-    ("supervisor/trainers/src/verl", "marks megatron needs"),
+    ("supervisor/trainers/src/verl", "marks megatron required_files"),
     // The call is read to be changed, and changed as it is read.
     (
         "supervisor/trainers/src/verl",

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod assist;
+mod degraded;
 mod fixtures;
 mod fold;
 mod launch;
@@ -13,14 +14,13 @@ mod megatron;
 mod megatron_first;
 mod megatron_resumes;
 mod megatron_runs;
-mod part;
 mod ppo;
 mod ppo_limits;
 mod ray;
 mod reading;
+mod reading_requested;
 mod reading_sft;
 mod reading_values;
-mod reading_wishes;
 mod sft;
 mod tree;
 mod trust;

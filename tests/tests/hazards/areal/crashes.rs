@@ -26,12 +26,12 @@ fn is_found_out(stage: &Stage, codes: &[&str]) {
         let why = c.why().unwrap();
         assert!(codes.contains(&why.code.as_ref()), "{codes:?}: {:?}", c.findings);
     }
-    let mut lane = stage.lane();
-    let report = lane.scan();
+    let mut io_worker = stage.io_worker();
+    let report = io_worker.scan();
     let best = generations(&report)[0].clone();
     assert_eq!((best.step, best.verdict), (Step(4), Verdict::Whole));
-    lane.edit(put_back(&report, &best.id)).unwrap();
-    let report = lane.scan();
+    io_worker.edit(put_back(&report, &best.id)).unwrap();
+    let report = io_worker.scan();
     assert_eq!((live(&report).step, live(&report).verdict), (Step(4), Verdict::Whole));
 }
 

@@ -35,9 +35,9 @@ fn weights_on_their_way_to_the_rollout() {
     stage.save(4);
     fs::create_dir_all(stage.root.join("default/weight_update_v3")).unwrap();
     fs::write(stage.root.join(left), "cut sho").unwrap();
-    let mut lane = stage.lane();
-    lane.keep_live().unwrap();
-    let report = lane.scan();
+    let mut io_worker = stage.io_worker();
+    io_worker.keep_live().unwrap();
+    let report = io_worker.scan();
     assert_eq!(live(&report).verdict, Verdict::Whole);
     let kept = stage.store.join("protected").join(&generations(&report)[0].id.0);
     let copied = files(&kept);

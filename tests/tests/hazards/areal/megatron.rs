@@ -67,14 +67,14 @@ fn is_whole(stage: &Stage) {
 fn after_the_common_file() {
     let stage = saved();
     is_whole(&stage);
-    stage.lane().keep_live().unwrap();
+    stage.io_worker().keep_live().unwrap();
     overwrite(&stage, &["common.pt"]);
     stage.forget_times();
     is_found_out(&stage, "mixed_generations");
-    let mut lane = stage.lane();
-    let report = lane.scan();
+    let mut io_worker = stage.io_worker();
+    let report = io_worker.scan();
     let from = generations(&report)[0].id.clone();
-    lane.edit(put_back(&report, &from)).unwrap();
+    io_worker.edit(put_back(&report, &from)).unwrap();
     is_whole(&stage);
 
     // Nobody saw the save before.
@@ -89,7 +89,7 @@ fn after_the_common_file() {
 fn counters_before_their_data() {
     let mut stage = saved();
     stage.say(|live| live.async_save = true);
-    stage.lane().keep_live().unwrap();
+    stage.io_worker().keep_live().unwrap();
     for arrived in 1..SHARDS.len() {
         overwrite(&stage, &SHARDS[..arrived]);
         stage.forget_times();

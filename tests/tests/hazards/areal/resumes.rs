@@ -128,16 +128,16 @@ fn frequencies_that_were_stored() {
     };
     stage.say(|live| live.frequencies = [(name.to_owned(), wanted)].into());
     let before = files(&stage.root);
-    let mut lane = stage.lane();
-    lane.scan();
-    lane.edit(vec![DiskEdit::SetFrequencies]).unwrap();
+    let mut io_worker = stage.io_worker();
+    io_worker.scan();
+    io_worker.edit(vec![DiskEdit::SetFrequencies]).unwrap();
     let mut after = files(&stage.root);
     let path = Utf8PathBuf::from("recover_info").join(name);
     let written: Value = serde_json::from_slice(&after[&path]).unwrap();
     assert_eq!(written["step"]["frequency_steps"], 5);
     after.insert(path.clone(), before[&path].clone());
     assert_eq!(after, before, "nothing else is another");
-    assert_eq!(live(&lane.scan()).verdict, Verdict::Whole);
+    assert_eq!(live(&io_worker.scan()).verdict, Verdict::Whole);
 }
 
 /// [resume.drawn_prompts] Prompts that were drawn and not yet trained are skipped | Told as never restored

@@ -219,10 +219,10 @@ fn all_of_it_or_nothing() {
     stage.saved_and_kept(&[2, 4]);
     let kept = files(&stage.root);
     stage.cut(6, 4);
-    let mut lane = stage.lane();
-    let report = lane.scan();
+    let mut io_worker = stage.io_worker();
+    let report = io_worker.scan();
     let from = generations(&report)[0].id.clone();
-    lane.edit(crate::stage::put_back(&report, &from)).unwrap();
+    io_worker.edit(crate::stage::put_back(&report, &from)).unwrap();
     assert_eq!(files(&stage.root), kept);
 }
 
@@ -231,11 +231,11 @@ fn all_of_it_or_nothing() {
 fn a_save_that_begins_while_it_is_copied() {
     let stage = Stage::new();
     stage.save(4);
-    let mut lane = stage.lane();
-    let seen = live(&lane.scan()).clone();
+    let mut io_worker = stage.io_worker();
+    let seen = live(&io_worker.scan()).clone();
     stage.cut(6, 1);
-    assert_eq!(lane.keep(&seen).unwrap_err().kind, ActErrorKind::Voided);
-    assert!(generations(&lane.scan()).is_empty());
+    assert_eq!(io_worker.keep(&seen).unwrap_err().kind, ActErrorKind::Voided);
+    assert!(generations(&io_worker.scan()).is_empty());
 }
 
 /// [protect.room] Copies need room, and a save on a full disk destroys the checkpoint | Without room for a copy and the next save nothing is copied, and it is said
@@ -244,7 +244,7 @@ fn no_room() {
     let mut stage = Stage::new();
     stage.spec.policy.protect.reserve = u64::MAX / 4;
     stage.save(4);
-    let refused = stage.lane().keep_live().unwrap_err();
+    let refused = stage.io_worker().keep_live().unwrap_err();
     assert_eq!(refused.kind, ActErrorKind::NoRoom);
     assert!(refused.what.contains("protect.reserve"), "{}", refused.what);
 }
@@ -310,7 +310,7 @@ fn a_shard_of_a_step_that_nobody_kept() {
         let bytes = fs::read(&shard).unwrap();
         stage.save(6);
         if kept {
-            stage.lane().keep_live().unwrap();
+            stage.io_worker().keep_live().unwrap();
         }
         fs::write(shard, bytes).unwrap();
         stage.forget_times();

@@ -1,7 +1,7 @@
 //! The calls of trainers that a script makes: what our programs in it say, and what runs although they said nothing.
 
 use super::Guard;
-use crate::guard::leash::Leash;
+use crate::guard::connection::Connection;
 use crate::guard::protocol::{Called, FromGuard, FromShim, ScriptWatch};
 use crate::guard::protocol::{WAY_VARIABLE, variables};
 use crate::process::stat::command_line;
@@ -11,7 +11,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use supervise_trainers::way;
+use supervise_trainers::script_call;
 
 /// Callers that are kept waiting; more are let go.
 const HELD_LIMIT: usize = 64;
@@ -32,7 +32,7 @@ pub(crate) struct Calls {
     /// Ranks whose script has started its trainer.
     started: BTreeSet<Option<u32>>,
     /// Callers that wait to be ended.
-    held: Vec<Leash>,
+    held: Vec<Connection>,
     /// What the driver has to hear, also one that comes later.
     news: Option<FromShim>,
     /// A trainer runs as it should: nothing more is looked for.
@@ -41,7 +41,7 @@ pub(crate) struct Calls {
 
 impl Guard {
     /// One of our programs in the script says something; its connection stays open where it has to wait.
-    pub(super) fn on_shim(&mut self, word: FromShim, mut from: Leash) {
+    pub(super) fn on_shim(&mut self, word: FromShim, mut from: Connection) {
         match word {
             FromShim::Passes { .. } => return self.tell(FromGuard::Shim(word)),
             FromShim::Starts { rank } => {
@@ -88,7 +88,7 @@ impl Guard {
                     let called = Box::new(called(pid, words));
                     return self.news(FromShim::Called(called));
                 }
-                ScriptWatch::Marks { ours } if !way::is_marked(&words, ours) => {
+                ScriptWatch::Marks { ours } if !script_call::is_marked(&words, ours) => {
                     return self.news(FromShim::Unmarked { words });
                 }
                 ScriptWatch::Marks { .. } => {}
@@ -101,7 +101,7 @@ impl Guard {
 fn trainer(pid: i32) -> Option<Vec<String>> {
     let before = program(pid)?;
     let words = command_line(pid)?;
-    let is_trainer = way::is_trainer(&words) && Some(&before) == program(pid).as_ref();
+    let is_trainer = script_call::is_trainer(&words) && Some(&before) == program(pid).as_ref();
     (is_trainer && Some(before) != program(std::process::id())).then_some(words)
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Guard, NEWCOMER_MS, NEWCOMERS_LIMIT, Source};
 use crate::address::is_trusted;
-use crate::guard::leash::Leash;
+use crate::guard::connection::Connection;
 use crate::guard::protocol::{FromGuard, Hello, ToGuard, WorkerState};
 use crate::guard::record::exit_line;
 use crate::guard::tree::End;
@@ -34,9 +34,9 @@ impl Guard {
                 self.drain(at, READS_PER_TURN);
                 self.pump();
             }
-            Source::Feed if self.feed.has_unsent() => self.pump(),
+            Source::LogQueue if self.log_queue.has_unsent() => self.pump(),
             // It was only watched for its end, and would be reported until its process is reaped.
-            Source::Feed => self.feed.disconnect(),
+            Source::LogQueue => self.log_queue.disconnect(),
         }
     }
 
@@ -50,7 +50,7 @@ impl Guard {
             asked |= i32::try_from(info.ssi_signo) == Ok(libc::SIGTERM);
         }
         self.reap(now);
-        if asked && self.leash.is_none() && self.stop_due.is_none() {
+        if asked && self.connection.is_none() && self.stop_due.is_none() {
             self.signal_workers(libc::SIGTERM);
             self.stop_due = Some(now.saturating_add(self.order.stop_grace.0));
         }
@@ -68,8 +68,8 @@ impl Guard {
         let mut ended: Vec<(usize, ExitStatus)> = Vec::new();
         for (pid, status) in reaped {
             self.stirred = true;
-            if self.sink == Some(pid) {
-                self.sink_later(now);
+            if self.log_writer == Some(pid) {
+                self.log_writer_later(now);
                 continue;
             }
             let worker = self.workers.iter().position(|w| w.proc.pid == pid && w.exit.is_none());
@@ -111,7 +111,7 @@ impl Guard {
                 step,
                 lines,
             });
-            self.feed.tree(exit_line(worker, status, step));
+            self.log_queue.tree(exit_line(worker, status, step));
             self.pump();
         }
         // What it left behind should be written down before anything happens to this guard.
@@ -163,7 +163,7 @@ impl Guard {
         self.check_launched(now);
     }
 
-    /// Reads a worker's output; every line is looked at, every byte goes to the sink.
+    /// Reads a worker's output; every line is looked at, every byte goes to the log writer.
     pub(super) fn drain(&mut self, at: usize, reads: usize) {
         for _ in 0..reads {
             let Some(worker) = self.workers.get_mut(at) else {
@@ -176,11 +176,11 @@ impl Guard {
                     let bytes = self.buffer.get(..n).unwrap_or(&[]);
                     let (id, scanner, rules) = (worker.id, &mut self.scanner, &self.order.rules);
                     let mut hits = Vec::new();
-                    worker.lines.feed(bytes, |number, line| {
+                    worker.lines.log_queue(bytes, |number, line| {
                         hits.extend(look(scanner, rules, id, number, line));
                     });
-                    worker.tail.feed(bytes);
-                    self.feed.output(id.0, bytes);
+                    worker.tail.log_queue(bytes);
+                    self.log_queue.output(id.0, bytes);
                     let count = u64::try_from(n).unwrap_or(u64::MAX);
                     self.pace.output = self.pace.output.saturating_add(count);
                     self.on_hits(hits);
@@ -213,10 +213,10 @@ impl Guard {
         }
     }
 
-    /// Gives the sink what it takes. One that is gone is noticed when its process is reaped.
+    /// Gives the log writer what it takes. One that is gone is noticed when its process is reaped.
     pub(super) fn pump(&mut self) {
-        if self.feed.pump().is_err() {
-            self.feed.disconnect();
+        if self.log_queue.pump().is_err() {
+            self.log_queue.disconnect();
         }
     }
 
@@ -225,37 +225,37 @@ impl Guard {
             if self.newcomers.len() >= NEWCOMERS_LIMIT || !is_trusted(&stream) {
                 continue;
             }
-            if let Ok(leash) = Leash::new(stream) {
-                self.newcomers.push((leash, now.saturating_add(NEWCOMER_MS)));
+            if let Ok(connection) = Connection::new(stream) {
+                self.newcomers.push((connection, now.saturating_add(NEWCOMER_MS)));
             }
         }
     }
 
     /// A connection says who it is, or is closed.
     fn on_newcomer(&mut self, at: usize, now: u64) {
-        let Some((leash, _)) = self.newcomers.get_mut(at) else {
+        let Some((connection, _)) = self.newcomers.get_mut(at) else {
             return;
         };
-        let (said, end) = leash.receive();
+        let (said, end) = connection.receive();
         if said.is_empty() && end.is_ok() {
             return;
         }
-        let (leash, _) = self.newcomers.swap_remove(at);
+        let (connection, _) = self.newcomers.swap_remove(at);
         let mut said = said.into_iter();
         match said.next() {
             Some(ToGuard::Take { term }) if term > self.term => {
-                self.take(term, leash);
+                self.take(term, connection);
                 said.for_each(|message| self.on_message(message, now));
             }
-            Some(ToGuard::Shim(word)) => self.on_shim(word, leash),
+            Some(ToGuard::Shim(word)) => self.on_shim(word, connection),
             _ => {}
         }
     }
 
     /// A newer term holds the leash from now on; an older one that still does is let go.
-    fn take(&mut self, term: Term, leash: Leash) {
+    fn take(&mut self, term: Term, connection: Connection) {
         self.term = term;
-        self.leash = Some(leash);
+        self.connection = Some(connection);
         self.lost_at = None;
         self.bye = false;
         let hello = Hello {
@@ -283,11 +283,11 @@ impl Guard {
     }
 
     fn on_leash(&mut self, now: u64) {
-        let Some(leash) = &mut self.leash else {
+        let Some(connection) = &mut self.connection else {
             return;
         };
-        let sent = leash.flush();
-        let (said, end) = leash.receive();
+        let sent = connection.flush();
+        let (said, end) = connection.receive();
         for message in said {
             self.on_message(message, now);
         }

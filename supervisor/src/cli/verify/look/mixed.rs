@@ -13,7 +13,7 @@ use supervise_checkpoint::source::{Source, fill};
 use supervise_checkpoint::torch::TorchFacts;
 use supervise_checkpoint::{FileKind, Limits, inspect};
 use supervise_core::checkpoint::{EntryKind, FileFact, Finding};
-use supervise_host::lane::{FileSource, walk};
+use supervise_host::io_worker::{FileSource, walk};
 
 /// Saves beside one that are compared with it, the nearest ones.
 const BESIDE: usize = 2;

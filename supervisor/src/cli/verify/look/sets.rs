@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 use supervise_checkpoint::set::{self, SetKind};
 use supervise_core::checkpoint::{EntryKind, FileFact, Verdict};
-use supervise_host::lane::walk;
+use supervise_host::io_worker::walk;
 
 /// Judges the set that a directory is.
 pub(super) fn one(named: &Utf8Path, dir: &Utf8Path, kind: SetKind, look: &mut Look<'_>) -> io::Result<PathView> {

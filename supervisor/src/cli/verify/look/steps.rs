@@ -11,7 +11,7 @@ use std::fs;
 use std::io;
 use supervise_checkpoint::{FileKind, Limits, inspect};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Resumability, Verdict};
-use supervise_host::lane::{FileSource, fact_of, walk};
+use supervise_host::io_worker::{FileSource, fact_of, walk};
 use supervise_trainers::{Expectation, StepTracker};
 
 /// Steps beside one that are looked at, the nearest ones.

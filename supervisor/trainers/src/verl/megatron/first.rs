@@ -6,7 +6,7 @@
 use super::{Parts, common, set_needs, together};
 use crate::verl::evidence::File;
 use crate::verl::names::Content;
-use crate::verl::needs::{Wanted, weights};
+use crate::verl::required_files::{Wanted, weights};
 use crate::verl::role::{MegatronSave, RoleState, judge_config, judge_weights};
 use crate::verl::survey::RoleFiles;
 use camino::{Utf8Path, Utf8PathBuf};

@@ -1,0 +1,102 @@
+//! Where no step is whole: a step of which enough is left, if the policy allows to lose the rest.
+//!
+//! A whole step that has everything always comes first, however old. Nothing is taken here that is not proven as deep as a
+//! whole step would have to be.
+
+use super::step::{Loaded, from_loaded, named};
+use super::{Choice, is_elsewhere, last_step, needed_depth};
+use crate::checkpoint::{CheckpointSummary, Part, Resumability};
+use crate::event::ScanReport;
+use crate::id::Step;
+use crate::reason::Reason;
+use crate::record::{DiskEdit, Outcome};
+use crate::spec::{Degraded, RunSpec};
+use crate::state::State;
+
+/// The newest step of which a proven part is left; the one that was asked for, where one was.
+fn best<'a>(
+    s: &State,
+    spec: &RunSpec,
+    scan: &'a ScanReport,
+    from: Option<Step>,
+) -> Option<(&'a CheckpointSummary, &'a Part)> {
+    let depth = needed_depth(s, spec);
+    // From the last planned step there is nothing left to train.
+    let goes_on = |c: &CheckpointSummary| last_step(s, spec).is_none_or(|last| c.step < last);
+    let fits = |c: &CheckpointSummary| !matches!(c.resume, Resumability::Not { .. }) && goes_on(c);
+    scan.steps
+        .iter()
+        .filter(|c| !c.husk && !is_elsewhere(&c.id) && fits(c))
+        .filter(|c| from.map_or(!s.distrusted.contains(&c.id), |f| c.step == f))
+        .find_map(|c| c.part.as_ref().filter(|p| p.is_proven(depth)).map(|p| (c, p)))
+}
+
+/// What to do with what is left, where a refusal or a start from nothing would come else: go on with it where the policy
+/// allows that, or tell what could be had.
+pub(super) fn or_degraded(s: &State, spec: &RunSpec, scan: &ScanReport, from: Option<Step>, other: Choice) -> Choice {
+    let Some((c, part)) = best(s, spec, scan, from) else {
+        return other;
+    };
+    if matches!(other, Choice::Unreadable { .. }) {
+        return other;
+    }
+    if spec.policy.degraded.allows(&part.lost) {
+        return go_on(s, spec, scan, c, part, from.is_some());
+    }
+    let Choice::Refuse {
+        outcome: Outcome::NoProof { why },
+        mut reasons,
+    } = other
+    else {
+        return other;
+    };
+    let why = format!("{why}. {}", offer(spec, c, part, from));
+    reasons.insert(0, Reason::new("part_is_left", why.clone()));
+    Choice::Refuse {
+        outcome: Outcome::NoProof { why },
+        reasons,
+    }
+}
+
+fn go_on(s: &State, spec: &RunSpec, scan: &ScanReport, c: &CheckpointSummary, part: &Part, asked: bool) -> Choice {
+    let text = format!(
+        "{} is {}, and whole except for its {}: `supervisor.degraded_resume` allows to go on without",
+        c.id,
+        c.verdict,
+        named(&part.lost)
+    );
+    let mut reasons = vec![Reason::new("part_is_left", text)];
+    reasons.extend(c.why().map(|f| Reason::new("not_whole", format!("{}: {f}", c.id))));
+    let put_away = part.aside.iter().map(|entry| DiskEdit::PartAside {
+        from: c.id.clone(),
+        entry: entry.clone(),
+        why: "the trainer would load it, and it is not whole".to_owned(),
+    });
+    let loaded = Loaded {
+        holds: &part.holds,
+        every: &[],
+        lost: part.lost.clone(),
+        pins: part.pins,
+        put_away: put_away.collect(),
+    };
+    let care = s.care.is_none() || asked;
+    from_loaded(s, spec, scan, c, loaded, care, s.care.is_none() && !asked, reasons)
+}
+
+/// What a person is told who has to agree.
+fn offer(spec: &RunSpec, c: &CheckpointSummary, part: &Part, from: Option<Step>) -> String {
+    let found = c.why().map_or_else(String::new, |f| format!(" ({f})"));
+    let lost = named(&part.lost);
+    let Some(setting) = Degraded::that_allows(&part.lost) else {
+        return format!("{} could only be resumed without its {lost}{found}", c.id);
+    };
+    let with = from.map_or_else(String::new, |n| format!(" --from {n}"));
+    let asks = match spec.policy.degraded {
+        Degraded::Ask => "you are asked first",
+        _ => "the settings do not allow that",
+    };
+    format!(
+        "{} could be resumed without its {lost}{found}; {asks} (degraded_resume): to agree, say `run{with} --set supervisor.degraded_resume={setting}`",
+        c.id
+    )
+}

@@ -1,0 +1,66 @@
+//! I/O workers: our own program re-executed as a helper that touches the users' mounts, so that the driver never does.
+//!
+//! A process in uninterruptible sleep cannot be killed, and a thread in it would keep its process from dying: so
+//! every path under a checkpoint root, a run directory or a home directory is opened by an I/O worker, and an I/O worker can be
+//! abandoned. Requests and replies are JSON lines over its standard input and output, answered in order.
+//! While a long request is worked on, `Working` lines say so; `Touched` says that watched files changed.
+
+mod checkpoint_places;
+mod client;
+mod copy;
+mod edit;
+mod files;
+mod folded;
+mod fs_kind;
+mod generation_store;
+mod ground;
+mod identity;
+mod latest;
+mod lease;
+mod leftovers;
+mod listed;
+mod look;
+mod prefetch;
+mod proof;
+mod proof_cache;
+mod proof_record;
+mod proof_writer;
+mod protocol;
+mod rate_limit;
+mod reply;
+mod scan;
+mod scrub;
+mod serve;
+mod store;
+mod tenure;
+mod trainer_generations;
+mod tree;
+mod watch;
+mod write;
+
+pub use crate::disk::{open_log, own_place, read_own, write_test, write_whole};
+pub use checkpoint_places::RunCheckpoints;
+pub use client::{Client, IoWorkerError};
+pub use files::{FileSource, fact_of, read_small, walk};
+pub use generation_store::look_at_run;
+pub use identity::{RUN_DIR_NAME, lease_dir};
+pub use latest::live_dir;
+pub use lease::own_claim;
+pub use listed::Listed;
+pub use look::{Failure, Kind, Look, Room, Seen};
+pub use proof::FileProver;
+pub use proof_record::VERIFIED;
+pub use protocol::{
+    Answer, Began, Identity, IoReply, IoRequest, JournalPlace, Leftover, LeftoverKind, Loaded, Question, Taken,
+};
+pub use scan::{Prover, Scanned};
+pub use scrub::{Scrub, Scrubbed, scrub};
+pub use serve::{NO_THREAD, main};
+
+/// A directory for a test, which goes with the first of the two.
+#[cfg(test)]
+fn temp_dir() -> (tempfile::TempDir, camino::Utf8PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = camino::Utf8PathBuf::from_path_buf(dir.path().to_owned()).unwrap();
+    (dir, path)
+}

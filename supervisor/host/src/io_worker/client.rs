@@ -1,0 +1,195 @@
+//! One question at a time to an I/O worker of one's own, with a deadline: for commands that are not the driver.
+
+use super::protocol::{Answer, IoReply, IoRequest, Question};
+use crate::wire;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+use supervise_core::event::ActError;
+use thiserror::Error;
+
+/// Why an I/O worker gave no answer.
+#[derive(Debug, Error)]
+pub enum IoWorkerError {
+    /// It could not be started or talked to.
+    #[error("the helper that reads files cannot be used: {0}")]
+    Io(#[from] std::io::Error),
+    /// The file system does not answer.
+    #[error("the file system did not answer within {0} s")]
+    Stalled(u64),
+    /// It answered with an error.
+    #[error("{}", .0.what)]
+    Refused(ActError),
+}
+
+/// An I/O worker and the two ends of its pipes.
+#[derive(Debug)]
+pub struct Client {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: ChildStdout,
+    buffer: Vec<u8>,
+    next: u64,
+    /// How a copy ended that was done before its question was answered.
+    kept: Option<Result<(), ActError>>,
+}
+
+impl Client {
+    /// Starts an I/O worker from our own program.
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub fn start(exe: &Path) -> Result<Self, IoWorkerError> {
+        let mut child = Command::new(exe)
+            .arg("__io_worker")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // One that is abandoned must not hold the reader of our own errors.
+            .stderr(Stdio::null())
+            .spawn()?;
+        let input = child.stdin.take();
+        let output = child.stdout.take().ok_or_else(|| std::io::Error::other("no pipe"))?;
+        Ok(Self {
+            child,
+            input,
+            output,
+            buffer: Vec::new(),
+            next: 1,
+            kept: None,
+        })
+    }
+
+    /// Asks and waits; the deadline is extended while the I/O worker says that it works.
+    ///
+    /// # Errors
+    /// No answer in time, or an answer that is an error.
+    pub fn ask(&mut self, ask: Question, limit: Duration) -> Result<Answer, IoWorkerError> {
+        self.ask_telling(ask, limit, &mut |_, _| ())
+    }
+
+    /// The same; `tell` hears how many bytes were read, of how many (0 where that is not known).
+    ///
+    /// # Errors
+    /// No headway in time, or an answer that is an error.
+    pub fn ask_telling(
+        &mut self,
+        ask: Question,
+        limit: Duration,
+        tell: &mut dyn FnMut(u64, u64),
+    ) -> Result<Answer, IoWorkerError> {
+        let id = self.next;
+        self.next += 1;
+        let line = wire::encode(&IoRequest { id, ask }).map_err(std::io::Error::other)?;
+        match &mut self.input {
+            Some(input) => input.write_all(&line)?,
+            None => return Err(IoWorkerError::Io(std::io::Error::other("the I/O worker was closed"))),
+        }
+        let mut until = Instant::now() + limit;
+        loop {
+            let Some(reply) = self.reply(until, limit)? else {
+                continue;
+            };
+            match reply {
+                IoReply::Done { id: of, answer } if of == id => {
+                    return answer.map(|a| *a).map_err(IoWorkerError::Refused);
+                }
+                IoReply::Working { bytes, of, .. } => {
+                    until = Instant::now() + limit;
+                    tell(bytes, of);
+                }
+                IoReply::Kept { result, .. } => self.kept = Some(result),
+                IoReply::Done { .. } | IoReply::Touched => {}
+            }
+        }
+    }
+
+    /// Waits until the I/O worker says that something changed. `false`: it did not within the limit.
+    ///
+    /// # Errors
+    /// The I/O worker cannot be listened to.
+    pub fn touched(&mut self, limit: Duration) -> Result<bool, IoWorkerError> {
+        let until = Instant::now() + limit;
+        loop {
+            match self.reply(until, limit) {
+                Ok(Some(IoReply::Touched)) => return Ok(true),
+                Ok(_) => {}
+                Err(IoWorkerError::Stalled(_)) => return Ok(false),
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Waits until the I/O worker says that a copy came to its end, and how.
+    ///
+    /// # Errors
+    /// The I/O worker cannot be listened to, or says nothing in time.
+    pub fn kept(&mut self, limit: Duration) -> Result<Result<(), ActError>, IoWorkerError> {
+        if let Some(result) = self.kept.take() {
+            return Ok(result);
+        }
+        let until = Instant::now() + limit;
+        loop {
+            if let Some(IoReply::Kept { result, .. }) = self.reply(until, limit)? {
+                return Ok(result);
+            }
+        }
+    }
+
+    /// The I/O worker's process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Lets the I/O worker end by itself: it writes down what it has proven. `false`: it did not within the limit.
+    pub fn end(mut self, limit: Duration) -> bool {
+        drop(self.input.take());
+        let until = Instant::now() + limit;
+        while Instant::now() < until {
+            if matches!(self.child.try_wait(), Ok(Some(_))) {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        false
+    }
+
+    fn reply(&mut self, until: Instant, limit: Duration) -> Result<Option<IoReply>, IoWorkerError> {
+        if let Some(at) = self.buffer.iter().position(|b| *b == b'\n') {
+            let rest = self.buffer.split_off(at + 1);
+            let line = std::mem::replace(&mut self.buffer, rest);
+            return serde_json::from_slice(&line)
+                .map(Some)
+                .map_err(|e| IoWorkerError::Io(std::io::Error::other(e)));
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(IoWorkerError::Stalled(limit.as_secs()));
+        }
+        let timeout = PollTimeout::try_from(left.min(Duration::from_secs(60)) + Duration::from_millis(1))
+            .unwrap_or(PollTimeout::MAX);
+        let mut fds = [PollFd::new(self.output.as_fd(), PollFlags::POLLIN)];
+        if poll(&mut fds, timeout).map_err(std::io::Error::from)? == 0 {
+            return Ok(None);
+        }
+        let mut chunk = [0u8; 65536];
+        let n = self.output.read(&mut chunk)?;
+        if n == 0 {
+            return Err(IoWorkerError::Io(std::io::Error::other("the helper ended")));
+        }
+        self.buffer.extend_from_slice(&chunk[..n]);
+        Ok(None)
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        // What it was asked is answered or abandoned; one that hangs in the kernel is not waited for.
+        let _ = self.child.kill();
+        let _ = self.child.try_wait();
+    }
+}

@@ -1,0 +1,144 @@
+//! What kind of file system a path stands on: whether changes made elsewhere are told, and how fine its clock is.
+
+use camino::Utf8Path;
+use rustix::fs::statfs;
+use std::time::{SystemTime, UNIX_EPOCH};
+use supervise_core::checkpoint::FileFact;
+
+/// Set to `poll`, changes are looked for and never listened for.
+const FORCE: &str = "SUPERVISE_WATCH";
+/// File systems whose changes this machine is not told of, by their magic numbers.
+const UNTOLD: &[(u32, &str)] = &[
+    (0x6969, "nfs"),
+    (0x0BD0_0BD0, "lustre"),
+    (0x6573_5546, "fuse"),
+    (0x4750_4653, "gpfs"),
+    (0x1983_0326, "beegfs"),
+    (0xFF53_4D42, "cifs"),
+    (0xFE53_4D42, "smb"),
+    (0x517B, "smb"),
+    (0x0102_1997, "9p"),
+    (0x5346_414F, "afs"),
+    (0x6B41_4653, "afs"),
+    (0x00C3_6400, "ceph"),
+    (0x7461_636F, "ocfs2"),
+    (0x0116_1970, "gfs2"),
+    (0xAAD7_AAEA, "panfs"),
+    (0x2003_0528, "orangefs"),
+    (0x7375_7245, "coda"),
+];
+/// A write and the next one within this time may carry the same time stamp: two ticks of a slow kernel.
+const TICK: i64 = 20_000_000;
+/// The same where the clock is not known to be fine, or is another machine's.
+const COARSE: i64 = 2_000_000_000;
+
+/// Where a root stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FsKind {
+    /// The file system, where changes by others are not told.
+    pub(super) untold: Option<&'static str>,
+}
+
+impl FsKind {
+    /// Asks the file system.
+    pub(super) fn of(root: &Utf8Path) -> Self {
+        if std::env::var_os(FORCE).is_some_and(|v| v == "poll") {
+            return Self {
+                untold: Some("listening is switched off"),
+            };
+        }
+        // A root that cannot be asked is looked at, which is right everywhere.
+        let untold = match statfs(root.as_std_path()) {
+            Ok(fs) => named(fs.f_type as u32),
+            Err(_) => Some("unknown"),
+        };
+        Self { untold }
+    }
+
+    /// The same of a root that may not be there yet: it will stand where what is above it stands.
+    pub(super) fn near(root: &Utf8Path) -> Self {
+        let there = root
+            .ancestors()
+            .find(|dir| !matches!(statfs(dir.as_std_path()), Err(rustix::io::Errno::NOENT)));
+        Self::of(there.unwrap_or(root))
+    }
+
+    /// The clock that stamps its files.
+    pub(super) fn clock(self) -> Clock {
+        Clock {
+            fine: self.untold.is_none(),
+        }
+    }
+}
+
+fn named(magic: u32) -> Option<&'static str> {
+    UNTOLD.iter().find(|(m, _)| *m == magic).map(|(_, name)| *name)
+}
+
+/// How far time stamps can be relied on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Clock {
+    fine: bool,
+}
+
+impl Clock {
+    /// Nanoseconds since 1970.
+    #[expect(clippy::unused_self, reason = "one clock is as good as the other for this")]
+    pub(super) fn now(self) -> i64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        since.map_or(0, |d| i64::try_from(d.as_nanos()).unwrap_or(i64::MAX))
+    }
+
+    /// How long after its last change a file has to be read, so that any later write shows in its times.
+    pub(super) fn margin(self, fact: &FileFact) -> i64 {
+        let whole = |t: i64| t % 1_000_000_000 == 0;
+        match self.fine && !(whole(fact.mtime) && whole(fact.ctime)) {
+            true => TICK,
+            false => COARSE,
+        }
+    }
+
+    /// A file that was read at `read` may have been written again without a trace.
+    pub(super) fn is_racy(self, fact: &FileFact, read: i64) -> bool {
+        read.saturating_sub(fact.mtime.max(fact.ctime)) < self.margin(fact)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use supervise_core::checkpoint::EntryKind;
+
+    #[test]
+    fn network_file_systems_are_not_listened_to() {
+        for (magic, name) in [(0x6969, "nfs"), (0x0BD0_0BD0, "lustre"), (0x6573_5546, "fuse")] {
+            assert_eq!(named(magic), Some(name));
+        }
+        for local in [0xEF53, 0x0102_1994, 0x5846_5342, 0x794C_7630] {
+            assert_eq!(named(local), None);
+        }
+    }
+
+    #[test]
+    fn a_file_read_in_the_tick_of_its_write_is_doubtful() {
+        let fact = |at| FileFact {
+            path: "x".into(),
+            kind: EntryKind::File,
+            size: 1,
+            mtime: at,
+            ctime: at,
+            dev: 1,
+            ino: 1,
+        };
+        let fine = Clock { fine: true };
+        let at = 1_700_000_000_123_456_789;
+        assert!(fine.is_racy(&fact(at), at + 1_000_000));
+        assert!(!fine.is_racy(&fact(at), at + TICK));
+        // Whole seconds: a clock that counts in seconds.
+        let second = 1_700_000_000_000_000_000;
+        assert!(fine.is_racy(&fact(second), second + TICK));
+        assert!(Clock { fine: false }.is_racy(&fact(at), at + TICK));
+        // A file from the future tells nothing.
+        assert!(fine.is_racy(&fact(at + COARSE), at));
+    }
+}

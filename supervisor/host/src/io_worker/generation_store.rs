@@ -1,0 +1,307 @@
+//! A live set and its generations, looked at as the steps of one run.
+//!
+//! The live set is looked at as a step of the directory above the trainer's own, and thoroughly each time: it is written in
+//! place, which no directory's times tell. Generations are looked at as any steps are. Where a newer build of AReaL keeps generations by
+//! itself, the one that its pointer names is the live set.
+
+use super::checkpoint_places::{Places, RunCheckpoints};
+use super::copy::{drop_generations, generation_aside, in_place_aside, live_aside, put_back, set_frequencies};
+use super::latest::{Latest, is_odd, latest};
+use super::proof_record::forget;
+use super::scan::Prover;
+use super::trainer_generations::{dir_name, own_aside, pointer_aside};
+use super::tree::Look;
+use super::write::disk_error;
+use camino::{Utf8Path, Utf8PathBuf};
+use std::io;
+use supervise_checkpoint::Earlier;
+use supervise_checkpoint::pointer::{GENERATIONS, LATEST, Pointer};
+use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, Finding, PinsHash, Resumability, Verdict};
+use supervise_core::event::{ActError, ScanReport};
+use supervise_core::generations::{LIVE, OLDER, is_live, is_older, is_own};
+use supervise_core::id::Step;
+use supervise_core::record::DiskEdit;
+use supervise_trainers::adapter;
+
+/// Generations of a run, and where its live set stands.
+pub(super) struct GenerationStore {
+    pub(super) places: Places,
+    prover: Prover,
+    /// Generations that the trainer keeps by itself.
+    own: Prover,
+    known: Vec<Earlier>,
+}
+
+impl GenerationStore {
+    /// `None`: this trainer keeps each step in a directory of its own.
+    pub(super) fn of(place: &RunCheckpoints) -> Option<Self> {
+        let places = Places::of(place)?;
+        let prover = Prover::new(&places.protected(), adapter(places.trainer), &places.expect());
+        Some(Self {
+            own: Prover::new(&places.generations(), adapter(places.trainer), &places.expect()),
+            places,
+            prover,
+            known: Vec::new(),
+        })
+    }
+
+    /// Uses what earlier proofs left, and keeps it up to date.
+    pub(super) fn keeping_records(mut self, run_dir: &Utf8Path) -> Self {
+        self.prover = self.prover.keeping_records(run_dir);
+        self
+    }
+
+    /// A prover of the live set.
+    pub(super) fn live_prover(&self) -> Option<Prover> {
+        let (above, _) = self.places.above()?;
+        Some(Prover::new(
+            above,
+            adapter(self.places.trainer),
+            &self.places.expect_live(),
+        ))
+    }
+
+    /// Looks at the generations and then at the live set, which is compared with them. Answers what the prover of the live set
+    /// says, and both under the names that the run knows them by.
+    pub(super) fn look(
+        &mut self,
+        live: &mut Prover,
+        depth: Depth,
+        whole: u32,
+        how: Look,
+        working: &mut dyn FnMut(u64) -> bool,
+    ) -> (ScanReport, ScanReport) {
+        let mut kept = self.prover.look(depth, whole, how, working);
+        // It is not the trainer's own directory that cannot be read.
+        let at = self.places.protected();
+        kept.unreadable = kept.unreadable.map(|why| format!("{at}, where copies are kept: {why}"));
+        let good: Vec<CheckpointSummary> = kept
+            .steps
+            .iter()
+            .filter(|c| c.verdict == Verdict::Whole && c.proven.is_some())
+            .cloned()
+            .collect();
+        self.prover.record(&good);
+        self.tell(live, &good);
+        let seen = live.look(depth, whole, Look::Thorough, working);
+        // The pointer comes first: a generation that it names by then is there, or was deleted for a newer one.
+        let pointer = latest(&self.places.root);
+        let own = match is_odd(&self.places.generations()) {
+            true => linked(&self.places),
+            false => self.own.look(depth, whole, Look::Thorough, working),
+        };
+        let report = merged(&seen, kept, own, &pointer, &self.places);
+        (seen, report)
+    }
+
+    /// What the live set is compared with.
+    fn tell(&mut self, live: &mut Prover, good: &[CheckpointSummary]) {
+        let known: Vec<Earlier> = good
+            .iter()
+            .map(|c| Earlier {
+                step: c.step,
+                marks: self.prover.cache.marks(&c.id),
+            })
+            .collect();
+        if known != self.known {
+            self.known.clone_from(&known);
+            live.cache.remember(known.clone());
+            self.own.cache.remember(known);
+        }
+    }
+
+    /// The pins of the live set or of a generation, as they are on disk now.
+    pub(super) fn pins(&mut self, live: &mut Prover, id: &CkptId) -> io::Result<Option<PinsHash>> {
+        if is_own(id) {
+            return self.own.pins_now(&CkptId(dir_name(id)?.into()));
+        }
+        match (is_live(id), self.places.above(), latest(&self.places.root)) {
+            (true, _, Latest::Names(pointer)) => self.own.pins_now(&CkptId(pointer.generation().into())),
+            (true, Some((_, name)), Latest::Missing) => live.pins_now(&CkptId(name.into())),
+            (true, _, _) => Ok(None),
+            _ => self.prover.pins_now(id),
+        }
+    }
+
+    /// Performs edits in order; the first failure ends it.
+    pub(super) fn perform(
+        &self,
+        edits: &[DiskEdit],
+        by: &str,
+        records: Option<&Utf8PathBuf>,
+        working: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<(), ActError> {
+        for edit in edits {
+            match edit {
+                DiskEdit::MoveAside { from, foreign, why, .. } if is_live(from) => {
+                    live_aside(&self.places, from, *foreign, why, by).map_err(|e| aside_failed(from, &e))?;
+                }
+                DiskEdit::MoveAside { from, foreign, why, .. } if is_older(from) => {
+                    in_place_aside(&self.places, from, *foreign, why, by).map_err(|e| aside_failed(from, &e))?;
+                }
+                DiskEdit::MoveAside { from, foreign, why, .. } if is_own(from) => {
+                    dir_name(from)
+                        .and_then(|name| own_aside(&self.places, name, *foreign, why, by))
+                        .map_err(|e| aside_failed(from, &e))?;
+                }
+                DiskEdit::MoveAside { from, foreign, why, .. } => {
+                    generation_aside(&self.places, from.0.as_str(), *foreign, why, by)
+                        .map_err(|e| aside_failed(from, &e))?;
+                    if let Some(records) = records {
+                        forget(records, from);
+                    }
+                }
+                DiskEdit::SetFrequencies => set_frequencies(&self.places)?,
+                DiskEdit::PutBack { from } => put_back(&self.places, from, by, working)?,
+                DiskEdit::RemoveTracker => pointer_aside(&self.places, "nothing it could name is left", by)
+                    .map_err(|e| disk_error("moving LATEST aside", &e))?,
+                DiskEdit::PartAside { .. } | DiskEdit::WriteTracker { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes generations.
+    pub(super) fn prune(&self, ids: &[CkptId], records: Option<&Utf8PathBuf>) -> Result<(), ActError> {
+        drop_generations(&self.places, ids)?;
+        if let Some(records) = records {
+            ids.iter().for_each(|id| forget(records, id));
+        }
+        Ok(())
+    }
+}
+
+/// Looks at all that a run could be resumed from, thoroughly and without leaving a trace.
+pub fn look_at_run(place: &RunCheckpoints, depth: Depth, working: &mut dyn FnMut(u64) -> bool) -> ScanReport {
+    match GenerationStore::of(place) {
+        Some(mut kept) => match kept.live_prover() {
+            Some(mut live) => kept.look(&mut live, depth, u32::MAX, Look::Thorough, working).1,
+            None => ScanReport::default(),
+        },
+        None => Prover::new(&place.root, adapter(place.trainer), &place.expect).scan(depth, u32::MAX, working),
+    }
+}
+
+fn aside_failed(id: &CkptId, e: &io::Error) -> ActError {
+    disk_error(&format!("moving {id} aside"), e)
+}
+
+/// Generations that stand elsewhere are not looked at, and not passed over either.
+fn linked(places: &Places) -> ScanReport {
+    let detail = format!(
+        "{GENERATIONS} is a symbolic link, or no directory: that is not followed, put the directory itself there"
+    );
+    let finding = Finding::error("symlink", Verdict::Unknown, detail).in_file(GENERATIONS);
+    ScanReport {
+        steps: vec![places.layout.no_set(Step(0), finding)],
+        ..ScanReport::default()
+    }
+}
+
+/// One report of all, newest first, the live set before a copy of it.
+fn merged(in_place: &ScanReport, kept: ScanReport, own: ScanReport, pointer: &Latest, places: &Places) -> ScanReport {
+    let mut steps = Vec::with_capacity(kept.steps.len() + own.steps.len() + 1);
+    let mut remarks = in_place.remarks.clone();
+    // Directories are made by whoever asks for a path: without a file in them nothing was saved.
+    let is_there =
+        |c: &&CheckpointSummary| c.files > 0 || c.findings.iter().any(|f| matches!(&*f.code, "symlink" | "linked"));
+    let hidden = *pointer != Latest::Missing;
+    for c in in_place.steps.iter().filter(is_there) {
+        let name = if hidden { OLDER } else { LIVE };
+        steps.push(called(c.clone(), name));
+        if hidden {
+            let what = format!(
+                "{OLDER} (step {}) was written in place by an older build of {}",
+                c.step,
+                places.who()
+            );
+            remarks.push(format!("{what}: a newer one loads what {LATEST} names, and not that"));
+        }
+    }
+    for mut c in own.steps {
+        let name = c.id.0.to_string();
+        c = match pointer {
+            Latest::Names(p) if p.generation() == name => called(refused(c, p, places), LIVE),
+            _ if name.is_empty() => called(c, LIVE),
+            _ => called(c, &name),
+        };
+        steps.push(c);
+    }
+    if !steps.iter().any(|c| is_live(&c.id)) {
+        steps.extend(nothing_named(pointer, places).map(|c| called(c, LIVE)));
+    }
+    steps.extend(kept.steps);
+    // What does not say which step it holds comes first: nothing newer is passed over for it in silence.
+    let unknown = |c: &CheckpointSummary| is_live(&c.id) && c.step.0 == 0;
+    steps.sort_by_key(|c| (std::cmp::Reverse((unknown(c), c.step)), !is_live(&c.id)));
+    remarks.extend(own.remarks);
+    remarks.extend(kept.remarks);
+    ScanReport {
+        empty: in_place.empty && kept.empty && own.empty,
+        tracker: pointer.tracker(),
+        unreadable: in_place.unreadable.clone().or(own.unreadable).or(kept.unreadable),
+        steps,
+        remarks,
+        saving: None,
+    }
+}
+
+/// A set under the name that the run knows it by.
+fn called(mut c: CheckpointSummary, name: &str) -> CheckpointSummary {
+    c.id = CkptId(match &c.save {
+        Some(save) => format!("{name}.{save}").into(),
+        None => name.into(),
+    });
+    c
+}
+
+/// The generation that the pointer names, as far as the trainer takes it.
+fn refused(mut c: CheckpointSummary, pointer: &Pointer, places: &Places) -> CheckpointSummary {
+    let (engines, who) = (places.engines(), places.who());
+    let lacks = |name: &&String| !pointer.engines.contains(name);
+    let named = pointer.engines.join(", ");
+    if let Some(name) = pointer
+        .engines
+        .iter()
+        .find(|name| !c.roles.contains(name))
+        .or(engines.iter().find(lacks))
+    {
+        let detail =
+            format!("{LATEST} says that it holds {named}, which is not so for {name}: {who} would end before any work");
+        let finding = Finding::error("pointer_engines", Verdict::Damaged, detail).in_file(LATEST);
+        c.findings.insert(0, finding);
+        c.verdict = c.verdict.worst(Verdict::Damaged);
+        (c.proven, c.part) = (None, None);
+    } else if !engines.is_empty() && pointer.engines.len() > engines.len() {
+        let ours = engines.join(", ");
+        let why =
+            format!("{LATEST} says that it holds {named}, and this run has {ours}: {who} would end before any work");
+        c.resume = Resumability::Not { why };
+    }
+    c
+}
+
+/// What is said where the pointer names nothing that is there.
+fn nothing_named(pointer: &Latest, places: &Places) -> Option<CheckpointSummary> {
+    let who = places.who();
+    let (step, mut finding) = match pointer {
+        Latest::Missing => return None,
+        Latest::Names(p) => {
+            let detail = format!(
+                "it names {}, which is not there: {who} would end before any work",
+                p.generation()
+            );
+            (p.step, Finding::error("pointer_dangling", Verdict::Incomplete, detail))
+        }
+        Latest::Wrong(why) => {
+            let detail = format!("it names no generation ({why}): {who} would end before any work");
+            (Step(0), Finding::error("pointer_damaged", Verdict::Damaged, detail))
+        }
+        Latest::Unreadable(why) => {
+            let detail = format!("cannot be read: {why}");
+            (Step(0), Finding::error("unreadable", Verdict::Unreadable, detail))
+        }
+    };
+    finding.retryable = finding.verdict == Verdict::Unreadable;
+    Some(places.layout.no_set(step, finding.in_file(LATEST)))
+}

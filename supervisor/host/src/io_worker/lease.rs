@@ -1,0 +1,299 @@
+//! The lease: which supervisor holds a run.
+//!
+//! `lease/<term>/` is made by its winner, with `holder.json` in it, who bumps a counter there and in `beat`. The
+//! second one is written in place: a mount that shows an old file where a new one was renamed over it shows it all the same.
+
+mod draft;
+
+use super::files::{SMALL, named, read_small};
+use super::write::{PRIVATE, disk_error, make_dir, write_whole};
+use camino::{Utf8Path, Utf8PathBuf};
+use serde_json::json;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::time::Duration;
+use supervise_core::event::{ActError, ActErrorKind};
+use supervise_core::id::{Ms, Term, Tick};
+use supervise_core::lease::{Challenger, Claim, Holder, Seen, Verdict};
+
+/// The counter that is written in place.
+const BEAT: &str = "beat";
+/// Its length, so that it is overwritten whole.
+const DIGITS: usize = 20;
+/// While a holder is waited for, the lease is looked at this often.
+const LOOK: Duration = Duration::from_millis(500);
+/// Times in a row that somebody else makes the directory that we would, and is not to be seen in it.
+const BEATEN: u32 = 50;
+/// Terms whose winner left no word and that are passed over to find who came before.
+const SILENT: usize = 4;
+
+/// The lease of the present term.
+#[derive(Debug)]
+pub(super) struct Lease {
+    dir: Utf8PathBuf,
+    holder: Holder,
+    beat: Option<File>,
+}
+
+/// How an attempt to take it ended.
+#[derive(Debug)]
+pub(super) enum Took {
+    /// It is ours.
+    Won(Box<Lease>),
+    /// Somebody holds it.
+    Held(String),
+    /// Whoever asked is gone: nothing was taken.
+    Nobody,
+}
+
+/// A claim of this process.
+#[must_use]
+pub fn own_claim(ttl: Ms, lasts: Ms, above: Term) -> Claim {
+    Claim {
+        host: crate::process::host_name(),
+        seat: crate::process::seat(),
+        proc: crate::process::own_ref(),
+        ttl,
+        lasts,
+        above,
+    }
+}
+
+impl Lease {
+    /// Wins the next term, or waits until it is known that somebody lives. `copied`: the directory bears another
+    /// place's name. `gone`: nobody waits for the answer any more.
+    pub(super) fn take(dir: &Utf8Path, claim: &Claim, copied: bool, gone: &dyn Fn() -> bool) -> Result<Took, ActError> {
+        let at = |e: &io::Error| disk_error(&format!("taking the lease in {dir}"), e);
+        make_dir(dir).map_err(|e| at(&e))?;
+        let mut challenger = Challenger::default();
+        let mut beaten = 0;
+        loop {
+            let found = Found::look(dir).map_err(|e| at(&e))?;
+            let now = Tick(crate::process::boottime_ms());
+            if gone() {
+                return Ok(Took::Nobody);
+            }
+            match challenger.look(now, found.seen(claim, copied), claim) {
+                Verdict::Take(term) => match Self::win(dir, claim, term) {
+                    Ok(Some(mut lease)) => {
+                        // Nobody would ever renew it.
+                        if gone() {
+                            lease.release()?;
+                            return Ok(Took::Nobody);
+                        }
+                        return Ok(Took::Won(Box::new(lease)));
+                    }
+                    // Somebody was faster: look again at who it is.
+                    Ok(None) if beaten < BEATEN => {
+                        beaten += 1;
+                        std::thread::sleep(LOOK / 10);
+                    }
+                    Ok(None) => return Err(refused(dir, &format!("{term} cannot be made and is not there"))),
+                    Err(e) => return Err(at(&e)),
+                },
+                Verdict::Held(h) => {
+                    return Ok(Took::Held(format!(
+                        "process {} on {} (term {})",
+                        h.proc, h.host, h.term
+                    )));
+                }
+                Verdict::Wait(until) => {
+                    let left = Duration::from_millis(until.since(now).0);
+                    std::thread::sleep(left.clamp(Duration::from_millis(10), LOOK));
+                }
+                Verdict::Absurd(term) => {
+                    return Err(refused(
+                        dir,
+                        &format!("{term} is a term that no supervisor ever came to"),
+                    ));
+                }
+            }
+        }
+    }
+
+    /// Makes the directory of a term; `None` where it is there already.
+    fn win(dir: &Utf8Path, claim: &Claim, term: Term) -> io::Result<Option<Self>> {
+        let mut lease = Self {
+            dir: dir.to_owned(),
+            holder: claim.holder(term),
+            beat: None,
+        };
+        Ok(draft::place(&mut lease)?.then_some(lease))
+    }
+
+    /// The lease of a term that another I/O worker won.
+    pub(super) fn adopt(dir: &Utf8Path, term: Term) -> Result<Self, ActError> {
+        let own = dir.join(term.to_string());
+        let at = |e: &io::Error| disk_error(&format!("going on with the lease in {own}"), e);
+        let holder = read_holder(&own).map_err(|e| at(&e))?;
+        let holder = holder.ok_or_else(|| refused(dir, &format!("{term} does not say who holds it")))?;
+        let mut options = OpenOptions::new();
+        let beat = options.write(true).custom_flags(libc::O_NOFOLLOW).open(own.join(BEAT));
+        Ok(Self {
+            dir: dir.to_owned(),
+            holder,
+            // A term of an older release has none.
+            beat: beat.ok(),
+        })
+    }
+
+    /// The first word of a holder, in the directory of its term or in what becomes that.
+    fn write_into(&mut self, dir: &Utf8Path) -> io::Result<()> {
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(PRIVATE);
+        self.beat = Some(options.open(dir.join(BEAT))?);
+        self.write_in(dir)
+    }
+
+    /// The directory of the term.
+    pub(super) fn own_dir(&self) -> Utf8PathBuf {
+        self.dir.join(self.holder.term.to_string())
+    }
+
+    /// The term.
+    pub(super) fn term(&self) -> Term {
+        self.holder.term
+    }
+
+    fn write(&self) -> io::Result<()> {
+        self.write_in(&self.own_dir())
+    }
+
+    fn write_in(&self, dir: &Utf8Path) -> io::Result<()> {
+        if let Some(beat) = &self.beat {
+            beat.write_all_at(format!("{:0DIGITS$}", self.holder.counter).as_bytes(), 0)?;
+        }
+        let text = json!(self.holder).to_string();
+        write_whole(&dir.join(HOLDER), text.as_bytes(), PRIVATE)
+    }
+
+    /// Shows that the holder lives. `Ok(Some(who))`: the lease is another's.
+    pub(super) fn bump(&mut self) -> Result<Option<String>, ActError> {
+        let at = |e: &io::Error| disk_error(&format!("renewing the lease in {}", self.dir), e);
+        let newest = terms(&self.dir).map_err(|e| at(&e))?.pop().unwrap_or_default();
+        if newest > self.holder.term {
+            let holder = read_holder(&self.dir.join(newest.to_string())).map_err(|e| at(&e))?;
+            let who = holder.map_or_else(
+                || format!("term {newest}"),
+                |h| format!("process {} on {}", h.proc, h.host),
+            );
+            return Ok(Some(who));
+        }
+        self.holder.counter += 1;
+        match self.write() {
+            // What is overwritten in place needs no room, and is looked at as well.
+            Err(e) if self.beat.is_some() && is_full(&e) => tracing::warn!("{}", at(&e).what),
+            written => written.map_err(|e| at(&e))?,
+        }
+        Ok(None)
+    }
+
+    /// Gives the lease back.
+    pub(super) fn release(&mut self) -> Result<(), ActError> {
+        self.holder.released = true;
+        self.write()
+            .map_err(|e| disk_error(&format!("releasing the lease in {}", self.dir), &e))
+    }
+}
+
+/// The file that is made anew found no room; the counter before it was written.
+fn is_full(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// What a holder says of itself.
+const HOLDER: &str = "holder.json";
+
+/// What stands in the lease's directory.
+struct Found {
+    newest: Term,
+    holder: Option<Holder>,
+    beat: Option<u64>,
+}
+
+impl Found {
+    fn look(dir: &Utf8Path) -> io::Result<Self> {
+        let terms = terms(dir)?;
+        let newest = terms.last().copied().unwrap_or_default();
+        let mut found = Self {
+            newest,
+            holder: None,
+            beat: None,
+        };
+        for term in terms.iter().rev().take(SILENT) {
+            let own = dir.join(term.to_string());
+            found.holder = read_holder(&own)?;
+            if found.holder.is_some() {
+                break;
+            }
+        }
+        if let Ok(text) = read_small(&dir.join(newest.to_string()).join(BEAT), SMALL) {
+            found.beat = std::str::from_utf8(&text).ok().and_then(|t| t.trim().parse().ok());
+        }
+        Ok(found)
+    }
+
+    fn seen(&self, claim: &Claim, copied: bool) -> Seen<'_> {
+        let here = self.holder.as_ref().filter(|h| claim.seat.is_same(&h.seat));
+        Seen {
+            newest: self.newest,
+            holder: self.holder.as_ref(),
+            beat: self.beat,
+            // Our own: an I/O worker of this process won that term, and died before it could say so.
+            alive: here.and_then(|h| match h.proc == claim.proc {
+                true => Some(false),
+                false => crate::process::sight(h.proc),
+            }),
+            copied,
+        }
+    }
+}
+
+/// The terms that were won, oldest first. Only what a supervisor would have made counts, and it is a directory.
+fn terms(dir: &Utf8Path) -> io::Result<Vec<Term>> {
+    let mut out = Vec::new();
+    let entries = dir.read_dir_utf8().map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => io::Error::new(e.kind(), "the directory was deleted meanwhile"),
+        _ => e,
+    })?;
+    for entry in entries {
+        let entry = match entry {
+            Err(e) if super::files::is_no_text(&e) => continue,
+            entry => entry?,
+        };
+        let name = entry.file_name();
+        let Some(term) = name.parse::<u32>().ok().filter(|n| n.to_string() == name) else {
+            continue;
+        };
+        if !entry.file_type()?.is_dir() {
+            return Err(io::Error::other(format!(
+                "{} is no directory, and no supervisor made it: look who did and remove it",
+                entry.path()
+            )));
+        }
+        out.push(Term(term));
+    }
+    out.sort_unstable();
+    Ok(out)
+}
+
+fn read_holder(own: &Utf8Path) -> io::Result<Option<Holder>> {
+    let path = own.join(HOLDER);
+    match read_small(&path, SMALL) {
+        Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(named(&path, e)),
+    }
+}
+
+fn refused(dir: &Utf8Path, what: &str) -> ActError {
+    ActError {
+        what: format!("the lease cannot be taken: {dir}/{what}: somebody else made it; look who did and remove it"),
+        retryable: false,
+        kind: ActErrorKind::Disk,
+    }
+}
+
+#[cfg(test)]
+mod tests;

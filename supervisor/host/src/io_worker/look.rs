@@ -1,0 +1,269 @@
+//! Single looks at paths, for whoever prepares a run: a mount that hangs keeps a worker, and nobody else.
+
+use super::files::read_small;
+use crate::disk::write_test;
+use crate::system::space;
+use camino::{Utf8Path, Utf8PathBuf};
+use nix::unistd::{AccessFlags, access};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read};
+
+/// Steps whose size is looked at, newest first.
+const STEPS: usize = 4;
+/// Files that are counted in one step.
+const FILES: usize = 200_000;
+
+/// One thing to be looked at. Links are followed, except by [`Look::Link`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Look {
+    /// What stands there.
+    Kind(Utf8PathBuf),
+    /// Where a link leads; no link is an error.
+    Link(Utf8PathBuf),
+    /// The path with all links followed.
+    Canonical(Utf8PathBuf),
+    /// The first bytes of a file, at most so many.
+    Read(Utf8PathBuf, u64),
+    /// The first bytes of a regular file; nothing is waited for.
+    ReadSmall(Utf8PathBuf, u64),
+    /// Names in a directory that begin so, at most so many.
+    Names(Utf8PathBuf, String, usize),
+    /// Whether a program may be executed.
+    Execute(Utf8PathBuf),
+    /// Whether files may be made in a directory.
+    Write(Utf8PathBuf),
+    /// Bytes that the file system has left for us.
+    Free(Utf8PathBuf),
+    /// Space for checkpoints in a root whose steps' names begin so.
+    Room(Utf8PathBuf, Option<String>),
+    /// Makes a directory, and writes a file in it.
+    Make(Utf8PathBuf),
+}
+
+/// What was seen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Seen {
+    /// It is so, or was done.
+    Yes,
+    /// A directory, a file, or something else.
+    Kind(Kind),
+    /// A path.
+    Path(Utf8PathBuf),
+    /// Text, and whether it is exactly what was read; bytes that are no text are replaced.
+    Text(String, bool),
+    /// Names.
+    Names(Vec<String>),
+    /// Bytes; `None`: the file system tells nothing.
+    Free(Option<u64>),
+    /// Space for checkpoints; `None`: the file system tells nothing.
+    Room(Option<Room>),
+}
+
+/// What stands at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A directory.
+    Dir,
+    /// A regular file.
+    File,
+    /// A device, FIFO or socket.
+    Other,
+}
+
+/// What is free, and what a step takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Room {
+    /// Bytes that the file system has left for us.
+    pub free: u64,
+    /// Bytes of the largest of the newest steps; 0 where there is none.
+    pub step: u64,
+    /// Steps that stand there.
+    pub steps: u32,
+}
+
+/// An error of the system's that went through a pipe.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    number: Option<i32>,
+    what: String,
+}
+
+impl From<io::Error> for Failure {
+    fn from(e: io::Error) -> Self {
+        Self {
+            number: e.raw_os_error(),
+            what: e.to_string(),
+        }
+    }
+}
+
+impl From<Failure> for io::Error {
+    fn from(f: Failure) -> Self {
+        match f.number {
+            Some(number) => Self::from_raw_os_error(number),
+            None => Self::other(f.what),
+        }
+    }
+}
+
+impl Look {
+    /// The path that is looked at.
+    #[must_use]
+    pub fn path(&self) -> &Utf8Path {
+        match self {
+            Self::Kind(p) | Self::Link(p) | Self::Canonical(p) | Self::Execute(p) | Self::Write(p) => p,
+            Self::Read(p, _) | Self::ReadSmall(p, _) | Self::Names(p, ..) => p,
+            Self::Free(p) | Self::Room(p, _) | Self::Make(p) => p,
+        }
+    }
+
+    /// Looks. `working` hears now and then that a long look gets on.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn here(&self, working: &mut dyn FnMut(u64) -> bool) -> io::Result<Seen> {
+        Ok(match self {
+            Self::Kind(path) => Seen::Kind(kind(path)?),
+            Self::Link(path) => Seen::Path(path.read_link_utf8()?),
+            Self::Canonical(path) => Seen::Path(path.canonicalize_utf8()?),
+            Self::Read(path, limit) => {
+                let mut bytes = Vec::new();
+                File::open(path)?.take(*limit).read_to_end(&mut bytes)?;
+                text(bytes)
+            }
+            Self::ReadSmall(path, limit) => text(read_small(path, *limit)?),
+            Self::Names(dir, prefix, most) => {
+                let names = dir.read_dir_utf8()?.flatten().map(|e| e.file_name().to_owned());
+                Seen::Names(names.filter(|name| name.starts_with(prefix)).take(*most).collect())
+            }
+            Self::Execute(path) => may(path, AccessFlags::X_OK)?,
+            Self::Write(dir) => may(dir, AccessFlags::W_OK | AccessFlags::X_OK)?,
+            Self::Free(path) => Seen::Free(free(path)?),
+            Self::Room(root, prefix) => Seen::Room(Room::of(root, prefix.as_deref(), working)),
+            Self::Make(dir) => {
+                fs::create_dir_all(dir)?;
+                write_test(dir)?;
+                Seen::Yes
+            }
+        })
+    }
+}
+
+fn kind(path: &Utf8Path) -> io::Result<Kind> {
+    let meta = fs::metadata(path)?;
+    Ok(match (meta.is_dir(), meta.is_file()) {
+        (true, _) => Kind::Dir,
+        (_, true) => Kind::File,
+        _ => Kind::Other,
+    })
+}
+
+fn text(bytes: Vec<u8>) -> Seen {
+    match String::from_utf8(bytes) {
+        Ok(text) => Seen::Text(text, true),
+        Err(e) => Seen::Text(String::from_utf8_lossy(e.as_bytes()).into_owned(), false),
+    }
+}
+
+fn may(path: &Utf8Path, how: AccessFlags) -> io::Result<Seen> {
+    access(path.as_std_path(), how).map_err(|e| io::Error::other(e.desc()))?;
+    Ok(Seen::Yes)
+}
+
+/// A file system that counts no blocks (some of the kernel's own) tells nothing.
+fn free(path: &Utf8Path) -> io::Result<Option<u64>> {
+    let found = space(path)?;
+    Ok((found.size > 0).then_some(found.free))
+}
+
+impl Room {
+    /// Looks at a root whose steps' names begin so. `None` where the file system does not tell.
+    fn of(root: &Utf8Path, prefix: Option<&str>, working: &mut dyn FnMut(u64) -> bool) -> Option<Self> {
+        let here = root.ancestors().find(|p| p.exists())?;
+        let free = free(here).ok().flatten()?;
+        let steps = prefix.map(|prefix| steps(root, prefix)).unwrap_or_default();
+        let newest = steps.values().rev().take(STEPS);
+        Some(Self {
+            free,
+            step: newest.map(|dir| bytes_below(dir, working)).max().unwrap_or(0),
+            steps: u32::try_from(steps.len()).unwrap_or(u32::MAX),
+        })
+    }
+}
+
+fn steps(root: &Utf8Path, prefix: &str) -> BTreeMap<u64, Utf8PathBuf> {
+    let Ok(listing) = root.read_dir_utf8() else {
+        return BTreeMap::new();
+    };
+    let number = |name: &str| name.strip_prefix(prefix)?.parse::<u64>().ok();
+    listing
+        .flatten()
+        .filter_map(|entry| Some((number(entry.file_name())?, entry.into_path())))
+        .collect()
+}
+
+fn bytes_below(dir: &Utf8Path, working: &mut dyn FnMut(u64) -> bool) -> u64 {
+    let (mut waiting, mut sum, mut seen) = (vec![dir.to_owned()], 0_u64, 0);
+    while let Some(dir) = waiting.pop() {
+        let Ok(listing) = dir.read_dir_utf8() else { continue };
+        for entry in listing.flatten() {
+            seen += 1;
+            let Ok(meta) = fs::symlink_metadata(entry.path()) else {
+                continue;
+            };
+            if seen > FILES {
+                return sum;
+            }
+            working(sum);
+            if meta.is_dir() {
+                waiting.push(entry.into_path());
+            } else {
+                sum = sum.saturating_add(meta.len());
+            }
+        }
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io_worker::temp_dir;
+
+    #[test]
+    fn the_largest_of_the_newest_steps_counts() {
+        let (_keep, root) = temp_dir();
+        for (step, size) in [(2, 9000), (10, 700), (12, 800), (14, 100), (16, 50)] {
+            let actor = root.join(format!("global_step_{step}/actor"));
+            fs::create_dir_all(&actor).unwrap();
+            fs::write(actor.join("model.pt"), vec![0; size]).unwrap();
+        }
+        let of = |root: &Utf8Path| Room::of(root, Some("global_step_"), &mut |_| true);
+        let room = of(&root).unwrap();
+        assert_eq!((room.step, room.steps), (800, 5));
+        assert!(of(&root.join("not/yet")).is_some_and(|r| r.steps == 0 && r.free > 0));
+    }
+
+    #[test]
+    fn an_error_keeps_its_number_and_its_words() {
+        let gone = Look::Kind("/no/such/place".into()).here(&mut |_| true).unwrap_err();
+        let words = gone.to_string();
+        let told = io::Error::from(Failure::from(gone));
+        assert_eq!((told.kind(), told.to_string()), (io::ErrorKind::NotFound, words));
+    }
+
+    #[test]
+    fn what_is_no_text_is_said_to_be_none() {
+        let (_keep, dir) = temp_dir();
+        let file = dir.join("x");
+        fs::write(&file, b"#!/bin/sh\n\xff").unwrap();
+        let read = |limit| Look::Read(file.clone(), limit).here(&mut |_| true).unwrap();
+        assert_eq!(read(10), Seen::Text("#!/bin/sh\n".into(), true));
+        assert_eq!(read(11), Seen::Text("#!/bin/sh\n\u{fffd}".into(), false));
+    }
+}

@@ -1,0 +1,331 @@
+//! What was found out about each step, for as long as its files stay as they are: the fold over file facts, and the
+//! reports that are still true.
+
+use super::proof_record::Remembered;
+use super::tree::{Hear, below};
+use camino::{Utf8Path, Utf8PathBuf};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use supervise_checkpoint::{Earlier, FileReport, Need, Pin};
+use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, FileFact, Finding, Verdict};
+use supervise_trainers::StepTracker;
+
+/// The fold, and what is known of each step by the name of its directory.
+pub(super) struct ProofCache {
+    pub(super) steps: Box<dyn StepTracker>,
+    known: BTreeMap<Utf8PathBuf, CachedStep>,
+    /// Counts what may change the judgement of other steps.
+    epoch: u64,
+    /// Counts facts.
+    heard: u64,
+}
+
+/// One step.
+#[derive(Debug, Default)]
+pub(super) struct CachedStep {
+    kind: Option<EntryKind>,
+    /// By path relative to the root; each is true of the file as it was last noted.
+    reports: BTreeMap<Utf8PathBuf, FileReport>,
+    /// Reports that were read so soon after a write that a later one may not show.
+    racy: HashSet<Utf8PathBuf>,
+    /// Files that were read in full and whose proof does not reach so deep: nothing in them tells what it should be.
+    shallow: HashSet<Utf8PathBuf>,
+    /// The describing file, as it was when a described one was read.
+    described: HashMap<Utf8PathBuf, Pin>,
+    /// Files without a report that says whole, by their directory.
+    unfinished: BTreeMap<Utf8PathBuf, HashSet<Utf8PathBuf>>,
+    /// How deep a report answered every need ...
+    answered: Option<Depth>,
+    /// ... and what changed since.
+    since: HashSet<Utf8PathBuf>,
+    /// Counts changes of facts.
+    noted: u64,
+    /// Counts changes of facts and reports.
+    generation: u64,
+    needs: Option<(u64, Depth, Arc<Vec<Need>>)>,
+    judged: Option<Judged>,
+    /// What a record says of it, once it was looked for.
+    pub(super) remembered: Option<Remembered>,
+    /// Some of its files were written anew since it was proven, and others were not touched.
+    pub(super) mixed: Option<Finding>,
+    /// The generation that was recorded.
+    pub(super) recorded: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Judged {
+    generation: u64,
+    epoch: u64,
+    summary: CheckpointSummary,
+    depth: Depth,
+}
+
+impl Hear for ProofCache {
+    fn fact(&mut self, fact: &FileFact) {
+        self.steps.note(fact);
+        self.heard += 1;
+        let mut parts = fact.path.iter();
+        let Some(top) = parts.next() else { return };
+        if parts.next().is_none() {
+            self.epoch += 1;
+            match fact.kind {
+                EntryKind::Gone => drop(self.known.remove(Utf8Path::new(top))),
+                kind => self.step(Utf8Path::new(top)).is_a(kind),
+            }
+            return;
+        }
+        let known = self.step(Utf8Path::new(top));
+        known.void(&fact.path);
+        known.noted += 1;
+        known.is_finished(&fact.path, fact.kind != EntryKind::File);
+    }
+
+    fn waited_for(&self, dir: &Utf8Path) -> Vec<Utf8PathBuf> {
+        let Some(known) = dir.iter().next().and_then(|top| self.known.get(Utf8Path::new(top))) else {
+            return Vec::new();
+        };
+        known.unfinished.get(dir).into_iter().flatten().cloned().collect()
+    }
+}
+
+impl ProofCache {
+    pub(super) fn new(steps: Box<dyn StepTracker>) -> Self {
+        Self {
+            steps,
+            known: BTreeMap::new(),
+            epoch: 0,
+            heard: 0,
+        }
+    }
+
+    /// Grows with everything that is noted.
+    pub(super) fn heard(&self) -> u64 {
+        self.heard
+    }
+
+    pub(super) fn step(&mut self, id: &Utf8Path) -> &mut CachedStep {
+        if !self.known.contains_key(id) {
+            self.known.insert(id.to_owned(), CachedStep::default());
+        }
+        self.known.entry(id.to_owned()).or_default()
+    }
+
+    /// Something was said about a file whose facts are the same: what was read of it is read again.
+    pub(super) fn doubt(&mut self, path: &Utf8Path) {
+        let top = path.iter().next().map(Utf8Path::new);
+        if let Some(known) = top.and_then(|t| self.known.get_mut(t)) {
+            known.void(path);
+        }
+    }
+
+    /// What was read in the tick of a write is read again.
+    pub(super) fn doubt_racy(&mut self, id: &CkptId) {
+        let known = self.step(&id.0);
+        for path in std::mem::take(&mut known.racy) {
+            known.void(&path);
+        }
+    }
+
+    /// Files of a step that have no report yet.
+    pub(super) fn unread(&self, id: &CkptId) -> Vec<Utf8PathBuf> {
+        let Some(known) = self.known.get(&id.0) else {
+            return Vec::new();
+        };
+        let unfinished = known.unfinished.values().flatten();
+        unfinished
+            .filter(|p| !known.reports.contains_key(*p))
+            .cloned()
+            .collect()
+    }
+
+    /// Whether a file has a report.
+    pub(super) fn is_read(&self, path: &Utf8Path) -> bool {
+        let known = path.iter().next().and_then(|top| self.known.get(Utf8Path::new(top)));
+        known.is_some_and(|k| k.reports.contains_key(path))
+    }
+
+    /// Knows what is recorded of other steps.
+    pub(super) fn remember(&mut self, earlier: Vec<Earlier>) {
+        self.steps.remember(earlier);
+        self.epoch += 1;
+    }
+
+    /// What a proof of the step looks into.
+    pub(super) fn needs(&mut self, id: &CkptId, depth: Depth) -> Arc<Vec<Need>> {
+        let known = self.step(&id.0);
+        let noted = known.noted;
+        if let Some((of, at, needs)) = &known.needs
+            && (*of, *at) == (noted, depth)
+        {
+            return Arc::clone(needs);
+        }
+        let needs = Arc::new(self.steps.needs(id, depth));
+        self.step(&id.0).needs = Some((noted, depth, Arc::clone(&needs)));
+        needs
+    }
+
+    /// What the step is worth by all that is known. `quick`: that other steps changed is no reason to ask again.
+    pub(super) fn judge(&mut self, id: &CkptId, depth: Depth, quick: bool) -> CheckpointSummary {
+        let epoch = self.epoch;
+        let none = BTreeMap::new();
+        let known = self.known.get(&id.0);
+        let judged = known.and_then(|k| Some((k, k.judged.as_ref()?)));
+        if let Some((k, j)) = judged
+            && (j.generation, j.depth) == (k.generation, depth)
+            && (quick || j.epoch == epoch)
+        {
+            return j.summary.clone();
+        }
+        let shape = |c: &CheckpointSummary| (c.verdict, c.roles.clone(), c.world, c.contents.clone());
+        let before = judged.map(|(_, j)| shape(&j.summary));
+        let mut summary = self.steps.judge(id, depth, known.map_or(&none, |k| &k.reports));
+        if let Some(mixed) = known.and_then(|k| k.mixed.clone()) {
+            summary.verdict = summary.verdict.worst(mixed.effect());
+            summary.proven = None;
+            summary.part = None;
+            summary.findings.insert(0, mixed);
+        }
+        if before != Some(shape(&summary)) {
+            self.epoch += 1;
+        }
+        let epoch = self.epoch;
+        let known = self.step(&id.0);
+        known.judged = Some(Judged {
+            generation: known.generation,
+            epoch,
+            summary: summary.clone(),
+            depth,
+        });
+        summary
+    }
+
+    /// What of a step counts up.
+    pub(super) fn marks(&self, id: &CkptId) -> supervise_checkpoint::Marks {
+        let none = BTreeMap::new();
+        self.steps
+            .marks(id, self.known.get(&id.0).map_or(&none, |k| &k.reports))
+    }
+
+    /// Whether something of the step changed since it was judged.
+    pub(super) fn is_stale(&self, id: &CkptId) -> bool {
+        let known = self.known.get(&id.0);
+        known.is_some_and(|k| k.judged.as_ref().is_none_or(|j| j.generation != k.generation))
+    }
+}
+
+impl CachedStep {
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    pub(super) fn reports(&self) -> &BTreeMap<Utf8PathBuf, FileReport> {
+        &self.reports
+    }
+
+    pub(super) fn is_racy(&self, path: &Utf8Path) -> bool {
+        self.racy.contains(path)
+    }
+
+    pub(super) fn has_racy(&self) -> bool {
+        !self.racy.is_empty()
+    }
+
+    fn void(&mut self, path: &Utf8Path) {
+        self.changed(path);
+        self.described.remove(path);
+        self.racy.remove(path);
+        self.shallow.remove(path);
+        if !self.reports.is_empty() && self.reports.remove(path).is_some() {
+            self.is_finished(path, false);
+        }
+    }
+
+    fn is_finished(&mut self, path: &Utf8Path, finished: bool) {
+        let dir = path.parent().unwrap_or(Utf8Path::new(""));
+        match (finished, self.unfinished.get_mut(dir)) {
+            (true, Some(files)) => {
+                files.remove(path);
+            }
+            (true, None) => {}
+            (false, Some(files)) => {
+                files.insert(path.to_owned());
+            }
+            (false, None) => {
+                self.unfinished.insert(dir.to_owned(), HashSet::from([path.to_owned()]));
+            }
+        }
+    }
+
+    /// All needs of this depth have their answers, and nothing changed since.
+    pub(super) fn is_answered(&self, depth: Depth) -> bool {
+        self.answered >= Some(depth) && self.since.is_empty()
+    }
+
+    /// Every need was found to have its answer.
+    pub(super) fn answered(&mut self, depth: Depth) {
+        self.answered = Some(depth);
+        self.since.clear();
+    }
+
+    /// Whether a need has to be looked at again: it had its answer, and nothing that matters to it changed.
+    pub(super) fn is_open(&self, need: &Need, depth: Depth) -> bool {
+        let by = need.described_by.as_ref().is_some_and(|by| self.since.contains(by));
+        self.answered < Some(depth) || by || self.since.contains(&need.path)
+    }
+
+    /// What stands under the step's name. That a directory's times changed says nothing that its files do not say.
+    fn is_a(&mut self, kind: EntryKind) {
+        if self.kind.replace(kind) != Some(kind) {
+            self.generation += 1;
+        }
+    }
+
+    fn changed(&mut self, path: &Utf8Path) {
+        self.generation += 1;
+        if self.answered.is_some() {
+            self.since.insert(path.to_owned());
+        }
+    }
+
+    /// Whether a report says what a proof needs. `by`: the describing file as it stands now.
+    pub(super) fn answers(&self, need: &Need, depth: Depth, by: Option<Pin>) -> bool {
+        let Some(report) = self.reports.get(&need.path) else {
+            return false;
+        };
+        let described = match &need.described_by {
+            Some(_) => by.is_some() && self.described.get(&need.path).copied() == by,
+            None => !self.described.contains_key(&need.path),
+        };
+        let deep = report.proven >= depth || self.shallow.contains(&need.path);
+        described && deep && report.kind == need.kind && report.verdict != Verdict::Unreadable
+    }
+
+    /// Takes the report of a reading to a depth in. `racy`: a later write may not show.
+    pub(super) fn learn(&mut self, path: &Utf8Path, mut report: FileReport, asked: Depth, by: Option<Pin>, racy: bool) {
+        // What a file says of others is needed while those are read, and large.
+        report.description = None;
+        self.changed(path);
+        self.is_finished(path, report.verdict == Verdict::Whole);
+        match racy {
+            true => self.racy.insert(path.to_owned()),
+            false => self.racy.remove(path),
+        };
+        match report.proven < asked {
+            true => self.shallow.insert(path.to_owned()),
+            false => self.shallow.remove(path),
+        };
+        match by {
+            Some(pin) => self.described.insert(path.to_owned(), pin),
+            None => self.described.remove(path),
+        };
+        self.reports.insert(path.to_owned(), report);
+    }
+
+    /// Reports below the step, each with its path in it.
+    pub(super) fn inside<'a>(
+        &'a self,
+        id: &'a CkptId,
+    ) -> impl Iterator<Item = (&'a Utf8Path, &'a Utf8Path, &'a FileReport)> {
+        below(&self.reports, &id.0).filter_map(|(p, r)| Some((p.as_path(), p.strip_prefix(&id.0).ok()?, r)))
+    }
+}

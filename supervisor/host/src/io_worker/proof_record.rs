@@ -1,0 +1,273 @@
+//! What was proven, kept from start to start: one record per step in the run directory's `verified/`.
+//!
+//! A record saves reading, never judging: it says which files nobody touched since, and what stood in those that
+//! somebody did. It is never believed over a file that was read. That it cannot be written or read costs time at the
+//! next start and nothing else.
+
+use super::files::open_file;
+use super::write::{PRIVATE, make_dir, remove_file, write_whole};
+use camino::{Utf8Path, Utf8PathBuf};
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::io::{self, Read};
+use supervise_checkpoint::proof_record::{compare, decode, decode_marks, encode, trust};
+use supervise_checkpoint::{Earlier, FileReport, Limits, Pin, ProvenFile, Record, Trust};
+use supervise_core::checkpoint::{CkptId, Depth, Finding, Verdict};
+
+/// The directory of the records in a run directory.
+pub const VERIFIED: &str = "verified";
+/// What a record's name ends with where it went along with a step.
+pub(super) const BESIDE: &str = ".verified.jsonl";
+/// Steps whose counters are remembered.
+const REMEMBERED: usize = 16;
+
+/// The records of one run.
+#[derive(Debug)]
+pub(super) struct ProofRecords {
+    dir: Utf8PathBuf,
+    boot: String,
+    writes: bool,
+    warned: bool,
+}
+
+/// What a record says of one step.
+#[derive(Debug, Default)]
+pub(super) struct Remembered {
+    /// By path in the step.
+    files: HashMap<String, ProvenFile>,
+    there: bool,
+    same_boot: bool,
+    /// Bytes decide, whatever the pins say.
+    distrusted: bool,
+}
+
+impl ProofRecords {
+    /// The records in a run directory. `writes`: they are kept up to date.
+    pub(super) fn new(run_dir: &Utf8Path, writes: bool) -> Self {
+        Self {
+            dir: run_dir.join(VERIFIED),
+            // Without a boot nothing is of the same boot.
+            boot: crate::process::boot_id().unwrap_or_default(),
+            writes,
+            warned: false,
+        }
+    }
+
+    fn path(&self, id: &CkptId) -> Utf8PathBuf {
+        file(&self.dir, id)
+    }
+
+    pub(super) fn writes(&self) -> bool {
+        self.writes
+    }
+
+    pub(super) fn boot(&self) -> &str {
+        &self.boot
+    }
+
+    /// The record of a step; in words why there is one that cannot be used.
+    pub(super) fn load(&self, id: &CkptId) -> Result<Remembered, String> {
+        let record = read(&self.path(id))?;
+        match record {
+            Some(other) if other.ckpt != *id => Err(format!("the record {} speaks of {}", self.path(id), other.ckpt)),
+            Some(record) => Ok(Remembered {
+                there: true,
+                same_boot: !record.boot.is_empty() && record.boot == self.boot,
+                files: record
+                    .files
+                    .into_iter()
+                    .map(|(path, file)| (path.into_string(), file))
+                    .collect(),
+                distrusted: false,
+            }),
+            None => Ok(Remembered::default()),
+        }
+    }
+
+    /// Steps that have a record.
+    pub(super) fn steps(&self) -> Vec<CkptId> {
+        let Ok(entries) = self.dir.read_dir_utf8() else {
+            return Vec::new();
+        };
+        entries
+            .filter_map(|e| Some(CkptId(e.ok()?.file_name().strip_suffix(".jsonl")?.into())))
+            .collect()
+    }
+
+    /// Counters of the newest recorded steps among these.
+    pub(super) fn earlier(&self, steps: &[CkptId]) -> BTreeMap<CkptId, Earlier> {
+        let read = |id: &CkptId| decode_marks(&bytes(&self.path(id)).ok()??, &Limits::default()).ok();
+        steps
+            .iter()
+            .take(REMEMBERED)
+            .filter_map(|id| Some((id.clone(), read(id)?)))
+            .collect()
+    }
+
+    /// Writes a record, whole or not at all. That it cannot be is said once.
+    pub(super) fn save(&mut self, record: &Record) -> bool {
+        let written = make_dir(&self.dir).and_then(|()| {
+            let mut bytes = Vec::new();
+            encode(record, &mut bytes)?;
+            write_whole(&self.path(&record.ckpt), &bytes, PRIVATE)
+        });
+        match written {
+            Ok(()) => self.warned = false,
+            Err(e) if !std::mem::replace(&mut self.warned, true) => {
+                tracing::warn!(
+                    "what was proven cannot be kept in {}, it is proven again at the next start: {e}",
+                    self.dir
+                );
+            }
+            Err(_) => {}
+        }
+        !self.warned
+    }
+
+    /// Deletes the record of a step that is gone.
+    pub(super) fn forget(&self, id: &CkptId) {
+        if self.writes {
+            forget(&self.dir, id);
+        }
+    }
+}
+
+fn file(dir: &Utf8Path, id: &CkptId) -> Utf8PathBuf {
+    dir.join(format!("{}.jsonl", id.0.as_str().replace('/', "_")))
+}
+
+/// Deletes a record. One that stays is deleted later: its step is gone.
+pub(super) fn forget(dir: &Utf8Path, id: &CkptId) {
+    if let Err(e) = remove_file(&file(dir, id)) {
+        tracing::warn!("the record of {id} cannot be deleted: {e}");
+    }
+}
+
+/// Moves a record beside its step that went aside. The two may stand on different file systems.
+pub(super) fn follow(dir: &Utf8Path, id: &CkptId, step: &Utf8Path) {
+    let (from, to) = (file(dir, id), Utf8PathBuf::from(format!("{step}{BESIDE}")));
+    let moved = match fs::rename(&from, &to) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return,
+        Err(e) if e.raw_os_error() == Some(libc::EXDEV) => bytes(&from)
+            .and_then(|b| write_whole(&to, &b.unwrap_or_default(), PRIVATE))
+            .and_then(|()| remove_file(&from)),
+        other => other,
+    };
+    if let Err(e) = moved {
+        // A record of bytes that stand elsewhere would accuse what is saved here next.
+        tracing::warn!("the record of {id} does not go aside with it: {e}");
+        forget(dir, id);
+    }
+}
+
+fn bytes(path: &Utf8Path) -> io::Result<Option<Vec<u8>>> {
+    let limit = Limits::default().record_bytes as u64;
+    let mut out = Vec::new();
+    match open_file(path) {
+        Ok(file) => file
+            .take(limit.saturating_add(1))
+            .read_to_end(&mut out)
+            .map(|_| Some(out)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+fn read(path: &Utf8Path) -> Result<Option<Record>, String> {
+    let because = |e: &dyn std::fmt::Display| format!("the record {path} is not used, its step is read again: {e}");
+    match bytes(path) {
+        Ok(Some(bytes)) => decode(&bytes, &Limits::default()).map(Some).map_err(|e| because(&e)),
+        Ok(None) => Ok(None),
+        Err(e) => Err(because(&e)),
+    }
+}
+
+impl Remembered {
+    /// Nothing is taken as read any more: the bytes are compared.
+    pub(super) fn distrust(&mut self) {
+        self.distrusted = true;
+    }
+
+    /// There is a record, and it can be used.
+    pub(super) fn is_there(&self) -> bool {
+        self.there
+    }
+
+    /// It was written in the present boot of the machine.
+    pub(super) fn is_of_this_boot(&self) -> bool {
+        self.there && self.same_boot
+    }
+
+    /// The recorded files, by path in the step.
+    pub(super) fn paths(&self) -> impl Iterator<Item = &str> {
+        self.files.keys().map(String::as_str)
+    }
+
+    /// A file that nobody touched since it was proven.
+    pub(super) fn untouched(&self, now: impl Fn(&str) -> Option<Pin>) -> Option<&str> {
+        let mut files = self.files.iter();
+        files
+            .find(|(path, known)| now(path) == Some(known.pin))
+            .map(|(path, _)| path.as_str())
+    }
+
+    /// The bytes of a file were summed when it was proven.
+    pub(super) fn knows_bytes(&self, inside: &Utf8Path) -> bool {
+        self.file(inside).is_some_and(|f| f.report.crc.is_some())
+    }
+
+    fn file(&self, inside: &Utf8Path) -> Option<&ProvenFile> {
+        self.files.get(inside.as_str())
+    }
+
+    /// The report of a file that nobody touched since it was proven so deep. A reading in an earlier boot counts as
+    /// a look at the structure from now on; what its bytes were is kept.
+    pub(super) fn holds(&self, inside: &Utf8Path, now: &Pin, depth: Depth) -> Option<FileReport> {
+        let known = self.file(inside).filter(|_| !self.distrusted)?;
+        if trust(known, now, depth, self.same_boot) == Trust::Reread {
+            return None;
+        }
+        let mut report = known.report.clone();
+        if !self.same_boot {
+            report.proven = Depth::Structure;
+        }
+        Some(report)
+    }
+
+    /// How deep a file has to be read: where another one may have been put in its place, its bytes have to be compared.
+    pub(super) fn depth(&self, inside: &Utf8Path, now: &Pin, depth: Depth) -> Depth {
+        match self.file(inside) {
+            Some(known) if known.report.crc.is_some() && known.pin != *now && now.mtime <= known.pin.mtime => {
+                Depth::Full
+            }
+            _ => depth,
+        }
+    }
+
+    /// Adds to a file's own report what differs from what was proven.
+    pub(super) fn compare(&self, inside: &Utf8Path, now: &Pin, report: &mut FileReport) {
+        let Some(known) = self.file(inside) else { return };
+        let found = match (report.crc, known.report.crc) {
+            (Some(crc), Some(_)) => compare(known, now, crc),
+            _ => compare_structure(known, now, report),
+        };
+        if let Some(finding) = found {
+            report.add(finding);
+        }
+    }
+}
+
+/// Where the bytes were not read, now or then: a file with an older time and another size, or with torch's digest of other contents,
+/// is not the one that was proven.
+fn compare_structure(known: &ProvenFile, now: &Pin, report: &FileReport) -> Option<Finding> {
+    let comparable = known.report.verdict == Verdict::Whole && report.verdict == Verdict::Whole;
+    if !comparable || now.mtime > known.pin.mtime || *now == known.pin {
+        return None;
+    }
+    let id = |r: &FileReport| r.facts.torch.as_ref().and_then(|t| t.serialization_id.clone());
+    let other = matches!((id(&known.report), id(report)), (Some(was), Some(is)) if was != is);
+    (other || known.pin.size != now.size).then(|| {
+        let detail = "another or older file stands in its place: its size, or the digest torch put into it, is not the one that was proven";
+        Finding::error("not_what_was_proven", Verdict::Damaged, detail)
+    })
+}

@@ -1,0 +1,324 @@
+//! Questions to an I/O worker and its answers.
+
+use super::look::{Failure, Look, Seen};
+use camino::Utf8PathBuf;
+use serde::{Deserialize, Serialize};
+use supervise_core::checkpoint::{CkptId, Depth, PinsHash};
+use supervise_core::event::{ActError, ScanReport};
+use supervise_core::id::{ActId, AttemptNo, ProcRef, RunId, Step, Term};
+use supervise_core::lease::Claim;
+use supervise_core::record::DiskEdit;
+use supervise_core::spec::RunSpec;
+use supervise_core::state::State;
+
+/// A numbered question.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct IoRequest {
+    /// Answered under the same number.
+    pub id: u64,
+    /// What is asked.
+    pub ask: Question,
+}
+
+/// A line from an I/O worker.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IoReply {
+    /// The answer to a question.
+    Done {
+        /// Its number.
+        id: u64,
+        /// The answer; `Err` in words.
+        answer: Result<Box<Answer>, ActError>,
+    },
+    /// The question is being worked on.
+    Working {
+        /// Its number.
+        id: u64,
+        /// Bytes read so far.
+        bytes: u64,
+        /// Of so many; 0 where that is not known.
+        #[serde(default)]
+        of: u64,
+    },
+    /// A copy of the live set came to its end.
+    Kept {
+        /// The act that asked for it.
+        act: ActId,
+        /// How it ended.
+        result: Result<(), ActError>,
+    },
+    /// Something changed under a watched root.
+    Touched,
+}
+
+/// What can be asked of an I/O worker.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Question {
+    /// Create or find the run directory, read its journals, fold them.
+    Open(Identity),
+    /// List what a run left: steps that went aside, directories of its attempts.
+    Leftovers {
+        /// The run directory.
+        run_dir: Utf8PathBuf,
+        /// Where its steps go aside.
+        store: Utf8PathBuf,
+    },
+    /// Delete leftovers; under a lease.
+    Delete {
+        /// The run directory.
+        run_dir: Utf8PathBuf,
+        /// Where its steps go aside.
+        store: Utf8PathBuf,
+        /// Places as [`Answer::Leftovers`] told them.
+        places: Vec<Utf8PathBuf>,
+    },
+    /// Only read: nothing is created.
+    Peek {
+        /// The run directory.
+        run_dir: Utf8PathBuf,
+    },
+    /// Look at a path, for whoever prepares a run.
+    Look(Look),
+    /// Whole lines of the journals from a place on, as they stand there; a piece at a time.
+    Lines {
+        /// The run directory.
+        run_dir: Utf8PathBuf,
+        /// From there.
+        from: JournalPlace,
+    },
+    /// Win the next term, waiting for a holder that cannot be seen.
+    TakeLease {
+        /// The directory the terms stand in.
+        dir: Utf8PathBuf,
+        /// Who asks, and on what terms.
+        claim: Box<Claim>,
+        /// The run that is begun or gone on with; without one nothing but the lease is touched.
+        identity: Option<Box<Identity>>,
+    },
+    /// Begin the term's journal and write its specification.
+    Begin {
+        /// The run directory.
+        run_dir: Utf8PathBuf,
+        /// The term.
+        term: Term,
+        /// The specification.
+        spec: Box<RunSpec>,
+        /// The directory the terms stand in.
+        lease_dir: Utf8PathBuf,
+        /// Where runs are listed for `status` without a name; best effort.
+        registry: Option<Utf8PathBuf>,
+    },
+    /// Go on with a term that another I/O worker began and did not survive.
+    Adopt {
+        /// The run directory.
+        run_dir: Utf8PathBuf,
+        /// The term.
+        term: Term,
+        /// The directory the terms stand in.
+        lease_dir: Utf8PathBuf,
+        /// What [`Answer::Begun`] said.
+        ground: Vec<u64>,
+    },
+    /// Append lines to the journal.
+    Append {
+        /// Whole lines.
+        text: String,
+        /// Make them durable before answering.
+        sync: bool,
+    },
+    /// Show that the holder lives; answers whether the lease is still ours.
+    Bump,
+    /// Give the lease back.
+    Release,
+    /// Make an attempt's directory with these files in it.
+    Attempt {
+        /// The directory.
+        dir: Utf8PathBuf,
+        /// Names and contents.
+        files: Vec<(String, String)>,
+    },
+    /// Know this specification for scans.
+    Spec(Box<RunSpec>),
+    /// Scan the checkpoint root, prove newest first.
+    Scan {
+        /// Depth of proof.
+        depth: Depth,
+        /// How many whole steps are enough.
+        whole: u32,
+        /// A launch may follow: every file is asked for, also where nothing was heard of it.
+        #[serde(default)]
+        thorough: bool,
+    },
+    /// Pins of one step as they are now.
+    Pins {
+        /// The step.
+        ckpt: CkptId,
+    },
+    /// Change the checkpoint root.
+    Edit {
+        /// In this order.
+        edits: Vec<DiskEdit>,
+        /// Named in what is left beside a step that went aside.
+        by: String,
+    },
+    /// Delete steps.
+    Prune {
+        /// Which.
+        steps: Vec<CkptId>,
+    },
+    /// Copy the live set into a generation.
+    Keep {
+        /// The act: how it ended is told by [`IoReply::Kept`].
+        act: ActId,
+        /// The live set as it was proven.
+        ckpt: CkptId,
+        /// The step it holds.
+        step: Step,
+        /// What it was then.
+        pins: PinsHash,
+        /// Bytes a second at most; 0 for no limit.
+        rate: u64,
+    },
+    /// Tell when something changes under the root.
+    Watch,
+}
+
+/// Who a run directory belongs to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// The run.
+    pub run: RunId,
+    /// The run directory.
+    pub run_dir: Utf8PathBuf,
+    /// The canonical checkpoint root.
+    pub root: Option<Utf8PathBuf>,
+}
+
+/// What an I/O worker answers.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// Done.
+    Done,
+    /// The folded journals.
+    Loaded(Box<Loaded>),
+    /// Leftovers of a run.
+    Leftovers(Vec<Leftover>),
+    /// What was seen.
+    Seen(Result<Seen, Failure>),
+    /// A piece of the journals.
+    Lines {
+        /// Where it begins.
+        at: JournalPlace,
+        /// Whole lines.
+        text: String,
+        /// Where the next piece begins; `None` at the end.
+        next: Option<JournalPlace>,
+        /// Bytes after this piece.
+        left: u64,
+    },
+    /// A term was won.
+    Term(Term),
+    /// A term was won, and its run directory with it.
+    Taken(Box<Taken>),
+    /// The term was begun; these are the inodes of what it stands on.
+    Begun(Vec<u64>),
+    /// Somebody else holds the lease.
+    Held(String),
+    /// The lease is not ours any more.
+    Lost(String),
+    /// The run directory, the lease or the journal is not where it was, in words.
+    Displaced(String),
+    /// A scan.
+    Scan(ScanReport),
+    /// Pins, `None` where the step is gone.
+    Pins(Option<PinsHash>),
+}
+
+/// What was won with the lease of a run directory.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Taken {
+    /// The term.
+    pub term: Term,
+    /// Random, and in the run directory alone: what bears it comes from this run.
+    pub key: String,
+    /// Things worth saying: a copied or moved directory, permissions that were mended.
+    pub notes: Vec<String>,
+    /// The identity that the run had under its root's earlier name.
+    pub before: Option<RunId>,
+    /// The journals, where they are not any more what was loaded before.
+    pub anew: Option<Box<Loaded>>,
+}
+
+/// A place in a run's journals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+pub struct JournalPlace {
+    /// The term's file; 0: before the first.
+    pub term: u32,
+    /// The byte.
+    pub offset: u64,
+}
+
+/// Where the story of an attempt begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Began {
+    /// The attempt.
+    pub attempt: AttemptNo,
+    /// The first record about it.
+    pub at: JournalPlace,
+}
+
+/// What was found in a run directory.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Loaded {
+    /// The folded state.
+    pub state: State,
+    /// Records read.
+    pub records: u64,
+    /// Things worth saying: damaged lines, a copied directory.
+    pub notes: Vec<String>,
+    /// Processes that the guard of the last attempt recorded.
+    pub recorded: Vec<ProcRef>,
+    /// Random, and in the run directory alone: what bears it comes from this run.
+    #[serde(default)]
+    pub key: String,
+    /// The directory bears another root's name: what was folded is another run's, unless that root was mounted here.
+    #[serde(default)]
+    pub copied: bool,
+    /// Specification of the last term.
+    pub spec: Option<Box<RunSpec>>,
+    /// Where the last attempts begin in the journals.
+    #[serde(default)]
+    pub attempts: Vec<Began>,
+}
+
+/// Something that a run left and does not need.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leftover {
+    /// Kind of it.
+    pub kind: LeftoverKind,
+    /// Where it stands, below the store (`aside/…`) or the run directory (`attempts/…`).
+    pub place: Utf8PathBuf,
+    /// Space that it takes on the disk, in bytes.
+    pub bytes: u64,
+    /// Seconds since the epoch at which it came there.
+    pub since: i64,
+    /// Reason it went aside, as it was written down then.
+    pub why: Option<String>,
+}
+
+/// Kinds of leftovers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LeftoverKind {
+    /// A torn or damaged step, or a part of one.
+    Torn,
+    /// A step that was whole when it went aside.
+    Whole,
+    /// A step of another run.
+    Foreign,
+    /// Output and evidence of one attempt.
+    Attempt(AttemptNo),
+}

@@ -1,0 +1,43 @@
+//! Lines that an I/O worker writes to its standard output.
+
+use super::protocol::IoReply;
+use crate::wire;
+use std::io::{self, Write};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// `Working` is said so often during long reads.
+pub(super) const TELL: Duration = Duration::from_millis(500);
+static OUT: Mutex<()> = Mutex::new(());
+
+pub(super) fn say(reply: &IoReply) {
+    let Ok(line) = wire::encode(reply) else {
+        return;
+    };
+    let _guard = OUT.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    // A driver that is gone reads nothing; the end of standard input ends this I/O worker.
+    let _ = io::stdout().write_all(&line).and_then(|()| io::stdout().flush());
+}
+
+/// Says now and then how far the journals were read.
+pub(super) fn reading(id: u64) -> impl FnMut(u64, u64) {
+    let mut told = Instant::now();
+    move |bytes, of| {
+        if told.elapsed() >= TELL {
+            told = Instant::now();
+            say(&IoReply::Working { id, bytes, of });
+        }
+    }
+}
+
+/// Says now and then that a question is worked on.
+pub(super) fn telling(id: u64) -> impl FnMut(u64) -> bool {
+    let mut told = Instant::now();
+    move |bytes| {
+        if told.elapsed() >= TELL {
+            told = Instant::now();
+            say(&IoReply::Working { id, bytes, of: 0 });
+        }
+        true
+    }
+}

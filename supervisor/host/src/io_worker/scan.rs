@@ -1,0 +1,433 @@
+//! Scan and proof of a checkpoint root: file facts into the adapter's fold, files into reports, reports into
+//! summaries. What did not change is neither read nor judged again.
+
+use super::files::read_small;
+use super::fs_kind::{Clock, FsKind};
+use super::proof::{FileProver, Wish};
+use super::proof_cache::ProofCache;
+use super::proof_record::{ProofRecords, Remembered};
+use super::tree::{Look, Tree};
+use camino::{Utf8Path, Utf8PathBuf};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::ops::ControlFlow;
+use supervise_checkpoint::{Earlier, FileReport, Need, Pin, Progress, SweepOptions};
+use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, Finding, PinsHash, Verdict};
+use supervise_core::event::{ScanReport, Tracker};
+use supervise_core::id::Step;
+use supervise_trainers::{Adapter, Expectation};
+
+/// A tracker file is a number; more is not read.
+const TRACKER_LIMIT: u64 = 256;
+/// Steps that a quick look goes into; below them only what comes and goes is seen.
+const NEWEST: usize = 4;
+/// Steps whose own directory is asked for then; below them a part that goes is seen by the next thorough look.
+const OLDER: usize = 256;
+/// What a proof looks for beside checksums.
+pub(super) const OPTIONS: SweepOptions = SweepOptions {
+    zero: true,
+    finite: false,
+};
+
+/// What one scan gave.
+pub type Scanned = ScanReport;
+
+/// A root under proof: the fold, and the reports that are still true.
+pub struct Prover {
+    pub(super) root: Utf8PathBuf,
+    pub(super) tree: Tree,
+    pub(super) cache: ProofCache,
+    pub(super) clock: Clock,
+    pub(super) verified: Option<ProofRecords>,
+    pub(super) files: FileProver,
+    pub(super) looked: bool,
+    /// What was told is not all: the next look is thorough.
+    pub(super) lost: bool,
+    pub(super) remarks: Vec<String>,
+    /// Counters of the steps that were recorded.
+    pub(super) earlier: BTreeMap<CkptId, Earlier>,
+    bytes: u64,
+}
+
+impl std::fmt::Debug for Prover {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Prover({})", self.root)
+    }
+}
+
+impl Prover {
+    /// A root, nothing read yet.
+    #[must_use]
+    pub fn new(root: &Utf8Path, adapter: &dyn Adapter, expect: &Expectation) -> Self {
+        let clock = FsKind::near(root).clock();
+        Self {
+            root: root.to_owned(),
+            tree: Tree::new(root, clock),
+            cache: ProofCache::new(adapter.tracker(expect)),
+            clock,
+            verified: None,
+            files: FileProver::new(root).that_asks().with_memory(expect.memory),
+            looked: false,
+            lost: false,
+            remarks: Vec::new(),
+            earlier: BTreeMap::new(),
+            bytes: 0,
+        }
+    }
+
+    /// Uses what earlier proofs left in the run directory.
+    #[must_use]
+    pub fn with_records(mut self, run_dir: &Utf8Path) -> Self {
+        self.verified = Some(ProofRecords::new(run_dir, false));
+        self
+    }
+
+    /// Uses what earlier proofs left, and keeps it up to date by [`Prover::record`].
+    pub(super) fn keeping_records(mut self, run_dir: &Utf8Path) -> Self {
+        self.verified = Some(ProofRecords::new(run_dir, true));
+        self
+    }
+
+    /// Bytes of files that full proofs have read so far.
+    #[must_use]
+    pub fn bytes_read(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Scans the root and proves newest first until `whole` whole steps are found. `working` hears the bytes read
+    /// and may end a sweep by answering `false`.
+    pub fn scan(&mut self, depth: Depth, whole: u32, working: &mut dyn FnMut(u64) -> bool) -> ScanReport {
+        self.look(depth, whole, Look::Thorough, working)
+    }
+
+    pub(super) fn look(
+        &mut self,
+        depth: Depth,
+        whole: u32,
+        how: Look,
+        working: &mut dyn FnMut(u64) -> bool,
+    ) -> ScanReport {
+        let mut out = ScanReport::default();
+        let mut unreadable = match self.refresh(how) {
+            Ok(refused) => refused,
+            Err(e) => {
+                out.unreadable = Some(e.to_string());
+                return out;
+            }
+        };
+        out.empty = self.tree.is_empty();
+        out.tracker = match self.tracker() {
+            Ok(t) => t,
+            Err(e) => {
+                out.unreadable = Some(format!("{}: {e}", self.cache.steps.tracker_file()));
+                return out;
+            }
+        };
+        let mut found = 0;
+        for (id, _) in self.cache.steps.steps() {
+            let summary = match unreadable.remove(&id.0) {
+                Some(e) => self.unreadable(&id, depth, &e),
+                None if found < whole => self.prove_as(&id, depth, how, working),
+                None => self.cache.judge(&id, depth, how == Look::Quick),
+            };
+            if summary.verdict == Verdict::Whole && summary.proven.is_some() {
+                found += 1;
+            }
+            out.steps.push(summary);
+        }
+        if how == Look::Thorough {
+            self.compare(depth, &mut out.steps);
+        }
+        out.remarks = self.cache.steps.remarks();
+        out.remarks.extend(self.remarks.iter().cloned());
+        out
+    }
+
+    /// The newest step is judged first, and what the older ones count is known only after them: what is proven is judged again.
+    fn compare(&mut self, depth: Depth, steps: &mut [CheckpointSummary]) {
+        for summary in steps.iter_mut().filter(|c| c.proven.is_some()) {
+            *summary = self.cache.judge(&summary.id, depth, false);
+        }
+    }
+
+    /// Proves one step.
+    pub fn prove(&mut self, id: &CkptId, depth: Depth, working: &mut dyn FnMut(u64) -> bool) -> CheckpointSummary {
+        self.prove_as(id, depth, Look::Thorough, working)
+    }
+
+    fn prove_as(
+        &mut self,
+        id: &CkptId,
+        depth: Depth,
+        how: Look,
+        working: &mut dyn FnMut(u64) -> bool,
+    ) -> CheckpointSummary {
+        match how {
+            Look::Thorough => self.cache.doubt_racy(id),
+            // The judgement has asked for every report already, and is at hand where nothing changed.
+            Look::Quick => {
+                let summary = self.cache.judge(id, depth, true);
+                if summary.is_proven(depth) {
+                    return summary;
+                }
+            }
+        }
+        if !self.cache.step(&id.0).is_answered(depth) {
+            self.answer(id, depth, how, working);
+        }
+        self.cache.judge(id, depth, how == Look::Quick)
+    }
+
+    /// Finds the reports that a proof needs: at hand, in the record, in the files.
+    fn answer(&mut self, id: &CkptId, depth: Depth, how: Look, working: &mut dyn FnMut(u64) -> bool) {
+        let needs = self.cache.needs(id, depth);
+        let mut left = self.unanswered(id, &needs, depth);
+        if !left.is_empty() {
+            self.load_record(id);
+            let asked = left.len();
+            left.retain(|need| !self.recall(id, need, depth));
+            if left.is_empty() && asked == needs.len() {
+                self.all_recalled(id);
+            }
+        }
+        if !left.is_empty() {
+            let files = match how {
+                Look::Thorough => self.files.clone(),
+                Look::Quick => self.files.clone().in_background(),
+            };
+            self.read(id, &files, &left, depth, working);
+            left = self.unanswered(id, &needs, depth);
+        }
+        if left.is_empty() {
+            self.cache.step(&id.0).answered(depth);
+        }
+    }
+
+    /// The step is as its record says: nothing new is to be written, and the record need not be kept in memory.
+    fn all_recalled(&mut self, id: &CkptId) {
+        let known = self.cache.step(&id.0);
+        if known
+            .remembered
+            .as_ref()
+            .is_some_and(super::proof_record::Remembered::is_of_this_boot)
+        {
+            known.recorded = Some(known.generation());
+        }
+        known.remembered = None;
+    }
+
+    fn pin(&self, path: &Utf8Path) -> Option<Pin> {
+        self.tree.fact(path).map(Pin::of)
+    }
+
+    /// Needs without a report that answers them.
+    fn unanswered<'n>(&mut self, id: &CkptId, needs: &'n [Need], depth: Depth) -> Vec<&'n Need> {
+        let mut by: BTreeMap<&Utf8Path, Option<Pin>> = BTreeMap::new();
+        for path in needs.iter().filter_map(|n| n.described_by.as_deref()) {
+            if !by.contains_key(path) {
+                by.insert(path, self.pin(path));
+            }
+        }
+        let known = self.cache.step(&id.0);
+        let pin = |n: &Need| by.get(n.described_by.as_deref()?).copied().flatten();
+        needs
+            .iter()
+            .filter(|n| known.is_open(n, depth) && !known.answers(n, depth, pin(n)))
+            .collect()
+    }
+
+    /// Looks once for the record of a step.
+    pub(super) fn load_record(&mut self, id: &CkptId) {
+        let Some(verified) = &self.verified else { return };
+        if self.cache.step(&id.0).remembered.is_some() {
+            return;
+        }
+        let remembered = verified.load(id).unwrap_or_else(|why| {
+            tracing::warn!("{why}");
+            self.remarks.retain(|r| *r != why);
+            self.remarks.push(why);
+            Remembered::default()
+        });
+        self.cache.step(&id.0).remembered = Some(remembered);
+    }
+
+    /// Takes the report of a file that nobody touched from the record.
+    fn recall(&mut self, id: &CkptId, need: &Need, depth: Depth) -> bool {
+        let Some(pin) = self.pin(&need.path) else { return false };
+        let by = need.described_by.as_deref().map(|by| (by, self.pin(by)));
+        let known = self.cache.step(&id.0);
+        let report = known.remembered.as_ref().and_then(|r| {
+            if let Some((by, now)) = by {
+                let inside = by.strip_prefix(&id.0).ok()?;
+                r.holds(inside, &now?, Depth::Structure)?;
+            }
+            let report = r.holds(need.path.strip_prefix(&id.0).ok()?, &pin, depth)?;
+            (report.kind == need.kind).then_some(report)
+        });
+        let Some(report) = report else { return false };
+        known.learn(&need.path, report, depth, by.and_then(|(_, pin)| pin), false);
+        true
+    }
+
+    /// Reads files and takes in what they say. Where another file may stand in a proven one's place, its bytes are
+    /// read whatever depth was asked for.
+    pub(super) fn read(
+        &mut self,
+        id: &CkptId,
+        files: &FileProver,
+        needs: &[&Need],
+        depth: Depth,
+        working: &mut dyn FnMut(u64) -> bool,
+    ) {
+        self.load_record(id);
+        let remembered = self.cache.step(&id.0).remembered.take();
+        let inside = |path: &Utf8Path| path.strip_prefix(&id.0).unwrap_or(path).to_owned();
+        let wishes: Vec<Wish<'_>> = needs
+            .iter()
+            .map(|need| {
+                let asked = remembered.as_ref().zip(self.pin(&need.path));
+                let depth = asked.map_or(depth, |(r, pin)| r.depth(&inside(&need.path), &pin, depth));
+                Wish { need, depth }
+            })
+            .collect();
+        let (before, began) = (self.bytes, self.clock.now());
+        let mut read = before;
+        let mut tell = |p: Progress| {
+            read = before.saturating_add(p.done);
+            match working(read) {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        };
+        let reports = files.prove_each(&wishes, OPTIONS, &mut tell);
+        self.bytes = read;
+        for (n, mut report) in reports {
+            let Some(Wish { need, depth }) = wishes.get(n) else {
+                continue;
+            };
+            let Some(fact) = self.tree.fact(&need.path) else {
+                continue;
+            };
+            let racy = self.clock.is_racy(fact, began);
+            if let Some(r) = &remembered {
+                r.compare(&inside(&need.path), &Pin::of(fact), &mut report);
+            }
+            let by = need.described_by.as_deref().and_then(|by| self.pin(by));
+            self.cache.step(&id.0).learn(&need.path, report, *depth, by, racy);
+        }
+        let mixed = remembered.as_ref().and_then(|r| self.mixed(id, r));
+        let known = self.cache.step(&id.0);
+        known.remembered = remembered;
+        known.mixed = mixed;
+    }
+
+    /// A trainer that saves a step again writes all of its files. Where some are as they were proven and others are not, something
+    /// else wrote them, or the save was killed: both are no state of any step.
+    fn mixed(&mut self, id: &CkptId, remembered: &Remembered) -> Option<Finding> {
+        let untouched = remembered.untouched(|inside| self.pin(&id.0.join(inside)))?.to_owned();
+        let anew = |r: &FileReport| r.findings.iter().any(|f| f.code == "rewritten");
+        let (path, _) = self.cache.step(&id.0).reports().iter().find(|(_, r)| anew(r))?;
+        let detail = format!(
+            "it was written anew since this step was proven, and {untouched} was not: they are of different saves"
+        );
+        Some(Finding::error("rewritten_in_part", Verdict::Damaged, detail).in_file(path.clone()))
+    }
+
+    /// The pins of one step as they are on disk now; `None` where it is gone.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn pins_now(&mut self, id: &CkptId) -> io::Result<Option<PinsHash>> {
+        self.tree.look(&id.0, Look::Thorough, &mut self.cache)?;
+        Ok(self.cache.steps.pins(id))
+    }
+
+    /// The step numbers found by the last scan.
+    #[must_use]
+    pub fn steps(&self) -> Vec<(CkptId, Step)> {
+        self.cache.steps.steps()
+    }
+
+    /// The directories of a step, itself first.
+    pub(super) fn dirs_of(&self, id: &CkptId) -> Vec<Utf8PathBuf> {
+        let mut out = self.tree.dirs_of(&id.0);
+        let is_dir = self.tree.fact(&id.0).is_some_and(|f| f.kind == EntryKind::Dir);
+        if out.is_empty() && is_dir {
+            out.push(id.0.clone());
+        }
+        out
+    }
+
+    fn unreadable(&mut self, id: &CkptId, depth: Depth, e: &io::Error) -> CheckpointSummary {
+        let mut summary = self.cache.judge(id, depth, false);
+        let mut finding = Finding::error("unreadable", Verdict::Unreadable, format!("cannot be read: {e}"));
+        finding.file = Some(id.0.clone());
+        finding.retryable = true;
+        summary.verdict = Verdict::Unreadable;
+        summary.proven = None;
+        summary.part = None;
+        summary.findings.insert(0, finding);
+        summary
+    }
+
+    /// Brings the fold up to date with the disk. Answers the steps that cannot be looked at.
+    ///
+    /// # Errors
+    /// The root cannot be listed.
+    pub(super) fn refresh(&mut self, how: Look) -> io::Result<BTreeMap<Utf8PathBuf, io::Error>> {
+        let how = match std::mem::take(&mut self.lost) || !self.looked {
+            true => Look::Thorough,
+            false => how,
+        };
+        let refused = match self.tree.list_root(how, &mut self.cache) {
+            Ok(refused) => refused,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
+            Err(e) => return Err(e),
+        };
+        let mut out: BTreeMap<Utf8PathBuf, io::Error> = refused.into_iter().map(|(n, e)| (n.into(), e)).collect();
+        for (n, (id, _)) in self.cache.steps.steps().into_iter().enumerate() {
+            let older = how == Look::Quick && n >= NEWEST && self.tree.is_listed(&id.0);
+            // What a trainer's own retention deletes leaves its mark on the step's directory.
+            let skipped = older && (n >= OLDER || !self.tree.is_touched(&id.0));
+            if !skipped
+                && !out.contains_key(&id.0)
+                && let Err(e) = self.tree.look(&id.0, how, &mut self.cache)
+            {
+                out.insert(id.0, e);
+            }
+        }
+        if how == Look::Thorough && out.is_empty() {
+            self.tidy();
+        }
+        if !std::mem::replace(&mut self.looked, true) {
+            self.remember_earlier();
+        }
+        Ok(out)
+    }
+
+    fn remember_earlier(&mut self) {
+        let ids: Vec<CkptId> = self.steps().into_iter().map(|(id, _)| id).collect();
+        if let Some(verified) = &self.verified {
+            self.earlier = verified.earlier(&ids);
+            self.cache.remember(self.earlier.values().cloned().collect());
+        }
+    }
+
+    fn tracker(&self) -> io::Result<Tracker> {
+        let name = self.cache.steps.tracker_file();
+        if name.is_empty() {
+            return Ok(self.cache.steps.read_tracker(None));
+        }
+        let path = self.root.join(name);
+        match read_small(&path, TRACKER_LIMIT) {
+            Ok(bytes) => Ok(self.cache.steps.read_tracker(Some(&bytes))),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(self.cache.steps.read_tracker(None)),
+            // No trainer writes that, and no waiting changes it.
+            Err(_) if fs::metadata(&path).is_ok_and(|m| !m.is_file()) => {
+                Ok(Tracker::Garbage("a directory, a FIFO, a socket or a device".to_owned()))
+            }
+            Err(e) => Err(e),
+        }
+    }
+}

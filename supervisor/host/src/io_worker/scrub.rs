@@ -1,0 +1,100 @@
+//! Reading again everything that was ever proven: finds what storage loses in silence.
+//!
+//! Every recorded step is read in full, whatever the file system says of its files, and compared with its record.
+//! Nothing is written: what was proven stays what was proven.
+
+use super::proof_record::Remembered;
+use super::scan::Prover;
+use camino::{Utf8Path, Utf8PathBuf};
+use std::collections::BTreeMap;
+use std::io;
+use supervise_checkpoint::FileReport;
+use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth};
+use supervise_trainers::{Adapter, Expectation};
+
+/// One recorded step, read again.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scrubbed {
+    /// What it is worth now; where bytes are not what was proven, a finding `rot` or `not_what_was_proven` says so.
+    pub summary: CheckpointSummary,
+    /// Its files, by path relative to the root.
+    pub files: BTreeMap<Utf8PathBuf, FileReport>,
+    /// Files whose bytes could be compared with a record of theirs.
+    pub compared: usize,
+    /// Recorded files that are not there any more.
+    pub missing: Vec<Utf8PathBuf>,
+}
+
+/// What a scrub found.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Scrub {
+    /// Every recorded step that is there, newest first.
+    pub steps: Vec<Scrubbed>,
+    /// Steps of which no record exists: nothing can be compared.
+    pub unrecorded: Vec<CkptId>,
+    /// Steps that cannot be looked at now, and why.
+    pub unreadable: BTreeMap<Utf8PathBuf, String>,
+    /// Records that cannot be used, and why.
+    pub remarks: Vec<String>,
+}
+
+/// Reads every recorded step of a root again. `working` hears the bytes read, and may end it by answering `false`.
+///
+/// # Errors
+/// The root cannot be listed.
+pub fn scrub(
+    root: &Utf8Path,
+    run_dir: &Utf8Path,
+    adapter: &dyn Adapter,
+    expect: &Expectation,
+    working: &mut dyn FnMut(u64) -> bool,
+) -> io::Result<Scrub> {
+    let mut prover = Prover::new(root, adapter, expect).with_records(run_dir);
+    let mut out = Scrub::default();
+    let refused = prover.refresh(super::tree::Look::Thorough)?;
+    out.unreadable = refused.into_iter().map(|(path, e)| (path, e.to_string())).collect();
+    for (id, _) in prover.steps() {
+        if out.unreadable.contains_key(&id.0) {
+            continue;
+        }
+        match prover.scrub(&id, working) {
+            Some(step) => out.steps.push(step),
+            None => out.unrecorded.push(id),
+        }
+    }
+    out.remarks = prover.remarks;
+    Ok(out)
+}
+
+impl Prover {
+    fn scrub(&mut self, id: &CkptId, working: &mut dyn FnMut(u64) -> bool) -> Option<Scrubbed> {
+        self.load_record(id);
+        let remembered = self.cache.step(&id.0).remembered.as_mut();
+        remembered?.distrust();
+        let remembered = self.cache.step(&id.0).remembered.as_ref().filter(|r| r.is_there())?;
+        let mut recorded: Vec<Utf8PathBuf> = remembered.paths().map(|path| id.0.join(path)).collect();
+        recorded.sort();
+        let missing: Vec<Utf8PathBuf> = recorded
+            .iter()
+            .filter(|p| self.tree.fact(p).is_none())
+            .cloned()
+            .collect();
+        let summary = self.prove(id, Depth::Full, working);
+        let known = self.cache.step(&id.0);
+        let files = known.reports().clone();
+        let could = |r: &Remembered, p: &Utf8PathBuf| {
+            let inside = p.strip_prefix(&id.0).unwrap_or(p);
+            r.knows_bytes(inside) && files.get(p).is_some_and(|f| f.crc.is_some())
+        };
+        let compared = known
+            .remembered
+            .as_ref()
+            .map_or(0, |r| recorded.iter().filter(|p| could(r, p)).count());
+        Some(Scrubbed {
+            summary,
+            files,
+            compared,
+            missing,
+        })
+    }
+}

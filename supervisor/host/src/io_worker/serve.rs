@@ -1,0 +1,419 @@
+//! The I/O worker's own loop: one question after the other, and between them what nobody asked for yet.
+//!
+//! A thread reads the questions, so that long work hears that another one waits. What the watch tells comes in the
+//! same way. Only this loop touches the fold.
+
+use super::checkpoint_places::{Places, RunCheckpoints};
+use super::copy::{Wanted, keep};
+use super::edit::{perform, prune};
+use super::generation_store::GenerationStore;
+use super::leftovers;
+use super::prefetch::{Change, Prefetch, TOLD};
+use super::proof_record::VERIFIED;
+use super::protocol::{Answer, IoReply, IoRequest, Question};
+use super::rate_limit::RateLimit;
+use super::reply::{TELL, say, telling};
+use super::scan::Prover;
+use super::tenure::Tenure;
+use super::tree::Look;
+use super::watch::{Told, Watch};
+use super::write::disk_error;
+use super::write::internal;
+use crate::process::give_way;
+use camino::{Utf8Path, Utf8PathBuf};
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::io::{self, BufRead};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Instant;
+use supervise_checkpoint::pointer::LATEST;
+use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth};
+use supervise_core::event::{ActError, ScanReport};
+use supervise_core::id::ActId;
+use supervise_core::spec::{ResumeIntent, RunSpec};
+use supervise_trainers::{adapter, expect};
+
+/// The exit code of an I/O worker that may not start a thread.
+pub const NO_THREAD: i32 = 69;
+
+/// What wakes the loop.
+enum Wake {
+    /// A line on standard input.
+    Line(String),
+    /// Standard input ended: nobody is there any more.
+    End,
+    /// Something was heard of the root.
+    Told(Told),
+}
+
+struct IoWorker {
+    wakes: Sender<Wake>,
+    spec: Option<Box<RunSpec>>,
+    prover: Option<Prover>,
+    /// Where the trainer keeps one checkpoint only: `prover` is that of the live set.
+    generations: Option<GenerationStore>,
+    tenure: Tenure,
+    watch: Option<Watch>,
+    prefetch: Prefetch,
+}
+
+/// How far reading checkpoints gives way to the training.
+const NICE: i32 = 10;
+/// Lines that were read and not answered, beside the one that is worked on; the end counts as one.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
+/// Standard input ended: whoever asked is gone, and nothing may be taken in its name.
+static GONE: AtomicBool = AtomicBool::new(false);
+
+/// The driver does not wait for the present answer any more.
+fn another_question_waits() -> bool {
+    WAITING.load(Ordering::Relaxed) > 0
+}
+
+fn nobody_listens() -> bool {
+    GONE.load(Ordering::Relaxed)
+}
+
+/// Reads questions until standard input ends.
+fn listen(wakes: &Sender<Wake>) {
+    for line in io::stdin().lock().lines() {
+        let Ok(line) = line else { break };
+        WAITING.fetch_add(1, Ordering::Relaxed);
+        if wakes.send(Wake::Line(line)).is_err() {
+            return;
+        }
+    }
+    GONE.store(true, Ordering::Relaxed);
+    WAITING.fetch_add(1, Ordering::Relaxed);
+    // Without a loop that listens nothing is left to end.
+    let _ = wakes.send(Wake::End);
+}
+
+/// Runs an I/O worker until its standard input ends. Returns the exit code.
+#[must_use]
+pub fn main(args: &[OsString]) -> i32 {
+    if args.first().is_some_and(|name| name == "work") {
+        give_way(NICE);
+    }
+    let (wakes, woken) = channel();
+    let io_worker = IoWorker::new(wakes.clone());
+    let listening = std::thread::Builder::new().spawn(move || listen(&wakes));
+    match listening {
+        Ok(_) => io_worker.serve(&woken),
+        Err(e) => {
+            tracing::error!("an I/O worker cannot listen to its questions: {e}");
+            NO_THREAD
+        }
+    }
+}
+
+impl IoWorker {
+    fn new(wakes: Sender<Wake>) -> Self {
+        Self {
+            wakes,
+            spec: None,
+            prover: None,
+            generations: None,
+            tenure: Tenure::default(),
+            watch: None,
+            prefetch: Prefetch::default(),
+        }
+    }
+
+    fn serve(mut self, woken: &Receiver<Wake>) -> i32 {
+        let mut lines = VecDeque::new();
+        loop {
+            let mut next = match self.prefetch.due() {
+                _ if !lines.is_empty() => woken.try_recv().ok().map(Ok),
+                None => Some(woken.recv().map_err(|_| RecvTimeoutError::Disconnected)),
+                Some(at) => Some(woken.recv_timeout(at.saturating_duration_since(Instant::now()))),
+            };
+            // What was told counts before what was asked: an answer knows all that was heard before the question.
+            let mut top = false;
+            while let Some(woke) = next {
+                match woke {
+                    Ok(Wake::Told(told)) => top |= self.told(told),
+                    Ok(line) => lines.push_back(line),
+                    Err(RecvTimeoutError::Timeout) => break,
+                    Err(RecvTimeoutError::Disconnected) => return 0,
+                }
+                next = woken.try_recv().ok().map(Ok);
+            }
+            if top {
+                self.follow();
+            }
+            match lines.pop_front() {
+                Some(Wake::Line(line)) => {
+                    WAITING.fetch_sub(1, Ordering::Relaxed);
+                    if let Err(code) = self.line(&line) {
+                        return code;
+                    }
+                }
+                Some(_) => break,
+                None => self.work(),
+            }
+        }
+        self.end();
+        0
+    }
+
+    fn line(&mut self, line: &str) -> Result<(), i32> {
+        let request: IoRequest = serde_json::from_str(line).map_err(|e| {
+            tracing::error!("an I/O worker cannot read its request: {e}");
+            70
+        })?;
+        let id = request.id;
+        let answer = self.answer(id, request.ask).map(Box::new);
+        let scanned = matches!(&answer, Ok(a) if matches!(**a, Answer::Scan(_)));
+        say(&IoReply::Done { id, answer });
+        if !another_question_waits() {
+            self.tenure.snapshot(false);
+        }
+        if scanned && let (Some(prover), Some(watch)) = (self.prover.as_mut(), self.watch.as_mut()) {
+            watch.follow(prover);
+            self.prefetch.noticed(prover, TOLD);
+        }
+        Ok(())
+    }
+
+    /// Takes in what was heard. Answers whether directories may have come or gone.
+    fn told(&mut self, told: Told) -> bool {
+        let (Some(prover), Some(watch)) = (self.prover.as_mut(), self.watch.as_mut()) else {
+            return false;
+        };
+        watch.took();
+        match told {
+            Told::Top => true,
+            Told::Lost => {
+                prover.lost = true;
+                watch.caught_up();
+                true
+            }
+            // A newer build of AReaL ends each save with it, and nothing in place says so.
+            Told::Changed { path, closed: true } if self.generations.is_some() && path.file_name() == Some(LATEST) => {
+                say(&IoReply::Touched);
+                false
+            }
+            Told::Changed { path, closed } => match self.prefetch.told(prover, &path, closed) {
+                Change::NewDir => true,
+                Change::Gone => {
+                    watch.gone(&path);
+                    true
+                }
+                Change::Plain => false,
+            },
+        }
+    }
+
+    /// Directories came or went: those of the newest steps are listened to.
+    fn follow(&mut self) {
+        let (Some(prover), Some(watch)) = (self.prover.as_mut(), self.watch.as_mut()) else {
+            return;
+        };
+        // What cannot be looked at now is told by the next scan.
+        let _ = prover.refresh(Look::Quick);
+        watch.follow(prover);
+        self.prefetch.noticed(prover, TOLD);
+        if watch.is_partial() {
+            self.prefetch.poll_from_now_on();
+        }
+    }
+
+    fn work(&mut self) {
+        if let Some(prover) = &mut self.prover
+            && self.prefetch.work(prover, &another_question_waits)
+        {
+            say(&IoReply::Touched);
+        }
+    }
+
+    /// Nobody listens any more; what was proven is not lost.
+    fn end(&mut self) {
+        if let Some(prover) = &mut self.prover {
+            self.prefetch.write_down(prover);
+        }
+    }
+
+    /// Where what was proven of this run is kept.
+    fn records(&self) -> Option<Utf8PathBuf> {
+        self.spec.as_ref().map(|s| s.run_dir.join(VERIFIED))
+    }
+
+    fn answer(&mut self, id: u64, ask: Question) -> Result<Answer, ActError> {
+        match ask {
+            Question::Spec(spec) => {
+                self.generations = RunCheckpoints::of(&spec)
+                    .and_then(|place| GenerationStore::of(&place))
+                    .map(|store| store.keeping_records(&spec.run_dir));
+                self.prover = match &self.generations {
+                    Some(store) => store.live_prover(),
+                    None => spec.root.as_ref().map(|root| {
+                        Prover::new(root, adapter(spec.trainer), &expect(&spec)).keeping_records(&spec.run_dir)
+                    }),
+                };
+                self.spec = Some(spec);
+                Ok(Answer::Done)
+            }
+            Question::Open(_)
+            | Question::Peek { .. }
+            | Question::TakeLease { .. }
+            | Question::Begin { .. }
+            | Question::Adopt { .. }
+            | Question::Append { .. }
+            | Question::Bump
+            | Question::Release
+            | Question::Lines { .. }
+            | Question::Attempt { .. } => {
+                self.tenure.asked = id;
+                self.tenure.answer(ask, &nobody_listens)
+            }
+            Question::Look(look) => Ok(Answer::Seen(look.here(&mut telling(id)).map_err(Into::into))),
+            Question::Leftovers { run_dir, store } => leftovers::list(&run_dir, &store).map(Answer::Leftovers),
+            Question::Delete { run_dir, store, places } => {
+                leftovers::delete(&run_dir, &store, &places).map(|()| Answer::Done)
+            }
+            other => self.about_the_root(id, other),
+        }
+    }
+
+    fn about_the_root(&mut self, id: u64, ask: Question) -> Result<Answer, ActError> {
+        let root = self
+            .spec
+            .as_ref()
+            .and_then(|s| s.root.clone())
+            .ok_or_else(|| internal("this run has no root"))?;
+        let records = self.records();
+        let prover = self
+            .prover
+            .as_mut()
+            .ok_or_else(|| internal("no specification was given"))?;
+        match ask {
+            Question::Scan { depth, whole, thorough } => {
+                let mut told = Instant::now();
+                let rate = self.spec.as_ref().map_or(0, |s| s.policy.background_rate);
+                let mut limit = RateLimit::new(if thorough { 0 } else { rate });
+                let mut working = |bytes| {
+                    limit.hold(bytes, another_question_waits);
+                    if told.elapsed() >= TELL {
+                        told = Instant::now();
+                        say(&IoReply::Working { id, bytes, of: 0 });
+                    }
+                    !another_question_waits()
+                };
+                let how = match thorough {
+                    true => Look::Thorough,
+                    false => Look::Quick,
+                };
+                let (seen, report) = match &mut self.generations {
+                    Some(store) => {
+                        let (seen, report) = store.look(prover, depth, whole, how, &mut working);
+                        (seen, Some(report))
+                    }
+                    None => (prover.look(depth, whole, how, &mut working), None),
+                };
+                self.prefetch.scanned(&seen, depth);
+                let mut report = report.unwrap_or(seen);
+                if let Some(spec) = &self.spec
+                    && let ResumeIntent::Path { path, .. } = &spec.resume
+                    && !path.starts_with(&root)
+                {
+                    report.steps.extend(elsewhere(spec, path, depth, &mut working));
+                }
+                Ok(Answer::Scan(report))
+            }
+            Question::Pins { ckpt } if ckpt.0.is_absolute() => {
+                let spec = self
+                    .spec
+                    .as_ref()
+                    .ok_or_else(|| internal("no specification was given"))?;
+                let found = elsewhere(spec, &ckpt.0, Depth::Structure, &mut |_| true);
+                Ok(Answer::Pins(found.map(|c| c.pins)))
+            }
+            Question::Pins { ckpt } => {
+                let pins = match &mut self.generations {
+                    Some(store) => store.pins(prover, &ckpt),
+                    None => prover.pins_now(&ckpt),
+                };
+                let pins = pins.map_err(|e| disk_error(&format!("looking at {ckpt}"), &e))?;
+                Ok(Answer::Pins(pins))
+            }
+            Question::Edit { edits, by } => match &self.generations {
+                Some(store) => store.perform(&edits, &by, records.as_ref(), &mut telling(id)),
+                None => perform(&root, &edits, &by, records.as_deref()),
+            }
+            .map(|()| Answer::Done),
+            Question::Prune { steps } => match &self.generations {
+                Some(store) => store.prune(&steps, records.as_ref()),
+                None => prune(&root, &steps, records.as_deref()),
+            }
+            .map(|()| Answer::Done),
+            Question::Keep {
+                act,
+                ckpt,
+                step,
+                pins,
+                rate,
+            } => {
+                let places = self.generations.as_ref().map(|k| k.places.clone());
+                let places = places.ok_or_else(|| internal("this trainer keeps each step by itself"))?;
+                let reserve = self.spec.as_ref().map_or(0, |s| s.policy.protect.reserve);
+                let wanted = Wanted {
+                    ckpt,
+                    step,
+                    pins,
+                    rate,
+                    reserve,
+                };
+                keep_beside(places, act, wanted)
+            }
+            Question::Watch => {
+                let wakes = self.wakes.clone();
+                let tell = move |told| {
+                    // A loop that ended hears nothing.
+                    let _ = wakes.send(Wake::Told(told));
+                };
+                let top = prover.root.clone();
+                self.watch = Watch::start(&top, tell, || say(&IoReply::Touched));
+                match &mut self.watch {
+                    Some(watch) if prover.looked => watch.follow(prover),
+                    Some(_) => {}
+                    None => self.prefetch.poll_from_now_on(),
+                }
+                Ok(Answer::Done)
+            }
+            _ => Err(internal("a question that no I/O worker answers")),
+        }
+    }
+}
+
+/// Copies beside the questions: the answer says that it began, a line of its own how it ended.
+fn keep_beside(places: Places, act: ActId, wanted: Wanted) -> Result<Answer, ActError> {
+    let copying = std::thread::Builder::new().name("keep".to_owned()).spawn(move || {
+        let result = keep(&places, &wanted);
+        say(&IoReply::Kept { act, result });
+    });
+    match copying {
+        Ok(_) => Ok(Answer::Done),
+        Err(e) => Err(internal(&format!("no thread for a copy: {e}"))),
+    }
+}
+
+/// A step outside the root, which the user named: known by its absolute path.
+fn elsewhere(
+    spec: &RunSpec,
+    path: &Utf8Path,
+    depth: Depth,
+    working: &mut dyn FnMut(u64) -> bool,
+) -> Option<CheckpointSummary> {
+    let parent = path.parent()?;
+    let name = CkptId(Utf8PathBuf::from(path.file_name()?));
+    let mut prover = Prover::new(parent, adapter(spec.trainer), &expect(spec));
+    let report: ScanReport = prover.scan(depth, 0, working);
+    let found = report.steps.into_iter().find(|c| c.id == name)?;
+    let mut summary = match found.findings.first() {
+        Some(f) if f.code == "unreadable" => found,
+        _ => prover.prove(&name, depth, working),
+    };
+    summary.id = CkptId(path.to_owned());
+    Some(summary)
+}

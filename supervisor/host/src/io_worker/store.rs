@@ -1,0 +1,248 @@
+//! The run directory: journals, specification.
+
+use super::files::{SMALL, read_small};
+use super::folded::{Folded, Telling, term_files};
+use super::protocol::Loaded;
+use super::write::{PRIVATE, disk_error, remove_file, write_whole};
+use crate::disk::sync_dir;
+use crate::guard::record::{TreeRecord, parse_tree};
+use camino::{Utf8Path, Utf8PathBuf};
+use serde::{Deserialize, Serialize};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use supervise_core::event::ActError;
+use supervise_core::id::{RunId, Term};
+use supervise_core::lease::Seat;
+use supervise_core::spec::RunSpec;
+
+/// Space kept back so that a full disk does not silence the journal.
+const RESERVE: u64 = 1 << 20;
+/// What stands beside the journals is no larger.
+const LARGE: u64 = 1 << 30;
+
+/// Hexadecimal digits of a run's key.
+pub(super) const KEY: usize = 16;
+
+/// The file by which a run directory is known.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct RunFile {
+    pub(super) version: u32,
+    pub(super) run: RunId,
+    pub(super) root: Option<Utf8PathBuf>,
+    pub(super) dev: u64,
+    pub(super) ino: u64,
+    /// Random: nothing else has it, so that what bears it comes from here.
+    #[serde(default)]
+    pub(super) key: String,
+}
+
+/// The run's key, where its directory has one.
+pub(super) fn key(run_dir: &Utf8Path) -> Option<String> {
+    let file: RunFile = serde_json::from_slice(&read_small(&run_dir.join("run.id"), SMALL).ok()?).ok()?;
+    let plain = file.key.len() == KEY && file.key.bytes().all(|b| b.is_ascii_hexdigit());
+    plain.then_some(file.key)
+}
+
+/// Reads and folds every term's journal, oldest first.
+///
+/// # Errors
+/// The system's, where a journal cannot be read.
+pub(super) fn read_journals(run_dir: &Utf8Path, tell: &mut Telling<'_>) -> io::Result<(Loaded, Folded)> {
+    let folded = Folded::of(run_dir, tell)?;
+    Ok((loaded(run_dir, &folded)?, folded))
+}
+
+/// What is known of a run whose journals were folded.
+fn loaded(run_dir: &Utf8Path, folded: &Folded) -> io::Result<Loaded> {
+    let mut out = Loaded {
+        key: key(run_dir).unwrap_or_default(),
+        state: folded.state.clone(),
+        records: folded.records,
+        notes: folded.notes(run_dir, &term_files(run_dir)?),
+        attempts: folded.attempts(),
+        ..Loaded::default()
+    };
+    // Process ids of another boot, or of another pid namespace, are other processes.
+    let here = crate::process::seat();
+    if let Some(a) = &out.state.attempt {
+        let tree = recorded(&run_dir.join(format!("attempts/{:04}/tree", a.no.0)), &here);
+        out.recorded = tree.procs;
+        if out.state.boot == here.boot && !tree.foreign {
+            out.recorded.extend(a.guard);
+            out.recorded.extend(a.workers.iter().copied());
+        }
+    }
+    let spec = run_dir.join(format!("spec/{}.json", out.state.term));
+    out.spec = read_small(&spec, LARGE)
+        .ok()
+        .and_then(|b| serde_json::from_slice::<RunSpec>(&b).ok())
+        .map(Box::new);
+    Ok(out)
+}
+
+/// The terms whose journals are there, oldest first.
+pub(super) fn terms(run_dir: &Utf8Path) -> io::Result<Vec<u32>> {
+    Ok(term_files(run_dir)?.into_iter().map(|f| f.term).collect())
+}
+
+/// What a guard wrote down of its processes.
+fn recorded(tree: &Utf8Path, here: &Seat) -> TreeRecord {
+    // Without the file nothing was recorded; what lives is then found by its marks.
+    read_small(tree, LARGE)
+        .map(|bytes| parse_tree(&bytes, here))
+        .unwrap_or_default()
+}
+
+/// The journal of the present term.
+#[derive(Debug)]
+pub(super) struct Journal {
+    file: File,
+    path: Utf8PathBuf,
+    reserve: Utf8PathBuf,
+    len: u64,
+    run_dir: Utf8PathBuf,
+    /// What stands in it and before it; `None` where that could not be read.
+    folded: Option<Folded>,
+}
+
+impl Journal {
+    /// Begins a term's file; none may be there in which anything was written. An empty one is left by an I/O worker that died.
+    pub(super) fn begin(
+        run_dir: &Utf8Path,
+        term: Term,
+        spec: &RunSpec,
+        mut folded: Folded,
+        tell: &mut Telling<'_>,
+    ) -> Result<Self, ActError> {
+        let path = run_dir.join(format!("journal/{term}.jsonl"));
+        let at = |e: &io::Error| disk_error(&format!("beginning the journal {path}"), e);
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(&path)
+            .map_err(|e| at(&e))?;
+        if file.metadata().map_err(|e| at(&e))?.len() > 0 {
+            return Err(at(&io::ErrorKind::AlreadyExists.into()));
+        }
+        let reserve = run_dir.join("journal.reserve");
+        fill(&reserve).map_err(|e| at(&e))?;
+        let spec = serde_json::to_vec_pretty(spec).map_err(|e| at(&io::Error::other(e)))?;
+        write_whole(&run_dir.join(format!("spec/{term}.json")), &spec, PRIVATE).map_err(|e| at(&e))?;
+        sync_dir(&run_dir.join("journal")).map_err(|e| at(&e))?;
+        // While the lease was waited for, its holder may have written on.
+        let folded = folded.catch_up(run_dir, tell).map(|()| folded);
+        Ok(Self {
+            file,
+            path,
+            reserve,
+            len: 0,
+            run_dir: run_dir.to_owned(),
+            folded: folded.ok(),
+        })
+    }
+
+    /// Goes on with a file that another I/O worker began; a torn last line is cut.
+    pub(super) fn adopt(run_dir: &Utf8Path, term: Term, tell: &mut Telling<'_>) -> Result<Self, ActError> {
+        let path = run_dir.join(format!("journal/{term}.jsonl"));
+        let at = |e: &io::Error| disk_error(&format!("going on with the journal {path}"), e);
+        let mut options = OpenOptions::new();
+        options.read(true).append(true).custom_flags(libc::O_NOFOLLOW);
+        let file = options.open(&path).map_err(|e| at(&e))?;
+        let len = last_newline(&file).map_err(|e| at(&e))?;
+        file.set_len(len).map_err(|e| at(&e))?;
+        Ok(Self {
+            file,
+            path,
+            reserve: run_dir.join("journal.reserve"),
+            len,
+            run_dir: run_dir.to_owned(),
+            folded: Folded::of(run_dir, tell).ok(),
+        })
+    }
+
+    /// Where it stands.
+    pub(super) fn path(&self) -> &Utf8Path {
+        &self.path
+    }
+
+    /// Appends whole lines. On a full disk the reserve is given up first.
+    pub(super) fn append(&mut self, text: &str, sync: bool) -> Result<(), ActError> {
+        let mut result = self.write(text, sync);
+        if result
+            .as_ref()
+            .is_err_and(|e| matches!(e.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT)))
+        {
+            // Nothing else can be given up; whether this one could, the second try shows.
+            let _ = remove_file(&self.reserve);
+            result = self.write(text, sync);
+        }
+        result.map_err(|e| disk_error(&format!("writing the journal {}", self.path), &e))
+    }
+
+    fn write(&mut self, text: &str, sync: bool) -> io::Result<()> {
+        let written = self
+            .file
+            .write_all(text.as_bytes())
+            .and_then(|()| if sync { self.file.sync_data() } else { Ok(()) });
+        match written {
+            Ok(()) => {
+                self.len += text.len() as u64;
+                if let Some(folded) = &mut self.folded {
+                    folded.appended(text);
+                }
+                Ok(())
+            }
+            Err(e) => {
+                // A torn line would be read as damage: back to the last whole one.
+                let _ = self.file.set_len(self.len);
+                Err(e)
+            }
+        }
+    }
+}
+
+impl Journal {
+    /// Writes down what the journals fold to, where that is worth it; `now`: where anything is new.
+    pub(super) fn snapshot(&mut self, now: bool) {
+        if let Some(folded) = &mut self.folded {
+            folded.save(&self.run_dir, now);
+        }
+    }
+}
+
+/// The end of the last whole line.
+fn last_newline(file: &File) -> io::Result<u64> {
+    let mut piece = vec![0; 64 << 10];
+    let mut end = file.metadata()?.len();
+    while end > 0 {
+        let begin = end.saturating_sub(piece.len() as u64);
+        let part = &mut piece[..(end - begin) as usize];
+        FileExt::read_exact_at(file, part, begin)?;
+        if let Some(at) = memchr::memrchr(b'\n', part) {
+            return Ok(begin + at as u64 + 1);
+        }
+        end = begin;
+    }
+    Ok(0)
+}
+
+fn fill(path: &Utf8Path) -> io::Result<()> {
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)?;
+    if file.metadata()?.len() >= RESERVE {
+        return Ok(());
+    }
+    match nix::fcntl::posix_fallocate(&file, 0, RESERVE as i64) {
+        // A file system that cannot preallocate gets real bytes.
+        Err(nix::errno::Errno::EOPNOTSUPP | nix::errno::Errno::EINVAL) => (&file).write_all(&vec![0; RESERVE as usize]),
+        other => other.map_err(io::Error::from),
+    }
+}

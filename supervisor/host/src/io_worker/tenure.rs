@@ -1,0 +1,378 @@
+//! A term on disk: opened, won, begun, gone on with, shown to live, given back.
+
+use super::folded::{Folded, lines};
+use super::ground::Ground;
+use super::identity::{self, Whose};
+use super::lease::{Lease, Took};
+use super::listed::Listed;
+use super::protocol::{Answer, Identity, Question, Taken};
+use super::reply::reading;
+use super::store::{self, Journal, read_journals};
+use super::write::internal;
+use super::write::{PRIVATE, disk_error, make_dir, write_whole};
+use crate::disk::own_dir;
+use camino::{Utf8Path, Utf8PathBuf};
+use std::fs;
+use std::io;
+use supervise_core::event::ActError;
+use supervise_core::id::Term;
+use supervise_core::lease::Claim;
+use supervise_core::spec::RunSpec;
+
+/// What an I/O worker holds of a term.
+#[derive(Debug, Default)]
+pub(super) struct Tenure {
+    /// The number of the present question.
+    pub(super) asked: u64,
+    /// The newest journal when they were read.
+    read: Option<Stamp>,
+    /// What was read then.
+    folded: Folded,
+    lease: Option<Lease>,
+    journal: Option<Journal>,
+    ground: Option<Ground>,
+}
+
+/// The newest journal and its length: unchanged, there is nothing new to read.
+type Stamp = (u32, u64);
+
+impl Tenure {
+    /// Answers what is asked about the run directory. `gone`: nobody waits for the answer any more.
+    pub(super) fn answer(&mut self, ask: Question, gone: &dyn Fn() -> bool) -> Result<Answer, ActError> {
+        match ask {
+            Question::Open(id) => {
+                self.read = stamp(&id.run_dir);
+                let (loaded, folded) = identity::open(&id, &mut reading(self.asked))?;
+                self.folded = folded;
+                Ok(Answer::Loaded(Box::new(loaded)))
+            }
+            Question::Lines { run_dir, from } => match lines(&run_dir, from) {
+                Ok((at, text, next, left)) => Ok(Answer::Lines {
+                    at,
+                    text: String::from_utf8_lossy(&text).into_owned(),
+                    next,
+                    left,
+                }),
+                Err(e) => Err(disk_error(&format!("reading the journals in {run_dir}"), &e)),
+            },
+            Question::Peek { run_dir } => read_journals(&run_dir, &mut reading(self.asked))
+                .map(|(loaded, _)| Answer::Loaded(Box::new(loaded)))
+                .map_err(|e| disk_error(&format!("reading the journals in {run_dir}"), &e)),
+            Question::TakeLease { dir, claim, identity } => match identity {
+                None => self.take(&dir, &claim, false, gone).map(|took| match took {
+                    Ok(term) => Answer::Term(term),
+                    Err(who) => Answer::Held(who),
+                }),
+                Some(id) => self.take_over(&dir, *claim, &id, gone),
+            },
+            Question::Begin {
+                run_dir,
+                term,
+                spec,
+                lease_dir,
+                registry,
+            } => {
+                // An I/O worker that died may have won it.
+                if self.lease.is_none() {
+                    self.lease = Some(Lease::adopt(&lease_dir, term)?);
+                }
+                let folded = std::mem::take(&mut self.folded);
+                let journal = Journal::begin(&run_dir, term, &spec, folded, &mut reading(self.asked))?;
+                let own = lease_dir.join(term.to_string());
+                let ground = Ground::hold(places(&run_dir, own, journal.path().to_owned()), &[])?;
+                let inodes = ground.inodes();
+                (self.journal, self.ground) = (Some(journal), Some(ground));
+                if let Some(path) = registry {
+                    register(&path, &run_dir, &spec);
+                }
+                Ok(Answer::Begun(inodes))
+            }
+            Question::Adopt {
+                run_dir,
+                term,
+                lease_dir,
+                ground,
+            } => self.adopt(&run_dir, term, &lease_dir, &ground),
+            Question::Append { text, sync } => match &mut self.journal {
+                Some(j) => j.append(&text, sync).map(|()| Answer::Done),
+                None => Err(internal("no journal was begun")),
+            },
+            Question::Bump => self.bump(),
+            Question::Release => self.release(),
+            Question::Attempt { dir, files } => attempt(&dir, &files).map(|()| Answer::Done),
+            _ => Err(internal("a question that no I/O worker answers")),
+        }
+    }
+
+    fn take(
+        &mut self,
+        dir: &Utf8Path,
+        claim: &Claim,
+        copied: bool,
+        gone: &dyn Fn() -> bool,
+    ) -> Result<Result<Term, String>, ActError> {
+        match Lease::take(dir, claim, copied, gone)? {
+            Took::Won(lease) => {
+                let term = lease.term();
+                self.lease = Some(*lease);
+                Ok(Ok(term))
+            }
+            Took::Held(who) => Ok(Err(who)),
+            Took::Nobody => Err(internal("nobody waits for the lease any more")),
+        }
+    }
+
+    /// Wins the lease inside the directory that was found; only then is anything in it moved or written.
+    fn take_over(
+        &mut self,
+        dir: &Utf8Path,
+        mut claim: Claim,
+        id: &Identity,
+        gone: &dyn Fn() -> bool,
+    ) -> Result<Answer, ActError> {
+        let at = |e: &io::Error| disk_error(&format!("opening the run directory {}", id.run_dir), e);
+        let mut notes = Vec::new();
+        // The lease need not stand in the run directory.
+        notes.extend(dir.parent().map(own_dir).transpose().map_err(|e| at(&e))?.flatten());
+        notes.extend(own_dir(dir).map_err(|e| at(&e))?);
+        let newest = store::terms(&id.run_dir).map_err(|e| at(&e))?.pop().unwrap_or(0);
+        claim.above = claim.above.max(Term(newest));
+        let copied = matches!(identity::whose(id).map_err(|e| at(&e))?, Whose::Copied { .. });
+        let mut term = match self.take(dir, &claim, copied, gone)? {
+            Ok(term) => term,
+            Err(who) => return Ok(Answer::Held(who)),
+        };
+        let mut before = None;
+        match identity::whose(id).map_err(|e| at(&e))? {
+            Whose::Ours => {}
+            Whose::Moved { from, run } => {
+                before = Some(run);
+                let from = from.map_or_else(String::new, |old| format!(" from {old}"));
+                notes.push(format!("the checkpoint root was moved here{from}: the run goes on"));
+            }
+            Whose::Copied { of } => {
+                notes.push(identity::set_aside(id, of.as_deref()).map_err(|e| at(&e))?);
+                own_dir(&id.run_dir).map_err(|e| at(&e))?;
+                if dir.starts_with(&id.run_dir) {
+                    claim.above = Term(0);
+                    term = match self.take(dir, &claim, false, gone)? {
+                        Ok(term) => term,
+                        Err(who) => return Ok(Answer::Held(who)),
+                    };
+                }
+            }
+        }
+        let key = identity::settle(id).map_err(|e| at(&e))?;
+        // Whoever held it before may have written to the end.
+        let anew = match stamp(&id.run_dir) == self.read {
+            true => None,
+            false => {
+                let (loaded, folded) = read_journals(&id.run_dir, &mut reading(self.asked)).map_err(|e| at(&e))?;
+                self.folded = folded;
+                Some(Box::new(loaded))
+            }
+        };
+        Ok(Answer::Taken(Box::new(Taken {
+            term,
+            key,
+            notes,
+            before,
+            anew,
+        })))
+    }
+
+    fn adopt(
+        &mut self,
+        run_dir: &Utf8Path,
+        term: Term,
+        lease_dir: &Utf8Path,
+        known: &[u64],
+    ) -> Result<Answer, ActError> {
+        // That it stands elsewhere by now has to be told, whatever else can be done.
+        let journal = run_dir.join(format!("journal/{term}.jsonl"));
+        if !known.is_empty() {
+            let own = lease_dir.join(term.to_string());
+            self.ground = Some(Ground::hold(places(run_dir, own, journal), known)?);
+            self.still_there()?;
+        }
+        self.journal = Some(Journal::adopt(run_dir, term, &mut reading(self.asked))?);
+        self.lease = Some(Lease::adopt(lease_dir, term)?);
+        Ok(Answer::Done)
+    }
+
+    /// Nothing is written where something else stands now.
+    fn still_there(&self) -> Result<(), ActError> {
+        match self.ground.as_ref().map(Ground::moved).transpose()?.flatten() {
+            Some(moved) => Err(internal(&moved)),
+            None => Ok(()),
+        }
+    }
+
+    fn bump(&mut self) -> Result<Answer, ActError> {
+        if let Some(moved) = self.ground.as_ref().map(Ground::moved).transpose()?.flatten() {
+            return Ok(Answer::Displaced(moved));
+        }
+        match &mut self.lease {
+            Some(l) => Ok(l.bump()?.map_or(Answer::Done, Answer::Lost)),
+            None => Err(internal("no lease was taken")),
+        }
+    }
+
+    /// Writes down what the journals fold to, once that is worth it; `now`: where anything is new.
+    pub(super) fn snapshot(&mut self, now: bool) {
+        if let Some(journal) = &mut self.journal {
+            journal.snapshot(now);
+        }
+    }
+
+    fn release(&mut self) -> Result<Answer, ActError> {
+        self.still_there()?;
+        self.snapshot(true);
+        match &mut self.lease {
+            Some(l) => l.release().map(|()| Answer::Done),
+            None => Ok(Answer::Done),
+        }
+    }
+}
+
+fn places(run_dir: &Utf8Path, lease: Utf8PathBuf, journal: Utf8PathBuf) -> [(&'static str, Utf8PathBuf); 3] {
+    [
+        ("the run directory", run_dir.to_owned()),
+        ("the lease", lease),
+        ("the journal", journal),
+    ]
+}
+
+fn stamp(run_dir: &Utf8Path) -> Option<Stamp> {
+    let term = store::terms(run_dir).ok()?.pop()?;
+    let journal = fs::metadata(run_dir.join(format!("journal/{term}.jsonl"))).ok()?;
+    Some((term, journal.len()))
+}
+
+fn attempt(dir: &Utf8Path, files: &[(String, String)]) -> Result<(), ActError> {
+    let at = |e: &io::Error| disk_error(&format!("making the attempt's directory {dir}"), e);
+    make_dir(dir).map_err(|e| at(&e))?;
+    for (name, text) in files {
+        write_whole(&dir.join(name), text.as_bytes(), PRIVATE).map_err(|e| at(&e))?;
+    }
+    Ok(())
+}
+
+fn register(path: &Utf8Path, run_dir: &Utf8Path, spec: &RunSpec) {
+    if let Err(e) = Listed::of(spec, run_dir).write(path) {
+        tracing::warn!("this run will not be listed by `supervise status`: {path}: {e}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::lease::own_claim;
+    use super::super::temp_dir;
+    use super::*;
+    use supervise_core::id::{Ms, RunId};
+
+    fn id(root: &Utf8Path) -> Identity {
+        Identity {
+            run: RunId(format!("run-of-{root}")),
+            run_dir: root.join(identity::RUN_DIR_NAME),
+            root: Some(root.to_owned()),
+        }
+    }
+
+    fn start(root: &Utf8Path, claim: Claim) -> (Tenure, Answer) {
+        let mut tenure = Tenure::default();
+        tenure.answer(Question::Open(id(root)), &|| false).unwrap();
+        let ask = Question::TakeLease {
+            dir: root.join(".supervise/lease"),
+            claim: Box::new(claim),
+            identity: Some(Box::new(id(root))),
+        };
+        let answer = tenure.answer(ask, &|| false).unwrap();
+        (tenure, answer)
+    }
+
+    fn claim() -> Claim {
+        own_claim(Ms(100), Ms(0), Term(0))
+    }
+
+    fn taken(answer: Answer) -> Taken {
+        match answer {
+            Answer::Taken(taken) => *taken,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn copy_all(from: &Utf8Path, to: &Utf8Path) {
+        fs::create_dir_all(to).unwrap();
+        for entry in from.read_dir_utf8().unwrap() {
+            let entry = entry.unwrap();
+            match entry.file_type().unwrap().is_dir() {
+                true => copy_all(entry.path(), &to.join(entry.file_name())),
+                false => drop(fs::copy(entry.path(), to.join(entry.file_name())).unwrap()),
+            }
+        }
+    }
+
+    #[test]
+    fn a_copied_directory_begins_a_new_run_and_a_moved_one_goes_on() {
+        let (_keep, dir) = temp_dir();
+        let (mut first, answer) = start(&dir.join("a"), claim());
+        let key = taken(answer).key;
+        first.answer(Question::Release, &|| false).unwrap();
+        copy_all(&dir.join("a"), &dir.join("b"));
+        let (_, answer) = start(&dir.join("b"), claim());
+        let copy = taken(answer);
+        assert!(copy.notes.iter().any(|n| n.contains("is a copy")), "{copy:?}");
+        assert_eq!(copy.term, Term(1));
+        assert!(copy.key != key && copy.before.is_none());
+        fs::rename(dir.join("a"), dir.join("c")).unwrap();
+        let (_, answer) = start(&dir.join("c"), claim());
+        let moved = taken(answer);
+        assert!(moved.notes.iter().any(|n| n.contains("was moved here")), "{moved:?}");
+        assert_eq!((moved.key, moved.before), (key, Some(id(&dir.join("a")).run)));
+    }
+
+    #[test]
+    fn a_directory_that_is_held_is_neither_moved_nor_written() {
+        let (_keep, dir) = temp_dir();
+        let mut elsewhere = claim();
+        elsewhere.seat.pid_ns += 1;
+        elsewhere.ttl = Ms(60_000);
+        let (mut first, _) = start(&dir.join("a"), elsewhere);
+        // Seen under another path, and by its own account on another device.
+        fs::rename(dir.join("a"), dir.join("b")).unwrap();
+        let file = dir.join("b/.supervise/run.id");
+        let text = fs::read_to_string(&file).unwrap().replace("\"dev\":", "\"dev\":9");
+        fs::write(&file, &text).unwrap();
+        if let Some(lease) = &mut first.lease {
+            *lease = Lease::adopt(&dir.join("b/.supervise/lease"), Term(1)).unwrap();
+        }
+        let beating = std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            first.answer(Question::Bump, &|| false).unwrap();
+        });
+        let (_, answer) = start(&dir.join("b"), claim());
+        assert!(matches!(answer, Answer::Held(_)), "{answer:?}");
+        beating.join().unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), text);
+        assert!(!dir.join("b/.supervise.copied-1").exists());
+    }
+
+    #[test]
+    fn what_was_written_while_the_lease_was_waited_for_is_read() {
+        let (_keep, dir) = temp_dir();
+        let root = dir.join("a");
+        let mut tenure = Tenure::default();
+        tenure.answer(Question::Open(id(&root)), &|| false).unwrap();
+        fs::create_dir_all(root.join(".supervise/journal")).unwrap();
+        fs::write(root.join(".supervise/journal/4.jsonl"), "").unwrap();
+        let ask = Question::TakeLease {
+            dir: root.join(".supervise/lease"),
+            claim: Box::new(claim()),
+            identity: Some(Box::new(id(&root))),
+        };
+        let taken = taken(tenure.answer(ask, &|| false).unwrap());
+        assert!(taken.anew.is_some());
+        assert_eq!(taken.term, Term(5), "a journal of that term is there already");
+    }
+}

@@ -1,0 +1,110 @@
+//! Generations that newer builds of AReaL write by themselves, and the pointer that names one of them.
+//!
+//! The pointer is read as what it is: bytes that anybody may have put there. It is changed by replacing it, and what it said, or
+//! what stood in its place, goes aside like everything else.
+
+use super::checkpoint_places::Places;
+use super::latest::{Latest, bytes_of, latest};
+use super::write::{PRIVATE, free_name, make_dir, write_note, write_whole};
+use crate::disk::sync_dir;
+use camino::{Utf8Path, Utf8PathBuf};
+use std::fs;
+use std::io;
+use supervise_checkpoint::pointer::{GENERATIONS, LATEST, POINTER_LIMIT, Pointer, generation_name, generation_step};
+use supervise_core::checkpoint::CkptId;
+use supervise_core::id::Step;
+
+/// The directory of a generation, by the name that the run knows it by.
+pub(super) fn dir_name(id: &CkptId) -> io::Result<&str> {
+    let name = id.0.as_str().split('.').next().unwrap_or_default();
+    match generation_step(name) {
+        Some(_) => Ok(name),
+        None => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("{name:?} is no generation of the trainer's"),
+        )),
+    }
+}
+
+/// Whether the trainer here keeps generations by itself: what is put back must then be one.
+pub(super) fn is_used(root: &Utf8Path) -> bool {
+    let any = |dir: Utf8PathBuf| dir.read_dir_utf8().is_ok_and(|mut all| all.next().is_some());
+    latest(root) != Latest::Missing || any(root.join(GENERATIONS))
+}
+
+/// Moves one of the trainer's generations aside; the pointer stays, so that AReaL refuses to start and does not begin anew.
+pub(super) fn own_aside(places: &Places, name: &str, foreign: bool, why: &str, by: &str) -> io::Result<()> {
+    aside(places, &places.generations().join(name), name, foreign, why, by)
+}
+
+/// Moves the pointer aside, or what stands in its place.
+pub(super) fn pointer_aside(places: &Places, why: &str, by: &str) -> io::Result<()> {
+    aside(places, &places.root.join(LATEST), LATEST, false, why, by)
+}
+
+fn aside(places: &Places, source: &Utf8Path, name: &str, foreign: bool, why: &str, by: &str) -> io::Result<()> {
+    if fs::symlink_metadata(source).is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
+        return Ok(());
+    }
+    let aside = places.aside(foreign);
+    make_dir(&aside)?;
+    let (target, note) = free_name(&aside, name, by)?;
+    write_note(&note, name, foreign, why, by)?;
+    fs::rename(source, &target)?;
+    sync_dir(&aside)?;
+    source.parent().map_or(Ok(()), sync_dir)
+}
+
+/// Makes the pointer name the generation of a step: a reader sees the old one or the new one.
+pub(super) fn point_at(places: &Places, step: Step, by: &str) -> io::Result<()> {
+    let generation = places.own(&places.generations(), &generation_name(step));
+    let there = generation.engines()?;
+    if there.is_empty() {
+        return Err(io::Error::other(format!("there is nothing in {}", generation.dir)));
+    }
+    let wanted = places.engines();
+    let pointer = Pointer {
+        step,
+        // AReaL refuses a generation that has not the engines of the run.
+        engines: if wanted.is_empty() { there } else { wanted },
+    };
+    let (path, new) = (places.root.join(LATEST), pointer.to_bytes());
+    let why = format!("{} is gone on from", pointer.generation());
+    match fs::symlink_metadata(&path) {
+        Ok(meta) if meta.is_file() && meta.len() <= POINTER_LIMIT => {
+            let old = bytes_of(&path)?;
+            if old == new {
+                return Ok(());
+            }
+            let aside = places.aside(false);
+            make_dir(&aside)?;
+            let (copy, note) = free_name(&aside, LATEST, by)?;
+            write_note(&note, LATEST, false, &why, by)?;
+            write_whole(&copy, &old, PRIVATE)?;
+        }
+        Ok(_) => pointer_aside(places, &why, by)?,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Err(e) => return Err(e),
+    }
+    write_whole(&path, &new, 0o666)
+}
+
+/// A copy becomes a generation of the trainer's own, and the pointer names it. What has its name already goes aside.
+pub(super) fn put_in(places: &Places, copy: &Utf8Path, step: Step, by: &str) -> io::Result<()> {
+    let (generations, name) = (places.generations(), generation_name(step));
+    let made = places.own(&places.staging("back"), &name);
+    for dir in places.plain(copy).dirs()? {
+        let to = made.place(&dir);
+        let above = to.parent().unwrap_or(&made.dir).to_owned();
+        fs::create_dir_all(&above)?;
+        fs::rename(copy.join(&dir), &to)?;
+        sync_dir(&above)?;
+    }
+    sync_dir(&made.dir)?;
+    own_aside(places, &name, false, "a copy of this step is put in its place", by)?;
+    fs::create_dir_all(&generations)?;
+    fs::rename(&made.dir, generations.join(&name))?;
+    sync_dir(&generations)?;
+    sync_dir(&places.root)?;
+    point_at(places, step, by)
+}

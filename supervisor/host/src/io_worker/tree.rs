@@ -1,0 +1,375 @@
+//! What stands under a checkpoint root, kept up to date with as little looking as is honest.
+//!
+//! A *thorough* look lists every directory and asks for every file. A *quick* one leaves out a directory whose own times
+//! are what they were when it was listed (names come and go only with them), and asks in it only for files that somebody
+//! still waits for. A file that is overwritten in place does not touch its directory: what leads to a launch is
+//! therefore looked at thoroughly. A directory that is *watched* is listed again only when something was lost.
+
+use super::files::{fact_of, is_no_text};
+use super::fs_kind::Clock;
+use camino::{Utf8Path, Utf8PathBuf};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use supervise_core::checkpoint::{EntryKind, FileFact};
+
+/// Entries under one step that are looked at: more is no checkpoint of anybody's.
+const ENTRY_LIMIT: usize = 1_000_000;
+/// Directories below a step are this deep at most.
+const DEPTH_LIMIT: usize = 8;
+/// A directory that changed so shortly before it was listed is listed again.
+const SETTLED: i64 = 2_000_000_000;
+
+/// How much is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Look {
+    /// Every file.
+    Thorough,
+    /// What may have changed by all that is known.
+    Quick,
+}
+
+/// Who hears what was found.
+pub(super) trait Hear {
+    /// One entry as it is now; `Gone` where it was known and is not there.
+    fn fact(&mut self, fact: &FileFact);
+    /// Files below a directory that are asked for even in a quick look.
+    fn waited_for(&self, dir: &Utf8Path) -> Vec<Utf8PathBuf>;
+}
+
+/// Everything known under a root. Paths are relative to it.
+#[derive(Debug)]
+pub(super) struct Tree {
+    root: Utf8PathBuf,
+    clock: Clock,
+    top: BTreeMap<String, FileFact>,
+    dirs: BTreeMap<Utf8PathBuf, Dir>,
+}
+
+#[derive(Debug, Default)]
+struct Dir {
+    /// Inode, modification and change time when it was listed, if they had settled by then.
+    listed: Option<(u64, i64, i64)>,
+    /// Every change in it is told.
+    watched: bool,
+    entries: BTreeMap<String, FileFact>,
+}
+
+impl Tree {
+    pub(super) fn new(root: &Utf8Path, clock: Clock) -> Self {
+        Self {
+            root: root.to_owned(),
+            clock,
+            top: BTreeMap::new(),
+            dirs: BTreeMap::new(),
+        }
+    }
+
+    /// Lists what stands directly under the root; a quick look asks for no directory that is known. Answers the entries
+    /// that cannot be looked at.
+    ///
+    /// # Errors
+    /// The root cannot be listed.
+    pub(super) fn list_root(&mut self, how: Look, hear: &mut dyn Hear) -> io::Result<BTreeMap<String, io::Error>> {
+        let mut refused = BTreeMap::new();
+        let mut seen = BTreeSet::new();
+        for entry in self.root.read_dir_utf8()? {
+            let entry = match entry {
+                Err(e) if is_no_text(&e) => continue,
+                entry => entry?,
+            };
+            let name = entry.file_name().to_owned();
+            if name.starts_with('.') {
+                continue;
+            }
+            let is_dir = || entry.file_type().is_ok_and(|t| t.is_dir());
+            let known = self.top.get(&name).is_some_and(|f| f.kind == EntryKind::Dir);
+            if how == Look::Quick && known && is_dir() {
+                seen.insert(name);
+                continue;
+            }
+            match fs::symlink_metadata(self.root.join(&name)) {
+                Ok(meta) => {
+                    let fact = fact_of(Utf8PathBuf::from(&name), &meta);
+                    if self.top.get(&name) != Some(&fact) {
+                        hear.fact(&fact);
+                        self.top.insert(name.clone(), fact);
+                    }
+                }
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                Err(e) => {
+                    refused.insert(name.clone(), e);
+                }
+            }
+            seen.insert(name);
+        }
+        let gone: Vec<String> = self.top.keys().filter(|n| !seen.contains(*n)).cloned().collect();
+        for name in gone {
+            self.drop_top(&name, hear);
+        }
+        Ok(refused)
+    }
+
+    /// A step was looked into.
+    pub(super) fn is_listed(&self, step: &Utf8Path) -> bool {
+        self.dirs.contains_key(step)
+    }
+
+    /// Names came or went directly in a step since it was looked at.
+    pub(super) fn is_touched(&self, step: &Utf8Path) -> bool {
+        let now = fs::symlink_metadata(self.root.join(step)).map(|m| fact_of(step.to_owned(), &m));
+        now.map_or(true, |now| self.top.get(step.as_str()) != Some(&now))
+    }
+
+    /// Nothing is there.
+    pub(super) fn is_empty(&self) -> bool {
+        self.top.is_empty()
+    }
+
+    /// What is known of a path.
+    pub(super) fn fact(&self, path: &Utf8Path) -> Option<&FileFact> {
+        match path.parent() {
+            Some(dir) if !dir.as_str().is_empty() => self.dirs.get(dir)?.entries.get(path.file_name()?),
+            _ => self.top.get(path.as_str()),
+        }
+    }
+
+    /// Looks at a step: its own entry and everything below.
+    ///
+    /// # Errors
+    /// The first directory that cannot be read.
+    pub(super) fn look(&mut self, step: &Utf8Path, how: Look, hear: &mut dyn Hear) -> io::Result<()> {
+        let meta = match fs::symlink_metadata(self.root.join(step)) {
+            Ok(m) => m,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                self.drop_top(step.as_str(), hear);
+                return Ok(());
+            }
+            Err(e) => return Err(e),
+        };
+        let fact = fact_of(step.to_owned(), &meta);
+        let is_dir = fact.kind == EntryKind::Dir;
+        if self.top.get(step.as_str()) != Some(&fact) {
+            hear.fact(&fact);
+            self.top.insert(step.to_string(), fact);
+        }
+        let mut count = 0;
+        match is_dir {
+            true => self.look_dir(step, Some(meta), how, 0, &mut count, hear),
+            false => {
+                self.drop_below(step, hear);
+                Ok(())
+            }
+        }
+    }
+
+    /// Asks for one path that something was said about: a file that was closed, a name that came or went.
+    ///
+    /// # Errors
+    /// It cannot be looked at.
+    pub(super) fn look_at(&mut self, path: &Utf8Path, hear: &mut dyn Hear) -> io::Result<Option<EntryKind>> {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Ok(None);
+        };
+        // A directory that was never listed will be.
+        if !self.dirs.contains_key(parent) {
+            return Ok(None);
+        }
+        let meta = match fs::symlink_metadata(self.root.join(path)) {
+            Ok(m) => m,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                self.drop_entry(parent, name, hear);
+                return Ok(Some(EntryKind::Gone));
+            }
+            Err(e) => return Err(e),
+        };
+        let fact = fact_of(path.to_owned(), &meta);
+        let kind = fact.kind;
+        self.enter(parent, name, fact, hear);
+        Ok(Some(kind))
+    }
+
+    /// The directories of a step that were listed, itself included.
+    pub(super) fn dirs_of(&self, step: &Utf8Path) -> Vec<Utf8PathBuf> {
+        below(&self.dirs, step).map(|(p, _)| p.clone()).collect()
+    }
+
+    /// Whether every change in a directory is told from now on. It has to be listed once more.
+    pub(super) fn set_watched(&mut self, dir: &Utf8Path, watched: bool) {
+        let dir = match watched {
+            true => Some(self.dirs.entry(dir.to_owned()).or_default()),
+            false => self.dirs.get_mut(dir),
+        };
+        if let Some(dir) = dir {
+            dir.watched = watched;
+            dir.listed = None;
+        }
+    }
+
+    fn look_dir(
+        &mut self,
+        path: &Utf8Path,
+        meta: Option<Metadata>,
+        how: Look,
+        depth: usize,
+        count: &mut usize,
+        hear: &mut dyn Hear,
+    ) -> io::Result<()> {
+        let meta = match meta.map_or_else(|| fs::symlink_metadata(self.root.join(path)), Ok) {
+            Ok(m) => m,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                self.drop_below(path, hear);
+                return Ok(());
+            }
+            Err(e) => return Err(e),
+        };
+        let now = stamp(&meta);
+        let known = self.dirs.entry(path.to_owned()).or_default();
+        let fresh = known
+            .listed
+            .is_some_and(|was| was == now || (known.watched && was.0 == now.0));
+        if how == Look::Quick && fresh {
+            *count += known.entries.len();
+            for file in hear.waited_for(path) {
+                self.look_at(&file, hear)?;
+            }
+        } else {
+            // What happened between the last look and the beginning of listening was heard by nobody.
+            let unheard = known.watched && known.listed.is_none();
+            let this = if unheard { Look::Thorough } else { how };
+            self.list(path, this, count, hear)?;
+            let settled = self.clock.now().saturating_sub(now.1.max(now.2)) >= SETTLED;
+            if let Some(dir) = self.dirs.get_mut(path) {
+                dir.listed = Some(now).filter(|_| settled || dir.watched);
+            }
+        }
+        if depth >= DEPTH_LIMIT {
+            return Ok(());
+        }
+        let inner: Vec<Utf8PathBuf> = self
+            .dirs
+            .get(path)
+            .into_iter()
+            .flat_map(|d| d.entries.values())
+            .filter(|f| f.kind == EntryKind::Dir)
+            .map(|f| f.path.clone())
+            .collect();
+        for dir in inner {
+            self.look_dir(&dir, None, how, depth + 1, count, hear)?;
+        }
+        Ok(())
+    }
+
+    /// Lists a directory. In a quick look only names that are new or waited for are asked for.
+    fn list(&mut self, path: &Utf8Path, how: Look, count: &mut usize, hear: &mut dyn Hear) -> io::Result<()> {
+        let entries = match self.root.join(path).read_dir_utf8() {
+            Ok(e) => e,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                self.drop_below(path, hear);
+                return Ok(());
+            }
+            Err(e) => return Err(e),
+        };
+        let waited: BTreeSet<Utf8PathBuf> = match how {
+            Look::Quick => hear.waited_for(path).into_iter().collect(),
+            Look::Thorough => BTreeSet::new(),
+        };
+        let mut seen = BTreeSet::new();
+        for entry in entries {
+            let name = match entry {
+                Err(e) if is_no_text(&e) => continue,
+                entry => entry?.file_name().to_owned(),
+            };
+            *count += 1;
+            if *count > ENTRY_LIMIT {
+                return Err(io::Error::other(format!("more than {ENTRY_LIMIT} files under {path}")));
+            }
+            let file = path.join(&name);
+            let known = self.dirs.get(path).is_some_and(|d| d.entries.contains_key(&name));
+            if how == Look::Thorough || !known || waited.contains(&file) {
+                match fs::symlink_metadata(self.root.join(&file)) {
+                    Ok(meta) => self.enter(path, &name, fact_of(file, &meta), hear),
+                    Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                    Err(e) => return Err(e),
+                }
+            }
+            seen.insert(name);
+        }
+        let gone: Vec<String> = self
+            .dirs
+            .get(path)
+            .into_iter()
+            .flat_map(|d| d.entries.keys())
+            .filter(|n| !seen.contains(*n))
+            .cloned()
+            .collect();
+        for name in gone {
+            self.drop_entry(path, &name, hear);
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, dir: &Utf8Path, name: &str, fact: FileFact, hear: &mut dyn Hear) {
+        let is_dir = fact.kind == EntryKind::Dir;
+        let entries = &mut self.dirs.entry(dir.to_owned()).or_default().entries;
+        let was = entries.get(name);
+        if was == Some(&fact) {
+            return;
+        }
+        let was_dir = was.is_some_and(|f| f.kind == EntryKind::Dir);
+        hear.fact(&fact);
+        let path = fact.path.clone();
+        entries.insert(name.to_owned(), fact);
+        if was_dir && !is_dir {
+            self.drop_below(&path, hear);
+        }
+    }
+
+    fn drop_entry(&mut self, dir: &Utf8Path, name: &str, hear: &mut dyn Hear) {
+        let removed = self.dirs.get_mut(dir).and_then(|d| d.entries.remove(name));
+        if let Some(fact) = removed {
+            self.drop_below(&fact.path, hear);
+            gone(fact, hear);
+        }
+    }
+
+    fn drop_top(&mut self, name: &str, hear: &mut dyn Hear) {
+        self.drop_below(Utf8Path::new(name), hear);
+        if let Some(fact) = self.top.remove(name) {
+            gone(fact, hear);
+        }
+    }
+
+    fn drop_below(&mut self, path: &Utf8Path, hear: &mut dyn Hear) {
+        for dir in self.dirs_of(path) {
+            let entries = self.dirs.remove(&dir).map(|d| d.entries).unwrap_or_default();
+            for fact in entries.into_values() {
+                gone(fact, hear);
+            }
+        }
+    }
+}
+
+fn gone(mut fact: FileFact, hear: &mut dyn Hear) {
+    fact.kind = EntryKind::Gone;
+    hear.fact(&fact);
+}
+
+fn stamp(m: &Metadata) -> (u64, i64, i64) {
+    let nanos = |s: i64, n: i64| s.saturating_mul(1_000_000_000).saturating_add(n);
+    (
+        m.ino(),
+        nanos(m.mtime(), m.mtime_nsec()),
+        nanos(m.ctime(), m.ctime_nsec()),
+    )
+}
+
+/// A path and what stands below it, in a map by path. Paths are ordered by their components.
+pub(super) fn below<'a, T>(
+    map: &'a BTreeMap<Utf8PathBuf, T>,
+    path: &'a Utf8Path,
+) -> impl Iterator<Item = (&'a Utf8PathBuf, &'a T)> {
+    map.range(path.to_owned()..)
+        .take_while(move |(p, _)| p.starts_with(path))
+}

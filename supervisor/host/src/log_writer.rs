@@ -1,0 +1,149 @@
+//! The log writer: writes the workers' output and the list of processes to disk, for one guard.
+//!
+//! A process of its own, our binary re-executed, because a disk can hang for ever and take with it whoever writes
+//! to it. It reads frames from its standard input until the guard closes it. What the disk refuses is dropped
+//! and the next write tries again: no fault here reaches the training.
+//!
+//! Files in the attempt's directory: `worker-R.log` (rotated to `worker-R.log.1`, `.2`, …) and `tree` (see
+//! [`crate::guard::record`]).
+
+pub(crate) mod frame;
+mod log;
+
+use crate::log_writer::frame::{FrameKind, HEADER_LEN, Header, LogOrder};
+use crate::log_writer::log::Log;
+use std::io::{self, Read};
+
+/// Largest list of processes: beyond it new ones are not written down any more.
+const TREE_LIMIT: u64 = 64 << 20;
+
+/// Most workers a log writer writes for.
+const WORKERS_LIMIT: u32 = 4096;
+
+/// Runs the log writer until its input ends; the exit code is 0 then.
+#[must_use]
+pub fn main() -> i32 {
+    // Whatever reaches us by the group or the terminal is meant for others: the input's end is our end.
+    ignore_signals();
+    match run(&mut io::stdin().lock()) {
+        Ok(()) => 0,
+        Err(_) => 74,
+    }
+}
+
+fn ignore_signals() {
+    use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
+    let mut set = SigSet::empty();
+    set.extend([
+        Signal::SIGHUP,
+        Signal::SIGINT,
+        Signal::SIGTERM,
+        Signal::SIGQUIT,
+        Signal::SIGUSR1,
+        Signal::SIGUSR2,
+    ]);
+    // Cannot fail with a valid set.
+    let _ = sigprocmask(SigmaskHow::SIG_BLOCK, Some(&set), None);
+}
+
+fn run(input: &mut impl Read) -> io::Result<()> {
+    let Some((header, payload)) = next(input)? else {
+        return Ok(());
+    };
+    if header.kind != FrameKind::Order {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let order: LogOrder = serde_json::from_slice(&payload)?;
+    let mut logs: Vec<Log> = (0..order.workers.min(WORKERS_LIMIT))
+        .map(|w| Log::rotated(&order.dir, &format!("worker-{w}.log"), &order))
+        .collect();
+    let mut tree = Log::limited(&order.dir, "tree", TREE_LIMIT);
+    while let Some((header, payload)) = next(input)? {
+        let log = match header.kind {
+            FrameKind::Tree => Some(&mut tree),
+            FrameKind::Output => usize::try_from(header.worker).ok().and_then(|w| logs.get_mut(w)),
+            FrameKind::Order => None,
+        };
+        if let Some(log) = log {
+            log.write(&payload);
+        }
+    }
+    Ok(())
+}
+
+/// The next frame; an input that ends in the middle of one ends there.
+fn next(input: &mut impl Read) -> io::Result<Option<(Header, Vec<u8>)>> {
+    let mut head = [0_u8; HEADER_LEN];
+    match input.read_exact(&mut head) {
+        Ok(()) => {}
+        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(e) => return Err(e),
+    }
+    let header = Header::decode(head).ok_or(io::ErrorKind::InvalidData)?;
+    let mut payload = vec![0_u8; header.len];
+    match input.read_exact(&mut payload) {
+        Ok(()) => Ok(Some((header, payload))),
+        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use camino::Utf8PathBuf;
+
+    fn frame(kind: FrameKind, worker: u32, payload: &[u8]) -> Vec<u8> {
+        let len = payload.len();
+        let mut bytes = Header { kind, worker, len }.encode().to_vec();
+        bytes.extend(payload);
+        bytes
+    }
+
+    fn order(dir: &Utf8PathBuf) -> Vec<u8> {
+        let order = LogOrder {
+            dir: dir.clone(),
+            workers: 2,
+            output_max: 100,
+            output_keep: 2,
+        };
+        frame(FrameKind::Order, 0, &serde_json::to_vec(&order).unwrap())
+    }
+
+    #[test]
+    fn output_goes_to_its_worker_and_is_rotated() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = Utf8PathBuf::from_path_buf(temp.path().join("new/attempt")).unwrap();
+        let mut input = order(&dir);
+        input.extend(frame(FrameKind::Output, 1, b"hello\n"));
+        for n in 0..40 {
+            input.extend(frame(FrameKind::Output, 0, format!("line {n:03}\n").as_bytes()));
+        }
+        input.extend(frame(FrameKind::Output, 9, b"nobody"));
+        input.extend(frame(FrameKind::Tree, 0, b"{}\n"));
+        input.extend(&frame(FrameKind::Output, 1, b"torn")[..10]);
+        run(&mut input.as_slice()).unwrap();
+        let read = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
+        assert_eq!(read("worker-1.log"), "hello\n");
+        assert_eq!(read("tree"), "{}\n");
+        let all = read("worker-0.log.2") + &read("worker-0.log.1") + &read("worker-0.log");
+        assert!(all.ends_with("line 039\n"));
+        assert!(all.len() >= 200 && all.len() <= 300);
+        assert!(!dir.join("worker-0.log.3").exists());
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_made_loses_output_and_nothing_else() {
+        let dir = Utf8PathBuf::from("/proc/nowhere");
+        let mut input = order(&dir);
+        input.extend(frame(FrameKind::Output, 0, b"hello\n"));
+        run(&mut input.as_slice()).unwrap();
+    }
+
+    #[test]
+    fn input_that_is_no_frame_ends_the_log_writer() {
+        assert!(run(&mut [7_u8; 64].as_slice()).is_err());
+        assert!(run(&mut frame(FrameKind::Output, 0, b"x").as_slice()).is_err());
+        assert!(run(&mut [].as_slice()).is_ok());
+    }
+}

@@ -1,0 +1,87 @@
+//! What reaches the loop from our own tasks: signals, and people at the control socket.
+
+use super::Internal;
+use crate::control::{ControlReply, ControlRequest};
+use std::os::unix::net::UnixListener as StdListener;
+use std::time::Duration;
+use supervise_host::wire;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, oneshot};
+
+/// A request is this long at most, in bytes.
+const REQUEST: u64 = 1 << 16;
+/// A peer that asks nothing is dropped after this.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The receiving ends.
+pub(super) struct Inputs {
+    pub(super) internal: mpsc::UnboundedReceiver<Internal>,
+    pub(super) signals: mpsc::UnboundedReceiver<i32>,
+}
+
+/// Starts the tasks that listen.
+///
+/// # Errors
+/// A signal handler cannot be installed.
+pub(super) fn connect(control: StdListener) -> std::io::Result<(Inputs, mpsc::UnboundedSender<Internal>)> {
+    let (internal_tx, internal) = mpsc::unbounded_channel();
+    let (signal_tx, signals) = mpsc::unbounded_channel();
+    for kind in [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()] {
+        let mut stream = signal(kind)?;
+        let tx = signal_tx.clone();
+        tokio::spawn(async move {
+            while stream.recv().await.is_some() {
+                if tx.send(kind.as_raw_value()).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    // Slurm announces itself with these; they are heard and change nothing.
+    for kind in [SignalKind::user_defined1(), SignalKind::from_raw(libc::SIGCONT)] {
+        let mut stream = signal(kind)?;
+        tokio::spawn(async move { while stream.recv().await.is_some() {} });
+    }
+    control.set_nonblocking(true)?;
+    let listener = UnixListener::from_std(control)?;
+    tokio::spawn(accept(listener, internal_tx.clone()));
+    Ok((Inputs { internal, signals }, internal_tx))
+}
+
+async fn accept(listener: UnixListener, tx: mpsc::UnboundedSender<Internal>) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                tokio::spawn(tokio::time::timeout(PATIENCE, serve(stream, tx.clone())));
+            }
+            // Out of descriptors, most likely: not a reason to spin.
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+async fn serve(mut stream: UnixStream, tx: mpsc::UnboundedSender<Internal>) -> std::io::Result<()> {
+    let own = supervise_host::system::effective_user();
+    let peer = stream.peer_cred()?.uid();
+    if peer != own && peer != 0 {
+        return Ok(());
+    }
+    let (read, mut write) = stream.split();
+    let mut line = String::new();
+    BufReader::new(read).take(REQUEST).read_line(&mut line).await?;
+    let reply = match serde_json::from_str::<ControlRequest>(&line) {
+        Ok(request) => {
+            let (reply_tx, reply_rx) = oneshot::channel();
+            if tx.send(Internal::Asked(request, reply_tx)).is_err() {
+                return Ok(());
+            }
+            reply_rx
+                .await
+                .unwrap_or_else(|_| ControlReply::Refused("the supervisor is ending".into()))
+        }
+        Err(e) => ControlReply::Refused(format!("not a request: {e}")),
+    };
+    write.write_all(&wire::encode(&reply)?).await
+}

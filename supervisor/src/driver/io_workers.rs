@@ -1,0 +1,441 @@
+//! The driver's side of its two I/O workers: one question at a time each, with a deadline that is only a fact.
+
+use super::Driver;
+use camino::{Utf8Path, Utf8PathBuf};
+use std::collections::VecDeque;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+use supervise_core::event::{ActError, ActErrorKind, ActOutput, EventKind, ScanReport, TimerKey, signal_name};
+use supervise_core::id::{ActId, Ms, Tick};
+use supervise_core::record::{Act, ActKind, LaunchOrder};
+use supervise_host::io_worker::{Answer, IoReply, IoRequest, NO_THREAD, Question};
+use supervise_host::process::{boottime_ms, limit_hint};
+use supervise_host::wire;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::sync::mpsc;
+
+/// An I/O worker that says nothing for so long is stalled.
+const PATIENCE: Ms = Ms(15_000);
+/// A lease is renewed at most this often.
+const BUMPS: Ms = Ms(250);
+/// An I/O worker that is not needed any more may take so long to write down what it has proven.
+const LAST_WORDS: std::time::Duration = std::time::Duration::from_secs(2);
+/// An I/O worker that lives for so long and dies then is replaced at once.
+const YOUNG: Ms = Ms(10_000);
+/// One that died young is replaced after this, doubled with each in a row up to the second.
+const PAUSE: Ms = Ms(100);
+const PAUSE_LIMIT: Ms = Ms(5_000);
+/// So many that died young in a row are no accident.
+const IN_A_ROW: u32 = 5;
+
+/// What an answer is for.
+#[derive(Debug)]
+pub(super) enum Tag {
+    /// A scan.
+    Scan,
+    /// An act that is done when this is.
+    Act(ActId),
+    /// A copy that is made beside the questions: its answer says that it began.
+    Keep(ActId),
+    /// The pins of a resume point, right before its launch.
+    Pins(ActId, Box<LaunchOrder>),
+    /// Journal lines up to this sequence number.
+    Append(u64),
+    /// The lease.
+    Bump,
+    /// Nobody waits for it.
+    Nothing,
+    /// The beginning of the term.
+    Setup,
+}
+
+/// An I/O worker process.
+pub(super) struct IoWorker {
+    tx: mpsc::UnboundedSender<Vec<u8>>,
+    lines: Lines<BufReader<ChildStdout>>,
+    queue: VecDeque<(Tag, Question)>,
+    current: Option<(u64, Tag, Tick)>,
+    next: u64,
+    name: &'static str,
+    exe: Utf8PathBuf,
+    /// Its output came to an end: it is dead, whoever hears of it and whenever.
+    ended: bool,
+    /// When it was started, by the boot's clock, and how many before it, in a row, died young.
+    born: u64,
+    died_young: u32,
+    /// When another one may be started in its place, where that failed before.
+    not_before: u64,
+    /// Since when it is known to be dead.
+    ended_at: u64,
+    replaced: bool,
+    pub(super) stalled: bool,
+    pub(super) child: Child,
+}
+
+impl IoWorker {
+    /// Starts an I/O worker from our own program.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub(super) fn start(exe: &Utf8Path, name: &'static str) -> std::io::Result<Self> {
+        let mut child = Command::new(exe)
+            .args(["__io_worker", name])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // Out of reach of the terminal's interrupt.
+            .process_group(0)
+            .spawn()?;
+        let mut input = child.stdin.take().ok_or_else(|| std::io::Error::other("no pipe"))?;
+        let output = child.stdout.take().ok_or_else(|| std::io::Error::other("no pipe"))?;
+        let (tx, mut rx) = mpsc::unbounded_channel::<Vec<u8>>();
+        tokio::spawn(async move {
+            while let Some(bytes) = rx.recv().await {
+                // An I/O worker that is gone is seen by the end of its output.
+                if input.write_all(&bytes).await.is_err() {
+                    return;
+                }
+            }
+        });
+        let lines = BufReader::new(output).lines();
+        Ok(Self {
+            tx,
+            lines,
+            queue: VecDeque::new(),
+            current: None,
+            next: 1,
+            name,
+            exe: exe.to_owned(),
+            ended: false,
+            born: boottime_ms(),
+            died_young: 0,
+            not_before: 0,
+            ended_at: 0,
+            replaced: false,
+            stalled: false,
+            child,
+        })
+    }
+
+    /// It is dead.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// It has been dead for so long, and nothing could take its place.
+    pub(super) fn is_gone_for(&self, span: Ms) -> bool {
+        self.ended && boottime_ms().saturating_sub(self.ended_at) >= span.0
+    }
+
+    /// It took another one's place.
+    pub(super) fn is_a_replacement(&self) -> bool {
+        self.replaced
+    }
+
+    /// How long until a dead one is to be replaced; `None` while it lives. The first is replaced at once.
+    pub(super) fn replaced_in(&self) -> Option<Ms> {
+        if !self.ended {
+            return None;
+        }
+        let pause = match self.died_young {
+            0 => Ms(0),
+            n => Ms((PAUSE.0 << n.min(10)).min(PAUSE_LIMIT.0)),
+        };
+        let at = self.born.saturating_add(pause.0).max(self.not_before);
+        Some(Ms(at.saturating_sub(boottime_ms())))
+    }
+
+    /// Starts another one in its place, and gives back what it left: it is asked nothing yet.
+    ///
+    /// # Errors
+    /// None can be started now; it is tried again after a pause.
+    pub(super) fn replace(&mut self) -> std::io::Result<Self> {
+        let mut fresh = Self::start(&self.exe, self.name).inspect_err(|_| {
+            self.not_before = boottime_ms().saturating_add(PAUSE_LIMIT.0);
+        })?;
+        if boottime_ms().saturating_sub(self.born) < YOUNG.0 {
+            fresh.died_young = self.died_young.saturating_add(1);
+        }
+        fresh.replaced = true;
+        // One whose output ended in another way than by its death.
+        let _ = self.child.start_kill();
+        Ok(std::mem::replace(self, fresh))
+    }
+
+    /// Died young so often in a row that another one would too; how the last one ended, in words.
+    pub(super) fn is_hopeless(&mut self) -> Option<String> {
+        (self.ended && self.died_young >= IN_A_ROW).then(|| self.end_words())
+    }
+
+    /// How a dead one ended, in words.
+    fn end_words(&mut self) -> String {
+        let how = match self.child.try_wait() {
+            Ok(Some(status)) => match (status.code(), status.signal()) {
+                (Some(NO_THREAD), _) => {
+                    let none = std::io::Error::from_raw_os_error(libc::EAGAIN);
+                    format!("could not start a thread: {none} (see `ulimit -u`, `ulimit -v`)")
+                }
+                (Some(code), _) => format!("ended with exit code {code}"),
+                (None, Some(signal)) => format!("was ended by {}", signal_name(signal)),
+                (None, None) => "ended".to_owned(),
+            },
+            _ => "ended".to_owned(),
+        };
+        format!("the helper that works on files {how}")
+    }
+
+    /// Queues a question.
+    pub(super) fn ask(&mut self, tag: Tag, ask: Question, now: Tick) {
+        self.queue.push_back((tag, ask));
+        self.send(now);
+    }
+
+    /// Nothing is being asked.
+    pub(super) fn is_idle(&self) -> bool {
+        self.current.is_none() && self.queue.is_empty()
+    }
+
+    /// A scan's answer is not waited for any more: the next question goes out at once, and the I/O worker ends a long
+    /// read when it hears it.
+    pub(super) fn supersede_scans(&mut self) {
+        self.queue.retain(|(tag, _)| !matches!(tag, Tag::Scan));
+        if matches!(self.current, Some((_, Tag::Scan, _))) {
+            self.current = None;
+        }
+    }
+
+    /// Lets the I/O worker end: it writes down what it has proven and goes. One that hangs is left behind.
+    pub(super) async fn end(&mut self) {
+        // Its input closes with the last sender.
+        self.tx = mpsc::unbounded_channel().0;
+        if !self.stalled {
+            let _ = tokio::time::timeout(LAST_WORDS, self.child.wait()).await;
+        }
+    }
+
+    /// What it still does is nobody's any more. One that cannot be killed now dies with what it waits for.
+    pub(super) fn abandon(&mut self) {
+        let _ = self.child.start_kill();
+    }
+
+    fn send(&mut self, now: Tick) {
+        if self.current.is_some() {
+            return;
+        }
+        let Some((tag, ask)) = self.queue.pop_front() else {
+            return;
+        };
+        let id = self.next;
+        self.next += 1;
+        if let Ok(line) = wire::encode(&IoRequest { id, ask }) {
+            // A writer that is gone means an I/O worker that is gone: its output ends too.
+            let _ = self.tx.send(line);
+        }
+        self.current = Some((id, tag, now.after(PATIENCE)));
+    }
+
+    /// When its silence becomes a fact.
+    pub(super) fn deadline(&self) -> Option<Tick> {
+        self.current
+            .as_ref()
+            .filter(|_| !self.stalled)
+            .map(|(_, _, until)| *until)
+    }
+
+    /// Takes a reply in; `Some`: the answer to the present question.
+    pub(super) fn take(&mut self, reply: IoReply, now: Tick) -> Option<(Tag, Result<Answer, ActError>)> {
+        match reply {
+            IoReply::Working { .. } => {
+                if let Some((_, _, until)) = &mut self.current {
+                    *until = now.after(PATIENCE);
+                }
+                None
+            }
+            IoReply::Done { id, answer } if self.current.as_ref().is_some_and(|(c, _, _)| *c == id) => {
+                let (_, tag, _) = self.current.take()?;
+                self.send(now);
+                Some((tag, answer.map(|a| *a)))
+            }
+            IoReply::Done { .. } | IoReply::Touched | IoReply::Kept { .. } => None,
+        }
+    }
+}
+
+/// The next line of an I/O worker; `None` once, at its end, which stands in the I/O worker from then on. Cancel safe.
+pub(super) async fn line(io_worker: &mut IoWorker) -> Option<String> {
+    if io_worker.ended {
+        return std::future::pending().await;
+    }
+    match io_worker.lines.next_line().await {
+        Ok(Some(line)) => Some(line),
+        Ok(None) | Err(_) => {
+            io_worker.ended = true;
+            io_worker.ended_at = boottime_ms();
+            None
+        }
+    }
+}
+
+impl Driver {
+    pub(super) fn on_work_line(&mut self, line: Option<String>) {
+        // That it ended is seen to by `check_io_workers`.
+        let Some(line) = line else { return };
+        let Ok(reply) = serde_json::from_str::<IoReply>(&line) else {
+            return;
+        };
+        let now = self.now();
+        if let IoReply::Kept { act, result } = reply {
+            return self.on_kept(act, result);
+        }
+        if matches!(reply, IoReply::Touched) {
+            let soon = now.after(Ms(0));
+            if self.timers.get(&TimerKey::ScanDue).is_some_and(|at| *at > soon) {
+                self.timers.insert(TimerKey::ScanDue, soon);
+            }
+            return;
+        }
+        // It may be another one's silence that ends.
+        if std::mem::take(&mut self.work.stalled) || self.state.io_stalled.is_some() {
+            self.feed(EventKind::IoRecovered);
+        }
+        if let Some((tag, answer)) = self.work.take(reply, now) {
+            self.on_work_answer(tag, answer);
+        }
+    }
+
+    fn on_work_answer(&mut self, tag: Tag, answer: Result<Answer, ActError>) {
+        match tag {
+            Tag::Scan => {
+                self.scanning = None;
+                let report = match answer {
+                    Ok(Answer::Scan(report)) => report,
+                    Ok(_) => return,
+                    Err(e) => ScanReport {
+                        unreadable: Some(e.what),
+                        ..ScanReport::default()
+                    },
+                };
+                self.feed(EventKind::Checkpoints(report));
+                if let Some((depth, whole)) = self.scan_again.take() {
+                    self.scan(depth, whole);
+                }
+            }
+            Tag::Act(act) => {
+                let prunes = |a: &Act| matches!(a.kind, ActKind::Prune(_));
+                let done = match self.state.pending.get(&act).is_some_and(prunes) {
+                    true => ActOutput::Pruned,
+                    false => ActOutput::Done,
+                };
+                let result = answer.map(|_| done);
+                self.feed(EventKind::ActDone { act, result });
+            }
+            Tag::Pins(act, order) => self.on_pins(act, &order, answer),
+            Tag::Keep(act) => {
+                if let Err(e) = answer {
+                    self.on_kept(act, Err(e));
+                }
+            }
+            Tag::Append(_) | Tag::Bump | Tag::Nothing | Tag::Setup => {}
+        }
+    }
+
+    /// Tells a new work I/O worker what it is for.
+    pub(super) fn introduce(&mut self) {
+        let now = self.now();
+        let knows = Question::Spec(Box::new(self.spec.clone()));
+        self.work.ask(Tag::Setup, knows, now);
+        if self.spec.root.is_some() {
+            self.work.ask(Tag::Setup, Question::Watch, now);
+        }
+    }
+
+    /// The work I/O worker died (killed, or out of memory): a new one takes its place, what was asked failed.
+    fn replace_work_io_worker(&mut self) {
+        let hopeless = self.work.is_hopeless();
+        let mut old = match self.work.replace() {
+            Ok(old) => old,
+            Err(e) => return self.without_work_io_worker(&e),
+        };
+        self.introduce();
+        self.scanning = None;
+        let why = hopeless.clone().unwrap_or_else(|| old.end_words());
+        let error = || ActError {
+            what: why.clone(),
+            retryable: true,
+            kind: ActErrorKind::Other,
+        };
+        let keeping = self.keeping();
+        let asked = old.current.take().map(|(_, tag, _)| tag);
+        let asked: Vec<Tag> = asked.into_iter().chain(old.queue.drain(..).map(|(t, _)| t)).collect();
+        for tag in asked {
+            match tag {
+                // What kills each helper in turn is not read by the next one either.
+                Tag::Scan if hopeless.is_some() => self.feed(EventKind::Checkpoints(ScanReport {
+                    unreadable: Some(format!("{why}, {IN_A_ROW} times in a row")),
+                    ..ScanReport::default()
+                })),
+                Tag::Scan => self.scan(self.spec.policy.depth, 2),
+                Tag::Keep(_) => {}
+                Tag::Act(act) | Tag::Pins(act, _) => self.feed(EventKind::ActDone {
+                    act,
+                    result: Err(error()),
+                }),
+                Tag::Append(_) | Tag::Bump | Tag::Nothing | Tag::Setup => {}
+            }
+        }
+        if let Some(act) = keeping {
+            self.on_kept(act, Err(error()));
+        }
+    }
+
+    /// No I/O worker lives, and none can be started now: said while workers run, a fact for whoever waits for a scan.
+    fn without_work_io_worker(&mut self, e: &std::io::Error) {
+        let text = format!("the helper that works on files died, and another one cannot be started now: {e}");
+        let hint = limit_hint(&text).map(|hint| format!(": {hint}"));
+        self.printer.note(&format!("{text}{}", hint.unwrap_or_default()));
+        if self.state.live().is_none() && self.scanning.take().is_some() {
+            self.feed(EventKind::Checkpoints(ScanReport {
+                unreadable: Some(text),
+                ..ScanReport::default()
+            }));
+        }
+    }
+
+    /// Silence beyond patience is a fact, told once; a dead one is replaced.
+    pub(super) fn check_io_workers(&mut self, now: Tick) {
+        if self.work.replaced_in() == Some(Ms(0)) {
+            self.replace_work_io_worker();
+        }
+        if self.store.replaced_in() == Some(Ms(0)) {
+            self.replace_store_io_worker();
+        }
+        if self.work.deadline().is_some_and(|at| at <= now) {
+            self.work.stalled = true;
+            let what = format!(
+                "the {} I/O worker has not answered for {} s",
+                self.work.name,
+                PATIENCE.0 / 1000
+            );
+            self.feed(EventKind::IoStalled { what });
+        }
+        if self.store.deadline().is_some_and(|at| at <= now) {
+            self.store.stalled = true;
+            self.journal.stalled = true;
+            let why = format!(
+                "the {} I/O worker has not answered for {} s",
+                self.store.name,
+                PATIENCE.0 / 1000
+            );
+            self.feed(EventKind::JournalStalled { why });
+        }
+        if self.journal.retry_at.is_some_and(|at| at <= now) {
+            self.journal.retry_at = None;
+        }
+        if self.journal.bump_at <= now && self.store.is_idle() {
+            self.journal.bump_at = now.after(Ms(self.journal.bump_every.0.max(BUMPS.0)));
+            self.journal.bumped = now;
+            self.store.ask(Tag::Bump, Question::Bump, now);
+        }
+        self.check_fence(now);
+    }
+}

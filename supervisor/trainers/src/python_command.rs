@@ -1,0 +1,334 @@
+//! Which words of a command start the Python interpreter: what can be known of it without starting anything.
+//!
+//! Wrappers that run a command here and now are looked through (`nice`, `numactl`, `env NAME=value`, …); those that
+//! choose the interpreter themselves (`uv run`, `conda run`) are asked through. Whatever runs the command elsewhere
+//! or hides it in a script is not guessed at.
+
+/// Wrappers behind which the command stands as it would stand alone.
+const TRANSPARENT: [&str; 11] = [
+    "nice", "ionice", "numactl", "taskset", "timeout", "nohup", "stdbuf", "setsid", "time", "chrt", "nsys",
+];
+/// Wrappers that choose the environment of the command.
+const CHOOSING: [&str; 4] = ["uv", "conda", "mamba", "micromamba"];
+/// Options of the interpreter that decide where it looks for packages.
+const ISOLATING: &str = "IsEPS";
+/// A first line is looked at so far.
+pub const SHEBANG_LIMIT: usize = 1024;
+
+/// How the interpreter of a command is found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PythonCommand {
+    /// These words start it.
+    Python(Python),
+    /// The first line of this program names it.
+    Script {
+        /// The program.
+        program: String,
+        /// What `env` sets for it.
+        env: Vec<(String, String)>,
+        /// What it starts is a script, or a module (`None`), where it is torchrun; else it is the script itself.
+        script: Option<String>,
+    },
+    /// It cannot be known, for this reason.
+    Unknown(String),
+}
+
+/// A Python interpreter, ready to be given something else to do.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Python {
+    /// The words that start it.
+    pub words: Vec<String>,
+    /// What `env` sets for it.
+    pub env: Vec<(String, String)>,
+    /// Its own options, as far as they decide where it looks for packages.
+    pub flags: Vec<String>,
+    /// The script that it runs: its directory is the first one it looks into. `None`: the working directory is.
+    pub script: Option<String>,
+}
+
+/// Finds the interpreter in a command.
+#[must_use]
+pub fn python_command(command: &[String]) -> PythonCommand {
+    let mut env = Vec::new();
+    let mut at = 0;
+    loop {
+        let Some(word) = command.get(at) else {
+            return PythonCommand::Unknown("the command names no program".to_owned());
+        };
+        match base(word) {
+            name if is_python(name) => {
+                let (flags, script) = options(&command[at + 1..]);
+                let words = vec![word.clone()];
+                return PythonCommand::Python(Python {
+                    words,
+                    env,
+                    flags,
+                    script,
+                });
+            }
+            "env" => match assignments(&command[at + 1..], &mut env) {
+                Some(more) => at += 1 + more,
+                None => return PythonCommand::Unknown("`env` is given options that change what is found".to_owned()),
+            },
+            name if TRANSPARENT.contains(&name) => match next_program(command, at + 1) {
+                Some(next) => at = next,
+                None => return hidden(word),
+            },
+            name if CHOOSING.contains(&name) => return chosen(&command[at..], env),
+            name => {
+                let program = word.clone();
+                let script = match name {
+                    "torchrun" => script_of_ranks(&command[at + 1..]),
+                    _ => Some(program.clone()),
+                };
+                return PythonCommand::Script { program, env, script };
+            }
+        }
+    }
+}
+
+fn hidden(word: &str) -> PythonCommand {
+    PythonCommand::Unknown(format!(
+        "which interpreter `{word}` comes to cannot be seen in the command"
+    ))
+}
+
+fn base(word: &str) -> &str {
+    word.rsplit('/').next().unwrap_or(word)
+}
+
+/// `python`, `python3`, `python3.11`.
+pub(crate) fn is_python(name: &str) -> bool {
+    let version = |v: &str| v.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    name.strip_prefix("python").is_some_and(version)
+}
+
+/// A word behind a wrapper's own options that is a program we know how to look through.
+fn next_program(command: &[String], from: usize) -> Option<usize> {
+    let known = |word: &String| {
+        let name = base(word);
+        is_python(name)
+            || name == "torchrun"
+            || name == "env"
+            || TRANSPARENT.contains(&name)
+            || CHOOSING.contains(&name)
+    };
+    command.iter().skip(from).position(known).map(|n| from + n)
+}
+
+/// The assignments behind `env`, and how many words they are; `None` where options stand there.
+fn assignments(words: &[String], env: &mut Vec<(String, String)>) -> Option<usize> {
+    let mut count = 0;
+    for word in words {
+        // The first line of a script has it, and means no more than that words follow.
+        if word == "-S" || word == "--" {
+            count += 1;
+        } else if word.starts_with('-') {
+            return None;
+        } else if let Some((name, value)) = word.split_once('=') {
+            env.push((name.to_owned(), value.to_owned()));
+            count += 1;
+        } else {
+            break;
+        }
+    }
+    Some(count)
+}
+
+/// `uv run … python3 -m x`, `conda run -n name torchrun …`: the wrapper is asked for its Python.
+fn chosen(command: &[String], env: Vec<(String, String)>) -> PythonCommand {
+    let wrapper = command.first().map_or("", String::as_str);
+    if command.get(1).is_none_or(|w| w != "run") {
+        return hidden(wrapper);
+    }
+    let is_end = |w: &String| {
+        let name = base(w);
+        is_python(name) || name == "torchrun" || name.ends_with(".py")
+    };
+    let Some(end) = command.iter().position(is_end) else {
+        return hidden(wrapper);
+    };
+    let mut words = vec![wrapper.to_owned(), "run".to_owned()];
+    if base(wrapper) == "uv" {
+        // Asking must not change the environment.
+        words.push("--no-sync".to_owned());
+    }
+    words.extend(command[2..end].iter().cloned());
+    let python = is_python(base(&command[end]));
+    words.push(if python {
+        command[end].clone()
+    } else {
+        "python".to_owned()
+    });
+    let (flags, script) = match python {
+        true => options(&command[end + 1..]),
+        false => (Vec::new(), command[end].ends_with(".py").then(|| command[end].clone())),
+    };
+    PythonCommand::Python(Python {
+        words,
+        env,
+        flags,
+        script,
+    })
+}
+
+/// The interpreter's own options that matter, and the script it runs.
+fn options(words: &[String]) -> (Vec<String>, Option<String>) {
+    let mut flags = Vec::new();
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let Some(letters) = word.strip_prefix('-').filter(|l| !l.starts_with('-')) else {
+            let script = word.ends_with(".py").then(|| word.clone());
+            return (flags, script);
+        };
+        if letters.starts_with(['m', 'c']) || letters.is_empty() {
+            let script = match words.next().map(String::as_str) {
+                Some("torch.distributed.run" | "torch.distributed.launch") => script_of_ranks(words.as_slice()),
+                _ => None,
+            };
+            return (flags, script);
+        }
+        if letters.starts_with(['X', 'W']) {
+            // Its value is the next word, or the rest of this one.
+            if letters.len() == 1 {
+                words.next();
+            }
+            continue;
+        }
+        flags.extend(
+            letters
+                .chars()
+                .filter(|l| ISOLATING.contains(*l))
+                .map(|l| format!("-{l}")),
+        );
+    }
+    (flags, None)
+}
+
+/// The script that torchrun starts for each rank; `None`: a module.
+fn script_of_ranks(words: &[String]) -> Option<String> {
+    let end = words
+        .iter()
+        .find(|w| w.ends_with(".py") || *w == "-m" || *w == "--module")?;
+    end.ends_with(".py").then(|| end.clone())
+}
+
+/// The words of a script's first line, from the beginning of its file; `None` where it has none.
+///
+/// A line that is too long for the kernel is written by installers as a shell script that executes the interpreter in
+/// its second line; that is seen through.
+#[must_use]
+pub fn shebang(start: &[u8]) -> Option<Vec<String>> {
+    let start = start.get(..start.len().min(SHEBANG_LIMIT))?;
+    let text = String::from_utf8_lossy(start.strip_prefix(b"#!")?);
+    let mut lines = text.lines();
+    let first: Vec<String> = lines.next()?.split_whitespace().map(str::to_owned).collect();
+    let exec = lines.next().and_then(|l| l.strip_prefix("'''exec' "));
+    match exec {
+        Some(exec) if base(first.first()?) == "sh" => {
+            let path = match exec.strip_prefix('"') {
+                Some(quoted) => quoted.split('"').next()?,
+                None => exec.split(' ').next()?,
+            };
+            Some(vec![path.to_owned()])
+        }
+        _ => (!first.is_empty()).then_some(first),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    fn python(text: &str) -> Python {
+        match python_command(&words(text)) {
+            PythonCommand::Python(found) => found,
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_interpreter_is_found_behind_what_only_wraps_it() {
+        for (command, starts) in [
+            ("python3 -m verl.trainer.main_ppo a=1", "python3"),
+            ("/opt/venv/bin/python3.11 -u -m x", "/opt/venv/bin/python3.11"),
+            ("nice -n 5 numactl -N 0 python -m x", "python"),
+            ("timeout --signal=INT 10h env A=b python3 -m x", "python3"),
+            ("python -m torch.distributed.run --nproc-per-node 2 -m x", "python"),
+            (
+                "uv run --extra vllm python3 -m x",
+                "uv run --no-sync --extra vllm python3",
+            ),
+            ("uv run torchrun -m x", "uv run --no-sync python"),
+            ("conda run -n verl python -m x", "conda run -n verl python"),
+        ] {
+            assert_eq!(python(command).words.join(" "), starts, "{command}");
+        }
+        assert_eq!(
+            python("env A=b PATH=/x python3 -m x").env,
+            [("A".to_owned(), "b".to_owned()), ("PATH".to_owned(), "/x".to_owned())]
+        );
+    }
+
+    #[test]
+    fn what_decides_where_packages_are_found_is_kept() {
+        assert_eq!(python("python -u -sE -X dev -W ignore -m x -I").flags, ["-s", "-E"]);
+        assert_eq!(
+            python("python3 verl/trainer/main_ppo.py a=1").script.as_deref(),
+            Some("verl/trainer/main_ppo.py")
+        );
+        assert_eq!(python("python3 -m x y.py").script, None);
+        let ranks = |text: &str| python(&format!("python -m torch.distributed.run {text}")).script;
+        assert_eq!(ranks("--nnodes 1 a/t.py -m").as_deref(), Some("a/t.py"));
+        assert_eq!(ranks("--nnodes 1 -m x y.py"), None);
+    }
+
+    #[test]
+    fn what_cannot_be_seen_is_not_guessed() {
+        for (command, program) in [
+            ("torchrun -m x", "torchrun"),
+            ("bash run.sh", "bash"),
+            ("srun -N 2 python x", "srun"),
+        ] {
+            let PythonCommand::Script { program: found, .. } = python_command(&words(command)) else {
+                panic!("{command}");
+            };
+            assert_eq!(found, program);
+        }
+        for command in ["", "env -i python3", "uv pip install x", "nohup ./run.sh"] {
+            assert!(
+                matches!(python_command(&words(command)), PythonCommand::Unknown(_)),
+                "{command}"
+            );
+        }
+    }
+
+    #[test]
+    fn first_lines_are_read_in_every_form_installers_write() {
+        let read = |text: &str| shebang(text.as_bytes()).map(|w| w.join(" "));
+        assert_eq!(
+            read("#!/venv/bin/python3\nimport re").as_deref(),
+            Some("/venv/bin/python3")
+        );
+        assert_eq!(
+            read("#! /usr/bin/env -S python3 -u\n").as_deref(),
+            Some("/usr/bin/env -S python3 -u")
+        );
+        assert_eq!(
+            read("#!/bin/sh\n'''exec' \"/a b/bin/python\" \"$0\" \"$@\"\n' '''\n").as_deref(),
+            Some("/a b/bin/python")
+        );
+        assert_eq!(
+            read("#!/bin/sh\n'''exec' /long/bin/python \"$0\" \"$@\"\n").as_deref(),
+            Some("/long/bin/python")
+        );
+        assert_eq!(read("#!/bin/bash\npython x").as_deref(), Some("/bin/bash"));
+        assert_eq!((read("\u{7f}ELF"), read("#!"), read("")), (None, None, None));
+        let long = [b"#!".as_slice(), &[b'x'; 10_000]].concat();
+        assert!(shebang(&long).unwrap()[0].len() < 2000);
+    }
+}

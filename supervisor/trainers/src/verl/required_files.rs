@@ -1,0 +1,93 @@
+//! Which files of a step have to be looked into before it can be called proven.
+//!
+//! All that verl itself would load, and all that says how many files there must be. The same files at every depth: how much of each is
+//! read is the prover's business. They are visited by the paths of the listing, so that a judgement copies none of them.
+
+use super::evidence::File;
+use super::megatron;
+use super::survey::{RoleFiles, Survey};
+use supervise_checkpoint::{FileKind, Need};
+
+/// A file to be inspected.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) file: File<'a>,
+    pub(crate) kind: FileKind,
+    /// The file that says what must stand in this one.
+    pub(crate) described_by: Option<&'a str>,
+}
+
+impl<'a> Wanted<'a> {
+    pub(crate) fn new(file: File<'a>, kind: FileKind) -> Self {
+        Self {
+            file,
+            kind,
+            described_by: None,
+        }
+    }
+}
+
+/// Files to be inspected, relative to the step, each with what it should be.
+pub(crate) fn all(survey: &Survey<'_>) -> Vec<Need> {
+    let mut out = Vec::new();
+    let _ = each(survey, &mut |wanted| {
+        let need = Need::new(wanted.file.path, wanted.kind);
+        out.push(match wanted.described_by {
+            Some(other) => need.described_by(other),
+            None => need,
+        });
+        Some(())
+    });
+    out
+}
+
+/// Visits them in order, until one visit answers `None`.
+pub(crate) fn each<'a>(survey: &Survey<'a>, visit: &mut dyn FnMut(Wanted<'a>) -> Option<()>) -> Option<()> {
+    for files in survey.roles.values() {
+        if files.is_megatron() {
+            megatron::each(&files.megatron, visit)?;
+        } else if files.is_first_megatron() {
+            megatron::first::each(files, visit)?;
+        } else {
+            role(files, visit)?;
+        }
+    }
+    if let Some(file) = survey.data {
+        visit(Wanted::new(file, FileKind::TorchZip))?;
+    }
+    for (_, file) in &survey.data_parts {
+        visit(Wanted::new(*file, FileKind::TorchZip))?;
+    }
+    if let Some(file) = survey.queue.get("metadata.json") {
+        visit(Wanted::new(*file, FileKind::Json))?;
+    }
+    Some(())
+}
+
+fn role<'a>(files: &RoleFiles<'a>, visit: &mut dyn FnMut(Wanted<'a>) -> Option<()>) -> Option<()> {
+    for (_, file) in files.shards.values().flatten() {
+        visit(Wanted::new(*file, FileKind::TorchZip))?;
+    }
+    let root_config = files.root_config.filter(|_| files.fsdp_config.is_none());
+    for file in [files.fsdp_config, root_config, files.hf_config].into_iter().flatten() {
+        visit(Wanted::new(file, FileKind::of(file.path)))?;
+    }
+    weights(files, visit)
+}
+
+/// Exported weights and their index, and what is read with a model.
+pub(super) fn weights<'a>(files: &RoleFiles<'a>, visit: &mut dyn FnMut(Wanted<'a>) -> Option<()>) -> Option<()> {
+    for file in &files.beside {
+        visit(Wanted::new(*file, FileKind::of(file.path)))?;
+    }
+    let weights = files.weights.iter().map(|(name, file)| (*name, *file));
+    for (name, file) in weights.chain(files.weights_index) {
+        // The older format's index is plain JSON, its parts are files of torch.save.
+        let kind = match FileKind::of(name) {
+            FileKind::Opaque => FileKind::TorchZip,
+            kind => kind,
+        };
+        visit(Wanted::new(file, kind))?;
+    }
+    Some(())
+}
