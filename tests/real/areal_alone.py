@@ -1,4 +1,4 @@
-"""What areal itself does when its one checkpoint is hurt: the other half of docs/areal-hazards.md.
+"""What areal itself does when its one checkpoint is hurt: the other half of docs/hazards/areal.md.
 
 usage: areal_alone.py [CASE...] [--rows FILE]        (run with the python of install_areal.sh's environment; about two minutes)
 

@@ -1,4 +1,4 @@
-"""What verl itself does where it can hurt: the other half of docs/verl-hazards.md.
+"""What verl itself does where it can hurt: the other half of docs/hazards/verl.md.
 
 usage: verl_hazards.py [CASE...]        (run with the python of install.sh's environment; about a minute)
 

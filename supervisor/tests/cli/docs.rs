@@ -4,6 +4,7 @@ use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use supervise::exit;
 use supervise::render::codes::{FILE_CODES, STEP_CODES, step_codes};
 use supervise_config::settings::{defaults_yaml, settings_md};
 use supervise_trainers::registry::FRAMEWORKS;
@@ -38,6 +39,52 @@ fn the_pages_of_the_settings_say_what_is_defined() {
     keep("docs/settings.md", &settings_md(&FRAMEWORKS));
     let schema = World::new().run(&["config", "schema"]);
     keep("config/supervise.schema.json", &schema.out);
+}
+
+#[test]
+fn every_exit_code_is_on_the_page() {
+    let mut text = String::from("| code | meaning |\n| --: | --- |\n");
+    for exit in exit::ALL {
+        text.push_str(&format!("| {} | {} |\n", exit.code(), exit.words()));
+    }
+    keep_part("docs/exit-codes.md", "exits", &text);
+}
+
+/// Help of a command and of those below it, exit codes as one line of links.
+fn help(command: &[&str], page: &mut String) {
+    let whole = World::new().run(&[command, &["--help"]].concat()).out;
+    let (text, exits) = whole.split_once("Exit codes:\n").unwrap_or((&whole, ""));
+    if !command.is_empty() {
+        let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+        page.push_str(&format!(
+            "\n## `supervise {}`\n\n```text\n{}\n```\n",
+            command.join(" "),
+            lines.join("\n").trim_end()
+        ));
+        let codes: Vec<&str> = exits.lines().filter_map(|l| l.split_whitespace().next()).collect();
+        let codes: Vec<&str> = codes.into_iter().filter(|c| c.parse::<u8>().is_ok()).collect();
+        if !codes.is_empty() {
+            page.push_str(&format!("\n[Exit codes](exit-codes.md): {}.\n", codes.join(", ")));
+        }
+    }
+    let below = text.split_once("Commands:\n").map_or("", |(_, rest)| rest);
+    let below = below
+        .lines()
+        .take_while(|l| !l.is_empty())
+        .filter(|l| !l.starts_with("   "));
+    for name in below
+        .filter_map(|l| l.split_whitespace().next())
+        .filter(|n| *n != "help")
+    {
+        help(&[command, &[name]].concat(), page);
+    }
+}
+
+#[test]
+fn every_command_is_on_the_page_as_its_help_says() {
+    let mut page = String::from("# Commands\n\nWhat `--help` says of each. Words: [concepts](concepts.md).\n");
+    help(&[], &mut page);
+    keep("docs/commands.md", &page);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! One test for each thing that verl or AReaL does and that can hurt its users: what `supervise` makes of it.
 //!
 //! Each test says in its comment which hazard it shows, what the trainer does and what `supervise` does about it. `page` makes
-//! `docs/verl-hazards.md` and `docs/areal-hazards.md` of these comments, and fails where a hazard has no test.
+//! `docs/hazards/verl.md` and `docs/hazards/areal.md` of these comments, and fails where a hazard has no test.
 //!
 //! `supervise` is the real program. What it looks at are genuine checkpoints and logs, damaged where the hazard is damage, and
 //! a trainer in miniature where something has to run. What the trainer itself does in each case is shown by

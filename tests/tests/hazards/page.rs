@@ -1,4 +1,4 @@
-//! `docs/verl-hazards.md` and `docs/areal-hazards.md` are made of the comments above the tests.
+//! `docs/hazards/verl.md` and `docs/hazards/areal.md` are made of the comments above the tests.
 //!
 //! A test that shows a hazard says `/// [id] what the trainer does | what supervise does`; several ids stand in one pair of
 //! brackets. A case of `tests/real/verl_hazards.py` or `areal_alone.py` says in its first line which ids it shows of the
@@ -331,37 +331,58 @@ impl Page {
         all.collect()
     }
 
-    /// The tables.
+    /// The sections, each with its hazards.
     fn text(&self) -> String {
         let (tests, cases) = (self.tests(), self.cases());
         let mut text = String::new();
         for (first, heading, words, rest) in self.sections {
             let _ = write!(text, "\n## {heading}\n\n");
             if !words.is_empty() {
-                let _ = write!(text, "{words}\n\n");
+                let _ = writeln!(text, "{}\n", wrapped(words, ""));
             }
             let trainer = self.trainer;
-            let _ = writeln!(
-                text,
-                "| hazard | what {trainer} does | what `supervise` does | test | {trainer} itself |"
-            );
-            text.push_str("| --- | --- | --- | --- | --- |\n");
             for id in rest.iter().map(|r| format!("{first}.{r}")) {
-                let itself = cases
-                    .get(&id)
-                    .map(|names| names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", "));
-                let itself = itself.unwrap_or_default();
+                let _ = write!(text, "### `{id}`\n\n");
                 for test in tests.iter().filter(|t| t.ids.contains(&id)) {
                     let Shown { theirs, ours, name, .. } = test;
-                    let _ = writeln!(text, "| `{id}` | {theirs} | {ours} | `{name}` | {itself} |");
+                    for said in [
+                        format!("{trainer}: {theirs}."),
+                        format!("`supervise`: {ours}."),
+                        format!("test: `{name}`"),
+                    ] {
+                        let _ = writeln!(text, "- {}", wrapped(&said, "  "));
+                    }
                 }
                 for (_, words) in self.not_yet.iter().filter(|(waiting, _)| *waiting == id) {
-                    let _ = writeln!(text, "| `{id}` | {words} | not tested yet | | {itself} |");
+                    let _ = writeln!(text, "- {} (not tested yet)", wrapped(words, "  "));
                 }
+                if let Some(names) = cases.get(&id) {
+                    let names: Vec<String> = names.iter().map(|n| format!("`{n}`")).collect();
+                    let _ = writeln!(text, "- {trainer} itself: {}", names.join(", "));
+                }
+                text.push('\n');
             }
+            text.pop();
         }
         text
     }
+}
+
+/// The same words in lines that fit a screen, each but the first after an indent.
+fn wrapped(words: &str, indent: &str) -> String {
+    let (mut out, mut width) = (String::new(), 0);
+    for word in words.split(' ') {
+        let longer = word.chars().count() + 1;
+        if width + longer > 116 && width > 0 {
+            let _ = write!(out, "\n{indent}");
+            width = 0;
+        } else if width > 0 {
+            out.push(' ');
+        }
+        out.push_str(word);
+        width += longer;
+    }
+    out
 }
 
 fn shown(comment: &str, name: String) -> Shown {
@@ -414,7 +435,7 @@ fn every_hazard_has_a_test() {
 #[test]
 fn the_pages_are_made_of_the_tests() {
     for page in PAGES {
-        let path = top().join(format!("docs/{}-hazards.md", page.name));
+        let path = top().join(format!("docs/hazards/{}.md", page.name));
         let whole = fs::read_to_string(&path).unwrap();
         let (begin, end) = ("<!-- hazards:begin -->\n", "\n<!-- hazards:end -->");
         let (before, after) = (whole.split_once(begin).unwrap().0, whole.split_once(end).unwrap().1);
