@@ -41,9 +41,14 @@ make_venv() { "${PYTHON:-python3.11}" -m venv "$venv"; }
 
 # Everything is pinned, so no dependency is resolved: torch's own would pull in 4 GB of CUDA libraries.
 install_torch() { pip "$(grep '^torch==' "$here/requirements.txt")"; }
-install_rest() { grep -v -e '^torch==' -e '^trl==' "$here/requirements.txt" >"$venv/rest.txt" && pip -r "$venv/rest.txt"; }
+install_rest() { grep -v -e '^torch==' -e '^trl==' -e '^megatron-core==' "$here/requirements.txt" >"$venv/rest.txt" && pip -r "$venv/rest.txt"; }
 # Where verl finds a trl that is newer than it knows, it ends at its start: only who names this directory finds it.
 install_trl() { pip --target "$venv/trl" "$(grep '^trl==' "$here/requirements.txt")"; }
+# Where verl finds Megatron, every process of it imports it: a fifth of its start, which who trains without it need not wait for.
+install_megatron() {
+  pip --target "$venv/megatron" "$(grep '^megatron-core==' "$here/requirements.txt")"
+  echo "import os, sys; 'WITHOUT_MEGATRON' in os.environ or sys.path.append('$venv/megatron')" >"$(site)/megatron.pth"
+}
 stand_in() { python3 "$here/torch_cuda_standins.py" "$(site)"; }
 
 # Virtual machines may say that they have matrix tiles (AMX), and end whoever uses one with SIGILL: oneDNN does, in bfloat16.
@@ -59,11 +64,9 @@ prune() {
   find "$at" -name '*.a' -size +1M -delete
 }
 
-# Without compiled files the first import of each rank would pay for compiling them.
-compile() { "$venv/bin/python" -m compileall -q -j 2 "$(site)" || true; }
-
+# Compiles what it imports, too: all that is installed would take ten times as long.
 check() {
-  "$venv/bin/python" -c 'import torch, verl, hydra, omegaconf, verl.trainer.sft_trainer as t; assert t.SFTTrainer
+  env -u PYTHONDONTWRITEBYTECODE "$venv/bin/python" -c 'import torch, verl, hydra, omegaconf, verl.trainer.sft_trainer as t; assert t.SFTTrainer
 numbers = torch.ones(64, 64, dtype=torch.bfloat16)
 assert (numbers @ numbers).sum() == 64**3'
 }
@@ -72,10 +75,10 @@ phase venv make_venv
 phase torch install_torch
 phase packages install_rest
 phase trl install_trl
+phase megatron install_megatron
 phase stand-ins stand_in
 phase no-tiles no_tiles
 phase prune prune
-phase compile compile
 phase check check
 printf '%s' "$want" >"$stamp"
 du -sm "$venv" | awk '{ printf "%-12s %4d MB\n", "size", $1 }'

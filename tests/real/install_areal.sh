@@ -34,8 +34,7 @@ install() {
   cp "$(site "$base")/no_tiles.pth" "$(site "$venv")/"
   # Compilers for GPUs that are imported and never called.
   rm -rf "$(site "$venv")"/triton/backends/nvidia/bin "$(site "$venv")"/triton/_C/libproton.so
-  "$venv/bin/python" -m compileall -q -j 2 "$(site "$venv")" || true
-  TORCH_COMPILE_DISABLE=1 "$venv/bin/python" -c 'import triton, areal.trainer.sft_trainer as t; assert t.SFTTrainer'
+  env -u PYTHONDONTWRITEBYTECODE TORCH_COMPILE_DISABLE=1 "$venv/bin/python" -c 'import triton, areal.trainer.sft_trainer as t; assert t.SFTTrainer'
 }
 
 # Not as part of a condition: set -e would not hold in it.

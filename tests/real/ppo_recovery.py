@@ -23,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 STEPS = 3
 LIMIT = 1800  # seconds for one run: only a hang takes so long, on a machine however slow
 ENV = dict(os.environ, PYTHONPATH=f"{HERE}", VERL_USE_EXTERNAL_MODULES="verl_ppo_cpu", VERL_PLATFORM="cpu", VERL_ENGINE_DEVICE="cuda",
-           OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", RAY_USAGE_STATS_ENABLED="0", RAY_worker_niceness="0")
+           WITHOUT_MEGATRON="1", OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", RAY_USAGE_STATS_ENABLED="0", RAY_worker_niceness="0")
 
 YAML = """\
 defaults:

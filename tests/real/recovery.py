@@ -23,7 +23,7 @@ ROOT = HERE.parent.parent
 STEPS = 8
 LIMIT = 1800  # seconds for one run: only a hang takes so long, on a machine however slow
 ENV = dict(os.environ, PYTHONPATH=f"{HERE}", VERL_USE_EXTERNAL_MODULES="verl_cpu_platform", VERL_PLATFORM="cpu",
-           VERL_ENGINE_DEVICE="cuda", OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false",
+           VERL_ENGINE_DEVICE="cuda", WITHOUT_MEGATRON="1", OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false",
            RAY_worker_niceness="0")  # else Ray's workers run after everything else on the machine
 
 YAML = """\

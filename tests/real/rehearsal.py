@@ -28,7 +28,7 @@ export PATH={bin}:$PATH
 torchrun --nproc-per-node 2 -m verl.trainer.sft_trainer {words} "$@"
 """
 LIMIT = 1800
-ENV = dict(os.environ, HYDRA_FULL_ERROR="1")
+ENV = dict(os.environ, WITHOUT_MEGATRON="1", HYDRA_FULL_ERROR="1")
 
 
 def call(work, argv, code):

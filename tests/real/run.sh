@@ -15,6 +15,9 @@ areal=$(dirname "$venv")/.venv-areal
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
+# What a rank compiles at its import, the next one finds.
+unset PYTHONDONTWRITEBYTECODE
+
 only=${ONLY:-}
 # Long ones first: what is left at the end should be short.
 scripts=(verl_hazards areal_launchers recovery areal_recovery ray_recovery areal_alone proofs ppo_recovery hf_recovery verl_versions

@@ -214,6 +214,10 @@ fn a_full_disk_under_the_journal_does_not_stop_the_training() {
     let run_dir = mount.point.join("run");
     scene
         .set("supervisor.run_dir", json!(run_dir))
+        // Many steps: the last page of the journal has room for some lines.
+        .set("trainer.total_training_steps", json!(150))
+        .set("demo.samples", json!(1_000_000))
+        .set("demo.step_ms", json!(50))
         .set("demo.hold_at", json!(3));
     let expected = scene.expected_digest();
     let run = scene.start(&[]);

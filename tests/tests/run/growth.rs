@@ -75,7 +75,7 @@ fn the_journal_tells_what_changed_and_a_snapshot_spares_the_rest() {
     let whole = lines_of(&scene, "checkpoints").len();
     let changed = lines_of(&scene, "checkpoints_changed").len();
     assert!(
-        whole < 15 && changed > 20,
+        whole < 15 && changed > whole,
         "{whole} scans as a whole, {changed} as differences"
     );
     let journal = scene.run_dir().join("journal/1.jsonl");
