@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use supervise_trainers::python_command::Python;
 
-/// To join takes seconds; one that does not answer is tried by Ray itself for about twenty.
+/// To join takes seconds. Ray itself tries one that is gone for a minute or more: the question knocks first.
 const PATIENCE: Duration = Duration::from_secs(90);
 const OUTPUT: usize = 1 << 20;
 const ERRORS: usize = 8 << 10;
@@ -22,13 +22,15 @@ const MARK: &str = "supervise-ray:";
 
 /// The question: address, checkpoint root, numbers of processes that were drivers of this run.
 const ASK: &str = r#"
-import sys, os, json
+import sys, os, json, socket
 import ray
 from ray._private import state
 address, root, drivers = sys.argv[1], sys.argv[2], set(sys.argv[3:])
 if not address:
     above = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
     with open(os.path.join(above, "ray", "ray_current_cluster")) as file: address = file.read(1000).strip()
+host, _, port = address.rpartition("/")[2].rpartition(":")
+if port.isdigit(): socket.create_connection((host.strip("[]"), int(port)), 20).close()
 ray.init(address=address, log_to_driver=False, logging_level="ERROR")
 me = ray.get_runtime_context().get_job_id()
 jobs = {job["JobID"]: job for job in state.jobs()}
