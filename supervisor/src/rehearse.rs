@@ -1,30 +1,31 @@
 //! A relaunch tried in advance: does this release take the overrides that a resume would be given?
 //!
-//! `plan --rehearse` tries it while a person waits. A run tries it once its workers are there, in a helper of its own:
-//! `supervise __rehearse` reads a [`Trial`] from its input, gives way to the training, answers with what came of it, and
-//! ends as soon as its input is closed.
+//! `plan --rehearse` tries it while a person waits. A run tries it once its workers are there, giving way to them. Both leave it to a
+//! helper of its own, as does whoever asks the trainer for its configuration.
+
+mod helper;
+
+pub use helper::{Job, command, helper};
 
 use crate::environment;
-use crate::printer;
-use crate::render::{one_line, shown_word};
+use crate::render::{one_line, proposed, shown_command, shown_word};
 use crate::run_order::RunOrder;
 use camino::{Utf8Path, Utf8PathBuf};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::io::BufRead;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
-use supervise_config::redact;
+use supervise_config::{ConfigTree, Value, python_str, redact, redact_words};
 use supervise_core::checkpoint::{CkptId, Finding, PinsHash};
+use supervise_core::event::ExitStatus;
 use supervise_core::id::{AttemptNo, Step};
 use supervise_core::record::{LaunchOrder, StartPoint};
 use supervise_core::rehearsal::Rehearsed;
 use supervise_host::interpreter;
-use supervise_host::process::capture::{Captured, Errand, capture};
-use supervise_host::process::give_way;
+use supervise_host::process::capture::{Errand, capture};
 use supervise_trainers::registry::adapters;
-use supervise_trainers::rehearsal::{calls, differences, last_complaint, refused_key, sets};
-use supervise_trainers::{HostFacts, LaunchPlan, adapter};
+use supervise_trainers::rehearsal::{calls, configuration, differences, last_complaint, refused_key, sets};
+use supervise_trainers::{HostFacts, LaunchPlan, adapter, hydra};
 
 /// Importing the trainer takes ten seconds, or minutes where it gives way to a training.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -34,8 +35,8 @@ const OUTPUT: usize = 4 << 20;
 const ERRORS: usize = 64 << 10;
 /// Of somebody else's words so many characters are told.
 const SAID: usize = 300;
-/// Beside a training only what is left over is used.
-const NICE: i32 = 19;
+/// A shorter value may stand in any word: no secret is that short.
+const SHORTEST: usize = 4;
 /// No rehearsal is to see a device.
 const DEVICES: [&str; 4] = [
     "CUDA_VISIBLE_DEVICES",
@@ -57,33 +58,72 @@ pub struct Trial {
     cwd: Utf8PathBuf,
 }
 
-/// What a call prints that composes its configuration only; `words`: behind its interpreter. Sees no device.
-///
-/// # Errors
-/// It complained, or could not be started.
-pub(crate) fn ask(
-    command: &[String],
-    words: Vec<String>,
-    mut env: BTreeMap<String, String>,
-    cwd: &Utf8Path,
-) -> Result<String, Complaint> {
-    env.extend(DEVICES.map(|name| (name.to_owned(), String::new())));
-    let trial = Trial {
-        argv: command.to_vec(),
-        plain: Vec::new(),
-        overrides: Vec::new(),
-        env: env.into_iter().collect(),
-        cwd: cwd.to_owned(),
-    };
-    let said = printed(&trial, command, words, None).map_err(|text| Complaint { text, refused: None })?;
-    if said.status.is_success() {
-        return Ok(String::from_utf8_lossy(&said.output).into_owned());
+/// What came out of an interpreter.
+#[derive(Serialize, Deserialize)]
+struct Said {
+    status: ExitStatus,
+    output: String,
+    errors: String,
+}
+
+/// A call that is asked for something else than training, by the interpreter that would run it.
+pub(crate) struct Question(Trial);
+
+impl Question {
+    pub(crate) fn new(command: &[String], env: BTreeMap<String, String>, cwd: &Utf8Path) -> Self {
+        Self(Trial {
+            argv: command.to_vec(),
+            plain: Vec::new(),
+            overrides: Vec::new(),
+            env: env.into_iter().collect(),
+            cwd: cwd.to_owned(),
+        })
     }
-    let errors = String::from_utf8_lossy(&said.errors);
-    Err(Complaint {
-        text: format!("{}: {}", said.status, last_line(&trial, &errors)),
-        refused: refused_key(&errors).map(|key| one_line(key, SAID)),
-    })
+
+    /// What the interpreter says that is given these words behind its own.
+    fn ask(&self, words: &[String]) -> Result<Said, String> {
+        helper::done(&Job::Print(self.0.clone(), words.to_vec())).and_then(|said| said)
+    }
+
+    /// The configuration that the call composes, given words that make it print one.
+    ///
+    /// # Errors
+    /// It complained, or could not be started.
+    pub(crate) fn compose(&self, words: &[String]) -> Result<ConfigTree, Complaint> {
+        let said = self.ask(words).map_err(|text| Complaint { text, refused: None })?;
+        let how = match said.status.is_success() {
+            true => match configuration(&said.output) {
+                Some(tree) => return Ok(tree),
+                None => "what it printed is no configuration".to_owned(),
+            },
+            false => said.status.to_string(),
+        };
+        let last = [last_line(&self.0, &said.errors), last_line(&self.0, &said.output)];
+        let last = last.into_iter().find(|line| !line.is_empty());
+        Err(Complaint {
+            text: format!(
+                "{how}{}",
+                last.map_or(", and it says nothing".to_owned(), |l| format!(": {l}"))
+            ),
+            refused: refused_key(&said.errors).map(|key| one_line(key, SAID)),
+        })
+    }
+
+    /// The text of the file of a module or a script.
+    pub(crate) fn source_of(&self, module: &str) -> Option<String> {
+        let said = self.ask(&["-c", SOURCE, module].map(str::to_owned)).ok()?;
+        said.status.is_success().then_some(said.output)
+    }
+
+    /// The same for a person's own hands.
+    pub(crate) fn by_hand(&self, words: &[String]) -> Option<String> {
+        let (argv, _) = call(&self.0, &self.0.argv, words).ok()?;
+        Some(format!(
+            "cd {} && {}",
+            shown_command(&[self.0.cwd.to_string()]),
+            proposed(&argv)
+        ))
+    }
 }
 
 /// Prints the file of a module or a script; of modules only those that it lies in are run.
@@ -95,11 +135,6 @@ if spec and spec.submodule_search_locations:
     spec = util.find_spec(name + '.__main__')
 print(open(spec.origin if spec else name, errors='replace').read(1 << 20))
 ";
-
-/// The words behind an interpreter that make it print the file of a module or a script.
-pub(crate) fn source_of(module: &str) -> Vec<String> {
-    ["-c", SOURCE, module].map(str::to_owned).to_vec()
-}
 
 /// Why a call printed no configuration.
 #[derive(Debug)]
@@ -114,7 +149,7 @@ pub(crate) struct Complaint {
 #[must_use]
 pub fn rehearse(p: &RunOrder) -> Vec<Finding> {
     let result = match trial(p) {
-        Ok(trial) => carry_out(&trial, None),
+        Ok(trial) => helper::done(&Job::Try(trial)).unwrap_or_else(|why| Rehearsed::Unknown { why }),
         Err(why) => Rehearsed::Unknown { why },
     };
     match result {
@@ -140,7 +175,6 @@ pub fn trial(p: &RunOrder) -> Result<Trial, String> {
     let mut env = environment::with(&p.spec.env);
     let learnt = p.spec.learnt.as_ref();
     env.extend(learnt.iter().flat_map(|l| l.env.clone()));
-    env.extend(DEVICES.map(|name| (name.to_owned(), String::new())));
     Ok(Trial {
         argv,
         plain,
@@ -185,16 +219,19 @@ fn carry_out(trial: &Trial, stop: Option<BorrowedFd<'_>>) -> Rehearsed {
 fn judged(t: &Trial, stop: Option<BorrowedFd<'_>>) -> Result<Rehearsed, String> {
     let said = composed(t, &t.argv, stop)?;
     if said.status.is_success() {
-        let told = differences(&t.overrides, &String::from_utf8_lossy(&said.output))
-            .ok_or_else(|| "no configuration was printed".to_owned())?;
-        let words = |t: String| format!("a relaunch would not get what it is given: {t}");
+        let told = differences(&t.overrides, &said.output).ok_or_else(|| "no configuration was printed".to_owned())?;
+        let words = |told: String| {
+            format!(
+                "a relaunch would not get what it is given: {}",
+                without_secrets(t, &told)
+            )
+        };
         return Ok(match told.is_empty() {
             true => Rehearsed::Taken,
             false => refused(told.into_iter().map(words).collect()),
         });
     }
-    let errors = String::from_utf8_lossy(&said.errors);
-    if let Some(key) = refused_key(&errors) {
+    if let Some(key) = refused_key(&said.errors) {
         let whose = if sets(&t.overrides, key) {
             "a relaunch would fail: this release does not take an override of"
         } else {
@@ -203,14 +240,13 @@ fn judged(t: &Trial, stop: Option<BorrowedFd<'_>>) -> Result<Rehearsed, String> 
         return Ok(refused(vec![format!("{whose} {}", one_line(key, SAID))]));
     }
     // Nobody is named: whose fault is it?
-    let last = last_line(t, &errors);
+    let last = last_line(t, &said.errors);
     let plain = composed(t, &t.plain, stop)?;
     if !plain.status.is_success() {
-        let errors = String::from_utf8_lossy(&plain.errors);
         return Err(format!(
             "the trainer's configuration is not composed, not even as it is written ({}): {}",
             plain.status,
-            last_line(t, &errors)
+            last_line(t, &plain.errors)
         ));
     }
     let ours: Vec<String> = t.overrides.iter().map(|o| shown_word(o)).collect();
@@ -224,20 +260,29 @@ fn refused(what: Vec<String>) -> Rehearsed {
     Rehearsed::Refused { what }
 }
 
-fn composed(t: &Trial, argv: &[String], stop: Option<BorrowedFd<'_>>) -> Result<Captured, String> {
+fn composed(t: &Trial, argv: &[String], stop: Option<BorrowedFd<'_>>) -> Result<Said, String> {
     let words = adapters()
         .find_map(|a| a.rehearsed(argv))
         .ok_or_else(|| "the command names no entry point that can be tried".to_owned())?;
-    printed(t, argv, words, stop)
+    printed(t, argv, &words, stop)
 }
 
-/// What the interpreter of a command prints that is given these words instead.
-fn printed(t: &Trial, argv: &[String], words: Vec<String>, stop: Option<BorrowedFd<'_>>) -> Result<Captured, String> {
+/// The interpreter of a command with other words behind it, and the environment that it gets: it sees no device, and writes nothing
+/// beside the user's files.
+fn call(t: &Trial, argv: &[String], words: &[String]) -> Result<(Vec<String>, BTreeMap<String, String>), String> {
     let mut env: BTreeMap<String, String> = t.env.iter().cloned().collect();
     let python = interpreter::find(argv, &t.cwd, &env)?;
     env.extend(python.env);
+    env.extend(DEVICES.map(|name| (name.to_owned(), String::new())));
+    env.insert("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned());
+    let own = python.words.into_iter().chain(python.flags);
+    Ok((own.chain(words.iter().cloned()).collect(), env))
+}
+
+/// What the interpreter of a command says that is given these words instead.
+fn printed(t: &Trial, argv: &[String], words: &[String], stop: Option<BorrowedFd<'_>>) -> Result<Said, String> {
+    let (argv, env) = call(t, argv, words)?;
     let env: Vec<(String, String)> = env.into_iter().collect();
-    let argv: Vec<String> = python.words.into_iter().chain(python.flags).chain(words).collect();
     let errand = Errand {
         argv: &argv,
         env: &env,
@@ -247,45 +292,59 @@ fn printed(t: &Trial, argv: &[String], words: Vec<String>, stop: Option<Borrowed
         errors: ERRORS,
         stop,
     };
-    capture(&errand).map_err(|e| e.to_string())
+    let said = capture(&errand).map_err(|e| e.to_string())?;
+    Ok(Said {
+        status: said.status,
+        output: String::from_utf8_lossy(&said.output).into_owned(),
+        errors: String::from_utf8_lossy(&said.errors).into_owned(),
+    })
 }
 
 /// The last thing that was complained of, without values that may be secrets.
 fn last_line(t: &Trial, errors: &str) -> String {
-    let mut text = one_line(last_complaint(errors), SAID);
-    for word in t.argv.iter().chain(&t.plain) {
-        if let Some((key, value)) = word.split_once('=')
-            && redact(key, value) != value
-        {
-            text = text.replace(value, "***");
-        }
-    }
-    text
+    one_line(&without_secrets(t, last_complaint(errors)), SAID)
 }
 
-/// `supervise __rehearse`: tries what it reads, until nobody waits for it any more. Returns the exit code.
-#[must_use]
-pub fn helper() -> i32 {
-    give_way(NICE);
-    let mut line = String::new();
-    let mut input = std::io::stdin().lock();
-    let trial = match input.read_line(&mut line).map(|_| serde_json::from_str::<Trial>(&line)) {
-        Ok(Ok(trial)) => trial,
-        // Whoever wanted it is gone.
-        _ => return 1,
-    };
-    let result = carry_out(&trial, Some(std::io::stdin().as_fd()));
-    match serde_json::to_string(&result) {
-        // Whoever wanted it may be gone.
-        Ok(text) => drop(printer::out_bytes(text.as_bytes())),
-        Err(_) => return 1,
+/// A text without the secrets of the call and of its environment, be they quoted in the call or not.
+fn without_secrets(t: &Trial, text: &str) -> String {
+    let mut secrets: Vec<String> = Vec::new();
+    for words in [&t.argv, &t.plain] {
+        for (word, _) in words
+            .iter()
+            .zip(redact_words(words))
+            .filter(|(word, shown)| *word != shown)
+        {
+            secrets.push(
+                word.split_once('=')
+                    .map_or(word.as_str(), |(_, value)| value)
+                    .to_owned(),
+            );
+            let value = hydra::parse(word).ok().and_then(|change| change.value);
+            secrets.extend(value.iter().flat_map(texts));
+        }
     }
-    0
+    let hidden = t.env.iter().filter(|(name, value)| redact(name, value) != *value);
+    secrets.extend(hidden.flat_map(|(_, value)| value.lines().map(str::to_owned)));
+    secrets.retain(|secret| secret.len() >= SHORTEST);
+    // One may be a part of another.
+    secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+    secrets
+        .iter()
+        .fold(text.to_owned(), |text, secret| text.replace(secret, "***"))
+}
+
+fn texts(value: &Value) -> Vec<String> {
+    match value {
+        Value::Map(map) => map.iter().flat_map(|(_, node)| texts(&node.value)).collect(),
+        Value::List(items) => items.iter().flat_map(|node| texts(&node.value)).collect(),
+        value => vec![python_str(value)],
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsFd;
 
     /// A stand-in for an interpreter: what it does stands in shell. It is named `python3`, so that it counts as one.
     fn trial_of(script: &str) -> (tempfile::TempDir, Trial) {
@@ -364,6 +423,27 @@ mod tests {
         trial.overrides.push("trainer.api_key=abc123".to_owned());
         let text = format!("{:?}", carry_out(&trial, None));
         assert!(text.contains("ValueError: ***") && !text.contains("abc123"), "{text}");
+    }
+
+    #[test]
+    fn no_spelling_of_a_secret_is_told() {
+        let (_dir, mut trial) = trial_of("");
+        trial.argv.push("+env={api_key: 'a b\\'c', n: 1}".to_owned());
+        trial
+            .plain
+            .extend(["--token", "hush", "trainer.api_key='long one'"].map(str::to_owned));
+        trial.env.push(("MY_TOKEN".to_owned(), "first\nsecond".to_owned()));
+        for (said, told) in [
+            ("E: a b'c at 1", "E: *** at 1"),
+            ("E: 'long one' and long one", "E: *** and ***"),
+            ("hush first, second", "*** ***, ***"),
+            ("api_key=abcdef12345", "api_key=***"),
+            ("verl.trainer.main_ppo", "verl.trainer.main_ppo"),
+        ] {
+            assert_eq!(last_line(&trial, said), told, "{said}");
+        }
+        let long = "x".repeat(SAID - 6) + "long one";
+        assert!(!last_line(&trial, &long).contains("lo"));
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub mod terminal;
 pub mod time;
 pub mod verify;
 
-pub use command::{shown_command, shown_word};
+pub use command::{proposed, shown_command, shown_word};
 
 use supervise_core::checkpoint::{Finding, Level};
 use supervise_core::event::ScanReport;

@@ -1,8 +1,7 @@
 //! A relaunch tried in advance while workers run: by a helper that gives way to them, off the loop.
 
 use super::{Driver, Internal};
-use crate::rehearse::trial;
-use std::process::Stdio;
+use crate::rehearse::{Job, command, trial};
 use std::time::Duration;
 use supervise_core::event::EventKind;
 use supervise_core::rehearsal::{Rehearsal, Rehearsed};
@@ -30,8 +29,10 @@ impl Driver {
             return;
         }
         let started = trial(&self.order).and_then(|trial| {
-            let order = wire::encode(&trial).map_err(|e| e.to_string())?;
-            let helper = start(&self.exe).map_err(|e| format!("the helper cannot be started: {e}"))?;
+            let order = wire::encode(&Job::TryBeside(trial)).map_err(|e| e.to_string())?;
+            let helper = Command::from(command(self.exe.as_std_path()))
+                .spawn()
+                .map_err(|e| format!("the helper cannot be started: {e}"))?;
             Ok((order, helper))
         });
         match started {
@@ -69,17 +70,6 @@ impl Driver {
             let _ = tokio::time::timeout(LAST_WORDS, rehearsing.over).await;
         }
     }
-}
-
-fn start(exe: &camino::Utf8Path) -> std::io::Result<Child> {
-    Command::new(exe)
-        .arg("__rehearse")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        // Out of reach of the terminal's interrupt.
-        .process_group(0)
-        .spawn()
 }
 
 /// Its answer, as long as somebody waits for it: its input stays open until then, and it ends with that.

@@ -28,6 +28,16 @@ pub fn shown_command(words: &[String]) -> String {
         .join(" ")
 }
 
+/// A command for a person to give: what is hidden in it, he fills in.
+#[must_use]
+pub fn proposed(words: &[String]) -> String {
+    let shown = shown_command(words);
+    match redact_words(words) == words {
+        true => shown,
+        false => format!("{shown} (with your own value for each ***)"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

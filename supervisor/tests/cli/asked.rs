@@ -4,6 +4,8 @@ use crate::world::World;
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// What a package of recipes comes to: some of it is said nowhere but in its own files.
 const COMPOSED: &str = "\
@@ -39,7 +41,7 @@ const RELEASE: [&str; 2] = ["-m", "verl.trainer.main_ppo"];
 /// An interpreter with this release of verl, which does this where it is to compose, and counts how often.
 fn python(world: &World, verl: &str, does: &str) -> String {
     world.write("composed.yaml", COMPOSED);
-    world.write("source", "import hydra");
+    world.write("source", "@hydra.main()");
     let answer = format!(
         r#"{{"program":"/fake/python","python":"3.11.9","packages":{{}},"verl":{{"at":"/fake/verl","version":"{verl}"}}}}"#
     );
@@ -126,13 +128,7 @@ fn what_was_kept_is_read_only_where_it_is_a_small_file_of_ours() {
     fs::write(&kept, text + &"# long\n".repeat(1 << 20)).unwrap();
     looks(78);
     fs::remove_file(&kept).unwrap();
-    assert!(
-        std::process::Command::new("mkfifo")
-            .arg(&kept)
-            .status()
-            .unwrap()
-            .success()
-    );
+    assert!(Command::new("mkfifo").arg(&kept).status().unwrap().success());
     looks(78);
 }
 
@@ -141,20 +137,28 @@ fn a_plan_alone_runs_nothing_of_the_trainers_and_says_who_asks() {
     let world = World::new();
     let python = python(&world, "0.9.1", "cat composed.yaml");
     for call in [RECIPE, NAMED] {
+        let told = format!("supervise plan --learn -- {python} {}", call.join(" "));
         world
             .run(&plan(&python, &[], &call))
-            .refuses(78, &["supervise plan --learn` asks the trainer itself"]);
+            .refuses(78, &["supervise plan --learn` asks the trainer itself", &told]);
     }
     assert_eq!(times(&world), 0);
+    // What is guessed at is no reason of its own.
+    let said = world.run(&plan(&python, &[], &RECIPE));
+    said.refuses(78, &["is not known until it is asked itself"]);
+    assert!(
+        !said.err.contains("things are wrong") && !said.err.contains("use main_ppo"),
+        "{said:#?}"
+    );
 }
 
 #[test]
 fn a_program_that_might_train_instead_of_answering_is_not_asked() {
     let world = World::new();
     let python = python(&world, "0.9.1", "cat composed.yaml");
-    world.write("source", "import argparse");
+    world.write("source", "import argparse # and not hydra");
     let told = world.run(&plan(&python, &["--learn"], &RECIPE));
-    told.refuses(78, &["its file does not name hydra", "trainer=plain"]);
+    told.refuses(78, &["its file does not name hydra.main", "trainer=plain"]);
     assert_eq!(times(&world), 0);
 }
 
@@ -169,7 +173,15 @@ fn what_the_trainer_refuses_or_does_not_say_is_told() {
             "echo 'ModuleNotFoundError: no mine' >&2; exit 1",
             "does not compose its configuration: exit code 1: ModuleNotFoundError: no mine",
         ),
-        ("echo done", "it printed none"),
+        (
+            "cat composed.yaml; echo 'and then'",
+            "what it printed is no configuration: and then",
+        ),
+        (
+            "echo 'ValueError: why' >&2",
+            "what it printed is no configuration: ValueError: why",
+        ),
+        ("exit 3", "exit code 3, and it says nothing"),
         (
             "echo 'trainer: {devices: 8}'",
             "has no trainer.default_local_dir: it is none of verl's PPO",
@@ -177,7 +189,84 @@ fn what_the_trainer_refuses_or_does_not_say_is_told() {
     ] {
         let world = World::new();
         let python = python(&world, "0.9.1", does);
-        world.run(&plan(&python, &["--learn"], &RECIPE)).refuses(78, &[told]);
+        let said = world.run(&plan(&python, &["--learn"], &RECIPE));
+        said.refuses(78, &[told, "--set supervisor.trainer=plain"]);
+        if !told.contains("none of verl") {
+            let by_hand = format!(
+                "to try it: cd {} && {python} {} --cfg job",
+                world.dir(),
+                RECIPE.join(" ")
+            );
+            said.refuses(78, &[&by_hand]);
+        }
+    }
+}
+
+#[test]
+fn what_is_told_of_a_complaint_holds_no_secret() {
+    let world = World::new();
+    let does = r#"echo "ValueError: hush one, $MY_TOKEN" >&2; exit 1"#;
+    let python = python(&world, "0.9.1", does);
+    let call = [&RECIPE[..], &["trainer.api_key='hush one'"]].concat();
+    let said = world.run_with(&plan(&python, &["--learn"], &call), &[("MY_TOKEN", "quiet")]);
+    said.refuses(78, &["ValueError: ***, ***", "with your own value for each ***"]);
+    assert!(!said.err.contains("hush") && !said.err.contains("quiet"), "{said:#?}");
+}
+
+#[test]
+fn one_that_trains_instead_of_answering_finds_no_root_and_no_device() {
+    let world = World::new();
+    let does = r#"echo "$CUDA_VISIBLE_DEVICES.$PYTHONDONTWRITEBYTECODE" >env; cat composed.yaml"#;
+    let python = python(&world, "0.9.1", does);
+    let root = format!("trainer.default_local_dir='{}'", world.path("my run"));
+    let call = [&RECIPE[..], &[&root]].concat();
+    for (more, asked) in [(["--learn"].as_slice(), 1), (&[], 1)] {
+        let view = world.run(&plan(&python, more, &call)).json();
+        assert_eq!(
+            (view["root"].as_str().unwrap(), times(&world)),
+            (world.path("my run").as_str(), asked)
+        );
+    }
+    let words = fs::read_to_string(world.path("asked")).unwrap();
+    assert!(
+        words.contains("trainer.default_local_dir=/dev/null/") && !words.contains("my run"),
+        "{words}"
+    );
+    assert_eq!(fs::read_to_string(world.path("env")).unwrap(), ".1\n");
+}
+
+#[test]
+fn what_was_asked_ends_with_whoever_asked() {
+    for signal in ["-TERM", "-INT", "-KILL"] {
+        let world = World::new();
+        let python = python(
+            &world,
+            "0.9.1",
+            "sleep 1000 & echo $! >child.new; mv child.new child; wait",
+        );
+        let mut asks = world
+            .command()
+            .args(plan(&python, &["--learn"], &RECIPE))
+            .spawn()
+            .unwrap();
+        let child = wait_for(|| fs::read_to_string(world.path("child")).ok());
+        let lives = || fs::read_to_string(format!("/proc/{}/cmdline", child.trim())).is_ok_and(|w| w.contains("sleep"));
+        assert!(lives());
+        let told = Command::new("kill").args([signal, &asks.id().to_string()]).status();
+        assert!(told.unwrap().success());
+        asks.wait().unwrap();
+        wait_for(|| (!lives()).then_some(()));
+    }
+}
+
+fn wait_for<T>(mut found: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        match found() {
+            Some(it) => return it,
+            None => assert!(Instant::now() < end, "in vain"),
+        }
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

@@ -3,6 +3,7 @@
 //! Asked where no table here knows its release, its configuration or its entry point, and only by commands that would run its code
 //! anyway. What it said last is kept without secrets in this user's state directory, for the commands that only look.
 
+use super::cadence::again;
 use super::{identity, root_of, understand_with};
 use crate::control;
 use crate::environment;
@@ -10,8 +11,8 @@ use crate::error::CliError;
 use crate::prepare::discovery::Discovered;
 use crate::prepare::state_dir::state_dir;
 use crate::printer;
-use crate::rehearse::{Complaint, ask, source_of};
-use crate::render::{one_line, shown_command};
+use crate::rehearse::{Complaint, Question};
+use crate::render::{one_line, proposed, shown_command};
 use crate::run_order::Release;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
@@ -21,11 +22,13 @@ use supervise_core::checkpoint::Finding;
 use supervise_core::id::fnv64;
 use supervise_host::io_worker::{own_place, read_own, write_whole};
 use supervise_trainers::read::ReadOutput;
-use supervise_trainers::rehearsal::{configuration, parsed};
+use supervise_trainers::rehearsal::parsed;
 use supervise_trainers::{Adapter, Asks};
 
 /// Variables that decide which files are imported, beside the interpreter itself.
 const IMPORTS: [&str; 3] = ["PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX"];
+/// The way out where nothing is known.
+const PLAIN: &str = "--set supervisor.trainer=plain supervises it as it is";
 /// Answers that are kept.
 const KEPT: usize = 64;
 
@@ -38,38 +41,42 @@ pub(super) fn read(d: &Discovered, trainer: &dyn Adapter, release: &Release) -> 
     let env = environment_of(d);
     let file = file_of(d, &asks, release, &env);
     let kept = file.as_deref().and_then(kept);
+    let question = Question::new(&asks.command, env, d.call_cwd());
     let tree = match kept {
         // Workers that wait for a supervisor do not wait for a question.
         Some(tree) if !d.sources.request.asking || lives(d, version, &tree) => tree,
-        _ if d.sources.request.asking && !answers(d, &asks, &env) => {
+        _ if !d.sources.request.asking => {
+            let words = again(&d.sources.request, &["plan", "--learn"], &[]);
+            let how = "`supervise plan --learn` asks the trainer itself, which runs its code; `supervise run` does the same first";
+            let how = format!("{how}: {}", proposed(&words));
+            return without(first, &asks, unknown(d, " until it is asked itself"), &how);
+        }
+        _ if !answers(&asks, &question) => {
             let (_, word) = asks.only_if.clone().unwrap_or_default();
             let why = format!("its file does not name {word}, so that it is not asked: it might train instead");
-            let unknown = first.map_err(|_| {
-                CliError::config("what the command saves is not known")
-                    .hint("--set supervisor.trainer=plain supervises it as it is")
-            });
-            return without(unknown, &asks, &why);
+            return without(first, &asks, unknown(d, "").hint(PLAIN), &why);
         }
-        _ if d.sources.request.asking => match asked(d, &asks, env) {
-            Ok(text) => {
-                let Some(tree) = configuration(&text) else {
-                    return without(unanswered(first, d, "it printed none"), &asks, "it was asked itself");
-                };
+        _ => match asked(d, &asks, &question) {
+            Ok(tree) => {
                 keep(file.as_deref(), &tree);
                 tree
             }
-            Err(Complaint { refused: Some(key), .. }) => {
-                return Err(CliError::config(format!(
-                    "`{}` itself does not take the override of {key}: every launch would fail",
-                    shown(d)
-                )));
+            Err(complaint) => {
+                let by_hand = question
+                    .by_hand(&asks.words)
+                    .map(|command| format!("to try it: {command}"));
+                let hinted = |e: CliError| by_hand.into_iter().fold(e, CliError::hint).hint(PLAIN);
+                if let Some(key) = complaint.refused {
+                    return Err(hinted(CliError::config(format!(
+                        "`{}` itself does not take the override of {key}: every launch would fail",
+                        shown(d)
+                    ))));
+                }
+                // What the trainer complains of comes before what we do not know.
+                let text = format!("`{}` does not compose its configuration: {}", shown(d), complaint.text);
+                return without(first, &asks, hinted(CliError::config(text)), "it was asked itself");
             }
-            Err(complaint) => return without(unanswered(first, d, &complaint.text), &asks, "it was asked itself"),
         },
-        _ => {
-            let how = "`supervise plan --learn` asks the trainer itself, which runs its code; `supervise run` does the same first";
-            return without(first, &asks, how);
-        }
     };
     let mut out = understand_with(d, version, Some(&tree), &mut |_| ())?;
     let told = format!("{}: the trainer itself composed what is read here", asks.why);
@@ -92,21 +99,25 @@ fn lives(d: &Discovered, version: Option<&str>, tree: &ConfigTree) -> bool {
     read.ok().and_then(place).is_some_and(|run| control::guard_lives(&run))
 }
 
-/// What is read without an answer, with why there is none.
-fn without(first: Result<ReadOutput, CliError>, asks: &Asks, why: &str) -> Result<ReadOutput, CliError> {
+/// What is read without an answer, with why there is none; `error`: where that is not enough.
+fn without(
+    first: Result<ReadOutput, CliError>,
+    asks: &Asks,
+    error: CliError,
+    why: &str,
+) -> Result<ReadOutput, CliError> {
     let told = format!("{}: {why}", asks.why);
-    let mut out = first.map_err(|e| e.hint(told.clone()))?;
+    let mut out = first.map_err(|_| error.hint(told.clone()))?;
     out.findings.push(Finding::note("trainer_not_asked", told));
     Ok(out)
 }
 
-fn shown(d: &Discovered) -> String {
-    one_line(&shown_command(d.call()), 200)
+fn unknown(d: &Discovered, until: &str) -> CliError {
+    CliError::config(format!("what `{}` saves is not known{until}", shown(d)))
 }
 
-/// What the trainer complains of comes before what we do not know.
-fn unanswered(first: Result<ReadOutput, CliError>, d: &Discovered, why: &str) -> Result<ReadOutput, CliError> {
-    first.map_err(|_| CliError::config(format!("`{}` does not compose its configuration: {why}", shown(d))))
+fn shown(d: &Discovered) -> String {
+    one_line(&shown_command(d.call()), 200)
 }
 
 fn environment_of(d: &Discovered) -> BTreeMap<String, String> {
@@ -116,23 +127,19 @@ fn environment_of(d: &Discovered) -> BTreeMap<String, String> {
 }
 
 /// Whether it will answer, as far as its file tells.
-fn answers(d: &Discovered, asks: &Asks, env: &BTreeMap<String, String>) -> bool {
+fn answers(asks: &Asks, question: &Question) -> bool {
     asks.only_if.as_ref().is_none_or(|(module, word)| {
-        let source = ask(&asks.command, source_of(module), env.clone(), d.call_cwd());
         // Where it is not found, the launch would fail as well: what Python says of that is told.
-        source.map_or(true, |text| text.contains(word))
+        question.source_of(module).is_none_or(|text| text.contains(word))
     })
 }
 
-fn asked(d: &Discovered, asks: &Asks, env: BTreeMap<String, String>) -> Result<String, Complaint> {
+fn asked(d: &Discovered, asks: &Asks, question: &Question) -> Result<ConfigTree, Complaint> {
     if !d.sources.request.quiet {
-        printer::err(&format!(
-            "note: {}: asking `{}` for its configuration\n",
-            asks.why,
-            shown(d)
-        ));
+        let why = &asks.why;
+        printer::err(&format!("note: {why}: asking `{}` for its configuration\n", shown(d)));
     }
-    ask(&asks.command, asks.words.clone(), env, d.call_cwd())
+    question.compose(&asks.words)
 }
 
 /// Where the answer is kept: by the call, the packages, and what decides which files are imported.

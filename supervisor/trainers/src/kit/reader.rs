@@ -113,7 +113,10 @@ impl<'a, B> Reader<'a, B> {
     fn typed<T>(&mut self, key: &str, node: &Node, (wanted, convert): Kind<T>) -> Option<T> {
         let found = convert(&node.value);
         if found.is_none() {
-            let message = format!("{wanted} is needed, this is {}", node.value.type_name());
+            let message = match node.value {
+                Value::Int(number) if wanted == INT.0 => format!("{number} is out of range"),
+                _ => format!("{wanted} is needed, this is {}", node.value.type_name()),
+            };
             let error = ConfigError::new(ErrorKind::WrongType, message);
             self.refuse(error.from_origin(&self.origin(key)).with_key(key));
         }

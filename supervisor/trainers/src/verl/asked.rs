@@ -11,25 +11,38 @@ use crate::read::ReadInput;
 use crate::rehearsal::composes;
 use supervise_config::{ConfigTree, Map, Node, Origin, Value};
 
+const ROOT: &str = "trainer.default_local_dir";
 /// verl's modules that train, and save as PPO does, have these keys.
-const PPOS: [&str; 2] = ["trainer.default_local_dir", "actor_rollout_ref"];
+const PPOS: [&str; 2] = [ROOT, "actor_rollout_ref"];
 
 /// The question to verl, where one is left open here.
 pub(super) fn asks(input: &ReadInput<'_>, sft: bool) -> Option<Asks> {
     let basis = super::basis(input, sft);
     let why = open(input, &basis)?;
-    let config = input.config_file.map(|file| file.as_str());
-    let (command, _) = read::launch(input, &basis).ok()?;
-    let command = command::fill(&command, input.set, config);
-    let words = composes(&command)?;
+    let command = call(input, &basis)?;
+    let words = composes(&command)?.into_iter().map(elsewhere).collect();
     let foreign = command::entry(input.command).filter(|(entry, _)| *entry == Entry::Foreign);
-    let only_if = foreign.map(|(_, at)| (input.command[at - 1].clone(), "hydra"));
+    let only_if = foreign.map(|(_, at)| (input.command[at - 1].clone(), "hydra.main"));
     Some(Asks {
         why,
         command,
         words,
         only_if,
     })
+}
+
+fn call(input: &ReadInput<'_>, basis: &Basis) -> Option<Vec<String>> {
+    let config = input.config_file.map(|file| file.as_str());
+    let (command, _) = read::launch(input, basis).ok()?;
+    Some(command::fill(&command, input.set, config))
+}
+
+/// A program that trains instead of answering has nowhere to save.
+fn elsewhere(word: String) -> String {
+    match word.split_once('=') {
+        Some((key, _)) if command::override_key(&word) == ROOT => format!("{key}=/dev/null/nowhere"),
+        _ => word,
+    }
 }
 
 fn open(input: &ReadInput<'_>, basis: &Basis) -> Option<String> {
@@ -58,10 +71,18 @@ fn open(input: &ReadInput<'_>, basis: &Basis) -> Option<String> {
     Some(format!("verl {version} is not known here"))
 }
 
-/// verl's composition with the place of each value that the user said.
-pub(super) fn with_origins(printed: &ConfigTree, input: &ReadInput<'_>) -> ConfigTree {
+/// verl's composition with the place of each value that the user said, and with his own root.
+pub(super) fn with_origins(printed: &ConfigTree, input: &ReadInput<'_>, basis: &Basis) -> ConfigTree {
     let by = Origin::Composed { by: "verl".to_owned() };
     let mut tree = ConfigTree::new(placed(&printed.root, &by));
+    let call = call(input, basis).unwrap_or_default();
+    let roots = call
+        .iter()
+        .filter(|word| command::override_key(word) == ROOT && command::is_override(word));
+    if let Some(root) = roots.filter_map(|text| hydra::parse(text).ok()?.value).next_back() {
+        // Where it is no key of the trainer's, nothing is added.
+        let _ = tree.set(ROOT, Node::new(root, by));
+    }
     let mut said: Vec<(String, Origin)> = Vec::new();
     if let Some(composed) = input.composed {
         said.extend(

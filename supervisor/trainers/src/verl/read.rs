@@ -178,7 +178,7 @@ pub(super) fn meant(composed: &Composed) -> Option<TrainerKind> {
 /// The configuration as it counts.
 fn effective(input: &ReadInput<'_>, basis: &Basis) -> Result<ConfigTree, Vec<ConfigError>> {
     if let Some(printed) = input.printed {
-        return Ok(super::asked::with_origins(printed, input));
+        return Ok(super::asked::with_origins(printed, input, basis));
     }
     let mut tree = super::verl_defaults(basis.tree, basis.release);
     if let Some(composed) = input.composed {

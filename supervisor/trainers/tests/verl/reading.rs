@@ -379,6 +379,11 @@ fn what_makes_a_resume_impossible_is_a_problem_with_its_place() {
             "a whole number is needed",
         ),
         (
+            "trainer: {save_freq: 99999999999999999999}\nalgorithm: {}\n",
+            "trainer.save_freq",
+            "99999999999999999999 is out of range",
+        ),
+        (
             "trainer: {save_freq: 1, nnodes: 0}\nalgorithm: {}\n",
             "trainer.nnodes",
             "0 has no meaning",

@@ -1,0 +1,91 @@
+//! `supervise __rehearse`: whatever it starts ends with it, and it ends as soon as nobody waits for it: its input is closed.
+
+use super::{Said, Trial, carry_out, printed};
+use crate::printer;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::io::{self, BufRead, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use supervise_host::process::give_way;
+use supervise_host::wire;
+
+/// Beside a training only what is left over is used.
+const NICE: i32 = 19;
+/// An answer holds what was printed, every character of it escaped at worst.
+const ANSWER: u64 = 32 << 20;
+
+/// What a helper is to do. It holds an environment, so it goes through a pipe only.
+#[derive(Serialize, Deserialize)]
+pub enum Job {
+    /// Tries a relaunch, and answers with a `Rehearsed`.
+    Try(Trial),
+    /// The same, giving way to a training.
+    TryBeside(Trial),
+    /// Gives the interpreter these words, and answers with what it [`Said`], or why it said nothing.
+    Print(Trial, Vec<String>),
+}
+
+/// A helper, to be started: it reads a [`Job`] from its input, which stays open for as long as the answer is wanted.
+#[must_use]
+pub fn command(exe: &Path) -> Command {
+    let mut command = Command::new(exe);
+    command.arg("__rehearse").stdin(Stdio::piped()).stdout(Stdio::piped());
+    // Out of reach of the terminal's interrupt: it ends what it started.
+    command.stderr(Stdio::null()).process_group(0);
+    command
+}
+
+/// Has it done while a person waits.
+///
+/// # Errors
+/// In words: there is no helper, or it ended without an answer.
+pub(super) fn done<T: DeserializeOwned>(job: &Job) -> Result<T, String> {
+    let failed = |e: io::Error| format!("the helper cannot be asked: {e}");
+    let mut helper = std::env::current_exe()
+        .and_then(|exe| command(&exe).spawn())
+        .map_err(failed)?;
+    let mut text = Vec::new();
+    let asked = match (helper.stdin.take(), helper.stdout.take()) {
+        (Some(mut input), Some(output)) => wire::encode(job)
+            .map_err(Into::into)
+            .and_then(|order| input.write_all(&order))
+            .and_then(|()| output.take(ANSWER).read_to_end(&mut text)),
+        _ => Ok(0),
+    };
+    let ended = helper.wait();
+    asked.and(ended).map_err(failed)?;
+    serde_json::from_slice(&text).map_err(|e| failed(e.into()))
+}
+
+/// The helper itself. Returns the exit code.
+#[must_use]
+pub fn helper() -> i32 {
+    let mut line = String::new();
+    let mut input = io::stdin().lock();
+    let Ok(Ok(job)) = input.read_line(&mut line).map(|_| serde_json::from_str(&line)) else {
+        // Whoever wanted it is gone.
+        return 1;
+    };
+    let stdin = io::stdin();
+    let stop = Some(stdin.as_fd());
+    let answer = match job {
+        Job::Try(trial) => serde_json::to_string(&carry_out(&trial, stop)),
+        Job::TryBeside(trial) => {
+            give_way(NICE);
+            serde_json::to_string(&carry_out(&trial, stop))
+        }
+        Job::Print(trial, words) => {
+            let said: Result<Said, String> = printed(&trial, &trial.argv, &words, stop);
+            serde_json::to_string(&said)
+        }
+    };
+    match answer {
+        // Whoever wanted it may be gone.
+        Ok(text) => drop(printer::out_bytes(text.as_bytes())),
+        Err(_) => return 1,
+    }
+    0
+}
