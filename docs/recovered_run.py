@@ -40,12 +40,15 @@ STYLE = """
   }"""
 
 
-def run(programs, folder):
-    """Runs the example; returns when each step of each attempt was trained, and the journal's records."""
+def run(programs, folder, faults):
+    """Runs the example; returns when each step of each attempt was trained, the journal's records, the digest of the weights."""
     config = (TOP / "examples/configs/demo.yaml").read_text()
     for old, new in {**CHANGES, "demo-run/checkpoints": f"{folder}/checkpoints"}.items():
         assert old in config, f"the example says nothing of {old!r}"
         config = config.replace(old, new)
+    if not faults:
+        config = "\n".join(line for line in config.splitlines() if "kind:" not in line).replace("faults:", "faults: []")
+    folder.mkdir()
     (folder / "demo.yaml").write_text(config)
     paths = {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(folder), "XDG_STATE_HOME": str(folder / "state")}
     steps, seen, losses = {}, 0, folder / "losses.jsonl"
@@ -59,7 +62,8 @@ def run(programs, folder):
     if child.returncode:
         sys.exit(f"supervise run ended with {child.returncode}")
     journal = (folder / "checkpoints/.supervise/journal/1.jsonl").read_text().splitlines()
-    return steps, [{"wall": r["wall"], **x} for r in map(json.loads, journal) for x in [r, *r.get("then", [])]]
+    records = [{"wall": r["wall"], **x} for r in map(json.loads, journal) for x in [r, *r.get("then", [])]]
+    return steps, records, (folder / "digest.txt").read_text()
 
 
 def story(records):
@@ -139,7 +143,9 @@ def draw(attempts, steps):
 def main():
     programs = Path(sys.argv[1] if len(sys.argv) > 1 else TOP / "target/debug").resolve()
     with tempfile.TemporaryDirectory(prefix="recovered-run-") as folder:
-        steps, records = run(programs, Path(folder))
+        steps, records, digest = run(programs, Path(folder) / "broken", True)
+        if run(programs, Path(folder) / "straight", False)[2] != digest:
+            sys.exit("the weights are not those of an uninterrupted run")
     (TOP / "docs/recovered-run.svg").write_text(draw(story(records), steps))
 
 
