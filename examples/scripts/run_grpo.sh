@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# GRPO with verl, as most people start it. Under supervision, nothing in it changes:
+# GRPO with verl, as most people start it. Nothing in it changes for supervise:
 #
 #   supervise run -- bash examples/scripts/run_grpo.sh
 #   supervise plan --learn -- bash examples/scripts/run_grpo.sh trainer.total_epochs=3
 #
-# `supervise` runs it once up to the call of python3 to learn where it saves, and puts its own overrides (where to resume) into that
-# call at each launch. What stands before the call runs again each time: it should do nothing twice that may be done only once.
+# `supervise` runs it once up to the call of python3, to learn where it saves. At each launch it puts its overrides (where to resume) into
+# that call. What stands before the call runs again each time: it has to be safe to repeat.
 set -xeuo pipefail
 
 MODEL=${MODEL:-Qwen/Qwen2.5-0.5B-Instruct}

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# A script that starts the trainer by the whole path of its interpreter. `supervise` cannot put its overrides into such a call; the
-# script hands on what it is given, and {overrides} in the command says where ours go:
+# A script that starts the trainer by its interpreter's full path. `supervise` cannot put its overrides into such a call: the script
+# passes on "$@", and {overrides} in the command says where they go:
 #
 #   supervise run -- bash examples/scripts/run_overrides.sh {overrides}
 #
-# Without {overrides}, or without "$@" below, the run ends with exit code 78 before the trainer can save anything.
+# Without {overrides}, or without "$@" below, the run ends with exit code 78 before the first save.
 set -euo pipefail
 
 PYTHON=${PYTHON:-/usr/bin/python3}

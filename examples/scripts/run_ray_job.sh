@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# The trainer as a job of a Ray cluster that runs already:
+# The trainer as a job of a running Ray cluster:
 #
 #   RAY_ADDRESS=http://head:8265 supervise run -- bash examples/scripts/run_ray_job.sh
 #
-# The overrides are put at the end of what stands behind `--`. `--no-wait` is taken out: the supervisor has to see the driver end.
-# A job runs in a throw-away directory: give trainer.default_local_dir as an absolute path on a disk that all nodes share.
+# The overrides go to the end of what follows `--`. `--no-wait` is taken out: the supervisor has to see the driver end.
+# A job runs in a temporary directory: give trainer.default_local_dir as an absolute path on a disk that all nodes share.
 set -euo pipefail
 
 DATA=${DATA:-/shared/data/gsm8k}

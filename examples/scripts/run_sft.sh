@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Supervised fine-tuning with verl, its ranks started by torchrun:
+# Supervised fine-tuning with verl under torchrun:
 #
 #   supervise run -- bash examples/scripts/run_sft.sh
 #
-# torchrun's own restarts are switched off at each launch (--max-restarts=0): they would resume where nothing was proven.
+# torchrun's own restarts are switched off at each launch (--max-restarts=0): they would resume from an unproven step.
 set -xeuo pipefail
 
 MODEL=${MODEL:-Qwen/Qwen2.5-0.5B-Instruct}
