@@ -216,8 +216,8 @@ fn keys(value: &Value, out: &mut BTreeSet<String>) {
         Value::Array(items) => items.iter().for_each(|v| keys(v, out)),
         Value::Object(fields) => fields.iter().for_each(|(key, v)| {
             out.insert(key.clone());
-            // Keys in these are verdicts, and roles of the trainer.
-            if !["checkpoints", "holds", "roles"].contains(&key.as_str()) {
+            // Keys in these are verdicts, roles of the trainer, and the journal's own.
+            if !["checkpoints", "holds", "roles", "record"].contains(&key.as_str()) {
                 keys(v, out);
             }
         }),
@@ -228,28 +228,44 @@ fn keys(value: &Value, out: &mut BTreeSet<String>) {
 #[test]
 fn every_key_of_json_is_on_its_page() {
     let scratch = Scratch::new();
-    scratch.run("supervise run -q examples/configs/demo.yaml").unwrap();
     let page = fs::read_to_string(top().join("docs/json.md")).unwrap();
+    let mut missing = Vec::new();
     for command in [
-        "status demo-run/checkpoints",
-        "plan examples/configs/demo.yaml",
-        "explain demo-run/checkpoints",
-        "checkpoints demo-run/checkpoints",
-        "verify demo-run/checkpoints fixtures/areal_sft_w2/checkpoints/trainer/real/t0 --depth full --tensors",
-        "stop demo-run/checkpoints",
-        "gc demo-run/checkpoints --dry-run",
-        "config show examples/configs/demo.yaml",
-        "doctor",
+        "run examples/configs/demo.yaml --json",
+        "run --detach --json --set supervisor.trainer=plain --set supervisor.run_dir=plain -- true",
+        "status demo-run/checkpoints --json",
+        "plan examples/configs/demo.yaml --json",
+        "plan examples/configs/demo.yaml --json --set trainer.default_local_dir=other",
+        "explain demo-run/checkpoints --json",
+        "logs demo-run/checkpoints --json",
+        "checkpoints demo-run/checkpoints --json",
+        "verify demo-run/checkpoints fixtures/areal_sft_w2/checkpoints/trainer/real/t0 --depth full --tensors --json",
+        "migrate --checkpoint fixtures/verl_megatron_v1_hf/global_step_1 --dry-run --json",
+        "stop demo-run/checkpoints --json",
+        "gc demo-run/checkpoints --dry-run --json",
+        "config show examples/configs/demo.yaml --json",
+        "doctor --json",
     ] {
-        let said = scratch.run(&format!("supervise {command} --json")).unwrap();
+        let said = scratch.run(&format!("supervise {command}")).unwrap();
         let mut all = BTreeSet::new();
-        keys(&serde_json::from_str(&said).unwrap(), &mut all);
+        for value in serde_json::Deserializer::from_str(&said).into_iter::<Value>() {
+            keys(&value.unwrap(), &mut all);
+        }
         assert!(!all.is_empty(), "{command}");
-        let unknown = |k: &&String| !page.contains(&format!("`{k}`")) && !page.contains(&format!("\"{k}\""));
-        let missing: Vec<&String> = all.iter().filter(unknown).collect();
-        assert!(
-            missing.is_empty(),
-            "docs/json.md does not tell these keys of `{command}`: {missing:?}"
-        );
+        let section = |name: &str| page.split("\n## ").find(|s| s.starts_with(name)).unwrap();
+        let own = section(&format!("`{}", command.split(' ').next().unwrap()));
+        // What `run` ends with is what `status` says.
+        let more = if command.starts_with("run ") {
+            section("`status`")
+        } else {
+            ""
+        };
+        let told = [own, more, section("Shared objects")].concat();
+        let unknown = |k: &&String| !told.contains(&format!("`{k}`")) && !told.contains(&format!("\"{k}\""));
+        missing.extend(all.iter().filter(unknown).map(|key| format!("{key} of `{command}`")));
     }
+    assert!(
+        missing.is_empty(),
+        "docs/json.md does not tell these keys: {missing:#?}"
+    );
 }
