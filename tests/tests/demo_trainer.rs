@@ -7,8 +7,6 @@ use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
 const WORLD: usize = 4;
 
@@ -128,11 +126,7 @@ fn code(status: ExitStatus) -> Option<i32> {
 }
 
 fn wait_for(path: &Path) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !path.exists() {
-        assert!(Instant::now() < deadline, "{} never came", path.display());
-        thread::sleep(Duration::from_millis(5));
-    }
+    supervise_tests::harness::wait_for(&path.display().to_string(), || path.exists());
 }
 
 const GOOD: [Option<i32>; WORLD] = [Some(0); WORLD];

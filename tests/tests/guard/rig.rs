@@ -397,10 +397,7 @@ pub(crate) fn fake(words: &[&str]) -> WorkerOrder {
 }
 
 /// Waits for something that is bound to happen.
-pub(crate) fn eventually(mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !done() {
-        assert!(Instant::now() < end, "it never happened");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+#[track_caller]
+pub(crate) fn eventually(done: impl FnMut() -> bool) {
+    supervise_tests::harness::wait_for("what was bound to happen", done);
 }
