@@ -4,18 +4,20 @@
 //! helper of its own, as does whoever asks the trainer for its configuration.
 
 mod helper;
+mod question;
 
 pub use helper::{Job, command, helper};
+pub(crate) use question::{Complaint, Question};
 
 use crate::environment;
-use crate::render::{one_line, proposed, shown_command, shown_word};
+use crate::render::{one_line, shown_word};
 use crate::run_order::RunOrder;
-use camino::{Utf8Path, Utf8PathBuf};
+use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
-use supervise_config::{ConfigTree, Value, python_str, redact, redact_words};
+use supervise_config::{Value, python_str, redact, redact_words};
 use supervise_core::checkpoint::{CkptId, Finding, PinsHash};
 use supervise_core::event::ExitStatus;
 use supervise_core::id::{AttemptNo, Step};
@@ -24,7 +26,7 @@ use supervise_core::rehearsal::Rehearsed;
 use supervise_host::interpreter;
 use supervise_host::process::capture::{Errand, capture};
 use supervise_trainers::registry::adapters;
-use supervise_trainers::rehearsal::{calls, configuration, differences, last_complaint, refused_key, sets};
+use supervise_trainers::rehearsal::{calls, differences, last_complaint, refused_key, sets};
 use supervise_trainers::{HostFacts, LaunchPlan, adapter, hydra};
 
 /// Importing the trainer takes ten seconds, or minutes where it gives way to a training.
@@ -64,85 +66,6 @@ struct Said {
     status: ExitStatus,
     output: String,
     errors: String,
-}
-
-/// A call that is asked for something else than training, by the interpreter that would run it.
-pub(crate) struct Question(Trial);
-
-impl Question {
-    pub(crate) fn new(command: &[String], env: BTreeMap<String, String>, cwd: &Utf8Path) -> Self {
-        Self(Trial {
-            argv: command.to_vec(),
-            plain: Vec::new(),
-            overrides: Vec::new(),
-            env: env.into_iter().collect(),
-            cwd: cwd.to_owned(),
-        })
-    }
-
-    /// What the interpreter says that is given these words behind its own.
-    fn ask(&self, words: &[String]) -> Result<Said, String> {
-        helper::done(&Job::Print(self.0.clone(), words.to_vec())).and_then(|said| said)
-    }
-
-    /// The configuration that the call composes, given words that make it print one.
-    ///
-    /// # Errors
-    /// It complained, or could not be started.
-    pub(crate) fn compose(&self, words: &[String]) -> Result<ConfigTree, Complaint> {
-        let said = self.ask(words).map_err(|text| Complaint { text, refused: None })?;
-        let how = match said.status.is_success() {
-            true => match configuration(&said.output) {
-                Some(tree) => return Ok(tree),
-                None => "what it printed is no configuration".to_owned(),
-            },
-            false => said.status.to_string(),
-        };
-        let last = [last_line(&self.0, &said.errors), last_line(&self.0, &said.output)];
-        let last = last.into_iter().find(|line| !line.is_empty());
-        Err(Complaint {
-            text: format!(
-                "{how}{}",
-                last.map_or(", and it says nothing".to_owned(), |l| format!(": {l}"))
-            ),
-            refused: refused_key(&said.errors).map(|key| one_line(key, SAID)),
-        })
-    }
-
-    /// The text of the file of a module or a script.
-    pub(crate) fn source_of(&self, module: &str) -> Option<String> {
-        let said = self.ask(&["-c", SOURCE, module].map(str::to_owned)).ok()?;
-        said.status.is_success().then_some(said.output)
-    }
-
-    /// The same for a person's own hands.
-    pub(crate) fn by_hand(&self, words: &[String]) -> Option<String> {
-        let (argv, _) = call(&self.0, &self.0.argv, words).ok()?;
-        Some(format!(
-            "cd {} && {}",
-            shown_command(&[self.0.cwd.to_string()]),
-            proposed(&argv)
-        ))
-    }
-}
-
-/// Prints the file of a module or a script; of modules only those that it lies in are run.
-const SOURCE: &str = "\
-import sys, importlib.util as util
-name = sys.argv[1]
-spec = None if name.endswith('.py') else util.find_spec(name)
-if spec and spec.submodule_search_locations:
-    spec = util.find_spec(name + '.__main__')
-print(open(spec.origin if spec else name, errors='replace').read(1 << 20))
-";
-
-/// Why a call printed no configuration.
-#[derive(Debug)]
-pub(crate) struct Complaint {
-    /// In words.
-    pub(crate) text: String,
-    /// The override that it does not take.
-    pub(crate) refused: Option<String>,
 }
 
 /// Lets the trainer compose the configuration of a resume, and tells what it does not take.

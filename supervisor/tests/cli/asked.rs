@@ -111,6 +111,17 @@ fn what_no_table_knows_is_composed_by_the_trainer_itself() {
 }
 
 #[test]
+fn an_answer_that_names_another_run_without_its_secrets_is_not_kept() {
+    let world = World::new();
+    let python = python(&world, "0.9.1", "sed s,mine/,api_key=abcdef12345/, composed.yaml");
+    let view = world.run(&plan(&python, &["--learn"], &RECIPE)).json();
+    assert!(finding(&view, "cadence").contains("every 7 steps"), "{view:#}");
+    world
+        .run(&plan(&python, &[], &RECIPE))
+        .refuses(78, &["is not known until it is asked itself"]);
+}
+
+#[test]
 fn what_was_kept_is_read_only_where_it_is_a_small_file_of_ours() {
     let world = World::new();
     let python = python(&world, "0.9.1", "cat composed.yaml");
@@ -250,12 +261,13 @@ fn what_was_asked_ends_with_whoever_asked() {
             .spawn()
             .unwrap();
         let child = wait_for(|| fs::read_to_string(world.path("child")).ok());
-        let lives = || fs::read_to_string(format!("/proc/{}/cmdline", child.trim())).is_ok_and(|w| w.contains("sleep"));
-        assert!(lives());
+        let lives = || fs::read(format!("/proc/{}/cmdline", child.trim())).is_ok_and(|words| !words.is_empty());
+        let lived = lives();
         let told = Command::new("kill").args([signal, &asks.id().to_string()]).status();
         assert!(told.unwrap().success());
         asks.wait().unwrap();
         wait_for(|| (!lives()).then_some(()));
+        assert!(lived);
     }
 }
 

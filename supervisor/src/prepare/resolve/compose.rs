@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use supervise_config::{ConfigTree, MAX_BYTES, redacted_yaml};
 use supervise_core::checkpoint::Finding;
-use supervise_core::id::fnv64;
+use supervise_core::id::{RunId, fnv64};
 use supervise_host::io_worker::{own_place, read_own, write_whole};
 use supervise_trainers::read::ReadOutput;
 use supervise_trainers::rehearsal::parsed;
@@ -42,10 +42,11 @@ pub(super) fn read(d: &Discovered, trainer: &dyn Adapter, release: &Release) -> 
     let file = file_of(d, &asks, release, &env);
     let kept = file.as_deref().and_then(kept);
     let question = Question::new(&asks.command, env, d.call_cwd());
+    let asking = d.sources.request.asking;
     let tree = match kept {
         // Workers that wait for a supervisor do not wait for a question.
-        Some(tree) if !d.sources.request.asking || lives(d, version, &tree) => tree,
-        _ if !d.sources.request.asking => {
+        Some(tree) if !asking || run_of(d, version, &tree).is_some_and(|run| control::guard_lives(&run)) => tree,
+        _ if !asking => {
             let words = again(&d.sources.request, &["plan", "--learn"], &[]);
             let how = "`supervise plan --learn` asks the trainer itself, which runs its code; `supervise run` does the same first";
             let how = format!("{how}: {}", proposed(&words));
@@ -58,7 +59,11 @@ pub(super) fn read(d: &Discovered, trainer: &dyn Adapter, release: &Release) -> 
         }
         _ => match asked(d, &asks, &question) {
             Ok(tree) => {
-                keep(file.as_deref(), &tree);
+                let text = redacted_yaml(&tree.root);
+                // Where the root holds a secret, what is kept would be of another run.
+                if parsed(&text).and_then(|kept| run_of(d, version, &kept)) == run_of(d, version, &tree) {
+                    keep(file.as_deref(), &text);
+                }
                 tree
             }
             Err(complaint) => {
@@ -84,19 +89,12 @@ pub(super) fn read(d: &Discovered, trainer: &dyn Adapter, release: &Release) -> 
     Ok(out)
 }
 
-/// Whether a guard of the run lives that this configuration is of.
-fn lives(d: &Discovered, version: Option<&str>, tree: &ConfigTree) -> bool {
-    let place = |out: ReadOutput| {
-        let (root, _) = root_of(&d.sources.settings, &d.sources.cwd, &out).ok()?;
-        Some(identity::run_id(
-            out.kind,
-            root.as_deref(),
-            &d.sources.cwd,
-            &out.command,
-        ))
-    };
-    let read = understand_with(d, version, Some(tree), &mut |_| ());
-    read.ok().and_then(place).is_some_and(|run| control::guard_lives(&run))
+/// The run that this configuration is of.
+fn run_of(d: &Discovered, version: Option<&str>, tree: &ConfigTree) -> Option<RunId> {
+    let out = understand_with(d, version, Some(tree), &mut |_| ()).ok()?;
+    let cwd = &d.sources.cwd;
+    let (root, _) = root_of(&d.sources.settings, cwd, &out).ok()?;
+    Some(identity::run_id(out.kind, root.as_deref(), cwd, &out.command))
 }
 
 /// What is read without an answer, with why there is none; `error`: where that is not enough.
@@ -168,9 +166,8 @@ fn kept(file: &Utf8Path) -> Option<ConfigTree> {
     parsed(std::str::from_utf8(&bytes).ok()?)
 }
 
-/// Keeps an answer without its secrets. One that cannot be kept is asked for again.
-fn keep(file: Option<&Utf8Path>, tree: &ConfigTree) {
-    let text = redacted_yaml(&tree.root);
+/// Keeps an answer. One that cannot be kept is asked for again.
+fn keep(file: Option<&Utf8Path>, text: &str) {
     if let Some((file, dir)) = file.and_then(|file| Some((file, file.parent()?)))
         && own_place(dir)
             .and_then(|()| write_whole(file, text.as_bytes(), 0o600))

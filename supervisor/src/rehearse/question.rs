@@ -1,0 +1,88 @@
+//! A question to the interpreter that would run the trainer, asked while a person waits.
+
+use super::helper::{Job, done};
+use super::{SAID, Said, Trial, call, last_line};
+use crate::render::{one_line, proposed, shown_command};
+use camino::Utf8Path;
+use std::collections::BTreeMap;
+use supervise_config::ConfigTree;
+use supervise_trainers::rehearsal::{configuration, refused_key};
+
+/// Prints the file of a module or a script; of modules only those that it lies in are run.
+const SOURCE: &str = "\
+import sys, importlib.util as util
+name = sys.argv[1]
+spec = None if name.endswith('.py') else util.find_spec(name)
+if spec and spec.submodule_search_locations:
+    spec = util.find_spec(name + '.__main__')
+print(open(spec.origin if spec else name, errors='replace').read(1 << 20))
+";
+
+/// Why a call printed no configuration.
+#[derive(Debug)]
+pub(crate) struct Complaint {
+    /// In words.
+    pub(crate) text: String,
+    /// The override that it does not take.
+    pub(crate) refused: Option<String>,
+}
+
+/// A call that is asked for something else than training, by the interpreter that would run it.
+pub(crate) struct Question(Trial);
+
+impl Question {
+    pub(crate) fn new(command: &[String], env: BTreeMap<String, String>, cwd: &Utf8Path) -> Self {
+        Self(Trial {
+            argv: command.to_vec(),
+            plain: Vec::new(),
+            overrides: Vec::new(),
+            env: env.into_iter().collect(),
+            cwd: cwd.to_owned(),
+        })
+    }
+
+    /// What the interpreter says that is given these words behind its own.
+    fn ask(&self, words: &[String]) -> Result<Said, String> {
+        done(&Job::Print(self.0.clone(), words.to_vec())).and_then(|said| said)
+    }
+
+    /// The configuration that the call composes, given words that make it print one.
+    ///
+    /// # Errors
+    /// It complained, or could not be started.
+    pub(crate) fn compose(&self, words: &[String]) -> Result<ConfigTree, Complaint> {
+        let said = self.ask(words).map_err(|text| Complaint { text, refused: None })?;
+        let how = match said.status.is_success() {
+            true => match configuration(&said.output) {
+                Some(tree) => return Ok(tree),
+                None => "what it printed is no configuration".to_owned(),
+            },
+            false => said.status.to_string(),
+        };
+        let last = [last_line(&self.0, &said.errors), last_line(&self.0, &said.output)];
+        let last = last.into_iter().find(|line| !line.is_empty());
+        Err(Complaint {
+            text: format!(
+                "{how}{}",
+                last.map_or(", and it says nothing".to_owned(), |l| format!(": {l}"))
+            ),
+            refused: refused_key(&said.errors).map(|key| one_line(key, SAID)),
+        })
+    }
+
+    /// The text of the file of a module or a script.
+    pub(crate) fn source_of(&self, module: &str) -> Option<String> {
+        let said = self.ask(&["-c", SOURCE, module].map(str::to_owned)).ok()?;
+        said.status.is_success().then_some(said.output)
+    }
+
+    /// The same for a person's own hands.
+    pub(crate) fn by_hand(&self, words: &[String]) -> Option<String> {
+        let (argv, _) = call(&self.0, &self.0.argv, words).ok()?;
+        Some(format!(
+            "cd {} && {}",
+            shown_command(&[self.0.cwd.to_string()]),
+            proposed(&argv)
+        ))
+    }
+}
