@@ -1,7 +1,7 @@
 //! The pages that people read: every link leads somewhere, and every command block that is marked runs.
 //!
 //! A block with `<!-- runnable -->` in the line before it is run by bash, line after line, in a directory that the blocks of its page
-//! share: `examples/` and `fixtures/` (a step of each trainer) lie in it, `supervise` and the demo trainer are on PATH. The first
+//! share: `examples/` and `tests/fixtures/` lie in it as in a clone, `supervise` and the demo trainer are on PATH. The first
 //! command that fails ends it. What needs GPUs or a real trainer has no mark.
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
@@ -156,14 +156,12 @@ struct Scratch(tempfile::TempDir);
 impl Scratch {
     fn new() -> Self {
         let scratch = Self(tempfile::tempdir().unwrap());
-        for (from, to) in [("examples", "examples"), ("tests/fixtures", "fixtures")] {
-            let copied = Command::new("cp")
-                .arg("-r")
-                .arg(top().join(from))
-                .arg(scratch.0.path().join(to))
-                .status();
-            assert!(copied.unwrap().success());
-        }
+        let copied = Command::new("cp")
+            .args(["-r", "--parents", "examples", "tests/fixtures"])
+            .arg(scratch.0.path())
+            .current_dir(top())
+            .status();
+        assert!(copied.unwrap().success());
         scratch
     }
 
@@ -239,8 +237,8 @@ fn every_key_of_json_is_on_its_page() {
         "explain demo-run/checkpoints --json",
         "logs demo-run/checkpoints --json",
         "checkpoints demo-run/checkpoints --json",
-        "verify demo-run/checkpoints fixtures/areal_sft_w2/checkpoints/trainer/real/t0 --depth full --tensors --json",
-        "migrate --checkpoint fixtures/verl_megatron_v1_hf/global_step_1 --dry-run --json",
+        "verify demo-run/checkpoints tests/fixtures/areal_sft_w2/checkpoints/trainer/real/t0 --depth full --tensors --json",
+        "migrate --checkpoint tests/fixtures/verl_megatron_v1_hf/global_step_1 --dry-run --json",
         "stop demo-run/checkpoints --json",
         "gc demo-run/checkpoints --dry-run --json",
         "config show examples/configs/demo.yaml --json",
