@@ -59,13 +59,16 @@ impl Question {
             },
             false => said.status.to_string(),
         };
-        let last = [last_line(&self.0, &said.errors), last_line(&self.0, &said.output)];
-        let last = last.into_iter().find(|line| !line.is_empty());
+        let last = [&said.errors, &said.output].map(|text| last_line(&self.0, text));
+        // One that failed says why among its errors; else either may hold it.
+        let most = if said.status.is_success() { 2 } else { 1 };
+        let last: Vec<String> = last.into_iter().filter(|line| !line.is_empty()).take(most).collect();
+        let text = match last.is_empty() {
+            true => format!("{how}, and it says nothing"),
+            false => format!("{how}: {}", last.join("; ")),
+        };
         Err(Complaint {
-            text: format!(
-                "{how}{}",
-                last.map_or(", and it says nothing".to_owned(), |l| format!(": {l}"))
-            ),
+            text,
             refused: refused_key(&said.errors).map(|key| one_line(key, SAID)),
         })
     }

@@ -185,8 +185,8 @@ fn what_the_trainer_refuses_or_does_not_say_is_told() {
             "does not compose its configuration: exit code 1: ModuleNotFoundError: no mine",
         ),
         (
-            "cat composed.yaml; echo 'and then'",
-            "what it printed is no configuration: and then",
+            "cat composed.yaml; echo 'and then'; echo 'Warning: x' >&2",
+            "what it printed is no configuration: Warning: x; and then",
         ),
         (
             "echo 'ValueError: why' >&2",
