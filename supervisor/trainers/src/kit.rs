@@ -9,3 +9,14 @@ pub use pins::pins;
 pub(crate) use reader::{Kind, Reader};
 pub(crate) use summary::{blank, unknown_step};
 pub(crate) use trust::{allow, not_trusted};
+
+/// Strange names that are told.
+const REMARKS: usize = 20;
+
+/// The first of all that could be said of strange names, and how many more there are.
+pub(crate) fn first(mut remarks: Vec<String>) -> Vec<String> {
+    let more = remarks.len().saturating_sub(REMARKS);
+    remarks.truncate(REMARKS);
+    remarks.extend((more > 0).then(|| format!("{more} more names of this kind")));
+    remarks
+}

@@ -15,8 +15,6 @@ use supervise_core::id::Step;
 
 /// Neighbours of a step that are asked what a step of this run holds.
 const SIBLINGS: usize = 4;
-/// Remarks are for people: no more of them.
-const REMARKS: usize = 20;
 
 /// What is known of all steps under one root.
 #[derive(Debug)]
@@ -162,16 +160,8 @@ impl StepTracker for HfSteps {
     }
 
     fn remarks(&self) -> Vec<String> {
-        let mut out: Vec<String> = self
-            .odd
-            .iter()
-            .take(REMARKS)
-            .map(|(name, kind)| remark(name, *kind))
-            .collect();
-        if self.odd.len() > REMARKS {
-            out.push(format!("{} more names of this kind", self.odd.len() - REMARKS));
-        }
-        out
+        let told = self.odd.iter().map(|(name, kind)| remark(name, *kind));
+        crate::kit::first(told.collect())
     }
 
     fn forget(&mut self, ckpt: &CkptId) {

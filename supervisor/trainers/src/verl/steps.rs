@@ -19,8 +19,6 @@ use supervise_core::id::Step;
 
 /// Neighbours of a step that are asked what a step of this run looks like.
 const NEIGHBOURS: usize = 4;
-/// Remarks are for people: more than this are counted, not listed.
-const REMARKS: usize = 20;
 
 /// What is known of all steps under one root.
 #[derive(Debug)]
@@ -263,16 +261,8 @@ impl StepTracker for VerlSteps {
     }
 
     fn remarks(&self) -> Vec<String> {
-        let mut out: Vec<String> = self
-            .odd
-            .iter()
-            .take(REMARKS)
-            .filter_map(|(name, kind)| remark(name, *kind))
-            .collect();
-        if self.odd.len() > REMARKS {
-            out.push(format!("{} more names of this kind", self.odd.len() - REMARKS));
-        }
-        out
+        let told = self.odd.iter().filter_map(|(name, kind)| remark(name, *kind));
+        crate::kit::first(told.collect())
     }
 
     fn forget(&mut self, ckpt: &CkptId) {
