@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Draws docs/recovered-run.svg from a real run: the demo trainer under `supervise run`, broken four ways.
 
-    cargo build -p supervise-tests --bins && docs/recovered_run.py [PROGRAMS]
+    cargo build -p supervise-tests --bins && docs/recovered_run.py [PROGRAMS [SVG]]
 
-PROGRAMS is the directory of `supervise` and `demo_trainer` (target/debug). Attempts, proven steps, ends and what goes aside
+PROGRAMS is the directory of `supervise` and `demo_trainer` (target/debug), SVG another file to write. Attempts, proven steps, ends and what goes aside
 are read from the run's journal, steps from the file of losses that the trainer appends to.
 """
 
@@ -53,12 +53,18 @@ def run(programs, folder, faults):
     paths = {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(folder), "XDG_STATE_HOME": str(folder / "state")}
     steps, seen, losses = {}, 0, folder / "losses.jsonl"
     child = subprocess.Popen([programs / "supervise", "run", "-q", folder / "demo.yaml"], cwd=folder, env={**os.environ, **paths})
-    while child.poll() is None:
-        lines = losses.read_text().splitlines()[seen:] if losses.exists() else []
-        for line in map(json.loads, lines):
-            steps.setdefault(int(line["attempt"].split("/")[2]), []).append((time.time() * 1000, line["step"]))
-        seen += len(lines)
-        time.sleep(0.005)
+    try:
+        while child.poll() is None:
+            text = losses.read_text() if losses.exists() else ""
+            # A line that is being written has no end yet.
+            lines = text[: text.rfind("\n") + 1].splitlines()
+            for line in map(json.loads, lines[seen:]):
+                steps.setdefault(int(line["attempt"].split("/")[2]), []).append((time.time() * 1000, line["step"]))
+            seen = len(lines)
+            time.sleep(0.005)
+    finally:
+        child.terminate()
+        child.wait()
     if child.returncode:
         sys.exit(f"supervise run ended with {child.returncode}")
     journal = (folder / "checkpoints/.supervise/journal/1.jsonl").read_text().splitlines()
@@ -141,12 +147,14 @@ def draw(attempts, steps):
 
 
 def main():
-    programs = Path(sys.argv[1] if len(sys.argv) > 1 else TOP / "target/debug").resolve()
+    given = dict(enumerate(sys.argv))
+    programs = Path(given.get(1, TOP / "target/debug")).resolve()
+    out = Path(given.get(2, TOP / "docs/recovered-run.svg"))
     with tempfile.TemporaryDirectory(prefix="recovered-run-") as folder:
         steps, records, digest = run(programs, Path(folder) / "broken", True)
         if run(programs, Path(folder) / "straight", False)[2] != digest:
             sys.exit("the weights are not those of an uninterrupted run")
-    (TOP / "docs/recovered-run.svg").write_text(draw(story(records), steps))
+    out.write_text(draw(story(records), steps))
 
 
 if __name__ == "__main__":

@@ -208,6 +208,30 @@ fn every_marked_block_runs() {
     assert!(ran > 5, "only {ran} blocks are marked");
 }
 
+#[test]
+fn the_picture_is_drawn_from_a_run() {
+    let scratch = Scratch::new();
+    let script = top().join("docs/recovered_run.py");
+    let draw = format!(
+        "python3 {} $(dirname $(which supervise)) out.svg && cat out.svg",
+        script.display()
+    );
+    let picture = scratch.run(&draw).unwrap();
+    for part in [
+        "attempt 5",
+        "SIGKILL",
+        "exit code 1",
+        "class=\"proven\"",
+        "class=\"lost\"",
+        "class=\"bad\"",
+    ] {
+        assert!(picture.contains(part), "{part} is not in it: {picture}");
+    }
+    let kept = fs::read_to_string(top().join("docs/recovered-run.svg")).unwrap();
+    let title = |svg: &str| svg.lines().find(|l| l.contains("<title>")).map(str::to_owned);
+    assert_eq!(title(&picture), title(&kept));
+}
+
 /// Every key in a value, wherever it stands.
 fn keys(value: &Value, out: &mut BTreeSet<String>) {
     match value {
