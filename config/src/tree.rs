@@ -93,7 +93,7 @@ impl Value {
         match self {
             Self::Null => "null",
             Self::Bool(_) => "a truth value",
-            Self::Int(_) => "a whole number",
+            Self::Int(_) => "an integer",
             Self::Float(_) => "a number",
             Self::Str(_) => "a string",
             Self::List(_) => "a list",

@@ -19,7 +19,7 @@ mod verify;
 
 use crate::error::CliError;
 use crate::exit::{self, Exit};
-use crate::printer;
+use crate::printer::{self, ColourChoice};
 use crate::render::terminal;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
@@ -32,6 +32,15 @@ use tracing_subscriber::EnvFilter;
 #[derive(Debug, Parser)]
 #[command(name = "supervise", version, max_term_width = 110)]
 struct Cli {
+    /// Colours on a terminal (NO_COLOR turns them off)
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_default_value = true
+    )]
+    color: ColourChoice,
     #[command(subcommand)]
     command: Command,
 }
@@ -120,7 +129,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
         .try_get_matches_from(&args)
         .and_then(|m| Cli::from_arg_matches(&m));
     let result = match parsed {
-        Ok(cli) => dispatch(cli.command),
+        Ok(cli) => {
+            printer::choose_colour(cli.color);
+            dispatch(cli.command)
+        }
         Err(e) => told(&e, &args),
     };
     result.unwrap_or_else(|e| {

@@ -18,6 +18,7 @@ mod secrets;
 mod start;
 
 use crate::control::{ControlReply, ControlRequest};
+use crate::environment::wall;
 use crate::error::CliError;
 use crate::printer::Printer;
 use crate::run_order::RunOrder;
@@ -33,7 +34,7 @@ use std::time::Duration;
 use supervise_core::checkpoint::Depth;
 use supervise_core::decide::decide;
 use supervise_core::event::{ActError, Event, EventKind, Request, ScanReport, TimerKey};
-use supervise_core::id::{ActId, AttemptNo, Ms, ProcRef, Tick, WallMs};
+use supervise_core::id::{ActId, AttemptNo, Ms, ProcRef, Tick};
 use supervise_core::record::{Act, ActKind, Ask, LaunchOrder, Outcome, Record};
 use supervise_core::rehearsal::Rehearsed;
 use supervise_core::spec::RunSpec;
@@ -145,7 +146,7 @@ struct Driver {
     failed_launch: Option<(ActId, ActError)>,
     /// The end that was decided, and when it comes even if the journal never takes it.
     finish_due: Option<(Tick, Outcome)>,
-    book_recorded: Vec<ProcRef>,
+    journal_recorded: Vec<ProcRef>,
     internal: mpsc::UnboundedSender<Internal>,
     signals: Signals,
     over: Option<Outcome>,
@@ -390,11 +391,6 @@ impl Driver {
             (None, None) => 70,
         }
     }
-}
-
-fn wall() -> WallMs {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    WallMs(since.map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX)))
 }
 
 /// Random bits for jitter: the hasher's keys are seeded by the system.

@@ -1,6 +1,15 @@
-//! The environment that the workers get: ours, and what is added to it.
+//! The environment that the workers get (ours, and what is added to it), and the wall clock.
 
 use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+use supervise_core::id::WallMs;
+
+/// The wall clock in ms since 1970.
+#[must_use]
+pub(crate) fn wall() -> WallMs {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    WallMs(since.map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX)))
+}
 
 /// Our own variables. One that is not UTF-8 is left out: no trainer reads one.
 #[must_use]

@@ -4,10 +4,12 @@
 //! [`CliError::json`] are the only functions that turn one into text: names and values in it are somebody else's, so they are
 //! escaped and lose their secrets here.
 
+use crate::control;
 use crate::exit::Exit;
 use crate::render::terminal::shown;
 use std::fmt;
 use supervise_config::{ConfigError, redact_text};
+use supervise_core::id::RunId;
 
 /// What kind of failure it is: it decides the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -140,6 +142,15 @@ impl CliError {
     #[must_use]
     pub fn lease_held(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::LeaseHeld, message)
+    }
+
+    /// The run, or the script, has a living supervisor on this machine.
+    #[must_use]
+    pub fn already_running(run: &RunId) -> Self {
+        let pid = control::supervisor_pid(run).map_or_else(String::new, |pid| format!(" (pid {pid})"));
+        Self::lease_held(format!("run {run} is already running{pid}")).hint(format!(
+            "`supervise status {run}` shows it, `supervise stop {run}` ends it"
+        ))
     }
 
     /// A signal ended it before anything was started.

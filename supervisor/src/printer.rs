@@ -6,13 +6,16 @@
 //! first line of a run on, a thread of its own writes (`queue`), and nothing else waits for that.
 
 mod bar;
+mod colour;
 mod queue;
+
+pub use colour::{ColourChoice, choose_colour};
 
 use crate::error::CliError;
 use crate::render::record;
 use crate::render::status::{StatusView, last_words, phase_word};
 use crate::render::terminal;
-use crate::render::time::clock;
+use crate::render::time::{clock, day, stamp};
 use bar::{Shown, new_bar};
 use indicatif::{ProgressBar, ProgressStyle};
 use queue::{Queue, To};
@@ -58,6 +61,8 @@ pub struct Printer {
     told: Option<Instant>,
     shown: Option<(Option<Step>, Option<Phase>, &'static str)>,
     last: String,
+    /// The day of the last line, in days since 1970.
+    day: Option<i64>,
     notes: BTreeSet<String>,
 }
 
@@ -89,17 +94,19 @@ impl Pace {
 }
 
 impl Printer {
-    /// A printer for this terminal or pipe. From now on nothing that is printed is waited for.
+    /// A printer for this terminal or pipe; `tee`: the trainer's output stands between the lines, and no bar below them.
+    /// From now on nothing that is printed is waited for.
     #[must_use]
-    pub fn new(output: Output) -> Self {
+    pub fn new(output: Output, tee: bool) -> Self {
         QUEUE.get_or_init(|| Queue::new(missing));
         Self {
             output,
-            has_bar: output == Output::Text && is_terminal(),
+            has_bar: output == Output::Text && !tee && is_terminal(),
             pace: Pace::default(),
             told: None,
             shown: None,
             last: String::new(),
+            day: None,
             notes: BTreeSet::new(),
         }
     }
@@ -111,7 +118,8 @@ impl Printer {
             Output::Text | Output::Quiet => {
                 // Several workers say the same at the same time: once is enough for a person.
                 if let Some(words) = record::words(r, s).filter(|w| *w != self.last) {
-                    self.line(&format!("{} {}", clock(s.wall), terminal::paragraph(&words)));
+                    let at = self.moment(s);
+                    self.line(&format!("{at} {}", terminal::paragraph(&words)));
                     self.last = words;
                 }
             }
@@ -148,7 +156,17 @@ impl Printer {
         if let (Some(step), true, true) = (step, first, due) {
             self.told = Some(now);
             let of = last.map(|l| format!(" of {l}")).unwrap_or_default();
-            self.line(&format!("{} step {step}{of}{}", clock(s.wall), self.pace.words()));
+            let at = self.moment(s);
+            self.line(&format!("{at} step {step}{of}{}", self.pace.words()));
+        }
+    }
+
+    /// The time of day; with the date on the first line of each day.
+    fn moment(&mut self, s: &State) -> String {
+        let day = Some(day(s.wall));
+        match std::mem::replace(&mut self.day, day) == day {
+            true => clock(s.wall),
+            false => stamp(s.wall),
         }
     }
 
@@ -242,7 +260,8 @@ pub fn out(text: &str) {
 /// # Errors
 /// The reader is gone, or the file takes no more.
 pub fn out_text(text: &str) -> io::Result<()> {
-    out_bytes(terminal::block(&redact_text(text)).as_bytes())
+    let text = redact_text(text);
+    out_bytes(colour::painted(&terminal::block(&text), &io::stdout()).as_bytes())
 }
 
 /// Writes one JSON text and a newline to standard output.
@@ -269,7 +288,7 @@ pub fn out_bytes(bytes: &[u8]) -> io::Result<()> {
 /// Writes lines to standard error.
 pub fn err(text: &str) {
     let text = redact_text(text);
-    let text = terminal::block(&text);
+    let text = colour::painted(&terminal::block(&text), &io::stderr()).into_owned();
     if let Some(queue) = QUEUE.get() {
         return queue.text(To::Err, text.as_bytes());
     }
@@ -280,7 +299,13 @@ pub fn err(text: &str) {
 /// Writes lines to standard error that nothing else tells: they are not dropped.
 pub fn last_err(text: &str) {
     match QUEUE.get() {
-        Some(queue) => queue.last_text(To::Err, terminal::block(&redact_text(text)).as_bytes()),
+        Some(queue) => {
+            let text = redact_text(text);
+            queue.last_text(
+                To::Err,
+                colour::painted(&terminal::block(&text), &io::stderr()).as_bytes(),
+            );
+        }
         None => err(text),
     }
 }

@@ -1,5 +1,6 @@
 //! Words for people, and the stable JSON beside them. Pure: values in, text out.
 
+pub mod advice;
 pub mod checkpoints;
 pub mod codes;
 mod command;
@@ -9,6 +10,7 @@ pub mod migrate;
 pub mod plan;
 pub mod record;
 pub mod status;
+pub mod table;
 pub mod terminal;
 pub mod time;
 pub mod verify;

@@ -84,7 +84,7 @@ fn whole(value: &Value, min: i64, max: i64) -> Result<Fig, Wrong> {
         },
         other => Err(wrong_type(
             other,
-            "a whole number",
+            "an integer",
             format!("write a whole number from {min} to {max}, without quotes"),
         )),
     }

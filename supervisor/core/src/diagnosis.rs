@@ -55,12 +55,22 @@ pub fn diagnose(a: &Attempt) -> Diagnosis {
     match a.first_failure {
         // Ray says that one of its processes died, and of what nobody does.
         Some((w, status)) if class_of(status) == "exit.unexplained" && lost_a_process(a) => {
-            let text =
-                format!("worker {w} ended with {status}: a process of its Ray cluster died, and nothing says of what");
+            let text = format!(
+                "worker {w} {}: a process of its Ray cluster died, and nothing says of what",
+                status.words()
+            );
             build(a, "kill.unknown", text, "")
         }
-        Some((w, status)) => build(a, class_of(status), format!("worker {w} ended with {status}"), ""),
-        None if a.succeeded() => build(a, "end.early_success", "all workers ended with exit code 0".into(), ""),
+        Some((w, status)) => {
+            let class = class_of(status);
+            // Our own kills were told apart above.
+            let hint = match class {
+                "kill.unknown" => ", from outside: often the OOM killer (see dmesg)",
+                _ => "",
+            };
+            build(a, class, format!("worker {w} {}{hint}", status.words()), "")
+        }
+        None if a.succeeded() => build(a, "end.early_success", "all workers exited with code 0".into(), ""),
         None => build(a, "kill.unknown", "the workers ended out of sight".into(), ""),
     }
 }

@@ -258,6 +258,18 @@ impl ExitStatus {
     }
 }
 
+impl ExitStatus {
+    /// The end of a sentence about a worker: `exited with code 1`, `was killed by SIGKILL`.
+    #[must_use]
+    pub fn words(self) -> String {
+        match self {
+            Self::Code(c) => format!("exited with code {c}"),
+            Self::Signal(s) => format!("was killed by {}", signal_name(s)),
+            Self::Unknown => "ended out of sight".to_owned(),
+        }
+    }
+}
+
 impl fmt::Display for ExitStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -183,7 +183,7 @@ pub fn find(command: &[String], cwd: &Utf8Path, env: &BTreeMap<String, String>) 
         // What cannot be read is no script.
         let _ = file.take(limit).read_to_end(&mut start);
     }
-    let line = shebang(&start).ok_or_else(|| format!("`{program}` is no Python program, and starts what it likes"))?;
+    let line = shebang(&start).ok_or_else(|| format!("`{program}` is not a Python script"))?;
     match python_command(&line) {
         PythonCommand::Python(mut python) => {
             python.env.splice(0..0, set);

@@ -13,7 +13,8 @@ use supervise_core::record::Record;
 use supervise_host::io_worker::{Answer, IoWorkerError, JournalPlace, Question};
 
 pub(super) const EXAMPLES: &str = "  supervise explain ppo.yaml
-  supervise explain ppo.yaml --attempt 3
+  supervise explain ppo.yaml --attempt 3     one attempt, with every decision
+  supervise explain ppo.yaml --verbose       all of them
   supervise explain /ckpt/my-run --json
 ";
 
@@ -31,6 +32,9 @@ pub(super) struct Args {
     /// Every attempt: without it, the last 20 of a run that had more
     #[arg(long, conflicts_with = "attempt")]
     all: bool,
+    /// Every decision with its evidence, as for a single attempt
+    #[arg(long, short)]
+    verbose: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -54,7 +58,8 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     if args.json {
         super::print_json(&view)?;
     } else {
-        super::print(&view.text())?;
+        let long = args.verbose || args.attempt.is_some();
+        super::print(&if long { view.text() } else { view.brief() })?;
     }
     Ok(Exit::Finished.code())
 }

@@ -3,6 +3,7 @@
 use super::asked;
 use super::stop::{Lease, outcome};
 use super::target::{self, Seen};
+use crate::environment::wall;
 use crate::error::CliError;
 use crate::exit::Exit;
 
@@ -147,7 +148,7 @@ impl Gc<'_> {
 
     /// A term without a line would look like one whose journal was lost.
     fn write_down(&self, lease: &mut Lease, places: &[Utf8PathBuf], bytes: u64) -> Result<(), String> {
-        let (at, wall) = (self.seen.state.as_ref().map_or(Tick(0), |s| s.now), outcome::wall());
+        let (at, wall) = (self.seen.state.as_ref().map_or(Tick(0), |s| s.now), wall());
         let fact = Record::Fact(Event {
             at,
             wall,

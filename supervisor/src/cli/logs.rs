@@ -3,7 +3,7 @@
 mod shown;
 
 use super::target;
-use crate::control;
+use crate::control::{self, ControlReply, ControlRequest};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::printer;
@@ -24,6 +24,8 @@ pub(super) const EXAMPLES: &str = "  supervise logs ppo.yaml
 
 /// A file that grows is looked at so often.
 const LOOK: Duration = Duration::from_millis(250);
+/// A run that was just started is looked for so often.
+const STARTS: u32 = 240;
 /// What is read of the record of an attempt's processes.
 const TREE_LIMIT: u64 = 64 << 20;
 
@@ -41,6 +43,9 @@ pub(super) struct Args {
     /// Go on with what comes: from attempt to attempt, until the run ends
     #[arg(long, short)]
     follow: bool,
+    /// Of a run that is about to start, until it ends (set by `run --tee`)
+    #[arg(long, hide = true, requires = "follow")]
+    new: bool,
     /// Every byte as it was printed, on a terminal too, where otherwise only colours pass
     #[arg(long, conflicts_with = "json")]
     raw: bool,
@@ -50,11 +55,15 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
+    if args.new && !starts(args.run.as_deref()) {
+        return Ok(Exit::Finished.code());
+    }
     let seen = target::one(args.run.as_deref())?;
     let attempts = seen.run_dir()?.join("attempts");
-    let last = seen.state.as_ref().and_then(|s| s.attempt.as_ref()).map(|a| a.no.0);
+    let present = seen.state.as_ref().and_then(|s| s.attempt.as_ref());
+    let last = present.filter(|a| !(args.new && a.gone)).map(|a| a.no.0);
     // What is not launched yet can be waited for.
-    let coming = (args.follow && goes_on(&seen.run)).then_some(1);
+    let coming = (args.follow && goes_on(&seen.run)).then(|| present.map_or(1, |a| a.no.0 + 1));
     let Some(attempt) = args.attempt.or(last).or(coming) else {
         return Err(CliError::usage(format!("run {}: nothing was launched yet", seen.run)));
     };
@@ -79,6 +88,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         // One that was named is followed to its end.
         only: args.attempt.is_some(),
         follow,
+        quiet: args.json || args.new,
     };
     match shown.all(attempt, worker, args.worker.unwrap_or(0)) {
         // The reader may go at any time: that ends the command, and well.
@@ -112,6 +122,20 @@ fn failed_first(folder: &Utf8Path) -> Option<u32> {
 /// Somebody works at the run: there may be another attempt.
 fn goes_on(run: &RunId) -> bool {
     control::lives(run) || control::guard_lives(run)
+}
+
+/// Waits until a run that was just started answers. `false`: it does not.
+fn starts(run: Option<&str>) -> bool {
+    let Some(run) = run.map(|r| RunId(r.to_owned())) else {
+        return false;
+    };
+    (0..STARTS).any(|_| {
+        std::thread::sleep(LOOK);
+        matches!(
+            control::ask(&run, &ControlRequest::Status, LOOK),
+            Ok(Some(ControlReply::Status { .. }))
+        )
+    })
 }
 
 /// The attempt after this one.
@@ -149,6 +173,8 @@ struct Follower<'a> {
     attempts: &'a Utf8Path,
     only: bool,
     follow: bool,
+    /// No word but the output.
+    quiet: bool,
 }
 
 impl Follower<'_> {
@@ -158,12 +184,12 @@ impl Follower<'_> {
         loop {
             self.one(attempt, worker)?;
             let Some(no) = next(self.attempts, attempt).filter(|_| self.follow && !self.only) else {
-                if self.follow && !self.only && !self.json {
+                if self.follow && !self.only && !self.quiet {
                     note("nobody works at this run any more");
                 }
                 return Ok(());
             };
-            if !self.json {
+            if !self.quiet {
                 note(&format!("attempt {no} follows"));
             }
             (attempt, worker) = (no, later);

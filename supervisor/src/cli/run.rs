@@ -13,6 +13,9 @@ use crate::render;
 use crate::run_order::Prepared;
 use camino::Utf8PathBuf;
 use std::io::IsTerminal;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 use supervise_core::checkpoint::{Depth, Level};
 use supervise_host::io_worker::{RunCheckpoints, look_at_run};
 
@@ -107,6 +110,9 @@ pub(super) struct Args {
     /// Print one JSON object per line; with --detach one object that says where the run goes on
     #[arg(long, conflicts_with = "quiet")]
     json: bool,
+    /// Show the trainer's output too, between the lines
+    #[arg(long, conflicts_with_all = ["json", "quiet", "detach"])]
+    tee: bool,
     /// Print only the last words
     #[arg(long, short)]
     quiet: bool,
@@ -149,9 +155,34 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     if args.detach {
         return detach::detach(&prepared, args.json);
     }
-    let mut printer = Printer::new(output);
+    let mut printer = Printer::new(output, args.tee);
     announce(&mut printer, &prepared);
-    driver::run(prepared.order, printer, RunFlags { again: args.again })
+    let tee = args.tee.then(|| tee(&prepared)).transpose()?;
+    let code = driver::run(prepared.order, printer, RunFlags { again: args.again });
+    if let Some(mut tee) = tee {
+        // It hears of the end by itself; the last of the output stands before the prompt.
+        let ends = (0..40).any(|_| {
+            std::thread::sleep(Duration::from_millis(50));
+            !matches!(tee.try_wait(), Ok(None))
+        });
+        if !ends {
+            let _ = tee.kill();
+        }
+    }
+    code
+}
+
+/// Shows the trainer's output between our own lines: `supervise logs --follow` as a process of its own, which reads the files
+/// and ends with the run. Whatever becomes of it, the training goes on.
+fn tee(p: &Prepared) -> Result<Child, CliError> {
+    let at = |e: std::io::Error| CliError::environment(format!("showing the trainer's output (--tee): {e}"));
+    Command::new(std::env::current_exe().map_err(at)?)
+        .args(["logs", "--follow", "--new", p.order.spec.run.0.as_str()])
+        .stdin(Stdio::null())
+        // Ctrl-C stops the run, which may print on until it has ended.
+        .process_group(0)
+        .spawn()
+        .map_err(at)
 }
 
 /// A fresh start moves everything aside that the run could go on from: asked once, where a person is there to answer.
@@ -177,8 +208,8 @@ fn agreed(p: &Prepared) -> Result<bool, CliError> {
 fn announce(printer: &mut Printer, p: &Prepared) {
     let place = p.order.spec.root.as_ref().unwrap_or(&p.order.spec.run_dir);
     printer.note(&format!(
-        "run {} ({}) in {place}",
-        p.order.spec.run, p.order.spec.trainer
+        "run {} ({}) in {place}; the trainer's output: {}/attempts (`--tee` shows it here)",
+        p.order.spec.run, p.order.spec.trainer, p.order.spec.run_dir
     ));
     for note in &p.notes {
         printer.note(note);

@@ -5,8 +5,10 @@ use crate::error::CliError;
 use crate::exit::Exit;
 use crate::printer;
 use crate::render::status::StatusView;
+use crate::render::table::table;
 
-pub(super) const EXAMPLES: &str = "  supervise status                      every run of this user
+pub(super) const EXAMPLES: &str =
+    "  supervise status                      every run of this user, newest first, a line each
   supervise status ppo.yaml
   supervise status /ckpt/my-run --json | jq -r '.[0].mode'
 ";
@@ -31,6 +33,8 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         super::print_json(&views)?;
     } else if views.is_empty() {
         super::print("no run of this user is known on this machine\n")?;
+    } else if args.runs.is_empty() && views.len() > 1 {
+        super::print(&table(&views))?;
     } else {
         let texts: Vec<String> = views.iter().map(StatusView::text).collect();
         super::print(&texts.join("\n"))?;

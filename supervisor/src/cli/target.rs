@@ -139,7 +139,7 @@ fn unnamed(dir: &Utf8Path, loaded: &Loaded) -> CliError {
         [] => format!("{dir}/spec/{}.json is gone or damaged", loaded.state.term),
         notes => notes.join("; "),
     };
-    CliError::environment(format!("which run {dir} is of cannot be read: {why}"))
+    CliError::environment(format!("cannot tell which run {dir} belongs to: {why}"))
         .hint("name the trainer's YAML instead of the directory")
 }
 

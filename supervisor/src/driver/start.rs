@@ -43,10 +43,7 @@ pub(super) async fn term(order: RunOrder, mut printer: Printer, flags: RunFlags)
     let listener = match control::bind(&spec.run) {
         Ok(l) => l,
         Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {
-            return Err(CliError::lease_held(format!(
-                "another supervisor of this run lives on this machine (run {})",
-                spec.run
-            )));
+            return Err(CliError::already_running(&spec.run));
         }
         Err(e) => return Err(CliError::environment(format!("the control socket cannot be made: {e}"))),
     };
@@ -108,7 +105,7 @@ pub(super) async fn term(order: RunOrder, mut printer: Printer, flags: RunFlags)
         rehearsal: None,
         failed_launch: None,
         finish_due: None,
-        book_recorded: loaded.recorded.clone(),
+        journal_recorded: loaded.recorded.clone(),
         internal,
         signals: Signals::default(),
         over: None,

@@ -132,7 +132,7 @@ fn given() -> Result<Learnt, CliError> {
     let parsed = read
         .map_err(|e| e.to_string())
         .and_then(|_| serde_json::from_slice(&text).map_err(|e| e.to_string()));
-    parsed.map_err(|e| CliError::internal(format!("what was learnt did not arrive: {e}")))
+    parsed.map_err(|e| CliError::internal(format!("no launch description received from the script: {e}")))
 }
 
 /// What to say where nothing is known.

@@ -1,16 +1,19 @@
 //! The story of a run's attempts: what was decided, what was seen, why it ended.
 
+use super::advice::advice;
 use super::record::{diagnosis, line, start_point};
 use super::terminal::{paragraph, shown};
-use super::time::stamp;
-use super::{one_line, record::outcome_words};
+use super::time::{span, stamp};
+use super::{one_line, record::outcome_words, record::rehearsed};
 use serde::Serialize;
 use std::collections::VecDeque;
+use supervise_core::diagnosis::last_lines;
 use supervise_core::event::{EventKind, ExitStatus};
-use supervise_core::id::{AttemptNo, Step, WallMs};
+use supervise_core::id::{AttemptNo, Ms, Step, WallMs};
 use supervise_core::journal::Line;
 use supervise_core::reason::{Evidence, Reason};
 use supervise_core::record::{Decision, Diagnosis, Record, StartPoint};
+use supervise_core::rehearsal::Rehearsed;
 use supervise_core::scan::RuleKind;
 use supervise_core::state::State;
 
@@ -58,6 +61,12 @@ pub struct Story {
     /// The last lines, while the story is told.
     #[serde(skip)]
     last: VecDeque<Told>,
+    /// The last output of the worker that failed first, where nothing in it is known.
+    #[serde(skip)]
+    output: Vec<String>,
+    /// The newest record.
+    #[serde(skip)]
+    until: WallMs,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -107,6 +116,12 @@ pub struct ExplainView {
     pub outcome: Option<String>,
     /// The exit code of that.
     pub exit_code: Option<u8>,
+    /// Reasons of the newest decision, and what came of the last rehearsal.
+    #[serde(skip)]
+    because: Vec<String>,
+    /// What to do.
+    #[serde(skip)]
+    advice: Vec<String>,
 }
 
 /// Folds records into stories.
@@ -174,7 +189,9 @@ impl Teller {
         let Some(a) = self.state.attempt.clone().filter(|_| !steady) else {
             return;
         };
+        let wall = self.state.wall;
         let story = self.story(a.no.0);
+        (story.output, story.until) = (last_lines(&a).to_vec(), wall);
         story.from = Some(a.order.from);
         story.launched = a.launched_wall;
         story.argv = a.argv.iter().map(|w| super::shown_word(w)).collect();
@@ -205,7 +222,16 @@ impl Teller {
         for story in &mut self.stories {
             story.told.extend(std::mem::take(&mut story.last));
         }
+        let s = &self.state;
+        let worker = s.attempt.as_ref().map(|a| a.first_failure.map_or(0, |(w, _)| w.0));
+        let refused = s
+            .rehearsal
+            .iter()
+            .filter(|r| matches!(r.result, Rehearsed::Refused { .. }));
+        let because = s.why.iter().map(|r| one_line(&r.text, 600));
         ExplainView {
+            because: because.chain(refused.map(|r| rehearsed(&r.result))).collect(),
+            advice: s.outcome.as_ref().map_or_else(Vec::new, |o| advice(o, run, worker)),
             version: 1,
             run: run.to_owned(),
             attempts: self.stories,
@@ -229,6 +255,8 @@ fn blank(no: u32) -> Story {
         told: Vec::new(),
         left_out: 0,
         last: VecDeque::new(),
+        output: Vec::new(),
+        until: WallMs(0),
     }
 }
 
@@ -240,7 +268,40 @@ fn reasons(r: &Record) -> Vec<Reason> {
 }
 
 impl ExplainView {
-    /// For people.
+    /// The cause first, a line for each attempt, and what to do: for people.
+    #[must_use]
+    pub fn brief(&self) -> String {
+        let mut out = match (&self.outcome, self.exit_code) {
+            (Some(words), Some(code)) => format!("run {}: {} (exit code {code})\n", self.run, shown(words)),
+            _ => format!("run {}: no end yet, see `supervise status {}`\n", self.run, self.run),
+        };
+        // What the outcome says is not said twice.
+        for why in self
+            .because
+            .iter()
+            .filter(|why| !out.contains(why.as_str()))
+            .collect::<Vec<_>>()
+        {
+            out.push_str(&format!("  because {}\n", shown(why)));
+        }
+        if let Some(last) = self.attempts.last() {
+            for line in &last.output {
+                out.push_str(&format!("  last output: {}\n", one_line(line, 300)));
+            }
+            for seen in last.sightings.iter().filter(|s| s.matters()) {
+                out.push_str(&format!("  {}\n", seen.words()));
+            }
+        }
+        for story in self.attempts.iter().filter(|s| s.attempt > 0) {
+            out.push_str(&story.brief());
+        }
+        for line in &self.advice {
+            out.push_str(&format!("{line}\n"));
+        }
+        out
+    }
+
+    /// Everything that was decided and seen, for people.
     #[must_use]
     pub fn text(&self) -> String {
         let mut out = format!("run {}\n", self.run);
@@ -251,6 +312,49 @@ impl ExplainView {
             out.push_str(&format!("\n{} (exit code {code})\n", shown(words)));
         }
         out
+    }
+}
+
+impl Sighted {
+    /// It may be the cause of an end.
+    fn matters(&self) -> bool {
+        matches!(self.means, RuleKind::Failure(_) | RuleKind::Exception)
+    }
+
+    fn words(&self) -> String {
+        let times = match self.count {
+            0 | 1 => String::new(),
+            n => format!(" ({n} times)"),
+        };
+        let line = match self.line {
+            0 => String::new(),
+            n => format!(" line {n}"),
+        };
+        format!("worker {}{line}: {}{times}", self.worker, one_line(&self.text, 300))
+    }
+}
+
+impl Story {
+    /// One line: start, length, step, end.
+    fn brief(&self) -> String {
+        let mut out = format!("attempt {}", self.attempt);
+        if let Some(from) = &self.from {
+            out.push_str(&format!(": {}", shown(&start_point(from))));
+        }
+        if let Some(at) = self.launched {
+            let ran = u64::try_from(self.until.0.saturating_sub(at.0)).unwrap_or_default();
+            out.push_str(&format!(" at {}, ran {}", stamp(at), span(Ms(ran))));
+        }
+        if let Some(step) = self.step {
+            out.push_str(&format!(" to step {step}"));
+        }
+        let end = match (&self.diagnosis, &self.ended_by_us, self.exits.first()) {
+            (Some(d), ..) => format!("; {} [{}]", one_line(&d.text, 300), d.class),
+            (None, Some(why), _) => format!("; ended by the supervisor: {}", shown(why)),
+            (None, None, Some((worker, exit))) => format!("; worker {worker} {}", exit.words()),
+            (None, None, None) => String::new(),
+        };
+        out + &end + "\n"
     }
 }
 
@@ -280,34 +384,16 @@ fn story_text(s: &Story) -> String {
         }
     }
     for (worker, exit) in &s.exits {
-        out.push_str(&format!("  worker {worker} ended with {exit}\n"));
+        out.push_str(&format!("  worker {worker} {}\n", exit.words()));
     }
-    for seen in s
-        .sightings
-        .iter()
-        .filter(|x| matches!(x.means, RuleKind::Failure(_) | RuleKind::Exception))
-    {
-        let times = if seen.count > 1 {
-            format!(" ({} times)", seen.count)
-        } else {
-            String::new()
-        };
-        let line = if seen.line > 0 {
-            format!(" line {}", seen.line)
-        } else {
-            String::new()
-        };
-        out.push_str(&format!(
-            "  worker {}{line}: {}{times}\n",
-            seen.worker,
-            one_line(&seen.text, 300)
-        ));
+    for seen in s.sightings.iter().filter(|s| s.matters()) {
+        out.push_str(&format!("  {}\n", seen.words()));
     }
     if let Some(why) = &s.ended_by_us {
         out.push_str(&format!("  ended by the supervisor: {}\n", shown(why)));
     }
     if let Some(d) = &s.diagnosis {
-        out.push_str(&format!("  diagnosis: {}\n", diagnosis(d)));
+        out.push_str(&format!("  diagnosis [{}]: {}\n", d.class, diagnosis(d)));
     }
     out
 }

@@ -49,12 +49,12 @@ pub fn line(r: &Record, s: &State) -> Option<String> {
 #[must_use]
 pub fn rehearsed(r: &Rehearsed) -> String {
     match r {
-        Rehearsed::Taken => "a relaunch was tried in advance: the trainer takes all that it would be given".to_owned(),
+        Rehearsed::Taken => "rehearsed a restart: the trainer accepts all that it would be given".to_owned(),
         Rehearsed::Refused { what } => format!(
-            "WARNING: tried in advance: {}; mend it before the first failure needs it",
+            "WARNING: a restart would fail: {}; fix it before the first failure needs it",
             what.join("; ")
         ),
-        Rehearsed::Unknown { why } => format!("a relaunch could not be tried in advance: {why}"),
+        Rehearsed::Unknown { why } => format!("could not rehearse a restart: {why}"),
     }
 }
 
@@ -89,7 +89,7 @@ fn fact(kind: &EventKind, s: &State) -> Option<String> {
             first: true,
             ..
         } => {
-            format!("attempt {attempt}: worker {worker} ended first, with {status}")
+            format!("attempt {attempt}: worker {worker} {}", status.words())
         }
         EventKind::TreeGone { attempt, unkillable } if !unkillable.is_empty() => {
             let pids: Vec<String> = unkillable.iter().map(ToString::to_string).collect();
@@ -231,13 +231,20 @@ fn decided(what: &Decision, reasons: &[Reason], s: &State) -> Option<String> {
                 count(u64::from(*attempts), "attempt")
             )
         }
+        Decision::Wait {
+            what: Condition::Backoff,
+            ..
+        } if reasons.first().is_some_and(|r| r.code == "backoff") => reasons.first()?.text.clone(),
         Decision::Wait { what, until } => {
-            let left = until.since(s.now);
-            format!("waiting {} {}{why}", condition(what), span_at_most(what, left))
+            let left = span_at_most(what, until.since(s.now));
+            match what {
+                Condition::Backoff => format!("restarting in {left}{why}"),
+                what => format!("waiting {} {left}{why}", condition(what)),
+            }
         }
         Decision::Mark { step } => format!("step {step} is proven{why}"),
         Decision::StopAfterSave => format!("{a}: stops at the next proven step{why}"),
-        Decision::Suspect { what } => format!("{a} looks stuck: {what}{why}"),
+        Decision::Suspect { what } => format!("{a}: {what}"),
         Decision::Finish { outcome } => format!("{}{}", outcome_words(outcome), finish_reason(outcome, reasons)),
         Decision::Fence { attempt: None }
         | Decision::Choose
@@ -260,7 +267,7 @@ fn span_at_most(what: &Condition, left: supervise_core::id::Ms) -> String {
 
 fn condition(what: &Condition) -> &'static str {
     match what {
-        Condition::Backoff => "before the next attempt:",
+        Condition::Backoff => "before the next attempt",
         Condition::Readable => "until a newer step can be read,",
         Condition::JournalWritable => "until the journal can be written,",
         Condition::TreeGone => "until processes that cannot be killed are gone,",
@@ -352,12 +359,12 @@ pub fn edit_because(edit: &DiskEdit, reasons: &[Reason]) -> String {
 #[must_use]
 pub fn diagnosis(d: &Diagnosis) -> String {
     let step = d.step.map(|s| format!(" at step {s}")).unwrap_or_default();
-    format!(
-        "{} ({}){step}; {}",
-        one_line(&d.text, FOREIGN),
-        d.class,
-        action(d.action)
-    )
+    // These two name no cause.
+    let class = match d.class.as_str() {
+        "exit.unexplained" | "kill.unknown" => String::new(),
+        class => format!(" ({class})"),
+    };
+    format!("{}{class}{step}; {}", one_line(&d.text, FOREIGN), action(d.action))
 }
 
 /// What the worker that failed first said last, a line below the other, where nothing else tells why it ended.
@@ -372,11 +379,11 @@ fn last_lines(s: &State) -> String {
 
 fn action(a: Action) -> &'static str {
     match a {
-        Action::Relaunch => "to be launched again",
-        Action::RelaunchLater => "to be launched again after a pause",
-        Action::RelaunchOnce => "to be launched once more",
-        Action::Stop => "launching again will not help",
-        Action::FallBack => "to be answered by an earlier step",
+        Action::Relaunch => "restarting",
+        Action::RelaunchLater => "restarting after a pause",
+        Action::RelaunchOnce => "restarting once",
+        Action::Stop => "a restart will not help",
+        Action::FallBack => "falling back to an earlier step",
     }
 }
 
@@ -389,12 +396,12 @@ pub fn outcome_words(o: &Outcome) -> String {
             "finished: the trainer ended well; which step is the last one cannot be known".to_owned()
         }
         Outcome::Stopped => "stopped".to_owned(),
-        Outcome::Deterministic { why } => format!("ended, a deterministic failure: {why}"),
-        Outcome::NoProof { why } => format!("ended, no provable checkpoint: {why}"),
-        Outcome::LeaseHeld { by } => format!("ended, so that no two work here: {by}"),
+        Outcome::Deterministic { why } => format!("failed: {why}"),
+        Outcome::NoProof { why } => format!("no provable checkpoint: {why}"),
+        Outcome::LeaseHeld { by } => format!("another supervisor is at work here: {by}"),
         Outcome::GaveUp { why } => format!("gave up: {why}"),
-        Outcome::Environment { why } => format!("ended, the environment does not allow it: {why}"),
-        Outcome::Config { why } => format!("ended, the command has to be changed: {why}"),
+        Outcome::Environment { why } => format!("the environment does not allow it: {why}"),
+        Outcome::Config { why } => format!("the command has to be changed: {why}"),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The status of a run: as text and as JSON of a stable shape.
 
+use super::advice::advice;
 use super::record::{outcome_words, rehearsed, start_point};
 use super::terminal::shown;
 use super::time::{span, stamp};
@@ -110,7 +111,10 @@ pub struct StatusView {
     #[serde(skip)]
     waits_for: Option<&'static str>,
     #[serde(skip)]
-    now: Option<WallMs>,
+    pub(super) now: Option<WallMs>,
+    /// The time at which it was looked at; ages are counted from it.
+    #[serde(skip)]
+    pub looked: Option<WallMs>,
 }
 
 /// Copies of the only checkpoint.
@@ -210,6 +214,7 @@ impl StatusView {
                 _ => None,
             },
             now: known.then_some(s.wall),
+            looked: None,
         }
     }
 
@@ -245,8 +250,11 @@ impl StatusView {
         if let Some(place) = self.root.as_ref().or(self.run_dir.as_ref()) {
             row(if self.root.is_some() { "root" } else { "run dir" }, place.clone());
         }
-        row("supervisor", liveness(self.supervisor));
-        row("guard", liveness(self.guard));
+        // After an end nobody is to be expected.
+        if self.outcome.is_none() || self.supervisor.alive || self.guard.alive {
+            row("supervisor", liveness(self.supervisor));
+            row("guard", liveness(self.guard));
+        }
         if self.term > 0 {
             row("term", self.term.to_string());
         }
@@ -266,14 +274,11 @@ impl StatusView {
             row("outcome", o.why.clone());
         }
         if let Some(since) = self.since {
-            let ago = self
-                .now
-                .map(|n| n.0.saturating_sub(since))
-                .and_then(|ms| u64::try_from(ms).ok());
-            let ago = ago.map_or_else(String::new, |ms| {
-                format!(" ({} at the last record)", span(supervise_core::id::Ms(ms)))
-            });
-            row("since", format!("{}{ago}", stamp(WallMs(since))));
+            let ages = match (self.age(since), self.now.and_then(|last| self.age(last.0))) {
+                (Some(age), Some(last)) => format!(" ({} for {age}, last event {last} ago)", self.mode),
+                _ => String::new(),
+            };
+            row("since", format!("{}{ages}", stamp(WallMs(since))));
         }
         for (at, reason) in self.reasons.iter().enumerate() {
             row(if at == 0 { "because" } else { "" }, one_line(&reason.text, 600));
@@ -285,6 +290,12 @@ impl StatusView {
             row(if at == 0 { "last output" } else { "" }, one_line(line, 300));
         }
         out
+    }
+
+    /// The time since a moment, where it is known when the run was looked at.
+    pub(super) fn age(&self, at: i64) -> Option<String> {
+        let ms = self.looked?.0.saturating_sub(at);
+        Some(span(supervise_core::id::Ms(u64::try_from(ms).unwrap_or_default())))
     }
 
     fn progress(&self) -> String {
@@ -400,6 +411,12 @@ pub fn last_words(s: &State, spec: &RunSpec) -> String {
         ),
         None => "this supervisor ends; the run has no outcome yet\n".to_owned(),
     };
+    if let Some(o) = &s.outcome {
+        let worker = s.attempt.as_ref().map(|a| a.first_failure.map_or(0, |(w, _)| w.0));
+        for line in advice(o, &spec.run.0, worker) {
+            out.push_str(&format!("  {line}\n"));
+        }
+    }
     let of = spec
         .last_step
         .or(s.total)

@@ -12,6 +12,12 @@ pub fn clock(at: WallMs) -> String {
     format!("{:02}:{:02}:{:02}Z", s / 3600, s / 60 % 60, s % 60)
 }
 
+/// The day of a moment, in days since 1970.
+#[must_use]
+pub fn day(at: WallMs) -> i64 {
+    at.0.div_euclid(1000 * DAY)
+}
+
 /// The whole moment, `2026-11-21T12:04:31Z`.
 #[must_use]
 pub fn stamp(at: WallMs) -> String {

@@ -126,12 +126,15 @@ fn a_run_from_its_start_to_its_end_and_all_that_can_be_asked_about_it() {
         said.tells(0, &[id, "finished (exit code 0)", "step 2 of 2 is proven", "verl-ppo"]);
         no_secret(&said);
     }
+    let listed = world.run(&["status", "--color", "always"]);
+    listed.tells(0, &["finished (exit code 0)"]);
     let told = world.run(&["explain", id]);
+    assert!(told.out.lines().count() <= 4, "{told:#?}");
     told.tells(
         0,
         &[
             "attempt 1: start from nothing",
-            "worker 0 ended with exit code 0",
+            "worker 0 exited with code 0",
             "finished: step 2",
         ],
     );
@@ -154,6 +157,23 @@ fn a_run_from_its_start_to_its_end_and_all_that_can_be_asked_about_it() {
 }
 
 #[test]
+fn the_trainers_output_stands_between_the_lines_where_it_is_asked_for() {
+    let world = world("sleep 2; exit 0", "");
+    let said = world.run(&["run", "ppo.yaml", "--tee"]);
+    said.tells(
+        0,
+        &["step:1 - train/loss", "step 2 is proven", "the trainer's output: "],
+    );
+    // A quiet one does not have it.
+    assert!(
+        !world
+            .run(&["run", "ppo.yaml", "--again", "--fresh", "--yes"])
+            .out
+            .contains("train/loss")
+    );
+}
+
+#[test]
 fn a_failure_that_repeats_is_told_with_its_evidence() {
     let world = world("echo 'CUDA out of memory'; exit 3", "  retries: 1\n");
     fs::create_dir(world.path("ckpt")).unwrap();
@@ -169,8 +189,9 @@ fn a_failure_that_repeats_is_told_with_its_evidence() {
     told.tells(
         0,
         &[
-            "worker 0 ended with exit code 3",
-            "diagnosis:",
+            "worker 0",
+            "CUDA out of memory",
+            "supervise logs",
             &format!("(exit code {})", said.code),
         ],
     );

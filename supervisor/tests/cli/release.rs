@@ -94,7 +94,10 @@ fn an_interpreter_that_cannot_be_asked_is_a_note_and_the_settings_can_say_it() {
     }
     let view = plan(&world, &[], &["/bin/sh", "run.sh", "{overrides}"]);
     assert!(
-        view["version_unknown"].as_str().unwrap().contains("no Python program"),
+        view["version_unknown"]
+            .as_str()
+            .unwrap()
+            .contains("not a Python script"),
         "{view:#}"
     );
     let said = ["--set", "supervisor.trainer_version=0.7.1"];

@@ -269,7 +269,7 @@ fn decisions_have_one_line_each() {
                 what: Condition::Backoff,
                 until: s.now.after(Ms::secs(5)),
             },
-            "waiting before the next attempt: 5 s: why",
+            "restarting in 5 s: why",
         ),
         (
             Decision::Wait {
@@ -284,7 +284,7 @@ fn decisions_have_one_line_each() {
             Decision::Suspect {
                 what: "no step for 10m".into(),
             },
-            "attempt 2 looks stuck: no step for 10m: why",
+            "attempt 2: no step for 10m",
         ),
         (
             Decision::Finish {
@@ -325,7 +325,7 @@ fn facts_are_told_where_they_matter() {
                 first: true,
                 lines: Vec::new(),
             },
-            Some("attempt 2: worker 1 ended first, with SIGKILL"),
+            Some("attempt 2: worker 1 was killed by SIGKILL"),
         ),
         (
             EventKind::WorkerExited {
@@ -360,7 +360,7 @@ fn facts_are_told_where_they_matter() {
                     what: vec!["a relaunch would fail".into()],
                 },
             }),
-            Some("WARNING: tried in advance: a relaunch would fail; mend it before the first failure needs it"),
+            Some("WARNING: a restart would fail: a relaunch would fail; fix it before the first failure needs it"),
         ),
         (EventKind::IoRecovered, Some("the file system answers again")),
         (

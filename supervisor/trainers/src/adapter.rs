@@ -154,7 +154,7 @@ impl HostFacts {
     }
 }
 
-/// Something that is set for the trainer so that it helps itself.
+/// A setting injected to improve the trainer's behaviour.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Help {
     /// The setting that switches it off.

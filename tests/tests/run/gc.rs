@@ -41,7 +41,7 @@ fn torn_steps_and_old_attempts_go_when_a_person_says_so() {
     assert_eq!(scene.aside(), [""; 0]);
     assert_eq!(scene.digest(), digest);
     assert!(chosen(&gc(&scene, &["--yes", "--keep-attempts", "2"])).is_empty());
-    let told = scene.ask(&["explain", root]);
+    let told = scene.ask(&["explain", "--verbose", root]);
     told.expect(0)
         .says("attempt 1")
         .says("`supervise gc` deleted 5 leftovers");

@@ -288,7 +288,7 @@ fn a_trainer_that_kills_its_guard_is_relaunched_with_growing_pauses() {
     running(&scene);
     let pauses = || {
         let told = scene.journal().into_iter().map(|l| l.to_string());
-        told.filter(|l| l.contains("\"backoff\"") && l.contains("before the relaunch"))
+        told.filter(|l| l.contains("\"backoff\"") && l.contains("restarting in"))
             .count()
     };
     // The first death may be an accident.

@@ -37,7 +37,7 @@ fn a_relaunch_that_would_fail_is_told_while_the_first_attempt_runs() {
     assert_eq!((stage.scene.attempts(), stage.calls().len()), (1, 1));
     stage
         .scene
-        .ask(&["explain", root.to_str().unwrap()])
+        .ask(&["explain", "--verbose", root.to_str().unwrap()])
         .expect(0)
         .says(why);
     let plan = [&["plan", "--rehearse"], &words[1..]].concat();

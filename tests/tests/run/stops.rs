@@ -176,7 +176,7 @@ fn a_stop_during_the_pause_before_a_relaunch_ends_the_run_at_once() {
     );
     scene.set("trainer.save_freq", json!(100));
     let run = scene.start(&[]);
-    wait_for("it waits", || run.text().contains("waiting before the next attempt"));
+    wait_for("it waits", || run.text().contains("restarting in"));
     run.signal(15);
     run.wait().expect(143);
     assert_eq!(scene.attempts(), 1);

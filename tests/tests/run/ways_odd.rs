@@ -118,11 +118,7 @@ fn a_living_trainer_is_taken_over_without_running_its_script() {
     let words = ["run", "--", "bash", path.to_str().unwrap()];
     let run = stage.scene.start_with(&words);
     wait_for("step 4 is saved", || stage.scene.tracked() == Some(4));
-    stage
-        .scene
-        .ask(&words)
-        .expect(5)
-        .says("another supervisor of this script");
+    stage.scene.ask(&words).expect(5).says("is already running");
     run.kill();
     let run = stage.scene.start_with(&words);
     wait_for("it is taken over", || {

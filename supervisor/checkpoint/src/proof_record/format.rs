@@ -33,7 +33,7 @@ pub enum RecordError {
     #[error("the record is too large ({0} bytes at most)")]
     TooLarge(usize),
     /// A line says what it cannot.
-    #[error("line {line} of the record is none: {why}")]
+    #[error("line {line} is not a valid record: {why}")]
     Line {
         /// Which, from 1.
         line: usize,

@@ -218,8 +218,9 @@ impl Deciding<'_> {
             self.stop(Then::Diagnose, false, vec![Reason::new("stalled", text)]);
         } else if silent.0 < limit.0.saturating_add(STALL_CHECK.0) {
             let text = format!(
-                "{what} for {} s, but its processes work: it is left alone",
-                silent.0 / 1000
+                "{what} for {} s (limit {} s), but its processes work: it is left alone",
+                silent.0 / 1000,
+                limit.0 / 1000
             );
             let reason = Reason::new("suspected", text.clone());
             self.decided(Decision::Suspect { what: text }, vec![reason]);

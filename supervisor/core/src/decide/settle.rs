@@ -235,8 +235,8 @@ impl Deciding<'_> {
             .step
             .map_or_else(|| "before the first step".to_owned(), |s| format!("at step {s}"));
         let why = match limit {
-            1 => format!("{} {at}: relaunching cannot help ({})", d.class, d.text),
-            _ => format!("{} {at}, {same} times: relaunching does not help ({})", d.class, d.text),
+            1 => format!("{} ({}, {at}): a restart cannot help", d.text, d.class),
+            _ => format!("the same error {same} times {at}: {} ({})", d.text, d.class),
         };
         self.finish(
             Outcome::Deterministic { why: why.clone() },
@@ -278,13 +278,13 @@ impl Deciding<'_> {
         }
         let until = self.e.at.after(wait);
         let mut reasons = reasons;
-        reasons.insert(
-            0,
-            Reason::new(
-                "backoff",
-                format!("waiting {:.1} s before the relaunch", wait.0 as f64 / 1000.0),
-            ),
+        let left = self.spec.policy.retries.saturating_sub(self.s.charged);
+        let text = format!(
+            "restarting in {:.1} s (attempt {}, retries left: {left})",
+            wait.0 as f64 / 1000.0,
+            self.s.attempts.0 + 1
         );
+        reasons.insert(0, Reason::new("backoff", text));
         self.decided(
             Decision::Wait {
                 what: Condition::Backoff,
@@ -307,7 +307,7 @@ impl Deciding<'_> {
             return None;
         }
         Some(format!(
-            "all workers ended with exit code 0, and the step did not advance past {ckpt}: resumed at the end of an epoch, a trainer may train nothing. Where the run is over, give the trainer {step} as its number of steps; else resume from an older step (--from N --again)"
+            "all workers exited with code 0, and the step did not advance past {ckpt}: resumed at the end of an epoch, a trainer may train nothing. Where the run is over, give the trainer {step} as its number of steps; else resume from an older step (--from N --again)"
         ))
     }
 

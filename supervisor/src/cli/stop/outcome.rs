@@ -2,10 +2,10 @@
 
 use super::super::target::{self, Seen};
 use super::Lease;
-use std::time::{SystemTime, UNIX_EPOCH};
+use crate::environment::wall;
 use supervise_core::decide::decide;
 use supervise_core::event::{Event, EventKind, Request};
-use supervise_core::id::{Seq, Term, Tick, WallMs};
+use supervise_core::id::{Seq, Term, Tick};
 use supervise_core::journal::encode_all;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::{Mode, State};
@@ -54,12 +54,6 @@ pub(in super::super) fn append(
         io_worker.ask(ask, target::PATIENCE).map_err(|e| e.to_string())?;
     }
     Ok(())
-}
-
-/// The wall clock in ms since 1970.
-pub(in super::super) fn wall() -> WallMs {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    WallMs(since.map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX)))
 }
 
 /// The records of such a term.

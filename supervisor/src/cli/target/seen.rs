@@ -1,6 +1,7 @@
 //! What is known of a run, and what lives of it.
 
 use super::peek;
+use crate::environment::wall;
 use crate::error::CliError;
 use crate::render::status::{Alive, StatusView};
 use camino::{Utf8Path, Utf8PathBuf};
@@ -81,6 +82,7 @@ impl Seen {
                 view.run_dir = self.run_dir.as_ref().map(ToString::to_string);
                 view.problem = problem.clone().or(view.problem).or_else(|| self.left_behind());
                 view.undead = self.undead();
+                view.looked = Some(wall());
                 view
             }
             (None, problem) => {

@@ -39,9 +39,9 @@ pub(super) fn understood(c: &Sources, heard: Heard) -> Result<Learnt, CliError> 
             None => Ok(kept(*called, starts_ray)),
         },
         Heard::Background => Err(CliError::config(format!(
-            "`{script}` ended while its trainer was still to start: it starts it in the background"
+            "`{script}` exited before its trainer started"
         ))
-        .hint("leave out `&` and `nohup`; `supervise run --detach` goes on in the background")),
+        .hint("run the trainer in the foreground: leave out `&` and `nohup`; `supervise run --detach` goes on in the background")),
         Heard::Lasts { words } => Err(CliError::config(format!(
             "`{script}` runs `{}`, which lasts longer than {} and is no trainer that is known: before it could train unsupervised it was ended, with all that the script had started",
             one_line(&shown_command(&words), 300),

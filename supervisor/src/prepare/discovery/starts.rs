@@ -26,10 +26,7 @@ pub(in crate::prepare) fn starts(c: &Sources) -> Vec<Listed> {
 pub(super) fn living(c: &Sources) -> Result<Option<Learnt>, CliError> {
     for start in starts(c) {
         if control::lives(&start.run) {
-            return Err(CliError::lease_held(format!(
-                "another supervisor of this script lives on this machine (run {})",
-                start.run
-            )));
+            return Err(CliError::already_running(&start.run));
         }
         if control::guard_lives(&start.run) {
             return last_learnt(&start).map(Some).ok_or_else(|| {

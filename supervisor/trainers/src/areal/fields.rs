@@ -6,7 +6,7 @@ use supervise_config::{Value, python_str};
 /// A text. Numbers and truth values become what Python prints: `on` is `True`, `010` is `8`.
 pub(super) const TEXT: Kind<String> = ("a text", as_text);
 /// A whole number.
-pub(super) const INT: Kind<i64> = ("a whole number", as_number);
+pub(super) const INT: Kind<i64> = ("an integer", as_number);
 /// A number.
 pub(super) const REAL: Kind<f64> = ("a number", as_real);
 const FLAG: Kind<bool> = ("true or false", as_truth);

@@ -11,7 +11,7 @@ use supervise_core::checkpoint::Finding;
 pub(crate) type Kind<T> = (&'static str, fn(&Value) -> Option<T>);
 
 /// Values as YAML has them.
-const INT: Kind<i64> = ("a whole number", |value| match value {
+const INT: Kind<i64> = ("an integer", |value| match value {
     Value::Int(number) => i64::try_from(*number).ok(),
     _ => None,
 });
@@ -115,7 +115,7 @@ impl<'a, B> Reader<'a, B> {
         if found.is_none() {
             let message = match node.value {
                 Value::Int(number) if wanted == INT.0 => format!("{number} is out of range"),
-                _ => format!("{wanted} is needed, this is {}", node.value.type_name()),
+                _ => format!("expected {wanted}, found {}", node.value.type_name()),
             };
             let error = ConfigError::new(ErrorKind::WrongType, message);
             self.refuse(error.from_origin(&self.origin(key)).with_key(key));
@@ -133,7 +133,11 @@ impl<'a, B> Reader<'a, B> {
         let number = self.int(key)?;
         let positive = u32::try_from(number).ok().filter(|n| *n > 0);
         if positive.is_none() {
-            self.problem(key, format!("{number} has no meaning here"), "give a number above 0");
+            self.problem(
+                key,
+                format!("must be greater than 0 (found {number})"),
+                "set it to 1 or more",
+            );
         }
         positive
     }

@@ -82,12 +82,12 @@ fn check_version(reader: &mut Reader<'_>, version: Option<&str>) {
     if reader.basis.release.is_some() || !reader.resumes() || reader.is_composed() {
         return;
     }
-    let who = version.map_or("which verl will run is not known here".to_owned(), |v| {
-        format!("verl {v} is not known here")
+    let who = version.map_or("verl version unknown".to_owned(), |v| {
+        format!("verl {v} is not known to this supervise")
     });
     reader.findings.push(Finding::warning(
         "version_unknown",
-        format!("{who}: only what is said and what every verl from 0.4 to 0.9 does by itself is relied on"),
+        format!("{who}; assuming only the defaults common to 0.4–0.9"),
     ));
 }
 

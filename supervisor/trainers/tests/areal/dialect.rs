@@ -125,7 +125,7 @@ fn numbers_are_yaml_1_1() {
     assert_eq!(every("  mode: auto\n  freq_steps: '7'").every, Some(7));
     for wrong in ["2.5", "true", "many", "[2]"] {
         let problem = recover(&format!("  mode: auto\n  freq_steps: {wrong}")).problem();
-        assert!(problem.contains("a whole number is needed"), "{wrong}: {problem}");
+        assert!(problem.contains("expected an integer, found"), "{wrong}: {problem}");
     }
 }
 

@@ -376,7 +376,7 @@ fn what_makes_a_resume_impossible_is_a_problem_with_its_place() {
         (
             "trainer: {save_freq: 1.5}\nalgorithm: {}\n",
             "trainer.save_freq",
-            "a whole number is needed",
+            "expected an integer, found",
         ),
         (
             "trainer: {save_freq: 99999999999999999999}\nalgorithm: {}\n",
@@ -386,7 +386,7 @@ fn what_makes_a_resume_impossible_is_a_problem_with_its_place() {
         (
             "trainer: {save_freq: 1, nnodes: 0}\nalgorithm: {}\n",
             "trainer.nnodes",
-            "0 has no meaning",
+            "must be greater than 0 (found 0)",
         ),
         (
             "trainer: {save_freq: 1, default_hdfs_dir: /x, use_v1: false}\nalgorithm: {}\n",

@@ -38,7 +38,7 @@ fn defaults_are_those_of_the_release_that_runs() {
 #[test]
 fn a_release_that_is_not_known_is_said_and_only_shared_defaults_count() {
     for (version, word) in [
-        (None, "which verl will run is not known"),
+        (None, "verl version unknown"),
         (Some("0.10.0"), "verl 0.10.0 is not known"),
     ] {
         let read = ppo(version, GRPO).good();

@@ -1,0 +1,87 @@
+//! Colours of our own lines, added last: what is printed is already safe, and a colour marks a line by how it begins.
+
+use std::borrow::Cow;
+use std::io::IsTerminal;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// The colours of `--color`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum ColourChoice {
+    /// On a terminal, unless `NO_COLOR` is set.
+    #[default]
+    Auto,
+    /// Into a pipe too.
+    Always,
+    /// Nowhere.
+    Never,
+}
+
+const RED: &str = "\x1b[1;31m";
+const YELLOW: &str = "\x1b[33m";
+const GREEN: &str = "\x1b[32m";
+const FAINT: &str = "\x1b[2m";
+const PLAIN: &str = "\x1b[0m";
+
+static CHOICE: AtomicU8 = AtomicU8::new(ColourChoice::Auto as u8);
+
+/// From now on lines are printed so.
+pub fn choose_colour(choice: ColourChoice) {
+    CHOICE.store(choice as u8, Ordering::Relaxed);
+}
+
+fn is_on(to: &impl IsTerminal) -> bool {
+    let asked = |name| std::env::var_os(name).is_some_and(|v| !v.is_empty());
+    match CHOICE.load(Ordering::Relaxed) {
+        c if c == ColourChoice::Always as u8 => true,
+        c if c == ColourChoice::Never as u8 => false,
+        _ => to.is_terminal() && !asked("NO_COLOR") && std::env::var_os("TERM").is_none_or(|t| t != "dumb"),
+    }
+}
+
+/// Lines with their colours, where this stream shows some.
+pub(super) fn painted<'a>(text: &'a str, to: &impl IsTerminal) -> Cow<'a, str> {
+    if !is_on(to) {
+        return Cow::Borrowed(text);
+    }
+    let lines = text.split_inclusive('\n').map(|line| match colour_of(line) {
+        Some(colour) => format!("{colour}{}{PLAIN}\n", line.trim_end_matches('\n')),
+        None => line.to_owned(),
+    });
+    Cow::Owned(lines.collect())
+}
+
+fn colour_of(line: &str) -> Option<&'static str> {
+    let begins = |words: &[&str]| words.iter().any(|w| line.starts_with(w));
+    // A decision has its time in front.
+    let told = line.split_once("Z ").map_or("", |(_, told)| told);
+    if begins(&["error", "failed:", "gave up:", "no provable checkpoint:"]) || told.starts_with("failed:") {
+        Some(RED)
+    } else if begins(&["WARNING", "note: WARNING"]) || told.starts_with("WARNING") {
+        Some(YELLOW)
+    } else if begins(&["finished:"]) || told.starts_with("finished:") {
+        Some(GREEN)
+    } else if begins(&["note: ", "  hint: "]) {
+        Some(FAINT)
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_marked_by_how_they_begin() {
+        for (line, colour) in [
+            ("error (usage): x", Some(RED)),
+            ("12:04:31Z failed: the same error", Some(RED)),
+            ("note: WARNING: x", Some(YELLOW)),
+            ("note: x", Some(FAINT)),
+            ("2026-11-21T12:04:31Z finished: step 2", Some(GREEN)),
+            ("12:04:31Z attempt 2: resume", None),
+        ] {
+            assert_eq!(colour_of(line), colour, "{line}");
+        }
+    }
+}

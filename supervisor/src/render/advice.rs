@@ -1,0 +1,24 @@
+//! The commands that help after an end.
+
+use supervise_core::record::Outcome;
+
+/// Lines for a person: where the reasons and the output stand, and how the run goes on. None where nothing failed.
+#[must_use]
+pub fn advice(outcome: &Outcome, run: &str, worker: Option<u32>) -> Vec<String> {
+    let next = match outcome {
+        Outcome::Finished { .. } | Outcome::Stopped => return Vec::new(),
+        Outcome::Deterministic { .. } | Outcome::GaveUp { .. } => {
+            "fix the cause, then the same `supervise run` with --again".to_owned()
+        }
+        Outcome::NoProof { .. } => {
+            format!("`supervise checkpoints {run}` shows every step; then run with --from N, --fresh or --again")
+        }
+        Outcome::LeaseHeld { .. } => format!("`supervise status {run}` shows who works there"),
+        Outcome::Environment { .. } => "mend it, then `supervise run` goes on".to_owned(),
+        Outcome::Config { .. } => "change the configuration, then `supervise run` goes on".to_owned(),
+    };
+    let mut out = vec![format!("why:    supervise explain {run}")];
+    out.extend(worker.map(|w| format!("output: supervise logs {run} --worker {w}")));
+    out.push(format!("next:   {next}"));
+    out
+}
