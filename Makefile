@@ -3,6 +3,7 @@
 # quick  what an edit needs: unit, property and scenario tests, in a minute or two
 # real   the tests with real trainers alone (ONLY=areal_recovery: the scripts with that in their name)
 # bless  writes what comes out today into golden files and generated pages; read the difference before it is committed
+# install  program, man pages, completions and systemd unit below PREFIX (DESTDIR, BIN=a program that is built already)
 # check  format, lints, supply chain
 # chaos  seeded attacks on the real program (ROUNDS of each kind, SEED, ONLY=kills|stops|journal|damage|copies)
 # bench  ratios against peers, in one run
@@ -10,13 +11,29 @@ CARGO ?= cargo
 VENV ?= .venv-real
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 
+PREFIX ?= /usr/local
+BIN ?= $(TARGET)/release/supervise
+SHARE = $(DESTDIR)$(PREFIX)/share
+UNITS = $(DESTDIR)$(PREFIX)/lib/systemd/system
+
 ROUNDS ?= 2
 SEED ?= 1
 
-.PHONY: all demo test test-rust build-tests test-real quick real bless check chaos bench install-testbed install-real
+.PHONY: all install demo test test-rust build-tests test-real quick real bless check chaos bench install-testbed install-real
 
 all:
 	$(CARGO) build --release -p supervise
+
+$(TARGET)/release/supervise: all
+
+install: $(BIN)
+	install -d $(SHARE)/bash-completion/completions $(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d $(UNITS)
+	install -Dm755 $(BIN) $(DESTDIR)$(PREFIX)/bin/supervise
+	$(BIN) man $(SHARE)/man/man1
+	$(BIN) completions bash >$(SHARE)/bash-completion/completions/supervise
+	$(BIN) completions zsh >$(SHARE)/zsh/site-functions/_supervise
+	$(BIN) completions fish >$(SHARE)/fish/vendor_completions.d/supervise.fish
+	sed 's#/usr/bin/supervise#$(PREFIX)/bin/supervise#' systemd/supervise@.service >$(UNITS)/supervise@.service
 
 demo:
 	$(CARGO) build --release -q -p supervise-tests --bins

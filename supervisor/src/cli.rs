@@ -9,6 +9,7 @@ mod explain;
 mod exports;
 mod gc;
 mod logs;
+mod man;
 mod migrate;
 mod plan;
 mod run;
@@ -73,6 +74,8 @@ enum Command {
     Doctor(doctor::Args),
     /// Print completions for a shell.
     Completions(completions::Args),
+    /// Write the man pages: into a directory, or this program's own to standard output.
+    Man(man::Args),
 }
 
 /// Said in the program's help.
@@ -116,6 +119,7 @@ pub(crate) fn command() -> clap::Command {
         .mut_subcommand("logs", |c| c.after_help(with(logs::EXAMPLES, &LOOK)))
         .mut_subcommand("config", |c| c.after_help(with(config::EXAMPLES, &CONFIGURED)))
         .mut_subcommand("doctor", |c| c.after_help(with(doctor::EXAMPLES, &CONFIGURED)))
+        .mut_subcommand("man", |c| c.after_help(with(man::EXAMPLES, &LOOK)))
         .mut_subcommand("completions", |c| c.after_help(with(completions::EXAMPLES, &LOOK)))
 }
 
@@ -156,6 +160,7 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
         Command::Config(args) => config::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => man::run(&args),
     }
 }
 

@@ -214,7 +214,7 @@ fn a_living_run_is_asked_refuses_a_second_supervisor_and_is_stopped() {
     assert_eq!(view["guard"]["alive"], true);
     let worker = view["attempt"]["workers"][0].as_i64().unwrap();
     assert!(alive(worker));
-    world.run(&["run", "ppo.yaml"]).refuses(5, &["another supervisor"]);
+    world.run(&["run", "ppo.yaml"]).refuses(5, &["is already running"]);
     world.run(&["status"]).tells(0, &["alive, pid", "attempt"]);
     let mut follower = world
         .command()

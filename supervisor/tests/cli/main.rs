@@ -10,6 +10,7 @@ mod commands;
 mod docs;
 mod foreign;
 mod hf;
+mod install;
 mod megatron;
 mod migrate;
 mod release;

@@ -11,6 +11,8 @@ const EPSILON: f32 = 1e-8;
 const WEIGHT_DECAY: f32 = 0.01;
 const BASE_RATE: f64 = 3e-3;
 const WARMUP: f64 = 4.0;
+/// Bytes of the state of torch's generator.
+const TORCH_STATE: usize = 5056;
 
 /// This rank's slice of one layer.
 #[derive(Debug, Clone, PartialEq)]
@@ -149,8 +151,15 @@ impl Shards {
                     ("_last_lr", Value::List(vec![Value::Float(self.rate())])),
                 ]),
             ),
-            ("rng", dict([("cpu", Tensor::bytes(&self.random.state()))])),
+            ("rng", dict([("cpu", Tensor::bytes(&self.torch_state()))])),
         ])
+    }
+
+    /// The generator's state in a tensor as long as torch's own.
+    fn torch_state(&self) -> Vec<u8> {
+        let mut state = self.random.state();
+        state.resize(TORCH_STATE, 0);
+        state
     }
 
     /// Takes the weights from a model file's content; `None` where it does not fit.
@@ -180,7 +189,10 @@ impl Shards {
         let Storage::Byte(state) = value.get("rng")?.get("cpu")?.storage()? else {
             return None;
         };
-        self.random = Random::from_state(state)?;
+        let ours = state
+            .get(..Random::STATE_BYTES)
+            .filter(|_| state.len() == TORCH_STATE)?;
+        self.random = Random::from_state(ours)?;
         self.scheduled = value.get("lr_scheduler")?.get("last_epoch")?.as_int()?;
         Some(())
     }

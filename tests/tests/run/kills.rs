@@ -339,7 +339,7 @@ fn a_second_supervisor_beside_a_living_one_changes_nothing() {
         )
     };
     let before = look(&scene);
-    scene.run(&[]).expect(5).says("another supervisor");
+    scene.run(&[]).expect(5).says("is already running");
     scene.run(&["--fresh"]).expect(5);
     assert_eq!(look(&scene), before);
     assert_eq!(scene.workers(), workers);

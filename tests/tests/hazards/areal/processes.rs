@@ -79,7 +79,7 @@ fn two_runs_of_one_name() {
     let run = Run::new(WITH_A_WORKER);
     let first = run.start(&[]);
     eventually("a worker", || workers(&run).first().copied());
-    run.run(&[]).expect(5).says("another supervisor");
+    run.run(&[]).expect(5).says("is already running");
     first.wait().expect(0);
     assert_eq!((run.launches(), run.noted("names")), (1, vec!["kept".to_owned()]));
 }

@@ -1,0 +1,74 @@
+//! Man pages, and what `make install` puts where.
+
+use crate::world::World;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// Subcommands, as the program lists them.
+fn subcommands(world: &World) -> Vec<String> {
+    let help = world.run(&["--help"]).out;
+    let list = help.split_once("Commands:\n").unwrap().1;
+    let list = list.lines().take_while(|l| !l.is_empty());
+    let names = list.filter_map(|l| {
+        l.strip_prefix("  ")?
+            .split_once("  ")
+            .map(|(name, _)| name.trim().to_owned())
+    });
+    names.filter(|n| !n.is_empty() && n != "help").collect()
+}
+
+#[test]
+fn each_subcommand_has_a_page() {
+    let world = World::new();
+    let dir = world.path("man");
+    world.run(&["man", dir.as_str()]).tells(0, &[]);
+    let names = subcommands(&world);
+    assert!(names.len() > 12, "{names:?}");
+    for name in names {
+        let page = fs::read_to_string(dir.join(format!("supervise-{name}.1"))).unwrap();
+        assert!(page.contains("Exit codes:") && page.contains("Examples:"), "{name}");
+    }
+    let own = fs::read_to_string(dir.join("supervise.1")).unwrap();
+    assert!(world.run(&["man"]).out == own);
+    assert!(own.contains("supervise\\-explain(1)"), "{own}");
+    world
+        .run(&["man", "/dev/null/x"])
+        .refuses(69, &["writing man pages into /dev/null/x"]);
+}
+
+#[test]
+fn an_installation_has_all_that_the_unit_names() {
+    let dest = tempfile::tempdir().unwrap();
+    let made = Command::new("make")
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
+        .args(["--no-print-directory", "install", "PREFIX=/opt/x"])
+        .arg(format!("DESTDIR={}", dest.path().display()))
+        .arg(format!("BIN={}", env!("CARGO_BIN_EXE_supervise")))
+        .env_remove("MAKEFLAGS")
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let at = |path: &str| dest.path().join("opt/x").join(path);
+    let unit = fs::read_to_string(at("lib/systemd/system/supervise@.service")).unwrap();
+    assert!(unit.contains("ExecStart=/opt/x/bin/supervise run "), "{unit}");
+    assert!(unit.contains("Documentation=man:supervise(1)"), "{unit}");
+    for file in [
+        "bin/supervise",
+        "share/man/man1/supervise.1",
+        "share/man/man1/supervise-run.1",
+        "share/bash-completion/completions/supervise",
+        "share/zsh/site-functions/_supervise",
+        "share/fish/vendor_completions.d/supervise.fish",
+    ] {
+        assert!(fs::metadata(at(file)).unwrap().len() > 0, "{file}");
+    }
+    assert!(
+        Command::new(at("bin/supervise"))
+            .arg("--version")
+            .output()
+            .unwrap()
+            .status
+            .success()
+    );
+}
