@@ -19,7 +19,7 @@ use crate::yaml::parse_trainer_yaml;
 use defaults::Walk;
 use element::Element;
 
-/// What a [`Loader`] knows about a configuration.
+/// Knowledge of a [`Loader`] about a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
     /// Its text, and the file's name for messages.
@@ -35,7 +35,7 @@ pub enum Found {
     Missing,
 }
 
-/// Where configurations come from: `ppo_trainer`, or `group/option`, without `.yaml`. A name that begins with `..` lies outside.
+/// Name of a configuration: `ppo_trainer`, or `group/option`, without `.yaml`. A name that begins with `..` lies outside.
 pub trait Loader {
     /// The configuration of that name.
     fn load(&self, config: &str) -> Result<Found, ConfigError>;
@@ -47,7 +47,7 @@ pub trait Loader {
     }
 }
 
-/// What a group is set to.
+/// Value of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Choice {
     /// `null`: nothing.
@@ -93,7 +93,7 @@ pub struct Layer {
     pub config: String,
     /// The package it was put in; empty for the root.
     pub package: String,
-    /// Whether it is the trainer's and its content is not here.
+    /// True if it is the trainer's and its content is not here.
     pub by_trainer: bool,
 }
 
@@ -102,13 +102,13 @@ pub struct Layer {
 pub struct Composed {
     /// The configuration, without `defaults`.
     pub tree: ConfigTree,
-    /// What it was made of, lowest first.
+    /// Its sources, lowest first.
     pub layers: Vec<Layer>,
     /// The option chosen for each group (`group` or `group@package`).
     pub choices: BTreeMap<String, Choice>,
     /// The search path the primary configuration asks for.
     pub search_path: Vec<String>,
-    /// What is doubtful.
+    /// Doubts.
     pub findings: Vec<ConfigFinding>,
 }
 

@@ -231,7 +231,7 @@ fn digit_or_line(byte: u8) -> bool {
     digit(byte) || byte == b'_'
 }
 
-/// Whether the whole text fits one of the shapes.
+/// Returns true if the whole text fits one of the shapes.
 fn any(text: &str, shapes: &[fn(&mut Cursor<'_>) -> bool]) -> bool {
     shapes.iter().any(|shape| {
         let mut cursor = Cursor::new(text);

@@ -46,7 +46,7 @@ pub enum ErrorKind {
 pub struct ConfigError {
     /// The class.
     pub kind: ErrorKind,
-    /// What is wrong, a sentence fragment without place or hint.
+    /// The problem, a sentence fragment without place or hint.
     pub message: String,
     /// The file, or another name of the text.
     pub file: Option<Arc<str>>,
@@ -56,7 +56,7 @@ pub struct ConfigError {
     pub column: Option<u32>,
     /// The dotted key.
     pub key: Option<String>,
-    /// What to do next.
+    /// The next thing to do.
     pub hint: Option<String>,
 }
 
@@ -141,7 +141,7 @@ impl fmt::Display for ConfigError {
 pub struct ConfigFinding {
     /// A stable name, snake_case.
     pub code: &'static str,
-    /// What was found, for a person.
+    /// Findings, for a person.
     pub message: String,
     /// The place, where one is known.
     pub origin: Option<Origin>,

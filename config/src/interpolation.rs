@@ -37,7 +37,7 @@ pub(crate) enum Step {
 /// The place of a value.
 type Place = Vec<Step>;
 
-/// What an interpolation led to: a place in the tree, or a value made on the way.
+/// Target of an interpolation: a place in the tree, or a value made on the way.
 #[derive(Debug, Clone)]
 enum Target {
     At(Place),
@@ -297,7 +297,7 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// Where `${path}` leads from a value whose container is `parent`.
+    /// Target of `${path}`, read from a value whose container is `parent`.
     fn refer(&self, path: &str, parent: &[Step], chain: &mut Vec<Place>) -> Result<Target, ConfigError> {
         let (from, rest) = self.base(path, parent)?;
         let missing = || {
@@ -423,7 +423,7 @@ impl<'a> Resolver<'a> {
     }
 }
 
-/// What a `???` on the way means.
+/// Meaning of a `???` on the way.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Missing {
     Keep,

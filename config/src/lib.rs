@@ -6,7 +6,7 @@
 //!   defaults lists, [`interpolation`] evaluates `${…}`, and the result is a [`ConfigTree`] in which every value has an [`Origin`].
 //! - **The supervisor's settings.** [`settings`] layers defaults, files, a block in the trainer's YAML, the environment and flags.
 //!
-//! What is wrong is a [`ConfigError`] with a place and a hint.
+//! Every mistake is a [`ConfigError`] with a place and a hint.
 
 pub mod compose;
 mod cut;

@@ -5,7 +5,7 @@
 
 use crate::tree::Value;
 
-/// What a word is.
+/// Kind of a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A floating-point number, `inf` and `nan` included.

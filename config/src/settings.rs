@@ -30,7 +30,7 @@ pub use units::{parse_bytes, parse_duration};
 /// The trainer framework is found out from the YAML and the command.
 pub const AUTO: &str = "auto";
 
-/// Where settings come from, lowest first within each field; the fields in this order.
+/// Sources of settings, lowest first within each field; the fields in this order.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
     /// Settings files: name and text, lowest first.
@@ -52,7 +52,7 @@ pub struct Explained {
     pub key: String,
     /// The value, secrets hidden.
     pub value: String,
-    /// Where it came from.
+    /// Place where it came from.
     pub origin: String,
 }
 

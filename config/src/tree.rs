@@ -16,7 +16,7 @@ use crate::error::{ConfigError, ErrorKind};
 pub use map::{Key, Map};
 pub use path::{join_path, split_path};
 
-/// Where a value came from.
+/// Place where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// A place in a text.
@@ -48,7 +48,7 @@ pub enum Origin {
         /// Whose default it is.
         of: String,
     },
-    /// What the trainer itself composed, of files that are not read here.
+    /// Configuration that the trainer itself composed, of files that are not read here.
     Composed {
         /// The trainer's name.
         by: String,
@@ -101,12 +101,12 @@ impl Value {
         }
     }
 
-    /// Whether the value is `???`, which the user has to fill in.
+    /// Returns true if the value is `???`, which the user has to fill in.
     pub fn is_mandatory_missing(&self) -> bool {
         matches!(self, Self::Str(text) if text == "???")
     }
 
-    /// Whether the value is a string that holds an interpolation.
+    /// Returns true if the value is a string that holds an interpolation.
     pub fn is_interpolation(&self) -> bool {
         matches!(self, Self::Str(text) if text.contains("${"))
     }
@@ -117,7 +117,7 @@ impl Value {
 pub struct Node {
     /// The value.
     pub value: Value,
-    /// Where it came from.
+    /// Place where it came from.
     pub origin: Origin,
 }
 
@@ -176,7 +176,7 @@ impl Node {
         }
     }
 
-    /// Whether the value is `null`.
+    /// Returns true if the value is `null`.
     pub fn is_null(&self) -> bool {
         matches!(self.value, Value::Null)
     }

@@ -78,14 +78,14 @@ proptest! {
         let _ = (parse_duration(&text), parse_bytes(&text), redact(&text, &text));
     }
 
-    /// What the trainer's dialect calls a string stays the same string.
+    /// A string of the trainer's dialect stays the same string.
     #[test]
     fn quoted_strings_arrive_unchanged(text in "[ -~é]{0,30}") {
         let quoted = format!("a: '{}'\n", text.replace('\'', "''"));
         let node = parse_trainer_yaml(&quoted, "t").unwrap();
         prop_assert_eq!(node.child("a").unwrap().as_str(), Some(text.as_str()));
     }
-    /// What is written of a tree is read as the same tree.
+    /// A written tree is read as the same tree.
     #[test]
     fn a_tree_without_secrets_keeps_its_types(text in prop_oneof![yamlish(), any::<String>()], value in any::<String>()) {
         let origin = Origin::Composed { by: "t".to_owned() };

@@ -184,7 +184,7 @@ fn told(e: &clap::Error, args: &[OsString]) -> Result<u8, CliError> {
     Err(CliError::usage(message).with_lines(lines))
 }
 
-/// What the program says of itself, for its makers: `SUPERVISE_LOG=debug`.
+/// Statements of the program about itself, for its makers: `SUPERVISE_LOG=debug`.
 pub(crate) fn trace() {
     let filter = EnvFilter::try_from_env("SUPERVISE_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     // Only the first one of a process counts; tests call this more than once.

@@ -18,7 +18,7 @@ pub const REQUEST_LIMIT: usize = 64 << 10;
 /// Longest answer: a state with its last scan.
 pub const REPLY_LIMIT: usize = 64 << 20;
 
-/// What can be asked of a living supervisor.
+/// Questions to a living supervisor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ControlRequest {
@@ -33,7 +33,7 @@ pub enum ControlRequest {
     },
 }
 
-/// What it answers.
+/// Its answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ControlReply {

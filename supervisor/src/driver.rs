@@ -56,7 +56,7 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 /// Longer than any term: the thread that sweeps is there when it is needed, whatever limit is reached by then.
 const FOR_GOOD: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// What the command line says about this start alone.
+/// Statements of the command line about this start alone.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RunFlags {
     /// Go on although the journal ended with an outcome that needs a person.
@@ -66,7 +66,7 @@ pub struct RunFlags {
 /// Runs one term. Returns the exit code.
 ///
 /// # Errors
-/// What keeps a term from beginning.
+/// Errors that keep a term from beginning.
 pub fn run(order: RunOrder, printer: Printer, flags: RunFlags) -> Result<u8, CliError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -115,7 +115,7 @@ enum Internal {
     Asked(ControlRequest, oneshot::Sender<ControlReply>),
 }
 
-/// Where a term stands: the only state beside the core's.
+/// Place of a term: the only state beside the core's.
 struct Driver {
     state: State,
     spec: RunSpec,
@@ -138,7 +138,7 @@ struct Driver {
     scan_again: Option<(Depth, u32)>,
     sweeping: bool,
     ending_job: bool,
-    /// What was told of jobs that are waited for.
+    /// Words told about jobs that are waited for.
     told: BTreeSet<String>,
     /// The run's key, which stands in its directory alone.
     key: String,
@@ -152,7 +152,7 @@ struct Driver {
     over: Option<Outcome>,
 }
 
-/// Which signals asked for an end.
+/// Signals that asked for an end.
 #[derive(Debug, Default)]
 struct Signals {
     interrupts: u32,

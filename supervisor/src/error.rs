@@ -11,7 +11,7 @@ use std::fmt;
 use supervise_config::{ConfigError, redact_text};
 use supervise_core::id::RunId;
 
-/// What kind of failure it is: it decides the exit code.
+/// Kind of failure: it decides the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// The command line is wrong, or names what is not there.
@@ -88,11 +88,11 @@ impl ErrorKind {
 pub struct CliError {
     /// Its kind.
     pub kind: ErrorKind,
-    /// What, where, why, in one line.
+    /// Fault, place and reason, in one line.
     pub message: String,
     /// Further lines: each of several things that are wrong, or the last words of a program.
     pub lines: Vec<String>,
-    /// What to do next.
+    /// The next thing to do.
     pub hints: Vec<String>,
 }
 

@@ -73,7 +73,7 @@ impl Exit {
         self as u8
     }
 
-    /// What it means, in words.
+    /// Its meaning, in words.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {

@@ -1,7 +1,7 @@
 //! Paths under a user's mounts, for commands that are not the driver: an I/O worker looks, and may be left behind where a file
 //! system hangs. That is said, and waited for: a mount comes back, or a person ends this.
 //!
-//! Where no worker can be had we look ourselves, and what is started next says what is wrong.
+//! If no worker can be had we look ourselves, and what is started next says what is wrong.
 
 use crate::printer;
 use camino::{Utf8Path, Utf8PathBuf};
@@ -76,7 +76,7 @@ fn odd() -> io::Error {
     io::Error::other("the helper gave an unexpected answer")
 }
 
-/// What stands at a path, links followed.
+/// Entry at a path, links followed.
 pub(crate) fn kind(path: &Utf8Path) -> io::Result<Kind> {
     match look(Look::Kind(path.to_owned()))? {
         Seen::Kind(kind) => Ok(kind),
@@ -96,7 +96,7 @@ pub(crate) fn is_file(path: &Utf8Path) -> bool {
     kind(path).is_ok_and(|kind| kind == Kind::File)
 }
 
-/// Where a link leads.
+/// Place where a link leads.
 pub(crate) fn link(path: &Utf8Path) -> io::Result<Utf8PathBuf> {
     found(look(Look::Link(path.to_owned()))?)
 }
@@ -143,7 +143,7 @@ pub(crate) fn names(dir: &Utf8Path, prefix: &str, most: usize) -> io::Result<Vec
     }
 }
 
-/// Whether a file is a program that may be executed.
+/// Returns true if a file is a program that may be executed.
 pub(crate) fn is_program(path: &Utf8Path) -> bool {
     is_file(path) && look(Look::Execute(path.to_owned())).is_ok()
 }
@@ -153,7 +153,7 @@ pub(crate) fn nearest(path: &Utf8Path) -> &Utf8Path {
     path.ancestors().find(|p| exists(p)).unwrap_or(Utf8Path::new("/"))
 }
 
-/// Whether files may be made in a directory; the error says why not.
+/// Returns true if files may be made in a directory; the error says why not.
 pub(crate) fn may_write(dir: &Utf8Path) -> io::Result<()> {
     look(Look::Write(dir.to_owned())).map(drop)
 }

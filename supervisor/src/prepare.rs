@@ -26,7 +26,7 @@ use crate::run_order::Prepared;
 /// Prepares a run.
 ///
 /// # Errors
-/// What is wrong, and with which exit code.
+/// The problem, and with which exit code.
 pub fn prepare(request: Request) -> Result<Prepared, CliError> {
     discover(request)?.known()?.resolve()?.check()?.spec()
 }
@@ -34,7 +34,7 @@ pub fn prepare(request: Request) -> Result<Prepared, CliError> {
 /// Reads the YAML and the settings in all their layers, and finds the call that is made.
 ///
 /// # Errors
-/// What is wrong with them.
+/// Problems of them.
 pub fn discover(request: Request) -> Result<Discovered, CliError> {
     Sources::read(request, None)?.discover()
 }

@@ -231,10 +231,10 @@ fn shown(s: &State, step: Option<Step>, last: Option<Step>, pace: &Pace) -> Show
     }
 }
 
-/// What a run prints passes through here; other commands write themselves.
+/// Output of a run passes through here; other commands write themselves.
 static QUEUE: OnceLock<Queue> = OnceLock::new();
 
-/// What stands where lines were dropped.
+/// Text in the place where lines were dropped.
 fn missing(lines: u64) -> String {
     let lines = crate::render::count(lines, "line");
     let text = format!("{lines} not shown: nobody read the output; `supervise explain` has everything");

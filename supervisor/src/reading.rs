@@ -1,4 +1,4 @@
-//! What is said while a journal is read: slow is not silent.
+//! Progress that is told while a journal is read: slow is not silent.
 
 use crate::render::bytes;
 use camino::{Utf8Path, Utf8PathBuf};

@@ -47,20 +47,20 @@ const DEVICES: [&str; 4] = [
     "ASCEND_RT_VISIBLE_DEVICES",
 ];
 
-/// What is to be tried. It holds the environment, so it goes through a pipe only.
+/// The rehearsal to make. It holds the environment, so it goes through a pipe only.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trial {
     /// The call of a relaunch.
     argv: Vec<String>,
     /// The same as the user wrote it.
     plain: Vec<String>,
-    /// What the relaunch adds.
+    /// Words that the relaunch adds.
     overrides: Vec<String>,
     env: Vec<(String, String)>,
     cwd: Utf8PathBuf,
 }
 
-/// What came out of an interpreter.
+/// Result out of an interpreter.
 #[derive(Serialize, Deserialize)]
 struct Said {
     status: ExitStatus,

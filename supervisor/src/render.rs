@@ -47,7 +47,7 @@ pub fn bytes(n: u64) -> String {
     format!("{value:.1} {unit}")
 }
 
-/// What is doubtful about the step that an attempt resumes from, each with the step in front of its file.
+/// Doubts about the step that an attempt resumes from, each with the step in front of its file.
 #[must_use]
 pub fn doubts(scan: &ScanReport, from: &StartPoint) -> Vec<Finding> {
     let StartPoint::Step { ckpt, .. } = from else {

@@ -1,4 +1,4 @@
-//! What preparation hands over: to a person, and to the driver, which knows nothing of it.
+//! Result of preparation: for a person, and to the driver, which knows nothing of it.
 
 use camino::Utf8PathBuf;
 use supervise_config::ConfigTree;
@@ -10,29 +10,29 @@ use supervise_host::io_worker::Room;
 use supervise_host::script::{Shims, Submitter};
 use supervise_trainers::TrainerFacts;
 
-/// What is to be run, and what a person should know of it.
+/// The program to run, and what a person should know of it.
 #[derive(Debug, Clone)]
 pub struct Prepared {
     /// Everything that a term needs.
     pub order: RunOrder,
     /// Space for checkpoints, where the file system tells.
     pub room: Option<Room>,
-    /// What a person should know before the launch.
+    /// Notes for a person before the launch.
     pub findings: Vec<Finding>,
     /// Smaller things worth saying.
     pub notes: Vec<String>,
     /// The configuration as it counts for the trainer.
     pub tree: ConfigTree,
-    /// Which release of the trainer would run.
+    /// Release of the trainer that would run.
     pub release: Release,
 }
 
-/// What is known of the release that would run.
+/// Facts about the release that would run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Release {
     /// The trainer's version.
     pub version: Option<String>,
-    /// What the interpreter said, where it was asked and answered.
+    /// Answer of the interpreter, where it was asked and answered.
     pub interpreter: Option<Interpreter>,
     /// Why the version is not known.
     pub why: Option<String>,
@@ -43,15 +43,15 @@ pub struct Release {
 pub struct RunOrder {
     /// The specification.
     pub spec: RunSpec,
-    /// What every launch needs beside it.
+    /// Settings that every launch needs beside it.
     pub facts: TrainerFacts,
     /// The supervisor's settings.
     pub settings: Settings,
-    /// Where this run is listed for `status`.
+    /// Place where this run is listed for `status`.
     pub registry: Option<Utf8PathBuf>,
-    /// What stands in the way of a script.
+    /// Obstacles for a script.
     pub shims: Option<Shims>,
-    /// What stands in the way of jobs that are handed to Slurm.
+    /// Obstacles for jobs that are handed to Slurm.
     pub submitter: Option<Submitter>,
     /// The trainer's YAML as it is given to the trainer, where it is not the user's own file.
     pub copy: Option<Copy>,

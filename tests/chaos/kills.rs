@@ -4,7 +4,7 @@ use super::Round;
 use serde_json::json;
 use supervise_tests::harness::{Scene, Supervisor, in_scene, send};
 
-/// What may be killed: a part of its command line.
+/// Target of a kill: a part of its command line.
 const TARGETS: [(&str, &str); 7] = [
     ("supervisors", " run "),
     ("guards", " __guard"),

@@ -8,7 +8,7 @@ use supervise_tests::harness::{Mount, Scene, Supervisor, in_scene, send};
 /// A stop that takes longer is none; nothing here needs a tenth of it.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What is wrong when the stop comes.
+/// Trouble at the time of the stop.
 #[derive(Debug, Clone, Copy)]
 enum Trouble {
     Nothing,

@@ -1,4 +1,4 @@
-//! What AReaL writes at a save, in its order and in place: the engines' state, then what is kept of the run.
+//! Files that AReaL writes at a save, in its order and in place: the engines' state, then what is kept of the run.
 //!
 //! Two ranks of one engine (or of several), each with a tensor of weights and Adam's state for it, as
 //! `torch.distributed.checkpoint` lays them out. A save can be cut short after any of its operations, as a kill does it.
@@ -12,7 +12,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use table::{Part, table};
 
-/// What a save looks like.
+/// Form of a save.
 #[derive(Debug, Clone)]
 pub struct Shape {
     /// Engines: `default`, `critic`.
@@ -27,7 +27,7 @@ pub struct Shape {
     pub numbers: usize,
     /// Ranks, the first ones, whose shards count no updates: torch writes what all ranks have in one of them only.
     pub silent: u32,
-    /// Who saves: two saves of one step by two processes have other names, as torch draws one for each.
+    /// The id of the saving process: two saves of one step by two processes have other names, as torch draws one for each.
     pub by: u32,
     /// As newer builds write: each save in a directory of its own, named by `LATEST` when it is all there, and the one before deleted.
     pub own: bool,
@@ -141,7 +141,7 @@ fn operations(root: &Path, step: u64, shape: &Shape) -> Vec<Op> {
     out
 }
 
-/// What is kept of the run comes first here; what counts is the pointer, which comes last.
+/// The run's own files come first here; what counts is the pointer, which comes last.
 fn beside(root: &Path, step: u64, shape: &Shape) -> Vec<Op> {
     let name = format!("generation_step{:08}", step.saturating_sub(1));
     let generation = root.join("checkpoint_generations").join(&name);
@@ -222,7 +222,7 @@ fn shard(rank: u32, step: u64, shape: &Shape, name: &str) -> (Vec<u8>, Vec<Part>
     (bytes, parts)
 }
 
-/// What is kept of the run, in the order it is written.
+/// The run's own files, in the order they are written.
 fn infos(step: u64, shape: &Shape) -> Vec<(&'static str, Vec<u8>)> {
     let global = step.saturating_sub(1);
     // As AReaL counts: what acts never keeps the steps since its beginning, what was never asked knows no interval.

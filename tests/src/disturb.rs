@@ -9,7 +9,7 @@ use std::fs;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command};
 
-/// What happens to the n-th call.
+/// Fate of the n-th call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// The program is killed before it.
@@ -25,7 +25,7 @@ pub fn calls(first: usize) -> impl Iterator<Item = usize> {
     (first..).step_by(stride)
 }
 
-/// Whether a call changes the disk below the root, as far as its number and its flags tell.
+/// Returns true if a call changes the disk below the root, as far as its number and its flags tell.
 fn changes(regs: &libc::user_regs_struct) -> bool {
     let writes = |flags: u64| flags & (libc::O_CREAT | libc::O_TRUNC) as u64 != 0;
     match regs.orig_rax as i64 {

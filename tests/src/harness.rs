@@ -43,7 +43,7 @@ pub struct Scene {
     yaml: Value,
     env: Vec<(String, String)>,
     started: AtomicU32,
-    /// Who runs `supervise`; `None`: whoever runs the tests.
+    /// The user that runs `supervise`; `None`: whoever runs the tests.
     user: Option<u32>,
 }
 

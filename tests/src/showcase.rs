@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(180);
 /// How long `supervise` gets to stop its run before it is killed.
 const GRACE: Duration = Duration::from_secs(60);
 
-/// What all runs of one demo share.
+/// State that all runs of one demo share.
 #[derive(Debug)]
 pub struct Showcase {
     yaml: Value,
@@ -45,7 +45,7 @@ pub struct Outcome {
     pub refused: Vec<String>,
     /// Lines in which a trainer says that it was not alone.
     pub violations: usize,
-    /// Whether the run was stopped because it went on for too long.
+    /// True if the run was stopped because it went on for too long.
     pub overdue: bool,
 }
 
@@ -219,7 +219,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Whether both runs ended, with the same weights.
+    /// Returns true if both runs ended, with the same weights.
     pub fn equal(&self) -> bool {
         self.straight.digest.is_some() && self.straight.digest == self.faulted.digest
     }
@@ -254,7 +254,7 @@ impl Table {
         }
     }
 
-    /// What is not as it should be.
+    /// Faults.
     pub fn complaints(&self) -> Vec<String> {
         let mut complaints = Vec::new();
         let mut require = |holds: bool, text: &str| {

@@ -297,7 +297,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// What interpolated names may refer to: the choices so far.
+    /// Targets of interpolated names: the choices so far.
     fn choice_tree(&self, list: &[Element]) -> ConfigTree {
         let origin = Origin::Default {
             of: "the defaults list".to_owned(),
@@ -370,7 +370,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Whether the entry is deleted from the command line.
+    /// Returns true if the entry is deleted from the command line.
     fn delete(&mut self, element: &Element) -> bool {
         if !matches!(element.target, Target::Group { .. }) {
             return false;

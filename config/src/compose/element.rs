@@ -4,7 +4,7 @@ use super::Choice;
 use crate::error::{ConfigError, ErrorKind};
 use crate::tree::{Key, Node, Origin, Value};
 
-/// What an entry names.
+/// Target of an entry.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Target {
     /// `_self_`: the configuration the list stands in.

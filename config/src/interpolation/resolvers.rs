@@ -5,7 +5,7 @@ use crate::error::{ConfigError, ErrorKind};
 use crate::pystr;
 use crate::tree::{Node, Value, split_path};
 
-/// Where a resolver is called: the container of the value, and the value.
+/// Place where a resolver is called: the container of the value, and the value.
 pub(super) struct Site<'s> {
     pub(super) parent: &'s [Step],
     pub(super) node: &'s Node,

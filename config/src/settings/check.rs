@@ -6,7 +6,7 @@ use super::schema::{Kind, Word, words};
 use super::units::{parse_bytes, parse_duration};
 use crate::tree::{Node, Value};
 
-/// What is wrong with a value, and how to write it right.
+/// Problems of a value, and how to write it right.
 pub(super) struct Wrong {
     /// The type is wrong, not only the value.
     pub(super) wrong_type: bool,

@@ -151,7 +151,7 @@ impl Layer {
         }
     }
 
-    /// What figment merges; the number names the layer in the provenance.
+    /// A layer for figment; the number names the layer in the provenance.
     pub(super) fn provider(&self, number: usize) -> Numbered {
         let mut dict = Dict::new();
         for (path, value) in &self.checked {

@@ -1,4 +1,4 @@
-//! What people and editors read of the settings: a commented file of defaults, a page, a JSON Schema.
+//! The settings for people and editors: a commented file of defaults, a page, a JSON Schema.
 
 use serde_json::{Map, Value, json};
 

@@ -26,7 +26,7 @@ const SECRET: [&str; 12] = [
     "cookie",
 ];
 
-/// What stands before `key` where the name only names a column or a field: `prompt_key`, `image_key`.
+/// Text before `key` where the name only names a column or a field: `prompt_key`, `image_key`.
 const HARMLESS: [&str; 20] = [
     "prompt",
     "response",
@@ -50,12 +50,12 @@ const HARMLESS: [&str; 20] = [
     "interaction",
 ];
 
-/// What stands before `token` where it is one of a text: `pad_token`, `max_token`.
+/// Text before `token` where it is one of a text: `pad_token`, `max_token`.
 const OF_TEXT: [&str; 14] = [
     "pad", "eos", "bos", "unk", "cls", "sep", "mask", "max", "min", "per", "special", "stop", "image", "video",
 ];
 
-/// What makes a key or a token secret beyond doubt, before it: `api_key`, `hf_token`.
+/// Words that make a key or a token secret beyond doubt, before it: `api_key`, `hf_token`.
 const OF_ACCESS: [&str; 21] = [
     "api",
     "access",
@@ -129,7 +129,7 @@ fn is_access_token(words: &[String], at: usize, before: &str) -> bool {
     OF_ACCESS.contains(&before) || at + 1 == words.len() && !OF_TEXT.contains(&before)
 }
 
-/// Whether a name in the midst of a text is a secret's: only what is one beyond doubt.
+/// Returns true if a name in the midst of a text is a secret's: only what is one beyond doubt.
 fn is_surely_secret(name: &str) -> bool {
     let words = words(name);
     let in_capitals = name.contains('_') && !name.contains(|c: char| c.is_ascii_lowercase());

@@ -11,7 +11,7 @@ use super::Settings;
 /// A word that can be chosen, and its meaning.
 pub(super) type Word = (&'static str, &'static str);
 
-/// What a setting may be.
+/// Choices for a setting.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Kind {
     Bool,
@@ -179,7 +179,7 @@ pub(super) fn top() -> &'static [Row] {
     below(Settings::KIND)
 }
 
-/// What lies below a group.
+/// Nodes below a group.
 pub(super) fn below(kind: Kind) -> &'static [Row] {
     match kind {
         Kind::Group(rows) => rows,
@@ -200,7 +200,7 @@ pub fn keys() -> impl Iterator<Item = String> {
     leaves().map(|(key, _)| key)
 }
 
-/// What stands below a dotted key.
+/// Nodes below a dotted key.
 pub(super) fn kind_of(key: &str) -> Option<Kind> {
     let find = |rows: &'static [Row], name: &str| rows.iter().find(|row| row.name == name).map(|row| row.kind);
     let mut names = key.split('.');

@@ -19,7 +19,7 @@ settings! {
         trainer_version: Option<String> = "null", Kind::OptionalVersion;
         /// The command that starts the trainer: `null` for the trainer's own, a list of words, or one string split like a shell would.
         command: Option<Vec<String>> = "null";
-        /// Where the journal and the attempts are kept; `null` for the usual place in the checkpoint root.
+        /// Place where the journal and the attempts are kept; `null` for the usual place in the checkpoint root.
         run_dir: Option<String> = "null";
         /// The checkpoint root; `null` to take it from the trainer's configuration.
         root: Option<String> = "null";
@@ -35,7 +35,7 @@ settings! {
         gang: Gang;
         /// Proving a checkpoint before a resume.
         proof: Proof;
-        /// What may be lost at a resume where no step of the run has everything. An older step that has everything always comes first.
+        /// State that may be lost at a resume where no step of the run has everything. An older step that has everything always comes first.
         degraded_resume: DegradedResume = "data_order";
         /// AReaL keeps one checkpoint and overwrites it in place: a save that is killed destroys it. Each one that was proven is copied.
         protect: Protect;
@@ -59,7 +59,7 @@ settings! {
         /// Longest time to learn what a script (`supervise run -- bash run.sh`) starts: it is run once, up to the call of the trainer.
         learn_within: Duration = "10m";
         /// A step of that script that lasts longer may be the training itself, of a trainer that is not known: it is ended then, and said.
-        /// What downloads, installs or waits (curl, git, pip, hf, ray, sleep, …) may take all of `learn_within`.
+        /// A step that downloads, installs or waits (curl, git, pip, hf, ray, sleep, …) may take all of `learn_within`.
         learn_step: Duration = "30s";
         /// How often the checkpoint root is looked at.
         scan_interval: Duration = "10s";
@@ -114,9 +114,9 @@ settings! {
         depth: ProofDepth = "full";
         /// Without proof, a checkpoint is only looked at.
         enabled: bool = true;
-        /// What a checkpoint may import although neither torch nor numpy needs it: a list of `"module.name"`, `"module.*"` (all below a
+        /// Names that a checkpoint may import although neither torch nor numpy needs it: a list of `"module.name"`, `"module.*"` (all below a
         /// module) or `"*"`. The trainer loads with `weights_only=False`, so each such name is imported, and perhaps called, by every rank.
-        /// What an attempt of this run wrote itself needs no entry.
+        /// A name that an attempt of this run wrote itself needs no entry.
         trust_globals: Vec<String> = "[]";
         /// `true`: what is on the danger list (programs, code, files, network) does not condemn a checkpoint either. Whoever can write
         /// into the checkpoint root then runs code as you.
@@ -187,7 +187,7 @@ settings! {
     struct Assist {
         /// verl's older trainer (`trainer.use_v1=false`) is told when its machine is taken away, and saves before.
         expiry: bool = true;
-        /// Where `trainer.logger` prints no steps, console and a metrics file are added; each attempt has a metrics file of its own.
+        /// If `trainer.logger` prints no steps, console and a metrics file are added; each attempt has a metrics file of its own.
         logger: bool = true;
         /// `true`: a relaunch leaves out the validation before its first step (`trainer.val_before_train=False`).
         skip_validation: bool = false;
@@ -217,7 +217,7 @@ choices! {
         Full = "full",
     }
 
-    /// What a resumed checkpoint may lack.
+    /// Contents that a resumed checkpoint may lack.
     enum DegradedResume {
         /// nothing
         Never = "never",

@@ -80,7 +80,7 @@ impl Map {
         self.entries.len()
     }
 
-    /// Whether there are no keys.
+    /// Returns true if there are no keys.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

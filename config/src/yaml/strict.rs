@@ -1,4 +1,4 @@
-//! Where the trainer's loader and the parser crate disagree about syntax.
+//! Points where the trainer's loader and the parser crate disagree about syntax.
 //!
 //! The loader knows YAML 1.1, the crate YAML 1.2. What the loader refuses is refused here too: tabs between tokens, `?` inside plain
 //! scalars of flow collections, odd anchor names. Block scalars at the very end of a text end as the loader ends them.
@@ -71,7 +71,7 @@ impl<'a> Source<'a> {
         Some(offset)
     }
 
-    /// Whether a list or mapping that begins there is written with brackets or braces.
+    /// Returns true if a list or mapping that begins there is written with brackets or braces.
     pub(super) fn is_flow(&self, span: Extent) -> bool {
         self.from(span.start).is_some_and(|text| text.starts_with(['[', '{']))
     }
@@ -93,7 +93,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// What is wrong with a plain scalar inside brackets or braces.
+    /// Problems of a plain scalar inside brackets or braces.
     pub(super) fn refuse_in_flow(&self, text: &str, style: Style, bare_tag: bool) -> Option<String> {
         if style != Style::Plain {
             return None;

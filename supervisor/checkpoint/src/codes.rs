@@ -246,7 +246,7 @@ pub const CODES: &[(&str, &str)] = &[
     ("zip_truncated", "the archive has no end: the save was cut off"),
 ];
 
-/// What a code means.
+/// Meaning of a code.
 #[must_use]
 pub fn meaning(code: &str) -> Option<&'static str> {
     CODES.iter().find(|(c, _)| *c == code).map(|(_, meaning)| *meaning)

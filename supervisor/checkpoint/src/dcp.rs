@@ -25,14 +25,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use supervise_core::checkpoint::{Finding, Verdict};
 
-/// What `.metadata` says.
+/// Content of `.metadata`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Dcp {
     /// The tensors, by name.
     pub tensors: Vec<DcpTensor>,
     /// Values that are no tensors.
     pub objects: u64,
-    /// What each file holds, by its path beside `.metadata`, in order of place.
+    /// Content of each file, by its path beside `.metadata`, in order of place.
     pub parts: BTreeMap<String, Vec<Part>>,
     /// The directory it was written for, where torch says.
     pub written_for: Option<String>,
@@ -54,19 +54,19 @@ pub struct DcpTensor {
 /// A range of a file that holds one value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// Where it begins.
+    /// Place where it begins.
     pub off: u64,
     /// How long it is.
     pub len: u64,
     /// The name of the value.
     pub fqn: Arc<str>,
-    /// What it is.
+    /// Its kind.
     pub what: What,
     /// It was changed on its way into the file (compressed, encrypted): it cannot be looked into.
     pub encoded: bool,
 }
 
-/// What a part holds.
+/// Content of a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
     /// A chunk of a tensor.
@@ -103,7 +103,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// What a part with this chunk holds.
+    /// Content of a part with this chunk.
     fn part(&self, chunk: Option<&Chunk>) -> What {
         match (self, chunk) {
             (Self::Tensor { dtype, .. }, Some(chunk)) => What::Tensor {
@@ -136,7 +136,7 @@ impl Dcp {
         self.tensors.iter().take(most).map(tensor).collect()
     }
 
-    /// What is kept of it in a report.
+    /// The part of it that a report keeps.
     #[must_use]
     pub fn facts(&self) -> DcpFacts {
         let elements = |t: &DcpTensor| t.shape.iter().fold(1, |n: u64, d| n.saturating_mul(*d));
@@ -184,7 +184,7 @@ const FILES: usize = 65_536;
 /// First words of names kept in a report; Megatron's have a handful.
 const HEADS: usize = 64;
 
-/// What is kept of `.metadata` in a report.
+/// The part of `.metadata` that a report keeps.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DcpFacts {
@@ -206,7 +206,7 @@ pub struct DcpFacts {
     pub heads: BTreeSet<String>,
 }
 
-/// What one `.distcp` file has to hold.
+/// Bytes that one `.distcp` file has to hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DcpFile {
     /// The end of its last part: the length it should have.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use supervise_core::spec::Parallel;
 
-/// What a file tells beside its verdict.
+/// Statements of a file beside its verdict.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FileDetail {
@@ -28,28 +28,28 @@ pub struct FileDetail {
     /// Elements of a safetensors file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub elements: Option<u64>,
-    /// What a file of `torch.save` tells.
+    /// Content of a file of `torch.save`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub torch: Option<TorchFacts>,
-    /// What `.metadata` names.
+    /// Names in `.metadata`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dcp: Option<DcpFacts>,
     /// Distinct step counts that optimizers keep in a `.distcp` file, by the optimizer's name (empty where it has none).
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub dcp_steps: BTreeMap<String, Vec<u64>>,
-    /// What `ckpt_contents.json` says.
+    /// Content of `ckpt_contents.json`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub manifest: Option<Manifest>,
-    /// What `metadata.json` of Megatron says.
+    /// Content of `metadata.json` of Megatron.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dist_backend: Option<DistBackend>,
-    /// What `integrity.json` of Megatron lists: the SHA-256 of each file in hexadecimal.
+    /// Content of Megatron's `integrity.json`: the SHA-256 of each file in hexadecimal.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub integrity: BTreeMap<String, String>,
-    /// What `step_info.json` of AReaL says.
+    /// Content of `step_info.json` of AReaL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step_info: Option<StepInfo>,
-    /// What `trainer_state.json` says.
+    /// Content of `trainer_state.json`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trainer_state: Option<TrainerState>,
     /// How often AReaL asked itself whether to save.
@@ -69,7 +69,7 @@ pub struct FileDetail {
     pub parallel: Option<Parallel>,
 }
 
-/// What one file says about others.
+/// Statements of one file about others.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Description {
     /// `.metadata`, about `.distcp` files.

@@ -23,24 +23,24 @@ const BLOCK: usize = 4096;
 /// Text may end with a zero or two (UTF-16, old habits), but not with this many.
 const ZEROS: usize = 16;
 
-/// What the structure of a file says.
+/// Findings in the structure of a file.
 #[derive(Debug)]
 pub struct Inspected {
     /// How it was read.
     pub kind: FileKind,
     /// Its length.
     pub bytes: u64,
-    /// What was found, in order.
+    /// Findings, in order.
     pub findings: Vec<Finding>,
     /// Tensors, where the format has any.
     pub inventory: Vec<Tensor>,
-    /// What a full proof reads.
+    /// Bytes that a full proof reads.
     pub plan: ReadPlan,
-    /// What else it tells.
+    /// Its other statements.
     pub facts: FileDetail,
     /// Every byte that matters was read already: a full proof reads nothing more.
     pub read_all: bool,
-    /// What it says about other files.
+    /// Statements of it about other files.
     pub description: Option<Arc<Description>>,
     /// The CRC-32 of all bytes, where they were read in one piece.
     pub(crate) crc: Option<u32>,

@@ -54,7 +54,7 @@ fn too_big(need: usize, limits: &Limits) -> Finding {
     Finding::error("limit_reached", Verdict::Unreadable, detail)
 }
 
-/// What a text says, or why not: ended early is incomplete, all zeros or wrong is damaged.
+/// Content of a text, or why not: ended early is incomplete, all zeros or wrong is damaged.
 pub(crate) fn value(text: &[u8], limits: &Limits) -> Result<Json, Box<Finding>> {
     // Python decodes the whole text first.
     utf8(text, limits)?;
@@ -132,7 +132,7 @@ fn broken(text: &[u8], fault: Fault, limits: &Limits) -> Finding {
     found.at(fault.at as u64)
 }
 
-/// What `fsdp_config.json` says.
+/// Content of `fsdp_config.json`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub struct FsdpConfig {
     /// Ranks that wrote the checkpoint.
@@ -142,7 +142,7 @@ pub struct FsdpConfig {
     pub version: u32,
 }
 
-/// What `step_info.json` of AReaL says: the step that was just trained. All numbers begin at 0.
+/// Content of `step_info.json` of AReaL: the step that was just trained. All numbers begin at 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StepInfo {
@@ -156,7 +156,7 @@ pub struct StepInfo {
     pub steps_per_epoch: u64,
 }
 
-/// What `trainer_state.json` of Hugging Face's `Trainer` says; its logs are read and dropped.
+/// Content of `trainer_state.json` of Hugging Face's `Trainer`; its logs are read and dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrainerState {
     /// Steps that were trained.
@@ -197,7 +197,7 @@ struct Counter {
 const CLOCK: std::ops::Range<f64> = 1e9..4.1e9;
 
 impl Counter {
-    /// What does not follow from the rest. It counts a step, then notes how many were counted since it acted last, then acts.
+    /// A counter that contradicts the rest. It counts a step, then notes how many were counted since it acted last, then acts.
     fn wrong(&self) -> Option<&'static str> {
         let since = self.steps.checked_sub(self.last_steps);
         let noted = self
@@ -254,7 +254,7 @@ pub(crate) fn checks(file: &Reader<'_>, limits: &Limits) -> Result<(u64, Frequen
     Ok((f.step.steps.max(f.time.steps).max(f.epoch.steps), frequencies))
 }
 
-/// What `stats_logger_info.json` of AReaL says.
+/// Content of `stats_logger_info.json` of AReaL.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StatsInfo {
@@ -336,7 +336,7 @@ pub(crate) fn tokenizer(file: &Reader<'_>, limits: &Limits) -> Result<(), Box<Fi
     }
 }
 
-/// What the outermost object says.
+/// Content of the outermost object.
 fn map(text: &[u8], limits: &Limits) -> Result<std::collections::BTreeMap<String, Json>, Box<Finding>> {
     match value(text, limits)? {
         Json::Object(map) => Ok(map),

@@ -18,14 +18,14 @@ use std::io;
 use std::sync::Arc;
 use supervise_core::checkpoint::{Depth, Finding, Verdict};
 
-/// What is known about one file after a proof.
+/// Facts about one file after a proof.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileReport {
     /// How it was read.
     pub kind: FileKind,
-    /// What is known about it.
+    /// The facts about it.
     pub verdict: Verdict,
-    /// What was found, worst first; without the file's name.
+    /// Findings, worst first; without the file's name.
     pub findings: Vec<Finding>,
     /// Its length.
     pub bytes: u64,
@@ -34,9 +34,9 @@ pub struct FileReport {
     /// The CRC-32 of all its bytes, where every byte was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crc: Option<u32>,
-    /// What else it tells.
+    /// Its other statements.
     pub facts: FileDetail,
-    /// What it says about other files; not kept with the report.
+    /// Statements of it about other files; not kept with the report.
     #[serde(skip)]
     pub description: Option<Arc<Description>>,
 }

@@ -3,7 +3,7 @@
 //! A file beyond a limit is not damaged: it gets the verdict `Unknown` and the finding `limit_reached`, which names the
 //! limit. The defaults leave an order of magnitude above the largest shards seen.
 
-/// What inspecting one file may cost.
+/// Cost of inspecting one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Entries in a zip archive.
@@ -21,7 +21,7 @@ pub struct Limits {
     pub memory: usize,
     /// Of those, what is taken before the pickle is read.
     pub held: usize,
-    /// What a pickle names and nobody knows is left to a question, and does not make the file unsafe by itself.
+    /// A name in a pickle that nobody knows is left to a question, and does not make the file unsafe by itself.
     pub asks: bool,
     /// Values visited when tensors are listed, and how deep.
     pub walk_values: u64,

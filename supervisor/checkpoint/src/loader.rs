@@ -6,7 +6,7 @@
 use crate::pickle::{Heap, Value};
 use supervise_core::checkpoint::{Finding, Verdict};
 
-/// What a key holds.
+/// Content of a key.
 #[derive(Clone, Copy)]
 enum Holds {
     Any,
@@ -79,7 +79,7 @@ pub(crate) fn check(heap: &Heap, root: Value, findings: &mut Vec<Finding>) {
     }
 }
 
-/// What is wrong with one state.
+/// Problems of one state.
 fn wrong(heap: &Heap, state: Value) -> Option<String> {
     // Most of the keys make it a state of torchdata's.
     let known = |keys: &[(&str, Holds)]| keys.iter().filter(|(key, _)| heap.get(state, key).is_some()).count();

@@ -1,4 +1,4 @@
-//! What of a step counts up from step to step, so that a step that holds another one's state is found out.
+//! Counters of a step that rise from step to step, so that a step that holds another one's state is found out.
 
 use camino::Utf8Path;
 use serde::{Deserialize, Serialize};

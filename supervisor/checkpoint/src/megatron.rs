@@ -24,13 +24,13 @@ const ENTRIES: usize = 256;
 /// Bytes of a word of a manifest.
 const WORD: usize = 4096;
 
-/// What `ckpt_contents.json` says.
+/// Content of `ckpt_contents.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Manifest {
     /// Version of its form.
     pub schema_version: u64,
-    /// Who wrote it: `megatron`.
+    /// Its writer: `megatron`.
     pub framework: String,
     /// `actor` or `critic`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -44,15 +44,15 @@ pub struct Manifest {
     /// Ranks that wrote it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub world_size: Option<u64>,
-    /// What was to be saved: `model`, `hf_model`, `optimizer`, `extra`.
+    /// Contents to be saved: `model`, `hf_model`, `optimizer`, `extra`.
     pub save_contents: Vec<String>,
     /// How weights were saved.
     pub backend: ManifestBackend,
-    /// What is there, by name.
+    /// Entries that are there, by name.
     pub entries: Vec<ManifestEntry>,
     /// Directories in use.
     pub directories: Vec<String>,
-    /// Whether anything was written by Megatron's own writer.
+    /// True if anything was written by Megatron's own writer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub saved_any_dist_ckpt: Option<bool>,
 }
@@ -88,26 +88,26 @@ pub struct ManifestEntry {
     pub format: String,
     /// Its file or directory, below the directory of the manifest.
     pub path: String,
-    /// Which writer: `dist_checkpointing` or `mbridge`.
+    /// The writer: `dist_checkpointing` or `mbridge`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
     /// Under which key it stands there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// Where exported adapters stand.
+    /// Place of exported adapters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adapter: Option<String>,
 }
 
 impl ManifestEntry {
-    /// Whether it is a directory of Megatron's own writer.
+    /// Returns true if it is a directory of Megatron's own writer.
     #[must_use]
     pub fn is_dist(&self) -> bool {
         self.format == "megatron_dist_checkpoint"
     }
 }
 
-/// What `metadata.json` says: who wrote the parts, and who the common file. Megatron takes no other keys.
+/// Content of `metadata.json`: who wrote the parts, and who the common file. Megatron takes no other keys.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DistBackend {
@@ -143,7 +143,7 @@ pub(crate) fn parallel(text: &[u8], limits: &Limits) -> Option<Parallel> {
     })
 }
 
-/// Whether a path stays below the directory that it is relative to.
+/// Returns true if a path stays below the directory that it is relative to.
 #[must_use]
 pub fn stays_below(path: &str) -> bool {
     !path.is_empty()
@@ -290,7 +290,7 @@ pub(crate) fn dist_backend(
     Ok(out)
 }
 
-/// What `integrity.json` says.
+/// Content of `integrity.json`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Integrity {

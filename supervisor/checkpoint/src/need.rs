@@ -1,4 +1,4 @@
-//! Which files a proof looks into.
+//! Files that a proof looks into.
 
 use crate::kind::FileKind;
 use camino::Utf8PathBuf;

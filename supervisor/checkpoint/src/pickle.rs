@@ -66,12 +66,12 @@ impl PickleError {
     }
 }
 
-/// What would run if Python loaded the pickle, beyond plain names.
+/// Calls that would run if Python loaded the pickle, beyond plain names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Danger {
     /// Byte offset of the opcode in the pickle.
     pub at: u64,
-    /// What would happen.
+    /// The effect of loading it.
     pub what: String,
 }
 
@@ -94,7 +94,7 @@ pub struct Pickle {
     pub error: Option<(u64, PickleError)>,
     /// Dangerous acts that need no dangerous name.
     pub dangers: Vec<Danger>,
-    /// What is done with names on the list, and should not be.
+    /// Uses of names on the list, and should not be.
     pub(crate) odd: Vec<Odd>,
     /// Bytes read, up to and including the STOP opcode.
     pub used: usize,
@@ -107,7 +107,7 @@ pub fn read(bytes: Vec<u8>, limits: &Limits) -> Pickle {
 }
 
 impl Pickle {
-    /// What is to be said about safety and soundness. Offsets are shifted by `base`, the pickle's place in its file. What is strange is
+    /// Words to be said about safety and soundness. Offsets are shifted by `base`, the pickle's place in its file. What is strange is
     /// unsafe, except where somebody `asks` about it ([`Pickle::unfamiliar`]).
     #[must_use]
     pub fn findings(&self, base: u64, asks: bool) -> Vec<Finding> {

@@ -1,9 +1,9 @@
-//! What a full proof has to read, and what reading gave.
+//! Bytes that a full proof has to read, and what reading gave.
 
 use crate::dtype::Dtype;
 use serde::{Deserialize, Serialize};
 
-/// What a gap extent is called.
+/// Name of a gap extent.
 const GAP: &str = "between entries";
 
 /// The extents of one file to read, in order of offset and without overlap; those of a full proof cover the file.
@@ -48,7 +48,7 @@ impl ReadPlan {
         }
     }
 
-    /// Whether the extents are a file of `len` bytes, one after the other.
+    /// Returns true if the extents are a file of `len` bytes, one after the other.
     pub(crate) fn covers(&self, len: u64) -> bool {
         let end = self
             .extents
@@ -61,7 +61,7 @@ impl ReadPlan {
 /// A run of bytes that belong together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Extent {
-    /// Where it begins.
+    /// Place where it begins.
     pub off: u64,
     /// How long it is.
     pub len: u64,
@@ -69,7 +69,7 @@ pub struct Extent {
     pub crc: Option<u32>,
     /// The type of its elements, where it is a tensor's storage in native byte order.
     pub dtype: Option<Dtype>,
-    /// What it is, as the file names it.
+    /// Its kind, as the file names it.
     pub what: String,
 }
 
@@ -85,14 +85,14 @@ impl Extent {
         }
     }
 
-    /// Whether it stands for bytes between entries: their meaning was looked at with the structure.
+    /// Returns true if it stands for bytes between entries: their meaning was looked at with the structure.
     #[must_use]
     pub fn is_gap(&self) -> bool {
         self.crc.is_none() && self.dtype.is_none() && self.what == GAP
     }
 }
 
-/// What reading one extent gave.
+/// Result of reading one extent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ExtentResult {
     /// The CRC-32 of the bytes read.
@@ -103,6 +103,6 @@ pub struct ExtentResult {
     pub non_finite: u64,
     /// Whole blocks of 4096 bytes (aligned in the file) that held only zeros.
     pub zero_blocks: u64,
-    /// Where the first such block begins in the file.
+    /// Place where the first such block begins in the file.
     pub first_zero: Option<u64>,
 }

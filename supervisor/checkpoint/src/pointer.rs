@@ -22,7 +22,7 @@ const DIGITS: usize = 8;
 /// So much of a wrong value is shown.
 const SHOWN: usize = 60;
 
-/// What a pointer says.
+/// Content of a pointer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pointer {
     /// The step: how many were trained. AReaL's own number is one less.
@@ -43,7 +43,7 @@ impl Pointer {
     /// Reads one as AReaL does: it refuses to start where anything is not as it should be.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Problems of it.
     pub fn read(bytes: &[u8]) -> Result<Self, String> {
         let raw: Raw = json::parse(bytes, &Limits::default()).map_err(|finding| finding.detail)?;
         if raw.format_version != FORMAT {
@@ -73,7 +73,7 @@ impl Pointer {
         }
     }
 
-    /// What stands in the file.
+    /// Content of the file.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let raw = Raw {

@@ -1,4 +1,4 @@
-//! What was proven, as it is kept: which bytes stood in each file of a step, and how the file system showed them.
+//! Proofs on disk: which bytes stood in each file of a step, and how the file system showed them.
 //!
 //! A [`Pin`] is what a file system says of a file. Equal pins mean that nobody touched it since ([`trust`]), so nothing
 //! is read again; after a reboot that is no proof of what the disk holds, so the bytes are read again and compared
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use supervise_core::checkpoint::{CkptId, Depth, FileFact, Finding, Verdict};
 use supervise_core::id::{Step, WallMs};
 
-/// What a file system says of a file: equal pins, untouched file.
+/// Statements of a file system about a file: equal pins, untouched file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Pin {
     /// Device number.
@@ -49,7 +49,7 @@ impl Pin {
         }
     }
 
-    /// Whether the file was last touched long enough before `read` that a write since would show: a write in the same
+    /// Returns true if the file was last touched long enough before `read` that a write since would show: a write in the same
     /// tick of the file system's clock leaves the pin as it is.
     #[must_use]
     pub fn settled(&self, read: WallMs) -> bool {
@@ -67,11 +67,11 @@ impl Pin {
 pub struct ProvenFile {
     /// How it stood in the file system when it was read.
     pub pin: Pin,
-    /// What was found; its `crc` is the CRC-32 of all its bytes.
+    /// The findings; its `crc` is the CRC-32 of all its bytes.
     pub report: FileReport,
 }
 
-/// What was proven of one step.
+/// Proof of one step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// The step's directory.
@@ -82,13 +82,13 @@ pub struct Record {
     pub boot: String,
     /// When.
     pub wall: WallMs,
-    /// What counts up from step to step.
+    /// Counters that rise from step to step.
     pub marks: Marks,
     /// Its files, by their path in the step's directory: a step that is moved keeps its record.
     pub files: BTreeMap<Utf8PathBuf, ProvenFile>,
 }
 
-/// Whether a proof of a file still holds.
+/// True if a proof of a file still holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust {
     /// Nobody touched it: nothing needs reading.
@@ -97,7 +97,7 @@ pub enum Trust {
     Reread,
 }
 
-/// Whether a proof holds for the file as it stands now.
+/// Returns true if a proof holds for the file as it stands now.
 ///
 /// A proof of every byte does not outlive the boot it was made in: what was read came from memory, and a machine that
 /// went down may never have written it. That a file could not be read is no proof at all.
@@ -112,7 +112,7 @@ pub fn trust(known: &ProvenFile, now: &Pin, depth: Depth, same_boot: bool) -> Tr
     }
 }
 
-/// What is said about a file that was whole and has been read again, from the CRC-32 of all its bytes.
+/// Words about a file that was whole and has been read again, from the CRC-32 of all its bytes.
 ///
 /// Equal bytes say nothing, whatever the times are: a restored copy is whole. Where they differ, the modification time
 /// tells the cases apart. Unchanged with the size: no program wrote (each write sets the time), so the storage lost bits.

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use supervise_core::checkpoint::{Finding, Verdict};
 
-/// What a header says, as far as it is used.
+/// Content of a header, as far as it is used.
 #[derive(Debug, Default)]
 pub struct Header {
     /// Tensors in the order of their place.
@@ -211,7 +211,7 @@ impl<'de> Visitor<'de> for EntriesVisitor {
     }
 }
 
-/// What an index says: which tensor stands in which file.
+/// Content of an index: which tensor stands in which file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Index {
     /// The names of the tensors of each file.

@@ -20,7 +20,7 @@ use supervise_core::checkpoint::{Depth, Finding, Verdict};
 /// The table of a distributed checkpoint, and what it is called until it is whole.
 const METADATA: &str = ".metadata";
 const METADATA_TMP: &str = ".metadata.tmp";
-/// What Megatron writes last, and first.
+/// Files that Megatron writes last, and first.
 const BACKEND: &str = "metadata.json";
 const COMMON: &str = "common.pt";
 /// Digests of all files, where Megatron was asked for them.
@@ -28,7 +28,7 @@ const INTEGRITY: &str = "integrity.json";
 /// Findings of one kind about single files that are given.
 const SAID: usize = 8;
 
-/// What a directory of files is.
+/// Kind of a directory of files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SetKind {
     /// Written by `torch.distributed.checkpoint`.
@@ -37,18 +37,18 @@ pub enum SetKind {
     MegatronDist,
     /// Weights in one file, or in several with an index.
     Weights,
-    /// What AReaL keeps of a run: steps, counters and the place in the data.
+    /// State that AReaL keeps of a run: steps, counters and the place in the data.
     RecoverInfo,
 }
 
-/// What is known about a set.
+/// Facts about a set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetReport {
-    /// What it is.
+    /// Its kind.
     pub kind: SetKind,
     /// The worst of all files and of what they are together.
     pub verdict: Verdict,
-    /// What was found, each with its file: what the reports of the files say, and what only their comparison shows.
+    /// Findings, each with its file: what the reports of the files say, and what only their comparison shows.
     pub findings: Vec<Finding>,
     /// How deep the proof went; none where a file that is needed is not there or was not looked into.
     pub proven: Option<Depth>,
@@ -60,7 +60,7 @@ pub struct SetReport {
     pub inventory: Vec<Tensor>,
 }
 
-/// What a directory with these names is.
+/// Kind of a directory with these names.
 pub fn recognise<'a>(names: impl Iterator<Item = &'a str>) -> Option<SetKind> {
     let names: BTreeSet<&str> = names.filter(|n| !n.contains('/')).collect();
     let has = |name: &str| names.contains(name);
@@ -128,7 +128,7 @@ pub fn judge(kind: SetKind, files: &BTreeMap<String, u64>, reports: &BTreeMap<St
     seen.finish(kind)
 }
 
-/// What is being judged, and what was found so far.
+/// The case that is judged, with its findings so far.
 struct Seen<'a> {
     files: &'a BTreeMap<String, u64>,
     reports: &'a BTreeMap<String, FileReport>,

@@ -1,4 +1,4 @@
-//! Where bytes come from, and what it means when they do not come.
+//! Sources of bytes, and the meaning of bytes that do not come.
 //!
 //! A [`Source`] is a length and a positioned read: a file in an I/O worker, a slice in a test. [`Reader`] adds what every
 //! format needs: exact reads inside the length seen at the start, a cached tail (directories stand at the end of files),
@@ -14,19 +14,19 @@ pub trait Source {
     /// The number of bytes now.
     ///
     /// # Errors
-    /// What the file system says.
+    /// The file system's answer.
     fn len(&self) -> io::Result<u64>;
 
     /// Reads at a position; like `pread`, may return fewer bytes than asked, and 0 only at the end.
     ///
     /// # Errors
-    /// What the file system says.
+    /// The file system's answer.
     fn read_at(&self, off: u64, buf: &mut [u8]) -> io::Result<usize>;
 
-    /// Whether there are no bytes now.
+    /// Returns true if there are no bytes now.
     ///
     /// # Errors
-    /// What the file system says.
+    /// The file system's answer.
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)
     }
@@ -76,7 +76,7 @@ pub enum ReadFault {
     Io {
         /// Where.
         at: u64,
-        /// What it said.
+        /// The words.
         #[source]
         error: io::Error,
     },
@@ -101,7 +101,7 @@ pub enum ReadFault {
 const MAY_PASS: &[i32] = &[11, 4, 5, 16, 110, 113, 112, 116, 121, 107, 104];
 
 impl ReadFault {
-    /// What is said about the file because of it.
+    /// Words about the file because of it.
     #[must_use]
     pub fn finding(&self) -> Finding {
         match self {
@@ -124,7 +124,7 @@ impl ReadFault {
     }
 }
 
-/// Whether the same read may succeed later.
+/// Returns true if the same read may succeed later.
 #[must_use]
 pub fn may_pass(error: &io::Error) -> bool {
     match error.raw_os_error() {
@@ -202,7 +202,7 @@ impl<'a> Reader<'a> {
         self.len
     }
 
-    /// Whether the file was empty when it was opened.
+    /// Returns true if the file was empty when it was opened.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -220,7 +220,7 @@ impl<'a> Reader<'a> {
         self.crc.get()
     }
 
-    /// Where the cached end begins.
+    /// Place where the cached end begins.
     #[must_use]
     pub fn tail_at(&self) -> u64 {
         self.len - self.tail.len() as u64

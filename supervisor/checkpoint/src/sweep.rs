@@ -24,7 +24,7 @@ use worker::Worker;
 /// Bytes of one read.
 pub const CHUNK: usize = 256 << 10;
 
-/// What is looked for beside checksums.
+/// Faults looked for beside checksums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SweepOptions {
     /// Count blocks of zeros.
@@ -42,7 +42,7 @@ impl Default for SweepOptions {
     }
 }
 
-/// Whether numbers of this type may be infinite or none.
+/// Returns true if numbers of this type may be infinite or none.
 pub(crate) fn has_finite(dtype: Dtype) -> bool {
     kernels::width(dtype).is_some()
 }
@@ -68,7 +68,7 @@ pub enum SweepError {
 }
 
 impl SweepError {
-    /// What is said about the file; nothing where the caller called it off.
+    /// Words about the file; nothing where the caller called it off.
     #[must_use]
     pub fn finding(&self) -> Option<Finding> {
         match self {
@@ -81,7 +81,7 @@ impl SweepError {
 /// Reads the plan's extents, which are in order of offset.
 ///
 /// # Errors
-/// Where the caller called it off or the bytes could not be had.
+/// If the caller called it off or the bytes could not be had.
 pub fn sweep(
     src: &dyn Source,
     plan: &ReadPlan,
@@ -134,7 +134,7 @@ pub fn sweep_parallel(
     work.results()
 }
 
-/// What the threads share.
+/// State shared by the threads.
 struct Work<'a> {
     jobs: Vec<Cutting<'a>>,
     /// Pieces in the order in which they are taken: job and piece.
@@ -145,7 +145,7 @@ struct Work<'a> {
     cancelled: AtomicBool,
 }
 
-/// What reading one piece gave.
+/// Result of reading one piece.
 type Outcome = Result<Vec<Part>, SweepError>;
 
 /// A job, cut into pieces.
@@ -153,7 +153,7 @@ struct Cutting<'a> {
     src: &'a (dyn Source + Sync),
     plan: &'a ReadPlan,
     pieces: Vec<Piece>,
-    /// What each piece gave.
+    /// Result of each piece.
     parts: Mutex<Vec<Option<Outcome>>>,
     failed: AtomicBool,
 }

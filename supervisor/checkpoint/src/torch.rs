@@ -29,14 +29,14 @@ use supervise_core::checkpoint::{Finding, Verdict};
 /// Entries this small are read and checksummed while the structure is looked at.
 const SMALL: u64 = 64;
 
-/// What one file holds.
+/// Content of one file.
 #[derive(Debug, Default)]
 pub struct Inspection {
     /// Tensors in the order of the file, up to the limit.
     pub tensors: Vec<Tensor>,
     /// Storages by key.
     pub storages: HashMap<String, Storage>,
-    /// What else is worth knowing.
+    /// Verdict on else knowing.
     pub facts: TorchFacts,
     /// The extents a full proof reads.
     pub plan: ReadPlan,

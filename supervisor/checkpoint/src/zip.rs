@@ -24,9 +24,9 @@ pub const TAIL: usize = 64 << 10;
 pub struct Entry {
     /// Its name in the archive.
     pub name: String,
-    /// Where its local header begins.
+    /// Place where its local header begins.
     pub header: u64,
-    /// Where its bytes begin.
+    /// Place where its bytes begin.
     pub data: u64,
     /// Bytes stored.
     pub size: u64,
@@ -36,7 +36,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Where its bytes end.
+    /// Place where its bytes end.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.data.saturating_add(self.size)
@@ -52,7 +52,7 @@ impl Entry {
     }
 }
 
-/// What the directory says beside sizes; compared with the local header and the neighbours.
+/// Statements of the directory beside sizes; compared with the local header and the neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Fields {
     made_by: u16,
@@ -69,9 +69,9 @@ struct Fields {
 pub struct Archive {
     /// The entries in the order of the directory.
     pub entries: Vec<Entry>,
-    /// Where the directory stands.
+    /// Place of the directory.
     pub directory: Range<u64>,
-    /// Whether the zip64 end record that torch always writes is there.
+    /// True if the zip64 end record that torch always writes is there.
     pub zip64: bool,
 }
 

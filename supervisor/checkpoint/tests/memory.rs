@@ -1,4 +1,4 @@
-//! What looking at a file takes of memory, counted where it is allocated: no more than is allowed.
+//! Memory that a look at a file takes, counted where it is allocated: no more than is allowed.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -1,4 +1,4 @@
-//! What older versions of torch wrote: archives since 1.6, distributed checkpoints since 2.0.
+//! Files that older versions of torch wrote: archives since 1.6, distributed checkpoints since 2.0.
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 #![expect(clippy::disallowed_methods, reason = "tests bring the bytes")]
 

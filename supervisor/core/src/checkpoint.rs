@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What is known about a checkpoint or a file of one, from best to worst.
+/// Facts about a checkpoint or a file of one, from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -108,9 +108,9 @@ pub struct Finding {
     pub code: Cow<'static, str>,
     /// How much it matters.
     pub level: Level,
-    /// What it makes of the file, where the level is `Error`.
+    /// The verdict on the file, where the level is `Error`.
     pub verdict: Verdict,
-    /// What was found, in words a person can act on; without the file name.
+    /// Findings, in words a person can act on; without the file name.
     pub detail: String,
     /// The file, relative to the checkpoint (or to what was named on the command line).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -232,7 +232,7 @@ impl StateKind {
     }
 }
 
-/// Whether this run can be resumed from a checkpoint: another question than whether it is whole.
+/// True if this run can be resumed from a checkpoint: another question than whether it is whole.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Resumability {
@@ -240,7 +240,7 @@ pub enum Resumability {
     Exact,
     /// It can, but this state is lost.
     Degraded {
-        /// What is lost.
+        /// The state that is lost.
         lost: Vec<StateKind>,
     },
     /// It cannot: the checkpoint does not fit the run. Never a ground to fall back or to move it.
@@ -250,10 +250,10 @@ pub enum Resumability {
     },
 }
 
-/// What of a damaged or unfinished step is whole by itself, so that a run could go on with it and lose the rest.
+/// Parts of a damaged or unfinished step that are whole by themselves, so that a run could go on with it and lose the rest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// What a resume from it loses.
+    /// Losses of a resume from it.
     pub lost: Vec<StateKind>,
     /// Contents that are whole, by role.
     pub holds: BTreeMap<String, Vec<String>>,
@@ -290,12 +290,12 @@ impl fmt::Display for CkptId {
 #[serde(transparent)]
 pub struct PinsHash(pub u64);
 
-/// What a file system says of one entry, relative to the checkpoint root.
+/// Statements of a file system about one entry, relative to the checkpoint root.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileFact {
     /// Path relative to the checkpoint root.
     pub path: Utf8PathBuf,
-    /// What kind of entry it is.
+    /// Kind of entry.
     pub kind: EntryKind,
     /// Size in bytes.
     pub size: u64,
@@ -325,7 +325,7 @@ pub enum EntryKind {
     Gone,
 }
 
-/// What is known about one step on disk.
+/// Facts about one step on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointSummary {
     /// Its directory relative to the checkpoint root.
@@ -334,7 +334,7 @@ pub struct CheckpointSummary {
     pub step: Step,
     /// The layout it was recognised as (`verl_fsdp_ppo`, `verl_fsdp_sft`, `unknown`).
     pub layout: Cow<'static, str>,
-    /// What is known about it.
+    /// The facts about it.
     pub verdict: Verdict,
     /// How deep the proof went; `None` while unproven.
     pub proven: Option<Depth>,
@@ -347,9 +347,9 @@ pub struct CheckpointSummary {
     /// Contents present in each role; empty where every role holds the same.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub holds: BTreeMap<String, Vec<String>>,
-    /// Whether this run can resume from it.
+    /// True if this run can resume from it.
     pub resume: Resumability,
-    /// What is left of a step that is not whole, where the rest of it is.
+    /// Parts of a step that are whole although it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<Part>,
     /// Hash over the files' pins at the time of the proof.
@@ -362,17 +362,17 @@ pub struct CheckpointSummary {
     pub newest: WallMs,
     /// The attempt of this journal that wrote it, where known.
     pub saved_by: Option<AttemptNo>,
-    /// What tells the save from all others, and is the same in a copy of it; only where a trainer overwrites its checkpoint.
+    /// Key that tells the save from all others, and is the same in a copy of it; only where a trainer overwrites its checkpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub save: Option<String>,
     /// It is left over by the trainer's own retention (only `data.pt` remains): no checkpoint, no damage.
     #[serde(default)]
     pub husk: bool,
-    /// What its files name beyond what torch, numpy and plain data need, and nobody trusts (`module.name`): sorted, the
+    /// Names in its files beyond what torch, numpy and plain data need, and nobody trusts (`module.name`): sorted, the
     /// first few. Loading the step imports it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unfamiliar: Vec<String>,
-    /// What was found, worst first.
+    /// Findings, worst first.
     pub findings: Vec<Finding>,
 }
 

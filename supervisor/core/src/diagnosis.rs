@@ -171,7 +171,7 @@ fn normalise(line: &str) -> String {
     out
 }
 
-/// Where it stands; what others said of a worker stands in no line of its output.
+/// Its line; words of others about a worker stand in no line of its output.
 fn place(s: &Sighting) -> String {
     match s.line {
         0 => format!("worker {}", s.worker),

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// What changed from one scan to the next.
+/// Changes from one scan to the next.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ScanDiff {
     /// Tells the scan that this is a difference to.
@@ -48,7 +48,7 @@ pub struct StepDiff {
     pub without: Vec<String>,
 }
 
-/// What a scan says beside its steps and the pointer.
+/// Statements of a scan beside its steps and the pointer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rest {
     /// As in the report.
@@ -114,7 +114,7 @@ impl ScanDiff {
         self.went.len() + self.changed.len() + self.came.len()
     }
 
-    /// Whether no step is another than before.
+    /// Returns true if no step is another than before.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

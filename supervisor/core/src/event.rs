@@ -1,4 +1,4 @@
-//! What happened: the only input of a decision besides state and policy.
+//! Events: the only input of a decision besides state and policy.
 
 use crate::checkpoint::CheckpointSummary;
 use crate::diff::ScanDiff;
@@ -20,7 +20,7 @@ pub struct Event {
     /// Fresh random bits: the core draws none itself. What came of them is recorded, they are not.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub entropy: u64,
-    /// What.
+    /// A description.
     pub kind: EventKind,
 }
 
@@ -90,11 +90,11 @@ pub enum EventKind {
     Progress {
         /// Attempt.
         attempt: AttemptNo,
-        /// What it is doing.
+        /// Its present activity.
         phase: Phase,
         /// The newest step it printed.
         step: Option<Step>,
-        /// What its processes did since the last report; nothing is recorded of it beside a new step or phase, which is work.
+        /// Activity of its processes since the last report; nothing is recorded of it beside a new step or phase, which is work.
         #[serde(default, skip_serializing_if = "Activity::is_none")]
         activity: Activity,
     },
@@ -102,19 +102,19 @@ pub enum EventKind {
     Sighted {
         /// Attempt.
         attempt: AttemptNo,
-        /// What it means.
+        /// Its meaning.
         means: RuleKind,
-        /// What was seen.
+        /// Sighting.
         sighting: Sighting,
     },
     /// The script of an attempt did what it should not.
     Script {
         /// Attempt.
         attempt: AttemptNo,
-        /// What it did.
+        /// The act.
         news: ScriptNews,
     },
-    /// What is on disk, after a scan.
+    /// Steps on disk, after a scan.
     Checkpoints(ScanReport),
     /// The same as the difference to the last scan in the journal: how it is recorded, never how it happens.
     CheckpointsChanged(ScanDiff),
@@ -130,7 +130,7 @@ pub enum EventKind {
     /// A request to the I/O worker got no answer in time: a fact, never a verdict.
     #[serde(rename = "lane_stalled")]
     IoStalled {
-        /// What it was asked for.
+        /// The question.
         what: String,
     },
     /// The I/O worker answers again.
@@ -186,7 +186,7 @@ pub struct Living {
     pub step: Option<Step>,
 }
 
-/// What came of an act.
+/// Result of an act.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ActOutput {
@@ -212,7 +212,7 @@ pub struct ActError {
     pub what: String,
     /// The same again may succeed.
     pub retryable: bool,
-    /// What kind of failure it is, where it decides the exit code.
+    /// Kind of the failure, where it decides the exit code.
     pub kind: ActErrorKind,
 }
 
@@ -303,7 +303,7 @@ pub fn signal_name(n: i32) -> String {
     name.to_owned()
 }
 
-/// What the trainer is doing, as far as its output and files tell.
+/// Activity of the trainer, as far as its output and files tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
@@ -319,7 +319,7 @@ pub enum Phase {
     Exit,
 }
 
-/// What a tree of processes did since the last report.
+/// Activity of a tree of processes since the last report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Activity {
     /// CPU time spent, in milliseconds.
@@ -337,7 +337,7 @@ impl Activity {
         *self == Self::default()
     }
 
-    /// Whether the processes did something: idle ones tick a little, a hundredth of a core is no work.
+    /// Returns true if the processes did something: idle ones tick a little, a hundredth of a core is no work.
     #[must_use]
     pub fn is_work(self) -> bool {
         self.output > 0 || self.cpu_ms.saturating_mul(100) > self.over_ms
@@ -366,7 +366,7 @@ pub struct Sighting {
 pub struct ScanReport {
     /// Every step found, newest first; unproven where the proof stopped earlier.
     pub steps: Vec<CheckpointSummary>,
-    /// What the tracker file says.
+    /// Content of the tracker file.
     pub tracker: Tracker,
     /// Set when the root itself could not be read.
     pub unreadable: Option<String>,
@@ -424,7 +424,7 @@ pub enum TimerKey {
     StateDeadline,
 }
 
-/// What a person or the system asks for.
+/// Request of a person or the system.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
@@ -432,12 +432,12 @@ pub enum Request {
     Stop {
         /// Wait for the next proven step first.
         after_save: bool,
-        /// Who asked: `operator`, `SIGTERM`, `SIGINT`, `hang-up`.
+        /// The asker: `operator`, `SIGTERM`, `SIGINT`, `hang-up`.
         by: String,
     },
     /// End the run now, without grace (second SIGINT).
     StopNow {
-        /// Who asked.
+        /// The asker.
         by: String,
     },
 }

@@ -34,7 +34,7 @@ const EVERY: u64 = 4;
 pub enum CkptKind {
     /// The live set.
     Live,
-    /// What an older build wrote in place, and a pointer hides.
+    /// The set that an older build wrote in place, and a pointer hides.
     Older,
     /// A copy of ours.
     Kept,
@@ -59,25 +59,25 @@ impl CkptKind {
     }
 }
 
-/// Whether a step of a scan is the live set.
+/// Returns true if a step of a scan is the live set.
 #[must_use]
 pub fn is_live(id: &CkptId) -> bool {
     CkptKind::of(id) == CkptKind::Live
 }
 
-/// Whether a step of a scan is what an older build wrote in place, and a pointer hides.
+/// Returns true if a step of a scan is what an older build wrote in place, and a pointer hides.
 #[must_use]
 pub fn is_older(id: &CkptId) -> bool {
     CkptKind::of(id) == CkptKind::Older
 }
 
-/// Whether a step of a scan is a copy of ours.
+/// Returns true if a step of a scan is a copy of ours.
 #[must_use]
 pub fn is_kept(id: &CkptId) -> bool {
     CkptKind::of(id) == CkptKind::Kept
 }
 
-/// Whether a step of a scan is a generation that the trainer wrote by itself and does not name.
+/// Returns true if a step of a scan is a generation that the trainer wrote by itself and does not name.
 #[must_use]
 pub fn is_own(id: &CkptId) -> bool {
     CkptKind::of(id) == CkptKind::Own
@@ -89,7 +89,7 @@ pub fn save_of(id: &CkptId) -> Option<&str> {
     id.0.as_str().split_once('.').map(|(_, save)| save)
 }
 
-/// Whether two are copies of one save.
+/// Returns true if two are copies of one save.
 #[must_use]
 pub fn is_same_save(a: &CkptId, b: &CkptId) -> bool {
     save_of(a).is_some() && save_of(a) == save_of(b)
@@ -122,7 +122,7 @@ pub(crate) fn went_back(s: &State, spec: &RunSpec) -> Option<String> {
     ))
 }
 
-/// What no trainer that had saved a step leaves in its only checkpoint.
+/// A state that no trainer with a saved step leaves in its only checkpoint.
 pub(crate) enum Strange {
     /// An earlier step.
     Older,
@@ -130,7 +130,7 @@ pub(crate) enum Strange {
     Another,
 }
 
-/// Whether the live set is not what the trainer left that had saved `step` as `ckpt`.
+/// Returns true if the live set is not what the trainer left that had saved `step` as `ckpt`.
 pub(crate) fn strange(live: &CheckpointSummary, step: Step, ckpt: &CkptId) -> Option<Strange> {
     if live.step < step {
         return Some(Strange::Older);
@@ -156,20 +156,20 @@ pub(crate) fn beyond(s: &State, spec: &RunSpec, c: &CheckpointSummary) -> Option
     })
 }
 
-/// Whether a step failed to load before, or what it is a copy of.
+/// Returns true if a step failed to load before, or what it is a copy of.
 pub(crate) fn is_distrusted(s: &State, spec: &RunSpec, id: &CkptId) -> bool {
     let copy = |d: &CkptId| spec.saves.is_in_place() && is_same_save(d, id);
     s.distrusted.iter().any(|d| d == id || copy(d))
 }
 
-/// What is to be copied now.
+/// The copy to be made now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Copy {
     /// The live set.
     pub(crate) ckpt: CkptId,
     /// Its step.
     pub(crate) step: Step,
-    /// What it was when it was proven.
+    /// Its form when it was proven.
     pub(crate) pins: PinsHash,
     /// Bytes a second at most; 0 for no limit.
     pub(crate) rate: u64,
@@ -244,7 +244,7 @@ pub(crate) fn spare_generations(s: &State, spec: &RunSpec) -> Vec<CkptId> {
     out
 }
 
-/// What has to happen on disk before a launch from this step: nothing, where it is the live set.
+/// Changes to make on disk before a launch from this step: nothing, where it is the live set.
 pub(crate) fn arranged(
     s: &State,
     steps: &[CheckpointSummary],

@@ -41,7 +41,7 @@ impl Line {
     }
 }
 
-/// What a line turned out to be.
+/// Kind of a line.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Read {
     /// The records of known kinds; the line has more bodies than these where a newer version wrote it.
@@ -227,7 +227,7 @@ pub fn decode(line: &[u8]) -> Read {
     }
 }
 
-/// What a term's file holds.
+/// Content of a term's file.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Journal {
     /// Lines in order, with their records.

@@ -42,14 +42,14 @@ impl Seat {
     }
 }
 
-/// What the holder writes.
+/// Files that the holder writes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     /// Its term.
     pub term: Term,
     /// Host name, for people.
     pub host: String,
-    /// Where its process id means something. Holders of older releases know the boot id alone: that proves nothing.
+    /// Place where its process id means something. Holders of older releases know the boot id alone: that proves nothing.
     #[serde(flatten)]
     pub seat: Seat,
     /// Its process.
@@ -66,12 +66,12 @@ pub struct Holder {
     pub lasts: Ms,
 }
 
-/// Who wants the lease, and on what terms.
+/// The challenger for the lease, and on what terms.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
     /// Host name, for people.
     pub host: String,
-    /// Where its process id means something.
+    /// Place where its process id means something.
     pub seat: Seat,
     /// Its process.
     pub proc: ProcRef,
@@ -127,17 +127,17 @@ pub fn beat(ttl: Ms) -> Ms {
 pub struct Seen<'a> {
     /// The newest term directory.
     pub newest: Term,
-    /// What its winner wrote; or, where nothing can be read yet, what the winner before it did.
+    /// Files that its winner wrote; or, where nothing can be read yet, what the winner before it did.
     pub holder: Option<&'a Holder>,
     /// The counter that is written in place, where there is one.
     pub beat: Option<u64>,
-    /// Whether its process lives; `None` where that cannot be known from here.
+    /// True if its process lives; `None` where that cannot be known from here.
     pub alive: Option<bool>,
     /// The directory bears another place's name: the living holder may be that of the one it was copied from.
     pub copied: bool,
 }
 
-/// What a challenger does next.
+/// The challenger's next act.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// Take the next term.
@@ -150,7 +150,7 @@ pub enum Verdict {
     Absurd(Term),
 }
 
-/// What changes while a holder lives.
+/// State that changes while a holder lives.
 type Sign = (Term, u64, Option<u64>);
 
 /// A challenger's view over time.

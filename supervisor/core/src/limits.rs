@@ -18,7 +18,7 @@ const LIMITS: [(i32, &str); 5] = [
     (27, "a file may not grow any more: see `ulimit -f`"),
 ];
 
-/// Where to look if an error of the system, in its own words, speaks of a limit; `None`: it speaks of none.
+/// The place to look if an error of the system, in its own words, speaks of a limit; `None`: it speaks of none.
 #[must_use]
 pub fn limit_hint(text: &str) -> Option<&'static str> {
     let speaks_of = |number: i32| text.contains(&format!("(os error {number})"));

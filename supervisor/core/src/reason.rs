@@ -11,7 +11,7 @@ pub struct Reason {
     pub code: Cow<'static, str>,
     /// The fact in words.
     pub text: String,
-    /// What shows it.
+    /// The evidence.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<Evidence>,
 }
@@ -33,7 +33,7 @@ pub enum Evidence {
     File {
         /// Path relative to the checkpoint root.
         path: String,
-        /// What was found there.
+        /// Findings there.
         finding: String,
     },
     /// A setting, with where it came from.

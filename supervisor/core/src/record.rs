@@ -22,7 +22,7 @@ pub enum Record {
     Decided {
         /// When.
         at: Tick,
-        /// What.
+        /// A description.
         what: Decision,
         /// Why; never empty.
         reasons: Vec<Reason>,
@@ -31,7 +31,7 @@ pub enum Record {
     Intended {
         /// When.
         at: Tick,
-        /// What.
+        /// A description.
         act: Act,
         /// Why; never empty.
         reasons: Vec<Reason>,
@@ -40,7 +40,7 @@ pub enum Record {
     Ignored {
         /// When.
         at: Tick,
-        /// Which event, in words.
+        /// The event, in words.
         what: String,
         /// Why it does not count.
         why: String,
@@ -56,11 +56,11 @@ pub struct Act {
     pub term: Term,
     /// The attempt it belongs to.
     pub attempt: Option<AttemptNo>,
-    /// What is done.
+    /// The change.
     pub kind: ActKind,
 }
 
-/// What can be done.
+/// Acts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ActKind {
@@ -76,7 +76,7 @@ pub enum ActKind {
         ckpt: CkptId,
         /// The step it holds.
         step: Step,
-        /// What it is: the copy is void if it changes meanwhile.
+        /// Its kind: the copy is void if it changes meanwhile.
         pins: PinsHash,
         /// Bytes a second at most; 0 for no limit.
         rate: u64,
@@ -97,7 +97,7 @@ pub enum ActKind {
 }
 
 impl ActKind {
-    /// Whether it waits for its intent to be durable.
+    /// Returns true if it waits for its intent to be durable.
     #[must_use]
     pub fn is_guarded(&self) -> bool {
         matches!(
@@ -113,7 +113,7 @@ impl ActKind {
 pub enum DiskEdit {
     /// Move a step out of the trainer's sight, under `aside/`.
     MoveAside {
-        /// What.
+        /// A description.
         from: CkptId,
         /// It was whole: never deleted automatically.
         whole: bool,
@@ -148,18 +148,18 @@ pub enum DiskEdit {
     },
 }
 
-/// What is to be launched. The adapter turns it into argv and environment.
+/// The launch to make. The adapter turns it into argv and environment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaunchOrder {
     /// The attempt.
     pub attempt: AttemptNo,
     /// From where.
     pub from: StartPoint,
-    /// What will not be restored.
+    /// State that will not be restored.
     pub lost: Vec<StateKind>,
 }
 
-/// Where an attempt starts from.
+/// Place where an attempt starts from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StartPoint {
@@ -218,7 +218,7 @@ pub enum Decision {
         edits: Vec<DiskEdit>,
         /// This is the step chosen when the run was taken into care.
         care: bool,
-        /// What the configuration asked for then.
+        /// Request of the configuration then.
         intent: ResumeIntent,
     },
     /// The edits are done: launch.
@@ -232,17 +232,17 @@ pub enum Decision {
     Drain {
         /// Until when.
         until: Tick,
-        /// What then.
+        /// The act that follows.
         then: Then,
     },
     /// End the workers.
     Stop {
-        /// What then.
+        /// The act that follows.
         then: Then,
         /// SIGTERM first (`false`: kill at once).
         gently: bool,
     },
-    /// What ended the attempt was found out.
+    /// The cause of the attempt's end was found.
     Diagnosed(Diagnosis),
     /// The step that was resumed from failed to load: it is not chosen again.
     Distrust {
@@ -284,7 +284,7 @@ pub enum Decision {
     },
 }
 
-/// What follows once the workers are gone.
+/// The act that follows once the workers are gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Then {
@@ -298,7 +298,7 @@ pub enum Then {
     Choose,
 }
 
-/// What is waited for.
+/// The condition that is waited for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Condition {
@@ -314,12 +314,12 @@ pub enum Condition {
     ClusterFree,
 }
 
-/// What ended an attempt.
+/// Cause of the end of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Diagnosis {
     /// Class as in the failure table (`mem.cuda_oom`, `kill.unknown`).
     pub class: String,
-    /// What the table says to do.
+    /// Answer of the table.
     pub action: Action,
     /// Same root, same hash.
     pub fingerprint: u64,
@@ -329,7 +329,7 @@ pub struct Diagnosis {
     pub text: String,
 }
 
-/// What the failure table says to do.
+/// Answer of the failure table to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
@@ -358,12 +358,12 @@ pub enum Outcome {
     Stopped,
     /// The same failure again: relaunching will not help.
     Deterministic {
-        /// What, in words.
+        /// A description.
         why: String,
     },
     /// Nothing provable, and starting over is not allowed.
     NoProof {
-        /// What, in words.
+        /// A description.
         why: String,
     },
     /// Another supervisor, or a stranger, works here.

@@ -1,11 +1,11 @@
-//! Whether a relaunch would be taken by the trainer: asked while the first attempt runs, hours before a failure needs it.
+//! True if a relaunch would be taken by the trainer: asked while the first attempt runs, hours before a failure needs it.
 
 use crate::id::Term;
 use crate::spec::RunSpec;
 use crate::state::State;
 use serde::{Deserialize, Serialize};
 
-/// What came of one rehearsal, and what it was of.
+/// Result of one rehearsal, and what it was of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rehearsal {
     /// The term that asked.
@@ -15,11 +15,11 @@ pub struct Rehearsal {
     /// Version of the trainer, where known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// What came of it.
+    /// Its result.
     pub result: Rehearsed,
 }
 
-/// What the trainer made of the overrides of a relaunch.
+/// The trainer's reading of the overrides of a relaunch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rehearsed {
@@ -37,7 +37,7 @@ pub enum Rehearsed {
     },
 }
 
-/// Whether a rehearsal is to be asked for now that workers run: once for each configuration and release, and once more in
+/// Returns true if a rehearsal is to be asked for now that workers run: once for each configuration and release, and once more in
 /// a later term where it could not be tried.
 #[must_use]
 pub fn is_due(s: &State, spec: &RunSpec) -> bool {

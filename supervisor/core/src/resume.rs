@@ -1,4 +1,4 @@
-//! Where an attempt starts: the newest proven step of this lineage, or the reason why there is none.
+//! Place where an attempt starts: the newest proven step of this lineage, or the reason why there is none.
 //!
 //! Pure: a scan, the state, the specification. The directory decides, never the tracker file; the tracker
 //! can only raise a question (a person may have rolled back) that a person must answer.
@@ -23,7 +23,7 @@ use question::{linked, rolled_back, set_back, stranger, unsafe_step, went_back};
 use step::{from_path, from_step};
 use unproven::unproven;
 
-/// What a scan leads to.
+/// Outcome of a scan.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Choice {
     /// Start here, after these edits.
@@ -32,7 +32,7 @@ pub enum Choice {
         from: StartPoint,
         /// Disk edits first.
         edits: Vec<DiskEdit>,
-        /// What is lost.
+        /// The state that is lost.
         lost: Vec<StateKind>,
         /// The run is taken into care here.
         care: bool,

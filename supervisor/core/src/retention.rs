@@ -1,11 +1,11 @@
-//! Which steps may be deleted so that the user's number of kept steps stays true.
+//! The steps that may be deleted so that the user's number of kept steps stays true.
 
 use crate::checkpoint::{CheckpointSummary, CkptId, Depth};
 use crate::generations::spare_generations;
 use crate::spec::RunSpec;
 use crate::state::State;
 
-/// Who keeps so many steps has room for one more.
+/// A user who keeps so many steps has room for one more.
 const MANY: u32 = 10;
 
 /// Steps to delete, oldest first: only whole or husk steps of this lineage, below two that are proven as deep as the policy asks for,

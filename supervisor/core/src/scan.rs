@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// Longest piece of a line that is looked at and kept, in bytes.
 pub const LINE_LIMIT: usize = 4096;
 
-/// What a match means.
+/// Meaning of a match.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RuleKind {
@@ -48,7 +48,7 @@ pub struct ScanRule {
     pub id: String,
     /// Regular expression (bytes, Unicode classes off by default).
     pub pattern: String,
-    /// What a match means.
+    /// Meaning of a match.
     pub kind: RuleKind,
 }
 
@@ -67,9 +67,9 @@ impl ScanRule {
 /// A match, with what it means.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hit {
-    /// What it means.
+    /// Its meaning.
     pub kind: RuleKind,
-    /// Where it was.
+    /// Place where it was.
     pub sighting: Sighting,
     /// The last planned step, where a line about a step says it too.
     pub total: Option<u64>,

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 pub struct Learnt {
     /// The call, word by word.
     pub command: Vec<String>,
-    /// What the user's YAML adds right behind the entry point.
+    /// Words that the user's YAML adds right behind the entry point.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ahead: Vec<String>,
     /// The directory it was made in.
@@ -30,12 +30,12 @@ pub struct Learnt {
     pub past: bool,
 }
 
-/// What is to be done with the call of the trainer in one attempt.
+/// The order for the call of the trainer in one attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CallOrder {
     /// The entry point that was learnt.
     pub entry: String,
-    /// What must be said as it was learnt: key and value.
+    /// Settings that must be said as they were learnt: key and value.
     pub expect: BTreeMap<String, String>,
     /// Keys that are not compared: ours decide them.
     pub pinned: Vec<String>,
@@ -48,7 +48,7 @@ pub struct CallOrder {
     pub submission: Option<String>,
 }
 
-/// What a script did at a launch.
+/// Acts of a script at a launch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScriptNews {
@@ -66,7 +66,7 @@ pub enum ScriptNews {
     Again,
 }
 
-/// What a script is known by before it is known which run it is: the directory and the command it is started with.
+/// Key of a script before it is known which run it is: the directory and the command it is started with.
 #[must_use]
 pub fn key(cwd: &Utf8Path, command: &[String]) -> String {
     let text = format!("{cwd}\0{}", command.join("\0"));

@@ -51,13 +51,13 @@ pub struct RunSpec {
     pub world: Option<u32>,
     /// Roles that every step must hold.
     pub roles: Vec<RoleSpec>,
-    /// What the user's own `resume_mode` asks for.
+    /// Request of the user's own `resume_mode`.
     pub resume: ResumeIntent,
     /// The user's number of steps to keep; `None` keeps all.
     pub keep: Option<u32>,
     /// The rules of deciding.
     pub policy: Policy,
-    /// What is never restored by this trainer, said at each resume.
+    /// State that is never restored by this trainer, said at each resume.
     pub not_restored: Vec<StateKind>,
     /// The places of its saves.
     #[serde(default, rename = "live", skip_serializing_if = "SavePolicy::is_steps")]
@@ -83,7 +83,7 @@ pub struct GangSpec {
     pub gpus: Vec<u32>,
 }
 
-/// Who starts the ranks.
+/// The launcher of the ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LauncherKind {
@@ -107,9 +107,9 @@ pub struct SaveCadence {
 pub struct RoleSpec {
     /// `actor`, `critic`; empty for SFT, whose files stand directly in the step.
     pub name: String,
-    /// What the configuration says is saved: `model`, `optimizer`, `extra`, `hf_model`.
+    /// Contents that the configuration says are saved: `model`, `optimizer`, `extra`, `hf_model`.
     pub save_contents: Vec<String>,
-    /// What the configuration says is loaded.
+    /// Contents that the configuration says are loaded.
     pub load_contents: Vec<String>,
     /// The user set `load_contents` itself (a wish, honoured once).
     pub load_wish: bool,
@@ -121,7 +121,7 @@ pub struct RoleSpec {
     pub fsdp_size: Option<i64>,
 }
 
-/// What decides which of Megatron's checkpoints a role can be loaded from.
+/// The settings that decide which of Megatron's checkpoints a role can be loaded from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MegatronSpec {
     /// How the ranks share the model.
@@ -159,7 +159,7 @@ impl Parallel {
     }
 }
 
-/// What the user's configuration asks for at the first start.
+/// Request of the user's configuration at the first start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResumeIntent {
@@ -204,7 +204,7 @@ pub struct Policy {
     /// Names that a checkpoint may import although nothing else is known of them: `module.name`, `module.*`, `*`.
     #[serde(default)]
     pub trust_globals: Vec<String>,
-    /// What is on the danger list does not condemn.
+    /// A name on the danger list does not condemn.
     #[serde(default)]
     pub trust_unsafe: bool,
     /// Bytes a second that a proof in the background may read; 0 for no limit.
@@ -213,7 +213,7 @@ pub struct Policy {
     /// Bytes of memory that looking into checkpoints may take, in each process; 0 for what is built in.
     #[serde(default)]
     pub memory: u64,
-    /// What may be lost without asking.
+    /// State that may be lost without asking.
     pub degraded: Degraded,
     /// Start-up may take this long before it counts as a stall.
     pub stall_startup: Ms,
@@ -307,7 +307,7 @@ pub enum Degraded {
 }
 
 impl Degraded {
-    /// Whether losing `lost` is allowed.
+    /// Returns true if losing `lost` is allowed.
     #[must_use]
     pub fn allows(self, lost: &[StateKind]) -> bool {
         match self {

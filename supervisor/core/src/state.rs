@@ -34,7 +34,7 @@ pub struct State {
     /// Version of the trainer, where a term knew it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trainer_version: Option<String>,
-    /// What it was before that term.
+    /// Its version before that term.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trainer_before: Option<String>,
     /// Boot id of the machine at the beginning of the term.
@@ -43,7 +43,7 @@ pub struct State {
     pub now: Tick,
     /// The same for people.
     pub wall: WallMs,
-    /// What the supervisor is doing.
+    /// Activity of the supervisor.
     pub mode: Mode,
     /// When it began to do so.
     pub since: Tick,
@@ -73,7 +73,7 @@ pub struct State {
     pub scan_told: Option<u64>,
     /// Steps that were there when the last attempt was gone: a new one before the next launch is a stranger's.
     pub settled: Option<Vec<CkptId>>,
-    /// Where the run was taken into care.
+    /// Place where the run was taken into care.
     pub care: Option<Care>,
     /// The user's wish (`disable`, `resume_path`, `--fresh`) was fulfilled: a step of our own is proven.
     pub wish_done: bool,
@@ -130,7 +130,7 @@ pub struct State {
     pub why: Vec<Reason>,
 }
 
-/// What the supervisor is doing.
+/// Activity of the supervisor.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
@@ -143,12 +143,12 @@ pub enum Mode {
     Choosing,
     /// Changing the disk before a launch.
     Arranging {
-        /// What will be launched.
+        /// The launch to come.
         order: LaunchOrder,
     },
     /// Starting workers.
     Launching {
-        /// What is launched.
+        /// The command that is launched.
         order: LaunchOrder,
     },
     /// Workers run.
@@ -157,12 +157,12 @@ pub enum Mode {
     Draining {
         /// Until when.
         until: Tick,
-        /// What then.
+        /// The act that follows.
         then: Then,
     },
     /// Workers are being ended.
     Stopping {
-        /// What then.
+        /// The act that follows.
         then: Then,
         /// SIGTERM was sent first.
         gently: bool,
@@ -204,7 +204,7 @@ pub struct Attempt {
     pub no: AttemptNo,
     /// The term that launched it.
     pub term: Term,
-    /// What was ordered.
+    /// The order.
     pub order: LaunchOrder,
     /// When the workers ran.
     pub launched: Option<Tick>,
@@ -225,7 +225,7 @@ pub struct Attempt {
     pub lines: Vec<String>,
     /// Newest step that was printed.
     pub step: Option<Step>,
-    /// What it is doing.
+    /// Its present activity.
     pub phase: Phase,
     /// When it last got on.
     pub last_progress: Tick,
@@ -253,14 +253,14 @@ pub struct Attempt {
     pub guard_lost: bool,
     /// We ended it, for this reason.
     pub ended_by_us: Option<String>,
-    /// What its script did that it should not.
+    /// Faults of its script that it should not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<ScriptNews>,
     /// Processes that SIGKILL did not end.
     pub unkillable: Vec<ProcRef>,
     /// Its end was judged and charged.
     pub settled: bool,
-    /// What ended it.
+    /// Cause of its end.
     pub diagnosis: Option<Diagnosis>,
     /// The mark when it was launched.
     pub mark_before: Option<Step>,
@@ -282,16 +282,16 @@ impl Attempt {
 pub struct Failure {
     /// The attempt.
     pub attempt: AttemptNo,
-    /// What it was.
+    /// Its earlier form.
     pub diagnosis: Diagnosis,
 }
 
-/// Where the run was taken into care.
+/// Place where the run was taken into care.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Care {
     /// The step chosen then; `None`: from nothing.
     pub step: Option<Step>,
-    /// What the configuration asked for.
+    /// Request of the configuration.
     pub intent: ResumeIntent,
     /// The term that did.
     pub term: Term,
@@ -371,7 +371,7 @@ impl Attempt {
 pub struct NotKept {
     /// As it was proven.
     pub ckpt: CkptId,
-    /// What it was then: a save that is written on is another thing to copy.
+    /// Its form then: a save that is written on is another thing to copy.
     pub pins: PinsHash,
     /// Why, in words.
     pub why: String,
@@ -382,7 +382,7 @@ pub struct NotKept {
 pub struct StopWish {
     /// At the next proven step only.
     pub after_save: bool,
-    /// Who asked.
+    /// The asker.
     pub by: String,
     /// The high-water mark when it was asked for.
     #[serde(default)]
@@ -421,7 +421,7 @@ impl State {
             .find(|c| c.verdict == Verdict::Whole && c.proven.is_some() && !c.id.0.is_absolute())
     }
 
-    /// Whether this step's save is not over, or was cut short: it lacks state that an older step holds, or it is the
+    /// Returns true if this step's save is not over, or was cut short: it lacks state that an older step holds, or it is the
     /// newest one while its writer lives.
     #[must_use]
     pub fn is_cut_short(&self, c: &CheckpointSummary) -> bool {

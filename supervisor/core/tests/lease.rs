@@ -14,7 +14,7 @@ const GRACE: (Ms, Ms) = (Ms(10_000), Ms(4_000));
 /// Milliseconds in one step of time.
 const STEP: u64 = 100;
 
-/// What happens next.
+/// The next event.
 #[derive(Debug, Clone)]
 enum Happens {
     /// So many steps of time pass for all.

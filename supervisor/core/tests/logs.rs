@@ -108,7 +108,7 @@ impl Seen {
         }));
     }
 
-    /// What was seen in one rank's whole output.
+    /// Sighting in one rank's whole output.
     fn hear(&mut self, hits: &[Hit]) {
         for hit in hits.iter().cloned() {
             if let (RuleKind::Step, Some(step)) = (&hit.kind, hit.sighting.number) {

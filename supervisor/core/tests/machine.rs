@@ -1,6 +1,6 @@
 //! Property tests: random scripts against the simulated world.
 //!
-//! What is generated is the text of a scenario script, so a failing case prints as one that replays it: put it
+//! The generated value is the text of a scenario script, so a failing case prints as one that replays it: put it
 //! under `scenarios/` and run the scenario test.
 
 use crate::world::World;
@@ -223,7 +223,7 @@ pub(crate) fn wild_text() -> impl Strategy<Value = String> {
     wild().prop_map(|lines| lines.0.join("\n"))
 }
 
-/// What a trainer with one set may leave: in place, beside it, and copies.
+/// States that a trainer with one set may leave: in place, beside it, and copies.
 fn set() -> impl Strategy<Value = String> {
     let truth = prop_oneof![
         6 => Just(Truth::Whole),

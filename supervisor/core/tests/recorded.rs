@@ -105,7 +105,7 @@ fn steps(state: &State) -> Vec<(&str, u64)> {
     all.map(|c| (c.id.0.as_str(), c.step.0)).collect()
 }
 
-/// What both runs came to: killed in the save of step 6, resumed from step 4, finished with step 8.
+/// Course of both runs: killed in the save of step 6, resumed from step 4, finished with step 8.
 fn finished(s: &State) {
     assert_eq!(
         (&s.mode, &s.outcome),

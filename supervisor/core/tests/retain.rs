@@ -1,4 +1,4 @@
-//! Which copies of the only checkpoint may go.
+//! Copies of the only checkpoint that may go.
 
 use crate::world::disk::Disk;
 use crate::world::options;
@@ -7,7 +7,7 @@ use supervise_core::checkpoint::{CkptId, Depth};
 use supervise_core::retention::prune;
 use supervise_core::state::State;
 
-/// What is deleted of these copies, two steps of which are kept.
+/// Copies deleted of these copies, two steps of which are kept.
 fn deleted(copies: &[(u64, &str)]) -> Vec<String> {
     let (mut spec, mut habits) = (options::spec(), options::Habits::default());
     options::apply(&mut spec, &mut habits, &["areal".to_owned()]).unwrap();

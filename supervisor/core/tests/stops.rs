@@ -108,7 +108,7 @@ fn a_stop_ends_every_state_whatever_fails_with_it() {
     }
 }
 
-/// What SIGKILL does not end is named, and ends the run with its own code.
+/// A process that SIGKILL does not end is named, and ends the run with its own code.
 #[test]
 fn a_stop_names_what_does_not_die() {
     let script = "spec last=8\nat 3s unkillable 1h\n";

@@ -352,7 +352,7 @@ impl World {
         }
     }
 
-    /// What is in the journal's bytes folds to the state that lives.
+    /// The journal's bytes fold to the state that lives.
     fn check_fold(&mut self) {
         let read = journal::read(&self.journal);
         let mut folded = State::default();

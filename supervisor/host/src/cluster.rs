@@ -53,16 +53,16 @@ print("\nsupervise-ray:" + json.dumps({"address": ray.get_runtime_context().gcs_
 ray.shutdown()
 "#;
 
-/// What a cluster said.
+/// A cluster's answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cluster {
-    /// Where it answers.
+    /// Place where it answers.
     pub address: String,
     /// Machines that live.
     pub nodes: u32,
     /// GPUs on them.
     pub gpus: f64,
-    /// What it still holds of this run's drivers that ended.
+    /// Jobs it still holds of this run's drivers that ended.
     pub held: Vec<String>,
 }
 
@@ -147,7 +147,7 @@ pub fn end_job(query: &JobQuery) -> Result<(), String> {
     Err(hint(&why).map_or_else(|| why.clone(), |more| format!("{why} ({more})")))
 }
 
-/// What to do about a cluster that asks for a token, or is sent one that it does not expect.
+/// Advice about a cluster that asks for a token, or is sent one that it does not expect.
 #[must_use]
 pub fn hint(why: &str) -> Option<&'static str> {
     let why = why.to_lowercase();

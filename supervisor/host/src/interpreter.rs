@@ -1,4 +1,4 @@
-//! What the interpreter that will run the trainer has installed: it is asked, once, with a deadline.
+//! Packages of the interpreter that will run the trainer: it is asked, once, with a deadline.
 //!
 //! Neither the trainer nor torch is imported: versions come from the metadata of packages, and where the trainer would be imported
 //! from, and the version file that lies there, decide over what the metadata says (a source checkout in the working
@@ -24,7 +24,7 @@ const OUTPUT: usize = 256 << 10;
 const ERRORS: usize = 4 << 10;
 /// Entries of PATH that are tried.
 const PATH_LIMIT: usize = 256;
-/// Where programs are looked for when the environment has no PATH.
+/// Directories where programs are looked for when the environment has no PATH.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// A text of the answer is no longer than this.
 const TEXT: usize = 1024;
@@ -64,7 +64,7 @@ print("\nsupervise-interpreter:" + json.dumps({"program": sys.executable, "pytho
     "packages": {name: at for name, at in found.items() if at}, package: source(package), "absent": absent(package)}), flush=True)
 "#;
 
-/// What an interpreter said.
+/// Answer of an interpreter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interpreter {
     /// The interpreter's own path.
@@ -76,7 +76,7 @@ pub struct Interpreter {
     /// The trainer's package.
     #[serde(skip)]
     pub package: String,
-    /// Where the trainer's package would be imported from, by its name; `None`: it cannot be imported.
+    /// Place where the trainer's package would be imported from, by its name; `None`: it cannot be imported.
     #[serde(flatten)]
     pub sources: BTreeMap<String, Option<Source>>,
     /// The trainer surely is nowhere where this interpreter looks: a call of it fails.
@@ -89,12 +89,12 @@ pub struct Interpreter {
 pub struct Source {
     /// Its directory.
     pub at: String,
-    /// What its own version file says.
+    /// Content of its own version file.
     pub version: Option<String>,
 }
 
 impl Interpreter {
-    /// Where the trainer's package would be imported from; `None`: it cannot be imported.
+    /// Place where the trainer's package would be imported from; `None`: it cannot be imported.
     #[must_use]
     pub fn source(&self) -> Option<&Source> {
         self.sources.get(&self.package)?.as_ref()

@@ -66,7 +66,7 @@ pub fn own_ref() -> ProcRef {
     }
 }
 
-/// Whether exactly this process still runs (a zombie does not).
+/// Returns true if exactly this process still runs (a zombie does not).
 #[must_use]
 pub fn is_alive(proc: ProcRef) -> bool {
     proc_stat(proc.pid).is_some_and(|s| s.start == proc.start && s.is_running())

@@ -3,7 +3,7 @@
 //! A directory of links to our own program comes first in PATH, and since `activate` puts another one in front of it, bash is given
 //! functions of the same names, which win over PATH. A link is our program under another name ([`shim`]): it looks at its
 //! words, and at the call of a trainer it asks the guard of its attempt. Every other call becomes the real program, unchanged.
-//! What a shim says is data: read with limits, compared, shown, never executed.
+//! A shim's words are data: read with limits, compared, shown, never executed.
 
 mod listen;
 mod shim;
@@ -55,14 +55,14 @@ const NO_FUNCTIONS: [&str; 1] = ["env"];
 /// Versions of the interpreter that may have a name of their own.
 const VERSIONS: std::ops::Range<u32> = 8..20;
 
-/// What a shim finds in its environment.
+/// Environment of a shim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Way {
     /// The directory in PATH.
     bin: Utf8PathBuf,
     /// The guard's socket.
     socket: String,
-    /// What to do with the trainer's call; none: it is recorded.
+    /// Order for the trainer's call; none: it is recorded.
     order: Option<CallOrder>,
 }
 

@@ -22,9 +22,9 @@ const ERRORS: usize = 8 << 10;
 /// Whom to ask, and about whom.
 #[derive(Debug, Clone)]
 pub struct Query {
-    /// What makes a job ours.
+    /// The mark that makes a job ours.
     pub proof: Proof,
-    /// What our jobs look like.
+    /// Form of our jobs.
     pub known: SlurmJobs,
     /// The workers' directory.
     pub cwd: Utf8PathBuf,

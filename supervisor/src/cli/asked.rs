@@ -1,4 +1,4 @@
-//! What a person asked for or is asked, the same for several commands.
+//! Questions from and to a person, the same for several commands.
 
 use crate::error::CliError;
 use crate::printer;

@@ -52,7 +52,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     }
 }
 
-/// What is looked at, and what its steps should look like: a run's own specification, else whatever is there.
+/// The place that is looked at, and the form its steps should have: a run's own specification, else whatever is there.
 fn place(name: &str) -> Result<RunCheckpoints, CliError> {
     let found = target::find(name);
     if let Ok(seen) = &found

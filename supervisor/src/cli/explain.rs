@@ -64,7 +64,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     Ok(Exit::Finished.code())
 }
 
-/// Where the story of the attempts that are shown begins, and the first of them.
+/// Place where the story of the attempts that are shown begins, and the first of them.
 fn begin(args: &Args, seen: &target::Seen, dir: &Utf8Path) -> Result<(JournalPlace, AttemptNo), CliError> {
     let everything = (JournalPlace::default(), AttemptNo(0));
     if args.all {

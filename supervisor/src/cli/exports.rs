@@ -152,7 +152,7 @@ pub(super) fn in_place_at(root: &Utf8Path) -> Option<&'static dyn Adapter> {
     registry::adapters().find(|a| a.in_place().is_some_and(is_here))
 }
 
-/// Where generations of a root are kept: beside `checkpoints`, under the same names.
+/// Place of the generations of a root: beside `checkpoints`, under the same names.
 fn store_of(root: &Utf8Path) -> Utf8PathBuf {
     let whole = camino::absolute_utf8(root).unwrap_or_else(|_| root.to_owned());
     let mut parts: Vec<&str> = whole.iter().collect();

@@ -177,7 +177,7 @@ fn store(seen: &Seen, run_dir: &Utf8Path) -> Result<Utf8PathBuf, CliError> {
     Ok(lease.parent().unwrap_or(run_dir).to_owned())
 }
 
-/// Whether a whole step stands where the trainer looks: else what is aside may be the last good state.
+/// Returns true if a whole step stands where the trainer looks: else what is aside may be the last good state.
 fn has_whole(seen: &Seen) -> Result<bool, CliError> {
     let Some(place) = seen.spec.as_ref().and_then(RunCheckpoints::of) else {
         return Ok(false);

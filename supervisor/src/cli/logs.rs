@@ -26,7 +26,7 @@ pub(super) const EXAMPLES: &str = "  supervise logs ppo.yaml
 const LOOK: Duration = Duration::from_millis(250);
 /// A run that was just started is looked for so often.
 const STARTS: u32 = 240;
-/// What is read of the record of an attempt's processes.
+/// Bytes read of the record of an attempt's processes.
 const TREE_LIMIT: u64 = 64 << 20;
 
 #[derive(Debug, clap::Args)]
@@ -165,7 +165,7 @@ fn missing(run: &RunId, attempt: u32, worker: u32, folder: &Utf8Path) -> CliErro
     .hint(format!("workers with output: {workers}"))
 }
 
-/// What is shown, and how far.
+/// The selected output.
 struct Follower<'a> {
     json: bool,
     raw: bool,
@@ -196,7 +196,7 @@ impl Follower<'_> {
         }
     }
 
-    /// Whether more of this attempt's output may come.
+    /// Returns true if more of this attempt's output may come.
     fn is_open(&self, attempt: u32) -> bool {
         let waits = |is: bool| is && next(self.attempts, attempt).is_none();
         let lives = match self.only {

@@ -134,7 +134,7 @@ fn ended_before(state: &State) -> Option<Outcome> {
     state.outcome.clone().filter(|o| finished && needs_a_person(o))
 }
 
-/// What would be decided is decided in the term that would begin: another configuration, or a reboot, counts there.
+/// The decision is made in the term that would begin: another configuration, or a reboot, counts there.
 fn next_term(mut state: State, spec: &RunSpec) -> State {
     let begins = EventKind::TermStarted {
         term: state.term.next(),
@@ -187,7 +187,7 @@ fn scan(p: &Prepared, depth: Depth) -> ScanReport {
     report
 }
 
-/// What is doubtful about the step that it would resume from.
+/// Doubts about the step that it would resume from.
 fn of_resume_point(scan: &ScanReport, choice: &Choice) -> Vec<Finding> {
     match choice {
         Choice::Start { from, .. } => doubts(scan, from),

@@ -47,7 +47,7 @@ pub(super) const EXITS: [Exit; 13] = [
     Exit::Terminated,
 ];
 
-/// What a run is made of; the same for `run` and `plan`.
+/// Sources of a run; the same for `run` and `plan`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Source {
     /// The trainer's own YAML
@@ -204,7 +204,7 @@ fn agreed(p: &Prepared) -> Result<bool, CliError> {
     ))
 }
 
-/// Which run this is, and what a person should know before it costs days.
+/// Name of this run, and what a person should know before it costs days.
 fn announce(printer: &mut Printer, p: &Prepared) {
     let place = p.order.spec.root.as_ref().unwrap_or(&p.order.spec.run_dir);
     printer.note(&format!(

@@ -32,7 +32,7 @@ pub(super) const EXAMPLES: &str = "  supervise stop ppo.yaml
   supervise stop ppo.yaml --json | jq .exit_code
 ";
 
-/// What the journal's last words and the ends of processes take beyond every grace.
+/// Time that the journal's last words and the ends of processes take beyond every grace.
 const BEYOND: Duration = Duration::from_secs(60);
 /// Slurm gives the processes of a job time of its own.
 const JOBS: Duration = Duration::from_secs(120);
@@ -380,7 +380,7 @@ impl GuardConnection {
         }
     }
 
-    /// Whether the guard takes us for its supervisor.
+    /// Returns true if the guard takes us for its supervisor.
     fn hear_hello(&mut self) -> io::Result<bool> {
         match self.hear(Instant::now() + ANSWER) {
             Ok(Some(FromGuard::Hello(_))) => Ok(true),

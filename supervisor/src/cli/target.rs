@@ -1,4 +1,4 @@
-//! Which run is meant, and what is known of it: from its supervisor, else from its journal.
+//! The run that is meant, and what is known of it: from its supervisor, else from its journal.
 //!
 //! A run is named by its trainer YAML, its run directory, its checkpoint root, or its identity. Whatever lies under a
 //! user's mount is read by an I/O worker with a deadline, so that a mount that hangs still leaves an answer.

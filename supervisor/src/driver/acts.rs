@@ -231,7 +231,7 @@ impl Driver {
         }
     }
 
-    /// What was launched, for people: after the launch, off its path.
+    /// The launch, for people: after the launch, off its path.
     fn write_attempt(&mut self, order: &LaunchOrder, plan: &LaunchPlan, argv: &[String], dir: camino::Utf8PathBuf) {
         let text = serde_json::json!({
             "attempt": order.attempt,
@@ -256,7 +256,7 @@ fn watch(plan: &LaunchPlan) -> Option<ScriptWatch> {
     (!ours.is_empty()).then_some(ScriptWatch::Marks { ours })
 }
 
-/// What lines of output mean: the trainer's own first.
+/// Meaning of lines of output: the trainer's own first.
 fn rules(spec: &RunSpec) -> Vec<ScanRule> {
     let mut rules = adapter(spec.trainer).rules();
     rules.extend(failure_rules());

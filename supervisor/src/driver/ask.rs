@@ -80,7 +80,7 @@ pub(super) fn cannot_start(e: &std::io::Error) -> CliError {
     refused(format!("a helper cannot be started: {e}"))
 }
 
-/// What the machine does not allow, and the limit that it names.
+/// Refusal of the machine, and the limit that it names.
 fn refused(what: String) -> CliError {
     let hint = limit_hint(&what);
     let error = CliError::environment(what);

@@ -34,7 +34,7 @@ impl Driver {
         true
     }
 
-    /// What it said: the launch goes on, or waits.
+    /// Its words: the launch goes on, or waits.
     pub(super) fn on_cluster(&mut self, act: ActId, order: LaunchOrder, said: Result<Cluster, String>) {
         let error = match said {
             Ok(said) if said.held.is_empty() => return self.launch_from(act, order),

@@ -304,7 +304,7 @@ impl Driver {
         });
     }
 
-    /// What was recorded of attempts on this boot: at the start, and of the one we launched since.
+    /// Recorded processes of attempts on this boot: at the start, and of the one we launched since.
     pub(super) fn recorded(&self) -> Vec<ProcRef> {
         let mut out = self.journal_recorded.clone();
         if let Some(a) = self.state.attempt.as_ref().filter(|a| a.term == self.state.term) {

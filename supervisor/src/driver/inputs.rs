@@ -1,4 +1,4 @@
-//! What reaches the loop from our own tasks: signals, and people at the control socket.
+//! Messages that reach the loop from our own tasks: signals, and people at the control socket.
 
 use super::Internal;
 use crate::control::{ControlReply, ControlRequest};

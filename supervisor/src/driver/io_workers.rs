@@ -29,7 +29,7 @@ const PAUSE_LIMIT: Ms = Ms(5_000);
 /// So many that died young in a row are no accident.
 const IN_A_ROW: u32 = 5;
 
-/// What an answer is for.
+/// Purpose of an answer.
 #[derive(Debug)]
 pub(super) enum Tag {
     /// A scan.
@@ -213,7 +213,7 @@ impl IoWorker {
         }
     }
 
-    /// What it still does is nobody's any more. One that cannot be killed now dies with what it waits for.
+    /// Its work is nobody's any more. One that cannot be killed now dies with what it waits for.
     pub(super) fn abandon(&mut self) {
         let _ = self.child.start_kill();
     }

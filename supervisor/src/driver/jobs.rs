@@ -54,7 +54,7 @@ impl Driver {
         });
     }
 
-    /// What was said of it: it has ended, or is asked for again. How long that goes on is the core's to say.
+    /// Its end is known: it has ended, or is asked for again. How long that goes on is the core's to say.
     pub(super) fn on_job_ended(&mut self, attempt: AttemptNo, said: Result<(), String>) {
         self.ending_job = false;
         let is_known = said.is_ok();
@@ -78,7 +78,7 @@ impl Driver {
         of.is_some_and(|a| a.no == attempt && a.succeeded())
     }
 
-    /// What is asked for again and again is told once.
+    /// A repeated question is told once.
     fn note_once(&mut self, text: String) {
         if !self.told.contains(&text) {
             self.printer.note(&text);
@@ -140,7 +140,7 @@ impl Driver {
         true
     }
 
-    /// What Slurm said: the launch goes on, or waits.
+    /// Slurm's answer: the launch goes on, or waits.
     pub(super) fn on_slurm(&mut self, act: ActId, order: LaunchOrder, said: Result<Vec<Job>, String>) {
         let what = match said {
             Ok(jobs) if jobs.is_empty() => return self.launch_from(act, order),

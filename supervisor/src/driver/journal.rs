@@ -38,9 +38,9 @@ pub(super) struct JournalWriter {
     pub(super) renewed: Tick,
     /// Workers are ended after so long without a renewal; `None`: nobody else may take it.
     pub(super) fence_after: Option<Ms>,
-    /// What the term stands on, for a helper that goes on with it.
+    /// Ground of the term, for a helper that goes on with it.
     pub(super) ground: Vec<u64>,
-    /// Whether it still is there.
+    /// True if it still is there.
     standing: Ground,
 }
 
@@ -80,7 +80,7 @@ impl JournalWriter {
         self.seq
     }
 
-    /// What keeps it from being written; `None` where nothing is left to write.
+    /// The error that keeps it from being written; `None` where nothing is left to write.
     pub(super) fn unwritten(&self) -> Option<&str> {
         (!self.is_clean()).then_some(self.why.as_str())
     }
@@ -257,7 +257,7 @@ impl Driver {
         self.journal.retry_at = None;
     }
 
-    /// What an I/O worker is asked that goes on where another one died.
+    /// First question of an I/O worker that goes on where another one died.
     pub(super) fn adoption(&self, term: Term) -> Question {
         Question::Adopt {
             run_dir: self.spec.run_dir.clone(),

@@ -50,7 +50,7 @@ impl Driver {
         }
     }
 
-    /// What came of it; `None`: it was ended, and the next launch asks again.
+    /// Its result; `None`: it was ended, and the next launch asks again.
     pub(super) fn on_rehearsed(&mut self, result: Option<Rehearsed>) {
         self.rehearsal = None;
         if let Some(result) = result {

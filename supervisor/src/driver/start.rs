@@ -122,7 +122,7 @@ fn lease_ttl(order: &RunOrder) -> Ms {
     Ms(u64::try_from(order.settings.lease.ttl.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Where other machines reach the checkpoint root, workers do not outlive the lease.
+/// If other machines reach the checkpoint root, workers do not outlive the lease.
 fn fence(order: &RunOrder) -> Option<Ms> {
     let reached = order.settings.multi_host && order.spec.root.is_some();
     reached.then(|| lease_ttl(order))
@@ -197,7 +197,7 @@ async fn take_lease(
     }
 }
 
-/// What the journals say now that nobody else writes them.
+/// State of the journals now that nobody else writes them.
 fn current(loaded: Loaded, taken: &Taken, printer: &mut Printer) -> Loaded {
     let anew = taken.anew.as_deref();
     for note in taken.notes.iter().chain(anew.iter().flat_map(|l| &l.notes)) {
@@ -303,7 +303,7 @@ impl Driver {
         Ok(())
     }
 
-    /// What the guard saw while nobody listened.
+    /// Events that the guard saw while nobody listened.
     fn catch_up(&mut self, hello: Hello) {
         let attempt = hello.attempt;
         for (means, sighting) in hello.sightings {

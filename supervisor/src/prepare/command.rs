@@ -1,11 +1,11 @@
-//! Whether the command can be executed at all.
+//! True if the command can be executed at all.
 
 use crate::error::CliError;
 use crate::mount;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 
-/// Where the first word is looked for if no PATH is set.
+/// Place where the first word is looked for if no PATH is set.
 const FALLBACK_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// Finds the program of a command as the launch will find it.

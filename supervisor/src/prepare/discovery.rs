@@ -1,4 +1,4 @@
-//! What is run: the command as it is given or, where that is a script, the trainer's call that it makes.
+//! The command that is run: the command as it is given or, where that is a script, the trainer's call that it makes.
 //!
 //! Nothing is launched before it is known where it saves and by which switches. What was learnt is only read; values that look
 //! like secrets are dropped as it arrives.
@@ -25,13 +25,13 @@ use supervise_trainers::registry::{self, adapters};
 const SHELLS: [&str; 5] = ["sh", "bash", "dash", "zsh", "ksh"];
 /// Programs that run what comes after them.
 const WRAPPERS: [&str; 7] = ["env", "nohup", "nice", "stdbuf", "timeout", "setsid", "time"];
-/// What is read from standard input at most.
+/// Bytes read from standard input at most.
 const GIVEN: u64 = 4 << 20;
 
 /// The sources, and the call that is made.
 #[derive(Debug)]
 pub struct Discovered {
-    /// What was read for that call.
+    /// The reading for that call.
     pub sources: Sources,
     /// The trainer's call that the command makes, where the command is a script.
     pub learnt: Option<Learnt>,
@@ -75,7 +75,7 @@ impl Sources {
     }
 }
 
-/// Whether the command is a script of which nothing can be read.
+/// Returns true if the command is a script of which nothing can be read.
 fn is_needed(c: &Sources) -> bool {
     let arranged = c.composed.is_some() && (marks(&c.command, "{config}") || marks(&c.command, "{overrides}"));
     let named = c.settings.trainer.as_str();
@@ -113,7 +113,7 @@ fn has_shell(file: &Utf8Path) -> bool {
     words.any(|w| SHELLS.contains(&w))
 }
 
-/// What is known, or can be learnt, of the script; `None`: nothing, and it may not be run.
+/// Facts that are known, or can be learnt, of the script; `None`: nothing, and it may not be run.
 fn learnt(c: &Sources) -> Result<Option<Learnt>, CliError> {
     match c.request.learning {
         Learning::Known => Ok(starts(c).iter().find_map(starts::last_learnt)),
@@ -135,7 +135,7 @@ fn given() -> Result<Learnt, CliError> {
     parsed.map_err(|e| CliError::internal(format!("no launch description received from the script: {e}")))
 }
 
-/// What to say where nothing is known.
+/// Text where nothing is known.
 fn unknown(c: &Sources) -> CliError {
     CliError::config(format!(
         "which trainer `{}` starts is not known yet: the script has to be run to learn it",

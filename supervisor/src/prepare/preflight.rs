@@ -1,4 +1,4 @@
-//! What would go wrong is told before a GPU is touched, with its place and what to do next.
+//! A coming failure is told before a GPU is touched, with its place and what to do next.
 
 mod cluster;
 mod disk_space;
@@ -23,14 +23,14 @@ use supervise_trainers::adapter;
 use supervise_trainers::command::CONFIG;
 use supervise_trainers::read::ReadOutput;
 
-/// What may be launched.
+/// Permission to launch.
 #[derive(Debug)]
 pub(super) struct Checked {
-    /// What is run.
+    /// The command that is run.
     pub resolved: Resolved,
     /// Space for checkpoints, where the file system tells.
     pub room: Option<Room>,
-    /// What a person should know of the cluster.
+    /// Notes for a person about the cluster.
     pub findings: Vec<Finding>,
 }
 

@@ -1,8 +1,8 @@
-//! What the command line asks for.
+//! Request of the command line.
 
 use camino::Utf8PathBuf;
 
-/// What the command line asks for.
+/// Request of the command line.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
     /// The trainer's YAML.
@@ -21,7 +21,7 @@ pub struct Request {
     pub from: Option<u64>,
     /// `--no-recovery`.
     pub no_recovery: bool,
-    /// Whether a script may be run to learn what it starts.
+    /// True if a script may be run to learn what it starts.
     pub learning: Learning,
     /// The trainer may be asked for what only it can say: its own code runs then.
     pub asking: bool,
@@ -29,13 +29,13 @@ pub struct Request {
     pub quiet: bool,
 }
 
-/// Whether a script may be run to learn what it starts.
+/// True if a script may be run to learn what it starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Learning {
     /// No: only what its last start has learnt counts.
     #[default]
     Known,
-    /// Where no trainer of it lives.
+    /// If no trainer of it lives.
     Start,
     /// In any case.
     Anew,

@@ -1,4 +1,4 @@
-//! What the trainer's configuration says, as the release that would run reads it, and which run that is.
+//! Content of the trainer's configuration, as the release that would run reads it, and which run that is.
 
 mod cadence;
 mod compose;
@@ -21,14 +21,14 @@ use supervise_core::spec::{GangSpec, LauncherKind};
 use supervise_trainers::read::{ReadInput, ReadOutput};
 use supervise_trainers::{Adapter, adapter, read, registry};
 
-/// What is run, understood.
+/// The command, understood.
 #[derive(Debug)]
 pub(super) struct Resolved {
-    /// What was read.
+    /// Input that was read.
     pub discovered: Discovered,
-    /// What the trainer's reader made of it.
+    /// The reading of it.
     pub out: ReadOutput,
-    /// Which release of the trainer would run.
+    /// Release of the trainer that would run.
     pub release: Release,
     /// Canonical checkpoint root.
     pub root: Option<Utf8PathBuf>,
@@ -64,15 +64,15 @@ impl Discovered {
     /// The trainer's configuration as it counts, as far as it is read here.
     ///
     /// # Errors
-    /// What is wrong with the configuration.
+    /// Problems of the configuration.
     pub fn effective(&self) -> Result<ConfigTree, CliError> {
         Ok(understand_release(self)?.0.tree)
     }
 
-    /// Which run it speaks of, whether or not it could be started now.
+    /// The run it speaks of, whether or not it could be started now.
     ///
     /// # Errors
-    /// What is wrong with the configuration.
+    /// Problems of the configuration.
     pub fn identify(mut self) -> Result<Identified, CliError> {
         // Whether it could be resumed is another question.
         self.sources.settings.recovery = false;
@@ -196,7 +196,7 @@ fn understand_with(
     }
 }
 
-/// Who starts the ranks, where the settings say it.
+/// The launcher of the ranks, where the settings say it.
 fn launcher(s: &Settings) -> Option<LauncherKind> {
     match s.gang.launcher {
         LauncherChoice::Auto => None,

@@ -1,4 +1,4 @@
-//! What a run's files, the environment and the flags say: the trainer's YAML with what it names, and the settings.
+//! Content of a run's files, the environment and the flags: the trainer's YAML with what it names, and the settings.
 
 mod files;
 mod settings;
@@ -16,10 +16,10 @@ use supervise_config::settings::Settings;
 use supervise_core::script::Learnt;
 use supervise_trainers::registry::adapters;
 
-/// What was read before anything of it is understood.
+/// Input that was read before anything of it is understood.
 #[derive(Debug)]
 pub struct Sources {
-    /// What was asked for.
+    /// The request.
     pub request: Request,
     /// The composed YAML, without our block.
     pub composed: Option<Composed>,

@@ -1,4 +1,4 @@
-//! What was found out, as the specification that a term is frozen to.
+//! The outcome of preparation, as the specification that a term is frozen to.
 
 mod copy;
 mod hash;
@@ -92,7 +92,7 @@ impl Checked {
     }
 }
 
-/// What stands in the way of jobs that are handed to Slurm; without it they are not marked.
+/// Obstacles for jobs that are handed to Slurm; without it they are not marked.
 fn submitter_of(out: &ReadOutput, notes: &mut Vec<String>) -> Option<Submitter> {
     adapter(out.kind).jobs(&out.saves)?;
     match submitter() {

@@ -1,4 +1,4 @@
-//! Where this user's runs are listed, and what a run needs beside its own directory.
+//! Place where this user's runs are listed, and what a run needs beside its own directory.
 //!
 //! `$XDG_STATE_HOME`, else `~/.local/state`; without a home (a service, a container, cron) `/var/lib` for root, else
 //! `$XDG_RUNTIME_DIR`, else a directory of our own in `/tmp`. What was written in one of these places is found from every environment:
@@ -21,7 +21,7 @@ fn named(name: &str) -> Option<Utf8PathBuf> {
     dir.is_absolute().then_some(dir)
 }
 
-/// Where it is written to; `None`: there is no place that is this user's alone.
+/// Place where it is written to; `None`: there is no place that is this user's alone.
 #[must_use]
 pub fn state_dir() -> Option<Utf8PathBuf> {
     at_home().or_else(without_home)

@@ -1,6 +1,6 @@
 //! Output of a run on its way to the reader: a thread of its own writes it, so that nothing waits for a reader who stopped reading.
 //!
-//! What a terminal held by ^S or a full pipe does not take is kept up to [`LIMIT`], then dropped and counted; how many lines
+//! Output that a terminal held by ^S or a full pipe does not take is kept up to [`LIMIT`], then dropped and counted; how many lines
 //! are missing is said where they would stand. The journal holds everything, whoever reads.
 
 use super::bar::{Bar, Shown};

@@ -38,7 +38,7 @@ pub struct Export {
     pub path: Utf8PathBuf,
     /// The step that was trained last, counted from 1.
     pub step: u64,
-    /// What is known about it.
+    /// The facts about it.
     pub verdict: Verdict,
     /// How deep the proof went.
     pub proven: Option<Depth>,
@@ -46,7 +46,7 @@ pub struct Export {
     pub bytes: u64,
     /// Always false: an export holds no optimizer, no counters and no place in the data.
     pub resumable: bool,
-    /// What was found.
+    /// Findings.
     pub findings: Vec<Finding>,
 }
 
@@ -165,7 +165,7 @@ fn resume_word(c: &CheckpointSummary) -> &'static str {
     }
 }
 
-/// What a resume from it means, in words.
+/// Meaning of a resume from it, in words.
 #[must_use]
 pub fn resume_words(r: &Resumability) -> String {
     match r {

@@ -37,7 +37,7 @@ pub struct Told {
 pub struct Story {
     /// Its number; 0 for what came before the first.
     pub attempt: u32,
-    /// Where it started.
+    /// Place where it started.
     pub from: Option<StartPoint>,
     /// When its workers ran.
     pub launched: Option<WallMs>,
@@ -51,9 +51,9 @@ pub struct Story {
     pub sightings: Vec<Sighted>,
     /// Why it was ended by us.
     pub ended_by_us: Option<String>,
-    /// What ended it.
+    /// Cause of its end.
     pub diagnosis: Option<Diagnosis>,
-    /// What was said meanwhile.
+    /// Lines said meanwhile.
     pub told: Vec<Told>,
     /// Lines that are left out after the first 50, where an attempt said more than 500.
     #[serde(skip_serializing_if = "is_zero")]
@@ -91,7 +91,7 @@ impl Story {
 /// A line of output that mattered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Sighted {
-    /// What it means.
+    /// Its meaning.
     pub means: RuleKind,
     /// Whose output.
     pub worker: u32,
@@ -119,7 +119,7 @@ pub struct ExplainView {
     /// Reasons of the newest decision, and what came of the last rehearsal.
     #[serde(skip)]
     because: Vec<String>,
-    /// What to do.
+    /// Advice.
     #[serde(skip)]
     advice: Vec<String>,
 }

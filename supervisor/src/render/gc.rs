@@ -8,7 +8,7 @@ use serde::Serialize;
 use supervise_core::id::WallMs;
 use supervise_host::io_worker::{Leftover, LeftoverKind};
 
-/// Which leftovers a person asked to delete.
+/// Leftovers that a person asked to delete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice {
     /// Whole steps and those of other runs too.
@@ -24,7 +24,7 @@ pub struct Choice {
 pub struct LeftoverView {
     /// `torn`, `whole`, `foreign` or `attempt`.
     pub kind: &'static str,
-    /// Where it stands.
+    /// Place of it.
     pub path: Utf8PathBuf,
     /// Space on the disk.
     pub bytes: u64,

@@ -8,7 +8,7 @@ use serde::Serialize;
 use supervise_core::checkpoint::{Finding, Level, Verdict};
 use supervise_trainers::verl::migrate::{Link, Op};
 
-/// What came of one role.
+/// Result of one role.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Status {
     /// It is in the second layout now.
@@ -18,7 +18,7 @@ pub enum Status {
     },
     /// It was already.
     Nothing,
-    /// What would be done.
+    /// The act that would follow.
     Planned(Vec<Op>),
     /// FSDP's manager wrote it.
     Fsdp,
@@ -37,15 +37,15 @@ pub enum Status {
 pub struct RoleView {
     /// Its directory.
     pub path: Utf8PathBuf,
-    /// What came of it, in a word.
+    /// Its result, in a word.
     pub status: &'static str,
     /// Why, where it was not converted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// What would be done.
+    /// The act that would follow.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub plan: Vec<String>,
-    /// What was found.
+    /// Findings.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<Finding>,
     /// The exit code that it alone would end with.

@@ -1,4 +1,4 @@
-//! What would be launched, from where, why, what it changes, and what a crash can cost.
+//! The launch to come, from where, why, what it changes, and what a crash can cost.
 
 use super::record::{edit_because, start_point};
 use super::terminal::shown;
@@ -33,7 +33,7 @@ pub struct PlanView {
     /// The trainer's package.
     #[serde(skip)]
     package: &'static str,
-    /// What its interpreter said; `null` where it was not asked or said nothing.
+    /// Answer of its interpreter; `null` where it was not asked or said nothing.
     pub interpreter: Option<Interpreter>,
     /// Why the version is not known.
     pub version_unknown: Option<String>,
@@ -45,15 +45,15 @@ pub struct PlanView {
     pub would: &'static str,
     /// The exit code that `run` would end with at once; `null` where it would launch or wait.
     pub exit_code: Option<u8>,
-    /// Where it would start.
+    /// Place where it would start.
     pub from: Option<StartPoint>,
     /// Why.
     pub reasons: Vec<Reason>,
-    /// What would change on disk first.
+    /// Changes that would be made on disk first.
     pub edits: Vec<DiskEdit>,
-    /// What would be lost at this resume.
+    /// Losses at this resume.
     pub lost: Vec<StateKind>,
-    /// What is never restored.
+    /// State that is never restored.
     pub not_restored: Vec<StateKind>,
     /// The command, secrets hidden.
     pub argv: Vec<String>,
@@ -63,13 +63,13 @@ pub struct PlanView {
     pub env: Vec<(String, String)>,
     /// How the workers would be started.
     pub gang: GangSpec,
-    /// What the trainer is told so that it helps itself.
+    /// Settings injected to improve the trainer's behaviour.
     pub helps: Vec<HelpView>,
-    /// What is saved when, and what a crash can cost.
+    /// Times of saves, and what a crash can cost.
     pub saves: SavesView,
     /// Space for checkpoints, where it is known.
     pub room: Option<Room>,
-    /// What a person should know.
+    /// Notes for a person.
     pub findings: Vec<Finding>,
     /// Smaller things worth saying.
     pub notes: Vec<String>,
@@ -86,7 +86,7 @@ pub struct HelpView {
     pub setting: &'static str,
 }
 
-/// What is saved when, and what a crash can cost.
+/// Times of saves, and what a crash can cost.
 #[derive(Debug, Serialize)]
 pub struct SavesView {
     /// Steps between two saves.
@@ -126,7 +126,7 @@ impl SavesView {
         }
     }
 
-    /// What a crash costs in time, for people.
+    /// Cost of a crash in time, for people.
     fn text(&self) -> Vec<String> {
         let Some(longest) = self.longest_step else {
             return Vec::new();
@@ -279,7 +279,7 @@ impl PlanView {
         format!("  {:<12} {}\n", self.package, one_line(&text, 600))
     }
 
-    /// What is said besides the launch, by what it is about.
+    /// Words besides the launch, by what it is about.
     fn sections(&self) -> [(&'static str, Vec<String>); 5] {
         let of = |wanted: &dyn Fn(&Finding) -> bool| -> Vec<String> {
             let found = self.findings.iter().filter(|f| wanted(f));
@@ -352,7 +352,7 @@ impl PlanView {
     }
 }
 
-/// What is about saves.
+/// Findings about saves.
 const SAVING: [&str; 8] = [
     "cadence",
     "generations",
@@ -363,7 +363,7 @@ const SAVING: [&str; 8] = [
     "critic_warmup",
     "hdfs_copies",
 ];
-/// What is about state that is not restored.
+/// Findings about state that is not restored.
 const RESTORED: [&str; 3] = ["not_restored", "resharding", "schedule_replayed"];
 
 impl HelpView {

@@ -22,7 +22,7 @@ const FOREIGN: usize = 300;
 /// Reasons that are said beside the first one.
 const SAID: [&str; 2] = ["vanished", "beyond"];
 
-/// What a record says to a person; `None` where it says nothing new. `s` is the state after it.
+/// Words of a record for a person; `None` where it says nothing new. `s` is the state after it.
 #[must_use]
 pub fn words(r: &Record, s: &State) -> Option<String> {
     match r {
@@ -33,7 +33,7 @@ pub fn words(r: &Record, s: &State) -> Option<String> {
     }
 }
 
-/// Whether a person should hear it even where only the end is printed: there is time to mend it now.
+/// Returns true if a person should hear it even where only the end is printed: there is time to mend it now.
 #[must_use]
 pub fn is_urgent(r: &Record) -> bool {
     matches!(r, Record::Fact(e) if matches!(&e.kind, EventKind::Rehearsed(r) if matches!(r.result, Rehearsed::Refused { .. })))
@@ -45,7 +45,7 @@ pub fn line(r: &Record, s: &State) -> Option<String> {
     words(r, s).map(|w| format!("{} {w}", clock(s.wall)))
 }
 
-/// What came of a relaunch that was tried in advance.
+/// Result of a relaunch that was tried in advance.
 #[must_use]
 pub fn rehearsed(r: &Rehearsed) -> String {
     match r {
@@ -311,7 +311,7 @@ fn start(order: &LaunchOrder, edits: &[DiskEdit], reasons: &[Reason]) -> String 
     out
 }
 
-/// Where an attempt starts from, in words.
+/// Place where an attempt starts from, in words.
 #[must_use]
 pub fn start_point(from: &StartPoint) -> String {
     match from {
@@ -367,7 +367,7 @@ pub fn diagnosis(d: &Diagnosis) -> String {
     format!("{}{class}{step}; {}", one_line(&d.text, FOREIGN), action(d.action))
 }
 
-/// What the worker that failed first said last, a line below the other, where nothing else tells why it ended.
+/// Last lines of the worker that failed first, a line below the other, where nothing else tells why it ended.
 fn last_lines(s: &State) -> String {
     let Some(a) = &s.attempt else { return String::new() };
     let worker = a.first_failure.map_or(0, |(w, _)| w.0);

@@ -19,7 +19,7 @@ use supervise_core::spec::RunSpec;
 use supervise_core::state::{Attempt, Mode, State};
 use supervise_host::process::Remains;
 
-/// Whether a process is there.
+/// True if a process is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Liveness {
     /// It lives.
@@ -35,7 +35,7 @@ pub struct AttemptView {
     pub no: u32,
     /// The newest step it printed.
     pub step: Option<u64>,
-    /// What it is doing; `null` where it is gone.
+    /// Its present activity; `null` where it is gone.
     pub phase: Option<Phase>,
     /// The step it was started from; 0 from nothing, `null` as written.
     pub resumed_from: Option<u64>,
@@ -73,7 +73,7 @@ pub struct StatusView {
     pub trainer: Option<String>,
     /// The present or last term.
     pub term: u32,
-    /// What the supervisor was doing last.
+    /// The supervisor's last activity.
     pub mode: &'static str,
     /// The supervisor.
     pub supervisor: Liveness,
@@ -97,13 +97,13 @@ pub struct StatusView {
     pub last_step: Option<u64>,
     /// Steps on disk by verdict, as last scanned.
     pub checkpoints: BTreeMap<&'static str, u32>,
-    /// What is kept of the only checkpoint of a trainer that overwrites it; `null`: the trainer keeps each step by itself.
+    /// Copies of the only checkpoint of a trainer that overwrites it; `null`: the trainer keeps each step by itself.
     pub kept: Option<KeptView>,
     /// Since when the mode lasts, in ms since 1970.
     pub since: Option<i64>,
     /// Why something could not be found out.
     pub problem: Option<String>,
-    /// What came of the last relaunch that was tried in advance; `null`: none was.
+    /// Result of the last relaunch that was tried in advance; `null`: none was.
     pub rehearsal: Option<Rehearsed>,
     /// Processes that SIGKILL did not end, and that live.
     pub undead: Vec<Remains>,
@@ -156,7 +156,7 @@ impl KeptView {
     }
 }
 
-/// Who lives.
+/// The processes that live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Alive {
     /// The supervisor.
@@ -319,7 +319,7 @@ impl StatusView {
     }
 }
 
-/// What becomes of a run whose journal cannot be written, in words.
+/// Fate of a run whose journal cannot be written, in words.
 pub(crate) fn without_a_journal(s: &State) -> &'static str {
     match s.live().is_some_and(|a| a.launched.is_some()) {
         true => "the training goes on, nothing new is started",
@@ -327,7 +327,7 @@ pub(crate) fn without_a_journal(s: &State) -> &'static str {
     }
 }
 
-/// What a living supervisor cannot do now.
+/// Work that a living supervisor cannot do now.
 fn trouble(s: &State) -> Option<String> {
     let journal = format!("the journal cannot be written: {}", without_a_journal(s));
     match (&s.io_stalled, s.journal_stalled) {
@@ -388,7 +388,7 @@ fn attempt_text(a: &AttemptView) -> String {
     format!("{}{from}{step}{phase}{end}", a.no)
 }
 
-/// What a trainer is doing, in a word.
+/// Activity of a trainer, in a word.
 #[must_use]
 pub fn phase_word(p: Phase) -> &'static str {
     match p {

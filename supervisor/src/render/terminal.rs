@@ -57,7 +57,7 @@ fn escaped(text: &str, stays: fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Whether a terminal does something else with it than to show it where it stands.
+/// Returns true if a terminal does something else with it than to show it where it stands.
 fn moves(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -139,7 +139,7 @@ fn json_string(quoted: &str) -> String {
     out
 }
 
-/// Where a stream of output stands between two pieces.
+/// Place where a stream of output stands between two pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Within {
     #[default]
@@ -245,7 +245,7 @@ impl OutputFilter {
         }
     }
 
-    /// What was held is nothing that may pass: its bytes are shown.
+    /// The held bytes are nothing that may pass: its bytes are shown.
     fn give_up(&mut self, out: &mut Vec<u8>) {
         self.within = Within::Text;
         for b in self.held.drain(..) {

@@ -52,7 +52,7 @@ pub struct FileView {
     pub path: String,
     /// How it was read.
     pub kind: FileKind,
-    /// What is known about it.
+    /// The facts about it.
     pub verdict: Verdict,
     /// How deep it was read.
     pub checked: Depth,
@@ -61,7 +61,7 @@ pub struct FileView {
     /// CRC-32 of all its bytes in hexadecimal, where every byte was read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crc32: Option<String>,
-    /// What was found.
+    /// Findings.
     pub findings: Vec<Finding>,
     /// Its tensors, where they were asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -92,7 +92,7 @@ pub struct SetView {
     pub path: String,
     /// `dcp`, `megatron_dist`, `weights`, `recover_info`.
     pub kind: &'static str,
-    /// What is known about it.
+    /// The facts about it.
     pub verdict: Verdict,
     /// How deep the proof went.
     pub proven: Option<Depth>,
@@ -102,11 +102,11 @@ pub struct SetView {
     pub files: u64,
     /// Tensors it holds.
     pub tensors: u64,
-    /// What was found.
+    /// Findings.
     pub findings: Vec<Finding>,
 }
 
-/// What became of one path of the command line.
+/// Result of one path of the command line.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PathView {
     /// The path as named.
@@ -124,7 +124,7 @@ pub struct PathView {
     pub files: Vec<FileView>,
     /// Things that belong to no file.
     pub remarks: Vec<String>,
-    /// What cannot be told from what is there alone.
+    /// Questions that the files alone do not answer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_provable: Vec<&'static str>,
 }
@@ -390,7 +390,7 @@ fn level(l: Level) -> &'static str {
     }
 }
 
-/// What was checked, once for each kind of file and depth that occurred.
+/// Checks, once for each kind of file and depth that occurred.
 fn legend(paths: &[PathView]) -> String {
     let seen: BTreeSet<(&str, &str)> = paths
         .iter()
@@ -405,7 +405,7 @@ fn legend(paths: &[PathView]) -> String {
     format!("checked\n{lines}")
 }
 
-/// What a proof of this depth looks at in such a file.
+/// Files that a proof of this depth looks at in such a file.
 fn checks(kind: FileKind, depth: Depth) -> (&'static str, &'static str) {
     let full = depth == Depth::Full;
     match kind {

@@ -1,4 +1,4 @@
-//! What is asked for is what comes: exit codes, JSON, one error for one mistake, and a place for runs without a home.
+//! Each command gives what it is asked for: exit codes, JSON, one error for one mistake, and a place for runs without a home.
 
 use crate::world::{Said, World, copy_fixture};
 use serde_json::Value;

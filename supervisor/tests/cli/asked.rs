@@ -1,4 +1,4 @@
-//! Where our tables end, the interpreter that would run the trainer composes its configuration.
+//! If our tables end, the interpreter that would run the trainer composes its configuration.
 
 use crate::world::World;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// What a package of recipes comes to: some of it is said nowhere but in its own files.
+/// Configuration of a package of recipes: some of it is said nowhere but in its own files.
 const COMPOSED: &str = "\
 actor_rollout_ref:
   actor:

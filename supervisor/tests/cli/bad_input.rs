@@ -1,4 +1,4 @@
-//! What is wrong with the input is told with its place, its reason and the next step, and with the right exit code.
+//! Wrong input is told with its place, its reason and the next step, and with the right exit code.
 
 use crate::world::{Said, World, copy_fixture};
 use std::fs;

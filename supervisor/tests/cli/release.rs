@@ -1,4 +1,4 @@
-//! Which release of verl would run: asked of the interpreter that the command starts.
+//! Release of verl that would run: asked of the interpreter that the command starts.
 
 use crate::world::World;
 use serde_json::Value;

@@ -261,7 +261,7 @@ fn a_time_far_from_all_others_is_a_doubt_and_a_copy_is_none() {
     );
 }
 
-/// Where each value has a file of its own, much is the same in every save: that is no doubt.
+/// If each value has a file of its own, much is the same in every save: that is no doubt.
 #[test]
 fn many_files_that_are_the_same_in_two_saves_are_no_doubt() {
     let world = with("torch_dcp_fsdp2_w2", "ckpt");
@@ -299,7 +299,7 @@ fn memory_for_proofs_is_the_setting_unless_it_is_said() {
     assert_eq!(told(&["--memory", "64MiB"], &[]), enough);
 }
 
-/// What ranks of Megatron have in common counts updates, so that of another save is told; in place of weights it is the same in all.
+/// The part common to ranks of Megatron counts updates, so that of another save is told; in place of weights it is the same in all.
 #[test]
 fn counts_of_another_save_are_doubted() {
     let world = with("verl_megatron_v2_tp2", "ckpt");

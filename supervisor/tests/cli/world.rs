@@ -10,7 +10,7 @@ pub(crate) struct World {
     dir: Utf8PathBuf,
 }
 
-/// What the program said.
+/// Output of the program.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) code: i32,

@@ -133,7 +133,7 @@ fn composed(request: &Json, name: &str, command: &[String]) -> Result<Composed, 
     compose(&files, name, &groups)
 }
 
-/// What a relaunch from step 5 adds to the command.
+/// Words that a relaunch from step 5 adds to the command.
 fn relaunch(out: ReadOutput, version: Option<&str>) -> Json {
     let load = out
         .roles

@@ -30,7 +30,7 @@ use supervise_core::scan::ScanRule;
 use supervise_core::script::CallOrder;
 use supervise_core::spec::{Degraded, ResumeIntent, RoleSpec, RunSpec, SavePolicy, TrainerKind};
 
-/// What a run's configuration says a checkpoint of it looks like. `None` everywhere: judge what is there.
+/// Form of a run's checkpoints by its configuration. `None` everywhere: judge what is there.
 #[derive(Debug, Clone, Default)]
 pub struct Expectation {
     /// Roles that every step must hold.
@@ -42,7 +42,7 @@ pub struct Expectation {
     pub counts_anew: bool,
     /// Names that a checkpoint may import: `module.name`, `module.*`, `*`.
     pub trust_globals: Vec<String>,
-    /// What is on the danger list does not condemn.
+    /// A name on the danger list does not condemn.
     pub trust_unsafe: bool,
     /// Bytes of memory that looking into files may take; 0 for what is built in.
     pub memory: u64,
@@ -50,12 +50,12 @@ pub struct Expectation {
     pub version: Option<String>,
     /// The one directory under the root that is a step; `None`: all that look like one.
     pub only: Option<String>,
-    /// What else the adapter reads from a run's specification.
+    /// Further facts that the adapter reads from a run's specification.
     pub own: Payload,
 }
 
 impl Expectation {
-    /// What any run of a trainer with steps expects.
+    /// Expectations of any run of a trainer with steps.
     #[must_use]
     pub fn of(spec: &RunSpec) -> Self {
         Self {
@@ -71,7 +71,7 @@ impl Expectation {
         }
     }
 
-    /// Whether this run may go on without its optimizer or schedule, so that their counts begin anew.
+    /// Returns true if this run may go on without its optimizer or schedule, so that their counts begin anew.
     pub(crate) fn loads_in_part(&self) -> bool {
         let all = |r: &RoleSpec| {
             ["optimizer", "extra"]
@@ -99,10 +99,10 @@ pub trait StepTracker: Send {
     fn steps(&self) -> Vec<(CkptId, Step)>;
     /// The files that have to be looked into before the step can be called proven, relative to the root.
     fn needs(&self, ckpt: &CkptId, depth: Depth) -> Vec<Need>;
-    /// What the step is worth, from its names and the reports at hand (by path relative to the root). Without the reports
+    /// Verdict on the step, from its names and the reports at hand (by path relative to the root). Without the reports
     /// that [`StepTracker::needs`] asks for it is judged by names alone and stays unproven.
     fn judge(&mut self, ckpt: &CkptId, depth: Depth, reports: &BTreeMap<Utf8PathBuf, FileReport>) -> CheckpointSummary;
-    /// What of a step counts up from step to step, from the reports at hand.
+    /// Counters of a step that rise from step to step, from the reports at hand.
     fn marks(&self, ckpt: &CkptId, reports: &BTreeMap<Utf8PathBuf, FileReport>) -> Marks;
     /// Tells what is known of steps that were proven before; judgements from now on compare with it.
     fn remember(&mut self, earlier: Vec<Earlier>);
@@ -114,24 +114,24 @@ pub trait StepTracker: Send {
     fn forget(&mut self, ckpt: &CkptId);
     /// The name of the trainer's own pointer, directly under the root; empty where it has none.
     fn tracker_file(&self) -> &'static str;
-    /// What that pointer says; `None` where the file is missing.
+    /// Content of that pointer; `None` where the file is missing.
     fn read_tracker(&self, bytes: Option<&[u8]>) -> Tracker;
 }
 
-/// What the configuration says beyond the run's specification, needed again at every launch.
+/// Facts of the configuration beyond the run's specification, needed again at every launch.
 #[derive(Debug, Clone, Default)]
 pub struct TrainerFacts {
     /// The user's numbers of steps to keep, by the trainer's key.
     pub keep: Vec<(String, u32)>,
     /// The user's own overrides from the command line, passed on before ours.
     pub settings: Vec<String>,
-    /// Which Ray cluster it runs on.
+    /// Its Ray cluster.
     pub ray: Ray,
     /// How often the trainer's own launcher would begin again, where the user said it.
     pub retries: Option<u32>,
     /// Directories that the trainer does not make: by the key that names them.
     pub must_exist: Vec<(String, Utf8PathBuf)>,
-    /// What else the adapter reads at a launch.
+    /// Further facts that the adapter reads at a launch.
     pub own: Payload,
 }
 
@@ -140,14 +140,14 @@ pub struct TrainerFacts {
 pub struct HostFacts {
     /// The environment that the workers inherit.
     pub env: BTreeMap<String, String>,
-    /// What was read from the configuration beyond the specification.
+    /// Facts of the configuration beyond the specification.
     pub trainer: TrainerFacts,
     /// The attempt with which the run was taken into care: another one after each start from nothing.
     pub began: u32,
 }
 
 impl HostFacts {
-    /// Whether the user set a variable, in the settings or in the environment.
+    /// Returns true if the user set a variable, in the settings or in the environment.
     #[must_use]
     pub fn is_set(&self, spec: &RunSpec, name: &str) -> bool {
         spec.env.contains_key(name) || self.env.contains_key(name)
@@ -199,11 +199,11 @@ pub struct LaunchPlan {
     pub scratch: Option<Utf8PathBuf>,
     /// Records of earlier attempts, by which their processes were found: deleted before the workers start.
     pub stale_names: Option<Utf8PathBuf>,
-    /// What was changed, in words.
+    /// Changes, in words.
     pub notes: Vec<String>,
-    /// What was set so that the trainer helps itself.
+    /// Settings injected to improve the trainer's behaviour.
     pub helps: Vec<Help>,
-    /// What is done with the trainer's call, where the command is a script.
+    /// Treatment of the trainer's call, where the command is a script.
     pub call: Option<CallOrder>,
 }
 
@@ -224,7 +224,7 @@ impl LaunchPlan {
 /// A question that only the trainer's own interpreter can answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asks {
-    /// Where our tables end, in words.
+    /// Limits of our tables, in words.
     pub why: String,
     /// The call as it would be launched, without what a resume adds.
     pub command: Vec<String>,
@@ -240,11 +240,11 @@ pub trait Adapter: Sync {
     fn kind(&self) -> TrainerKind;
     /// The name of its framework in the settings: several trainers of one framework share it.
     fn framework(&self) -> &'static str;
-    /// Whether anything is known of its steps and its checkpoints.
+    /// Returns true if anything is known of its steps and its checkpoints.
     fn has_steps(&self) -> bool {
         true
     }
-    /// Where its framework has several trainers: how a person says in the command which one is meant.
+    /// If its framework has several trainers: how a person says in the command which one is meant.
     fn entries(&self) -> Option<&'static str> {
         None
     }
@@ -256,7 +256,7 @@ pub trait Adapter: Sync {
     fn has_releases(&self) -> bool {
         false
     }
-    /// Whether its configuration alone, without a command, tells which run is meant.
+    /// Returns true if its configuration alone, without a command, tells which run is meant.
     fn is_run_by_file(&self) -> bool {
         false
     }
@@ -284,7 +284,7 @@ pub trait Adapter: Sync {
     fn is_learnt(&self) -> bool {
         false
     }
-    /// Whether these words, which a script calls, start a training of its.
+    /// Returns true if these words, which a script calls, start a training of its.
     fn starts(&self, words: &[String]) -> bool {
         self.is_called(words)
     }
@@ -311,7 +311,7 @@ pub trait Adapter: Sync {
     fn config_in(&self, _command: &[String]) -> Option<String> {
         None
     }
-    /// Whether a text is a configuration of this trainer, be there something wrong with it. `name`: its file, for errors.
+    /// Returns true if a text is a configuration of this trainer, be there something wrong with it. `name`: its file, for errors.
     fn is_config(&self, _text: &str, _name: &str) -> bool {
         false
     }
@@ -319,26 +319,26 @@ pub trait Adapter: Sync {
     fn user_part(&self, _root: &Utf8Path) -> Option<UserPart> {
         None
     }
-    /// Where a run keeps what it needs, where that is not inside of its checkpoint root.
+    /// Place where a run keeps what it needs, where that is not inside of its checkpoint root.
     fn store_of(&self, _root: &Utf8Path) -> Option<Utf8PathBuf> {
         None
     }
-    /// Whether a directory of this name, with these names directly in it, can only be a step of its.
+    /// Returns true if a directory of this name, with these names directly in it, can only be a step of its.
     fn is_step(&self, _name: &str, _names: &[String]) -> bool {
         false
     }
-    /// Whether a command starts one of its programs.
+    /// Returns true if a command starts one of its programs.
     fn is_called(&self, command: &[String]) -> bool;
-    /// Whether a configuration can only be one of its.
+    /// Returns true if a configuration can only be one of its.
     fn is_meant(&self, composed: &Composed) -> bool;
-    /// What its configuration says of a run.
+    /// Statements of its configuration about a run.
     ///
     /// # Errors
     /// Everything that is wrong with it, each with its key, its place and what to do next.
     fn read(&self, input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>>;
-    /// What its lines of output mean.
+    /// Meaning of its lines of output.
     fn rules(&self) -> Vec<ScanRule>;
-    /// What a run expects of its checkpoints.
+    /// A run's expectations of its checkpoints.
     fn expect(&self, spec: &RunSpec) -> Expectation {
         Expectation::of(spec)
     }
@@ -350,7 +350,7 @@ pub trait Adapter: Sync {
     fn jobs(&self, _saves: &SavePolicy) -> Option<SlurmJobs> {
         None
     }
-    /// Whether an entry can only stand in a directory of one role of a step.
+    /// Returns true if an entry can only stand in a directory of one role of a step.
     fn is_of_role(&self, _name: &str) -> bool {
         false
     }
@@ -365,6 +365,6 @@ pub trait Adapter: Sync {
     /// # Errors
     /// The order cannot be expressed for this trainer: the reason says what is wrong.
     fn arrange(&self, spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Result<LaunchPlan, Reason>;
-    /// What a person should know before a launch.
+    /// Notes for a person before a launch.
     fn preflight(&self, spec: &RunSpec, facts: &TrainerFacts) -> Vec<Finding>;
 }

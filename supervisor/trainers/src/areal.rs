@@ -41,12 +41,12 @@ use supervise_core::record::LaunchOrder;
 use supervise_core::scan::ScanRule;
 use supervise_core::spec::{AcceptAhead, RunSpec, SavePolicy, TrainerKind};
 
-/// Whether a command starts one of AReaL's launchers.
+/// Returns true if a command starts one of AReaL's launchers.
 fn is_called(command: &[String]) -> bool {
     call::launcher(command).is_some()
 }
 
-/// Whether a configuration is one of AReaL's: no other trainer here names its experiment at the top, or has so many of its
+/// Returns true if a configuration is one of AReaL's: no other trainer here names its experiment at the top, or has so many of its
 /// sections (names may come from the command).
 #[must_use]
 pub fn is_meant(root: &Node) -> bool {
@@ -71,13 +71,13 @@ fn place_of_user(parts: &[&str]) -> Option<usize> {
     (parts.len() > at + 3).then_some(at + 1)
 }
 
-/// What `recover.mode` has to be given as, whatever the file says.
+/// The value that `recover.mode` has to be given, whatever the file says.
 struct Mode(Option<&'static str>);
 
-/// What a set of a run is expected to be.
+/// Expected form of a set of a run.
 #[derive(Debug, Clone, Default)]
 struct Sets {
-    /// What belongs to the only checkpoint.
+    /// Parts of the only checkpoint.
     live: Option<Live>,
     /// Weights may be newer than the counters beside them.
     ahead: bool,

@@ -2,9 +2,9 @@
 
 use crate::shell;
 
-/// Where the supervisor's overrides go.
+/// Place where the supervisor's overrides go.
 pub(crate) const OVERRIDES: &str = "{overrides}";
-/// Where the path of the trainer's YAML goes.
+/// Place where the path of the trainer's YAML goes.
 pub const CONFIG: &str = "{config}";
 
 /// A trainer's module, as it is named after `-m`.
@@ -64,7 +64,7 @@ fn known_entry(command: &[String]) -> Option<(Entry, usize)> {
     })
 }
 
-/// What a module of verl's, or of its recipes, is.
+/// Kind of a module of verl's, or of its recipes.
 fn known(module: &str) -> Option<Entry> {
     Some(match module {
         "verl.trainer.main_ppo" | "verl.trainer.main_ppo_sync" => Entry::Ppo,
@@ -144,7 +144,7 @@ pub(crate) fn hydra_config(command: &[String]) -> Option<HydraConfig> {
     (found != HydraConfig::default()).then_some(found)
 }
 
-/// Whether the command says where overrides go.
+/// Returns true if the command says where overrides go.
 pub(crate) fn marks_overrides(command: &[String]) -> bool {
     command.iter().any(|w| w.contains(OVERRIDES))
 }
@@ -175,7 +175,7 @@ pub(crate) fn fill(command: &[String], overrides: &[String], config: Option<&str
     out
 }
 
-/// Where torchrun stands in the command, and where its own options end (the script or `-m`).
+/// Position of torchrun in the command, and where its own options end (the script or `-m`).
 fn torchrun(command: &[String]) -> Option<(usize, usize)> {
     let at = command.iter().position(|w| {
         let name = w.rsplit('/').next().unwrap_or(w);
@@ -217,7 +217,7 @@ pub(crate) fn torchrun_world(command: &[String]) -> Option<u32> {
     number("nproc-per-node")?.checked_mul(number("nnodes")?)
 }
 
-/// Whether torchrun starts the ranks.
+/// Returns true if torchrun starts the ranks.
 pub(crate) fn is_torchrun(command: &[String]) -> bool {
     torchrun(command).is_some()
 }

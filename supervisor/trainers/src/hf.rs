@@ -34,7 +34,7 @@ const WORDS: Words = Words {
     ..Words::NONE
 };
 
-/// What is found here and nowhere else.
+/// Knowledge that is found here and nowhere else.
 const CODES: [(&str, &str); 4] = [
     (
         "known_by_flags",
@@ -139,7 +139,7 @@ impl Adapter for HfAdapter {
     }
 }
 
-/// What a script may say that starts in a directory with something in it.
+/// Message of a script that starts in a directory with something in it.
 fn not_empty(spec: &RunSpec) -> Option<Finding> {
     let root = spec.root.as_deref()?;
     let stands_in_it = spec.run_dir.starts_with(root);
@@ -151,7 +151,7 @@ fn not_empty(spec: &RunSpec) -> Option<Finding> {
     })
 }
 
-/// What a crash costs.
+/// Cost of a crash.
 fn cadence(spec: &RunSpec) -> Option<Finding> {
     if !spec.policy.recovery {
         return None;

@@ -16,7 +16,7 @@ use supervise_config::{ConfigError, ErrorKind, Origin, Value};
 pub use apply::apply;
 pub use encode::{encode_list, encode_str};
 
-/// What an override does.
+/// Effect of an override.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// `key=value`: the key has to exist.
@@ -32,7 +32,7 @@ pub enum Action {
 /// One parsed override.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Override {
-    /// What it does.
+    /// Its effect.
     pub action: Action,
     /// The dotted key, or the group.
     pub key: String,

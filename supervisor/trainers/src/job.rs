@@ -15,7 +15,7 @@ pub fn id(run: &RunId, attempt: AttemptNo) -> String {
     format!("supervise-{run}-{attempt}")
 }
 
-/// Where `ray job submit` stands in a command, and where its own words end.
+/// Position of `ray job submit` in a command, and where its own words end.
 fn submit(command: &[String]) -> Option<(usize, usize)> {
     let at = command.windows(3).position(|words| match words {
         [ray, job, submit] => ray.rsplit('/').next() == Some("ray") && job == "job" && submit == "submit",

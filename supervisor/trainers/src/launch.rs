@@ -1,4 +1,4 @@
-//! Who starts and holds the processes of a trainer, whichever it is.
+//! The launcher: it starts and holds the processes of a trainer, whichever it is.
 
 mod ray;
 

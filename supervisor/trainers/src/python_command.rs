@@ -1,4 +1,4 @@
-//! Which words of a command start the Python interpreter: what can be known of it without starting anything.
+//! Words of a command that start the Python interpreter: what can be known of it without starting anything.
 //!
 //! Wrappers that run a command here and now are looked through (`nice`, `numactl`, `env NAME=value`, …); those that
 //! choose the interpreter themselves (`uv run`, `conda run`) are asked through. Whatever runs the command elsewhere
@@ -24,9 +24,9 @@ pub enum PythonCommand {
     Script {
         /// The program.
         program: String,
-        /// What `env` sets for it.
+        /// Variables that `env` sets for it.
         env: Vec<(String, String)>,
-        /// What it starts is a script, or a module (`None`), where it is torchrun; else it is the script itself.
+        /// The started script, or a module (`None`), where it is torchrun; else it is the script itself.
         script: Option<String>,
     },
     /// It cannot be known, for this reason.
@@ -38,7 +38,7 @@ pub enum PythonCommand {
 pub struct Python {
     /// The words that start it.
     pub words: Vec<String>,
-    /// What `env` sets for it.
+    /// Variables that `env` sets for it.
     pub env: Vec<(String, String)>,
     /// Its own options, as far as they decide where it looks for packages.
     pub flags: Vec<String>,

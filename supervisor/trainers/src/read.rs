@@ -25,7 +25,7 @@ pub struct ReadInput<'a> {
     pub env: Env<'a>,
     /// Worker processes on this machine, where the settings say it.
     pub workers: Option<u32>,
-    /// Who starts the ranks, where the settings say it.
+    /// The launcher of the ranks, where the settings say it.
     pub launcher: Option<LauncherKind>,
     /// The user who runs the workers, as the password database names it.
     pub user: Option<&'a str>,
@@ -43,7 +43,7 @@ pub struct ReadInput<'a> {
     pub printed: Option<&'a ConfigTree>,
 }
 
-/// What was read: a run's specification without its identity, its policy and its environment.
+/// The reading: a run's specification without its identity, its policy and its environment.
 #[derive(Debug, Clone)]
 pub struct ReadOutput {
     /// The trainer.
@@ -58,7 +58,7 @@ pub struct ReadOutput {
     pub world: Option<u32>,
     /// Roles that every step holds.
     pub roles: Vec<RoleSpec>,
-    /// What the user's own settings ask for at the first start.
+    /// Request of the user's own settings at the first start.
     pub resume: ResumeIntent,
     /// The user's number of steps to keep.
     pub keep: Option<u32>,
@@ -66,15 +66,15 @@ pub struct ReadOutput {
     pub gang: GangSpec,
     /// The command, `{config}` and `{overrides}` still in it.
     pub command: Vec<String>,
-    /// What is never restored.
+    /// State that is never restored.
     pub not_restored: Vec<StateKind>,
-    /// What every launch needs beside the specification.
+    /// Settings that every launch needs beside the specification.
     pub facts: TrainerFacts,
     /// The configuration as it counts for the trainer, as far as it is read here.
     pub tree: ConfigTree,
-    /// What is worth knowing.
+    /// Notes.
     pub findings: Vec<Finding>,
-    /// Where its saves stand.
+    /// Place of its saves.
     pub saves: SavePolicy,
     /// The run is to be resumed: `false` also where the trainer's own command switches that off.
     pub recovery: bool,

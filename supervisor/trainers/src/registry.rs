@@ -31,7 +31,7 @@ pub fn adapter(kind: TrainerKind) -> &'static dyn Adapter {
     found.unwrap_or(&plain::PlainAdapter)
 }
 
-/// What a run expects of its checkpoints.
+/// A run's expectations of its checkpoints.
 #[must_use]
 pub fn expect(spec: &RunSpec) -> Expectation {
     adapter(spec.trainer).expect(spec)

@@ -1,6 +1,6 @@
 //! Trying a launch in advance: Hydra composes and prints the configuration that the trainer would be given, and ends.
 //!
-//! What it prints is compared with the overrides that were to be set, so that one this release does not know, or
+//! Its output is compared with the overrides that were to be set, so that one this release does not know, or
 //! that something else wins over, is found before the failure that would need the relaunch.
 
 use crate::LaunchPlan;
@@ -60,13 +60,13 @@ pub fn calls(spec: &RunSpec, plan: &LaunchPlan) -> Result<(Vec<String>, Vec<Stri
     Ok((plan.argv.clone(), command::fill(&spec.command, &[], config)))
 }
 
-/// Whether one of the overrides is about a key.
+/// Returns true if one of the overrides is about a key.
 #[must_use]
 pub fn sets(overrides: &[String], key: &str) -> bool {
     overrides.iter().any(|o| command::override_key(o) == key)
 }
 
-/// What of the overrides is not found in the configuration that was printed, in words; `None`: none was printed.
+/// Overrides that are missing in the configuration that was printed, in words; `None`: none was printed.
 #[must_use]
 pub fn differences(overrides: &[String], printed: &str) -> Option<Vec<String>> {
     let tree = configuration(printed)?;
@@ -130,7 +130,7 @@ fn beginnings(printed: &str) -> impl Iterator<Item = &str> {
     texts.filter(may_be).take(ATTEMPTS)
 }
 
-/// Whether a mapping may begin here: with a name and a colon.
+/// Returns true if a mapping may begin here: with a name and a colon.
 fn begins(text: &str) -> bool {
     let name = text.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'));
     name.len() < text.len() && (name.starts_with(": ") || name.starts_with(":\n"))

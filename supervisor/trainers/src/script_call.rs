@@ -6,7 +6,7 @@ use crate::registry::adapters;
 use std::collections::BTreeMap;
 use supervise_core::script::CallOrder;
 
-/// Whether these words start a training of a trainer that is known.
+/// Returns true if these words start a training of a trainer that is known.
 #[must_use]
 pub fn is_call(words: &[String]) -> bool {
     adapters().any(|a| a.starts(words))
@@ -17,7 +17,7 @@ pub fn programs() -> impl Iterator<Item = &'static str> {
     adapters().flat_map(Adapter::programs).copied()
 }
 
-/// Whether these words are a program that may be the trainer itself: an interpreter that calls an entry point.
+/// Returns true if these words are a program that may be the trainer itself: an interpreter that calls an entry point.
 #[must_use]
 pub fn is_trainer(words: &[String]) -> bool {
     let program = words.first().map_or("", String::as_str);
@@ -25,7 +25,7 @@ pub fn is_trainer(words: &[String]) -> bool {
     (name.starts_with("python") || name.starts_with("pypy")) && is_call(words)
 }
 
-/// Whether a running trainer was given our words, all of them and last.
+/// Returns true if a running trainer was given our words, all of them and last.
 #[must_use]
 pub fn is_marked(words: &[String], ours: &[String]) -> bool {
     words.ends_with(ours) || ours.iter().all(|o| words.contains(o))
@@ -44,7 +44,7 @@ pub fn added(call: &[String], with_file: &[String]) -> Vec<String> {
 pub struct Call {
     /// Word by word.
     pub words: Vec<String>,
-    /// What was changed besides, in words.
+    /// Other changes, in words.
     pub notes: Vec<String>,
 }
 

@@ -9,7 +9,7 @@ use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 use supervise_core::id::{AttemptNo, RunId, Term};
 
-/// What `squeue` is asked for: number, state, comment, script, name. What anybody may write freely stands last.
+/// Fields that `squeue` is asked for: number, state, comment, script, name. What anybody may write freely stands last.
 pub const FORMAT: &str = "%A|%T|%k|%o|%j";
 /// Jobs that are looked at; a user has hundreds at most.
 const JOBS: usize = 100_000;
@@ -23,7 +23,7 @@ pub struct SlurmJobs {
     pub scripts: Utf8PathBuf,
 }
 
-/// What proves a job to be this run's.
+/// The mark that proves a job to be this run's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proof {
     /// It stands in the run directory alone.

@@ -63,7 +63,7 @@ use supervise_core::spec::{RunSpec, TrainerKind};
 /// Reads a configuration of verl's.
 pub(crate) type Reader<'a> = crate::kit::Reader<'a, &'a Basis>;
 
-/// Which layout a run's steps have. `None`: either will do.
+/// Layout of a run's steps. `None`: either will do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Layouts {
     /// The layout of the SFT trainer (`true`) or of PPO (`false`).

@@ -205,7 +205,7 @@ fn groups_are_told_from_keys() {
     assert!(read("++model_engine=dp").is_err());
 }
 
-/// What a string becomes on the other side: Hydra's quoting undone, OmegaConf's interpolation evaluated.
+/// Form of a string on the other side: Hydra's quoting undone, OmegaConf's interpolation evaluated.
 fn arrived(encoded: &str) -> Node {
     let mut tree = tree("k: null\n");
     apply(&mut tree, &parse(&format!("k={encoded}")).unwrap(), true).unwrap();

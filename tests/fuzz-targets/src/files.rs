@@ -33,7 +33,7 @@ fn limits() -> Limits {
     }
 }
 
-/// What one file may take: its values, as much again for what is made of them, and some for each byte.
+/// Memory that one file may take: its values, as much again for what is made of them, and some for each byte.
 fn memory(len: usize) -> usize {
     8 * limits().memory + 512 * len
 }
@@ -73,7 +73,7 @@ pub(crate) fn json(bytes: &[u8]) {
     }
 }
 
-/// What `torch.distributed.checkpoint` says about its files.
+/// Statements of `torch.distributed.checkpoint` about its files.
 pub(crate) fn dcp_metadata(bytes: &[u8]) {
     file(FileKind::DcpMetadata, bytes);
     file(FileKind::Pickle, bytes);
@@ -189,7 +189,7 @@ fn is_unsafe(findings: &[Finding]) -> bool {
     findings.iter().any(|f| f.verdict == Verdict::Unsafe)
 }
 
-/// What is found in a pickle that stands at byte 1000.
+/// Findings in a pickle that stands at byte 1000.
 fn findings(bytes: &[u8]) -> Vec<Finding> {
     const BASE: u64 = 1000;
     let found = pickle::read(bytes.to_vec(), &limits());

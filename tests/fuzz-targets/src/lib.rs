@@ -1,4 +1,4 @@
-//! What the readers promise for any bytes.
+//! Promises of the readers for any bytes.
 //!
 //! A target is a function that takes bytes, hands them to one reader and panics where a promise is broken. Beyond "no
 //! panic" these are: the answer is the same each time; memory stays within the limits that were given; nothing outside

@@ -66,7 +66,7 @@ pub fn peak<T>(work: impl FnOnce() -> T) -> (T, usize) {
 /// Asserts that something holds no more than so many bytes at one time.
 ///
 /// # Panics
-/// Where it does.
+/// The place where it does.
 pub fn within<T>(most: usize, work: impl FnOnce() -> T) -> T {
     let (out, held) = peak(work);
     assert!(held <= most, "{held} bytes were held at one time, {most} are allowed");

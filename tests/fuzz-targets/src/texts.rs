@@ -12,7 +12,7 @@ use supervise_config::{
 use supervise_core::journal::{self, Read};
 use supervise_trainers::hydra as grammar;
 
-/// What was proven of a step, as it stands on disk.
+/// Proof of a step, as it stands on disk.
 pub(crate) fn record(bytes: &[u8]) {
     let limits = Limits {
         record_bytes: 1 << 20,

@@ -37,7 +37,7 @@ pub(crate) const JSON: &[&[u8]] = &[
     b"\"seq\":2", b"\"crc\":0", b"\xff\xff\xff\xff\xff\xff\xff\x7f",
 ];
 
-/// What means something in a configuration.
+/// Characters that mean something in a configuration.
 #[rustfmt::skip]
 pub(crate) const YAML: &[&[u8]] = &[
     b"a", b": ", b"- ", b"\n", b"  ", b"[", b"]", b"{", b"}", b", ", b"&x ", b"*x", b"<<: ", b"!!int ", b"! ",
@@ -47,7 +47,7 @@ pub(crate) const YAML: &[&[u8]] = &[
     b"# @package ", b"${a}", b"${.b}", b"${..c}",
 ];
 
-/// What means something in an override.
+/// Characters that mean something in an override.
 #[rustfmt::skip]
 pub(crate) const HYDRA: &[&[u8]] = &[
     b"=", b"+", b"++", b"~", b"@", b".", b",", b":", b"[", b"]", b"{", b"}", b"(", b")", b"'", b"\"", b"\\",

@@ -69,7 +69,7 @@ fn main() {
 
 struct Trainer {
     root: PathBuf,
-    /// Where copies of its saves appear, if it waits for each.
+    /// Place of the copies of its saves, if it waits for each.
     kept: Option<PathBuf>,
     shape: Shape,
     last: u64,
@@ -173,7 +173,7 @@ impl Trainer {
         Some((next, weights))
     }
 
-    /// Where it would be loaded from. A pointer that is there must be right.
+    /// Place where it would be loaded from. A pointer that is there must be right.
     fn info(&self) -> PathBuf {
         if !self.shape.own || !self.root.join("LATEST").exists() {
             return self.root.join("recover_info");

@@ -215,7 +215,7 @@ impl Step {
         Ok(())
     }
 
-    /// What rank 0 writes after its shards, and the dataloader's state.
+    /// Files that rank 0 writes after its shards, and the dataloader's state.
     fn finish(&self) -> Result<(), Failure> {
         let config = json!({ "FSDP_version": 1, "world_size": self.ranks });
         fs::write(self.role.join("huggingface/config.json"), r#"{"model_type": "none"}"#)?;

@@ -23,7 +23,7 @@ use super::shards::Shards;
 /// The name of the tracker file.
 pub const TRACKER: &str = "latest_checkpointed_iteration.txt";
 
-/// Where one rank's part of the state lies in a role directory.
+/// Place of one rank's part of the state in a role directory.
 pub fn shard_path(role: &Path, part: &str, world: usize, rank: usize) -> PathBuf {
     role.join(format!("{part}_world_size_{world}_rank_{rank}.pt"))
 }
@@ -38,7 +38,7 @@ pub struct Saver {
     saved: Vec<PathBuf>,
 }
 
-/// What is saved.
+/// Contents saved.
 #[derive(Debug)]
 pub struct State<'a> {
     /// The shape of the network.

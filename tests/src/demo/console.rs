@@ -1,4 +1,4 @@
-//! What the demo trainer prints. As with Python, a lost reader is an exception.
+//! Output of the demo trainer. As with Python, a lost reader is an exception.
 
 use std::io::{self, Write as _};
 

@@ -73,7 +73,7 @@ impl Order {
         batch
     }
 
-    /// What `data.pt` holds.
+    /// Content of `data.pt`.
     pub fn to_value(&self) -> Value {
         dict([
             ("_sampler_iter_yielded", Value::Int(self.position as i64)),

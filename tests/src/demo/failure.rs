@@ -6,7 +6,7 @@ use std::path::Path;
 /// Why a rank ends early.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// What would be an uncaught Python exception: a traceback and exit code 1.
+    /// The counterpart of an uncaught Python exception: a traceback and exit code 1.
     #[error("{class}: {message}")]
     Exception {
         /// The exception's class.
@@ -43,7 +43,7 @@ impl Failure {
         }
     }
 
-    /// What Python raises when the operating system refuses work on a file.
+    /// Exceptions that Python raises when the operating system refuses work on a file.
     pub fn file(function: &'static str, path: &Path, error: &io::Error) -> Self {
         let (class, text) = match error.raw_os_error() {
             Some(libc::ENOENT) => ("FileNotFoundError", "No such file or directory"),
@@ -69,7 +69,7 @@ impl Failure {
         }
     }
 
-    /// What to print on stderr; empty where the end says nothing.
+    /// Text to print on stderr; empty where the end says nothing.
     pub fn report(&self) -> String {
         match self {
             Failure::Exception {

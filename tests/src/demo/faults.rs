@@ -1,4 +1,4 @@
-//! What goes wrong, when, and the ledger that remembers it.
+//! The faults of a demo: which, when, and the ledger that remembers it.
 //!
 //! Rank 0 decides at the start of each step which faults are due and tells all ranks, so
 //! that a fault that needs them all finds them all. A fault is due once over the whole
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::failure::Failure;
 use super::random::Random;
 
-/// What happens.
+/// Event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -52,7 +52,7 @@ impl Kind {
         }
     }
 
-    /// Whether the fault needs a save at its step.
+    /// Returns true if the fault needs a save at its step.
     pub fn needs_save(self) -> bool {
         matches!(self, Kind::KillAllMidSave | Kind::FlipByte | Kind::LoseTracker)
     }
@@ -62,7 +62,7 @@ impl Kind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
-    /// What happens.
+    /// Event.
     pub kind: Kind,
     /// At which step; chosen by the seed where missing.
     #[serde(default)]
@@ -105,7 +105,7 @@ pub fn due(ledger: &Path, faults: &[Fault], now: &Moment<'_>) -> Result<Vec<Faul
     Ok(due)
 }
 
-/// Where the run stands when it asks for faults.
+/// Place where the run stands when it asks for faults.
 #[derive(Debug)]
 pub struct Moment<'a> {
     /// The step about to be trained.
@@ -116,7 +116,7 @@ pub struct Moment<'a> {
     pub seed: u64,
     /// The name of the attempt.
     pub attempt: &'a str,
-    /// Whether faults happen again in each attempt.
+    /// True if faults happen again in each attempt.
     pub repeat: bool,
 }
 

@@ -17,7 +17,7 @@ const MAX_FRAME: u32 = 64 << 20;
 const JOIN_WITHIN: Duration = Duration::from_secs(60);
 const BIND_WITHIN: Duration = Duration::from_secs(5);
 
-/// Where a rank stands, as its launcher says.
+/// Place of a rank, as its launcher says.
 #[derive(Debug, Clone)]
 pub struct Place {
     /// This process's rank.

@@ -15,9 +15,9 @@ pub struct Network {
 /// One input with its wanted output.
 #[derive(Debug, Clone)]
 pub struct Sample {
-    /// What the network sees.
+    /// Input of the network.
     pub input: Vec<f32>,
-    /// What it should answer.
+    /// The expected answer.
     pub target: Vec<f32>,
 }
 

@@ -10,7 +10,7 @@ use super::overrides;
 
 const DEFAULTS: &str = include_str!("defaults.yaml");
 
-/// Which parts of the state a checkpoint holds.
+/// Parts of the state in a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Contents {
     /// A list of names.
@@ -20,7 +20,7 @@ pub enum Contents {
 }
 
 impl Contents {
-    /// Whether the part called `name` is meant, as Python's `in` answers.
+    /// Returns true if the part called `name` is meant, as Python's `in` answers.
     pub fn has(&self, name: &str) -> bool {
         match self {
             Contents::List(names) => names.iter().any(|n| n == name),
@@ -59,11 +59,11 @@ pub struct Settings {
     pub resume_mode: String,
     /// The checkpoint of `resume_path`.
     pub resume_from_path: Option<String>,
-    /// Whether to validate before the first step.
+    /// True if to validate before the first step.
     pub val_before_train: bool,
-    /// What is saved.
+    /// Contents saved.
     pub save_contents: Contents,
-    /// What is loaded.
+    /// Contents loaded.
     pub load_contents: Contents,
     /// Everything random follows from this.
     pub seed: u64,
@@ -79,9 +79,9 @@ pub struct Settings {
     pub save_ms: u64,
     /// The step before which rank 0 waits for a file called `go` beside the root.
     pub hold_at: Option<u64>,
-    /// What goes wrong.
+    /// The faults.
     pub faults: Vec<Fault>,
-    /// Whether each fault happens in every attempt.
+    /// True if each fault happens in every attempt.
     pub repeat_fault: bool,
 }
 

@@ -58,7 +58,7 @@ fn name_attempt(gang: &mut Gang, place: &Place, claim: &Claim) -> Result<String,
     String::from_utf8(name).map_err(|_| Failure::runtime("name_attempt", "not a name"))
 }
 
-/// What rank 0 tells all ranks at the start of a step.
+/// Message of rank 0 to all ranks at the start of a step.
 #[derive(Debug, Serialize, Deserialize)]
 struct Orders {
     batch: Vec<usize>,

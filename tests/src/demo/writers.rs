@@ -1,4 +1,4 @@
-//! Who writes here: the trainer's own proof that no two trainers were alive at once.
+//! Claims of writers: the trainer's own proof that no two trainers were alive at once.
 //!
 //! `writers/live.rank_R` is created exclusively when a rank starts, names its process by
 //! id and start time, and goes when the rank ends well. A rank that finds another's and
@@ -132,7 +132,7 @@ impl Drop for Claim {
     }
 }
 
-/// What cannot be read as a claim counts as a living one.
+/// A file that cannot be read as a claim counts as a living one.
 fn is_alive(text: &str) -> bool {
     let mut words = text.split_whitespace();
     let (Some(pid), Some(start)) = (words.next(), words.next()) else {

@@ -40,9 +40,9 @@ impl Refusal {
 /// A mounted file system; unmounted when it goes.
 #[derive(Debug)]
 pub struct Mount {
-    /// Where it is seen.
+    /// Place where it is seen.
     pub point: PathBuf,
-    /// Where its files lie really (the same place for a tmpfs).
+    /// Place where its files lie really (the same place for a tmpfs).
     pub backing: PathBuf,
     control: PathBuf,
     server: Option<Child>,

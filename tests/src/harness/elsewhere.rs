@@ -26,7 +26,7 @@ wait $!
 "#;
 
 impl Container<'_> {
-    /// Whether this machine lets us.
+    /// Returns true if this machine lets us.
     ///
     /// # Errors
     /// Why not.
@@ -83,7 +83,7 @@ impl Scene {
 /// A second mount of what is there already; unmounted when it goes.
 #[derive(Debug)]
 pub struct Overlay {
-    /// Where it is seen.
+    /// Place where it is seen.
     pub point: PathBuf,
 }
 

@@ -1,4 +1,4 @@
-//! What a run left behind, and what of it still lives.
+//! Remains of a run, and those that still live.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +21,7 @@ impl Scene {
         self.names("attempts").len()
     }
 
-    /// What attempt `n` was launched with.
+    /// Command of attempt `n`.
     #[must_use]
     pub fn launch(&self, n: u32) -> Value {
         let path = self.run_dir().join(format!("attempts/{n:04}/launch.json"));

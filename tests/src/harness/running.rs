@@ -19,7 +19,7 @@ pub struct Supervisor {
 pub struct Ended {
     /// The exit code; `None`: by a signal.
     pub code: Option<i32>,
-    /// What it printed on both outputs.
+    /// Its lines on both outputs.
     pub text: String,
 }
 
@@ -38,7 +38,7 @@ impl Supervisor {
         i32::try_from(self.child.id()).unwrap()
     }
 
-    /// What it printed so far.
+    /// Its output so far.
     #[must_use]
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.output).unwrap_or_default()).into_owned()
@@ -55,7 +55,7 @@ impl Supervisor {
         self.child.wait().unwrap();
     }
 
-    /// Whether it has ended.
+    /// Returns true if it has ended.
     pub fn has_ended(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
     }

@@ -87,7 +87,7 @@ fn put_tensor<'a>(out: &mut Vec<u8>, tensor: &'a Tensor, storages: &mut Vec<&'a 
     storages.push(&tensor.storage);
 }
 
-/// What the machine's stack holds: values, marks, and things on the way to becoming values.
+/// Content of the machine's stack: values, marks, and things on the way to becoming values.
 enum Item {
     Value(Value),
     Mark,

@@ -1,4 +1,4 @@
-//! What is kept from start to start, and what becomes of it when it is not as it was written.
+//! State that is kept from start to start, and its fate when it is not as it was written.
 
 use super::stage::{Stage, WEIGHTS, codes, files, of, tick};
 use std::fs;

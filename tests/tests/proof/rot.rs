@@ -158,7 +158,7 @@ fn a_proven_step_of_which_a_part_was_written_anew_is_damaged() {
     }
 }
 
-/// What was only looked at knows no bytes, but torch's own digest of them.
+/// A report without a proof knows no bytes, but torch's own digest of them.
 #[test]
 fn an_older_shard_is_found_where_only_the_structure_was_proven() {
     let stage = two(Depth::Structure);

@@ -16,7 +16,7 @@ use supervise_tests::torch_file::{Tensor, Value, dict, encode_as};
 
 /// Numbers in a shard of weights: large enough to be seen in what was read.
 const NUMBERS: usize = 64 << 10;
-/// What all weights of a step take, about.
+/// Approximate size of all weights of a step.
 pub(crate) const WEIGHTS: u64 = 2 * 4 * NUMBERS as u64;
 
 /// A folder with a checkpoint root in it.
@@ -132,7 +132,7 @@ impl Stage {
     }
 }
 
-/// What the three files of a rank hold.
+/// Content of the three files of a rank.
 fn parts(step: u64, seed: u64) -> [(&'static str, Value); 3] {
     let numbers: Vec<f32> = (0..NUMBERS as u64)
         .map(|n| ((n ^ seed).wrapping_mul(0x9E37_79B9) % 1000) as f32 + 1.0)

@@ -1,4 +1,4 @@
-//! What an I/O worker hears of a save, and how it finds out where it hears nothing.
+//! Changes that an I/O worker hears of during a save, and how it finds out where it hears nothing.
 
 use super::stage::{IoWorker, Stage, of, tick};
 use nix::sys::signal::{Signal, kill};

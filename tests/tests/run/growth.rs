@@ -1,4 +1,4 @@
-//! What grows with the life of a run: its journal, what is read of it, and the steps on disk.
+//! Everything that grows with the life of a run: its journal, what is read of it, and the steps on disk.
 
 use super::{SUPERVISE, saved, scene};
 use serde_json::{Value, json};

@@ -119,7 +119,7 @@ fn recorded(scene: &Scene) -> bool {
     !pids.is_empty() && all_known
 }
 
-/// Whether attempts get a control group of their own on this machine.
+/// Returns true if attempts get a control group of their own on this machine.
 fn has_own_cgroup() -> bool {
     let mut scene = scene();
     scene.set("demo.hold_at", json!(1));

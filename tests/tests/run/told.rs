@@ -1,4 +1,4 @@
-//! What an operator reads of a run that failed: the worker's own last words, and the output of attempt after attempt.
+//! Words that an operator reads of a run that failed: the worker's own last words, and the output of attempt after attempt.
 
 use super::scene;
 use serde_json::json;

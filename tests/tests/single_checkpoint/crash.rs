@@ -77,7 +77,7 @@ fn talk(stage: &Stage, ask: Question) -> impl FnOnce(&mut Child) + use<> {
     }
 }
 
-/// What counts in the end: the live set, the generations, and what is aside by its bytes.
+/// The end state that counts: the live set, the generations, and what is aside by its bytes.
 fn outcome(stage: &Stage) -> (BTreeMap<Utf8PathBuf, Vec<u8>>, BTreeMap<Utf8PathBuf, Vec<u8>>) {
     (files(&stage.root), files(&stage.store.join("protected")))
 }
@@ -91,7 +91,7 @@ fn a_proven_state_is_there(report: &ScanReport, at: Step, n: usize) {
     assert!(best >= Some(at), "call {n}: the best that is left is {best:?}");
 }
 
-/// What is asked of the I/O worker, made from what it sees.
+/// The question for the I/O worker, made from its scan.
 type Asked = fn(&ScanReport) -> Option<Question>;
 
 fn everywhere(make: fn() -> Stage, ask: Asked, at: Step, fate: Fate, first: usize) {

@@ -1,4 +1,4 @@
-//! What a live set is worth, what is kept of it, and how it comes back.
+//! Verdict on a live set, what is kept of it, and how it comes back.
 
 use super::stage::{Stage, files, generations, live, put_back};
 use std::fs;
@@ -290,7 +290,7 @@ fn nothing_but_generations_is_ever_deleted() {
     assert_eq!(generations(&io_worker.scan()).len(), 1);
 }
 
-/// What was stored at a save wins in AReaL: a frequency that was changed since counts only if it is changed there too.
+/// The values stored at a save win in AReaL: a frequency that was changed since counts only if it is changed there too.
 #[test]
 fn a_changed_frequency_is_written_beside_the_live_set() {
     let mut stage = Stage::new();

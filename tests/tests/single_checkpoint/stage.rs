@@ -197,7 +197,7 @@ pub(crate) fn generations(report: &ScanReport) -> Vec<&CheckpointSummary> {
         .collect()
 }
 
-/// What is done before a launch from a generation.
+/// Changes made before a launch from a generation.
 pub(crate) fn put_back(report: &ScanReport, from: &CkptId) -> Vec<DiskEdit> {
     let aside = report.steps.iter().filter(|c| c.id.0.as_str().starts_with("live"));
     let aside = aside.map(|c| DiskEdit::MoveAside {

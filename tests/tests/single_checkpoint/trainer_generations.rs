@@ -43,7 +43,7 @@ fn damage(stage: &Stage, step: u64) {
     fs::write(shard, bytes).unwrap();
 }
 
-/// What would be decided before a launch.
+/// Decision before a launch.
 fn decided(stage: &Stage, report: &ScanReport) -> Choice {
     choose(&State::default(), &stage.spec, report)
 }
@@ -69,7 +69,7 @@ fn arranged(stage: &Stage, io_worker: &mut IoWorker) -> (Step, Vec<DiskEdit>) {
     panic!("what is arranged does not stay: {done:?}");
 }
 
-/// What went aside: a run that is new takes all of it for another run's.
+/// Sets that went aside: a run that is new takes all of it for another run's.
 fn aside(stage: &Stage) -> Vec<Utf8PathBuf> {
     let below = |dir: Utf8PathBuf| dir.read_dir_utf8().into_iter().flatten();
     let all = below(stage.store.join("aside")).chain(below(stage.store.join("aside/foreign")));

@@ -50,7 +50,7 @@ pub fn redact_text(text: &str) -> String {
     hide_tokens(&out)
 }
 
-/// Where a value without quotes ends.
+/// Place where a value without quotes ends.
 fn ends(c: char) -> bool {
     c.is_whitespace()
         || matches!(
@@ -160,7 +160,7 @@ fn secret_after(text: &str, at: usize) -> Option<(usize, usize)> {
     Some((start, start + length))
 }
 
-/// What stands between the lines of a private key.
+/// Text between the lines of a private key.
 fn hide_keys(text: &str) -> String {
     let mark = "PRIVATE KEY-----";
     match text.split_once(mark) {

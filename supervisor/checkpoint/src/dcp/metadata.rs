@@ -17,7 +17,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use supervise_core::checkpoint::{Finding, Verdict};
 
-/// Where the classes of tables are defined; torch 2.0 has one of them elsewhere.
+/// Modules that define the classes of tables; torch 2.0 has one of them elsewhere.
 const MODULES: [&str; 3] = [
     "torch.distributed.checkpoint.",
     "torch.distributed._shard.",
@@ -368,7 +368,7 @@ fn is_way(heap: &Heap, (key, way): (Value, Value)) -> bool {
     matches!(key, Value::Str(t) if t.len() <= NAME && heap.items(way).is_some_and(|w| w.iter().take(room(t)).all(plain)))
 }
 
-/// Whether the parts with dots between them are the name.
+/// Returns true if the parts with dots between them are the name.
 fn joins(heap: &Heap, name: &[u8], parts: &[Value]) -> bool {
     let mut rest = name;
     for (n, part) in parts.iter().enumerate() {

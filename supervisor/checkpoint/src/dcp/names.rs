@@ -1,4 +1,4 @@
-//! What of a table has no checksum and can still be checked: classes, words and names that torch spells in one way only.
+//! Parts of a table that have no checksum and can still be checked: classes, words and names that torch spells in one way only.
 //!
 //! torch imports every class of a table when it reads it, so a name that is not torch's, or not in the version that
 //! loads, ends the load. Which of both it is cannot be told here: the verdict is unknown, not damaged.
@@ -51,7 +51,7 @@ pub(super) fn strange_attribute(heap: &Heap, pairs: &[(Value, Value)]) -> Option
     Some(heap.str(*key).map_or_else(|| "no string".to_owned(), |k| shown(&k)))
 }
 
-/// What is wrong with the layout or the memory format among the properties of a tensor.
+/// Problems of the layout or the memory format among the properties of a tensor.
 pub(super) fn properties(heap: &Heap, state: &[Value]) -> Option<&'static str> {
     for value in state.iter().take(PROPERTIES) {
         let Some(call) = heap.call(*value) else { continue };

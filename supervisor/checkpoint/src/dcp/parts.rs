@@ -36,7 +36,7 @@ const CHECKED: [&str; 6] = [
 /// Names that are kept of what the values import.
 const STRANGE: usize = 16;
 
-/// What is known of one `.distcp` file.
+/// Facts about one `.distcp` file.
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
     pub(crate) bytes: u64,
@@ -192,7 +192,7 @@ fn gaps(ahead: &Ahead<'_>, parts: &[Part], len: u64, out: &mut Shard) -> Result<
     Ok(())
 }
 
-/// Whether a gap holds anything but zeros; a large one is taken to.
+/// Returns true if a gap holds anything but zeros; a large one is taken to.
 fn data(ahead: &Ahead<'_>, at: u64, n: u64) -> Result<bool, Box<Finding>> {
     if n > GAP {
         return Ok(true);
@@ -207,11 +207,11 @@ struct Look<'a> {
     limits: &'a Limits,
     said: Said,
     steps: Steps,
-    /// What the values import beyond what torch needs.
+    /// Imports of the values beyond what torch needs.
     unfamiliar: BTreeSet<String>,
     encoded: u64,
     extents: Vec<Extent>,
-    /// What Megatron's common object tells, where it is in this file.
+    /// Content of Megatron's common object, where it is in this file.
     common: Option<TorchFacts>,
 }
 
@@ -322,7 +322,7 @@ fn placed(mut f: Finding, part: &Part) -> Finding {
     f
 }
 
-/// Where a part is sound but holds something else than is described, another save wrote it. Tensors of classes that are
+/// If a part is sound but holds something else than is described, another save wrote it. Tensors of classes that are
 /// not torch's may keep their numbers in another form, so about those it is only said.
 fn differs(part: &Part, found: &Inspection) -> Option<Finding> {
     let What::Tensor { dtype, shape } = &part.what else {

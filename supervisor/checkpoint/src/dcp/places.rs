@@ -10,7 +10,7 @@ use supervise_core::checkpoint::{Finding, Verdict};
 /// Bytes that one place takes in memory, about.
 pub(super) const WEIGHT: usize = 200;
 
-/// What `storage_data` says: for each name, where its chunks lie.
+/// Content of `storage_data`: for each name, where its chunks lie.
 #[derive(Default)]
 pub(super) struct Places {
     by_name: HashMap<String, Vec<Place>>,
@@ -19,7 +19,7 @@ pub(super) struct Places {
 }
 
 struct Place {
-    /// Where the chunk begins in its tensor; none for what is no tensor.
+    /// Place where the chunk begins in its tensor; none for what is no tensor.
     offsets: Option<Box<[u64]>>,
     file: usize,
     off: u64,

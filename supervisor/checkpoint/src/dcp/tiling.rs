@@ -62,7 +62,7 @@ fn inside(chunk: &Chunk, shape: &[u64]) -> bool {
         && chunk.offsets.iter().zip(&chunk.sizes).zip(shape).all(fits)
 }
 
-/// Whether the signed corners of the chunks are those of the whole tensor.
+/// Returns true if the signed corners of the chunks are those of the whole tensor.
 fn balanced(shape: &[u64], chunks: &[&Chunk], split: &[usize]) -> bool {
     let mut corners = Corners::new(split, chunks.len() + 1);
     for c in chunks {
@@ -103,7 +103,7 @@ impl<'s> Corners<'s> {
         }
     }
 
-    /// Whether the signs at each place add up to nothing.
+    /// Returns true if the signs at each place add up to nothing.
     fn cancel(&self) -> bool {
         let dims = self.split.len();
         let place = |n: &u32| &self.at[*n as usize * dims..(*n as usize + 1) * dims];

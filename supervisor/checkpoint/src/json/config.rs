@@ -19,7 +19,7 @@ enum Writer {
 }
 
 impl Writer {
-    /// What is known to be written, and what each key holds.
+    /// Keys that are known to be written, with their contents.
     fn keys(self) -> &'static BTreeMap<&'static str, Holds> {
         static ANY: LazyLock<BTreeMap<&'static str, Holds>> = LazyLock::new(|| KEYS.iter().copied().collect());
         static MEGATRON: LazyLock<BTreeMap<&'static str, Holds>> = LazyLock::new(|| {
@@ -89,7 +89,7 @@ const FEW: usize = 4;
 const SHORT: usize = 5;
 /// Objects inside each other that are looked at.
 const DEPTH: u32 = 4;
-/// What transformers says where a tokenizer has no limit: 1e30 as a whole number.
+/// Value in transformers where a tokenizer has no limit: 1e30 as a whole number.
 const HUGE: i128 = 1_000_000_000_000_000_019_884_624_838_656;
 /// No model has more of anything.
 const MOST: f64 = 1e12;
@@ -158,7 +158,7 @@ pub(super) fn one_byte(found: &str, known: &str) -> String {
     )
 }
 
-/// What is wrong with an object and those in it.
+/// Problems of an object and those in it.
 fn look(object: &Object, writer: Writer, depth: u32) -> Option<String> {
     for (key, value) in object {
         match writer.keys().get(key.as_str()) {
@@ -196,7 +196,7 @@ fn shown(value: &Json) -> String {
     }
 }
 
-/// What was expected, where a value is not that.
+/// The expected kind, where a value is not that.
 fn refused(holds: Holds, value: &Json) -> Option<&'static str> {
     if let (Word(_) | Class(_), Json::List(items)) = (holds, value) {
         return items.iter().find_map(|item| refused(holds, item));
@@ -267,7 +267,7 @@ fn is_version(text: &str) -> bool {
     numbers && rest && text.bytes().all(|b| b.is_ascii_alphanumeric() || b".+-_".contains(&b))
 }
 
-/// Whether one is the other with a single byte changed. Names of tokens differ by one letter from each other.
+/// Returns true if one is the other with a single byte changed. Names of tokens differ by one letter from each other.
 pub(crate) fn alike(found: &str, known: &str) -> bool {
     let (a, b) = (found.as_bytes(), known.as_bytes());
     if a.len() != b.len() {

@@ -26,7 +26,7 @@ pub(super) enum Why {
     Wrong(&'static str),
     /// It is nested deeper than is followed.
     Deep,
-    /// What is kept of it takes too much memory.
+    /// The kept part of it takes too much memory.
     Big,
 }
 
@@ -53,7 +53,7 @@ pub(super) fn keys(text: &[u8], budget: usize) -> Result<Json, Fault> {
     parser.end(outermost)
 }
 
-/// What is kept of a value.
+/// The kept part of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keep {
     All,
@@ -130,7 +130,7 @@ impl<'t> Parser<'t> {
         self.budget
     }
 
-    /// What was kept is dropped.
+    /// The kept part is dropped.
     pub(super) fn give_back(&mut self, bytes: usize) {
         self.budget = self.budget.saturating_add(bytes);
     }

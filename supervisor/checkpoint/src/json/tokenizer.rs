@@ -150,7 +150,7 @@ const NAMES: &[&str] = &["special_tokens", "vocab"];
 /// Bytes that a word of the vocabulary takes.
 const WORD: usize = 64;
 
-/// What contradicts itself, in a text of so many bytes of memory at most; nothing where it is not an object.
+/// Contradictions in the text, in a text of so many bytes of memory at most; nothing where it is not an object.
 pub(super) fn look(text: &[u8], budget: usize) -> Result<Option<String>, Fault> {
     let mut parser = Parser::new(text, budget);
     let mut seen = Seen::default();
@@ -183,13 +183,13 @@ pub(super) fn look(text: &[u8], budget: usize) -> Result<Option<String>, Fault> 
     Ok(seen.wrong)
 }
 
-/// What was read so far.
+/// Input that was read so far.
 #[derive(Default)]
 struct Seen {
     /// Words by their hash, with their identifiers.
     vocab: HashMap<u64, u64>,
     added: Json,
-    /// Where the merges begin in the text.
+    /// Place where the merges begin in the text.
     merges: Option<usize>,
     /// Of a word that goes on another, the beginning that says so.
     prefix: usize,
@@ -393,7 +393,7 @@ fn hash(word: &str) -> u64 {
     hasher.finish()
 }
 
-/// What is wrong in a normalizer, a decoder and so on, and in those in it.
+/// Problems in a normalizer, a decoder and so on, and in those in it.
 fn parts(part: &Json) -> Option<String> {
     if let Some(items) = part.list() {
         return items.iter().find_map(parts);
@@ -427,7 +427,7 @@ fn named(key: &str, value: &Json) -> Option<String> {
     ))
 }
 
-/// What is true or false in all versions.
+/// Fields that are true or false in all versions.
 fn flag(key: &str, value: &Json) -> Option<String> {
     let flags = [
         "single_word",

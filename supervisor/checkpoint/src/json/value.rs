@@ -1,4 +1,4 @@
-//! What a JSON text says, as far as it is kept, and the way from there into a struct.
+//! The values of a JSON text, as far as they are kept, and the way from there into a struct.
 
 use serde::de::value::{Error, MapDeserializer, SeqDeserializer};
 use serde::de::{Deserializer, Error as _, IntoDeserializer, Unexpected, Visitor};
@@ -26,7 +26,7 @@ pub(crate) enum Json {
 }
 
 impl Json {
-    /// What is at a key of an object.
+    /// Value at a key of an object.
     pub(crate) fn get(&self, key: &str) -> Option<&Self> {
         match self {
             Self::Object(map) => map.get(key),
@@ -58,7 +58,7 @@ impl Json {
         }
     }
 
-    /// What kind of value it is, in words.
+    /// Kind of the value, in words.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Null => "null",

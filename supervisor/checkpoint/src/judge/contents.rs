@@ -1,4 +1,4 @@
-//! What the bytes themselves look like: numbers that are none, and zeros where numbers should be.
+//! Form of the bytes themselves: numbers that are none, and zeros where numbers should be.
 //!
 //! All of these are warnings. Zeros are what a file system gives back for blocks it never wrote, but also what padding rows,
 //! fresh biases and the moments of an optimizer's first steps hold; where a checksum covers them, it decides.

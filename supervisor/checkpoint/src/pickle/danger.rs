@@ -1,4 +1,4 @@
-//! Which imported names are familiar, strange or dangerous.
+//! Imported names that are familiar, strange or dangerous.
 //!
 //! verl loads with `weights_only=False`, so whatever a pickle names is imported and what it calls is run. Three answers:
 //! names on the list of what real writers use are familiar, by their full spelling and with the arguments that those give
@@ -20,7 +20,7 @@ use names::{DANGEROUS_MODULES, DANGEROUS_NAMES, FOREIGN_ROOTS, HARD_ROOTS, OLD_R
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
-/// What an imported name is.
+/// Kind of an imported name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     /// Written by torch, numpy, a trainer or plain data.
@@ -31,7 +31,7 @@ pub enum Class {
     Dangerous(&'static str),
 }
 
-/// What `module.name` is, where it is used like this.
+/// Kind of `module.name`, where it is used like this.
 #[must_use]
 pub fn class(module: &str, name: &str, usage: Use) -> Class {
     if rule(module, name).is_some() {
@@ -48,27 +48,27 @@ pub fn class(module: &str, name: &str, usage: Use) -> Class {
         .map_or(Class::Unfamiliar, Class::Dangerous)
 }
 
-/// Whether this is Python's `getattr`, under either of its module's names.
+/// Returns true if this is Python's `getattr`, under either of its module's names.
 pub(super) fn is_getattr(module: &str, name: &str) -> bool {
     matches!(module, "builtins" | "__builtin__") && name == "getattr"
 }
 
-/// Whether a name looks like that of a class, or of a class inside a class.
+/// Returns true if a name looks like that of a class, or of a class inside a class.
 pub(super) fn is_class_name(name: &str) -> bool {
     is_plain(name) && name.split('.').all(is_capital)
 }
 
-/// Whether a name is one public identifier.
+/// Returns true if a name is one public identifier.
 pub(super) fn is_public(name: &str) -> bool {
     is_plain(name) && !name.starts_with('_') && !name.contains('.')
 }
 
-/// Whether a call of this gives a dict.
+/// Returns true if a call of this gives a dict.
 pub(super) fn makes_dict(module: &str, name: &str) -> bool {
     name == "dict" || module == "collections" && !matches!(name, "deque" | "Counter")
 }
 
-/// Whether a function's name says that it makes an object again from its parts.
+/// Returns true if a function's name says that it makes an object again from its parts.
 pub(super) fn is_rebuilder(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     ["rebuild", "reconstruct", "unpickle", "reduce_ex", "restore", "ctor"]

@@ -43,7 +43,7 @@ impl Text {
         self.len as usize
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.len == 0
@@ -61,9 +61,9 @@ pub enum Object {
     Set(Vec<Value>),
     /// A dict, in order of insertion, repeated keys kept.
     Dict(Vec<(Value, Value)>),
-    /// What a call would return.
+    /// Value that a call would return.
     Call(Box<Call>),
-    /// What the loader's `persistent_load` would return for this id.
+    /// Value that the loader's `persistent_load` would return for this id.
     Persistent(Value),
 }
 
@@ -85,7 +85,7 @@ pub enum CallKind {
 pub struct Call {
     /// How.
     pub kind: CallKind,
-    /// What would be called.
+    /// The function that would be called.
     pub callee: Value,
     /// With which arguments.
     pub args: Value,
@@ -93,7 +93,7 @@ pub struct Call {
     pub kwargs: Option<Value>,
     /// The state that BUILD would give it.
     pub state: Option<Value>,
-    /// What would be put into it; most calls have nothing, so it stands apart.
+    /// Values that would be put into it; most calls have nothing, so it stands apart.
     filling: Option<Box<Filling>>,
 }
 
@@ -115,13 +115,13 @@ impl Call {
         }
     }
 
-    /// What APPEND and ADDITEMS would add to it.
+    /// Values that APPEND and ADDITEMS would add to it.
     #[must_use]
     pub fn items(&self) -> &[Value] {
         self.filling.as_ref().map_or(&[], |f| &f.items)
     }
 
-    /// What SETITEM would set in it.
+    /// Pairs that SETITEM would set in it.
     #[must_use]
     pub fn pairs(&self) -> &[(Value, Value)] {
         self.filling.as_ref().map_or(&[], |f| &f.pairs)
@@ -136,7 +136,7 @@ impl Call {
     }
 }
 
-/// What a pickle does with an imported name; later ones say more.
+/// Uses that a pickle makes of an imported name; later ones say more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Use {
     /// It is imported and kept.
@@ -154,9 +154,9 @@ pub struct Global {
     pub module: String,
     /// The name in it, dotted where it reaches through attributes.
     pub name: String,
-    /// Where it first stands in the pickle.
+    /// Place where it first stands in the pickle.
     pub at: u64,
-    /// What would be done with it, at most.
+    /// The worst that would be done with it.
     pub usage: Use,
 }
 
@@ -339,7 +339,7 @@ impl Heap {
         self.work.set(self.work.get().saturating_add(values as u64));
     }
 
-    /// Whether more was gone through than a real file of this size asks for.
+    /// Returns true if more was gone through than a real file of this size asks for.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
         self.work.get() > WORK + 64 * (self.input.len() + self.objects.len()) as u64
@@ -375,7 +375,7 @@ impl Heap {
         }
     }
 
-    /// Whether any container or call holds this imported name.
+    /// Returns true if any container or call holds this imported name.
     #[must_use]
     pub fn holds(&self, global: u32) -> bool {
         let wanted = |v: &Value| *v == Value::Global(global);

@@ -30,7 +30,7 @@ pub(super) struct Machine<'l> {
     memo_len: u64,
     dangers: Vec<Danger>,
     odd: Vec<Odd>,
-    /// What the list says of each imported name.
+    /// Verdict of the list on each imported name.
     rules: Vec<Option<&'static danger::Rule>>,
     op_at: usize,
     spent: usize,
@@ -119,7 +119,7 @@ impl Machine<'_> {
         }
     }
 
-    /// What the whole pickle would need, if the rest is like what was read.
+    /// Memory that the whole pickle would need, if the rest is like what was read.
     fn too_big(&self, taken: usize) -> PickleError {
         let (read, all) = (self.at.max(1) as u128, self.heap.input().len() as u128);
         let values = taken.saturating_sub(self.heap.input().len()) as u128;

@@ -183,7 +183,7 @@ fn text(m: &mut Machine<'_>, op: u8) -> Step {
     })
 }
 
-/// Whether Python decodes the bytes: UTF-8, in which surrogates may stand alone.
+/// Returns true if Python decodes the bytes: UTF-8, in which surrogates may stand alone.
 fn decodes(bytes: &[u8]) -> bool {
     let mut rest = bytes;
     while let Err(e) = std::str::from_utf8(rest) {

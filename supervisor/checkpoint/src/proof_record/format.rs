@@ -72,7 +72,7 @@ enum Line<S, F> {
 #[derive(Serialize, Deserialize)]
 struct FileLine<P>(P, [u64; 3], [i64; 2], Option<u32>, u32, Own);
 
-/// What differs from shard to shard: bytes unless they are the size; archive named as the file; torch's own digest; rank.
+/// Fields that differ from shard to shard: bytes unless they are the size; archive named as the file; torch's own digest; rank.
 #[derive(Serialize, Deserialize, Default, PartialEq)]
 #[serde(default)]
 struct Own {
@@ -122,7 +122,7 @@ impl Own {
 /// Writes a record.
 ///
 /// # Errors
-/// What the writer says.
+/// Statements of the writer.
 pub fn encode(record: &Record, out: &mut dyn io::Write) -> io::Result<()> {
     let mut summed = Summed {
         out,
@@ -191,7 +191,7 @@ impl Summed<'_> {
 /// Reads of a record only what counts up from step to step.
 ///
 /// # Errors
-/// Where it is not exactly what [`encode`] wrote, as far as its sum tells, or too large.
+/// If it is not exactly what [`encode`] wrote, as far as its sum tells, or too large.
 pub fn decode_marks(bytes: &[u8], limits: &Limits) -> Result<Earlier, RecordError> {
     let (body, _, _) = checked(bytes, limits)?;
     let first = body.split(|b| *b == b'\n').next().unwrap_or_default();
@@ -226,7 +226,7 @@ fn checked<'a>(bytes: &'a [u8], limits: &Limits) -> Result<(&'a [u8], &'a [u8], 
 /// Reads a record back.
 ///
 /// # Errors
-/// Where it is not exactly what [`encode`] wrote, or too large.
+/// If it is not exactly what [`encode`] wrote, or too large.
 pub fn decode(bytes: &[u8], limits: &Limits) -> Result<Record, RecordError> {
     let (body, end, crc) = checked(bytes, limits)?;
     let cut = body.len();

@@ -10,7 +10,7 @@ use supervise_core::checkpoint::{Finding, Verdict};
 /// Tensors listed.
 const TENSORS: usize = 524_288;
 
-/// What Megatron wrote: the same with two more files.
+/// Files that Megatron wrote: the same with two more files.
 pub(super) fn judge_megatron(seen: &mut Seen<'_>) {
     seen.belongs(BACKEND);
     integrity(seen);
@@ -36,7 +36,7 @@ pub(super) fn judge_megatron(seen: &mut Seen<'_>) {
     judge(seen);
 }
 
-/// Whether `.metadata` names the object that newer versions of Megatron keep in place of `common.pt`.
+/// Returns true if `.metadata` names the object that newer versions of Megatron keep in place of `common.pt`.
 fn has_common_state(seen: &Seen<'_>) -> bool {
     let facts = seen.report(METADATA).and_then(|r| r.facts.dcp.as_ref());
     facts.is_some_and(|f| f.heads.contains(crate::dcp::COMMON_STATE))

@@ -1,4 +1,4 @@
-//! What AReaL keeps of a run beside its weights: five JSON files and the place in the data.
+//! Files that AReaL keeps of a run beside its weights: five JSON files and the place in the data.
 //!
 //! They are written one after the other, the place in the data last. AReaL reads them before anything else; where one
 //! does not read, it begins the run anew without a word, so each is looked at here.
@@ -19,7 +19,7 @@ const FILES: [(&str, FileKind); 6] = [
     ("dataloader_info.pkl", FileKind::Pickle),
 ];
 
-/// Whether a directory is one: most of the names are there, also where one was lost.
+/// Returns true if a directory is one: most of the names are there, also where one was lost.
 pub(super) fn is_one(names: &BTreeSet<&str>) -> bool {
     FILES.iter().filter(|(name, _)| names.contains(name)).count() >= 3
 }

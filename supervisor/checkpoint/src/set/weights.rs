@@ -7,11 +7,11 @@ use crate::need::Need;
 use std::collections::{BTreeMap, BTreeSet};
 use supervise_core::checkpoint::{Finding, Verdict};
 
-/// What says how the model is built.
+/// Files that say how the model is built.
 const CONFIG: &str = "config.json";
-/// What is written beside it, by those who write it.
+/// Files written beside it, by those who write it.
 const BESIDE: [&str; 2] = ["generation_config.json", "tokenizer_config.json"];
-/// What may stand beside weights and is read with them: the tokenizer and how to generate.
+/// Files that may stand beside weights and is read with them: the tokenizer and how to generate.
 const READ_WITH: [&str; 14] = [
     "generation_config.json",
     "tokenizer_config.json",
@@ -28,12 +28,12 @@ const READ_WITH: [&str; 14] = [
     "vocab.txt",
     "tokenizer.model",
 ];
-/// What adapters have in place of a configuration.
+/// Adapters' counterpart of a configuration.
 const ADAPTER: &str = "adapter_config.json";
 /// Parts that a name may promise.
 const PARTS: u32 = 100_000;
 
-/// Whether a file of this name is part of a set of weights.
+/// Returns true if a file of this name is part of a set of weights.
 pub(super) fn belongs(name: &str) -> bool {
     !name.contains('/')
         && match FileKind::of(name) {
@@ -79,13 +79,13 @@ pub(super) fn needs(names: &BTreeSet<&str>) -> Vec<Need> {
     out
 }
 
-/// Whether a file of this name is read together with weights: a tokenizer's, or how to generate.
+/// Returns true if a file of this name is read together with weights: a tokenizer's, or how to generate.
 #[must_use]
 pub fn read_with_weights(name: &str) -> bool {
     READ_WITH.contains(&name)
 }
 
-/// What an index names is there; where there is none, no part is missing by its own name.
+/// Every tensor that an index names is there; where there is none, no part is missing by its own name.
 pub(super) fn judge(seen: &mut Seen<'_>) {
     let files = seen.files;
     let mut parts: BTreeSet<&str> = files.keys().map(String::as_str).filter(|n| belongs(n)).collect();

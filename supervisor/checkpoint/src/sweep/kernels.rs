@@ -2,7 +2,7 @@
 
 use crate::dtype::Dtype;
 
-/// Whether all bytes are zero; ends at the first few that are not.
+/// Returns true if all bytes are zero; ends at the first few that are not.
 pub(super) fn is_zero(bytes: &[u8]) -> bool {
     let (lines, rest) = bytes.as_chunks::<64>();
     let zero = |line: &[u8; 64]| {
@@ -27,7 +27,7 @@ const GROUP: usize = 4096;
 /// Counts numbers that are infinite or not a number, over bytes that come in pieces.
 pub(super) struct Finite {
     width: usize,
-    /// What a number is masked with.
+    /// Mask of a number.
     mask: u64,
     /// From this on a masked number is not finite.
     least: u64,

@@ -67,13 +67,13 @@ pub(super) fn cut(plan: &ReadPlan, options: SweepOptions) -> Vec<Piece> {
     out
 }
 
-/// Whether a border at a multiple of [`PIECE`] falls between two numbers of the extent.
+/// Returns true if a border at a multiple of [`PIECE`] falls between two numbers of the extent.
 fn divisible(e: &Extent, options: SweepOptions) -> bool {
     let width = e.dtype.filter(|_| options.finite).and_then(kernels::width);
     width.is_none_or(|w| e.off.is_multiple_of(w))
 }
 
-/// What reading one part gave, with the length of the part.
+/// Result of reading one part, with the length of the part.
 pub(super) type Part = (ExtentResult, u64);
 
 /// Joins the parts of the pieces, in order, into one result per extent.

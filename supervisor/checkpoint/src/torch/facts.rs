@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// Top-level keys kept.
 const KEYS: usize = 8;
 
-/// What a file written by `torch.save` tells beside its tensors.
+/// Statements of a file written by `torch.save` beside its tensors.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TorchFacts {
@@ -56,7 +56,7 @@ pub struct TorchFacts {
     /// How Megatron's distributed optimizer divided its state, which decides who can load it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub optimizer_sharding: Option<String>,
-    /// Which random number generators are there.
+    /// Random number generators that are there.
     pub rng: Vec<String>,
     /// Batches the dataloader has given out in this epoch.
     #[serde(skip_serializing_if = "Option::is_none")]

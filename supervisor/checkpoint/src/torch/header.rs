@@ -11,7 +11,7 @@ use supervise_core::checkpoint::{Finding, Verdict};
 /// Versions that torch reads.
 const VERSIONS: std::ops::RangeInclusive<i64> = 1..=10;
 
-/// What torch would stumble over.
+/// Entries that torch would stumble over.
 pub(super) fn check(file: &Reader<'_>, names: &Names<'_>, findings: &mut Vec<Finding>) -> Result<(), Box<Finding>> {
     let version = names.find(".data/version").or_else(|| names.find("version"));
     match version {

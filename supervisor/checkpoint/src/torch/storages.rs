@@ -19,7 +19,7 @@ const WORD: usize = 256;
 pub struct Storage {
     /// The class that names its type, such as `FloatStorage`.
     pub class: String,
-    /// Where its tensors lived when they were saved.
+    /// Place where its tensors lived when they were saved.
     pub location: String,
     /// Elements, as the class counts them.
     pub count: u64,
@@ -88,7 +88,7 @@ pub(super) fn collect(pickle: &Pickle, findings: &mut Vec<Finding>) -> HashMap<S
     out
 }
 
-/// What a persistent id refers to.
+/// Target of a persistent id.
 pub(super) fn reference(heap: &Heap, id: Value) -> Option<(String, Storage)> {
     let Object::Tuple(parts) = heap.object(id)? else {
         return None;

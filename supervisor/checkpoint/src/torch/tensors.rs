@@ -30,7 +30,7 @@ pub struct Tensor {
     pub stride: Vec<u64>,
     /// The key of its storage.
     pub storage: Option<String>,
-    /// Where it begins in the storage, in elements.
+    /// Place where it begins in the storage, in elements.
     pub offset: u64,
     /// How it is spread over ranks, for a distributed tensor.
     pub placement: Option<Placement>,
@@ -70,7 +70,7 @@ pub struct Placement {
     pub rank: Option<u64>,
 }
 
-/// What the walk found.
+/// Findings of the walk.
 pub(super) struct Listed {
     pub(super) tensors: Vec<Tensor>,
     pub(super) count: u64,

@@ -154,7 +154,7 @@ fn wanted(e: &Entry, n: usize) -> Vec<u8> {
     d
 }
 
-/// Where the bytes begin if torch's descriptor and nothing else precedes the next header.
+/// Place where the bytes begin if torch's descriptor and nothing else precedes the next header.
 fn derive(e: &Entry, next: u64) -> Result<u64, Box<Finding>> {
     let gap = match (e.has_descriptor(), u32::try_from(e.size)) {
         (false, _) => 0,

@@ -1,6 +1,6 @@
 //! The end of an archive: end record, zip64 locator and record.
 //!
-//! Where no end record stands at the very end, the tail and the head say what happened: nothing written, cut off,
+//! If no end record stands at the very end, the tail and the head say what happened: nothing written, cut off,
 //! zero-filled by a lost power supply, something appended, or no archive at all.
 
 use super::{damaged, le16, le32};
@@ -16,7 +16,7 @@ const LOCATOR_LEN: usize = 20;
 const RECORD: u32 = 0x0606_4b50;
 const RECORD_LEN: u64 = 56;
 
-/// What the end records say.
+/// Content of the end records.
 pub(super) struct End {
     pub(super) directory: Range<u64>,
     pub(super) entries: u64,

@@ -1,4 +1,4 @@
-//! What can happen to a file.
+//! Events that can happen to a file.
 
 use crate::random::Random;
 use std::ops::Range;

@@ -10,7 +10,7 @@ use supervise_checkpoint::{
 };
 use supervise_core::checkpoint::{Level, Verdict};
 
-/// What stands at a place.
+/// Entry at a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Region {
     /// Bytes with a CRC-32.
@@ -48,7 +48,7 @@ pub(crate) struct Victim {
     pub(crate) file: Fixture,
     pub(crate) description: Option<Arc<Description>>,
     pub(crate) regions: Vec<(Range<usize>, Region)>,
-    /// What was proven of it.
+    /// Proof of it.
     pub(crate) known: ProvenFile,
     /// The file is an archive of torch that has checksums, or several.
     pub(crate) covered: Vec<Range<usize>>,
@@ -134,7 +134,7 @@ impl Victim {
     }
 }
 
-/// Whether a changed file was caught.
+/// True if a changed file was caught.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Caught {
     pub(crate) structure: bool,

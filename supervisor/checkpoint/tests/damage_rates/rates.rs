@@ -79,13 +79,13 @@ fn others<'a>(of: &Victim, all: &'a [Victim]) -> Others<'a> {
     }
 }
 
-/// Whether bytes with a checksum are no longer what they were, at their place.
+/// Returns true if bytes with a checksum are no longer what they were, at their place.
 fn touches_covered(victim: &Victim, changed: &[u8]) -> bool {
     let differs = |r: &std::ops::Range<usize>| changed.get(r.clone()) != Some(&victim.file.bytes[r.clone()]);
     victim.covered.iter().any(differs)
 }
 
-/// Whether the format says how long the file is.
+/// Returns true if the format says how long the file is.
 fn knows_its_size(file: FileKind) -> bool {
     matches!(file, FileKind::TorchZip | FileKind::Safetensors | FileKind::Distcp)
 }

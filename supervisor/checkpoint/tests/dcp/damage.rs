@@ -179,7 +179,7 @@ fn a_flipped_byte_of_the_table_is_refused_or_harmless() {
     assert!(passed < len / 6, "{passed} of {len} changes passed");
 }
 
-/// What must be where in a file.
+/// The bytes that a file must have at a place.
 fn layout(tree: &Tree, file: &str) -> Vec<(u64, u64, What)> {
     let of_part = |p: &Part| (p.off, p.len, p.what.clone());
     table(tree).parts[file].iter().map(of_part).collect()

@@ -1,4 +1,4 @@
-//! What torch, Megatron and areal really wrote.
+//! Files that torch, Megatron and areal really wrote.
 
 use crate::tree::{Tree, fixtures};
 use camino::Utf8Path;
@@ -80,7 +80,7 @@ pub(crate) fn fixture(path: &str) -> Tree {
     Tree::read(&root.join(path))
 }
 
-/// What the `.metadata` of a directory says.
+/// Content of the `.metadata` of a directory.
 pub(crate) fn table(tree: &Tree) -> Dcp {
     let inspected = inspect(FileKind::DcpMetadata, &tree.0[".metadata"], &Limits::default());
     match std::sync::Arc::into_inner(inspected.description.expect("a table")) {

@@ -130,7 +130,7 @@ fn shifted(archive: &[u8], before: &[u8]) -> Vec<u8> {
     file
 }
 
-/// Where reads are rationed, the place of an entry is derived from its neighbours; a loader goes by its header.
+/// If reads are rationed, the place of an entry is derived from its neighbours; a loader goes by its header.
 #[test]
 fn pickle_that_its_header_puts_elsewhere() {
     let good = state_dict(&[]);

@@ -1,4 +1,4 @@
-//! What torch's own reader refuses although every byte has its checksum, and what it takes.
+//! Files that torch's own reader refuses although every byte has its checksum, and those that it takes.
 
 use crate::build::{Zip, codes, floats, full, text};
 use supervise_checkpoint::{FileKind, FileReport};

@@ -1,4 +1,4 @@
-//! What real writers name passes with the arguments that they give, and with no others.
+//! Names of real writers pass with the arguments that they give, and with no others.
 
 use crate::build::{codes, full, state_dict, text, torch_zip};
 use supervise_checkpoint::{FileKind, FileReport, Limits, inspect, judge_file};

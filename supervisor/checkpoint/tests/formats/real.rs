@@ -1,4 +1,4 @@
-//! What torch and verl really wrote.
+//! Files that torch and verl really wrote.
 
 use crate::build::{codes, full, structure};
 use camino::{Utf8Path, Utf8PathBuf};

@@ -175,7 +175,7 @@ fn most_changed_bits_of_state_are_caught() {
     }
 }
 
-/// What the parts of a tokenizer say of each other, and what no part says.
+/// References between the parts of a tokenizer, and those that lead nowhere.
 #[test]
 fn a_tokenizer_that_contradicts_itself_is_told() {
     let path = format!("{EXPORT}/tokenizer.json");

@@ -1,4 +1,4 @@
-//! What Python refuses is refused here: text that is no UTF-8, keys that nobody takes, archives of the old format.
+//! Python's refusals are ours: text that is no UTF-8, keys that nobody takes, archives of the old format.
 
 use supervise_checkpoint::{FileKind, FileReport, Limits, inspect, judge_file};
 use supervise_core::checkpoint::Verdict;

@@ -1,4 +1,4 @@
-//! What a file's numbers say beside their checksum, and what a save says of its step.
+//! Statements of a file's numbers beside their checksum, and what a save says of its step.
 
 use crate::build::{floats, full, state_dict, text, torch_zip};
 use crate::fixtures;

@@ -1,4 +1,4 @@
-//! What a record decides: what need not be read, and what a difference means.
+//! Decisions from a record: files that need not be read, and the meaning of a difference.
 
 use supervise_checkpoint::proof_record::{Trust, compare, trust};
 use supervise_checkpoint::{FileDetail, FileKind, FileReport, Pin, ProvenFile};

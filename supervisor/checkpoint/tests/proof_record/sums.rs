@@ -10,7 +10,7 @@ use supervise_checkpoint::{
 };
 use supervise_core::checkpoint::Depth;
 
-/// What reading all of a file says, and its plan.
+/// Findings from reading all of a file, and its plan.
 fn read(kind: FileKind, bytes: &[u8]) -> (FileReport, ReadPlan) {
     let inspected = inspect(kind, &bytes, &Limits::default());
     let results = sweep(&bytes, &inspected.plan, SweepOptions::default(), &mut |_| {

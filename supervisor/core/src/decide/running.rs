@@ -16,7 +16,7 @@ const STALL_CHECK: Ms = Ms::secs(10);
 /// A tree that neither computed nor printed for this long counts as still: the second signal.
 const STILL: Ms = Ms::secs(30);
 
-/// What a trainer that says that it failed has for its traceback, and its other ranks for theirs.
+/// Time that a trainer which says that it failed has for its traceback, and its other ranks for theirs.
 const LAST_WORDS: Ms = Ms(20_000);
 
 impl Deciding<'_> {

@@ -51,7 +51,7 @@ impl Deciding<'_> {
         self.finish(Outcome::Config { why }, vec![reason]);
     }
 
-    /// Whether the training came to its end: all workers say so, or, where their exit code says nothing, the last planned step
+    /// Returns true if the training came to its end: all workers say so, or, where their exit code says nothing, the last planned step
     /// was done.
     fn went_well(&self, a: &Attempt) -> bool {
         let deaf = self.spec.saves.in_place().is_some_and(|l| l.exit_says_nothing);
@@ -311,7 +311,7 @@ impl Deciding<'_> {
         ))
     }
 
-    /// Whether the trainer saves its last step. One with a checkpoint that it overwrites saves where its frequency says, and there
+    /// Returns true if the trainer saves its last step. One with a checkpoint that it overwrites saves where its frequency says, and there
     /// only.
     fn saves_last(&self, last: Step) -> bool {
         let c = &self.spec.cadence;

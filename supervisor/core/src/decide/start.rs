@@ -16,7 +16,7 @@ use crate::state::Mode;
 const BARREN_TERMS: u32 = 3;
 /// A step that was just saved is read as a whole after this.
 const PROVE_AFTER: Ms = Ms::secs(1);
-/// Where saves follow each other faster, they are read so often.
+/// If saves follow each other faster, they are read so often.
 const PROVE_AGAIN: Ms = Ms::secs(5);
 /// How often the live set is arranged for one launch at most.
 const ARRANGED: u32 = 3;
@@ -132,7 +132,7 @@ impl Deciding<'_> {
         self.spec.policy.depth > Depth::Structure && self.s.read < Some(step)
     }
 
-    /// What was proven in the background need not be read again when it is needed.
+    /// A file that was proven in the background need not be read again when it is needed.
     pub(super) fn on_prove_due(&mut self) {
         if matches!(self.s.mode, Mode::Running) {
             let whole = scan_width(&self.s, self.spec);
@@ -302,7 +302,7 @@ impl Deciding<'_> {
         }
     }
 
-    /// What happened while the launch was under way.
+    /// Events while the launch was under way.
     fn after_launch(&mut self) {
         if self.s.live().is_none() {
             return self.find_out();

@@ -121,7 +121,7 @@ impl Deciding<'_> {
         }
     }
 
-    /// What is on disk when nobody writes any more: what the last save left, and what a stranger adds later is known
+    /// State of the disk when nobody writes any more: what the last save left, and what a stranger adds later is known
     /// by it. A disk that does not answer soon delays no stop.
     fn last_look(&mut self) {
         let can_look = self.spec.root.is_some()
@@ -149,7 +149,7 @@ impl Deciding<'_> {
         self.finish(Outcome::Stopped, reasons);
     }
 
-    /// What is left of an attempt that could not be ended, in words.
+    /// Remains of an attempt that could not be ended, in words.
     pub(super) fn left_words(&self) -> String {
         let left = self
             .s

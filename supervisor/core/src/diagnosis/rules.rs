@@ -298,7 +298,7 @@ pub fn is_cascade(class: &str) -> bool {
     )
 }
 
-/// What the table says to do.
+/// Answer of the table.
 #[must_use]
 pub fn action(class: &str) -> Action {
     match class {

@@ -1,4 +1,4 @@
-//! Where no step is whole: a step of which enough is left, if the policy allows to lose the rest.
+//! If no step is whole: a step of which enough is left, if the policy allows to lose the rest.
 //!
 //! A whole step that has everything always comes first, however old. Nothing is taken here that is not proven as deep as a
 //! whole step would have to be.
@@ -31,7 +31,7 @@ fn best<'a>(
         .find_map(|c| c.part.as_ref().filter(|p| p.is_proven(depth)).map(|p| (c, p)))
 }
 
-/// What to do with what is left, where a refusal or a start from nothing would come else: go on with it where the policy
+/// Use of the parts that are left, where a refusal or a start from nothing would come else: go on with it where the policy
 /// allows that, or tell what could be had.
 pub(super) fn or_degraded(s: &State, spec: &RunSpec, scan: &ScanReport, from: Option<Step>, other: Choice) -> Choice {
     let Some((c, part)) = best(s, spec, scan, from) else {
@@ -83,7 +83,7 @@ fn go_on(s: &State, spec: &RunSpec, scan: &ScanReport, c: &CheckpointSummary, pa
     from_loaded(s, spec, scan, c, loaded, care, s.care.is_none() && !asked, reasons)
 }
 
-/// What a person is told who has to agree.
+/// Text for a person who has to agree.
 fn offer(spec: &RunSpec, c: &CheckpointSummary, part: &Part, from: Option<Step>) -> String {
     let found = c.why().map_or_else(String::new, |f| format!(" ({f})"));
     let lost = named(&part.lost);

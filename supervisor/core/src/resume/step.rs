@@ -40,17 +40,17 @@ pub(super) fn from_step(
     from_loaded(s, spec, scan, c, loaded, care, foreign, reasons)
 }
 
-/// What of a step is loaded.
+/// Parts of a step that are loaded.
 pub(super) struct Loaded<'a> {
-    /// What each role holds.
+    /// Content of each role.
     pub(super) holds: &'a BTreeMap<String, Vec<String>>,
-    /// What a role holds that is not among these.
+    /// Other contents of a role.
     pub(super) every: &'a [String],
-    /// What is lost because it is not there.
+    /// State that is lost because it is not there.
     pub(super) lost: Vec<StateKind>,
     /// The pins of the files that are there at the launch.
     pub(super) pins: PinsHash,
-    /// What goes aside of the step itself.
+    /// Parts of the step itself that go aside.
     pub(super) put_away: Vec<DiskEdit>,
 }
 
@@ -129,7 +129,7 @@ pub(super) fn from_loaded(
     start(from, edits, lost, care, reasons)
 }
 
-/// What is lost at a resume from this step, or why it is not allowed.
+/// Losses at a resume from this step, or why it is not allowed.
 fn fitness(spec: &RunSpec, c: &CheckpointSummary) -> Result<Vec<StateKind>, (Outcome, Reason)> {
     match &c.resume {
         Resumability::Exact => Ok(Vec::new()),
@@ -157,7 +157,7 @@ fn fitness(spec: &RunSpec, c: &CheckpointSummary) -> Result<Vec<StateKind>, (Out
     }
 }
 
-/// What each role loads: what the step holds of it, narrowed by the user's own wish for the first resume. What every role
+/// State that each role loads: what the step holds of it, narrowed by the user's own wish for the first resume. What every role
 /// loads comes first, then those that differ.
 fn load_contents(s: &State, spec: &RunSpec, loaded: &Loaded<'_>) -> (Vec<String>, BTreeMap<String, Vec<String>>) {
     let all: BTreeMap<&str, Vec<String>> = spec
@@ -196,7 +196,7 @@ fn narrowed(held: &[String], wish: Option<&Vec<String>>) -> Vec<String> {
         .collect()
 }
 
-/// What the step holds and the user asked not to load.
+/// Contents of the step that the user asked not to load.
 fn left_out(
     spec: &RunSpec,
     load: &[String],

@@ -81,7 +81,7 @@ pub struct Protect {
     pub rate: u64,
     /// Bytes that stay free beside a copy and the next save.
     pub reserve: u64,
-    /// Whether weights may be newer than the counters and the place in the data.
+    /// True if weights may be newer than the counters and the place in the data.
     pub ahead: AcceptAhead,
 }
 
@@ -97,7 +97,7 @@ impl Default for Protect {
     }
 }
 
-/// Whether a live set is resumed from whose weights are newer than its counters: a save was cut short between the two, and the
+/// True if a live set is resumed from whose weights are newer than its counters: a save was cut short between the two, and the
 /// steps between them would be trained again, on newer weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

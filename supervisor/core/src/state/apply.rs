@@ -34,7 +34,7 @@ impl State {
         }
     }
 
-    /// What was decided long after the newest fact is of its own moment: wake-ups leave no fact, and only facts carry a wall clock.
+    /// A decision long after the newest fact is of its own moment: wake-ups leave no fact, and only facts carry a wall clock.
     fn pass(&mut self, at: Tick) {
         let gone = i64::try_from(at.since(self.now).0).unwrap_or(i64::MAX);
         if self.wall != WallMs::default() {
@@ -124,7 +124,7 @@ impl State {
         self.note_saved();
     }
 
-    /// What stands in the only checkpoint while an attempt lives is that attempt's, unless it goes back.
+    /// The content of the only checkpoint while an attempt lives is that attempt's, unless it goes back.
     fn note_saved(&mut self) {
         let live = self.scan.as_ref().and_then(whole_live).map(|c| (c.step, c.id.clone()));
         if self.live().is_some()

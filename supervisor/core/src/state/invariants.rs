@@ -11,7 +11,7 @@ use thiserror::Error;
 pub struct Broken {
     /// Its number.
     pub number: u8,
-    /// What was found.
+    /// Findings.
     pub what: String,
 }
 

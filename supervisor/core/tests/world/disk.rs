@@ -118,7 +118,7 @@ impl Disk {
         self.steps.insert(id, SimStep { pins, ..kept });
     }
 
-    /// What the trainer's pointer named is one of its generations like others.
+    /// The set that the trainer's pointer named is one of its generations like others.
     fn unname(&mut self) {
         let live = self.steps.keys().find(|id| id.0.as_str().starts_with("live")).cloned();
         if let Some(live) = live
@@ -195,7 +195,7 @@ impl Disk {
     }
 }
 
-/// What is left of a step whose optimizer or dataloader state is torn.
+/// Remains of a step whose optimizer or dataloader state is torn.
 fn part(s: &SimStep, depth: Option<Depth>) -> Option<Part> {
     let (lost, held, aside) = match s.truth {
         Truth::NoOptimizer => (vec![StateKind::Optimizer], vec!["model", "extra"], None),
@@ -216,7 +216,7 @@ fn part(s: &SimStep, depth: Option<Depth>) -> Option<Part> {
     })
 }
 
-/// What a proof of this depth says; `None`: names only.
+/// Content of a proof of this depth; `None`: names only.
 fn summary(id: &CkptId, s: &SimStep, depth: Option<Depth>) -> CheckpointSummary {
     let (verdict, finding) = match (s.truth, depth) {
         (Truth::Unreadable, _) => (

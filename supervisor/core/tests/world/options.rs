@@ -23,7 +23,7 @@ pub(crate) struct Habits {
     pub(crate) deaf: bool,
     /// A copy of its only checkpoint takes so long.
     pub(crate) copy: u64,
-    /// What it saves loses the order of the data.
+    /// Its saves lose the order of the data.
     pub(crate) later_epoch: bool,
     /// It prints its configuration.
     pub(crate) shows_path: bool,

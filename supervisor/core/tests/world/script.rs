@@ -6,7 +6,7 @@ use supervise_core::id::Step;
 use supervise_core::rehearsal::Rehearsed;
 use supervise_core::script::ScriptNews;
 
-/// What a step on the simulated disk is like.
+/// State of a step on the simulated disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Truth {
     Whole,
@@ -56,7 +56,7 @@ impl Truth {
     }
 }
 
-/// Where the simulated trainer fails.
+/// Place where the simulated trainer fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     Start,
@@ -66,7 +66,7 @@ pub(crate) enum Place {
     Save(u64),
 }
 
-/// What the simulated trainer does there.
+/// Act of the simulated trainer there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Misdeed {
     /// A rank ends, after a line that the failure table sorts.
@@ -90,7 +90,7 @@ pub(crate) struct Fault {
     pub(crate) times: u32,
 }
 
-/// Which guarded act fails next.
+/// The guarded act that fails next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failing {
     Launch,
@@ -138,7 +138,7 @@ pub(crate) enum Verb {
     LeaseLost,
     LeaseSilent,
     Displaced,
-    /// What a relaunch that is tried in advance comes to.
+    /// Result of a relaunch that is tried in advance.
     Rehearsal(Rehearsed),
     /// The script of the present attempt does what it should not.
     Script(ScriptNews),

@@ -24,7 +24,7 @@ pub(crate) struct Proc {
     pub(crate) saves: Vec<u64>,
     /// It gets no further.
     pub(crate) stuck: bool,
-    /// What SIGKILL does not end was named.
+    /// The processes that SIGKILL does not end were named.
     pub(crate) named: bool,
 }
 
@@ -47,7 +47,7 @@ impl Proc {
     }
 }
 
-/// What the trainer does next.
+/// The trainer's next act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tr {
     Up,
@@ -297,7 +297,7 @@ impl World {
         }
     }
 
-    /// What a new term finds: a living guard, or orphans.
+    /// State that a new term finds: a living guard, or orphans.
     pub(crate) fn survivors(&mut self) -> (Option<Living>, Vec<ProcRef>) {
         let Some(p) = self.proc.as_mut() else {
             return (None, Vec::new());

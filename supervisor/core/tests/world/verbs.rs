@@ -1,4 +1,4 @@
-//! What a script's lines do to the world.
+//! Effects of a script's lines on the world.
 
 use super::disk::{dir, elsewhere, own};
 use super::script::{Truth, Verb};

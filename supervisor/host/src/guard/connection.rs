@@ -1,6 +1,6 @@
 //! The guard's end of a connection to a driver: lines in, lines out, never waiting.
 //!
-//! What the driver does not read stays in memory, bounded: a progress report that is still unsent is replaced by
+//! Messages that the driver does not read stay in memory, bounded: a progress report that is still unsent is replaced by
 //! the next one (their activity added up), and sightings give way where the limit is reached. Exits and ends are
 //! few and always kept.
 

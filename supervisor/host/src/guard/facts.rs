@@ -1,4 +1,4 @@
-//! What the output said so far: phase, step, total, and the sightings worth keeping.
+//! State told by the output so far: phase, step, total, and the sightings worth keeping.
 //!
 //! Kept in the guard so that a later term learns it all from one `Hello`. Repeats of a line that differs only in
 //! numbers are folded into a count; the number of kept sightings is bounded, per rule and in all, and where a rule
@@ -18,7 +18,7 @@ const PER_RULE_LIMIT: usize = 20;
 /// Longest text of a sighting in a `Hello`: all of them must fit into one message.
 const HELLO_TEXT_LIMIT: usize = 1024;
 
-/// What is known of the trainer.
+/// Facts about the trainer.
 #[derive(Debug)]
 pub(crate) struct Facts {
     pub(crate) phase: Phase,
@@ -35,7 +35,7 @@ struct Seen {
     sighting: Sighting,
 }
 
-/// What a line changed.
+/// Changes by a line.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Change {
     /// Phase or step are others now.

@@ -252,7 +252,7 @@ fn end_descendants() {
     }
 }
 
-/// Where the kernel keeps no list of children: those that a look through all processes finds.
+/// If the kernel keeps no list of children: those that a look through all processes finds.
 fn children_by_walk() -> Option<Vec<i32>> {
     let own = nix::unistd::getpid().as_raw();
     let left = list_descendants(own).into_iter().map(|p| p.pid);

@@ -243,7 +243,7 @@ impl LogQueue {
     }
 }
 
-/// What the log writer of this attempt is told; none where nothing is to be written.
+/// Order for the log writer of this attempt; none where nothing is to be written.
 pub(crate) fn log_writer_order(order: &GuardOrder) -> Option<LogOrder> {
     Some(LogOrder {
         dir: order.dir.clone()?,
@@ -304,7 +304,7 @@ mod tests {
         (reader.into(), writer)
     }
 
-    /// What a log writer would have read by now.
+    /// Bytes that a log writer would have read by now.
     fn drain(log_queue: &mut LogQueue, reader: &mut File) -> Vec<(FrameKind, u32, Vec<u8>)> {
         let mut bytes = Vec::new();
         loop {

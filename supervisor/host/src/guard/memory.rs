@@ -1,4 +1,4 @@
-//! Whether the kernel killed a process for want of memory: it says so in its log, and counts it for the control group.
+//! True if the kernel killed a process for want of memory: it says so in its log, and counts it for the control group.
 //!
 //! Both are looked at only when something of the attempt has failed, and only for what came after its launch. A process that the
 //! kernel killed says nothing itself.
@@ -18,14 +18,14 @@ const RECORD: usize = 8 << 10;
 const COUNTERS: u64 = 64 << 10;
 /// Processes of the attempt that are remembered.
 const KNOWN: usize = 16_384;
-/// What stands before the number of who was killed.
+/// Text before the number of who was killed.
 const KILLED: &str = "Killed process ";
 /// Longest part of a message that is told.
 const TOLD: usize = 300;
 /// The pid namespace whose numbers the kernel uses in its log.
 const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 
-/// What the kernel had said when the attempt began.
+/// Messages of the kernel when the attempt began.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     log: Option<File>,
@@ -131,7 +131,7 @@ fn kills(text: &str) -> Option<u64> {
     found.trim().parse().ok()
 }
 
-/// Who was killed for want of memory, by a message of the kernel's log, and its words.
+/// The process that was killed for want of memory, by a message of the kernel's log, and its words.
 fn victim(record: &str) -> Option<(i32, String)> {
     // Before the semicolon stand its level, number and time; lines after the first are properties.
     let text = record.split_once(';').map_or(record, |(_, text)| text);

@@ -17,7 +17,7 @@ pub const MESSAGE_LIMIT: usize = 1 << 20;
 /// Longest order: it carries a whole environment per worker.
 pub const ORDER_LIMIT: usize = 16 << 20;
 
-/// What a guard is to do, given to it once at its start.
+/// Order of a guard, given to it once at its start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuardOrder {
     /// The run.
@@ -34,7 +34,7 @@ pub struct GuardOrder {
     pub dir: Option<Utf8PathBuf>,
     /// The workers, by id.
     pub workers: Vec<WorkerOrder>,
-    /// What their lines mean.
+    /// Meaning of their lines.
     pub rules: Vec<ScanRule>,
     /// How long a broken leash may stay broken before the tree is killed.
     pub orphan_grace: Ms,
@@ -60,7 +60,7 @@ pub struct GuardOrder {
     pub script: Option<ScriptWatch>,
 }
 
-/// What is looked for among the processes of a script.
+/// Process that is looked for among the processes of a script.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScriptWatch {
@@ -78,7 +78,7 @@ pub enum ScriptWatch {
 pub struct Called {
     /// Word by word.
     pub words: Vec<String>,
-    /// Where it was made.
+    /// Place where it was made.
     pub cwd: Utf8PathBuf,
     /// Its environment, as far as it is text of moderate length.
     pub env: Vec<(String, String)>,
@@ -107,7 +107,7 @@ pub(crate) fn variables(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<
         .collect()
 }
 
-/// What one of our programs in a script says, or what was seen in its place.
+/// Message of one of our programs in a script, or a sighting in its place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FromShim {
@@ -211,26 +211,26 @@ pub enum FromGuard {
     },
     /// The trainer got on, or five seconds are over.
     Progress {
-        /// What it is doing.
+        /// Its present activity.
         phase: Phase,
         /// The newest step it printed.
         step: Option<Step>,
-        /// What was done since the last message of this kind.
+        /// Activity since the last message of this kind.
         activity: Activity,
     },
     /// A rule other than step and phase matched, for the first, second, fourth, … time.
     Sighted {
-        /// What it means.
+        /// Its meaning.
         kind: RuleKind,
-        /// What was seen, with the count so far.
+        /// Sighting, with the count so far.
         sighting: Sighting,
     },
     /// Nothing of the attempt is left; or nothing that can be killed. It comes again when the rest is gone.
     TreeGone {
-        /// What SIGKILL did not end for five seconds.
+        /// Processes that SIGKILL did not end for five seconds.
         unkillable: Vec<ProcRef>,
     },
-    /// What one of our programs in a script said.
+    /// Answer of one of our programs in a script.
     Shim(FromShim),
     /// To such a program: the trainer may be started.
     MayStart,
@@ -243,7 +243,7 @@ pub enum FromGuard {
     },
 }
 
-/// What a guard knows.
+/// State of a guard.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Hello {
     /// The guard itself.
@@ -256,17 +256,17 @@ pub struct Hello {
     pub attempt: AttemptNo,
     /// The workers, by id.
     pub workers: Vec<WorkerState>,
-    /// What the trainer is doing.
+    /// Activity of the trainer.
     pub phase: Phase,
     /// The newest step it printed.
     pub step: Option<Step>,
     /// The last planned step.
     pub total: Option<u64>,
-    /// What was sighted so far, long lines cut further.
+    /// Sightings so far, long lines cut further.
     pub sightings: Vec<(RuleKind, Sighting)>,
     /// Nothing of the attempt is left.
     pub gone: bool,
-    /// What could not be killed so far.
+    /// Processes that could not be killed so far.
     pub unkillable: Vec<ProcRef>,
 }
 

@@ -10,7 +10,7 @@ use supervise_core::event::ExitStatus;
 use supervise_core::id::{ProcRef, Step, WorkerId};
 use supervise_core::lease::Seat;
 
-/// What a `tree` file says.
+/// Content of a `tree` file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TreeRecord {
     /// The numbers in it mean nothing here: they belong to another boot or pid namespace.

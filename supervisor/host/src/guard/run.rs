@@ -73,7 +73,7 @@ pub(crate) struct Guard {
     pub(crate) pace: Pace,
     pub(crate) workers: Vec<Worker>,
     pub(crate) launched: bool,
-    /// What happened before all programs ran: told after `Launched`.
+    /// Events before all programs ran: told after `Launched`.
     pub(crate) early: Vec<FromGuard>,
     pub(crate) failed: bool,
     pub(crate) frozen: bool,
@@ -119,7 +119,7 @@ impl Pace {
     }
 }
 
-/// Where input came from.
+/// Source of input.
 #[derive(Debug, Clone, Copy)]
 enum Source {
     Signals,

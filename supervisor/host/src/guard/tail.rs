@@ -13,7 +13,7 @@ const LINE: usize = 400;
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
     held: Vec<u8>,
-    /// What is held began before: its first line may be a part of one.
+    /// The held bytes began before: their first line may be a part of one.
     cut: bool,
 }
 

@@ -32,7 +32,7 @@ const WALK_SHARE: u64 = 2000;
 /// Known descendants: more are not written down.
 const KNOWN_LIMIT: usize = 16_384;
 
-/// Where the tree stands.
+/// Place of the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     /// Workers run.
@@ -146,7 +146,7 @@ impl Tree {
         self.hurry = most;
     }
 
-    /// Whether [`Self::walk`] looks now.
+    /// Returns true if [`Self::walk`] looks now.
     pub(crate) fn is_walk_due(&self, now: u64) -> bool {
         now >= self.walk_at && self.end == End::Running
     }

@@ -27,7 +27,7 @@ pub(crate) struct Worker {
     pub(crate) tail: Tail,
 }
 
-/// What a look at a pipe found.
+/// Result of a look at a pipe.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Look {
     /// Nothing more at the moment.
@@ -94,7 +94,7 @@ fn is_later(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// What is said of a program that does not run, and whether it is the command's own fault.
+/// Words of a program that does not run, and whether it is the command's own fault.
 pub(crate) fn refusal_words(id: WorkerId, order: &WorkerOrder, refusal: Refusal) -> (String, bool) {
     let error = refusal.error();
     let name = order.argv.first().map_or("", String::as_str);

@@ -10,16 +10,16 @@ use supervise_core::checkpoint::{CkptId, EntryKind, FileFact, PinsHash};
 use supervise_core::spec::{RunSpec, TrainerKind};
 use supervise_trainers::{Expectation, InPlace, StepTracker, adapter, expect};
 
-/// Where the checkpoints of a run stand, and what they should be.
+/// Place of the checkpoints of a run, and what they should be.
 #[derive(Debug, Clone)]
 pub struct RunCheckpoints {
     /// The checkpoint root.
     pub root: Utf8PathBuf,
     /// The trainer.
     pub trainer: TrainerKind,
-    /// What its checkpoints should look like.
+    /// Expected form of its checkpoints.
     pub expect: Expectation,
-    /// Where generations are kept, for a trainer that keeps one checkpoint only.
+    /// Place of generations, for a trainer that keeps one checkpoint only.
     pub store: Option<Utf8PathBuf>,
 }
 
@@ -70,7 +70,7 @@ impl Places {
         self.store.join("staging").join(what)
     }
 
-    /// What went out of the trainer's sight.
+    /// Sets that went out of the trainer's sight.
     pub(super) fn aside(&self, foreign: bool) -> Utf8PathBuf {
         let aside = self.store.join("aside");
         if foreign { aside.join("foreign") } else { aside }
@@ -86,7 +86,7 @@ impl Places {
         Some((self.root.parent()?, self.root.file_name()?))
     }
 
-    /// What a live set is expected to be.
+    /// Expected form of a live set.
     pub(super) fn expect_live(&self) -> Expectation {
         Expectation {
             only: self.root.file_name().map(str::to_owned),
@@ -94,7 +94,7 @@ impl Places {
         }
     }
 
-    /// What a generation is expected to be.
+    /// Expected form of a generation.
     pub(super) fn expect(&self) -> Expectation {
         self.expect.clone()
     }
@@ -115,12 +115,12 @@ impl Places {
         roles.map(|r| r.name.clone()).collect()
     }
 
-    /// What a build that keeps one set in place has here.
+    /// The set of a build that keeps one in place.
     pub(super) fn in_place(&self) -> Set {
         self.plain(&self.root)
     }
 
-    /// What the trainer would load.
+    /// The set that the trainer would load.
     ///
     /// # Errors
     /// It would load nothing, or that cannot be told.
@@ -173,14 +173,14 @@ impl Places {
 /// A set on disk: the live one, a copy of it, or a generation that the trainer wrote by itself, where parts have other names.
 #[derive(Debug, Clone)]
 pub(super) struct Set {
-    /// Where it stands.
+    /// Place of it.
     pub(super) dir: Utf8PathBuf,
     layout: &'static dyn InPlace,
     own: bool,
 }
 
 impl Set {
-    /// Where a part stands, by its place in a live set.
+    /// Place of a part, by its place in a live set.
     pub(super) fn place(&self, part: &Utf8Path) -> Utf8PathBuf {
         match self.own {
             true => self.dir.join(self.layout.as_own(part.as_str())),

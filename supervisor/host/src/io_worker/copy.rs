@@ -21,20 +21,20 @@ use supervise_core::generations::{is_kept, is_older, is_own, save_of};
 use supervise_core::id::Step;
 use supervise_trainers::adapter;
 
-/// Whether a save began is looked at each time so many bytes were copied, and at the end.
+/// True if a save began is looked at each time so many bytes were copied, and at the end.
 const LOOK: u64 = 64 << 20;
 
 /// Longest file whose frequencies are changed: it has a thousand bytes.
 const INFO_LIMIT: u64 = 1 << 20;
 
-/// What is copied.
+/// The set to copy.
 #[derive(Debug, Clone)]
 pub(super) struct Wanted {
     /// The live set as it was proven.
     pub(super) ckpt: CkptId,
     /// The step it holds.
     pub(super) step: Step,
-    /// What it was then.
+    /// Its form then.
     pub(super) pins: PinsHash,
     /// Bytes a second at most; 0 for no limit.
     pub(super) rate: u64,

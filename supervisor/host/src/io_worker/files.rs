@@ -49,7 +49,7 @@ pub(super) fn is_no_text(e: &io::Error) -> bool {
     e.kind() == io::ErrorKind::InvalidData
 }
 
-/// What we say of a file names it; what the system says stays what it is, for who sorts it.
+/// Our own words about a file name it; what the system says stays what it is, for who sorts it.
 pub(super) fn named(path: &Utf8Path, e: io::Error) -> io::Error {
     match e.raw_os_error() {
         Some(_) => e,

@@ -36,7 +36,7 @@ struct LastLine {
     sum: u32,
 }
 
-/// What was folded, and up to where.
+/// State folded so far, and its end in the journals.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(super) struct Folded {
     pub(super) state: State,
@@ -255,7 +255,7 @@ impl Folded {
         });
     }
 
-    /// Where the last attempts begin.
+    /// Place where the last attempts begin.
     pub(super) fn attempts(&self) -> Vec<Began> {
         self.attempts.clone()
     }

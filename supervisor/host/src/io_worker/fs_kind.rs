@@ -1,4 +1,4 @@
-//! What kind of file system a path stands on: whether changes made elsewhere are told, and how fine its clock is.
+//! Kind of the file system under a path: whether changes made elsewhere are told, and how fine its clock is.
 
 use camino::Utf8Path;
 use rustix::fs::statfs;
@@ -32,7 +32,7 @@ const TICK: i64 = 20_000_000;
 /// The same where the clock is not known to be fine, or is another machine's.
 const COARSE: i64 = 2_000_000_000;
 
-/// Where a root stands.
+/// Place of a root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FsKind {
     /// The file system, where changes by others are not told.

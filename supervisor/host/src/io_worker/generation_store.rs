@@ -94,7 +94,7 @@ impl GenerationStore {
         (seen, report)
     }
 
-    /// What the live set is compared with.
+    /// Base that the live set is compared with.
     fn tell(&mut self, live: &mut Prover, good: &[CheckpointSummary]) {
         let known: Vec<Earlier> = good
             .iter()
@@ -281,7 +281,7 @@ fn refused(mut c: CheckpointSummary, pointer: &Pointer, places: &Places) -> Chec
     c
 }
 
-/// What is said where the pointer names nothing that is there.
+/// Words where the pointer names nothing that is there.
 fn nothing_named(pointer: &Latest, places: &Places) -> Option<CheckpointSummary> {
     let who = places.who();
     let (step, mut finding) = match pointer {

@@ -13,7 +13,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use supervise_core::event::ActError;
 
-/// What a term stands on.
+/// Directories and files that a term stands on.
 #[derive(Debug)]
 pub(super) struct Ground {
     places: Vec<Place>,

@@ -23,7 +23,7 @@ pub const RUN_DIR_NAME: &str = super::edit::OURS;
 /// Copies of one root that may lie beside it.
 const COPIES: u32 = 1000;
 
-/// Where the terms of a run are won: on the checkpoint root's own file system.
+/// Place where the terms of a run are won: on the checkpoint root's own file system.
 #[must_use]
 pub fn lease_dir(root: Option<&Utf8Path>, saves: &SavePolicy, run_dir: &Utf8Path) -> Utf8PathBuf {
     match (saves, root) {

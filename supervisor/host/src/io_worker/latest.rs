@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use supervise_checkpoint::pointer::{GENERATIONS, LATEST, POINTER_LIMIT, Pointer};
 use supervise_core::event::Tracker;
 
-/// What the pointer says.
+/// Content of the pointer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Latest {
     /// There is none: AReaL reads what an older build wrote in place, if that is there.
@@ -51,12 +51,12 @@ pub(super) fn latest(root: &Utf8Path) -> Latest {
     }
 }
 
-/// Whether something else stands where generations would: a link is not followed.
+/// Returns true if something else stands where generations would: a link is not followed.
 pub(super) fn is_odd(generations: &Utf8Path) -> bool {
     fs::symlink_metadata(generations).is_ok_and(|meta| !meta.is_dir())
 }
 
-/// Where what AReaL would load stands: in place, or where its pointer says.
+/// Place of what AReaL would load: in place, or where its pointer says.
 #[must_use]
 pub fn live_dir(root: &Utf8Path) -> Utf8PathBuf {
     match latest(root) {

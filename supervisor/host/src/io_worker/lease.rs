@@ -202,10 +202,10 @@ fn is_full(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// What a holder says of itself.
+/// Statements of a holder about itself.
 const HOLDER: &str = "holder.json";
 
-/// What stands in the lease's directory.
+/// Content of the lease's directory.
 struct Found {
     newest: Term,
     holder: Option<Holder>,

@@ -27,7 +27,7 @@ pub struct Listed {
     /// The trainer's YAML.
     #[serde(default)]
     pub config: Option<Utf8PathBuf>,
-    /// Which script it is, where its command is one: see [`script::key`].
+    /// The script, where its command is one: see [`script::key`].
     #[serde(default)]
     pub script: Option<String>,
     /// Its command, without secrets.

@@ -19,9 +19,9 @@ const FILES: usize = 200_000;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Look {
-    /// What stands there.
+    /// The entry there.
     Kind(Utf8PathBuf),
-    /// Where a link leads; no link is an error.
+    /// Place where a link leads; no link is an error.
     Link(Utf8PathBuf),
     /// The path with all links followed.
     Canonical(Utf8PathBuf),
@@ -31,9 +31,9 @@ pub enum Look {
     ReadSmall(Utf8PathBuf, u64),
     /// Names in a directory that begin so, at most so many.
     Names(Utf8PathBuf, String, usize),
-    /// Whether a program may be executed.
+    /// True if a program may be executed.
     Execute(Utf8PathBuf),
-    /// Whether files may be made in a directory.
+    /// True if files may be made in a directory.
     Write(Utf8PathBuf),
     /// Bytes that the file system has left for us.
     Free(Utf8PathBuf),
@@ -43,7 +43,7 @@ pub enum Look {
     Make(Utf8PathBuf),
 }
 
-/// What was seen.
+/// Sighting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Seen {
@@ -63,7 +63,7 @@ pub enum Seen {
     Room(Option<Room>),
 }
 
-/// What stands at a path.
+/// Entry at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -75,7 +75,7 @@ pub enum Kind {
     Other,
 }
 
-/// What is free, and what a step takes.
+/// Free space, and the space that a step takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Room {
     /// Bytes that the file system has left for us.

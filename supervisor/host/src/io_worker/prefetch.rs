@@ -1,4 +1,4 @@
-//! What an I/O worker does before it is asked: looks into files as they are closed, judges a step that may have become
+//! Work of an I/O worker before it is asked: looks into files as they are closed, judges a step that may have become
 //! complete, writes down what was proven. Any question comes first.
 
 use super::scan::Prover;
@@ -12,7 +12,7 @@ use supervise_core::event::ScanReport;
 
 /// A file that was closed is looked into after this: by then a later write would show in its times.
 const SETTLE: Duration = Duration::from_millis(25);
-/// Where few files wait they are looked into after this, so that the end of a save is known at once; what that is worth
+/// If few files wait they are looked into after this, so that the end of a save is known at once; what that is worth
 /// is made sure of before it is written down.
 const SOON: Duration = Duration::from_millis(5);
 const FEW: usize = 8;
@@ -22,7 +22,7 @@ const BATCH: usize = 64;
 const QUIET: Duration = Duration::from_millis(10);
 /// Judging takes this share of the time at most: one part in so many.
 const SHARE: u32 = 4;
-/// What was proven is written down when the answer is long told.
+/// A proof is written down when the answer is long told.
 const RECORD: Duration = Duration::from_millis(100);
 
 /// Looking for changes: how often at first, how seldom at most, and the share of the time it may take.
@@ -34,7 +34,7 @@ const LEFT_ALONE: i64 = 2_000_000_000;
 
 /// Steps that are followed up.
 const NEWEST: usize = 2;
-/// Where changes are told, a file that is still written is told again when it is closed.
+/// If changes are told, a file that is still written is told again when it is closed.
 pub(super) const TOLD: i64 = 0;
 
 /// Work that nobody asked for.
@@ -43,7 +43,7 @@ pub(super) struct Prefetch {
     /// Files that were closed, oldest first; a path may stand in it twice.
     closed: VecDeque<(Instant, Utf8PathBuf)>,
     changed: BTreeMap<CkptId, Instant>,
-    /// What the last answer said of each step.
+    /// The last answer about each step.
     said: BTreeMap<CkptId, (Verdict, bool)>,
     record: Option<Instant>,
     whole: Vec<CheckpointSummary>,
@@ -51,7 +51,7 @@ pub(super) struct Prefetch {
     depth: Option<Depth>,
 }
 
-/// What came of being told of a change.
+/// Result of being told of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     /// A directory that is not known yet.
@@ -208,7 +208,7 @@ impl Prefetch {
     }
 }
 
-/// What the driver wants to hear of.
+/// Changes that the driver wants to hear of.
 fn outcome(c: &CheckpointSummary) -> (Verdict, bool) {
     (c.verdict, c.proven.is_some())
 }

@@ -55,7 +55,7 @@ impl FileProver {
         }
     }
 
-    /// What the files name and nobody knows does not condemn them: the run asks about it, and knows which files it wrote.
+    /// Names in the files that nobody knows do not condemn them: the run asks about it, and knows which files it wrote.
     #[must_use]
     pub(super) fn that_asks(mut self) -> Self {
         self.limits.asks = true;
@@ -134,7 +134,7 @@ impl FileProver {
         fs::symlink_metadata(self.root.join(&wish.need.path)).map_or(0, |m| m.len())
     }
 
-    /// What the describing files say: from their reports where they were just read, else by looking.
+    /// Content of the describing files: from their reports where they were just read, else by looking.
     fn descriptions(
         &self,
         described: &[Numbered<'_>],
@@ -179,7 +179,7 @@ fn changed_meanwhile() -> Finding {
     finding
 }
 
-/// What the readers of one proof share.
+/// State shared by the readers of one proof.
 struct Work<'p> {
     prover: &'p FileProver,
     options: SweepOptions,

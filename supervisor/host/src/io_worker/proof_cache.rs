@@ -1,4 +1,4 @@
-//! What was found out about each step, for as long as its files stay as they are: the fold over file facts, and the
+//! Findings about each step, for as long as its files stay as they are: the fold over file facts, and the
 //! reports that are still true.
 
 use super::proof_record::Remembered;
@@ -44,7 +44,7 @@ pub(super) struct CachedStep {
     generation: u64,
     needs: Option<(u64, Depth, Arc<Vec<Need>>)>,
     judged: Option<Judged>,
-    /// What a record says of it, once it was looked for.
+    /// Statements of a record about it, once it was looked for.
     pub(super) remembered: Option<Remembered>,
     /// Some of its files were written anew since it was proven, and others were not touched.
     pub(super) mixed: Option<Finding>,
@@ -118,7 +118,7 @@ impl ProofCache {
         }
     }
 
-    /// What was read in the tick of a write is read again.
+    /// A file that was read in the tick of a write is read again.
     pub(super) fn doubt_racy(&mut self, id: &CkptId) {
         let known = self.step(&id.0);
         for path in std::mem::take(&mut known.racy) {
@@ -138,7 +138,7 @@ impl ProofCache {
             .collect()
     }
 
-    /// Whether a file has a report.
+    /// Returns true if a file has a report.
     pub(super) fn is_read(&self, path: &Utf8Path) -> bool {
         let known = path.iter().next().and_then(|top| self.known.get(Utf8Path::new(top)));
         known.is_some_and(|k| k.reports.contains_key(path))
@@ -150,7 +150,7 @@ impl ProofCache {
         self.epoch += 1;
     }
 
-    /// What a proof of the step looks into.
+    /// Files that a proof of the step looks into.
     pub(super) fn needs(&mut self, id: &CkptId, depth: Depth) -> Arc<Vec<Need>> {
         let known = self.step(&id.0);
         let noted = known.noted;
@@ -164,7 +164,7 @@ impl ProofCache {
         needs
     }
 
-    /// What the step is worth by all that is known. `quick`: that other steps changed is no reason to ask again.
+    /// Verdict on the step by all that is known. `quick`: that other steps changed is no reason to ask again.
     pub(super) fn judge(&mut self, id: &CkptId, depth: Depth, quick: bool) -> CheckpointSummary {
         let epoch = self.epoch;
         let none = BTreeMap::new();
@@ -199,14 +199,14 @@ impl ProofCache {
         summary
     }
 
-    /// What of a step counts up.
+    /// Counters of a step that rise.
     pub(super) fn marks(&self, id: &CkptId) -> supervise_checkpoint::Marks {
         let none = BTreeMap::new();
         self.steps
             .marks(id, self.known.get(&id.0).map_or(&none, |k| &k.reports))
     }
 
-    /// Whether something of the step changed since it was judged.
+    /// Returns true if something of the step changed since it was judged.
     pub(super) fn is_stale(&self, id: &CkptId) -> bool {
         let known = self.known.get(&id.0);
         known.is_some_and(|k| k.judged.as_ref().is_none_or(|j| j.generation != k.generation))
@@ -267,13 +267,13 @@ impl CachedStep {
         self.since.clear();
     }
 
-    /// Whether a need has to be looked at again: it had its answer, and nothing that matters to it changed.
+    /// Returns true if a need has to be looked at again: it had its answer, and nothing that matters to it changed.
     pub(super) fn is_open(&self, need: &Need, depth: Depth) -> bool {
         let by = need.described_by.as_ref().is_some_and(|by| self.since.contains(by));
         self.answered < Some(depth) || by || self.since.contains(&need.path)
     }
 
-    /// What stands under the step's name. That a directory's times changed says nothing that its files do not say.
+    /// Entries under the step's name. That a directory's times changed says nothing that its files do not say.
     fn is_a(&mut self, kind: EntryKind) {
         if self.kind.replace(kind) != Some(kind) {
             self.generation += 1;
@@ -287,7 +287,7 @@ impl CachedStep {
         }
     }
 
-    /// Whether a report says what a proof needs. `by`: the describing file as it stands now.
+    /// Returns true if a report says what a proof needs. `by`: the describing file as it stands now.
     pub(super) fn answers(&self, need: &Need, depth: Depth, by: Option<Pin>) -> bool {
         let Some(report) = self.reports.get(&need.path) else {
             return false;

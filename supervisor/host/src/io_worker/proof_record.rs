@@ -1,4 +1,4 @@
-//! What was proven, kept from start to start: one record per step in the run directory's `verified/`.
+//! Proofs that outlive a start: one record per step in the run directory's `verified/`.
 //!
 //! A record saves reading, never judging: it says which files nobody touched since, and what stood in those that
 //! somebody did. It is never believed over a file that was read. That it cannot be written or read costs time at the
@@ -16,7 +16,7 @@ use supervise_core::checkpoint::{CkptId, Depth, Finding, Verdict};
 
 /// The directory of the records in a run directory.
 pub const VERIFIED: &str = "verified";
-/// What a record's name ends with where it went along with a step.
+/// Ending of a record's name where it went along with a step.
 pub(super) const BESIDE: &str = ".verified.jsonl";
 /// Steps whose counters are remembered.
 const REMEMBERED: usize = 16;
@@ -30,7 +30,7 @@ pub(super) struct ProofRecords {
     warned: bool,
 }
 
-/// What a record says of one step.
+/// Statements of a record about one step.
 #[derive(Debug, Default)]
 pub(super) struct Remembered {
     /// By path in the step.
@@ -257,7 +257,7 @@ impl Remembered {
     }
 }
 
-/// Where the bytes were not read, now or then: a file with an older time and another size, or with torch's digest of other contents,
+/// If the bytes were not read, now or then: a file with an older time and another size, or with torch's digest of other contents,
 /// is not the one that was proven.
 fn compare_structure(known: &ProvenFile, now: &Pin, report: &FileReport) -> Option<Finding> {
     let comparable = known.report.verdict == Verdict::Whole && report.verdict == Verdict::Whole;

@@ -16,7 +16,7 @@ use supervise_core::state::State;
 pub struct IoRequest {
     /// Answered under the same number.
     pub id: u64,
-    /// What is asked.
+    /// The question.
     pub ask: Question,
 }
 
@@ -52,7 +52,7 @@ pub enum IoReply {
     Touched,
 }
 
-/// What can be asked of an I/O worker.
+/// Questions to an I/O worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Question {
@@ -62,14 +62,14 @@ pub enum Question {
     Leftovers {
         /// The run directory.
         run_dir: Utf8PathBuf,
-        /// Where its steps go aside.
+        /// Place where its steps go aside.
         store: Utf8PathBuf,
     },
     /// Delete leftovers; under a lease.
     Delete {
         /// The run directory.
         run_dir: Utf8PathBuf,
-        /// Where its steps go aside.
+        /// Place where its steps go aside.
         store: Utf8PathBuf,
         /// Places as [`Answer::Leftovers`] told them.
         places: Vec<Utf8PathBuf>,
@@ -92,7 +92,7 @@ pub enum Question {
     TakeLease {
         /// The directory the terms stand in.
         dir: Utf8PathBuf,
-        /// Who asks, and on what terms.
+        /// The challenger, and its terms.
         claim: Box<Claim>,
         /// The run that is begun or gone on with; without one nothing but the lease is touched.
         identity: Option<Box<Identity>>,
@@ -107,7 +107,7 @@ pub enum Question {
         spec: Box<RunSpec>,
         /// The directory the terms stand in.
         lease_dir: Utf8PathBuf,
-        /// Where runs are listed for `status` without a name; best effort.
+        /// Registry of runs for `status` without a name; best effort.
         registry: Option<Utf8PathBuf>,
     },
     /// Go on with a term that another I/O worker began and did not survive.
@@ -118,7 +118,7 @@ pub enum Question {
         term: Term,
         /// The directory the terms stand in.
         lease_dir: Utf8PathBuf,
-        /// What [`Answer::Begun`] said.
+        /// The inodes that [`Answer::Begun`] named.
         ground: Vec<u64>,
     },
     /// Append lines to the journal.
@@ -176,7 +176,7 @@ pub enum Question {
         ckpt: CkptId,
         /// The step it holds.
         step: Step,
-        /// What it was then.
+        /// Its form then.
         pins: PinsHash,
         /// Bytes a second at most; 0 for no limit.
         rate: u64,
@@ -185,7 +185,7 @@ pub enum Question {
     Watch,
 }
 
-/// Who a run directory belongs to.
+/// The owner of a run directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// The run.
@@ -196,7 +196,7 @@ pub struct Identity {
     pub root: Option<Utf8PathBuf>,
 }
 
-/// What an I/O worker answers.
+/// Answers of an I/O worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
@@ -206,15 +206,15 @@ pub enum Answer {
     Loaded(Box<Loaded>),
     /// Leftovers of a run.
     Leftovers(Vec<Leftover>),
-    /// What was seen.
+    /// Sighting.
     Seen(Result<Seen, Failure>),
     /// A piece of the journals.
     Lines {
-        /// Where it begins.
+        /// Place where it begins.
         at: JournalPlace,
         /// Whole lines.
         text: String,
-        /// Where the next piece begins; `None` at the end.
+        /// Place where the next piece begins; `None` at the end.
         next: Option<JournalPlace>,
         /// Bytes after this piece.
         left: u64,
@@ -237,7 +237,7 @@ pub enum Answer {
     Pins(Option<PinsHash>),
 }
 
-/// What was won with the lease of a run directory.
+/// Term that was won with the lease of a run directory.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Taken {
     /// The term.
@@ -261,7 +261,7 @@ pub struct JournalPlace {
     pub offset: u64,
 }
 
-/// Where the story of an attempt begins.
+/// Place where the story of an attempt begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Began {
     /// The attempt.
@@ -270,7 +270,7 @@ pub struct Began {
     pub at: JournalPlace,
 }
 
-/// What was found in a run directory.
+/// Findings in a run directory.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Loaded {
     /// The folded state.
@@ -289,7 +289,7 @@ pub struct Loaded {
     pub copied: bool,
     /// Specification of the last term.
     pub spec: Option<Box<RunSpec>>,
-    /// Where the last attempts begin in the journals.
+    /// Place where the last attempts begin in the journals.
     #[serde(default)]
     pub attempts: Vec<Began>,
 }
@@ -299,7 +299,7 @@ pub struct Loaded {
 pub struct Leftover {
     /// Kind of it.
     pub kind: LeftoverKind,
-    /// Where it stands, below the store (`aside/…`) or the run directory (`attempts/…`).
+    /// Place of it, below the store (`aside/…`) or the run directory (`attempts/…`).
     pub place: Utf8PathBuf,
     /// Space that it takes on the disk, in bytes.
     pub bytes: u64,

@@ -24,13 +24,13 @@ const TRACKER_LIMIT: u64 = 256;
 const NEWEST: usize = 4;
 /// Steps whose own directory is asked for then; below them a part that goes is seen by the next thorough look.
 const OLDER: usize = 256;
-/// What a proof looks for beside checksums.
+/// Faults that a proof looks for beside checksums.
 pub(super) const OPTIONS: SweepOptions = SweepOptions {
     zero: true,
     finite: false,
 };
 
-/// What one scan gave.
+/// Result of one scan.
 pub type Scanned = ScanReport;
 
 /// A root under proof: the fold, and the reports that are still true.
@@ -42,7 +42,7 @@ pub struct Prover {
     pub(super) verified: Option<ProofRecords>,
     pub(super) files: FileProver,
     pub(super) looked: bool,
-    /// What was told is not all: the next look is thorough.
+    /// The changes told are not all: the next look is thorough.
     pub(super) lost: bool,
     pub(super) remarks: Vec<String>,
     /// Counters of the steps that were recorded.

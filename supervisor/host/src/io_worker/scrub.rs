@@ -15,7 +15,7 @@ use supervise_trainers::{Adapter, Expectation};
 /// One recorded step, read again.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scrubbed {
-    /// What it is worth now; where bytes are not what was proven, a finding `rot` or `not_what_was_proven` says so.
+    /// Verdict on it now; where bytes are not what was proven, a finding `rot` or `not_what_was_proven` says so.
     pub summary: CheckpointSummary,
     /// Its files, by path relative to the root.
     pub files: BTreeMap<Utf8PathBuf, FileReport>,
@@ -25,7 +25,7 @@ pub struct Scrubbed {
     pub missing: Vec<Utf8PathBuf>,
 }
 
-/// What a scrub found.
+/// Findings of a scrub.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Scrub {
     /// Every recorded step that is there, newest first.

@@ -37,7 +37,7 @@ use supervise_trainers::{adapter, expect};
 /// The exit code of an I/O worker that may not start a thread.
 pub const NO_THREAD: i32 = 69;
 
-/// What wakes the loop.
+/// An input of the loop.
 enum Wake {
     /// A line on standard input.
     Line(String),
@@ -51,7 +51,7 @@ struct IoWorker {
     wakes: Sender<Wake>,
     spec: Option<Box<RunSpec>>,
     prover: Option<Prover>,
-    /// Where the trainer keeps one checkpoint only: `prover` is that of the live set.
+    /// If the trainer keeps one checkpoint only: `prover` is that of the live set.
     generations: Option<GenerationStore>,
     tenure: Tenure,
     watch: Option<Watch>,
@@ -234,7 +234,7 @@ impl IoWorker {
         }
     }
 
-    /// Where what was proven of this run is kept.
+    /// Place of the proofs of this run.
     fn records(&self) -> Option<Utf8PathBuf> {
         self.spec.as_ref().map(|s| s.run_dir.join(VERIFIED))
     }

@@ -18,7 +18,7 @@ use supervise_core::spec::RunSpec;
 
 /// Space kept back so that a full disk does not silence the journal.
 const RESERVE: u64 = 1 << 20;
-/// What stands beside the journals is no larger.
+/// The snapshot beside the journals is no larger.
 const LARGE: u64 = 1 << 30;
 
 /// Hexadecimal digits of a run's key.
@@ -53,7 +53,7 @@ pub(super) fn read_journals(run_dir: &Utf8Path, tell: &mut Telling<'_>) -> io::R
     Ok((loaded(run_dir, &folded)?, folded))
 }
 
-/// What is known of a run whose journals were folded.
+/// Facts about a run whose journals were folded.
 fn loaded(run_dir: &Utf8Path, folded: &Folded) -> io::Result<Loaded> {
     let mut out = Loaded {
         key: key(run_dir).unwrap_or_default(),
@@ -86,7 +86,7 @@ pub(super) fn terms(run_dir: &Utf8Path) -> io::Result<Vec<u32>> {
     Ok(term_files(run_dir)?.into_iter().map(|f| f.term).collect())
 }
 
-/// What a guard wrote down of its processes.
+/// Processes that a guard wrote down.
 fn recorded(tree: &Utf8Path, here: &Seat) -> TreeRecord {
     // Without the file nothing was recorded; what lives is then found by its marks.
     read_small(tree, LARGE)
@@ -102,7 +102,7 @@ pub(super) struct Journal {
     reserve: Utf8PathBuf,
     len: u64,
     run_dir: Utf8PathBuf,
-    /// What stands in it and before it; `None` where that could not be read.
+    /// Bytes in it and before it; `None` where that could not be read.
     folded: Option<Folded>,
 }
 
@@ -163,7 +163,7 @@ impl Journal {
         })
     }
 
-    /// Where it stands.
+    /// Place of it.
     pub(super) fn path(&self) -> &Utf8Path {
         &self.path
     }

@@ -19,14 +19,14 @@ use supervise_core::id::Term;
 use supervise_core::lease::Claim;
 use supervise_core::spec::RunSpec;
 
-/// What an I/O worker holds of a term.
+/// State of a term in an I/O worker.
 #[derive(Debug, Default)]
 pub(super) struct Tenure {
     /// The number of the present question.
     pub(super) asked: u64,
     /// The newest journal when they were read.
     read: Option<Stamp>,
-    /// What was read then.
+    /// Input that was read then.
     folded: Folded,
     lease: Option<Lease>,
     journal: Option<Journal>,

@@ -26,7 +26,7 @@ pub(super) fn dir_name(id: &CkptId) -> io::Result<&str> {
     }
 }
 
-/// Whether the trainer here keeps generations by itself: what is put back must then be one.
+/// Returns true if the trainer here keeps generations by itself: what is put back must then be one.
 pub(super) fn is_used(root: &Utf8Path) -> bool {
     let any = |dir: Utf8PathBuf| dir.read_dir_utf8().is_ok_and(|mut all| all.next().is_some());
     latest(root) != Latest::Missing || any(root.join(GENERATIONS))

@@ -1,4 +1,4 @@
-//! What stands under a checkpoint root, kept up to date with as little looking as is honest.
+//! Entries under a checkpoint root, kept up to date with as little looking as is honest.
 //!
 //! A *thorough* look lists every directory and asks for every file. A *quick* one leaves out a directory whose own times
 //! are what they were when it was listed (names come and go only with them), and asks in it only for files that somebody
@@ -26,11 +26,11 @@ const SETTLED: i64 = 2_000_000_000;
 pub(super) enum Look {
     /// Every file.
     Thorough,
-    /// What may have changed by all that is known.
+    /// Steps that may have changed by all that is known.
     Quick,
 }
 
-/// Who hears what was found.
+/// The listener to what was found.
 pub(super) trait Hear {
     /// One entry as it is now; `Gone` where it was known and is not there.
     fn fact(&mut self, fact: &FileFact);
@@ -127,7 +127,7 @@ impl Tree {
         self.top.is_empty()
     }
 
-    /// What is known of a path.
+    /// Facts about a path.
     pub(super) fn fact(&self, path: &Utf8Path) -> Option<&FileFact> {
         match path.parent() {
             Some(dir) if !dir.as_str().is_empty() => self.dirs.get(dir)?.entries.get(path.file_name()?),
@@ -195,7 +195,7 @@ impl Tree {
         below(&self.dirs, step).map(|(p, _)| p.clone()).collect()
     }
 
-    /// Whether every change in a directory is told from now on. It has to be listed once more.
+    /// Returns true if every change in a directory is told from now on. It has to be listed once more.
     pub(super) fn set_watched(&mut self, dir: &Utf8Path, watched: bool) {
         let dir = match watched {
             true => Some(self.dirs.entry(dir.to_owned()).or_default()),

@@ -30,7 +30,7 @@ const BACKLOG: usize = 100_000;
 /// Directories of one step are found in so many rounds.
 const ROUNDS: usize = 10;
 
-/// What was heard.
+/// The message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Told {
     /// Something directly under the root came, went or was written.
@@ -210,7 +210,7 @@ fn gather(rx: &Receiver<()>, touched: &dyn Fn()) {
     }
 }
 
-/// What an event means. Opening and reading mean nothing, and neither does each single write: the file is not closed.
+/// Meaning of an event. Opening and reading mean nothing, and neither does each single write: the file is not closed.
 fn heard(root: &Utf8Path, event: notify::Result<notify::Event>) -> Vec<Told> {
     let Ok(event) = event else {
         return vec![Told::Lost];

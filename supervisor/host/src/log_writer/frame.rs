@@ -9,7 +9,7 @@ pub(crate) const HEADER_LEN: usize = 9;
 /// Longest payload.
 pub(crate) const PAYLOAD_LIMIT: usize = 1 << 20;
 
-/// What a payload is.
+/// Kind of a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FrameKind {
     /// A [`LogOrder`] as JSON; the first frame.
@@ -20,7 +20,7 @@ pub(crate) enum FrameKind {
     Tree,
 }
 
-/// Where the log writer writes, and how much.
+/// Place where the log writer writes, and how much.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LogOrder {
     pub(crate) dir: Utf8PathBuf,

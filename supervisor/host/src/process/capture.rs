@@ -23,7 +23,7 @@ use supervise_core::id::ProcRef;
 /// A process that was killed has this long to be gone; one that hangs in the kernel is left there.
 const DYING: Duration = Duration::from_secs(2);
 
-/// What is to be run.
+/// The program to run.
 #[derive(Debug, Clone, Copy)]
 pub struct Errand<'a> {
     /// The program and its arguments.

@@ -82,7 +82,7 @@ impl Leaf {
     /// Kills everything in it.
     ///
     /// # Errors
-    /// What the kernel reports.
+    /// Report of the kernel.
     pub fn kill(&self) -> io::Result<()> {
         self.write("cgroup.kill", "1")
     }
@@ -90,7 +90,7 @@ impl Leaf {
     /// Freezes or thaws everything in it.
     ///
     /// # Errors
-    /// What the kernel reports.
+    /// Report of the kernel.
     pub fn freeze(&self, frozen: bool) -> io::Result<()> {
         self.write("cgroup.freeze", if frozen { "1" } else { "0" })
     }
@@ -213,7 +213,7 @@ fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Where this process's own cgroup v2 directory is mounted.
+/// Place where this process's own cgroup v2 directory is mounted.
 fn own_dir() -> Option<PathBuf> {
     let mounts = read(Path::new("/proc/self/mountinfo")).ok()?;
     let own = read(Path::new("/proc/self/cgroup")).ok()?;
@@ -263,7 +263,7 @@ fn is_second(kind: &str, _: &str) -> bool {
     kind == "cgroup2"
 }
 
-/// Where a group of a hierarchy is mounted; which one, its type and its options tell.
+/// Mount point of a group of a hierarchy; which one, its type and its options tell.
 fn place(mounts: &str, path: &str, is: impl Fn(&str, &str) -> bool) -> Option<PathBuf> {
     if path.split('/').any(|part| part == "..") {
         return None;

@@ -76,7 +76,7 @@ fn end(target: ProcRef, signal: i32) {
 /// Kills the children of this process, but for some; returns who runs all the same, `None` where this kernel does not
 /// tell. Nobody is an answer that is certain: see [`running_children`], and who may ask.
 ///
-/// What they leave behind comes to this process and is found by the next call. A child that nobody has reaped keeps
+/// Processes that they leave behind come to this process and is found by the next call. A child that nobody has reaped keeps
 /// its number, and a dead one minds no signal: a look at each before it is killed takes longer than what forks to get away
 /// needs for it. The newest come first, for they live.
 pub(crate) fn end_children(except: impl Fn(i32) -> bool) -> Option<Vec<i32>> {

@@ -23,7 +23,7 @@ pub(crate) fn reap_some(mut tell: impl FnMut(i32, ExitStatus)) {
 /// `Ok(None)`: none has ended; an error of kind ECHILD says that there are no children at all.
 ///
 /// # Errors
-/// What `waitid` reports.
+/// Report of `waitid`.
 #[expect(unsafe_code, reason = "waitid has no safe form that keeps every signal number")]
 pub fn reap_one() -> io::Result<Option<(i32, ExitStatus)>> {
     loop {

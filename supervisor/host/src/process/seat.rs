@@ -35,7 +35,7 @@ fn machine_id() -> String {
     }
 }
 
-/// Whether `/proc` shows the pid namespace that this process is in: elsewhere its numbers are other processes.
+/// Returns true if `/proc` shows the pid namespace that this process is in: elsewhere its numbers are other processes.
 #[must_use]
 pub fn is_proc_our_own() -> bool {
     let own = getpid().as_raw().to_string();
@@ -49,7 +49,7 @@ pub fn is_proc_our_own() -> bool {
     numbers.is_none_or(|n| n.split_ascii_whitespace().eq([own.as_str()]))
 }
 
-/// Whether exactly this process of our own seat still runs; `None` where it cannot be seen (`hidepid`).
+/// Returns true if exactly this process of our own seat still runs; `None` where it cannot be seen (`hidepid`).
 #[must_use]
 pub fn sight(proc: ProcRef) -> Option<bool> {
     if let Some(stat) = proc_stat(proc.pid) {

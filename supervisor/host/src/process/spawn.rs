@@ -17,7 +17,7 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-/// Where programs are looked for when the environment has no PATH.
+/// Directories where programs are looked for when the environment has no PATH.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// Entries of PATH that are tried.
@@ -80,7 +80,7 @@ fn text(s: &str) -> io::Result<CString> {
     CString::new(s).map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a zero byte"))
 }
 
-/// What a new process gets.
+/// Setup of a new process.
 #[derive(Debug)]
 pub struct Wiring<'a> {
     /// Its standard input.
@@ -266,7 +266,7 @@ fn make_in(directory: RawFd) -> io::Result<libc::pid_t> {
     libc::pid_t::try_from(pid).map_err(io::Error::other)
 }
 
-/// What the new process does. Only system calls: no allocation, no locks.
+/// Steps of the new process. Only system calls: no allocation, no locks.
 fn be_born(birth: &Birth<'_>) -> ! {
     // SAFETY: every pointer was made from a CString or list that the frames above hold, and the calls are
     // those that may be made between fork and exec.

@@ -7,7 +7,7 @@ use supervise_core::id::ProcRef;
 /// Longest stat line that is read: the command is at most 64 bytes, the rest are numbers.
 const STAT_LIMIT: usize = 2048;
 
-/// What the kernel says about a process.
+/// Statements of the kernel about a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcStat {
     /// Process id.
@@ -93,7 +93,7 @@ fn parse(pid: i32, line: &[u8]) -> Option<ProcStat> {
 
 /// Longest head of a command line.
 const HEAD: usize = 160;
-/// What is read for it: secrets are recognised where they are whole.
+/// Bytes read for it: secrets are recognised where they are whole.
 const HEAD_READ: u64 = 16 << 10;
 
 /// The first words of a process's command line, for people and without secrets; empty for one that hides it.

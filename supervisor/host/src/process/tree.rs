@@ -1,4 +1,4 @@
-//! Which processes belong to an attempt.
+//! Processes that belong to an attempt.
 //!
 //! Four marks, each enough: descent from the guard, or from the keeper that outlives it (subreapers, so orphans stay
 //! below them), having been recorded with its start time, the inherited `SUPERVISE_ATTEMPT` in the environment, and, for a process without an
@@ -79,7 +79,7 @@ impl Snapshot {
     }
 }
 
-/// What marks a process as one of the attempt's.
+/// The sign that marks a process as one of the attempt's.
 #[derive(Debug, Clone, Default)]
 pub struct Marks {
     /// Descendants of this process.
@@ -158,7 +158,7 @@ impl Marks {
     }
 }
 
-/// What the environment that a process was started with says of where it is from.
+/// Statements of the environment that a process was started with about where it is from.
 #[derive(Debug, PartialEq, Eq)]
 enum Origin {
     /// An attempt, named by the value of `SUPERVISE_ATTEMPT`.
@@ -209,7 +209,7 @@ pub fn list_descendants(pid: i32) -> Vec<ProcRef> {
         .collect()
 }
 
-/// Whether the process is the log writer of a guard: it belongs to no attempt, ends by itself once it has written what it
+/// Returns true if the process is the log writer of a guard: it belongs to no attempt, ends by itself once it has written what it
 /// was given, and should be spared by whoever sweeps a dead guard's children.
 #[must_use]
 pub fn is_log_writer(pid: i32) -> bool {
@@ -283,7 +283,7 @@ pub(crate) fn running_children(except: impl Fn(i32) -> bool) -> Option<Vec<i32>>
     }
 }
 
-/// What is left of a run's earlier attempts on this machine, without the help of a living guard.
+/// Remains of a run's earlier attempts on this machine, without the help of a living guard.
 ///
 /// `recorded` are workers and descendants that a guard of *this boot* wrote down: those of another boot must not
 /// be passed. Found are the keeper of a guard that is gone and those of them that live, what stands in their sessions and

@@ -22,12 +22,12 @@ use supervise_core::id::{AttemptNo, Ms, RunId, Term};
 const SEEN: usize = 20;
 /// After its end was asked for, the tree has so long to be gone.
 const GONE: Duration = Duration::from_secs(30);
-/// What the script does is looked at so often.
+/// Interval of looks at the script.
 const LOOK: Duration = Duration::from_secs(1);
 /// The end of the script's output that is read.
 const TAIL: u64 = 4 << 10;
 
-/// What is run, and how.
+/// The command that is run, and how.
 #[derive(Debug, Clone)]
 pub struct Recording {
     /// Our own program.
@@ -36,7 +36,7 @@ pub struct Recording {
     pub run: RunId,
     /// The guard's socket, as the script's environment names it.
     pub socket: String,
-    /// Where its output goes; it must be there.
+    /// Place where its output goes; it must be there.
     pub dir: Utf8PathBuf,
     /// The script with its whole environment.
     pub worker: WorkerOrder,
@@ -46,7 +46,7 @@ pub struct Recording {
     pub step: Duration,
 }
 
-/// What was heard.
+/// The message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Heard {
     /// It calls a trainer.

@@ -225,7 +225,7 @@ fn find(path: &str, name: &str) -> Option<Utf8PathBuf> {
         .find(|file| is_program(file) && !is_own(file))
 }
 
-/// Whether this file is our own program.
+/// Returns true if this file is our own program.
 fn is_own(file: &Utf8Path) -> bool {
     let id = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
     let own = std::fs::metadata("/proc/self/exe").map(id).ok();

@@ -1,4 +1,4 @@
-//! What a script does while it is run to be learnt: a step that lasts may be the training itself, by a trainer that nobody here
+//! Acts of a script while it is run to be learnt: a step that lasts may be the training itself, by a trainer that nobody here
 //! knows.
 //!
 //! A step is a program that a shell of the script has started and that is no shell. What only passes text on counts for nothing; what
@@ -51,7 +51,7 @@ const PREPARING: [&str; 26] = [
 /// Those of them that also run what comes after `run`.
 const CHOOSING: [&str; 4] = ["uv", "conda", "mamba", "micromamba"];
 
-/// What a process of a script is.
+/// Kind of a process of a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Through,
@@ -128,7 +128,7 @@ fn kind_of(pid: i32) -> Option<Kind> {
     Some(kind(&program, &command_line(pid).unwrap_or_default()))
 }
 
-/// What a program of this name is, started with these words.
+/// Kind of a program of this name, started with these words.
 fn kind(program: &str, words: &[String]) -> Kind {
     let base = |word: &String| word.rsplit('/').next().unwrap_or_default().to_owned();
     // An interpreter is what it runs: `python3 -m pip`, `python3 /usr/bin/hf`.

@@ -159,7 +159,7 @@ fn is_remote(kind: i64) -> Option<&'static str> {
     })
 }
 
-/// Where checkpoints go: its kind, its space, whether changes are told.
+/// The root of the checkpoints: its kind, its space, whether changes are told.
 pub(super) fn file_system(place: &Utf8Path) -> Check {
     let here = place.ancestors().find(|p| p.exists()).unwrap_or(place);
     let (Ok(kind), Ok(Space { free, .. })) = (fs_magic(here), space(here)) else {

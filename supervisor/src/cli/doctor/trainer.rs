@@ -36,7 +36,7 @@ pub(super) fn scalars(file: &Utf8Path) -> Vec<Check> {
     found
 }
 
-/// What is doubtful about the plain scalar of a line.
+/// Doubts about the plain scalar of a line.
 fn suspicious(line: &str) -> Option<String> {
     let (key, rest) = line.split_once(": ")?;
     let plain = rest.split(" #").next().unwrap_or(rest).trim();
@@ -73,7 +73,7 @@ fn looks_numeric(text: &str) -> bool {
     plain.starts_with(|c: char| c.is_ascii_digit() || c == '.' || c == '-' || c == '+') && plain.parse::<f64>().is_ok()
 }
 
-/// Which interpreter the command starts, and what it has installed.
+/// The interpreter of the command, and its packages.
 pub(super) fn interpreter(d: &Discovered) -> Vec<Check> {
     let package = prepare::package(d);
     let mut checks = match prepare::asked(d) {

@@ -82,7 +82,7 @@ fn enough_space(dir: &Utf8Path, plan: &Plan) -> Result<(), Status> {
     Err(Status::Failed(why))
 }
 
-/// What is there, and what proofs say of it.
+/// Entries that are there, and what proofs say of it.
 struct Looked {
     facts: Vec<FileFact>,
     reports: BTreeMap<Utf8PathBuf, FileReport>,

@@ -1,4 +1,4 @@
-//! Which roles are meant, and that nobody else works on them.
+//! The roles that are meant, and that nobody else works on them.
 
 use crate::cli::target;
 use crate::error::CliError;

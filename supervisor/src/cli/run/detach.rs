@@ -67,7 +67,7 @@ fn arguments(p: &Prepared) -> Vec<std::ffi::OsString> {
     args
 }
 
-/// What was learnt of a script, for the process that goes on: the script is not run twice.
+/// Facts learnt of a script, for the process that goes on: the script is not run twice.
 fn given(p: &Prepared) -> std::io::Result<Stdio> {
     let Some(learnt) = &p.order.spec.learnt else {
         return Ok(Stdio::null());

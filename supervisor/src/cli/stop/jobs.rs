@@ -32,7 +32,7 @@ fn failed(why: String) -> CliError {
     .hint("`squeue --me` lists what lives; `scancel` ends it")
 }
 
-/// Whether a job that an attempt of this run submitted lives. One of unknown origin is named.
+/// Returns true if a job that an attempt of this run submitted lives. One of unknown origin is named.
 pub(super) fn any(seen: &Seen) -> Result<bool, CliError> {
     let Some(query) = query(seen) else { return Ok(false) };
     let jobs = slurm::ask(&query).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! Who keeps a run from ending: its supervisor and its guard, then what lives of its attempts.
+//! Those who keep a run from ending: its supervisor and its guard, then what lives of its attempts.
 
 use super::Seen;
 use crate::control;
@@ -8,7 +8,7 @@ use supervise_core::id::RunId;
 use supervise_host::address::{self, Role};
 use supervise_host::process::{Remains, proc_stat};
 
-/// What still lives of the run, one process a line.
+/// Living processes of the run, one process a line.
 pub(super) fn left_lines(seen: &Seen) -> Vec<String> {
     seen.remains().iter().map(line).collect()
 }

@@ -1,4 +1,4 @@
-//! What is known of a run, and what lives of it.
+//! Facts about a run, and what lives of it.
 
 use super::peek;
 use crate::environment::wall;
@@ -11,7 +11,7 @@ use supervise_core::state::State;
 use supervise_host::io_worker::Began;
 use supervise_host::process::{Remains, find_attempt_processes, remains};
 
-/// What is known of a run.
+/// Facts about a run.
 #[derive(Debug, Clone, Default)]
 pub(in crate::cli) struct Seen {
     pub(in crate::cli) run: RunId,
@@ -19,7 +19,7 @@ pub(in crate::cli) struct Seen {
     pub(in crate::cli) state: Option<State>,
     pub(in crate::cli) spec: Option<RunSpec>,
     pub(in crate::cli) alive: Alive,
-    /// Where the last attempts begin in the journals, where those were read.
+    /// Place where the last attempts begin in the journals, where those were read.
     pub(in crate::cli) began: Vec<Began>,
     /// Processes that the guard of the last attempt wrote down.
     pub(in crate::cli) recorded: Vec<ProcRef>,
@@ -45,7 +45,7 @@ impl Seen {
         })
     }
 
-    /// What lives of its attempts, by all that is written down of them.
+    /// Living processes of its attempts, by all that is written down of them.
     pub(in crate::cli) fn remains(&self) -> Vec<Remains> {
         let a = self.state.as_ref().and_then(|s| s.attempt.as_ref());
         let mut known = self.recorded.clone();
@@ -61,7 +61,7 @@ impl Seen {
         remains(&self.run, &known)
     }
 
-    /// What is waited for at an end, or was left by one: what SIGKILL did not end.
+    /// Processes that are waited for at an end, or were left by one: what SIGKILL did not end.
     fn undead(&self) -> Vec<Remains> {
         let a = self.state.as_ref().and_then(|s| s.attempt.as_ref());
         let unkillable = a.map(|a| a.unkillable.as_slice()).unwrap_or_default();

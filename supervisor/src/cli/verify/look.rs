@@ -33,7 +33,7 @@ pub(super) struct Look<'a> {
     pub(super) meter: &'a mut Meter,
 }
 
-/// What a directory is taken for.
+/// Kind that a directory is taken for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Root,
@@ -167,7 +167,7 @@ pub(super) fn prove(dir: &Utf8Path, needs: &[Need], look: &mut Look<'_>) -> BTre
         })
 }
 
-/// What is shown of one file: `dir` and `inside` say where it is.
+/// The report of one file: `dir` and `inside` say where it is.
 pub(super) fn file_view(
     shown: &str,
     dir: &Utf8Path,

@@ -12,7 +12,7 @@ use supervise_core::spec::TrainerKind;
 use supervise_host::io_worker::{RUN_DIR_NAME, Scrubbed, VERIFIED, scrub};
 use supervise_trainers::{Expectation, adapter, expect, registry};
 
-/// What is read again, and by which record.
+/// Files that are read again, and by which record.
 struct Place {
     root: Utf8PathBuf,
     run_dir: Utf8PathBuf,

@@ -1,4 +1,4 @@
-//! What a script did while it was listened to, as the call that it makes or in words.
+//! Acts of a script while it was listened to, as the call that it makes or in words.
 
 use super::{Sources, marks};
 use crate::error::CliError;
@@ -118,7 +118,7 @@ fn kept(called: Called, starts_ray: bool) -> Learnt {
     }
 }
 
-/// What is read later finds programs, not our links.
+/// A later read finds programs, not our links.
 fn without_shims(path: &str) -> String {
     let shims = state_dir().map(|d| d.join("shims"));
     let ours = |dir: &&str| shims.as_ref().is_some_and(|s| Utf8Path::new(dir).starts_with(s));

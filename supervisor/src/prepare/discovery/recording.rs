@@ -106,7 +106,7 @@ pub(super) fn listen(c: &Sources) -> Result<Learnt, CliError> {
     understood(c, heard?)
 }
 
-/// What it printed was read. The guard that ends may write its last words meanwhile; what cannot be removed is a few lines of text.
+/// Its output was read. The guard that ends may write its last words meanwhile; what cannot be removed is a few lines of text.
 fn clear(dir: &Utf8Path) {
     for _ in 0..20 {
         match fs::remove_dir_all(dir) {

@@ -1,4 +1,4 @@
-//! Whether the next saves fit on the checkpoint root's file system.
+//! True if the next saves fit on the checkpoint root's file system.
 
 use crate::render;
 use supervise_core::checkpoint::Finding;

@@ -28,7 +28,7 @@ const OF_STEPS: [&str; 18] = [
 /// How long a plain command has to live so that its retries are counted anew: this much of it counts.
 const LIVED: &str = "stall.minimum";
 
-/// What is to be said of them, before the launch.
+/// Words to be said of them, before the launch.
 pub(super) fn notes(settings: &Settings, kind: TrainerKind) -> Vec<String> {
     if adapter(kind).has_steps() {
         return Vec::new();

@@ -42,7 +42,7 @@ pub(super) fn check_other_root(d: &Discovered, out: &ReadOutput, root: Option<&U
     }
 }
 
-/// Whether there are directories of steps in a root.
+/// Returns true if there are directories of steps in a root.
 fn has_steps(trainer: &dyn Adapter, root: &Utf8Path) -> bool {
     let Some(prefix) = trainer.step_prefix() else {
         return false;
@@ -55,7 +55,7 @@ fn entries() -> impl Iterator<Item = (Utf8PathBuf, Utf8PathBuf)> {
     listed_runs().into_iter().filter_map(|l| Some((l.config?, l.root?)))
 }
 
-/// Where the user's name is a part of the root, the same file would begin anew under another one.
+/// If the user's name is a part of the root, the same file would begin anew under another one.
 pub(super) fn check_other_user(d: &Discovered, out: &ReadOutput, root: Option<&Utf8Path>) -> Result<(), CliError> {
     let (Some(file), Some(root)) = (&d.sources.file, root) else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What to start instead where a run would save nothing.
+//! Command to start instead where a run would save nothing.
 
 use crate::prepare::discovery::{Discovered, longest_step, starts};
 use crate::prepare::request::Request;

@@ -1,4 +1,4 @@
-//! What only the trainer can say: its configuration, composed by the interpreter that will run it.
+//! The trainer's own answer: its configuration, composed by the interpreter that will run it.
 //!
 //! Asked where no table here knows its release, its configuration or its entry point, and only by commands that would run its code
 //! anyway. What it said last is kept without secrets in this user's state directory, for the commands that only look.
@@ -97,7 +97,7 @@ fn run_of(d: &Discovered, version: Option<&str>, tree: &ConfigTree) -> Option<Ru
     Some(identity::run_id(out.kind, root.as_deref(), cwd, &out.command))
 }
 
-/// What is read without an answer, with why there is none; `error`: where that is not enough.
+/// Input that is read without an answer, with why there is none; `error`: where that is not enough.
 fn without(
     first: Result<ReadOutput, CliError>,
     asks: &Asks,
@@ -124,7 +124,7 @@ fn environment_of(d: &Discovered) -> BTreeMap<String, String> {
     env
 }
 
-/// Whether it will answer, as far as its file tells.
+/// Returns true if it will answer, as far as its file tells.
 fn answers(asks: &Asks, question: &Question) -> bool {
     asks.only_if.as_ref().is_none_or(|(module, word)| {
         // Where it is not found, the launch would fail as well: what Python says of that is told.
@@ -140,7 +140,7 @@ fn asked(d: &Discovered, asks: &Asks, question: &Question) -> Result<ConfigTree,
     question.compose(&asks.words)
 }
 
-/// Where the answer is kept: by the call, the packages, and what decides which files are imported.
+/// Key of the kept answer: by the call, the packages, and what decides which files are imported.
 fn file_of(d: &Discovered, asks: &Asks, release: &Release, env: &BTreeMap<String, String>) -> Option<Utf8PathBuf> {
     let said = release.interpreter.as_ref();
     let imports = IMPORTS.map(|name| env.get(name));

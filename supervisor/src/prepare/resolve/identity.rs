@@ -1,4 +1,4 @@
-//! Which run this is: its identity, its checkpoint root, its run directory.
+//! Name of this run: its identity, its checkpoint root, its run directory.
 
 use crate::error::CliError;
 use crate::mount;
@@ -30,7 +30,7 @@ pub fn run_ids_at(root: &Utf8Path) -> Vec<RunId> {
     kinds.map(|kind| run_id(kind, Some(root), root, &[])).collect()
 }
 
-/// Where generations are kept, with all links followed as in the root's own path.
+/// Place of generations, with all links followed as in the root's own path.
 pub(super) fn store(out: &mut ReadOutput) -> Result<Option<Utf8PathBuf>, CliError> {
     let SavePolicy::InPlace(place) = &mut out.saves else {
         return Ok(None);
@@ -39,7 +39,7 @@ pub(super) fn store(out: &mut ReadOutput) -> Result<Option<Utf8PathBuf>, CliErro
     Ok(Some(place.store.clone()))
 }
 
-/// Where the journal and the attempts go.
+/// Place where the journal and the attempts go.
 pub(super) fn run_dir(
     settings: &Settings,
     root: Option<&Utf8Path>,

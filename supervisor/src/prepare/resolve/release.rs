@@ -1,4 +1,4 @@
-//! Which release of the trainer would run: what the settings say, else what the command's own interpreter says.
+//! Release of the trainer that would run: what the settings say, else what the command's own interpreter says.
 
 use crate::error::CliError;
 use crate::prepare::discovery::Discovered;
@@ -40,7 +40,7 @@ impl Release {
         }
     }
 
-    /// What a person should know of it before the launch.
+    /// Notes for a person about it before the launch.
     pub(in crate::prepare) fn note(&self, out: &ReadOutput) -> Option<String> {
         let why = self
             .why
@@ -80,7 +80,7 @@ pub fn check_importable(p: &Prepared) -> Result<(), CliError> {
     .hint("where that is not so, supervisor.trainer_version says which release runs, and nothing is asked"))
 }
 
-/// Whether the command is an interpreter, or torchrun, that is told to run a module of this package.
+/// Returns true if the command is an interpreter, or torchrun, that is told to run a module of this package.
 fn is_module_of(command: &[String], package: &str) -> bool {
     let program = command.first().and_then(|w| w.rsplit('/').next()).unwrap_or_default();
     let here = program == "torchrun" || program.starts_with("python");
@@ -124,7 +124,7 @@ fn ask(d: &Discovered, package: &str) -> Result<Interpreter, String> {
     interpreter::ask(command, d.call_cwd(), &env, package)
 }
 
-/// Whether where the checkpoints are follows from a default, which releases may set otherwise.
+/// Returns true if where the checkpoints are follows from a default, which releases may set otherwise.
 pub(super) fn root_is_default(out: &ReadOutput, named: Option<&Utf8Path>) -> bool {
     let is_default = |key: &&str| {
         out.tree

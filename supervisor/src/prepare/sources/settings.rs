@@ -1,4 +1,4 @@
-//! Where settings come from: files in their places, our block, the environment, flags.
+//! Sources of settings: files in their places, our block, the environment, flags.
 
 use super::files;
 use crate::error::CliError;

@@ -1,4 +1,4 @@
-//! What makes a configuration another one.
+//! The hash that makes a configuration another one.
 
 use crate::prepare::discovery::Discovered;
 use supervise_config::settings::DegradedResume;

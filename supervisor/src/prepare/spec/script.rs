@@ -1,4 +1,4 @@
-//! What a launch needs of a script: the call that was learnt, and what stands in its way.
+//! Facts that a launch needs of a script: the call that was learnt, and what stands in its way.
 
 use crate::error::CliError;
 use crate::prepare::discovery::{Discovered, shims};

@@ -6,7 +6,7 @@ use std::fmt;
 use supervise_core::checkpoint::{CheckpointSummary, Finding};
 use supervise_core::id::Step;
 
-/// Where the parts of such a checkpoint stand.
+/// Place of the parts of such a checkpoint.
 pub trait InPlace: Sync + fmt::Debug {
     /// The directory of what is kept of the run: read before all else, so put in its place last.
     fn info(&self) -> &'static str;
@@ -14,7 +14,7 @@ pub trait InPlace: Sync + fmt::Debug {
     fn state(&self) -> &'static str;
     /// The directory of all engines in a generation of the trainer's own.
     fn payloads(&self) -> &'static str;
-    /// Where a path of the live set stands in a generation of the trainer's own.
+    /// Place where a path of the live set stands in a generation of the trainer's own.
     fn as_own(&self, path: &str) -> String;
     /// A set that the trainer would load and that is not there, or cannot be told.
     fn no_set(&self, step: Step, finding: Finding) -> CheckpointSummary;

@@ -1,4 +1,4 @@
-//! What an adapter keeps for itself in a value that others pass on.
+//! State that an adapter keeps for itself in a value that others pass on.
 
 use std::any::Any;
 use std::fmt;

@@ -52,7 +52,7 @@ pub struct UserPart {
 }
 
 impl UserPart {
-    /// Whether something was saved in a root, by what `is_there` says of a path.
+    /// Returns true if something was saved in a root, by what `is_there` says of a path.
     #[must_use]
     pub fn is_saved(&self, root: &Utf8Path, is_there: impl Fn(&Utf8Path) -> bool) -> bool {
         self.saves.iter().any(|name| is_there(&root.join(name)))

@@ -16,7 +16,7 @@ use supervise_core::checkpoint::{Finding, Verdict};
 pub(super) struct Compared<'a> {
     /// The step it says it holds.
     pub(super) info: StepInfo,
-    /// What it counts.
+    /// Its counters.
     pub(super) marks: &'a Marks,
     /// Engines that are in it.
     pub(super) engines: &'a BTreeSet<&'a str>,
@@ -122,7 +122,7 @@ impl Compared<'_> {
         })
     }
 
-    /// What was recorded of the same save of this engine, and of one of its shards.
+    /// Record of the same save of this engine, and of one of its shards.
     pub(super) fn recorded(&self, engine: &str, shard: &str) -> Option<u64> {
         let (save, shard) = (save_mark(engine), shard_mark(engine, shard));
         let own = self.count(&save)?;

@@ -9,7 +9,7 @@ use supervise_core::reason::Reason;
 use supervise_core::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::{LauncherKind, RunSpec};
 
-/// What is started. AReaL has no override that names a checkpoint: it resumes from the live set, or from nothing where that is
+/// The command that is started. AReaL has no override that names a checkpoint: it resumes from the live set, or from nothing where that is
 /// not there, so where it starts was arranged on disk before.
 pub(super) fn arrange(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Result<LaunchPlan, Reason> {
     let mut plan = LaunchPlan::default();

@@ -1,6 +1,6 @@
 //! The spread of an engine over ranks, as AReaL writes it: `fsdp:d4t2`, `megatron:(attn:d1p2t4|ffn:d1p2e4)`.
 
-/// What runs an engine.
+/// The backend that runs an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Fsdp,
@@ -30,7 +30,7 @@ impl Backend {
             .checked_mul(self.context)
     }
 
-    /// Whether schedule and random numbers are in its checkpoints.
+    /// Returns true if schedule and random numbers are in its checkpoints.
     pub(super) fn is_megatron(&self) -> bool {
         self.kind == Kind::Megatron
     }

@@ -6,10 +6,10 @@ use supervise_core::spec::LauncherKind;
 
 /// AReaL's launchers of the older kind, by the names of their modules.
 const LAUNCHERS: [&str; 2] = ["areal.infra.launcher.", "areal.launcher."];
-/// Where they run their ranks.
+/// The nodes that run their ranks.
 const PLACES: [&str; 3] = ["local", "ray", "slurm"];
 
-/// Who starts the ranks.
+/// The launcher of the ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Form {
     /// One process that starts workers through a scheduler of AReaL's.
@@ -25,13 +25,13 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// Whether each rank trains by itself, and keeps its own place in the data.
+    /// Returns true if each rank trains by itself, and keeps its own place in the data.
     pub(super) fn is_spmd(&self) -> bool {
         matches!(self, Self::Launcher(_) | Self::Torchrun | Self::Ranks)
     }
 }
 
-/// Which way the run goes.
+/// Direction of the run.
 pub(super) fn form(input: &ReadInput<'_>) -> Form {
     if let Some((place, _)) = launcher(input.command) {
         return Form::Launcher(place);
@@ -83,7 +83,7 @@ pub(super) fn launcher(command: &[String]) -> Option<(String, usize)> {
     })
 }
 
-/// Where the arguments of the script begin; `None` where no Python program can be seen in the command.
+/// Place where the arguments of the script begin; `None` where no Python program can be seen in the command.
 pub(super) fn arguments(command: &[String]) -> Option<usize> {
     let from = launcher(command).map_or(0, |(_, at)| at);
     let words = &command[from..];

@@ -42,7 +42,7 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("scheduler.type", "null"),
 ];
 
-/// What saver, evaluator and recover have in common.
+/// Fields common to saver, evaluator and recover.
 const TIMER: &[(&str, &str)] = &[
     ("experiment_name", "???"),
     ("trial_name", "???"),
@@ -52,7 +52,7 @@ const TIMER: &[(&str, &str)] = &[
     ("freq_secs", "null"),
 ];
 
-/// What an engine that trains has.
+/// Fields of an engine that trains.
 const ENGINE: &[(&str, &str)] = &[
     ("experiment_name", "???"),
     ("trial_name", "???"),
@@ -68,10 +68,10 @@ const ENGINE: &[(&str, &str)] = &[
     ("ppo_n_minibatches", "4"),
 ];
 
-/// What an optimizer has, where there is one.
+/// Fields of an optimizer, where there is one.
 const OPTIMIZER: &[(&str, &str)] = &[("lr_scheduler_type", "constant"), ("warmup_steps_proportion", "0.001")];
 
-/// What an engine that generates has.
+/// Fields of an engine that generates.
 const ROLLOUT: &[(&str, &str)] = &[("backend", "???"), ("_version", "v1"), ("max_head_offpolicyness", "0")];
 
 /// Sections of which all keys are known here: another key ends AReaL at its start.

@@ -46,7 +46,7 @@ fn role(v: &mut Reader<'_>, name: &str, key: &str, backend: Option<Backend>, bar
     }
 }
 
-/// What no resume brings back.
+/// State that no resume brings back.
 pub(super) fn not_restored(v: &mut Reader<'_>, actor: Option<Backend>, is_rl: bool) -> Vec<StateKind> {
     let bare = is(v, "recover.no_save_optim") || is(v, "recover.no_load_optim");
     let megatron = actor.is_some_and(|a| a.is_megatron());
@@ -67,7 +67,7 @@ pub(super) fn not_restored(v: &mut Reader<'_>, actor: Option<Backend>, is_rl: bo
     out
 }
 
-/// Whether the learning rate changes from step to step.
+/// Returns true if the learning rate changes from step to step.
 fn has_schedule(v: &mut Reader<'_>) -> bool {
     if !v.is_set("actor.optimizer") {
         return false;
@@ -77,7 +77,7 @@ fn has_schedule(v: &mut Reader<'_>) -> bool {
     kind.is_some_and(|k| k != "constant") || warmup.is_some_and(|w| w > 0.0)
 }
 
-/// What is known to fail, or to be lost, with such engines.
+/// Known failures, or to be lost, with such engines.
 pub(super) fn check(v: &mut Reader<'_>, actor: Option<Backend>, is_rl: bool) {
     versions(v, is_rl);
     let megatron = actor.is_some_and(|a| a.is_megatron());
@@ -162,7 +162,7 @@ fn schedule(v: &mut Reader<'_>, actor: Option<Backend>) {
     }
 }
 
-/// What is written beside the checkpoint.
+/// Files written beside the checkpoint.
 fn outputs(v: &mut Reader<'_>) {
     let frequencies = ["freq_steps", "freq_epochs", "freq_secs"];
     let mut is_set = |part: &str| frequencies.iter().any(|f| v.get(&format!("{part}.{f}"), INT).is_some());

@@ -21,7 +21,7 @@ const FILES: [(&str, &str); 3] = [
 pub struct Edited {
     /// Its bytes: only frequencies are others.
     pub bytes: Vec<u8>,
-    /// What differs, in words.
+    /// Differences, in words.
     pub what: String,
 }
 
@@ -79,7 +79,7 @@ pub fn with_frequencies(bytes: &[u8], wanted: &Frequencies) -> Result<Option<Edi
     }))
 }
 
-/// Where the plain value of `section.key` stands in a JSON text of two levels.
+/// Place where the plain value of `section.key` stands in a JSON text of two levels.
 fn value_of(text: &str, section: &str, key: &str) -> Option<Range<usize>> {
     let bytes = text.as_bytes();
     let (mut depth, mut at) = (0_u32, 0);

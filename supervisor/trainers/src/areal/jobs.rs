@@ -6,7 +6,7 @@ use crate::kit::Reader;
 use crate::read::ReadInput;
 use crate::slurm::SlurmJobs;
 
-/// Whether its workers are jobs of Slurm's.
+/// Returns true if its workers are jobs of Slurm's.
 fn submits(v: &mut Reader<'_>, form: &Form) -> bool {
     match form {
         Form::Launcher(place) => place == "slurm",
@@ -15,7 +15,7 @@ fn submits(v: &mut Reader<'_>, form: &Form) -> bool {
     }
 }
 
-/// What a person should know of them.
+/// Notes for a person about them.
 pub(super) fn check(v: &mut Reader<'_>, form: &Form) {
     if !submits(v, form) {
         return;
@@ -28,7 +28,7 @@ pub(super) fn check(v: &mut Reader<'_>, form: &Form) {
     v.note("slurm_jobs", if launcher { "" } else { "scheduler.type" }, text);
 }
 
-/// What its jobs look like.
+/// Form of its jobs.
 pub(super) fn known(v: &mut Reader<'_>, input: &ReadInput<'_>, form: &Form, user: &str) -> Option<SlurmJobs> {
     if !submits(v, form) {
         return None;

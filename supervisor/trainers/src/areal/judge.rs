@@ -81,7 +81,7 @@ pub(super) fn judge(case: &Case<'_>) -> CheckpointSummary {
     out
 }
 
-/// What AReaL would load and what is not there, or cannot be told.
+/// Files that AReaL would load and that are missing, or cannot be told.
 pub(super) fn no_set(step: Step, finding: Finding) -> CheckpointSummary {
     let mut out = crate::kit::unknown_step(&CkptId(String::new().into()));
     out.step = step;
@@ -282,7 +282,7 @@ fn unfamiliar(case: &Case<'_>) -> Vec<String> {
     not_trusted(case.expect, facts)
 }
 
-/// What each engine's state holds.
+/// Content of each engine's state.
 fn holds(case: &Case<'_>, parts: &[(String, SetReport)], engines: &BTreeSet<&str>) -> BTreeMap<String, Vec<String>> {
     let of = |engine: &str| {
         let dir = state_dir(engine);
@@ -311,7 +311,7 @@ fn in_all(holds: &BTreeMap<String, Vec<String>>) -> Vec<String> {
         .collect()
 }
 
-/// Whether this run can be resumed from it.
+/// Returns true if this run can be resumed from it.
 fn resumability(case: &Case<'_>, c: &CheckpointSummary, info: Option<StepInfo>) -> Resumability {
     let live = Sets::live(case.expect);
     if let (Some(wrote), Some(ranks)) = (c.world, live.and_then(|l| l.data_ranks))

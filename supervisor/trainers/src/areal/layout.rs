@@ -5,7 +5,7 @@ use crate::adapter::{Expectation, InPlace};
 use supervise_core::checkpoint::{CheckpointSummary, Finding};
 use supervise_core::id::Step;
 
-/// Where the parts of a set stand.
+/// Place of the parts of a set.
 #[derive(Debug)]
 pub(super) struct Layout;
 

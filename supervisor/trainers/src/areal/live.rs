@@ -1,4 +1,4 @@
-//! What a specification keeps of the only checkpoint for this adapter alone.
+//! Part of a specification about the only checkpoint, for this adapter alone.
 
 use crate::slurm::SlurmJobs;
 use camino::Utf8PathBuf;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use supervise_checkpoint::Frequencies;
 use supervise_core::spec::SavePolicy;
 
-/// What AReaL is told, and what its only checkpoint is expected to be. Names of fields are those of specifications.
+/// Settings given to AReaL, and what its only checkpoint is expected to be. Names of fields are those of specifications.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Live {
     /// The name by which AReaL knows its user: it is a part of the checkpoint root.
@@ -34,7 +34,7 @@ pub struct Live {
 }
 
 impl Live {
-    /// What a specification keeps; `None`: another trainer wrote it.
+    /// The part that a specification keeps; `None`: another trainer wrote it.
     #[must_use]
     pub fn of(saves: &SavePolicy) -> Option<Self> {
         let own = saves.in_place()?.own.clone();

@@ -12,10 +12,10 @@ pub(super) const DEFAULT: &str = "default";
 
 /// The same two in a generation that a newer AReaL wrote by itself, where an engine has its name below the second.
 pub(super) const MANIFEST: &str = "manifest";
-/// Where the state of each engine stands there, in a directory of its name.
+/// Place where the state of each engine stands there, in a directory of its name.
 pub(super) const PAYLOADS: &str = "payloads";
 
-/// What a path below a set is.
+/// Kind of a path below a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part<'a> {
     /// A file of `recover_info`.
@@ -44,17 +44,17 @@ pub(super) fn part(path: &str) -> Part<'_> {
     }
 }
 
-/// Whether a directory of a set may stand here: `recover_info`, an engine's, its state's.
+/// Returns true if a directory of a set may stand here: `recover_info`, an engine's, its state's.
 pub(super) fn is_place(path: &str) -> bool {
     !path.is_empty() && path.split_once('/').is_none_or(|(_, rest)| rest == STATE)
 }
 
-/// Where an engine's state stands in a set.
+/// Place where an engine's state stands in a set.
 pub(super) fn state_dir(engine: &str) -> String {
     format!("{engine}/{STATE}")
 }
 
-/// Whether a file of an engine's state holds a part of it. Megatron keeps what all ranks have in common, the learning-rate
+/// Returns true if a file of an engine's state holds a part of it. Megatron keeps what all ranks have in common, the learning-rate
 /// schedule among it, in a file that it writes before all shards.
 pub(super) fn is_shard(file: &str) -> bool {
     file.ends_with(".distcp") || file == "common.pt"
@@ -65,7 +65,7 @@ pub(super) fn step(name: &str) -> Option<Step> {
     generation(name).or_else(|| generation_step(name))
 }
 
-/// Where a path of AReaL's own generation would stand in a live set.
+/// Place where a path of AReaL's own generation would stand in a live set.
 #[must_use]
 pub fn as_live(path: &str) -> Option<String> {
     let (head, rest) = path.split_once('/').unwrap_or((path, ""));
@@ -80,7 +80,7 @@ pub fn as_live(path: &str) -> Option<String> {
     }
 }
 
-/// Where a path of a live set stands in a generation of AReaL's own.
+/// Place where a path of a live set stands in a generation of AReaL's own.
 #[must_use]
 pub fn as_own(path: &str) -> String {
     match path.split_once('/') {

@@ -1,10 +1,10 @@
-//! What a person should know before a launch. What depends on the configuration alone is said when it is read.
+//! Notes for a person before a launch. What depends on the configuration alone is said when it is read.
 
 use crate::adapter::TrainerFacts;
 use supervise_core::checkpoint::{Finding, StateKind};
 use supervise_core::spec::RunSpec;
 
-/// What is worth knowing.
+/// Notes.
 pub(super) fn preflight(spec: &RunSpec, _facts: &TrainerFacts) -> Vec<Finding> {
     let mut out = Vec::new();
     if !spec.policy.recovery {
@@ -33,7 +33,7 @@ fn cadence(spec: &RunSpec) -> Option<Finding> {
     })
 }
 
-/// What comes back, engine by engine, and what does not.
+/// State that comes back, engine by engine, and what does not.
 fn restored(spec: &RunSpec) -> Vec<Finding> {
     let mut out = Vec::new();
     let optimizer = |contents: &[String]| contents.iter().any(|c| c == "optimizer");

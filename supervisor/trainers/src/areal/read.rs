@@ -196,7 +196,7 @@ fn check_form(v: &mut Reader<'_>, form: &Form) {
     }
 }
 
-/// What ends AReaL before any work, although nothing here depends on it.
+/// Mistakes that end AReaL before any work, although nothing here depends on it.
 fn check_keys(v: &mut Reader<'_>, tree: &ConfigTree) {
     for key in defaults::unknown(tree) {
         let meant = defaults::nearest(&key).map_or_else(String::new, |meant| format!("; did you mean `{meant}`?"));
@@ -266,7 +266,7 @@ fn is_switched_off(tree: &ConfigTree, env: Env<'_>) -> bool {
     by_hand && said.is_some_and(|mode| matches!(mode.as_str(), "off" | "disabled" | "False"))
 }
 
-/// What `recover.mode` says, and how it has to be written for AReaL where it is not what the file says.
+/// Content of `recover.mode`, and how it has to be written for AReaL where it is not what the file says.
 fn mode(v: &mut Reader<'_>) -> Option<&'static str> {
     let said = v.needed("recover.mode", TEXT)?;
     let wants = match said.as_str() {
@@ -308,7 +308,7 @@ fn mode(v: &mut Reader<'_>) -> Option<&'static str> {
     }
 }
 
-/// What AReaL's schedulers and launchers look for before they start anything.
+/// Tools that AReaL's schedulers and launchers look for before they start anything.
 fn must_exist(v: &mut Reader<'_>, input: &ReadInput<'_>, form: &Form) -> Vec<(String, Utf8PathBuf)> {
     let looks = match form {
         Form::Controller => v.get("scheduler.type", TEXT).is_some_and(|s| s != "ray"),

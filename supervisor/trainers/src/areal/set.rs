@@ -121,7 +121,7 @@ impl Files {
         out
     }
 
-    /// What a proof looks into, relative to the set.
+    /// Files that a proof looks into, relative to the set.
     pub(super) fn needs(&self) -> Vec<Need> {
         let parts = self.parts();
         let below = |(dir, kind, files): &(String, SetKind, BTreeMap<String, u64>)| {
@@ -180,7 +180,7 @@ impl<'a> Reports<'a> {
         set::judge(kind, files, &reports)
     }
 
-    /// What counts up from save to save, and what tells one save from another.
+    /// Counters that rise from save to save, and what tells one save from another.
     pub(super) fn marks(&self, files: &Files) -> Marks {
         let mut counters = BTreeMap::new();
         let mut put = |name: String, value: Option<u64>| counters.extend(value.map(|n| (name, n)));
@@ -217,7 +217,7 @@ impl<'a> Reports<'a> {
             .max()
     }
 
-    /// What tells this save from all others, and is the same in a copy: none before everything that tells was read.
+    /// Key that tells this save from all others, and is the same in a copy: none before everything that tells was read.
     pub(super) fn save(&self, files: &Files) -> Option<String> {
         let mut sum = crc32fast::Hasher::new();
         let mut add = |path: &str| -> Option<()> {
@@ -239,7 +239,7 @@ impl<'a> Reports<'a> {
     }
 }
 
-/// What the clocks of two machines may differ by, in nanoseconds. Two saves are at least one step apart.
+/// Difference allowed between the clocks of two machines, in nanoseconds. Two saves are at least one step apart.
 pub(super) const CLOCKS: i64 = 1_000_000_000;
 /// How often AReaL asked itself whether to save: once a step.
 pub(super) const CHECKS: &str = "checks";

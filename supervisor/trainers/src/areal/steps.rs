@@ -23,11 +23,11 @@ pub(super) struct ArealSteps {
 #[derive(Debug, Default)]
 struct Set {
     files: Files,
-    /// What was counted at the last judgement that proved it.
+    /// Counters at the last judgement that proved it.
     marks: Option<Marks>,
 }
 
-/// Whether a set is a generation that AReaL wrote by itself: its parts have other names there.
+/// Returns true if a set is a generation that AReaL wrote by itself: its parts have other names there.
 fn is_own(name: &str) -> bool {
     generation_step(name).is_some()
 }

@@ -1,6 +1,6 @@
 //! Command and environment of a launch.
 //!
-//! Where the program takes flags of `TrainingArguments` the step is named; elsewhere every newer step went aside before, so that
+//! If the program takes flags of `TrainingArguments`, the step is named; elsewhere every newer step went aside before, so that
 //! `get_last_checkpoint` finds the right one, and nothing where the run is to begin anew.
 
 use super::call::{self, Style};
@@ -11,7 +11,7 @@ use supervise_core::reason::Reason;
 use supervise_core::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::RunSpec;
 
-/// What is started.
+/// The command that is started.
 pub(crate) fn arrange(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Result<LaunchPlan, Reason> {
     let mut plan = LaunchPlan::default();
     let style = call::style(spec.trainer_command());

@@ -69,34 +69,34 @@ fn program(command: &[String]) -> Option<(Program, usize)> {
     })
 }
 
-/// Whether a command starts ms-swift.
+/// Returns true if a command starts ms-swift.
 pub(crate) fn is_swift(command: &[String]) -> bool {
     matches!(program(command), Some((Program::Swift, _)))
 }
 
-/// Whether a script is started by flags that may look whether the output directory is empty. Its name for going on anyway is of
+/// Returns true if a script is started by flags that may look whether the output directory is empty. Its name for going on anyway is of
 /// transformers 4; no step is overwritten by it that a resume is given by its path.
 pub(crate) fn may_refuse(command: &[String]) -> bool {
     program(command).is_none() && telling_flags(command) >= 1 && !flags(command).contains_key("overwrite_output_dir")
 }
 
-/// Whether a command starts such a training, by its program or by its flags.
+/// Returns true if a command starts such a training, by its program or by its flags.
 pub(crate) fn is_called(command: &[String]) -> bool {
     program(command).is_some() || is_called_by_flags(command)
 }
 
-/// Whether nothing but its flags tells that a command starts such a training.
+/// Returns true if nothing but its flags tells that a command starts such a training.
 pub(crate) fn is_called_by_flags(command: &[String]) -> bool {
     program(command).is_none() && !is_script(command) && telling_flags(command) >= 2
 }
 
-/// Whether a command is a shell script, by its own words.
+/// Returns true if a command is a shell script, by its own words.
 fn is_script(command: &[String]) -> bool {
     let mut own = command.iter().take_while(|word| !word.starts_with("--"));
     own.any(|word| word.ends_with(".sh") || SHELLS.contains(&word.rsplit('/').next().unwrap_or(word)))
 }
 
-/// What a command starts, so that it can be compared: the program with its verb, else the script or the module.
+/// Identity of a command, for comparison: the program with its verb, else the script or the module.
 pub(crate) fn entry(command: &[String]) -> String {
     let base = |word: &String| word.rsplit('/').next().unwrap_or(word).to_owned();
     if let Some((_, after)) = program(command) {
@@ -118,7 +118,7 @@ fn telling_flags(command: &[String]) -> usize {
     TELLING.iter().filter(|name| flags.contains_key(**name)).count()
 }
 
-/// Whether scripts on accelerate alone resume from a step of this name.
+/// Returns true if scripts on accelerate alone resume from a step of this name.
 fn is_of_others(value: &str) -> bool {
     let name = value.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     name == "latest" || name.starts_with("step_") || name.starts_with("epoch_")
@@ -145,7 +145,7 @@ pub(crate) fn config_in(command: &[String]) -> Option<String> {
     named.filter(|file| file.ends_with(".yaml") || file.ends_with(".yml"))
 }
 
-/// What a command says, by the name of each setting; the last one counts.
+/// Settings in a command, by the name of each setting; the last one counts.
 pub(crate) fn settings(command: &[String]) -> BTreeMap<String, String> {
     match program(command) {
         Some((Program::LlamaFactory, after)) => command

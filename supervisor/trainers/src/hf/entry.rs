@@ -13,7 +13,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// What the step's own name is: a directory, or something that is not followed.
+    /// Kind of the step's own name: a directory, or something that is not followed.
     pub(crate) fn kind(&self) -> EntryKind {
         self.dir.as_ref().map_or(EntryKind::Dir, |d| d.kind)
     }
@@ -58,7 +58,7 @@ impl Entry {
     }
 }
 
-/// What finished steps beside one hold: what it should hold too.
+/// Contents of finished steps beside one, which it should hold too.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Siblings {
     pub(crate) optimizer: bool,

@@ -18,7 +18,7 @@ use supervise_core::id::{Step, WallMs};
 
 /// Findings kept of one step; the rest is counted.
 const FINDINGS: usize = 64;
-/// What a resume of `Trainer` goes on without, and does not say.
+/// State that a resume of `Trainer` goes on without, silently.
 const SILENT: [What; 3] = [What::Optimizer, What::Schedule, What::Rng];
 
 /// One step to be judged, with all that may be looked at.
@@ -169,7 +169,7 @@ impl Seen<'_> {
         summary
     }
 
-    /// What is said of one file.
+    /// Words of one file.
     fn of_file(&self, path: &str) -> Vec<Finding> {
         let Some(report) = self.reports.get(path) else {
             return Vec::new();
@@ -195,7 +195,7 @@ impl Seen<'_> {
         })
     }
 
-    /// What the step was saved with and does not hold.
+    /// Contents that the step was saved with and does not hold.
     fn missing(&self) -> Vec<(What, Finding)> {
         let mut out = Vec::new();
         let mut say = |what, file: &str, finding: Finding| out.push((what, finding.in_file(file)));
@@ -375,7 +375,7 @@ fn order(findings: &mut Vec<Finding>) {
     }
 }
 
-/// What of a step counts up, and the digest of its files.
+/// Counters of a step that rise, and the digest of its files.
 pub(crate) fn marks(step: Step, reports: &BTreeMap<Utf8PathBuf, FileReport>) -> Marks {
     let dir = names::step_dir(step);
     let own = below(&dir, reports);

@@ -1,4 +1,4 @@
-//! What the names mean that Hugging Face's `Trainer` writes: step directories and the files in them.
+//! Meaning of the names that Hugging Face's `Trainer` writes: step directories and the files in them.
 
 use supervise_core::id::Step;
 
@@ -14,7 +14,7 @@ pub(crate) const SCALER: &str = "scaler.pt";
 pub(crate) const RNG: &str = "rng_state.pth";
 /// DeepSpeed's pointer to the directory that it loads.
 pub(crate) const LATEST: &str = "latest";
-/// What the optimizer is called: by `Trainer`, and by accelerate for FSDP.
+/// Name of the optimizer: by `Trainer`, and by accelerate for FSDP.
 pub(crate) const OPTIMIZERS: [&str; 2] = ["optimizer.pt", "optimizer.bin"];
 /// Any one of these is what weights are loaded from.
 pub(crate) const WEIGHTS: [&str; 7] = [
@@ -27,10 +27,10 @@ pub(crate) const WEIGHTS: [&str; 7] = [
     "pytorch_model_fsdp.bin",
 ];
 
-/// What the name of a step directory begins with.
+/// Prefix of the name of a step directory.
 pub(crate) const PREFIX: &str = "checkpoint-";
 
-/// What the name of an entry under the output directory is.
+/// Kind of the name of an entry under the output directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RootName {
     /// A step directory.
@@ -72,18 +72,18 @@ pub(crate) fn rng_rank(name: &str) -> Option<u32> {
     (canonical && digits.bytes().all(|b| b.is_ascii_digit())).then(|| digits.parse().ok())?
 }
 
-/// Whether a directory in a step holds a distributed checkpoint of FSDP: of the weights, of the optimizer.
+/// Returns true if a directory in a step holds a distributed checkpoint of FSDP: of the weights, of the optimizer.
 pub(crate) fn is_fsdp_dir(dir: &str, stem: &str) -> bool {
     let number = dir.strip_prefix(stem).and_then(|rest| rest.strip_prefix('_'));
     number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Whether a directory of this name in a step holds state.
+/// Returns true if a directory of this name in a step holds state.
 pub(crate) fn is_state_dir(name: &str) -> bool {
     is_fsdp_dir(name, "pytorch_model_fsdp") || is_fsdp_dir(name, "optimizer") || name.starts_with("global_step")
 }
 
-/// Whether a file holds one rank's part of the weights or the optimizer, in FSDP's form of a file a rank.
+/// Returns true if a file holds one rank's part of the weights or the optimizer, in FSDP's form of a file a rank.
 pub(crate) fn is_local_shard(name: &str) -> bool {
     name.ends_with(".bin")
         && name.contains("_rank")

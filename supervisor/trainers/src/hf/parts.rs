@@ -10,7 +10,7 @@ use supervise_core::checkpoint::{Depth, Finding, Verdict};
 /// A part of the state that is saved in files of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum What {
-    /// Where the run stood: step, epoch, logs.
+    /// Position of the run: step, epoch, logs.
     State,
     /// Weights, or adapters.
     Weights,
@@ -51,7 +51,7 @@ pub(crate) struct Group {
     /// Files to be looked into, relative to the step.
     pub(crate) needs: Vec<Need>,
     sets: Vec<Set>,
-    /// What its names alone show.
+    /// Evidence of its names alone.
     pub(crate) findings: Vec<Finding>,
 }
 
@@ -92,7 +92,7 @@ impl Group {
 }
 
 impl Set {
-    /// What the set's files are together; what each is alone is told by its own report.
+    /// Verdict on the set's files together; what each is alone is told by its own report.
     fn compare(&self, group: &Group, files: &Files<'_>, reports: &BTreeMap<&str, &FileReport>) -> Vec<Finding> {
         let sizes: BTreeMap<String, u64> = files
             .in_dir(&self.dir)

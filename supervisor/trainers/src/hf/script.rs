@@ -20,7 +20,7 @@ const WATCHED: [&str; 9] = [
     "save_strategy",
 ];
 
-/// What the call of each attempt has to be like, and what is put into it.
+/// Form of the call of each attempt, and the words put into it.
 pub(super) fn call_order(learnt: &Learnt, ours: &[String], from: &StartPoint) -> CallOrder {
     let key = |word: &String| {
         let name = word.trim_start_matches("--").split('=').next().unwrap_or_default();

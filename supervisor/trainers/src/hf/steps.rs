@@ -16,7 +16,7 @@ use supervise_core::id::Step;
 /// Neighbours of a step that are asked what a step of this run holds.
 const SIBLINGS: usize = 4;
 
-/// What is known of all steps under one root.
+/// Facts about all steps under one root.
 #[derive(Debug)]
 pub(crate) struct HfSteps {
     expect: Expectation,

@@ -117,7 +117,7 @@ fn update(tree: &mut ConfigTree, change: &Override, value: Value, strict: bool) 
     }
 }
 
-/// Whether every key of the upper mapping exists below.
+/// Returns true if every key of the upper mapping exists below.
 fn known_keys(below: &Map, over: &Map) -> bool {
     over.iter().all(
         |(key, node)| match (below.get(key).map(|node| &node.value), &node.value) {

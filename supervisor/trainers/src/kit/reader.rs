@@ -34,9 +34,9 @@ pub(crate) struct Reader<'a, B = ()> {
     pub(crate) basis: B,
     env: Env<'a>,
     recovery: bool,
-    /// What is wrong.
+    /// The problem.
     pub(crate) problems: Vec<ConfigError>,
-    /// What is worth knowing.
+    /// Notes.
     pub(crate) findings: Vec<Finding>,
 }
 
@@ -53,33 +53,33 @@ impl<'a, B> Reader<'a, B> {
         }
     }
 
-    /// Whether the supervisor is to resume the run.
+    /// Returns true if the supervisor is to resume the run.
     pub(crate) fn resumes(&self) -> bool {
         self.recovery
     }
 
-    /// Where a key's value stands.
+    /// Place of a key's value.
     pub(crate) fn origin(&self, key: &str) -> Origin {
         let node = self.tree.get(key).unwrap_or(&self.tree.root);
         node.origin.clone()
     }
 
-    /// Whether the trainer itself composed what is read.
+    /// Returns true if the trainer itself composed what is read.
     pub(crate) fn is_composed(&self) -> bool {
         matches!(self.tree.root.origin, Origin::Composed { .. })
     }
 
-    /// Whether the key is there, be it null: said, or a default.
+    /// Returns true if the key is there, be it null: said, or a default.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.tree.get(key).is_some()
     }
 
-    /// Whether the key is there, and is no null.
+    /// Returns true if the key is there, and is no null.
     pub(crate) fn is_set(&self, key: &str) -> bool {
         self.tree.get(key).is_some_and(|n| !n.is_null())
     }
 
-    /// Whether somebody said it: it is no default.
+    /// Returns true if somebody said it: it is no default.
     pub(crate) fn is_said(&self, key: &str) -> bool {
         let node = self.tree.get(key);
         node.is_some_and(|n| !matches!(n.origin, Origin::Default { .. }))
@@ -162,7 +162,7 @@ impl<'a, B> Reader<'a, B> {
         !self.problems.is_empty()
     }
 
-    /// What follows from a value that is wrong already is no mistake of its own, and what is asked for twice is wrong once.
+    /// The consequence of a wrong value is no mistake of its own, and what is asked for twice is wrong once.
     fn refuse(&mut self, error: ConfigError) {
         let is_known = |p: &ConfigError| *p == error || p.key.is_some() && p.key == error.key;
         if !self.problems.iter().any(is_known) {

@@ -38,7 +38,7 @@ fn fits(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// Where the settings allow it, danger does not condemn; it is said all the same.
+/// If the settings allow it, danger does not condemn; it is said all the same.
 pub(crate) fn allow(expect: &Expectation, findings: &mut [Finding]) {
     if !expect.trust_unsafe {
         return;

@@ -1,6 +1,6 @@
 //! The Ray cluster of a launch.
 
-/// Which Ray cluster a trainer runs on.
+/// The Ray cluster of a trainer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Ray {
     /// None: the trainer uses no Ray.
@@ -8,7 +8,7 @@ pub enum Ray {
     Unused,
     /// Its own, which the driver starts and which ends with it.
     Own {
-        /// Where its files lie is left to us.
+        /// The place of its files is left to us.
         apart: bool,
     },
     /// One that the user's script starts before it calls the trainer, and that ends with each attempt.
@@ -17,7 +17,7 @@ pub enum Ray {
     Cluster {
         /// As `ray.init` takes it; `None`: the one that `ray start` began on this machine.
         address: Option<String>,
-        /// What says so: a key, a variable.
+        /// Source of the statement: a key, a variable.
         by: String,
         /// Machines that it must have.
         nodes: u32,

@@ -23,7 +23,7 @@ use supervise_core::reason::{Evidence, Reason};
 use supervise_core::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::{RoleSpec, RunSpec};
 
-/// What verl loads at a resume. FSDP ignores exported weights there; for Megatron `model` is wherever the weights were saved.
+/// State that verl loads at a resume. FSDP ignores exported weights there; for Megatron `model` is wherever the weights were saved.
 const LOADABLE: [&str; 3] = ["model", "optimizer", "extra"];
 
 /// Command and environment of one launch.
@@ -122,7 +122,7 @@ fn check_path(sft: bool, path: &Utf8Path, step: Step) -> Result<(), Reason> {
     Ok(())
 }
 
-/// Whether a path holds what verl's SFT trainer would take for the step.
+/// Returns true if a path holds what verl's SFT trainer would take for the step.
 pub(crate) fn holds_step(path: &Utf8Path) -> bool {
     let text = path.as_str();
     text.match_indices("global_step_")

@@ -1,4 +1,4 @@
-//! Where what is known here of verl ends, and what its own composition says instead.
+//! The limits of our tables of verl, and what its own composition says instead.
 //!
 //! A release, a configuration or an entry point that is in no table is asked of the interpreter that would run it. The values are verl's;
 //! the user's own file and overrides only tell where each was said.
@@ -126,7 +126,7 @@ fn placed(node: &Node, origin: &Origin) -> Node {
     Node::new(value, origin.clone())
 }
 
-/// Whether what was composed is a configuration of verl's, and what is assumed of a trainer that is not known.
+/// Returns true if what was composed is a configuration of verl's, and what is assumed of a trainer that is not known.
 pub(super) fn check(reader: &mut Reader<'_>, input: &ReadInput<'_>, sft: bool) {
     let (entry, at) = command::entry(input.command).unzip();
     let module = at

@@ -79,7 +79,7 @@ fn logger(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Option<Help>
     (!help.env.is_empty() || !help.overrides.is_empty()).then_some(help)
 }
 
-/// Whether the trainer saves when its machine is about to be taken away. Only the older one asks, from verl 0.5 on, and only where it
+/// Returns true if the trainer saves when its machine is about to be taken away. Only the older one asks, from verl 0.5 on, and only where it
 /// saves at all.
 pub(crate) fn saves_on_demand(sft: bool, spec: &RunSpec, on_demand: bool) -> bool {
     !sft && on_demand && spec.cadence.every.is_some() && version(spec).is_none_or(|v| v >= Version::V0_5)

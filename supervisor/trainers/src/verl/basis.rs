@@ -9,7 +9,7 @@ use supervise_config::compose::Choice;
 use supervise_config::{Node, Value};
 use supervise_core::spec::RunSpec;
 
-/// What a configuration lies on.
+/// The defaults below a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Basis {
     /// verl's own configuration.
@@ -21,7 +21,7 @@ pub(crate) struct Basis {
 }
 
 impl Basis {
-    /// Whether the release is this one or newer; one that is not known is taken for new.
+    /// Returns true if the release is this one or newer; one that is not known is taken for new.
     pub(crate) fn since(&self, series: Version, patch: u32) -> bool {
         self.release.is_none_or(|r| r.since(series, patch))
     }
@@ -47,7 +47,7 @@ pub(crate) fn of(input: &ReadInput<'_>, sft: bool) -> Basis {
     Basis { tree, release, engine }
 }
 
-/// Whether it is the older SFT trainer: the command says it, the keys, or a release that has no other.
+/// Returns true if it is the older SFT trainer: the command says it, the keys, or a release that has no other.
 fn is_older_sft(input: &ReadInput<'_>, release: Option<Release>) -> bool {
     match command::entry(input.command) {
         Some((Entry::SftOld, _)) => return true,

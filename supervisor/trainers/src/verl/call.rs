@@ -32,14 +32,14 @@ const WATCHED: [&str; 14] = [
     "pipeline_model_parallel_size",
 ];
 
-/// What the default of the root is made of: not compared where the root itself is ours.
+/// Parts of the default root: not compared where the root itself is ours.
 const ROOT: [&str; 3] = [
     "trainer.default_local_dir",
     "trainer.project_name",
     "trainer.experiment_name",
 ];
 
-/// Whether these words call one of verl's trainers.
+/// Returns true if these words call one of verl's trainers.
 pub(super) fn is_call(words: &[String]) -> bool {
     match command::entry(words) {
         Some((Entry::Other, at)) => {
@@ -62,7 +62,7 @@ fn module(words: &[String], at: usize) -> String {
     }
 }
 
-/// What the call of each attempt has to be like, and what is put into it.
+/// Form of the call of each attempt, and the words put into it.
 pub(crate) fn call_order(learnt: &Learnt, ours: &[String]) -> CallOrder {
     let words = &learnt.command;
     let at = command::entry(words).map_or(words.len(), |(_, at)| at);
@@ -80,7 +80,7 @@ pub(crate) fn call_order(learnt: &Learnt, ours: &[String]) -> CallOrder {
     }
 }
 
-/// What is compared: the watched overrides, Hydra's own options, and the ranks that torchrun starts.
+/// Compared words: the watched overrides, Hydra's own options, and the ranks that torchrun starts.
 fn watched(words: &[String], pinned: &[String]) -> BTreeMap<String, String> {
     let mut out = BTreeMap::new();
     for text in command::overrides_in(words) {

@@ -13,7 +13,7 @@ use super::role::RoleState;
 use supervise_core::checkpoint::{Resumability, StateKind};
 use supervise_core::spec::RoleSpec;
 
-/// Whether this run can go on from here.
+/// Returns true if this run can go on from here.
 pub(crate) fn resume(case: &Case<'_>, layout: Layout, roles: &[RoleState], data: data::DataState) -> Resumability {
     if let Some(sft) = Layouts::of(case.expect).sft
         && sft != (layout == Layout::Sft)
@@ -57,7 +57,7 @@ pub(crate) fn resume(case: &Case<'_>, layout: Layout, roles: &[RoleState], data:
     }
 }
 
-/// What is kept with the optimizer and with the rest. Megatron's schedule stands with its optimizer.
+/// State kept with the optimizer and with the rest. Megatron's schedule stands with its optimizer.
 pub(crate) fn kept_in(megatron: bool) -> [(Content, &'static [StateKind]); 2] {
     use StateKind::{LrSchedule, Optimizer, Rng};
     if megatron {
@@ -67,7 +67,7 @@ pub(crate) fn kept_in(megatron: bool) -> [(Content, &'static [StateKind]); 2] {
     }
 }
 
-/// Which strategy wrote a role, and which one is to load it.
+/// The strategy that wrote a role, and the one that is to load it.
 fn other_strategy(role: &RoleState, run: &RoleSpec) -> Option<String> {
     let of = of_role(role);
     let go_on = "choose the strategy that wrote it, or let the run start in an empty checkpoint directory";

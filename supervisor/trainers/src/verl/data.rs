@@ -14,7 +14,7 @@ use supervise_core::checkpoint::{Finding, StateKind, Verdict};
 /// A difference between modification times below this is no order.
 const SLACK_NS: i64 = 2_000_000_000;
 
-/// What is there of it.
+/// The parts of it that are there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct DataState {
     no_data: bool,
@@ -22,7 +22,7 @@ pub(crate) struct DataState {
 }
 
 impl DataState {
-    /// What a resume loses.
+    /// Losses of a resume.
     pub(crate) fn lost(self) -> &'static [StateKind] {
         match (self.no_data, self.no_queue) {
             (false, false) => &[],

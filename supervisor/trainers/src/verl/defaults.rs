@@ -27,7 +27,7 @@ impl Tree {
     /// All of them.
     pub const ALL: [Self; 5] = [Self::Ppo, Self::PpoMegatron, Self::Sft, Self::SftMegatron, Self::SftOld];
 
-    /// Whether a release has it.
+    /// Returns true if a release has it.
     #[must_use]
     pub fn is_in(self, release: Release) -> bool {
         match self {
@@ -37,7 +37,7 @@ impl Tree {
         }
     }
 
-    /// Whether it is one of an SFT trainer.
+    /// Returns true if it is one of an SFT trainer.
     #[must_use]
     pub fn is_sft(self) -> bool {
         !matches!(self, Self::Ppo | Self::PpoMegatron)
@@ -86,7 +86,7 @@ impl Row {
             && self.until.is_none_or(|until| release < until)
     }
 
-    /// Whether it holds in every known release that has the tree.
+    /// Returns true if it holds in every known release that has the tree.
     fn holds_in_all(&self, tree: Tree) -> bool {
         let mut having = Release::KNOWN.into_iter().filter(|r| tree.is_in(*r));
         having.all(|release| self.holds_in(tree, release))
@@ -114,7 +114,7 @@ const fn row(trees: u8, key: &'static str, value: Plain) -> Row {
     }
 }
 
-/// Where and when all of them save and resume.
+/// Place and time at which all of them save and resume.
 const TRAINER: &[Row] = &[
     row(
         ANY,
@@ -142,7 +142,7 @@ const TRAINER: &[Row] = &[
     row(PPO, "trainer.max_critic_ckpt_to_keep", Null),
 ];
 
-/// Which roles and strategies there are, and what else decides about saves.
+/// Roles and strategies, and what else decides about saves.
 const STRATEGIES: &[Row] = &[
     row(PPO, "trainer.val_before_train", Bool(true)),
     row(FSDP, "trainer.val_only", Bool(false)).from(V0_4, 1),
@@ -167,7 +167,7 @@ const STRATEGIES: &[Row] = &[
 const ACTOR_STRATEGY: &str = "actor_rollout_ref.actor.strategy";
 const CRITIC_STRATEGY: &str = "critic.strategy";
 
-/// What is saved and loaded. 0.4.0 knows one list only.
+/// Contents saved and loaded. 0.4.0 knows one list only.
 const CHECKPOINT: &[Row] = &[
     row(PPO, "actor_rollout_ref.actor.checkpoint.contents", CONTENTS).until(V0_4, 1),
     row(PPO, "critic.checkpoint.contents", CONTENTS).until(V0_4, 1),

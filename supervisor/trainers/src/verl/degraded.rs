@@ -1,4 +1,4 @@
-//! What is left of a step that is not whole: weights that are, without an optimizer, random states or dataloader's state that is not.
+//! Remains of a step that is not whole: weights that are, without an optimizer, random states or dataloader's state that is not.
 //!
 //! Only what condemns a single file of a content that can be left out counts as its loss. Anything that throws doubt on the step as a
 //! whole (files of two saves, another step's state, a marker that is missing) leaves nothing: weights may be as wrong as the rest.
@@ -15,7 +15,7 @@ use supervise_core::checkpoint::{
     CheckpointSummary, Depth, Finding, Level, Part, PinsHash, Resumability, StateKind, Verdict,
 };
 
-/// What is found in one file and says that it was not written together with the others.
+/// A mark in one file that says that it was not written together with the others.
 const OF_ANOTHER_SAVE: [&str; 8] = [
     "mixed_steps",
     "misplaced",
@@ -38,7 +38,7 @@ enum Loss<'a> {
     Queue,
 }
 
-/// What is left; `None` where nothing is lost, or too much.
+/// The remains; `None` where nothing is lost, or too much.
 pub(crate) fn left(
     case: &Case<'_>,
     summary: &CheckpointSummary,
@@ -78,7 +78,7 @@ pub(crate) fn left(
     })
 }
 
-/// Which part a finding condemns; `None`: more than one that can be left out.
+/// The part that a finding condemns; `None`: more than one that can be left out.
 fn loss<'a>(finding: &Finding, roles: &'a [RoleState]) -> Option<Loss<'a>> {
     // Megatron's parts are not read where the file that describes them is torn.
     let undescribed = finding.code == "distcp_alone";
@@ -116,7 +116,7 @@ fn part_of<'a>(path: &str, roles: &'a [RoleState]) -> Option<Loss<'a>> {
     })
 }
 
-/// What the trainer loads wherever it stands. Ranks go on together: where one of them has no position, none has.
+/// State that the trainer loads wherever it stands. Ranks go on together: where one of them has no position, none has.
 fn put_away(survey: &Survey<'_>, losses: &BTreeSet<Loss<'_>>) -> Vec<Utf8PathBuf> {
     let mut out = Vec::new();
     if losses.contains(&Loss::Data) {

@@ -48,9 +48,9 @@ impl<'a> Reports<'a> {
 pub(crate) struct File<'a> {
     /// Relative to the step.
     pub(crate) path: &'a str,
-    /// What the file system says of it.
+    /// Statements of the file system about it.
     pub(crate) fact: &'a FileFact,
-    /// What was found in it, where it was looked into.
+    /// Findings in it, where it was looked into.
     pub(crate) report: Option<&'a FileReport>,
 }
 
@@ -69,7 +69,7 @@ impl<'a> File<'a> {
         out
     }
 
-    /// What a file of `torch.save` tells beside its tensors.
+    /// Statements of a file of `torch.save` beside its tensors.
     pub(crate) fn torch(&self) -> Option<&'a TorchFacts> {
         self.report?.facts.torch.as_ref()
     }

@@ -2,14 +2,14 @@
 
 use crate::adapter::TrainerFacts;
 
-/// What verl's configuration says beyond a run's specification.
+/// Facts of verl's configuration beyond a run's specification.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Facts {
     /// Keys under which asynchronous saves are switched on.
     pub async_save: Vec<String>,
     /// The trainer writes its metrics to a file.
     pub file_logger: bool,
-    /// Where the trainer writes its metrics, by verl's names.
+    /// Place where the trainer writes its metrics, by verl's names.
     pub loggers: Vec<String>,
     /// The trainer can be told when its machine is taken away, and saves before.
     pub saves_on_demand: bool,

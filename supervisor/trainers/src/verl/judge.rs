@@ -42,7 +42,7 @@ pub(crate) struct Case<'a> {
     pub(crate) reports: &'a BTreeMap<Utf8PathBuf, FileReport>,
 }
 
-/// Which trainer's layout a step has.
+/// The trainer whose layout a step has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layout {
     Ppo,
@@ -197,7 +197,7 @@ fn not_a_step(kind: EntryKind, survey: &Survey<'_>, layout: Layout) -> Option<Fi
     }
 }
 
-/// Whether nothing of a save is here, at most a model's configuration.
+/// Returns true if nothing of a save is here, at most a model's configuration.
 fn only_exported(survey: &Survey<'_>) -> bool {
     !survey.role_dirs && !survey.roles.values().any(RoleFiles::has_marks)
 }
@@ -289,7 +289,7 @@ fn expected_roles(case: &Case<'_>, survey: &Survey<'_>, layout: Layout) -> Vec<S
     }
 }
 
-/// What the run's configuration says of a role, where the layout is the run's.
+/// Statements of the run's configuration about a role, where the layout is the run's.
 pub(crate) fn expected<'a>(case: &'a Case<'_>, layout: Layout, name: &str) -> Option<&'a RoleSpec> {
     let fits = Layouts::of(case.expect)
         .sft
@@ -325,7 +325,7 @@ fn odd_entries(survey: &Survey<'_>) -> Vec<Finding> {
     out
 }
 
-/// Whether a path is one that a load reads, or a directory that would hold such.
+/// Returns true if a path is one that a load reads, or a directory that would hold such.
 fn matters(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     names::shard(name).is_some()
@@ -383,7 +383,7 @@ fn contents_of(roles: &[RoleState]) -> Vec<String> {
     out
 }
 
-/// What each role holds, where they do not hold the same.
+/// Content of each role, where they do not hold the same.
 fn holds_of(roles: &[RoleState], everywhere: &[String]) -> BTreeMap<String, Vec<String>> {
     let all: BTreeMap<String, Vec<String>> = roles.iter().map(|r| (r.name.clone(), r.words())).collect();
     let differ = all.values().any(|list| list != everywhere);

@@ -9,12 +9,12 @@ use supervise_checkpoint::Marks;
 use supervise_core::checkpoint::{Finding, Verdict};
 use supervise_core::id::Step;
 
-/// What a step is compared with.
+/// Base that a step is compared with.
 #[derive(Debug)]
 pub(crate) struct Lineage<'a> {
     /// Other steps that were proven.
     pub(crate) known: Vec<(Step, &'a Marks)>,
-    /// What was recorded of this very step when it was proven whole.
+    /// Record of this very step when it was proven whole.
     pub(crate) own: Option<&'a Marks>,
     /// The run may resume without all of its state: counts begin anew.
     pub(crate) partial: bool,
@@ -35,7 +35,7 @@ impl<'a> Lineage<'a> {
         lower.map(|(s, _)| *s).max()
     }
 
-    /// What a comparison finds.
+    /// Result of a comparison.
     pub(crate) fn findings(&self, step: Step, marks: &Marks) -> Vec<Finding> {
         if let Some(original) = self.original(step, marks) {
             let detail = format!("every file is the same as in step {original}: this directory is a copy of it");

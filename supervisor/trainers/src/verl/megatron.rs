@@ -23,9 +23,9 @@ use supervise_core::id::Step;
 
 /// Directories of Megatron's own writer.
 const DIST: [&str; 3] = ["model/dist_ckpt", "optimizer/dist_ckpt", "extra/dist_ckpt"];
-/// Where exported weights and the model's configuration stand.
+/// Place of exported weights and the model's configuration.
 const EXPORT: &str = "model/huggingface";
-/// Where exported adapters stand.
+/// Place of exported adapters.
 const ADAPTER: &str = "model/huggingface/adapter";
 
 /// Visits the files that have to be looked into, those that describe others first.
@@ -77,7 +77,7 @@ fn set_needs<'a>(
     Some(())
 }
 
-/// What all ranks have in common: in a file of its own, or among the parts.
+/// State that all ranks have in common: in a file of its own, or among the parts.
 fn common<'a>(parts: &Parts<'a>, dir: &str) -> Option<&'a TorchFacts> {
     let told = |file: File<'a>| file.torch().filter(|facts| !facts.keys.is_empty());
     let own = parts.get(format!("{dir}/common.pt").as_str()).copied();
@@ -227,14 +227,14 @@ impl Role<'_, '_> {
         }
     }
 
-    /// Whether the optimizer was saved for any division of the model: its common file says how it was divided.
+    /// Returns true if the optimizer was saved for any division of the model: its common file says how it was divided.
     fn any_parallel(&self, manifest: &Manifest) -> Option<bool> {
         let dir = manifest.entry("optimizer")?.path.as_str();
         let sharding = common(&self.files.parts, dir)?.optimizer_sharding.as_deref()?;
         Some(matches!(sharding, "fully_reshardable" | "fully_sharded_model_space"))
     }
 
-    /// Whether the manifest speaks of this step and this role.
+    /// Returns true if the manifest speaks of this step and this role.
     fn identity(&self, step: Step, manifest: &Manifest) -> Option<Finding> {
         if let Some(other) = manifest.global_step.filter(|n| *n != step.0) {
             let detail = format!("it speaks of step {other}, and the directory is that of step {step}");
@@ -340,13 +340,13 @@ impl Role<'_, '_> {
         self.set(dir, SetKind::Weights)
     }
 
-    /// What the files of a directory say together.
+    /// Joint findings in the files of a directory.
     fn set(&self, dir: &str, kind: SetKind) -> Vec<Finding> {
         together(&self.files.parts, Utf8Path::new(self.name), dir, kind)
     }
 }
 
-/// What the files of a directory say together; `role` stands before their paths.
+/// Joint findings in the files of a directory; `role` stands before their paths.
 fn together(parts: &Parts<'_>, role: &Utf8Path, dir: &str, kind: SetKind) -> Vec<Finding> {
     let files: Vec<(&str, File<'_>)> = below(parts, dir).collect();
     let sizes: BTreeMap<String, u64> = files
@@ -374,7 +374,7 @@ fn together(parts: &Parts<'_>, role: &Utf8Path, dir: &str, kind: SetKind) -> Vec
     out
 }
 
-/// What was to be saved and is not in the manifest's own list.
+/// Contents that were to be saved and are not in the manifest's own list.
 fn promises(manifest: &Manifest) -> Vec<Finding> {
     let listed = |names: &[&str]| names.iter().any(|name| manifest.entry(name).is_some());
     let kept = |content: &str| match content {

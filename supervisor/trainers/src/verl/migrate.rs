@@ -32,7 +32,7 @@ pub enum Link {
     Reflink,
 }
 
-/// Which role of which step.
+/// The role and its step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Role {
     /// `actor`, `critic`; empty where the step is the role.
@@ -41,14 +41,14 @@ pub struct Role {
     pub step: Step,
 }
 
-/// What is known of a role's directory; all paths are relative to it.
+/// Facts about a role's directory; all paths are relative to it.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen<'a> {
     /// Which.
     pub role: &'a Role,
     /// Everything in it.
     pub facts: &'a [FileFact],
-    /// What proofs said.
+    /// Reports of proofs.
     pub reports: &'a BTreeMap<Utf8PathBuf, FileReport>,
     /// The text of the model's own configuration.
     pub config: Option<&'a [u8]>,
@@ -94,7 +94,7 @@ pub enum Op {
     Judge,
 }
 
-/// What has to be done.
+/// The work to do.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
     /// In this order; nothing where the role is in the second layout already.
@@ -137,7 +137,7 @@ pub fn needs(role: &Role, facts: &[FileFact]) -> Vec<Need> {
     })
 }
 
-/// What the role is worth as it is.
+/// Verdict on the role as it is.
 #[must_use]
 pub fn judge(seen: &Seen<'_>) -> (Verdict, Vec<Finding>) {
     let listing = Listing::of(seen.role, seen.facts, seen.reports);
@@ -157,7 +157,7 @@ fn worth(role: &Role, files: &RoleFiles<'_>) -> (Verdict, Vec<Finding>) {
     (verdict, state.findings)
 }
 
-/// What has to be done to convert a role.
+/// The work to convert a role.
 ///
 /// # Errors
 /// It is not to be converted, or not as it is.

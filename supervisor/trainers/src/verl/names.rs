@@ -5,7 +5,7 @@
 
 use supervise_core::id::Step;
 
-/// Whether an entry can only stand in a directory of a role.
+/// Returns true if an entry can only stand in a directory of a role.
 pub(super) fn is_of_role(name: &str) -> bool {
     matches!(name, "ckpt_contents.json" | "dist_ckpt" | "transformer_config.json")
         || name.contains("_world_size_") && name.ends_with(".pt")
@@ -14,7 +14,7 @@ pub(super) fn is_of_role(name: &str) -> bool {
 /// The start of the name of a step directory.
 pub(super) const STEP: &str = "global_step_";
 
-/// What the name of an entry under the checkpoint root is.
+/// Kind of the name of an entry under the checkpoint root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RootName {
     /// A step directory.
@@ -114,7 +114,7 @@ thread_local! {
 /// One rank's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shard {
-    /// What it holds.
+    /// Its content.
     pub(crate) content: Content,
     /// How many ranks wrote with it.
     pub(crate) world: u32,

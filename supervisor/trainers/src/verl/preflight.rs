@@ -24,7 +24,7 @@ pub(crate) fn preflight(sft: bool, spec: &RunSpec, facts: &TrainerFacts) -> Vec<
     out
 }
 
-/// Whether the end of an allocation costs more than it must.
+/// Returns true if the end of an allocation costs more than it must.
 fn on_demand(sft: bool, spec: &RunSpec, facts: &TrainerFacts) -> Option<Finding> {
     let saves = assist::saves_on_demand(sft, spec, Facts::of(facts).saves_on_demand);
     let known = spec.policy.assist.deadline.is_some();

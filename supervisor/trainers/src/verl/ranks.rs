@@ -43,7 +43,7 @@ impl Ranks {
         }
     }
 
-    /// Which of `0..world` are not in it. Bounded by the ranks that are there, not by `world`.
+    /// Ranks of `0..world` that are not in it. Bounded by the ranks that are there, not by `world`.
     pub(crate) fn missing_of(&self, world: u32) -> Self {
         let mut out = Vec::new();
         let mut next = 0;

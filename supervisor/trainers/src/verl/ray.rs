@@ -1,4 +1,4 @@
-//! Which Ray cluster a launch runs on, and what keeps one of its own apart from every other on the machine.
+//! The Ray cluster of a launch, and what keeps one of its own apart from every other on the machine.
 //!
 //! Ray takes an explicit address, else `RAY_ADDRESS`, else the cluster that `ray start` last began on this machine, else it starts its
 //! own. The third is the trap: a run would join a stranger's cluster without a word, or fail because that one is dead.
@@ -15,10 +15,10 @@ use supervise_core::checkpoint::Finding;
 use supervise_core::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::RunSpec;
 
-/// What `main_ppo` passes to `ray.init`.
+/// Arguments that `main_ppo` passes to `ray.init`.
 const ADDRESS_KEY: &str = "ray_kwargs.ray_init.address";
 const TEMP_KEY: &str = "ray_kwargs.ray_init._temp_dir";
-/// What every `ray.init` looks at.
+/// Variables that every `ray.init` looks at.
 const ADDRESS: &str = "RAY_ADDRESS";
 const TEMP: &str = "RAY_TMPDIR";
 /// Ray refuses sockets with longer names (107 bytes); its own part below the directory takes up to 68 of them.
@@ -57,7 +57,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>, sft: bool) ->
     }
 }
 
-/// What a launch is given so that its cluster is the one that is meant.
+/// Settings that a launch is given so that its cluster is the one that is meant.
 #[derive(Debug, Default)]
 pub(crate) struct Apart {
     pub(crate) overrides: Vec<String>,
@@ -91,7 +91,7 @@ pub(crate) fn apart(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &HostF
     out
 }
 
-/// Where Ray would put its files anyway, but in a directory that no other run and no other attempt has.
+/// The place where Ray would put its files anyway, but in a directory that no other run and no other attempt has.
 fn scratch(tmp: Option<&Utf8Path>, spec: &RunSpec, order: &LaunchOrder) -> Utf8PathBuf {
     let name = format!("ray-{}-{}", spec.run, order.attempt.0);
     let usual = Utf8Path::new("/tmp").join(&name);
@@ -101,7 +101,7 @@ fn scratch(tmp: Option<&Utf8Path>, spec: &RunSpec, order: &LaunchOrder) -> Utf8P
         .unwrap_or(usual)
 }
 
-/// What a person should know of it before the launch.
+/// Notes for a person about it before the launch.
 pub(crate) fn findings(ray: &Ray) -> Option<Finding> {
     match ray {
         Ray::Unused | Ray::Submitted => None,

@@ -1,6 +1,6 @@
 //! verl's configuration as the parts of a run's specification.
 //!
-//! What counts, lowest first: verl's own defaults, the user's YAML after composition, overrides inside the command, `--set`. Values keep
+//! Sources of values, lowest first: verl's own defaults, the user's YAML after composition, overrides inside the command, `--set`. Values keep
 //! their origin through all of it, so that a problem names the file and line, or the flag, that has to change.
 
 use super::{Basis, PPO, Reader, SFT, Tree};
@@ -91,7 +91,7 @@ fn check_version(reader: &mut Reader<'_>, version: Option<&str>) {
     ));
 }
 
-/// What a file says beneath verl's own configuration has no effect where verl says anything.
+/// Values of a file beneath verl's own configuration has no effect where verl says anything.
 fn check_order(reader: &mut Reader<'_>, composed: Option<&Composed>) {
     if composed.is_some_and(is_beneath) {
         reader.findings.push(Finding::warning(
@@ -101,7 +101,7 @@ fn check_order(reader: &mut Reader<'_>, composed: Option<&Composed>) {
     }
 }
 
-/// What the command runs, and whether it is what was read.
+/// The command's entry point, and whether it is the one that was read.
 fn check_command(reader: &mut Reader<'_>, input: &ReadInput<'_>) {
     if let Some((Entry::Other | Entry::Foreign, at)) = command::entry(input.command) {
         let module = input.command.get(at - 1).map_or("", String::as_str);
@@ -198,7 +198,7 @@ fn effective(input: &ReadInput<'_>, basis: &Basis) -> Result<ConfigTree, Vec<Con
     if problems.is_empty() { Ok(tree) } else { Err(problems) }
 }
 
-/// Whether verl's own configuration lies above the user's files: listed after `_self_`, it overrules what they say.
+/// Returns true if verl's own configuration lies above the user's files: listed after `_self_`, it overrules what they say.
 fn is_beneath(composed: &Composed) -> bool {
     let mut layers = composed.layers.iter().filter(|l| l.package.is_empty());
     layers.any(|l| !l.by_trainer) && layers.next_back().is_some_and(|l| l.by_trainer)

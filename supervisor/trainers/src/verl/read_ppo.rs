@@ -1,4 +1,4 @@
-//! What a PPO configuration says.
+//! Content of a PPO configuration.
 
 use super::Facts;
 use super::Reader;
@@ -64,7 +64,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
     }
 }
 
-/// Which of verl's PPO trainers runs: they differ in what they restore and refuse.
+/// The one of verl's PPO trainers that runs: they differ in what they restore and refuse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trainer {
     /// The newer one, since 0.9.
@@ -167,7 +167,7 @@ fn keep(reader: &mut Reader<'_>, critic: bool) -> (Option<u32>, Vec<(String, u32
     (all.iter().map(|(_, n)| *n).max(), all)
 }
 
-/// What the older trainer cannot do, and runs that train nothing.
+/// Limits of the older trainer, and runs that train nothing.
 fn check_trainer(reader: &mut Reader<'_>, trainer: Trainer, megatron: bool) {
     if reader.flag("trainer.val_only") {
         reader.warn(

@@ -1,4 +1,4 @@
-//! What a configuration of the SFT trainer says.
+//! Content of a configuration of the SFT trainer.
 
 use super::Facts;
 use super::Reader;
@@ -83,7 +83,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
     }
 }
 
-/// What the user asks for, where the trainer can resume at all.
+/// Request of the user, where the trainer can resume at all.
 fn resume(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ResumeIntent {
     if reader.basis.tree != Tree::SftOld || reader.basis.since(Version::V0_5, 0) {
         return requested::resume(reader, input.cwd, true);
@@ -124,7 +124,7 @@ fn cadence(reader: &mut Reader<'_>) -> SaveCadence {
     }
 }
 
-/// Who starts the ranks, and how many there are. Only the Ray trainer takes the number from its configuration.
+/// The launcher of the ranks, and how many there are. Only the Ray trainer takes the number from its configuration.
 fn ranks(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> (GangSpec, Option<u32>) {
     let driver = GangSpec {
         launcher: LauncherKind::Driver,

@@ -49,7 +49,7 @@ pub(crate) fn absolute(cwd: &Utf8Path, text: &str) -> Utf8PathBuf {
     cwd.join(text).components().collect()
 }
 
-/// What `resume_mode` and `resume_from_path` ask for. `auto_path`: this trainer obeys the path under `auto` too.
+/// Request of `resume_mode` and `resume_from_path`. `auto_path`: this trainer obeys the path under `auto` too.
 pub(crate) fn resume(reader: &mut Reader<'_>, cwd: &Utf8Path, auto_path: bool) -> ResumeIntent {
     let mode = reader.string(MODE);
     let path = reader.value(FROM).is_some();
@@ -223,7 +223,7 @@ pub(crate) fn loses_data_order(reader: &mut Reader<'_>) -> bool {
     loses
 }
 
-/// Whether there are weights to resume from, and whether they are loaded. Megatron loads exported ones through its bridge; FSDP never does.
+/// Returns true if there are weights to resume from, and whether they are loaded. Megatron loads exported ones through its bridge; FSDP never does.
 fn check_weights(reader: &mut Reader<'_>, save: (&str, &[String]), load: (&str, &[String]), megatron: bool) {
     let weights = |list: &[String]| list.iter().any(|c| c == "model" || megatron && c == "hf_model");
     let hint = "add `model`";
@@ -260,7 +260,7 @@ fn as_model(mut load: Vec<String>) -> Vec<String> {
     load
 }
 
-/// What no resume brings back: it is never saved, or Megatron begins it anew.
+/// State that no resume brings back: it is never saved, or Megatron begins it anew.
 pub(crate) fn not_restored(roles: &[RoleSpec]) -> Vec<StateKind> {
     let mut out = Vec::new();
     for role in roles {
@@ -279,7 +279,7 @@ pub(crate) fn not_restored(roles: &[RoleSpec]) -> Vec<StateKind> {
     out
 }
 
-/// Where metrics go: one name, or a list.
+/// Places of metrics: one name, or a list.
 pub(crate) fn loggers(reader: &mut Reader<'_>) -> Vec<String> {
     let Some(node) = reader.value("trainer.logger") else {
         return Vec::new();
@@ -296,7 +296,7 @@ pub(crate) fn loggers(reader: &mut Reader<'_>) -> Vec<String> {
     one.or_else(names).unwrap_or_default()
 }
 
-/// Whether metrics go to a file, which verl truncates at each start.
+/// Returns true if metrics go to a file, which verl truncates at each start.
 pub(crate) fn logs_to_file(reader: &mut Reader<'_>) -> bool {
     loggers(reader).iter().any(|name| name == "file")
 }

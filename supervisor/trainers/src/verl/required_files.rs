@@ -1,4 +1,4 @@
-//! Which files of a step have to be looked into before it can be called proven.
+//! Files of a step that have to be looked into before it can be called proven.
 //!
 //! All that verl itself would load, and all that says how many files there must be. The same files at every depth: how much of each is
 //! read is the prover's business. They are visited by the paths of the listing, so that a judgement copies none of them.

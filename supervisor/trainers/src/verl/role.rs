@@ -13,7 +13,7 @@ use supervise_checkpoint::torch::Spread;
 use supervise_core::checkpoint::{Finding, Verdict};
 use supervise_core::spec::Parallel;
 
-/// What is known about one role.
+/// Facts about one role.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RoleState {
     /// Its name; empty where the step is the role.
@@ -32,7 +32,7 @@ pub(crate) struct RoleState {
     pub(crate) hf_model: bool,
     /// Newest modification time among its shards, in nanoseconds.
     pub(crate) newest_shard: Option<i64>,
-    /// What was found.
+    /// Findings.
     pub(crate) findings: Vec<Finding>,
 }
 
@@ -71,7 +71,7 @@ impl RoleState {
         }
     }
 
-    /// What it holds, as `save_contents` spells it.
+    /// Its content, as `save_contents` spells it.
     pub(crate) fn words(&self) -> Vec<String> {
         let held = Content::ALL.into_iter().filter(|c| self.contents.contains(c));
         let exported = self.hf_model.then_some("hf_model");
@@ -182,7 +182,7 @@ fn judge_shards(state: &mut RoleState, files: &RoleFiles<'_>, world: u32) {
     state.findings.extend(split);
 }
 
-/// What is to be said of one shard, with its rank.
+/// Words to be said of one shard, with its rank.
 fn shard_findings(rank: u32, file: &File<'_>) -> Vec<Finding> {
     let mut found = match (file.report, file.fact.size) {
         (Some(_), _) => file.findings(),

@@ -20,7 +20,7 @@ use supervise_core::id::Step;
 /// Neighbours of a step that are asked what a step of this run looks like.
 const NEIGHBOURS: usize = 4;
 
-/// What is known of all steps under one root.
+/// Facts about all steps under one root.
 #[derive(Debug)]
 pub(crate) struct VerlSteps {
     expect: Expectation,
@@ -34,14 +34,14 @@ pub(crate) struct VerlSteps {
 pub(crate) struct Entry {
     /// The fact of the directory itself, where it was noted.
     dir: Option<FileFact>,
-    /// What is in it, by path relative to it.
+    /// Its files, by path relative to it.
     files: BTreeMap<String, FileFact>,
-    /// What it counted when it was proven, until one of its files changes.
+    /// Its counters when it was proven, until one of its files changes.
     marks: Option<Marks>,
 }
 
 impl Entry {
-    /// What the step's own name is: a directory, or something that is not followed.
+    /// Kind of the step's own name: a directory, or something that is not followed.
     pub(crate) fn kind(&self) -> EntryKind {
         self.dir.as_ref().map_or(EntryKind::Dir, |d| d.kind)
     }
@@ -54,7 +54,7 @@ impl Entry {
         crate::kit::pins(self.facts())
     }
 
-    /// What is known of each file.
+    /// Facts about each file.
     pub(crate) fn facts(&self) -> impl Iterator<Item = (&str, &FileFact)> {
         self.files.iter().map(|(path, fact)| (path.as_str(), fact))
     }
@@ -104,7 +104,7 @@ impl Entry {
     }
 }
 
-/// What the other steps of this root say about what a step must hold.
+/// Evidence of the other steps of this root about what a step must hold.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Neighbours<'a> {
     steps: &'a BTreeMap<Step, Entry>,

@@ -8,7 +8,7 @@ use super::defaults::Tree;
 use super::version::Version;
 use supervise_core::spec::{MegatronSpec, Parallel, RoleSpec};
 
-/// Where a role's settings stand.
+/// Place of a role's settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Keys {
     /// Its strategy.
@@ -19,7 +19,7 @@ pub(crate) struct Keys {
     pub(crate) optim: &'static str,
     /// Its model.
     pub(crate) model: &'static str,
-    /// What is saved and loaded.
+    /// Contents saved and loaded.
     pub(crate) checkpoint: &'static str,
 }
 
@@ -132,7 +132,7 @@ fn switches(reader: &mut Reader<'_>, role: &str, keys: &Keys) -> MegatronSpec {
     }
 }
 
-/// Whether there is a bridge to Hugging Face's format: what the key says, else what this release does by itself.
+/// Returns true if there is a bridge to Hugging Face's format: what the key says, else what this release does by itself.
 fn bridge(reader: &mut Reader<'_>, key: &str) -> bool {
     if reader.value(key).is_some() {
         return reader.flag(key);
@@ -148,7 +148,7 @@ fn bridge(reader: &mut Reader<'_>, key: &str) -> bool {
     reader.basis.since(Version::V0_7, 0)
 }
 
-/// Whether the bridge is the one that could not write a critic. Up to 0.6 there was no other.
+/// Returns true if the bridge is the one that could not write a critic. Up to 0.6 there was no other.
 fn legacy_bridge(reader: &mut Reader<'_>, keys: &Keys) -> bool {
     !reader.basis.since(Version::V0_7, 0) || reader.flag(&format!("{}.vanilla_mbridge", keys.engine))
 }
@@ -176,7 +176,7 @@ pub(crate) fn check(reader: &mut Reader<'_>, role: &RoleSpec, world: Option<u32>
     }
 }
 
-/// What a resume brings back, and under which conditions.
+/// State that a resume brings back, and under which conditions.
 fn tell(reader: &mut Reader<'_>, run: MegatronSpec, keys: &Keys) {
     if !run.schedule {
         reader.warn(
@@ -212,7 +212,7 @@ fn tell(reader: &mut Reader<'_>, run: MegatronSpec, keys: &Keys) {
     }
 }
 
-/// Whether the weights are written at all, and where they are looked for afterwards.
+/// Returns true if the weights are written at all, and where they are looked for afterwards.
 fn check_writers(reader: &mut Reader<'_>, role: &RoleSpec, run: MegatronSpec, keys: &Keys) {
     let saves = |content: &str| role.save_contents.iter().any(|c| c == content);
     let (model, exported) = (saves("model"), saves("hf_model"));

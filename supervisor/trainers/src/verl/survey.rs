@@ -13,7 +13,7 @@ use supervise_core::id::WallMs;
 /// The files of one step, by meaning. Paths are relative to the step.
 #[derive(Debug, Default)]
 pub(crate) struct Survey<'a> {
-    /// What stands in `actor/`, `critic/`, and directly in the step (empty name, the SFT layout).
+    /// Content of `actor/`, `critic/`, and directly in the step (empty name, the SFT layout).
     pub(crate) roles: BTreeMap<&'a str, RoleFiles<'a>>,
     /// Files were looked into.
     pub(crate) proofs: bool,
@@ -21,7 +21,7 @@ pub(crate) struct Survey<'a> {
     pub(crate) data: Option<File<'a>>,
     /// `data_R.pt` by R, sorted.
     pub(crate) data_parts: Vec<(u32, File<'a>)>,
-    /// What stands in `transfer_queue/`, by name.
+    /// Content of `transfer_queue/`, by name.
     pub(crate) queue: BTreeMap<&'a str, File<'a>>,
     /// `actor/` or `critic/` is there, with or without files.
     pub(crate) role_dirs: bool,
@@ -57,13 +57,13 @@ pub(crate) struct RoleFiles<'a> {
     pub(crate) root_config: Option<File<'a>>,
     /// `huggingface/config.json`.
     pub(crate) hf_config: Option<File<'a>>,
-    /// What stands beside it and is read with it: the tokenizer, and how to generate.
+    /// Files beside it that are read with it: the tokenizer, and how to generate.
     pub(crate) beside: Vec<File<'a>>,
     /// Weights under `huggingface/`, by name.
     pub(crate) weights: BTreeMap<&'a str, File<'a>>,
     /// The index of those weights.
     pub(crate) weights_index: Option<(&'a str, File<'a>)>,
-    /// What Megatron's checkpoint manager writes.
+    /// Files that Megatron's checkpoint manager writes.
     pub(crate) megatron: MegatronFiles<'a>,
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct MegatronFiles<'a> {
     pub(crate) archive: Parts<'a>,
     /// That directory itself is there.
     pub(crate) archive_dir: bool,
-    /// What the first layout keeps of adapters, in a form of its own.
+    /// Files that the first layout keeps of adapters, in a form of its own.
     pub(crate) adapters: Vec<File<'a>>,
     /// A conversion to the second layout was begun and has not ended.
     pub(crate) converting: bool,
@@ -92,18 +92,18 @@ pub(crate) struct MegatronFiles<'a> {
 }
 
 impl MegatronFiles<'_> {
-    /// Whether anything of a save in the second layout is here. Directories alone prove nothing: path helpers create
+    /// Returns true if anything of a save in the second layout is here. Directories alone prove nothing: path helpers create
     /// them. The configuration alone may be the first layout's.
     pub(crate) fn has_marks(&self) -> bool {
         self.manifest.is_some() || !self.parts.is_empty()
     }
 
-    /// Whether anything is here that only the first layout has.
+    /// Returns true if anything is here that only the first layout has.
     pub(crate) fn has_first_marks(&self) -> bool {
         self.archive_dir || !self.archive.is_empty()
     }
 
-    /// Whether anything is here that FSDP's manager does not write.
+    /// Returns true if anything is here that FSDP's manager does not write.
     fn has_own_marks(&self) -> bool {
         self.manifest.is_some() || !self.archive.is_empty() || self.parts.keys().any(|p| p.contains("/dist_ckpt/"))
     }
@@ -115,34 +115,34 @@ impl<'a> RoleFiles<'a> {
         self.shards.get(&(world, content))
     }
 
-    /// Whether anything of a save of FSDP is here.
+    /// Returns true if anything of a save of FSDP is here.
     pub(crate) fn has_fsdp_marks(&self) -> bool {
         !self.shards.is_empty() || self.fsdp_config.is_some() || !self.weights.is_empty()
     }
 
-    /// Whether anything of a save is here.
+    /// Returns true if anything of a save is here.
     pub(crate) fn has_marks(&self) -> bool {
         self.has_fsdp_marks() || self.megatron.has_marks() || self.megatron.has_first_marks()
     }
 
-    /// Whether FSDP's manager wrote it.
+    /// Returns true if FSDP's manager wrote it.
     pub(crate) fn is_of_fsdp(&self) -> bool {
         !self.shards.is_empty() || self.fsdp_config.is_some()
     }
 
-    /// Whether Megatron's manager wrote it, in its second layout.
+    /// Returns true if Megatron's manager wrote it, in its second layout.
     pub(crate) fn is_megatron(&self) -> bool {
         self.megatron.has_marks() && !self.is_of_fsdp()
     }
 
-    /// Whether Megatron's manager wrote it in its first layout. Exported weights say nothing, FSDP keeps them under the same
+    /// Returns true if Megatron's manager wrote it in its first layout. Exported weights say nothing, FSDP keeps them under the same
     /// name; but only Megatron's manager writes its own configuration.
     pub(crate) fn is_first_megatron(&self) -> bool {
         let exported = self.megatron.config.is_some() && (!self.weights.is_empty() || self.hf_config.is_some());
         !self.megatron.has_marks() && !self.is_of_fsdp() && (self.megatron.has_first_marks() || exported)
     }
 
-    /// Whether two managers wrote here.
+    /// Returns true if two managers wrote here.
     pub(crate) fn is_mixed(&self) -> bool {
         self.megatron.has_own_marks() && self.is_of_fsdp()
     }
@@ -283,14 +283,14 @@ impl<'a> Survey<'a> {
     }
 }
 
-/// Where a conversion builds what it will put in place.
+/// Place where a conversion builds what it will put in place.
 pub(crate) const BUILDING: &str = ".supervise-migrate";
-/// Where a conversion puts what is no longer needed, before it is deleted.
+/// Place where a conversion puts what is no longer needed, before it is deleted.
 pub(crate) const RETIRED: &str = ".supervise-migrated";
 /// Says that the parts of a role share their files: a save into one of them would write into all.
 pub(crate) const HARD_LINKS: &str = ".supervise-hard-links";
 
-/// Whether a path below `model/`, `optimizer/` or `extra/` is one of Megatron's second layout.
+/// Returns true if a path below `model/`, `optimizer/` or `extra/` is one of Megatron's second layout.
 fn is_part(below: &str) -> bool {
     // An unfinished table says that a save broke off; other temporary files say nothing.
     let temporary = below.ends_with(".tmp") && !below.ends_with("/.metadata.tmp");
@@ -320,7 +320,7 @@ pub(crate) enum Foreign {
 }
 
 impl Foreign {
-    /// What to call it.
+    /// Name for it.
     pub(crate) fn words(self) -> &'static str {
         match self {
             Self::Megatron03 => "the Megatron layout of verl 0.3",

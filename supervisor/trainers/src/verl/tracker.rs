@@ -3,7 +3,7 @@
 use supervise_core::event::Tracker;
 use supervise_core::id::Step;
 
-/// What the tracker's bytes say; `None` where there is no such file.
+/// Content of the tracker's bytes; `None` where there is no such file.
 pub(crate) fn read(bytes: Option<&[u8]>) -> Tracker {
     let Some(bytes) = bytes else {
         return Tracker::Missing;

@@ -5,7 +5,7 @@ use super::survey::Survey;
 use crate::adapter::Expectation;
 use crate::kit::not_trusted;
 
-/// What the files name beyond what torch needs and nobody trusts, sorted, the first few.
+/// Names in the files beyond what torch needs and nobody trusts, sorted, the first few.
 pub(crate) fn unfamiliar(expect: &Expectation, survey: &Survey<'_>) -> Vec<String> {
     let mut facts = Vec::new();
     let _ = required_files::each(survey, &mut |wanted| {

@@ -1,4 +1,4 @@
-//! Which release series of verl runs the trainer: defaults, layouts and keys differ between them.
+//! Release series of verl that runs the trainer: defaults, layouts and keys differ between them.
 
 use std::fmt;
 
@@ -87,7 +87,7 @@ impl Release {
         Some(Self { series, patch })
     }
 
-    /// Whether it is this release or a newer one.
+    /// Returns true if it is this release or a newer one.
     #[must_use]
     pub fn since(self, series: Version, patch: u32) -> bool {
         self >= Self::new(series, patch)

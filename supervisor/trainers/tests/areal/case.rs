@@ -42,7 +42,7 @@ recover:
 {more}
 ";
 
-/// What is read, and from what.
+/// Input that is read, and from what.
 pub(crate) struct Case {
     pub(crate) yaml: String,
     pub(crate) file: &'static str,
@@ -171,7 +171,7 @@ impl Case {
         self.launch().argv.join(" ")
     }
 
-    /// What is said before the launch.
+    /// Words before the launch.
     pub(crate) fn preflight(&self) -> Vec<(String, String)> {
         let (out, spec) = (self.good(), self.spec());
         let said = adapter(spec.trainer).preflight(&spec, &out.facts);

@@ -1,4 +1,4 @@
-//! What a configuration says of a run.
+//! Statements of a configuration about a run.
 
 use super::case::{Case, command, more, recover, set, with};
 use supervise_core::checkpoint::StateKind;

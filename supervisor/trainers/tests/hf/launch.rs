@@ -1,4 +1,4 @@
-//! What is read from a command and its YAML, and what is started.
+//! Input that is read from a command and its YAML, and what is started.
 
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;

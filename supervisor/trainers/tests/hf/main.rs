@@ -1,4 +1,4 @@
-//! What Hugging Face's `Trainer` leaves on disk and prints, and what is made of it.
+//! Files and lines that Hugging Face's `Trainer` leaves, and what is made of it.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

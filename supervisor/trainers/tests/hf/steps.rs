@@ -1,4 +1,4 @@
-//! What a step is worth, and what would be lost by a resume from it.
+//! Verdict on a step, and what would be lost by a resume from it.
 
 use crate::disk::{Disk, fact, why};
 use supervise_core::checkpoint::{Depth, EntryKind, Resumability, StateKind, Verdict};

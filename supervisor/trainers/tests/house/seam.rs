@@ -1,4 +1,4 @@
-//! What knows a trainer by name: its own folder and the registry. Everybody else asks the adapter.
+//! Places that know a trainer by name: its own folder and the registry. Everybody else asks the adapter.
 //!
 //! The list below holds the places that may: a command that is one trainer's own, a format of its, names of modules that files import.
 //! It only shrinks: a line that names a trainer anywhere else fails here, and so does a place that names fewer than is listed.
@@ -36,7 +36,7 @@ const ALLOWED: &[(&str, usize)] = &[
     ("supervisor/src/render/migrate.rs", 1),
 ];
 
-/// Whether a line of code names a trainer; comments say what they like.
+/// Returns true if a line of code names a trainer; comments say what they like.
 fn names_trainer(line: &str) -> bool {
     let line = line.trim_start().to_lowercase();
     let begins_word = |at: usize| !line[..at].ends_with(|c: char| c.is_ascii_alphanumeric());
@@ -93,7 +93,7 @@ fn a_trainer_is_named_in_its_own_folder_only() {
     );
 }
 
-/// What the core says is read by users of every trainer.
+/// The core's words are read by users of every trainer.
 #[test]
 fn no_setting_of_one_trainer_is_named_by_the_core() {
     let mut files = Vec::new();

@@ -1,4 +1,4 @@
-//! What is left of steps that are not whole.
+//! Remains of steps that are not whole.
 
 use crate::fixtures::{files, judge};
 use crate::tree::{Tree, run};

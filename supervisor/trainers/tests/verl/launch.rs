@@ -84,7 +84,7 @@ fn refusal(spec: &RunSpec, order: &LaunchOrder) -> String {
     format!("{}: {}", reason.code, reason.text)
 }
 
-/// What Hydra makes of an override's value.
+/// The value that Hydra makes of an override's text.
 fn value(plan: &LaunchPlan, key: &str) -> String {
     let text = plan
         .overrides

@@ -1,4 +1,4 @@
-//! What is seen in verl's output: genuine logs of the SFT trainer, and the lines of PPO under Ray's prefixes.
+//! Sightings in verl's output: genuine logs of the SFT trainer, and the lines of PPO under Ray's prefixes.
 
 use std::path::Path;
 use supervise_core::event::Phase;

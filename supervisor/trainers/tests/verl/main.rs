@@ -1,4 +1,4 @@
-//! What verl leaves on disk and prints, and what is made of it.
+//! Files and lines that verl leaves, and what is made of it.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -241,7 +241,7 @@ fn the_trainer_of_sft_has_it_in_the_step_itself_and_fsdp_is_never_taken_for_it()
     }
 }
 
-/// What verl's own script leaves, and a conversion that was killed: never whole, and named.
+/// Directories that verl's own script leaves, and a conversion that was killed: never whole, and named.
 #[test]
 fn a_conversion_that_is_not_finished_is_named_and_never_whole() {
     let (all, facts) = files(SETS[0]);

@@ -1,4 +1,4 @@
-//! Which Ray cluster a run is for, and what a launch is given so that it is on that one.
+//! The Ray cluster of a run, and what a launch is given so that it is on that one.
 
 use crate::launch::{FULL, arrange, from_step, order, spec};
 use crate::reading::Case;

@@ -24,7 +24,7 @@ impl Loader for One {
     }
 }
 
-/// What is read, and from what.
+/// Input that is read, and from what.
 pub(crate) struct Case {
     pub(crate) yaml: Option<&'static str>,
     pub(crate) command: &'static str,

@@ -1,4 +1,4 @@
-//! What users ask for: where to resume, what to load, how much to keep.
+//! Wishes of users: where to resume, what to load, how much to keep.
 
 use super::reading::command;
 use supervise_core::id::Step;

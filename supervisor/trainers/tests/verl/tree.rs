@@ -109,7 +109,7 @@ impl Tree {
         self
     }
 
-    /// What a proof finds in a file.
+    /// Findings of a proof in a file.
     pub(crate) fn finds(mut self, path: &str, finding: Finding) -> Self {
         assert!(
             self.facts.contains_key(Utf8Path::new(path)),

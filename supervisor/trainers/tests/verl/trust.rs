@@ -1,4 +1,4 @@
-//! What a checkpoint imports, and what the settings say to it.
+//! Imports of a checkpoint, and the settings about them.
 
 use crate::tree::{Tree, codes, run};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, Finding, Level, Verdict};

@@ -1,4 +1,4 @@
-//! What each release of verl does by itself, and what is made of one that is not known.
+//! Defaults of each release of verl, and the reading of one that is not known.
 
 use super::launch::{FULL, PPO, arrange, from_step, spec};
 use super::reading::{Case, text};

@@ -19,7 +19,7 @@ use std::sync::LazyLock;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Signature(pub(super) &'static str);
 
-/// What may be done with a name on the list. That it is named is always allowed.
+/// Allowed uses of a name on the list. That it is named is always allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(in crate::pickle) struct Rule {
     /// Arguments of a call.
@@ -50,7 +50,7 @@ pub(super) enum State {
     Attributes,
     /// Whatever its own `__setstate__` takes.
     Data,
-    /// What an array of numpy takes: its elements are there.
+    /// Memory of an array of numpy: its elements are there.
     Array,
 }
 
@@ -83,7 +83,7 @@ static NAMED: Rule = Rule {
     bits: false,
 };
 
-/// What may be done with this name; none where it is not on the list.
+/// Allowed uses of this name; none where it is not on the list.
 pub(in crate::pickle) fn rule(module: &str, name: &str) -> Option<&'static Rule> {
     let typed = || match module {
         "torch" => Dtype::from_torch(name).is_some() || is_storage(name),

@@ -38,7 +38,7 @@ pub(super) const STANDARD_ROOTS: &str = "
     weakref webbrowser winreg winsound wsgiref xdrlib xml xmlrpc zipapp zipfile zipimport zlib json cmath
 ";
 
-/// What Python 2 called them, as far as loading still translates it.
+/// Their names in Python 2, as far as loading still translates it.
 pub(super) const OLD_ROOTS: &str = "
     __builtin__ __builtins__ anydbm BaseHTTPServer CGIHTTPServer commands compiler Cookie cookielib ConfigParser
     copy_reg cPickle dbhash Dialog DocXMLRPCServer dumbdbm dummy_thread FileDialog gdbm htmlentitydefs HTMLParser

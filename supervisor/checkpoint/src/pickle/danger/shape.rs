@@ -1,4 +1,4 @@
-//! Whether a call has the arguments, and an object the state, that real writers give.
+//! True if a call has the arguments, and an object the state, that real writers give.
 //!
 //! Whatever stands in an argument was judged when it was made, so what is left to tell is its kind: that nothing is called,
 //! looked up or allocated because of it.
@@ -20,7 +20,7 @@ impl Signature {
     }
 }
 
-/// Whether a call of the name is one that real writers make.
+/// Returns true if a call of the name is one that real writers make.
 pub(in crate::pickle) fn is_usual(heap: &Heap, rule: &Rule, made: bool, args: Value, kwargs: Option<Value>) -> bool {
     let signature = if made { rule.new } else { rule.call };
     let words = kwargs.is_none_or(|k| matches!(heap.object(k), Some(Object::Dict(pairs)) if pairs.is_empty()));
@@ -28,7 +28,7 @@ pub(in crate::pickle) fn is_usual(heap: &Heap, rule: &Rule, made: bool, args: Va
     words && matches!((signature, args), (Some(s), Some(args)) if s.fits(heap, args))
 }
 
-/// Whether an object that this call made may be given this state.
+/// Returns true if an object that this call made may be given this state.
 pub(in crate::pickle) fn is_usual_state(heap: &Heap, rule: &Rule, state: Value) -> bool {
     match rule.state {
         State::Nothing => false,
@@ -38,7 +38,7 @@ pub(in crate::pickle) fn is_usual_state(heap: &Heap, rule: &Rule, state: Value) 
     }
 }
 
-/// Whether a list may grow that this call made, or a dict.
+/// Returns true if a list may grow that this call made, or a dict.
 pub(in crate::pickle) fn may_grow(rule: &Rule, pairs: bool) -> bool {
     if pairs { rule.pairs } else { rule.items }
 }

@@ -1,4 +1,4 @@
-//! What the machine makes of calls, of state and of what is put into objects: usual, odd, or dangerous.
+//! The machine's judgement of calls, of state and of what is put into objects: usual, odd, or dangerous.
 
 use super::super::Odd;
 use super::super::danger;

@@ -26,14 +26,14 @@ pub(crate) fn look_every(watch: &ScriptWatch) -> u64 {
     }
 }
 
-/// What is known of the calls in this attempt.
+/// Facts about the calls in this attempt.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     /// Ranks whose script has started its trainer.
     started: BTreeSet<Option<u32>>,
     /// Callers that wait to be ended.
     held: Vec<Connection>,
-    /// What the driver has to hear, also one that comes later.
+    /// Messages that the driver has to hear, also one that comes later.
     news: Option<FromShim>,
     /// A trainer runs as it should: nothing more is looked for.
     settled: bool,
@@ -109,7 +109,7 @@ fn program(pid: impl std::fmt::Display) -> Option<std::path::PathBuf> {
     fs::read_link(format!("/proc/{pid}/exe")).ok()
 }
 
-/// What can be known of a call from its process.
+/// Facts about a call from its process.
 fn called(pid: i32, words: Vec<String>) -> Called {
     let cwd = fs::read_link(format!("/proc/{pid}/cwd")).ok();
     let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();

@@ -35,7 +35,7 @@ fn path(run_dir: &Utf8Path) -> Utf8PathBuf {
 }
 
 impl Folded {
-    /// What the snapshot holds, where it fits these files.
+    /// Content of the snapshot, where it fits these files.
     pub(super) fn restored(run_dir: &Utf8Path, files: &[TermFile]) -> Option<Self> {
         let mut bytes = Vec::new();
         let file = open_file(&path(run_dir)).ok()?;
@@ -48,7 +48,7 @@ impl Folded {
         Some(folded)
     }
 
-    /// Whether the journals are those that were folded, as far as they were.
+    /// Returns true if the journals are those that were folded, as far as they were.
     pub(super) fn fits(&self, files: &[TermFile]) -> bool {
         if self.at.term == 0 {
             return true;
@@ -65,7 +65,7 @@ impl Folded {
         self.stands_in(&file.path).unwrap_or(false)
     }
 
-    /// Whether the last line that was folded stands at its place.
+    /// Returns true if the last line that was folded stands at its place.
     fn stands_in(&self, path: &Utf8Path) -> Option<bool> {
         let file = FileSource::open(path).ok()?;
         let len = self.at.offset.checked_sub(self.last.at)?.checked_sub(1)?;

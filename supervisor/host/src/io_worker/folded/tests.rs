@@ -84,14 +84,14 @@ fn append(path: &Utf8Path, bytes: &[u8]) {
         .unwrap();
 }
 
-/// What it folds to without a snapshot, which must be the same.
+/// Its state without a snapshot, which must be the same.
 fn afresh(dir: &Utf8Path) -> Folded {
     let mut all = Folded::default();
     all.go_on(&term_files(dir).unwrap(), &mut quiet()).unwrap();
     all
 }
 
-/// What is read of the journals, and what of it is new.
+/// Parts read of the journals, and which of them are new.
 fn with_snapshot(dir: &Utf8Path) -> (Folded, u64) {
     let mut read = 0;
     let folded = Folded::of(dir, &mut |done, _| read = done).unwrap();

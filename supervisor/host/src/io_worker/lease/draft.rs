@@ -66,7 +66,7 @@ fn create(dir: &Utf8Path) -> io::Result<()> {
     fs::DirBuilder::new().mode(0o700).create(dir)
 }
 
-/// What stands there is not replaced, be it empty.
+/// An entry there is not replaced, be it empty.
 fn rename(draft: &Utf8Path, own: &Utf8Path) -> io::Result<Placed> {
     match renameat_with(CWD, draft.as_std_path(), CWD, own.as_std_path(), RenameFlags::NOREPLACE) {
         Ok(()) => Ok(Placed::Won),

@@ -20,10 +20,10 @@ const BESIDE: usize = 2;
 /// Bytes compared at each of these many places of two files, and at their ends.
 const WINDOW: u64 = 16 << 10;
 const PLACES: u64 = 16;
-/// What the times of one save may differ by before a file is taken for another's, in nanoseconds, and how often the time of the rest.
+/// Difference allowed between the times of one save before a file is taken for another's, in nanoseconds, and how often the time of the rest.
 const SLACK: i64 = 60_000_000_000;
 const OFTEN: i64 = 10;
-/// What ranks of Megatron have in common.
+/// Part common to ranks of Megatron.
 const COMMON: &str = "common.pt";
 /// The table of a distributed checkpoint.
 const METADATA: &str = ".metadata";
@@ -63,14 +63,14 @@ impl Save {
     }
 }
 
-/// What each save writes anew. A common file and a place in the data may be the same in two saves.
+/// Files that each save writes anew. A common file and a place in the data may be the same in two saves.
 fn is_state(path: &Utf8Path) -> bool {
     let name = path.file_name().unwrap_or_default();
     let shard = name.contains("_world_size_") && name.ends_with(".pt");
     shard || name == METADATA || name.ends_with(".distcp") || name.ends_with(".safetensors")
 }
 
-/// What counts in small files. Ranks count alike, or are told: the first is enough.
+/// Counters in small files. Ranks count alike, or are told: the first is enough.
 fn is_counted(path: &Utf8Path) -> bool {
     let name = path.file_name().unwrap_or_default();
     let first = name.ends_with("_rank_0.pt") && (name.starts_with("extra_state_") || name.starts_with("optim_"));
@@ -205,7 +205,7 @@ fn same(own: &Save, other: &Save, limits: &Limits) -> Vec<(Utf8PathBuf, String)>
         .collect()
 }
 
-/// Whether two files of one length are the same at both ends and at some places between. What cannot be read is not.
+/// Returns true if two files of one length are the same at both ends and at some places between. What cannot be read is not.
 fn equal(a: &Utf8Path, b: &Utf8Path, len: u64) -> bool {
     let (Ok(a), Ok(b)) = (FileSource::open(a), FileSource::open(b)) else {
         return false;

@@ -77,7 +77,7 @@ pub(super) fn judge(
     Ok(view)
 }
 
-/// What to say of a step whose name only looks like one.
+/// Finding about a step whose name only looks like one.
 fn unlike(dir: &Utf8Path, prefix: &str) -> Option<String> {
     let name = dir.file_name().filter(|name| name.starts_with(prefix))?;
     let step = number(dir, prefix).filter(|step| !is_named(dir, prefix, *step))?;
@@ -106,7 +106,7 @@ fn siblings(tracker: &mut dyn StepTracker, dir: &Utf8Path, prefix: &str) {
     }
 }
 
-/// Whether a directory has the name that a step of this number is written under.
+/// Returns true if a directory has the name that a step of this number is written under.
 fn is_named(dir: &Utf8Path, prefix: &str, step: u64) -> bool {
     dir.file_name() == Some(&format!("{prefix}{step}"))
 }

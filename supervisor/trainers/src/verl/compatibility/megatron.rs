@@ -1,4 +1,4 @@
-//! Whether Megatron can load a role with the switches and the parallel sizes that the run has today.
+//! True if Megatron can load a role with the switches and the parallel sizes that the run has today.
 //!
 //! The manifest says how the weights were written, `transformer_config.json` how the ranks shared the model. What the files do not say is
 //! not held against a step.
@@ -14,7 +14,7 @@ use supervise_core::checkpoint::StateKind;
 use supervise_core::id::Step;
 use supervise_core::spec::{MegatronSpec, Parallel};
 
-/// What is not loaded beyond what was not saved, or why nothing can be.
+/// State that is not loaded beyond what was not saved, or why nothing can be.
 pub(super) fn loss(
     run: Option<&MegatronSpec>,
     expect: &Expectation,

@@ -37,7 +37,7 @@ pub(crate) fn each<'a>(files: &RoleFiles<'a>, visit: &mut dyn FnMut(Wanted<'a>) 
     weights(files, visit)
 }
 
-/// What kinds of state an archive holds.
+/// Kinds of state in an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Held {
     pub(crate) model: bool,
@@ -48,7 +48,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// What the table of the archive in `dir` names; `None` where it was not looked into.
+    /// Names in the table of the archive in `dir`; `None` where it was not looked into.
     pub(crate) fn of(parts: &Parts<'_>, dir: &str) -> Option<Self> {
         Self::told(&|name| parts.get(format!("{dir}/{name}").as_str())?.report)
     }
@@ -149,7 +149,7 @@ fn without_archive(role: &Utf8Path, exported: bool) -> Finding {
     finding.in_file(role.join(ARCHIVE))
 }
 
-/// What is written after the archive wherever that holds what it does.
+/// Files written after the archive wherever that holds what it does.
 fn cut_short(role: &Utf8Path, files: &RoleFiles<'_>, kept: Held) -> Vec<Finding> {
     let mut out = Vec::new();
     let unfinished = "it is written after what is here: the save was not finished";

@@ -11,7 +11,7 @@ use supervise_core::spec::Parallel;
 const DIST: &str = "megatron_dist_checkpoint";
 const EXPORT: &str = "model/huggingface";
 
-/// What the archive holds, and the manifest; `files` are those of the first layout.
+/// Content of the archive, and the manifest; `files` are those of the first layout.
 pub(super) fn compose(seen: &Seen<'_>, files: &RoleFiles<'_>, listing: &Listing<'_>) -> (Held, Manifest) {
     let held = Held::of(&files.megatron.archive, "dist_ckpt").unwrap_or_default();
     let exported = !files.weights.is_empty();

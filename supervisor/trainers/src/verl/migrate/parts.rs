@@ -11,7 +11,7 @@ pub(super) const PARTS: [&str; 3] = ["optimizer", "extra", "model"];
 /// The table of an archive.
 const TABLE: &str = ".metadata";
 
-/// What is to be done about one part.
+/// The step to take about one part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     /// It is there.
@@ -28,7 +28,7 @@ impl Part {
     }
 }
 
-/// What stands where.
+/// Entries and their places.
 pub(super) struct Parts<'a> {
     seen: &'a Seen<'a>,
     /// Files of the archive in its old place, by name.
@@ -54,7 +54,7 @@ impl<'a> Parts<'a> {
         self.seen.reports.get(&path)?.crc
     }
 
-    /// Where the whole archive is: in its old place; where that is gone, in the first part that holds more than its own kind.
+    /// Path of the whole archive: its old place; where that is gone, in the first part that holds more than its own kind.
     /// Parts that hold only their own kind are those of a save in the second layout that was not finished.
     pub(super) fn source(&self) -> Result<Option<&'static str>, Refusal> {
         if !self.archive.is_empty() {
@@ -74,7 +74,7 @@ impl<'a> Parts<'a> {
         Err(Refusal::NotWhole(Verdict::Incomplete, vec![finding]))
     }
 
-    /// What is to be done about a part.
+    /// The step to take about a part.
     pub(super) fn state(&self, part: &str, source: Option<&str>, wanted: bool, link: Link) -> Result<Part, Refusal> {
         let here = below(self.seen, &place(part));
         if !wanted {
@@ -121,7 +121,7 @@ impl<'a> Parts<'a> {
         Err(Refusal::NotWhole(Verdict::Incomplete, vec![finding]))
     }
 
-    /// Whether parts will share their files.
+    /// Returns true if parts will share their files.
     pub(super) fn shares(&self, link: Link, archive: bool) -> bool {
         let inodes: Vec<(u64, u64)> = PARTS
             .iter()

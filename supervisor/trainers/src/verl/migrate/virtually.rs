@@ -22,7 +22,7 @@ pub(super) struct Listing<'a> {
 }
 
 impl<'a> Listing<'a> {
-    /// What is there.
+    /// Entries that are there.
     pub(super) fn of(role: &'a Role, facts: &'a [FileFact], reports: &'a BTreeMap<Utf8PathBuf, FileReport>) -> Self {
         Self::under(role, facts, reports, &|path| Some(path.to_owned()))
     }
@@ -68,7 +68,7 @@ impl<'a> Listing<'a> {
         }
     }
 
-    /// What the files are, to somebody who asks.
+    /// Kind of the files, to somebody who asks.
     pub(super) fn with<T>(&self, ask: impl FnOnce(&RoleFiles<'_>) -> T) -> T {
         let facts = self.facts.iter().map(|(path, fact)| (path.as_str(), *fact));
         let mut survey = Survey::of(facts, Reports::below(STEP, &self.reports));

@@ -1,9 +1,9 @@
-//! What files of state count, beside the same files of other saves of the run.
+//! Counters in files of state, beside the same files of other saves of the run.
 //!
 //! A count that the saves before and after leave no room for is a doubt. Counts that begin anew (a resume that loads less, another epoch)
 //! are none: what is expected is taken from other saves that agree with each other.
 
-/// What one file counts.
+/// Counters of one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Counts {
     /// Updates of the optimizer.
@@ -24,7 +24,7 @@ impl Counts {
 /// A save's number and a count of it.
 type Told = (u64, u64);
 
-/// What is odd about a file of save `number`, beside the same file of other saves.
+/// Oddities of a file of save `number`, beside the same file of other saves.
 pub(super) fn odd(number: u64, own: Counts, others: &[(u64, Counts)]) -> Option<String> {
     let of = |count: fn(&Counts) -> Option<u64>| -> Option<(Told, Vec<Told>)> {
         let mut all: Vec<Told> = others.iter().filter_map(|(n, c)| Some((*n, count(c)?))).collect();

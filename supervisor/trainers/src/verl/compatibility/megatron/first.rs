@@ -1,4 +1,4 @@
-//! Which releases of verl load Megatron's first layout: those that wrote it, and none after them.
+//! Releases of verl that load Megatron's first layout: those that wrote it, and none after them.
 
 use super::of_role;
 use crate::adapter::Expectation;
