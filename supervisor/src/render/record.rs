@@ -49,7 +49,7 @@ pub fn line(r: &Record, s: &State) -> Option<String> {
 #[must_use]
 pub fn rehearsed(r: &Rehearsed) -> String {
     match r {
-        Rehearsed::Taken => "rehearsed a restart: the trainer accepts all that it would be given".to_owned(),
+        Rehearsed::Taken => "rehearsed a restart: the trainer takes all that it would be given".to_owned(),
         Rehearsed::Refused { what } => format!(
             "WARNING: a restart would fail: {}; fix it before the first failure needs it",
             what.join("; ")
