@@ -37,9 +37,11 @@ struct Cli {
     #[arg(
         long,
         global = true,
-        value_name = "WHEN",
+        value_name = "auto|always|never",
         default_value = "auto",
-        hide_default_value = true
+        hide_default_value = true,
+        hide_possible_values = true,
+        display_order = 900
     )]
     color: ColourChoice,
     #[command(subcommand)]

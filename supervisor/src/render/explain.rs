@@ -295,7 +295,8 @@ impl ExplainView {
         for story in self.attempts.iter().filter(|s| s.attempt > 0) {
             out.push_str(&story.brief());
         }
-        for line in &self.advice {
+        // The first of them names this command.
+        for line in self.advice.iter().skip(1) {
             out.push_str(&format!("{line}\n"));
         }
         out

@@ -379,9 +379,9 @@ fn last_lines(s: &State) -> String {
 
 fn action(a: Action) -> &'static str {
     match a {
-        Action::Relaunch => "restarting",
-        Action::RelaunchLater => "restarting after a pause",
-        Action::RelaunchOnce => "restarting once",
+        Action::Relaunch => "a restart may help",
+        Action::RelaunchLater => "a restart after a pause may help",
+        Action::RelaunchOnce => "one restart may help",
         Action::Stop => "a restart will not help",
         Action::FallBack => "falling back to an earlier step",
     }

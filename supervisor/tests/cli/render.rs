@@ -249,7 +249,7 @@ fn decisions_have_one_line_each() {
         ),
         (
             Decision::Diagnosed(diagnosis),
-            "attempt 2: worker 0 line 12: CUDA out of memory (mem.cuda_oom) at step 7; restarting once",
+            "attempt 2: worker 0 line 12: CUDA out of memory (mem.cuda_oom) at step 7; one restart may help",
         ),
         (
             Decision::Distrust {

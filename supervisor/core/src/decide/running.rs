@@ -33,8 +33,8 @@ impl Deciding<'_> {
         };
         let who = self.s.attempt.as_ref().and_then(|a| a.first_failure);
         let text = match who {
-            Some((worker, status)) => format!("worker {worker} ended with {status}"),
-            None => format!("a worker ended with {status}"),
+            Some((worker, status)) => format!("worker {worker} {}", status.words()),
+            None => format!("a worker {}", status.words()),
         };
         let reason = Reason::new("worker_failed", text.clone()).with(Evidence::Exit(text));
         self.stop(then, false, vec![reason]);
