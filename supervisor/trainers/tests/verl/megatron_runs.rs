@@ -167,7 +167,7 @@ fn switches_that_verl_refuses_are_refused_before_a_gpu_is_touched() {
     }
     for (more, says) in [
         ("tensor_model_parallel_size=3", "8 ranks are no multiple of 3"),
-        ("tensor_model_parallel_size=0", "0 has no meaning"),
+        ("tensor_model_parallel_size=0", "must be greater than 0 (found 0)"),
     ] {
         let said = text(&ppo(&format!("{engine}{more}")).read().unwrap_err());
         assert!(said.contains(says), "{said}");

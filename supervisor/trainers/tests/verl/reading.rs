@@ -366,7 +366,7 @@ fn what_makes_a_resume_impossible_is_a_problem_with_its_place() {
         (
             "trainer: {save_freq: 1}\nactor_rollout_ref: {actor: {checkpoint: {save_contents: \"['model']\"}}}\n",
             "save_contents",
-            "a list of names is needed",
+            "expected a list of names, found a string",
         ),
         (
             "trainer: {save_freq: 1}\nactor_rollout_ref: {actor: {strategy: veomni}}\n",
