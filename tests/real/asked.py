@@ -122,7 +122,7 @@ def a_relaunch_of_it(supervise, work):
     with open(log, "w") as out:
         run = subprocess.Popen([supervise, "run", "--", str(python), *OWN], cwd=work, env=env, stdout=out, stderr=out)
     end = time.monotonic() + LIMIT
-    while "tried in advance" not in log.read_text():
+    while "rehearsed a restart" not in log.read_text():
         assert run.poll() is None and time.monotonic() < end, log.read_text()
         time.sleep(0.2)
     found = json.loads(call(work, [supervise, "status", work / "baked/sponge", "--json"], 0).stdout)[0]["rehearsal"]

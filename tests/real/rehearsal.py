@@ -86,7 +86,7 @@ def beside_the_training(supervise, work):
         with open(log, "w") as out:
             run = subprocess.Popen([str(a) for a in argv], cwd=work, env=ENV, stdout=out, stderr=out)
         end = time.monotonic() + LIMIT
-        while "tried in advance" not in log.read_text():
+        while "rehearsed a restart" not in log.read_text():
             assert run.poll() is None and time.monotonic() < end, log.read_text()
             time.sleep(0.2)
         found = json.loads(call(work, [supervise, "status", root, "--json"], 0).stdout)[0]["rehearsal"]

@@ -51,7 +51,7 @@ pub fn rehearsed(r: &Rehearsed) -> String {
     match r {
         Rehearsed::Taken => "rehearsed a restart: the trainer takes all that it would be given".to_owned(),
         Rehearsed::Refused { what } => format!(
-            "WARNING: a restart would fail: {}; fix it before the first failure needs it",
+            "WARNING: rehearsed a restart, and it would fail: {}; fix it before the first failure needs it",
             what.join("; ")
         ),
         Rehearsed::Unknown { why } => format!("could not rehearse a restart: {why}"),

@@ -360,7 +360,9 @@ fn facts_are_told_where_they_matter() {
                     what: vec!["a relaunch would fail".into()],
                 },
             }),
-            Some("WARNING: a restart would fail: a relaunch would fail; fix it before the first failure needs it"),
+            Some(
+                "WARNING: rehearsed a restart, and it would fail: a relaunch would fail; fix it before the first failure needs it",
+            ),
         ),
         (EventKind::IoRecovered, Some("the file system answers again")),
         (
