@@ -33,7 +33,7 @@ from areal_bench import HERE
 STEPS = 6
 SCRIPT = HERE / "areal_faulty.py"
 RANKS = "+allocation_mode=fsdp:d2"
-CLUSTER = HERE.parent / "lab/slurm.sh"
+CLUSTER = HERE.parent / "testbed/slurm.sh"
 # `singularity exec --env K=V ... IMAGE bash -c COMMANDS`, without the image.
 SINGULARITY = """while [ "$1" != bash ]; do [ "$1" = --env ] && export "$2" && shift; shift; done; exec "$@\""""
 TORCHRUN = f'exec {sys.executable} -m torch.distributed.run "$@"'

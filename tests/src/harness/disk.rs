@@ -55,7 +55,7 @@ impl Mount {
     /// It cannot be had on this machine.
     pub fn faulty(scene: &Scene, name: &str) -> Result<Mount, Refusal> {
         need_root()?;
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("lab/faultfs.py");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("testbed/faultfs.py");
         let has_binding = Command::new("/usr/bin/python3")
             .args(["-c", "import fusepy"])
             .stderr(Stdio::null())
