@@ -116,7 +116,7 @@ def what_it_refuses(supervise, work):
 def a_relaunch_of_it(supervise, work):
     """The interpreter composes as ever, and sleeps where it should train: what a resume is given is taken."""
     python, log = work.parent / "python3", work.parent / "log"
-    python.write_text(f'#!/bin/bash\n[[ "$*" == *main_cake* && "$*" != *--cfg* ]] && exec sleep 1000\nexec {sys.executable} "$@"\n')
+    python.write_text(f'#!/bin/bash\n[[ "$*" == *"-m cakes.main_cake"* && "$*" != *--cfg* ]] && exec sleep 1000\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
     env = dict(os.environ, XDG_STATE_HOME=str(work.parent / "state"), PYTHONPATH=str(work))
     with open(log, "w") as out:
