@@ -205,6 +205,15 @@ fn print_json<T: serde::Serialize>(value: &T) -> Result<(), CliError> {
     written(printer::out_json(&text))
 }
 
+/// An empty word is most often a variable of the shell that is not set.
+fn not_empty(word: &str, what: &str) -> Result<(), CliError> {
+    match word {
+        "" => Err(CliError::usage(format!("{what}: expected a name, found an empty word"))
+            .hint("is a variable of the shell not set? `echo` the command to see it")),
+        _ => Ok(()),
+    }
+}
+
 /// Prints the answer of a command, in words.
 fn print(text: &str) -> Result<(), CliError> {
     written(printer::out_text(text))

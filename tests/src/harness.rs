@@ -234,6 +234,15 @@ impl Scene {
         Supervisor::start(command, self.output())
     }
 
+    /// Starts `supervise run` from a copy of the program, which can be deleted while it runs.
+    #[must_use]
+    pub fn start_copy(&self, copy: &Path) -> Supervisor {
+        fs::copy(self.program("supervise"), copy).unwrap();
+        let mut command = Command::new(copy);
+        command.arg("run").arg(self.write_config());
+        self.start_command(command)
+    }
+
     fn output(&self) -> PathBuf {
         let number = self.started.fetch_add(1, Ordering::SeqCst) + 1;
         self.path(&format!("supervise-{number}.out"))

@@ -27,7 +27,7 @@ mod worker;
 use crate::address::{self, Role};
 use crate::guard::launch::Begun;
 use crate::guard::protocol::{GuardOrder, ORDER_LIMIT};
-use crate::process::ATTEMPT_VARIABLE;
+use crate::process::{ATTEMPT_VARIABLE, own_program};
 use camino::Utf8Path;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -91,7 +91,8 @@ fn encode(order: &GuardOrder) -> io::Result<Vec<u8>> {
 fn start(exe: &Utf8Path, order: Stdio) -> io::Result<(UnixStream, Child)> {
     let (ours, theirs) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
-    let child = Command::new(exe)
+    let child = Command::new(own_program(exe.as_std_path()))
+        .arg0(exe)
         .arg("__guard")
         .env_remove(ATTEMPT_VARIABLE)
         .stdin(order)

@@ -25,10 +25,19 @@ pub use tree::{find_attempt_processes, is_log_writer, list_descendants};
 
 use nix::time::{ClockId, clock_gettime};
 use std::io;
+use std::path::Path;
 use supervise_core::id::ProcRef;
 
 /// Name of the environment variable that marks every process of an attempt.
 pub const ATTEMPT_VARIABLE: &str = "SUPERVISE_ATTEMPT";
+
+/// The program to execute where our own, `exe`, is meant: the file we run from, also where it was deleted or replaced since.
+#[must_use]
+pub fn own_program(exe: &Path) -> &Path {
+    let me = Path::new("/proc/self/exe");
+    let gone = std::fs::read_link(me).is_ok_and(|at| at.as_os_str().as_encoded_bytes().ends_with(b" (deleted)"));
+    if gone { me } else { exe }
+}
 
 /// Milliseconds of CLOCK_BOOTTIME: counts on while the machine sleeps, never jumps.
 #[must_use]

@@ -77,10 +77,8 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     }
     let seen = target::of_prepared(&prepared.order.spec)?;
     let mut notes = seen.notes.clone();
-    if seen.alive.supervisor.alive {
-        notes.push("a supervisor of this run lives: `supervise status` tells what it does".to_owned());
-    }
     notes.extend(open_case(&prepared));
+    let alive = seen.alive;
     if let Some(problem) = &seen.problem {
         return Err(CliError::environment(problem.clone()));
     }
@@ -96,6 +94,11 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     view.findings.extend(of_resume_point(&scan, &choice));
     if let Some(outcome) = &before {
         view.ended_before(outcome);
+    }
+    if alive.supervisor.alive {
+        view.is_held();
+    } else if alive.guard.alive {
+        view.takes_over();
     }
     if args.json {
         super::print_json(&view)?;

@@ -26,6 +26,8 @@ use supervise_trainers::registry::adapters;
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// Counting or deleting many files has this long.
 pub(super) const DELETING: Duration = Duration::from_secs(3600);
+/// Said where a name means no run.
+const NAMES: &str = "name the trainer's YAML or script, the checkpoint root, the run directory or the run's identity; `supervise status` lists the runs of this user";
 /// A living supervisor has this long.
 const SUPERVISOR: Duration = Duration::from_secs(5);
 
@@ -34,6 +36,7 @@ const SUPERVISOR: Duration = Duration::from_secs(5);
 /// # Errors
 /// Nothing of that name is known.
 pub(super) fn find(name: &str) -> Result<Seen, CliError> {
+    super::not_empty(name, "RUN")?;
     let path = Utf8Path::new(name);
     if !is_run_id(name)
         && let Some(seen) = hung::unanswered(path)
@@ -63,6 +66,12 @@ pub(super) fn find(name: &str) -> Result<Seen, CliError> {
         && let Some(seen) = by_script(path)
     {
         return Ok(seen);
+    }
+    if mount::exists(path) && !mount::is_dir(path) {
+        return Err(CliError::usage(format!(
+            "{name}: expected a run, found a file that no run was started with"
+        ))
+        .hint(NAMES));
     }
     directory(&absolute(path)?, name)
 }
@@ -129,8 +138,7 @@ fn nothing(name: &str, looked: Option<&Utf8Path>) -> CliError {
     let place = looked
         .map(|d| format!(" (there is no journal in {d})"))
         .unwrap_or_default();
-    CliError::usage(format!("{name}: no run is known by this name{place}"))
-        .hint("name the trainer's YAML or script, the checkpoint root, the run directory or the run's identity; `supervise status` lists the runs of this user")
+    CliError::usage(format!("{name}: no run is known by this name{place}")).hint(NAMES)
 }
 
 /// A journal is there, and not what says whose it is.

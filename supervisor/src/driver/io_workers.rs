@@ -9,7 +9,7 @@ use supervise_core::event::{ActError, ActErrorKind, ActOutput, EventKind, ScanRe
 use supervise_core::id::{ActId, Ms, Tick};
 use supervise_core::record::{Act, ActKind, LaunchOrder};
 use supervise_host::io_worker::{Answer, IoReply, IoRequest, NO_THREAD, Question};
-use supervise_host::process::{boottime_ms, limit_hint};
+use supervise_host::process::{boottime_ms, limit_hint, own_program};
 use supervise_host::wire;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
@@ -79,7 +79,8 @@ impl IoWorker {
     /// # Errors
     /// It cannot be started.
     pub(super) fn start(exe: &Utf8Path, name: &'static str) -> std::io::Result<Self> {
-        let mut child = Command::new(exe)
+        let mut child = Command::new(own_program(exe.as_std_path()))
+            .arg0(exe)
             .args(["__io_worker", name])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

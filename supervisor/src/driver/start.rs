@@ -275,6 +275,11 @@ impl Driver {
             Some(_) => Vec::new(),
             None => find_attempt_processes(&self.spec.run, &loaded.recorded),
         };
+        if hello.as_ref().is_some_and(|h| !h.gone) && loaded.state.config != self.spec.config_hash {
+            self.printer.note(
+                "the workers that live go on as they were launched: the configuration changed since, which counts from the next attempt on",
+            );
+        }
         let living = hello.as_ref().filter(|h| !h.gone).map(|h| Living {
             attempt: h.attempt,
             guard: h.guard,

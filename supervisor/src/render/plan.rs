@@ -3,6 +3,7 @@
 use super::record::{edit_because, start_point};
 use super::terminal::shown;
 use super::{one_line, shown_command, shown_word, time};
+use crate::exit::Exit;
 use crate::run_order::Prepared;
 use serde::Serialize;
 use supervise_core::checkpoint::{Finding, Level, StateKind};
@@ -41,7 +42,7 @@ pub struct PlanView {
     pub root: Option<String>,
     /// Directory of the journal.
     pub run_dir: String,
-    /// `launch`, `finished`, `wait`, `refuse`, `ended_before`.
+    /// `launch`, `finished`, `wait`, `refuse`, `ended_before`, `held`, `take_over`.
     pub would: &'static str,
     /// The exit code that `run` would end with at once; `null` where it would launch or wait.
     pub exit_code: Option<u8>,
@@ -233,6 +234,18 @@ impl PlanView {
             .insert(0, format!("it ended before: {}", super::record::outcome_words(outcome)));
     }
 
+    /// A supervisor of this run lives: what was chosen is only what a launch after its end would do.
+    pub fn is_held(&mut self) {
+        self.would = "held";
+        self.exit_code = Some(Exit::LeaseHeld.code());
+    }
+
+    /// Workers of this run live on without a supervisor.
+    pub fn takes_over(&mut self) {
+        self.would = "take_over";
+        self.exit_code = None;
+    }
+
     /// For people.
     #[must_use]
     pub fn text(&self, p: &Prepared) -> String {
@@ -309,12 +322,19 @@ impl PlanView {
             ("launch", Some(from)) => format!("would {}", shown(&start_point(from))),
             ("finished", _) => "would launch nothing: the run is finished (exit code 0)".to_owned(),
             ("ended_before", from) => format!(
-                "would launch nothing: this run ended before and needs a person (exit code {})\nwith --again, after mending the cause, it {}",
+                "would launch nothing: this run ended before and needs a person (exit code {})\n{}",
                 self.exit_code.unwrap_or(1),
-                from.as_ref().map_or_else(
-                    || "would refuse again".to_owned(),
-                    |f| format!("would {}", shown(&start_point(f)))
-                )
+                after("with --again, after mending the cause", from.as_ref())
+            ),
+            ("held", from) => format!(
+                "would launch nothing: a supervisor of this run lives (exit code {}); `supervise status {}` tells what it does\n{}",
+                Exit::LeaseHeld.code(),
+                self.run,
+                after("once it has ended", from.as_ref())
+            ),
+            ("take_over", from) => format!(
+                "would launch nothing: workers of this run live on without a supervisor, and it would go on with them\n{}",
+                after("once they have ended", from.as_ref())
             ),
             ("wait", _) => "would wait, and launch nothing meanwhile".to_owned(),
             _ => format!("would refuse to start (exit code {})", self.exit_code.unwrap_or(1)),
@@ -350,6 +370,15 @@ impl PlanView {
         ));
         out
     }
+}
+
+/// A launch that is not the next thing to happen.
+fn after(when: &str, from: Option<&StartPoint>) -> String {
+    let would = from.map_or_else(
+        || "would refuse to start".to_owned(),
+        |f| format!("would {}", shown(&start_point(f))),
+    );
+    format!("{when}, it {would}")
 }
 
 /// Findings about saves.

@@ -39,6 +39,30 @@ fn no_such_file() {
 }
 
 #[test]
+fn an_empty_word_is_named() {
+    for command in [
+        &["status", ""][..],
+        &["explain", ""],
+        &["checkpoints", ""],
+        &["verify", ""],
+    ] {
+        World::new().run(command).refuses(64, &["an empty word", "hint:"]);
+    }
+    World::new()
+        .run(&["plan", ""])
+        .refuses(64, &["'': there is no such file"]);
+}
+
+#[test]
+fn a_file_instead_of_a_run() {
+    let world = World::new();
+    world.write("notes.txt", "x");
+    for command in [&["checkpoints", "/dev/null"][..], &["status", "notes.txt"]] {
+        world.run(command).refuses(64, &["expected a run", "hint:"]);
+    }
+}
+
+#[test]
 fn a_directory_instead_of_a_file() {
     let world = World::new();
     fs::create_dir(world.path("dir.yaml")).unwrap();

@@ -121,10 +121,13 @@ fn what_is_no_checkpoint_is_unknown() {
     let world = World::new();
     world.write("notes/readme.txt", "hello");
     world.run(&["verify", "notes"]).tells(23, &["notes (step): unknown"]);
-    world.write("x.dat", "hello");
-    world
-        .run(&["verify", "x.dat"])
-        .tells(23, &["unknown_format", "no trainer that is known here loads"]);
+    // `.bin` promises no format, and text has none.
+    for name in ["x.dat", "random.bin", "notes.yaml"] {
+        world.write(name, "a: hello");
+        world
+            .run(&["verify", name])
+            .tells(23, &["unknown_format", "no trainer that is known here loads"]);
+    }
     fs::create_dir(world.path("empty")).unwrap();
     world
         .run(&["verify", "empty"])

@@ -50,6 +50,65 @@ fn a_guard_that_nobody_comes_back_to_ends_its_workers() {
     scene.assert_alone();
 }
 
+#[test]
+fn a_program_that_is_deleted_while_it_runs_starts_the_next_attempt() {
+    let mut scene = scene();
+    scene.set("demo.hold_at", json!(5)).set("supervisor.retries", json!(1));
+    let expected = scene.expected_digest();
+    let copy = scene.path("copy-of-supervise");
+    let run = scene.start_copy(&copy);
+    super::saved(&scene, 4);
+    fs::remove_file(&copy).unwrap();
+    // A guard that was started ahead would need no program.
+    for _ in 0..2 {
+        let workers = running(&scene);
+        send(workers[0], 9);
+        wait_for("the workers are gone", || !workers.iter().any(|w| alive(*w)));
+    }
+    running(&scene);
+    scene.go();
+    run.wait().expect(0);
+    assert_eq!((scene.attempts(), scene.digest()), (3, Some(expected)));
+    scene.assert_alone();
+}
+
+#[test]
+fn a_wish_that_workers_without_a_supervisor_cannot_fulfil_is_refused() {
+    let mut scene = scene();
+    scene.set("demo.hold_at", json!(5));
+    let run = scene.start(&[]);
+    super::saved(&scene, 4);
+    let config = scene.write_config();
+    let plan = |would: &str, code: i32| {
+        let ended = scene.ask(&["plan", config.to_str().unwrap(), "--json"]);
+        ended.expect(code);
+        let said: Value = serde_json::from_str(&ended.text).unwrap();
+        assert_eq!(said["would"], json!(would), "{}", ended.text);
+    };
+    plan("held", 5);
+    let workers = running(&scene);
+    run.kill();
+    plan("take_over", 0);
+    for wish in [&["--fresh", "--yes"][..], &["--from", "4"], &["--observe"]] {
+        let refused = scene.run(wish);
+        refused.expect(64);
+        assert!(
+            refused.text.contains("live on without a supervisor"),
+            "{}",
+            refused.text
+        );
+    }
+    assert_eq!(scene.workers(), workers);
+    scene.set("trainer.save_freq", json!(3));
+    let run = scene.start(&[]);
+    wait_for("it says that what changed does not reach them", || {
+        run.text().contains("go on as they were launched")
+    });
+    scene.go();
+    run.wait().expect(0);
+    scene.assert_alone();
+}
+
 /// A gang that gets on by one proven step every now and then, and from which processes escape.
 fn long_scene(cgroup: &str) -> Scene {
     let mut scene = scene();

@@ -1,10 +1,12 @@
 //! One question at a time to an I/O worker of one's own, with a deadline: for commands that are not the driver.
 
 use super::protocol::{Answer, IoReply, IoRequest, Question};
+use crate::process::own_program;
 use crate::wire;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -43,7 +45,8 @@ impl Client {
     /// # Errors
     /// The program cannot be started.
     pub fn start(exe: &Path) -> Result<Self, IoWorkerError> {
-        let mut child = Command::new(exe)
+        let mut child = Command::new(own_program(exe))
+            .arg0(exe)
             .arg("__io_worker")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

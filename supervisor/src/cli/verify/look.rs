@@ -13,7 +13,8 @@ use crate::printer::Meter;
 use crate::render::verify::{FileView, PathView, TensorView};
 use camino::Utf8Path;
 use std::collections::BTreeMap;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::ops::ControlFlow;
 use supervise_checkpoint::set::{self, SetKind};
 use supervise_checkpoint::{FileKind, FileReport, Limits, Need, SweepOptions, inspect};
@@ -118,7 +119,7 @@ fn kind_of(dir: &Utf8Path, names: &[String], owner: Owner) -> Kind {
 pub(super) fn file(named: &Utf8Path, path: &Utf8Path, look: &mut Look<'_>) -> PathView {
     let name = path.file_name().unwrap_or_default();
     let kind = match FileKind::of(name) {
-        FileKind::Opaque if name.ends_with(".bin") => FileKind::TorchZip,
+        FileKind::Opaque if name.ends_with(".bin") && is_zip(path) => FileKind::TorchZip,
         kind => kind,
     };
     let dir = path.parent().unwrap_or(Utf8Path::new("."));
@@ -130,7 +131,7 @@ pub(super) fn file(named: &Utf8Path, path: &Utf8Path, look: &mut Look<'_>) -> Pa
     let Some(mut report) = reports.remove(Utf8Path::new(name)) else {
         return PathView::new(named, "file", Verdict::Unreadable);
     };
-    if kind == FileKind::Opaque && report.verdict == Verdict::Whole {
+    if matches!(kind, FileKind::Opaque | FileKind::Text) && report.verdict == Verdict::Whole {
         let detail = "no format that is known by this name: only its bytes were looked at";
         report.add(Finding::error("unknown_format", Verdict::Unknown, detail));
     }
@@ -139,6 +140,13 @@ pub(super) fn file(named: &Utf8Path, path: &Utf8Path, look: &mut Look<'_>) -> Pa
         files: vec![file_view(name, dir, name.into(), &report, look)],
         ..PathView::new(named, "file", report.verdict)
     }
+}
+
+/// Returns true if it begins as every archive that `torch.save` writes: `.bin` alone promises nothing.
+fn is_zip(path: &Utf8Path) -> bool {
+    let mut head = [0; 4];
+    let read = File::open(path).and_then(|mut f| f.read_exact(&mut head));
+    read.is_ok() && head == *b"PK\x03\x04"
 }
 
 fn file_meaning(v: Verdict) -> &'static str {
