@@ -144,11 +144,17 @@ pub fn parsed(text: &str) -> Option<ConfigTree> {
     is_one.then(|| ConfigTree::new(node))
 }
 
-/// The last line of what was complained of; Hydra's advice on how to see more is none.
+/// The last line of what was complained of. Hydra's advice on how to see more is none, and neither is the list of places in which it
+/// looked for a configuration.
 #[must_use]
 pub fn last_complaint(errors: &str) -> &str {
+    let advice = [
+        "Set the environment variable HYDRA_FULL_ERROR",
+        "Config search path:",
+        "provider=",
+    ];
     let mut lines = errors.lines().rev().map(str::trim);
-    let told = lines.find(|l| !l.is_empty() && !l.starts_with("Set the environment variable HYDRA_FULL_ERROR"));
+    let told = lines.find(|l| !l.is_empty() && !advice.iter().any(|a| l.starts_with(a)));
     told.unwrap_or_default()
 }
 
@@ -236,5 +242,8 @@ mod tests {
         assert_eq!(refused_key("ModuleNotFoundError: no ray"), None);
         let advice = "Cannot find primary config\nSet the environment variable HYDRA_FULL_ERROR=1 for more\n\n";
         assert_eq!(last_complaint(advice), "Cannot find primary config");
+        let places = "Cannot find primary config 'nope'. Check that it's in your config search path.\n\nConfig search path:\n\t\
+                      provider=hydra, path=pkg://hydra.conf\n\tprovider=schema, path=structured://\n";
+        assert!(last_complaint(places).starts_with("Cannot find primary config 'nope'"));
     }
 }
