@@ -249,6 +249,9 @@ const SECTIONS: &[Section] = &[
     ),
 ];
 
+/// Bytes of a heading beside its id.
+const HEADING: usize = 90;
+
 /// Hazards that no test shows yet, with what is known.
 const NOT_YET: &[(&str, &str)] = &[];
 
@@ -342,7 +345,8 @@ impl Page {
             }
             let trainer = self.trainer;
             for id in rest.iter().map(|r| format!("{first}.{r}")) {
-                let _ = write!(text, "### `{id}`\n\n");
+                let about = tests.iter().find(|t| t.ids.contains(&id)).map(|t| in_short(&t.theirs));
+                let _ = write!(text, "### `{id}` {}\n\n", about.unwrap_or_default());
                 for test in tests.iter().filter(|t| t.ids.contains(&id)) {
                     let Shown { theirs, ours, name, .. } = test;
                     for said in [
@@ -366,6 +370,24 @@ impl Page {
         }
         text
     }
+}
+
+/// The beginning of what is said, for a heading: the first sentence, or as much of it as has a meaning of its own and fits.
+fn in_short(words: &str) -> &str {
+    let fits = |at: &usize| (30..=HEADING).contains(at);
+    let ends = |mark: &str| words.match_indices(mark).map(|(at, _)| at).find(fits);
+    let end = [". ", "; ", ": ", ", ", " and ", " or ", " with ", " in "]
+        .into_iter()
+        .find_map(ends);
+    let end = end.or((words.len() <= HEADING).then_some(words.len()));
+    let end = end.or_else(|| {
+        words
+            .match_indices(' ')
+            .map(|(at, _)| at)
+            .take_while(|at| *at <= HEADING)
+            .last()
+    });
+    &words[..end.unwrap_or(0)]
 }
 
 /// The same words in lines that fit a screen, each but the first after an indent.
