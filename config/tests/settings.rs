@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use regex::Regex;
-use supervise_config::settings::{self, CgroupChoice, DegradedResume, Gpus, Sources};
+use supervise_config::settings::{self, CgroupChoice, DegradedResume, EventChoice, Gpus, Sources};
 use supervise_config::{ConfigError, ErrorKind, Settings, parse_trainer_yaml};
 
 fn pairs(entries: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -324,5 +324,35 @@ fn the_schema_for_editors_takes_what_is_accepted_and_no_other_form() {
     for text in ["*", "a.*", "a.b", "a.b.*", "a", "a.b*", ".*", "a..b", "a.*.b"] {
         let is_accepted = from_file(&format!("proof: {{trust_globals: ['{text}']}}\n")).is_ok();
         assert_eq!(names.is_match(text), is_accepted, "{text}");
+    }
+}
+
+#[test]
+fn events_are_words_and_a_webhook_is_an_address_that_is_never_shown() {
+    let load = |key: &str, value: &str| {
+        Settings::load(&Sources {
+            flags: pairs(&[(key, value)]),
+            ..Sources::default()
+        })
+    };
+    let some = load("on_event.events", "gave_up, stall").unwrap();
+    assert_eq!(some.on_event.events, [EventChoice::GaveUp, EventChoice::Stall]);
+    let wrong = load("on_event.events", "gave_up, stal").unwrap_err();
+    assert!(
+        wrong[0].to_string().contains("'stal' is not a possible value"),
+        "{wrong:?}"
+    );
+    let secret = "https://hooks.example/T0SECRET";
+    let shown = load("on_event.webhook", secret).unwrap();
+    assert!(shown.explain().iter().all(|(_, value, _)| !value.contains("T0SECRET")));
+    for odd in [
+        "hooks.example",
+        "file:///etc/passwd",
+        "https://a b",
+        "https://",
+        "https://a\"\nurl=x",
+    ] {
+        let wrong = load("on_event.webhook", odd).unwrap_err();
+        assert!(wrong[0].to_string().contains("no address"), "{odd}: {wrong:?}");
     }
 }

@@ -11,6 +11,7 @@ mod gc;
 mod logs;
 mod man;
 mod migrate;
+mod notify;
 mod plan;
 mod run;
 mod status;
@@ -70,6 +71,8 @@ enum Command {
     Gc(gc::Args),
     /// Show the workers' output.
     Logs(logs::Args),
+    /// Try the ways by which somebody is told of events (`on_event`).
+    Notify(notify::Args),
     /// Show settings and where each came from.
     Config(config::Args),
     /// Look at the machine: what a run here can count on.
@@ -119,6 +122,7 @@ pub(crate) fn command() -> clap::Command {
         .mut_subcommand("stop", |c| c.after_help(with(stop::EXAMPLES, &LOOK)))
         .mut_subcommand("gc", |c| c.after_help(with(gc::EXAMPLES, &gc::EXITS)))
         .mut_subcommand("logs", |c| c.after_help(with(logs::EXAMPLES, &LOOK)))
+        .mut_subcommand("notify", |c| c.after_help(with(notify::EXAMPLES, &CONFIGURED)))
         .mut_subcommand("config", |c| c.after_help(with(config::EXAMPLES, &CONFIGURED)))
         .mut_subcommand("doctor", |c| c.after_help(with(doctor::EXAMPLES, &CONFIGURED)))
         .mut_subcommand("man", |c| c.after_help(with(man::EXAMPLES, &LOOK)))
@@ -159,6 +163,7 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
         Command::Stop(args) => stop::run(&args),
         Command::Gc(args) => gc::run(&args),
         Command::Logs(args) => logs::run(&args),
+        Command::Notify(args) => notify::run(args),
         Command::Config(args) => config::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Completions(args) => completions::run(&args),

@@ -13,6 +13,7 @@ mod io_workers;
 mod jobs;
 mod journal;
 mod keep;
+mod notify;
 mod rehearsal;
 mod secrets;
 mod start;
@@ -20,6 +21,7 @@ mod start;
 use crate::control::{ControlReply, ControlRequest};
 use crate::environment::wall;
 use crate::error::CliError;
+use crate::notify::Came;
 use crate::printer::Printer;
 use crate::run_order::RunOrder;
 
@@ -27,6 +29,7 @@ use guards::GuardLink;
 use inputs::Inputs;
 use io_workers::{IoWorker, Tag};
 use journal::JournalWriter;
+use notify::Telling;
 use rehearsal::Rehearsing;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::process::Child;
@@ -92,6 +95,8 @@ enum Internal {
     },
     /// Something is to be told.
     Note(String),
+    /// Somebody was told of an event, or could not be.
+    Told(String, Vec<Came>),
     /// Ray or Slurm was asked to end the jobs of an attempt.
     JobEnded {
         attempt: AttemptNo,
@@ -143,6 +148,7 @@ struct Driver {
     /// The run's key, which stands in its directory alone.
     key: String,
     rehearsal: Option<Rehearsing>,
+    telling: Telling,
     failed_launch: Option<(ActId, ActError)>,
     /// The end that was decided, and when it comes even if the journal never takes it.
     finish_due: Option<(Tick, Outcome)>,
@@ -178,6 +184,7 @@ impl Driver {
         for record in &decided.records {
             self.state.apply(record);
             self.printer.record(record, &self.state);
+            self.tell(record);
         }
         for record in &decided.records {
             if let Record::Intended { act, .. } = record {
@@ -291,6 +298,7 @@ impl Driver {
         }
         self.check_io_workers(now);
         self.check_guard(now);
+        self.tell_of_a_wait(now);
         if self.finish_due.as_ref().is_some_and(|(at, _)| *at <= now) && self.over.is_none() {
             // The end changes nothing on disk; the next term finds out from there what this one could not write.
             self.over = self.finish_due.take().map(|(_, outcome)| outcome);
@@ -332,6 +340,7 @@ impl Driver {
                 }
             }
             Internal::Note(text) => self.printer.note(&text),
+            Internal::Told(event, came) => self.on_told(&event, came),
             Internal::JobEnded { attempt, said } => self.on_job_ended(attempt, said),
             Internal::Cluster { act, order, said } => self.on_cluster(act, order, said),
             Internal::Slurm { act, order, said } => self.on_slurm(act, order, said),

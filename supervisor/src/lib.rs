@@ -10,6 +10,7 @@ mod environment;
 pub mod error;
 pub mod exit;
 mod mount;
+pub mod notify;
 pub mod prepare;
 pub mod printer;
 mod reading;
@@ -58,6 +59,7 @@ fn helper() -> Option<ExitCode> {
     }
     let code = match args.next()?.to_str()? {
         "__guard" => supervise_host::guard::main(&args.collect::<Vec<_>>()),
+        "__notify" => notify::send::helper(),
         "__rehearse" => rehearse::helper(),
         "__log_writer" => supervise_host::log_writer::main(),
         "__io_worker" => {

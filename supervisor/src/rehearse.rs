@@ -207,6 +207,7 @@ fn printed(t: &Trial, argv: &[String], words: &[String], stop: Option<BorrowedFd
     let (argv, env) = call(t, argv, words)?;
     let env: Vec<(String, String)> = env.into_iter().collect();
     let errand = Errand {
+        input: &[],
         argv: &argv,
         env: &env,
         cwd: t.cwd.as_str(),

@@ -27,6 +27,8 @@ mod kills;
 mod limits;
 #[path = "run/lineage.rs"]
 mod lineage;
+#[path = "run/notices.rs"]
+mod notices;
 #[path = "run/output.rs"]
 mod output;
 #[path = "run/places.rs"]

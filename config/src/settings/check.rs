@@ -38,9 +38,14 @@ pub(super) fn check(kind: Kind, node: &Node, trainers: &[&'static str]) -> Resul
     match (kind, value) {
         (Kind::Bool, Value::Bool(value)) => Ok(Fig::from(*value)),
         (Kind::Bool, other) => Err(wrong_type(other, "true or false", "write true or false without quotes")),
-        (Kind::OptionalWhole { .. } | Kind::OptionalText | Kind::OptionalVersion | Kind::Command, Value::Null) => {
-            Ok(Fig::from(figment::value::Empty::None))
-        }
+        (
+            Kind::OptionalWhole { .. }
+            | Kind::OptionalText
+            | Kind::OptionalAddress
+            | Kind::OptionalVersion
+            | Kind::Command,
+            Value::Null,
+        ) => Ok(Fig::from(figment::value::Empty::None)),
         (Kind::Whole { min, max } | Kind::OptionalWhole { min, max }, value) => whole(value, min, max),
         (Kind::Number { min, max }, _) => match node.as_f64() {
             Some(number) if (min..=max).contains(&number) => Ok(Fig::from(number)),
@@ -64,6 +69,8 @@ pub(super) fn check(kind: Kind, node: &Node, trainers: &[&'static str]) -> Resul
         (Kind::OptionalText, Value::Str(text)) if !text.is_empty() => Ok(Fig::from(text.clone())),
         (Kind::OptionalText, Value::Str(_)) => Err(wrong("it is empty", "write a path, or null")),
         (Kind::OptionalText, other) => Err(wrong_type(other, "a string", "put the value in quotes, or write null")),
+        (Kind::OptionalAddress, value) => address(value),
+        (Kind::Choices(_), value) => several(&words(kind, trainers), value),
         (Kind::OptionalVersion, value) => version(value),
         (Kind::Command, value) => command(value),
         (Kind::Gpus, value) => gpus(value),
@@ -130,6 +137,32 @@ fn choice(words: &[Word], value: &Value) -> Result<Fig, Wrong> {
         Ok(Fig::from(text))
     } else {
         Err(wrong(format!("'{text}' is not a possible value"), hint))
+    }
+}
+
+fn several(words: &[Word], value: &Value) -> Result<Fig, Wrong> {
+    let Value::List(items) = value else {
+        let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+        let hint = format!("write a list of: {}", known.join(", "));
+        return Err(wrong_type(value, "a list of words", hint));
+    };
+    let checked = items.iter().map(|item| choice(words, &item.value));
+    checked.collect::<Result<Vec<_>, _>>().map(Fig::from)
+}
+
+/// `https://hooks.example/x`. What is wrong with it is told without it: it is a secret.
+fn address(value: &Value) -> Result<Fig, Wrong> {
+    let hint = "write an address such as \"https://hooks.example/path\", or null";
+    let Value::Str(text) = value else {
+        return Err(wrong_type(value, "an address", hint));
+    };
+    let rest = ["https://", "http://"]
+        .iter()
+        .find_map(|scheme| text.strip_prefix(scheme));
+    let odd = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '"' | '\\' | '{' | '}' | '[' | ']');
+    match rest {
+        Some(rest) if !rest.is_empty() && !text.contains(odd) => Ok(Fig::from(text.clone())),
+        _ => Err(wrong("it is no address of a web server", hint)),
     }
 }
 

@@ -247,7 +247,9 @@ fn read_text(kind: Option<Kind>, text: &str) -> Value {
         Some(Kind::Bool | Kind::Whole { .. } | Kind::OptionalWhole { .. } | Kind::Number { .. }) => {
             parse_scalar(text.trim()).unwrap_or_else(|_| Value::Str(text.to_owned()))
         }
-        Some(Kind::Command | Kind::OptionalText | Kind::OptionalVersion) if matches!(text.trim(), "" | "null") => {
+        Some(Kind::Command | Kind::OptionalText | Kind::OptionalAddress | Kind::OptionalVersion)
+            if matches!(text.trim(), "" | "null") =>
+        {
             Value::Null
         }
         Some(Kind::Command) if text.trim_start().starts_with('[') => {
@@ -256,8 +258,14 @@ fn read_text(kind: Option<Kind>, text: &str) -> Value {
         Some(Kind::Gpus) if text.starts_with(|c: char| c.is_ascii_digit()) => {
             listed(&format!("[{text}]")).unwrap_or_else(|| Value::Str(text.to_owned()))
         }
-        Some(Kind::Gpus | Kind::Globals | Kind::Variables) if text.trim_start().starts_with(['[', '{']) => {
+        Some(Kind::Gpus | Kind::Globals | Kind::Variables | Kind::Choices(_))
+            if text.trim_start().starts_with(['[', '{']) =>
+        {
             listed(text).unwrap_or_else(|| Value::Str(text.to_owned()))
+        }
+        // Words with commas between them, as a flag or a variable has them.
+        Some(Kind::Choices(_)) if !text.trim().is_empty() => {
+            listed(&format!("[{text}]")).unwrap_or_else(|| Value::Str(text.to_owned()))
         }
         // One name, as a flag or a variable has it.
         Some(Kind::Globals) if !text.trim().is_empty() => {

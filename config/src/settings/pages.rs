@@ -145,6 +145,17 @@ fn form(kind: Kind, trainers: &[&'static str]) -> (String, Value) {
             let words: Vec<&str> = words(kind, trainers).into_iter().map(|(word, _)| word).collect();
             ("One word".to_owned(), json!({"enum": words}))
         }
+        Kind::Choices(_) => {
+            let words: Vec<&str> = words(kind, trainers).into_iter().map(|(word, _)| word).collect();
+            (
+                "A list of words".to_owned(),
+                json!({"type": "array", "items": {"enum": words}}),
+            )
+        }
+        Kind::OptionalAddress => (
+            "An address, or `null`".to_owned(),
+            json!({"type": ["string", "null"], "pattern": r"^https?://[^\s]+$"}),
+        ),
         Kind::OptionalText => (
             "A path, or `null`".to_owned(),
             json!({"type": ["string", "null"], "minLength": 1}),

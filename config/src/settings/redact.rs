@@ -11,7 +11,7 @@ pub use text::redact_text;
 pub use tree::redacted_yaml;
 
 /// Words that make a name secret.
-const SECRET: [&str; 12] = [
+const SECRET: [&str; 13] = [
     "secret",
     "secrets",
     "password",
@@ -24,6 +24,7 @@ const SECRET: [&str; 12] = [
     "auth",
     "authorization",
     "cookie",
+    "webhook",
 ];
 
 /// Text before `key` where the name only names a column or a field: `prompt_key`, `image_key`.

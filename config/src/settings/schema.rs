@@ -30,9 +30,13 @@ pub(super) enum Kind {
     Duration,
     Size,
     Choice(&'static [Word]),
+    /// A list of words.
+    Choices(&'static [Word]),
     /// The name of a trainer framework.
     Trainer,
     OptionalText,
+    /// `https://…`.
+    OptionalAddress,
     /// A version, as Python's package metadata spells it.
     OptionalVersion,
     Command,
@@ -103,11 +107,21 @@ macro_rules! settings {
 macro_rules! choices {
     ($($(#[doc = $about:literal])+ enum $choice:ident { $(#[doc = $doc:literal] $variant:ident = $word:literal,)+ })+) => {$(
         $(#[doc = $about])+
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
         pub enum $choice {
             $(#[doc = $doc]
             #[serde(rename = $word)]
             $variant,)+
+        }
+
+        impl $choice {
+            /// The word as it is written.
+            #[must_use]
+            pub fn word(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word,)+
+                }
+            }
         }
 
         impl Setting for $choice {
@@ -170,6 +184,13 @@ impl Setting for Vec<String> {
     const KIND: Kind = Kind::Globals;
 }
 
+impl Setting for Vec<super::EventChoice> {
+    const KIND: Kind = match super::EventChoice::KIND {
+        Kind::Choice(words) => Kind::Choices(words),
+        kind => kind,
+    };
+}
+
 impl Setting for BTreeMap<String, String> {
     const KIND: Kind = Kind::Variables;
 }
@@ -211,7 +232,7 @@ pub(super) fn kind_of(key: &str) -> Option<Kind> {
 /// The words that a setting can be, with their meanings where they are known here.
 pub(super) fn words(kind: Kind, trainers: &[&'static str]) -> Vec<Word> {
     match kind {
-        Kind::Choice(words) => words.to_vec(),
+        Kind::Choice(words) | Kind::Choices(words) => words.to_vec(),
         Kind::Trainer => [(super::AUTO, " found out from the YAML and the command")]
             .into_iter()
             .chain(trainers.iter().map(|name| (*name, "")))

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::Explained;
 use super::schema::{Kind, Row, Setting, choices, settings};
@@ -69,6 +69,9 @@ settings! {
         rehearse: bool = true;
         /// How the trainer is helped to help itself. `plan` shows each help with its reason; what you set yourself is left alone.
         assist: Assist;
+        /// Who is told when a run needs a person, or ends. Neither the command nor the webhook keeps or fails the run.
+        /// `supervise notify --test` tries them.
+        on_event: OnEvent;
         /// When the machine is taken away, in seconds since 1970 (`date +%s`); `null` to take `SLURM_JOB_END_TIME` where that is set.
         deadline: Option<u64> = "null";
         /// Environment variables for the trainer, on top of the inherited ones.
@@ -176,6 +179,18 @@ settings! {
         raise_by: u32 = 2;
     }
 
+    /// Who is told of events.
+    struct OnEvent {
+        /// A command that gets the event as JSON on its standard input, and has 30 s.
+        command: Option<Vec<String>> = "null";
+        /// An address that the event is posted to, by `curl`: `https://…`. It counts as a secret.
+        webhook: Option<String> = "null", Kind::OptionalAddress;
+        /// The form in which a webhook gets it.
+        shape: WebhookShape = "plain";
+        /// The events that are told; an empty list: all of them.
+        events: Vec<EventChoice> = "[]";
+    }
+
     /// The lease on the checkpoint root.
     struct Lease {
         /// A holder that cannot be seen (another machine, container or boot) loses it after this time of silence; later where its guard may
@@ -237,6 +252,46 @@ choices! {
         Ask = "ask",
         /// it is resumed from, and what is repeated is said
         Always = "always",
+    }
+
+    /// The form in which a webhook gets an event.
+    enum WebhookShape {
+        /// the event as it is
+        Plain = "plain",
+        /// a message for Slack
+        Slack = "slack",
+        /// a message for Discord
+        Discord = "discord",
+    }
+
+    /// Events that somebody can be told of.
+    enum EventChoice {
+        /// retries are used up
+        GaveUp = "gave_up",
+        /// a failure that a restart does not help
+        Deterministic = "deterministic",
+        /// no checkpoint can be proven, and starting over is not allowed
+        NoProof = "no_proof",
+        /// the machine or the file system does not allow it
+        Environment = "environment",
+        /// the command does not start what it has to start
+        Configuration = "configuration",
+        /// another supervisor works there
+        LeaseHeld = "lease_held",
+        /// the run has waited for more than ten minutes
+        Waiting = "waiting",
+        /// an attempt did not go on where it should, or nothing shows that it did
+        UnconfirmedResume = "unconfirmed_resume",
+        /// an attempt stood still
+        Stall = "stall",
+        /// memory, disk or open files run out
+        Creep = "creep",
+        /// a loss or a gradient is no finite number
+        NotFinite = "not_finite",
+        /// the run came to its end
+        Finished = "finished",
+        /// somebody stopped it
+        Stopped = "stopped",
     }
 
     /// The control group of the workers.

@@ -212,6 +212,7 @@ impl Deciding<'_> {
             EventKind::TimeGap { .. }
             | EventKind::JournalStalled { .. }
             | EventKind::Rehearsed(_)
+            | EventKind::Told { .. }
             | EventKind::Collected { .. } => {}
         }
     }
@@ -410,6 +411,7 @@ fn event_word(kind: &EventKind) -> &'static str {
         EventKind::LeaseLost { .. } => "lease lost",
         EventKind::LeaseSilent { .. } => "lease not renewed",
         EventKind::Displaced { .. } => "run directory displaced",
+        EventKind::Told { .. } => "somebody told",
         EventKind::Operator(_) => "operator's request",
         EventKind::Collected { .. } => "leftovers deleted",
     }

@@ -158,6 +158,18 @@ pub enum EventKind {
         /// Which, and what became of it, in words.
         what: String,
     },
+    /// Somebody was told of an event, or could not be.
+    Told {
+        /// The event.
+        event: String,
+        /// The way: `command`, `webhook`.
+        to: String,
+        /// It arrived.
+        arrived: bool,
+        /// Words that came back.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        note: String,
+    },
     /// A person or the system asked for something.
     Operator(Request),
     /// A person had leftovers of the run deleted while no supervisor was there.

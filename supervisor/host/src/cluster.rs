@@ -161,6 +161,7 @@ fn run(argv: &[String], cwd: &Utf8Path, mut env: BTreeMap<String, String>) -> Re
     env.insert("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned());
     let env: Vec<(String, String)> = env.into_iter().collect();
     capture(&Errand {
+        input: &[],
         argv,
         env: &env,
         cwd: cwd.as_str(),

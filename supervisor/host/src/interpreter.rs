@@ -133,6 +133,7 @@ pub fn ask(
         argv.push(dir.parent().unwrap_or(cwd).to_string());
     }
     let errand = Errand {
+        input: &[],
         argv: &argv,
         env: &env,
         cwd: cwd.as_str(),

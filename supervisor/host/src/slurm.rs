@@ -103,6 +103,7 @@ fn run(query: &Query, argv: &[&str]) -> Result<Vec<u8>, String> {
     env.retain(|name, _| !name.starts_with("SQUEUE_") && !name.starts_with("SCANCEL_"));
     let env: Vec<(String, String)> = env.into_iter().collect();
     let said = capture(&Errand {
+        input: &[],
         argv: &argv,
         env: &env,
         cwd: query.cwd.as_str(),

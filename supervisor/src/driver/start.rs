@@ -5,6 +5,7 @@ use super::guards::GuardLink;
 use super::inputs::{Inputs, connect};
 use super::io_workers::{IoWorker, Tag, line};
 use super::journal::{JournalWriter, lease_dir};
+use super::notify::Telling;
 use super::{Driver, LAST_WORDS, RunFlags, Signals};
 use crate::control;
 use crate::error::CliError;
@@ -103,6 +104,7 @@ pub(super) async fn term(order: RunOrder, mut printer: Printer, flags: RunFlags)
         told: BTreeSet::new(),
         key: taken.key.clone(),
         rehearsal: None,
+        telling: Telling::new(&order.settings.on_event),
         failed_launch: None,
         finish_due: None,
         journal_recorded: loaded.recorded.clone(),
@@ -363,6 +365,7 @@ impl Driver {
         let _ = tokio::time::timeout(LAST_WORDS, last).await;
         self.work.abandon();
         self.store.abandon();
+        self.last_telling().await;
         if let Some(why) = self.journal.unwritten() {
             let why = if why.is_empty() { "it does not answer" } else { why };
             let how = self

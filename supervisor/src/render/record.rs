@@ -114,6 +114,15 @@ fn fact(kind: &EventKind, s: &State) -> Option<String> {
         EventKind::IoRecovered => "the file system answers again".to_owned(),
         EventKind::LeaseLost { by } => format!("another supervisor took the lease: {by}"),
         EventKind::Displaced { what } | EventKind::LeaseSilent { what } => what.clone(),
+        EventKind::Told {
+            event,
+            to,
+            arrived: false,
+            note,
+        } => format!(
+            "nobody could be told of {event} by on_event.{to}: {}",
+            one_line(note, FOREIGN)
+        ),
         EventKind::Operator(Request::Stop { after_save, by }) => {
             let when = if *after_save { " at the next proven step" } else { "" };
             format!("a stop{when} was asked for by {by}")

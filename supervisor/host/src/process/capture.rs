@@ -1,6 +1,6 @@
 //! A short program for the sake of what it prints: with a deadline, with bounds, and nothing of it left behind.
 //!
-//! It leads a session of its own, reads nothing, and dies with its creator. Whatever happens (its end, the deadline,
+//! It leads a session of its own, reads what it is given, and dies with its creator. Whatever happens (its end, the deadline,
 //! a descriptor that says stop) its whole group is killed before it is reaped, so that no child of it lives on with
 //! its number. Blocks until then: not for an event loop.
 
@@ -10,11 +10,12 @@ use crate::process::spawn::{Program, REFUSAL_LEN, Refusal, Stage, Wiring, start}
 use crate::process::stat::proc_stat;
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::pipe2;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 use supervise_core::event::ExitStatus;
@@ -26,6 +27,8 @@ const DYING: Duration = Duration::from_secs(2);
 /// The program to run.
 #[derive(Debug, Clone, Copy)]
 pub struct Errand<'a> {
+    /// Text on its standard input.
+    pub input: &'a [u8],
     /// The program and its arguments.
     pub argv: &'a [String],
     /// Its whole environment.
@@ -79,7 +82,7 @@ pub enum CaptureError {
 /// It could not be started, took too long, printed too much, or was not wanted any more.
 pub fn capture(errand: &Errand<'_>) -> Result<Captured, CaptureError> {
     let program = Program::new(errand.argv, errand.env, Some(errand.cwd)).map_err(CaptureError::Start)?;
-    let mut running = Running::start(&program).map_err(CaptureError::Start)?;
+    let mut running = Running::start(&program, errand.input).map_err(CaptureError::Start)?;
     let ended = running.follow(errand);
     // Before it is reaped: as long as it is at least a zombie, its group's number is its own.
     let _ = signal_group(running.leader, libc::SIGKILL);
@@ -148,15 +151,18 @@ struct Running {
 }
 
 impl Running {
-    fn start(program: &Program) -> io::Result<Self> {
-        let null = std::fs::OpenOptions::new().read(true).open("/dev/null")?;
+    fn start(program: &Program, text: &[u8]) -> io::Result<Self> {
+        // In memory, not through a pipe: nobody has to write while it does not read.
+        let mut input = File::from(memfd_create("input", MFdFlags::MFD_CLOEXEC)?);
+        input.write_all(text)?;
+        input.rewind()?;
         let (out_reader, out_writer) = pipe2(OFlag::O_CLOEXEC)?;
         let (err_reader, err_writer) = pipe2(OFlag::O_CLOEXEC)?;
         for reader in [&out_reader, &err_reader] {
             nix::fcntl::fcntl(reader, nix::fcntl::FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         }
         let wiring = Wiring {
-            input: null.as_fd(),
+            input: input.as_fd(),
             output: out_writer.as_fd(),
             errors: err_writer.as_fd(),
             cgroup: None,
@@ -255,6 +261,7 @@ mod tests {
         let argv = ["sh", "-c", script].map(str::to_owned);
         let env = [("PATH".to_owned(), "/usr/bin:/bin".to_owned())];
         capture(&Errand {
+            input: &[],
             argv: &argv,
             env: &env,
             cwd: "/",
@@ -322,6 +329,7 @@ mod tests {
         assert!(matches!(much, Err(CaptureError::TooMuch(1000))), "{much:?}");
         let argv = ["no-such-program".to_owned()];
         let errand = Errand {
+            input: &[],
             argv: &argv,
             env: &[],
             cwd: "/",

@@ -1,0 +1,158 @@
+//! Telling somebody of events while the run goes on: by a helper, off the loop, never waited for.
+
+use super::{Driver, Internal};
+use crate::notify::send::{Job, command};
+use crate::notify::{Came, Notice, Pace, Ways, Whose, long_wait, notice};
+use std::time::Duration;
+use supervise_config::settings::{EventChoice, OnEvent};
+use supervise_core::event::EventKind;
+use supervise_core::id::Tick;
+use supervise_core::record::Record;
+use supervise_core::state::Mode;
+use supervise_host::process::host_name;
+use supervise_host::wire;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, Command};
+use tokio::task::JoinSet;
+
+/// An answer is some lines of text.
+const ANSWER: u64 = 64 << 10;
+/// At the end the answers are waited for this long; the helpers need nobody, and go on.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// The ways, and how much was told by them.
+pub(super) struct Telling {
+    ways: Ways,
+    /// Empty: all events.
+    events: Vec<EventChoice>,
+    pace: Pace,
+    host: String,
+    /// This wait was told.
+    waited: bool,
+    /// Helpers that have not answered.
+    tasks: JoinSet<(String, Vec<Came>)>,
+}
+
+impl Telling {
+    pub(super) fn new(settings: &OnEvent) -> Self {
+        Self {
+            ways: Ways::of(settings),
+            events: settings.events.clone(),
+            pace: Pace::default(),
+            host: host_name(),
+            waited: false,
+            tasks: JoinSet::new(),
+        }
+    }
+}
+
+impl Driver {
+    /// A record was applied: tells it where it is an event.
+    pub(super) fn tell(&mut self, record: &Record) {
+        if self.telling.ways.is_none() {
+            return;
+        }
+        if let Some(notice) = notice(record, &self.state, self.whose()) {
+            self.send(notice);
+        }
+    }
+
+    pub(super) fn tell_of_a_wait(&mut self, now: Tick) {
+        if self.telling.ways.is_none() {
+            return;
+        }
+        if !matches!(self.state.mode, Mode::Waiting { .. } | Mode::Choosing | Mode::Fencing) {
+            self.telling.waited = false;
+        } else if !self.telling.waited
+            && let Some(notice) = long_wait(&self.state, now, self.whose())
+        {
+            self.telling.waited = true;
+            self.send(notice);
+        }
+    }
+
+    fn whose(&self) -> Whose<'_> {
+        Whose {
+            run: &self.spec.run.0,
+            root: self.spec.root.as_ref().map(|r| r.as_str()),
+            host: &self.telling.host,
+        }
+    }
+
+    fn send(&mut self, mut notice: Notice) {
+        let wanted = self.telling.events.is_empty() || self.telling.events.contains(&notice.event);
+        let now = self.now();
+        let Some(left_out) = wanted.then(|| self.telling.pace.tell(notice.event, now)).flatten() else {
+            return;
+        };
+        notice.left_out = left_out;
+        let event = notice.event.word().to_owned();
+        let job = Job {
+            ways: self.telling.ways.clone(),
+            notice,
+        };
+        let helper = wire::encode(&job).map_err(|e| e.to_string()).and_then(|order| {
+            let helper = Command::from(command(self.exe.as_std_path().as_os_str())).spawn();
+            Ok((helper.map_err(|e| format!("the helper cannot be started: {e}"))?, order))
+        });
+        match helper {
+            Err(why) => {
+                // Not at once: the records of this moment come first.
+                let _ = self.internal.send(Internal::Told(event, vec![job.ways.failed(why)]));
+            }
+            Ok((helper, order)) => {
+                let tx = self.internal.clone();
+                self.telling.tasks.spawn(async move {
+                    let came = follow(helper, order).await.unwrap_or_default();
+                    // The driver may have ended meanwhile.
+                    let _ = tx.send(Internal::Told(event.clone(), came.clone()));
+                    (event, came)
+                });
+            }
+        }
+    }
+
+    /// The result is a fact of the journal, and changes nothing.
+    pub(super) fn on_told(&mut self, event: &str, came: Vec<Came>) {
+        while self.telling.tasks.try_join_next().is_some() {}
+        for Came { to, arrived, note } in came {
+            self.feed(EventKind::Told {
+                event: event.to_owned(),
+                to,
+                arrived,
+                note,
+            });
+        }
+    }
+
+    /// The journal is closed: what could not be told is said here.
+    pub(super) async fn last_telling(&mut self) {
+        let tasks = &mut self.telling.tasks;
+        let mut failed = Vec::new();
+        let _ = tokio::time::timeout(LAST_WORDS, async {
+            while let Some(done) = tasks.join_next().await {
+                failed.extend(done.ok());
+            }
+        })
+        .await;
+        for (event, came) in failed {
+            for c in came.iter().filter(|c| !c.arrived) {
+                let text = format!("nobody could be told of {event} by on_event.{}: {}", c.to, c.note);
+                crate::printer::last_err(&format!("note: {text}\n"));
+            }
+        }
+    }
+}
+
+/// Its answer; `None` where it gave none.
+async fn follow(mut helper: Child, order: Vec<u8>) -> Option<Vec<Came>> {
+    let (mut input, output) = (helper.stdin.take()?, helper.stdout.take()?);
+    input.write_all(&order).await.ok()?;
+    drop(input);
+    let mut text = Vec::new();
+    let read = output.take(ANSWER).read_to_end(&mut text).await;
+    // It is reaped here or, after a sweep, there.
+    let _ = helper.wait().await;
+    read.ok()?;
+    serde_json::from_slice(&text).ok()
+}

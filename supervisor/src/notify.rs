@@ -1,0 +1,329 @@
+//! Telling somebody: which records are an event, and what is told of it.
+//!
+//! [`notice`] is pure: a record and the state after it in, a [`Notice`] out. How often somebody is told is [`Pace`]'s business, how it
+//! reaches them that of [`send`], which runs in a helper: neither the training nor its supervisor waits for it.
+
+mod pace;
+pub mod send;
+
+pub use pace::Pace;
+
+use crate::render::advice::advice;
+use crate::render::record::{outcome_words, words};
+use crate::render::time::{span, stamp};
+use serde::{Deserialize, Serialize};
+use supervise_config::redact_text;
+use supervise_config::settings::{EventChoice, OnEvent, WebhookShape};
+use supervise_core::id::{Ms, Tick, WallMs};
+use supervise_core::record::{Condition, Decision, Outcome, Record};
+use supervise_core::state::{Mode, State};
+
+/// A wait that lasts so long is told.
+const LONG: Ms = Ms::secs(600);
+/// Longest text of a notice, in bytes.
+const TEXT: usize = 1500;
+
+/// An event as it is told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notice {
+    /// Version of this shape.
+    pub version: u32,
+    /// Kind of event.
+    pub event: EventChoice,
+    /// Identity of the run.
+    pub run: String,
+    /// Its checkpoint root.
+    pub root: Option<String>,
+    /// The present attempt, or the last one.
+    pub attempt: Option<u32>,
+    /// The newest step that was printed.
+    pub step: Option<u64>,
+    /// The newest step that was proven.
+    pub proven: Option<u64>,
+    /// The event in words.
+    pub text: String,
+    /// Steps that a person can take, a line each.
+    pub todo: Vec<String>,
+    /// The machine of the supervisor.
+    pub host: String,
+    /// When, in ms since 1970.
+    pub wall: WallMs,
+    /// The same for people, in UTC.
+    pub time: String,
+    /// The exit code, where the run ended.
+    pub exit_code: Option<u8>,
+    /// Events before it that nobody was told of, because there were too many.
+    pub left_out: u64,
+}
+
+/// The ways by which somebody is told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ways {
+    /// A command that gets the notice on its standard input.
+    pub command: Option<Vec<String>>,
+    /// An address that it is posted to.
+    pub webhook: Option<String>,
+    /// The form in which that gets it.
+    pub shape: WebhookShape,
+}
+
+impl Ways {
+    /// The ways that the settings name.
+    #[must_use]
+    pub fn of(settings: &OnEvent) -> Self {
+        Self {
+            command: settings.command.clone(),
+            webhook: settings.webhook.clone(),
+            shape: settings.shape,
+        }
+    }
+
+    /// Nothing was tried, for this reason.
+    #[must_use]
+    pub fn failed(&self, why: String) -> Came {
+        let to = if self.command.is_some() { "command" } else { "webhook" };
+        Came {
+            to: to.to_owned(),
+            arrived: false,
+            note: why,
+        }
+    }
+
+    /// Nobody wants to be told.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        self.command.is_none() && self.webhook.is_none()
+    }
+}
+
+/// The result of one way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Came {
+    /// The way: `command`, `webhook`.
+    pub to: String,
+    /// It arrived.
+    pub arrived: bool,
+    /// Words that came back.
+    pub note: String,
+}
+
+/// The run of the events.
+#[derive(Debug, Clone, Copy)]
+pub struct Whose<'a> {
+    /// Identity of the run.
+    pub run: &'a str,
+    /// Its checkpoint root.
+    pub root: Option<&'a str>,
+    /// This machine.
+    pub host: &'a str,
+}
+
+/// The event in a record, if it is one; `s` is the state after it.
+#[must_use]
+pub fn notice(r: &Record, s: &State, whose: Whose<'_>) -> Option<Notice> {
+    let Record::Decided { what, reasons, .. } = r else {
+        return None;
+    };
+    if let Decision::Finish { outcome } = what {
+        let text = outcome_words(outcome);
+        return Some(build(end(outcome), text, Some(outcome), s, whose));
+    }
+    let event = reasons.iter().find_map(|r| of_code(&r.code))?;
+    let text = words(r, s).or_else(|| reasons.first().map(|r| r.text.clone()))?;
+    Some(build(event, text, None, s, whose))
+}
+
+/// A wait that lasts long; `None` where nothing is waited for, or not for long yet.
+#[must_use]
+pub fn long_wait(s: &State, now: Tick, whose: Whose<'_>) -> Option<Notice> {
+    let what = match &s.mode {
+        Mode::Waiting { what, .. } => match what {
+            Condition::Backoff => "for time to pass",
+            Condition::Readable => "for a newer step to become readable",
+            Condition::JournalWritable => "for the journal to become writable",
+            Condition::TreeGone => "for processes that cannot be ended",
+            // The reason says the rest.
+            _ => "for the machine",
+        },
+        Mode::Fencing => "for the end of an earlier attempt",
+        Mode::Choosing => "for the checkpoint root to answer",
+        _ => return None,
+    };
+    let lasted = now.since(s.since);
+    let why = s.why.first().map_or_else(String::new, |r| format!(": {}", r.text));
+    (lasted >= LONG).then(|| {
+        let text = format!("has waited {} {what}{why}", span(lasted));
+        build(EventChoice::Waiting, text, None, s, whose)
+    })
+}
+
+/// A notice to try the ways with.
+#[must_use]
+pub fn trial(run: &str, host: &str, wall: WallMs) -> Notice {
+    Notice {
+        version: 1,
+        event: EventChoice::Finished,
+        run: run.to_owned(),
+        root: None,
+        attempt: None,
+        step: None,
+        proven: None,
+        text: "a test of on_event: nothing happened".to_owned(),
+        todo: vec!["nothing: this came from `supervise notify --test`".to_owned()],
+        host: host.to_owned(),
+        wall,
+        time: stamp(wall),
+        exit_code: None,
+        left_out: 0,
+    }
+}
+
+/// The run ends with it: nothing comes after.
+#[must_use]
+pub fn is_end(event: EventChoice) -> bool {
+    !matches!(
+        event,
+        EventChoice::Waiting
+            | EventChoice::UnconfirmedResume
+            | EventChoice::Stall
+            | EventChoice::Creep
+            | EventChoice::NotFinite
+    )
+}
+
+fn end(outcome: &Outcome) -> EventChoice {
+    match outcome {
+        Outcome::Finished { .. } => EventChoice::Finished,
+        Outcome::Stopped => EventChoice::Stopped,
+        Outcome::Deterministic { .. } => EventChoice::Deterministic,
+        Outcome::NoProof { .. } => EventChoice::NoProof,
+        Outcome::LeaseHeld { .. } => EventChoice::LeaseHeld,
+        Outcome::GaveUp { .. } => EventChoice::GaveUp,
+        Outcome::Environment { .. } => EventChoice::Environment,
+        Outcome::Config { .. } => EventChoice::Configuration,
+    }
+}
+
+/// The event that a reason stands for, whatever decision it led to.
+fn of_code(code: &str) -> Option<EventChoice> {
+    let begins = |with: &[&str]| with.iter().any(|w| code.starts_with(w));
+    if begins(&["stall"]) {
+        Some(EventChoice::Stall)
+    } else if begins(&["unconfirmed_resume", "resumed_", "resume_"]) && code != "resume_confirmed" {
+        Some(EventChoice::UnconfirmedResume)
+    } else if begins(&["creep"]) {
+        Some(EventChoice::Creep)
+    } else if begins(&["not_finite"]) {
+        Some(EventChoice::NotFinite)
+    } else {
+        None
+    }
+}
+
+fn build(event: EventChoice, text: String, outcome: Option<&Outcome>, s: &State, whose: Whose<'_>) -> Notice {
+    let run = whose.run;
+    let attempt = s.attempt.as_ref();
+    let todo = match outcome {
+        Some(outcome) => advice(outcome, run, attempt.and_then(|a| a.first_failure).map(|(w, _)| w.0)),
+        None => vec![
+            format!("why: supervise explain {run}"),
+            format!("now: supervise status {run}"),
+        ],
+    };
+    let mut text = redact_text(&text);
+    text.truncate(text.floor_char_boundary(TEXT));
+    Notice {
+        version: 1,
+        event,
+        run: run.to_owned(),
+        root: whose.root.map(redact_text),
+        attempt: attempt.map(|a| a.no.0),
+        step: attempt.and_then(|a| a.step).map(|step| step.0),
+        proven: s.mark.map(|step| step.0),
+        text,
+        todo,
+        host: whose.host.to_owned(),
+        wall: s.wall,
+        time: stamp(s.wall),
+        exit_code: outcome.and(s.exit_code()),
+        left_out: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use supervise_core::reason::Reason;
+    use supervise_core::record::Then;
+
+    const WHOSE: Whose<'_> = Whose {
+        run: "0123456789abcdef",
+        root: Some("/ckpt"),
+        host: "node-1",
+    };
+
+    fn decided(what: Decision, code: &'static str, text: &str) -> Record {
+        Record::Decided {
+            at: Tick(5),
+            what,
+            reasons: vec![Reason::new(code, text)],
+        }
+    }
+
+    fn told(r: &Record) -> Option<Notice> {
+        let mut s = State::default();
+        s.apply(r);
+        notice(r, &s, WHOSE)
+    }
+
+    #[test]
+    fn the_end_of_a_run_is_told_with_its_exit_code_and_advice() {
+        let why = "6 attempts in a row".to_owned();
+        let outcome = Outcome::GaveUp { why: why.clone() };
+        let n = told(&decided(Decision::Finish { outcome }, "budget", &why)).unwrap();
+        assert_eq!((n.event, n.exit_code), (EventChoice::GaveUp, Some(6)));
+        assert!(n.text.contains(&why) && !n.todo.is_empty(), "{n:?}");
+        let json = serde_json::to_value(&n).unwrap();
+        assert_eq!((&json["event"], &json["host"]), (&"gave_up".into(), &"node-1".into()));
+    }
+
+    #[test]
+    fn a_reason_makes_an_event_whatever_it_led_to() {
+        let stop = Decision::Stop {
+            then: Then::Diagnose,
+            gently: false,
+        };
+        let event = |code| told(&decided(stop.clone(), code, "x")).map(|n| n.event);
+        assert_eq!(event("stalled"), Some(EventChoice::Stall));
+        assert_eq!(event("resumed_elsewhere"), Some(EventChoice::UnconfirmedResume));
+        assert_eq!(event("unconfirmed_resume"), Some(EventChoice::UnconfirmedResume));
+        assert_eq!(event("creep"), Some(EventChoice::Creep));
+        assert_eq!(event("not_finite"), Some(EventChoice::NotFinite));
+        assert_eq!((event("worker_failed"), event("resume_confirmed")), (None, None));
+    }
+
+    #[test]
+    fn a_secret_in_the_words_is_hidden() {
+        let suspect = Decision::Suspect { what: "x".into() };
+        let n = told(&decided(suspect, "stalled", "token hf_abcdefghijklmnopqrstuvwx")).unwrap();
+        assert!(!n.text.contains("hf_abc"), "{n:?}");
+    }
+
+    #[test]
+    fn a_wait_is_told_when_it_lasts() {
+        let mut s = State::default();
+        s.apply(&decided(
+            Decision::Wait {
+                what: Condition::Readable,
+                until: Tick(u64::MAX),
+            },
+            "unreadable",
+            "step 8 cannot be read",
+        ));
+        let wait = |at| long_wait(&s, Tick(at), WHOSE);
+        assert_eq!(wait(600_000), None);
+        let n = wait(700_000).unwrap();
+        assert!(n.text.contains("readable: step 8 cannot be read"), "{n:?}");
+        assert!(!is_end(n.event));
+    }
+}
