@@ -4,7 +4,7 @@ use camino::Utf8Path;
 use std::collections::BTreeMap;
 use supervise_core::id::RunId;
 use supervise_core::spec::{
-    GangSpec, LauncherKind, Policy, ResumeIntent, RoleSpec, RunSpec, SaveCadence, SavePolicy, TrainerKind,
+    GangSpec, LauncherKind, Numbering, Policy, ResumeIntent, RoleSpec, RunSpec, SaveCadence, SavePolicy, TrainerKind,
 };
 
 /// The specification of `run`: one actor, saved at every step.
@@ -47,5 +47,6 @@ pub fn bare(run: &str, root: &Utf8Path, run_dir: &Utf8Path) -> RunSpec {
         policy: Policy::default(),
         not_restored: Vec::new(),
         saves: SavePolicy::Steps,
+        numbering: Numbering::Steps,
     }
 }

@@ -15,6 +15,7 @@ pub mod id;
 pub mod journal;
 pub mod lease;
 pub mod limits;
+pub mod numbers;
 pub mod reason;
 pub mod record;
 pub mod rehearsal;

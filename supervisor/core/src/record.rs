@@ -277,11 +277,42 @@ pub enum Decision {
         /// In words.
         what: String,
     },
+    /// Something that a person should know of the attempt; by itself it ends nothing.
+    Noticed {
+        /// The kind.
+        what: Notice,
+        /// In words.
+        text: String,
+    },
     /// It is over.
     Finish {
         /// How.
         outcome: Outcome,
     },
+}
+
+/// Things that are noticed of an attempt, each once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Notice {
+    /// The first training record is the one after the resume point.
+    ResumeConfirmed,
+    /// The first training record lies behind it: what was trained already is trained again, from something else.
+    UnconfirmedResume,
+    /// The first training record lies ahead of it.
+    ResumeAhead,
+}
+
+impl Notice {
+    /// Its name in journals and in `--json`.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::ResumeConfirmed => "resume_confirmed",
+            Self::UnconfirmedResume => "unconfirmed_resume",
+            Self::ResumeAhead => "resume_ahead",
+        }
+    }
 }
 
 /// The act that follows once the workers are gone.

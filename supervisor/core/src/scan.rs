@@ -5,6 +5,7 @@
 
 use crate::event::{Phase, Sighting};
 use crate::id::WorkerId;
+use crate::numbers::{Measure, Numbers, number_of};
 use regex::bytes::{Regex, RegexSet};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -50,6 +51,9 @@ pub struct ScanRule {
     pub pattern: String,
     /// Meaning of a match.
     pub kind: RuleKind,
+    /// Keys of numbers in the line. Where there are any, the line is about a training step only if it has one of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<(Measure, String)>,
 }
 
 impl ScanRule {
@@ -60,7 +64,28 @@ impl ScanRule {
             id: id.to_owned(),
             pattern: pattern.to_owned(),
             kind,
+            keys: Vec::new(),
         }
+    }
+
+    /// The same, with the keys of numbers that its lines hold.
+    #[must_use]
+    pub fn with_keys(mut self, keys: &[(Measure, &str)]) -> Self {
+        self.keys = keys.iter().map(|(m, key)| (*m, (*key).to_owned())).collect();
+        self
+    }
+
+    /// The numbers in a line that this rule matched; `None`: none of its keys stands there.
+    fn numbers(&self, line: &[u8]) -> Option<Numbers> {
+        let mut out = Numbers::default();
+        let mut found = self.keys.is_empty();
+        for (what, key) in &self.keys {
+            if let Some(n) = number_of(line, key) {
+                out.set(*what, n);
+                found = true;
+            }
+        }
+        found.then_some(out)
     }
 }
 
@@ -73,6 +98,8 @@ pub struct Hit {
     pub sighting: Sighting,
     /// The last planned step, where a line about a step says it too.
     pub total: Option<u64>,
+    /// What the line says of a training step; `None`: it is about none, a validation for instance.
+    pub numbers: Option<Numbers>,
 }
 
 /// All rules compiled, with the little state that tracebacks need.
@@ -130,6 +157,7 @@ impl Scanner {
         };
         let mut found = hit(rule.kind.clone(), &rule.id, worker, number, text, digits(1));
         found.total = digits(2).filter(|_| matches!(rule.kind, RuleKind::Step | RuleKind::Bar));
+        found.numbers = rule.numbers(text);
         Some(found)
     }
 
@@ -162,6 +190,7 @@ fn hit(kind: RuleKind, rule: &str, worker: WorkerId, line: u64, text: &[u8], num
             count: 1,
         },
         total: None,
+        numbers: None,
     }
 }
 

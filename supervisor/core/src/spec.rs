@@ -62,6 +62,9 @@ pub struct RunSpec {
     /// The places of its saves.
     #[serde(default, rename = "live", skip_serializing_if = "SavePolicy::is_steps")]
     pub saves: SavePolicy,
+    /// How its training records are numbered.
+    #[serde(default, skip_serializing_if = "Numbering::is_steps")]
+    pub numbering: Numbering,
 }
 
 impl RunSpec {
@@ -69,6 +72,25 @@ impl RunSpec {
     #[must_use]
     pub fn trainer_command(&self) -> &[String] {
         self.learnt.as_ref().map_or(&self.command, |l| &l.command)
+    }
+}
+
+/// How the training records that a trainer prints are numbered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Numbering {
+    /// By the step: the first one after a resume from N is N+1.
+    #[default]
+    Steps,
+    /// By something else, versions of the weights for instance: the first one proves no resume.
+    Else,
+}
+
+impl Numbering {
+    /// Records are numbered by the step.
+    #[must_use]
+    pub fn is_steps(&self) -> bool {
+        *self == Self::Steps
     }
 }
 

@@ -13,7 +13,7 @@ use crate::event::{ExitStatus, Phase, ScanReport, Sighting};
 use crate::generations::is_live;
 use crate::id::{ActId, AttemptNo, Ms, ProcRef, Step, Term, Tick, WallMs, WorkerId};
 use crate::reason::Reason;
-use crate::record::{Act, ActKind, Condition, Diagnosis, LaunchOrder, Outcome, Then};
+use crate::record::{Act, ActKind, Condition, Diagnosis, LaunchOrder, Notice, Outcome, Then};
 use crate::rehearsal::Rehearsal;
 use crate::scan::RuleKind;
 use crate::script::ScriptNews;
@@ -240,6 +240,12 @@ pub struct Attempt {
     pub saved: Option<(Step, CkptId)>,
     /// The trainer said from which step it resumed.
     pub resumed: Option<Step>,
+    /// The step of its first training record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first: Option<Step>,
+    /// Things that were noticed of it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub noticed: BTreeMap<Notice, String>,
     /// The trainer said that it starts from nothing.
     pub scratch: bool,
     /// The trainer said that it ended as planned.
@@ -325,7 +331,8 @@ impl Attempt {
                     self.sightings.push((means.clone(), sighting.clone()));
                 }
             }
-            RuleKind::Step | RuleKind::Bar | RuleKind::Enters(_) | RuleKind::Total => {}
+            RuleKind::Step | RuleKind::Bar => self.first = self.first.or(sighting.number.map(Step)),
+            RuleKind::Enters(_) | RuleKind::Total => {}
         }
     }
 
@@ -351,6 +358,8 @@ impl Attempt {
             sightings: Vec::new(),
             saved: None,
             resumed: None,
+            first: None,
+            noticed: BTreeMap::new(),
             scratch: false,
             ended: false,
             failed: None,

@@ -63,6 +63,7 @@ impl Checked {
             policy,
             not_restored: out.not_restored,
             saves: out.saves,
+            numbering: out.numbering,
             // A script is started as it is.
             command: match &learnt {
                 Some(_) => sources.command.clone(),

@@ -7,7 +7,7 @@ use supervise_core::generations::{is_live, is_older, is_own};
 use supervise_core::id::AttemptNo;
 use supervise_core::reason::Reason;
 use supervise_core::record::{
-    ActKind, Action, Condition, Decision, Diagnosis, DiskEdit, LaunchOrder, Outcome, Record, StartPoint, Then,
+    ActKind, Action, Condition, Decision, Diagnosis, DiskEdit, LaunchOrder, Notice, Outcome, Record, StartPoint, Then,
 };
 use supervise_core::rehearsal::Rehearsed;
 use supervise_core::scan::RuleKind;
@@ -36,7 +36,19 @@ pub fn words(r: &Record, s: &State) -> Option<String> {
 /// Returns true if a person should hear it even where only the end is printed: there is time to mend it now.
 #[must_use]
 pub fn is_urgent(r: &Record) -> bool {
-    matches!(r, Record::Fact(e) if matches!(&e.kind, EventKind::Rehearsed(r) if matches!(r.result, Rehearsed::Refused { .. })))
+    match r {
+        Record::Fact(e) => matches!(&e.kind, EventKind::Rehearsed(r) if matches!(r.result, Rehearsed::Refused { .. })),
+        Record::Decided {
+            what: Decision::Noticed { what, .. },
+            ..
+        } => is_warning(*what),
+        _ => false,
+    }
+}
+
+/// Something is not as it should be, though nothing is done about it.
+fn is_warning(what: Notice) -> bool {
+    what != Notice::ResumeConfirmed
 }
 
 /// The same with its time in front.
@@ -254,6 +266,10 @@ fn decided(what: &Decision, reasons: &[Reason], s: &State) -> Option<String> {
         Decision::Mark { step } => format!("step {step} is proven{why}"),
         Decision::StopAfterSave => format!("{a}: stops at the next proven step{why}"),
         Decision::Suspect { what } => format!("{a}: {what}"),
+        Decision::Noticed { what, text } => {
+            let warning = if is_warning(*what) { "WARNING: " } else { "" };
+            format!("{warning}{a}: {}", one_line(text, 600))
+        }
         Decision::Finish { outcome } => format!("{}{}", outcome_words(outcome), finish_reason(outcome, reasons)),
         Decision::Fence { attempt: None }
         | Decision::Choose

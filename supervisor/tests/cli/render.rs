@@ -8,10 +8,11 @@ use supervise_core::event::{Event, EventKind, ExitStatus, Request};
 use supervise_core::id::{ActId, AttemptNo, Ms, ProcRef, RunId, Step, Term, Tick, WallMs, WorkerId};
 use supervise_core::reason::Reason;
 use supervise_core::record::{
-    Act, ActKind, Action, Condition, Decision, Diagnosis, DiskEdit, LaunchOrder, Outcome, Record, StartPoint, Then,
+    Act, ActKind, Action, Condition, Decision, Diagnosis, DiskEdit, LaunchOrder, Notice, Outcome, Record, StartPoint,
+    Then,
 };
 use supervise_core::rehearsal::{Rehearsal, Rehearsed};
-use supervise_core::spec::{GangSpec, LauncherKind, Policy, ResumeIntent, RunSpec, SaveCadence, SavePolicy};
+use supervise_core::spec::{GangSpec, LauncherKind, Numbering, Policy, ResumeIntent, RunSpec, SaveCadence, SavePolicy};
 use supervise_core::state::State;
 
 fn spec() -> RunSpec {
@@ -47,6 +48,7 @@ fn spec() -> RunSpec {
         },
         not_restored: vec![StateKind::Rollout],
         saves: SavePolicy::Steps,
+        numbering: Numbering::Steps,
     }
 }
 
@@ -285,6 +287,13 @@ fn decisions_have_one_line_each() {
                 what: "no step for 10m".into(),
             },
             "attempt 2: no step for 10m",
+        ),
+        (
+            Decision::Noticed {
+                what: Notice::ResumeAhead,
+                text: "the first training record is step 5".into(),
+            },
+            "WARNING: attempt 2: the first training record is step 5",
         ),
         (
             Decision::Finish {

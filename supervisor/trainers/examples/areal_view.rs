@@ -122,6 +122,7 @@ fn launched(out: ReadOutput, file: &str) -> Vec<String> {
         policy: Policy::default(),
         not_restored: out.not_restored,
         saves: out.saves,
+        numbering: out.numbering,
     };
     let order = LaunchOrder {
         attempt: AttemptNo(1),

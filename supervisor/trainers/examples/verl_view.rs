@@ -16,7 +16,7 @@ use supervise_config::{ConfigError, ConfigTree, Node, Value, join_path};
 use supervise_core::checkpoint::{CkptId, PinsHash};
 use supervise_core::id::{AttemptNo, RunId, Step};
 use supervise_core::record::{LaunchOrder, StartPoint};
-use supervise_core::spec::{Policy, RunSpec, SavePolicy};
+use supervise_core::spec::{Numbering, Policy, RunSpec, SavePolicy};
 use supervise_trainers::{HostFacts, ReadInput, ReadOutput, Release, Tree, adapter, hydra, read, verl_defaults};
 
 fn main() -> std::io::Result<()> {
@@ -162,6 +162,7 @@ fn relaunch(out: ReadOutput, version: Option<&str>) -> Json {
         policy: Policy::default(),
         not_restored: out.not_restored,
         saves: SavePolicy::Steps,
+        numbering: Numbering::Steps,
     };
     let order = LaunchOrder {
         attempt: AttemptNo(2),

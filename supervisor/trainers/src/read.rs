@@ -7,7 +7,9 @@ use supervise_config::interpolation::Env;
 use supervise_config::{ConfigTree, Origin};
 use supervise_core::checkpoint::{Finding, StateKind};
 use supervise_core::id::Step;
-use supervise_core::spec::{GangSpec, LauncherKind, ResumeIntent, RoleSpec, SaveCadence, SavePolicy, TrainerKind};
+use supervise_core::spec::{
+    GangSpec, LauncherKind, Numbering, ResumeIntent, RoleSpec, SaveCadence, SavePolicy, TrainerKind,
+};
 
 /// All that a configuration is read from.
 pub struct ReadInput<'a> {
@@ -76,6 +78,8 @@ pub struct ReadOutput {
     pub findings: Vec<Finding>,
     /// Place of its saves.
     pub saves: SavePolicy,
+    /// How its training records are numbered.
+    pub numbering: Numbering,
     /// The run is to be resumed: `false` also where the trainer's own command switches that off.
     pub recovery: bool,
 }
@@ -108,6 +112,7 @@ impl ReadOutput {
             }),
             findings: Vec::new(),
             saves: SavePolicy::Steps,
+            numbering: Numbering::Steps,
             recovery: true,
         }
     }

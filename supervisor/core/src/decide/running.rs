@@ -1,13 +1,12 @@
 //! While workers run: exits, progress, alarms, stalls, marks.
 
 use super::Deciding;
-use crate::event::{ExitStatus, Phase, Sighting, TimerKey};
+use crate::event::{ExitStatus, Phase, TimerKey};
 use crate::generations::{to_keep, went_back};
 use crate::id::Ms;
 use crate::reason::{Evidence, Reason};
-use crate::record::{Act, ActKind, Decision, StartPoint, Then};
+use crate::record::{Act, ActKind, Decision, Then};
 use crate::retention::prune;
-use crate::scan::RuleKind;
 use crate::script::ScriptNews;
 use crate::state::Mode;
 
@@ -55,64 +54,6 @@ impl Deciding<'_> {
         self.stop(then, false, reasons);
     }
 
-    pub(super) fn on_progress(&mut self) {
-        if !matches!(self.s.mode, Mode::Running) || self.spec.policy.observe {
-            return;
-        }
-        let (Some(from), Some(every)) = (self.resumed_from(), self.spec.cadence.every) else {
-            return;
-        };
-        let Some(step) = self.s.attempt.as_ref().and_then(|a| a.step) else {
-            return;
-        };
-        if step.0.saturating_add(every) <= from.0 && self.spec.policy.prove {
-            let text = format!("the trainer printed step {step}, but it was to resume from {from}: it did not resume");
-            self.failed_resume(Reason::new("resumed_elsewhere", text));
-        }
-    }
-
-    pub(super) fn on_sighted(&mut self, means: &RuleKind, sighting: &Sighting) {
-        if !matches!(self.s.mode, Mode::Running) || self.spec.policy.observe || !self.spec.policy.prove {
-            return;
-        }
-        if *means == RuleKind::ResumePath
-            && let Some(path) = self.ordered_path()
-            && !sighting.text.contains(&path)
-        {
-            let text = format!(
-                "the trainer's configuration, as it prints it, does not name {path}: it did not resume, our overrides did not reach it ({})",
-                sighting.text.trim()
-            );
-            return self.failed_resume(Reason::new("resumed_elsewhere", text));
-        }
-        if *means == RuleKind::Scratch
-            && let Some(from) = self.resumed_from()
-        {
-            let text = format!("the trainer says that it starts from nothing, but it was to resume from {from}");
-            self.failed_resume(Reason::new("resumed_from_nothing", text));
-        }
-        // A trainer with one checkpoint says which step it found before its first save overwrites it.
-        if *means == RuleKind::Resumed
-            && self.spec.saves.is_in_place()
-            && let (Some(from), Some(at)) = (self.resumed_from(), self.s.live().and_then(|a| a.resumed))
-            && at != from
-        {
-            let text = format!(
-                "the trainer says that it resumes from step {at}, but it was to resume from {from}: it did not resume"
-            );
-            self.failed_resume(Reason::new("resumed_elsewhere", text));
-        }
-    }
-
-    /// The path that the present attempt was ordered to resume from. One with a space in it is broken over lines by who prints it.
-    fn ordered_path(&self) -> Option<String> {
-        let StartPoint::Step { ckpt, .. } = &self.s.live()?.order.from else {
-            return None;
-        };
-        let path = self.spec.root.as_ref()?.join(&ckpt.0).into_string();
-        (!path.contains(char::is_whitespace)).then_some(path)
-    }
-
     /// A script that starts something else, or without our words, is ended before the first save of what it starts.
     pub(super) fn on_script(&mut self, news: &ScriptNews) {
         if !matches!(self.s.mode, Mode::Running | Mode::Draining { .. }) || self.spec.policy.observe {
@@ -129,11 +70,6 @@ impl Deciding<'_> {
                 "the script starts a trainer again: relaunches are the supervisor's",
             ),
         };
-        self.stop(Then::Diagnose, false, vec![reason]);
-    }
-
-    /// Ended before its first save can destroy what is there.
-    fn failed_resume(&mut self, reason: Reason) {
         self.stop(Then::Diagnose, false, vec![reason]);
     }
 

@@ -407,6 +407,11 @@ impl State {
             }
             Decision::Mark { step } => self.on_mark(*step),
             Decision::StopAfterSave | Decision::Suspect { .. } => {}
+            Decision::Noticed { what, text } => {
+                if let Some(a) = self.attempt.as_mut() {
+                    a.noticed.insert(*what, text.clone());
+                }
+            }
             Decision::Finish { outcome } => {
                 if *outcome == crate::record::Outcome::Stopped {
                     self.barren_terms = 0;

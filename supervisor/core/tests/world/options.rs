@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use supervise_core::checkpoint::Depth;
 use supervise_core::id::{Ms, RunId, Step};
 use supervise_core::spec::{
-    Degraded, GangSpec, InPlace, LauncherKind, Policy, ResumeIntent, RoleSpec, RunSpec, SaveCadence, SavePolicy,
-    TrainerKind,
+    Degraded, GangSpec, InPlace, LauncherKind, Numbering, Policy, ResumeIntent, RoleSpec, RunSpec, SaveCadence,
+    SavePolicy, TrainerKind,
 };
 
 /// How the simulated trainer lives.
@@ -33,6 +33,10 @@ pub(crate) struct Habits {
     pub(crate) exit: i32,
     /// Each save of its only checkpoint stands in a directory of its own, and a pointer names it.
     pub(crate) own: bool,
+    /// Its first training record is told.
+    pub(crate) records: bool,
+    /// It goes on from this step, whatever it was told to load.
+    pub(crate) goes_on_from: Option<u64>,
 }
 
 impl Default for Habits {
@@ -50,6 +54,8 @@ impl Default for Habits {
             exit: 0,
             says_failed: false,
             own: false,
+            records: false,
+            goes_on_from: None,
         }
     }
 }
@@ -97,6 +103,7 @@ pub(crate) fn spec() -> RunSpec {
         },
         not_restored: Vec::new(),
         saves: SavePolicy::Steps,
+        numbering: Numbering::Steps,
     }
 }
 
@@ -133,6 +140,9 @@ fn one(spec: &mut RunSpec, habits: &mut Habits, key: &str, value: &str) -> Optio
             habits.exit = 1;
         }
         "own" => habits.own = true,
+        "records" => habits.records = true,
+        "goes-on-from" => habits.goes_on_from = Some(number?),
+        "numbered-else" => spec.numbering = Numbering::Else,
         "says-failed" => habits.says_failed = true,
         "planned" => spec.last_step = Some(Step(number?)),
         "not-at-end" => spec.cadence.at_end = false,

@@ -103,6 +103,7 @@ impl World {
         if self.habits.says_total {
             self.see(attempt, RuleKind::Total, "total", Some(self.habits.last));
         }
+        let from = self.habits.goes_on_from.filter(|_| from > 0).unwrap_or(from);
         self.next_step(attempt, from);
     }
 
@@ -128,6 +129,9 @@ impl World {
     fn step_done(&mut self, attempt: AttemptNo, n: u64) {
         if self.misdeed(attempt, Place::Step(n), n) {
             return;
+        }
+        if self.habits.records && self.s.attempt.as_ref().is_some_and(|a| a.first.is_none()) {
+            self.see(attempt, RuleKind::Step, "first_record", Some(n));
         }
         self.progress(attempt, Phase::Step, Some(n));
         let saves = self.spec.cadence.every.is_some_and(|e| n.is_multiple_of(e))

@@ -141,6 +141,7 @@ fn decision(d: &Decision) -> String {
         Decision::Mark { step } => format!("mark {step}"),
         Decision::StopAfterSave => "stop after the next save".to_owned(),
         Decision::Suspect { .. } => "suspect".to_owned(),
+        Decision::Noticed { what, .. } => format!("notice {}", what.code()),
         Decision::Finish { outcome } => finish(outcome),
     }
 }

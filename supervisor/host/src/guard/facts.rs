@@ -18,12 +18,17 @@ const PER_RULE_LIMIT: usize = 20;
 /// Longest text of a sighting in a `Hello`: all of them must fit into one message.
 const HELLO_TEXT_LIMIT: usize = 1024;
 
+/// The name under which the first training record is told.
+const FIRST_RECORD: &str = "first_record";
+
 /// Facts about the trainer.
 #[derive(Debug)]
 pub(crate) struct Facts {
     pub(crate) phase: Phase,
     pub(crate) step: Option<Step>,
     pub(crate) total: Option<u64>,
+    /// The first training record was told.
+    has_first: bool,
     seen: Vec<Seen>,
     per_rule: BTreeMap<String, usize>,
 }
@@ -42,6 +47,8 @@ pub(crate) struct Change {
     pub(crate) progress: bool,
     /// To be told at once.
     pub(crate) sighted: Option<(RuleKind, Sighting)>,
+    /// The first training record, which shows where the trainer began.
+    pub(crate) first: Option<(RuleKind, Sighting)>,
 }
 
 impl Default for Facts {
@@ -50,6 +57,7 @@ impl Default for Facts {
             phase: Phase::Startup,
             step: None,
             total: None,
+            has_first: false,
             seen: Vec::new(),
             per_rule: BTreeMap::new(),
         }
@@ -82,6 +90,7 @@ impl Facts {
             | RuleKind::Exception => {}
         }
         let progress = before != (self.phase, self.step);
+        let first = self.first_record(&hit);
         let news = hit.total.filter(|total| self.total != Some(*total));
         let sighted = match hit.kind {
             RuleKind::Step if news.is_some() => {
@@ -95,7 +104,30 @@ impl Facts {
             RuleKind::Step | RuleKind::Bar | RuleKind::Enters(_) => None,
             kind => self.keep(kind, hit.sighting),
         };
-        Change { progress, sighted }
+        Change {
+            progress,
+            sighted,
+            first,
+        }
+    }
+
+    /// The first line about a training step, under a name of its own: the same line may be told for another reason.
+    fn first_record(&mut self, hit: &Hit) -> Option<(RuleKind, Sighting)> {
+        let tells = match &hit.kind {
+            RuleKind::Step => hit.numbers.is_some() && hit.sighting.number.is_some(),
+            RuleKind::Bar => {
+                hit.total.is_some() && hit.total == self.total && hit.sighting.number.is_some_and(|n| n > 0)
+            }
+            _ => false,
+        };
+        if !tells || std::mem::replace(&mut self.has_first, true) {
+            return None;
+        }
+        let sighting = Sighting {
+            rule: FIRST_RECORD.to_owned(),
+            ..hit.sighting.clone()
+        };
+        self.keep(hit.kind.clone(), sighting)
     }
 
     /// All sightings, small enough for one message.
@@ -172,6 +204,7 @@ mod tests {
                 count: 1,
             },
             total: None,
+            numbers: Some(supervise_core::numbers::Numbers::default()),
         }
     }
 
@@ -207,6 +240,21 @@ mod tests {
         assert!(facts.note(step.clone()).progress);
         assert_eq!((facts.phase, facts.step), (Phase::Step, Some(Step(3))));
         assert_eq!(facts.note(step), Change::default());
+    }
+
+    #[test]
+    fn the_first_training_record_is_told_once_and_no_validation_before_it() {
+        let mut facts = Facts::default();
+        let step = |n: u64| hit(RuleKind::Step, "step", &format!("step:{n}"), Some(n));
+        let validation = Hit {
+            numbers: None,
+            ..step(4)
+        };
+        assert_eq!(facts.note(validation).first, None);
+        let first = facts.note(step(5)).first;
+        assert_eq!(first.map(|(k, s)| (k, s.number)), Some((RuleKind::Step, Some(5))));
+        assert_eq!(facts.note(step(6)).first, None);
+        assert_eq!(facts.sightings().len(), 1);
     }
 
     #[test]

@@ -218,7 +218,7 @@ pub enum FromGuard {
         /// Activity since the last message of this kind.
         activity: Activity,
     },
-    /// A rule other than step and phase matched, for the first, second, fourth, … time.
+    /// A rule other than step and phase matched, for the first, second, fourth, … time; or the first training record was printed.
     Sighted {
         /// Its meaning.
         kind: RuleKind,

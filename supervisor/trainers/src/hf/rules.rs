@@ -4,7 +4,11 @@
 //! it is as long as the `Trainer` said.
 
 use supervise_core::event::Phase;
+use supervise_core::numbers::Measure;
 use supervise_core::scan::{RuleKind, ScanRule};
+
+/// Keys of what is logged, which names no step.
+const KEYS: [(Measure, &str); 2] = [(Measure::Loss, "loss"), (Measure::GradNorm, "grad_norm")];
 
 /// Rules in order of precedence.
 pub(crate) fn rules() -> Vec<ScanRule> {
@@ -40,7 +44,7 @@ pub(crate) fn rules() -> Vec<ScanRule> {
             r"Output directory .* already exists and is not empty",
             RuleKind::Failure("cfg.args".to_owned()),
         ),
-        ScanRule::new("hf.loss", r"^\s*\{'loss': ", RuleKind::Enters(Phase::Step)),
+        ScanRule::new("hf.loss", r"^\s*\{'loss': ", RuleKind::Enters(Phase::Step)).with_keys(&KEYS),
         ScanRule::new("hf.bar", r"^\s*\d+%\|[^|]*\|\s*(\d+)/(\d+) \[", RuleKind::Bar),
     ]
 }

@@ -9,7 +9,7 @@ use crate::command::{self, Entry};
 use crate::read::{ReadInput, ReadOutput};
 use supervise_core::checkpoint::StateKind;
 use supervise_core::id::Step;
-use supervise_core::spec::{GangSpec, LauncherKind, RoleSpec, SaveCadence};
+use supervise_core::spec::{GangSpec, LauncherKind, Numbering, RoleSpec, SaveCadence};
 
 const ACTOR: &str = "actor_rollout_ref.actor";
 
@@ -60,6 +60,10 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
         },
         roles,
         not_restored,
+        numbering: match trainer {
+            Trainer::FullyAsync => Numbering::Else,
+            Trainer::V1 | Trainer::V0 => Numbering::Steps,
+        },
         ..ReadOutput::blank(super::PPO)
     }
 }

@@ -4,13 +4,32 @@
 //! there too. Failures are not told here; they are the same for every trainer.
 
 use supervise_core::event::Phase;
+use supervise_core::numbers::Measure;
 use supervise_core::scan::{RuleKind, ScanRule};
+
+/// Keys in a training record. A validation before the first step is a record of the same form without any of them.
+const KEYS: [(Measure, &str); 14] = [
+    (Measure::Loss, "train/loss"),
+    (Measure::Loss, "actor/pg_loss"),
+    (Measure::Loss, "actor/loss"),
+    (Measure::Reward, "critic/rewards/mean"),
+    (Measure::Reward, "critic/score/mean"),
+    (Measure::GradNorm, "train/grad_norm"),
+    (Measure::GradNorm, "actor/grad_norm"),
+    (Measure::Entropy, "actor/entropy"),
+    (Measure::Entropy, "actor/entropy_loss"),
+    (Measure::Length, "response_length/mean"),
+    (Measure::Mark, "training/global_step"),
+    (Measure::Mark, "critic/vf_loss"),
+    (Measure::Mark, "timing_s/step"),
+    (Measure::Mark, "perf/throughput"),
+];
 
 /// Rules in order of precedence.
 pub(crate) fn rules(sft: bool) -> Vec<ScanRule> {
     let mut rules = vec![
         // A metric called `…/step` or `…_step` is none of these records.
-        ScanRule::new("verl.step", r"(?:^|[^\w/.:-])step:(\d+) - ", RuleKind::Step),
+        ScanRule::new("verl.step", r"(?:^|[^\w/.:-])step:(\d+) - ", RuleKind::Step).with_keys(&KEYS),
         ScanRule::new("verl.end", r"Final validation metrics: ", RuleKind::End),
         ScanRule::new(
             "verl.loaded",

@@ -214,6 +214,7 @@ impl Case {
             },
             not_restored: out.not_restored,
             saves: out.saves,
+            numbering: out.numbering,
         }
     }
 }

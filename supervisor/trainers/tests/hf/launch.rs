@@ -116,6 +116,7 @@ fn spec(out: ReadOutput) -> RunSpec {
         policy: Policy::default(),
         not_restored: out.not_restored,
         saves: out.saves,
+        numbering: out.numbering,
     }
 }
 

@@ -6,7 +6,7 @@ use supervise_core::checkpoint::{CkptId, PinsHash};
 use supervise_core::id::{AttemptNo, RunId, Step};
 use supervise_core::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::{
-    GangSpec, LauncherKind, Policy, ResumeIntent, RunSpec, SaveCadence, SavePolicy, TrainerKind,
+    GangSpec, LauncherKind, Numbering, Policy, ResumeIntent, RunSpec, SaveCadence, SavePolicy, TrainerKind,
 };
 use supervise_trainers::Payload;
 use supervise_trainers::verl::Facts;
@@ -47,6 +47,7 @@ pub(crate) fn spec(trainer: TrainerKind, command: &str) -> RunSpec {
         policy: Policy::default(),
         not_restored: Vec::new(),
         saves: SavePolicy::Steps,
+        numbering: Numbering::Steps,
     }
 }
 

@@ -3,6 +3,7 @@
 use std::path::Path;
 use supervise_core::event::Phase;
 use supervise_core::id::WorkerId;
+use supervise_core::numbers::Measure;
 use supervise_core::scan::{RuleKind, Scanner};
 use supervise_core::spec::TrainerKind;
 use supervise_trainers::adapter;
@@ -207,4 +208,36 @@ fn other_lines_are_not_taken_for_those() {
     ] {
         assert_eq!(seen(supervise_trainers::verl::PPO, line), [], "{line}");
     }
+}
+
+#[test]
+fn a_training_record_has_its_numbers_and_a_validation_before_it_has_none() {
+    let numbers = |kind, line: &str| {
+        let hit = Scanner::new(adapter(kind).rules())
+            .unwrap()
+            .line(WorkerId(0), 1, line.as_bytes());
+        hit.unwrap().numbers
+    };
+    let sft = "Epoch 1/2:  12%|#  | 1/8 [00:01<00:07]step:2 - perf/cpu_memory_used_gb:1.4 - train/loss:4.17 - train/grad_norm:0.65 - train/lr:0.001";
+    let read = numbers(supervise_trainers::verl::SFT, sft).unwrap();
+    assert_eq!(
+        (read.get(Measure::Loss), read.get(Measure::GradNorm)),
+        (Some(4.17), Some(0.65))
+    );
+    let ppo = "(TaskRunner pid=7) step:3 - actor/pg_loss:np.float64(-0.02) - actor/entropy:0.4 - critic/score/mean:0.5 - response_length/mean:17.5 - response_length/max:20";
+    let read = numbers(supervise_trainers::verl::PPO, ppo).unwrap();
+    let all = [
+        Measure::Loss,
+        Measure::Reward,
+        Measure::Entropy,
+        Measure::Length,
+        Measure::GradNorm,
+    ];
+    assert_eq!(
+        all.map(|m| read.get(m)),
+        [Some(-0.02), Some(0.5), Some(0.4), Some(17.5), None]
+    );
+    let validation = "step:2 - val-core/openai/gsm8k/reward/mean@1:0.25 - val-aux/num_turns/mean:2";
+    assert_eq!(numbers(supervise_trainers::verl::PPO, validation), None);
+    assert!(numbers(supervise_trainers::verl::PPO, "step:3 - training/global_step:3").is_some());
 }

@@ -140,6 +140,7 @@ impl Guard {
                     count: 1,
                 },
                 total: None,
+                numbers: None,
             };
             self.on_hits(vec![hit]);
         }
@@ -207,7 +208,7 @@ impl Guard {
         for hit in hits {
             let change = self.facts.note(hit);
             self.pace.changed |= change.progress;
-            if let Some((kind, sighting)) = change.sighted {
+            for (kind, sighting) in change.sighted.into_iter().chain(change.first) {
                 self.tell_in_order(FromGuard::Sighted { kind, sighting });
             }
         }

@@ -1,0 +1,263 @@
+//! Numbers that a trainer prints about a training step: the loss and what else tells that a run goes on as it did.
+//!
+//! They are read from lines that a rule with keys matched, and from no others. Not-a-number is kept as it was printed.
+
+use crate::id::Step;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::fmt;
+
+/// A quantity that trainers print under names of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Measure {
+    /// The loss that is trained on.
+    Loss,
+    /// The mean reward.
+    Reward,
+    /// The norm of the gradient.
+    GradNorm,
+    /// The mean entropy of the policy.
+    Entropy,
+    /// The mean length of what was generated.
+    Length,
+    /// Any other number by which a line is known to be about a training step; it is not kept.
+    Mark,
+}
+
+/// Quantities that are kept.
+pub const KEPT: [Measure; 5] = [
+    Measure::Loss,
+    Measure::Reward,
+    Measure::GradNorm,
+    Measure::Entropy,
+    Measure::Length,
+];
+
+impl Measure {
+    /// Its name in sentences.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Loss => "loss",
+            Self::Reward => "reward",
+            Self::GradNorm => "gradient norm",
+            Self::Entropy => "entropy",
+            Self::Length => "length",
+            Self::Mark => "mark",
+        }
+    }
+}
+
+/// A number as it was printed. Two of them are the same where their bits are, so that not-a-number equals itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Reading(pub f64);
+
+impl PartialEq for Reading {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.to_bits() == other.0.to_bits()
+    }
+}
+
+impl Eq for Reading {}
+
+impl fmt::Display for Reading {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            n if n.is_nan() => f.write_str("nan"),
+            n => write!(f, "{n}"),
+        }
+    }
+}
+
+impl Serialize for Reading {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            n if n.is_finite() => s.serialize_f64(n),
+            n if n.is_nan() => s.serialize_str("nan"),
+            n if n > 0.0 => s.serialize_str("inf"),
+            _ => s.serialize_str("-inf"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Reading {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct Number;
+        impl de::Visitor<'_> for Number {
+            type Value = Reading;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number, nan, inf or -inf")
+            }
+            fn visit_f64<E: de::Error>(self, n: f64) -> Result<Reading, E> {
+                Ok(Reading(n))
+            }
+            fn visit_i64<E: de::Error>(self, n: i64) -> Result<Reading, E> {
+                Ok(Reading(n as f64))
+            }
+            fn visit_u64<E: de::Error>(self, n: u64) -> Result<Reading, E> {
+                Ok(Reading(n as f64))
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Reading, E> {
+                match text {
+                    "nan" => Ok(Reading(f64::NAN)),
+                    "inf" => Ok(Reading(f64::INFINITY)),
+                    "-inf" => Ok(Reading(f64::NEG_INFINITY)),
+                    other => Err(E::invalid_value(de::Unexpected::Str(other), &self)),
+                }
+            }
+        }
+        d.deserialize_any(Number)
+    }
+}
+
+/// What one line said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Numbers {
+    /// The loss.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss: Option<Reading>,
+    /// The mean reward.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reward: Option<Reading>,
+    /// The norm of the gradient.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grad_norm: Option<Reading>,
+    /// The mean entropy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entropy: Option<Reading>,
+    /// The mean length.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub length: Option<Reading>,
+}
+
+impl Numbers {
+    /// One of them.
+    #[must_use]
+    pub fn get(&self, what: Measure) -> Option<f64> {
+        let found = match what {
+            Measure::Loss => self.loss,
+            Measure::Reward => self.reward,
+            Measure::GradNorm => self.grad_norm,
+            Measure::Entropy => self.entropy,
+            Measure::Length => self.length,
+            Measure::Mark => None,
+        };
+        found.map(|r| r.0)
+    }
+
+    /// Keeps one, unless it is there already: the first key that an adapter names counts.
+    pub fn set(&mut self, what: Measure, n: f64) {
+        let place = match what {
+            Measure::Loss => &mut self.loss,
+            Measure::Reward => &mut self.reward,
+            Measure::GradNorm => &mut self.grad_norm,
+            Measure::Entropy => &mut self.entropy,
+            Measure::Length => &mut self.length,
+            Measure::Mark => return,
+        };
+        place.get_or_insert(Reading(n));
+    }
+
+    /// Nothing is kept.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// What a line said of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepNumbers {
+    /// The step, where the line itself names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<Step>,
+    /// The numbers.
+    #[serde(flatten)]
+    pub of: Numbers,
+}
+
+/// The number that stands behind a key in a line: `key:1.5`, `'key': 1.5`, `key=1.5`, `key:np.float64(1.5)`, `"key": "nan"`.
+#[must_use]
+pub fn number_of(line: &[u8], key: &str) -> Option<f64> {
+    memchr::memmem::find_iter(line, key.as_bytes()).find_map(|at| {
+        let before = at.checked_sub(1).and_then(|i| line.get(i));
+        if before.is_some_and(|b| is_of_a_name(*b)) {
+            return None;
+        }
+        let mut rest = line.get(at + key.len()..)?;
+        rest = skip(rest, |b| matches!(b, b'\'' | b'"'));
+        rest = skip(rest, |b| b == b' ');
+        rest = rest.strip_prefix(b":").or_else(|| rest.strip_prefix(b"="))?;
+        rest = skip(rest, |b| matches!(b, b' ' | b'\'' | b'"'));
+        number(rest, true)
+    })
+}
+
+fn number(text: &[u8], is_typed: bool) -> Option<f64> {
+    let end = text
+        .iter()
+        .position(|b| !(b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.' | b'_')));
+    let word = text.get(..end.unwrap_or(text.len()))?;
+    // A scalar of an array library is printed with its type around it.
+    match text.get(word.len()) {
+        Some(b'(') if is_typed => number(text.get(word.len() + 1..)?, false),
+        _ => std::str::from_utf8(word).ok()?.parse().ok(),
+    }
+}
+
+fn skip(text: &[u8], is_skipped: impl Fn(u8) -> bool) -> &[u8] {
+    let n = text.iter().take_while(|b| is_skipped(**b)).count();
+    text.get(n..).unwrap_or_default()
+}
+
+fn is_of_a_name(b: u8) -> bool {
+    b.is_ascii_alphanumeric() || matches!(b, b'_' | b'/' | b'-' | b'.')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_found_behind_its_key_however_it_is_printed() {
+        let of = |line: &str| number_of(line.as_bytes(), "loss");
+        assert_eq!(of("step:3 - loss:0.25 - lr:1e-5"), Some(0.25));
+        assert_eq!(of("{'loss': 1.5, 'grad_norm': 2.0}"), Some(1.5));
+        assert_eq!(of("{'loss': '3.25e-2'}"), Some(0.0325));
+        assert_eq!(of("loss=-4"), Some(-4.0));
+        assert_eq!(of("loss:np.float64(0.125) - x"), Some(0.125));
+        assert_eq!(of("loss: tensor(7., device='cuda:0')"), Some(7.0));
+        assert!(of("{'loss': nan}").is_some_and(f64::is_nan));
+        assert_eq!(of("loss:inf"), Some(f64::INFINITY));
+        for line in [
+            "train/loss:1",
+            "loss_scale:1",
+            "pg_loss:1",
+            "loss",
+            "loss:",
+            "loss: none",
+            "the loss is 3",
+        ] {
+            assert_eq!(of(line), None, "{line}");
+        }
+        assert_eq!(of("val/loss:2 - loss:3"), Some(3.0));
+        assert_eq!(of(&format!("loss:{}", "x(".repeat(1500))), None);
+    }
+
+    #[test]
+    fn what_is_not_finite_survives_the_journal() {
+        let told = StepNumbers {
+            step: Some(Step(4)),
+            of: Numbers {
+                loss: Some(Reading(f64::NAN)),
+                reward: Some(Reading(f64::NEG_INFINITY)),
+                grad_norm: Some(Reading(1.5)),
+                ..Numbers::default()
+            },
+        };
+        let text = serde_json::to_string(&told).unwrap();
+        assert_eq!(text, r#"{"step":4,"loss":"nan","reward":"-inf","grad_norm":1.5}"#);
+        assert_eq!(serde_json::from_str::<StepNumbers>(&text).unwrap(), told);
+        assert_eq!(serde_json::from_str::<Reading>("3").unwrap(), Reading(3.0));
+    }
+}
