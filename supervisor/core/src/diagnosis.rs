@@ -5,7 +5,7 @@
 
 mod rules;
 
-pub use rules::{action, failure_rules, is_cascade};
+pub use rules::{action, failure_rules};
 
 use crate::event::{ExitStatus, Phase, Sighting};
 use crate::id::{Step, fnv64};
@@ -13,6 +13,7 @@ use crate::record::{Diagnosis, StartPoint};
 use crate::scan::RuleKind;
 use crate::script::ScriptNews;
 use crate::state::Attempt;
+use crate::taxonomy;
 
 /// Finds out what ended an attempt.
 #[must_use]
@@ -94,7 +95,7 @@ fn root(a: &Attempt) -> Option<(&'static str, &Sighting)> {
             RuleKind::Exception => rules::classify_exception(&s.text, stage(a)),
             _ => return None,
         };
-        (!is_cascade(class)).then_some((class, s))
+        (!is_symptom(class)).then_some((class, s))
     })
 }
 
@@ -102,7 +103,12 @@ fn root(a: &Attempt) -> Option<(&'static str, &Sighting)> {
 fn said(a: &Attempt) -> Option<(&'static str, &Sighting)> {
     let (_, s) = a.sightings.iter().find(|(means, _)| *means == RuleKind::Failed)?;
     let class = rules::classify_exception(&s.text, stage(a));
-    (!is_cascade(class)).then_some((class, s))
+    (!is_symptom(class)).then_some((class, s))
+}
+
+/// Symptoms, and the end that a signal from outside makes of an exception: the others' ends say more.
+fn is_symptom(class: &str) -> bool {
+    taxonomy::is_cascade(class) || class == "op.signal"
 }
 
 /// All that was seen is that a process of Ray's died.

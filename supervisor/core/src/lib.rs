@@ -25,3 +25,4 @@ pub mod scan;
 pub mod script;
 pub mod spec;
 pub mod state;
+pub mod taxonomy;

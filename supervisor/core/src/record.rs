@@ -374,6 +374,12 @@ pub enum Action {
     Stop,
     /// Fall back one step.
     FallBack,
+    /// Relaunch without that node.
+    Node,
+    /// Wait for a condition, then relaunch.
+    Wait,
+    /// Take evidence, end what hangs, then relaunch.
+    Kill,
 }
 
 /// How a run ended.

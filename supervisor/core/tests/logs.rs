@@ -16,7 +16,7 @@ use supervise_core::state::{Attempt, State};
 
 /// Failing logs: (name, resumed at, rank that failed first, how, class, action).
 const FAILING: &[(&str, u64, u32, ExitStatus, &str, Action)] = {
-    use Action::{FallBack, Relaunch, RelaunchLater, RelaunchOnce, Stop};
+    use Action::{FallBack, Relaunch, RelaunchLater, RelaunchOnce, Stop, Wait};
     use ExitStatus::{Code, Signal};
     &[
         ("sft_killed_rank", 0, 1, Signal(9), "kill.unknown", RelaunchLater),
@@ -25,7 +25,7 @@ const FAILING: &[(&str, u64, u32, ExitStatus, &str, Action)] = {
         ("sft_exception", 0, 1, Code(1), "code.exception", RelaunchOnce),
         ("sft_cuda_oom", 0, 0, Code(1), "mem.cuda_oom", RelaunchOnce),
         ("sft_killed_in_save", 0, 1, Signal(9), "kill.unknown", RelaunchLater),
-        ("sft_disk_full", 0, 0, Code(1), "disk.full", RelaunchLater),
+        ("sft_disk_full", 0, 0, Code(1), "disk.full", Wait),
         ("sft_missing_shard", 2, 1, Code(1), "ckpt.corrupt", FallBack),
         ("sft_torn_shard", 2, 0, Code(1), "ckpt.corrupt", FallBack),
         ("sft_tracker_empty", 0, 0, Code(1), "ckpt.tracker_torn", Relaunch),

@@ -404,11 +404,13 @@ fn last_lines(s: &State) -> String {
 
 fn action(a: Action) -> &'static str {
     match a {
-        Action::Relaunch => "a restart may help",
+        Action::Relaunch | Action::Kill => "a restart may help",
         Action::RelaunchLater => "a restart after a pause may help",
         Action::RelaunchOnce => "one restart may help",
         Action::Stop => "a restart will not help",
         Action::FallBack => "falling back to an earlier step",
+        Action::Node => "a restart without this node may help",
+        Action::Wait => "a restart may help once its cause is gone",
     }
 }
 

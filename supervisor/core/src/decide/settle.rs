@@ -216,10 +216,13 @@ impl Deciding<'_> {
         let limit = match d.action {
             Action::Stop => 1,
             Action::RelaunchOnce => 2,
+            // An older step has the same numbers before it.
+            Action::FallBack if d.class.starts_with("num.") => 2,
             Action::FallBack => usize::MAX,
             // A hang at the same step again is no accident.
+            Action::Kill => 2,
             Action::Relaunch if d.class.starts_with("hang.") => 2,
-            Action::Relaunch | Action::RelaunchLater => SAME_STEP,
+            Action::Relaunch | Action::RelaunchLater | Action::Node | Action::Wait => SAME_STEP,
         };
         // A deterministic class that made progress before is treated as transient once.
         let limit = if d.action == Action::Stop && progressed {

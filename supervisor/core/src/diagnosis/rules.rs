@@ -4,6 +4,7 @@
 
 use crate::record::Action;
 use crate::scan::{RuleKind, ScanRule};
+use crate::taxonomy;
 use regex::bytes::RegexSet;
 use std::sync::OnceLock;
 
@@ -284,33 +285,12 @@ pub(super) fn known(class: &str) -> &'static str {
         .unwrap_or("exit.unexplained")
 }
 
-/// Symptoms: never a root.
-#[must_use]
-pub fn is_cascade(class: &str) -> bool {
-    matches!(
-        class,
-        "comm.conn"
-            | "comm.nccl_timeout"
-            | "comm.nccl_remote"
-            | "ray.actor_died"
-            | "comm.launcher_teardown"
-            | "op.signal"
-    )
-}
-
-/// Answer of the table.
+/// Answer of the table. Nobody asked this supervisor for an end where a signal from outside ended a worker: it goes on.
 #[must_use]
 pub fn action(class: &str) -> Action {
     match class {
-        "cfg.args" | "cfg.command" | "code.syntax_import" | "code.at_start" | "ckpt.mismatch" | "ckpt.missing_part"
-        | "ckpt.old_layout" | "file.permission" | "end.early_success" => Action::Stop,
-        "mem.cuda_oom" | "mem.ray_oom" | "mem.host_oom" | "mem.shm" | "code.type_key" | "code.exception"
-        | "file.missing" | "gpu.app_fault" | "num.nan" | "native.crash" | "data.loader" => Action::RelaunchOnce,
-        "ckpt.corrupt" => Action::FallBack,
-        "hang.step" | "hang.startup" | "hang.save" | "own.guard_lost" | "ckpt.tracker_torn" | "comm.port_in_use" => {
-            Action::Relaunch
-        }
-        _ => Action::RelaunchLater,
+        "op.signal" => Action::RelaunchLater,
+        _ => taxonomy::action(class),
     }
 }
 

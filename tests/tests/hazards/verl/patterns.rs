@@ -101,7 +101,7 @@ fn node_loss() {
         "ray.exceptions.NodeDiedError: Task failed because the node it was running on is dead or unavailable.\n",
         "ray.exceptions.ActorUnavailableError: The actor is temporarily unavailable\n",
     ] {
-        is(line, "node.lost", "relaunch_later");
+        is(line, "node.lost", "node");
     }
 }
 
@@ -112,10 +112,10 @@ fn disk_full() {
         "OSError: [Errno 28] No space left on device",
         "OSError: [Errno 122] Disk quota exceeded",
     ] {
-        is(&raised(line), "disk.full", "relaunch_later");
+        is(&raised(line), "disk.full", "wait");
     }
     let log = fs::read_to_string(fixtures().join("logs/sft_disk_full.rank0.log")).unwrap();
-    is(&log, "disk.full", "relaunch_later");
+    is(&log, "disk.full", "wait");
 }
 
 /// [pattern.gpu_fault] Illegal memory access, uncorrectable ECC, `Xid` in the kernel's words | Told apart: a program's fault is tried once more, the device's later
@@ -134,12 +134,12 @@ fn gpu_fault() {
     is(
         &raised("RuntimeError: CUDA error: uncorrectable ECC error encountered"),
         "gpu.ecc_uncorrectable",
-        "relaunch_later",
+        "node",
     );
     is(
         "NVRM: Xid (PCI:0000:10:1c): 79, GPU has fallen off the bus.\n",
         "gpu.fallen_off_bus",
-        "relaunch_later",
+        "node",
     );
 }
 
@@ -150,7 +150,7 @@ fn hydra_wrapper() {
         "Error executing job with overrides: ['trainer.nnodes=1']\n{}",
         raised("OSError: [Errno 28] No space left on device")
     );
-    is(&text, "disk.full", "relaunch_later");
+    is(&text, "disk.full", "wait");
     is(
         "Error executing job with overrides: ['trainer.nnodes=1']\n",
         "exit.unexplained",

@@ -1,0 +1,281 @@
+//! Memory, disks and services of the machine and around it.
+
+use super::row::{Kind, Row, class, holds, line};
+use crate::record::Action;
+
+/// The classes.
+pub(super) const ROWS: &[Row] = &[
+    class(
+        "mem.ray_oom",
+        Kind::Unclear,
+        Some(Action::RelaunchOnce),
+        "Give the node more memory or its tasks less: Ray ends workers before the kernel does.",
+    )
+    .lines(&[
+        holds("ray.exceptions.OutOfMemoryError"),
+        holds("killed due to the node running low on memory"),
+        line("Worker exit type: NODE_OUT_OF_MEMORY", r"Worker exit type: NODE_OUT_OF_MEMORY"),
+        line("(OOM)", r"Workers? \(tasks / actors\) killed due to memory pressure \(OOM\)"),
+    ])
+    .examples(
+        "ray.exceptions.OutOfMemoryError: 7 worker(s) were killed due to the node running low on memory.",
+        "ray: memory monitor interval 250 ms, threshold 0.95",
+    ),
+    class(
+        "mem.host_oom",
+        Kind::Unclear,
+        Some(Action::RelaunchOnce),
+        "Look at the memory of the machine over time: a leak grows with the steps, a peak comes with a save or a long batch.",
+    )
+    .lines(&[
+        line("Out of memory: Kill", r"Out of memory: Kill(?:ed)? process \d+"),
+        line("Memory cgroup out of memory", r"Memory cgroup out of memory"),
+        line("oom_kill|oom-kill", r"Detected \d+ oom[_-]kill event"),
+        line("oom-kill|oom-killer", r"oom-kill:constraint=|invoked oom-killer"),
+        line("oom_reaper", r"oom_reaper: reaped process"),
+        line("OOMKilled", r"(?-i:OOMKilled)(?:[^:=]|[:=] ?true|$)"),
+        line("OOM Killed", r"have been OOM Killed"),
+        line("OUT_OF_MEMORY", r"(?:State|state|status|JobState)[=: ]+OUT_OF_MEMORY"),
+        line("Exceeded", r"Exceeded (?:job|step) memory limit"),
+        line("memory.events", r"memory\.events:? oom_kill (?:rose|[1-9])"),
+        line("Errno 12|allocate memory|DefaultCPUAllocator", r"OSError: \[Errno 12\]|Cannot allocate memory|DefaultCPUAllocator: (?:can't|not enough) "),
+        line("MemoryError", r"^(?:numpy\S*\.)?_?(?:Array)?MemoryError(?::|$)"),
+        holds("std::bad_alloc"),
+    ])
+    .examples(
+        "slurmstepd: error: Detected 1 oom_kill event in StepId=48213.0. Some of the step tasks have been OOM Killed.",
+        "    oomKilled: false",
+    ),
+    class(
+        "mem.engine_oom",
+        Kind::Deterministic,
+        Some(Action::RelaunchOnce),
+        "Give the engine less or the GPU more: lower the engine's share of memory, its context length or its batch.",
+    )
+    .lines(&[
+        holds("No available memory for the cache blocks"),
+        line("Free memory on device", r"Free memory on device.{0,120}is less than desired GPU memory utilization"),
+        line("Not enough memory", r"Not enough memory\. Please try (?:to )?(?:increas|reduc|decreas)"),
+        line("mem-fraction-static", r"(?:out of memory|not enough|failed|OOM).{0,160}--mem-fraction-static"),
+        line("KV cache", r"(?:larger|greater|more) than the (?:maximum number of tokens that can be stored in|available) KV cache|KV cache is needed, which is larger than the available"),
+        line("pool|Out of memory even", r"(?:KV cache|token).{0,30}pool (?:memory )?(?:is full|leak detected)|Out of memory even after retracting"),
+    ])
+    .examples(
+        "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.",
+        "INFO: Available KV cache memory: 41.20 GiB",
+    ),
+    class(
+        "mem.cuda_oom",
+        Kind::Deterministic,
+        Some(Action::RelaunchOnce),
+        "Lower the micro batch or the length, or turn on offloading; where it comes at one step only, look at that step's longest sample.",
+    )
+    .lines(&[
+        line("OutOfMemoryError", r"(?-i:torch\.(?:cuda\.)?OutOfMemoryError)(?::|$)|^OutOfMemoryError: CUDA"),
+        line("out of memory. Tried to allocate", r"(?:CUDA|HIP|NPU|XPU) out of memory\. Tried to allocate"),
+        line("CUDA error: out of memory", r"CUDA error: out of memory"),
+        holds("CUDA_ERROR_OUT_OF_MEMORY"),
+        holds("cudaErrorMemoryAllocation"),
+        holds("CUBLAS_STATUS_ALLOC_FAILED"),
+        holds("CUDNN_STATUS_ALLOC_FAILED"),
+        line("out of memory", r"(?:NCCL|Cuda failure|Cuda failure 2).{0,60}out of memory"),
+        holds("RESOURCE_EXHAUSTED: Out of memory while trying to allocate"),
+    ])
+    .errors(&["OutOfMemoryError", "CUDA out of memory"])
+    .examples(
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+        "on CUDA out of memory the batch is halved (auto_find_batch_size)",
+    ),
+    class(
+        "mem.shm",
+        Kind::Unclear,
+        Some(Action::RelaunchOnce),
+        "Give /dev/shm more room (`--shm-size`, `emptyDir` in memory), or use fewer data loader workers.",
+    )
+    .lines(&[
+        line("Bus error|SIGBUS", r"killed by signal: Bus error|^(?:\S+: line \d+:\s+\d+ )?Bus error\b|\bSIGBUS\b|(?:Signal|signal|exitcode).{0,20}\bBus error|Fatal Python error: Bus error"),
+        line("shared memory", r"unable to (?:open|write to|resize|allocate|mmap) (?:a )?shared memory|out of shared memory|Insufficient shared memory"),
+        line("torch_", r"unable to (?:open|write to|mmap).{0,40}(?:file|object|filename) ?</torch_"),
+        line("/dev/shm", r"(?:No space left|not enough|exhausted|is full|write error|Errno 28).{0,120}/dev/shm|/dev/shm.{0,120}(?:No space left|is full|Errno 28|exhausted)"),
+        line("shm_open|posix_fallocate|shared memory segment", r"(?:shm_open|posix_fallocate|shared memory segment).{0,120}(?:failed|No space|error)"),
+    ])
+    .examples(
+        "RuntimeError: DataLoader worker (pid 229) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared memory.",
+        "/dev/shm: 62 GB free of 64 GB",
+    )
+    .told_by("SIGBUS, exit code 135"),
+    class(
+        "mem.ray_store",
+        Kind::Unclear,
+        Some(Action::RelaunchOnce),
+        "Give Ray's object store more memory or its spill directory more room.",
+    )
+    .lines(&[
+        holds("ObjectStoreFullError"),
+        line("object store", r"object store.{0,60}(?:is full|out of memory|full or)|(?:[Ff]ailed to put object|put.{0,20}) .{0,60}object store"),
+        line("spill|OutOfDiskError", r"(?:[Ff]ailed to spill|spill(?:ing)? (?:worker|objects?).{0,40}(?:failed|error)|OutOfDiskError)"),
+    ])
+    .examples(
+        "ray.exceptions.ObjectStoreFullError: Failed to put object 00ff in object store because it is full.",
+        "object store memory: 200 GB, spilling to /tmp/ray",
+    ),
+    class(
+        "disk.full",
+        Kind::Deterministic,
+        Some(Action::Wait),
+        "Make room; the checkpoint that was being written is not trusted.",
+    )
+    .lines(&[
+        holds("No space left on device"),
+        line("Errno 28", r"Errno 28\b"),
+        holds("ENOSPC"),
+        holds("Disk quota exceeded"),
+        line("Errno 122", r"Errno 122\b"),
+        holds("EDQUOT"),
+        holds("basic_ios::clear: iostream error"),
+        line("unexpected pos", r"inline_container\.cc.{0,20}unexpected pos \d+ vs"),
+        holds("DiskPressure"),
+    ])
+    .errors(&["Errno 28", "Errno 122", "No space left", "iostream error"])
+    .examples(
+        "OSError: [Errno 28] No space left on device",
+        "disk: 1.2 TB of 4 TB left on /data",
+    ),
+    class(
+        "disk.readonly",
+        Kind::Transient,
+        Some(Action::Wait),
+        "Look at the mount on that machine; go on when it answers again.",
+    )
+    .lines(&[
+        holds("Read-only file system"),
+        holds("Stale file handle"),
+        line("Errno", r"\[Errno (?:5|30|107|108|116)\]"),
+        line("Input/output error", r"Input/output error"),
+        holds("Transport endpoint is not connected"),
+        holds("Cannot send after transport endpoint shutdown"),
+        line("I/O error", r"(?:blk_update_request|Buffer|EXT4-fs|XFS|nvme).{0,60}I/O error"),
+        line("Remounting filesystem read-only", r"Remounting filesystem read-only"),
+    ])
+    .errors(&["Errno 5]", "Errno 30]", "Errno 116]"])
+    .examples(
+        "OSError: [Errno 116] Stale file handle: '/mnt/ckpt/global_step_40'",
+        "the reference model is read-only; its file system cache is warm",
+    ),
+    class(
+        "disk.slow",
+        Kind::Transient,
+        Some(Action::Wait),
+        "Look at the load of the file system; a save is never ended because it is slow.",
+    )
+    .told_by("the length of saves against their own median, and writers in uninterruptible sleep"),
+    class(
+        "hub.auth",
+        Kind::Deterministic,
+        Some(Action::Stop),
+        "Check the token (`HF_TOKEN`), the name of the repository, and that its terms are accepted.",
+    )
+    .lines(&[
+        line("GatedRepoError", r"GatedRepoError"),
+        line("RepositoryNotFoundError", r"RepositoryNotFoundError"),
+        line("gated repo", r"(?:access|Access|gated) .{0,40}gated repo|You are trying to access a gated repo"),
+        line("Client Error", r"(?:HTTPError|HfHubHTTPError|HTTPStatusError|^).{0,20}40[13] Client Error: (?:Unauthorized|Forbidden) for url:"),
+        line("is not a local folder", r"is not a local folder and is not a valid model identifier"),
+        holds("Invalid user token"),
+        holds("Invalid credentials in Authorization header"),
+        line("RevisionNotFoundError|EntryNotFoundError", r"(?:RevisionNotFoundError|EntryNotFoundError: 404)"),
+    ])
+    .examples(
+        "huggingface_hub.errors.GatedRepoError: 401 Client Error. Cannot access gated repo for url https://huggingface.co/some/model/resolve/main/config.json.",
+        "reward server answered 401 tokens in 3 s",
+    ),
+    class(
+        "hub.rate",
+        Kind::Transient,
+        Some(Action::RelaunchLater),
+        "Download once into a local cache and set HF_HUB_OFFLINE=1: then no start depends on the hub.",
+    )
+    .lines(&[
+        line("429|Too Many Requests", r"429 Client Error|HTTP(?:Status)?Error:? (?:HTTP )?429|Too Many Requests for url"),
+        line("Server Error", r"(?:HTTPError|HfHubHTTPError).{0,30}5\d\d Server Error|5\d\d Server Error: .{0,60} for url: https?://(?:huggingface|hf|cdn)"),
+        line("huggingface", r"(?:ReadTimeout|ConnectTimeout|ConnectionError|MaxRetryError|ProxyError|SSLError).{0,200}huggingface\.co"),
+        line("huggingface.co", r"huggingface\.co.{0,200}(?:Max retries exceeded|Read timed out|Connection aborted|timed out)"),
+        line("LocalEntryNotFoundError", r"LocalEntryNotFoundError"),
+        line("couldn't connect to", r"couldn't connect to '?https://huggingface\.co"),
+        line("OfflineModeIsEnabled", r"OfflineModeIsEnabled"),
+    ])
+    .examples(
+        "huggingface_hub.errors.HfHubHTTPError: 429 Client Error: Too Many Requests for url: https://huggingface.co/api/models/some/model",
+        "requests: 429 of 512 done",
+    ),
+    class(
+        "store.remote",
+        Kind::Transient,
+        Some(Action::RelaunchLater),
+        "Look at the state of the object store; a local copy of data and checkpoints helps.",
+    )
+    .lines(&[
+        line("SlowDown", r"(?-i:SlowDown)\b.{0,80}(?:reduce|request|error|operation)|\((?-i:SlowDown)\)"),
+        holds("RequestTimeTooSkewed"),
+        line("RequestTimeout", r"\((?-i:RequestTimeout)\)|(?-i:RequestTimeout):"),
+        line("botocore", r"botocore\.(?:\w+\.)*(?:ClientError|\w*Timeout\w*|EndpointConnectionError|ConnectionClosedError|ResponseStreamingError|\w+Error)"),
+        line("S3", r"\b(?-i:S3\w*(?:Error|Exception|TransferFailed\w*))"),
+        line("An error occurred", r"An error occurred \((?:503|500|InternalError|ServiceUnavailable|Throttling\w*)\) when calling the"),
+        line("hdfs|RemoteException|StandbyException|SafeModeException|BlockMissingException", r"hdfs.{0,120}(?:exception|error|failed|could not)|(?:RemoteException|StandbyException|SafeModeException|BlockMissingException)"),
+        line("google.", r"google\.(?:api_core|cloud)\.\S*exceptions\.(?:ServiceUnavailable|TooManyRequests|InternalServerError|DeadlineExceeded|RetryError|GatewayTimeout)"),
+        line("azure.core", r"azure\.core\.exceptions\.(?:ServiceRe\w+Error|HttpResponseError|\w*Timeout\w*)"),
+        line("oss2", r"oss2\.exceptions\.(?:ServerError|RequestError)"),
+        line("503", r"503 (?:Service Unavailable|Slow ?Down).{0,120}(?:s3|gs|oss|storage|bucket)|(?:s3|bucket|storage|oss).{0,120}503 (?:Service Unavailable|Slow ?Down)"),
+    ])
+    .examples(
+        "botocore.exceptions.ClientError: An error occurred (SlowDown) when calling the PutObject operation (reached max retries: 4): Please reduce your request rate.",
+        "SlowDown schedule of the learning rate is off",
+    ),
+    class(
+        "host.fds",
+        Kind::Unclear,
+        Some(Action::RelaunchOnce),
+        "Raise the limit of this user (`ulimit -n`, `ulimit -u`, the pids limit of the container), or find what is not closed.",
+    )
+    .lines(&[
+        holds("Too many open files"),
+        line("Errno 24", r"Errno 24\b"),
+        line("Resource temporarily unavailable", r"(?:fork|clone|thread|BlockingIOError|pthread_create|OpenBLAS|OMP|Errno 11).{0,120}Resource temporarily unavailable"),
+        holds("can't start new thread"),
+        line("pthread_create", r"pthread_create.{0,60}(?:fail|EAGAIN|error)"),
+        holds("received 0 items of ancdata"),
+    ])
+    .examples(
+        "OSError: [Errno 24] Too many open files: '/data/shard-0001.parquet'",
+        "open files limit: 1048576",
+    ),
+    class(
+        "host.dns",
+        Kind::Transient,
+        Some(Action::RelaunchLater),
+        "Look at the name service of that machine.",
+    )
+    .lines(&[
+        holds("Temporary failure in name resolution"),
+        holds("Name or service not known"),
+        line("NameResolutionError|nodename nor servname|getaddrinfo|Errno -", r"NameResolutionError|nodename nor servname provided|getaddrinfo (?:failed|ENOTFOUND)|Errno -[23]\]"),
+    ])
+    .examples(
+        "socket.gaierror: [Errno -3] Temporary failure in name resolution",
+        "name resolution took 3 ms",
+    ),
+    class(
+        "host.clock",
+        Kind::Transient,
+        Some(Action::RelaunchLater),
+        "Set the clock of that machine (NTP).",
+    )
+    .lines(&[
+        line("certificate", r"certificate.{0,40}(?:is )?not yet valid"),
+        line("clock", r"clock (?:skew|drift) (?:too|is too|of .* exceeds)|Clock skew detected"),
+    ])
+    .examples(
+        "ssl.SSLCertVerificationError: [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: certificate is not yet valid (_ssl.c:1006)",
+        "clock of the term: 0 ms",
+    ),
+];

@@ -1,0 +1,249 @@
+//! Ray, inference engines, rewards, sandboxes, loggers: the roles around a trainer.
+
+use super::row::{Kind, Row, class, holds, line};
+use crate::record::Action;
+
+/// The classes.
+pub(super) const ROWS: &[Row] = &[
+    class(
+        "ray.name_taken",
+        Kind::Transient,
+        Some(Action::RelaunchLater),
+        "End what is left of the run before in that cluster.",
+    )
+    .lines(&[
+        line("already exists", r"Failed to create placement group .* already exists"),
+        line("already taken", r"(?:actor|placement group).{0,60}name .{0,60}(?:is )?already taken"),
+    ])
+    .examples(
+        "ValueError: Failed to create placement group 'verl_pool': it already exists",
+        "placement group created; its name is free",
+    ),
+    class(
+        "ray.gcs",
+        Kind::Transient,
+        Some(Action::Relaunch),
+        "End all of Ray on these machines, look at its head node, and start again.",
+    )
+    .lines(&[
+        line("Failed to connect to", r"Failed to connect to (?:Ray cluster at|GCS)"),
+        line("GCS", r"\bGCS\b.{0,80}(?:unavailable|failed to connect|is down|unreachable|not reachable|lost|disconnected|may have been killed|cannot be reached)"),
+        line("gcs_rpc_client|gcs_client", r"(?:gcs_rpc_client|gcs_client).{0,120}(?:Failed|failed|exit|unable|Unable|timed out)"),
+        line("ray.init", r"ray\.init.{0,80}timed? ?out"),
+        line("head node", r"(?:Ray )?head node.{0,60}(?:is gone|died|not reachable|unreachable|has been lost)"),
+        line("raylet", r"(?:The )?[Rr]aylet (?:process )?(?:has )?(?:died|exited|terminated|crashed)|Raylet.{0,40}marked (?:this node )?as dead|local raylet (?:has )?died"),
+        line("ConnectionError", r"ConnectionError: (?:Could not find any running Ray instance|Ray is trying to start at)"),
+        line("The current node", r"The current node (?:timed out during startup|has not been updated within)"),
+    ])
+    .examples(
+        "[2026-11-02 10:01:22 E 812 901] gcs_rpc_client.h:179: Failed to connect to GCS at address 10.0.0.1:6379 within 5 seconds.",
+        "GCS address: 10.0.0.1:6379",
+    ),
+    class(
+        "ray.resources",
+        Kind::Unclear,
+        Some(Action::Stop),
+        "Ask for no more GPUs than the cluster has; where a node was lost, bring it back.",
+    )
+    .lines(&[
+        line("Total available GPUs", r"Total available GPUs .* is less than total desired"),
+        holds("No available node types can fulfill"),
+        line("placement group", r"placement group.{0,120}(?:timed? ?out|could not be (?:created|scheduled)|cannot be (?:created|scheduled)|infeasible)"),
+        line("cannot be scheduled", r"(?:actor|task|request)s?\b.{0,80}cannot be scheduled|The following resource request cannot be scheduled"),
+        line("PlacementGroupRemoved|Unschedulable", r"(?:Actor|Task)(?:PlacementGroupRemoved|Unschedulable\w*)"),
+        line("available GPUs|available NPUs", r"available (?:GPUs|NPUs).{0,40}(?:less than|not enough|insufficient)"),
+    ])
+    .examples(
+        "ValueError: Total available GPUs 4 is less than total desired GPUs 8",
+        "Total available GPUs: 8",
+    ),
+    class(
+        "engine.all_gone",
+        Kind::Deterministic,
+        Some(Action::Kill),
+        "Read the first engine's log from its end; the trainer waits for engines that are all gone.",
+    )
+    .lines(&[
+        line("engine|server|replica|worker", r"(?:[Aa]ll|[Nn]o (?:healthy|alive|available|live|living)|0 (?:healthy|alive)).{0,30}(?:rollout |inference |generation )?(?:engine|server|replica|worker)s?.{0,30}(?:unhealthy|dead|gone|down|unavailable|available|left|remaining|failed|lost)"),
+        holds("No healthy workers"),
+        line("No available workers|no_available_workers", r"No available workers(?: \(|$|\.)|no_available_workers"),
+    ])
+    .examples(
+        "router: all 4 rollout engines are unhealthy, nothing to send requests to",
+        "all rollout engines are up",
+    ),
+    class(
+        "engine.weight_sync",
+        Kind::Unclear,
+        Some(Action::Kill),
+        "Look at the engines' logs at that moment, and at the network between trainer and engines.",
+    )
+    .lines(&[
+        line("update_weights", r"update_weights\w*.{0,120}(?:failed|timed? ?out|error|exception)|(?:failed|error|timed? ?out|exception).{0,80}update_weights"),
+        line("weight", r"(?:[Ww]eight (?:sync(?:hroni[sz]ation)?|update|transfer|broadcast)|sync(?:ing|hroni[sz]ing)? weights|sync_weights|(?:updat|broadcast)(?:e|ing) weights).{0,80}(?:failed|timed? ?out|error|stalled|aborted)"),
+        line("weight", r"(?:[Ff]ailed|[Tt]imed? ?out|[Ee]rror|[Tt]imeout).{0,40}(?:sync(?:ing|hroni[sz]ing)? weights|weight (?:sync|update|transfer|broadcast)|(?:updat|broadcast|transfer)(?:e|ing) (?:the )?weights)"),
+        line("update_group", r"(?:init_weights_update_group|init_weight_update_group|weights_update_group).{0,120}(?:failed|timed? ?out|error)|(?:[Ff]ailed|error).{0,60}weights_update_group"),
+    ])
+    .examples(
+        "RuntimeError: update_weights_from_distributed failed: Timeout waiting for engine 2",
+        "update_weights took 4.2 s",
+    ),
+    class(
+        "engine.sglang_watchdog",
+        Kind::Cascade,
+        Some(Action::Kill),
+        "Look at the engine's stack dump above that line; the engine did no forward pass for that long.",
+    )
+    .lines(&[
+        line("Watchdog timeout", r"Watchdog timeout \(self\.watchdog"),
+        line("Detokenizer", r"[Dd]etokenizer.{0,80}(?:heartbeat|not respond|no response)|couldn't get a response from detokenizer"),
+        line("Scheduler hit an exception", r"Scheduler hit an exception"),
+        line("health_generate", r"/health_generate.{0,60}(?:\b503\b|failed|timed? ?out)"),
+        line("Health check failed", r"Health check failed\. (?:Server|Scheduler) couldn't get a response"),
+        line("Watchdog timeout", r"(?:sglang|SGLang|scheduler|tp\d).{0,80}Watchdog timeout"),
+        line("watchdog", r"soft watchdog timeout|SchedulerWatchdog.{0,40}timeout|scheduler watchdog timeout"),
+    ])
+    .examples(
+        "[2026-11-02 10:01:22 TP0] Watchdog timeout (self.watchdog_last_forward_ct=1512)",
+        "[2026-11-02 10:01:22 TP0] watchdog_timeout=300",
+    ),
+    class(
+        "engine.vllm_dead",
+        Kind::Cascade,
+        Some(Action::RelaunchLater),
+        "Read the engine's log before that line: its own error stands there.",
+    )
+    .lines(&[
+        holds("EngineDeadError"),
+        line("EngineCore", r"EngineCore (?:encountered|failed|hit|died)"),
+        holds("AsyncEngineDeadError"),
+        holds("Engine core initialization failed"),
+        line("Engine core proc|EngineCore process", r"Engine core proc\w* .{0,40}died|EngineCore process.{0,40}(?:died|exited)"),
+        line("MQEngineDeadError|Engine loop|Background loop", r"MQEngineDeadError|Engine loop (?:has died|is dead)|Background loop (?:has errored|is stopped)"),
+        line("Worker proc|WorkerProc", r"Worker proc \S+ died unexpectedly|WorkerProc (?:hit an exception|initialization failed|failed to start)"),
+        line("Executor failed", r"Executor failed"),
+    ])
+    .examples(
+        "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the root cause.",
+        "EngineCore initialised in 31 s",
+    ),
+    class(
+        "reward.server",
+        Kind::Unclear,
+        Some(Action::Wait),
+        "Look at the reward server; rewards since its first error may be defaults and poison the training.",
+    )
+    .lines(&[
+        line("reward|verifier|judge|grader|rm_|rm-", r"(?:reward|verifier|judge|grader|\brm[_-])[\w ./:-]{0,60}(?:server|service|model|endpoint|url|api|worker|request|http)\w*.{0,120}(?:unavailable|unreachable|\b50[0234]\b|connection (?:refused|reset|error)|timed? ?out|failed after|not respond|down\b|Max retries)"),
+        line("reward|verifier|judge|grader|rm_|rm-", r"(?:Error|Exception|failed|timed? ?out|Timeout|refused|\b50[0234]\b).{0,100}\b(?:reward|verifier|judge|grader)[_ -]?(?:server|service|model|endpoint|url|api|manager|function|worker)"),
+        line("compute_score", r"compute_score.{0,80}(?:timed? ?out|failed after|unreachable)"),
+    ])
+    .examples(
+        "requests.exceptions.HTTPError: 503 Server Error: Service Unavailable for url: http://reward-server:8000/score",
+        "reward/mean: 0.503 reward/max: 1.0",
+    ),
+    class(
+        "sandbox.exhausted",
+        Kind::Transient,
+        Some(Action::Wait),
+        "Look at the host of the sandboxes: how many it runs, and what the container daemon says.",
+    )
+    .lines(&[
+        line("sandbox", r"(?:[Ff]ailed|[Ee]rror|[Cc]ould not|[Uu]nable|[Cc]annot|exhausted|quota|too many|no free|[Tt]imed? ?out).{0,80}\bsandbox(?:es)?\b|\bsandbox(?:es)?\b.{0,80}(?:exhausted|creation failed|failed to (?:start|create)|could not be created|limit reached|quota|unavailable|no free|none left|timed? ?out|Error)"),
+        line("Cannot connect to the Docker daemon", r"Cannot connect to the Docker daemon"),
+        line("docker|containerd|podman", r"docker\.errors\.\w+|(?:[Dd]ocker|containerd|podman).{0,80}(?:daemon|OCI runtime).{0,80}(?:[Ee]rror|failed|not respond)"),
+        line("all predefined address pools", r"all predefined address pools have been fully subnetted"),
+        line("container", r"(?:[Ff]ailed|unable|could not|cannot) to (?:create|start) (?:new )?container"),
+    ])
+    .examples(
+        "SandboxError: could not create sandbox 512 of 512: no free slot on the host",
+        "sandbox pool: 512 slots, 130 in use",
+    ),
+    class(
+        "logger.remote",
+        Kind::Transient,
+        Some(Action::RelaunchLater),
+        "Set the logger to offline mode: a training needs no tracker to go on. Where the key is refused, correct it.",
+    )
+    .lines(&[
+        line("wandb", r"wandb\.(?:errors\.)?(?:\w+\.)*(?:CommError|UsageError|AuthenticationError|Error|ServiceStartTimeoutError|MailboxError)"),
+        line("wandb", r"wandb: ERROR .{0,160}|wandb.{0,120}(?:\b50[0234]\b|[Nn]etwork error|[Tt]imed? ?out|rate limit|failed to (?:init|upload|start))"),
+        line("ServiceStart|HandleAbandonedError|MailboxClosedError", r"(?:ServiceStart\w+|HandleAbandonedError|MailboxClosedError)"),
+        line("mlflow", r"mlflow\.exceptions\.\w+|mlflow.{0,120}(?:Max retries|refused|failed with|timed? ?out)"),
+        line("swanlab", r"swanlab.{0,120}(?:[Ee]rror|failed|timed? ?out)"),
+        line("neptune", r"neptune\.\S*exceptions\.\w+"),
+        line("clearml", r"clearml.{0,120}(?:[Ee]rror|failed)"),
+        line("comet_ml", r"comet_ml\.exceptions\.\w+"),
+        line("trackio", r"trackio.{0,80}(?:[Ee]rror|failed)"),
+    ])
+    .examples(
+        "wandb.errors.errors.CommError: Run initialization has timed out after 90.0 sec.",
+        "wandb: Run data is saved locally in /data/run/wandb/run-20261102_100122-ab12cd34",
+    ),
+    class(
+        "rollout.stall",
+        Kind::Transient,
+        Some(Action::Kill),
+        "Look at the engines: requests are out, and none comes back.",
+    )
+    .lines(&[
+        line("rollout|generation|trajector|sample", r"(?:[Rr]ollout|[Gg]eneration|trajector(?:y|ies)|sample)s?\b.{0,80}(?:stalled|stuck|no (?:finished|completed|new) (?:sample|trajector|request|rollout)\w* (?:for|in|since)|timed? ?out after)"),
+        line("no finished|no completed|no new", r"no (?:finished|completed|new) (?:sample|trajector|rollout|request)\w* (?:for|in|since) (?:the last )?\d+"),
+        line("waiting for", r"[Tt]im(?:ed|e) ?out (?:while )?waiting for (?:the )?(?:rollout|generation|sample|trajector)"),
+    ])
+    .examples(
+        "TimeoutError: Timed out waiting for rollouts, only accepted 12 of 64.",
+        "rollout 12 of 64 accepted",
+    )
+    .told_by("the clock of finished samples"),
+    class(
+        "engine.http",
+        Kind::Unclear,
+        Some(Action::RelaunchLater),
+        "Look at the engine's log at that moment: it may be dead, or only slow.",
+    )
+    .lines(&[
+        line("Server disconnected|ServerDisconnected", r"Server ?[Dd]isconnected"),
+        line("ClientConnectorError|ClientOSError|ClientPayloadError|ServerTimeoutError", r"ClientConnectorError|ClientOSError|ClientPayloadError|ServerTimeoutError"),
+        line("httpx|httpcore", r"(?:httpx|httpcore)\.(?:ConnectError|ReadTimeout|ReadError|RemoteProtocolError|ConnectTimeout|PoolTimeout|HTTPStatusError)"),
+        line("ReadTimeout|Read timed out|Max retries", r"(?:ReadTimeout|Read timed out|Max retries exceeded).{0,200}(?:/generate|/v1/|/health|/update|/completions|:3\d{4}|:8\d{3})|(?:/generate|/v1/|/health).{0,160}(?:ReadTimeout|Read timed out|Max retries exceeded)"),
+        line("health", r"[Hh]ealth (?:check|probe)\w*.{0,80}(?:failed \d+ times|failed after|has failed|consecutive)"),
+        line("openai.|litellm.", r"openai\.(?:APIConnectionError|APITimeoutError|InternalServerError)|litellm\.\S*(?:Timeout|APIConnectionError|InternalServerError)"),
+    ])
+    .examples(
+        "aiohttp.client_exceptions.ServerDisconnectedError: Server disconnected",
+        "health check of engine 3 ok after 2 s",
+    ),
+    class(
+        "ray.actor_died",
+        Kind::Cascade,
+        Some(Action::RelaunchLater),
+        "Open the session logs of that worker; where nothing stands there, look for the OOM killer.",
+    )
+    .lines(&[
+        line("ActorDiedError|RayActorError", r"ActorDiedError|RayActorError"),
+        line("actor died|actor is dead", r"[Tt]he actor (?:died unexpectedly|is dead because)"),
+        holds("WorkerCrashedError"),
+        holds("Worker exit type: SYSTEM_ERROR"),
+        line("A worker died", r"A worker died or was killed while executing a task"),
+        line("OwnerDiedError|ObjectLostError|LocalRayletDiedError", r"OwnerDiedError|ObjectLostError|LocalRayletDiedError"),
+        line("leased worker has", r"The leased worker has unrecoverable failure"),
+    ])
+    .errors(&["ActorDiedError", "RayActorError"])
+    .examples(
+        "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
+        "actor 12 exited as intended",
+    ),
+    class(
+        "ray.task_error",
+        Kind::Unclear,
+        Some(Action::RelaunchOnce),
+        "Read the exception inside: Ray only carried it.",
+    )
+    .lines(&[line("RayTaskError", r"RayTaskError(?:\(\w+\))?:?")])
+    .examples(
+        "ray.exceptions.RayTaskError: ray::TaskRunner.run() (pid=71, ip=10.0.0.1)",
+        "ray task finished without an error",
+    )
+    .told_by("the exception inside the wrapper, where there is one"),
+];

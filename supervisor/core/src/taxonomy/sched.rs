@@ -1,0 +1,174 @@
+//! Schedulers, operators, hangs, ends that are no failures of the program, and deaths of our own.
+
+use super::row::{Kind, Row, class, holds, line};
+use crate::record::Action;
+
+/// The classes.
+pub(super) const ROWS: &[Row] = &[
+    class(
+        "sched.timelimit",
+        Kind::Operator,
+        Some(Action::Relaunch),
+        "Submit the job again: it goes on from its newest step. A longer limit costs fewer restarts.",
+    )
+    .lines(&[
+        holds("DUE TO TIME LIMIT"),
+        line("DeadlineExceeded", r"(?:Job|Pod).{0,80}DeadlineExceeded|reason: DeadlineExceeded"),
+        line("walltime", r"walltime .{0,40}exceeded (?:limit|the limit)|exceeded .{0,20}walltime|PBS: job killed: walltime"),
+        holds("TERM_RUNLIMIT"),
+    ])
+    .examples(
+        "slurmstepd: error: *** JOB 48213 ON gpu-003 CANCELLED AT 2026-11-02T04:00:13 DUE TO TIME LIMIT ***",
+        "time limit of the job: 2-00:00:00",
+    ),
+    class(
+        "sched.preempt",
+        Kind::Operator,
+        Some(Action::Relaunch),
+        "Nothing: the job goes on from its newest step when it is started again.",
+    )
+    .lines(&[
+        holds("DUE TO PREEMPTION"),
+        line("preempt", r"(?:job|pod|node|instance|task|step|workload|VM).{0,60}(?:was|has been|being|is being|will be|got) preempted"),
+        line("preempt", r"(?:reason|Reason|status|state)[:=] ?\W?Preempt(?:ed|ing|ion)"),
+        holds("DisruptionTarget"),
+        holds("PreemptionByScheduler"),
+        line("spot", r"spot.{0,30}(?:interruption|termination|instance.{0,30}(?:reclaim|terminat|interrupt))"),
+    ])
+    .examples(
+        "slurmstepd: error: *** STEP 48213.0 ON gpu-003 CANCELLED AT 2026-11-02T04:00:13 DUE TO PREEMPTION ***",
+        "preemption mode of the engine: recompute (a sequence group was preempted)",
+    ),
+    class(
+        "sched.node_fail",
+        Kind::Hardware,
+        Some(Action::Node),
+        "Relaunch without the node that the scheduler lost.",
+    )
+    .lines(&[
+        holds("NODE_FAIL"),
+        holds("DUE TO NODE FAILURE"),
+        line("node fail", r"(?:due to|because of|Node failure on|job .* node) ?.{0,20}node fail(?:ure|ed)?|Node failure on [\w-]+"),
+    ])
+    .examples(
+        "slurmstepd: error: *** JOB 48213 ON gpu-003 CANCELLED AT 2026-11-02T04:00:13 DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***",
+        "max_node_failures: 2",
+    ),
+    class(
+        "sched.cancel",
+        Kind::Operator,
+        Some(Action::Stop),
+        "Nothing: somebody cancelled the job. Start it again when it is wanted.",
+    )
+    .lines(&[
+        line("CANCELLED", r"CANCELLED by \d+|(?:JOB|STEP|JobId)\S* .{0,80}CANCELLED AT [0-9T:-]+ \*\*\*"),
+        line("scancel", r"(?:cancell?ed (?:by|with|via)|received|killed by) scancel|scancel: (?:Terminating|signal)"),
+        holds("TERM_OWNER"),
+    ])
+    .examples(
+        "slurmstepd: error: *** JOB 48213 ON gpu-003 CANCELLED AT 2026-11-02T04:00:13 ***",
+        "asyncio: task was cancelled while it waited for the next batch",
+    ),
+    class(
+        "sched.launch",
+        Kind::Transient,
+        Some(Action::RelaunchLater),
+        "Ask the scheduler for the state of these nodes, then try again.",
+    )
+    .lines(&[
+        line("Unable to create step", r"Unable to create step"),
+        holds("Requested node configuration is not available"),
+        line("srun: error", r"srun: error: (?:Task launch for|Unable to (?:allocate|confirm)|Application launch failed|.*Socket timed out|.*Zero Bytes)"),
+        holds("Requested nodes are busy"),
+        holds("Job/step already completing or completed"),
+    ])
+    .examples(
+        "srun: error: Unable to create step for job 48213: Requested node configuration is not available",
+        "srun: job 48213 queued and waiting for resources",
+    ),
+    class(
+        "own.guard_lost",
+        Kind::Transient,
+        Some(Action::Relaunch),
+        "Find out what ended the guard: the OOM killer, or somebody's kill.",
+    )
+    .told_by("the guard of the attempt: it broke off"),
+    class(
+        "kill.unknown",
+        Kind::Unclear,
+        Some(Action::RelaunchLater),
+        "Look into dmesg, the scheduler's log and the shell history of that machine: SIGKILL comes from outside.",
+    )
+    .lines(&[line("Killed", r"(?-i:^\s*(?:\S{1,80}: line \d+:\s+\d+ )?Killed\b\s*(?:\S.{0,200})?$)")])
+    .examples("Killed", "Killed 2 stale rollout workers of the step before")
+    .told_by("SIGKILL, or exit code 137, that nothing else explains"),
+    class(
+        "op.signal",
+        Kind::Operator,
+        Some(Action::Stop),
+        "Nothing, where you ended it; else look who sent the signal.",
+    )
+    .lines(&[
+        line("SIGTERM|received|got|caught", r"(?:Received|received|got|Got|caught|Caught) (?:signal:? )?(?:15|SIGTERM)\b.{0,60}(?:exit|shut|terminat|stopp)"),
+        line("SignalException", r"SignalException: Process \d+ got signal: (?:1|2|15)\b"),
+    ])
+    .errors(&["KeyboardInterrupt", "SystemExit", "SignalException"])
+    .examples("KeyboardInterrupt", "install handlers for SIGTERM and KeyboardInterrupt")
+    .told_by("SIGINT or SIGTERM, exit codes 130 and 143"),
+    class(
+        "hang.startup",
+        Kind::Unclear,
+        Some(Action::Kill),
+        "Look at the last line of each rank and at the stacks: one of them waits for something that does not come.",
+    )
+    .told_by("the clock of the start: no first step within its limit"),
+    class(
+        "hang.save",
+        Kind::Transient,
+        Some(Action::Kill),
+        "Look at the file system that the save was written to.",
+    )
+    .told_by("the clock of a save"),
+    class(
+        "hang.step",
+        Kind::Transient,
+        Some(Action::Kill),
+        "Look at the stacks: the rank that is not in the collective is the one that hangs.",
+    )
+    .told_by("the clock of a step"),
+    class(
+        "hang.exit",
+        Kind::Transient,
+        Some(Action::Kill),
+        "Nothing where the last step is saved; else look at the stacks of what did not end.",
+    )
+    .told_by("the clock of the exit: the training is over, and a process stays"),
+    class(
+        "slow.straggler",
+        Kind::Report,
+        None,
+        "Compare the clocks and temperatures of the slow rank's GPU with the others.",
+    )
+    .told_by("step times by rank"),
+    class(
+        "end.early_success",
+        Kind::Deterministic,
+        Some(Action::Stop),
+        "Find out why the trainer ended with code 0 before its last step: the data may have ended, or a setting counts otherwise.",
+    )
+    .told_by("exit code 0 and the planned last step"),
+    class(
+        "end.budget",
+        Kind::Report,
+        Some(Action::Stop),
+        "Read why the attempts ended; raise `retries` only where these causes go away by themselves.",
+    )
+    .told_by("the count of attempts without progress"),
+    class(
+        "exit.unexplained",
+        Kind::Unclear,
+        Some(Action::RelaunchLater),
+        "Read the last lines of the worker that failed first.",
+    )
+    .told_by("an exit code that nothing explains"),
+];
