@@ -3,6 +3,7 @@
 //! Nothing is mutated here. Each decision is applied to a scratch copy of the state as it is written, so that
 //! later decisions of the same event see it; the caller applies the records to the real one.
 
+mod done;
 mod resumed;
 mod running;
 mod settle;

@@ -9,7 +9,7 @@ pub use rules::{action, failure_rules};
 
 use crate::event::{ExitStatus, Phase, Sighting};
 use crate::id::{Step, fnv64};
-use crate::record::{Diagnosis, StartPoint};
+use crate::record::{Diagnosis, Notice, StartPoint};
 use crate::scan::RuleKind;
 use crate::script::ScriptNews;
 use crate::state::Attempt;
@@ -27,6 +27,9 @@ pub fn diagnose(a: &Attempt) -> Diagnosis {
     }
     if let Some(why) = a.ended_by_us.as_ref().filter(|w| w.contains("did not resume")) {
         return named(a, "ckpt.missing_part", why);
+    }
+    if let Some(why) = a.noticed.get(&Notice::DoneButStays) {
+        return named(a, "end.early_success", why);
     }
     if a.guard_lost {
         return named(

@@ -301,6 +301,8 @@ pub enum Notice {
     UnconfirmedResume,
     /// The first training record lies ahead of it.
     ResumeAhead,
+    /// The training is over, and its processes stay.
+    DoneButStays,
 }
 
 impl Notice {
@@ -311,6 +313,7 @@ impl Notice {
             Self::ResumeConfirmed => "resume_confirmed",
             Self::UnconfirmedResume => "unconfirmed_resume",
             Self::ResumeAhead => "resume_ahead",
+            Self::DoneButStays => "done_but_stays",
         }
     }
 }

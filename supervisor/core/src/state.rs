@@ -281,6 +281,13 @@ impl Attempt {
             && self.exits.values().all(|e| e.is_success())
             && self.ended_by_us.is_none()
     }
+
+    /// We ended it because it did not get on, or stayed when it was over.
+    #[must_use]
+    pub fn outstayed(&self) -> bool {
+        let is_stuck = self.ended_by_us.as_ref().is_some_and(|why| why.contains("stuck"));
+        is_stuck || self.noticed.contains_key(&Notice::DoneButStays)
+    }
 }
 
 /// A failure that is remembered until the configuration changes.

@@ -48,7 +48,7 @@ pub fn is_urgent(r: &Record) -> bool {
 
 /// Something is not as it should be, though nothing is done about it.
 fn is_warning(what: Notice) -> bool {
-    what != Notice::ResumeConfirmed
+    matches!(what, Notice::UnconfirmedResume | Notice::ResumeAhead)
 }
 
 /// The same with its time in front.

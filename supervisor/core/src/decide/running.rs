@@ -123,6 +123,10 @@ impl Deciding<'_> {
         if self.spec.policy.observe || a.workers.is_empty() {
             return;
         }
+        if self.end_what_stays() {
+            return;
+        }
+        let Some(a) = self.s.live() else { return };
         // It said so itself: to wait for what it still cleans up could take hours.
         if let Some(since) = a.failed.filter(|t| self.e.at.since(*t) >= LAST_WORDS) {
             let text = format!(

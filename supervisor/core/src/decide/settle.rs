@@ -55,7 +55,7 @@ impl Deciding<'_> {
     /// was done.
     fn went_well(&self, a: &Attempt) -> bool {
         let deaf = self.spec.saves.in_place().is_some_and(|l| l.exit_says_nothing);
-        a.succeeded() || deaf && !a.guard_lost && self.is_done(a)
+        a.succeeded() || deaf && !a.guard_lost && self.is_done(a) || self.was_done(a)
     }
 
     /// The last planned step was done.
@@ -363,7 +363,10 @@ impl Deciding<'_> {
             Some(step) => format!("the newest whole step is {step}, not {last}"),
             None => format!("no step is whole; the last planned one is {last}"),
         };
-        let text = format!("all workers ended with exit code 0, but {at}");
+        let text = match a.succeeded() {
+            true => format!("all workers ended with exit code 0, but {at}"),
+            false => format!("the trainer said that it is over, but {at}"),
+        };
         let reason = Reason::new("early_success", text.clone());
         self.decided(Decision::Diagnosed(diagnose(a)), vec![reason.clone()]);
         if self.s.mark > a.mark_before {
@@ -383,8 +386,11 @@ impl Deciding<'_> {
 }
 
 fn ended_well(a: &Attempt) -> Reason {
-    match a.succeeded() {
-        true => Reason::new("all_ended_well", "all workers ended with exit code 0"),
+    if a.succeeded() {
+        return Reason::new("all_ended_well", "all workers ended with exit code 0");
+    }
+    match a.outstayed() {
+        true => Reason::new("all_done", "the training was over when its processes were ended"),
         false => Reason::new(
             "all_done",
             "the last planned step was done; the exit code of this launcher says nothing",

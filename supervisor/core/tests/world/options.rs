@@ -33,6 +33,9 @@ pub(crate) struct Habits {
     pub(crate) exit: i32,
     /// Each save of its only checkpoint stands in a directory of its own, and a pointer names it.
     pub(crate) own: bool,
+    /// Its processes stay after the last step; `says-end`: it says that it is over.
+    pub(crate) stays: bool,
+    pub(crate) says_end: bool,
     /// Its first training record is told.
     pub(crate) records: bool,
     /// It goes on from this step, whatever it was told to load.
@@ -54,6 +57,8 @@ impl Default for Habits {
             exit: 0,
             says_failed: false,
             own: false,
+            stays: false,
+            says_end: false,
             records: false,
             goes_on_from: None,
         }
@@ -141,6 +146,8 @@ fn one(spec: &mut RunSpec, habits: &mut Habits, key: &str, value: &str) -> Optio
         }
         "own" => habits.own = true,
         "records" => habits.records = true,
+        "stays" => habits.stays = true,
+        "says-end" => habits.says_end = true,
         "goes-on-from" => habits.goes_on_from = Some(number?),
         "numbered-else" => spec.numbering = Numbering::Else,
         "says-failed" => habits.says_failed = true,

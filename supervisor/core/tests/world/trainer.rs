@@ -77,7 +77,17 @@ impl World {
             Tr::Up => self.comes_up(attempt),
             Tr::Step(n) => self.step_done(attempt, *n),
             Tr::Saved(n) => self.save_done(attempt, *n),
-            Tr::Quit => self.all_end(ExitStatus::Code(self.habits.exit)),
+            Tr::Quit => self.quits(attempt),
+        }
+    }
+
+    fn quits(&mut self, attempt: AttemptNo) {
+        if self.habits.says_end {
+            self.see(attempt, RuleKind::End, "end", None);
+            self.progress(attempt, Phase::Exit, None);
+        }
+        if !self.habits.stays {
+            self.all_end(ExitStatus::Code(self.habits.exit));
         }
     }
 

@@ -1,0 +1,50 @@
+//! Training that is done while its processes stay: a bounded wait, then success.
+//!
+//! Processes that neither compute nor print after the end wait for something that will not come, a peer that left its group for
+//! instance. Those that work are left alone: what is uploaded or evaluated after the last step is the user's.
+
+use super::Deciding;
+use crate::id::Ms;
+use crate::reason::Reason;
+use crate::record::{Notice, Then};
+use crate::resume::last_step;
+use crate::state::Attempt;
+
+/// Processes that stay have so long; less where a step has less.
+const STAY: Ms = Ms::secs(600);
+/// Those that neither computed nor printed for so long are still.
+const STILL: Ms = Ms::secs(30);
+
+impl Deciding<'_> {
+    /// The trainer said its end, or its last planned step is proven.
+    pub(super) fn is_over(&self, a: &Attempt) -> bool {
+        let is_proven = |last| a.step >= Some(last) && self.s.mark >= Some(last);
+        a.ended || last_step(&self.s, self.spec).is_some_and(is_proven)
+    }
+
+    /// It was over when it was ended: how its processes then went says nothing.
+    pub(super) fn was_done(&self, a: &Attempt) -> bool {
+        a.outstayed() && (self.is_over(a) || a.noticed.contains_key(&Notice::DoneButStays))
+    }
+
+    /// Ends the processes that stay; `false`: they do not, or not for long enough.
+    pub(super) fn end_what_stays(&mut self) -> bool {
+        let Some(a) = self.s.live().filter(|a| self.is_over(a)) else {
+            return false;
+        };
+        let since = self.e.at.since(a.last_progress);
+        let still = self.e.at.since(a.last_active);
+        let limit = STAY.0.min(self.spec.policy.stall_minimum.0);
+        if since.0 < limit || still < STILL || self.save_in_progress() {
+            return false;
+        }
+        let text = format!(
+            "the training was over {} s ago, and its processes stay without computing or printing: they are ended, which is no failure",
+            since.0 / 1000
+        );
+        let reason = Reason::new(Notice::DoneButStays.code(), text.clone());
+        self.notice(Notice::DoneButStays, text, reason.clone());
+        self.stop(Then::Diagnose, true, vec![reason]);
+        true
+    }
+}
