@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use regex::Regex;
-use supervise_config::settings::{self, CgroupChoice, DegradedResume, EventChoice, Gpus, Sources};
+use supervise_config::settings::{self, CgroupChoice, DegradedResume, EventChoice, Gpus, HardLimit, Sources};
 use supervise_config::{ConfigError, ErrorKind, Settings, parse_trainer_yaml};
 
 fn pairs(entries: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -79,6 +79,31 @@ fn later_sources_win_and_every_value_knows_its_origin() {
     assert_eq!(origin("grace.save"), "1h30m from supervise.yaml:4");
     assert_eq!(origin("grace.orphan"), "120s from default of supervise");
     assert_eq!(origin("gang.gpus"), "[0, 2] from flag gang.gpus");
+}
+
+#[test]
+fn a_pattern_of_progress_has_one_group_and_a_hard_limit_may_be_a_word() {
+    let settings = from_file("progress: 'iter (\\d+)'\nstall: {hard: 2h}\n").unwrap();
+    assert_eq!(settings.progress.as_deref(), Some(r"iter (\d+)"));
+    assert_eq!(settings.stall.hard, HardLimit::After(Duration::from_secs(7200)));
+    let words = [("auto", HardLimit::Auto), ("never", HardLimit::Never)];
+    for (word, limit) in words {
+        assert_eq!(
+            from_file(&format!("stall: {{hard: {word}}}\n")).unwrap().stall.hard,
+            limit
+        );
+    }
+    assert_eq!(Settings::defaults().unwrap().progress, None);
+    for text in [
+        "progress: 'iter ('\n",
+        "progress: 'iter'\n",
+        "progress: '(a)(b)'\n",
+        "stall: {hard: soon}\n",
+    ] {
+        assert_eq!(mistake(text).kind, ErrorKind::BadValue, "{text}");
+    }
+    assert_eq!(mistake("progress: 3\n").kind, ErrorKind::WrongType);
+    assert!(mistake("progress: 'iter ('\n").to_string().contains("unclosed group"));
 }
 
 #[test]

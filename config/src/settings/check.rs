@@ -6,6 +6,9 @@ use super::schema::{Kind, Word, words};
 use super::units::{parse_bytes, parse_duration};
 use crate::tree::{Node, Value};
 
+/// Memory of a compiled pattern.
+const PATTERN: usize = 1 << 20;
+
 /// Problems of a value, and how to write it right.
 pub(super) struct Wrong {
     /// The type is wrong, not only the value.
@@ -43,6 +46,7 @@ pub(super) fn check(kind: Kind, node: &Node, trainers: &[&'static str]) -> Resul
             | Kind::OptionalText
             | Kind::OptionalAddress
             | Kind::OptionalVersion
+            | Kind::Pattern
             | Kind::Command,
             Value::Null,
         ) => Ok(Fig::from(figment::value::Empty::None)),
@@ -56,6 +60,9 @@ pub(super) fn check(kind: Kind, node: &Node, trainers: &[&'static str]) -> Resul
             None => Err(wrong_type(value, "a number", "write for example 2.0")),
         },
         (Kind::Duration, value) => duration(value),
+        (Kind::Limit, Value::Str(text)) if text == "auto" || text == "never" => Ok(Fig::from(text.clone())),
+        (Kind::Limit, value) => duration(value).map(limit),
+        (Kind::Pattern, value) => pattern(value),
         (Kind::Size, Value::Str(text)) => parse_bytes(text)
             .map(Fig::from)
             .map_err(|message| wrong(message, "write a size with its unit, for example 256MiB")),
@@ -120,6 +127,35 @@ fn duration(value: &Value) -> Result<Fig, Wrong> {
             "a duration",
             "write a duration with its unit, for example 90s, 5m or 1h30m",
         )),
+    }
+}
+
+/// Text, as `auto` and `never` are.
+fn limit(millis: Fig) -> Fig {
+    Fig::from(millis.to_u128().unwrap_or_default().to_string())
+}
+
+fn pattern(value: &Value) -> Result<Fig, Wrong> {
+    let hint = "write a regular expression with one group around the step, in single quotes: 'iter (\\d+)'";
+    let Value::Str(text) = value else {
+        return Err(wrong_type(value, "a regular expression in quotes", hint));
+    };
+    let found = regex::bytes::RegexBuilder::new(text).size_limit(PATTERN).build();
+    match found {
+        Ok(found) if found.captures_len() == 2 => Ok(Fig::from(text.clone())),
+        Ok(found) => {
+            let groups = found.captures_len() - 1;
+            Err(wrong(
+                format!("it has {groups} groups, it has to have one: the step"),
+                "mark groups that only hold together as (?:…)",
+            ))
+        }
+        // The last line says what is wrong, those before it draw where.
+        Err(e) => {
+            let text = e.to_string();
+            let last = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
+            Err(wrong(format!("it is no regular expression: {last}"), hint))
+        }
     }
 }
 

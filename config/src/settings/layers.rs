@@ -247,7 +247,7 @@ fn read_text(kind: Option<Kind>, text: &str) -> Value {
         Some(Kind::Bool | Kind::Whole { .. } | Kind::OptionalWhole { .. } | Kind::Number { .. }) => {
             parse_scalar(text.trim()).unwrap_or_else(|_| Value::Str(text.to_owned()))
         }
-        Some(Kind::Command | Kind::OptionalText | Kind::OptionalAddress | Kind::OptionalVersion)
+        Some(Kind::Command | Kind::OptionalText | Kind::OptionalAddress | Kind::OptionalVersion | Kind::Pattern)
             if matches!(text.trim(), "" | "null") =>
         {
             Value::Null

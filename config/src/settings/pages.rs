@@ -137,6 +137,14 @@ fn form(kind: Kind, trainers: &[&'static str]) -> (String, Value) {
             "A duration".to_owned(),
             json!({"type": "string", "pattern": format!(r"^\s*({number}(ms|s|m|h|d)\s*)+$")}),
         ),
+        Kind::Limit => (
+            "A duration, `auto` or `never`".to_owned(),
+            json!({"type": "string", "pattern": format!(r"^(auto|never|\s*({number}(ms|s|m|h|d)\s*)+)$")}),
+        ),
+        Kind::Pattern => (
+            "A regular expression with one group, or `null`".to_owned(),
+            json!({"type": ["string", "null"], "minLength": 1}),
+        ),
         Kind::Size => (
             "A size".to_owned(),
             json!({"type": "string", "pattern": format!(r"^\s*{number}\s*([KMGTkmgt][Ii]?)?[Bb]\s*$")}),

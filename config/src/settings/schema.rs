@@ -28,6 +28,10 @@ pub(super) enum Kind {
         max: f64,
     },
     Duration,
+    /// A duration, `auto` or `never`.
+    Limit,
+    /// A regular expression, or null.
+    Pattern,
     Size,
     Choice(&'static [Word]),
     /// A list of words.

@@ -39,8 +39,11 @@ settings! {
         degraded_resume: DegradedResume = "data_order";
         /// AReaL keeps one checkpoint and overwrites it in place: a save that is killed destroys it. Each one that was proven is copied.
         protect: Protect;
-        /// When a silent run counts as stalled.
+        /// When a run that does not get on counts as stalled.
         stall: Stall;
+        /// Lines of output that tell a step: a regular expression with one group around its number. `null`: what the trainer prints; for any
+        /// other command the common forms (`step 12`, `Step 12/100`, `'step': 12`, `global_step=12`, progress bars).
+        progress: Option<String> = "null", Kind::Pattern;
         /// The workers' output.
         output: Output;
         /// Killing what does not end.
@@ -145,16 +148,20 @@ settings! {
         accept_ahead: AcceptAhead = "ask";
     }
 
-    /// When a silent run counts as stalled.
+    /// When a run that does not get on counts as stalled.
     struct Stall {
         /// Until the first sign of life.
         startup: Duration = "30m";
-        /// Between steps: this many times the usual duration of a step,
-        factor: f64 = 5.0;
-        /// but never less than this.
+        /// Between steps: this many times what one step in a thousand takes, by what the run has shown,
+        factor: f64 = 3.0;
+        /// but never less than this. Then the processes decide: they are still, they spin, or one is stopped.
         minimum: Duration = "10m";
-        /// A save.
+        /// A save whose files do not grow.
         save: Duration = "30m";
+        /// No progress for so long decides alone, whatever the processes do. Four times that in a phase that this run has never seen end.
+        /// - `auto`: the larger of 60 minutes and 20 times the longest time between two steps
+        /// - `never`: ranks that spin for ever are left alone, unless they are told by other signs
+        hard: HardLimit = "auto";
     }
 
     /// The workers' output.
@@ -300,6 +307,35 @@ choices! {
         Auto = "auto",
         /// signals only
         Off = "off",
+    }
+}
+
+/// The time without progress that decides alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HardLimit {
+    /// By what the run has shown.
+    Auto,
+    /// There is none.
+    Never,
+    /// This.
+    After(Duration),
+}
+
+impl Setting for HardLimit {
+    const KIND: Kind = Kind::Limit;
+}
+
+impl<'de> Deserialize<'de> for HardLimit {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // The schema lets through two words and durations; the layer writes those as milliseconds.
+        match String::deserialize(deserializer)?.as_str() {
+            "auto" => Ok(Self::Auto),
+            "never" => Ok(Self::Never),
+            text => text
+                .parse()
+                .map(|ms| Self::After(Duration::from_millis(ms)))
+                .map_err(serde::de::Error::custom),
+        }
     }
 }
 

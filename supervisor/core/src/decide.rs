@@ -7,6 +7,7 @@ mod done;
 mod resumed;
 mod running;
 mod settle;
+mod stall;
 mod start;
 mod stop;
 
@@ -45,6 +46,7 @@ pub fn decide(s: &State, spec: &RunSpec, e: &Event) -> Decided {
         out: Decided::default(),
     };
     d.event();
+    d.on_growth(e);
     d.out
 }
 
@@ -374,11 +376,16 @@ fn as_recorded(s: &State, e: &Event) -> Event {
             Some(EventKind::CheckpointsChanged(diff))
         }),
         EventKind::Progress {
-            attempt, phase, step, ..
-        } => is_step(s, *phase, *step).then(|| EventKind::Progress {
+            attempt,
+            phase,
+            step,
+            beats,
+            ..
+        } => is_step(s, *phase, *step, *beats).then(|| EventKind::Progress {
             attempt: *attempt,
             phase: *phase,
             step: *step,
+            beats: *beats,
             activity: Activity::default(),
         }),
         _ => None,
@@ -425,18 +432,22 @@ fn worth_recording(s: &State, kind: &EventKind, at: Tick) -> bool {
         EventKind::Timer(_) => false,
         EventKind::Checkpoints(report) => s.scan.as_ref() != Some(report) || s.live().is_none() && s.settled.is_none(),
         EventKind::Progress {
-            phase, step, activity, ..
+            phase,
+            step,
+            beats,
+            activity,
+            ..
         } => s.attempt.as_ref().is_none_or(|a| {
-            is_step(s, *phase, *step) || activity.is_work() && at.since(a.last_active) >= ACTIVITY_EVERY
+            is_step(s, *phase, *step, *beats) || activity.is_work() && at.since(a.last_active) >= ACTIVITY_EVERY
         }),
         _ => true,
     }
 }
 
-/// A new step or phase of the present attempt.
-fn is_step(s: &State, phase: Phase, step: Option<Step>) -> bool {
+/// A new step or phase of the present attempt, or a sign of progress within one.
+fn is_step(s: &State, phase: Phase, step: Option<Step>, beats: u64) -> bool {
     let a = s.attempt.as_ref();
-    a.is_some_and(|a| step.is_some() && step > a.step || phase != a.phase)
+    a.is_some_and(|a| step.is_some() && step > a.step || phase != a.phase || beats > a.pace.beats)
 }
 
 /// A late event of an older attempt, or the answer to an act of an older term.

@@ -94,6 +94,9 @@ pub enum EventKind {
         phase: Phase,
         /// The newest step it printed.
         step: Option<Step>,
+        /// Signs of progress within its phases so far: batches of a validation.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        beats: u64,
         /// Activity of its processes since the last report; nothing is recorded of it beside a new step or phase, which is work.
         #[serde(default, skip_serializing_if = "Activity::is_none")]
         activity: Activity,

@@ -3,6 +3,10 @@
 //! `decide` writes records; `State::apply` reads them. *Guarded* acts change the world for good and wait for
 //! their intent to be durable. *Safety* acts stop harm and are performed at once. *Asks* change nothing.
 
+mod outcome;
+
+pub use outcome::Outcome;
+
 use crate::checkpoint::{CkptId, Depth, PinsHash, StateKind};
 use crate::event::{Event, TimerKey};
 use crate::id::{ActId, AttemptNo, Step, Term, Tick};
@@ -284,6 +288,23 @@ pub enum Decision {
         /// In words.
         text: String,
     },
+    /// The files of a save that takes long grow.
+    SaveGrows {
+        /// The step that is saved.
+        step: Step,
+        /// Its bytes so far.
+        bytes: u64,
+    },
+    /// What would have been done, were it not only to watch.
+    WouldHave {
+        /// In words.
+        what: String,
+    },
+    /// No line tells how the command gets on: a hang is not noticed.
+    Unwatched {
+        /// In words.
+        what: String,
+    },
     /// It is over.
     Finish {
         /// How.
@@ -383,81 +404,6 @@ pub enum Action {
     Wait,
     /// Take evidence, end what hangs, then relaunch.
     Kill,
-}
-
-/// How a run ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// The last planned step is proven; `None`: the trainer ended well, its last step cannot be known.
-    Finished {
-        /// The step.
-        step: Option<Step>,
-    },
-    /// An operator stopped it.
-    Stopped,
-    /// The same failure again: relaunching will not help.
-    Deterministic {
-        /// A description.
-        why: String,
-    },
-    /// Nothing provable, and starting over is not allowed.
-    NoProof {
-        /// A description.
-        why: String,
-    },
-    /// Another supervisor, or a stranger, works here.
-    LeaseHeld {
-        /// Who.
-        by: String,
-    },
-    /// Retries used up.
-    GaveUp {
-        /// In words.
-        why: String,
-    },
-    /// The machine or the file system does not allow it.
-    Environment {
-        /// In words.
-        why: String,
-    },
-    /// The command does not start what it has to start.
-    Config {
-        /// In words.
-        why: String,
-    },
-}
-
-impl Outcome {
-    /// The documented exit code.
-    #[must_use]
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Self::Finished { .. } => 0,
-            Self::Stopped => 7,
-            Self::Deterministic { .. } => 3,
-            Self::NoProof { .. } => 4,
-            Self::LeaseHeld { .. } => 5,
-            Self::GaveUp { .. } => 6,
-            Self::Environment { .. } => 69,
-            Self::Config { .. } => 78,
-        }
-    }
-
-    /// One word for tables.
-    #[must_use]
-    pub fn word(&self) -> &'static str {
-        match self {
-            Self::Finished { .. } => "finished",
-            Self::Stopped => "stopped",
-            Self::Deterministic { .. } => "deterministic_failure",
-            Self::NoProof { .. } => "no_provable_checkpoint",
-            Self::LeaseHeld { .. } => "lease_held",
-            Self::GaveUp { .. } => "gave_up",
-            Self::Environment { .. } => "environment",
-            Self::Config { .. } => "configuration",
-        }
-    }
 }
 
 /// Questions to the world: they change nothing and are not journaled.

@@ -24,6 +24,8 @@ pub enum RuleKind {
     Bar,
     /// The trainer entered this phase (an optional capture group is a step).
     Enters(Phase),
+    /// Progress of another kind than the trainer's own steps: the capture group is a number that rises.
+    Beat,
     /// The capture group is the last planned step.
     Total,
     /// The trainer says that it resumed; the capture group is the step.

@@ -239,12 +239,18 @@ pub struct Policy {
     pub degraded: Degraded,
     /// Start-up may take this long before it counts as a stall.
     pub stall_startup: Ms,
-    /// A step may take this many times the longest one seen.
+    /// A step may take this many times what one in a thousand exceeds.
     pub stall_factor: f64,
     /// ... but never less than this.
     pub stall_minimum: Ms,
     /// A save may take this long.
     pub stall_save: Ms,
+    /// Without progress for so long, an attempt is ended whatever its processes do.
+    #[serde(default)]
+    pub stall_hard: HardLimit,
+    /// The user's pattern of lines that tell a step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<String>,
     /// Keep the user's number of steps true by deleting older ones.
     pub prune: bool,
     /// The trainer's own number is raised by this many.
@@ -295,9 +301,11 @@ impl Default for Policy {
             memory: 256 << 20,
             degraded: Degraded::DataOrder,
             stall_startup: Ms::secs(1800),
-            stall_factor: 5.0,
+            stall_factor: 3.0,
             stall_minimum: Ms::secs(600),
             stall_save: Ms::secs(1800),
+            stall_hard: HardLimit::Auto,
+            progress: None,
             prune: true,
             keep_raise: 2,
             allow_fresh: false,
@@ -312,6 +320,19 @@ impl Default for Policy {
             protect: Protect::default(),
         }
     }
+}
+
+/// The time without progress that ends an attempt by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HardLimit {
+    /// The larger of 60 minutes and 20 times the longest time between steps.
+    #[default]
+    Auto,
+    /// There is none.
+    Never,
+    /// This.
+    After(Ms),
 }
 
 /// How much may be lost at a resume without asking.

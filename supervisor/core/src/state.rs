@@ -5,10 +5,13 @@
 
 mod apply;
 mod invariants;
+mod pace;
 
 pub use invariants::Broken;
+pub use pace::Pace;
 
 use crate::checkpoint::{CheckpointSummary, CkptId, PinsHash, Resumability, Verdict};
+use crate::durations::Clocks;
 use crate::event::{ExitStatus, Phase, ScanReport, Sighting};
 use crate::generations::is_live;
 use crate::id::{ActId, AttemptNo, Ms, ProcRef, Step, Term, Tick, WallMs, WorkerId};
@@ -121,6 +124,9 @@ pub struct State {
     /// The last relaunch that was tried in advance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rehearsal: Option<Rehearsal>,
+    /// How long things took, over all attempts.
+    #[serde(default, skip_serializing_if = "Clocks::is_empty")]
+    pub clocks: Clocks,
     /// How it ended.
     pub outcome: Option<Outcome>,
     /// The last step when it ended finished.
@@ -233,6 +239,9 @@ pub struct Attempt {
     pub last_active: Tick,
     /// Longest time between two steps.
     pub longest_step: Ms,
+    /// How it gets on.
+    #[serde(default)]
+    pub pace: Pace,
     /// Sightings of failures, in order.
     pub sightings: Vec<(RuleKind, Sighting)>,
     /// Newest step that its only checkpoint was seen whole with, and which save of it came first.
@@ -339,7 +348,7 @@ impl Attempt {
                 }
             }
             RuleKind::Step | RuleKind::Bar => self.first = self.first.or(sighting.number.map(Step)),
-            RuleKind::Enters(_) | RuleKind::Total => {}
+            RuleKind::Beat | RuleKind::Enters(_) | RuleKind::Total => {}
         }
     }
 
@@ -362,6 +371,7 @@ impl Attempt {
             last_progress: at,
             last_active: at,
             longest_step: Ms(0),
+            pace: Pace::begin(at),
             sightings: Vec::new(),
             saved: None,
             resumed: None,

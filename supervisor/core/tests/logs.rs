@@ -116,6 +116,7 @@ impl Seen {
                     attempt: AttemptNo(1),
                     phase: Phase::Step,
                     step: Some(Step(step)),
+                    beats: 0,
                     activity: Activity::default(),
                 });
             } else {

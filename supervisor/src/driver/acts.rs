@@ -14,6 +14,7 @@ use supervise_core::diagnosis::failure_rules;
 use supervise_core::event::{ActError, ActErrorKind, EventKind};
 use supervise_core::gang::{FOREIGN, worker_env};
 use supervise_core::id::{ActId, ProcRef, Rank};
+use supervise_core::progress::progress_rules;
 use supervise_core::record::{Act, ActKind, LaunchOrder, StartPoint};
 use supervise_core::scan::{ScanRule, Scanner};
 use supervise_core::spec::{LauncherKind, RunSpec};
@@ -259,6 +260,10 @@ fn watch(plan: &LaunchPlan) -> Option<ScriptWatch> {
 /// Meaning of lines of output: the trainer's own first.
 fn rules(spec: &RunSpec) -> Vec<ScanRule> {
     let mut rules = adapter(spec.trainer).rules();
+    rules.extend(progress_rules(
+        spec.policy.progress.as_deref(),
+        adapter(spec.trainer).has_steps(),
+    ));
     rules.extend(failure_rules());
     rules
 }

@@ -157,11 +157,17 @@ impl Driver {
                     lines: lines.iter().map(|l| shown_line(l)).collect(),
                 });
             }
-            FromGuard::Progress { phase, step, activity } => {
+            FromGuard::Progress {
+                phase,
+                step,
+                beats,
+                activity,
+            } => {
                 self.feed(EventKind::Progress {
                     attempt,
                     phase,
                     step,
+                    beats,
                     activity,
                 });
             }

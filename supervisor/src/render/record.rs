@@ -265,7 +265,9 @@ fn decided(what: &Decision, reasons: &[Reason], s: &State) -> Option<String> {
         }
         Decision::Mark { step } => format!("step {step} is proven{why}"),
         Decision::StopAfterSave => format!("{a}: stops at the next proven step{why}"),
-        Decision::Suspect { what } => format!("{a}: {what}"),
+        Decision::Suspect { what } | Decision::WouldHave { what } | Decision::Unwatched { what } => {
+            format!("{a}: {what}")
+        }
         Decision::Noticed { what, text } => {
             let warning = if is_warning(*what) { "WARNING: " } else { "" };
             format!("{warning}{a}: {}", one_line(text, 600))
@@ -276,6 +278,7 @@ fn decided(what: &Decision, reasons: &[Reason], s: &State) -> Option<String> {
         | Decision::Launch { .. }
         | Decision::Run
         | Decision::Refilled
+        | Decision::SaveGrows { .. }
         | Decision::Charge { .. } => return None,
     })
 }

@@ -269,16 +269,16 @@ fn durations_and_ends_that_nobody_can_wait_for_are_refused() {
 #[test]
 fn a_plain_command_says_which_settings_mean_nothing_to_it() {
     let world = World::new();
-    world.write("supervise.yaml", "stall: {startup: 5m}\nroot: /ckpt\n");
+    world.write("supervise.yaml", "proof: {depth: full}\nroot: /ckpt\n");
     for command in ["plan", "run"] {
         let said = world.run(&plain(&[command, "--set", "supervisor.stall.minimum=10m"], "exit 0"));
         said.tells(
             0,
             &[
                 "ignored: root (",
-                "stall.startup (",
+                "proof.depth (",
                 "supervise.yaml:1",
-                "stall.minimum says here only",
+                "stall.minimum says here, too",
             ],
         );
     }

@@ -204,6 +204,7 @@ impl Run {
                 attempt: AttemptNo(1),
                 phase,
                 step: Some(Step(n)),
+                beats: 0,
                 activity: Activity {
                     cpu_ms: 20_000,
                     output: 300,

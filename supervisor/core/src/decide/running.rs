@@ -1,22 +1,13 @@
-//! While workers run: exits, progress, alarms, stalls, marks.
+//! While workers run: exits, progress, alarms, marks.
 
 use super::Deciding;
-use crate::event::{ExitStatus, Phase, TimerKey};
+use crate::event::ExitStatus;
 use crate::generations::{to_keep, went_back};
-use crate::id::Ms;
 use crate::reason::{Evidence, Reason};
-use crate::record::{Act, ActKind, Decision, Then};
+use crate::record::{Act, ActKind, Then};
 use crate::retention::prune;
 use crate::script::ScriptNews;
 use crate::state::Mode;
-
-/// How often progress is judged.
-const STALL_CHECK: Ms = Ms::secs(10);
-/// A tree that neither computed nor printed for this long counts as still: the second signal.
-const STILL: Ms = Ms::secs(30);
-
-/// Time that a trainer which says that it failed has for its traceback, and its other ranks for theirs.
-const LAST_WORDS: Ms = Ms(20_000);
 
 impl Deciding<'_> {
     pub(super) fn on_worker_exited(&mut self, status: ExitStatus) {
@@ -112,73 +103,5 @@ impl Deciding<'_> {
             self.act(ActKind::Prune(old), vec![Reason::new("retention", text)]);
         }
         is_due
-    }
-
-    pub(super) fn on_stall_check(&mut self) {
-        if !matches!(self.s.mode, Mode::Running) {
-            return;
-        }
-        self.wake(TimerKey::StallCheck, STALL_CHECK);
-        let Some(a) = self.s.live() else { return };
-        if self.spec.policy.observe || a.workers.is_empty() {
-            return;
-        }
-        if self.end_what_stays() {
-            return;
-        }
-        let Some(a) = self.s.live() else { return };
-        // It said so itself: to wait for what it still cleans up could take hours.
-        if let Some(since) = a.failed.filter(|t| self.e.at.since(*t) >= LAST_WORDS) {
-            let text = format!(
-                "the trainer said {} s ago that it failed, and has not ended",
-                self.e.at.since(since).0 / 1000
-            );
-            return self.stop(Then::Diagnose, false, vec![Reason::new("said_failed", text)]);
-        }
-        let limit = self.stall_limit();
-        let silent = self.e.at.since(a.last_progress);
-        let still = self.e.at.since(a.last_active);
-        if silent < limit || self.spec.root.is_none() {
-            return;
-        }
-        let what = match a.phase {
-            Phase::Startup => "no first step",
-            Phase::Save => "a save that does not end",
-            _ => "no progress",
-        };
-        // A save whose files are incomplete may take as long as a save may, whatever the output says.
-        let saving = self.save_in_progress() && silent < limit.max(self.spec.policy.stall_save);
-        if still >= STILL && !saving {
-            let text = format!(
-                "stuck: {what} for {} s (limit {} s), and its processes have neither computed nor printed for {} s",
-                silent.0 / 1000,
-                limit.0 / 1000,
-                still.0 / 1000
-            );
-            self.stop(Then::Diagnose, false, vec![Reason::new("stalled", text)]);
-        } else if silent.0 < limit.0.saturating_add(STALL_CHECK.0) {
-            let text = format!(
-                "{what} for {} s (limit {} s), but its processes work: it is left alone",
-                silent.0 / 1000,
-                limit.0 / 1000
-            );
-            let reason = Reason::new("suspected", text.clone());
-            self.decided(Decision::Suspect { what: text }, vec![reason]);
-        }
-    }
-
-    fn stall_limit(&self) -> Ms {
-        let p = &self.spec.policy;
-        let Some(a) = self.s.live() else {
-            return p.stall_startup;
-        };
-        match a.phase {
-            Phase::Startup => p.stall_startup,
-            Phase::Save => p.stall_save,
-            Phase::Step | Phase::Validate | Phase::Exit => {
-                let learnt = a.longest_step.0 as f64 * p.stall_factor;
-                Ms((learnt as u64).max(p.stall_minimum.0))
-            }
-        }
     }
 }

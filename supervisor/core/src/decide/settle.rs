@@ -183,9 +183,12 @@ impl Deciding<'_> {
 
     /// A plain command shows progress by living on.
     fn plain_progress(&self, a: &Attempt) -> bool {
+        // What hung lived until it last got on.
+        let hung = a.diagnosis.as_ref().is_some_and(|d| d.class.starts_with("hang."));
+        let until = if hung { a.last_progress } else { self.s.now };
         self.spec.root.is_none()
             && a.launched
-                .is_some_and(|t| self.s.now.since(t) >= self.spec.policy.stall_minimum)
+                .is_some_and(|t| until.since(t) >= self.spec.policy.stall_minimum)
     }
 
     /// The resume point failed to load: it is not chosen again.

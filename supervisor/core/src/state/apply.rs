@@ -78,10 +78,16 @@ impl State {
                 if let Some(a) = self.attempt.as_mut() {
                     a.last_progress = a.last_progress.after(*missing);
                     a.last_active = a.last_active.after(*missing);
+                    a.pace.shift(*missing);
                 }
             }
             EventKind::IoStalled { what } => self.io_stalled = Some(what.clone()),
-            EventKind::IoRecovered => self.io_stalled = None,
+            EventKind::IoRecovered => {
+                self.io_stalled = None;
+                if let Some(a) = self.attempt.as_mut() {
+                    a.pace.excused = Some(e.at);
+                }
+            }
             EventKind::JournalStalled { .. } => self.journal_stalled = true,
             EventKind::JournalRecovered => self.journal_stalled = false,
             EventKind::Operator(Request::Stop { after_save, by }) => {
@@ -161,6 +167,7 @@ impl State {
                 a.launched_wall = Some(e.wall);
                 a.last_progress = e.at;
                 a.last_active = e.at;
+                a.pace.began = e.at;
             }
             (Err(_), Some(ActKind::Launch(_))) => a.gone = true,
             (Err(_), Some(ActKind::Prune(_))) => self.prune_failed = self.mark,
@@ -228,6 +235,7 @@ impl State {
         if let Some(a) = self.attempt.as_mut() {
             a.last_progress = e.at;
             a.last_active = e.at;
+            a.pace.restart(e.at);
             if let Some(l) = living.as_ref().filter(|l| l.attempt == a.no) {
                 a.guard = Some(l.guard);
                 if a.launched.is_none() {
@@ -293,28 +301,7 @@ impl State {
             EventKind::Script { attempt, news } if *attempt == a.no => {
                 a.script.get_or_insert_with(|| news.clone());
             }
-            EventKind::Progress {
-                attempt,
-                phase,
-                step,
-                activity,
-            } if *attempt == a.no => {
-                if step.is_some() && *step > a.step {
-                    let took = e.at.since(a.last_progress);
-                    if a.step.is_some() {
-                        a.longest_step = a.longest_step.max(took);
-                    }
-                    a.step = *step;
-                    a.last_progress = e.at;
-                } else if *phase != a.phase {
-                    a.last_progress = e.at;
-                }
-                a.phase = *phase;
-                // What printed a step or entered a phase has worked.
-                if a.last_progress == e.at || activity.is_work() {
-                    a.last_active = e.at;
-                }
-            }
+            EventKind::Progress { attempt, .. } if *attempt == a.no => a.get_on(&mut self.clocks, e),
             EventKind::Sighted {
                 attempt,
                 means,
@@ -406,6 +393,11 @@ impl State {
                 self.enter(Mode::Waiting { what, until }, at);
             }
             Decision::Mark { step } => self.on_mark(*step),
+            Decision::SaveGrows { .. } | Decision::WouldHave { .. } | Decision::Unwatched { .. } => {
+                if let Some(a) = self.attempt.as_mut() {
+                    a.note_pace(what, at);
+                }
+            }
             Decision::StopAfterSave | Decision::Suspect { .. } => {}
             Decision::Noticed { what, text } => {
                 if let Some(a) = self.attempt.as_mut() {

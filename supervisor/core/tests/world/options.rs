@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use supervise_core::checkpoint::Depth;
 use supervise_core::id::{Ms, RunId, Step};
 use supervise_core::spec::{
-    Degraded, GangSpec, InPlace, LauncherKind, Numbering, Policy, ResumeIntent, RoleSpec, RunSpec, SaveCadence,
-    SavePolicy, TrainerKind,
+    Degraded, GangSpec, HardLimit, InPlace, LauncherKind, Numbering, Policy, ResumeIntent, RoleSpec, RunSpec,
+    SaveCadence, SavePolicy, TrainerKind,
 };
 
 /// How the simulated trainer lives.
@@ -214,6 +214,13 @@ fn policy(p: &mut Policy, key: &str, value: &str) -> Option<()> {
         "stall-startup" => p.stall_startup = time?,
         "stall-minimum" => p.stall_minimum = time?,
         "stall-save" => p.stall_save = time?,
+        "stall-hard" => {
+            p.stall_hard = match value {
+                "never" => HardLimit::Never,
+                _ => HardLimit::After(time?),
+            }
+        }
+        "progress" => p.progress = Some(value.to_owned()),
         "scan-interval" => p.scan_interval = time?,
         _ => return None,
     }

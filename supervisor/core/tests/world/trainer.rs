@@ -247,6 +247,7 @@ impl World {
                 attempt,
                 phase,
                 step: step.map(Step),
+                beats: 0,
                 activity: WORK,
             });
         }

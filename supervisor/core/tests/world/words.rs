@@ -142,6 +142,9 @@ fn decision(d: &Decision) -> String {
         Decision::StopAfterSave => "stop after the next save".to_owned(),
         Decision::Suspect { .. } => "suspect".to_owned(),
         Decision::Noticed { what, .. } => format!("notice {}", what.code()),
+        Decision::SaveGrows { step, .. } => format!("step {step} grows"),
+        Decision::WouldHave { .. } => "would have".to_owned(),
+        Decision::Unwatched { .. } => "unwatched".to_owned(),
         Decision::Finish { outcome } => finish(outcome),
     }
 }

@@ -216,6 +216,7 @@ mod tests {
         FromGuard::Progress {
             phase: Phase::Step,
             step: Some(Step(step)),
+            beats: 0,
             activity: Activity {
                 cpu_ms: 1,
                 output: 2,

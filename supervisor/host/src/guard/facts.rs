@@ -29,6 +29,10 @@ pub(crate) struct Facts {
     pub(crate) total: Option<u64>,
     /// The first training record was told.
     has_first: bool,
+    /// Signs of progress within a phase: batches of a validation.
+    pub(crate) beats: u64,
+    /// The number that the last of them bore.
+    beat: Option<u64>,
     seen: Vec<Seen>,
     per_rule: BTreeMap<String, usize>,
 }
@@ -58,6 +62,8 @@ impl Default for Facts {
             step: None,
             total: None,
             has_first: false,
+            beats: 0,
+            beat: None,
             seen: Vec::new(),
             per_rule: BTreeMap::new(),
         }
@@ -67,10 +73,12 @@ impl Default for Facts {
 impl Facts {
     /// Takes a match in.
     pub(crate) fn note(&mut self, hit: Hit) -> Change {
-        let before = (self.phase, self.step);
+        let before = (self.phase, self.step, self.beats);
         let number = hit.sighting.number;
         match &hit.kind {
             RuleKind::Step => {
+                // Counts that begin anew show that something is done.
+                self.beats += u64::from(number.map(Step) < self.step && number.is_some());
                 self.step = number.map(Step).or(self.step);
                 self.phase = Phase::Step;
             }
@@ -78,10 +86,17 @@ impl Facts {
                 self.step = number.map(Step).or(self.step);
                 self.phase = Phase::Step;
             }
-            RuleKind::Enters(phase) => self.phase = *phase,
+            RuleKind::Enters(phase) => {
+                self.beats += u64::from(*phase == Phase::Validate && self.phase == *phase);
+                self.phase = *phase;
+            }
+            RuleKind::Beat if number.is_some() => {
+                self.beats += u64::from(self.beat.replace(number.unwrap_or_default()) != number)
+            }
             RuleKind::Total => self.total = number.or(self.total),
             RuleKind::End => self.phase = Phase::Exit,
             RuleKind::Bar
+            | RuleKind::Beat
             | RuleKind::Resumed
             | RuleKind::ResumePath
             | RuleKind::Scratch
@@ -89,7 +104,7 @@ impl Facts {
             | RuleKind::Failure(_)
             | RuleKind::Exception => {}
         }
-        let progress = before != (self.phase, self.step);
+        let progress = before != (self.phase, self.step, self.beats);
         let first = self.first_record(&hit);
         let news = hit.total.filter(|total| self.total != Some(*total));
         let sighted = match hit.kind {
@@ -101,7 +116,7 @@ impl Facts {
                 };
                 self.keep(RuleKind::Total, sighting)
             }
-            RuleKind::Step | RuleKind::Bar | RuleKind::Enters(_) => None,
+            RuleKind::Step | RuleKind::Bar | RuleKind::Beat | RuleKind::Enters(_) => None,
             kind => self.keep(kind, hit.sighting),
         };
         Change {
@@ -240,6 +255,23 @@ mod tests {
         assert!(facts.note(step.clone()).progress);
         assert_eq!((facts.phase, facts.step), (Phase::Step, Some(Step(3))));
         assert_eq!(facts.note(step), Change::default());
+    }
+
+    #[test]
+    fn batches_of_a_validation_and_counts_that_begin_anew_are_beats() {
+        let mut facts = Facts::default();
+        let validates = || hit(RuleKind::Enters(Phase::Validate), "validation", "batch", None);
+        assert!(facts.note(validates()).progress);
+        assert_eq!(facts.beats, 0);
+        assert!(facts.note(validates()).progress);
+        let step = |n| hit(RuleKind::Step, "step", "step", Some(n));
+        facts.note(step(7));
+        assert!(!facts.note(step(7)).progress);
+        assert!(facts.note(step(1)).progress);
+        let beat = |n| hit(RuleKind::Beat, "progress", "batch", n);
+        assert!(facts.note(beat(Some(4))).progress);
+        assert!(!facts.note(beat(Some(4))).progress && !facts.note(beat(None)).progress);
+        assert_eq!((facts.beats, facts.step), (3, Some(Step(1))));
     }
 
     #[test]

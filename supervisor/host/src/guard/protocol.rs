@@ -215,6 +215,9 @@ pub enum FromGuard {
         phase: Phase,
         /// The newest step it printed.
         step: Option<Step>,
+        /// Signs of progress within its phases so far.
+        #[serde(default)]
+        beats: u64,
         /// Activity since the last message of this kind.
         activity: Activity,
     },

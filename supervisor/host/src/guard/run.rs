@@ -282,6 +282,7 @@ impl Guard {
         self.tell(FromGuard::Progress {
             phase: self.facts.phase,
             step: self.facts.step,
+            beats: self.facts.beats,
             activity,
         });
     }

@@ -1,11 +1,11 @@
 //! Settings that a user made, and that mean nothing for a command of which no steps are known.
 
-use supervise_config::settings::Settings;
+use supervise_config::settings::{HardLimit, Settings};
 use supervise_core::spec::TrainerKind;
 use supervise_trainers::adapter;
 
 /// Sections and settings about steps, checkpoints and progress.
-const OF_STEPS: [&str; 18] = [
+const OF_STEPS: [&str; 16] = [
     "root",
     "trainer_version",
     "step_backs",
@@ -13,8 +13,6 @@ const OF_STEPS: [&str; 18] = [
     "proof",
     "degraded_resume",
     "protect",
-    "stall.startup",
-    "stall.factor",
     "stall.save",
     "retention",
     "allow_fresh",
@@ -31,7 +29,7 @@ const LIVED: &str = "stall.minimum";
 /// Words to be said of them, before the launch.
 pub(super) fn notes(settings: &Settings, kind: TrainerKind) -> Vec<String> {
     if adapter(kind).has_steps() {
-        return Vec::new();
+        return never(settings);
     }
     let of_user = || {
         let lines = settings.explained().iter();
@@ -45,19 +43,26 @@ pub(super) fn notes(settings: &Settings, kind: TrainerKind) -> Vec<String> {
         .filter(|line| OF_STEPS.iter().any(|name| is_of(&line.key, name)))
         .map(|line| format!("{} ({})", line.key, line.origin))
         .collect();
-    let mut out = Vec::new();
+    let mut out = never(settings);
     if !ignored.is_empty() {
         out.push(format!(
-            "ignored: {}: nothing is known of this command's steps, so a hang is not noticed and nothing is proven",
+            "ignored: {}: nothing is known of this command's checkpoints, so nothing is proven",
             ignored.join(", ")
         ));
     }
     if of_user().any(|line| line.key == LIVED) {
         out.push(format!(
-            "{LIVED} says here only how long the command has to live before its retries are counted anew; a hang is not noticed"
+            "{LIVED} says here, too, how long the command has to live before its retries are counted anew"
         ));
     }
     out
+}
+
+/// A limit that a person took away.
+fn never(settings: &Settings) -> Vec<String> {
+    let is_off = settings.stall.hard == HardLimit::Never;
+    let note = "stall.hard is never: an attempt whose processes compute without getting on may run for ever";
+    is_off.then(|| note.to_owned()).into_iter().collect()
 }
 
 /// The origin of what nobody set.

@@ -4,11 +4,12 @@ use crate::prepare::request::Request;
 use std::time::Duration;
 use supervise_config::interpolation::Resolver;
 use supervise_config::settings::{
-    AcceptAhead as AcceptAheadChoice, DegradedResume, Gpus, LauncherChoice, ProofDepth, Settings,
+    AcceptAhead as AcceptAheadChoice, DegradedResume, Gpus, HardLimit as HardChoice, LauncherChoice, ProofDepth,
+    Settings,
 };
 use supervise_core::checkpoint::Depth;
 use supervise_core::id::{Ms, Step};
-use supervise_core::spec::{AcceptAhead, Assist, Degraded, GangSpec, LauncherKind, Policy, Protect};
+use supervise_core::spec::{AcceptAhead, Assist, Degraded, GangSpec, HardLimit, LauncherKind, Policy, Protect};
 use supervise_trainers::adapter;
 use supervise_trainers::read::ReadOutput;
 
@@ -64,6 +65,12 @@ fn of_settings(s: &Settings) -> Policy {
         stall_factor: s.stall.factor,
         stall_minimum: ms(s.stall.minimum),
         stall_save: ms(s.stall.save),
+        stall_hard: match s.stall.hard {
+            HardChoice::Auto => HardLimit::Auto,
+            HardChoice::Never => HardLimit::Never,
+            HardChoice::After(limit) => HardLimit::After(ms(limit)),
+        },
+        progress: s.progress.clone(),
         prune: s.retention.prune,
         keep_raise: s.retention.raise_by,
         allow_fresh: s.allow_fresh,

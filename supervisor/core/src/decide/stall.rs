@@ -1,0 +1,226 @@
+//! Stalls: when a lack of progress ends an attempt.
+//!
+//! *Soon*: progress is overdue by what this run has learnt of itself, and its processes show that they do not get on. *Late*: there
+//! was no progress for so long that this decides alone, whatever the processes do.
+
+use super::Deciding;
+use crate::checkpoint::Verdict;
+use crate::durations::Clock;
+use crate::event::{Event, EventKind, Phase, TimerKey};
+use crate::id::Ms;
+use crate::reason::Reason;
+use crate::record::{Decision, Then};
+use crate::spec::HardLimit;
+use crate::state::{Attempt, Mode};
+
+/// How often progress is judged.
+const STALL_CHECK: Ms = Ms::secs(10);
+/// A tree that neither computed nor printed for this long counts as still.
+const STILL: Ms = Ms::secs(30);
+/// Time that a trainer which says that it failed has for its traceback, and its other ranks for theirs.
+const LAST_WORDS: Ms = Ms(20_000);
+/// A save of which nothing was heard for so long is looked at for growth.
+const LONG_SAVE: Ms = Ms::secs(60);
+/// The hard limit where nobody set one: the larger of this and so many times the longest time between steps.
+const HARD: Ms = Ms::secs(3600);
+const HARD_FACTOR: u64 = 20;
+/// A phase that this run has never seen end has this many times longer.
+const NEVER_ENDED: u64 = 4;
+/// Lines of a command that nobody pointed out tell steps once so many have risen, ...
+const GUESSED: u64 = 3;
+/// ... and are trusted as others are after so many.
+const TRUSTED: u64 = 10;
+
+impl Deciding<'_> {
+    pub(super) fn on_stall_check(&mut self) {
+        if !matches!(self.s.mode, Mode::Running) {
+            return;
+        }
+        self.wake(TimerKey::StallCheck, STALL_CHECK);
+        if self.s.live().is_none_or(|a| a.workers.is_empty()) {
+            return;
+        }
+        if !self.spec.policy.observe && self.end_what_stays() {
+            return;
+        }
+        let Some(a) = self.s.live() else { return };
+        // It said so itself: to wait for what it still cleans up could take hours.
+        let failed = a.failed.filter(|_| !self.spec.policy.observe);
+        if let Some(since) = failed.filter(|t| self.e.at.since(*t) >= LAST_WORDS) {
+            let text = format!(
+                "the trainer said {} s ago that it failed, and has not ended",
+                self.e.at.since(since).0 / 1000
+            );
+            return self.stop(Then::Diagnose, false, vec![Reason::new("said_failed", text)]);
+        }
+        if self.is_unwatched(a) {
+            return self.tell_unwatched();
+        }
+        if self.is_late() {
+            return;
+        }
+        self.judge_soon();
+    }
+
+    /// No progress for the hard limit: that alone decides.
+    fn is_late(&mut self) -> bool {
+        // What works on after the last step is the user's.
+        let Some(a) = self.s.live().filter(|a| !self.is_over(a)) else {
+            return false;
+        };
+        let silent = self.e.at.since(a.last_progress);
+        let Some(limit) = self.hard_limit(a).filter(|limit| silent >= *limit) else {
+            return false;
+        };
+        let text = format!(
+            "stuck: {} for {} s, and the hard limit is {} s (stall.hard): whatever its processes do, this decides",
+            what_is_missing(a.phase),
+            silent.0 / 1000,
+            limit.0 / 1000,
+        );
+        self.stalled(text);
+        true
+    }
+
+    fn judge_soon(&mut self) {
+        let Some(a) = self.s.live() else { return };
+        let limit = self.soon_limit(a);
+        let silent = self.e.at.since(a.last_progress);
+        let waited = self.e.at.since(a.last_progress.max(a.pace.excused.unwrap_or_default()));
+        // What waits for a file system that does not answer is not stuck.
+        if waited < limit || self.s.io_stalled.is_some() {
+            return;
+        }
+        let what = what_is_missing(a.phase);
+        let still = self.e.at.since(a.last_active);
+        // A save whose files are incomplete may take as long as a save may, whatever the output says.
+        let saving = self.save_in_progress() && waited < limit.max(self.spec.policy.stall_save);
+        if still >= STILL && !saving {
+            let text = format!(
+                "stuck: {what} for {} s (limit {} s), and its processes have neither computed nor printed for {} s",
+                silent.0 / 1000,
+                limit.0 / 1000,
+                still.0 / 1000
+            );
+            self.stalled(text);
+        } else if waited.0 < limit.0.saturating_add(STALL_CHECK.0) && !self.spec.policy.observe {
+            let until = match self.hard_limit(a) {
+                Some(hard) => format!(" until {} s (stall.hard)", hard.0 / 1000),
+                None => String::new(),
+            };
+            let text = format!(
+                "{what} for {} s (limit {} s), but its processes work: it is left alone{until}",
+                silent.0 / 1000,
+                limit.0 / 1000
+            );
+            let reason = Reason::new("suspected", text.clone());
+            self.decided(Decision::Suspect { what: text }, vec![reason]);
+        }
+    }
+
+    /// The one place where a stall ends an attempt.
+    fn stalled(&mut self, text: String) {
+        let reason = Reason::new("stalled", text.clone());
+        if !self.spec.policy.observe {
+            return self.stop(Then::Diagnose, false, vec![reason]);
+        }
+        if self.s.live().is_some_and(|a| !a.pace.told) {
+            let what = format!("{text}: it would have been ended and started again");
+            self.decided(Decision::WouldHave { what }, vec![reason]);
+        }
+    }
+
+    /// Nothing is known of how a command gets on: none of its lines tells a step.
+    fn is_unwatched(&self, a: &Attempt) -> bool {
+        let wanted = if self.spec.policy.progress.is_some() {
+            1
+        } else {
+            GUESSED
+        };
+        self.spec.root.is_none() && a.pace.steps < wanted
+    }
+
+    fn tell_unwatched(&mut self) {
+        let Some(a) = self.s.live() else { return };
+        if a.pace.told || self.e.at.since(a.last_progress) < self.spec.policy.stall_startup {
+            return;
+        }
+        let lines = match self.spec.policy.progress {
+            Some(_) => "no line matches `progress`",
+            None => "no lines that tell steps were seen",
+        };
+        let what = format!(
+            "{lines} for {} s: a hang of this command is not noticed; `progress` says which lines tell a step",
+            self.e.at.since(a.last_progress).0 / 1000
+        );
+        let reason = Reason::new("unwatched", what.clone());
+        self.decided(Decision::Unwatched { what }, vec![reason]);
+    }
+
+    fn soon_limit(&self, a: &Attempt) -> Ms {
+        let p = &self.spec.policy;
+        let learnt = |clock| {
+            let high = self.s.clocks.of(clock).and_then(|d| d.high()).unwrap_or_default();
+            Ms((high.0 as f64 * p.stall_factor) as u64)
+        };
+        let clock = a.pace.clock(a.phase);
+        match clock {
+            Clock::Startup => p.stall_startup.max(learnt(clock)),
+            Clock::Save => p.stall_save.max(learnt(clock)),
+            // A validation that never ended is measured by nothing.
+            Clock::Validate if self.s.clocks.of(clock).is_none() => {
+                p.stall_startup.max(p.stall_minimum).max(learnt(Clock::Step))
+            }
+            Clock::FirstStep => p.stall_minimum.max(learnt(clock)).max(learnt(Clock::Step)),
+            Clock::Step | Clock::Validate | Clock::Exit => p.stall_minimum.max(learnt(clock)),
+        }
+    }
+
+    fn hard_limit(&self, a: &Attempt) -> Option<Ms> {
+        let limit = match self.spec.policy.stall_hard {
+            HardLimit::Never => return None,
+            HardLimit::After(limit) => limit,
+            HardLimit::Auto => HARD.max(Ms(self.s.clocks.longest_gap().0.saturating_mul(HARD_FACTOR))),
+        };
+        let clock = a.pace.clock(a.phase);
+        let guessed = self.spec.root.is_none() && self.spec.policy.progress.is_none() && a.pace.steps < TRUSTED;
+        let more = if guessed || self.s.clocks.of(clock).is_none() {
+            NEVER_ENDED
+        } else {
+            1
+        };
+        Some(Ms(limit.0.saturating_mul(more)))
+    }
+
+    /// A save whose files grow gets on, however long it takes. `seen`: the scan as it came, with the step that is being saved.
+    pub(super) fn on_growth(&mut self, seen: &Event) {
+        let (EventKind::Checkpoints(report), Mode::Running) = (&seen.kind, &self.s.mode) else {
+            return;
+        };
+        let (Some(a), Some(newest)) = (self.s.live(), report.steps.first()) else {
+            return;
+        };
+        let above = a.order.from.step().max(self.s.mark.unwrap_or_default());
+        let is_written = newest.verdict == Verdict::Incomplete && !newest.husk && newest.step > above;
+        if !is_written || self.e.at.since(a.last_progress) < LONG_SAVE {
+            return;
+        }
+        let now = (newest.step, newest.bytes);
+        if a.pace.grown.is_none_or(|before| before.0 != now.0 || before.1 < now.1) {
+            let text = format!("step {} is being saved: {} bytes so far", now.0, now.1);
+            let (step, bytes) = now;
+            self.decided(
+                Decision::SaveGrows { step, bytes },
+                vec![Reason::new("save_grows", text)],
+            );
+        }
+    }
+}
+
+fn what_is_missing(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Startup => "no first step",
+        Phase::Save => "a save that does not end",
+        _ => "no progress",
+    }
+}

@@ -1,0 +1,186 @@
+//! How long things took: a small store of durations for each clock of a run, kept over all its attempts.
+//!
+//! Durations are counted in bins whose edges lie a factor of 1.19 apart, so that memory is bounded. Once a bin count is large all are
+//! halved: what is recent dominates, and a trend is followed. Few samples say little about a tail: it is extrapolated as that of a
+//! Pareto distribution, which gives way to what was seen as samples come.
+
+use crate::id::Ms;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Bins for a doubling.
+const BINS: f64 = 4.0;
+/// All counts are halved where they come to so many.
+const WINDOW: u32 = 2048;
+/// Tail of what nothing is known of: a Pareto distribution with a tail index of 1.5.
+const TAIL: f64 = 2.0 / 3.0;
+/// So many samples of the tail weigh as much as that.
+const PRIOR: f64 = 4.0;
+/// The tail of few samples ends at this many times the longest.
+const ROOM: f64 = 4.0;
+
+/// What a clock measures: from one sign of progress to the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Clock {
+    /// From the launch to the first sign.
+    Startup,
+    /// The first step after another sign of life.
+    FirstStep,
+    /// A step.
+    Step,
+    /// A save.
+    Save,
+    /// A validation.
+    Validate,
+    /// From the announced end to the exit.
+    Exit,
+}
+
+/// The durations of one clock.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Durations {
+    bins: BTreeMap<u16, u32>,
+    count: u32,
+}
+
+impl Durations {
+    /// Takes one in.
+    pub fn note(&mut self, took: Ms) {
+        let bin = self.bins.entry(bin_of(took)).or_default();
+        *bin = bin.saturating_add(1);
+        self.count = self.count.saturating_add(1);
+        if self.count >= WINDOW {
+            self.bins.retain(|_, n| {
+                *n /= 2;
+                *n > 0
+            });
+            self.count = self.bins.values().sum();
+        }
+    }
+
+    /// Samples that count.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// The duration that one in a thousand exceeds; `None` where nothing was seen.
+    #[must_use]
+    pub fn high(&self) -> Option<Ms> {
+        let n = f64::from(self.count);
+        let longest = edge(*self.bins.keys().next_back()?);
+        let tail = (self.count / 10).max(1);
+        let begin = self.nth_longest(tail.saturating_add(1));
+        let mut left = tail;
+        let mut excess = 0.0;
+        for (bin, count) in self.bins.iter().rev() {
+            let taken = left.min(*count);
+            excess += f64::from(taken) * (edge(*bin) / begin).ln();
+            left -= taken;
+        }
+        let index = (excess + PRIOR * TAIL) / (f64::from(tail) + PRIOR);
+        let extrapolated = begin * (1000.0 * f64::from(tail) / n).max(1.0).powf(index);
+        let room = longest * (1000.0 / n).powf(TAIL).clamp(1.0, ROOM);
+        let seen = self.nth_longest(self.count / 1000 + 1);
+        Some(Ms(extrapolated.min(room).max(seen) as u64))
+    }
+
+    /// The upper edge of the bin that holds the nth longest, or the shortest.
+    fn nth_longest(&self, nth: u32) -> f64 {
+        let mut left = nth;
+        for (bin, count) in self.bins.iter().rev() {
+            if left <= *count {
+                return edge(*bin);
+            }
+            left -= count;
+        }
+        self.bins.keys().next().map_or(0.0, |b| edge(*b))
+    }
+}
+
+fn bin_of(took: Ms) -> u16 {
+    ((took.0.max(1) as f64).log2() * BINS).floor() as u16
+}
+
+/// The upper edge of a bin in milliseconds.
+fn edge(bin: u16) -> f64 {
+    ((f64::from(bin) + 1.0) / BINS).exp2()
+}
+
+/// The clocks of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Clocks {
+    by: BTreeMap<Clock, Durations>,
+    /// Longest time between two steps.
+    longest: Ms,
+}
+
+impl Clocks {
+    /// Nothing was measured.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by.is_empty()
+    }
+
+    /// A clock came to its end.
+    pub fn note(&mut self, clock: Clock, took: Ms) {
+        self.by.entry(clock).or_default().note(took);
+    }
+
+    /// A step came so long after the one before.
+    pub fn note_gap(&mut self, gap: Ms) {
+        self.longest = self.longest.max(gap);
+    }
+
+    /// Longest time between two steps, whatever was between them.
+    #[must_use]
+    pub fn longest_gap(&self) -> Ms {
+        self.longest
+    }
+
+    /// Durations of a clock that ended at least once.
+    #[must_use]
+    pub fn of(&self, clock: Clock) -> Option<&Durations> {
+        self.by.get(&clock)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(durations: impl IntoIterator<Item = u64>) -> Durations {
+        let mut d = Durations::default();
+        durations.into_iter().for_each(|ms| d.note(Ms(ms)));
+        d
+    }
+
+    #[test]
+    fn nothing_seen_is_nothing_known() {
+        assert_eq!(Durations::default().high(), None);
+        assert!(of([0]).high().is_some());
+        assert!(of([u64::MAX]).high().is_some());
+    }
+
+    #[test]
+    fn few_samples_leave_room_and_many_do_not() {
+        let high = |n: usize| of(std::iter::repeat_n(10_000, n)).high().unwrap().0;
+        assert!((40_000..50_000).contains(&high(1)), "{}", high(1));
+        assert!((10_000..30_000).contains(&high(100)), "{}", high(100));
+        assert!((10_000..13_000).contains(&high(1900)), "{}", high(1900));
+        assert!(high(1) >= high(10) && high(10) >= high(100) && high(100) >= high(1000));
+    }
+
+    #[test]
+    fn the_recent_dominates_and_memory_is_bounded() {
+        let mut d = of((0..10_000).map(|n| 1000 + n % 7));
+        let short = d.high().unwrap();
+        (0..4000).for_each(|n| d.note(Ms(5000 + n % 7)));
+        assert!(d.high().unwrap().0 > 3 * short.0);
+        (0..20_000).for_each(|n| d.note(Ms(1000 + n % 7)));
+        assert!(d.high().unwrap() <= Ms(2 * short.0));
+        (0..64).for_each(|bit| d.note(Ms(1 << bit)));
+        assert!(d.bins.len() < 300 && d.count() < WINDOW);
+    }
+}

@@ -1,0 +1,136 @@
+//! How an attempt gets on: when the present part of it began, and what counted as progress meanwhile.
+
+use super::Attempt;
+use crate::durations::{Clock, Clocks};
+use crate::event::{Event, EventKind, Phase};
+use crate::id::{Ms, Step, Tick};
+use crate::record::Decision;
+use serde::{Deserialize, Serialize};
+
+/// Progress of an attempt beside its step and phase.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Pace {
+    /// When the present step, save or validation began.
+    #[serde(default)]
+    pub began: Tick,
+    /// When the newest step was printed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stepped: Option<Tick>,
+    /// How often a step rose.
+    #[serde(default)]
+    pub steps: u64,
+    /// Signs of progress within a phase: batches of a validation.
+    #[serde(default)]
+    pub beats: u64,
+    /// Size of the save that goes on, where it grew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grown: Option<(Step, u64)>,
+    /// The file system answers again since: what waited for it is given its time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub excused: Option<Tick>,
+    /// The present stall was told already.
+    #[serde(default)]
+    pub told: bool,
+}
+
+impl Pace {
+    /// Begins, at a launch or where another term takes over.
+    #[must_use]
+    pub fn begin(at: Tick) -> Self {
+        Self {
+            began: at,
+            ..Self::default()
+        }
+    }
+
+    /// The clock that runs in a phase.
+    #[must_use]
+    pub fn clock(&self, phase: Phase) -> Clock {
+        match phase {
+            Phase::Startup => Clock::Startup,
+            Phase::Step if self.steps > 0 => Clock::Step,
+            Phase::Step => Clock::FirstStep,
+            Phase::Save => Clock::Save,
+            Phase::Validate => Clock::Validate,
+            Phase::Exit => Clock::Exit,
+        }
+    }
+
+    /// A new term has a clock of its own: what it does not know the beginning of is not measured.
+    pub(super) fn restart(&mut self, at: Tick) {
+        self.began = at;
+        self.stepped = None;
+        self.excused = None;
+    }
+
+    /// The machine slept.
+    pub(super) fn shift(&mut self, missing: Ms) {
+        self.began = self.began.after(missing);
+        self.stepped = self.stepped.map(|t| t.after(missing));
+        self.excused = self.excused.map(|t| t.after(missing));
+    }
+
+    /// A step rose, or another phase began.
+    fn advance(&mut self, clocks: &mut Clocks, phase: Phase, rose: bool, at: Tick) {
+        clocks.note(self.clock(phase), at.since(self.began));
+        self.began = at;
+        self.told = false;
+        self.grown = None;
+        if rose {
+            if let Some(before) = self.stepped.replace(at) {
+                clocks.note_gap(at.since(before));
+            }
+            self.steps = self.steps.saturating_add(1);
+        }
+    }
+}
+
+impl Attempt {
+    /// The guard told how far it is.
+    pub(super) fn get_on(&mut self, clocks: &mut Clocks, e: &Event) {
+        let EventKind::Progress {
+            phase,
+            step,
+            beats,
+            activity,
+            ..
+        } = &e.kind
+        else {
+            return;
+        };
+        let rose = step.is_some() && *step > self.step;
+        if rose || *phase != self.phase {
+            self.pace.advance(clocks, self.phase, rose, e.at);
+        }
+        if rose {
+            if self.step.is_some() {
+                self.longest_step = self.longest_step.max(e.at.since(self.last_progress));
+            }
+            self.step = *step;
+        }
+        if rose || *phase != self.phase || *beats > self.pace.beats {
+            self.last_progress = e.at;
+            self.pace.told = false;
+        }
+        self.pace.beats = self.pace.beats.max(*beats);
+        self.phase = *phase;
+        // What printed a step or entered a phase has worked.
+        if self.last_progress == e.at || activity.is_work() {
+            self.last_active = e.at;
+        }
+    }
+
+    /// What was decided upon the present part of it.
+    pub(super) fn note_pace(&mut self, what: &Decision, at: Tick) {
+        match what {
+            Decision::SaveGrows { step, bytes } => {
+                if self.pace.grown.is_some_and(|(s, before)| s == *step && before < *bytes) {
+                    self.last_progress = at;
+                }
+                self.pace.grown = Some((*step, *bytes));
+            }
+            Decision::WouldHave { .. } | Decision::Unwatched { .. } => self.pace.told = true,
+            _ => {}
+        }
+    }
+}
