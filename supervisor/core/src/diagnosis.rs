@@ -4,16 +4,18 @@
 //! something explains it. A class never decides alone: see `decide`.
 
 mod rules;
+mod weigh;
 
 pub use rules::{action, failure_rules};
 
 use crate::event::{ExitStatus, Phase, Sighting};
-use crate::id::{Step, fnv64};
+use crate::id::{Step, WorkerId, fnv64};
 use crate::record::{Diagnosis, Notice, StartPoint};
 use crate::scan::RuleKind;
 use crate::script::ScriptNews;
 use crate::state::Attempt;
 use crate::taxonomy;
+use weigh::{Clue, Weight, choose, class_of, is_telling};
 
 /// Finds out what ended an attempt.
 #[must_use]
@@ -38,7 +40,7 @@ pub fn diagnose(a: &Attempt) -> Diagnosis {
             "the guard of this attempt died; its workers were ended with it",
         );
     }
-    if let Some((class, s)) = root(a).or_else(|| said(a)) {
+    if let Some((class, s)) = root(a, Weight::Effect).or_else(|| said(a)) {
         let text = format!("{}: {}", place(s), shorten(&s.text));
         return build(a, class, text, &s.text);
     }
@@ -57,32 +59,42 @@ pub fn diagnose(a: &Attempt) -> Diagnosis {
         return build(a, "exit.unexplained", text, "");
     }
     match a.first_failure {
-        // Ray says that one of its processes died, and of what nobody does.
-        Some((w, status)) if class_of(status) == "exit.unexplained" && lost_a_process(a) => {
-            let text = format!(
-                "worker {w} {}: a process of its Ray cluster died, and nothing says of what",
-                status.words()
-            );
-            build(a, "kill.unknown", text, "")
-        }
-        Some((w, status)) => {
-            let class = class_of(status);
-            // Our own kills were told apart above.
-            let hint = match class {
-                "kill.unknown" => ", from outside: often the OOM killer (see dmesg)",
-                _ => "",
-            };
-            build(a, class, format!("worker {w} {}{hint}", status.words()), "")
-        }
+        Some((w, status)) => unsaid(a, w, status),
         None if a.succeeded() => build(a, "end.early_success", "all workers exited with code 0".into(), ""),
         None => build(a, "kill.unknown", "the workers ended out of sight".into(), ""),
     }
 }
 
+/// A worker failed, and no cause was printed: its exit, and what follows from the ends of others.
+fn unsaid(a: &Attempt, w: WorkerId, status: ExitStatus) -> Diagnosis {
+    // Ray says that one of its processes died, and of what nobody does.
+    if class_of(status) == "exit.unexplained" && lost_a_process(a) {
+        let text = format!(
+            "worker {w} {}: a process of its Ray cluster died, and nothing says of what",
+            status.words()
+        );
+        return build(a, "kill.unknown", text, "");
+    }
+    if !is_telling(status)
+        && let Some((class, s)) = root(a, Weight::Hint)
+        && (class_of(status) == "exit.unexplained" || class == "comm.nccl_timeout")
+    {
+        let text = format!("{}: {}", place(s), shorten(&s.text));
+        return build(a, class, text, "");
+    }
+    let class = class_of(status);
+    // Our own kills were told apart above.
+    let hint = match class {
+        "kill.unknown" => ", from outside: often the OOM killer (see dmesg)",
+        _ => "",
+    };
+    build(a, class, format!("worker {w} {}{hint}", status.words()), "")
+}
+
 /// The last lines of the worker that failed first, where nothing that is known was seen in the output: all that tells why.
 #[must_use]
 pub fn last_lines(a: &Attempt) -> &[String] {
-    let known = a.diagnosis.is_none() || root(a).or_else(|| said(a)).is_some();
+    let known = a.diagnosis.is_none() || root(a, Weight::Effect).or_else(|| said(a)).is_some();
     if known { &[] } else { &a.lines }
 }
 
@@ -90,22 +102,34 @@ fn named(a: &Attempt, class: &str, text: &str) -> Diagnosis {
     build(a, class, text.to_owned(), "")
 }
 
-/// The first sighting that is no cascade.
-fn root(a: &Attempt) -> Option<(&'static str, &Sighting)> {
-    a.sightings.iter().find_map(|(means, s)| {
-        let class = match means {
-            RuleKind::Failure(class) => rules::known(class),
-            RuleKind::Exception => rules::classify_exception(&s.text, stage(a)),
-            _ => return None,
-        };
-        (!is_symptom(class)).then_some((class, s))
-    })
+/// The sighting that counts, if it is at least that strong. The launcher's end of the others, and a signal, tell nothing.
+fn root(a: &Attempt, least: Weight) -> Option<(&'static str, &Sighting)> {
+    let seen: Vec<(Clue<'_>, &Sighting)> = a
+        .sightings
+        .iter()
+        .filter_map(|(means, s)| {
+            let class = match means {
+                RuleKind::Failure(class) => rules::known(class),
+                RuleKind::Exception => rules::classify_exception(s, stage(a)),
+                _ => return None,
+            };
+            let clue = Clue {
+                class,
+                text: &s.text,
+                chained: s.rule.contains(".chained"),
+            };
+            (!matches!(class, "comm.launcher_teardown" | "op.signal")).then_some((clue, s))
+        })
+        .collect();
+    let clues: Vec<Clue<'_>> = seen.iter().map(|(clue, _)| *clue).collect();
+    let choice = choose(&clues).filter(|c| c.weight <= least)?;
+    seen.get(choice.at).map(|(clue, s)| (clue.class, *s))
 }
 
 /// The trainer's own word that it failed, where nothing it printed beside that is known.
 fn said(a: &Attempt) -> Option<(&'static str, &Sighting)> {
     let (_, s) = a.sightings.iter().find(|(means, _)| *means == RuleKind::Failed)?;
-    let class = rules::classify_exception(&s.text, stage(a));
+    let class = rules::classify_exception(s, stage(a));
     (!is_symptom(class)).then_some((class, s))
 }
 
@@ -125,20 +149,6 @@ fn stage(a: &Attempt) -> rules::Stage {
         (Some(_), _) => rules::Stage::Stepping,
         (None, Some(_)) => rules::Stage::Resuming,
         (None, None) => rules::Stage::Starting,
-    }
-}
-
-fn class_of(status: ExitStatus) -> &'static str {
-    match status {
-        ExitStatus::Signal(9) | ExitStatus::Code(137) => "kill.unknown",
-        // Ray's handler for SIGTERM ends the driver with the signal's number for a code.
-        ExitStatus::Signal(15) | ExitStatus::Code(15 | 143) => "op.signal",
-        ExitStatus::Signal(7) | ExitStatus::Code(135) => "mem.shm",
-        ExitStatus::Signal(_) | ExitStatus::Code(132 | 134 | 136 | 139) => "native.crash",
-        ExitStatus::Code(126 | 127) => "cfg.command",
-        ExitStatus::Code(2) => "cfg.args",
-        ExitStatus::Code(_) => "exit.unexplained",
-        ExitStatus::Unknown => "kill.unknown",
     }
 }
 

@@ -3,12 +3,22 @@
 //! Runs inside the guard, so that what a line meant survives the supervisor. A Python exception counts only
 //! as the end of a traceback: healthy logs are full of `ModuleNotFoundError` in warnings.
 
+mod filter;
+mod remark;
+mod strip;
+mod traceback;
+
+pub(crate) use filter::Filter;
+pub use strip::strip;
+
 use crate::event::{Phase, Sighting};
 use crate::id::WorkerId;
 use crate::numbers::{Measure, Numbers, number_of};
 use regex::bytes::{Regex, RegexSet};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use strip::Prefix;
+use thiserror::Error;
+use traceback::{Seen, Through, Tracebacks};
 
 /// Longest piece of a line that is looked at and kept, in bytes.
 pub const LINE_LIMIT: usize = 4096;
@@ -56,6 +66,9 @@ pub struct ScanRule {
     /// Keys of numbers in the line. Where there are any, the line is about a training step only if it has one of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<(Measure, String)>,
+    /// Texts, with `|` between them, one of which a line must hold before the expression is tried; the expression may then be empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holds: Option<String>,
 }
 
 impl ScanRule {
@@ -67,6 +80,16 @@ impl ScanRule {
             pattern: pattern.to_owned(),
             kind,
             keys: Vec::new(),
+            holds: None,
+        }
+    }
+
+    /// A rule for lines that hold a text.
+    #[must_use]
+    pub fn holding(id: &str, holds: &str, pattern: &str, kind: RuleKind) -> Self {
+        Self {
+            holds: Some(holds.to_owned()),
+            ..Self::new(id, pattern, kind)
         }
     }
 
@@ -106,11 +129,14 @@ pub struct Hit {
 
 /// All rules compiled, with the little state that tracebacks need.
 pub struct Scanner {
+    /// Rules that are tried on each line, and where they stand among all.
     set: RegexSet,
-    rules: Vec<(ScanRule, Regex)>,
-    prefix: Regex,
-    exception: Regex,
-    in_traceback: BTreeMap<WorkerId, bool>,
+    places: Vec<usize>,
+    /// Rules that are tried where a line holds their text.
+    filter: Filter,
+    rules: Vec<(ScanRule, Option<Regex>)>,
+    prefix: Prefix,
+    tracebacks: Tracebacks,
 }
 
 impl std::fmt::Debug for Scanner {
@@ -119,39 +145,88 @@ impl std::fmt::Debug for Scanner {
     }
 }
 
+/// Rules that cannot be compiled.
+#[derive(Debug, Error)]
+pub enum ScanError {
+    /// A pattern that is no regular expression, or a table that is too large.
+    #[error(transparent)]
+    Pattern(#[from] regex::Error),
+    /// Too many texts.
+    #[error(transparent)]
+    Texts(#[from] aho_corasick::BuildError),
+}
+
 impl Scanner {
-    /// Compiles the rules.
+    /// Compiles the rules. Those of a text are compiled when it is first seen.
     ///
     /// # Errors
     /// A pattern that is no regular expression, or a table that is too large.
-    pub fn new(rules: Vec<ScanRule>) -> Result<Self, regex::Error> {
-        let set = RegexSet::new(rules.iter().map(|r| &r.pattern))?;
+    pub fn new(rules: Vec<ScanRule>) -> Result<Self, ScanError> {
+        let (mut places, mut patterns) = (Vec::new(), Vec::new());
+        for (at, rule) in rules.iter().enumerate().filter(|(_, r)| r.holds.is_none()) {
+            places.push(at);
+            patterns.push(rule.pattern.as_str());
+        }
+        let set = RegexSet::new(patterns)?;
+        let held = rules.iter().enumerate();
+        let filter = Filter::new(held.filter_map(|(at, r)| Some((at, r.holds.as_deref()?, r.pattern.as_str()))))?;
         let rules = rules
             .into_iter()
-            .map(|r| Regex::new(&r.pattern).map(|x| (r, x)))
+            .map(|r| match r.holds {
+                None => Regex::new(&r.pattern).map(|x| (r, Some(x))),
+                Some(_) => Ok((r, None)),
+            })
             .collect::<Result<_, _>>()?;
         Ok(Self {
             set,
+            places,
+            filter,
             rules,
-            prefix: Regex::new(r"^(?:\(\w+ pid=\d+(?:, ip=[0-9a-fA-F.:]+)?\)\s?|\[rank\d+\]:\s?)+")?,
-            exception: Regex::new(
-                r"^(?:[A-Za-z_][\w]*\.)*([A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Timeout)|StopIteration)(?::|\s*$)",
-            )?,
-            in_traceback: BTreeMap::new(),
+            prefix: Prefix::new()?,
+            tracebacks: Tracebacks::new()?,
         })
     }
 
     /// Looks at one line (without its newline). The first matching rule wins.
     pub fn line(&mut self, worker: WorkerId, number: u64, line: &[u8]) -> Option<Hit> {
         let plain = strip(&line[..line.len().min(LINE_LIMIT)]);
-        let start = self.prefix.find(&plain).map_or(0, |m| m.end());
-        let text = &plain[start..];
-        if let Some(hit) = self.traceback(worker, number, text) {
-            return Some(hit);
+        let (source, text) = self.prefix.split(&plain);
+        match self.tracebacks.line(worker.0, source, text) {
+            Seen::Exception { through, chained } => {
+                let rule = match (through, chained) {
+                    (Through::Neither, false) => "py.exception",
+                    (Through::Load, false) => "py.exception.load",
+                    (Through::Save, false) => "py.exception.save",
+                    (Through::Neither, true) => "py.exception.chained",
+                    (Through::Load, true) => "py.exception.chained.load",
+                    (Through::Save, true) => "py.exception.chained.save",
+                };
+                return Some(hit(
+                    RuleKind::Exception,
+                    rule,
+                    worker,
+                    number,
+                    text.trim_ascii_start(),
+                    None,
+                ));
+            }
+            // A line of a program tells of what it can do, not of what happened.
+            Seen::Inside if text.starts_with(b"  ") => return None,
+            Seen::Inside | Seen::Other => {}
         }
-        let index = self.set.matches(text).into_iter().min()?;
+        let always = self
+            .set
+            .matches(text)
+            .into_iter()
+            .next()
+            .and_then(|at| self.places.get(at))
+            .copied();
+        let index = always.into_iter().chain(self.filter.first(text)).min()?;
         let (rule, regex) = self.rules.get(index)?;
-        let captures = regex.captures(text);
+        if matches!(rule.kind, RuleKind::Failure(_)) && remark::is_remark(text) {
+            return None;
+        }
+        let captures = regex.as_ref().and_then(|r| r.captures(text));
         let digits = |group| {
             let bytes = captures.as_ref()?.get(group)?.as_bytes();
             // Large numbers may be written in groups.
@@ -163,20 +238,10 @@ impl Scanner {
         Some(found)
     }
 
-    fn traceback(&mut self, worker: WorkerId, number: u64, text: &[u8]) -> Option<Hit> {
-        // A progress bar draws without a newline: the traceback may follow on its line.
-        if memchr::memmem::find(text, b"Traceback (most recent call last)").is_some() {
-            self.in_traceback.insert(worker, true);
-            return None;
-        }
-        if !self.in_traceback.get(&worker).copied().unwrap_or(false) || text.first().is_none_or(|b| *b == b' ') {
-            return None;
-        }
-        if !self.exception.is_match(text) {
-            return None;
-        }
-        self.in_traceback.insert(worker, false);
-        Some(hit(RuleKind::Exception, "py.exception", worker, number, text, None))
+    /// A traceback has begun and not ended: each line counts.
+    #[must_use]
+    pub fn in_traceback(&self) -> bool {
+        self.tracebacks.any()
     }
 }
 
@@ -194,31 +259,6 @@ fn hit(kind: RuleKind, rule: &str, worker: WorkerId, line: u64, text: &[u8], num
         total: None,
         numbers: None,
     }
-}
-
-/// The line without terminal colours, carriage returns and other control characters.
-#[must_use]
-pub fn strip(line: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(line.len());
-    let mut bytes = line.iter().copied().peekable();
-    while let Some(b) = bytes.next() {
-        match b {
-            0x1b => {
-                if bytes.peek() == Some(&b'[') {
-                    bytes.next();
-                    for c in bytes.by_ref() {
-                        if (0x40..=0x7e).contains(&c) {
-                            break;
-                        }
-                    }
-                }
-            }
-            b'\t' => out.push(b' '),
-            0..=0x1f | 0x7f => {}
-            _ => out.push(b),
-        }
-    }
-    out
 }
 
 #[cfg(test)]

@@ -1,234 +1,23 @@
-//! The failure table: patterns, classes, actions.
-//!
-//! Order matters: memory in `/dev/shm` before a full disk, GPU faults before communication.
+//! The table of classes as rules for the scanner, and the classes of exceptions.
 
+use crate::event::Sighting;
 use crate::record::Action;
-use crate::scan::{RuleKind, ScanRule};
+use crate::scan::{Filter, RuleKind, ScanRule};
 use crate::taxonomy;
-use regex::bytes::RegexSet;
 use std::sync::OnceLock;
-
-/// Patterns that count anywhere in the output: (rule, class, regular expression).
-const LINES: &[(&str, &str, &str)] = &[
-    ("xid_bus", "gpu.fallen_off_bus", r"Xid.*: 79\b|fallen off the bus"),
-    (
-        "xid_ecc",
-        "gpu.ecc_uncorrectable",
-        r"(?i-u)Xid.*: (48|140|171|172)\b|uncorrectable (ECC|double bit)",
-    ),
-    (
-        "cuda_fault",
-        "gpu.app_fault",
-        r"illegal memory access|unspecified launch failure|misaligned address|device-side assert triggered",
-    ),
-    (
-        "cuda_oom",
-        "mem.cuda_oom",
-        r"torch\.(cuda\.)?OutOfMemoryError|CUDA out of memory\. Tried|CUBLAS_STATUS_ALLOC_FAILED",
-    ),
-    (
-        "ray_oom",
-        "mem.ray_oom",
-        r"ray\.exceptions\.OutOfMemoryError|killed due to the node running low on memory",
-    ),
-    (
-        "host_oom",
-        "mem.host_oom",
-        r"Out of memory: Killed process \d+|Memory cgroup out of memory|Detected \d+ oom_kill event",
-    ),
-    (
-        "shm",
-        "mem.shm",
-        r"killed by signal: Bus error|unable to (open|write to) (shared memory|file </torch_)|out of shared memory",
-    ),
-    (
-        "disk_full",
-        "disk.full",
-        r"No space left on device|Errno 28\b|Disk quota exceeded|Errno 122\b|basic_ios::clear: iostream error",
-    ),
-    (
-        "disk_stale",
-        "disk.readonly",
-        r"Read-only file system|Stale file handle|\[Errno (5|30|107|116)\]",
-    ),
-    (
-        "tracker_torn",
-        "ckpt.tracker_torn",
-        r"invalid literal for int\(\) with base 10: ''",
-    ),
-    (
-        "ckpt_corrupt",
-        "ckpt.corrupt",
-        r"PytorchStreamReader failed|failed finding central directory|UnpicklingError|Ran out of input",
-    ),
-    (
-        "ckpt_shard",
-        "ckpt.corrupt",
-        r"No such file or directory: '.*_world_size_\d+_rank_\d+\.pt'",
-    ),
-    (
-        "ckpt_mismatch",
-        "ckpt.mismatch",
-        r"Missing key\(s\) in state_dict|Unexpected key\(s\)|size mismatch for",
-    ),
-    (
-        "ckpt_old_layout",
-        "ckpt.old_layout",
-        r"Detected deprecated Megatron checkpoint layout|Found legacy PEFT checkpoint",
-    ),
-    (
-        "ckpt_dist",
-        "ckpt.corrupt",
-        r"is not a distributed checkpoint|Common file .* does not exist|Checkpoint path .* does not exist",
-    ),
-    ("hdfs", "cfg.args", r"load from hdfs is not implemented yet"),
-    (
-        "hydra",
-        "cfg.args",
-        r"Could not override '|Key '.*' is not in struct|OverrideParseException|Ambiguous value for argument",
-    ),
-    ("usage", "cfg.args", r"error: unrecognized arguments|^usage: "),
-    ("nan_probability", "num.nan", r"probability tensor contains either"),
-    ("port", "comm.port_in_use", r"EADDRINUSE|Address already in use"),
-    (
-        "nccl_timeout",
-        "comm.nccl_timeout",
-        r"Watchdog caught collective operation timeout|ProcessGroupNCCL.*(timed out|Terminating the process)",
-    ),
-    (
-        "nccl",
-        "comm.nccl_remote",
-        r"ncclRemoteError|ncclSystemError|NCCL error.*remote process exited",
-    ),
-    (
-        "gloo",
-        "comm.conn",
-        r"Gloo connectFullMesh failed|Connection closed by peer|Connection reset by peer|Connection refused|Broken pipe",
-    ),
-    ("ray_cluster", "ray.gcs", r"Failed to connect to (Ray cluster at|GCS)"),
-    (
-        "ray_gpus",
-        "ray.resources",
-        r"Total available GPUs .* is less than total desired GPUs",
-    ),
-    (
-        "ray_name",
-        "ray.name_taken",
-        r"Failed to create placement group .* already exists",
-    ),
-    (
-        "ray_node",
-        "node.lost",
-        r"NodeDiedError|ActorUnavailableError|The node .* has been marked dead",
-    ),
-    (
-        "ray_actor",
-        "ray.actor_died",
-        r"ActorDiedError|RayActorError|The actor died unexpectedly|Worker exit type: SYSTEM_ERROR",
-    ),
-    (
-        "torchrun",
-        "comm.launcher_teardown",
-        r"Sending process \d+ closing signal|ChildFailedError|torch\.multiprocessing\.errors\.ProcessRaisedException",
-    ),
-    (
-        "segfault",
-        "native.crash",
-        r"Fatal Python error|[Ss]egmentation fault|double free or corruption",
-    ),
-    (
-        "loader",
-        "data.loader",
-        r"DataLoader worker .* (exited unexpectedly|is killed by signal)",
-    ),
-];
-
-/// Exceptions by the text that ends a traceback: (class, needles).
-const EXCEPTIONS: &[(&str, &[&str])] = &[
-    ("mem.cuda_oom", &["OutOfMemoryError", "CUDA out of memory"]),
-    (
-        "disk.full",
-        &["Errno 28", "Errno 122", "No space left", "iostream error"],
-    ),
-    ("disk.readonly", &["Errno 5]", "Errno 30]", "Errno 116]"]),
-    ("ckpt.tracker_torn", &["invalid literal for int() with base 10: ''"]),
-    (
-        "ckpt.corrupt",
-        &[
-            "PytorchStreamReader",
-            "central directory",
-            "UnpicklingError",
-            "Ran out of input",
-            "_world_size_",
-        ],
-    ),
-    (
-        "ckpt.mismatch",
-        &["Missing key(s)", "Unexpected key(s)", "size mismatch for"],
-    ),
-    ("num.nan", &["probability tensor contains", "is nan", "non-finite"]),
-    (
-        "comm.conn",
-        &[
-            "Connection reset",
-            "Connection closed",
-            "Connection refused",
-            "BrokenPipeError",
-            "DistBackendError",
-            "DistNetworkError",
-        ],
-    ),
-    ("comm.port_in_use", &["EADDRINUSE", "Address already in use"]),
-    (
-        "comm.launcher_teardown",
-        &["ChildFailedError", "ProcessRaisedException", "ProcessExitedException"],
-    ),
-    ("ray.actor_died", &["ActorDiedError", "RayActorError"]),
-    (
-        "cfg.args",
-        &[
-            "ConfigAttributeError",
-            "ConfigKeyError",
-            "MissingMandatoryValue",
-            "MissingConfigException",
-            "hydra.errors",
-            "omegaconf.errors",
-            "Invalid recover mode",
-            "Unknown scheduler type",
-            "AllocationValidationError",
-            "GatewayTrainController",
-            "fileroot '",
-            "flattened_range is not supported",
-        ],
-    ),
-    (
-        "code.syntax_import",
-        &["SyntaxError", "ImportError", "ModuleNotFoundError", "NameError"],
-    ),
-    ("file.missing", &["FileNotFoundError"]),
-    ("file.permission", &["PermissionError"]),
-    ("op.signal", &["KeyboardInterrupt", "SystemExit"]),
-    (
-        "code.type_key",
-        &[
-            "TypeError",
-            "KeyError",
-            "AttributeError",
-            "IndexError",
-            "ValueError",
-            "ZeroDivisionError",
-            "AssertionError",
-        ],
-    ),
-];
 
 /// The table as rules for the scanner.
 #[must_use]
 pub fn failure_rules() -> Vec<ScanRule> {
-    LINES
-        .iter()
-        .map(|(id, class, pattern)| ScanRule::new(id, pattern, RuleKind::Failure((*class).to_owned())))
-        .collect()
+    let mut rules = Vec::new();
+    for row in taxonomy::rows() {
+        for (n, line) in row.lines.iter().enumerate() {
+            let kind = RuleKind::Failure(row.name.to_owned());
+            let id = format!("{}/{n}", row.name);
+            rules.push(ScanRule::holding(&id, line.holds, &insensitive(line.regex), kind));
+        }
+    }
+    rules
 }
 
 /// How far an attempt had come when an exception was printed.
@@ -246,22 +35,22 @@ pub(super) enum Stage {
 /// almost everything as RuntimeError. Before the first step a programming error is one at start-up: relaunching
 /// cannot help.
 #[must_use]
-pub(super) fn classify_exception(text: &str, stage: Stage) -> &'static str {
+pub(super) fn classify_exception(s: &Sighting, stage: Stage) -> &'static str {
+    let text = s.text.as_str();
     if let Some(class) = by_line(text) {
         return class;
     }
     // All that reading a shard that was cut says.
-    if stage == Stage::Resuming && text.contains("[Errno 22] Invalid argument") {
+    let loading = stage == Stage::Resuming || s.rule.ends_with(".load");
+    if loading && (text.contains("[Errno 22] Invalid argument") || text.contains("CheckpointException")) {
         return "ckpt.corrupt";
     }
-    if stage == Stage::Resuming && text.contains("CheckpointException") {
-        return "ckpt.corrupt";
-    }
-    let class = EXCEPTIONS
-        .iter()
-        .find(|(_, needles)| needles.iter().any(|n| text.contains(n)))
-        .map_or("code.exception", |(class, _)| class);
+    let class = taxonomy::rows()
+        .find(|row| row.errors.iter().any(|needle| text.contains(needle)))
+        .map_or("code.exception", |row| row.name);
     match class {
+        "ckpt.save_failed" if !s.rule.ends_with(".save") => "code.exception",
+        "code.exception" if s.rule.ends_with(".save") => "ckpt.save_failed",
         "code.type_key" if stage != Stage::Stepping => "code.at_start",
         other => other,
     }
@@ -269,27 +58,37 @@ pub(super) fn classify_exception(text: &str, stage: Stage) -> &'static str {
 
 /// The class of the first pattern that matches.
 fn by_line(text: &str) -> Option<&'static str> {
-    static SET: OnceLock<Option<RegexSet>> = OnceLock::new();
-    let set = SET.get_or_init(|| RegexSet::new(LINES.iter().map(|(_, _, pattern)| pattern)).ok());
-    let first = set.as_ref()?.matches(text.as_bytes()).into_iter().min()?;
-    LINES.get(first).map(|(_, class, _)| *class)
+    static FILTER: OnceLock<Option<Filter>> = OnceLock::new();
+    let rules = || taxonomy::rows().flat_map(|row| row.lines.iter().map(move |line| (row, line)));
+    let filter = FILTER.get_or_init(|| {
+        let patterns: Vec<String> = rules().map(|(_, line)| insensitive(line.regex)).collect();
+        let all = rules().zip(&patterns).enumerate();
+        Filter::new(all.map(|(at, ((_, line), pattern))| (at, line.holds, pattern.as_str()))).ok()
+    });
+    let at = filter.as_ref()?.first(text.as_bytes())?;
+    rules().nth(at).map(|(row, _)| row.name)
+}
+
+/// The expression of a row, which does not look at the case; nothing stays nothing.
+fn insensitive(regex: &str) -> String {
+    match regex {
+        "" => String::new(),
+        regex => format!("(?i-u){regex}"),
+    }
 }
 
 /// The class under its own name, or `exit.unexplained` for one this version does not know.
 #[must_use]
 pub(super) fn known(class: &str) -> &'static str {
-    LINES
-        .iter()
-        .map(|(_, c, _)| *c)
-        .find(|c| *c == class)
-        .unwrap_or("exit.unexplained")
+    taxonomy::row(class).map_or("exit.unexplained", |row| row.name)
 }
 
-/// Answer of the table. Nobody asked this supervisor for an end where a signal from outside ended a worker: it goes on.
+/// Answer of the table to a run under supervision: nobody asked for an end where a signal from outside ended a worker, and a
+/// cluster that lost a machine may get it back.
 #[must_use]
 pub fn action(class: &str) -> Action {
     match class {
-        "op.signal" => Action::RelaunchLater,
+        "op.signal" | "ray.resources" | "ray.gcs" => Action::RelaunchLater,
         _ => taxonomy::action(class),
     }
 }
@@ -297,7 +96,19 @@ pub fn action(class: &str) -> Action {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::id::WorkerId;
     use crate::scan::Scanner;
+
+    fn said(text: &str) -> Sighting {
+        Sighting {
+            rule: "py.exception".to_owned(),
+            worker: WorkerId(0),
+            line: 1,
+            text: text.to_owned(),
+            number: None,
+            count: 1,
+        }
+    }
 
     #[test]
     fn the_table_compiles_and_sorts_known_lines() {
@@ -332,16 +143,44 @@ mod tests {
     }
 
     #[test]
-    fn every_class_named_by_a_pattern_is_known() {
-        for (_, class, _) in LINES {
-            assert_eq!(known(class), *class);
+    fn each_row_knows_its_example_and_not_its_lookalike() {
+        let mut wrong = Vec::new();
+        for row in taxonomy::rows().filter(|r| !r.example.is_empty()) {
+            let mut scanner = Scanner::new(failure_rules()).unwrap();
+            let mut class_of = |line: &str| match scanner.line(WorkerId(0), 1, line.as_bytes()).map(|h| h.kind) {
+                Some(RuleKind::Failure(class)) => known(&class),
+                _ => "",
+            };
+            let (line, other) = (class_of(row.example), class_of(row.lookalike));
+            let raised = || classify_exception(&said(row.example), Stage::Stepping);
+            if line != row.name && (!line.is_empty() || raised() != row.name) {
+                wrong.push(format!("{}: its example is {line} or {}", row.name, raised()));
+            }
+            if other == row.name {
+                wrong.push(format!("{}: its look-alike is taken for it", row.name));
+            }
         }
+        assert!(wrong.is_empty(), "{wrong:#?}");
+    }
+
+    #[test]
+    fn every_pattern_compiles_and_is_tried_where_its_text_stands() {
+        for row in taxonomy::rows() {
+            for line in row.lines.iter().filter(|l| !l.regex.is_empty()) {
+                let compiled = regex::bytes::Regex::new(&insensitive(line.regex));
+                assert!(compiled.is_ok(), "{}: {}", row.name, line.regex);
+            }
+        }
+    }
+
+    #[test]
+    fn a_class_of_another_version_is_unexplained() {
         assert_eq!(known("made.up"), "exit.unexplained");
     }
 
     #[test]
     fn an_exception_at_start_is_deterministic() {
-        let action_at = |stage| action(classify_exception("KeyError: 'x'", stage));
+        let action_at = |stage| action(classify_exception(&said("KeyError: 'x'"), stage));
         assert_eq!(action_at(Stage::Starting), Action::Stop);
         assert_eq!(action_at(Stage::Resuming), Action::Stop);
         assert_eq!(action_at(Stage::Stepping), Action::RelaunchOnce);
@@ -357,7 +196,7 @@ mod tests {
             "FileNotFoundError: cluster.fileroot '/nowhere' does not exist.",
             "NotImplementedError: Unknown scheduler type: None",
         ] {
-            let class = classify_exception(text, Stage::Starting);
+            let class = classify_exception(&said(text), Stage::Starting);
             assert_eq!((class, action(class)), ("cfg.args", Action::Stop), "{text}");
         }
     }
@@ -365,8 +204,8 @@ mod tests {
     #[test]
     fn a_checkpoint_that_torch_cannot_load_is_a_reason_to_fall_back() {
         let text = "torch.distributed.checkpoint.api.CheckpointException: CheckpointException ranks:dict_keys([0, 1])";
-        assert_eq!(classify_exception(text, Stage::Resuming), "ckpt.corrupt");
-        assert_eq!(classify_exception(text, Stage::Stepping), "code.exception");
+        assert_eq!(classify_exception(&said(text), Stage::Resuming), "ckpt.corrupt");
+        assert_eq!(classify_exception(&said(text), Stage::Stepping), "code.exception");
     }
 
     #[test]
@@ -392,7 +231,7 @@ mod tests {
             ("RuntimeError: something else", "code.exception"),
         ];
         for (text, class) in cases {
-            assert_eq!(classify_exception(text, Stage::Stepping), class, "{text}");
+            assert_eq!(classify_exception(&said(text), Stage::Stepping), class, "{text}");
         }
     }
 }

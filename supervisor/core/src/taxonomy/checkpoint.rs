@@ -44,7 +44,7 @@ pub(super) const ROWS: &[Row] = &[
         holds("Missing key(s) in state_dict"),
         line("Unexpected key(s)", r"Unexpected key\(s\)"),
         line("size mismatch for", r"size mismatch for [\w.]+"),
-        line("world size|dp size|parallel|pipeline", r"(?:checkpoint|state|resum|load|saved).{0,120}(?:different|does not match|mismatch|incompatible|another).{0,60}(?:world size|dp size|data parallel|tensor.parallel|pipeline)"),
+        line("different|does not match|mismatch|incompatible|another", r"(?:checkpoint|state|resum|load|saved).{0,120}(?:different|does not match|mismatch|incompatible|another).{0,60}(?:world size|dp size|data parallel|tensor.parallel|pipeline)"),
         line("world size", r"(?:different|mismatch|does not match).{0,60}world size.{0,120}(?:checkpoint|saved|state)"),
         holds("doesn't match the size of parameter group"),
         holds("loaded state dict has a different number of parameter groups"),
@@ -118,9 +118,9 @@ pub(super) const ROWS: &[Row] = &[
         "Do not trust that step; look at the disk before the next save.",
     )
     .lines(&[
-        line("save|saving", r"(?:failed|error|unable) (?:to|while|when|in) (?:saving|save)\b.{0,40}(?:checkpoint|model|state|optimizer|step)"),
+        line(" to sav| while sav| when sav| in sav", r"(?:failed|error|unable) (?:to|while|when|in) (?:saving|save)\b.{0,40}(?:checkpoint|model|state|optimizer|step)"),
         line("PytorchStreamWriter failed", r"PytorchStreamWriter failed"),
-        line("save|saving", r"(?:async|asynchronous) (?:checkpoint )?sav(?:e|ing).{0,40}(?:failed|error)|[Cc]heckpoint sav(?:e|ing) (?:has )?failed"),
+        line("save failed|saving failed|save has failed|saving has failed|async", r"(?:async|asynchronous) (?:checkpoint )?sav(?:e|ing).{0,40}(?:failed|error)|[Cc]heckpoint sav(?:e|ing) (?:has )?failed"),
     ])
     .errors(&["CheckpointException"])
     .examples(

@@ -15,7 +15,7 @@ pub(super) const ROWS: &[Row] = &[
         holds("EADDRINUSE"),
         line("Address already in use", r"Address already in use"),
         line("errno: 98|Errno 98", r"errno: 98\b|\[Errno 98\]"),
-        line("port", r"\bport \d+ is (?:already )?(?:in use|occupied|not available|taken)"),
+        line("in use|occupied|not available|taken", r"\bport \d+ is (?:already )?(?:in use|occupied|not available|taken)"),
     ])
     .errors(&["EADDRINUSE", "Address already in use"])
     .examples("OSError: [Errno 98] Address already in use", "port 29500 is free"),

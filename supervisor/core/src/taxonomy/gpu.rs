@@ -26,7 +26,7 @@ pub(super) const ROWS: &[Row] = &[
         "Do what the line asks for after the word \"to\": reset the GPU or restart the machine before it is used again.",
     )
     .lines(&[line(
-        "154",
+        "xid",
         r"\bXid\b.*\b154\b.*\bto (?:0x[0-9a-f]+ )?\(?(?:Drain P2P|Drain and Reset|GPU Reset Required|Node Reboot Required)",
     )])
     .examples(
@@ -41,7 +41,7 @@ pub(super) const ROWS: &[Row] = &[
     )
     .lines(&[
         xid!("48|140|171|172"),
-        line("uncorrectable", r"uncorrectable (?:ECC|double.bit|DRAM|SRAM|memory) ?(?:error|fault)?(?:[^s:]|$|s? (?:has|have|was|were|detected|encountered))"),
+        line("uncorrectable", r"uncorrectable (?:ECC|double.bit|DRAM|SRAM|memory) (?:memory )?(?:error|fault)s?(?: (?:encountered|detected|on|occurred|has|have|was|were|in)\b|[,;.]|\s*$)"),
         line("double|DBE", r"double.bit (?:ECC )?error|\(DBE\)"),
         holds("cudaErrorECCUncorrectable"),
     ])
@@ -77,7 +77,7 @@ pub(super) const ROWS: &[Row] = &[
         Some(Action::Node),
         "Take the node out of the job: the GPU has no spare rows left.",
     )
-    .lines(&[xid!("64"), line("remap", r"row.?remap(?:per|ping)?[: ].*(?:fail|no more)")])
+    .lines(&[xid!("64"), line("remap", r"row.?remap\w*[: ].{0,60}(?:error init|failed|failure occurred: yes|no more)")])
     .examples(
         "NVRM: Xid (PCI:0000:10:1c): 64, pid=1896, Row Remapper: Error initializing row remapper",
         "Row remapping: no failure, 0 pending",
@@ -181,7 +181,7 @@ pub(super) const ROWS: &[Row] = &[
         "Reset the GPU before the node is used again.",
     )
     .lines(&[
-        line("reset", r"GPU requires reset|GPU reset required|requires a GPU reset|NVML_ERROR_RESET_REQUIRED"),
+        line("requires reset|reset required|requires a GPU reset|RESET_REQUIRED", r"GPU requires reset|GPU reset required|requires a GPU reset|NVML_ERROR_RESET_REQUIRED"),
         line("Unknown Error", r"(?:nvidia-smi|NVML|nvml).*Unknown Error"),
     ])
     .examples(

@@ -58,7 +58,7 @@ pub(super) const ROWS: &[Row] = &[
         line("Not enough memory", r"Not enough memory\. Please try (?:to )?(?:increas|reduc|decreas)"),
         line("mem-fraction-static", r"(?:out of memory|not enough|failed|OOM).{0,160}--mem-fraction-static"),
         line("KV cache", r"(?:larger|greater|more) than the (?:maximum number of tokens that can be stored in|available) KV cache|KV cache is needed, which is larger than the available"),
-        line("pool|Out of memory even", r"(?:KV cache|token).{0,30}pool (?:memory )?(?:is full|leak detected)|Out of memory even after retracting"),
+        line("pool is full|pool memory|pool leak|Out of memory even", r"(?:KV cache|token).{0,30}pool (?:memory )?(?:is full|leak detected)|Out of memory even after retracting"),
     ])
     .examples(
         "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.",
@@ -196,14 +196,15 @@ pub(super) const ROWS: &[Row] = &[
         "Download once into a local cache and set HF_HUB_OFFLINE=1: then no start depends on the hub.",
     )
     .lines(&[
-        line("429|Too Many Requests", r"429 Client Error|HTTP(?:Status)?Error:? (?:HTTP )?429|Too Many Requests for url"),
-        line("Server Error", r"(?:HTTPError|HfHubHTTPError).{0,30}5\d\d Server Error|5\d\d Server Error: .{0,60} for url: https?://(?:huggingface|hf|cdn)"),
+        line("429 Client|Error 429|Error: 429|HTTP 429|Too Many Requests", r"429 Client Error|HTTP(?:Status)?Error:? 429|HTTP 429|Too Many Requests for url"),
+        line("Server Error", r"HfHubHTTPError.{0,30}5\d\d Server Error|5\d\d Server Error: .{0,60} for url: https?://(?:huggingface|hf|cdn)"),
         line("huggingface", r"(?:ReadTimeout|ConnectTimeout|ConnectionError|MaxRetryError|ProxyError|SSLError).{0,200}huggingface\.co"),
         line("huggingface.co", r"huggingface\.co.{0,200}(?:Max retries exceeded|Read timed out|Connection aborted|timed out)"),
         line("LocalEntryNotFoundError", r"LocalEntryNotFoundError"),
         line("couldn't connect to", r"couldn't connect to '?https://huggingface\.co"),
         line("OfflineModeIsEnabled", r"OfflineModeIsEnabled"),
     ])
+    .errors(&["500 Server Error", "502 Server Error", "503 Server Error", "504 Server Error"])
     .examples(
         "huggingface_hub.errors.HfHubHTTPError: 429 Client Error: Too Many Requests for url: https://huggingface.co/api/models/some/model",
         "requests: 429 of 512 done",
@@ -225,7 +226,7 @@ pub(super) const ROWS: &[Row] = &[
         line("google.", r"google\.(?:api_core|cloud)\.\S*exceptions\.(?:ServiceUnavailable|TooManyRequests|InternalServerError|DeadlineExceeded|RetryError|GatewayTimeout)"),
         line("azure.core", r"azure\.core\.exceptions\.(?:ServiceRe\w+Error|HttpResponseError|\w*Timeout\w*)"),
         line("oss2", r"oss2\.exceptions\.(?:ServerError|RequestError)"),
-        line("503", r"503 (?:Service Unavailable|Slow ?Down).{0,120}(?:s3|gs|oss|storage|bucket)|(?:s3|bucket|storage|oss).{0,120}503 (?:Service Unavailable|Slow ?Down)"),
+        line("503 S", r"503 (?:Service Unavailable|Slow ?Down).{0,120}(?:s3|gs|oss|storage|bucket)|(?:s3|bucket|storage|oss).{0,120}503 (?:Service Unavailable|Slow ?Down)"),
     ])
     .examples(
         "botocore.exceptions.ClientError: An error occurred (SlowDown) when calling the PutObject operation (reached max retries: 4): Please reduce your request rate.",
@@ -272,7 +273,7 @@ pub(super) const ROWS: &[Row] = &[
     )
     .lines(&[
         line("certificate", r"certificate.{0,40}(?:is )?not yet valid"),
-        line("clock", r"clock (?:skew|drift) (?:too|is too|of .* exceeds)|Clock skew detected"),
+        line("clock skew|clock drift", r"clock (?:skew|drift) (?:too|is too|of .* exceeds)|Clock skew detected"),
     ])
     .examples(
         "ssl.SSLCertVerificationError: [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: certificate is not yet valid (_ssl.c:1006)",

@@ -63,7 +63,7 @@ pub(super) const ROWS: &[Row] = &[
     )
     .lines(&[
         line("mlx5", r"mlx5.{0,80}(?:health|timeout|timed out|fatal|Link down|compromised|error cqe)"),
-        line("link", r"\b(?:ib|eth|en|bond|mlx|hsn|roce|rdma)\w*(?:: | )?.{0,30}link (?:is )?down"),
+        line("link is down|link down", r"\b(?:ib|eth|en|bond|mlx|hsn|roce|rdma)\w*(?:: | )?.{0,30}link (?:is )?down"),
         line("NET/IB", r"NET/IB ?:.{0,120}(?:async|fatal|retry exceeded|completion with (?:status|error)|error 12|unable to|Got (?:async|completion))"),
         line("IBV_", r"IBV_(?:EVENT_(?:PORT_ERR|DEVICE_FATAL|QP_FATAL)|WC_(?:RETRY_EXC|RNR_RETRY_EXC|REM)\w*)"),
         line("ibv_", r"Call to ibv_\w+ failed|ibv_\w+ failed"),

@@ -16,7 +16,7 @@ pub(super) const ROWS: &[Row] = &[
         line("already taken", r"(?:actor|placement group).{0,60}name .{0,60}(?:is )?already taken"),
     ])
     .examples(
-        "ValueError: Failed to create placement group 'verl_pool': it already exists",
+        "ValueError: Failed to create placement group 'global_pool': it already exists",
         "placement group created; its name is free",
     ),
     class(
@@ -64,7 +64,7 @@ pub(super) const ROWS: &[Row] = &[
         "Read the first engine's log from its end; the trainer waits for engines that are all gone.",
     )
     .lines(&[
-        line("engine|server|replica|worker", r"(?:[Aa]ll|[Nn]o (?:healthy|alive|available|live|living)|0 (?:healthy|alive)).{0,30}(?:rollout |inference |generation )?(?:engine|server|replica|worker)s?.{0,30}(?:unhealthy|dead|gone|down|unavailable|available|left|remaining|failed|lost)"),
+        line("unhealthy|dead|gone|down|unavailable|available|left|remaining|failed|lost", r"(?:[Aa]ll|[Nn]o (?:healthy|alive|available|live|living)|0 (?:healthy|alive)).{0,30}(?:rollout |inference |generation )?(?:engine|server|replica|worker)s?.{0,30}(?:unhealthy|dead|gone|down|unavailable|available|left|remaining|failed|lost)"),
         holds("No healthy workers"),
         line("No available workers|no_available_workers", r"No available workers(?: \(|$|\.)|no_available_workers"),
     ])
@@ -80,8 +80,8 @@ pub(super) const ROWS: &[Row] = &[
     )
     .lines(&[
         line("update_weights", r"update_weights\w*.{0,120}(?:failed|timed? ?out|error|exception)|(?:failed|error|timed? ?out|exception).{0,80}update_weights"),
-        line("weight", r"(?:[Ww]eight (?:sync(?:hroni[sz]ation)?|update|transfer|broadcast)|sync(?:ing|hroni[sz]ing)? weights|sync_weights|(?:updat|broadcast)(?:e|ing) weights).{0,80}(?:failed|timed? ?out|error|stalled|aborted)"),
-        line("weight", r"(?:[Ff]ailed|[Tt]imed? ?out|[Ee]rror|[Tt]imeout).{0,40}(?:sync(?:ing|hroni[sz]ing)? weights|weight (?:sync|update|transfer|broadcast)|(?:updat|broadcast|transfer)(?:e|ing) (?:the )?weights)"),
+        line("weight sync|weight update|weight transfer|weight broadcast|ing weights|sync_weights|sync weights|te weights|st weights", r"(?:[Ww]eight (?:sync(?:hroni[sz]ation)?|update|transfer|broadcast)|sync(?:ing|hroni[sz]ing)? weights|sync_weights|(?:updat(?:e|ing)|broadcast(?:ing)?) weights).{0,80}(?:failed|timed? ?out|error|stalled|aborted)"),
+        line("weight sync|weight update|weight transfer|weight broadcast|ing weights|sync weights|ing the weights|te weights|st weights|te the weights|st the weights|er weights|er the weights", r"(?:[Ff]ailed|[Tt]imed? ?out|[Ee]rror|[Tt]imeout).{0,40}(?:sync(?:ing|hroni[sz]ing)? weights|weight (?:sync|update|transfer|broadcast)|(?:updat(?:e|ing)|broadcast(?:ing)?|transfer(?:ring)?) (?:the )?weights)"),
         line("update_group", r"(?:init_weights_update_group|init_weight_update_group|weights_update_group).{0,120}(?:failed|timed? ?out|error)|(?:[Ff]ailed|error).{0,60}weights_update_group"),
     ])
     .examples(
@@ -134,8 +134,8 @@ pub(super) const ROWS: &[Row] = &[
         "Look at the reward server; rewards since its first error may be defaults and poison the training.",
     )
     .lines(&[
-        line("reward|verifier|judge|grader|rm_|rm-", r"(?:reward|verifier|judge|grader|\brm[_-])[\w ./:-]{0,60}(?:server|service|model|endpoint|url|api|worker|request|http)\w*.{0,120}(?:unavailable|unreachable|\b50[0234]\b|connection (?:refused|reset|error)|timed? ?out|failed after|not respond|down\b|Max retries)"),
-        line("reward|verifier|judge|grader|rm_|rm-", r"(?:Error|Exception|failed|timed? ?out|Timeout|refused|\b50[0234]\b).{0,100}\b(?:reward|verifier|judge|grader)[_ -]?(?:server|service|model|endpoint|url|api|manager|function|worker)"),
+        line("reward_|reward-|reward s|reward m|reward e|reward u|reward a|reward f|reward w|verifier|judge|grader", r"(?:reward|verifier|judge|grader)[\w ./:-]{0,60}(?:server|service|model|endpoint|url|api|worker|request|http)\w*.{0,120}(?:unavailable|unreachable|\b50[0234]\b|connection (?:refused|reset|error)|timed? ?out|failed after|not respond|down\b|Max retries)"),
+        line("reward_|reward-|reward s|reward m|reward e|reward u|reward a|reward f|reward w|verifier|judge|grader", r"(?:Error|Exception|failed|timed? ?out|Timeout|refused|\b50[0234]\b).{0,100}\b(?:reward|verifier|judge|grader)[_ -]?(?:server|service|model|endpoint|url|api|manager|function|worker)"),
         line("compute_score", r"compute_score.{0,80}(?:timed? ?out|failed after|unreachable)"),
     ])
     .examples(
@@ -187,7 +187,7 @@ pub(super) const ROWS: &[Row] = &[
         "Look at the engines: requests are out, and none comes back.",
     )
     .lines(&[
-        line("rollout|generation|trajector|sample", r"(?:[Rr]ollout|[Gg]eneration|trajector(?:y|ies)|sample)s?\b.{0,80}(?:stalled|stuck|no (?:finished|completed|new) (?:sample|trajector|request|rollout)\w* (?:for|in|since)|timed? ?out after)"),
+        line("stalled|stuck|no finished|no completed|no new|timed out after|timeout after", r"(?:[Rr]ollout|[Gg]eneration|trajector(?:y|ies)|sample)s?\b.{0,80}(?:stalled|stuck|no (?:finished|completed|new) (?:sample|trajector|request|rollout)\w* (?:for|in|since)|timed? ?out after)"),
         line("no finished|no completed|no new", r"no (?:finished|completed|new) (?:sample|trajector|rollout|request)\w* (?:for|in|since) (?:the last )?\d+"),
         line("waiting for", r"[Tt]im(?:ed|e) ?out (?:while )?waiting for (?:the )?(?:rollout|generation|sample|trajector)"),
     ])
@@ -207,7 +207,7 @@ pub(super) const ROWS: &[Row] = &[
         line("ClientConnectorError|ClientOSError|ClientPayloadError|ServerTimeoutError", r"ClientConnectorError|ClientOSError|ClientPayloadError|ServerTimeoutError"),
         line("httpx|httpcore", r"(?:httpx|httpcore)\.(?:ConnectError|ReadTimeout|ReadError|RemoteProtocolError|ConnectTimeout|PoolTimeout|HTTPStatusError)"),
         line("ReadTimeout|Read timed out|Max retries", r"(?:ReadTimeout|Read timed out|Max retries exceeded).{0,200}(?:/generate|/v1/|/health|/update|/completions|:3\d{4}|:8\d{3})|(?:/generate|/v1/|/health).{0,160}(?:ReadTimeout|Read timed out|Max retries exceeded)"),
-        line("health", r"[Hh]ealth (?:check|probe)\w*.{0,80}(?:failed \d+ times|failed after|has failed|consecutive)"),
+        line("health check|health probe", r"[Hh]ealth (?:check|probe)\w*.{0,80}(?:failed \d+ times|failed after|has failed|consecutive)"),
         line("openai.|litellm.", r"openai\.(?:APIConnectionError|APITimeoutError|InternalServerError)|litellm\.\S*(?:Timeout|APIConnectionError|InternalServerError)"),
     ])
     .examples(

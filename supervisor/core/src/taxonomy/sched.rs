@@ -46,7 +46,7 @@ pub(super) const ROWS: &[Row] = &[
         "Relaunch without the node that the scheduler lost.",
     )
     .lines(&[
-        holds("NODE_FAIL"),
+        line("NODE_FAIL", r"(?-i:NODE_FAIL)\b"),
         holds("DUE TO NODE FAILURE"),
         line("node fail", r"(?:due to|because of|Node failure on|job .* node) ?.{0,20}node fail(?:ure|ed)?|Node failure on [\w-]+"),
     ])
@@ -99,7 +99,7 @@ pub(super) const ROWS: &[Row] = &[
         Some(Action::RelaunchLater),
         "Look into dmesg, the scheduler's log and the shell history of that machine: SIGKILL comes from outside.",
     )
-    .lines(&[line("Killed", r"(?-i:^\s*(?:\S{1,80}: line \d+:\s+\d+ )?Killed\b\s*(?:\S.{0,200})?$)")])
+    .lines(&[line("Killed", r"(?-i:^\s*Killed\s*$|^\S+: line \d+:\s+\d+ Killed\b)")])
     .examples("Killed", "Killed 2 stale rollout workers of the step before")
     .told_by("SIGKILL, or exit code 137, that nothing else explains"),
     class(
@@ -109,7 +109,7 @@ pub(super) const ROWS: &[Row] = &[
         "Nothing, where you ended it; else look who sent the signal.",
     )
     .lines(&[
-        line("SIGTERM|received|got|caught", r"(?:Received|received|got|Got|caught|Caught) (?:signal:? )?(?:15|SIGTERM)\b.{0,60}(?:exit|shut|terminat|stopp)"),
+        line("SIGTERM|signal 15|signal: 15", r"(?:Received|received|got|Got|caught|Caught) (?:signal:? 15|(?:signal:? )?SIGTERM)\b.{0,60}(?:exit|shut|terminat|stopp)"),
         line("SignalException", r"SignalException: Process \d+ got signal: (?:1|2|15)\b"),
     ])
     .errors(&["KeyboardInterrupt", "SystemExit", "SignalException"])

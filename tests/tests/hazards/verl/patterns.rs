@@ -61,7 +61,7 @@ fn host_memory() {
 fn nccl_timeout() {
     let watchdog = "[rank0]:[E1122 ProcessGroupNCCL.cpp:632] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1580)\n";
     let ends = "[rank0]:[E1122 ProcessGroupNCCL.cpp:684] [Rank 0] Some NCCL operations have failed or timed out. To avoid data inconsistency, we are taking the entire process down.\n";
-    is(&format!("{watchdog}{ends}"), "exit.unexplained", "relaunch_later");
+    is(&format!("{watchdog}{ends}"), "comm.nccl_timeout", "kill");
     let cause = raised("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.");
     is(&format!("{watchdog}{ends}{cause}"), "mem.cuda_oom", "relaunch_once");
 }
@@ -70,7 +70,7 @@ fn nccl_timeout() {
 #[test]
 fn nccl() {
     let line = "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:2091, remote process exited or there was a network error, NCCL version 2.27\nncclRemoteError: A call failed possibly due to a network error\n";
-    is(line, "exit.unexplained", "relaunch_later");
+    is(line, "comm.nccl_remote", "relaunch_later");
     is(
         &format!(
             "{line}{}",

@@ -1,0 +1,274 @@
+//! The choice among all that was seen: the kernel before the program, causes before what follows from them, first in time before
+//! loudest, and the exit code where nothing was said.
+
+use crate::event::ExitStatus;
+use crate::taxonomy::{self, Kind};
+
+/// A line that may tell why a run ended, in the order in which they came.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clue<'a> {
+    /// Its class.
+    pub(crate) class: &'static str,
+    /// The line.
+    pub(crate) text: &'a str,
+    /// It ended a traceback that goes on with the chain of the one before.
+    pub(crate) chained: bool,
+}
+
+/// Strength of a clue; the smallest counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Weight {
+    /// The kernel, the driver, the memory of the machine.
+    Machine,
+    /// A cause by itself.
+    Cause,
+    /// A cause where no other is known: mostly it follows from one.
+    Effect,
+    /// Follows from the end of another.
+    Symptom,
+    /// A runtime that gives up because of what it printed before.
+    Abort,
+    /// A warning, or the end of what was retried.
+    Hint,
+    /// Ends no run.
+    Report,
+}
+
+/// The clue that counts, if any does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Choice {
+    /// Its place among the clues.
+    pub(crate) at: usize,
+    /// Its strength.
+    pub(crate) weight: Weight,
+}
+
+/// Chooses the root: the strongest clue, and the first of these.
+pub(crate) fn choose(clues: &[Clue<'_>]) -> Option<Choice> {
+    let all = clues.iter().enumerate();
+    let weighed = all.map(|(at, clue)| Choice {
+        at,
+        weight: if is_wrapped(clues, at) {
+            Weight::Hint
+        } else {
+            weight(clue)
+        },
+    });
+    weighed.min_by_key(|c| (c.weight, rank(clues, c), c.at))
+}
+
+/// Among symptoms, one that names its own class of failure counts before the echo of a lost connection.
+fn rank(clues: &[Clue<'_>], choice: &Choice) -> u8 {
+    let class = clues.get(choice.at).map_or("", |c| c.class);
+    match (choice.weight, class) {
+        (Weight::Symptom, "engine.sglang_watchdog") => 0,
+        (Weight::Symptom, "comm.nccl_timeout") => 1,
+        (Weight::Symptom, "engine.vllm_dead") => 2,
+        (Weight::Symptom, "comm.nccl_remote") => 3,
+        (Weight::Symptom, "ray.actor_died") => 4,
+        (Weight::Symptom, _) => 5,
+        _ => 0,
+    }
+}
+
+/// A general exception around which a later one of its chain says what it was.
+fn is_wrapped(clues: &[Clue<'_>], at: usize) -> bool {
+    let Some(first) = clues
+        .get(at)
+        .filter(|c| matches!(c.class, "code.exception" | "file.missing"))
+    else {
+        return false;
+    };
+    let chain = clues.iter().skip(at + 1).take_while(|c| c.chained);
+    chain
+        .into_iter()
+        .any(|c| c.class != first.class && weight(c) <= Weight::Cause && !c.class.starts_with("code."))
+}
+
+/// The strength of one clue.
+pub(crate) fn weight(clue: &Clue<'_>) -> Weight {
+    let text = clue.text;
+    if is_warning(text) {
+        return Weight::Hint;
+    }
+    let own = of_class(clue.class);
+    // A runtime that ends itself says why on another line.
+    if clue.class == "native.crash" && is_abort(text) {
+        return Weight::Abort;
+    }
+    // The step of a job is cancelled because one of its tasks failed.
+    if clue.class == "sched.cancel" && text.contains("STEP") {
+        return Weight::Effect;
+    }
+    own
+}
+
+fn of_class(class: &str) -> Weight {
+    let kind = taxonomy::row(class).map_or(Kind::Unclear, |r| r.kind);
+    match (class, kind) {
+        ("gpu.nvlink" | "gpu.recovery_action" | "gpu.ecc_contained" | "mem.host_oom" | "mem.ray_oom", _) => {
+            Weight::Machine
+        }
+        ("ray.task_error", _) => Weight::Hint,
+        (
+            "node.nic" | "comm.store" | "comm.init" | "engine.http" | "data.loader" | "kill.unknown" | "op.signal"
+            | "sched.cancel" | "ckpt.save_failed" | "engine.weight_sync" | "rollout.stall" | "logger.remote"
+            | "engine.all_gone",
+            _,
+        ) => Weight::Effect,
+        (_, Kind::Cascade) => Weight::Symptom,
+        (_, Kind::Report) => Weight::Report,
+        (class, Kind::Hardware) if class.starts_with("gpu.") || class.starts_with("node.") => Weight::Machine,
+        _ => Weight::Cause,
+    }
+}
+
+fn is_abort(text: &str) -> bool {
+    [
+        "terminate called",
+        "Aborted",
+        "SIGABRT",
+        "core dumped",
+        "Signal 6",
+        "signal 6",
+    ]
+    .iter()
+    .any(|w| text.contains(w))
+        && !text.contains("Segmentation")
+}
+
+/// The level of a logger, or words of a failure that is tried again.
+fn is_warning(text: &str) -> bool {
+    let opens = |with: &str| text.trim_start().starts_with(with);
+    let levels = [
+        "WARNING", "[WARN", "WARN:", "WARN ", "[W ", "warn:", "W0", "W1", "[W0", "[W1",
+    ];
+    let says = [
+        " WARNING ",
+        "[WARNING]",
+        ":WARNING:",
+        " - WARNING - ",
+        "|WARNING|",
+        "| WARNING ",
+        " WARN ",
+        "WARNING:",
+    ];
+    let again = [
+        "retrying",
+        "Retrying",
+        "will retry",
+        "will be retried",
+        "retry in ",
+        "Retry ",
+        "trying again",
+        "falling back",
+        "Falling back",
+        "recovered",
+        "is ignored",
+        "ignoring",
+        "Ignoring",
+        "skipping",
+        "Skipping",
+        "skipped",
+    ];
+    // NCCL calls its errors so, and the launcher its report of an end.
+    if text.contains("NCCL WARN") {
+        return false;
+    }
+    levels.iter().any(|w| opens(w)) || says.iter().chain(&again).any(|w| text.contains(w))
+}
+
+/// The class of an exit that nothing was said of.
+pub(crate) fn class_of(status: ExitStatus) -> &'static str {
+    match status {
+        ExitStatus::Signal(9) | ExitStatus::Code(137) => "kill.unknown",
+        // Ray's handler for SIGTERM ends the driver with the signal's number for a code.
+        ExitStatus::Signal(2 | 15) | ExitStatus::Code(15 | 130 | 143) => "op.signal",
+        ExitStatus::Signal(7) | ExitStatus::Code(135) => "mem.shm",
+        ExitStatus::Signal(_) | ExitStatus::Code(132 | 134 | 136 | 139) => "native.crash",
+        ExitStatus::Code(126 | 127) => "cfg.command",
+        ExitStatus::Code(2) => "cfg.args",
+        ExitStatus::Code(_) => "exit.unexplained",
+        ExitStatus::Unknown => "kill.unknown",
+    }
+}
+
+/// The exit says more than a symptom: nothing but the process itself, or who ended it, makes such an end.
+pub(crate) fn is_telling(status: ExitStatus) -> bool {
+    !matches!(class_of(status), "exit.unexplained") && !is_aborted(status)
+}
+
+/// The process ended itself: NCCL's watchdog does, and C++ after an exception that nothing catches.
+pub(crate) fn is_aborted(status: ExitStatus) -> bool {
+    matches!(status, ExitStatus::Signal(6) | ExitStatus::Code(134))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clue(class: &'static str, text: &'static str) -> Clue<'static> {
+        Clue {
+            class,
+            text,
+            chained: false,
+        }
+    }
+
+    fn chosen(clues: &[Clue<'_>]) -> &'static str {
+        choose(clues).map_or("", |c| clues[c.at].class)
+    }
+
+    #[test]
+    fn the_kernel_counts_before_the_program_and_a_cause_before_its_echo() {
+        let echo = clue("comm.conn", "Connection reset by peer");
+        let fault = clue("gpu.app_fault", "CUDA error: unspecified launch failure");
+        let bus = clue("gpu.fallen_off_bus", "NVRM: Xid (PCI:0000:3b:00): 79");
+        assert_eq!(chosen(&[echo, fault]), "gpu.app_fault");
+        assert_eq!(chosen(&[echo, fault, bus]), "gpu.fallen_off_bus");
+        let oom = clue("mem.cuda_oom", "torch.OutOfMemoryError: x");
+        assert_eq!(chosen(&[oom, fault]), "mem.cuda_oom");
+    }
+
+    #[test]
+    fn a_warning_counts_where_nothing_else_was_said() {
+        let retried = clue("hub.rate", "WARNING: 429 Client Error, retrying in 3 s");
+        assert_eq!(chosen(&[retried]), "hub.rate");
+        assert_eq!(chosen(&[retried, clue("comm.conn", "Connection refused")]), "comm.conn");
+    }
+
+    #[test]
+    fn the_first_of_a_chain_counts_unless_it_says_nothing() {
+        let after = |class, text| Clue {
+            class,
+            text,
+            chained: true,
+        };
+        let oom = clue("mem.cuda_oom", "torch.OutOfMemoryError: x");
+        assert_eq!(chosen(&[oom, after("code.type_key", "KeyError: 'x'")]), "mem.cuda_oom");
+        let general = clue("code.exception", "TimeoutError: timed out");
+        assert_eq!(
+            chosen(&[general, after("hub.rate", "LocalEntryNotFoundError: x")]),
+            "hub.rate"
+        );
+        assert_eq!(
+            chosen(&[general, clue("hub.rate", "LocalEntryNotFoundError: x")]),
+            "code.exception"
+        );
+    }
+
+    #[test]
+    fn what_a_runtime_does_after_its_own_words_is_no_cause() {
+        let abort = clue(
+            "native.crash",
+            "terminate called after throwing an instance of 'c10::DistBackendError'",
+        );
+        let timeout = clue(
+            "comm.nccl_timeout",
+            "Watchdog caught collective operation timeout: WorkNCCL(",
+        );
+        assert_eq!(chosen(&[abort, timeout]), "comm.nccl_timeout");
+        let crash = clue("native.crash", "Fatal Python error: Segmentation fault");
+        assert_eq!(chosen(&[timeout, crash]), "native.crash");
+    }
+}

@@ -1,0 +1,91 @@
+//! Lines that speak of a failure and tell of none: warnings of Python, advice, text that a model wrote.
+
+/// Openings of lines that give advice, or ask for a debugging aid.
+const ADVICE: &[&str] = &[
+    "CUDA kernel errors might be asynchronously reported",
+    "For debugging consider passing",
+    "Compile with `TORCH_USE_CUDA_DSA`",
+    "Device-side assertion tracking was not enabled",
+    "See documentation for Memory Management",
+    "If reserved but unallocated memory is large",
+    "To find out more about the cause of this error",
+    "Refer to the documentation on how to address the out of memory issue",
+    "set TUNE_",
+    "Set the environment variable",
+    "set the environment variable",
+    "To disable worker killing",
+    "To adjust the kill threshold",
+    "Consider provisioning more memory",
+    "There are some potential root causes",
+    "Hint:",
+    "hint:",
+    "Tip:",
+    "Note:",
+    "NOTE:",
+    "Try ",
+    "Please try ",
+    "Example:",
+];
+
+/// Openings of lines that show what a model was asked or answered.
+const SAMPLES: &[&str] = &[
+    "[prompt]",
+    "[response]",
+    "[ground_truth]",
+    "[sample]",
+    "[completion]",
+    "[generation]",
+    "prompt:",
+    "Prompt:",
+    "response:",
+    "Response:",
+    "completion:",
+    "Completion:",
+    "generation:",
+    "Generation:",
+    "<|im_start|>",
+    "user:",
+    "assistant:",
+];
+
+/// The line never counts as a failure.
+pub(super) fn is_remark(text: &[u8]) -> bool {
+    let text = text.trim_ascii_start();
+    let opens = |with: &[&str]| with.iter().any(|w| text.starts_with(w.as_bytes()));
+    opens(ADVICE) || opens(SAMPLES) || warns(text)
+}
+
+/// A warning of Python (`UserWarning: …`) or one that is called so; loggers' levels say less.
+fn warns(text: &[u8]) -> bool {
+    const WORD: &[u8] = b"Warning: ";
+    if text.starts_with(b"warning: ") || text.starts_with(b"warnings.warn(") {
+        return true;
+    }
+    memchr::memmem::find_iter(text, WORD).any(|at| {
+        let kind = text[..at].iter().rev().take_while(|b| b.is_ascii_alphabetic()).count();
+        kind == at || text[at - kind..at].first().is_some_and(u8::is_ascii_uppercase)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_advice_and_samples_are_remarks() {
+        for line in [
+            "Warning: Failed to set NUMA affinity: libnuma.so: cannot open shared object file: No such file or directory",
+            "/x/torch/cuda/__init__.py:1: UserWarning: CUDA initialization: Found no NVIDIA driver",
+            "For debugging consider passing CUDA_LAUNCH_BLOCKING=1",
+            "[response] the program prints KeyError and is killed",
+        ] {
+            assert!(is_remark(line.as_bytes()), "{line}");
+        }
+        for line in [
+            "OSError: [Errno 28] No space left on device",
+            "NCCL WARN Call to recv failed",
+        ] {
+            assert!(!is_remark(line.as_bytes()), "{line}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! A line without what launchers and terminals put around it.
+
+use regex::bytes::Regex;
+
+/// The line without terminal colours, carriage returns and other control characters.
+#[must_use]
+pub fn strip(line: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(line.len());
+    let mut bytes = line.iter().copied().peekable();
+    while let Some(b) = bytes.next() {
+        match b {
+            0x1b => {
+                if bytes.peek() == Some(&b'[') {
+                    bytes.next();
+                    for c in bytes.by_ref() {
+                        if (0x40..=0x7e).contains(&c) {
+                            break;
+                        }
+                    }
+                }
+            }
+            b'\t' => out.push(b' '),
+            0..=0x1f | 0x7f => {}
+            _ => out.push(b),
+        }
+    }
+    out
+}
+
+/// Words before a message that name its process, its time or its level.
+pub(super) struct Prefix {
+    all: Regex,
+    process: Regex,
+}
+
+impl Prefix {
+    pub(super) fn new() -> Result<Self, regex::Error> {
+        Ok(Self {
+            all: Regex::new(concat!(
+                r"^(?-u:",
+                r"\([\w.:-]+ (?:[\w.:-]+ )?pid=\d+(?:, ip=[0-9a-fA-F.:]+)?\)\s?",
+                r"|\[(?:rank|default|trainer|worker|actor|gpu)_?\d+(?:\|\d+)?\]:\s?",
+                r"|\[[0-9a-z-]+\]\[rank\d+\]:\s?",
+                r"|\d{1,4}: (?:\s?\d{1,4}: )?",
+                r"|\[?\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?(?: (?:TP|DP|PP|EP)\w*)*\]?(?: std(?:out|err) [FP])?[ ]?",
+                r"|(?:ERROR|WARNING|INFO|CRITICAL|DEBUG) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]{1,80}\] ?",
+                r"|\[(?:ERROR|CRITICAL|FATAL)\]:? ",
+                r"|(?:node|host|worker|gpu|compute)-?\w*\d+(?:-\d+)?: ",
+                r"|\s{2,}\|\s?",
+                r")+"
+            ))?,
+            process: Regex::new(
+                r"^(?-u:[^ ]{0,40} ?)?(?-u:pid=\d+|\[(?:rank|default|trainer|worker|actor|gpu)_?\d+|\[rank\d+|\d{1,4}: |TP\d+|DP\d+|PP\d+|(?:node|host|worker|gpu|compute)-?\w*\d+)",
+            )?,
+        })
+    }
+
+    /// The message, and the number of the process that its prefix names: 0 where it names none.
+    pub(super) fn split<'a>(&self, line: &'a [u8]) -> (u64, &'a [u8]) {
+        let end = self.all.find(line).map_or(0, |m| m.end());
+        let (prefix, text) = line.split_at(end);
+        if prefix.is_empty() {
+            return (0, text);
+        }
+        let source = self
+            .process
+            .find(prefix)
+            .map_or(0, |m| crate::id::fnv64(m.as_bytes()) | 1);
+        (source, text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_message_stands_behind_process_time_and_level() {
+        let prefix = Prefix::new().unwrap();
+        let message = |line: &str| String::from_utf8(prefix.split(line.as_bytes()).1.to_vec()).unwrap();
+        for line in [
+            "(TaskRunner pid=71, ip=10.0.0.1) boom",
+            "[rank3]: boom",
+            "[default0]:boom",
+            "3: boom",
+            "2026-11-02T10:01:22.123456789Z stdout F boom",
+            "[2026-11-02 10:01:22 TP0] boom",
+            "(EngineCore_DP0 pid=123) ERROR 11-02 10:01:22 [core.py:710] boom",
+            "gpu-003: boom",
+        ] {
+            assert_eq!(message(line), "boom", "{line}");
+        }
+        assert_eq!(message("KeyError: 'x'"), "KeyError: 'x'");
+        assert_eq!(message("(EngineCore pid=1)   File x"), "  File x");
+    }
+
+    #[test]
+    fn the_times_of_one_process_do_not_make_it_two() {
+        let prefix = Prefix::new().unwrap();
+        let source = |line: &str| prefix.split(line.as_bytes()).0;
+        assert_eq!(source("[rank1]: a"), source("[rank1]: b"));
+        assert_ne!(source("[rank1]: a"), source("[rank2]: a"));
+        assert_eq!(source("2026-11-02 10:01:22 a"), 0);
+        assert_ne!(source("(A pid=1) x"), source("(A pid=2) x"));
+    }
+}

@@ -1,0 +1,215 @@
+//! Tracebacks of Python, one for each process that prints into an output: the line that ends one names the exception.
+
+use regex::bytes::Regex;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Processes whose tracebacks are followed at once.
+const PROCESSES: usize = 1024;
+
+/// Lines after which a traceback that does not end is given up.
+const LINES: u32 = 2000;
+
+/// The part of a program that a traceback went through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Through {
+    Neither,
+    Load,
+    Save,
+}
+
+/// A line as seen by the tracebacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// It belongs to none.
+    Other,
+    /// A header, or a line inside.
+    Inside,
+    /// It ends one; another exception came before it in its chain where it is chained.
+    Exception { through: Through, chained: bool },
+}
+
+struct Open {
+    /// Spaces before its header: its last line stands as far in.
+    indent: usize,
+    through: Through,
+    chained: bool,
+    lines: u32,
+}
+
+/// Tracebacks that have begun and not ended.
+pub(super) struct Tracebacks {
+    open: BTreeMap<(u32, u64), Open>,
+    /// Processes whose next traceback goes on with a chain.
+    chained: BTreeSet<(u32, u64)>,
+    exception: Regex,
+    load: Regex,
+    save: Regex,
+}
+
+impl Tracebacks {
+    pub(super) fn new() -> Result<Self, regex::Error> {
+        Ok(Self {
+            open: BTreeMap::new(),
+            chained: BTreeSet::new(),
+            exception: Regex::new(
+                r"^(?-u:(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Timeout)(?:\(\w+\))?|StopIteration)(?::|\s*$)|(?:[A-Za-z_]\w*\.)+[A-Z]\w*(?:\(\w+\))?(?::|\s*$))",
+            )?,
+            load: Regex::new(
+                r"(?-u), line \d+, in (?:\w*load_(?:checkpoint|ckpt|state_dict|recover|optimizer|model_state|dist)\w*|load|_?resume\w*|\w*restore\w*|_load_from_checkpoint|load_state_dict)\b",
+            )?,
+            save: Regex::new(
+                r"(?-u), line \d+, in (?:\w*save_(?:checkpoint|ckpt|state_dict|recover|model|optimizer|pretrained)\w*|save|_save\w*|async_save\w*)\b",
+            )?,
+        })
+    }
+
+    /// One that is followed goes on.
+    pub(super) fn any(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// Takes a line in.
+    pub(super) fn line(&mut self, worker: u32, source: u64, text: &[u8]) -> Seen {
+        let key = (worker, source);
+        // A progress bar draws without a newline: the traceback may follow on its line.
+        if let Some(at) = memchr::memmem::find(text, b"Traceback (most recent call last)") {
+            self.begin(key, text, at);
+            return Seen::Inside;
+        }
+        if is_link(text) && self.chained.len() < PROCESSES {
+            self.chained.insert(key);
+            return Seen::Inside;
+        }
+        if self.open.is_empty() {
+            return Seen::Other;
+        }
+        let Some(open) = self.open.get_mut(&key) else {
+            return Seen::Other;
+        };
+        open.lines += 1;
+        if open.lines > LINES {
+            self.open.remove(&key);
+            return Seen::Other;
+        }
+        let indent = text.iter().take_while(|b| **b == b' ').count();
+        if indent == text.len() {
+            return Seen::Inside;
+        }
+        if indent > open.indent {
+            if text[indent..].starts_with(b"File \"") {
+                if self.save.is_match(text) {
+                    open.through = Through::Save;
+                } else if open.through == Through::Neither && self.load.is_match(text) {
+                    open.through = Through::Load;
+                }
+            }
+            return Seen::Inside;
+        }
+        if !self.exception.is_match(&text[indent..]) {
+            return Seen::Other;
+        }
+        let (through, chained) = (open.through, open.chained);
+        // Ray prints the exception it carries below its own.
+        if memchr::memmem::find(text, b"RayTaskError").is_none() {
+            self.open.remove(&key);
+        }
+        Seen::Exception { through, chained }
+    }
+
+    fn begin(&mut self, key: (u32, u64), text: &[u8], at: usize) {
+        if self.open.len() >= PROCESSES {
+            self.open.clear();
+        }
+        let chained = self.chained.remove(&key);
+        let before = &text[..at];
+        let told = before.trim_ascii_end().ends_with(b"traceback :");
+        let indent = match told || before.iter().all(|b| *b == b' ') {
+            true => before.iter().take_while(|b| **b == b' ').count(),
+            false => 0,
+        };
+        let open = Open {
+            indent,
+            through: Through::Neither,
+            chained,
+            lines: 0,
+        };
+        self.open.insert(key, open);
+    }
+}
+
+/// The line between two tracebacks of one chain.
+fn is_link(text: &[u8]) -> bool {
+    text.starts_with(b"During handling of the above exception")
+        || text.starts_with(b"The above exception was the direct cause")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(lines: &[(u64, &str)]) -> Vec<usize> {
+        let mut t = Tracebacks::new().unwrap();
+        let ends = lines.iter().enumerate().filter_map(|(n, (source, text))| {
+            matches!(t.line(0, *source, text.as_bytes()), Seen::Exception { .. }).then_some(n)
+        });
+        ends.collect()
+    }
+
+    #[test]
+    fn tracebacks_of_two_ranks_may_be_printed_into_each_other() {
+        let ends = run(&[
+            (1, "Traceback (most recent call last):"),
+            (2, "Traceback (most recent call last):"),
+            (1, "  File \"a.py\", line 1, in f"),
+            (2, "  File \"b.py\", line 1, in g"),
+            (2, "KeyError: 'b'"),
+            (1, "ValueError: a"),
+            (1, "ValueError: not in a traceback"),
+        ]);
+        assert_eq!(ends, [4, 5]);
+    }
+
+    #[test]
+    fn the_exception_inside_rays_wrapper_counts_too() {
+        let ends = run(&[
+            (0, "Traceback (most recent call last):"),
+            (0, "  File \"a.py\", line 1, in f"),
+            (0, "ray.exceptions.RayTaskError(ValueError): ray::f() (pid=1)"),
+            (0, "  File \"b.py\", line 1, in g"),
+            (0, "ValueError: b"),
+        ]);
+        assert_eq!(ends, [2, 4]);
+    }
+
+    #[test]
+    fn a_summary_of_a_launcher_is_indented() {
+        let ends = run(&[
+            (0, "  traceback : Traceback (most recent call last):"),
+            (0, "    File \"a.py\", line 1, in f"),
+            (0, "      x = y[1]"),
+            (0, "  IndexError: list index out of range"),
+        ]);
+        assert_eq!(ends, [3]);
+    }
+
+    #[test]
+    fn the_way_through_a_save_is_told() {
+        let mut t = Tracebacks::new().unwrap();
+        t.line(0, 0, b"Traceback (most recent call last):");
+        t.line(0, 0, b"  File \"x.py\", line 3, in save_checkpoint");
+        let end = |chained| Seen::Exception {
+            through: Through::Save,
+            chained,
+        };
+        assert_eq!(t.line(0, 0, b"RuntimeError: x"), end(false));
+        assert!(!t.any());
+        t.line(
+            0,
+            0,
+            b"During handling of the above exception, another exception occurred:",
+        );
+        t.line(0, 0, b"Traceback (most recent call last):");
+        t.line(0, 0, b"  File \"x.py\", line 3, in save_checkpoint");
+        assert_eq!(t.line(0, 0, b"ValueError: y"), end(true));
+    }
+}
