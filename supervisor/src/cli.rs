@@ -8,6 +8,7 @@ mod doctor;
 mod explain;
 mod exports;
 mod gc;
+mod install;
 mod logs;
 mod man;
 mod migrate;
@@ -77,6 +78,8 @@ enum Command {
     Config(config::Args),
     /// Look at the machine: what a run here can count on.
     Doctor(doctor::Args),
+    /// Write a service for a run: it starts at boot, is started again, and is taken over where its supervisor died.
+    Install(install::Args),
     /// Print completions for a shell.
     Completions(completions::Args),
     /// Write the man pages: into a directory, or this program's own to standard output.
@@ -125,6 +128,7 @@ pub(crate) fn command() -> clap::Command {
         .mut_subcommand("notify", |c| c.after_help(with(notify::EXAMPLES, &CONFIGURED)))
         .mut_subcommand("config", |c| c.after_help(with(config::EXAMPLES, &CONFIGURED)))
         .mut_subcommand("doctor", |c| c.after_help(with(doctor::EXAMPLES, &CONFIGURED)))
+        .mut_subcommand("install", |c| c.after_help(with(install::EXAMPLES, &CONFIGURED)))
         .mut_subcommand("man", |c| c.after_help(with(man::EXAMPLES, &LOOK)))
         .mut_subcommand("completions", |c| c.after_help(with(completions::EXAMPLES, &LOOK)))
 }
@@ -166,6 +170,7 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
         Command::Notify(args) => notify::run(args),
         Command::Config(args) => config::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Install(args) => install::run(args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     }

@@ -16,6 +16,7 @@ mod keep;
 mod notify;
 mod rehearsal;
 mod secrets;
+mod service;
 mod start;
 
 use crate::control::{ControlReply, ControlRequest};
@@ -155,6 +156,7 @@ struct Driver {
     journal_recorded: Vec<ProcRef>,
     internal: mpsc::UnboundedSender<Internal>,
     signals: Signals,
+    service: service::Service,
     over: Option<Outcome>,
 }
 
@@ -254,6 +256,7 @@ impl Driver {
             self.work.deadline(),
             self.journal.retry_at,
             self.standby_at,
+            self.service.due(),
             // Nothing else may happen for longer than a silent holder keeps its lease.
             self.store.is_idle().then_some(self.journal.bump_at),
         ]
@@ -384,6 +387,7 @@ impl Driver {
                 () = tokio::time::sleep(sleep) => {}
             }
             self.on_due();
+            self.tell_manager();
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 use supervise_core::id::WallMs;
+use supervise_host::service_manager::OWN_VARIABLES;
 
 /// The wall clock in ms since 1970.
 #[must_use]
@@ -11,11 +12,12 @@ pub(crate) fn wall() -> WallMs {
     WallMs(since.map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX)))
 }
 
-/// Our own variables. One that is not UTF-8 is left out: no trainer reads one.
+/// Our own variables but for those by which the service manager speaks with us. One that is not UTF-8 is left out: no trainer reads one.
 #[must_use]
 pub(crate) fn own() -> BTreeMap<String, String> {
     std::env::vars_os()
         .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)))
+        .filter(|(k, _)| !OWN_VARIABLES.contains(&k.as_str()))
         .collect()
 }
 

@@ -100,6 +100,15 @@ impl Exit {
         }
     }
 
+    /// Returns true if `run` that ended so needs a person or another configuration: a start that comes by itself would end the same.
+    #[must_use]
+    pub fn is_final(self) -> bool {
+        matches!(
+            self,
+            Self::Deterministic | Self::NoProof | Self::LeaseHeld | Self::GaveUp | Self::Usage | Self::Config
+        )
+    }
+
     /// The code of that number, if it is a documented one.
     #[must_use]
     pub fn of(code: u8) -> Option<Self> {

@@ -13,6 +13,7 @@ pub mod status;
 pub mod table;
 pub mod terminal;
 pub mod time;
+pub mod unit;
 pub mod verify;
 
 pub use command::{proposed, shown_command, shown_word};

@@ -39,6 +39,8 @@ mod readers;
 mod rehearsals;
 #[path = "run/scripts.rs"]
 mod scripts;
+#[path = "run/service.rs"]
+mod service;
 #[path = "run/stops.rs"]
 mod stops;
 #[path = "run/stuck.rs"]

@@ -10,6 +10,7 @@ pub mod log_writer;
 pub mod migrate;
 pub mod process;
 pub mod script;
+pub mod service_manager;
 pub mod slurm;
 pub mod system;
 pub mod wire;

@@ -6,6 +6,7 @@ use super::inputs::{Inputs, connect};
 use super::io_workers::{IoWorker, Tag, line};
 use super::journal::{JournalWriter, lease_dir};
 use super::notify::Telling;
+use super::service::Service;
 use super::{Driver, LAST_WORDS, RunFlags, Signals};
 use crate::control;
 use crate::error::CliError;
@@ -17,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use supervise_config::redact_words;
 use supervise_core::event::{EventKind, Living};
-use supervise_core::id::{Ms, Term};
+use supervise_core::id::{Ms, Term, Tick};
 use supervise_core::lease::{Claim, beat};
 use supervise_core::record::Outcome;
 use supervise_core::spec::RunSpec;
@@ -110,6 +111,7 @@ pub(super) async fn term(order: RunOrder, mut printer: Printer, flags: RunFlags)
         journal_recorded: loaded.recorded.clone(),
         internal,
         signals: Signals::default(),
+        service: Service::new(Tick(0)),
         over: None,
         order,
         printer,
@@ -331,6 +333,7 @@ impl Driver {
 
     /// The last records and the lease reach the disk, or not in time.
     async fn end(&mut self) {
+        self.tell_manager();
         self.printer.finish(&self.state, &self.spec);
         self.end_rehearsal().await;
         if let Some(link) = &self.guard {

@@ -72,3 +72,68 @@ fn an_installation_has_all_that_the_unit_names() {
             .success()
     );
 }
+
+const DEMO: &str = "\
+trainer:
+  default_local_dir: ckpt
+  total_training_steps: 10
+  save_freq: 2
+  n_gpus_per_node: 1
+algorithm:
+  adv_estimator: grpo
+supervisor:
+  trainer: verl
+  command: [/bin/true, '{overrides}']
+";
+
+#[test]
+fn a_service_of_ones_own_is_written_once() {
+    let world = World::new();
+    world.write("my run.yaml", DEMO);
+    let install = ["install", "--systemd", "--user", "my run.yaml"];
+    let shown = world.run(&[&install[..], &["--print"]].concat());
+    shown.tells(0, &["Type=notify", "WantedBy=default.target", "/my run.yaml\""]);
+    let written = world.run(&install);
+    written.tells(
+        0,
+        &[
+            "supervise-my-run.service is written",
+            "systemctl --user enable --now supervise-my-run",
+        ],
+    );
+    let path = written.out.split(" is written").next().unwrap().to_owned();
+    assert_eq!(fs::read_to_string(&path).unwrap(), shown.out);
+    world.run(&install).tells(0, &["is written"]);
+    fs::write(&path, "somebody's own").unwrap();
+    world.run(&install).refuses(64, &["says something else", "--force"]);
+    assert_eq!(fs::read_to_string(&path).unwrap(), "somebody's own");
+    world
+        .run(&[&install[..], &["--force"]].concat())
+        .tells(0, &["is written"]);
+    assert_eq!(fs::read_to_string(&path).unwrap(), shown.out);
+}
+
+#[test]
+fn what_run_would_refuse_is_not_installed() {
+    let world = World::new();
+    world.write("ppo.yaml", &DEMO.replace("save_freq: 2", "save_freq: [2"));
+    world
+        .run(&["install", "--systemd", "--user", "ppo.yaml"])
+        .refuses(78, &["ppo.yaml"]);
+    world.write("ppo.yaml", DEMO);
+    world.run(&["install", "ppo.yaml"]).refuses(64, &["--systemd"]);
+    world
+        .run(&["install", "--systemd", "--user", "--name", "a/b", "ppo.yaml"])
+        .refuses(64, &["--name a/b", "expected"]);
+    world
+        .run(&[
+            "install",
+            "--systemd",
+            "--user",
+            "ppo.yaml",
+            "--",
+            "python3",
+            "a\nExecStop=/bin/x",
+        ])
+        .refuses(64, &["expected words of one line"]);
+}

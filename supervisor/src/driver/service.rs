@@ -1,0 +1,101 @@
+//! What the service manager hears: ready once the workers run, the step, that we live, that an end takes its time.
+
+use super::Driver;
+use supervise_core::id::{Ms, Tick};
+use supervise_core::record::StartPoint;
+use supervise_core::state::{Mode, State};
+use supervise_host::service_manager::ServiceManager;
+
+/// It hears at least this often that we live.
+const EVERY: Ms = Ms::secs(10);
+/// An end that goes on may last so much longer each time.
+const EXTEND_MICROSECONDS: u64 = 60_000_000;
+
+/// What it was told.
+#[derive(Debug, Default)]
+pub(super) struct Service {
+    manager: ServiceManager,
+    ready: bool,
+    stopping: bool,
+    status: String,
+    /// When it has to hear from us again.
+    due: Option<Tick>,
+}
+
+impl Service {
+    pub(super) fn new(now: Tick) -> Self {
+        let manager = ServiceManager::of_this_process();
+        Self {
+            due: manager.is_there().then_some(now),
+            manager,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn due(&self) -> Option<Tick> {
+        self.due
+    }
+
+    /// Tells what is new, and where it is due that we live: from the event loop itself, so that a loop that hangs is silent.
+    fn tell(&mut self, s: &State, now: Tick) {
+        if !self.manager.is_there() {
+            return;
+        }
+        let mut lines = String::new();
+        // Who waits for the start of a run that is finished already waits for nothing.
+        let ready = matches!(s.mode, Mode::Running | Mode::Draining { .. } | Mode::Finished);
+        if ready && !self.ready {
+            lines.push_str("READY=1\n");
+        }
+        let stopping = s.is_to_stop() || s.mode == Mode::Finished;
+        if stopping && !self.stopping {
+            lines.push_str("STOPPING=1\n");
+        }
+        let status = status(s);
+        if status != self.status {
+            lines.push_str(&format!("STATUS={status}\n"));
+        }
+        if self.due.is_some_and(|at| at <= now) {
+            lines.push_str("WATCHDOG=1\n");
+            if stopping {
+                lines.push_str(&format!("EXTEND_TIMEOUT_USEC={EXTEND_MICROSECONDS}\n"));
+            }
+            let every = self.manager.watchdog().map_or(EVERY, |w| Ms(w.0 / 3).min(EVERY));
+            self.due = Some(now.after(every.max(Ms(100))));
+        }
+        // What could not be said is said the next time.
+        if !lines.is_empty() && self.manager.say(&lines) {
+            self.ready |= ready;
+            self.stopping |= stopping;
+            self.status = status;
+        }
+    }
+}
+
+impl Driver {
+    /// Tells the service manager, where one started us.
+    pub(super) fn tell_manager(&mut self) {
+        let now = self.now();
+        self.service.tell(&self.state, now);
+    }
+}
+
+/// How the run is, in one line.
+fn status(s: &State) -> String {
+    let mut out = s.mode.word().to_owned();
+    let Some(a) = &s.attempt else { return out };
+    out.push_str(&format!(", attempt {}", a.no));
+    if let Some(step) = a.step {
+        out.push_str(&format!(", step {step}"));
+        if let Some(total) = s.total {
+            out.push_str(&format!(" of {total}"));
+        }
+    }
+    if let StartPoint::Step { step: from, .. } = &a.order.from {
+        out.push_str(&format!(", resumed from step {from}"));
+    }
+    if let Some(mark) = s.mark {
+        out.push_str(&format!(", newest proven step {mark}"));
+    }
+    out
+}
