@@ -33,7 +33,7 @@ pub use running::{Ended, Supervisor};
 /// Longer than anything takes here, on a machine that has much else to do.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 /// The variable that marks the processes of a scene.
-pub(crate) const MARK: &str = "E2E_SCENE";
+pub const MARK: &str = "E2E_SCENE";
 
 /// A folder with a run in it.
 #[derive(Debug)]
