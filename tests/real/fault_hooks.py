@@ -8,6 +8,7 @@ Each fault names where it fires (`step`; `rank`, default 0) and what happens (`k
     kill      sends itself `signal` (default SIGKILL) in mid-step, between backward pass and optimizer
     raise     raises RuntimeError(`message`) there; with "oom": true a torch.OutOfMemoryError
     hang      sleeps there for ever, so that the other ranks wait in a collective
+    spin      computes there for ever, `share` of a core (default 1)
     nan       sets all gradients to NaN there, so that the weights of this step are ruined
     torn      half-writes `file` (default "model") of the step's save, then kills itself
     no_space  half-writes it, then raises the OSError of a full disk
@@ -34,7 +35,7 @@ from pathlib import Path
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-IN_STEP = ("kill", "raise", "hang", "nan")
+IN_STEP = ("kill", "raise", "hang", "spin", "nan")
 IN_SAVE = ("torn", "no_space", "slow")
 STEP_IN_PATH = re.compile(r"global_step_(\d+)/(?:.*/)?([a-z_]+?)(?:_world_size_\d+_rank_\d+|_\d+)?\.pt$")
 
@@ -108,6 +109,8 @@ def strike(fault, optimizer):
     elif kind == "hang":
         while True:
             time.sleep(3600)
+    elif kind == "spin":
+        spin(fault.get("share", 1.0))
     elif kind == "nan":
         for group in optimizer.param_groups:
             for p in group["params"]:
@@ -116,6 +119,17 @@ def strike(fault, optimizer):
     else:
         error = torch.OutOfMemoryError if fault.get("oom") else RuntimeError
         raise error(fault.get("message", f"injected fault at step {fault['step']}"))
+
+
+def spin(share):
+    """Computes to no end; below a whole core in slices of a tenth of a second."""
+    while share >= 1.0:
+        pass
+    while True:
+        until = time.monotonic() + 0.1 * share
+        while time.monotonic() < until:
+            pass
+        time.sleep(0.1 * (1.0 - share))
 
 
 def write_half(data, target):

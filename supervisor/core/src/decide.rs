@@ -174,6 +174,9 @@ impl Deciding<'_> {
         if self.s.mode == Mode::Finished && !matches!(e.kind, EventKind::TermStarted { .. }) {
             return self.after_the_end(&e.kind);
         }
+        if let EventKind::Looked { attempt, look } = &e.kind {
+            return self.on_look(*attempt, look);
+        }
         if !worth_recording(&self.s, &e.kind, e.at) {
             return self.quiet(&e.kind);
         }
@@ -214,6 +217,7 @@ impl Deciding<'_> {
             EventKind::IoRecovered => self.on_io_recovered(),
             // That a relaunch will fail is no reason to end what runs.
             EventKind::TimeGap { .. }
+            | EventKind::Looked { .. }
             | EventKind::JournalStalled { .. }
             | EventKind::Rehearsed(_)
             | EventKind::Told { .. }
@@ -225,7 +229,7 @@ impl Deciding<'_> {
     fn after_the_end(&mut self, kind: &EventKind) {
         if !matches!(
             kind,
-            EventKind::Timer(_) | EventKind::Progress { .. } | EventKind::Checkpoints(_)
+            EventKind::Timer(_) | EventKind::Progress { .. } | EventKind::Looked { .. } | EventKind::Checkpoints(_)
         ) {
             self.ignore(event_word(kind), "the run has ended");
         }
@@ -407,6 +411,7 @@ fn event_word(kind: &EventKind) -> &'static str {
         EventKind::TreeGone { .. } => "tree gone",
         EventKind::GuardLost { .. } => "guard lost",
         EventKind::Progress { .. } => "progress",
+        EventKind::Looked { .. } => "a look at the ranks",
         EventKind::Sighted { .. } => "sighting",
         EventKind::Script { .. } => "news of the script",
         EventKind::Checkpoints(_) | EventKind::CheckpointsChanged(_) => "scan",

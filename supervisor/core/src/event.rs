@@ -1,7 +1,9 @@
 //! Events: the only input of a decision besides state and policy.
 
+use crate::activity::Look;
 use crate::checkpoint::CheckpointSummary;
 use crate::diff::ScanDiff;
+use crate::durations::Clock;
 use crate::id::{ActId, AttemptNo, Ms, ProcRef, Step, Term, Tick, WallMs, WorkerId};
 use crate::rehearsal::Rehearsal;
 use crate::scan::RuleKind;
@@ -100,6 +102,13 @@ pub enum EventKind {
         /// Activity of its processes since the last report; nothing is recorded of it beside a new step or phase, which is work.
         #[serde(default, skip_serializing_if = "Activity::is_none")]
         activity: Activity,
+    },
+    /// The ranks of an attempt that has not got on for a while: recorded where it decides.
+    Looked {
+        /// Attempt.
+        attempt: AttemptNo,
+        /// The ranks.
+        look: Look,
     },
     /// A rule matched a line of output.
     Sighted {
@@ -332,6 +341,21 @@ pub enum Phase {
     Validate,
     /// The end was announced.
     Exit,
+}
+
+impl Phase {
+    /// The clock that runs in it, before or after the attempt's first step.
+    #[must_use]
+    pub fn clock(self, stepped: bool) -> Clock {
+        match self {
+            Self::Startup => Clock::Startup,
+            Self::Step if stepped => Clock::Step,
+            Self::Step => Clock::FirstStep,
+            Self::Save => Clock::Save,
+            Self::Validate => Clock::Validate,
+            Self::Exit => Clock::Exit,
+        }
+    }
 }
 
 /// Activity of a tree of processes since the last report.

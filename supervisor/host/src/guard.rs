@@ -17,6 +17,7 @@ mod lines;
 mod log_queue;
 mod memory;
 pub mod protocol;
+mod pulses;
 pub mod record;
 mod run;
 mod scratch;

@@ -178,6 +178,7 @@ impl Driver {
                     sighting,
                 });
             }
+            FromGuard::Looked(look) => self.feed(EventKind::Looked { attempt, look }),
             FromGuard::TreeGone { unkillable } => {
                 if unkillable.is_empty() {
                     link.gone = true;

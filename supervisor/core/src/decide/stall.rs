@@ -4,19 +4,22 @@
 //! was no progress for so long that this decides alone, whatever the processes do.
 
 use super::Deciding;
+use crate::activity::Look;
 use crate::checkpoint::Verdict;
 use crate::durations::Clock;
 use crate::event::{Event, EventKind, Phase, TimerKey};
-use crate::id::Ms;
+use crate::id::{AttemptNo, Ms};
 use crate::reason::Reason;
-use crate::record::{Decision, Then};
+use crate::record::{Decision, Record, Then};
 use crate::spec::HardLimit;
 use crate::state::{Attempt, Mode};
 
 /// How often progress is judged.
 const STALL_CHECK: Ms = Ms::secs(10);
-/// A tree that neither computed nor printed for this long counts as still.
-const STILL: Ms = Ms::secs(30);
+/// A tree that neither computed nor printed for this long counts as still. Looks at its ranks tell it before, and more.
+const STILL: Ms = Ms::secs(50);
+/// A look at the ranks comes within this time, and names them.
+const LOOKS: Ms = Ms::secs(15);
 /// Time that a trainer which says that it failed has for its traceback, and its other ranks for theirs.
 const LAST_WORDS: Ms = Ms(20_000);
 /// A save of which nothing was heard for so long is looked at for growth.
@@ -56,46 +59,86 @@ impl Deciding<'_> {
         if self.is_unwatched(a) {
             return self.tell_unwatched();
         }
-        if self.is_late() {
-            return;
+        if self.is_late(LOOKS) {
+            let text = self.late_text("whatever its processes do, this decides");
+            return self.stalled(text);
         }
-        self.judge_soon();
+        self.judge_tree();
     }
 
-    /// No progress for the hard limit: that alone decides.
-    fn is_late(&mut self) -> bool {
+    /// How the ranks look, where there was no progress for a while.
+    pub(super) fn on_look(&mut self, attempt: AttemptNo, look: &Look) {
+        let watched = self
+            .s
+            .live()
+            .filter(|a| a.no == attempt && !self.is_unwatched(a) && !self.is_over(a));
+        let Some(a) = watched.filter(|_| matches!(self.s.mode, Mode::Running)) else {
+            return;
+        };
+        let text = if self.is_late(Ms(0)) {
+            self.late_text(&look.words())
+        } else if look.is_stuck() && self.is_overdue(a) && !self.may_save(a) {
+            let (silent, limit) = (self.e.at.since(a.last_progress), self.soon_limit(a));
+            let (what, ranks) = (what_is_missing(a.phase), look.words());
+            format!(
+                "stuck: {what} for {} s (limit {} s): {ranks}",
+                silent.0 / 1000,
+                limit.0 / 1000
+            )
+        } else {
+            return;
+        };
+        if !self.spec.policy.observe || !a.pace.told {
+            self.push(Record::Fact(self.e.clone()));
+        }
+        self.stalled(text);
+    }
+
+    /// No progress for the hard limit and `more`: that alone decides.
+    fn is_late(&self, more: Ms) -> bool {
         // What works on after the last step is the user's.
         let Some(a) = self.s.live().filter(|a| !self.is_over(a)) else {
             return false;
         };
         let silent = self.e.at.since(a.last_progress);
-        let Some(limit) = self.hard_limit(a).filter(|limit| silent >= *limit) else {
-            return false;
-        };
-        let text = format!(
-            "stuck: {} for {} s, and the hard limit is {} s (stall.hard): whatever its processes do, this decides",
-            what_is_missing(a.phase),
-            silent.0 / 1000,
-            limit.0 / 1000,
-        );
-        self.stalled(text);
-        true
+        self.hard_limit(a)
+            .is_some_and(|limit| silent.0 >= limit.0.saturating_add(more.0))
     }
 
-    fn judge_soon(&mut self) {
-        let Some(a) = self.s.live() else { return };
-        let limit = self.soon_limit(a);
-        let silent = self.e.at.since(a.last_progress);
-        let waited = self.e.at.since(a.last_progress.max(a.pace.excused.unwrap_or_default()));
-        // What waits for a file system that does not answer is not stuck.
-        if waited < limit || self.s.io_stalled.is_some() {
+    fn late_text(&self, ranks: &str) -> String {
+        let Some(a) = self.s.live() else { return String::new() };
+        format!(
+            "stuck: {} for {} s, which is longer than the hard limit of {} s (stall.hard): {ranks}",
+            what_is_missing(a.phase),
+            self.e.at.since(a.last_progress).0 / 1000,
+            self.hard_limit(a).unwrap_or_default().0 / 1000,
+        )
+    }
+
+    /// Progress is overdue by what the run has shown. What waits for a file system that does not answer is not.
+    fn is_overdue(&self, a: &Attempt) -> bool {
+        self.s.io_stalled.is_none() && self.waited(a) >= self.soon_limit(a)
+    }
+
+    fn waited(&self, a: &Attempt) -> Ms {
+        self.e.at.since(a.last_progress.max(a.pace.excused.unwrap_or_default()))
+    }
+
+    /// A save whose files are incomplete may take as long as a save may, whatever the output says.
+    fn may_save(&self, a: &Attempt) -> bool {
+        self.save_in_progress() && self.waited(a) < self.soon_limit(a).max(self.spec.policy.stall_save)
+    }
+
+    /// Judges by the tree as a whole, where nothing is known of its ranks: a crowd, or a guard of an older release.
+    fn judge_tree(&mut self) {
+        let Some(a) = self.s.live().filter(|a| self.is_overdue(a)) else {
             return;
-        }
+        };
+        let (limit, waited) = (self.soon_limit(a), self.waited(a));
+        let silent = self.e.at.since(a.last_progress);
         let what = what_is_missing(a.phase);
         let still = self.e.at.since(a.last_active);
-        // A save whose files are incomplete may take as long as a save may, whatever the output says.
-        let saving = self.save_in_progress() && waited < limit.max(self.spec.policy.stall_save);
-        if still >= STILL && !saving {
+        if still >= STILL && !self.may_save(a) {
             let text = format!(
                 "stuck: {what} for {} s (limit {} s), and its processes have neither computed nor printed for {} s",
                 silent.0 / 1000,
@@ -105,11 +148,11 @@ impl Deciding<'_> {
             self.stalled(text);
         } else if waited.0 < limit.0.saturating_add(STALL_CHECK.0) && !self.spec.policy.observe {
             let until = match self.hard_limit(a) {
-                Some(hard) => format!(" until {} s (stall.hard)", hard.0 / 1000),
+                Some(hard) => format!("; no progress for {} s ends it (stall.hard)", hard.0 / 1000),
                 None => String::new(),
             };
             let text = format!(
-                "{what} for {} s (limit {} s), but its processes work: it is left alone{until}",
+                "{what} for {} s (limit {} s), but its processes seem to work: it is watched{until}",
                 silent.0 / 1000,
                 limit.0 / 1000
             );
@@ -118,7 +161,7 @@ impl Deciding<'_> {
         }
     }
 
-    /// The one place where a stall ends an attempt.
+    /// The one place where a stall ends an attempt: what is to be kept of its processes is taken before the kill that this asks for.
     fn stalled(&mut self, text: String) {
         let reason = Reason::new("stalled", text.clone());
         if !self.spec.policy.observe {

@@ -46,14 +46,7 @@ impl Pace {
     /// The clock that runs in a phase.
     #[must_use]
     pub fn clock(&self, phase: Phase) -> Clock {
-        match phase {
-            Phase::Startup => Clock::Startup,
-            Phase::Step if self.steps > 0 => Clock::Step,
-            Phase::Step => Clock::FirstStep,
-            Phase::Save => Clock::Save,
-            Phase::Validate => Clock::Validate,
-            Phase::Exit => Clock::Exit,
-        }
+        phase.clock(self.steps > 0)
     }
 
     /// A new term has a clock of its own: what it does not know the beginning of is not measured.

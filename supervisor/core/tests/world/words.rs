@@ -58,6 +58,7 @@ fn fact(e: &Event) -> String {
             let step = step.map_or_else(|| "none".to_owned(), |s| s.to_string());
             format!("progress: {phase:?}, step {step}").to_lowercase()
         }
+        EventKind::Looked { look, .. } => format!("ranks: {}", look.words()),
         EventKind::Sighted { sighting, .. } => match sighting.number {
             Some(n) => format!("seen: {} {n}", sighting.rule),
             None => format!("seen: {}", sighting.rule),

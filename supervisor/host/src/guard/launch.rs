@@ -9,6 +9,7 @@ use crate::guard::keeper::{Half, Keeper, Tether, part};
 use crate::guard::log_queue::{LogQueue, log_writer_order, null, set_nonblocking};
 use crate::guard::memory::Memory;
 use crate::guard::protocol::{FromGuard, GuardOrder, ORDER_LIMIT, WorkerOrder};
+use crate::guard::pulses::Pulses;
 use crate::guard::record::boot_line;
 use crate::guard::run::calls::{Calls, look_every};
 use crate::guard::run::{Guard, Pace};
@@ -157,6 +158,7 @@ fn prepare(order: GuardOrder, connection: Connection, signals: SignalFd) -> Resu
     let (workers, failure) = start_workers(&order, leaf.as_ref());
     workers.iter().for_each(|w| memory.note(w.proc.pid));
     let tag = format!("{}/", order.run);
+    let tree = Tree::new(me, tag, leaf, now);
     let mut guard = Guard {
         me,
         term: order.term,
@@ -173,7 +175,8 @@ fn prepare(order: GuardOrder, connection: Connection, signals: SignalFd) -> Resu
         log_writer: None,
         log_writer_due: None,
         log_writer_pause: 0,
-        tree: Tree::new(me, tag, leaf, now),
+        pulses: Pulses::new(now, tree.ms_per_tick),
+        tree,
         memory,
         pace: Pace::new(now),
         workers,

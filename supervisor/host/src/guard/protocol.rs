@@ -7,6 +7,7 @@
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
+use supervise_core::activity::Look;
 use supervise_core::event::{Activity, ExitStatus, Phase, Sighting};
 use supervise_core::id::{AttemptNo, Ms, ProcRef, RunId, Step, Term, WorkerId};
 use supervise_core::scan::{RuleKind, ScanRule};
@@ -221,6 +222,8 @@ pub enum FromGuard {
         /// Activity since the last message of this kind.
         activity: Activity,
     },
+    /// The ranks, every ten seconds where there was no progress for a while.
+    Looked(Look),
     /// A rule other than step and phase matched, for the first, second, fourth, … time; or the first training record was printed.
     Sighted {
         /// Its meaning.

@@ -11,6 +11,7 @@ use crate::guard::facts::Facts;
 use crate::guard::log_queue::{LogQueue, start_log_writer};
 use crate::guard::memory::Memory;
 use crate::guard::protocol::{FromGuard, GuardOrder};
+use crate::guard::pulses::{Pulses, Ranked};
 use crate::guard::record::descendant_line;
 use crate::guard::tree::{News, Tree};
 use crate::guard::worker::{WORKERS_LIMIT, Worker};
@@ -71,6 +72,7 @@ pub(crate) struct Guard {
     pub(crate) tree: Tree,
     pub(crate) memory: Memory,
     pub(crate) pace: Pace,
+    pub(crate) pulses: Pulses,
     pub(crate) workers: Vec<Worker>,
     pub(crate) launched: bool,
     /// Events before all programs ran: told after `Launched`.
@@ -215,6 +217,7 @@ impl Guard {
             self.look_at_calls();
         }
         self.report(now);
+        self.look_at_ranks(now);
         self.keep_log_writer(now);
     }
 
@@ -287,6 +290,32 @@ impl Guard {
         });
     }
 
+    /// Ends a window of the ranks' counters. A driver that does not listen gets no look: another comes.
+    fn look_at_ranks(&mut self, now: u64) {
+        if !self.watches() || now < self.pulses.due() {
+            return;
+        }
+        let workers: Vec<Ranked> = self
+            .workers
+            .iter()
+            .map(|w| Ranked {
+                worker: w.id,
+                pid: w.proc.pid,
+            })
+            .collect();
+        let clock = self.facts.phase.clock(self.facts.step.is_some());
+        let look = self.pulses.window(now, &workers, self.tree.known_pids(), clock);
+        let busy = self.connection.as_ref().is_some_and(Connection::has_unsent);
+        if let Some(look) = look.filter(|_| !busy) {
+            self.tell(FromGuard::Looked(look));
+        }
+    }
+
+    /// Ranks run that can be looked at.
+    fn watches(&self) -> bool {
+        self.launched && !self.frozen && self.tree.end == crate::guard::tree::End::Running
+    }
+
     /// Starts a log writer where one is wanted and none runs.
     fn keep_log_writer(&mut self, now: u64) {
         if self.log_writer_due.is_none_or(|due| now < due) {
@@ -329,6 +358,7 @@ impl Guard {
         });
         [
             self.tree.next(),
+            self.watches().then(|| self.pulses.due()),
             report,
             loss,
             newcomer,

@@ -70,7 +70,7 @@ pub(crate) struct Tree {
     walk_gap: u64,
     /// The longest pause between walks, whatever they cost.
     hurry: Option<u64>,
-    ms_per_tick: u64,
+    pub(crate) ms_per_tick: u64,
 }
 
 impl Tree {

@@ -22,6 +22,8 @@ pub struct ProcStat {
     pub session: i32,
     /// CPU time of the process itself, in clock ticks.
     pub cpu: u64,
+    /// Page faults that needed no disk.
+    pub faults: u64,
     /// Threads.
     pub threads: u64,
     /// Start time in clock ticks since boot.
@@ -86,6 +88,7 @@ fn parse(pid: i32, line: &[u8]) -> Option<ProcStat> {
         group: field(5)?.parse().ok()?,
         session: field(6)?.parse().ok()?,
         cpu: user.saturating_add(system),
+        faults: field(10)?.parse().ok()?,
         threads: field(20)?.parse().ok()?,
         start: field(22)?.parse().ok()?,
     })

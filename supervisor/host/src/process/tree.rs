@@ -314,6 +314,7 @@ mod tests {
             group: session,
             session,
             cpu: 0,
+            faults: 0,
             threads: 1,
             start,
         }

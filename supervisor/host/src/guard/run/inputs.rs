@@ -8,6 +8,7 @@ use crate::guard::record::exit_line;
 use crate::guard::tree::End;
 use crate::guard::worker::Look;
 use crate::guard::worker::refusal_words;
+use crate::process::boottime_ms;
 use crate::process::reap::reap_one;
 use supervise_core::event::{ExitStatus, Sighting};
 use supervise_core::id::{Term, WorkerId};
@@ -184,6 +185,7 @@ impl Guard {
                     self.log_queue.output(id.0, bytes);
                     let count = u64::try_from(n).unwrap_or(u64::MAX);
                     self.pace.output = self.pace.output.saturating_add(count);
+                    self.pulses.on_output(count);
                     self.on_hits(hits);
                 }
             }
@@ -208,6 +210,9 @@ impl Guard {
         for hit in hits {
             let change = self.facts.note(hit);
             self.pace.changed |= change.progress;
+            if change.progress {
+                self.pulses.on_progress(boottime_ms());
+            }
             for (kind, sighting) in change.sighted.into_iter().chain(change.first) {
                 self.tell_in_order(FromGuard::Sighted { kind, sighting });
             }
