@@ -7,6 +7,7 @@
 mod acts;
 mod ask;
 mod cluster;
+mod evidence;
 mod guards;
 mod inputs;
 mod io_workers;
@@ -26,6 +27,8 @@ use crate::notify::Came;
 use crate::printer::Printer;
 use crate::run_order::RunOrder;
 
+use camino::Utf8PathBuf;
+use evidence::Gathering;
 use guards::GuardLink;
 use inputs::Inputs;
 use io_workers::{IoWorker, Tag};
@@ -39,6 +42,7 @@ use supervise_core::checkpoint::Depth;
 use supervise_core::decide::decide;
 use supervise_core::event::{ActError, Event, EventKind, Request, ScanReport, TimerKey};
 use supervise_core::id::{ActId, AttemptNo, Ms, ProcRef, Tick};
+use supervise_core::machine::Facts;
 use supervise_core::record::{Act, ActKind, Ask, LaunchOrder, Outcome, Record};
 use supervise_core::rehearsal::Rehearsed;
 use supervise_core::spec::RunSpec;
@@ -48,6 +52,7 @@ use supervise_host::guard::Standby;
 use supervise_host::io_worker::Question;
 use supervise_host::process::boottime_ms;
 use supervise_trainers::slurm::Job;
+use tokio::process::ChildStdin;
 use tokio::sync::{mpsc, oneshot};
 
 /// A timer that fires so late means that the machine slept, or that we were not scheduled.
@@ -117,6 +122,10 @@ enum Internal {
     },
     /// A relaunch was tried in advance; `None`: it was not tried to its end.
     Rehearsed(Option<Rehearsed>),
+    /// A helper that gathers evidence has its order; this is its input.
+    Asking(AttemptNo, ChildStdin),
+    /// Evidence of an attempt, or that there will be none.
+    Evidence(AttemptNo, Option<Box<Facts>>),
     /// Somebody asks over the control socket.
     Asked(ControlRequest, oneshot::Sender<ControlReply>),
 }
@@ -150,6 +159,9 @@ struct Driver {
     key: String,
     rehearsal: Option<Rehearsing>,
     telling: Telling,
+    gathering: Option<Gathering>,
+    /// The present attempt's own directory, which goes with it.
+    scratch: Option<Utf8PathBuf>,
     failed_launch: Option<(ActId, ActError)>,
     /// The end that was decided, and when it comes even if the journal never takes it.
     finish_due: Option<(Tick, Outcome)>,
@@ -189,14 +201,14 @@ impl Driver {
             self.tell(record);
         }
         for record in &decided.records {
-            if let Record::Intended { act, .. } = record {
+            if let Record::Intended { act, reasons, .. } = record {
                 if let ActKind::Finish(outcome) = &act.kind {
                     self.finish_due = Some((event.at.after(PATIENCE_AT_END), outcome.clone()));
                     self.last_words();
                 }
                 if act.kind.is_guarded() {
                     self.waiting.push_back((seq, act.clone()));
-                } else {
+                } else if !self.is_looked_at_first(act, reasons) {
                     self.safety(act.clone());
                 }
             }
@@ -266,6 +278,7 @@ impl Driver {
         let dead = [self.store.replaced_in(), self.work.replaced_in()];
         let dead = dead.into_iter().flatten().map(|pause| now.after(pause));
         let finish = self.finish_due.iter().map(|(at, _)| *at).chain(self.fence_due());
+        let finish = finish.chain(self.evidence_due());
         timers
             .chain(io_workers)
             .chain(dead)
@@ -301,6 +314,7 @@ impl Driver {
         }
         self.check_io_workers(now);
         self.check_guard(now);
+        self.check_evidence(now);
         self.tell_of_a_wait(now);
         if self.finish_due.as_ref().is_some_and(|(at, _)| *at <= now) && self.over.is_none() {
             // The end changes nothing on disk; the next term finds out from there what this one could not write.
@@ -344,6 +358,8 @@ impl Driver {
             }
             Internal::Note(text) => self.printer.note(&text),
             Internal::Told(event, came) => self.on_told(&event, came),
+            Internal::Asking(attempt, input) => self.on_asking(attempt, input),
+            Internal::Evidence(attempt, facts) => self.on_evidence(attempt, facts.map(|f| *f)),
             Internal::JobEnded { attempt, said } => self.on_job_ended(attempt, said),
             Internal::Cluster { act, order, said } => self.on_cluster(act, order, said),
             Internal::Slurm { act, order, said } => self.on_slurm(act, order, said),

@@ -59,6 +59,7 @@ fn helper() -> Option<ExitCode> {
     }
     let code = match args.next()?.to_str()? {
         "__guard" => supervise_host::guard::main(&args.collect::<Vec<_>>()),
+        "__evidence" => supervise_host::evidence::main(),
         "__notify" => notify::send::helper(),
         "__rehearse" => rehearse::helper(),
         "__log_writer" => supervise_host::log_writer::main(),

@@ -11,6 +11,8 @@ mod demo;
 mod elsewhere;
 #[path = "run/ends.rs"]
 mod ends;
+#[path = "run/evidence.rs"]
+mod evidence;
 #[path = "run/filesystem.rs"]
 mod filesystem;
 #[path = "run/gc.rs"]

@@ -221,6 +221,7 @@ impl Deciding<'_> {
             | EventKind::JournalStalled { .. }
             | EventKind::Rehearsed(_)
             | EventKind::Told { .. }
+            | EventKind::Evidence { .. }
             | EventKind::Collected { .. } => {}
         }
     }
@@ -413,6 +414,7 @@ fn event_word(kind: &EventKind) -> &'static str {
         EventKind::Progress { .. } => "progress",
         EventKind::Looked { .. } => "a look at the ranks",
         EventKind::Sighted { .. } => "sighting",
+        EventKind::Evidence { .. } => "evidence",
         EventKind::Script { .. } => "news of the script",
         EventKind::Checkpoints(_) | EventKind::CheckpointsChanged(_) => "scan",
         EventKind::Rehearsed(_) => "rehearsal",
@@ -469,6 +471,7 @@ fn stale(s: &State, kind: &EventKind) -> Option<(String, String)> {
         EventKind::GuardLost { attempt } => (*attempt, "guard lost".to_owned()),
         EventKind::Progress { attempt, .. } => (*attempt, "progress".to_owned()),
         EventKind::Sighted { attempt, sighting, .. } => (*attempt, format!("sighting {}", sighting.rule)),
+        EventKind::Evidence { attempt, .. } => (*attempt, "evidence".to_owned()),
         EventKind::Script { attempt, .. } => (*attempt, "news of the script".to_owned()),
         EventKind::ActDone { act, .. } if !s.pending.contains_key(act) => {
             return Some((format!("result of act {act}"), "no such act is pending".into()));

@@ -9,6 +9,7 @@ mod weigh;
 pub use rules::{action, failure_rules};
 
 use crate::event::{ExitStatus, Phase, Sighting};
+use crate::evidence::better;
 use crate::id::{Step, WorkerId, fnv64};
 use crate::record::{Diagnosis, Notice, StartPoint};
 use crate::scan::RuleKind;
@@ -17,9 +18,18 @@ use crate::state::Attempt;
 use crate::taxonomy;
 use weigh::{Clue, Weight, choose, class_of, is_telling};
 
-/// Finds out what ended an attempt.
+/// Finds out what ended an attempt: what the machine shows of it beats what was printed.
 #[must_use]
 pub fn diagnose(a: &Attempt) -> Diagnosis {
+    let told = from_words(a);
+    match better(a, &told.class) {
+        Some(shown) => build(a, shown.class, shown.text, &shown.shape),
+        None => told,
+    }
+}
+
+/// The cause as exit codes, sightings and our own acts tell it.
+fn from_words(a: &Attempt) -> Diagnosis {
     if a.scratch && a.order.from.step().0 > 0 {
         return named(
             a,

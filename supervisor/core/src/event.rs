@@ -5,6 +5,7 @@ use crate::checkpoint::CheckpointSummary;
 use crate::diff::ScanDiff;
 use crate::durations::Clock;
 use crate::id::{ActId, AttemptNo, Ms, ProcRef, Step, Term, Tick, WallMs, WorkerId};
+use crate::machine::Facts;
 use crate::rehearsal::Rehearsal;
 use crate::scan::RuleKind;
 use crate::script::ScriptNews;
@@ -118,6 +119,13 @@ pub enum EventKind {
         means: RuleKind,
         /// Sighting.
         sighting: Sighting,
+    },
+    /// Facts of the machine about a failure.
+    Evidence {
+        /// Attempt.
+        attempt: AttemptNo,
+        /// The facts.
+        facts: Facts,
     },
     /// The script of an attempt did what it should not.
     Script {

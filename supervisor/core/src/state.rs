@@ -15,6 +15,7 @@ use crate::durations::Clocks;
 use crate::event::{ExitStatus, Phase, ScanReport, Sighting};
 use crate::generations::is_live;
 use crate::id::{ActId, AttemptNo, Ms, ProcRef, Step, Term, Tick, WallMs, WorkerId};
+use crate::machine::Facts;
 use crate::reason::Reason;
 use crate::record::{Act, ActKind, Condition, Diagnosis, LaunchOrder, Notice, Outcome, Then};
 use crate::rehearsal::Rehearsal;
@@ -266,6 +267,9 @@ pub struct Attempt {
     pub gone: bool,
     /// Its guard died.
     pub guard_lost: bool,
+    /// Facts of the machine about its failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<Facts>,
     /// We ended it, for this reason.
     pub ended_by_us: Option<String>,
     /// Faults of its script that it should not.
@@ -382,6 +386,7 @@ impl Attempt {
             failed: None,
             gone: false,
             guard_lost: false,
+            evidence: None,
             ended_by_us: None,
             script: None,
             unkillable: Vec::new(),

@@ -3,6 +3,7 @@
 pub mod address;
 pub mod cluster;
 mod disk;
+pub mod evidence;
 pub mod guard;
 pub mod interpreter;
 pub mod io_worker;

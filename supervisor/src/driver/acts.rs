@@ -120,7 +120,7 @@ impl Driver {
         let workers = self
             .workers(order, &plan, &host, &socket)
             .map_err(|e| other(format!("finding a free port, or preparing the script: {e}")))?;
-        let dir = self.spec.run_dir.join(format!("attempts/{:04}", order.attempt.0));
+        let dir = self.attempt_dir(order);
         let rules = rules(&self.spec);
         let settings = &self.order.settings;
         let order_for_guard = GuardOrder {
@@ -156,8 +156,13 @@ impl Driver {
         let argv = redact_words(&plan.argv);
         link.launching = Some((act, argv.clone()));
         self.guard = Some(link);
+        self.scratch.clone_from(&plan.scratch);
         self.write_attempt(order, &plan, &argv, dir);
         Ok(())
+    }
+
+    fn attempt_dir(&self, order: &LaunchOrder) -> camino::Utf8PathBuf {
+        self.spec.run_dir.join(format!("attempts/{:04}", order.attempt.0))
     }
 
     fn workers(
@@ -190,9 +195,15 @@ impl Driver {
             submitter.dress(&mut base, self.proof().comment(self.state.term, order.attempt));
         }
         let count = if is_gang { gang.workers } else { 1 };
+        let dir = self.attempt_dir(order);
         Ok((0..count)
             .map(|rank| {
                 let mut env = base.clone();
+                if self.order.settings.assist.environment {
+                    for (name, value) in super::evidence::helping_variables(&dir, is_gang.then_some(rank)) {
+                        env.entry(name).or_insert(value);
+                    }
+                }
                 env.extend(worker_env(gang, Rank(rank), port, order.attempt.0));
                 WorkerOrder {
                     argv: plan.argv.clone(),
@@ -247,7 +258,12 @@ impl Driver {
         });
         let files = vec![("launch.json".to_owned(), format!("{text:#}\n"))];
         let now = self.now();
+        let evidence = dir.join(supervise_host::evidence::DIRECTORY);
         self.store.ask(Tag::Nothing, Question::Attempt { dir, files }, now);
+        let files = Vec::new();
+        // What the workers leave there themselves needs a place.
+        self.store
+            .ask(Tag::Nothing, Question::Attempt { dir: evidence, files }, now);
     }
 }
 

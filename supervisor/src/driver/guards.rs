@@ -149,6 +149,7 @@ impl Driver {
                 lines,
                 ..
             } => {
+                self.gather_after(attempt, status);
                 self.feed(EventKind::WorkerExited {
                     attempt,
                     worker,
@@ -182,7 +183,7 @@ impl Driver {
             FromGuard::TreeGone { unkillable } => {
                 if unkillable.is_empty() {
                     link.gone = true;
-                    link.say(&ToGuard::Bye);
+                    return self.on_guard_saw_it_gone(attempt);
                 }
                 self.on_tree_gone(attempt, unkillable);
             }

@@ -105,6 +105,8 @@ pub(super) async fn term(order: RunOrder, mut printer: Printer, flags: RunFlags)
         told: BTreeSet::new(),
         key: taken.key.clone(),
         rehearsal: None,
+        gathering: None,
+        scratch: None,
         telling: Telling::new(&order.settings.on_event),
         failed_launch: None,
         finish_due: None,

@@ -298,6 +298,7 @@ impl State {
                 a.unkillable.clone_from(unkillable);
             }
             EventKind::GuardLost { attempt } if *attempt == a.no => a.guard_lost = true,
+            EventKind::Evidence { attempt, facts } if *attempt == a.no => a.evidence = Some(facts.clone()),
             EventKind::Script { attempt, news } if *attempt == a.no => {
                 a.script.get_or_insert_with(|| news.clone());
             }

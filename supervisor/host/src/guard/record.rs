@@ -1,8 +1,8 @@
 //! A guard's record of its processes on disk: the attempt's `tree` file.
 //!
 //! One JSON object per line, appended: first `{"boot","pid_ns"}`, the kernel and the pid namespace that the numbers belong to; then a line per
-//! descendant, `{"pid","start","ppid","command"}`, and one per ended worker, `{"worker","exit","step"}`. A torn or
-//! unknown line is passed over. It is written by the log writer, so the last seconds may be missing.
+//! descendant, `{"pid","start","ppid","command"}`, one per ended worker, `{"worker","exit","step"}`, and one per other process that the
+//! guard saw end, `{"pid","exit"}`. A torn or unknown line is passed over. It is written by the log writer, so the last seconds may be missing.
 
 use crate::process::stat::{ProcStat, command_head};
 use serde::Deserialize;
@@ -67,6 +67,11 @@ pub(crate) fn boot_line() -> String {
 pub(crate) fn descendant_line(stat: &ProcStat) -> String {
     let command = command_head(stat.pid);
     serde_json::json!({ "pid": stat.pid, "start": stat.start, "ppid": stat.ppid, "command": command }).to_string()
+}
+
+/// The end of a process that is no worker, where it ended as the guard's child.
+pub(crate) fn end_line(pid: i32, exit: ExitStatus) -> String {
+    serde_json::json!({ "pid": pid, "exit": exit }).to_string()
 }
 
 pub(crate) fn exit_line(worker: WorkerId, exit: ExitStatus, step: Option<Step>) -> String {

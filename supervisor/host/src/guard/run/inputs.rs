@@ -4,7 +4,7 @@ use super::{Guard, NEWCOMER_MS, NEWCOMERS_LIMIT, Source};
 use crate::address::is_trusted;
 use crate::guard::connection::Connection;
 use crate::guard::protocol::{FromGuard, Hello, ToGuard, WorkerState};
-use crate::guard::record::exit_line;
+use crate::guard::record::{end_line, exit_line};
 use crate::guard::tree::End;
 use crate::guard::worker::Look;
 use crate::guard::worker::refusal_words;
@@ -74,6 +74,9 @@ impl Guard {
                 continue;
             }
             let worker = self.workers.iter().position(|w| w.proc.pid == pid && w.exit.is_none());
+            if worker.is_none() {
+                self.log_queue.tree(end_line(pid, status));
+            }
             // What was reaped frees its number: another process may have had and left it since.
             let first = worker.filter(|at| ended.iter().all(|(other, _)| other != at));
             ended.extend(first.map(|at| (at, status)));

@@ -1,0 +1,160 @@
+//! `supervise __evidence`: what the machine shows of an attempt that failed or stands still, gathered before it is gone.
+//!
+//! A helper of its own: it reads `/proc`, the kernel's log and files on mounts that may hang, and nobody waits for it for long. What a
+//! decision may need comes first, as one line on standard output ([`Facts`]); the files in `attempts/N/evidence/` are written
+//! after that. Everything has a bound in time and size, and what could not be read says why.
+
+mod exits;
+mod kernel;
+mod outside;
+mod room;
+mod stacks;
+mod tails;
+
+use crate::wire;
+use camino::{Utf8Path, Utf8PathBuf};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use serde::{Deserialize, Serialize};
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::{self, BufRead, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use supervise_core::id::{ProcRef, RunId};
+use supervise_core::machine::Facts;
+
+/// The directory of an attempt's evidence, in the attempt's.
+pub const DIRECTORY: &str = "evidence";
+/// Bytes of one file.
+const FILE: usize = 1 << 20;
+/// The end of the attempt is waited for this long, for the list of its exits.
+const END_MS: u16 = 20_000;
+
+/// What is to be gathered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Order {
+    /// The attempt's directory.
+    pub attempt: Utf8PathBuf,
+    /// The run.
+    pub run: RunId,
+    /// Processes that are known to be the attempt's: the guard, the workers.
+    pub known: Vec<ProcRef>,
+    /// The workers, by id.
+    pub workers: Vec<ProcRef>,
+    /// Time since the launch, in milliseconds.
+    pub age_ms: u64,
+    /// The checkpoint root.
+    pub root: Option<Utf8PathBuf>,
+    /// It stands still and lives: where it stands is told as well.
+    pub still: bool,
+    /// The job of Slurm it runs in.
+    pub slurm_job: Option<String>,
+    /// Places where Ray may keep the logs of this attempt.
+    pub ray: Vec<Utf8PathBuf>,
+}
+
+/// The helper, to be started: it reads an [`Order`], a line, and answers with [`Facts`], a line. When its input is closed the attempt has
+/// ended.
+#[must_use]
+pub fn command(exe: &Path) -> Command {
+    let mut command = Command::new(exe);
+    command.arg("__evidence").stdin(Stdio::piped()).stdout(Stdio::piped());
+    // Out of reach of the terminal's interrupt.
+    command.stderr(Stdio::null()).process_group(0);
+    command
+}
+
+/// The helper itself. Returns the exit code.
+#[must_use]
+pub fn main() -> i32 {
+    let mut line = String::new();
+    let mut input = io::stdin().lock();
+    let Ok(Ok(order)) = input.read_line(&mut line).map(|_| serde_json::from_str::<Order>(&line)) else {
+        return 1;
+    };
+    let (facts, files) = gather(&order);
+    if let Ok(line) = wire::encode(&facts) {
+        // Whoever wanted it may be gone.
+        let mut output = io::stdout().lock();
+        drop(output.write_all(&line).and_then(|()| output.flush()));
+    }
+    let dir = order.attempt.join(DIRECTORY);
+    for (name, text) in files.into_iter().chain(later(&order)) {
+        if write(&dir, &name, &text).is_err() {
+            // The next file will not fare better.
+            break;
+        }
+    }
+    wait_for_end(&mut input);
+    let text = exits::when_written(&order.attempt, order.workers.len());
+    let tails = if order.still { Vec::new() } else { tails::files(&order) };
+    for (name, text) in text
+        .map(|text| ("exits.json".to_owned(), text))
+        .into_iter()
+        .chain(tails)
+    {
+        drop(write(&dir, &name, &text));
+    }
+    0
+}
+
+type Files = Vec<(String, String)>;
+
+/// What is gone soon, and what a decision may need.
+fn gather(order: &Order) -> (Facts, Files) {
+    let mut files = Files::new();
+    if order.still {
+        files.extend(stacks::files(order));
+        files.extend(outside::gpus());
+    }
+    let log = kernel::read(order.age_ms);
+    let known = tails::known(order);
+    let lines = log
+        .as_deref()
+        .map(|log| supervise_core::machine::facts(log, |pid| known.contains(&pid)));
+    files.push((
+        "kernel.txt".to_owned(),
+        kernel::text(&log, lines.as_deref().unwrap_or_default()),
+    ));
+    let room = room::look(order.root.as_deref());
+    files.push(("memory.txt".to_owned(), room.text()));
+    // Their directory goes with the attempt.
+    files.extend(outside::ray(order));
+    let facts = Facts {
+        lines: lines.unwrap_or_default(),
+        unread: log.err().or_else(kernel::other_numbers),
+        shm: room.shm,
+        disk: room.disk,
+        memory: room.memory,
+    };
+    (facts, files)
+}
+
+/// What stays for a while.
+fn later(order: &Order) -> impl Iterator<Item = (String, String)> {
+    let gpus = (!order.still).then(outside::gpus).into_iter().flatten();
+    // Of one that stands still: who fell silent first is told by when the last line came.
+    let tails = if order.still { tails::files(order) } else { Vec::new() };
+    tails.into_iter().chain(gpus).chain(outside::slurm(order))
+}
+
+fn write(dir: &Utf8Path, name: &str, text: &str) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let bytes = text.as_bytes();
+    options
+        .open(dir.join(name))?
+        .write_all(bytes.get(..bytes.len().min(FILE)).unwrap_or_default())
+}
+
+/// Until nobody holds the other end of the input, or long enough.
+fn wait_for_end(input: &mut io::StdinLock<'_>) {
+    let stdin = io::stdin();
+    let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+    if poll(&mut fds, PollTimeout::from(END_MS)).is_ok_and(|n| n > 0) {
+        drop(input.read(&mut [0]));
+    }
+}

@@ -1,0 +1,86 @@
+//! How the processes of an attempt ended, in the order in which the guard saw it.
+
+use camino::Utf8Path;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::time::Duration;
+
+/// Bytes of the guard's record that are looked at.
+const RECORD: u64 = 4 << 20;
+/// The record is looked at so often, with such pauses.
+const LOOKS: u32 = 200;
+const LOOK: Duration = Duration::from_millis(50);
+/// Ends that are told.
+const ENDS: usize = 10_000;
+
+/// The list, as JSON, once it tells of every worker; the guard's record comes to the disk a moment after its end. `None` where it
+/// cannot be read.
+pub(super) fn when_written(attempt: &Utf8Path, workers: usize) -> Option<String> {
+    let mut found = None;
+    for _ in 0..LOOKS {
+        let ends = read(attempt);
+        let told = |e: &&Value| e.get("worker").is_some_and(Value::is_u64);
+        let all = ends.iter().flatten().filter(told).count() >= workers;
+        found = ends.or(found);
+        if all {
+            break;
+        }
+        std::thread::sleep(LOOK);
+    }
+    found.map(|list| format!("{:#}\n", Value::Array(list)))
+}
+
+fn read(attempt: &Utf8Path) -> Option<Vec<Value>> {
+    let mut text = Vec::new();
+    File::open(attempt.join("tree"))
+        .ok()?
+        .take(RECORD)
+        .read_to_end(&mut text)
+        .ok()?;
+    Some(list(&String::from_utf8_lossy(&text)))
+}
+
+/// Each end with the command of its process, where that is known.
+fn list(record: &str) -> Vec<Value> {
+    let mut commands: BTreeMap<i64, Value> = BTreeMap::new();
+    let mut out = Vec::new();
+    for line in record.lines() {
+        let Ok(line) = serde_json::from_str::<Value>(line) else {
+            continue;
+        };
+        let pid = line.get("pid").and_then(Value::as_i64);
+        match (line.get("exit"), pid) {
+            (Some(exit), pid) if out.len() < ENDS => {
+                let command = pid.and_then(|pid| commands.get(&pid)).cloned().unwrap_or_default();
+                out.push(json!({
+                    "worker": line.get("worker"), "pid": pid, "exit": exit, "step": line.get("step"), "command": command,
+                }));
+            }
+            (None, Some(pid)) => {
+                commands.insert(pid, line.get("command").cloned().unwrap_or_default());
+            }
+            _ => {}
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_come_in_their_order_with_their_commands() {
+        let record = "{\"boot\":\"b\"}\n{\"pid\":7,\"start\":1,\"ppid\":2,\"command\":\"python3 a.py\"}\n\
+            {\"pid\":7,\"exit\":{\"signal\":9}}\nnonsense\n{\"worker\":0,\"exit\":{\"code\":1},\"step\":4}\n";
+        let found = list(record);
+        assert_eq!(found.len(), 2);
+        assert_eq!(
+            (&found[0]["command"], &found[0]["pid"]),
+            (&json!("python3 a.py"), &json!(7))
+        );
+        assert_eq!((&found[1]["worker"], &found[1]["step"]), (&json!(0), &json!(4)));
+    }
+}

@@ -1,0 +1,103 @@
+//! The kernel's log since the launch.
+
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use supervise_core::machine::KernelLine;
+
+/// Messages that are read.
+const RECORDS: usize = 50_000;
+/// Longest message, as the kernel hands them out one by one.
+const RECORD: usize = 8 << 10;
+/// Bytes of messages that are kept, the last ones.
+const KEPT: usize = 4 << 20;
+/// Its clock and ours may differ by this much, in microseconds.
+const SLACK: u64 = 2_000_000;
+/// The pid namespace whose numbers the kernel uses.
+const FIRST_NAMESPACE: &str = "pid:[4026531836]";
+
+/// Its lines since the launch, without their heads; `Err`: why it cannot be read.
+pub(super) fn read(age_ms: u64) -> Result<String, String> {
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC);
+    let failed = |e: std::io::Error| format!("/dev/kmsg cannot be read: {e}");
+    let mut log = options.open("/dev/kmsg").map_err(failed)?;
+    let since = since(age_ms);
+    let (mut out, mut record) = (String::new(), [0; RECORD]);
+    for _ in 0..RECORDS {
+        match log.read(&mut record) {
+            Ok(0) => break,
+            Ok(n) => {
+                let text = String::from_utf8_lossy(record.get(..n).unwrap_or_default());
+                if let Some(line) = line(&text, since) {
+                    out.push_str(line);
+                    out.push('\n');
+                }
+                if out.len() > 2 * KEPT {
+                    out.drain(..out.floor_char_boundary(KEPT));
+                }
+            }
+            // Overwritten meanwhile: the next read goes on with what is left.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EPIPE | libc::EINTR)) => {}
+            Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+            Err(e) => return Err(failed(e)),
+        }
+    }
+    Ok(out)
+}
+
+/// The kernel's clock at the launch, in microseconds.
+fn since(age_ms: u64) -> u64 {
+    use nix::time::{ClockId, clock_gettime};
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |t| {
+        let secs = u64::try_from(t.tv_sec()).unwrap_or(0);
+        secs.saturating_mul(1_000_000)
+    });
+    now.saturating_sub(age_ms.saturating_mul(1000)).saturating_sub(SLACK)
+}
+
+/// The text of a message that came after this moment: `6,1204,90125430,-;text`.
+fn line(record: &str, since: u64) -> Option<&str> {
+    let (head, text) = record.split_once(';')?;
+    let at: u64 = head.split(',').nth(2)?.parse().ok()?;
+    let text = text.lines().next()?;
+    (at >= since && !text.is_empty()).then_some(text)
+}
+
+/// Why the numbers of processes in it are not ours.
+pub(super) fn other_numbers() -> Option<String> {
+    let own = std::fs::read_link("/proc/self/ns/pid").ok()?;
+    (own.to_str() != Some(FIRST_NAMESPACE))
+        .then(|| "the kernel's log counts processes by other numbers than this container".to_owned())
+}
+
+/// The file: the lines that matter first, then the end of the rest.
+pub(super) fn text(log: &Result<String, String>, lines: &[KernelLine]) -> String {
+    let log = match log {
+        Ok(log) => log,
+        Err(why) => return format!("{why}\n"),
+    };
+    let mut out = String::from("# lines since the launch that may say why\n");
+    for line in lines {
+        out.push_str(&line.text);
+        out.push('\n');
+    }
+    out.push_str("\n# the last lines of all\n");
+    let from = log.len().saturating_sub(64 << 10);
+    out.push_str(&log[log.ceil_char_boundary(from)..]);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_came_after_the_launch_counts() {
+        let record = "3,1204,90125430,-;Out of memory: Killed process 4711\n SUBSYSTEM=x";
+        assert_eq!(line(record, 90_000_000), Some("Out of memory: Killed process 4711"));
+        assert_eq!(line(record, 91_000_000), None);
+        assert_eq!(line("garbage", 0), None);
+        assert_eq!(line("3,x,y;text", 0), None);
+    }
+}

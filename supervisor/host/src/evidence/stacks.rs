@@ -1,0 +1,133 @@
+//! Where the processes of a living attempt stand: the state of each thread, what it waits for in the kernel, open connections, and, where
+//! py-spy is installed, the lines of Python.
+
+use super::Order;
+use super::outside::said;
+use crate::process::stat::command_head;
+use crate::process::{ProcStat, find_attempt_processes, proc_stat};
+use std::fs::{self, File};
+use std::io::Read;
+use std::time::{Duration, Instant};
+
+/// Processes and threads that are looked at.
+const PROCESSES: usize = 512;
+const THREADS: usize = 64;
+/// Longest text of one file below `/proc`.
+const SHORT: u64 = 16 << 10;
+/// Bytes of a list of connections.
+const SOCKETS: u64 = 256 << 10;
+/// py-spy has this long for one process, and for all.
+const ONE: Duration = Duration::from_secs(2);
+const ALL: Duration = Duration::from_secs(6);
+
+/// `stacks.txt` and `sockets.txt`.
+pub(super) fn files(order: &Order) -> Vec<(String, String)> {
+    let mut procs = find_attempt_processes(&order.run, &order.known);
+    procs.extend(order.workers.iter().copied());
+    procs.sort_unstable();
+    procs.dedup();
+    procs.truncate(PROCESSES);
+    let mut out = String::new();
+    for proc in &procs {
+        let Some(stat) = proc_stat(proc.pid).filter(|s| s.start == proc.start) else {
+            continue;
+        };
+        let worker = order.workers.iter().position(|w| w == proc);
+        process(&stat, worker, &mut out);
+    }
+    let pids: Vec<i32> = procs.iter().map(|p| p.pid).collect();
+    out.push_str(&python(&pids));
+    let first = order.workers.first().map_or(0, |p| p.pid);
+    vec![
+        ("stacks.txt".to_owned(), out),
+        ("sockets.txt".to_owned(), sockets(first)),
+    ]
+}
+
+fn process(stat: &ProcStat, worker: Option<usize>, out: &mut String) {
+    let pid = stat.pid;
+    let worker = worker.map_or_else(String::new, |w| format!(" worker {w}"));
+    let state = char::from(stat.state);
+    out.push_str(&format!(
+        "process {pid}{worker} (parent {}, state {state}, {} threads): {}\n",
+        stat.ppid,
+        stat.threads,
+        command_head(pid)
+    ));
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return;
+    };
+    for thread in threads.flatten().take(THREADS) {
+        let dir = thread.path();
+        let read = |name: &str| short(&dir.join(name), SHORT).map(|t| t.trim().to_owned());
+        let state = read("stat").and_then(|s| s.rsplit_once(") ").map(|(_, rest)| rest.chars().take(1).collect()));
+        let state: String = state.unwrap_or_else(|| "?".to_owned());
+        out.push_str(&format!(
+            "  thread {} {}: state {state}, waits in {}, syscall {}\n",
+            thread.file_name().to_string_lossy(),
+            read("comm").unwrap_or_default(),
+            read("wchan")
+                .filter(|w| w != "0")
+                .unwrap_or_else(|| "nothing".to_owned()),
+            read("syscall").unwrap_or_else(|| "not told".to_owned()),
+        ));
+        for frame in read("stack").iter().flat_map(|s| s.lines()).take(12) {
+            out.push_str(&format!("    {frame}\n"));
+        }
+    }
+}
+
+/// The lines of Python, by py-spy.
+fn python(pids: &[i32]) -> String {
+    let began = Instant::now();
+    let mut out = String::new();
+    for pid in pids {
+        if began.elapsed() >= ALL {
+            out.push_str("\npy-spy: no time for the other processes\n");
+            break;
+        }
+        if !command_head(*pid).contains("python") {
+            continue;
+        }
+        let pid = pid.to_string();
+        match said(&["py-spy", "dump", "--pid", &pid], ONE) {
+            Ok(text) => out.push_str(&format!("\npy-spy, process {pid}\n{text}\n")),
+            Err(Some(why)) => out.push_str(&format!("\npy-spy, process {pid}: {why}\n")),
+            Err(None) => return "\npy-spy is not installed: no lines of Python\n".to_owned(),
+        }
+    }
+    out
+}
+
+fn sockets(pid: i32) -> String {
+    let mut out = String::new();
+    for name in ["tcp", "tcp6", "dev"] {
+        let text = short(format!("/proc/{pid}/net/{name}").as_ref(), SOCKETS);
+        out.push_str(&format!(
+            "# {name}\n{}\n",
+            text.unwrap_or_else(|| "not told".to_owned())
+        ));
+    }
+    out
+}
+
+fn short(path: &std::path::Path, limit: u64) -> Option<String> {
+    let mut text = Vec::new();
+    File::open(path).ok()?.take(limit).read_to_end(&mut text).ok()?;
+    Some(String::from_utf8_lossy(&text).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_threads_of_a_process_are_told() {
+        let me = crate::process::own_ref();
+        let mut out = String::new();
+        process(&proc_stat(me.pid).unwrap(), Some(3), &mut out);
+        assert!(out.starts_with(&format!("process {} worker 3 ", me.pid)), "{out}");
+        assert!(out.contains("  thread ") && out.contains("state "), "{out}");
+        assert!(sockets(me.pid).contains("local_address"));
+    }
+}

@@ -1,0 +1,207 @@
+//! Evidence of an attempt that failed or stands still: gathered by a helper, waited for a moment, never for long.
+//!
+//! Of one that failed it is gathered while its tree is killed, and the end of the tree is told once the facts are there. One that
+//! stands still is looked at first, and killed then. After [`WAIT`] everything goes on without.
+
+use super::{Driver, Internal};
+use supervise_core::event::{EventKind, ExitStatus};
+use supervise_core::id::{AttemptNo, Ms, Tick};
+use supervise_core::machine::Facts;
+use supervise_core::reason::Reason;
+use supervise_core::record::{Act, ActKind};
+use supervise_core::state::Mode;
+use supervise_host::evidence::{DIRECTORY, Order, command};
+use supervise_host::guard::protocol::ToGuard;
+use supervise_host::wire;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin, Command};
+
+/// Facts are waited for this long.
+const WAIT: Ms = Ms::secs(10);
+/// Longest line of facts.
+const ANSWER: u64 = 1 << 20;
+
+/// A helper at work.
+pub(super) struct Gathering {
+    attempt: AttemptNo,
+    /// Its facts are waited for until then; `None`: they came, or not in time.
+    until: Option<Tick>,
+    /// A kill that comes after them.
+    kill: Option<Act>,
+    /// The end of the tree that is told after them.
+    gone: bool,
+    /// Closed when the tree is gone: then it lists how each process ended.
+    input: Option<ChildStdin>,
+}
+
+impl Driver {
+    /// A worker failed by itself: what shows why is gathered while the others are ended.
+    pub(super) fn gather_after(&mut self, attempt: AttemptNo, status: ExitStatus) {
+        let by_itself = self.state.attempt.as_ref().is_some_and(|a| a.ended_by_us.is_none());
+        if !status.is_success() && by_itself && self.state.mode == Mode::Running && self.state.stop.is_none() {
+            self.gather(attempt, false);
+        }
+    }
+
+    /// A kill of what stands still waits until it was looked at. `true`: it waits.
+    pub(super) fn is_looked_at_first(&mut self, act: &Act, reasons: &[Reason]) -> bool {
+        let stalled = reasons.iter().any(|r| r.code.starts_with("stall"));
+        let held = self.guard.as_ref().filter(|l| !l.gone).map(|l| l.attempt);
+        let (ActKind::KillTree, true, Some(attempt)) = (&act.kind, stalled, held) else {
+            return false;
+        };
+        self.gather(attempt, true);
+        match &mut self.gathering {
+            Some(g) if g.attempt == attempt && g.until.is_some() => {
+                g.kill = Some(act.clone());
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn gather(&mut self, attempt: AttemptNo, still: bool) {
+        if self.gathering.as_ref().is_some_and(|g| g.attempt == attempt) {
+            return;
+        }
+        let Some(order) = self.order_of_evidence(attempt, still) else {
+            return;
+        };
+        let started = wire::encode(&order).and_then(|line| {
+            let helper = Command::from(command(self.exe.as_std_path())).spawn();
+            Ok((helper.map_err(serde_json::Error::io)?, line))
+        });
+        let Ok((mut helper, line)) = started else { return };
+        let (Some(input), tx) = (helper.stdin.take(), self.internal.clone()) else {
+            return;
+        };
+        self.gathering = Some(Gathering {
+            attempt,
+            until: Some(self.now().after(WAIT)),
+            kill: None,
+            gone: false,
+            input: None,
+        });
+        tokio::spawn(async move {
+            let mut input = input;
+            let asked = input.write_all(&line).await;
+            // The driver may have ended meanwhile.
+            let _ = tx.send(Internal::Asking(attempt, input));
+            let facts = match asked {
+                Ok(()) => answer(&mut helper).await,
+                Err(_) => None,
+            };
+            let _ = tx.send(Internal::Evidence(attempt, facts.map(Box::new)));
+            // It is reaped here or, after a sweep, there.
+            let _ = helper.wait().await;
+        });
+    }
+
+    fn order_of_evidence(&self, attempt: AttemptNo, still: bool) -> Option<Order> {
+        let a = self.state.attempt.as_ref().filter(|a| a.no == attempt)?;
+        let scratch = self.scratch.iter().flat_map(|dir| [dir.clone(), dir.join("ray")]);
+        Some(Order {
+            attempt: self.spec.run_dir.join(format!("attempts/{:04}", attempt.0)),
+            run: self.spec.run.clone(),
+            known: a.guard.into_iter().chain(a.workers.iter().copied()).collect(),
+            workers: a.workers.clone(),
+            age_ms: self.now().since(a.launched?).0,
+            root: self.spec.root.clone(),
+            still,
+            slurm_job: std::env::var("SLURM_JOB_ID")
+                .ok()
+                .filter(|id| id.bytes().all(|b| b.is_ascii_digit())),
+            ray: scratch.chain(["/tmp/ray".into()]).collect(),
+        })
+    }
+
+    /// The helper has its order: its input is held until the tree is gone.
+    pub(super) fn on_asking(&mut self, attempt: AttemptNo, input: ChildStdin) {
+        if let Some(g) = self.gathering.as_mut().filter(|g| g.attempt == attempt) {
+            g.input = Some(input);
+        }
+    }
+
+    /// Facts came, or none will.
+    pub(super) fn on_evidence(&mut self, attempt: AttemptNo, facts: Option<Facts>) {
+        if self
+            .gathering
+            .as_ref()
+            .is_none_or(|g| g.attempt != attempt || g.until.is_none())
+        {
+            return;
+        }
+        if let Some(facts) = facts {
+            self.feed(EventKind::Evidence { attempt, facts });
+        }
+        self.go_on();
+    }
+
+    /// No process is left: told at once, or once the facts are there. Nobody who wants an end waits for them.
+    pub(super) fn on_guard_saw_it_gone(&mut self, attempt: AttemptNo) {
+        match &mut self.gathering {
+            Some(g) if g.attempt == attempt && g.until.is_some() && !self.state.is_to_stop() => g.gone = true,
+            _ => self.all_gone(attempt),
+        }
+    }
+
+    /// The moment at which nothing is waited for any more.
+    pub(super) fn evidence_due(&self) -> Option<Tick> {
+        self.gathering.as_ref().and_then(|g| g.until)
+    }
+
+    pub(super) fn check_evidence(&mut self, now: Tick) {
+        let late = self.evidence_due().is_some_and(|due| due <= now);
+        let wanted = self.gathering.as_ref().is_some_and(|g| g.gone && g.until.is_some());
+        if late || wanted && self.state.is_to_stop() {
+            self.go_on();
+        }
+    }
+
+    /// What waited for the facts is done.
+    fn go_on(&mut self) {
+        let Some(g) = &mut self.gathering else { return };
+        g.until = None;
+        let (attempt, gone) = (g.attempt, std::mem::take(&mut g.gone));
+        if let Some(act) = g.kill.take() {
+            self.safety(act);
+        }
+        if gone {
+            self.all_gone(attempt);
+        }
+    }
+
+    fn all_gone(&mut self, attempt: AttemptNo) {
+        // With its input closed the helper writes down how each process ended.
+        self.gathering.take_if(|g| g.attempt == attempt);
+        if let Some(link) = self.guard.as_ref().filter(|l| l.attempt == attempt) {
+            link.say(&ToGuard::Bye);
+        }
+        self.on_tree_gone(attempt, Vec::new());
+    }
+}
+
+/// Its facts, a line; `None` where it gave none.
+async fn answer(helper: &mut Child) -> Option<Facts> {
+    let output = helper.stdout.take()?;
+    let mut line = String::new();
+    BufReader::new(output.take(ANSWER)).read_line(&mut line).await.ok()?;
+    serde_json::from_str(&line).ok()
+}
+
+/// What makes the workers leave evidence of their own in the attempt's directory, beside what the user set.
+pub(super) fn helping_variables(attempt: &camino::Utf8Path, rank: Option<u32>) -> Vec<(String, String)> {
+    let dir = attempt.join(DIRECTORY);
+    let traces = dir.join("nccl_trace_rank_").into_string();
+    let mut out = vec![
+        ("TORCH_NCCL_TRACE_BUFFER_SIZE".to_owned(), "2000".to_owned()),
+        ("TORCH_NCCL_DUMP_ON_TIMEOUT".to_owned(), "1".to_owned()),
+        ("TORCH_NCCL_DEBUG_INFO_TEMP_FILE".to_owned(), traces.clone()),
+        ("TORCH_FR_DUMP_TEMP_FILE".to_owned(), traces),
+    ];
+    out.extend(rank.map(|rank| {
+        let file = dir.join(format!("error-{rank}.json")).into_string();
+        ("TORCHELASTIC_ERROR_FILE".to_owned(), file)
+    }));
+    out
+}

@@ -1,0 +1,82 @@
+//! Evidence of a failure is kept beside the attempt, and decides where the output says nothing.
+
+use super::scene;
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use supervise_tests::harness::{Refusal, eventually};
+
+/// The only attempt's directories below a place, wherever the run directory stands.
+fn evidence(below: &Path) -> Option<PathBuf> {
+    let mut open = vec![below.to_owned()];
+    while let Some(dir) = open.pop() {
+        for entry in fs::read_dir(&dir).ok()?.flatten() {
+            let path = entry.path();
+            if path.ends_with("attempts/0001/evidence") {
+                return Some(path);
+            }
+            if path.is_dir() {
+                open.push(path);
+            }
+        }
+    }
+    None
+}
+
+#[test]
+fn a_failure_leaves_evidence_beside_its_attempt() {
+    let scene = scene();
+    let worker = scene.program("fake_worker");
+    let words = ["run", "--set", "supervisor.retries=0", "--"];
+    let mut words = words.to_vec();
+    words.extend([worker.to_str().unwrap(), "error", "7", "the last words"]);
+    scene.ask(&words).expect(6);
+    let dir = evidence(&scene.path("")).unwrap();
+    // The helper writes on after the run has ended.
+    let exits: Value = eventually("it is known how each process ended", || {
+        serde_json::from_str(&fs::read_to_string(dir.join("exits.json")).ok()?).ok()
+    });
+    let worker = |e: &&Value| e["worker"] == 0;
+    let ends: Vec<&Value> = exits.as_array().unwrap().iter().filter(worker).collect();
+    assert_eq!(ends[0]["exit"]["code"], 7, "{exits}");
+    let read = |name: &str| fs::read_to_string(dir.join(name)).unwrap();
+    assert!(read("memory.txt").contains("# /proc/meminfo"));
+    eventually("the last output is kept", || {
+        fs::read_to_string(dir.join("tail-0.log"))
+            .ok()
+            .filter(|t| t.contains("the last words"))
+    });
+    assert!(read("kernel.txt").contains("# lines since the launch") || read("kernel.txt").contains("/dev/kmsg"));
+}
+
+#[test]
+fn a_full_shared_memory_is_named_where_a_worker_dies_of_it() {
+    let test = "a worker that dies of a full /dev/shm";
+    let mounts = |script: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", script]);
+        command
+    };
+    let little = "mount -t tmpfs -o size=1m tmpfs /dev/shm";
+    if !mounts(little).output().is_ok_and(|o| o.status.success()) {
+        return Refusal::new("no mount namespace can be made here").tell(test);
+    }
+    let scene = scene();
+    let program = scene.path("full.py");
+    let text = "import mmap\nf = open('/dev/shm/large', 'w+b')\nf.truncate(8 << 20)\nm = mmap.mmap(f.fileno(), 8 << 20)\n\
+        for at in range(0, 8 << 20, 4096):\n    m[at] = 1\n";
+    fs::write(&program, text).unwrap();
+    let script = format!(
+        "{little} && exec {} run --set supervisor.trainer=plain --set supervisor.retries=0 -- python3 {}",
+        scene.program("supervise").display(),
+        program.display()
+    );
+    let ended = scene
+        .other(Path::new("unshare"))
+        .args(["--mount", "sh", "-c", &script])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ended.stdout).into_owned() + &String::from_utf8_lossy(&ended.stderr);
+    assert!(said.contains("mem.shm") && said.contains("/dev/shm is full"), "{said}");
+}
