@@ -14,6 +14,7 @@ mod man;
 mod migrate;
 mod notify;
 mod plan;
+mod policy;
 mod run;
 mod status;
 mod stop;
@@ -74,6 +75,8 @@ enum Command {
     Logs(logs::Args),
     /// Try the ways by which somebody is told of events (`on_event`).
     Notify(notify::Args),
+    /// Show how failures are answered.
+    Policy(policy::Args),
     /// Show settings and where each came from.
     Config(config::Args),
     /// Look at the machine: what a run here can count on.
@@ -126,6 +129,7 @@ pub(crate) fn command() -> clap::Command {
         .mut_subcommand("gc", |c| c.after_help(with(gc::EXAMPLES, &gc::EXITS)))
         .mut_subcommand("logs", |c| c.after_help(with(logs::EXAMPLES, &LOOK)))
         .mut_subcommand("notify", |c| c.after_help(with(notify::EXAMPLES, &CONFIGURED)))
+        .mut_subcommand("policy", |c| c.after_help(with(policy::EXAMPLES, &CONFIGURED)))
         .mut_subcommand("config", |c| c.after_help(with(config::EXAMPLES, &CONFIGURED)))
         .mut_subcommand("doctor", |c| c.after_help(with(doctor::EXAMPLES, &CONFIGURED)))
         .mut_subcommand("install", |c| c.after_help(with(install::EXAMPLES, &CONFIGURED)))
@@ -168,6 +172,7 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
         Command::Gc(args) => gc::run(&args),
         Command::Logs(args) => logs::run(&args),
         Command::Notify(args) => notify::run(args),
+        Command::Policy(args) => policy::run(args),
         Command::Config(args) => config::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Install(args) => install::run(args),

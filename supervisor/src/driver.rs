@@ -229,6 +229,7 @@ impl Driver {
             }
             Ask::Scan { depth, whole } => self.scan(depth, whole),
             Ask::Rehearse => self.rehearse(),
+            Ask::Space => self.ask_for_space(),
         }
     }
 

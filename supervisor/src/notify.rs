@@ -142,6 +142,7 @@ pub fn long_wait(s: &State, now: Tick, whose: Whose<'_>) -> Option<Notice> {
             Condition::Readable => "for a newer step to become readable",
             Condition::JournalWritable => "for the journal to become writable",
             Condition::TreeGone => "for processes that cannot be ended",
+            Condition::Space => "for room on the disk",
             // The reason says the rest.
             _ => "for the machine",
         },

@@ -8,6 +8,7 @@ pub mod explain;
 pub mod gc;
 pub mod migrate;
 pub mod plan;
+pub mod policy;
 pub mod record;
 pub mod status;
 pub mod table;

@@ -83,6 +83,7 @@ pub(super) fn check(kind: Kind, node: &Node, trainers: &[&'static str]) -> Resul
         (Kind::Gpus, value) => gpus(value),
         (Kind::Globals, value) => globals(value),
         (Kind::Variables, value) => variables(value),
+        (Kind::Answers(_), value) => answers(&words(kind, trainers), value),
         (Kind::Group(_), other) => Err(wrong_type(other, "a mapping", "write `key: value` lines below it")),
     }
 }
@@ -184,6 +185,39 @@ fn several(words: &[Word], value: &Value) -> Result<Fig, Wrong> {
     };
     let checked = items.iter().map(|item| choice(words, &item.value));
     checked.collect::<Result<Vec<_>, _>>().map(Fig::from)
+}
+
+/// `{mem.cuda_oom: stop}`, or the same with a level for each family: `{mem: {cuda_oom: stop}}`.
+fn answers(words: &[Word], value: &Value) -> Result<Fig, Wrong> {
+    let hint = "write lines such as `mem.cuda_oom: stop` or `mem.*: relaunch_later` below `policy:`";
+    let map = match value {
+        Value::Map(map) => map,
+        Value::Null => return Ok(Fig::from(Dict::new())),
+        other => return Err(wrong_type(other, "a mapping of classes of failures to answers", hint)),
+    };
+    let mut dict = Dict::new();
+    for (key, node) in map.iter() {
+        let entries: Vec<(String, &Value)> = match &node.value {
+            Value::Map(below) => below
+                .iter()
+                .map(|(name, node)| (format!("{key}.{name}"), &node.value))
+                .collect(),
+            value => vec![(key.to_string(), value)],
+        };
+        for (class, value) in entries {
+            let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+            match value {
+                Value::Str(word) if known.contains(&word.as_str()) => dict.insert(class, Fig::from(word.clone())),
+                _ => {
+                    return Err(wrong(
+                        format!("the answer to {class} is none that there is"),
+                        format!("write one of: {}", known.join(", ")),
+                    ));
+                }
+            };
+        }
+    }
+    Ok(Fig::from(dict))
 }
 
 /// `https://hooks.example/x`. What is wrong with it is told without it: it is a secret.

@@ -258,7 +258,7 @@ fn read_text(kind: Option<Kind>, text: &str) -> Value {
         Some(Kind::Gpus) if text.starts_with(|c: char| c.is_ascii_digit()) => {
             listed(&format!("[{text}]")).unwrap_or_else(|| Value::Str(text.to_owned()))
         }
-        Some(Kind::Gpus | Kind::Globals | Kind::Variables | Kind::Choices(_))
+        Some(Kind::Gpus | Kind::Globals | Kind::Variables | Kind::Choices(_) | Kind::Answers(_))
             if text.trim_start().starts_with(['[', '{']) =>
         {
             listed(text).unwrap_or_else(|| Value::Str(text.to_owned()))
@@ -295,6 +295,7 @@ fn inner_origin(node: &Node, kind: Kind) -> &Origin {
     let wrong = |item: &&Node| match (kind, &item.value) {
         (Kind::Variables, Value::Str(_) | Value::Int(_)) | (Kind::Command, Value::Str(_)) => false,
         (Kind::Globals, Value::Str(text)) => !is_global(text),
+        (Kind::Answers(words), Value::Str(text)) => words.iter().all(|(word, _)| word != text),
         (Kind::Gpus, _) => item.as_i64().is_none(),
         _ => true,
     };

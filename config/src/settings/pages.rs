@@ -189,6 +189,15 @@ fn form(kind: Kind, trainers: &[&'static str]) -> (String, Value) {
             json!({"type": ["object", "null"], "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
                 "additionalProperties": {"type": ["string", "integer"]}}),
         ),
+        Kind::Answers(_) => {
+            let words: Vec<&str> = words(kind, trainers).into_iter().map(|(word, _)| word).collect();
+            let word = json!({"enum": words});
+            (
+                "A mapping of classes or families (`mem.*`) to words".to_owned(),
+                json!({"type": ["object", "null"], "additionalProperties": {"anyOf": [word,
+                    {"type": "object", "additionalProperties": word}]}}),
+            )
+        }
         Kind::Group(rows) => (String::new(), Value::Object(group_schema(rows, trainers))),
     }
 }

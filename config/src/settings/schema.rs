@@ -49,6 +49,8 @@ pub(super) enum Kind {
     Globals,
     /// A mapping of names to strings.
     Variables,
+    /// A mapping of classes of failures to words.
+    Answers(&'static [Word]),
     /// Settings below this one.
     Group(&'static [Row]),
 }
@@ -195,6 +197,13 @@ impl Setting for Vec<super::EventChoice> {
     };
 }
 
+impl Setting for BTreeMap<String, super::PolicyChoice> {
+    const KIND: Kind = match super::PolicyChoice::KIND {
+        Kind::Choice(words) => Kind::Answers(words),
+        kind => kind,
+    };
+}
+
 impl Setting for BTreeMap<String, String> {
     const KIND: Kind = Kind::Variables;
 }
@@ -236,7 +245,7 @@ pub(super) fn kind_of(key: &str) -> Option<Kind> {
 /// The words that a setting can be, with their meanings where they are known here.
 pub(super) fn words(kind: Kind, trainers: &[&'static str]) -> Vec<Word> {
     match kind {
-        Kind::Choice(words) | Kind::Choices(words) => words.to_vec(),
+        Kind::Choice(words) | Kind::Choices(words) | Kind::Answers(words) => words.to_vec(),
         Kind::Trainer => [(super::AUTO, " found out from the YAML and the command")]
             .into_iter()
             .chain(trainers.iter().map(|name| (*name, "")))

@@ -27,6 +27,11 @@ settings! {
         retries: u32 = 5;
         /// How often a failure that repeats at one step may be answered by an earlier checkpoint.
         step_backs: u32 = 2;
+        /// Answers to failures that differ from the built-in ones, by class (`mem.cuda_oom`) or family (`mem.*`). `supervise policy show`
+        /// prints every rule.
+        policy: BTreeMap<String, PolicyChoice> = "{}";
+        /// The steps between the resume point and the failure are trained twice: the numbers that are printed for them are compared.
+        resume_check: ResumeCheck = "report";
         /// Waiting before a new attempt.
         backoff: Backoff;
         /// How long things may take once they have to end.
@@ -237,6 +242,30 @@ choices! {
         Structure = "structure",
         /// every byte and checksum
         Full = "full",
+    }
+
+    /// Answers to a failure.
+    enum PolicyChoice {
+        /// another attempt; the same failure three times at one step ends the run
+        Relaunch = "relaunch",
+        /// the same, after a pause where one is due
+        RelaunchLater = "relaunch_later",
+        /// another attempt; the second time at one step ends the run
+        RelaunchOnce = "relaunch_once",
+        /// the run ends
+        Stop = "stop",
+        /// another attempt from an older checkpoint, within `step_backs`
+        StepBack = "step_back",
+        /// another attempt after a pause; for `disk.full` as soon as there is room for a save
+        Wait = "wait",
+    }
+
+    /// What is done where a relaunch prints other numbers than the attempt before it.
+    enum ResumeCheck {
+        /// it is said
+        Report = "report",
+        /// the run ends with exit code 3
+        Stop = "stop",
     }
 
     /// Contents that a resumed checkpoint may lack.

@@ -4,9 +4,11 @@
 //! later decisions of the same event see it; the caller applies the records to the real one.
 
 mod done;
+mod judge;
 mod resumed;
 mod running;
 mod settle;
+mod space;
 mod stall;
 mod start;
 mod stop;
@@ -218,6 +220,7 @@ impl Deciding<'_> {
             // That a relaunch will fail is no reason to end what runs.
             EventKind::TimeGap { .. }
             | EventKind::Looked { .. }
+            | EventKind::Space { .. }
             | EventKind::JournalStalled { .. }
             | EventKind::Rehearsed(_)
             | EventKind::Told { .. }
@@ -230,7 +233,11 @@ impl Deciding<'_> {
     fn after_the_end(&mut self, kind: &EventKind) {
         if !matches!(
             kind,
-            EventKind::Timer(_) | EventKind::Progress { .. } | EventKind::Looked { .. } | EventKind::Checkpoints(_)
+            EventKind::Timer(_)
+                | EventKind::Progress { .. }
+                | EventKind::Looked { .. }
+                | EventKind::Checkpoints(_)
+                | EventKind::Space { .. }
         ) {
             self.ignore(event_word(kind), "the run has ended");
         }
@@ -241,6 +248,7 @@ impl Deciding<'_> {
         match kind {
             EventKind::Timer(key) => self.on_timer(*key),
             EventKind::Checkpoints(_) => self.on_checkpoints(),
+            EventKind::Space { free } => self.on_space(*free),
             _ => {}
         }
     }
@@ -419,6 +427,7 @@ fn event_word(kind: &EventKind) -> &'static str {
         EventKind::Checkpoints(_) | EventKind::CheckpointsChanged(_) => "scan",
         EventKind::Rehearsed(_) => "rehearsal",
         EventKind::Timer(_) => "timer",
+        EventKind::Space { .. } => "free space",
         EventKind::TimeGap { .. } => "time gap",
         EventKind::IoStalled { .. } => "I/O worker stalled",
         EventKind::IoRecovered => "I/O worker recovered",
@@ -436,7 +445,7 @@ fn event_word(kind: &EventKind) -> &'static str {
 /// Progress that changes nothing, wake-ups, and scans that say the same again are not journaled.
 fn worth_recording(s: &State, kind: &EventKind, at: Tick) -> bool {
     match kind {
-        EventKind::Timer(_) => false,
+        EventKind::Timer(_) | EventKind::Space { .. } => false,
         EventKind::Checkpoints(report) => s.scan.as_ref() != Some(report) || s.live().is_none() && s.settled.is_none(),
         EventKind::Progress {
             phase,

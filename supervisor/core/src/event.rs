@@ -142,6 +142,11 @@ pub enum EventKind {
     Rehearsed(Rehearsal),
     /// A wake-up that was asked for.
     Timer(TimerKey),
+    /// The disk of the checkpoint root was asked; it leaves no record but what it leads to.
+    Space {
+        /// Bytes that are free; `None`: the file system does not tell.
+        free: Option<u64>,
+    },
     /// The machine slept, or the driver was not scheduled: stall clocks shift by it.
     TimeGap {
         /// Missing time.

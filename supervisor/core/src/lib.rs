@@ -3,6 +3,7 @@
 //! Nothing here reads a clock, opens a file or starts a process. `decide` holds all policy and mutates
 //! nothing; `State::apply` is total and holds none; the journal stores what passes between them.
 
+pub mod action;
 pub mod activity;
 pub mod backoff;
 pub mod checkpoint;
@@ -20,6 +21,7 @@ pub mod lease;
 pub mod limits;
 pub mod machine;
 pub mod numbers;
+pub mod policy;
 pub mod progress;
 pub mod reason;
 pub mod record;

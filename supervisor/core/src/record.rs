@@ -7,6 +7,8 @@ mod outcome;
 
 pub use outcome::Outcome;
 
+pub use crate::action::Action;
+
 use crate::checkpoint::{CkptId, Depth, PinsHash, StateKind};
 use crate::event::{Event, TimerKey};
 use crate::id::{ActId, AttemptNo, Step, Term, Tick};
@@ -259,6 +261,9 @@ pub enum Decision {
         attempts: u32,
         /// Step-backs, after this one.
         step_backs: u32,
+        /// Others ended the attempt: it costs nothing.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        spared: bool,
     },
     /// A plain command lived long: deaths of our own processes before it do not count any more.
     Refilled,
@@ -367,6 +372,8 @@ pub enum Condition {
     TreeGone,
     /// A cluster that somebody else started has let go of the attempt before.
     ClusterFree,
+    /// There is room for a save.
+    Space,
 }
 
 /// Cause of the end of an attempt.
@@ -384,28 +391,6 @@ pub struct Diagnosis {
     pub text: String,
 }
 
-/// Answer of the failure table to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Action {
-    /// Relaunch now.
-    Relaunch,
-    /// Relaunch with back-off.
-    RelaunchLater,
-    /// Relaunch once, then stop.
-    RelaunchOnce,
-    /// Stop and tell why.
-    Stop,
-    /// Fall back one step.
-    FallBack,
-    /// Relaunch without that node.
-    Node,
-    /// Wait for a condition, then relaunch.
-    Wait,
-    /// Take evidence, end what hangs, then relaunch.
-    Kill,
-}
-
 /// Questions to the world: they change nothing and are not journaled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -420,6 +405,8 @@ pub enum Ask {
     },
     /// Let the trainer compose the configuration of a relaunch, beside the training.
     Rehearse,
+    /// How much of the disk of the checkpoint root is free.
+    Space,
     /// Wake me.
     WakeAt {
         /// Replaces an earlier wake-up of this key.

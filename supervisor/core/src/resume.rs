@@ -264,7 +264,7 @@ fn newest<'a>(s: &State, spec: &RunSpec, scan: &'a ScanReport, from: Option<Step
     let candidates = scan.steps.iter().filter(|c| !c.husk && !is_elsewhere(&c.id));
     for c in candidates.filter(|c| from.is_none_or(|f| c.step == f)) {
         if from.is_none() && is_distrusted(s, spec, &c.id) {
-            let text = format!("{} failed to load before: passed over", c.id);
+            let text = format!("{} failed before: passed over", c.id);
             reasons.push(Reason::new("distrusted", text));
             continue;
         }

@@ -4,6 +4,7 @@ mod assist;
 mod saves;
 mod trainer;
 
+use crate::action::Action;
 use crate::checkpoint::{Depth, StateKind};
 use crate::id::{Ms, RunId, Step};
 use crate::script::Learnt;
@@ -203,6 +204,12 @@ pub enum ResumeIntent {
 pub struct Policy {
     /// Attempts without progress before giving up.
     pub retries: u32,
+    /// The user's answers to failures, by class or family.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub rules: BTreeMap<String, Action>,
+    /// What is done where a relaunch prints other numbers than the attempt before it.
+    #[serde(default)]
+    pub resume_check: ResumeCheck,
     /// How many times a run may step back behind its resume point.
     pub step_backs: u32,
     /// First pause before a relaunch without progress.
@@ -285,6 +292,8 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             retries: 5,
+            rules: BTreeMap::new(),
+            resume_check: ResumeCheck::Report,
             step_backs: 2,
             backoff_initial: Ms::secs(5),
             backoff_factor: 2.0,
@@ -333,6 +342,17 @@ pub enum HardLimit {
     Never,
     /// This.
     After(Ms),
+}
+
+/// What is done where a relaunch prints other numbers than the attempt before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ResumeCheck {
+    /// It is said.
+    #[default]
+    Report,
+    /// The run ends.
+    Stop,
 }
 
 /// How much may be lost at a resume without asking.

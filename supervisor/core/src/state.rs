@@ -63,6 +63,9 @@ pub struct State {
     pub step_backs: u32,
     /// Deaths of our own processes since the last mark.
     pub own_deaths: u32,
+    /// Attempts that others ended since the last mark.
+    #[serde(default, skip_serializing_if = "is_none_yet")]
+    pub spared: u32,
     /// Terms that launched since the last mark.
     pub barren_terms: u32,
     /// Remembered failures since the configuration last changed.
@@ -135,6 +138,11 @@ pub struct State {
     pub finished: Option<Step>,
     /// The newest decision's reasons.
     pub why: Vec<Reason>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_none_yet(n: &u32) -> bool {
+    *n == 0
 }
 
 /// Activity of the supervisor.

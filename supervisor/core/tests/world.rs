@@ -48,6 +48,7 @@ pub(crate) enum Due {
     Timer(TimerKey, u64),
     Scan(u64, Depth, u32),
     IoStalled,
+    Space,
     Rehearsed(Term),
     Done(Act),
     Killed(AttemptNo),
@@ -96,6 +97,8 @@ pub(crate) struct World {
     unkillable_until: u64,
     guard_hangs: bool,
     rehearsal: Rehearsed,
+    /// Bytes that are free on the disk.
+    pub(crate) free: u64,
     watch: Watch,
     until: Option<u64>,
 }
@@ -132,6 +135,7 @@ impl World {
             unkillable_until: 0,
             guard_hangs: false,
             rehearsal: Rehearsed::Taken,
+            free: 1 << 40,
             watch: Watch::default(),
             until: None,
         };
@@ -219,6 +223,12 @@ impl World {
                     self.feed(EventKind::IoStalled {
                         what: "scan of the checkpoint root".to_owned(),
                     });
+                }
+            }
+            Due::Space => {
+                if self.alive && !self.io_hangs {
+                    let free = Some(self.free);
+                    self.feed(EventKind::Space { free });
                 }
             }
             Due::Rehearsed(term) => {
@@ -327,6 +337,7 @@ impl World {
                     self.soon(SCAN, Due::Scan(self.scans, *depth, *whole));
                 }
             }
+            Ask::Space => self.soon(0, Due::Space),
             Ask::Rehearse => self.soon(REHEARSAL, Due::Rehearsed(self.s.term)),
             Ask::WakeAt { key, at } => {
                 self.queued += 1;

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use supervise_core::event::{ActError, ActErrorKind, ActOutput, EventKind, ScanReport, TimerKey, signal_name};
 use supervise_core::id::{ActId, Ms, Tick};
 use supervise_core::record::{Act, ActKind, LaunchOrder};
-use supervise_host::io_worker::{Answer, IoReply, IoRequest, NO_THREAD, Question};
+use supervise_host::io_worker::{Answer, IoReply, IoRequest, Look, NO_THREAD, Question, Seen};
 use supervise_host::process::{boottime_ms, limit_hint, own_program};
 use supervise_host::wire;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
@@ -34,6 +34,8 @@ const IN_A_ROW: u32 = 5;
 pub(super) enum Tag {
     /// A scan.
     Scan,
+    /// The free space of the checkpoint root's disk.
+    Space,
     /// An act that is done when this is.
     Act(ActId),
     /// A copy that is made beside the questions: its answer says that it began.
@@ -336,7 +338,22 @@ impl Driver {
                     self.on_kept(act, Err(e));
                 }
             }
+            Tag::Space => {
+                let free = match answer {
+                    Ok(Answer::Seen(Ok(Seen::Free(free)))) => free,
+                    _ => None,
+                };
+                self.feed(EventKind::Space { free });
+            }
             Tag::Append(_) | Tag::Bump | Tag::Nothing | Tag::Setup => {}
+        }
+    }
+
+    /// Asks how much of the disk is free.
+    pub(super) fn ask_for_space(&mut self) {
+        if let Some(root) = self.spec.root.clone() {
+            let now = self.now();
+            self.work.ask(Tag::Space, Question::Look(Look::Free(root)), now);
         }
     }
 
@@ -381,7 +398,8 @@ impl Driver {
                     act,
                     result: Err(error()),
                 }),
-                Tag::Append(_) | Tag::Bump | Tag::Nothing | Tag::Setup => {}
+                // It is asked again.
+                Tag::Space | Tag::Append(_) | Tag::Bump | Tag::Nothing | Tag::Setup => {}
             }
         }
         if let Some(act) = keeping {

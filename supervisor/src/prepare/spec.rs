@@ -5,6 +5,8 @@ mod hash;
 mod policy;
 mod script;
 
+pub(crate) use policy::rules as answers;
+
 use super::discovery::submitter;
 use super::preflight::{Checked, check_room};
 use super::resolve::Resolved;

@@ -299,6 +299,7 @@ fn condition(what: &Condition) -> &'static str {
         Condition::Readable => "until a newer step can be read,",
         Condition::JournalWritable => "until the journal can be written,",
         Condition::TreeGone => "until processes that cannot be killed are gone,",
+        Condition::Space => "until there is room for a save,",
         Condition::ClusterFree => "until the cluster has let go of the attempt before,",
     }
 }

@@ -348,6 +348,7 @@ fn condition(what: &Condition) -> &'static str {
         Condition::Readable => "a step that cannot be read now",
         Condition::JournalWritable => "a journal that can be written",
         Condition::TreeGone => "processes that cannot be killed",
+        Condition::Space => "room for a save on the disk",
         Condition::ClusterFree => "a cluster that still holds the attempt before",
     }
 }

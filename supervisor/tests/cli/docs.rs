@@ -6,7 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use supervise::exit;
 use supervise::render::codes::{FILE_CODES, STEP_CODES, step_codes};
+use supervise::render::policy::{PolicyView, cells};
 use supervise_config::settings::{defaults_yaml, settings_md};
+use supervise_core::policy::Changes;
 use supervise_trainers::registry::FRAMEWORKS;
 
 fn top() -> PathBuf {
@@ -48,6 +50,18 @@ fn every_exit_code_is_on_the_page() {
         text.push_str(&format!("| {} | {} |\n", exit.code(), exit.words()));
     }
     keep_part("docs/exit-codes.md", "exits", &text);
+}
+
+#[test]
+fn every_rule_is_on_the_page() {
+    let mut text = String::from(
+        "| class | answer | ends after | suspects the checkpoint | costs a retry |\n| --- | --- | --- | --- | --- |\n",
+    );
+    for rule in PolicyView::of(&Changes::new(), 5, 2).rules {
+        let [class, rest @ ..] = cells(&rule);
+        text.push_str(&format!("| `{class}` | {} |\n", rest.join(" | ")));
+    }
+    keep_part("docs/policy.md", "rules", &text);
 }
 
 /// Help of a command and of those below it, exit codes as one line of links.

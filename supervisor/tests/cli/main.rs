@@ -13,6 +13,7 @@ mod hf;
 mod install;
 mod megatron;
 mod migrate;
+mod policy;
 mod release;
 mod render;
 mod seams;

@@ -263,6 +263,7 @@ fn decisions_have_one_line_each() {
             Decision::Charge {
                 attempts: 1,
                 step_backs: 0,
+                spared: false,
             },
             "1 attempt without progress so far: why",
         ),

@@ -5,17 +5,17 @@ use crate::backoff::pause;
 use crate::checkpoint::Depth;
 use crate::diagnosis::diagnose;
 use crate::event::TimerKey;
-use crate::id::Step;
+use crate::id::{Ms, Step};
 use crate::reason::Reason;
-use crate::record::{Action, Ask, Condition, Decision, Diagnosis, Outcome, StartPoint};
+use crate::record::{Ask, Condition, Decision, Diagnosis, Outcome, StartPoint};
 use crate::resume::{last_step, scan_width};
 use crate::script::ScriptNews;
 use crate::state::{Attempt, Mode};
 
 /// Deaths of our own guards without a new mark.
 const OWN_DEATHS: u32 = 20;
-/// A transient failure at the same step so many times in a row is none.
-const SAME_STEP: usize = 3;
+/// Attempts in a row that others ended, without a new mark.
+const SPARED: u32 = 20;
 
 impl Deciding<'_> {
     /// All workers are gone: find out why, then look at the disk.
@@ -135,124 +135,17 @@ impl Deciding<'_> {
                 Decision::Charge {
                     attempts: self.s.charged,
                     step_backs: self.s.step_backs,
+                    spared: false,
                 },
                 vec![reason],
             );
             return true;
         }
-        let lived = self.plain_progress(&a);
-        let progressed = self.s.mark > a.mark_before || lived;
-        let ours = a.guard_lost || a.diagnosis.is_none();
-        let charged = match (progressed, ours) {
-            (true, _) => 0,
-            (false, true) => self.s.charged,
-            (false, false) => self.s.charged.saturating_add(1),
-        };
-        let step_backs = self.settle_distrust(&a);
-        let d = a.diagnosis.clone();
-        let text = match (progressed, ours) {
-            (true, _) if lived => "the command lived for long: no retry is charged".to_owned(),
-            (true, _) => "the attempt proved a new step: no retry is charged".to_owned(),
-            (false, true) => match self.s.own_deaths.saturating_add(u32::from(a.guard_lost)) {
-                0 | 1 => "our own process died: no retry is charged".to_owned(),
-                n => format!("our own process died, {n} times without a new step: no retry is charged"),
-            },
-            (false, false) => format!(
-                "the attempt proved no new step: {charged} in a row, retries {}",
-                self.spec.policy.retries
-            ),
-        };
-        let reasons = vec![Reason::new("charged", text)];
-        if lived && self.s.own_deaths > 0 {
-            self.decided(Decision::Refilled, reasons.clone());
-        }
-        self.decided(
-            Decision::Charge {
-                attempts: charged,
-                step_backs,
-            },
-            reasons.clone(),
-        );
-        if let Some(d) = d.filter(|_| !ours)
-            && self.same_again(&d, progressed)
-        {
-            return false;
-        }
-        self.after_charge(reasons)
-    }
-
-    /// A plain command shows progress by living on.
-    fn plain_progress(&self, a: &Attempt) -> bool {
-        // What hung lived until it last got on.
-        let hung = a.diagnosis.as_ref().is_some_and(|d| d.class.starts_with("hang."));
-        let until = if hung { a.last_progress } else { self.s.now };
-        self.spec.root.is_none()
-            && a.launched
-                .is_some_and(|t| until.since(t) >= self.spec.policy.stall_minimum)
-    }
-
-    /// The resume point failed to load: it is not chosen again.
-    fn settle_distrust(&mut self, a: &Attempt) -> u32 {
-        let failed_to_load = a.step.is_none() && a.diagnosis.as_ref().is_some_and(|d| d.action == Action::FallBack);
-        match &a.order.from {
-            StartPoint::Step { ckpt, .. } if failed_to_load && self.spec.policy.prove => {
-                let reason = Reason::new(
-                    "failed_to_load",
-                    format!("{ckpt} is whole by our proof, but the trainer could not load it"),
-                );
-                self.decided(Decision::Distrust { ckpt: ckpt.clone() }, vec![reason]);
-                self.s.step_backs.saturating_add(1)
-            }
-            _ => self.s.step_backs,
-        }
-    }
-
-    /// The same root cause at the same step again ends the run.
-    fn same_again(&mut self, d: &Diagnosis, progressed: bool) -> bool {
-        let same = self
-            .s
-            .failures
-            .iter()
-            .rev()
-            .filter(|f| f.diagnosis.fingerprint == d.fingerprint && f.diagnosis.step == d.step)
-            .count();
-        let limit = match d.action {
-            Action::Stop => 1,
-            Action::RelaunchOnce => 2,
-            // An older step has the same numbers before it.
-            Action::FallBack if d.class.starts_with("num.") => 2,
-            Action::FallBack => usize::MAX,
-            // A hang at the same step again is no accident.
-            Action::Kill => 2,
-            Action::Relaunch if d.class.starts_with("hang.") => 2,
-            Action::Relaunch | Action::RelaunchLater | Action::Node | Action::Wait => SAME_STEP,
-        };
-        // A deterministic class that made progress before is treated as transient once.
-        let limit = if d.action == Action::Stop && progressed {
-            2
-        } else {
-            limit
-        };
-        // A plain SIGKILL says nothing about the program: only the budget counts.
-        if same < limit || d.class == "kill.unknown" || self.spec.root.is_none() && d.action != Action::Stop {
-            return false;
-        }
-        let at = d
-            .step
-            .map_or_else(|| "before the first step".to_owned(), |s| format!("at step {s}"));
-        let why = match limit {
-            1 => format!("{} ({}, {at}): a restart cannot help", d.text, d.class),
-            _ => format!("the same error {same} times {at}: {} ({})", d.text, d.class),
-        };
-        self.finish(
-            Outcome::Deterministic { why: why.clone() },
-            vec![Reason::new("deterministic", why)],
-        );
-        true
+        self.judge(&a)
     }
 
     /// `true`: go on at once. Otherwise the run waits, or has given up.
-    pub(super) fn after_charge(&mut self, reasons: Vec<Reason>) -> bool {
+    pub(super) fn after_charge(&mut self, reasons: Vec<Reason>, rest: Ms) -> bool {
         if self.s.charged > self.spec.policy.retries {
             let n = self.s.charged;
             let why = format!(
@@ -273,12 +166,20 @@ impl Deciding<'_> {
             );
             return false;
         }
+        if self.s.spared > SPARED {
+            let why = format!(
+                "{} attempts in a row were ended from outside, without a new step",
+                self.s.spared
+            );
+            self.finish(Outcome::GaveUp { why: why.clone() }, vec![Reason::new("spared", why)]);
+            return false;
+        }
         if self.s.stop.is_some() {
             return true;
         }
         // One death of our own is an accident, and costs nothing. A trainer that ends its own guard does so each time.
-        let again = self.s.own_deaths.saturating_sub(1);
-        let wait = pause(&self.spec.policy, self.s.charged.max(again), self.e.entropy);
+        let again = self.s.own_deaths.max(self.s.spared).saturating_sub(1);
+        let wait = pause(&self.spec.policy, self.s.charged.max(again), self.e.entropy).max(rest);
         if wait.0 == 0 {
             return true;
         }
@@ -330,6 +231,7 @@ impl Deciding<'_> {
         let charge = Decision::Charge {
             attempts: self.s.charged,
             step_backs: self.s.step_backs,
+            spared: false,
         };
         let Some(last) = last_step(&self.s, self.spec) else {
             if let Some(text) = self.trained_nothing(a) {
@@ -380,6 +282,7 @@ impl Deciding<'_> {
             Decision::Charge {
                 attempts: self.s.charged.saturating_add(1),
                 step_backs: self.s.step_backs,
+                spared: false,
             },
             vec![reason.clone()],
         );

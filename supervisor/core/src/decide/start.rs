@@ -358,10 +358,11 @@ impl Deciding<'_> {
                     Decision::Charge {
                         attempts: charged,
                         step_backs: self.s.step_backs,
+                        spared: false,
                     },
                     vec![reason.clone()],
                 );
-                if self.after_charge(vec![reason.clone()]) {
+                if self.after_charge(vec![reason.clone()], Ms(0)) {
                     self.choose(vec![reason]);
                 }
             }
@@ -414,6 +415,9 @@ impl Deciding<'_> {
     }
 
     pub(super) fn on_backoff_over(&mut self) {
+        if self.ask_for_space() {
+            return;
+        }
         match &self.s.mode {
             Mode::Waiting {
                 what: Condition::Backoff,

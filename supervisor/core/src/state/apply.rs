@@ -268,6 +268,7 @@ impl State {
             self.failures.clear();
             self.charged = 0;
             self.step_backs = 0;
+            self.spared = 0;
             self.own_deaths = 0;
             self.barren_terms = 0;
         }
@@ -380,7 +381,14 @@ impl State {
                     a.diagnosis = Some(d.clone());
                 }
             }
-            Decision::Charge { attempts, step_backs } => self.on_charge(*attempts, *step_backs),
+            Decision::Charge {
+                attempts,
+                step_backs,
+                spared,
+            } => {
+                self.spared = self.spared.saturating_add(u32::from(*spared));
+                self.on_charge(*attempts, *step_backs);
+            }
             Decision::Refilled => self.own_deaths = 0,
             Decision::Distrust { ckpt } => {
                 self.distrusted.retain(|c| c != ckpt);
@@ -440,6 +448,7 @@ impl State {
         self.mark = self.mark.max(Some(step));
         self.charged = 0;
         self.own_deaths = 0;
+        self.spared = 0;
         self.barren_terms = 0;
         self.wish_done = true;
         // Only what was saved since is beyond doubt: a step that is found after the fact was there before.

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use supervise_core::checkpoint::Depth;
 use supervise_core::id::{Ms, RunId, Step};
 use supervise_core::spec::{
-    Degraded, GangSpec, HardLimit, InPlace, LauncherKind, Numbering, Policy, ResumeIntent, RoleSpec, RunSpec,
-    SaveCadence, SavePolicy, TrainerKind,
+    Degraded, GangSpec, HardLimit, InPlace, LauncherKind, Numbering, Policy, ResumeCheck, ResumeIntent, RoleSpec,
+    RunSpec, SaveCadence, SavePolicy, TrainerKind,
 };
 
 /// How the simulated trainer lives.
@@ -190,6 +190,12 @@ fn policy(p: &mut Policy, key: &str, value: &str) -> Option<()> {
     match key {
         "retries" => p.retries = count?,
         "step-backs" => p.step_backs = count?,
+        "policy" => {
+            let (class, word) = value.split_once(':')?;
+            let action = supervise_core::policy::WORDS.iter().find(|(w, _)| *w == word)?.1;
+            p.rules.insert(class.to_owned(), action);
+        }
+        "resume-check" => p.resume_check = ResumeCheck::Stop,
         "keep-raise" => p.keep_raise = count?,
         "jitter" => p.backoff_jitter = value.parse().ok()?,
         "depth" => p.depth = if value == "full" { Depth::Full } else { Depth::Structure },

@@ -155,6 +155,8 @@ pub(crate) enum Verb {
         attempt: u32,
         gone: bool,
     },
+    /// So many MiB are free on the disk from now on.
+    Free(u64),
     /// The script ends here.
     Until,
 }
@@ -213,6 +215,7 @@ fn verb(words: &[&str]) -> Option<Verb> {
         ["live", rest @ ..] => Verb::Live(steps(rest)?),
         ["kept", rest @ ..] => Verb::Kept(steps(rest)?),
         ["rewrite"] => Verb::Rewrite,
+        ["free", mib] => Verb::Free(mib.parse().ok()?),
         ["own", rest @ ..] => Verb::Own(steps(rest)?),
         ["older", truth, step] => Verb::Older(Truth::parse(truth)?, step.parse().ok()?),
         ["elsewhere", truth, step] => Verb::Elsewhere(Truth::parse(truth)?, step.parse().ok()?),

@@ -92,6 +92,7 @@ impl World {
                 self.boot += 1;
             }
             Verb::Late { attempt, gone } => self.late(AttemptNo(*attempt), *gone),
+            Verb::Free(mib) => self.free = mib << 20,
             Verb::Until => self.until = Some(self.now),
             _ => {}
         }

@@ -66,6 +66,7 @@ fn fact(e: &Event) -> String {
         EventKind::Checkpoints(r) => scan(r),
         EventKind::CheckpointsChanged(d) => format!("{} steps changed", d.len()),
         EventKind::Rehearsed(r) => format!("a relaunch was tried in advance: {:?}", r.result),
+        EventKind::Space { free } => format!("free space: {free:?}"),
         EventKind::Timer(key) => format!("timer {key:?}"),
         EventKind::TimeGap { missing } => format!("{} s of time are missing", missing.0 / 1000),
         EventKind::IoStalled { what } => format!("no answer: {what}"),
@@ -138,7 +139,9 @@ fn decision(d: &Decision) -> String {
         }
         Decision::Distrust { ckpt } => format!("distrust {ckpt}"),
         Decision::Refilled => "own deaths count anew".to_owned(),
-        Decision::Charge { attempts, step_backs } => format!("charged {attempts}, step-backs {step_backs}"),
+        Decision::Charge {
+            attempts, step_backs, ..
+        } => format!("charged {attempts}, step-backs {step_backs}"),
         Decision::Wait { what, .. } => format!("wait for {}", condition(what)),
         Decision::Mark { step } => format!("mark {step}"),
         Decision::StopAfterSave => "stop after the next save".to_owned(),
@@ -175,6 +178,7 @@ fn condition(c: &Condition) -> &'static str {
         Condition::Readable => "a readable disk",
         Condition::JournalWritable => "a writable journal",
         Condition::TreeGone => "processes that do not die",
+        Condition::Space => "room on the disk",
         Condition::ClusterFree => "a cluster that lets go",
     }
 }

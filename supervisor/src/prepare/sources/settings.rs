@@ -5,7 +5,9 @@ use crate::error::CliError;
 use crate::prepare::request::Request;
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_config::Node;
-use supervise_config::settings::{Settings, Sources};
+use supervise_config::settings::{Settings, Sources, edit_distance};
+use supervise_core::policy::is_known;
+use supervise_core::taxonomy::rows;
 use supervise_trainers::registry::FRAMEWORKS;
 
 /// The file of the machine.
@@ -61,7 +63,27 @@ pub(super) fn load(
         flags,
         trainers: &FRAMEWORKS,
     };
-    Settings::load(&sources).map_err(|e| CliError::of_config(&e))
+    let settings = Settings::load(&sources).map_err(|e| CliError::of_config(&e))?;
+    match settings.policy.keys().find(|class| !is_known(class)) {
+        Some(class) => Err(no_such_class(class, &settings)),
+        None => Ok(settings),
+    }
+}
+
+fn no_such_class(class: &str, settings: &Settings) -> CliError {
+    let origin = settings.explained().iter().find(|line| line.key == "policy");
+    let origin = origin.map_or_else(String::new, |line| format!(" ({})", line.origin));
+    let near = rows()
+        .map(|row| row.name)
+        .min_by_key(|name| edit_distance(class, name))
+        .filter(|name| edit_distance(class, name) <= 2 + class.len() / 4);
+    let near = near.map_or_else(String::new, |name| format!("did you mean `{name}`? "));
+    CliError::config(format!(
+        "policy: there is no class of failures called `{class}`{origin}"
+    ))
+    .hint(format!(
+        "{near}`supervise policy show` lists all classes; a family is written `mem.*`"
+    ))
 }
 
 /// Memory for proofs outside of a run, in bytes: the settings of the machine and the user, and the environment.

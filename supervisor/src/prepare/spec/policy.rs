@@ -4,12 +4,16 @@ use crate::prepare::request::Request;
 use std::time::Duration;
 use supervise_config::interpolation::Resolver;
 use supervise_config::settings::{
-    AcceptAhead as AcceptAheadChoice, DegradedResume, Gpus, HardLimit as HardChoice, LauncherChoice, ProofDepth,
-    Settings,
+    AcceptAhead as AcceptAheadChoice, DegradedResume, Gpus, HardLimit as HardChoice, LauncherChoice, PolicyChoice,
+    ProofDepth, ResumeCheck as ResumeCheckChoice, Settings,
 };
 use supervise_core::checkpoint::Depth;
 use supervise_core::id::{Ms, Step};
-use supervise_core::spec::{AcceptAhead, Assist, Degraded, GangSpec, HardLimit, LauncherKind, Policy, Protect};
+use supervise_core::policy::Changes;
+use supervise_core::record::Action;
+use supervise_core::spec::{
+    AcceptAhead, Assist, Degraded, GangSpec, HardLimit, LauncherKind, Policy, Protect, ResumeCheck,
+};
 use supervise_trainers::adapter;
 use supervise_trainers::read::ReadOutput;
 
@@ -38,6 +42,11 @@ pub(super) fn policy(s: &Settings, request: &Request, out: &ReadOutput, call: &[
 fn of_settings(s: &Settings) -> Policy {
     Policy {
         retries: s.retries,
+        rules: rules(s),
+        resume_check: match s.resume_check {
+            ResumeCheckChoice::Report => ResumeCheck::Report,
+            ResumeCheckChoice::Stop => ResumeCheck::Stop,
+        },
         step_backs: s.step_backs,
         backoff_initial: ms(s.backoff.initial),
         backoff_factor: s.backoff.factor,
@@ -101,6 +110,22 @@ fn of_settings(s: &Settings) -> Policy {
             },
         },
     }
+}
+
+/// The user's answers to failures.
+pub(crate) fn rules(s: &Settings) -> Changes {
+    let action = |choice: &PolicyChoice| match choice {
+        PolicyChoice::Relaunch => Action::Relaunch,
+        PolicyChoice::RelaunchLater => Action::RelaunchLater,
+        PolicyChoice::RelaunchOnce => Action::RelaunchOnce,
+        PolicyChoice::Stop => Action::Stop,
+        PolicyChoice::StepBack => Action::FallBack,
+        PolicyChoice::Wait => Action::Wait,
+    };
+    s.policy
+        .iter()
+        .map(|(class, choice)| (class.clone(), action(choice)))
+        .collect()
 }
 
 /// When Slurm ends the job that this is a part of.

@@ -1,0 +1,173 @@
+//! What an attempt that failed costs, and whether there is another one: the rows of the policy, applied.
+
+use super::Deciding;
+use crate::checkpoint::Verdict;
+use crate::id::Step;
+use crate::policy::{Case, Next, Rule, next, rule};
+use crate::reason::{Evidence, Reason};
+use crate::record::{Decision, Diagnosis, Outcome, StartPoint};
+use crate::state::{Attempt, Failure};
+
+impl Deciding<'_> {
+    /// Charges a failed attempt. `false`: the run ends, or waits, instead of a launch.
+    pub(super) fn judge(&mut self, a: &Attempt) -> bool {
+        let lived = self.plain_progress(a);
+        let progressed = self.s.mark > a.mark_before || lived;
+        let d = a.diagnosis.clone().filter(|_| !a.guard_lost);
+        let rule = d.as_ref().map(|d| self.rule_for(d));
+        let case = d.as_ref().map(|d| self.case(a, d, progressed)).unwrap_or_default();
+        let verdict = rule.as_ref().map_or(Next::GoOn, |r| next(r, &case));
+        let step_backs = self.distrust(a, verdict, rule.as_ref());
+        let spared = !progressed && rule.as_ref().is_some_and(|r| r.spared);
+        let attempts = match (progressed, d.is_none() || spared) {
+            (true, _) => 0,
+            (false, true) => self.s.charged,
+            (false, false) => self.s.charged.saturating_add(1),
+        };
+        let mut reasons = vec![Reason::new(
+            "charged",
+            self.charge_words(a, progressed, lived, spared, attempts),
+        )];
+        if let Some(key) = rule.as_ref().and_then(|r| r.changed.as_ref()) {
+            let answer = crate::policy::word(rule.as_ref().map_or(crate::record::Action::Relaunch, |r| r.answer));
+            let setting = format!("policy.{key}: {answer}");
+            let text = format!("your policy answers {key} with {answer}");
+            reasons.push(Reason::new("users_policy", text).with(Evidence::Setting(setting)));
+        }
+        if lived && self.s.own_deaths > 0 {
+            self.decided(Decision::Refilled, reasons.clone());
+        }
+        let charge = Decision::Charge {
+            attempts,
+            step_backs,
+            spared,
+        };
+        self.decided(charge, reasons.clone());
+        match (d, rule) {
+            (Some(d), Some(rule)) if verdict == Next::End && !self.is_free_to_repeat(&rule) => {
+                self.end(&d, &rule, &case);
+                false
+            }
+            (_, rule) => self.after_charge(reasons, rule.map_or(crate::id::Ms(0), |r| r.rest)),
+        }
+    }
+
+    /// The row for a failure, with the user's changes.
+    pub(super) fn rule_for(&self, d: &Diagnosis) -> Rule {
+        rule(&self.spec.policy.rules, &d.class, d.action)
+    }
+
+    /// A command of which no step is known may do the same again.
+    fn is_free_to_repeat(&self, rule: &Rule) -> bool {
+        self.spec.root.is_none() && rule.answer != crate::record::Action::Stop
+    }
+
+    /// A plain command shows progress by living on.
+    fn plain_progress(&self, a: &Attempt) -> bool {
+        // What hung lived until it last got on.
+        let hung = a.diagnosis.as_ref().is_some_and(|d| d.class.starts_with("hang."));
+        let until = if hung { a.last_progress } else { self.s.now };
+        self.spec.root.is_none()
+            && a.launched
+                .is_some_and(|t| until.since(t) >= self.spec.policy.stall_minimum)
+    }
+
+    fn case(&self, a: &Attempt, d: &Diagnosis, progressed: bool) -> Case {
+        let from = match &a.order.from {
+            StartPoint::Step { step, .. } => Some(*step),
+            StartPoint::Fresh | StartPoint::AsIs => None,
+        };
+        let alike = |f: &&Failure| f.diagnosis.fingerprint == d.fingerprint;
+        let before = self.s.failures.iter().filter(alike);
+        let same = before.filter(|f| f.diagnosis.step == d.step).count();
+        let last = self.s.failures.last().filter(alike);
+        Case {
+            same: u32::try_from(same).unwrap_or(u32::MAX).saturating_add(1),
+            resumed: from.is_some(),
+            trained: a.step > from,
+            progressed,
+            stepped_back: last.is_some_and(|f| f.attempt.next() == a.no && f.diagnosis.step > d.step),
+            may_step_back: self.s.step_backs < self.spec.policy.step_backs && self.has_older(from),
+        }
+    }
+
+    /// A whole step below this one that may be resumed from.
+    fn has_older(&self, from: Option<Step>) -> bool {
+        let steps = self.s.scan.iter().flat_map(|scan| &scan.steps);
+        let mut usable = steps.filter(|c| {
+            c.verdict == Verdict::Whole && !c.husk && !c.id.0.is_absolute() && !self.s.distrusted.contains(&c.id)
+        });
+        usable.any(|c| from.is_some_and(|f| c.step < f))
+    }
+
+    /// The resume point failed to load, or may be the cause: it is not chosen again. Returns the step-backs so far.
+    fn distrust(&mut self, a: &Attempt, verdict: Next, rule: Option<&Rule>) -> u32 {
+        let StartPoint::Step { ckpt, .. } = &a.order.from else {
+            return self.s.step_backs;
+        };
+        let reason = match verdict {
+            _ if !self.spec.policy.prove => return self.s.step_backs,
+            Next::FallBack if a.step.is_none() => Reason::new(
+                "failed_to_load",
+                format!("{ckpt} is whole by our proof, but the trainer could not load it"),
+            ),
+            Next::FallBack => Reason::new(
+                "step_back",
+                format!("{ckpt} is not resumed from again, as your policy says"),
+            ),
+            Next::Suspect => {
+                let class = rule.map_or("", |r| r.class.as_str());
+                let text = format!(
+                    "the same failure ({class}) again before the first new step: {ckpt}, though whole, may be the cause, and an older step is tried"
+                );
+                Reason::new("suspected_checkpoint", text)
+            }
+            Next::GoOn | Next::End => return self.s.step_backs,
+        };
+        self.decided(Decision::Distrust { ckpt: ckpt.clone() }, vec![reason]);
+        self.s.step_backs.saturating_add(1)
+    }
+
+    fn charge_words(&self, a: &Attempt, progressed: bool, lived: bool, spared: bool, charged: u32) -> String {
+        if progressed {
+            return match lived {
+                true => "the command lived for long: no retry is charged".to_owned(),
+                false => "the attempt proved a new step: no retry is charged".to_owned(),
+            };
+        }
+        if spared {
+            return "it was ended from outside: no retry is charged".to_owned();
+        }
+        if a.guard_lost || a.diagnosis.is_none() {
+            return match self.s.own_deaths.saturating_add(u32::from(a.guard_lost)) {
+                0 | 1 => "our own process died: no retry is charged".to_owned(),
+                n => format!("our own process died, {n} times without a new step: no retry is charged"),
+            };
+        }
+        format!(
+            "the attempt proved no new step: {charged} in a row, retries {}",
+            self.spec.policy.retries
+        )
+    }
+
+    /// The same root cause again: nothing that could be done would help.
+    fn end(&mut self, d: &Diagnosis, rule: &Rule, case: &Case) {
+        if d.class == "sched.cancel" && rule.changed.is_none() {
+            let reason = Reason::new("cancelled", format!("somebody cancelled it: {}", d.text));
+            return self.finish(Outcome::Stopped, vec![reason]);
+        }
+        let at = d
+            .step
+            .map_or_else(|| "before the first step".to_owned(), |s| format!("at step {s}"));
+        let why = match case.same {
+            _ if case.stepped_back => format!(
+                "the same error from several checkpoints, so that none of them is its cause: {} ({}, {at})",
+                d.text, d.class
+            ),
+            1 => format!("{} ({}, {at}): a restart cannot help", d.text, d.class),
+            same => format!("the same error {same} times {at}: {} ({})", d.text, d.class),
+        };
+        let outcome = Outcome::Deterministic { why: why.clone() };
+        self.finish(outcome, vec![Reason::new("deterministic", why)]);
+    }
+}

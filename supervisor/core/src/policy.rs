@@ -1,0 +1,295 @@
+//! The rules by which a failure is answered: one row for each class, as data, and the one function that reads a row.
+//!
+//! A class never decides alone. What counts beside it: the same failure before (fingerprint and step), a new step that the attempt
+//! trained or proved, and a resume point that may be the cause.
+
+use crate::id::Ms;
+use crate::record::Action;
+use crate::taxonomy::{self, Kind};
+use std::collections::BTreeMap;
+
+/// The user's changes: a class (`mem.cuda_oom`) or a family (`mem.*`), and the answer to it.
+pub type Changes = BTreeMap<String, Action>;
+
+/// Families of which no checkpoint is the cause: memory, disks, configuration, network, hardware, people, services and our own deaths.
+/// A hang says nothing of one.
+const NO_CHECKPOINT: [&str; 23] = [
+    "mem", "disk", "store", "host", "hub", "cfg", "loader", "comm", "gpu", "node", "sched", "op", "kill", "own", "ray",
+    "engine", "reward", "sandbox", "logger", "compile", "end", "hang", "rollout",
+];
+
+/// Classes that cost no retry: others ended the attempt, and it will go on.
+const SPARED: [&str; 4] = ["sched.timelimit", "sched.preempt", "sched.node_fail", "op.signal"];
+
+/// The same failure at the same step so often is no accident, where a restart was expected to help.
+const OFTEN: u32 = 3;
+
+/// A service that asked for patience gets it.
+const PATIENCE: Ms = Ms::secs(60);
+
+/// How failures of one class are answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// The class.
+    pub class: String,
+    /// The answer.
+    pub answer: Action,
+    /// The same failure at the same step so many times ends the run; `None`: only the retries are counted.
+    pub proofs: Option<u32>,
+    /// The same failure twice before the first new step makes the resume point suspect.
+    pub suspects: bool,
+    /// It costs no retry.
+    pub spared: bool,
+    /// The shortest pause before the relaunch.
+    pub rest: Ms,
+    /// The user's entry that changed it.
+    pub changed: Option<String>,
+}
+
+/// The rule for a class; `first` is the answer that its diagnosis gave.
+#[must_use]
+pub fn rule(changes: &Changes, class: &str, first: Action) -> Rule {
+    let change = entry(changes, class);
+    let answer = change.map_or(first, |(_, action)| *action);
+    Rule {
+        class: class.to_owned(),
+        answer,
+        proofs: proofs(class, answer, change.is_some()),
+        suspects: answer != Action::Stop && !NO_CHECKPOINT.contains(&family(class)),
+        spared: SPARED.contains(&class),
+        rest: match (class, answer) {
+            ("hub.rate", _) => PATIENCE,
+            (_, Action::Wait) => Ms::secs(5),
+            _ => Ms(0),
+        },
+        changed: change.map(|(key, _)| key.clone()),
+    }
+}
+
+/// A rule for each class that ends attempts, in the order of the table.
+#[must_use]
+pub fn rules(changes: &Changes) -> Vec<Rule> {
+    let ends = |r: &&taxonomy::Row| r.kind != Kind::Report;
+    let rows = taxonomy::rows().filter(ends);
+    rows.map(|r| rule(changes, r.name, crate::diagnosis::action(r.name)))
+        .collect()
+}
+
+/// The class itself counts before its family.
+fn entry<'a>(changes: &'a Changes, class: &str) -> Option<(&'a String, &'a Action)> {
+    let whole = format!("{}.*", family(class));
+    changes.get_key_value(class).or_else(|| changes.get_key_value(&whole))
+}
+
+fn family(class: &str) -> &str {
+    class.split('.').next().unwrap_or(class)
+}
+
+fn proofs(class: &str, answer: Action, is_changed: bool) -> Option<u32> {
+    match answer {
+        Action::Stop => Some(1),
+        // A hang at the same step again is no accident.
+        Action::RelaunchOnce | Action::Kill => Some(2),
+        Action::Relaunch if class.starts_with("hang.") && !is_changed => Some(2),
+        // An older step has the same numbers before it.
+        Action::FallBack if class.starts_with("num.") && !is_changed => Some(2),
+        Action::FallBack => None,
+        // A plain SIGKILL says nothing about the program, and a signal from outside neither.
+        _ if class == "kill.unknown" || SPARED.contains(&class) => None,
+        Action::Relaunch | Action::RelaunchLater | Action::Node | Action::Wait => Some(OFTEN),
+    }
+}
+
+/// What is known beside the class.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Case {
+    /// The same failure at the same step, this one included.
+    pub same: u32,
+    /// It resumed from a checkpoint.
+    pub resumed: bool,
+    /// It trained a step beyond its resume point.
+    pub trained: bool,
+    /// It proved a step beyond all before.
+    pub progressed: bool,
+    /// The attempt before failed alike, before its first new step, from a newer checkpoint.
+    pub stepped_back: bool,
+    /// An older checkpoint is there, and the run may step back once more.
+    pub may_step_back: bool,
+}
+
+/// The answer to one failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Another attempt.
+    GoOn,
+    /// Another attempt, from an older checkpoint: this one failed to load.
+    FallBack,
+    /// The same: this one is suspect.
+    Suspect,
+    /// The run ends.
+    End,
+}
+
+/// Reads a row.
+#[must_use]
+pub fn next(rule: &Rule, case: &Case) -> Next {
+    let at_the_start = case.resumed && !case.trained;
+    if rule.answer == Action::FallBack && (at_the_start || case.resumed && rule.changed.is_some()) {
+        return Next::FallBack;
+    }
+    let again = case.same >= 2 || case.stepped_back;
+    if rule.suspects && at_the_start && again {
+        return if case.may_step_back { Next::Suspect } else { Next::End };
+    }
+    // A deterministic class that made progress before is treated as transient once, unless the user said otherwise.
+    let lenient = rule.answer == Action::Stop && case.progressed && rule.changed.is_none();
+    let proofs = if lenient { Some(2) } else { rule.proofs };
+    match proofs {
+        Some(n) if case.same >= n => Next::End,
+        _ => Next::GoOn,
+    }
+}
+
+/// The words of the setting, and what they stand for.
+pub const WORDS: [(&str, Action); 6] = [
+    ("relaunch", Action::Relaunch),
+    ("relaunch_later", Action::RelaunchLater),
+    ("relaunch_once", Action::RelaunchOnce),
+    ("stop", Action::Stop),
+    ("step_back", Action::FallBack),
+    ("wait", Action::Wait),
+];
+
+/// An answer in the words of the setting; those that it has no word for have one of their own.
+#[must_use]
+pub fn word(action: Action) -> &'static str {
+    match action {
+        Action::Node => "other_node",
+        Action::Kill => "end_and_relaunch",
+        known => WORDS.iter().find(|(_, a)| *a == known).map_or("", |(word, _)| word),
+    }
+}
+
+/// Returns true if an entry of the setting names a class, or a family that has some.
+#[must_use]
+pub fn is_known(entry: &str) -> bool {
+    match entry.strip_suffix(".*") {
+        Some(name) => taxonomy::rows().any(|r| family(r.name) == name),
+        None => taxonomy::row(entry).is_some() || entry.starts_with("user."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(class: &str) -> Rule {
+        rule(&Changes::new(), class, crate::diagnosis::action(class))
+    }
+
+    #[test]
+    fn each_family_stands_on_one_side() {
+        for family in NO_CHECKPOINT {
+            assert!(is_known(&format!("{family}.*")), "{family}");
+        }
+        for class in [
+            "ckpt.corrupt",
+            "native.crash",
+            "code.exception",
+            "num.nan",
+            "exit.unexplained",
+        ] {
+            assert!(of(class).suspects, "{class}");
+        }
+        for class in [
+            "mem.cuda_oom",
+            "disk.full",
+            "comm.store",
+            "gpu.app_fault",
+            "op.signal",
+            "cfg.args",
+            "kill.unknown",
+            "hang.startup",
+        ] {
+            assert!(!of(class).suspects, "{class}");
+        }
+    }
+
+    #[test]
+    fn a_class_ends_after_its_proofs() {
+        let ends = |class: &str, same| {
+            next(
+                &of(class),
+                &Case {
+                    same,
+                    ..Case::default()
+                },
+            ) == Next::End
+        };
+        assert!(ends("cfg.args", 1));
+        assert!(!ends("mem.cuda_oom", 1) && ends("mem.cuda_oom", 2));
+        assert!(!ends("comm.store", 2) && ends("comm.store", 3));
+        assert!(!ends("kill.unknown", 99) && !ends("op.signal", 99));
+    }
+
+    #[test]
+    fn progress_makes_a_deterministic_class_transient_once() {
+        let case = |same| Case {
+            same,
+            progressed: true,
+            trained: true,
+            ..Case::default()
+        };
+        assert_eq!(next(&of("code.shape"), &case(1)), Next::GoOn);
+        assert_eq!(next(&of("code.shape"), &case(2)), Next::End);
+        let stop = Changes::from([("code.*".to_owned(), Action::Stop)]);
+        assert_eq!(next(&rule(&stop, "code.shape", Action::Stop), &case(1)), Next::End);
+    }
+
+    #[test]
+    fn the_same_twice_before_a_new_step_suspects_the_checkpoint() {
+        let at_the_start = Case {
+            same: 2,
+            resumed: true,
+            may_step_back: true,
+            ..Case::default()
+        };
+        assert_eq!(next(&of("native.crash"), &at_the_start), Next::Suspect);
+        assert_eq!(next(&of("mem.cuda_oom"), &at_the_start), Next::End);
+        let trained = Case {
+            trained: true,
+            ..at_the_start
+        };
+        assert_eq!(next(&of("native.crash"), &trained), Next::End);
+        let nowhere = Case {
+            may_step_back: false,
+            ..at_the_start
+        };
+        assert_eq!(next(&of("native.crash"), &nowhere), Next::End);
+        let older = Case {
+            same: 1,
+            stepped_back: true,
+            ..at_the_start
+        };
+        assert_eq!(next(&of("native.crash"), &older), Next::Suspect);
+    }
+
+    #[test]
+    fn the_users_entry_counts_and_a_class_before_its_family() {
+        let changes = Changes::from([
+            ("mem.*".to_owned(), Action::Stop),
+            ("mem.cuda_oom".to_owned(), Action::Relaunch),
+        ]);
+        let of = |class: &str| rule(&changes, class, crate::diagnosis::action(class));
+        assert_eq!(
+            (of("mem.shm").answer, of("mem.shm").changed.as_deref()),
+            (Action::Stop, Some("mem.*"))
+        );
+        assert_eq!(
+            (of("mem.cuda_oom").answer, of("mem.cuda_oom").proofs),
+            (Action::Relaunch, Some(OFTEN))
+        );
+        assert_eq!(of("memory.x").changed, None);
+        assert!(rules(&changes).iter().filter(|r| r.changed.is_some()).count() > 4);
+    }
+}

@@ -1,0 +1,54 @@
+//! `supervise policy`: the rules by which failures are answered, with the user's changes.
+
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::prepare::{self, Request, answers};
+use crate::render::policy::{PolicyView, text};
+use camino::Utf8PathBuf;
+use clap::Subcommand;
+
+pub(super) const EXAMPLES: &str = "  supervise policy show
+  supervise policy show ppo.yaml --set supervisor.policy.mem.cuda_oom=stop
+  supervise policy show ppo.yaml --json
+";
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Show how each class of failure is answered, and what the settings changed.
+    Show(Show),
+}
+
+#[derive(Debug, clap::Args)]
+struct Show {
+    /// The trainer's YAML
+    #[arg(value_name = "TRAINER.yaml")]
+    config: Option<Utf8PathBuf>,
+    /// An override, as for `run`
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: Args) -> Result<u8, CliError> {
+    let What::Show(show) = args.what;
+    let request = Request {
+        config: show.config,
+        set: show.set,
+        ..Request::default()
+    };
+    let settings = prepare::discover(request)?.sources.settings;
+    let view = PolicyView::of(&answers(&settings), settings.retries, settings.step_backs);
+    match show.json {
+        true => super::print_json(&view)?,
+        false => super::print(&text(&view))?,
+    }
+    Ok(Exit::Finished.code())
+}

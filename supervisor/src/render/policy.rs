@@ -1,0 +1,129 @@
+//! The rules of the policy: as a table and as JSON of a stable shape.
+
+use super::terminal::shown;
+use serde::Serialize;
+use supervise_core::policy::{Changes, Rule, rules, word};
+use supervise_core::taxonomy::{letter, row};
+
+/// One rule.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RuleView {
+    /// The class of failures.
+    pub class: String,
+    /// Its nature, as a letter: T, D, H, C, O or ?.
+    pub nature: &'static str,
+    /// The answer, as the setting spells it.
+    pub answer: &'static str,
+    /// The same as a letter.
+    pub letter: &'static str,
+    /// The same failure at the same step so many times ends the run; `null`: only the retries count.
+    pub ends_after: Option<u32>,
+    /// Twice before the first new step, the checkpoint is suspect.
+    pub suspects_checkpoint: bool,
+    /// It costs a retry.
+    pub costs_retry: bool,
+    /// The shortest pause before a relaunch, in ms.
+    pub pause_ms: u64,
+    /// The entry of the settings that changed it.
+    pub changed_by: Option<String>,
+    /// The next thing for a person to do.
+    pub advice: &'static str,
+}
+
+/// All rules.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PolicyView {
+    /// Version of this shape.
+    pub version: u32,
+    /// Attempts without progress before giving up.
+    pub retries: u32,
+    /// Times a run may step back.
+    pub step_backs: u32,
+    /// A rule for each class.
+    pub rules: Vec<RuleView>,
+}
+
+impl PolicyView {
+    /// The built-in rules with the user's changes.
+    #[must_use]
+    pub fn of(changes: &Changes, retries: u32, step_backs: u32) -> Self {
+        let mut rules: Vec<RuleView> = rules(changes).into_iter().map(view).collect();
+        rules.sort_by(|a, b| a.class.cmp(&b.class));
+        Self {
+            version: 1,
+            retries,
+            step_backs,
+            rules,
+        }
+    }
+}
+
+fn view(rule: Rule) -> RuleView {
+    let known = row(&rule.class);
+    RuleView {
+        nature: known.map_or("?", |r| r.kind.letter()),
+        advice: known.map_or("", |r| r.advice),
+        answer: word(rule.answer),
+        letter: letter(rule.answer),
+        ends_after: rule.proofs,
+        suspects_checkpoint: rule.suspects,
+        costs_retry: !rule.spared,
+        pause_ms: rule.rest.0,
+        changed_by: rule.changed,
+        class: rule.class,
+    }
+}
+
+/// Cells of a rule: class, answer, end, checkpoint, retry.
+#[must_use]
+pub fn cells(r: &RuleView) -> [String; 5] {
+    let ends = match r.ends_after {
+        Some(1) => "at once".to_owned(),
+        Some(n) => format!("{n} times"),
+        None => "retries".to_owned(),
+    };
+    let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
+    let answer = match r.pause_ms {
+        0..60_000 => r.answer.to_owned(),
+        ms => format!("{}, {} s pause", r.answer, ms / 1000),
+    };
+    [
+        r.class.clone(),
+        answer,
+        ends,
+        yes(r.suspects_checkpoint),
+        yes(r.costs_retry),
+    ]
+}
+
+/// For people.
+#[must_use]
+pub fn text(view: &PolicyView) -> String {
+    let rows: Vec<Vec<String>> = view
+        .rules
+        .iter()
+        .map(|r| {
+            let from = r.changed_by.as_ref();
+            let mut row = cells(r).to_vec();
+            row.push(from.map_or_else(|| "built in".to_owned(), |key| format!("yours: policy.{}", shown(key))));
+            row
+        })
+        .collect();
+    let head = [
+        "CLASS",
+        "ANSWER",
+        "ENDS AFTER",
+        "SUSPECTS CHECKPOINT",
+        "COSTS A RETRY",
+        "FROM",
+    ];
+    format!(
+        "{}\nENDS AFTER: so many times the same failure at the same step. A class that ends at once has a second try where the attempt proved a\n\
+new step. SUSPECTS CHECKPOINT: twice before the first new step, an older checkpoint is tried (step_backs: {}).\n\
+In all cases {} attempts in a row without a new step end the run (retries: {}).\n",
+        super::table(&head, &rows),
+        view.step_backs,
+        view.retries.saturating_add(1),
+        view.retries
+    )
+}
