@@ -4,6 +4,7 @@ mod asked;
 mod checkpoints;
 mod completions;
 mod config;
+mod diagnose;
 mod doctor;
 mod explain;
 mod exports;
@@ -61,6 +62,8 @@ enum Command {
     Status(status::Args),
     /// Tell what happened in a run: decisions, evidence, why attempts ended.
     Explain(explain::Args),
+    /// Say why a run ended, from its logs alone, whether or not it was supervised.
+    Diagnose(diagnose::Args),
     /// List every step of a checkpoint root with its verdict.
     Checkpoints(checkpoints::Args),
     /// Check checkpoints or single files; the exit code is the worst verdict.
@@ -122,6 +125,7 @@ pub(crate) fn command() -> clap::Command {
         .mut_subcommand("plan", |c| c.after_help(with(plan::EXAMPLES, &plan::EXITS)))
         .mut_subcommand("status", |c| c.after_help(with(status::EXAMPLES, &LOOK)))
         .mut_subcommand("explain", |c| c.after_help(with(explain::EXAMPLES, &LOOK)))
+        .mut_subcommand("diagnose", |c| c.after_help(with(diagnose::EXAMPLES, &diagnose::EXITS)))
         .mut_subcommand("checkpoints", |c| c.after_help(with(checkpoints::EXAMPLES, &LOOK)))
         .mut_subcommand("verify", |c| c.after_help(with(verify::EXAMPLES, &verify::EXITS)))
         .mut_subcommand("migrate", |c| c.after_help(with(migrate::EXAMPLES, &migrate::EXITS)))
@@ -165,6 +169,7 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
         Command::Plan(args) => plan::run(args),
         Command::Status(args) => status::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Diagnose(args) => diagnose::run(&args),
         Command::Checkpoints(args) => checkpoints::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Migrate(args) => migrate::run(&args),

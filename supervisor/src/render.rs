@@ -4,6 +4,7 @@ pub mod advice;
 pub mod checkpoints;
 pub mod codes;
 mod command;
+pub mod diagnose;
 pub mod explain;
 pub mod gc;
 pub mod migrate;

@@ -3,10 +3,16 @@
 //! First in time beats loudest; a cascade line is never a root; a bare SIGKILL is an unknown kill until
 //! something explains it. A class never decides alone: see `decide`.
 
+mod ends;
+mod reading;
 mod rules;
+mod steps;
+mod verdict;
 mod weigh;
 
+pub use reading::Reading;
 pub use rules::{action, failure_rules};
+pub use verdict::{Confidence, Place, Verdict};
 
 use crate::event::{ExitStatus, Phase, Sighting};
 use crate::evidence::better;
@@ -127,6 +133,7 @@ fn root(a: &Attempt, least: Weight) -> Option<(&'static str, &Sighting)> {
                 class,
                 text: &s.text,
                 chained: s.rule.contains(".chained"),
+                loose: false,
             };
             (!matches!(class, "comm.launcher_teardown" | "op.signal")).then_some((clue, s))
         })

@@ -238,6 +238,18 @@ impl Scanner {
         Some(found)
     }
 
+    /// The line as its process printed it: without colours, and without the words that launchers and loggers put before it.
+    #[must_use]
+    pub fn message(&self, line: &[u8]) -> Vec<u8> {
+        let plain = strip(&line[..line.len().min(LINE_LIMIT)]);
+        self.prefix.split(&plain).1.to_vec()
+    }
+
+    /// Forgets tracebacks that have not ended.
+    pub fn clear(&mut self) {
+        self.tracebacks.clear();
+    }
+
     /// A traceback has begun and not ended: each line counts.
     #[must_use]
     pub fn in_traceback(&self) -> bool {

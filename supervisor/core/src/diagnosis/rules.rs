@@ -42,7 +42,8 @@ pub(super) fn classify_exception(s: &Sighting, stage: Stage) -> &'static str {
     }
     // All that reading a shard that was cut says.
     let loading = stage == Stage::Resuming || s.rule.ends_with(".load");
-    if loading && (text.contains("[Errno 22] Invalid argument") || text.contains("CheckpointException")) {
+    let cut = ["[Errno 22] Invalid argument", "CheckpointException", "EOFError"];
+    if loading && cut.iter().any(|w| text.contains(w)) {
         return "ckpt.corrupt";
     }
     let class = taxonomy::rows()

@@ -13,6 +13,8 @@ pub(crate) struct Clue<'a> {
     pub(crate) text: &'a str,
     /// It ended a traceback that goes on with the chain of the one before.
     pub(crate) chained: bool,
+    /// An exception that no traceback led to.
+    pub(crate) loose: bool,
 }
 
 /// Strength of a clue; the smallest counts.
@@ -88,7 +90,7 @@ fn is_wrapped(clues: &[Clue<'_>], at: usize) -> bool {
 /// The strength of one clue.
 pub(crate) fn weight(clue: &Clue<'_>) -> Weight {
     let text = clue.text;
-    if is_warning(text) {
+    if clue.loose || is_warning(text) {
         return Weight::Hint;
     }
     let own = of_class(clue.class);
@@ -98,7 +100,7 @@ pub(crate) fn weight(clue: &Clue<'_>) -> Weight {
     }
     // The step of a job is cancelled because one of its tasks failed.
     if clue.class == "sched.cancel" && text.contains("STEP") {
-        return Weight::Effect;
+        return Weight::Abort;
     }
     own
 }
@@ -212,6 +214,7 @@ mod tests {
             class,
             text,
             chained: false,
+            loose: false,
         }
     }
 
@@ -243,6 +246,7 @@ mod tests {
             class,
             text,
             chained: true,
+            loose: false,
         };
         let oom = clue("mem.cuda_oom", "torch.OutOfMemoryError: x");
         assert_eq!(chosen(&[oom, after("code.type_key", "KeyError: 'x'")]), "mem.cuda_oom");

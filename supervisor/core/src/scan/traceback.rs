@@ -63,6 +63,12 @@ impl Tracebacks {
         })
     }
 
+    /// Forgets them all.
+    pub(super) fn clear(&mut self) {
+        self.open.clear();
+        self.chained.clear();
+    }
+
     /// One that is followed goes on.
     pub(super) fn any(&self) -> bool {
         !self.open.is_empty()

@@ -41,6 +41,7 @@ pub(super) const ROWS: &[Row] = &[
         "Go back to the model, world size and layout that the checkpoint was written with: an older step has the same.",
     )
     .lines(&[
+        holds("Error(s) in loading state_dict for"),
         holds("Missing key(s) in state_dict"),
         line("Unexpected key(s)", r"Unexpected key\(s\)"),
         line("size mismatch for", r"size mismatch for [\w.]+"),

@@ -149,6 +149,7 @@ pub(super) const ROWS: &[Row] = &[
         "BrokenPipeError",
         "DistBackendError",
         "DistNetworkError",
+        "EOFError",
     ])
     .examples(
         "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:51234",

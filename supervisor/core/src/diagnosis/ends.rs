@@ -1,0 +1,117 @@
+//! Ends of processes as launchers and shells report them.
+
+use crate::event::ExitStatus;
+use regex::bytes::Regex;
+
+/// Texts of which a report holds one.
+pub(super) const TEXTS: [&str; 9] = [
+    "exitcode",
+    "exit code",
+    "return code",
+    "exited with",
+    "by signal",
+    "exited on",
+    "died with <Signals",
+    "CalledProcessError",
+    "(SIG",
+];
+
+/// The forms of these reports.
+pub(super) struct Ends {
+    code: Regex,
+    signal: Regex,
+    name: Regex,
+}
+
+impl Ends {
+    pub(super) fn new() -> Result<Self, regex::Error> {
+        Ok(Self {
+            code: Regex::new(
+                r"(?i-u)(?:exitcode\s*[:=]?|return code =|exited with (?:code|exit code|status)|(?:Process|Worker|Rank|Task)\b.{0,60}exit ?code:?|CalledProcessError.*exit status)\s*(-?\d{1,3})\b",
+            )?,
+            signal: Regex::new(
+                r"(?i-u)(?:exited on|killed by|terminated by|received|got) signal:? (\d{1,2})\b|Signal (\d{1,2}) \(SIG\w+\) received",
+            )?,
+            name: Regex::new(
+                r"(?-u)died with <Signals\.SIG(\w+)|srun: error: \S+: tasks? [\d,-]+: (Killed|Segmentation fault|Bus error|Aborted|Terminated|Illegal instruction|Floating point exception)",
+            )?,
+        })
+    }
+
+    /// The end that a line reports.
+    pub(super) fn report(&self, line: &[u8]) -> Option<ExitStatus> {
+        let text = |m: regex::bytes::Match<'_>| std::str::from_utf8(m.as_bytes()).ok().map(str::to_owned);
+        if let Some(c) = self.name.captures(line) {
+            let name = c.get(1).or(c.get(2)).and_then(text)?;
+            return signal_of(&name).map(ExitStatus::Signal);
+        }
+        if let Some(c) = self.signal.captures(line) {
+            let n = c.get(1).or(c.get(2)).and_then(text)?.parse().ok()?;
+            return Some(ExitStatus::Signal(n));
+        }
+        let n: i32 = self.code.captures(line)?.get(1).and_then(text)?.parse().ok()?;
+        Some(if n < 0 {
+            ExitStatus::Signal(-n)
+        } else {
+            ExitStatus::Code(n)
+        })
+    }
+}
+
+fn signal_of(name: &str) -> Option<i32> {
+    Some(match name {
+        "KILL" | "Killed" => 9,
+        "SEGV" | "Segmentation fault" => 11,
+        "BUS" | "Bus error" => 7,
+        "ABRT" | "Aborted" => 6,
+        "TERM" | "Terminated" => 15,
+        "ILL" | "Illegal instruction" => 4,
+        "FPE" | "Floating point exception" => 8,
+        "INT" => 2,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn launchers_report_ends_in_their_own_forms() {
+        let ends = Ends::new().unwrap();
+        for (line, status) in [
+            ("  exitcode  : -9 (pid: 4123)", ExitStatus::Signal(9)),
+            (
+                "failed (exitcode: 1) local_rank: 3 (pid: 4123) of binary: python",
+                ExitStatus::Code(1),
+            ),
+            (
+                "srun: error: gpu-003: task 3: Segmentation fault",
+                ExitStatus::Signal(11),
+            ),
+            (
+                "srun: error: gpu-003: task 3: Exited with exit code 2",
+                ExitStatus::Code(2),
+            ),
+            (
+                "subprocess.CalledProcessError: Command '[x]' died with <Signals.SIGKILL: 9>.",
+                ExitStatus::Signal(9),
+            ),
+            (
+                "launch.py: sub process exits with return code = -11",
+                ExitStatus::Signal(11),
+            ),
+            (
+                "mpirun noticed that process rank 3 exited on signal 9 (Killed).",
+                ExitStatus::Signal(9),
+            ),
+            (
+                "traceback : Signal 11 (SIGSEGV) received by PID 4123",
+                ExitStatus::Signal(11),
+            ),
+        ] {
+            assert_eq!(ends.report(line.as_bytes()), Some(status), "{line}");
+        }
+        assert_eq!(ends.report(b"all processes are up"), None);
+    }
+}

@@ -1,0 +1,397 @@
+//! A log that nobody watched, read once from its beginning in bounded memory: what was seen in it that may have ended its run.
+//!
+//! Lines without one of the table's texts are never looked at by themselves: an automaton runs over the bytes and finds those that
+//! have one. Records of training are looked for only as long as something waits to be explained by them.
+
+use super::ends::{self, Ends};
+use super::rules::{self, Stage, failure_rules};
+use super::steps::{self, Forms, Steps};
+use crate::event::{ExitStatus, Sighting};
+use crate::id::WorkerId;
+use crate::scan::{RuleKind, ScanError, ScanRule, Scanner};
+use crate::taxonomy;
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
+use memchr::{memchr_iter, memchr2, memrchr2};
+
+/// Bytes of a line that are kept waiting for its end.
+const LINE: usize = 1 << 20;
+
+/// Things seen that are kept.
+const FOUND: usize = 400;
+
+/// Things seen of one class that are kept while they are many.
+const OF_CLASS: usize = 16;
+
+/// Lines after the beginning of a traceback that are looked at one by one.
+const CAREFUL: u32 = 400;
+
+/// Bytes at the end of a log that are looked at for its last records.
+const TAIL: usize = 64 << 10;
+
+/// Texts that only a log needs that nobody watched.
+const OTHERS: [&str; 12] = [
+    "Traceback (most recent",
+    "Error:",
+    "Exception:",
+    "the above exception",
+    "The above exception",
+    "from scratch",
+    "resumed experiment",
+    "No dataloader state found",
+    "Checkpoint does not exist",
+    "start from random",
+    "resume",
+    "Load from checkpoint",
+];
+
+/// Something seen.
+#[derive(Debug, Clone)]
+pub(super) struct Found {
+    /// The log it stands in, by its number.
+    pub(super) file: usize,
+    /// The time before it, where lines have times: month, day and time of day.
+    pub(super) time: Option<u64>,
+    pub(super) class: &'static str,
+    /// The class as the user's rules call it.
+    pub(super) own: Option<String>,
+    pub(super) sighting: Sighting,
+    /// New steps before it in its log.
+    pub(super) steps: u32,
+}
+
+/// An end that a launcher reports.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ended {
+    pub(super) status: ExitStatus,
+    pub(super) file: usize,
+    /// New steps before it in its log.
+    pub(super) steps: u32,
+}
+
+/// A log that was read.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Log {
+    pub(super) steps: Steps,
+    /// The last record that says how many steps there are.
+    pub(super) last: Option<(u64, u64)>,
+    /// It says that the training is over.
+    pub(super) says_end: bool,
+    /// A resume was ordered, or began.
+    pub(super) resumes: bool,
+}
+
+/// All logs of one run, as far as they were read.
+pub struct Reading {
+    scanner: Scanner,
+    forms: Forms,
+    reports: Ends,
+    failures: AhoCorasick,
+    with_steps: AhoCorasick,
+    patterns: Patterns,
+    pub(super) logs: Vec<Log>,
+    pub(super) found: Vec<Found>,
+    /// The first ends that launchers report, and one of those that only followed.
+    pub(super) ends: Vec<Ended>,
+    pub(super) followed: Option<ExitStatus>,
+    buffer: Vec<u8>,
+    tail: Vec<u8>,
+    line: u64,
+    careful: u32,
+    time: Option<u64>,
+    /// New steps until which records are looked for.
+    watch: u32,
+}
+
+struct Patterns {
+    loose: regex::bytes::Regex,
+    time: regex::bytes::Regex,
+    scratch: regex::bytes::Regex,
+    partly: regex::bytes::Regex,
+    resumes: regex::bytes::Regex,
+    over: regex::bytes::Regex,
+}
+
+impl Patterns {
+    fn new() -> Result<Self, regex::Error> {
+        let regex = regex::bytes::Regex::new;
+        Ok(Self {
+            loose: regex(r"^(?-u:(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)(?:\(\w+\))?: )")?,
+            time: regex(
+                r"(?-u)^.{0,40}?(?:\d{4}[-/](\d\d)[-/](\d\d)[T ]|\b[EWIF](\d\d)(\d\d) |\b(\d\d)-(\d\d) )(\d\d):(\d\d):(\d\d)(?:[.,](\d{3}))?",
+            )?,
+            scratch: regex(
+                r"(?i-u)training from scratch|should not be a resumed experiment|will start from scratch|start(?:ing)? from random",
+            )?,
+            partly: regex(r"(?-u)No dataloader state found at|Checkpoint does not exist: ")?,
+            resumes: regex(
+                r#"(?-u)\bresume\w*['"]?\s*[:=]\s*['"]?(?:/|True|\w*_path\b)|--resume(?:[-_]from\S*)?[ =]\S*/|Load from checkpoint folder|[Rr]esum(?:e|ing) (?:training )?from (?:the )?(?:checkpoint|step|/|global)"#,
+            )?,
+            over: regex(
+                r"(?i-u)train(?:ing|er)? (?:is |has )?(?:finished|complete|completed|done|ended|exiting)|(?:data|dataset|dataloader|iterator).{0,20}exhausted|no more (?:data|batches)|(?:run|job) (?:finished|completed)|exiting (?:cleanly|gracefully|training)",
+            )?,
+        })
+    }
+}
+
+impl Reading {
+    /// Before the first log. The user's rules, of (expression, class), count before the table's.
+    ///
+    /// # Errors
+    /// A pattern that is no regular expression.
+    pub fn new(user: &[(String, String)]) -> Result<Self, ScanError> {
+        let own = user.iter().enumerate();
+        let mut rules: Vec<ScanRule> = own
+            .map(|(n, (pattern, class))| {
+                let kind = RuleKind::Failure(class.clone());
+                ScanRule::new(&format!("user/{n}"), pattern, kind)
+            })
+            .collect();
+        rules.extend(failure_rules());
+        let of_table = taxonomy::rows().flat_map(|row| row.lines.iter().flat_map(|l| l.holds.split('|')));
+        let mut texts: Vec<&str> = of_table.chain(ends::TEXTS).chain(OTHERS).collect();
+        texts.retain(|t| !t.is_empty());
+        // Without a text to look for, each line has to be tried.
+        if !user.is_empty() {
+            texts.push("\n");
+        }
+        let build = |texts: &[&str]| {
+            AhoCorasick::builder()
+                .ascii_case_insensitive(true)
+                .kind(Some(AhoCorasickKind::DFA))
+                .build(texts)
+        };
+        let failures = build(&texts)?;
+        texts.extend(steps::TEXTS);
+        Ok(Self {
+            scanner: Scanner::new(rules)?,
+            forms: Forms::new()?,
+            reports: Ends::new()?,
+            failures,
+            with_steps: build(&texts)?,
+            patterns: Patterns::new()?,
+            logs: Vec::new(),
+            found: Vec::new(),
+            ends: Vec::new(),
+            followed: None,
+            buffer: Vec::new(),
+            tail: Vec::new(),
+            line: 0,
+            careful: 0,
+            time: None,
+            watch: 0,
+        })
+    }
+
+    /// Forgets the run that was read: the next log is one of another run.
+    pub fn clear(&mut self) {
+        self.logs.clear();
+        self.found.clear();
+        self.ends.clear();
+        self.followed = None;
+        self.scanner.clear();
+    }
+
+    /// The next log begins.
+    pub fn begin(&mut self) {
+        self.logs.push(Log::default());
+        (self.line, self.careful, self.time, self.watch) = (1, 0, None, 3);
+        self.buffer.clear();
+        self.tail.clear();
+    }
+
+    /// Some bytes of it, in order.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.extend_from_slice(bytes);
+        let whole = memrchr2(b'\n', b'\r', &buffer).map_or(0, |at| at + 1);
+        let whole = if whole == 0 && buffer.len() > LINE {
+            buffer.len()
+        } else {
+            whole
+        };
+        self.block(&buffer[..whole]);
+        self.keep_tail(&buffer[..whole]);
+        buffer.drain(..whole);
+        self.buffer = buffer;
+    }
+
+    /// Its end.
+    pub fn end_log(&mut self) {
+        let rest = std::mem::take(&mut self.buffer);
+        self.block(&rest);
+        self.keep_tail(&rest);
+        let tail = std::mem::take(&mut self.tail);
+        let Some(log) = self.logs.last_mut() else { return };
+        for line in tail.split(|b| matches!(b, b'\n' | b'\r')) {
+            let text = self.scanner.message(line);
+            if let Some(mark) = self.forms.record(&text)
+                && let (Some(step), Some(total)) = (mark.step, mark.total)
+            {
+                log.last = Some((step, total));
+            }
+            log.says_end |= self.patterns.over.is_match(&text);
+        }
+    }
+
+    fn keep_tail(&mut self, bytes: &[u8]) {
+        let from = bytes.len().saturating_sub(TAIL);
+        self.tail.extend_from_slice(&bytes[from..]);
+        let over = self.tail.len().saturating_sub(TAIL);
+        self.tail.drain(..over);
+    }
+
+    /// Whole lines.
+    fn block(&mut self, data: &[u8]) {
+        let (mut at, mut counted) = (0, 0);
+        while at < data.len() {
+            let slowly = self.careful > 0 && self.scanner.in_traceback();
+            let start = match slowly {
+                true => {
+                    self.careful -= 1;
+                    at
+                }
+                false => {
+                    let texts = if self.watches() {
+                        &self.with_steps
+                    } else {
+                        &self.failures
+                    };
+                    let Some(found) = texts.find(&data[at..]) else { break };
+                    let hit = at + found.start();
+                    memrchr2(b'\n', b'\r', &data[at..hit]).map_or(at, |nl| at + nl + 1)
+                }
+            };
+            let end = memchr2(b'\n', b'\r', &data[start..]).map_or(data.len(), |nl| start + nl);
+            self.line += memchr_iter(b'\n', &data[counted..start]).count() as u64;
+            counted = start;
+            self.look(&data[start..end]);
+            at = end + 1;
+        }
+        self.line += memchr_iter(b'\n', &data[counted..]).count() as u64;
+    }
+
+    fn watches(&self) -> bool {
+        self.logs
+            .last()
+            .is_some_and(|log| log.steps.count < self.watch || log.steps.bad > 0)
+    }
+
+    /// One line that holds one of the texts, or stands in a traceback.
+    fn look(&mut self, line: &[u8]) {
+        let file = self.logs.len().saturating_sub(1);
+        if memchr::memmem::find(line, b"Traceback (most recent").is_some() {
+            self.careful = CAREFUL;
+        }
+        self.time = self.time_of(line).or(self.time);
+        let hit = self
+            .scanner
+            .line(WorkerId(u32::try_from(file).unwrap_or(0)), self.line, line);
+        let text = self.scanner.message(line);
+        if let Some(mark) = self.forms.record(&text)
+            && let Some(log) = self.logs.last_mut()
+        {
+            let before = log.steps.bad;
+            log.steps.note(mark);
+            if log.steps.bad == 1 && before == 0 {
+                self.keep("num.nan", None, sighting("records", file, self.line, &text));
+            }
+        }
+        self.note_end(&text);
+        self.note_start(file, &text);
+        match hit.map(|h| (h.kind, h.sighting)) {
+            Some((RuleKind::Failure(class), s)) => {
+                let own = taxonomy::row(&class).is_none().then(|| class.clone());
+                self.keep(rules::known(&class), own, s);
+            }
+            Some((RuleKind::Exception, s)) => self.keep_exception(s),
+            _ if self.patterns.loose.is_match(&text) => {
+                self.keep_exception(sighting("py.loose", file, self.line, &text));
+            }
+            _ => {}
+        }
+    }
+
+    /// An exception. Before the first step it is one of the start.
+    fn keep_exception(&mut self, s: Sighting) {
+        let stage = match self.logs.last() {
+            Some(log) if log.steps.count > 0 => Stage::Stepping,
+            Some(log) if log.resumes => Stage::Resuming,
+            _ => Stage::Starting,
+        };
+        self.keep(rules::classify_exception(&s, stage), None, s);
+    }
+
+    fn keep(&mut self, class: &'static str, own: Option<String>, sighting: Sighting) {
+        let steps = self.logs.last().map_or(0, |log| log.steps.count);
+        self.watch = steps.saturating_add(2);
+        if self.found.len() >= FOUND {
+            let logs = &self.logs;
+            self.found.retain(|f| {
+                logs.get(f.file)
+                    .is_none_or(|log| log.steps.count < f.steps.saturating_add(2))
+            });
+        }
+        let same = self.found.iter().filter(|f| f.class == class).count();
+        if self.found.len() >= FOUND || same >= OF_CLASS && self.found.len() >= FOUND / 2 {
+            return;
+        }
+        self.found.push(Found {
+            file: self.logs.len().saturating_sub(1),
+            time: self.time,
+            class,
+            own,
+            sighting,
+            steps,
+        });
+    }
+
+    fn note_end(&mut self, text: &[u8]) {
+        match self.reports.report(text) {
+            None | Some(ExitStatus::Code(0)) => {}
+            // The launcher ends the others with it.
+            Some(end @ (ExitStatus::Signal(15) | ExitStatus::Code(143))) => {
+                self.followed = self.followed.or(Some(end));
+            }
+            Some(status) if self.ends.len() < FOUND => self.ends.push(Ended {
+                status,
+                file: self.logs.len().saturating_sub(1),
+                steps: self.logs.last().map_or(0, |log| log.steps.count),
+            }),
+            Some(_) => {}
+        }
+    }
+
+    /// A start from nothing where a resume was wanted.
+    fn note_start(&mut self, file: usize, text: &[u8]) {
+        let Some(log) = self.logs.last_mut() else { return };
+        log.resumes |= self.patterns.resumes.is_match(text);
+        if self.patterns.partly.is_match(text) || log.resumes && self.patterns.scratch.is_match(text) {
+            let seen = sighting("start", file, self.line, text);
+            self.keep("ckpt.missing_part", None, seen);
+        }
+    }
+
+    /// Month, day and time of day: a year stands in few of the forms.
+    fn time_of(&self, line: &[u8]) -> Option<u64> {
+        let c = self.patterns.time.captures(&line[..line.len().min(96)])?;
+        let n = |at: usize| {
+            let bytes = c.get(at)?.as_bytes();
+            std::str::from_utf8(bytes).ok()?.parse::<u64>().ok()
+        };
+        let month = n(1).or(n(3)).or(n(5))?;
+        let day = n(2).or(n(4)).or(n(6))?;
+        let seconds = ((month * 31 + day) * 24 + n(7)?) * 3600 + n(8)? * 60 + n(9)?;
+        Some(seconds * 1000 + n(10).unwrap_or(0))
+    }
+}
+
+fn sighting(rule: &str, file: usize, line: u64, text: &[u8]) -> Sighting {
+    Sighting {
+        rule: rule.to_owned(),
+        worker: WorkerId(u32::try_from(file).unwrap_or(0)),
+        line,
+        text: String::from_utf8_lossy(text).into_owned(),
+        number: None,
+        count: 1,
+    }
+}

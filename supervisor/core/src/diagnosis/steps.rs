@@ -1,0 +1,174 @@
+//! Records of training in a log that nobody watched: they tell that a run got on after a line that looked like its end.
+
+use crate::id::Step;
+use regex::bytes::Regex;
+
+/// Texts of which a record holds one.
+pub(super) const TEXTS: [&str; 6] = ["step", "iter", "'loss'", "\"loss\"", "it/s]", "s/it]"];
+
+/// Steps that a number may lag behind where ranks print by themselves.
+const SKEW: u64 = 3;
+
+/// A record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// Its step; records of some programs have none.
+    pub(super) step: Option<u64>,
+    /// The last planned one.
+    pub(super) total: Option<u64>,
+    /// Its loss or gradient norm is no finite number.
+    pub(super) bad: bool,
+}
+
+/// The forms of records.
+pub(super) struct Forms {
+    numbered: Regex,
+    bar: Regex,
+    loss: Regex,
+    bad: Regex,
+    other: Regex,
+}
+
+impl Forms {
+    pub(super) fn new() -> Result<Self, regex::Error> {
+        Ok(Self {
+            numbered: Regex::new(
+                r#"(?i-u)(?:^|[^\w/.:-])["']?(?:global[_ ]|train(?:ing)?[_ /])?(?:global_step|step|iteration|iter)["']?(?:\s*[:=]\s*\[?|\s+#?\[?)\s*(\d+)(?:\s*(?:/|of)\s*(\d+))?(?:$|[^\w.%])"#,
+            )?,
+            bar: Regex::new(r"^\s*(?i-u:(?:train|epoch|step|iter)[^:|]{0,40}:\s*)?\d+%\|[^|]*\|\s*(\d+)/(\d+) \[")?,
+            loss: Regex::new(r#"^\s*\{.{0,200}['"](?:loss|train_loss)['"]: "#)?,
+            bad: Regex::new(r#"(?i-u)\b\w*(?:loss|grad_norm)["']?\s*[:=]\s*["']?-?(?:nan|inf)\b"#)?,
+            other: Regex::new(
+                r"(?i-u)sav(?:e|ing)|load|resum|error|fail|exception|warm|time[sd]? ?out|abort|from step|skip|kill|every|until|per step",
+            )?,
+        })
+    }
+
+    /// The record in a line, if it is one.
+    pub(super) fn record(&self, line: &[u8]) -> Option<Mark> {
+        let number =
+            |at: Option<regex::bytes::Match<'_>>| std::str::from_utf8(at?.as_bytes()).ok()?.parse::<u64>().ok();
+        let bad = || self.bad.is_match(line);
+        if let Some(c) = self.bar.captures(line) {
+            return Some(Mark {
+                step: number(c.get(1)),
+                total: number(c.get(2)),
+                bad: false,
+            });
+        }
+        if let Some(c) = self.numbered.captures(line) {
+            let whole = c.get(0)?;
+            let before = &line[whole.start().saturating_sub(48)..whole.start()];
+            let after = &line[whole.end()..(whole.end() + 24).min(line.len())];
+            if self.other.is_match(before) || self.other.is_match(after) {
+                return None;
+            }
+            return Some(Mark {
+                step: number(c.get(1)),
+                total: number(c.get(2)),
+                bad: bad(),
+            });
+        }
+        self.loss.is_match(line).then(|| Mark {
+            step: None,
+            total: None,
+            bad: bad(),
+        })
+    }
+}
+
+/// The steps of one output.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Steps {
+    /// New steps so far.
+    pub(super) count: u32,
+    /// The newest, where records have numbers.
+    pub(super) newest: Option<Step>,
+    /// Records in a row whose numbers are not finite.
+    pub(super) bad: u32,
+}
+
+impl Steps {
+    /// Takes a record in: a new step counts once, whichever rank prints it.
+    pub(super) fn note(&mut self, mark: Mark) {
+        let Some(step) = mark.step else {
+            self.count = self.count.saturating_add(1);
+            self.judge(mark.bad);
+            return;
+        };
+        let newest = self.newest.map_or(0, |s| s.0);
+        // A smaller one by far is a run that was started again.
+        let new = self.newest.is_none() || step > newest || step.saturating_add(SKEW) <= newest;
+        if new {
+            self.newest = Some(Step(step));
+            self.count = self.count.saturating_add(1);
+            self.judge(mark.bad);
+        }
+    }
+
+    fn judge(&mut self, bad: bool) {
+        self.bad = if bad { self.bad.saturating_add(1) } else { 0 };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(line: &str) -> Option<(Option<u64>, Option<u64>)> {
+        let mark = Forms::new().unwrap().record(line.as_bytes())?;
+        Some((mark.step, mark.total))
+    }
+
+    #[test]
+    fn records_of_training_are_known_by_their_form() {
+        for (line, found) in [
+            (
+                "step:12 - train/loss:0.5 - timing_s/save_checkpoint:3",
+                (Some(12), None),
+            ),
+            (
+                " iteration      120/     500 | consumed samples: 3840",
+                (Some(120), Some(500)),
+            ),
+            ("Epoch 1/2 Step 3/4 Train step 3/8 done.", (Some(3), Some(4))),
+            ("{'loss': 0.52, 'grad_norm': 1.2, 'epoch': 0.1}", (None, None)),
+            (" 12%|#   | 120/1000 [01:20<10:00,  1.2s/it]", (Some(120), Some(1000))),
+            ("{'loss': 0.5, 'step': 12}", (Some(12), None)),
+            ("[INFO] [Rank 0] step=10, skipped=0, lr=[1e-6]", (Some(10), None)),
+        ] {
+            assert_eq!(step(line), Some(found), "{line}");
+        }
+        for line in [
+            "Saving checkpoint at step 12",
+            "error at step 12",
+            "Loading checkpoint shards:  33%|###       | 1/3 [00:10<01:20,  1.0it/s]",
+            "resumed from global_step: 40",
+            "step 12 failed",
+        ] {
+            assert_eq!(step(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_step_counts_once_whichever_rank_prints_it() {
+        let mut steps = Steps::default();
+        for n in [1, 1, 2, 1, 2, 3, 1] {
+            steps.note(Mark {
+                step: Some(n),
+                total: None,
+                bad: false,
+            });
+        }
+        assert_eq!((steps.count, steps.newest), (3, Some(Step(3))));
+    }
+
+    #[test]
+    fn numbers_that_are_not_finite_are_told() {
+        let forms = Forms::new().unwrap();
+        let bad = |line: &str| forms.record(line.as_bytes()).is_some_and(|m| m.bad);
+        assert!(bad("step:3 - train/loss:nan - train/lr:1e-6"));
+        assert!(bad("{'loss': nan, 'grad_norm': 1.0}"));
+        assert!(!bad("step:3 - train/loss:0.3 - nan_guard:1"));
+    }
+}

@@ -1,0 +1,269 @@
+//! The verdict on logs that were read: class, root, what followed, and the answer to a first occurrence.
+
+use super::reading::{Ended, Found, Log, Reading};
+use super::weigh::{Clue, Weight, choose, class_of, is_telling, weight};
+use crate::event::ExitStatus;
+use crate::record::Action;
+use crate::taxonomy;
+
+/// Lines of what followed that are told.
+const CASCADE: usize = 20;
+
+/// Certainty of a verdict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Confidence {
+    /// A line names the cause.
+    High,
+    /// A line tells of it, or the exit does.
+    Medium,
+    /// All that is left.
+    Low,
+}
+
+impl Confidence {
+    /// The word for it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::High => "high",
+            Self::Medium => "medium",
+            Self::Low => "low",
+        }
+    }
+}
+
+/// A line of a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The log, by its number.
+    pub file: usize,
+    /// Its line, from 1.
+    pub line: u64,
+    /// The line, cut to 4 KiB.
+    pub text: String,
+}
+
+/// Why a run ended, as far as its logs tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// Class as in the table; `None`: the logs tell of no failure.
+    pub class: Option<String>,
+    /// The answer to a first occurrence; `None`: there is nothing to do.
+    pub action: Option<Action>,
+    /// Certainty.
+    pub confidence: Confidence,
+    /// The line that tells it.
+    pub root: Option<Place>,
+    /// Lines that follow from it, in order.
+    pub cascade: Vec<Place>,
+    /// The next best class.
+    pub runner_up: Option<String>,
+    /// The newest step before it.
+    pub step: Option<u64>,
+}
+
+impl Reading {
+    /// The verdict, with the exit code of the run where it is known: 128 and a signal's number is that signal.
+    #[must_use]
+    pub fn verdict(&self, exit: Option<i32>) -> Verdict {
+        let mut found: Vec<&Found> = self.found.iter().filter(|f| self.stands(f, exit)).collect();
+        if self.logs.len() > 1 {
+            // Across ranks the clock decides, where all of them have one.
+            if found.iter().all(|f| f.time.is_some()) {
+                found.sort_by_key(|f| f.time);
+            }
+        }
+        let clues: Vec<Clue<'_>> = found.iter().map(|f| clue(f)).collect();
+        let status = self.status(exit);
+        let least = match exit {
+            // A run that ended well was not ended by what it printed.
+            Some(0) => None,
+            Some(_) => Some(Weight::Hint),
+            None if self.ended().is_some() => Some(Weight::Hint),
+            None => Some(Weight::Abort),
+        };
+        let choice = choose(&clues).filter(|c| least.is_some_and(|l| c.weight <= l) || is_standing(found[c.at]));
+        let Some(choice) = choice.filter(|c| !self.gives_way(&clues[c.at], c.weight, status)) else {
+            return self.unsaid(exit, status, &found, &clues);
+        };
+        let root = found[choice.at];
+        let confidence = match choice.weight {
+            Weight::Machine | Weight::Cause if !matches!(root.class, "code.exception") => Confidence::High,
+            Weight::Machine | Weight::Cause | Weight::Effect => Confidence::Medium,
+            Weight::Symptom | Weight::Abort | Weight::Hint | Weight::Report => Confidence::Low,
+        };
+        let class = root.own.clone().unwrap_or_else(|| public(root.class).to_owned());
+        let action = match root.own {
+            Some(_) => Some(Action::RelaunchLater),
+            None => answer(root.class),
+        };
+        self.build(Some(class), action, confidence, Some(root), &found, &clues)
+    }
+
+    /// It was not followed by steps of training.
+    fn stands(&self, f: &Found, exit: Option<i32>) -> bool {
+        let Some(log) = self.logs.get(f.file) else { return false };
+        if f.sighting.rule == "records" {
+            return log.steps.bad >= 3;
+        }
+        if is_standing(f) {
+            return true;
+        }
+        let after = log.steps.count.saturating_sub(f.steps);
+        let quiet = || !self.found.iter().any(|o| o.file == f.file && o.steps > f.steps);
+        after < 2 && !(after == 1 && exit.is_none() && quiet())
+    }
+
+    /// The end of the process that failed first, as far as it is known.
+    fn status(&self, exit: Option<i32>) -> Option<ExitStatus> {
+        let given = exit.map(|code| match code {
+            code if code < 0 => ExitStatus::Signal(code.saturating_neg()),
+            code => ExitStatus::Code(code),
+        });
+        match (given, self.ended()) {
+            // The launcher's own code says that something failed, and no more.
+            (Some(ExitStatus::Code(1)) | None, Some(end)) => Some(end),
+            (Some(given), _) => Some(given),
+            (None, None) => self.followed,
+        }
+    }
+
+    /// The first end that a launcher reports and that no step of training follows.
+    fn ended(&self) -> Option<ExitStatus> {
+        let still = |end: &&Ended| {
+            self.logs
+                .get(end.file)
+                .is_some_and(|log| log.steps.count < end.steps.saturating_add(2))
+        };
+        self.ends.iter().find(still).map(|end| end.status)
+    }
+
+    /// The exit says more than that line.
+    fn gives_way(&self, clue: &Clue<'_>, weight: Weight, status: Option<ExitStatus>) -> bool {
+        match (clue.class, weight) {
+            ("comm.launcher_teardown", _) | (_, Weight::Report) => true,
+            (_, Weight::Symptom | Weight::Hint) => status.is_some_and(is_telling),
+            (_, Weight::Abort) => status.is_some_and(|s| class_of(s) == "native.crash"),
+            _ => false,
+        }
+    }
+
+    /// No line counts: the exit, or nothing.
+    fn unsaid(&self, exit: Option<i32>, status: Option<ExitStatus>, found: &[&Found], clues: &[Clue<'_>]) -> Verdict {
+        if let Some(log) = self.logs.iter().find(|log| exit == Some(0) && ended_early(log)) {
+            let mut verdict = self.build(
+                Some("end.early_success".to_owned()),
+                Some(Action::Stop),
+                Confidence::Medium,
+                None,
+                found,
+                clues,
+            );
+            verdict.step = log.last.map(|(step, _)| step);
+            return verdict;
+        }
+        let reported = found.iter().find(|f| weight(&clue(f)) == Weight::Report);
+        let failed = exit.is_some_and(|e| e != 0) || exit.is_none() && self.ended().is_some();
+        match (failed, status) {
+            (true, status) => {
+                let torn = found.iter().find(|f| weight(&clue(f)) == Weight::Abort);
+                let class = status.map_or("exit.unexplained", class_of);
+                let class = match (class, torn) {
+                    ("exit.unexplained", Some(f)) => f.class,
+                    (class, _) => class,
+                };
+                let confidence = if class == "exit.unexplained" {
+                    Confidence::Low
+                } else {
+                    Confidence::Medium
+                };
+                self.build(Some(class.to_owned()), answer(class), confidence, None, found, clues)
+            }
+            (false, _) => match reported {
+                Some(f) => self.build(
+                    Some(f.class.to_owned()),
+                    None,
+                    Confidence::Medium,
+                    Some(f),
+                    found,
+                    clues,
+                ),
+                None => self.build(None, None, Confidence::High, None, &[], &[]),
+            },
+        }
+    }
+
+    fn build(
+        &self,
+        class: Option<String>,
+        action: Option<Action>,
+        confidence: Confidence,
+        root: Option<&Found>,
+        found: &[&Found],
+        clues: &[Clue<'_>],
+    ) -> Verdict {
+        let other = |c: &&Clue<'_>| class.as_deref() != Some(public(c.class)) && c.class != "comm.launcher_teardown";
+        let mut rest: Vec<&Clue<'_>> = clues.iter().filter(other).collect();
+        rest.sort_by_key(|c| weight(c));
+        let runner_up = rest.first().map(|c| public(c.class).to_owned());
+        let follows = |f: &&&Found| match root {
+            Some(root) => !std::ptr::eq(**f, root),
+            None => true,
+        };
+        let cascade = found.iter().filter(follows).take(CASCADE).map(|f| place(f)).collect();
+        let step = root
+            .and_then(|f| self.logs.get(f.file))
+            .and_then(|log| log.steps.newest)
+            .map(|s| s.0);
+        Verdict {
+            class,
+            action,
+            confidence,
+            root: root.map(place),
+            cascade,
+            runner_up,
+            step,
+        }
+    }
+}
+
+/// The answer to a first occurrence that has no history.
+fn answer(class: &str) -> Option<Action> {
+    Some(taxonomy::action(class))
+}
+
+/// The class as the table spells it for others: an error of the start is a class of its own only here.
+fn public(class: &str) -> &str {
+    match class {
+        "code.at_start" => "code.type_key",
+        other => other,
+    }
+}
+
+/// Steps after it do not take it back: the training goes on, and that is what is wrong.
+fn is_standing(f: &Found) -> bool {
+    matches!(f.sighting.rule.as_str(), "start" | "records") || f.class == "ckpt.missing_part"
+}
+
+/// It says that the training is over, and more steps were planned.
+fn ended_early(log: &Log) -> bool {
+    log.says_end && log.last.is_some_and(|(step, total)| step < total)
+}
+
+fn clue(f: &Found) -> Clue<'_> {
+    Clue {
+        class: f.class,
+        text: &f.sighting.text,
+        chained: f.sighting.rule.contains(".chained"),
+        // Without a traceback around it, it may be a word in a sentence.
+        loose: f.sighting.rule == "py.loose",
+    }
+}
+
+fn place(f: &Found) -> Place {
+    Place {
+        file: f.file,
+        line: f.sighting.line,
+        text: f.sighting.text.clone(),
+    }
+}

@@ -1,0 +1,135 @@
+//! Excerpts of logs with the class and the action that a person would give them, scored.
+//!
+//! `SCORE=1` prints every file that is taken for another class; the sums are always printed.
+
+#![expect(clippy::disallowed_methods, reason = "excerpts are read from the source tree")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use supervise_core::diagnosis::Reading;
+use supervise_core::taxonomy::letter;
+
+/// A row of `labels.tsv`.
+struct Label {
+    file: String,
+    exit: Option<i32>,
+    class: String,
+    action: String,
+    origin: String,
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus")
+}
+
+fn labels() -> Vec<Label> {
+    let text = std::fs::read_to_string(folder().join("labels.tsv")).unwrap();
+    let rows = text.lines().skip(1).map(|line| {
+        let mut cells = line.split('\t').map(str::to_owned);
+        let mut cell = || cells.next().unwrap_or_default();
+        Label {
+            file: cell(),
+            exit: cell().parse().ok(),
+            class: cell(),
+            action: cell(),
+            origin: cell(),
+        }
+    });
+    rows.collect()
+}
+
+/// Class and action of a log: read in pieces, as a file would be.
+fn told(reading: &mut Reading, bytes: &[u8], exit: Option<i32>) -> (String, String) {
+    reading.clear();
+    reading.begin();
+    for piece in bytes.chunks(1000) {
+        reading.feed(piece);
+    }
+    reading.end_log();
+    let verdict = reading.verdict(exit);
+    let none = || "none".to_owned();
+    (
+        verdict.class.unwrap_or_else(none),
+        verdict.action.map_or_else(none, |a| letter(a).to_owned()),
+    )
+}
+
+#[derive(Default)]
+struct Score {
+    files: usize,
+    classes: usize,
+    actions: usize,
+}
+
+#[test]
+fn the_actions_are_right_and_no_healthy_log_is_a_failure() {
+    let mut by_class: BTreeMap<String, Score> = BTreeMap::new();
+    let mut by_origin: BTreeMap<String, Score> = BTreeMap::new();
+    let (mut wrong, mut alarms) = (Vec::new(), Vec::new());
+    let labels = labels();
+    let mut reading = Reading::new(&[]).unwrap();
+    for label in &labels {
+        let bytes = std::fs::read(folder().join(&label.file)).unwrap();
+        let (class, action) = told(&mut reading, &bytes, label.exit);
+        for score in [
+            by_class.entry(label.class.clone()).or_default(),
+            by_origin.entry(label.origin.clone()).or_default(),
+        ] {
+            score.files += 1;
+            score.classes += usize::from(class == label.class);
+            score.actions += usize::from(action == label.action);
+        }
+        if class != label.class || action != label.action {
+            wrong.push(format!(
+                "{}: {} {} taken for {class} {action}",
+                label.file, label.class, label.action
+            ));
+        }
+        if label.class == "none" && class != "none" {
+            alarms.push(label.file.clone());
+        }
+    }
+    for (name, s) in by_class.iter().chain(&by_origin) {
+        println!(
+            "{name:28} {:4} files  class {:5.1} %  action {:5.1} %",
+            s.files,
+            percent(s.classes, s.files),
+            percent(s.actions, s.files)
+        );
+    }
+    let total = |of: fn(&Score) -> usize| by_origin.values().map(of).sum::<usize>();
+    let (files, actions) = (total(|s| s.files), total(|s| s.actions));
+    println!(
+        "{files} files of {} classes: class {:.1} %, action {:.1} %",
+        by_class.len(),
+        percent(total(|s| s.classes), files),
+        percent(actions, files)
+    );
+    if std::env::var_os("SCORE").is_some() {
+        println!("{}", wrong.join("\n"));
+    }
+    assert!(alarms.is_empty(), "healthy logs called failures: {alarms:?}");
+    assert!(actions * 100 >= files * 97, "{wrong:#?}");
+    assert!(
+        files >= 200 && by_class.len() >= 50,
+        "{files} files, {} classes",
+        by_class.len()
+    );
+    assert!(by_class["none"].files >= 40);
+}
+
+fn percent(of: usize, all: usize) -> f64 {
+    of as f64 * 100.0 / all.max(1) as f64
+}
+
+#[test]
+fn each_excerpt_has_its_label() {
+    let labelled: BTreeSet<String> = labels().into_iter().map(|l| l.file).collect();
+    let entries = std::fs::read_dir(folder())
+        .unwrap()
+        .map(|e| e.unwrap().file_name().into_string().unwrap());
+    for name in entries.filter(|n| n.ends_with(".log")) {
+        assert!(labelled.contains(&name), "{name} has no label");
+    }
+}

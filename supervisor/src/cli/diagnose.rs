@@ -1,0 +1,106 @@
+//! `supervise diagnose`: why a run ended, from its logs alone.
+
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::render::diagnose::{View, words};
+use std::fs::File;
+use std::io::{self, Read};
+use supervise_core::diagnosis::Reading;
+
+pub(super) const EXAMPLES: &str = "  supervise diagnose train.log
+  supervise diagnose rank0.log rank1.log --exit-code 137
+  srun train.sh 2>&1 | tee train.log | supervise diagnose -
+  supervise diagnose train.log --json
+";
+
+pub(super) const EXITS: [Exit; 4] = [Exit::Finished, Exit::Usage, Exit::Environment, Exit::Internal];
+
+/// Bytes read at once.
+const BLOCK: usize = 1 << 20;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Logs of one run: several are several ranks of it; - is standard input
+    #[arg(value_name = "LOG", required = true)]
+    logs: Vec<String>,
+    /// The exit code of the run, as a shell tells it (137: killed by SIGKILL)
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    exit_code: Option<i32>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<u8, CliError> {
+    if args.logs.iter().filter(|l| *l == "-").count() > 1 {
+        return Err(CliError::usage("standard input is named twice; it can be read once"));
+    }
+    let mut reading =
+        Reading::new(&[]).map_err(|e| CliError::internal(format!("the table of classes does not compile: {e}")))?;
+    let mut block = vec![0; BLOCK];
+    for log in &args.logs {
+        reading.begin();
+        if log == "-" {
+            read("standard input", io::stdin().lock(), &mut reading, &mut block)?;
+        } else {
+            read(log, open(log)?, &mut reading, &mut block)?;
+        }
+        reading.end_log();
+    }
+    let view = View::of(&reading.verdict(args.exit_code), &args.logs);
+    if args.json {
+        super::print_json(&view)?;
+    } else {
+        super::print(&words(&view))?;
+    }
+    Ok(Exit::Finished.code())
+}
+
+fn open(log: &str) -> Result<File, CliError> {
+    let file = File::open(log).map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => CliError::usage(format!("there is no log {log}")),
+        _ => unreadable(log, &e),
+    })?;
+    match file.metadata() {
+        Ok(meta) if meta.is_dir() => Err(CliError::usage(format!("{log} is a directory; name the logs in it"))),
+        Ok(_) => Ok(file),
+        Err(e) => Err(unreadable(log, &e)),
+    }
+}
+
+fn read(name: &str, mut from: impl Read, reading: &mut Reading, block: &mut [u8]) -> Result<(), CliError> {
+    let mut first = true;
+    loop {
+        let n = match from.read(block) {
+            Ok(0) => return Ok(()),
+            Ok(n) => n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Err(e) => return Err(unreadable(name, &e)),
+        };
+        if std::mem::take(&mut first)
+            && let Some(kind) = compressed(&block[..n])
+        {
+            return Err(
+                CliError::usage(format!("{name} is compressed ({kind}), and is not read so"))
+                    .hint(format!("unpack it first: {kind} -dc FILE | supervise diagnose -")),
+            );
+        }
+        reading.feed(&block[..n]);
+    }
+}
+
+fn unreadable(name: &str, e: &io::Error) -> CliError {
+    CliError::environment(format!("{name} cannot be read: {e}"))
+}
+
+/// The program that packed it.
+fn compressed(head: &[u8]) -> Option<&'static str> {
+    [
+        (&b"\x1f\x8b"[..], "gzip"),
+        (b"\x28\xb5\x2f\xfd", "zstd"),
+        (b"\xfd7zXZ\0", "xz"),
+        (b"BZh", "bzip2"),
+    ]
+    .into_iter()
+    .find_map(|(magic, name)| head.starts_with(magic).then_some(name))
+}

@@ -1,0 +1,153 @@
+//! The verdict on logs, in words and in JSON.
+
+use super::terminal::shown;
+use serde::Serialize;
+use std::fmt::Write as _;
+use supervise_config::redact_text;
+use supervise_core::diagnosis::{Place, Verdict};
+use supervise_core::taxonomy::{self, letter};
+
+/// A line of a log, without secrets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LineView {
+    /// The log, as it was named.
+    pub file: String,
+    /// Its line, from 1.
+    pub line: u64,
+    /// The line.
+    pub text: String,
+}
+
+/// Why a run ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct View {
+    /// Class of the table, or `none`.
+    pub class: String,
+    /// The answer to a first occurrence, one of `R Rb R1 S N F W K`, or `none`.
+    pub action: String,
+    /// `high`, `medium` or `low`.
+    pub confidence: String,
+    /// The line that tells it; `null`: the exit code does, or nothing.
+    pub root: Option<LineView>,
+    /// Lines that follow from it.
+    pub cascade: Vec<LineView>,
+    /// The next best class.
+    pub runner_up: Option<String>,
+    /// The newest step that was printed before it.
+    pub step: Option<u64>,
+    /// The next thing for a person to do.
+    pub advice: Option<String>,
+}
+
+impl View {
+    /// Of logs with these names.
+    #[must_use]
+    pub fn of(v: &Verdict, names: &[String]) -> Self {
+        let place = |p: &Place| LineView {
+            file: names.get(p.file).cloned().unwrap_or_default(),
+            line: p.line,
+            text: redact_text(&p.text),
+        };
+        let none = || "none".to_owned();
+        let class = v.class.clone();
+        Self {
+            advice: class.as_deref().and_then(taxonomy::row).map(|r| r.advice.to_owned()),
+            class: class.unwrap_or_else(none),
+            action: v.action.map_or_else(none, |a| letter(a).to_owned()),
+            confidence: v.confidence.word().to_owned(),
+            root: v.root.as_ref().map(place),
+            cascade: v.cascade.iter().map(place).collect(),
+            runner_up: v.runner_up.clone(),
+            step: v.step,
+        }
+    }
+}
+
+/// The cause first, then its evidence, then what followed, then what to do.
+#[must_use]
+pub fn words(v: &View) -> String {
+    let mut out = String::new();
+    // Writing into a String cannot fail.
+    if v.class == "none" {
+        let _ = writeln!(out, "no failure: nothing in these logs ended a run");
+        return out;
+    }
+    let _ = writeln!(out, "{}: {} ({} confidence)", v.class, meaning(&v.action), v.confidence);
+    match &v.root {
+        Some(root) => {
+            let _ = writeln!(out, "  {}", at(root));
+        }
+        None => {
+            let _ = writeln!(out, "  no line tells it");
+        }
+    }
+    if let Some(step) = v.step {
+        let _ = writeln!(out, "  the newest step before it: {step}");
+    }
+    if !v.cascade.is_empty() {
+        let _ = writeln!(out, "also seen:");
+    }
+    for line in &v.cascade {
+        let _ = writeln!(out, "  {}", at(line));
+    }
+    if let Some(other) = &v.runner_up {
+        let _ = writeln!(out, "else it would be {other}");
+    }
+    if let Some(advice) = &v.advice {
+        let _ = writeln!(out, "to do: {advice}");
+    }
+    out
+}
+
+fn at(line: &LineView) -> String {
+    format!("{}:{}: {}", shown(&line.file), line.line, shown(&line.text))
+}
+
+/// The meaning of a letter.
+fn meaning(letter: &str) -> &'static str {
+    match letter {
+        "R" => "relaunch",
+        "Rb" => "relaunch after a pause",
+        "R1" => "relaunch once, then stop",
+        "S" => "stop, a relaunch cannot help",
+        "N" => "relaunch without that node",
+        "F" => "fall back to the checkpoint before",
+        "W" => "wait until it is mended, then relaunch",
+        "K" => "take evidence, end it, relaunch",
+        _ => "only reported",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use supervise_core::diagnosis::Reading;
+
+    fn view(log: &str, exit: Option<i32>) -> View {
+        let mut reading = Reading::new(&[]).unwrap();
+        reading.begin();
+        reading.feed(log.as_bytes());
+        reading.end_log();
+        View::of(&reading.verdict(exit), &["train.log".to_owned()])
+    }
+
+    #[test]
+    fn the_cause_comes_first_and_its_secrets_are_hidden() {
+        let log = "step 1 loss 0.5\nTraceback (most recent call last):\n  File \"x.py\", line 1, in f\n\
+            torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. token=hf_abcdefghijklmnopqrstuvwxyz0123\n";
+        let v = view(log, Some(1));
+        assert_eq!((v.class.as_str(), v.action.as_str()), ("mem.cuda_oom", "R1"));
+        let text = words(&v);
+        assert!(
+            text.starts_with("mem.cuda_oom: relaunch once, then stop (high confidence)\n  train.log:4: torch"),
+            "{text}"
+        );
+        assert!(!text.contains("hf_abcdef"), "{text}");
+    }
+
+    #[test]
+    fn a_healthy_log_is_no_failure() {
+        let v = view("step 1 loss 0.5\nstep 2 loss 0.4\n", Some(0));
+        assert_eq!((v.class.as_str(), v.action.as_str(), v.root), ("none", "none", None));
+    }
+}
