@@ -5,6 +5,7 @@
 
 mod done;
 mod judge;
+mod numbers;
 mod resumed;
 mod running;
 mod settle;
@@ -12,6 +13,7 @@ mod space;
 mod stall;
 mod start;
 mod stop;
+mod words;
 
 use crate::checkpoint::{CheckpointSummary, Depth, Verdict};
 use crate::diff::ScanDiff;
@@ -23,6 +25,7 @@ use crate::resume::{needed_depth, scan_width};
 use crate::spec::RunSpec;
 use crate::state::{Mode, State};
 use std::borrow::Cow;
+use words::event_word;
 
 /// A disk that does not answer while a start is being chosen is waited for this long.
 const CHOOSING_LIMIT: Ms = Ms::secs(1800);
@@ -197,6 +200,7 @@ impl Deciding<'_> {
             EventKind::GuardLost { .. } => self.on_guard_lost(),
             EventKind::Progress { .. } => self.on_progress(),
             EventKind::Sighted { means, sighting, .. } => self.on_sighted(means, sighting),
+            EventKind::Numbers { .. } => self.on_numbers(),
             EventKind::Script { news, .. } => self.on_script(news),
             EventKind::Checkpoints(_) | EventKind::CheckpointsChanged(_) => self.on_checkpoints(),
             EventKind::Timer(key) => self.on_timer(*key),
@@ -411,37 +415,6 @@ fn as_recorded(s: &State, e: &Event) -> Event {
     }
 }
 
-/// An event's name in words.
-fn event_word(kind: &EventKind) -> &'static str {
-    match kind {
-        EventKind::TermStarted { .. } => "term started",
-        EventKind::ActDone { .. } => "result of an act",
-        EventKind::WorkerExited { .. } => "a worker ended",
-        EventKind::TreeGone { .. } => "tree gone",
-        EventKind::GuardLost { .. } => "guard lost",
-        EventKind::Progress { .. } => "progress",
-        EventKind::Looked { .. } => "a look at the ranks",
-        EventKind::Sighted { .. } => "sighting",
-        EventKind::Evidence { .. } => "evidence",
-        EventKind::Script { .. } => "news of the script",
-        EventKind::Checkpoints(_) | EventKind::CheckpointsChanged(_) => "scan",
-        EventKind::Rehearsed(_) => "rehearsal",
-        EventKind::Timer(_) => "timer",
-        EventKind::Space { .. } => "free space",
-        EventKind::TimeGap { .. } => "time gap",
-        EventKind::IoStalled { .. } => "I/O worker stalled",
-        EventKind::IoRecovered => "I/O worker recovered",
-        EventKind::JournalStalled { .. } => "journal stalled",
-        EventKind::JournalRecovered => "journal recovered",
-        EventKind::LeaseLost { .. } => "lease lost",
-        EventKind::LeaseSilent { .. } => "lease not renewed",
-        EventKind::Displaced { .. } => "run directory displaced",
-        EventKind::Told { .. } => "somebody told",
-        EventKind::Operator(_) => "operator's request",
-        EventKind::Collected { .. } => "leftovers deleted",
-    }
-}
-
 /// Progress that changes nothing, wake-ups, and scans that say the same again are not journaled.
 fn worth_recording(s: &State, kind: &EventKind, at: Tick) -> bool {
     match kind {
@@ -482,6 +455,7 @@ fn stale(s: &State, kind: &EventKind) -> Option<(String, String)> {
         EventKind::Sighted { attempt, sighting, .. } => (*attempt, format!("sighting {}", sighting.rule)),
         EventKind::Evidence { attempt, .. } => (*attempt, "evidence".to_owned()),
         EventKind::Script { attempt, .. } => (*attempt, "news of the script".to_owned()),
+        EventKind::Numbers { attempt, .. } => (*attempt, "numbers".to_owned()),
         EventKind::ActDone { act, .. } if !s.pending.contains_key(act) => {
             return Some((format!("result of act {act}"), "no such act is pending".into()));
         }

@@ -1,17 +1,21 @@
 //! Events: the only input of a decision besides state and policy.
 
+mod exit;
+
+pub use exit::{ExitStatus, signal_name};
+
 use crate::activity::Look;
 use crate::checkpoint::CheckpointSummary;
 use crate::diff::ScanDiff;
 use crate::durations::Clock;
 use crate::id::{ActId, AttemptNo, Ms, ProcRef, Step, Term, Tick, WallMs, WorkerId};
 use crate::machine::Facts;
+use crate::numbers::StepNumbers;
 use crate::rehearsal::Rehearsal;
 use crate::scan::RuleKind;
 use crate::script::ScriptNews;
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
 /// One thing that happened, with the two times and a random number for jitter.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -126,6 +130,13 @@ pub enum EventKind {
         attempt: AttemptNo,
         /// The facts.
         facts: Facts,
+    },
+    /// Numbers that the trainer printed about steps, a bundle at a time.
+    Numbers {
+        /// Attempt.
+        attempt: AttemptNo,
+        /// By step, in the order they were printed.
+        steps: Vec<StepNumbers>,
     },
     /// The script of an attempt did what it should not.
     Script {
@@ -273,71 +284,6 @@ pub enum ActErrorKind {
     Limit,
     /// Anything else.
     Other,
-}
-
-/// How a process ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ExitStatus {
-    /// It called exit with this code.
-    Code(i32),
-    /// A signal ended it.
-    Signal(i32),
-    /// It ended out of our sight (its guard died).
-    Unknown,
-}
-
-impl ExitStatus {
-    /// Exit code 0.
-    #[must_use]
-    pub fn is_success(self) -> bool {
-        self == Self::Code(0)
-    }
-}
-
-impl ExitStatus {
-    /// The end of a sentence about a worker: `exited with code 1`, `was killed by SIGKILL`.
-    #[must_use]
-    pub fn words(self) -> String {
-        match self {
-            Self::Code(c) => format!("exited with code {c}"),
-            Self::Signal(s) => format!("was killed by {}", signal_name(s)),
-            Self::Unknown => "ended out of sight".to_owned(),
-        }
-    }
-}
-
-impl fmt::Display for ExitStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Code(c) => write!(f, "exit code {c}"),
-            Self::Signal(s) => write!(f, "{}", signal_name(*s)),
-            Self::Unknown => f.write_str("an unknown end"),
-        }
-    }
-}
-
-/// The name of a Linux signal number.
-#[must_use]
-pub fn signal_name(n: i32) -> String {
-    let name = match n {
-        1 => "SIGHUP",
-        2 => "SIGINT",
-        3 => "SIGQUIT",
-        4 => "SIGILL",
-        6 => "SIGABRT",
-        7 => "SIGBUS",
-        8 => "SIGFPE",
-        9 => "SIGKILL",
-        10 => "SIGUSR1",
-        11 => "SIGSEGV",
-        12 => "SIGUSR2",
-        13 => "SIGPIPE",
-        14 => "SIGALRM",
-        15 => "SIGTERM",
-        _ => return format!("signal {n}"),
-    };
-    name.to_owned()
 }
 
 /// Activity of the trainer, as far as its output and files tell.

@@ -11,6 +11,7 @@ pub mod decide;
 pub mod diagnosis;
 pub mod diff;
 pub mod durations;
+pub mod equivalence;
 pub mod event;
 pub mod evidence;
 pub mod gang;

@@ -72,12 +72,21 @@ impl fmt::Display for Reading {
 impl Serialize for Reading {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         match self.0 {
-            n if n.is_finite() => s.serialize_f64(n),
+            n if n.is_finite() && reads_back(n) => s.serialize_f64(n),
+            n if n.is_finite() => s.serialize_str(&n.to_string()),
             n if n.is_nan() => s.serialize_str("nan"),
             n if n > 0.0 => s.serialize_str("inf"),
             _ => s.serialize_str("-inf"),
         }
     }
+}
+
+/// A reader of JSON may be off by the last bit; what it would not read as it is goes as a string.
+fn reads_back(n: f64) -> bool {
+    let read = serde_json::to_string(&n)
+        .ok()
+        .and_then(|text| serde_json::from_str::<f64>(&text).ok());
+    read.map(f64::to_bits) == Some(n.to_bits())
 }
 
 impl<'de> Deserialize<'de> for Reading {
@@ -102,7 +111,10 @@ impl<'de> Deserialize<'de> for Reading {
                     "nan" => Ok(Reading(f64::NAN)),
                     "inf" => Ok(Reading(f64::INFINITY)),
                     "-inf" => Ok(Reading(f64::NEG_INFINITY)),
-                    other => Err(E::invalid_value(de::Unexpected::Str(other), &self)),
+                    other => match other.parse::<f64>() {
+                        Ok(n) => Ok(Reading(n)),
+                        Err(_) => Err(E::invalid_value(de::Unexpected::Str(other), &self)),
+                    },
                 }
             }
         }
@@ -174,6 +186,21 @@ pub struct StepNumbers {
     /// The numbers.
     #[serde(flatten)]
     pub of: Numbers,
+}
+
+/// Steps of which numbers are kept.
+pub const KEPT_STEPS: usize = 256;
+
+/// Adds newer numbers to those that are kept: the newest of a step counts, and the newest steps.
+pub fn keep(kept: &mut Vec<StepNumbers>, newer: &[StepNumbers]) {
+    let numbered = newer.iter().filter(|n| n.step.is_some());
+    for n in numbered {
+        kept.retain(|k| k.step != n.step);
+        kept.push(*n);
+    }
+    kept.sort_by_key(|k| k.step);
+    let over = kept.len().saturating_sub(KEPT_STEPS);
+    kept.drain(..over);
 }
 
 /// The number that stands behind a key in a line: `key:1.5`, `'key': 1.5`, `key=1.5`, `key:np.float64(1.5)`, `"key": "nan"`.
@@ -259,5 +286,11 @@ mod tests {
         assert_eq!(text, r#"{"step":4,"loss":"nan","reward":"-inf","grad_norm":1.5}"#);
         assert_eq!(serde_json::from_str::<StepNumbers>(&text).unwrap(), told);
         assert_eq!(serde_json::from_str::<Reading>("3").unwrap(), Reading(3.0));
+        let mut n = 1.0e-30_f64;
+        for _ in 0..2000 {
+            n *= 1.077_123_4;
+            let text = serde_json::to_string(&Reading(n)).unwrap();
+            assert_eq!(serde_json::from_str::<Reading>(&text).unwrap(), Reading(n), "{text}");
+        }
     }
 }

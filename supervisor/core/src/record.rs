@@ -329,6 +329,14 @@ pub enum Notice {
     ResumeAhead,
     /// The training is over, and its processes stay.
     DoneButStays,
+    /// A loss or a gradient is no finite number.
+    NotFinite,
+    /// Steps that were trained twice printed the same numbers.
+    ResumeEqual,
+    /// They printed others, and that shows nothing.
+    ResumeWithin,
+    /// They printed others, far beyond the run's own scatter.
+    ResumeJump,
 }
 
 impl Notice {
@@ -340,7 +348,17 @@ impl Notice {
             Self::UnconfirmedResume => "unconfirmed_resume",
             Self::ResumeAhead => "resume_ahead",
             Self::DoneButStays => "done_but_stays",
+            Self::NotFinite => "not_finite",
+            Self::ResumeEqual => "resume_equal",
+            Self::ResumeWithin => "resume_within",
+            Self::ResumeJump => "resume_jump",
         }
+    }
+
+    /// It says what came of steps that were trained twice.
+    #[must_use]
+    pub fn is_comparison(self) -> bool {
+        matches!(self, Self::ResumeEqual | Self::ResumeWithin | Self::ResumeJump)
     }
 }
 

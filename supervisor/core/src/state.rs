@@ -5,23 +5,25 @@
 
 mod apply;
 mod invariants;
+mod memory;
 mod pace;
 
 pub use invariants::Broken;
+pub use memory::{Care, Failure, NotKept, StopWish};
 pub use pace::Pace;
 
-use crate::checkpoint::{CheckpointSummary, CkptId, PinsHash, Resumability, Verdict};
+use crate::checkpoint::{CheckpointSummary, CkptId, Resumability, Verdict};
 use crate::durations::Clocks;
 use crate::event::{ExitStatus, Phase, ScanReport, Sighting};
 use crate::generations::is_live;
 use crate::id::{ActId, AttemptNo, Ms, ProcRef, Step, Term, Tick, WallMs, WorkerId};
 use crate::machine::Facts;
+use crate::numbers::{StepNumbers, keep};
 use crate::reason::Reason;
 use crate::record::{Act, ActKind, Condition, Diagnosis, LaunchOrder, Notice, Outcome, Then};
 use crate::rehearsal::Rehearsal;
 use crate::scan::RuleKind;
 use crate::script::ScriptNews;
-use crate::spec::ResumeIntent;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -70,6 +72,9 @@ pub struct State {
     pub barren_terms: u32,
     /// Remembered failures since the configuration last changed.
     pub failures: Vec<Failure>,
+    /// Numbers that earlier attempts printed, newest last; at most one for each step.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub before: Vec<StepNumbers>,
     /// The last scan of the disk.
     pub scan: Option<ScanReport>,
     /// Highest step of which every byte was read and found right, of those in our care.
@@ -261,6 +266,12 @@ pub struct Attempt {
     /// The step of its first training record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<Step>,
+    /// Numbers that it printed, newest last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub numbers: Vec<StepNumbers>,
+    /// Training records in a row whose loss is no number, up to now.
+    #[serde(default, skip_serializing_if = "is_none_yet")]
+    pub lost: u32,
     /// Things that were noticed of it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub noticed: BTreeMap<Notice, String>,
@@ -311,33 +322,19 @@ impl Attempt {
     }
 }
 
-/// A failure that is remembered until the configuration changes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
-    /// The attempt.
-    pub attempt: AttemptNo,
-    /// Its earlier form.
-    pub diagnosis: Diagnosis,
-}
-
-/// Place where the run was taken into care.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Care {
-    /// The step chosen then; `None`: from nothing.
-    pub step: Option<Step>,
-    /// Request of the configuration.
-    pub intent: ResumeIntent,
-    /// The term that did.
-    pub term: Term,
-    /// The first attempt that belongs to it: until its launch the disk edits may be half done.
-    #[serde(default)]
-    pub attempt: AttemptNo,
-    /// Steps of another run had to go aside.
-    #[serde(default)]
-    pub cleared: bool,
-}
-
 impl Attempt {
+    /// Keeps what lines about steps said.
+    fn note_numbers(&mut self, steps: &[StepNumbers]) {
+        for loss in steps.iter().filter_map(|n| n.of.loss) {
+            self.lost = if loss.0.is_finite() {
+                0
+            } else {
+                self.lost.saturating_add(1)
+            };
+        }
+        keep(&mut self.numbers, steps);
+    }
+
     /// Keeps what a line of output said.
     fn note_sighting(&mut self, means: &RuleKind, sighting: &Sighting, at: Tick) {
         if *means == RuleKind::Failed {
@@ -388,6 +385,8 @@ impl Attempt {
             saved: None,
             resumed: None,
             first: None,
+            numbers: Vec::new(),
+            lost: 0,
             noticed: BTreeMap::new(),
             scratch: false,
             ended: false,
@@ -403,32 +402,6 @@ impl Attempt {
             mark_before,
         }
     }
-}
-
-/// A live set of which no copy could be made.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NotKept {
-    /// As it was proven.
-    pub ckpt: CkptId,
-    /// Its form then: a save that is written on is another thing to copy.
-    pub pins: PinsHash,
-    /// Why, in words.
-    pub why: String,
-}
-
-/// A stop that was asked for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StopWish {
-    /// At the next proven step only.
-    pub after_save: bool,
-    /// The asker.
-    pub by: String,
-    /// The high-water mark when it was asked for.
-    #[serde(default)]
-    pub mark: Option<Step>,
-    /// When it was asked for.
-    #[serde(default)]
-    pub at: Tick,
 }
 
 impl State {

@@ -16,6 +16,7 @@ mod launch;
 mod lines;
 mod log_queue;
 mod memory;
+mod numbers;
 pub mod protocol;
 mod pulses;
 pub mod record;

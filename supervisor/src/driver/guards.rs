@@ -180,6 +180,7 @@ impl Driver {
                 });
             }
             FromGuard::Looked(look) => self.feed(EventKind::Looked { attempt, look }),
+            FromGuard::Numbers { steps } => self.feed(EventKind::Numbers { attempt, steps }),
             FromGuard::TreeGone { unkillable } => {
                 if unkillable.is_empty() {
                     link.gone = true;

@@ -48,7 +48,10 @@ pub fn is_urgent(r: &Record) -> bool {
 
 /// Something is not as it should be, though nothing is done about it.
 fn is_warning(what: Notice) -> bool {
-    matches!(what, Notice::UnconfirmedResume | Notice::ResumeAhead)
+    matches!(
+        what,
+        Notice::UnconfirmedResume | Notice::ResumeAhead | Notice::NotFinite | Notice::ResumeJump
+    )
 }
 
 /// The same with its time in front.

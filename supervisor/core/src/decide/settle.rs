@@ -29,6 +29,9 @@ impl Deciding<'_> {
         if let Some(news @ (ScriptNews::Refused { .. } | ScriptNews::Unmarked { .. })) = &a.script {
             return self.misconfigured(news);
         }
+        if self.jumped(&a) {
+            return;
+        }
         let d = diagnose(&a);
         let reason = diagnosed(&d);
         self.decided(Decision::Diagnosed(d), vec![reason.clone()]);

@@ -5,6 +5,7 @@ use crate::checkpoint::{CkptId, Depth, PinsHash};
 use crate::event::{ActError, ActErrorKind, ActOutput, Event, EventKind, Request, ScanReport};
 use crate::generations::whole_live;
 use crate::id::{ActId, Step, Tick, WallMs};
+use crate::numbers::keep;
 use crate::record::{Act, ActKind, Decision, DiskEdit, LaunchOrder, Record, StartPoint};
 use crate::scan::RuleKind;
 use crate::spec::ResumeIntent;
@@ -214,8 +215,12 @@ impl State {
             // A changed configuration may be the fix: old failures say nothing about it.
             self.failures.clear();
             self.charged = 0;
-            // It may plan more steps than were printed before.
+            // It may plan more steps than were printed before, and print other numbers.
             self.total = None;
+            self.before.clear();
+            if let Some(a) = self.attempt.as_mut() {
+                a.numbers.clear();
+            }
         }
         self.config = *config;
         if trainer_version.is_some() {
@@ -300,6 +305,7 @@ impl State {
             }
             EventKind::GuardLost { attempt } if *attempt == a.no => a.guard_lost = true,
             EventKind::Evidence { attempt, facts } if *attempt == a.no => a.evidence = Some(facts.clone()),
+            EventKind::Numbers { attempt, steps } if *attempt == a.no => a.note_numbers(steps),
             EventKind::Script { attempt, news } if *attempt == a.no => {
                 a.script.get_or_insert_with(|| news.clone());
             }
@@ -336,6 +342,9 @@ impl State {
             self.arranged = 0;
             self.arranging = false;
             self.settled = None;
+            if let Some(a) = &self.attempt {
+                keep(&mut self.before, &a.numbers);
+            }
             let mark_before = self.mark;
             self.attempt = Some(Attempt::begin(order, self.term, self.now, mark_before));
         }

@@ -36,6 +36,10 @@ pub(crate) struct Habits {
     /// Its processes stay after the last step; `says-end`: it says that it is over.
     pub(crate) stays: bool,
     pub(crate) says_end: bool,
+    /// It prints losses; from this step on they are no numbers; after a resume they are higher by this.
+    pub(crate) losses: bool,
+    pub(crate) lost_from: Option<u64>,
+    pub(crate) jumps: u64,
     /// Its first training record is told.
     pub(crate) records: bool,
     /// It goes on from this step, whatever it was told to load.
@@ -59,6 +63,9 @@ impl Default for Habits {
             own: false,
             stays: false,
             says_end: false,
+            losses: false,
+            lost_from: None,
+            jumps: 0,
             records: false,
             goes_on_from: None,
         }
@@ -146,6 +153,9 @@ fn one(spec: &mut RunSpec, habits: &mut Habits, key: &str, value: &str) -> Optio
         }
         "own" => habits.own = true,
         "records" => habits.records = true,
+        "losses" => habits.losses = true,
+        "lost-from" => habits.lost_from = Some(number?),
+        "jumps" => habits.jumps = number?,
         "stays" => habits.stays = true,
         "says-end" => habits.says_end = true,
         "goes-on-from" => habits.goes_on_from = Some(number?),

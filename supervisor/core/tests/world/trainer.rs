@@ -6,6 +6,7 @@ use super::{Due, World};
 use std::collections::BTreeSet;
 use supervise_core::event::{Activity, EventKind, ExitStatus, Living, Phase, Sighting, Tracker};
 use supervise_core::id::{AttemptNo, ProcRef, Step, WorkerId};
+use supervise_core::numbers::{Numbers, Reading, StepNumbers};
 use supervise_core::scan::RuleKind;
 
 /// The workers of one attempt, and their guard.
@@ -81,6 +82,26 @@ impl World {
         }
     }
 
+    fn print_loss(&mut self, attempt: AttemptNo, n: u64) {
+        let resumed = self.proc.as_ref().is_some_and(|p| p.from > 0);
+        if !self.habits.losses || !self.proc.as_ref().is_some_and(|p| p.guard_alive) {
+            return;
+        }
+        let scatter = [0.0, 0.03, -0.02, 0.01, -0.04][n as usize % 5];
+        let jump = if resumed { self.habits.jumps as f64 } else { 0.0 };
+        let loss = match self.habits.lost_from {
+            Some(from) if n >= from => f64::NAN,
+            _ => 3.0 - n as f64 / 100.0 + scatter + jump,
+        };
+        let of = Numbers {
+            loss: Some(Reading(loss)),
+            ..Numbers::default()
+        };
+        let step = Some(Step(n));
+        let steps = vec![StepNumbers { step, of }];
+        self.feed(EventKind::Numbers { attempt, steps });
+    }
+
     fn quits(&mut self, attempt: AttemptNo) {
         if self.habits.says_end {
             self.see(attempt, RuleKind::End, "end", None);
@@ -144,6 +165,7 @@ impl World {
             self.see(attempt, RuleKind::Step, "first_record", Some(n));
         }
         self.progress(attempt, Phase::Step, Some(n));
+        self.print_loss(attempt, n);
         let saves = self.spec.cadence.every.is_some_and(|e| n.is_multiple_of(e))
             || self.spec.cadence.at_end && n >= self.habits.last;
         if saves && self.spec.root.is_some() {

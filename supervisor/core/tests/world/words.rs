@@ -78,6 +78,7 @@ fn fact(e: &Event) -> String {
         EventKind::Operator(Request::Stop { after_save: true, .. }) => "asked: stop after the next save".to_owned(),
         EventKind::Operator(Request::Stop { .. }) => "asked: stop".to_owned(),
         EventKind::Operator(Request::StopNow { .. }) => "asked: stop now".to_owned(),
+        EventKind::Numbers { steps, .. } => format!("numbers of {} steps", steps.len()),
         EventKind::Script { news, .. } => format!("the script: {news:?}"),
         EventKind::Evidence { .. } => "evidence was gathered".to_owned(),
         EventKind::Told { event, to, .. } => format!("{to} was told of {event}"),

@@ -4,6 +4,7 @@
 //! numbers are folded into a count; the number of kept sightings is bounded, per rule and in all, and where a rule
 //! is full its newest sighting takes the place of the one before: the last error of a run matters most.
 
+use super::numbers::Numbers;
 use std::collections::BTreeMap;
 use supervise_core::event::{Phase, Sighting};
 use supervise_core::id::{Step, fnv64};
@@ -27,6 +28,8 @@ pub(crate) struct Facts {
     pub(crate) phase: Phase,
     pub(crate) step: Option<Step>,
     pub(crate) total: Option<u64>,
+    /// Numbers that are to be told.
+    pub(crate) numbers: Numbers,
     /// The first training record was told.
     has_first: bool,
     /// Signs of progress within a phase: batches of a validation.
@@ -61,6 +64,7 @@ impl Default for Facts {
             phase: Phase::Startup,
             step: None,
             total: None,
+            numbers: Numbers::default(),
             has_first: false,
             beats: 0,
             beat: None,
@@ -106,6 +110,7 @@ impl Facts {
         }
         let progress = before != (self.phase, self.step, self.beats);
         let first = self.first_record(&hit);
+        self.numbers.note(&hit);
         let news = hit.total.filter(|total| self.total != Some(*total));
         let sighted = match hit.kind {
             RuleKind::Step if news.is_some() => {

@@ -10,6 +10,7 @@ use std::ffi::OsString;
 use supervise_core::activity::Look;
 use supervise_core::event::{Activity, ExitStatus, Phase, Sighting};
 use supervise_core::id::{AttemptNo, Ms, ProcRef, RunId, Step, Term, WorkerId};
+use supervise_core::numbers::StepNumbers;
 use supervise_core::scan::{RuleKind, ScanRule};
 
 /// Longest message in either direction, in bytes, newline included.
@@ -230,6 +231,11 @@ pub enum FromGuard {
         kind: RuleKind,
         /// Sighting, with the count so far.
         sighting: Sighting,
+    },
+    /// Numbers that were printed about steps, since the last message of this kind.
+    Numbers {
+        /// By step.
+        steps: Vec<StepNumbers>,
     },
     /// Nothing of the attempt is left; or nothing that can be killed. It comes again when the rest is gone.
     TreeGone {

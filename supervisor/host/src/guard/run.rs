@@ -252,6 +252,7 @@ impl Guard {
                 if self.pace.changed {
                     self.tell_progress(now);
                 }
+                self.tell_numbers(now, true);
                 Vec::new()
             }
         };
@@ -288,6 +289,16 @@ impl Guard {
             beats: self.facts.beats,
             activity,
         });
+        self.tell_numbers(now, false);
+    }
+
+    /// Numbers wait for whoever listens.
+    fn tell_numbers(&mut self, now: u64, last: bool) {
+        if self.connection.is_some()
+            && let Some(steps) = self.facts.numbers.take(now, last)
+        {
+            self.tell(FromGuard::Numbers { steps });
+        }
     }
 
     /// Ends a window of the ranks' counters. A driver that does not listen gets no look: another comes.

@@ -1,0 +1,132 @@
+//! Numbers that the trainer prints: what is not finite, and steps that are trained twice.
+
+use super::Deciding;
+use crate::equivalence::{Compared, compare};
+use crate::id::Step;
+use crate::numbers::{Measure, Reading};
+use crate::reason::Reason;
+use crate::record::{Notice, Outcome, Then};
+use crate::spec::ResumeCheck;
+use crate::state::{Attempt, Mode};
+
+/// A comparison of so many steps is enough.
+const ENOUGH: usize = 16;
+
+impl Deciding<'_> {
+    pub(super) fn on_numbers(&mut self) {
+        self.look_for_odd_numbers();
+        self.compare_with_before();
+    }
+
+    /// A loss or a gradient that is no number is said once; it may pass.
+    fn look_for_odd_numbers(&mut self) {
+        let Some(a) = self.s.attempt.as_ref() else { return };
+        let odd = |what: Measure| {
+            let mut records = a.numbers.iter();
+            records.find_map(|n| Some((n.step, what, n.of.get(what)?)).filter(|(.., v)| !v.is_finite()))
+        };
+        let found = odd(Measure::Loss).or_else(|| odd(Measure::GradNorm));
+        let (at, what, value) = match found {
+            Some((step, what, value)) => (step, what, Reading(value).to_string()),
+            // Records without a step are not kept.
+            None if a.lost > 0 => (None, Measure::Loss, "no finite number".to_owned()),
+            None => return,
+        };
+        let at = at.map_or_else(String::new, |s| format!(" at step {s}"));
+        let text = format!(
+            "the {} is {value}{at}: what is saved from now on may be of no use; `supervise verify --finite` looks into a step",
+            what.words()
+        );
+        let reason = Reason::new(Notice::NotFinite.code(), text.clone());
+        self.notice(Notice::NotFinite, text, reason);
+    }
+
+    /// Once all steps that were trained before are trained again, or enough of them, or one of them jumped.
+    fn compare_with_before(&mut self) {
+        let Some((from, a)) = self.s.live().and_then(|a| Some((self.resumed_from()?, a))) else {
+            return;
+        };
+        if a.noticed.keys().any(|n| n.is_comparison()) {
+            return;
+        }
+        let again = |n: &&crate::numbers::StepNumbers| n.step > Some(from);
+        let now: Vec<_> = a.numbers.iter().filter(again).copied().collect();
+        let Some(compared) = compare(&self.s.before, &now) else {
+            return;
+        };
+        if !is_over(&self.s.before, a, &compared) {
+            return;
+        }
+        let (what, text) = told(&compared, from);
+        let reason = Reason::new(what.code(), text.clone());
+        self.notice(what, text.clone(), reason.clone());
+        let ends = what == Notice::ResumeJump && self.spec.policy.resume_check == ResumeCheck::Stop;
+        if ends && self.s.mode == Mode::Running && !self.spec.policy.observe {
+            self.stop(Then::Diagnose, false, vec![reason]);
+        }
+    }
+
+    /// The attempt was ended because its numbers jumped, as the settings ask: a person has to look at it.
+    pub(super) fn jumped(&mut self, a: &Attempt) -> bool {
+        let Some(text) = a.noticed.get(&Notice::ResumeJump) else {
+            return false;
+        };
+        if self.spec.policy.resume_check != ResumeCheck::Stop || a.ended_by_us.as_ref() != Some(text) {
+            return false;
+        }
+        let why = format!("{text}; the checkpoint and the trainer's settings are to be looked at (resume_check: stop)");
+        let reason = Reason::new(Notice::ResumeJump.code(), why.clone());
+        self.finish(Outcome::Deterministic { why }, vec![reason]);
+        true
+    }
+}
+
+fn is_over(before: &[crate::numbers::StepNumbers], a: &Attempt, compared: &Compared) -> bool {
+    let last = before.iter().filter_map(|b| b.step).max();
+    let caught_up = a.numbers.iter().filter_map(|n| n.step).max() >= last;
+    match compared {
+        Compared::Jump { .. } => true,
+        Compared::Equal { steps } | Compared::Within { steps } | Compared::Unknown { steps } => {
+            caught_up || *steps >= ENOUGH
+        }
+    }
+}
+
+fn told(compared: &Compared, from: Step) -> (Notice, String) {
+    let repeated = |steps: usize| match steps {
+        1 => format!("the step after {from}, trained twice,"),
+        n => format!("{n} steps after {from}, trained twice,"),
+    };
+    match compared {
+        Compared::Equal { steps } => {
+            let text = format!("equivalence: equal: {} printed the same numbers", repeated(*steps));
+            (Notice::ResumeEqual, text)
+        }
+        Compared::Within { steps } => {
+            let text = format!(
+                "equivalence: {} printed other numbers, within the run's own scatter from step to step",
+                repeated(*steps)
+            );
+            (Notice::ResumeWithin, text)
+        }
+        Compared::Unknown { steps } => {
+            let text = format!(
+                "equivalence: {} printed other numbers; too few steps are known to say whether that is the run's own scatter",
+                repeated(*steps)
+            );
+            (Notice::ResumeWithin, text)
+        }
+        Compared::Jump {
+            what,
+            step,
+            before,
+            now,
+        } => {
+            let text = format!(
+                "equivalence: the {} of step {step} jumped: {now} now, {before} in the attempt before; what was resumed may not be what was saved",
+                what.words()
+            );
+            (Notice::ResumeJump, text)
+        }
+    }
+}

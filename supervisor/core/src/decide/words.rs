@@ -1,0 +1,35 @@
+//! Names of events, for records of what was not acted upon.
+
+use crate::event::EventKind;
+
+/// An event's name in words.
+pub(super) fn event_word(kind: &EventKind) -> &'static str {
+    match kind {
+        EventKind::TermStarted { .. } => "term started",
+        EventKind::ActDone { .. } => "result of an act",
+        EventKind::WorkerExited { .. } => "a worker ended",
+        EventKind::TreeGone { .. } => "tree gone",
+        EventKind::GuardLost { .. } => "guard lost",
+        EventKind::Progress { .. } => "progress",
+        EventKind::Looked { .. } => "a look at the ranks",
+        EventKind::Sighted { .. } => "sighting",
+        EventKind::Evidence { .. } => "evidence",
+        EventKind::Numbers { .. } => "numbers",
+        EventKind::Script { .. } => "news of the script",
+        EventKind::Checkpoints(_) | EventKind::CheckpointsChanged(_) => "scan",
+        EventKind::Rehearsed(_) => "rehearsal",
+        EventKind::Timer(_) => "timer",
+        EventKind::Space { .. } => "free space",
+        EventKind::TimeGap { .. } => "time gap",
+        EventKind::IoStalled { .. } => "I/O worker stalled",
+        EventKind::IoRecovered => "I/O worker recovered",
+        EventKind::JournalStalled { .. } => "journal stalled",
+        EventKind::JournalRecovered => "journal recovered",
+        EventKind::LeaseLost { .. } => "lease lost",
+        EventKind::LeaseSilent { .. } => "lease not renewed",
+        EventKind::Displaced { .. } => "run directory displaced",
+        EventKind::Told { .. } => "somebody told",
+        EventKind::Operator(_) => "operator's request",
+        EventKind::Collected { .. } => "leftovers deleted",
+    }
+}

@@ -1,0 +1,69 @@
+//! How processes end, and the names of signals.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExitStatus {
+    /// It called exit with this code.
+    Code(i32),
+    /// A signal ended it.
+    Signal(i32),
+    /// It ended out of our sight (its guard died).
+    Unknown,
+}
+
+impl ExitStatus {
+    /// Exit code 0.
+    #[must_use]
+    pub fn is_success(self) -> bool {
+        self == Self::Code(0)
+    }
+}
+
+impl ExitStatus {
+    /// The end of a sentence about a worker: `exited with code 1`, `was killed by SIGKILL`.
+    #[must_use]
+    pub fn words(self) -> String {
+        match self {
+            Self::Code(c) => format!("exited with code {c}"),
+            Self::Signal(s) => format!("was killed by {}", signal_name(s)),
+            Self::Unknown => "ended out of sight".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for ExitStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(c) => write!(f, "exit code {c}"),
+            Self::Signal(s) => write!(f, "{}", signal_name(*s)),
+            Self::Unknown => f.write_str("an unknown end"),
+        }
+    }
+}
+
+/// The name of a Linux signal number.
+#[must_use]
+pub fn signal_name(n: i32) -> String {
+    let name = match n {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        4 => "SIGILL",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        10 => "SIGUSR1",
+        11 => "SIGSEGV",
+        12 => "SIGUSR2",
+        13 => "SIGPIPE",
+        14 => "SIGALRM",
+        15 => "SIGTERM",
+        _ => return format!("signal {n}"),
+    };
+    name.to_owned()
+}

@@ -1,0 +1,59 @@
+//! What is remembered between attempts, and between terms.
+
+use crate::checkpoint::{CkptId, PinsHash};
+use crate::id::{AttemptNo, Step, Term, Tick};
+use crate::record::Diagnosis;
+use crate::spec::ResumeIntent;
+use serde::{Deserialize, Serialize};
+
+/// A failure that is remembered until the configuration changes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// The attempt.
+    pub attempt: AttemptNo,
+    /// Its earlier form.
+    pub diagnosis: Diagnosis,
+}
+
+/// Place where the run was taken into care.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Care {
+    /// The step chosen then; `None`: from nothing.
+    pub step: Option<Step>,
+    /// Request of the configuration.
+    pub intent: ResumeIntent,
+    /// The term that did.
+    pub term: Term,
+    /// The first attempt that belongs to it: until its launch the disk edits may be half done.
+    #[serde(default)]
+    pub attempt: AttemptNo,
+    /// Steps of another run had to go aside.
+    #[serde(default)]
+    pub cleared: bool,
+}
+
+/// A live set of which no copy could be made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotKept {
+    /// As it was proven.
+    pub ckpt: CkptId,
+    /// Its form then: a save that is written on is another thing to copy.
+    pub pins: PinsHash,
+    /// Why, in words.
+    pub why: String,
+}
+
+/// A stop that was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StopWish {
+    /// At the next proven step only.
+    pub after_save: bool,
+    /// The asker.
+    pub by: String,
+    /// The high-water mark when it was asked for.
+    #[serde(default)]
+    pub mark: Option<Step>,
+    /// When it was asked for.
+    #[serde(default)]
+    pub at: Tick,
+}
