@@ -9,6 +9,7 @@ mod doctor;
 mod explain;
 mod exports;
 mod gc;
+mod history;
 mod install;
 mod logs;
 mod man;
@@ -64,6 +65,8 @@ enum Command {
     Explain(explain::Args),
     /// Say why a run ended, from its logs alone, whether or not it was supervised.
     Diagnose(diagnose::Args),
+    /// List a run's attempts, one line each: from where to where, how long, why it ended, time lost.
+    History(history::Args),
     /// List every step of a checkpoint root with its verdict.
     Checkpoints(checkpoints::Args),
     /// Check checkpoints or single files; the exit code is the worst verdict.
@@ -126,6 +129,7 @@ pub(crate) fn command() -> clap::Command {
         .mut_subcommand("status", |c| c.after_help(with(status::EXAMPLES, &LOOK)))
         .mut_subcommand("explain", |c| c.after_help(with(explain::EXAMPLES, &LOOK)))
         .mut_subcommand("diagnose", |c| c.after_help(with(diagnose::EXAMPLES, &diagnose::EXITS)))
+        .mut_subcommand("history", |c| c.after_help(with(history::EXAMPLES, &LOOK)))
         .mut_subcommand("checkpoints", |c| c.after_help(with(checkpoints::EXAMPLES, &LOOK)))
         .mut_subcommand("verify", |c| c.after_help(with(verify::EXAMPLES, &verify::EXITS)))
         .mut_subcommand("migrate", |c| c.after_help(with(migrate::EXAMPLES, &migrate::EXITS)))
@@ -170,6 +174,7 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
         Command::Status(args) => status::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Diagnose(args) => diagnose::run(&args),
+        Command::History(args) => history::run(&args),
         Command::Checkpoints(args) => checkpoints::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Migrate(args) => migrate::run(&args),

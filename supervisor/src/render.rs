@@ -1,5 +1,6 @@
 //! Words for people, and the stable JSON beside them. Pure: values in, text out.
 
+pub mod account;
 pub mod advice;
 pub mod checkpoints;
 pub mod codes;
@@ -7,6 +8,7 @@ mod command;
 pub mod diagnose;
 pub mod explain;
 pub mod gc;
+pub mod history;
 pub mod migrate;
 pub mod plan;
 pub mod policy;

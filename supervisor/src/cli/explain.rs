@@ -1,11 +1,13 @@
 //! `supervise explain`.
 
+mod bundle;
+
 use super::target;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::printer;
 use crate::reading::Reading;
-use crate::render::explain::Teller;
+use crate::render::explain::{ExplainView, Teller};
 use camino::Utf8Path;
 use supervise_core::id::AttemptNo;
 use supervise_core::journal::{Line, Lines, Read};
@@ -16,6 +18,7 @@ pub(super) const EXAMPLES: &str = "  supervise explain ppo.yaml
   supervise explain ppo.yaml --attempt 3     one attempt, with every decision
   supervise explain ppo.yaml --verbose       all of them
   supervise explain /ckpt/my-run --json
+  supervise explain ppo.yaml --bundle report.tar.zst
 ";
 
 /// Attempts that are shown without a wish.
@@ -38,11 +41,17 @@ pub(super) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Write what a report of a bug needs into this archive, secrets hidden; look before you send it
+    #[arg(long, value_name = "FILE.tar.zst", conflicts_with_all = ["attempt", "json"])]
+    bundle: Option<camino::Utf8PathBuf>,
 }
 
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     let seen = target::one(args.run.as_deref())?;
     let dir = seen.run_dir()?;
+    if let Some(to) = &args.bundle {
+        return bundled(&seen, to);
+    }
     let (from, first) = begin(args, &seen, dir)?;
     let teller = tell(dir, from, first)?;
     let view = teller.finish(&seen.run.0, args.attempt);
@@ -61,6 +70,36 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         let long = args.verbose || args.attempt.is_some();
         super::print(&if long { view.text() } else { view.brief() })?;
     }
+    Ok(Exit::Finished.code())
+}
+
+/// The whole story of a run, from its first attempt on.
+pub(super) fn whole(seen: &target::Seen) -> Result<ExplainView, CliError> {
+    let teller = tell(seen.run_dir()?, JournalPlace::default(), AttemptNo(0))?;
+    Ok(teller.finish(&seen.run.0, None))
+}
+
+/// Writes the archive for a report, and says where it is.
+fn bundled(seen: &target::Seen, to: &Utf8Path) -> Result<u8, CliError> {
+    let view = whole(seen)?;
+    let failed = |e: serde_json::Error| CliError::internal(format!("no JSON: {e}"));
+    let hidden = |text: String| supervise_config::redact_text(&text);
+    let made = [
+        ("explain.txt", hidden(view.brief() + "\n" + &view.text())),
+        (
+            "explain.json",
+            hidden(serde_json::to_string_pretty(&view).map_err(failed)?),
+        ),
+        ("version.txt", format!("supervise {}\n", env!("CARGO_PKG_VERSION"))),
+    ];
+    let (files, length) = bundle::write(to, seen.run_dir()?, &made)?;
+    let text = format!(
+        "{to}: {} of run {}, {}; secrets are hidden as far as they can be told: look before you send it\n",
+        crate::render::count(u64::try_from(files).unwrap_or(u64::MAX), "file"),
+        seen.run,
+        crate::render::bytes(u64::try_from(length).unwrap_or(u64::MAX))
+    );
+    super::print(&text)?;
     Ok(Exit::Finished.code())
 }
 

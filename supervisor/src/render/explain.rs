@@ -1,7 +1,9 @@
 //! The story of a run's attempts: what was decided, what was seen, why it ended.
 
+pub use super::account::Sighted;
+use super::account::{Account, Seen};
 use super::advice::advice;
-use super::record::{diagnosis, line, start_point};
+use super::record::{diagnosis, line, start_point, words};
 use super::terminal::{paragraph, shown};
 use super::time::{span, stamp};
 use super::{one_line, record::outcome_words, record::rehearsed};
@@ -14,8 +16,7 @@ use supervise_core::journal::Line;
 use supervise_core::reason::{Evidence, Reason};
 use supervise_core::record::{Decision, Diagnosis, Record, StartPoint};
 use supervise_core::rehearsal::Rehearsed;
-use supervise_core::scan::RuleKind;
-use supervise_core::state::State;
+use supervise_core::state::{Attempt, State};
 
 /// Lines kept of an attempt's beginning and of its end: a run of months has many.
 const FIRST: usize = 50;
@@ -53,6 +54,9 @@ pub struct Story {
     pub ended_by_us: Option<String>,
     /// Cause of its end.
     pub diagnosis: Option<Diagnosis>,
+    /// The account of its end, where it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub account: Option<Account>,
     /// Lines said meanwhile.
     pub told: Vec<Told>,
     /// Lines that are left out after the first 50, where an attempt said more than 500.
@@ -67,6 +71,12 @@ pub struct Story {
     /// The newest record.
     #[serde(skip)]
     until: WallMs,
+    /// What is known of its end besides.
+    #[serde(skip)]
+    seen: Seen,
+    /// The attempt as it ended, where its cause is known.
+    #[serde(skip)]
+    last_state: Option<Box<Attempt>>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -86,21 +96,6 @@ impl Story {
         }
         self.last.push_back(told);
     }
-}
-
-/// A line of output that mattered.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Sighted {
-    /// Its meaning.
-    pub means: RuleKind,
-    /// Whose output.
-    pub worker: u32,
-    /// Line number from 1.
-    pub line: u64,
-    /// The line.
-    pub text: String,
-    /// How often.
-    pub count: u64,
 }
 
 /// The whole story.
@@ -131,6 +126,7 @@ pub struct Teller {
     stories: Vec<Story>,
     /// Of the attempts before it only the end is known.
     first: AttemptNo,
+    host: Option<String>,
 }
 
 impl Teller {
@@ -148,6 +144,11 @@ impl Teller {
     /// Takes the next record in.
     pub fn add(&mut self, r: &Record) {
         self.state.apply(r);
+        if let Record::Fact(e) = r
+            && let EventKind::TermStarted { host, .. } = &e.kind
+        {
+            self.host = Some(one_line(host, 200));
+        }
         let no = match r {
             // What is chosen belongs to the attempt it will be.
             Record::Decided {
@@ -170,6 +171,32 @@ impl Teller {
             });
         }
         self.refresh(r);
+        self.after_its_end(r, wall);
+    }
+
+    /// When the first failure was seen, and what was decided once its cause was known.
+    fn after_its_end(&mut self, r: &Record, wall: WallMs) {
+        let Some(a) = &self.state.attempt else { return };
+        let (no, failed, known) = (a.no.0, a.first_failure.is_some(), a.diagnosis.is_some());
+        let text = words(r, &self.state);
+        let host = self.host.clone();
+        let story = self.story(no);
+        if (failed || known) && story.seen.at.is_none() {
+            (story.seen.at, story.seen.host) = (Some(wall), host);
+        }
+        let told = matches!(
+            r,
+            Record::Decided {
+                what: Decision::Wait { .. }
+                    | Decision::StartFrom { .. }
+                    | Decision::Finish { .. }
+                    | Decision::Charge { .. },
+                ..
+            }
+        );
+        if let Some(text) = text.filter(|_| told && known) {
+            story.seen.decide(text);
+        }
     }
 
     fn story(&mut self, no: u32) -> &mut Story {
@@ -192,13 +219,13 @@ impl Teller {
         let wall = self.state.wall;
         let story = self.story(a.no.0);
         (story.output, story.until) = (last_lines(&a).to_vec(), wall);
-        story.from = Some(a.order.from);
+        story.from = Some(a.order.from.clone());
         story.launched = a.launched_wall;
         story.argv = a.argv.iter().map(|w| super::shown_word(w)).collect();
         story.step = a.step;
         story.exits = a.exits.iter().map(|(w, e)| (w.0, *e)).collect();
-        story.ended_by_us = a.ended_by_us;
-        story.diagnosis = a.diagnosis;
+        story.ended_by_us.clone_from(&a.ended_by_us);
+        story.diagnosis.clone_from(&a.diagnosis);
         story.sightings = a
             .sightings
             .iter()
@@ -210,6 +237,7 @@ impl Teller {
                 count: s.count,
             })
             .collect();
+        story.last_state = story.diagnosis.is_some().then(|| Box::new(a));
     }
 
     /// The end of the story; `only`: one attempt.
@@ -221,6 +249,9 @@ impl Teller {
         self.stories.sort_by_key(|s| s.attempt);
         for story in &mut self.stories {
             story.told.extend(std::mem::take(&mut story.last));
+            if let (Some(a), Some(d)) = (&story.last_state, &story.diagnosis) {
+                story.account = Some(Account::of(a, d, &story.sightings, &story.seen));
+            }
         }
         let s = &self.state;
         let worker = s.attempt.as_ref().map(|a| a.first_failure.map_or(0, |(w, _)| w.0));
@@ -257,6 +288,9 @@ fn blank(no: u32) -> Story {
         last: VecDeque::new(),
         output: Vec::new(),
         until: WallMs(0),
+        account: None,
+        seen: Seen::default(),
+        last_state: None,
     }
 }
 
@@ -288,8 +322,17 @@ impl ExplainView {
             for line in &last.output {
                 out.push_str(&format!("  last output: {}\n", one_line(line, 300)));
             }
-            for seen in last.sightings.iter().filter(|s| s.matters()) {
-                out.push_str(&format!("  {}\n", seen.words()));
+            match (&last.account, &last.diagnosis) {
+                (Some(account), Some(d)) => {
+                    for line in account.lines(&d.class) {
+                        out.push_str(&format!("  {line}\n"));
+                    }
+                }
+                _ => {
+                    for seen in last.sightings.iter().filter(|s| s.matters()) {
+                        out.push_str(&format!("  {}\n", seen.words()));
+                    }
+                }
             }
         }
         for story in self.attempts.iter().filter(|s| s.attempt > 0) {
@@ -316,26 +359,12 @@ impl ExplainView {
     }
 }
 
-impl Sighted {
-    /// It may be the cause of an end.
-    fn matters(&self) -> bool {
-        matches!(self.means, RuleKind::Failure(_) | RuleKind::Exception)
-    }
-
-    fn words(&self) -> String {
-        let times = match self.count {
-            0 | 1 => String::new(),
-            n => format!(" ({n} times)"),
-        };
-        let line = match self.line {
-            0 => String::new(),
-            n => format!(" line {n}"),
-        };
-        format!("worker {}{line}: {}{times}", self.worker, one_line(&self.text, 300))
-    }
-}
-
 impl Story {
+    /// When its workers had ended, or the newest moment that is known of it.
+    pub(super) fn ended(&self) -> WallMs {
+        self.seen.at.unwrap_or(self.until)
+    }
+
     /// One line: start, length, step, end.
     fn brief(&self) -> String {
         let mut out = format!("attempt {}", self.attempt);

@@ -1,0 +1,265 @@
+//! The account of an attempt's end: what happened first and where, what shows it, what followed, what was ruled out, what to do.
+
+use super::one_line;
+use super::time::stamp;
+use super::{bytes, count};
+use serde::Serialize;
+use supervise_core::id::{Step, WallMs};
+use supervise_core::machine::{Facts, KernelKind};
+use supervise_core::record::Diagnosis;
+use supervise_core::scan::RuleKind;
+use supervise_core::state::Attempt;
+use supervise_core::taxonomy;
+
+/// Lines of evidence, and of what followed.
+const LINES: usize = 3;
+/// Decisions that are told.
+const DECISIONS: usize = 3;
+/// Longest line.
+const LONG: usize = 240;
+
+/// The account of one attempt that failed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Account {
+    /// What happened first, in words.
+    pub first: String,
+    /// The worker that failed first; in a gang it is the rank.
+    pub worker: Option<u32>,
+    /// The machine.
+    pub host: Option<String>,
+    /// The newest step that was printed then.
+    pub step: Option<Step>,
+    /// When, in ms since 1970.
+    pub at: Option<WallMs>,
+    /// The lines that show it.
+    pub evidence: Vec<Pointer>,
+    /// Lines and ends that came of it.
+    pub followed: Vec<Pointer>,
+    /// Causes that the machine's facts speak against, and those that could not be looked at.
+    pub ruled_out: Vec<String>,
+    /// Decisions, with why.
+    pub decided: Vec<String>,
+    /// What a person can do about the cause.
+    pub todo: Option<String>,
+}
+
+/// A line, and where it stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Pointer {
+    /// The file, below the run directory; `None`: it is no line of a file.
+    pub file: Option<String>,
+    /// Line number from 1, where it is known.
+    pub line: Option<u64>,
+    /// The line.
+    pub text: String,
+}
+
+/// A line of output that mattered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Sighted {
+    /// Its meaning.
+    pub means: RuleKind,
+    /// Whose output.
+    pub worker: u32,
+    /// Line number from 1.
+    pub line: u64,
+    /// The line.
+    pub text: String,
+    /// How often.
+    pub count: u64,
+}
+
+/// When and where the first failure was seen, and what was decided after it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Seen {
+    pub(super) host: Option<String>,
+    pub(super) at: Option<WallMs>,
+    pub(super) decided: Vec<String>,
+}
+
+impl Sighted {
+    /// It may be the cause of an end.
+    pub(super) fn matters(&self) -> bool {
+        matches!(self.means, RuleKind::Failure(_) | RuleKind::Exception)
+    }
+
+    pub(super) fn words(&self) -> String {
+        let times = match self.count {
+            0 | 1 => String::new(),
+            n => format!(" ({n} times)"),
+        };
+        let line = match self.line {
+            0 => String::new(),
+            n => format!(" line {n}"),
+        };
+        format!("worker {}{line}: {}{times}", self.worker, one_line(&self.text, 300))
+    }
+}
+
+impl Seen {
+    /// A decision after the end, in words.
+    pub(super) fn decide(&mut self, words: String) {
+        if self.decided.len() < DECISIONS && !self.decided.contains(&words) {
+            self.decided.push(words);
+        }
+    }
+}
+
+impl Account {
+    /// The account of an attempt whose cause is known.
+    pub(super) fn of(a: &Attempt, d: &Diagnosis, sightings: &[Sighted], seen: &Seen) -> Self {
+        let no = a.no.0;
+        let failed = a.first_failure.map(|(w, _)| w.0);
+        let is_root = |s: &Sighted| s.line > 0 && !s.text.is_empty() && d.text.contains(head(&s.text));
+        let root = sightings.iter().position(is_root);
+        let worker = root.and_then(|at| sightings.get(at)).map(|s| s.worker).or(failed);
+        let mut evidence: Vec<Pointer> = root
+            .and_then(|at| sightings.get(at))
+            .map(|s| line(no, s))
+            .into_iter()
+            .collect();
+        if let Some(facts) = &a.evidence {
+            let ours = facts
+                .lines
+                .iter()
+                .filter(|l| l.ours || matches!(l.kind, KernelKind::Xid(_)));
+            evidence.extend(ours.map(|l| kernel(no, &l.text)));
+        }
+        if evidence.is_empty() {
+            let worker = worker.unwrap_or_default();
+            let from = a.lines.len().saturating_sub(LINES);
+            evidence.extend(a.lines.iter().skip(from).map(|text| last(no, worker, text)));
+        }
+        evidence.truncate(LINES);
+        let others = sightings
+            .iter()
+            .enumerate()
+            .filter(|(at, s)| Some(*at) != root && s.matters());
+        let mut followed: Vec<Pointer> = others.map(|(_, s)| line(no, s)).take(LINES).collect();
+        let ends = a
+            .exits
+            .iter()
+            .filter(|(w, exit)| Some(w.0) != failed && !exit.is_success());
+        followed.extend(
+            ends.take(LINES)
+                .map(|(w, exit)| said(format!("worker {w} {}", exit.words()))),
+        );
+        Self {
+            first: one_line(&d.text, LONG),
+            worker,
+            host: seen.host.clone(),
+            step: d.step,
+            at: seen.at,
+            evidence,
+            followed,
+            ruled_out: a.evidence.as_ref().map(|f| ruled_out(f, &d.class)).unwrap_or_default(),
+            decided: seen.decided.clone(),
+            todo: taxonomy::row(&d.class).map(|row| row.advice.to_owned()),
+        }
+    }
+
+    /// Its lines, each with a word in front.
+    pub(super) fn lines(&self, class: &str) -> Vec<String> {
+        let place = [
+            self.worker.map(|w| format!("worker {w}")),
+            self.host.as_ref().map(|h| format!("on {h}")),
+            self.step.map(|s| format!("at step {s}")),
+            self.at.map(|at| format!("at {}", stamp(at))),
+        ];
+        let place = place.into_iter().flatten().collect::<Vec<_>>().join(" ");
+        let mut out = vec![format!("first     {} [{class}]", self.first)];
+        if !place.is_empty() {
+            out.push(format!("where     {place}"));
+        }
+        out.extend(self.evidence.iter().map(|p| format!("evidence  {}", p.words())));
+        out.extend(self.followed.iter().map(|p| format!("then      {}", p.words())));
+        if !self.ruled_out.is_empty() {
+            out.push(format!("machine   {}", self.ruled_out.join("; ")));
+        }
+        out.extend(self.decided.iter().map(|d| format!("decided   {}", one_line(d, LONG))));
+        out.extend(self.todo.iter().map(|t| format!("do        {t}")));
+        out
+    }
+}
+
+impl Pointer {
+    fn words(&self) -> String {
+        let text = one_line(&self.text, LONG);
+        match (&self.file, self.line) {
+            (Some(file), Some(line)) => format!("{file}:{line}: {text}"),
+            (Some(file), None) => format!("{file}: {text}"),
+            (None, _) => text,
+        }
+    }
+}
+
+/// The beginning of a line, as a diagnosis quotes it.
+fn head(text: &str) -> &str {
+    let end = text.char_indices().nth(100).map_or(text.len(), |(at, _)| at);
+    text[..end].trim()
+}
+
+fn line(no: u32, s: &Sighted) -> Pointer {
+    let written = s.line > 0;
+    Pointer {
+        file: written.then(|| format!("attempts/{no:04}/worker-{}.log", s.worker)),
+        line: written.then_some(s.line),
+        text: one_line(&s.text, LONG),
+    }
+}
+
+fn kernel(no: u32, text: &str) -> Pointer {
+    Pointer {
+        file: Some(format!("attempts/{no:04}/evidence/kernel.txt")),
+        line: None,
+        text: one_line(text, LONG),
+    }
+}
+
+fn last(no: u32, worker: u32, text: &str) -> Pointer {
+    Pointer {
+        file: Some(format!("attempts/{no:04}/worker-{worker}.log")),
+        line: None,
+        text: one_line(text, LONG),
+    }
+}
+
+fn said(text: String) -> Pointer {
+    Pointer {
+        file: None,
+        line: None,
+        text,
+    }
+}
+
+/// What the facts of the machine speak against.
+fn ruled_out(facts: &Facts, class: &str) -> Vec<String> {
+    let mut out = Vec::new();
+    let has = |want: fn(KernelKind) -> bool| facts.lines.iter().any(|l| want(l.kind));
+    match &facts.unread {
+        Some(why) => out.push(format!("the kernel's log was not looked at ({})", one_line(why, 120))),
+        None => {
+            if !has(|k| k == KernelKind::Oom) && class != "mem.host_oom" {
+                out.push("the kernel killed nothing for want of memory".to_owned());
+            }
+            if !has(|k| {
+                matches!(
+                    k,
+                    KernelKind::Xid(_) | KernelKind::Gpu | KernelKind::Disk | KernelKind::Hardware
+                )
+            }) {
+                out.push("it tells of no error of a GPU, a disk or the hardware".to_owned());
+            }
+        }
+    }
+    let room = |what: &str, room: Option<(u64, u64)>| room.map(|(free, _)| format!("{} free {what}", bytes(free)));
+    out.extend(room("in /dev/shm", facts.shm));
+    out.extend(room("for checkpoints", facts.disk));
+    out.extend(room("of memory", facts.memory));
+    let kept = facts.lines.len();
+    if kept > 0 {
+        let lines = count(u64::try_from(kept).unwrap_or(u64::MAX), "line");
+        out.push(format!("{lines} of the kernel's log in evidence/kernel.txt"));
+    }
+    out
+}

@@ -1,0 +1,143 @@
+//! One line an attempt: from where to where, how long, why it ended, how much time was lost.
+
+use super::explain::{ExplainView, Story};
+use super::one_line;
+use super::record::start_point;
+use super::time::{span, stamp};
+use super::{table, terminal::shown};
+use serde::Serialize;
+use supervise_core::id::{Ms, Step, WallMs};
+
+/// The history of a run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct HistoryView {
+    /// Version of this shape.
+    pub version: u32,
+    /// Identity.
+    pub run: String,
+    /// One per attempt, oldest first.
+    pub attempts: Vec<Past>,
+    /// Time between the end of one attempt and the first new step of the next, all together, in ms.
+    pub lost_ms: u64,
+    /// How the run ended, in words.
+    pub outcome: Option<String>,
+}
+
+/// One attempt.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Past {
+    /// Its number.
+    pub attempt: u32,
+    /// Place where it started, in words.
+    pub from: Option<String>,
+    /// The step it resumed from; 0 for a fresh start.
+    pub from_step: Option<Step>,
+    /// The newest step that it printed.
+    pub to_step: Option<Step>,
+    /// When its workers ran, in ms since 1970.
+    pub launched: Option<WallMs>,
+    /// How long, in ms; of one that lives, so far.
+    pub ran_ms: u64,
+    /// Class of its end.
+    pub class: Option<String>,
+    /// Cause of its end, in words.
+    pub cause: Option<String>,
+    /// Time that its end cost, in ms: training after its last save that is done again, and the pause to the next launch.
+    pub lost_ms: Option<u64>,
+}
+
+impl HistoryView {
+    /// The history that a story tells.
+    #[must_use]
+    pub fn of(view: &ExplainView) -> Self {
+        let stories: Vec<&Story> = view.attempts.iter().filter(|s| s.attempt > 0).collect();
+        let next = stories.iter().skip(1).map(Some).chain([None]);
+        let attempts: Vec<Past> = stories
+            .iter()
+            .zip(next)
+            .map(|(s, next)| past(s, next.copied()))
+            .collect();
+        Self {
+            version: 1,
+            run: view.run.clone(),
+            lost_ms: attempts.iter().filter_map(|a| a.lost_ms).sum(),
+            attempts,
+            outcome: view.outcome.clone(),
+        }
+    }
+
+    /// A table, for people.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let step = |s: Option<Step>| s.map_or_else(|| "-".to_owned(), |s| s.to_string());
+        let time = |ms: Option<u64>| ms.map_or_else(|| "-".to_owned(), |ms| span(Ms(ms)));
+        let rows: Vec<Vec<String>> = self
+            .attempts
+            .iter()
+            .map(|a| {
+                let cause = match (&a.class, &a.cause) {
+                    (Some(class), Some(cause)) => format!("{class}: {}", one_line(cause, 100)),
+                    (_, cause) => cause.as_ref().map_or_else(|| "-".to_owned(), |c| one_line(c, 100)),
+                };
+                vec![
+                    a.attempt.to_string(),
+                    a.launched.map_or_else(|| "-".to_owned(), stamp),
+                    step(a.from_step),
+                    step(a.to_step),
+                    time(a.launched.map(|_| a.ran_ms)),
+                    time(a.lost_ms),
+                    cause,
+                ]
+            })
+            .collect();
+        let mut out = table(&["ATTEMPT", "LAUNCHED", "FROM", "TO", "RAN", "LOST", "CAUSE"], &rows);
+        if self.lost_ms > 0 {
+            out.push_str(&format!("lost in all: {}\n", span(Ms(self.lost_ms))));
+        }
+        if let Some(words) = &self.outcome {
+            out.push_str(&format!("{}\n", shown(words)));
+        }
+        out
+    }
+}
+
+fn past(s: &Story, next: Option<&Story>) -> Past {
+    let (class, cause) = match (&s.diagnosis, &s.ended_by_us, s.exits.first()) {
+        (Some(d), ..) => (Some(d.class.clone()), Some(d.text.clone())),
+        (None, Some(why), _) => (None, Some(format!("ended by the supervisor: {why}"))),
+        (None, None, Some((worker, exit))) => (None, Some(format!("worker {worker} {}", exit.words()))),
+        (None, None, None) => (None, None),
+    };
+    let since = |from: WallMs, to: WallMs| u64::try_from(to.0.saturating_sub(from.0)).unwrap_or_default();
+    let ran_ms = s.launched.map_or(0, |at| since(at, s.ended()));
+    Past {
+        attempt: s.attempt,
+        from: s.from.as_ref().map(start_point),
+        from_step: s.from.as_ref().map(|f| f.step()),
+        to_step: s.step,
+        launched: s.launched,
+        ran_ms,
+        class,
+        cause,
+        lost_ms: next.and_then(|next| lost(s, next, ran_ms)),
+    }
+}
+
+/// The share of this attempt that the next one does again, and the pause between them.
+fn lost(s: &Story, next: &Story, ran_ms: u64) -> Option<u64> {
+    let launched = next.launched?;
+    let pause = u64::try_from(launched.0.saturating_sub(s.ended().0)).unwrap_or_default();
+    let (from, to, again) = (
+        s.from.as_ref()?.step().0,
+        s.step.map(|s| s.0),
+        next.from.as_ref()?.step().0,
+    );
+    let done = to.map_or(0, |to| to.saturating_sub(from));
+    let kept = again.saturating_sub(from).min(done);
+    // Without a step of its own all of it was for nothing.
+    let share = match done {
+        0 => ran_ms,
+        done => ran_ms / done * (done - kept),
+    };
+    Some(share.saturating_add(pause))
+}
