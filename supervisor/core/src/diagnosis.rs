@@ -56,7 +56,7 @@ fn from_words(a: &Attempt) -> Diagnosis {
             "the guard of this attempt died; its workers were ended with it",
         );
     }
-    if let Some((class, s)) = root(a, Weight::Effect).or_else(|| said(a)) {
+    if let Some((class, s)) = root(a.standing(), a, Weight::Effect).or_else(|| said(a)) {
         let text = format!("{}: {}", place(s), shorten(&s.text));
         return build(a, class, text, &s.text);
     }
@@ -92,7 +92,8 @@ fn unsaid(a: &Attempt, w: WorkerId, status: ExitStatus) -> Diagnosis {
         return build(a, "kill.unknown", text, "");
     }
     if !is_telling(status)
-        && let Some((class, s)) = root(a, Weight::Hint)
+        && let Some((class, s)) =
+            root(a.standing(), a, Weight::Hint).or_else(|| root(a.sightings.iter(), a, Weight::Effect))
         && (class_of(status) == "exit.unexplained" || class == "comm.nccl_timeout")
     {
         let text = format!("{}: {}", place(s), shorten(&s.text));
@@ -110,7 +111,7 @@ fn unsaid(a: &Attempt, w: WorkerId, status: ExitStatus) -> Diagnosis {
 /// The last lines of the worker that failed first, where nothing that is known was seen in the output: all that tells why.
 #[must_use]
 pub fn last_lines(a: &Attempt) -> &[String] {
-    let known = a.diagnosis.is_none() || root(a, Weight::Effect).or_else(|| said(a)).is_some();
+    let known = a.diagnosis.is_none() || root(a.standing(), a, Weight::Effect).or_else(|| said(a)).is_some();
     if known { &[] } else { &a.lines }
 }
 
@@ -119,10 +120,12 @@ fn named(a: &Attempt, class: &str, text: &str) -> Diagnosis {
 }
 
 /// The sighting that counts, if it is at least that strong. The launcher's end of the others, and a signal, tell nothing.
-fn root(a: &Attempt, least: Weight) -> Option<(&'static str, &Sighting)> {
-    let seen: Vec<(Clue<'_>, &Sighting)> = a
-        .sightings
-        .iter()
+fn root<'a>(
+    seen: impl Iterator<Item = &'a (RuleKind, Sighting)>,
+    a: &Attempt,
+    least: Weight,
+) -> Option<(&'static str, &'a Sighting)> {
+    let seen: Vec<(Clue<'_>, &Sighting)> = seen
         .filter_map(|(means, s)| {
             let class = match means {
                 RuleKind::Failure(class) => rules::known(class),

@@ -4,10 +4,12 @@
 //! `status`, `explain` and recovery use nothing else, so an old journal folds under new code to the same state.
 
 mod apply;
+mod heard;
 mod invariants;
 mod memory;
 mod pace;
 
+pub use heard::Heard;
 pub use invariants::Broken;
 pub use memory::{Care, Failure, NotKept, StopWish};
 pub use pace::Pace;
@@ -26,9 +28,6 @@ use crate::scan::RuleKind;
 use crate::script::ScriptNews;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-
-/// Sightings kept for one attempt.
-const SIGHTINGS: usize = 100;
 
 /// Everything a decision may look at besides the specification and the event.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -258,6 +257,9 @@ pub struct Attempt {
     pub pace: Pace,
     /// Sightings of failures, in order.
     pub sightings: Vec<(RuleKind, Sighting)>,
+    /// When each of them was heard.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub heard: Vec<Heard>,
     /// Newest step that its only checkpoint was seen whole with, and which save of it came first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saved: Option<(Step, CkptId)>,
@@ -335,32 +337,6 @@ impl Attempt {
         keep(&mut self.numbers, steps);
     }
 
-    /// Keeps what a line of output said.
-    fn note_sighting(&mut self, means: &RuleKind, sighting: &Sighting, at: Tick) {
-        if *means == RuleKind::Failed {
-            self.failed = self.failed.or(Some(at));
-        }
-        match means {
-            RuleKind::Resumed => self.resumed = sighting.number.map(Step).or(self.resumed),
-            RuleKind::Scratch => self.scratch = true,
-            RuleKind::ResumePath => {}
-            RuleKind::End => self.ended = true,
-            RuleKind::Failed | RuleKind::Failure(_) | RuleKind::Exception => {
-                if let Some((_, known)) = self
-                    .sightings
-                    .iter_mut()
-                    .find(|(k, s)| k == means && s.rule == sighting.rule && s.text == sighting.text)
-                {
-                    known.count = known.count.saturating_add(sighting.count);
-                } else if self.sightings.len() < SIGHTINGS {
-                    self.sightings.push((means.clone(), sighting.clone()));
-                }
-            }
-            RuleKind::Step | RuleKind::Bar => self.first = self.first.or(sighting.number.map(Step)),
-            RuleKind::Beat | RuleKind::Enters(_) | RuleKind::Total => {}
-        }
-    }
-
     /// One that was ordered and not launched yet.
     fn begin(order: &LaunchOrder, term: Term, at: Tick, mark_before: Option<Step>) -> Self {
         Self {
@@ -382,6 +358,7 @@ impl Attempt {
             longest_step: Ms(0),
             pace: Pace::begin(at),
             sightings: Vec::new(),
+            heard: Vec::new(),
             saved: None,
             resumed: None,
             first: None,

@@ -185,6 +185,54 @@ fn each_failing_log_gets_its_class_whichever_rank_is_heard_first() {
 }
 
 #[test]
+fn what_the_training_went_on_after_is_no_cause() {
+    let mut seen = Seen::new(0);
+    let mut hear = |at: u64, kind: &EventKind| {
+        seen.1 = at;
+        seen.fact(kind.clone());
+    };
+    let failure = |class: &str, line: u64| EventKind::Sighted {
+        attempt: AttemptNo(1),
+        means: RuleKind::Failure(class.to_owned()),
+        sighting: supervise_core::event::Sighting {
+            rule: class.to_owned(),
+            worker: WorkerId(0),
+            line,
+            text: class.to_owned(),
+            number: None,
+            count: 1,
+        },
+    };
+    let step = |n: u64| EventKind::Progress {
+        attempt: AttemptNo(1),
+        phase: Phase::Step,
+        step: Some(Step(n)),
+        beats: 0,
+        activity: Activity::default(),
+    };
+    hear(1_000, &failure("reward.server", 1));
+    for n in 1..4 {
+        hear(20_000 * n, &step(n));
+    }
+    hear(70_000, &failure("disk.full", 9));
+    // What was held back comes at once.
+    for n in 4..9 {
+        hear(70_000 + n, &step(n));
+    }
+    hear(
+        70_100,
+        &EventKind::WorkerExited {
+            attempt: AttemptNo(1),
+            worker: WorkerId(0),
+            status: ExitStatus::Code(1),
+            first: true,
+            lines: Vec::new(),
+        },
+    );
+    assert_eq!(diagnose(&seen.0.attempt.unwrap()).class, "disk.full");
+}
+
+#[test]
 fn a_healthy_log_holds_no_failure() {
     for name in HEALTHY {
         let a = attempt(&scan(name), 0, [0, 1], None);

@@ -39,7 +39,7 @@ impl Forms {
             loss: Regex::new(r#"^\s*\{.{0,200}['"](?:loss|train_loss)['"]: "#)?,
             bad: Regex::new(r#"(?i-u)\b\w*(?:loss|grad_norm)["']?\s*[:=]\s*["']?-?(?:nan|inf)\b"#)?,
             other: Regex::new(
-                r"(?i-u)sav(?:e|ing)|load|resum|error|fail|exception|warm|time[sd]? ?out|abort|from step|skip|kill|every|until|per step",
+                r"(?i-u)sav(?:e|ing)|load|resum|error|fail|exception|warm|time[sd]? ?out|abort|from step|kill|every|until|per step",
             )?,
         })
     }

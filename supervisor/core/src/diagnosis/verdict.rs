@@ -73,6 +73,19 @@ impl Reading {
                 found.sort_by_key(|f| f.time);
             }
         }
+        let verdict = self.judge(exit, &found);
+        // A program that holds its records back prints them after the words of its end.
+        let held_back = |f: &&Found| f.sighting.rule.starts_with("py.exception") && weight(&clue(f)) <= Weight::Cause;
+        match self.found.iter().rev().find(held_back) {
+            Some(f) if verdict.class.as_deref() == Some("exit.unexplained") => {
+                let class = Some(public(f.class).to_owned());
+                self.build(class, answer(f.class), Confidence::Low, Some(f), &found, &[])
+            }
+            _ => verdict,
+        }
+    }
+
+    fn judge(&self, exit: Option<i32>, found: &[&Found]) -> Verdict {
         let clues: Vec<Clue<'_>> = found.iter().map(|f| clue(f)).collect();
         let status = self.status(exit);
         let least = match exit {
@@ -84,7 +97,7 @@ impl Reading {
         };
         let choice = choose(&clues).filter(|c| least.is_some_and(|l| c.weight <= l) || is_standing(found[c.at]));
         let Some(choice) = choice.filter(|c| !self.gives_way(&clues[c.at], c.weight, status)) else {
-            return self.unsaid(exit, status, &found, &clues);
+            return self.unsaid(exit, status, found, &clues);
         };
         let root = found[choice.at];
         let confidence = match choice.weight {
@@ -97,7 +110,7 @@ impl Reading {
             Some(_) => Some(Action::RelaunchLater),
             None => answer(root.class),
         };
-        self.build(Some(class), action, confidence, Some(root), &found, &clues)
+        self.build(Some(class), action, confidence, Some(root), found, &clues)
     }
 
     /// It was not followed by steps of training.
@@ -265,5 +278,64 @@ fn place(f: &Found) -> Place {
         file: f.file,
         line: f.sighting.line,
         text: f.sighting.text.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(log: &str, exit: Option<i32>) -> (String, Option<u64>) {
+        let mut reading = Reading::new(&[]).unwrap();
+        reading.begin();
+        reading.feed(log.as_bytes());
+        reading.end_log();
+        let v = reading.verdict(exit);
+        (v.class.unwrap_or_default(), v.root.map(|r| r.line))
+    }
+
+    const RAISED: &str = "Traceback (most recent call last):\n  File \"x.py\", line 1, in f\nKeyError: 'x'\n";
+
+    #[test]
+    fn what_the_training_went_on_after_is_no_root() {
+        let log =
+            format!("step 1\nstep 2\n{RAISED}step 3\nstep 4\nstep 5\nOSError: [Errno 28] No space left on device\n");
+        assert_eq!(told(&log, Some(1)), ("disk.full".to_owned(), Some(9)));
+        assert_eq!(told(&format!("step 1\n{RAISED}step 2\nstep 3\n"), Some(0)).0, "");
+    }
+
+    #[test]
+    fn records_that_were_held_back_do_not_hide_the_exception() {
+        let log = format!("step 1\n{RAISED}step 2\nstep 3\nstep 4\n");
+        assert_eq!(told(&log, Some(1)), ("code.type_key".to_owned(), Some(4)));
+    }
+
+    #[test]
+    fn the_lines_are_counted_across_pieces_and_carriage_returns() {
+        let mut reading = Reading::new(&[]).unwrap();
+        reading.begin();
+        let log = format!("a\r\nb\n{}\n{RAISED}", " 1%|# | 1/9 [\r".repeat(500));
+        for piece in log.as_bytes().chunks(7) {
+            reading.feed(piece);
+        }
+        reading.end_log();
+        assert_eq!(reading.verdict(Some(1)).root.map(|r| r.line), Some(6));
+    }
+
+    #[test]
+    fn across_ranks_the_first_in_time_counts() {
+        let mut reading = Reading::new(&[]).unwrap();
+        for log in [
+            "2026-11-02 09:00:09 step 1\n2026-11-02 09:00:12 OSError: [Errno 24] Too many open files\n",
+            "2026-11-02 09:00:11 torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n",
+        ] {
+            reading.begin();
+            reading.feed(log.as_bytes());
+            reading.end_log();
+        }
+        let v = reading.verdict(Some(1));
+        assert_eq!(v.class.as_deref(), Some("mem.cuda_oom"));
+        assert_eq!(v.root.map(|r| (r.file, r.line)), Some((1, 1)));
+        assert_eq!(v.runner_up.as_deref(), Some("host.fds"));
     }
 }

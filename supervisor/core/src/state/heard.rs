@@ -1,0 +1,85 @@
+//! Lines that matter, as an attempt heard them, and what became of the training after each.
+
+use super::Attempt;
+use crate::event::Sighting;
+use crate::id::{Ms, Step, Tick};
+use crate::scan::RuleKind;
+use serde::{Deserialize, Serialize};
+
+/// Sightings kept for one attempt.
+const SIGHTINGS: usize = 100;
+
+/// New steps after which a line has ended nothing.
+const STEPS: u64 = 2;
+
+/// A trainer that ends may print the steps it held back after the words of its end: within so long these are no progress.
+const HELD_BACK: Ms = Ms(10_000);
+
+/// The moment at which a line was heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Heard {
+    /// Steps of the attempt until then.
+    steps: u64,
+    /// When.
+    at: Tick,
+}
+
+impl Attempt {
+    /// Keeps what a line of output said.
+    pub(super) fn note_sighting(&mut self, means: &RuleKind, sighting: &Sighting, at: Tick) {
+        if *means == RuleKind::Failed {
+            self.failed = self.failed.or(Some(at));
+        }
+        match means {
+            RuleKind::Resumed => self.resumed = sighting.number.map(Step).or(self.resumed),
+            RuleKind::Scratch => self.scratch = true,
+            RuleKind::ResumePath => {}
+            RuleKind::End => self.ended = true,
+            RuleKind::Failed | RuleKind::Failure(_) | RuleKind::Exception => self.keep(means, sighting, at),
+            RuleKind::Step | RuleKind::Bar => self.first = self.first.or(sighting.number.map(Step)),
+            RuleKind::Beat | RuleKind::Enters(_) | RuleKind::Total => {}
+        }
+    }
+
+    /// Keeps a line, once. Where they are many, those that ended nothing give way.
+    fn keep(&mut self, means: &RuleKind, sighting: &Sighting, at: Tick) {
+        let heard = Heard {
+            steps: self.pace.steps,
+            at,
+        };
+        // Of lines that no moment is known of, none is taken back.
+        self.heard.resize(self.sightings.len(), Heard { steps: u64::MAX, at });
+        let same = |(k, s): &(RuleKind, Sighting)| k == means && s.rule == sighting.rule && s.text == sighting.text;
+        if let Some(place) = self.sightings.iter().position(same) {
+            if let Some((_, known)) = self.sightings.get_mut(place) {
+                known.count = known.count.saturating_add(sighting.count);
+            }
+            if let Some(moment) = self.heard.get_mut(place) {
+                *moment = heard;
+            }
+            return;
+        }
+        if self.sightings.len() >= SIGHTINGS {
+            let Some(over) = (0..self.sightings.len()).find(|place| self.went_on(*place)) else {
+                return;
+            };
+            self.sightings.remove(over);
+            self.heard.remove(over);
+        }
+        self.sightings.push((means.clone(), sighting.clone()));
+        self.heard.push(heard);
+    }
+
+    /// True where the training went on after that sighting.
+    fn went_on(&self, place: usize) -> bool {
+        self.heard.get(place).is_some_and(|heard| {
+            self.pace.steps >= heard.steps.saturating_add(STEPS) && self.last_progress >= heard.at.after(HELD_BACK)
+        })
+    }
+
+    /// Sightings after which the training did not go on.
+    pub fn standing(&self) -> impl Iterator<Item = &(RuleKind, Sighting)> {
+        let all = self.sightings.iter().enumerate();
+        all.filter(|(place, _)| !self.went_on(*place)).map(|(_, seen)| seen)
+    }
+}
