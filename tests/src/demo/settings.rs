@@ -79,6 +79,10 @@ pub struct Settings {
     pub save_ms: u64,
     /// The step before which rank 0 waits for a file called `go` beside the root.
     pub hold_at: Option<u64>,
+    /// Added to each printed loss of an attempt that resumed.
+    pub shift_resumed: u64,
+    /// The step whose loss is printed as no number.
+    pub nan_at: Option<u64>,
     /// The faults.
     pub faults: Vec<Fault>,
     /// True if each fault happens in every attempt.
@@ -164,6 +168,8 @@ impl Reader<'_> {
             step_ms: self.int("demo.step_ms")?.unsigned_abs(),
             save_ms: self.int("demo.save_ms")?.unsigned_abs(),
             hold_at: self.optional_int("demo.hold_at"),
+            shift_resumed: self.optional_int("demo.shift_resumed").unwrap_or_default(),
+            nan_at: self.optional_int("demo.nan_at"),
             faults: serde_json::from_value(faults).map_err(|e| format!("demo.faults: {e}"))?,
             repeat_fault: self.flag("demo.repeat_fault"),
         })

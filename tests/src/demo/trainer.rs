@@ -42,6 +42,7 @@ pub fn train(settings: &Settings, place: &Place, cwd: &Path) -> Result<(), Failu
     let attempt = name_attempt(&mut gang, place, &claim)?;
     let mut trainer = Trainer::new(settings, gang, claim, attempt);
     let start = trainer.resume(cwd)?;
+    trainer.resumed = start > 0;
     trainer.validate_first(start)?;
     for step in start + 1..=settings.total_steps() {
         trainer.step(step)?;
@@ -78,6 +79,7 @@ struct Trainer<'a> {
     order: Option<Order>,
     saver: Saver,
     last_validation: Option<f32>,
+    resumed: bool,
 }
 
 impl<'a> Trainer<'a> {
@@ -96,6 +98,7 @@ impl<'a> Trainer<'a> {
             order,
             saver,
             last_validation: None,
+            resumed: false,
         }
     }
 
@@ -159,8 +162,9 @@ impl<'a> Trainer<'a> {
         let saving = Instant::now();
         let saves = self.save_if_due(step, last, &orders.faults)?;
         if self.gang.rank == 0 {
+            let printed = self.printed(step, loss);
             let mut line = format!(
-                "step:{step} - training/global_step:{step} - training/epoch:{} - actor/loss:{loss} - actor/lr:{rate} - timing_s/step:{:.4}",
+                "step:{step} - training/global_step:{step} - training/epoch:{} - actor/loss:{printed} - actor/lr:{rate} - timing_s/step:{:.4}",
                 orders.epoch,
                 began.elapsed().as_secs_f64()
             );
@@ -173,6 +177,15 @@ impl<'a> Trainer<'a> {
             draw_progress(step, self.settings.total_steps())?;
         }
         Ok(())
+    }
+
+    /// The loss as it is printed, where a test wants another one.
+    fn printed(&self, step: u64, loss: f32) -> String {
+        match self.settings.nan_at {
+            Some(at) if at == step => "nan".to_owned(),
+            _ if self.resumed => (loss + self.settings.shift_resumed as f32).to_string(),
+            _ => loss.to_string(),
+        }
     }
 
     fn receive_orders(&mut self, step: u64) -> Result<Orders, Failure> {

@@ -1,0 +1,65 @@
+//! What a trainer prints about its steps: where it resumed, whether steps that are trained twice print the same, what is no number;
+//! and a failure that is answered as the user says.
+
+use super::scene;
+use serde_json::json;
+use supervise_tests::harness::Scene;
+
+/// Fourteen steps, one save before the last, and a rank that is killed three steps after it.
+fn killed_after_a_save() -> Scene {
+    let mut scene = scene();
+    scene
+        .set("trainer.total_training_steps", json!(14))
+        .set("trainer.save_freq", json!(10))
+        .fault("kill_rank", 13, false);
+    scene
+}
+
+#[test]
+fn a_resume_is_confirmed_and_repeated_steps_are_equal() {
+    let scene = killed_after_a_save();
+    scene
+        .run(&[])
+        .expect(0)
+        .says("the first training record is step 11: the trainer resumed from 10")
+        .says("equivalence: equal: 2 steps after 10, trained twice, printed the same numbers");
+}
+
+#[test]
+fn a_jump_is_named_and_ends_nothing() {
+    let mut scene = killed_after_a_save();
+    scene.set("demo.shift_resumed", json!(1000));
+    scene.run(&[]).expect(0).says("equivalence: the loss of step 1");
+    scene.ask(&["explain", "--verbose"]).says("jumped");
+}
+
+#[test]
+fn a_jump_ends_the_run_where_the_settings_say_so() {
+    let mut scene = killed_after_a_save();
+    scene
+        .set("demo.shift_resumed", json!(1000))
+        .set("demo.hold_at", json!(14))
+        .set("supervisor.resume_check", json!("stop"));
+    scene.run(&[]).expect(3).says("resume_check: stop");
+    scene.assert_alone();
+}
+
+#[test]
+fn a_loss_that_is_no_number_is_told_and_ends_nothing() {
+    let mut scene = scene();
+    scene.set("demo.nan_at", json!(5));
+    scene
+        .run(&[])
+        .expect(0)
+        .says("WARNING: attempt 1: the loss is nan at step 5");
+}
+
+#[test]
+fn a_failure_is_answered_as_the_user_says() {
+    let mut scene = scene();
+    scene
+        .fault("exception", 5, false)
+        .set("supervisor.policy", json!({"code.*": "stop"}));
+    scene.run(&[]).expect(3).says("a restart cannot help");
+    assert_eq!(scene.attempts(), 1);
+}
