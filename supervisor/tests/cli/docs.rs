@@ -53,6 +53,27 @@ fn every_exit_code_is_on_the_page() {
 }
 
 #[test]
+fn every_class_is_on_the_page() {
+    let mut table = String::from("| class | kind | action | do | told by |\n| --- | --- | --- | --- | --- |\n");
+    let mut rows: Vec<_> = supervise_core::taxonomy::rows().collect();
+    rows.sort_by_key(|row| row.name);
+    for row in rows {
+        let action = row.action.map_or("–", supervise_core::taxonomy::letter);
+        let by = match (row.told_by, row.lines.is_empty() && row.errors.is_empty()) {
+            (Some(source), true) => source.to_owned(),
+            (Some(source), false) => format!("lines; {source}"),
+            (None, _) => "lines".to_owned(),
+        };
+        let kind = row.kind.letter();
+        table.push_str(&format!(
+            "| `{}` | {kind} | {action} | {} | {by} |\n",
+            row.name, row.advice
+        ));
+    }
+    keep_part("docs/diagnosis.md", "classes", &table);
+}
+
+#[test]
 fn every_rule_is_on_the_page() {
     let mut text = String::from(
         "| class | answer | ends after | suspects the checkpoint | costs a retry |\n| --- | --- | --- | --- | --- |\n",

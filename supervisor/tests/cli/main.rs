@@ -7,6 +7,7 @@ mod asked;
 mod bad_input;
 mod checkpoints;
 mod commands;
+mod diagnose;
 mod docs;
 mod foreign;
 mod hf;

@@ -1,0 +1,68 @@
+//! `supervise diagnose`: logs in, a cause out, and what is said of logs that cannot be read.
+
+use std::io::Write as _;
+use std::process::{Command, Output, Stdio};
+
+fn diagnose(args: &[&str], input: &[u8]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_supervise"))
+        .arg("diagnose")
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It may have said no before it reads.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn a_cause_is_told_with_its_line_and_what_followed() {
+    let log = "step 1 loss 0.5\nRuntimeError: x Connection reset by peer\nTraceback (most recent call last):\n  File \"a.py\", line 1, in f\nOSError: [Errno 28] No space left on device\n";
+    let out = diagnose(&["-", "--exit-code", "1", "--json"], log.as_bytes());
+    assert!(out.status.success(), "{out:?}");
+    let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(
+        (&json["class"], &json["action"]),
+        (&"disk.full".into(), &"W".into()),
+        "{json}"
+    );
+    assert_eq!(
+        (&json["root"]["line"], &json["root"]["file"]),
+        (&5.into(), &"-".into()),
+        "{json}"
+    );
+    assert_eq!(json["cascade"].as_array().unwrap().len(), 1, "{json}");
+}
+
+#[test]
+fn a_healthy_log_is_none_and_ends_with_0() {
+    let out = diagnose(&["-", "--json"], b"step 1 loss 0.5\nstep 2 loss 0.4\n");
+    assert!(out.status.success(), "{out:?}");
+    let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(
+        (&json["class"], &json["action"]),
+        (&"none".into(), &"none".into()),
+        "{json}"
+    );
+}
+
+#[test]
+fn logs_that_cannot_be_read_are_refused_with_one_error() {
+    for (args, input, said) in [
+        (
+            &["/nowhere/train.log"][..],
+            &b""[..],
+            "there is no log /nowhere/train.log",
+        ),
+        (&["/"], b"", "/ is a directory"),
+        (&["-"], b"\x1f\x8b\x08\x00", "standard input is compressed (gzip)"),
+        (&["-", "-"], b"", "standard input is named twice"),
+    ] {
+        let out = diagnose(args, input);
+        let err = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!(out.status.code(), Some(64), "{err}");
+        assert!(err.contains(said), "{err}");
+    }
+}
