@@ -2,6 +2,7 @@
 
 FAULTS        a JSON list; each fault fires once, over all attempts and ranks
 FAULT_LEDGER  a directory that remembers which have fired (attempts share it)
+FAULT_PACE    seconds that every step sleeps, so that a tiny model trains for as long as a test needs
 
 Each fault names where it fires (`step`; `rank`, default 0) and what happens (`kind`):
 
@@ -48,6 +49,7 @@ class Faults:
         self.ledger.mkdir(parents=True, exist_ok=True)
         self.mine = [(i, f) for i, f in enumerate(faults) if f.get("rank", 0) == rank]
         self.save = torch.save
+        self.pace = float(os.environ.get("FAULT_PACE", "0"))
         self.steps = 0
 
     def take(self, kinds, step, file=None):
@@ -69,6 +71,7 @@ class Faults:
 
     def before_optimizer(self, optimizer, args, kwargs):
         # A worker of Ray is called for each step and keeps no count: its own tells the first attempt's step.
+        time.sleep(self.pace)
         self.steps += 1
         step = current_step() or self.steps
         fault = self.take(IN_STEP, step)
@@ -155,6 +158,6 @@ def arm_from_env():
     if unknown:
         raise SystemExit(f"FAULTS: cannot read {unknown}")
     armed = Faults(faults, os.environ["FAULT_LEDGER"], int(os.environ.get("RANK", "0")))
-    if armed.mine:
+    if armed.mine or armed.pace:
         register_optimizer_step_pre_hook(armed.before_optimizer)
         torch.save = armed.on_save

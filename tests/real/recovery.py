@@ -92,8 +92,8 @@ class Bench:
     def supervise(self, *argv, code=0, env=None):
         return self.call([self.programs / "supervise", *argv], code=code, env=env)
 
-    def run(self, folder, *more, faults=None, command=None, code=0):
-        env = dict(ENV, FAULTS=json.dumps(faults or []), FAULT_LEDGER=str(folder / "ledger"))
+    def run(self, folder, *more, faults=None, command=None, code=0, env=None):
+        env = dict(ENV, **(env or {}), FAULTS=json.dumps(faults or []), FAULT_LEDGER=str(folder / "ledger"))
         command = command or [sys.executable, "-m", "verl.trainer.sft_trainer"]
         argv = ["run", folder / "sft.yaml", *more, "--", *command, f"hydra.run.dir={folder}/hydra"]
         done = self.supervise(*argv, code=code, env=env)

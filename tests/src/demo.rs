@@ -18,6 +18,7 @@ pub mod data;
 pub mod failure;
 pub mod faults;
 pub mod gang;
+pub mod hangs;
 pub mod network;
 pub mod overrides;
 pub mod random;

@@ -19,6 +19,8 @@ mod filesystem;
 mod gc;
 #[path = "run/growth.rs"]
 mod growth;
+#[path = "run/hangs.rs"]
+mod hangs;
 #[path = "run/health.rs"]
 mod health;
 #[path = "run/io_workers.rs"]

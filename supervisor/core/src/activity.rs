@@ -1,4 +1,4 @@
-//! What the processes of an attempt do, compared with what they did while the attempt got on.
+//! The work of an attempt's processes, compared with their work while the attempt got on.
 //!
 //! The guard counts, in windows of ten seconds, what each rank uses. Windows that were followed by progress are healthy: they make
 //! a profile of the rank in that phase. A later window is *still* or *spinning* only where two families of signs agree that it is
@@ -40,7 +40,7 @@ const VERY_LOW: f64 = 0.1;
 /// Windows in a row before a sign counts.
 pub const IN_A_ROW: u32 = 3;
 
-/// What one rank used in a window.
+/// Counters of one rank over a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Pulse {
     /// The worker it belongs to.
@@ -74,7 +74,7 @@ pub struct Window {
     pub pulses: Vec<Pulse>,
 }
 
-/// What a rank's windows come to.
+/// The judgement of a rank's windows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sign {
@@ -105,7 +105,7 @@ pub struct RankLook {
     pub windows: u32,
     /// Hundredths of a core.
     pub cpu: u32,
-    /// What its first thread waits in, where the kernel tells.
+    /// The call that its first thread waits in, where the kernel tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<String>,
 }
@@ -284,7 +284,7 @@ impl Watcher {
         self.profiles.get(&(key, clock)).filter(|p| p.windows.len() >= ENOUGH)
     }
 
-    /// What the busiest rank uses in healthy windows of a phase.
+    /// The share of a core that the busiest rank uses in healthy windows of a phase.
     fn most(&self, clock: Clock) -> f64 {
         let known = self
             .profiles

@@ -14,12 +14,12 @@ const BINS: f64 = 4.0;
 const WINDOW: u32 = 2048;
 /// Tail of what nothing is known of: a Pareto distribution with a tail index of 1.5.
 const TAIL: f64 = 2.0 / 3.0;
-/// So many samples of the tail weigh as much as that.
-const PRIOR: f64 = 4.0;
+/// The weight of that, in samples of the tail.
+const PRIOR: f64 = 2.0;
 /// The tail of few samples ends at this many times the longest.
 const ROOM: f64 = 4.0;
 
-/// What a clock measures: from one sign of progress to the next.
+/// A clock of a run: it measures from one sign of progress to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Clock {

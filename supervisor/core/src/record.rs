@@ -300,7 +300,7 @@ pub enum Decision {
         /// Its bytes so far.
         bytes: u64,
     },
-    /// What would have been done, were it not only to watch.
+    /// An act that is left out because the run is only watched.
     WouldHave {
         /// In words.
         what: String,

@@ -11,6 +11,7 @@ mod logs;
 mod machine;
 mod recorded;
 mod retain;
+mod stalls;
 mod stops;
 #[expect(dead_code, reason = "the scenarios use the rest of it")]
 mod world;

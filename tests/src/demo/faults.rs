@@ -27,6 +27,14 @@ pub enum Kind {
     Exception,
     /// One rank sleeps for ever; the others wait for it.
     Hang,
+    /// One rank computes for ever.
+    Spin,
+    /// One rank computes for ever, a twentieth of the time.
+    Trickle,
+    /// One rank prints a line every second, for ever.
+    Heartbeat,
+    /// One rank sleeps for ever in a save.
+    HangSave,
     /// All ranks leave with exit code 0 before the end.
     Exit0Early,
     /// One rank starts a process that hides from its parents and lives on.
@@ -45,6 +53,10 @@ impl Kind {
             Kind::KillAllMidSave => "kill_all_mid_save",
             Kind::Exception => "exception",
             Kind::Hang => "hang",
+            Kind::Spin => "spin",
+            Kind::Trickle => "trickle",
+            Kind::Heartbeat => "heartbeat",
+            Kind::HangSave => "hang_save",
             Kind::Exit0Early => "exit0_early",
             Kind::RetitleSetsidFork => "retitle_setsid_fork",
             Kind::FlipByte => "flip_byte",

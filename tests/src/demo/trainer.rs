@@ -19,14 +19,12 @@ use super::data::{self, Order};
 use super::failure::Failure;
 use super::faults::{self, Fault, Kind, Moment};
 use super::gang::{Gang, Place, to_bytes, to_floats};
+use super::hangs;
 use super::network::{Network, Sample};
 use super::resume;
 use super::settings::Settings;
 use super::shards::Shards;
 use super::writers::Claim;
-
-/// How long a hanging rank sleeps: for ever, as far as anybody waits.
-const FOR_EVER: Duration = Duration::from_secs(3600);
 
 /// Trains to the end, or fails. The launcher's `SUPERVISE_ATTEMPT` is the place's token.
 pub fn train(settings: &Settings, place: &Place, cwd: &Path) -> Result<(), Failure> {
@@ -264,6 +262,10 @@ impl<'a> Trainer<'a> {
             self.saver.save_torn(&mut self.gang, step, &state, victim)?;
             kill_self()?;
         }
+        let hangs = due.iter().find(|f| f.kind == Kind::HangSave);
+        if hangs.is_some_and(|f| f.victim(self.gang.world) == self.gang.rank) {
+            hangs::sleep();
+        }
         self.saver.save(&mut self.gang, step, &state)?;
         if let Some(fault) = fault {
             self.damage(step, fault)?;
@@ -280,9 +282,10 @@ impl<'a> Trainer<'a> {
                     let text = format!("injected failure at step {step}");
                     return Err(Failure::runtime("update_actor", text));
                 }
-                Kind::Hang if hit => loop {
-                    thread::sleep(FOR_EVER);
-                },
+                Kind::Hang if hit => hangs::sleep(),
+                Kind::Spin if hit => hangs::spin(),
+                Kind::Trickle if hit => hangs::trickle(),
+                Kind::Heartbeat if hit => hangs::beat()?,
                 Kind::Exit0Early => return Err(Failure::Leave(0)),
                 Kind::RetitleSetsidFork if hit => self.let_one_escape(step)?,
                 _ => {}
@@ -356,9 +359,7 @@ fn hold(settings: &Settings, step: u64) {
 fn kill_self() -> Result<(), Failure> {
     let pid = Pid::this();
     kill(pid, Signal::SIGKILL).map_err(|e| Failure::runtime("kill_self", e.to_string()))?;
-    loop {
-        thread::sleep(FOR_EVER);
-    }
+    hangs::sleep()
 }
 
 /// Flips a bit in the middle of a file and keeps its time of modification, as a failing

@@ -66,8 +66,23 @@ impl Supervisor {
     /// It does not end.
     #[must_use]
     #[track_caller]
-    pub fn wait(mut self) -> Ended {
-        match until(PATIENCE, || self.child.try_wait().unwrap().ok_or(())) {
+    pub fn wait(self) -> Ended {
+        self.wait_within(PATIENCE)
+    }
+
+    /// Waits for the end of a run that has to find out first that it hangs.
+    ///
+    /// # Panics
+    /// It does not end.
+    #[must_use]
+    #[track_caller]
+    pub fn wait_long(self) -> Ended {
+        self.wait_within(8 * PATIENCE)
+    }
+
+    #[track_caller]
+    fn wait_within(mut self, limit: std::time::Duration) -> Ended {
+        match until(limit, || self.child.try_wait().unwrap().ok_or(())) {
             Ok(status) => {
                 let text = self.text();
                 if let Some(signal) = status.signal() {

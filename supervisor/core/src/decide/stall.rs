@@ -139,6 +139,9 @@ impl Deciding<'_> {
         let what = what_is_missing(a.phase);
         let still = self.e.at.since(a.last_active);
         if still >= STILL && !self.may_save(a) {
+            if waited.0 < limit.0.saturating_add(LOOKS.0) {
+                return;
+            }
             let text = format!(
                 "stuck: {what} for {} s (limit {} s), and its processes have neither computed nor printed for {} s",
                 silent.0 / 1000,

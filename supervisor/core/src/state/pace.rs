@@ -113,7 +113,7 @@ impl Attempt {
         }
     }
 
-    /// What was decided upon the present part of it.
+    /// Takes in a decision upon the present part of it.
     pub(super) fn note_pace(&mut self, what: &Decision, at: Tick) {
         match what {
             Decision::SaveGrows { step, bytes } => {

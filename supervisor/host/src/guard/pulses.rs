@@ -38,7 +38,7 @@ pub(crate) struct Ranked {
     pub(crate) pid: i32,
 }
 
-/// What was counted, and when the next window ends.
+/// Counters so far, and the end of the next window.
 #[derive(Debug)]
 pub(crate) struct Pulses {
     watcher: Watcher,
@@ -124,7 +124,7 @@ impl Pulses {
         Some(look)
     }
 
-    /// What each rank used since the last window.
+    /// Use by each rank since the last window.
     fn pulses(&mut self, workers: &[Ranked], stats: &BTreeMap<i32, ProcStat>) -> Vec<Pulse> {
         let single = workers.len() == 1;
         let mut ranks: BTreeMap<(WorkerId, i32), Pulse> = BTreeMap::new();

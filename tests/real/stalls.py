@@ -1,0 +1,47 @@
+"""Hangs in verl's own SFT trainer, two ranks over gloo, under `supervise`: found, ended, resumed.
+
+usage: stalls.py PROGRAMS [--work DIR]
+
+One run in which a rank falls asleep inside a step, and in the next attempt another one computes for ever inside a step. The first
+is found by stillness; the second by what its ranks did while they were well, or, where somebody else talks on the same network, by the
+hard limit. The weights at the end are those of a run without faults, bit for bit. Ends with `1 passed`.
+"""
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from recovery import Bench, HERE, attempts, nothing_left
+
+STEPS = 24
+MORE = ["trainer.total_epochs=3", "trainer.save_freq=4"]
+STALL = "  stall: {minimum: 10s, factor: 1.0, hard: 10m}\n"
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("programs", type=Path)
+    p.add_argument("--work", type=Path)
+    args = p.parse_args()
+    with tempfile.TemporaryDirectory() as work:
+        b = Bench(args.programs.resolve(), (args.work or Path(work)).resolve())
+        straight = b.work / "straight_24"
+        b.call([HERE / "sft.sh", Path(sys.executable).parent.parent, b.model, straight, *MORE])
+        folder, root = b.case("stalls")
+        yaml = folder / "sft.yaml"
+        yaml.write_text(yaml.read_text() + STALL)
+        faults = [{"kind": "hang", "step": 6, "rank": 1}, {"kind": "spin", "step": 23, "rank": 0}]
+        command = [sys.executable, "-m", "verl.trainer.sft_trainer", *MORE]
+        done = b.run(folder, faults=faults, command=command, env={"FAULT_PACE": "3"})
+        print(*(line[:300] for line in done.stdout.splitlines() if "stuck" in line), sep="\n")
+        assert attempts(b.status(root)) >= 3, done.stdout
+        told = [line for line in done.stdout.splitlines() if "killing the workers" in line and "stuck: " in line]
+        assert len(told) >= 2, done.stdout
+        b.call([sys.executable, HERE / "compare_pt.py", straight / f"global_step_{STEPS}", root / f"global_step_{STEPS}"])
+        nothing_left(folder)
+    print("1 passed")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+//! Ranks that hang: each is found, ended and brought back, and the training ends as if nothing had been.
+//!
+//! Limits are small where the hang is to be found; what a slow machine takes for a start is ended by none of them, and a relaunch
+//! that is ended all the same is only one more.
+
+use super::{running, scene};
+use serde_json::json;
+use supervise_tests::harness::{Scene, send, wait_for};
+
+/// The hard limit decides in steps. A start-up that this run has seen end has as long, and a healthy one needs no part of it.
+fn with_hard_limit(kind: &str, ranks: &[u64]) -> Scene {
+    let mut scene = scene();
+    let faults: Vec<_> = ranks
+        .iter()
+        .map(|rank| json!({"kind": kind, "step": 5, "rank": rank}))
+        .collect();
+    scene
+        .set("demo.faults", json!(faults))
+        .set("supervisor.stall", json!({"hard": "40s"}));
+    scene
+}
+
+fn is_found(scene: &Scene, words: &str) {
+    let expected = scene.expected_digest();
+    scene.start(&[]).wait_long().expect(0).says(words);
+    assert_eq!((scene.resumed(2), scene.digest()), (Some(4), Some(expected)));
+    scene.assert_alone();
+}
+
+#[test]
+fn a_rank_that_spins_is_ended_by_the_hard_limit() {
+    is_found(&with_hard_limit("trickle", &[1]), "stall.hard");
+}
+
+#[test]
+fn a_tree_that_spins_in_all_ranks_is_ended_by_the_hard_limit() {
+    is_found(&with_hard_limit("spin", &[0, 1]), "stall.hard");
+}
+
+#[test]
+fn a_rank_that_prints_for_ever_is_ended_by_the_hard_limit() {
+    is_found(&with_hard_limit("heartbeat", &[1]), "stall.hard");
+}
+
+#[test]
+fn a_rank_that_is_stopped_is_found() {
+    let mut scene = scene();
+    scene
+        .set("demo.hold_at", json!(5))
+        .set("supervisor.stall", json!({"minimum": "3s", "factor": 1.0}));
+    let expected = scene.expected_digest();
+    let run = scene.start(&[]);
+    let workers = running(&scene);
+    wait_for("step 4 is proven", || scene.proven() == 4);
+    // Rank 0 is held, the other waits for it.
+    for pid in &workers {
+        send(*pid, libc::SIGSTOP);
+    }
+    scene.go();
+    run.wait_long().expect(0).says("stuck");
+    assert_eq!((scene.resumed(2), scene.digest()), (Some(4), Some(expected)));
+    scene.assert_alone();
+}
+
+#[test]
+fn a_save_that_hangs_is_found() {
+    let mut scene = scene();
+    scene.set("demo.faults", json!([{"kind": "hang_save", "step": 6}])).set(
+        "supervisor.stall",
+        json!({"save": "3s", "minimum": "3s", "factor": 1.0}),
+    );
+    is_found(&scene, "stuck");
+}
+
+#[test]
+fn what_would_have_been_done_is_said_and_not_done() {
+    let mut scene = scene();
+    scene
+        .set("demo.hold_at", json!(5))
+        .set("supervisor.stall", json!({"minimum": "3s", "factor": 1.0}));
+    let run = scene.start(&["--observe"]);
+    let workers = running(&scene);
+    wait_for("it is said", || run.text().contains("would have been ended"));
+    assert_eq!(scene.workers(), workers);
+    scene.go();
+    run.wait_long().expect(0);
+    assert_eq!(scene.attempts(), 1);
+}
