@@ -22,6 +22,13 @@ fn is(text: &str, class: &str, action: &str) {
     assert_eq!((found.0.as_str(), found.1.as_str()), (class, action), "{text}");
 }
 
+/// The log of a genuine run, without its records: it began from nothing, and this one resumes.
+fn genuine(name: &str) -> String {
+    let log = fs::read_to_string(fixtures().join(format!("logs/{name}.rank0.log"))).unwrap();
+    let lines = log.lines().filter(|line| !line.contains("step:"));
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
 /// A line as the end of a traceback in one of Ray's workers.
 fn raised(line: &str) -> String {
     let prefix = "\u{1b}[36m(WorkerDict pid=4711, ip=10.0.0.2)\u{1b}[0m ";
@@ -37,7 +44,7 @@ fn gpu_memory() {
         "relaunch_once",
     );
     // Of a genuine run.
-    let log = fs::read_to_string(fixtures().join("logs/sft_cuda_oom.rank0.log")).unwrap();
+    let log = genuine("sft_cuda_oom");
     is(&log, "mem.cuda_oom", "relaunch_once");
 }
 
@@ -114,7 +121,7 @@ fn disk_full() {
     ] {
         is(&raised(line), "disk.full", "wait");
     }
-    let log = fs::read_to_string(fixtures().join("logs/sft_disk_full.rank0.log")).unwrap();
+    let log = genuine("sft_disk_full");
     is(&log, "disk.full", "wait");
 }
 
