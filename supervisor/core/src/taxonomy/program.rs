@@ -131,6 +131,7 @@ pub(super) const ROWS: &[Row] = &[
     .lines(&[
         line("probability tensor contains either", r"probability tensor contains either"),
         line("found NaN in|found Inf in", r"found (?:NaN|Inf) in (?:local )?(?:grad|loss|param)"),
+        line("Unexpected result", r"Unexpected result -?(?:nan|inf)\b"),
         line("nan values in its", r"returned nan values in its"),
         line("Current loss scale already at minimum", r"Current loss scale already at minimum"),
         line("Minimum loss scale reached", r"Minimum loss scale reached"),

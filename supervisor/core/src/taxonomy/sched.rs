@@ -61,7 +61,7 @@ pub(super) const ROWS: &[Row] = &[
         "Nothing: somebody cancelled the job. Start it again when it is wanted.",
     )
     .lines(&[
-        line("CANCELLED", r"CANCELLED by \d+|(?:JOB|STEP|JobId)\S* .{0,80}CANCELLED AT [0-9T:-]+ \*\*\*"),
+        line("CANCELLED", r"CANCELLED by \d+|(?:JOB|STEP|JobId)\S* .{0,80}CANCELLED AT [0-9T:-]+ (?:\*\*\*|DUE TO SIGNAL)"),
         line("scancel", r"(?:cancell?ed (?:by|with|via)|received|killed by) scancel|scancel: (?:Terminating|signal)"),
         holds("TERM_OWNER"),
     ])
