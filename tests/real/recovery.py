@@ -142,6 +142,10 @@ def killed_in_mid_step_and_in_mid_save(b):
     done = b.run(folder, faults=faults)
     assert attempts(b.status(root)) == 3, done.stdout
     assert "moved aside: global_step_5" in done.stdout, done.stdout
+    for first in (3, 5):
+        assert f"the first training record is step {first}: the trainer resumed from {first - 1}" in done.stdout, done.stdout
+    # Step 5 was printed before its save was torn.
+    assert "equivalence: equal: the step after 4, trained twice" in done.stdout, done.stdout
     b.same_as_straight(root)
     nothing_left(folder)
 
