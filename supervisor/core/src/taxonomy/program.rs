@@ -135,8 +135,8 @@ pub(super) const ROWS: &[Row] = &[
         line("nan values in its", r"returned nan values in its"),
         line("Current loss scale already at minimum", r"Current loss scale already at minimum"),
         line("Minimum loss scale reached", r"Minimum loss scale reached"),
-        line("nan|=inf|:inf| inf|nonfinite|non-finite|not finite", r"(?:Error|Exception|fatal|abort|stopping|exiting|terminat)\w*\b.{0,120}\b(?:loss|grad(?:ient)?(?:[ _]norm)?|logits?|weights?|parameters?|kl|entropy)\b.{0,60}\b(?:nan|inf|non-?finite|not finite)\b"),
-        line("nan|=inf|:inf| inf|nonfinite|non-finite|not finite", r"\b(?:loss|grad(?:ient)?(?:[ _]norm)?)\b.{0,30}(?:is|was|became|=|:)\s*(?:nan|inf|not finite|non-?finite)\b.{0,80}(?:stop|abort|exit|terminat|rais|cannot continue)"),
+        line("nan|=inf|= inf|is inf|was inf|became inf|nonfinite|non-finite|not finite", r"(?:Error|Exception|fatal|abort|stopping|exiting|terminat)\w*\b.{0,120}\b(?:loss|grad(?:ient)?(?:[ _]norm)?|logits?|weights?|parameters?|kl|entropy)\b.{0,60}\b(?:nan|inf|non-?finite|not finite)\b"),
+        line("nan|=inf|= inf|is inf|was inf|became inf|nonfinite|non-finite|not finite", r"\b(?:loss|grad(?:ient)?(?:[ _]norm)?)\b.{0,30}(?:is|was|became|=|:)\s*(?:nan|inf|not finite|non-?finite)\b.{0,80}(?:stop|abort|exit|terminat|rais|cannot continue)"),
         line("non-finite|nonfinite|not finite", r"(?:Error|Exception)\b.{0,160}(?:non-?finite|not finite)"),
     ])
     .errors(&["probability tensor contains", "is nan", "non-finite"])
