@@ -135,7 +135,7 @@ impl Run {
     }
 
     pub(crate) fn run(&self, more: &[&str]) -> Ended {
-        self.start(more).wait()
+        self.start(more).wait_long()
     }
 
     /// What the scripts noted under that name.

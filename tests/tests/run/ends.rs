@@ -134,7 +134,7 @@ fn a_rank_that_hangs_is_found_and_the_run_goes_on() {
         .fault("hang", 5, false)
         .set("supervisor.stall", json!({"minimum": "3s", "factor": 1.0}));
     let expected = scene.expected_digest();
-    scene.run(&[]).expect(0).says("stuck");
+    scene.start(&[]).wait_long().expect(0).says("stuck");
     // It was looked at before it was ended.
     let stacks = fs::read_to_string(scene.run_dir().join("attempts/0001/evidence/stacks.txt")).unwrap();
     assert!(stacks.contains("worker 0") && stacks.contains("  thread "), "{stacks}");

@@ -5,7 +5,9 @@
 
 use super::{running, scene};
 use serde_json::json;
-use supervise_tests::harness::{Scene, send, wait_for};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use supervise_tests::harness::{PATIENCE, Scene, send, wait_for};
 
 /// The hard limit decides in steps. A start-up that this run has seen end has as long, and a healthy one needs no part of it.
 fn with_hard_limit(kind: &str, ranks: &[u64]) -> Scene {
@@ -80,7 +82,12 @@ fn what_would_have_been_done_is_said_and_not_done() {
         .set("supervisor.stall", json!({"minimum": "3s", "factor": 1.0}));
     let run = scene.start(&["--observe"]);
     let workers = running(&scene);
-    wait_for("it is said", || run.text().contains("would have been ended"));
+    // The guard's looks take their time, and more of it on a busy machine.
+    let until = Instant::now() + 8 * PATIENCE;
+    while !run.text().contains("would have been ended") {
+        assert!(Instant::now() < until, "it is not said:\n{}", run.text());
+        sleep(Duration::from_millis(100));
+    }
     assert_eq!(scene.workers(), workers);
     scene.go();
     run.wait_long().expect(0);

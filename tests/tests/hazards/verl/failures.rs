@@ -210,7 +210,7 @@ fn hang() {
         .fault("hang", 5, false)
         .set("supervisor.stall", json!({"minimum": "3s", "factor": 1.0}));
     let expected = scene.expected_digest();
-    scene.run(&[]).expect(0).says("stuck");
+    scene.start(&[]).wait_long().expect(0).says("stuck");
     assert_eq!((scene.resumed(2), scene.digest()), (Some(4), Some(expected)));
 }
 
