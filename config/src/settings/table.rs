@@ -77,6 +77,8 @@ settings! {
         rehearse: bool = true;
         /// How the trainer is helped to help itself. `plan` shows each help with its reason; what you set yourself is left alone.
         assist: Assist;
+        /// Memory that runs out step by step. It is told (`on_event`) when it does not last until the save after next.
+        memory: Memory;
         /// Who is told when a run needs a person, or ends. Neither the command nor the webhook keeps or fails the run.
         /// `supervise notify --test` tries them.
         on_event: OnEvent;
@@ -191,6 +193,12 @@ settings! {
         raise_by: u32 = 2;
     }
 
+    /// Memory that runs out.
+    struct Memory {
+        /// A restart right after a proven save, which costs no retry, where the memory would not last until the save after next.
+        restart_after_save: RestartChoice = "off";
+    }
+
     /// Who is told of events.
     struct OnEvent {
         /// A command that gets the event as JSON on its standard input, and has 30 s.
@@ -288,6 +296,14 @@ choices! {
         Ask = "ask",
         /// it is resumed from, and what is repeated is said
         Always = "always",
+    }
+
+    /// A planned restart.
+    enum RestartChoice {
+        /// never
+        Off = "off",
+        /// where a run would die otherwise
+        Auto = "auto",
     }
 
     /// The form in which a webhook gets an event.

@@ -9,6 +9,7 @@ mod numbers;
 mod resumed;
 mod running;
 mod settle;
+mod shrinking;
 mod space;
 mod stall;
 mod start;
@@ -198,6 +199,7 @@ impl Deciding<'_> {
             EventKind::WorkerExited { status, .. } => self.on_worker_exited(*status),
             EventKind::TreeGone { unkillable, .. } => self.on_tree_gone(unkillable),
             EventKind::GuardLost { .. } => self.on_guard_lost(),
+            EventKind::Used { .. } => self.on_used(),
             EventKind::Progress { .. } => self.on_progress(),
             EventKind::Sighted { means, sighting, .. } => self.on_sighted(means, sighting),
             EventKind::Numbers { .. } => self.on_numbers(),
@@ -454,6 +456,7 @@ fn stale(s: &State, kind: &EventKind) -> Option<(String, String)> {
         EventKind::Progress { attempt, .. } => (*attempt, "progress".to_owned()),
         EventKind::Sighted { attempt, sighting, .. } => (*attempt, format!("sighting {}", sighting.rule)),
         EventKind::Evidence { attempt, .. } => (*attempt, "evidence".to_owned()),
+        EventKind::Used { attempt, .. } => (*attempt, "what is used".to_owned()),
         EventKind::Script { attempt, .. } => (*attempt, "news of the script".to_owned()),
         EventKind::Numbers { attempt, .. } => (*attempt, "numbers".to_owned()),
         EventKind::ActDone { act, .. } if !s.pending.contains_key(act) => {

@@ -6,6 +6,7 @@ pub use exit::{ExitStatus, signal_name};
 
 use crate::activity::Look;
 use crate::checkpoint::CheckpointSummary;
+use crate::creep::Usage;
 use crate::diff::ScanDiff;
 use crate::durations::Clock;
 use crate::id::{ActId, AttemptNo, Ms, ProcRef, Step, Term, Tick, WallMs, WorkerId};
@@ -123,6 +124,15 @@ pub enum EventKind {
         means: RuleKind,
         /// Sighting.
         sighting: Sighting,
+    },
+    /// How much of what can run out is used.
+    Used {
+        /// Attempt.
+        attempt: AttemptNo,
+        /// The newest step that was printed.
+        step: Step,
+        /// Of what how much.
+        usage: Vec<Usage>,
     },
     /// Facts of the machine about a failure.
     Evidence {

@@ -7,6 +7,7 @@ pub mod action;
 pub mod activity;
 pub mod backoff;
 pub mod checkpoint;
+pub mod creep;
 pub mod decide;
 pub mod diagnosis;
 pub mod diff;

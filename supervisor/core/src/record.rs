@@ -329,6 +329,8 @@ pub enum Notice {
     ResumeAhead,
     /// The training is over, and its processes stay.
     DoneButStays,
+    /// Memory or room runs out soon.
+    Creep,
     /// A loss or a gradient is no finite number.
     NotFinite,
     /// Steps that were trained twice printed the same numbers.
@@ -345,6 +347,7 @@ impl Notice {
     pub fn code(self) -> &'static str {
         match self {
             Self::ResumeConfirmed => "resume_confirmed",
+            Self::Creep => "creep",
             Self::UnconfirmedResume => "unconfirmed_resume",
             Self::ResumeAhead => "resume_ahead",
             Self::DoneButStays => "done_but_stays",

@@ -277,6 +277,9 @@ pub struct Policy {
     pub observe: bool,
     /// Pause between scans of the checkpoint root while running.
     pub scan_interval: Ms,
+    /// A run whose memory would not last until the save after next is restarted right after a save.
+    #[serde(default)]
+    pub restart_for_memory: bool,
     /// A relaunch is tried in advance, once workers run.
     #[serde(default)]
     pub rehearse: bool,
@@ -324,6 +327,7 @@ impl Default for Policy {
             off_by_command: false,
             observe: false,
             scan_interval: Ms::secs(10),
+            restart_for_memory: false,
             rehearse: false,
             assist: Assist::default(),
             protect: Protect::default(),

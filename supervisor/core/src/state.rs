@@ -15,6 +15,7 @@ pub use memory::{Care, Failure, NotKept, StopWish};
 pub use pace::Pace;
 
 use crate::checkpoint::{CheckpointSummary, CkptId, Resumability, Verdict};
+use crate::creep::Creep;
 use crate::durations::Clocks;
 use crate::event::{ExitStatus, Phase, ScanReport, Sighting};
 use crate::generations::is_live;
@@ -288,6 +289,9 @@ pub struct Attempt {
     pub gone: bool,
     /// Its guard died.
     pub guard_lost: bool,
+    /// How much it used of what can run out.
+    #[serde(default, skip_serializing_if = "Creep::is_empty")]
+    pub creep: Creep,
     /// Facts of the machine about its failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<Facts>,
@@ -370,6 +374,7 @@ impl Attempt {
             failed: None,
             gone: false,
             guard_lost: false,
+            creep: Creep::default(),
             evidence: None,
             ended_by_us: None,
             script: None,

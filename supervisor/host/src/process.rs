@@ -14,6 +14,7 @@ pub mod seat;
 pub mod spawn;
 pub mod stat;
 pub mod tree;
+mod usage;
 
 pub use kill::{end_run, kill_until_gone};
 pub use limits::{limit_hint, survive_file_limit};
@@ -22,6 +23,7 @@ pub use remains::{Remains, remains};
 pub use seat::{is_proc_our_own, seat, sight};
 pub use stat::{ProcStat, proc_stat};
 pub use tree::{find_attempt_processes, is_log_writer, list_descendants};
+pub use usage::usage;
 
 use nix::time::{ClockId, clock_gettime};
 use std::io;

@@ -171,6 +171,7 @@ impl Driver {
                     beats,
                     activity,
                 });
+                self.sample(attempt, step);
             }
             FromGuard::Sighted { kind: means, sighting } => {
                 self.feed(EventKind::Sighted {

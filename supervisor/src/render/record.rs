@@ -50,7 +50,7 @@ pub fn is_urgent(r: &Record) -> bool {
 fn is_warning(what: Notice) -> bool {
     matches!(
         what,
-        Notice::UnconfirmedResume | Notice::ResumeAhead | Notice::NotFinite | Notice::ResumeJump
+        Notice::UnconfirmedResume | Notice::ResumeAhead | Notice::NotFinite | Notice::ResumeJump | Notice::Creep
     )
 }
 

@@ -139,9 +139,21 @@ impl<'a> Trainer<'a> {
         Ok(self.network.loss(&weights, &held_out.collect::<Vec<_>>()))
     }
 
+    /// Rank 0 keeps some memory for ever with each step, if `DEMO_LEAK_MB` says so.
+    fn leak(&self) {
+        let wanted = std::env::var("DEMO_LEAK_MB")
+            .ok()
+            .and_then(|mb| mb.parse::<usize>().ok());
+        if let Some(mb) = wanted.filter(|_| self.gang.rank == 0) {
+            // Written to, so that it is really there.
+            Box::leak(vec![1_u8; mb << 20].into_boxed_slice());
+        }
+    }
+
     fn step(&mut self, step: u64) -> Result<(), Failure> {
         let began = Instant::now();
         self.claim.enter_step(&self.attempt, step)?;
+        self.leak();
         let orders = self.receive_orders(step)?;
         let weights = self.gather_weights()?;
         let samples = self.samples(&orders.batch);

@@ -1,7 +1,8 @@
 //! Evidence of a failure is kept beside the attempt, and decides where the output says nothing.
 
 use super::scene;
-use serde_json::Value;
+use super::told::LittleMemory;
+use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -79,4 +80,36 @@ fn a_full_shared_memory_is_named_where_a_worker_dies_of_it() {
         .unwrap();
     let said = String::from_utf8_lossy(&ended.stdout).into_owned() + &String::from_utf8_lossy(&ended.stderr);
     assert!(said.contains("mem.shm") && said.contains("/dev/shm is full"), "{said}");
+}
+
+#[test]
+fn a_run_that_leaks_is_restarted_right_after_a_save_and_ends_with_the_same_weights() {
+    let Some(little) = LittleMemory::make("leak") else {
+        let why = "no control group with a limit of memory can be made here";
+        return Refusal::new(why).tell("a run that leaks is restarted");
+    };
+    let mut scene = scene();
+    let wrapper = scene.path("enter.sh");
+    let text = format!(
+        "#!/bin/sh\necho $$ > {} || exit 5\nexec {} \"$@\"\n",
+        little.entrance().display(),
+        scene.program("demo_trainer").display()
+    );
+    fs::write(&wrapper, text).unwrap();
+    scene
+        .set(
+            "supervisor.command",
+            json!(["/bin/sh", wrapper, "--config", "{config}", "{overrides}"]),
+        )
+        .set("supervisor.memory", json!({"restart_after_save": "auto"}))
+        .set("supervisor.kill", json!({"cgroup": "off"}))
+        .set("trainer.total_training_steps", json!(30))
+        .set("trainer.save_freq", json!(5))
+        .set("demo.step_ms", json!(1000));
+    let expected = scene.expected_digest();
+    scene.env("DEMO_LEAK_MB", "12");
+    scene.run(&[]).expect(0).says("a restart now gives the memory back");
+    assert_eq!(scene.digest(), Some(expected));
+    assert!(scene.attempts() >= 2);
+    scene.assert_alone();
 }

@@ -160,10 +160,10 @@ fn a_trainer_that_cannot_be_imported_is_known_before_the_launch() {
 }
 
 /// A control group with little memory below our own; none where the machine does not let us have one.
-struct LittleMemory(PathBuf);
+pub(super) struct LittleMemory(PathBuf);
 
 impl LittleMemory {
-    fn make(name: &str) -> Option<Self> {
+    pub(super) fn make(name: &str) -> Option<Self> {
         let own = fs::read_to_string("/proc/self/cgroup").ok()?;
         let first = own
             .lines()
@@ -187,7 +187,7 @@ impl LittleMemory {
         Some(group)
     }
 
-    fn entrance(&self) -> PathBuf {
+    pub(super) fn entrance(&self) -> PathBuf {
         self.0.join("cgroup.procs")
     }
 }

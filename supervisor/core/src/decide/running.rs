@@ -74,6 +74,9 @@ impl Deciding<'_> {
         if let Some(text) = went_back(&self.s, self.spec).filter(|_| watched) {
             return self.stop(Then::Choose, false, vec![Reason::new("went_back", text)]);
         }
+        if self.is_restarted_for_memory() {
+            return;
+        }
         self.prune_now();
         if let Some(copy) = to_keep(&self.s, self.spec) {
             let text = format!("step {} is proven, and the next save overwrites it", copy.step);

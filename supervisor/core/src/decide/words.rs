@@ -14,6 +14,7 @@ pub(super) fn event_word(kind: &EventKind) -> &'static str {
         EventKind::Looked { .. } => "a look at the ranks",
         EventKind::Sighted { .. } => "sighting",
         EventKind::Evidence { .. } => "evidence",
+        EventKind::Used { .. } => "what is used",
         EventKind::Numbers { .. } => "numbers",
         EventKind::Script { .. } => "news of the script",
         EventKind::Checkpoints(_) | EventKind::CheckpointsChanged(_) => "scan",

@@ -304,6 +304,7 @@ impl State {
                 a.unkillable.clone_from(unkillable);
             }
             EventKind::GuardLost { attempt } if *attempt == a.no => a.guard_lost = true,
+            EventKind::Used { attempt, step, usage } if *attempt == a.no => a.creep.note(*step, e.at, usage),
             EventKind::Evidence { attempt, facts } if *attempt == a.no => a.evidence = Some(facts.clone()),
             EventKind::Numbers { attempt, steps } if *attempt == a.no => a.note_numbers(steps),
             EventKind::Script { attempt, news } if *attempt == a.no => {

@@ -80,6 +80,7 @@ fn fact(e: &Event) -> String {
         EventKind::Operator(Request::StopNow { .. }) => "asked: stop now".to_owned(),
         EventKind::Numbers { steps, .. } => format!("numbers of {} steps", steps.len()),
         EventKind::Script { news, .. } => format!("the script: {news:?}"),
+        EventKind::Used { .. } => "usage was sampled".to_owned(),
         EventKind::Evidence { .. } => "evidence was gathered".to_owned(),
         EventKind::Told { event, to, .. } => format!("{to} was told of {event}"),
         EventKind::Collected { count, .. } => format!("{count} leftovers were deleted"),

@@ -228,6 +228,22 @@ fn mount() -> Option<PathBuf> {
         .map(|(_, point)| Path::new(point).components().collect())
 }
 
+/// The control group that counts a process's memory, of either version, and the top of what can be seen of its hierarchy.
+pub(crate) fn memory_group(pid: i32) -> Option<(PathBuf, PathBuf)> {
+    let mounts = read(Path::new("/proc/self/mountinfo")).ok()?;
+    let own = read(format!("/proc/{pid}/cgroup").as_ref()).ok()?;
+    let first = own.lines().find_map(|l| {
+        let (controllers, path) = l.split_once(':')?.1.split_once(':')?;
+        controllers.split(',').any(|c| c == "memory").then_some(path)
+    });
+    let is_first = |kind: &str, options: &str| kind == "cgroup" && has(options, "memory");
+    let found = match first {
+        Some(path) => (place(&mounts, path, is_first)?, mounted(&mounts, is_first).next()?.1),
+        None => (locate(&mounts, &own)?, mounted(&mounts, is_second).next()?.1),
+    };
+    Some((found.0, PathBuf::from(found.1)))
+}
+
 /// The file in which the kernel counts whom it killed for want of memory in our own control group, of either version.
 pub(crate) fn memory_events() -> Option<PathBuf> {
     let mounts = read(Path::new("/proc/self/mountinfo")).ok()?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use supervise_config::interpolation::Resolver;
 use supervise_config::settings::{
     AcceptAhead as AcceptAheadChoice, DegradedResume, Gpus, HardLimit as HardChoice, LauncherChoice, PolicyChoice,
-    ProofDepth, ResumeCheck as ResumeCheckChoice, Settings,
+    ProofDepth, RestartChoice, ResumeCheck as ResumeCheckChoice, Settings,
 };
 use supervise_core::checkpoint::Depth;
 use supervise_core::id::{Ms, Step};
@@ -89,6 +89,7 @@ fn of_settings(s: &Settings) -> Policy {
         off_by_command: false,
         observe: false,
         scan_interval: ms(s.scan_interval),
+        restart_for_memory: s.memory.restart_after_save == RestartChoice::Auto,
         rehearse: s.rehearse,
         assist: Assist {
             expiry: s.assist.expiry,

@@ -1,0 +1,102 @@
+//! How much memory the workers use, of how much: of their control group where that has a limit, of the machine, of `/dev/shm`.
+
+use super::cgroup::memory_group;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use supervise_core::creep::{Resource, Usage};
+
+/// Such a file is short.
+const SHORT: u64 = 64 << 10;
+/// A limit beyond this is none.
+const NONE: u64 = 1 << 60;
+
+/// Usage as this process of the attempt sees it. Only `/proc`, cgroupfs and `/dev/shm` are looked at.
+#[must_use]
+pub fn usage(pid: i32) -> Vec<Usage> {
+    let group = memory_group(pid).and_then(|(dir, top)| of_group(&dir, &top));
+    let node = read(Path::new("/proc/meminfo")).and_then(|text| of_node(&text));
+    let shm = nix::sys::statvfs::statvfs("/dev/shm").ok().map(|s| {
+        let block: u64 = s.fragment_size();
+        let (size, free) = (
+            s.blocks().saturating_mul(block),
+            s.blocks_available().saturating_mul(block),
+        );
+        Usage {
+            what: Resource::Shm,
+            used: size.saturating_sub(free),
+            of: size,
+        }
+    });
+    [group, node, shm].into_iter().flatten().collect()
+}
+
+/// The nearest group with a limit, without what the kernel gives back by itself.
+fn of_group(dir: &Path, top: &Path) -> Option<Usage> {
+    let number = |path: PathBuf| read(&path)?.trim().parse::<u64>().ok();
+    let dirs = dir.ancestors().take_while(|d| d.starts_with(top));
+    dirs.into_iter().find_map(|dir| {
+        let limit = number(dir.join("memory.max")).or_else(|| number(dir.join("memory.limit_in_bytes")));
+        let of = limit.filter(|n| *n < NONE)?;
+        let all = number(dir.join("memory.current")).or_else(|| number(dir.join("memory.usage_in_bytes")))?;
+        let stat = read(&dir.join("memory.stat")).unwrap_or_default();
+        let of_stat = |name: &str| {
+            let rest = stat.lines().find_map(|l| l.strip_prefix(name))?;
+            rest.trim().parse::<u64>().ok()
+        };
+        let cache = of_stat("total_inactive_file ").or_else(|| of_stat("inactive_file "));
+        Some(Usage {
+            what: Resource::Memory,
+            used: all.saturating_sub(cache.unwrap_or_default()),
+            of,
+        })
+    })
+}
+
+fn of_node(meminfo: &str) -> Option<Usage> {
+    let of = |name: &str| {
+        let rest = meminfo.lines().find_map(|l| l.strip_prefix(name))?;
+        let kib: u64 = rest.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        kib.checked_mul(1024)
+    };
+    let (all, free) = (of("MemTotal:")?, of("MemAvailable:")?);
+    Some(Usage {
+        what: Resource::Node,
+        used: all.saturating_sub(free),
+        of: all,
+    })
+}
+
+fn read(path: &Path) -> Option<String> {
+    let mut text = String::new();
+    File::open(path).ok()?.take(SHORT).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_limit_counts_and_no_cache() {
+        let dir = tempfile::tempdir().unwrap();
+        let inner = dir.path().join("a/b");
+        std::fs::create_dir_all(&inner).unwrap();
+        let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+        write("a/b/memory.max", "max\n");
+        write("a/memory.max", "1000\n");
+        write("a/memory.current", "600\n");
+        write("a/memory.stat", "anon 5\ninactive_file 100\n");
+        let found = of_group(&inner, dir.path()).unwrap();
+        assert_eq!((found.used, found.of), (500, 1000));
+        write("a/memory.max", "max\n");
+        assert_eq!(of_group(&inner, dir.path()), None);
+    }
+
+    #[test]
+    fn this_machine_has_memory() {
+        let all = usage(super::super::own_ref().pid);
+        let node = all.iter().find(|u| u.what == Resource::Node).unwrap();
+        assert!(node.used > 0 && node.used < node.of);
+    }
+}
