@@ -105,6 +105,8 @@ fn proofs(class: &str, answer: Action, is_changed: bool) -> Option<u32> {
 pub struct Case {
     /// The same failure at the same step, this one included.
     pub same: u32,
+    /// One of those before came before a new step, too.
+    pub at_the_start: bool,
     /// It resumed from a checkpoint.
     pub resumed: bool,
     /// It trained a step beyond its resume point.
@@ -137,7 +139,8 @@ pub fn next(rule: &Rule, case: &Case) -> Next {
     if rule.answer == Action::FallBack && (at_the_start || case.resumed && rule.changed.is_some()) {
         return Next::FallBack;
     }
-    let again = case.same >= 2 || case.stepped_back;
+    // Seen after new steps as well, it is not in the checkpoint.
+    let again = case.at_the_start || case.stepped_back;
     if rule.suspects && at_the_start && again {
         return if case.may_step_back { Next::Suspect } else { Next::End };
     }
@@ -250,6 +253,7 @@ mod tests {
     fn the_same_twice_before_a_new_step_suspects_the_checkpoint() {
         let at_the_start = Case {
             same: 2,
+            at_the_start: true,
             resumed: true,
             may_step_back: true,
             ..Case::default()
@@ -261,6 +265,11 @@ mod tests {
             ..at_the_start
         };
         assert_eq!(next(&of("native.crash"), &trained), Next::End);
+        let not_of_it = Case {
+            at_the_start: false,
+            ..at_the_start
+        };
+        assert_eq!(next(&of("native.crash"), &not_of_it), Next::End);
         let nowhere = Case {
             may_step_back: false,
             ..at_the_start
@@ -268,6 +277,7 @@ mod tests {
         assert_eq!(next(&of("native.crash"), &nowhere), Next::End);
         let older = Case {
             same: 1,
+            at_the_start: false,
             stepped_back: true,
             ..at_the_start
         };

@@ -23,7 +23,7 @@ use crate::id::{ActId, AttemptNo, Ms, ProcRef, Step, Term, Tick, WallMs, WorkerI
 use crate::machine::Facts;
 use crate::numbers::{StepNumbers, keep};
 use crate::reason::Reason;
-use crate::record::{Act, ActKind, Condition, Diagnosis, LaunchOrder, Notice, Outcome, Then};
+use crate::record::{Act, ActKind, Condition, Diagnosis, LaunchOrder, Notice, Outcome, StartPoint, Then};
 use crate::rehearsal::Rehearsal;
 use crate::scan::RuleKind;
 use crate::script::ScriptNews;
@@ -311,6 +311,16 @@ pub struct Attempt {
 }
 
 impl Attempt {
+    /// It trained a step beyond its resume point.
+    #[must_use]
+    pub fn trained(&self) -> bool {
+        let from = match &self.order.from {
+            StartPoint::Step { step, .. } => Some(*step),
+            StartPoint::Fresh | StartPoint::AsIs => None,
+        };
+        self.step > from
+    }
+
     /// All workers ended with success.
     #[must_use]
     pub fn succeeded(&self) -> bool {

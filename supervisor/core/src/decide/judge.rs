@@ -79,12 +79,14 @@ impl Deciding<'_> {
         };
         let alike = |f: &&Failure| f.diagnosis.fingerprint == d.fingerprint;
         let before = self.s.failures.iter().filter(alike);
-        let same = before.filter(|f| f.diagnosis.step == d.step).count();
+        let before: Vec<&Failure> = before.filter(|f| f.diagnosis.step == d.step).collect();
+        let same = before.len();
         let last = self.s.failures.last().filter(alike);
         Case {
             same: u32::try_from(same).unwrap_or(u32::MAX).saturating_add(1),
             resumed: from.is_some(),
-            trained: a.step > from,
+            at_the_start: before.iter().any(|f| !f.trained),
+            trained: a.trained(),
             progressed,
             stepped_back: last.is_some_and(|f| f.attempt.next() == a.no && f.diagnosis.step > d.step),
             may_step_back: self.s.step_backs < self.spec.policy.step_backs && self.has_older(from),

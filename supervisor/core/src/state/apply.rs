@@ -486,6 +486,7 @@ impl State {
             self.failures.push(Failure {
                 attempt: a.no,
                 diagnosis: d,
+                trained: a.trained(),
             });
         }
     }

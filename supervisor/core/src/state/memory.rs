@@ -13,6 +13,9 @@ pub struct Failure {
     pub attempt: AttemptNo,
     /// Its earlier form.
     pub diagnosis: Diagnosis,
+    /// It came after a new step: the checkpoint that was resumed from before it does not bear it in itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub trained: bool,
 }
 
 /// Place where the run was taken into care.
