@@ -101,7 +101,7 @@ pub(super) const ROWS: &[Row] = &[
         "ckpt.missing_part",
         Kind::Deterministic,
         Some(Action::Stop),
-        "Stop before the first save: the trainer starts from nothing although a resume was wanted, and its next save may replace the last good state.",
+        "Stop before the next save, which may replace the last good state: the trainer starts from nothing.",
     )
     .lines(&[
         holds("Failed to load recover info"),
