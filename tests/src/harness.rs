@@ -234,6 +234,16 @@ impl Scene {
         Supervisor::start(command, self.output())
     }
 
+    /// Starts `supervise run` as a member of the control group with this list of processes.
+    #[must_use]
+    pub fn start_in_group(&self, procs: &Path) -> Supervisor {
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "echo $$ >\"$1\" && exec \"$2\" run \"$3\"", "sh"])
+            .args([procs, &self.program("supervise"), &self.write_config()]);
+        self.start_command(command)
+    }
+
     /// Starts `supervise run` from a copy of the program, which can be deleted while it runs.
     #[must_use]
     pub fn start_copy(&self, copy: &Path) -> Supervisor {

@@ -302,8 +302,7 @@ fn a_leaf_is_found_from_another_cgroup_and_removed() {
     let Some(elsewhere) = Elsewhere::make().filter(|_| has_own_cgroup()) else {
         return Refusal::new("no control group can be made").tell("a_leaf_is_found_from_another_cgroup_and_removed");
     };
-    let run = scene.start(&[]);
-    fs::write(elsewhere.0.join("cgroup.procs"), run.pid().to_string()).unwrap();
+    let run = scene.start_in_group(&elsewhere.0.join("cgroup.procs"));
     super::saved(&scene, 4);
     assert_eq!(elsewhere.leaves().len(), 1);
     let keepers = scene.keepers();

@@ -43,7 +43,12 @@ fn a_bad_override() {
 /// [exit.sigterm_early] Before Ray is there, SIGTERM ends the driver by that signal | Somebody's wish: it is launched again later, and costs no retry; twenty in a row without progress are enough
 #[test]
 fn sigterm_before_ray() {
-    is(&ends_after("kill -TERM $$\n", SPARED + 1), 6, "op.signal", "relaunch_later");
+    is(
+        &ends_after("kill -TERM $$\n", SPARED + 1),
+        6,
+        "op.signal",
+        "relaunch_later",
+    );
 }
 
 /// [exit.sigterm_late] Once Ray is there, its handler turns SIGTERM into exit code 15 | The same as the signal
