@@ -305,6 +305,8 @@ fn a_leaf_is_found_from_another_cgroup_and_removed() {
     let run = scene.start_in_group(&elsewhere.0.join("cgroup.procs"));
     super::saved(&scene, 4);
     assert_eq!(elsewhere.leaves().len(), 1);
+    // One that sees its guard die ends what is in the leaf.
+    run.signal(libc::SIGSTOP);
     let keepers = scene.keepers();
     keepers.iter().for_each(|keeper| send(*keeper, 9));
     wait_for("the keeper is gone", || !keepers.iter().any(|k| alive(*k)));
