@@ -194,10 +194,20 @@ class Head:
         return sorted(found)
 
     def jobs(self):
-        """name: (since when, how it is), in Ray's own words."""
+        """name: how it is, in Ray's own words; of jobs that `supervise` submitted."""
         with urllib.request.urlopen(f"{self.jobs_at}/api/jobs/", timeout=LIMIT) as answer:
-            found = [j for j in json.load(answer) if j["submission_id"]]
+            found = [j for j in json.load(answer) if (j["submission_id"] or "").startswith("supervise-")]
         return {j["submission_id"]: j["status"] for j in sorted(found, key=lambda j: j["start_time"])}
+
+    def takes_jobs(self):
+        """Waits for the agent that starts jobs: on a busy machine it is there long after the head says that it is."""
+        end = time.monotonic() + LIMIT
+        while True:
+            argv = [RAY, "job", "submit", f"--address={self.jobs_at}", "--", "true"]
+            done = subprocess.run([str(a) for a in argv], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT)
+            if done.returncode == 0:
+                return
+            assert "No available agent" in done.stdout and time.monotonic() < end, done.stdout
 
     def end(self):
         for _ in range(3):
@@ -211,6 +221,7 @@ class Head:
 def as_a_job(b, head):
     """`ray job submit`: the job outlives the command, and is stopped by its name before the next one and at a stop."""
     folder, root = b.case("job")
+    head.takes_jobs()
     submit = [RAY, "job", "submit", f"--address={head.jobs_at}", "--no-wait", "--"]
     run = b.start(folder, "trainer.total_epochs=100", env={"RAY_AUTH_MODE": "disabled"}, submit=submit)
     run.step(2)

@@ -13,21 +13,23 @@ pub fn sleep() -> ! {
     }
 }
 
-/// Computes.
+/// Computes for thirty milliseconds in a hundred: what runs beside it should still get its share.
 pub fn spin() -> ! {
-    loop {
-        std::hint::spin_loop();
-    }
+    compute(Duration::from_millis(30))
 }
 
 /// Computes for five milliseconds in a hundred.
 pub fn trickle() -> ! {
+    compute(Duration::from_millis(5))
+}
+
+fn compute(of_a_hundred: Duration) -> ! {
     loop {
         let began = Instant::now();
-        while began.elapsed() < Duration::from_millis(5) {
+        while began.elapsed() < of_a_hundred {
             std::hint::spin_loop();
         }
-        thread::sleep(Duration::from_millis(95));
+        thread::sleep(Duration::from_millis(100).saturating_sub(of_a_hundred));
     }
 }
 

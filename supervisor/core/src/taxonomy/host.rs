@@ -93,7 +93,7 @@ pub(super) const ROWS: &[Row] = &[
         "Give /dev/shm more room (`--shm-size`, `emptyDir` in memory), or use fewer data loader workers.",
     )
     .lines(&[
-        line("Bus error|SIGBUS", r"killed by signal: Bus error|^(?:\S+: line \d+:\s+\d+ )?Bus error\b|\bSIGBUS\b|(?:Signal|signal|exitcode).{0,20}\bBus error|Fatal Python error: Bus error"),
+        line("Bus error|SIGBUS", r"killed by signal: Bus error|^(?:\S+: line \d+:\s+\d+ )?Bus error\b|^SIGBUS\b|(?:[Ss]ignal|[Ee]xit ?code|[Kk]illed|[Tt]erminated|[Dd]ied|[Rr]eceived|[Gg]ot|[Cc]aught|by|with|:).{0,24}\bSIGBUS\b|(?:Signal|signal|exitcode).{0,20}\bBus error|Fatal Python error: Bus error"),
         line("shared memory", r"unable to (?:open|write to|resize|allocate|mmap) (?:a )?shared memory|out of shared memory|Insufficient shared memory"),
         line("torch_", r"unable to (?:open|write to|mmap).{0,40}(?:file|object|filename) ?</torch_"),
         line("/dev/shm", r"(?:No space left|not enough|exhausted|is full|write error|Errno 28).{0,120}/dev/shm|/dev/shm.{0,120}(?:No space left|is full|Errno 28|exhausted)"),

@@ -33,6 +33,7 @@ pub(super) const ROWS: &[Row] = &[
         line("head node", r"(?:Ray )?head node.{0,60}(?:is gone|died|not reachable|unreachable|has been lost)"),
         line("raylet", r"(?:The )?[Rr]aylet (?:process )?(?:has )?(?:died|exited|terminated|crashed)|Raylet.{0,40}marked (?:this node )?as dead|local raylet (?:has )?died"),
         line("ConnectionError", r"ConnectionError: (?:Could not find any running Ray instance|Ray is trying to start at)"),
+        line("No available agent", r"No available agent to submit job"),
         line("The current node", r"The current node (?:timed out during startup|has not been updated within)"),
     ])
     .examples(
