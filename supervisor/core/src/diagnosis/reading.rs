@@ -29,8 +29,9 @@ const CAREFUL: u32 = 400;
 const TAIL: usize = 64 << 10;
 
 /// Texts that only a log needs that nobody watched.
-const OTHERS: [&str; 12] = [
+const OTHERS: [&str; 13] = [
     "Traceback (most recent",
+    "Exception ignored",
     "Error:",
     "Exception:",
     "the above exception",

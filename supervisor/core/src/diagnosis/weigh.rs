@@ -73,18 +73,17 @@ fn rank(clues: &[Clue<'_>], choice: &Choice) -> u8 {
     }
 }
 
-/// A general exception around which a later one of its chain says what it was.
+/// A general exception around which a later one of its chain says what it was: a cache missed, say, and what was done instead failed.
 fn is_wrapped(clues: &[Clue<'_>], at: usize) -> bool {
-    let Some(first) = clues
-        .get(at)
-        .filter(|c| matches!(c.class, "code.exception" | "file.missing"))
-    else {
+    let Some(first) = clues.get(at) else { return false };
+    let general = matches!(first.class, "code.exception" | "file.missing");
+    if !general && !first.class.starts_with("code.") {
         return false;
-    };
-    let chain = clues.iter().skip(at + 1).take_while(|c| c.chained);
-    chain
-        .into_iter()
-        .any(|c| c.class != first.class && weight(c) <= Weight::Cause && !c.class.starts_with("code."))
+    }
+    let machine = |class: &str| ["mem.", "gpu.", "disk."].iter().any(|family| class.starts_with(family));
+    let says = |class: &str| class != first.class && !class.starts_with("code.") && (general || machine(class));
+    let mut chain = clues.iter().skip(at + 1).take_while(|c| c.chained);
+    chain.any(|c| weight(c) <= Weight::Cause && says(c.class))
 }
 
 /// The strength of one clue.
@@ -259,6 +258,12 @@ mod tests {
             chosen(&[general, clue("hub.rate", "LocalEntryNotFoundError: x")]),
             "code.exception"
         );
+        let missed = clue("code.type_key", "KeyError: 'layers.0'");
+        assert_eq!(
+            chosen(&[missed, after("mem.cuda_oom", "torch.OutOfMemoryError: x")]),
+            "mem.cuda_oom"
+        );
+        assert_eq!(chosen(&[missed, after("hub.rate", "ReadTimeout: x")]), "code.type_key");
     }
 
     #[test]

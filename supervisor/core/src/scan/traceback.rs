@@ -6,6 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Processes whose tracebacks are followed at once.
 const PROCESSES: usize = 1024;
 
+/// Opening of the line before a traceback that ends nothing.
+const IGNORED: &[u8] = b"Exception ignored ";
+
+/// A helper of Python's that complains of what is cleaned up already.
+const TRACKER: &[u8] = b"multiprocessing/resource_tracker.py\"";
+
 /// Lines after which a traceback that does not end is given up.
 const LINES: u32 = 2000;
 
@@ -29,6 +35,8 @@ pub(super) enum Seen {
 }
 
 struct Open {
+    /// Python itself says that it goes on after this one.
+    ignored: bool,
     /// Spaces before its header: its last line stands as far in.
     indent: usize,
     through: Through,
@@ -41,6 +49,8 @@ pub(super) struct Tracebacks {
     open: BTreeMap<(u32, u64), Open>,
     /// Processes whose next traceback goes on with a chain.
     chained: BTreeSet<(u32, u64)>,
+    /// Processes whose next traceback ends nothing: an object or a callback was cleaned up, and failed at it.
+    ignored: BTreeSet<(u32, u64)>,
     exception: Regex,
     load: Regex,
     save: Regex,
@@ -51,6 +61,7 @@ impl Tracebacks {
         Ok(Self {
             open: BTreeMap::new(),
             chained: BTreeSet::new(),
+            ignored: BTreeSet::new(),
             exception: Regex::new(
                 r"^(?-u:(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Timeout)(?:\(\w+\))?|StopIteration)(?::|\s*$)|(?:[A-Za-z_]\w*\.)+[A-Z]\w*(?:\(\w+\))?(?::|\s*$))",
             )?,
@@ -67,6 +78,7 @@ impl Tracebacks {
     pub(super) fn clear(&mut self) {
         self.open.clear();
         self.chained.clear();
+        self.ignored.clear();
     }
 
     /// One that is followed goes on.
@@ -86,6 +98,10 @@ impl Tracebacks {
             self.chained.insert(key);
             return Seen::Inside;
         }
+        if text.starts_with(IGNORED) && self.ignored.len() < PROCESSES {
+            self.ignored.insert(key);
+            return Seen::Inside;
+        }
         if self.open.is_empty() {
             return Seen::Other;
         }
@@ -103,6 +119,7 @@ impl Tracebacks {
         }
         if indent > open.indent {
             if text[indent..].starts_with(b"File \"") {
+                open.ignored |= memchr::memmem::find(text, TRACKER).is_some();
                 if self.save.is_match(text) {
                     open.through = Through::Save;
                 } else if open.through == Through::Neither && self.load.is_match(text) {
@@ -114,10 +131,13 @@ impl Tracebacks {
         if !self.exception.is_match(&text[indent..]) {
             return Seen::Other;
         }
-        let (through, chained) = (open.through, open.chained);
+        let (through, chained, ignored) = (open.through, open.chained, open.ignored);
         // Ray prints the exception it carries below its own.
         if memchr::memmem::find(text, b"RayTaskError").is_none() {
             self.open.remove(&key);
+        }
+        if ignored {
+            return Seen::Inside;
         }
         Seen::Exception { through, chained }
     }
@@ -127,6 +147,7 @@ impl Tracebacks {
             self.open.clear();
         }
         let chained = self.chained.remove(&key);
+        let ignored = self.ignored.remove(&key);
         let before = &text[..at];
         let told = before.trim_ascii_end().ends_with(b"traceback :");
         let indent = match told || before.iter().all(|b| *b == b' ') {
@@ -134,6 +155,7 @@ impl Tracebacks {
             false => 0,
         };
         let open = Open {
+            ignored,
             indent,
             through: Through::Neither,
             chained,
@@ -185,6 +207,29 @@ mod tests {
             (0, "ValueError: b"),
         ]);
         assert_eq!(ends, [2, 4]);
+    }
+
+    #[test]
+    fn what_python_ignores_ends_nothing() {
+        let ends = run(&[
+            (
+                0,
+                "Exception ignored in: <function _MultiProcessingDataLoaderIter.__del__ at 0x7f3b>",
+            ),
+            (0, "Traceback (most recent call last):"),
+            (0, "  File \"a.py\", line 1, in f"),
+            (0, "AssertionError: can only test a child process"),
+            (1, "Traceback (most recent call last):"),
+            (
+                1,
+                "  File \"/usr/lib/python3.11/multiprocessing/resource_tracker.py\", line 239, in main",
+            ),
+            (1, "KeyError: '/psm_4fa5'"),
+            (0, "Traceback (most recent call last):"),
+            (0, "  File \"a.py\", line 1, in f"),
+            (0, "ValueError: a"),
+        ]);
+        assert_eq!(ends, [9]);
     }
 
     #[test]

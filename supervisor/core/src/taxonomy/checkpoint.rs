@@ -75,7 +75,7 @@ pub(super) const ROWS: &[Row] = &[
         holds("InvalidHeaderDeserialization"),
         holds("MetadataIncompleteBuffer"),
         line("unexpected EOF", r"unexpected EOF|Unexpected EOF"),
-        holds("UnpicklingError"),
+        line("UnpicklingError", r"UnpicklingError(?::\s+[^W\s]|:?\s*$)"),
         holds("Ran out of input"),
         line("pickle data was truncated", r"pickle data was truncated"),
         line("metadata is None", r"AssertionError: metadata is None|^metadata is None"),
@@ -92,7 +92,7 @@ pub(super) const ROWS: &[Row] = &[
         line("safetensors", r"safetensors.{0,80}(?:corrupt|truncated|incomplete)"),
         line("checksum|CRC", r"checkpoint.{0,120}checksum (?:mismatch|does not match|failed)|(?:CRC|crc|checksum).{0,30}(?:mismatch|does not match).{0,120}(?:checkpoint|shard|\.pt|\.distcp)"),
     ])
-    .errors(&["PytorchStreamReader", "central directory", "UnpicklingError", "Ran out of input", "_world_size_"])
+    .errors(&["PytorchStreamReader", "central directory", "Ran out of input", "_world_size_"])
     .examples(
         "RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory",
         "no magic number is needed: the batch size follows from the world size",

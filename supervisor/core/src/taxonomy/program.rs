@@ -92,6 +92,8 @@ pub(super) const ROWS: &[Row] = &[
         line("undefined symbol", r"undefined symbol: \w+"),
         holds("no kernel image is available for execution on the device"),
         line("CXXABI", r"version `CXXABI_[\d.]+' not found"),
+ // torch 2.6 and later load weights only, unless they are told otherwise: the file is as it was saved.
+        line("Weights only load failed", r"Weights only load failed"),
         line("numpy.dtype size changed", r"numpy\.dtype size changed, may indicate binary incompatibility"),
         line("compiled|built", r"(?:ImportError|RuntimeError).{0,200}(?:compiled|built) (?:with|against|for|using).{0,80}(?:CUDA|torch|NumPy|version)"),
     ])

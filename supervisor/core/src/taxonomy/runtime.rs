@@ -13,7 +13,7 @@ pub(super) const ROWS: &[Row] = &[
     )
     .lines(&[
         line("already exists", r"Failed to create placement group .* already exists"),
-        line("already taken", r"(?:actor|placement group).{0,60}name .{0,60}(?:is )?already taken"),
+        line("already taken", r"(?:actor|placement group).{0,60}name .{0,60}(?:is )?already taken|The name \S+.{0,80} is already taken"),
     ])
     .examples(
         "ValueError: Failed to create placement group 'global_pool': it already exists",
