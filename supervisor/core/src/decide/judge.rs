@@ -44,7 +44,7 @@ impl Deciding<'_> {
         };
         self.decided(charge, reasons.clone());
         match (d, rule) {
-            (Some(d), Some(rule)) if verdict == Next::End && !self.is_free_to_repeat(&rule) => {
+            (Some(d), Some(rule)) if verdict == Next::End && !self.is_free_to_repeat(&d, &rule) => {
                 self.end(&d, &rule, &case);
                 false
             }
@@ -58,8 +58,8 @@ impl Deciding<'_> {
     }
 
     /// A command of which no step is known may do the same again.
-    fn is_free_to_repeat(&self, rule: &Rule) -> bool {
-        self.spec.root.is_none() && rule.answer != crate::record::Action::Stop
+    fn is_free_to_repeat(&self, d: &Diagnosis, rule: &Rule) -> bool {
+        self.spec.root.is_none() && d.step.is_none() && rule.answer != crate::record::Action::Stop
     }
 
     /// A plain command shows progress by living on.
