@@ -6,6 +6,7 @@ As recovery.py, with the interpreter of the environment that install.sh makes. E
 """
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -33,11 +34,13 @@ class RayBench(recovery.Bench):
     def __init__(self, programs, work):
         self.programs, self.work = programs, work
         self.model = work / "model"
+        self.runs = []
         self.call([sys.executable, HERE / "make_tiny_model.py", self.model])
 
     def start(self, folder, *overrides, env=None, faults=None, submit=()):
         """`supervise run` in the background, its output in a file."""
-        return Run(self, folder, overrides, env or {}, faults or [], submit)
+        self.runs.append(Run(self, folder, overrides, env or {}, faults or [], submit))
+        return self.runs[-1]
 
 
 class Run:
@@ -98,6 +101,11 @@ class Run:
 
     def kill(self, pid):
         os.kill(pid, signal.SIGKILL)
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(LIMIT)
 
     def driver(self):
         """The trainer itself, not the processes of its data loader, which look the same."""
@@ -267,7 +275,19 @@ def on_a_cluster_of_somebody_elses(b):
     assert "does not answer" in done.stdout, done.stdout
 
 
-CASES = [worker_and_raylet_killed_beside_another_run, on_a_cluster_of_somebody_elses]
+def ending(case):
+    """The same, and whatever comes of it, nothing that it started goes on behind it."""
+    @functools.wraps(case)
+    def ended(b):
+        try:
+            case(b)
+        finally:
+            while b.runs:
+                b.runs.pop().end()
+    return ended
+
+
+CASES = [ending(worker_and_raylet_killed_beside_another_run), ending(on_a_cluster_of_somebody_elses)]
 
 if __name__ == "__main__":
     sys.exit(recovery.main(CASES, RayBench))
