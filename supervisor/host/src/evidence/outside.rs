@@ -14,6 +14,8 @@ const OUTPUT: usize = 1 << 20;
 /// Logs of Ray that are kept, the newest, and bytes of each.
 const LOGS: usize = 8;
 const LOG: u64 = 32 << 10;
+/// How far the clock of a file may lie behind.
+const CLOCKS: Duration = Duration::from_secs(10);
 /// Entries of a directory that are looked at.
 const ENTRIES: usize = 4096;
 
@@ -64,19 +66,22 @@ pub(super) fn slurm(order: &Order) -> Option<(String, String)> {
     file("slurm.txt", said(&["scontrol", "show", "job", job], LIMIT))
 }
 
-/// The ends of the logs that Ray's own processes wrote last.
+/// The ends of the logs that Ray's own processes wrote last, since the launch: others are of somebody else's cluster.
 pub(super) fn ray(order: &Order) -> Vec<(String, String)> {
     let newest = order.ray.iter().filter_map(|dir| logs(dir)).max_by_key(|(_, at)| *at);
     let Some((dir, _)) = newest else { return Vec::new() };
     let is_wanted = |name: &str| {
         name == "raylet.err" || name == "gcs_server.err" || name.starts_with("worker-") && name.ends_with(".err")
     };
+    let age = Duration::from_millis(order.age_ms).saturating_add(CLOCKS);
+    let since = SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
     let mut found: Vec<(SystemTime, Utf8PathBuf)> = entries(&dir)
         .filter(|path| path.file_name().is_some_and(is_wanted))
         .filter_map(|path| {
             let meta = path.metadata().ok().filter(|m| m.len() > 0)?;
             Some((meta.modified().ok()?, path))
         })
+        .filter(|(at, _)| *at >= since)
         .collect();
     found.sort_unstable_by(|a, b| b.cmp(a));
     found.truncate(LOGS);
@@ -125,6 +130,10 @@ mod tests {
         ] {
             fs::write(logs.join(name), text).unwrap();
         }
+        // Of a cluster that was there before the launch.
+        let old = fs::File::create(logs.join("gcs_server.err")).unwrap();
+        std::io::Write::write_all(&mut &old, b"long ago").unwrap();
+        old.set_modified(SystemTime::now() - Duration::from_secs(3600)).unwrap();
         let order = Order {
             attempt: dir.to_owned(),
             run: supervise_core::id::RunId("x".into()),
