@@ -101,7 +101,7 @@ fn copied(from: &Path, to: &Path) {
     }
 }
 
-/// Records the run directory of a failure: the journal, what was specified, the evidence.
+/// Records what is told of a failure: the journal, and what was specified.
 fn record(name: &str, make: fn(&mut Scene)) {
     let mut scene = scene();
     scene.set("supervisor.retries", json!(2));
@@ -113,12 +113,6 @@ fn record(name: &str, make: fn(&mut Scene)) {
         copied(&scene.run_dir().join(part), &to.join(part));
     }
     fs::copy(scene.run_dir().join("run.id"), to.join("run.id")).unwrap();
-    for attempt in names(&scene.run_dir().join("attempts")) {
-        let evidence = Path::new("attempts").join(attempt).join("evidence");
-        if scene.run_dir().join(&evidence).is_dir() {
-            copied(&scene.run_dir().join(&evidence), &to.join(&evidence));
-        }
-    }
 }
 
 #[test]
