@@ -98,8 +98,8 @@ def clean(text, folder):
     text = text.replace(folder, "/job")
     text = text.replace(os.path.dirname(os.path.dirname(sys.executable)), "/opt/venv")
     text = re.sub(r"/\S*/\.venv-real", "/opt/venv", text)
-    text = re.sub(r"/root/\.pyenv/versions/[^/]+", "/opt/python", text)
-    text = re.sub(r"/(?:root/)?\.local/share/uv/python/[^/]+", "/opt/python", text)
+    text = re.sub(r"/\S*/\.pyenv/versions/[^/]+", "/opt/python", text)
+    text = re.sub(r"/\S*\.local/share/uv/python/[^/]+", "/opt/python", text)
     text = text.replace(os.uname().nodename, "node-0")
     return text
 
