@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# What the file system tests need: FUSE and its Python binding. Says what is missing where it cannot install.
+# What the file system tests need: FUSE and its Python binding; and a systemd for one test. Says what is missing where it cannot install.
 set -eu
+here=$(dirname "$0")
+"$here/systemd.sh" install || echo "install.sh: skipped: there is no systemd for the test of the unit" >&2
 if command -v fusermount3 >/dev/null && /usr/bin/python3 -c 'import fusepy' 2>/dev/null; then
   exit 0
 fi
@@ -9,6 +11,8 @@ if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
   exit 0
 fi
 log=$(mktemp)
+exec 9>"${TMPDIR:-/tmp}/supervise-testbed.lock"
+flock 9
 if ! { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends fuse3 python3-fusepy; } >"$log" 2>&1; then
   tail -n 20 "$log" >&2
   exit 1

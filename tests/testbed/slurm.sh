@@ -12,18 +12,22 @@ mode=${1:?install, up, jobs or down}
 
 install() {
   local log
-  if command -v slurmctld slurmd sbatch munged >/dev/null; then return; fi
+  if command -v slurmctld >/dev/null && command -v slurmd >/dev/null && command -v sbatch >/dev/null && command -v munged >/dev/null; then return; fi
   if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
     echo "slurm.sh: slurmctld, slurmd, slurm-client and munge are missing, and only root on Debian can install them here" >&2
     return 1
   fi
   log=$(mktemp)
+  # One package manager at a time: other parts of the tests may install theirs.
+  exec 9>"${TMPDIR:-/tmp}/supervise-testbed.lock"
+  flock 9
   if ! { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends \
     slurmctld slurmd slurm-client munge slurm-wlm-basic-plugins; } >"$log" 2>&1; then
     tail -n 20 "$log" >&2
     return 1
   fi
   rm -f "$log"
+  exec 9>&-
 }
 
 # The process in a pid file, if it still is that program.

@@ -13,18 +13,22 @@ mode=${1:?install, up, run, off or down}
 
 install() {
   local log
-  if command -v systemctl systemd-nspawn >/dev/null; then return; fi
+  if command -v systemctl >/dev/null && command -v systemd-nspawn >/dev/null; then return; fi
   if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
     echo "systemd.sh: systemd and systemd-container are missing, and only root on Debian can install them here" >&2
     return 1
   fi
   log=$(mktemp)
+  # One package manager at a time: other parts of the tests may install theirs.
+  exec 9>"${TMPDIR:-/tmp}/supervise-testbed.lock"
+  flock 9
   if ! { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends \
     systemd systemd-container; } >"$log" 2>&1; then
     tail -n 20 "$log" >&2
     return 1
   fi
   rm -f "$log"
+  exec 9>&-
 }
 
 # systemd-nspawn, if it still is.
