@@ -71,7 +71,7 @@ pub struct Creep {
 /// When something runs out.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Forecast {
-    /// What.
+    /// The resource.
     pub what: Resource,
     /// Bytes more with each step.
     pub per_step: u64,
@@ -117,7 +117,7 @@ impl Creep {
         }
     }
 
-    /// What runs out first, if anything does.
+    /// The first thing to run out, if anything does.
     #[must_use]
     pub fn forecast(&self) -> Option<Forecast> {
         let all = self

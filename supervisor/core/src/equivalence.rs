@@ -15,7 +15,7 @@ const LARGEST: f64 = 2.0;
 /// Numbers that differ by no more than this share of themselves were printed from the same value.
 const SAME: f64 = 1e-6;
 
-/// What came of the comparison.
+/// Result of the comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Compared {
     /// Every number is the same, over so many steps.

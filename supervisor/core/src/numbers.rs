@@ -122,7 +122,7 @@ impl<'de> Deserialize<'de> for Reading {
     }
 }
 
-/// What one line said.
+/// Numbers of one line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Numbers {
     /// The loss.
@@ -177,7 +177,7 @@ impl Numbers {
     }
 }
 
-/// What a line said of a step.
+/// Numbers of a line about a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepNumbers {
     /// The step, where the line itself names it.

@@ -100,7 +100,7 @@ fn proofs(class: &str, answer: Action, is_changed: bool) -> Option<u32> {
     }
 }
 
-/// What is known beside the class.
+/// Facts beside the class.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Case {
     /// The same failure at the same step, this one included.

@@ -123,7 +123,7 @@ pub struct Hit {
     pub sighting: Sighting,
     /// The last planned step, where a line about a step says it too.
     pub total: Option<u64>,
-    /// What the line says of a training step; `None`: it is about none, a validation for instance.
+    /// Numbers of a training step; `None`: the line is about none, a validation for instance.
     pub numbers: Option<Numbers>,
 }
 

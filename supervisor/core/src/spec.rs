@@ -207,7 +207,7 @@ pub struct Policy {
     /// The user's answers to failures, by class or family.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub rules: BTreeMap<String, Action>,
-    /// What is done where a relaunch prints other numbers than the attempt before it.
+    /// Answer to a relaunch that prints other numbers than the attempt before it.
     #[serde(default)]
     pub resume_check: ResumeCheck,
     /// How many times a run may step back behind its resume point.

@@ -11,6 +11,7 @@ mod room;
 mod stacks;
 mod tails;
 
+use crate::process::own_program;
 use crate::wire;
 use camino::{Utf8Path, Utf8PathBuf};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -32,7 +33,7 @@ const FILE: usize = 1 << 20;
 /// The end of the attempt is waited for this long, for the list of its exits.
 const END_MS: u16 = 20_000;
 
-/// What is to be gathered.
+/// The evidence to gather.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
     /// The attempt's directory.
@@ -59,8 +60,12 @@ pub struct Order {
 /// ended.
 #[must_use]
 pub fn command(exe: &Path) -> Command {
-    let mut command = Command::new(exe);
-    command.arg("__evidence").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut command = Command::new(own_program(exe));
+    command
+        .arg0(exe)
+        .arg("__evidence")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
     // Out of reach of the terminal's interrupt.
     command.stderr(Stdio::null()).process_group(0);
     command
@@ -102,7 +107,7 @@ pub fn main() -> i32 {
 
 type Files = Vec<(String, String)>;
 
-/// What is gone soon, and what a decision may need.
+/// Evidence that is gone soon, and evidence that a decision may need.
 fn gather(order: &Order) -> (Facts, Files) {
     let mut files = Files::new();
     if order.still {
@@ -132,7 +137,7 @@ fn gather(order: &Order) -> (Facts, Files) {
     (facts, files)
 }
 
-/// What stays for a while.
+/// Evidence that stays for a while.
 fn later(order: &Order) -> impl Iterator<Item = (String, String)> {
     let gpus = (!order.still).then(outside::gpus).into_iter().flatten();
     // Of one that stands still: who fell silent first is told by when the last line came.

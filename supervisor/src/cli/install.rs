@@ -118,7 +118,7 @@ fn absolute(path: &Utf8Path) -> Result<Utf8PathBuf, CliError> {
     Ok(path.components().collect())
 }
 
-/// Where systemd looks for units of this kind.
+/// Directory of systemd's units of this kind.
 fn directory(user: bool) -> Result<Utf8PathBuf, CliError> {
     if !user {
         return Ok("/etc/systemd/system".into());
@@ -131,7 +131,7 @@ fn directory(user: bool) -> Result<Utf8PathBuf, CliError> {
         .ok_or_else(|| CliError::environment("neither XDG_CONFIG_HOME nor HOME says where this user's units stand"))
 }
 
-/// What systemd itself says of it, where it is installed. It ends with 0 also for keys that it does not know.
+/// Refuses what systemd itself complains of, if it is installed. It ends with 0 also for keys that it does not know.
 fn check(text: &str, name: &str, user: bool) -> Result<(), CliError> {
     let failed = |e: io::Error| CliError::environment(format!("checking the unit by systemd-analyze: {e}"));
     let dir = tempfile_dir().map_err(failed)?;
@@ -204,7 +204,7 @@ fn write(path: &Utf8Path, text: &str, force: bool) -> Result<(), CliError> {
         })
 }
 
-/// What to do next.
+/// The next commands.
 fn told(path: &Utf8Path, name: &str, user: bool) -> String {
     let systemctl = if user { "systemctl --user" } else { "systemctl" };
     let mut out = format!(

@@ -171,7 +171,7 @@ impl Driver {
         }
     }
 
-    /// What waited for the facts is done.
+    /// Does the act that waited for the facts.
     fn go_on(&mut self) {
         let Some(g) = &mut self.gathering else { return };
         g.until = None;
@@ -202,7 +202,7 @@ async fn answer(helper: &mut Child) -> Option<Facts> {
     serde_json::from_str(&line).ok()
 }
 
-/// What makes the workers leave evidence of their own in the attempt's directory, beside what the user set.
+/// Variables that make the workers leave evidence of their own in the attempt's directory, beside what the user set.
 pub(super) fn helping_variables(attempt: &camino::Utf8Path, rank: Option<u32>) -> Vec<(String, String)> {
     let dir = attempt.join(DIRECTORY);
     let traces = dir.join("nccl_trace_rank_").into_string();

@@ -1,4 +1,4 @@
-//! What the service manager hears: ready once the workers run, the step, that we live, that an end takes its time.
+//! Messages to the service manager: ready once the workers run, the step, that we live, that an end takes its time.
 
 use super::Driver;
 use supervise_core::id::{Ms, Tick};
@@ -11,7 +11,7 @@ const EVERY: Ms = Ms::secs(10);
 /// An end that goes on may last so much longer each time.
 const EXTEND_MICROSECONDS: u64 = 60_000_000;
 
-/// What it was told.
+/// The messages so far.
 #[derive(Debug, Default)]
 pub(super) struct Service {
     manager: ServiceManager,

@@ -12,12 +12,14 @@ use serde_json::json;
 use std::ffi::OsStr;
 use std::io::{self, BufRead};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use supervise_config::redact_text;
 use supervise_config::settings::WebhookShape;
 use supervise_core::event::ExitStatus;
 use supervise_host::process::capture::{CaptureError, Captured, Errand, capture};
+use supervise_host::process::own_program;
 
 /// A command, or `curl`, has this long.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -42,8 +44,12 @@ pub struct Job {
 /// The helper, to be started: it reads a [`Job`], a line, and answers with a list of [`Came`].
 #[must_use]
 pub fn command(exe: &OsStr) -> Command {
-    let mut command = Command::new(exe);
-    command.arg("__notify").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut command = Command::new(own_program(Path::new(exe)));
+    command
+        .arg0(exe)
+        .arg("__notify")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
     // Out of reach of the terminal's interrupt.
     command.stderr(Stdio::null()).process_group(0);
     command

@@ -10,6 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use supervise_host::process::give_way;
+use supervise_host::process::own_program;
 use supervise_host::wire;
 
 /// Beside a training only what is left over is used.
@@ -31,8 +32,12 @@ pub enum Job {
 /// A helper, to be started: it reads a [`Job`] from its input, which stays open for as long as the answer is wanted.
 #[must_use]
 pub fn command(exe: &Path) -> Command {
-    let mut command = Command::new(exe);
-    command.arg("__rehearse").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut command = Command::new(own_program(exe));
+    command
+        .arg0(exe)
+        .arg("__rehearse")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
     // Out of reach of the terminal's interrupt: it ends what it started.
     command.stderr(Stdio::null()).process_group(0);
     command

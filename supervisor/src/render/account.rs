@@ -21,7 +21,7 @@ const LONG: usize = 240;
 /// The account of one attempt that failed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Account {
-    /// What happened first, in words.
+    /// The first event, in words.
     pub first: String,
     /// The worker that failed first; in a gang it is the rank.
     pub worker: Option<u32>,
@@ -39,7 +39,7 @@ pub struct Account {
     pub ruled_out: Vec<String>,
     /// Decisions, with why.
     pub decided: Vec<String>,
-    /// What a person can do about the cause.
+    /// Advice about the cause.
     pub todo: Option<String>,
 }
 
@@ -232,7 +232,7 @@ fn said(text: String) -> Pointer {
     }
 }
 
-/// What the facts of the machine speak against.
+/// Causes that the facts of the machine rule out.
 fn ruled_out(facts: &Facts, class: &str) -> Vec<String> {
     let mut out = Vec::new();
     let has = |want: fn(KernelKind) -> bool| facts.lines.iter().any(|l| want(l.kind));

@@ -71,7 +71,7 @@ pub struct Story {
     /// The newest record.
     #[serde(skip)]
     until: WallMs,
-    /// What is known of its end besides.
+    /// Further facts about its end.
     #[serde(skip)]
     seen: Seen,
     /// The attempt as it ended, where its cause is known.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 const TEMPLATE: &str = include_str!("../../../systemd/supervise@.service");
 
-/// What a unit is made of.
+/// Parts of a unit.
 #[derive(Debug, Clone)]
 pub struct Unit {
     /// `supervise-NAME.service`.

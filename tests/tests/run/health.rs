@@ -1,4 +1,4 @@
-//! What a trainer prints about its steps: where it resumed, whether steps that are trained twice print the same, what is no number;
+//! Lines of a trainer about its steps: where it resumed, whether steps that are trained twice print the same, what is no number;
 //! and a failure that is answered as the user says.
 
 use super::scene;

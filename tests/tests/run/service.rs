@@ -8,7 +8,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use supervise_tests::harness::wait_for;
 
-/// What has come so far, line by line.
+/// Everything received so far, line by line.
 fn heard(socket: &UnixDatagram, lines: &mut Vec<String>) {
     let mut buffer = [0; 4096];
     loop {

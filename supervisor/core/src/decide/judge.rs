@@ -1,4 +1,4 @@
-//! What an attempt that failed costs, and whether there is another one: the rows of the policy, applied.
+//! The price of a failed attempt, and the decision for another one: the rows of the policy, applied.
 
 use super::Deciding;
 use crate::checkpoint::Verdict;

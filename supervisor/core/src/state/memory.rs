@@ -1,4 +1,4 @@
-//! What is remembered between attempts, and between terms.
+//! Things remembered between attempts, and between terms.
 
 use crate::checkpoint::{CkptId, PinsHash};
 use crate::id::{AttemptNo, Step, Term, Tick};

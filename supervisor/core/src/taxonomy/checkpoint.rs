@@ -108,7 +108,7 @@ pub(super) const ROWS: &[Row] = &[
         line("Recover checkpoint for model", r"Recover checkpoint for model .* does not exist"),
     ])
     .examples(
-        "Failed to load recover info from /data/fileroot/checkpoints/root/e/t/recover_info",
+        "Failed to load recover info from /data/fileroot/checkpoints/me/e/t/recover_info",
         "Training from scratch",
     )
     .told_by("the order to resume, beside a line that says that the trainer starts from nothing: a fresh start prints the same"),

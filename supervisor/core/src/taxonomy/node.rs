@@ -22,7 +22,7 @@ pub(super) const ROWS: &[Row] = &[
     ])
     .examples(
         "kernel: watchdog: BUG: soft lockup - CPU#17 stuck for 67s! [python3:88121]",
-        "FIXME BUG: this counter is off by one",
+        "known BUG: this counter is off by one",
     ),
     class(
         "node.reboot",

@@ -1,4 +1,4 @@
-//! What other programs know: the driver of the GPUs, Ray, Slurm. Each is asked with a deadline, and need not be there.
+//! Knowledge of other programs: the driver of the GPUs, Ray, Slurm. Each is asked with a deadline, and need not be there.
 
 use super::Order;
 use super::room::tail_of;

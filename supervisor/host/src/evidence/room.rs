@@ -25,7 +25,7 @@ const COUNTERS: [&str; 9] = [
     "memory.oom_control",
 ];
 
-/// What was found.
+/// The findings.
 #[derive(Debug, Default)]
 pub(super) struct Room {
     /// Bytes free and in all.

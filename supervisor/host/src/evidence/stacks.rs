@@ -1,4 +1,4 @@
-//! Where the processes of a living attempt stand: the state of each thread, what it waits for in the kernel, open connections, and, where
+//! Places at which the processes of a living attempt stand: the state of each thread, what it waits for in the kernel, open connections, and, where
 //! py-spy is installed, the lines of Python.
 
 use super::Order;

@@ -15,7 +15,7 @@ const AT_ONCE: usize = 256;
 /// Pause between later bundles.
 const PAUSE_MS: u64 = 30_000;
 
-/// What was printed and not told yet.
+/// Numbers printed and not told yet.
 #[derive(Debug, Default)]
 pub(crate) struct Numbers {
     pending: Vec<StepNumbers>,
