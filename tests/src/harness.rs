@@ -172,8 +172,10 @@ impl Scene {
 
     /// Writes the YAML as it is now.
     pub fn write_config(&self) -> PathBuf {
-        let path = self.path("demo.yaml");
-        fs::write(&path, serde_yaml::to_string(&self.yaml).unwrap()).unwrap();
+        let (path, draft) = (self.path("demo.yaml"), self.path("demo.yaml.draft"));
+        // A trainer that is just being launched reads it as a whole.
+        fs::write(&draft, serde_yaml::to_string(&self.yaml).unwrap()).unwrap();
+        fs::rename(&draft, &path).unwrap();
         path
     }
 
@@ -323,6 +325,15 @@ impl Scene {
         command
     }
 
+    /// What the last `supervise run` said at its end, for whoever reads why a test failed.
+    fn tell_the_last_words(&self) {
+        let last = self.started.load(Ordering::SeqCst);
+        let said = fs::read_to_string(self.path(&format!("supervise-{last}.out"))).unwrap_or_default();
+        let lines: Vec<&str> = said.lines().collect();
+        let end = lines.len().saturating_sub(30);
+        eprintln!("supervise-{last}.out ends with:\n{}", lines[end..].join("\n"));
+    }
+
     pub(crate) fn world(&self) -> u64 {
         self.yaml["trainer"]["n_gpus_per_node"].as_u64().unwrap()
     }
@@ -344,6 +355,9 @@ impl Drop for Scene {
             }
             left.iter().for_each(|(pid, _)| send(*pid, 9));
             std::thread::sleep(Duration::from_millis(20));
+        }
+        if std::thread::panicking() {
+            self.tell_the_last_words();
         }
         // For people who want to see what happened.
         if std::env::var_os("E2E_KEEP").is_some() {
