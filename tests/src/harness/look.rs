@@ -151,7 +151,7 @@ impl Scene {
         self.helpers("supervise-keep")
     }
 
-    /// A guard and its keeper are one program, and tell themselves apart by name.
+    /// A guard, its keeper and one that waits for its order are one program, and tell themselves apart by name.
     fn helpers(&self, name: &str) -> Vec<i32> {
         let is_one = |pid: &i32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|c| c.trim_end() == name);
         let guards = in_scene(&self.mark())

@@ -130,6 +130,14 @@ fn kill_the_guard(scene: &Scene) {
     wait_for("the guard is gone", || !alive(guard));
 }
 
+/// Waits until as many launches are journaled: workers that live may be those of the attempt before.
+fn launched(scene: &Scene, count: usize) {
+    let launched = |l: &&Value| l.pointer("/body/kind/act_done/result/Ok/launched").is_some();
+    wait_for("the launch is journaled", || {
+        scene.journal().iter().filter(launched).count() == count
+    });
+}
+
 fn guards_are_killed(cgroup: &str, seed: u64) {
     let mut scene = long_scene(cgroup);
     scene.set("demo.hold_at", json!(HELD));
@@ -341,11 +349,11 @@ fn a_trainer_that_kills_its_guard_is_relaunched_with_growing_pauses() {
         json!({"initial": "300ms", "factor": 2, "jitter": 0.0}),
     );
     let run = scene.start(&[]);
-    for _ in 0..4 {
-        running(&scene);
+    for attempt in 1..=4 {
+        launched(&scene, attempt);
         kill_the_guard(&scene);
     }
-    running(&scene);
+    launched(&scene, 5);
     let pauses = || {
         let told = scene.journal().into_iter().map(|l| l.to_string());
         told.filter(|l| l.contains("\"backoff\"") && l.contains("restarting in"))
@@ -363,15 +371,10 @@ fn a_trainer_that_kills_its_guard_is_relaunched_with_growing_pauses() {
 fn three_terms_that_prove_nothing_are_enough() {
     let mut scene = scene();
     scene.set("demo.hold_at", json!(1));
-    for _ in 0..3 {
+    for term in 1..=3 {
         let run = scene.start(&[]);
-        running(&scene);
-        let term = scene.names("journal").len();
-        wait_for("the launch is journaled", || {
-            // Each term launches once.
-            let launched = |l: &&Value| l.pointer("/body/kind/act_done/result/Ok/launched").is_some();
-            scene.journal().iter().filter(launched).count() == term
-        });
+        // Each term launches once.
+        launched(&scene, term);
         run.kill();
         kill_the_guard(&scene);
     }

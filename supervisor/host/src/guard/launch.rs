@@ -92,7 +92,8 @@ fn detach() {
     let _ = setsid();
     let _ = nix::unistd::chdir("/");
     let _ = nix::sys::prctl::set_child_subreaper(true);
-    let _ = nix::sys::prctl::set_name(c"supervise-guard");
+    // Until it has its order, it guards nothing.
+    let _ = nix::sys::prctl::set_name(c"supervise-spare");
 }
 
 fn read_order(file: File) -> io::Result<GuardOrder> {
