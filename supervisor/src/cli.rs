@@ -18,6 +18,7 @@ mod notify;
 mod plan;
 mod policy;
 mod run;
+mod sbatch;
 mod status;
 mod stop;
 mod target;
@@ -89,6 +90,8 @@ enum Command {
     Doctor(doctor::Args),
     /// Write a service for a run: it starts at boot, is started again, and is taken over where its supervisor died.
     Install(install::Args),
+    /// Print, write or submit a batch script of Slurm's for a run.
+    Sbatch(sbatch::Args),
     /// Print completions for a shell.
     Completions(completions::Args),
     /// Write the man pages: into a directory, or this program's own to standard output.
@@ -141,6 +144,7 @@ pub(crate) fn command() -> clap::Command {
         .mut_subcommand("config", |c| c.after_help(with(config::EXAMPLES, &CONFIGURED)))
         .mut_subcommand("doctor", |c| c.after_help(with(doctor::EXAMPLES, &CONFIGURED)))
         .mut_subcommand("install", |c| c.after_help(with(install::EXAMPLES, &CONFIGURED)))
+        .mut_subcommand("sbatch", |c| c.after_help(with(sbatch::EXAMPLES, &CONFIGURED)))
         .mut_subcommand("man", |c| c.after_help(with(man::EXAMPLES, &LOOK)))
         .mut_subcommand("completions", |c| c.after_help(with(completions::EXAMPLES, &LOOK)))
 }
@@ -186,6 +190,7 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
         Command::Config(args) => config::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Install(args) => install::run(args),
+        Command::Sbatch(args) => sbatch::run(args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     }

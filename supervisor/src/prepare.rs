@@ -23,6 +23,8 @@ pub use state_dir::{listed_file, listed_runs, registry_file, state_dir};
 
 use crate::error::CliError;
 use crate::run_order::Prepared;
+use supervise_config::settings::{Gpus, Settings};
+use supervise_trainers::Machines;
 
 /// Prepares a run.
 ///
@@ -30,6 +32,34 @@ use crate::run_order::Prepared;
 /// The problem, and with which exit code.
 pub fn prepare(request: Request) -> Result<Prepared, CliError> {
     discover(request)?.known()?.resolve()?.check()?.spec()
+}
+
+/// What a batch system has to know of a run.
+#[derive(Debug)]
+pub struct BatchNeeds {
+    /// Machines, where the configuration says so.
+    pub machines: Option<Machines>,
+    /// The supervisor's settings.
+    pub settings: Settings,
+}
+
+/// Reads what a batch system has to know. The machine is not looked at: the run is on another one.
+///
+/// # Errors
+/// Problems of the configuration.
+pub fn batch_needs(request: Request) -> Result<BatchNeeds, CliError> {
+    let resolved = discover(request)?.known()?.resolve()?;
+    let settings = resolved.discovered.sources.settings;
+    let gpus = match &settings.gang.gpus {
+        Gpus::Auto => None,
+        Gpus::None => Some(0),
+        Gpus::List(list) => u32::try_from(list.len()).ok(),
+    };
+    let machines = resolved.out.machines.map(|m| Machines {
+        gpus: gpus.unwrap_or(m.gpus),
+        ..m
+    });
+    Ok(BatchNeeds { machines, settings })
 }
 
 /// Reads the YAML and the settings in all their layers, and finds the call that is made.

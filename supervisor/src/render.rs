@@ -13,6 +13,7 @@ pub mod migrate;
 pub mod plan;
 pub mod policy;
 pub mod record;
+pub mod sbatch;
 pub mod status;
 pub mod table;
 pub mod terminal;

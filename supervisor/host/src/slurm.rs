@@ -3,7 +3,7 @@
 
 use crate::process::capture::{Captured, Errand, capture};
 use crate::script;
-use camino::Utf8PathBuf;
+use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use supervise_trainers::slurm::{FORMAT, Job, Proof, SlurmJobs, read, words};
@@ -97,17 +97,49 @@ fn cancel(query: &Query, jobs: &[Job]) -> Result<(), String> {
 }
 
 fn run(query: &Query, argv: &[&str]) -> Result<Vec<u8>, String> {
-    let argv: Vec<String> = argv.iter().map(|w| (*w).to_owned()).collect();
     let mut env = query.env.clone();
     // Variables of this kind change what is listed and how.
     env.retain(|name, _| !name.starts_with("SQUEUE_") && !name.starts_with("SCANCEL_"));
+    call(argv, env, &query.cwd, &[], PATIENCE)
+}
+
+/// Submits a batch script. Returns the job's number.
+///
+/// # Errors
+/// Why it is not submitted, in words.
+pub fn submit(script: &str, cwd: &Utf8Path, env: &BTreeMap<String, String>) -> Result<u64, String> {
+    let said = call(
+        &[script::SBATCH, "--parsable"],
+        env.clone(),
+        cwd,
+        script.as_bytes(),
+        PATIENCE,
+    )?;
+    let said = String::from_utf8_lossy(&said).trim().to_owned();
+    // The name of a cluster may follow.
+    let number = said.split(';').next().and_then(|n| n.parse().ok());
+    number.ok_or_else(|| format!("sbatch prints what cannot be understood: {said:?}"))
+}
+
+/// One of Slurm's programs, run to its end. Returns what it printed.
+///
+/// # Errors
+/// Its last words, or why there are none.
+pub(crate) fn call(
+    argv: &[&str],
+    env: BTreeMap<String, String>,
+    cwd: &Utf8Path,
+    input: &[u8],
+    limit: Duration,
+) -> Result<Vec<u8>, String> {
+    let argv: Vec<String> = argv.iter().map(|w| (*w).to_owned()).collect();
     let env: Vec<(String, String)> = env.into_iter().collect();
     let said = capture(&Errand {
-        input: &[],
+        input,
         argv: &argv,
         env: &env,
-        cwd: query.cwd.as_str(),
-        limit: PATIENCE,
+        cwd: cwd.as_str(),
+        limit,
         output: OUTPUT,
         errors: ERRORS,
         stop: None,

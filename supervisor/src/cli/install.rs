@@ -25,6 +25,9 @@ const KEPT: [&str; 6] = [
     "CUDA_HOME",
 ];
 
+/// What to do about a unit that says something else.
+const HOW: &str = "--force writes over it, --name takes another name, --print shows what would be written";
+
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Write a unit of systemd
@@ -83,7 +86,10 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     check(&text, &name, user)?;
     let dir = directory(user)?;
     let path = dir.join(format!("supervise-{name}.service"));
-    write(&path, &text, args.force)?;
+    write(&path, &text, args.force, HOW).map_err(|e| match e.exit_code() == Exit::Environment.code() {
+        true => e.hint("as another user than root: --user, or --print and let root write it"),
+        false => e,
+    })?;
     super::print(&told(&path, &name, user))?;
     Ok(Exit::Finished.code())
 }
@@ -107,7 +113,7 @@ fn name(args: &Args) -> Result<String, CliError> {
     }
 }
 
-fn own_program() -> Result<Utf8PathBuf, CliError> {
+pub(super) fn own_program() -> Result<Utf8PathBuf, CliError> {
     let exe =
         std::env::current_exe().map_err(|e| CliError::environment(format!("finding this program's own file: {e}")))?;
     Utf8PathBuf::from_path_buf(exe).map_err(|p| CliError::environment(format!("{} is not UTF-8", p.display())))
@@ -174,16 +180,13 @@ fn tempfile_dir() -> io::Result<Utf8PathBuf> {
     Ok(dir)
 }
 
-fn write(path: &Utf8Path, text: &str, force: bool) -> Result<(), CliError> {
-    let failed = |e: io::Error| {
-        CliError::environment(format!("writing {path}: {e}"))
-            .hint("as another user than root: --user, or --print and let root write it")
-    };
+/// Writes a file whole or not at all, and over another text only by `force`.
+pub(super) fn write(path: &Utf8Path, text: &str, force: bool, how: &str) -> Result<(), CliError> {
+    let failed = |e: io::Error| CliError::environment(format!("writing {path}: {e}"));
     match fs::read_to_string(path) {
         Ok(there) if there != text && !force => {
             return Err(
-                CliError::usage(format!("{path} is there and says something else; nothing was written"))
-                    .hint("--force writes over it, --name takes another name, --print shows what would be written"),
+                CliError::usage(format!("{path} is there and says something else; nothing was written")).hint(how),
             );
         }
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(failed(e)),
@@ -192,7 +195,6 @@ fn write(path: &Utf8Path, text: &str, force: bool) -> Result<(), CliError> {
     if let Some(dir) = path.parent() {
         fs::create_dir_all(dir).map_err(failed)?;
     }
-    // Whole or not at all.
     let new = Utf8PathBuf::from(format!("{path}.new"));
     let mut file = fs::File::create(&new).map_err(failed)?;
     file.write_all(text.as_bytes())

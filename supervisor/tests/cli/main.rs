@@ -17,6 +17,7 @@ mod migrate;
 mod policy;
 mod release;
 mod render;
+mod sbatch;
 mod seams;
 mod secrets;
 mod verify;

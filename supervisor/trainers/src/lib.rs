@@ -28,6 +28,6 @@ pub use adapter::{
 };
 pub use kit::pins;
 pub use launch::Ray;
-pub use read::{ReadInput, ReadOutput};
+pub use read::{Machines, ReadInput, ReadOutput};
 pub use registry::{adapter, expect, read};
 pub use verl::{Release, Tree, Version, verl_defaults};

@@ -82,6 +82,17 @@ pub struct ReadOutput {
     pub numbering: Numbering,
     /// The run is to be resumed: `false` also where the trainer's own command switches that off.
     pub recovery: bool,
+    /// Machines that the configuration asks for, where it says so.
+    pub machines: Option<Machines>,
+}
+
+/// Machines that a run asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Machines {
+    /// How many.
+    pub nodes: u32,
+    /// GPUs on each; 0 where it trains on CPUs.
+    pub gpus: u32,
 }
 
 impl ReadOutput {
@@ -114,6 +125,7 @@ impl ReadOutput {
             saves: SavePolicy::Steps,
             numbering: Numbering::Steps,
             recovery: true,
+            machines: None,
         }
     }
 }

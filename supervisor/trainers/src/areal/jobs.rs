@@ -7,7 +7,7 @@ use crate::read::ReadInput;
 use crate::slurm::SlurmJobs;
 
 /// Returns true if its workers are jobs of Slurm's.
-fn submits(v: &mut Reader<'_>, form: &Form) -> bool {
+pub(super) fn submits(v: &mut Reader<'_>, form: &Form) -> bool {
     match form {
         Form::Launcher(place) => place == "slurm",
         Form::Controller => v.get("scheduler.type", TEXT).as_deref() == Some("slurm"),

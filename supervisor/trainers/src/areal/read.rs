@@ -17,7 +17,7 @@ use crate::adapter::{Payload, TrainerFacts};
 use crate::command;
 use crate::hydra;
 use crate::kit::Reader;
-use crate::read::{ReadInput, ReadOutput};
+use crate::read::{Machines, ReadInput, ReadOutput};
 use camino::Utf8PathBuf;
 use std::collections::BTreeMap;
 use supervise_config::interpolation::Env;
@@ -83,6 +83,7 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
         async_save: actor.is_some_and(|a| a.is_megatron()) && is(v, "actor.megatron.async_save"),
     });
     let must_exist = must_exist(v, input, &form);
+    let machines = machines(v, &form);
     let retries = v.needed("recover.retries", INT);
     let (problems, findings) = (std::mem::take(&mut v.problems), std::mem::take(&mut v.findings));
     if !problems.is_empty() {
@@ -116,6 +117,7 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
         saves: in_place.into(),
         tree,
         recovery,
+        machines,
         ..ReadOutput::blank(super::AREAL)
     })
 }
@@ -416,6 +418,18 @@ fn gang(v: &mut Reader<'_>, input: &ReadInput<'_>, form: &Form, actor: Option<Ba
             driver
         }
     }
+}
+
+/// Machines that it asks for. What hands its workers to Slurm as jobs of their own needs none for itself.
+fn machines(v: &mut Reader<'_>, form: &Form) -> Option<Machines> {
+    if jobs::submits(v, form) {
+        return Some(Machines { nodes: 1, gpus: 0 });
+    }
+    let mut number = |key: &str| v.get(key, INT).and_then(|n| u32::try_from(n).ok());
+    Some(Machines {
+        nodes: number("cluster.n_nodes")?,
+        gpus: number("cluster.n_gpus_per_node")?,
+    })
 }
 
 fn check_world(v: &mut Reader<'_>, form: &Form, actor: Option<Backend>, world: Option<u32>) {

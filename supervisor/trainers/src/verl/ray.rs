@@ -8,7 +8,7 @@ use crate::adapter::HostFacts;
 use crate::command::{self, Entry};
 use crate::job;
 use crate::launch::Ray;
-use crate::read::ReadInput;
+use crate::read::{Machines, ReadInput};
 use crate::verl::Version;
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_core::checkpoint::Finding;
@@ -55,6 +55,19 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>, sft: bool) ->
         nodes,
         gpus: per_node.and_then(|n| n.checked_mul(nodes)),
     }
+}
+
+/// Machines that the configuration asks for; 0.6 has no such keys for its SFT trainer.
+pub(crate) fn machines(reader: &mut Reader<'_>) -> Option<Machines> {
+    let (nodes, per_node) = ("trainer.nnodes", "trainer.n_gpus_per_node");
+    if !reader.has(nodes) || !reader.has(per_node) {
+        return None;
+    }
+    let on_cpus = reader.string("trainer.device").is_some_and(|d| d == "cpu");
+    Some(Machines {
+        nodes: reader.positive(nodes)?,
+        gpus: reader.positive(per_node).filter(|_| !on_cpus).unwrap_or_default(),
+    })
 }
 
 /// Settings that a launch is given so that its cluster is the one that is meant.

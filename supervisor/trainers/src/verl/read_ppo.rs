@@ -64,6 +64,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
             Trainer::FullyAsync => Numbering::Else,
             Trainer::V1 | Trainer::V0 => Numbering::Steps,
         },
+        machines: ray::machines(reader),
         ..ReadOutput::blank(super::PPO)
     }
 }

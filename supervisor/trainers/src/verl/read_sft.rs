@@ -79,6 +79,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
         },
         not_restored: not_restored(reader, &roles),
         roles,
+        machines: ray::machines(reader),
         ..ReadOutput::blank(super::SFT)
     }
 }

@@ -1,0 +1,164 @@
+//! `supervise sbatch`: a batch script of Slurm's for one run, written or submitted.
+
+use crate::environment;
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::prepare::{self, Request};
+use crate::printer;
+use crate::render::sbatch::{Batch, notice, sbatch};
+use camino::{Utf8Path, Utf8PathBuf};
+use std::collections::BTreeMap;
+use supervise_host::slurm;
+use supervise_trainers::Machines;
+
+pub(super) const EXAMPLES: &str = "  supervise sbatch ppo.yaml                                   print the script
+  supervise sbatch ppo.yaml --submit -- --partition=gpu --time=24:00:00
+  supervise sbatch ppo.yaml --output ppo.sbatch -- -A project -t 1-0
+  supervise sbatch grpo.yaml -- --time=1-0 -- python3 gsm8k_rl.py scheduler.type=local
+";
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The trainer's own YAML
+    #[arg(value_name = "TRAINER.yaml")]
+    config: Option<Utf8PathBuf>,
+    /// An override, as for `run`
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Name of the job [default: the YAML's name]
+    #[arg(long)]
+    name: Option<String>,
+    /// Write it into this file
+    #[arg(long, short, value_name = "FILE", conflicts_with = "submit")]
+    output: Option<Utf8PathBuf>,
+    /// Write over a file that says something else
+    #[arg(long, requires = "output")]
+    force: bool,
+    /// Submit it by this machine's sbatch
+    #[arg(long)]
+    submit: bool,
+    /// Options of sbatch, which count before those that are written here; after another `--` the command that starts the trainer
+    #[arg(last = true, value_name = "SBATCH OPTIONS")]
+    rest: Vec<String>,
+}
+
+pub(super) fn run(args: Args) -> Result<u8, CliError> {
+    let name = name(&args)?;
+    let mut parts = args.rest.splitn(2, |word| word == "--").map(<[String]>::to_vec);
+    let (options, trainer) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    if args.config.is_none() && trainer.is_empty() {
+        return Err(CliError::usage(
+            "expected the trainer's YAML, or the command that starts it after a second `--`",
+        ));
+    }
+    let request = Request {
+        config: args.config.clone(),
+        set: args.set.clone(),
+        command: trainer.clone(),
+        ..Request::default()
+    };
+    let needs = prepare::batch_needs(request)?;
+    let grace = &needs.settings.grace;
+    let batch = Batch {
+        name,
+        machines: needs.machines,
+        notice: notice(grace.save, grace.stop),
+        origin: origin(&args, &options, &trainer),
+        command: command(&args, &trainer)?,
+        options,
+    };
+    let text = sbatch(&batch).map_err(CliError::usage)?;
+    for note in notes(&batch) {
+        printer::last_err(&format!("note: {note}\n"));
+    }
+    if args.submit {
+        let job = submit(&text)?;
+        super::print(&format!(
+            "job {job} is submitted\n\n  squeue -j {job}\n  supervise status\n"
+        ))?;
+    } else if let Some(file) = &args.output {
+        super::install::write(
+            file,
+            &text,
+            args.force,
+            "--force writes over it, without --output it is printed",
+        )?;
+        super::print(&format!("{file} is written\n\n  sbatch {file}\n"))?;
+    } else {
+        super::print(&text)?;
+    }
+    Ok(Exit::Finished.code())
+}
+
+/// A name that may stand in a file's name as well.
+fn name(args: &Args) -> Result<String, CliError> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+    let given = args.name.as_deref();
+    let name = given.or(args.config.as_deref().map_or(Some("supervise"), Utf8Path::file_stem));
+    let name = name.unwrap_or_default();
+    match name {
+        "" => Err(CliError::usage(
+            "--name: expected a name for the job, found an empty word",
+        )),
+        name if given.is_some() && (!name.chars().all(fits) || name.len() > 200) => Err(CliError::usage(format!(
+            "--name {name}: expected up to 200 letters, digits and _ . -"
+        ))),
+        name => Ok(name.chars().take(200).map(|c| if fits(c) { c } else { '-' }).collect()),
+    }
+}
+
+/// The job starts this program as this one was started: by its name, or from its place.
+fn command(args: &Args, trainer: &[String]) -> Result<Vec<String>, CliError> {
+    let by_name = std::env::args().next().filter(|word| !word.contains('/'));
+    let program = match by_name {
+        Some(name) => name,
+        None => super::install::own_program()?.into_string(),
+    };
+    let mut out = vec![program, "run".to_owned()];
+    out.extend(said(args));
+    if !trainer.is_empty() {
+        out.push("--".to_owned());
+        out.extend_from_slice(trainer);
+    }
+    Ok(out)
+}
+
+/// The command that writes the script again.
+fn origin(args: &Args, options: &[String], trainer: &[String]) -> Vec<String> {
+    let mut out = vec!["supervise".to_owned(), "sbatch".to_owned()];
+    out.extend(said(args));
+    for part in [options, trainer].iter().take(2 - usize::from(trainer.is_empty())) {
+        out.push("--".to_owned());
+        out.extend_from_slice(part);
+    }
+    out
+}
+
+fn said(args: &Args) -> impl Iterator<Item = String> {
+    let sets = args.set.iter().flat_map(|set| ["--set".to_owned(), set.clone()]);
+    args.config.iter().map(Utf8PathBuf::to_string).chain(sets)
+}
+
+/// What a person has to add.
+fn notes(batch: &Batch) -> Vec<String> {
+    match batch.machines {
+        None => {
+            vec!["how many machines and GPUs the run needs is not known: give --nodes and --gres after `--`".to_owned()]
+        }
+        Some(Machines { nodes, .. }) if nodes > 1 => vec![format!(
+            "the trainer is started on the first of {nodes} nodes: a Ray cluster over all of them is started by lines of your own before `exec`"
+        )],
+        Some(_) => Vec::new(),
+    }
+}
+
+fn submit(script: &str) -> Result<u64, CliError> {
+    let cwd = std::env::current_dir()
+        .ok()
+        .and_then(|dir| Utf8PathBuf::from_path_buf(dir).ok());
+    let cwd = cwd.as_deref().unwrap_or(Utf8Path::new("."));
+    slurm::submit(script, cwd, &environment::with(&BTreeMap::new())).map_err(|why| {
+        CliError::environment(format!("the job is not submitted: {why}"))
+            .hint("without --submit the script is printed, with --output FILE it is written: `sbatch FILE` submits it")
+    })
+}

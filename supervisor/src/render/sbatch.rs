@@ -1,0 +1,165 @@
+//! A batch script of Slurm's for one run.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+use supervise_trainers::Machines;
+
+/// Slurm looks at time limits twice a minute, and signals may come as much later.
+const GRID: Duration = Duration::from_secs(60);
+/// CPUs for each GPU, where nothing else is asked for: Slurm gives a task one CPU.
+const CPUS_PER_GPU: u32 = 4;
+
+/// Parts of a batch script.
+#[derive(Debug, Clone)]
+pub struct Batch {
+    /// Name of the job.
+    pub name: String,
+    /// Machines, where the configuration says so.
+    pub machines: Option<Machines>,
+    /// How long before the end of the job it hears of it.
+    pub notice: Duration,
+    /// The command that writes it.
+    pub origin: Vec<String>,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// Options of sbatch, as a person wrote them: they count before ours.
+    pub options: Vec<String>,
+}
+
+/// How long before its end a job has to hear of it: a save that is due may end, then the workers are stopped.
+#[must_use]
+pub fn notice(save: Duration, stop: Duration) -> Duration {
+    save.saturating_add(stop).saturating_add(GRID)
+}
+
+/// The text of the script.
+///
+/// # Errors
+/// What it cannot hold, in words.
+pub fn sbatch(b: &Batch) -> Result<String, String> {
+    let mut out = format!("#!/bin/bash\n# {}\n", shell_words(&b.origin)?);
+    let mut line = |option: &str| {
+        // Writing into a String cannot fail.
+        let _ = writeln!(out, "#SBATCH {option}");
+    };
+    line(&format!("--job-name={}", b.name));
+    if let Some(Machines { nodes, gpus }) = b.machines {
+        line(&format!("--nodes={nodes}"));
+        line("--ntasks-per-node=1");
+        if gpus > 0 {
+            line(&format!("--gres=gpu:{gpus}"));
+            line(&format!("--cpus-per-task={}", gpus.saturating_mul(CPUS_PER_GPU)));
+        }
+    }
+    line(&format!("--output={}-%j.out", b.name));
+    line("--open-mode=append");
+    line("--requeue");
+    line(&format!("--signal=B:USR1@{}", b.notice.as_secs()));
+    for option in options(&b.options)? {
+        line(&option);
+    }
+    let _ = write!(
+        out,
+        "\n# The batch process itself: Slurm's signals reach no other.\nexec {}\n",
+        shell_words(&b.command)?
+    );
+    Ok(out)
+}
+
+/// One line for each option: a word that begins with a dash, with the values that follow it.
+fn options(words: &[String]) -> Result<Vec<String>, String> {
+    let mut out: Vec<String> = Vec::new();
+    for word in words {
+        let is_option = word.starts_with('-') && word.len() > 1;
+        if word.split('=').next() == Some("--wrap") {
+            return Err("--wrap: the script is written here; its other options may follow `--`".to_owned());
+        }
+        match out.last_mut() {
+            _ if is_option => out.push(batch_word(word)?),
+            Some(last) => {
+                last.push(' ');
+                last.push_str(&batch_word(word)?);
+            }
+            None => return Err(format!("expected options of sbatch after `--`, found {word:?}")),
+        }
+    }
+    Ok(out)
+}
+
+/// A word in a line of options: sbatch knows quotes, and takes `#` for the beginning of a comment.
+fn batch_word(word: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_.,:;=/@%+-[]()*&|!".contains(c);
+    match word {
+        _ if word.chars().any(char::is_control) => Err(format!("expected words of one line, found {word:?}")),
+        _ if !word.is_empty() && word.chars().all(plain) => Ok(word.to_owned()),
+        _ if !word.contains('"') && !word.contains('\\') => Ok(format!("\"{word}\"")),
+        _ => Err(format!(
+            "expected words that a line of #SBATCH can hold, found {word:?}: give it to sbatch on its command line"
+        )),
+    }
+}
+
+fn shell_words(words: &[String]) -> Result<String, String> {
+    let words: Result<Vec<String>, String> = words.iter().map(|w| shell_word(w)).collect();
+    Ok(words?.join(" "))
+}
+
+/// A word as a shell reads it.
+fn shell_word(word: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_.,:=/@%+-".contains(c);
+    match word {
+        _ if word.contains(['\n', '\r', '\0']) => Err(format!("expected words of one line, found {word:?}")),
+        _ if !word.is_empty() && word.chars().all(plain) => Ok(word.to_owned()),
+        _ => Ok(format!("'{}'", word.replace('\'', r"'\''"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn each_option_of_a_person_has_a_line_after_ours() {
+        let batch = Batch {
+            name: "ppo".into(),
+            machines: Some(Machines { nodes: 2, gpus: 8 }),
+            notice: notice(Duration::from_secs(300), Duration::from_secs(30)),
+            origin: words("supervise sbatch it's.yaml"),
+            command: words("supervise run it's.yaml"),
+            options: words("-p gpu --time=1-0 --comment a#b --exclusive"),
+        };
+        let text = sbatch(&batch).unwrap();
+        let lines: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("#SBATCH ")).collect();
+        assert_eq!(
+            lines,
+            [
+                "--job-name=ppo",
+                "--nodes=2",
+                "--ntasks-per-node=1",
+                "--gres=gpu:8",
+                "--cpus-per-task=32",
+                "--output=ppo-%j.out",
+                "--open-mode=append",
+                "--requeue",
+                "--signal=B:USR1@390",
+                "-p gpu",
+                "--time=1-0",
+                "--comment \"a#b\"",
+                "--exclusive",
+            ]
+        );
+        assert!(text.ends_with("\nexec supervise run 'it'\\''s.yaml'\n"), "{text}");
+    }
+
+    #[test]
+    fn what_a_script_cannot_hold_is_refused() {
+        for wrong in ["gpu", "--wrap=true", "--comment=a\nb", "--comment=a\"b"] {
+            assert!(options(&[wrong.to_owned()]).is_err(), "{wrong}");
+        }
+        assert!(shell_word("a\nb").is_err());
+    }
+}

@@ -1,0 +1,161 @@
+//! Batch scripts of Slurm's.
+
+use crate::world::{Said, World};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const DEMO: &str = "trainer:
+  default_local_dir: ckpt
+  total_training_steps: 8
+  save_freq: 2
+  n_gpus_per_node: 8
+algorithm:
+  adv_estimator: grpo
+supervisor:
+  trainer: verl
+  command: [/bin/true, '{overrides}']
+  grace: {save: 10m, stop: 60s}
+";
+
+#[test]
+fn the_example_is_what_the_command_prints() {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_supervise")).parent().unwrap();
+    let home = tempfile::tempdir().unwrap();
+    // Called by its name, as a person does.
+    let out = Command::new("supervise")
+        .args(["sbatch", "examples/configs/verl_sft.yaml", "--", "--time=24:00:00"])
+        .current_dir(top)
+        .env_clear()
+        .env("PATH", format!("{}:/usr/bin:/bin", program.display()))
+        .env("HOME", home.path())
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let text = String::from_utf8(out.stdout).unwrap();
+    let example = top.join("examples/slurm/supervise.sbatch");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(&example, &text).unwrap();
+    }
+    assert_eq!(fs::read_to_string(&example).unwrap(), text);
+}
+
+#[test]
+fn the_script_asks_for_what_the_yaml_says() {
+    let world = World::new();
+    world.write("my run.yaml", DEMO);
+    let said = world.run(&["sbatch", "my run.yaml", "--set", "trainer.nnodes=2", "--", "-p", "gpu"]);
+    said.tells(
+        0,
+        &[
+            "#SBATCH --job-name=my-run\n",
+            "#SBATCH --nodes=2\n",
+            "#SBATCH --gres=gpu:8\n",
+            "#SBATCH --requeue\n",
+            "#SBATCH --open-mode=append\n",
+            "#SBATCH --signal=B:USR1@720\n",
+            "#SBATCH -p gpu\n",
+            "supervise run 'my run.yaml' --set trainer.nnodes=2\n",
+        ],
+    );
+    assert!(said.err.contains("a Ray cluster over all of them"), "{said:?}");
+    let cpus = world.run(&["sbatch", "my run.yaml", "--set", "trainer.device=cpu", "--name", "x"]);
+    cpus.tells(0, &["#SBATCH --job-name=x\n", "#SBATCH --nodes=1\n"]);
+    assert!(!cpus.out.contains("gres"), "{cpus:?}");
+    let command = world.run(&["sbatch", "my run.yaml", "--", "-t", "5", "--", "/bin/echo", "a b"]);
+    command.tells(
+        0,
+        &["#SBATCH -t 5\n", "supervise run 'my run.yaml' -- /bin/echo 'a b'\n"],
+    );
+}
+
+#[test]
+fn a_script_is_written_once() {
+    let world = World::new();
+    world.write("ppo.yaml", DEMO);
+    let write = ["sbatch", "ppo.yaml", "--output", "ppo.sbatch"];
+    world
+        .run(&write)
+        .tells(0, &["ppo.sbatch is written", "sbatch ppo.sbatch"]);
+    world.run(&write).tells(0, &["is written"]);
+    world.write("ppo.sbatch", "somebody's own");
+    world.run(&write).refuses(64, &["says something else", "--force"]);
+    world
+        .run(&[&write[..], &["--force"]].concat())
+        .tells(0, &["is written"]);
+    let text = fs::read_to_string(world.path("ppo.sbatch")).unwrap();
+    assert_eq!(
+        text.lines().last(),
+        world.run(&["sbatch", "ppo.yaml"]).out.lines().last()
+    );
+}
+
+#[test]
+fn bad_input_is_refused_before_anything_is_submitted() {
+    let world = World::new();
+    world.write("ppo.yaml", &DEMO.replace("save_freq: 2", "save_freq: [2"));
+    world.run(&["sbatch", "ppo.yaml"]).refuses(78, &["ppo.yaml"]);
+    world.write("ppo.yaml", DEMO);
+    world.run(&["sbatch"]).refuses(64, &["expected the trainer's YAML"]);
+    world
+        .run(&["sbatch", "ppo.yaml", "--name", "a/b"])
+        .refuses(64, &["--name a/b", "expected"]);
+    world
+        .run(&["sbatch", "ppo.yaml", "--", "gpu"])
+        .refuses(64, &["expected options of sbatch", "gpu"]);
+    world
+        .run(&["sbatch", "ppo.yaml", "--", "--wrap=true"])
+        .refuses(64, &["--wrap"]);
+}
+
+/// An `sbatch` that does as `script` says.
+fn with_sbatch(world: &World, script: &str) -> Said {
+    let sbatch = world.write("bin/sbatch", &format!("#!/bin/sh\n{script}\n"));
+    fs::set_permissions(&sbatch, fs::Permissions::from_mode(0o755)).unwrap();
+    let out = world
+        .command()
+        .args(["sbatch", "ppo.yaml", "--submit", "--", "-t", "5"])
+        .env("PATH", format!("{}:/usr/bin:/bin", world.path("bin")))
+        .output()
+        .unwrap();
+    Said {
+        code: out.status.code().unwrap(),
+        out: String::from_utf8(out.stdout).unwrap(),
+        err: String::from_utf8(out.stderr).unwrap(),
+    }
+}
+
+#[test]
+fn the_users_own_sbatch_submits_it() {
+    let world = World::new();
+    world.write("ppo.yaml", DEMO);
+    with_sbatch(&world, r#"cat >got; echo "$@" >args; echo "17;cluster""#)
+        .tells(0, &["job 17 is submitted", "squeue -j 17"]);
+    let script = fs::read_to_string(world.path("got")).unwrap();
+    assert!(
+        script.contains("#SBATCH -t 5\n") && script.contains("\nexec "),
+        "{script}"
+    );
+    assert_eq!(fs::read_to_string(world.path("args")).unwrap(), "--parsable\n");
+    with_sbatch(&world, "echo 'sbatch: error: invalid partition' >&2; exit 1")
+        .refuses(69, &["not submitted", "invalid partition", "--output FILE"]);
+    with_sbatch(&world, "echo hello").refuses(69, &["cannot be understood", "hello"]);
+}
+
+#[test]
+fn without_an_sbatch_the_error_says_what_else_there_is() {
+    let world = World::new();
+    world.write("ppo.yaml", DEMO);
+    let nowhere: PathBuf = world.path("bin").into();
+    let out = world
+        .command()
+        .args(["sbatch", "ppo.yaml", "--submit"])
+        .env("PATH", nowhere)
+        .output()
+        .unwrap();
+    let err = String::from_utf8(out.stderr).unwrap();
+    assert_eq!(out.status.code(), Some(69), "{err}");
+    assert!(err.contains("sbatch: ") && err.contains("--output FILE"), "{err}");
+}
