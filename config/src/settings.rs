@@ -22,7 +22,10 @@ use crate::tree::Node;
 use layers::Layer;
 
 pub use pages::{defaults_yaml, json_schema, settings_md};
-pub use redact::{redact, redact_text, redact_word, redact_words, redacted_yaml};
+pub use redact::{
+    LineRedactor, know_secret, know_values, known_secrets, redact, redact_lines, redact_text, redact_word,
+    redact_words, redacted_yaml,
+};
 pub use schema::{edit_distance, keys};
 pub use table::*;
 pub use units::{parse_bytes, parse_duration};

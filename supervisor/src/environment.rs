@@ -21,6 +21,13 @@ pub(crate) fn own() -> BTreeMap<String, String> {
         .collect()
 }
 
+/// From now on the values of variables that are secrets by their name are hidden wherever they are quoted.
+pub(crate) fn know_secrets() {
+    for (name, value) in own() {
+        supervise_config::know_secret(&name, &value);
+    }
+}
+
 /// Our own variables, with these set or set otherwise.
 #[must_use]
 pub(crate) fn with<'a>(more: impl IntoIterator<Item = (&'a String, &'a String)>) -> BTreeMap<String, String> {

@@ -24,6 +24,7 @@ use std::process::ExitCode;
 /// Runs the program: parses the command line, does what it says, returns the documented exit code.
 pub fn main() -> ExitCode {
     supervise_host::process::survive_file_limit();
+    environment::know_secrets();
     if let Some(code) = helper() {
         return code;
     }

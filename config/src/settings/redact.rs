@@ -1,12 +1,17 @@
 //! Hiding secrets where settings, commands, environments and texts are shown or stored.
 //!
 //! By name (`WANDB_API_KEY=…`, `--token …`, `{api_key: …}`) and by value: logins and signatures in URLs, addresses of
-//! webhooks, and what looks like a token (`hf_…`, `sk-…`, `ghp_…`). What is hidden becomes `***`.
+//! webhooks, what looks like a token (`hf_…`, `sk-…`, `ghp_…`) or a private key, and values that this process was given under the
+//! name of a secret. What is hidden becomes `***`.
 
+mod known;
+mod lines;
 mod shapes;
 mod text;
 mod tree;
 
+pub use known::{know_secret, know_values, known_secrets};
+pub use lines::{LineRedactor, redact_lines};
 pub use text::redact_text;
 pub use tree::redacted_yaml;
 

@@ -23,6 +23,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use supervise_config::redact_lines;
 use supervise_core::id::{ProcRef, RunId};
 use supervise_core::machine::Facts;
 
@@ -54,6 +55,8 @@ pub struct Order {
     pub slurm_job: Option<String>,
     /// Places where Ray may keep the logs of this attempt.
     pub ray: Vec<Utf8PathBuf>,
+    /// Values that are hidden wherever output is quoted.
+    pub secrets: Vec<String>,
 }
 
 /// The helper, to be started: it reads an [`Order`], a line, and answers with [`Facts`], a line. When its input is closed the attempt has
@@ -79,6 +82,7 @@ pub fn main() -> i32 {
     let Ok(Ok(order)) = input.read_line(&mut line).map(|_| serde_json::from_str::<Order>(&line)) else {
         return 1;
     };
+    supervise_config::know_values(&order.secrets);
     let (facts, files) = gather(&order);
     if let Ok(line) = wire::encode(&facts) {
         // Whoever wanted it may be gone.
@@ -145,11 +149,14 @@ fn later(order: &Order) -> impl Iterator<Item = (String, String)> {
     tails.into_iter().chain(gpus).chain(outside::slurm(order))
 }
 
+/// Writes a file of evidence, without its secrets.
 fn write(dir: &Utf8Path, name: &str, text: &str) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
-    let bytes = text.as_bytes();
+    let mut safe = redact_lines(text.lines()).join("\n");
+    safe.push('\n');
+    let bytes = safe.as_bytes();
     options
         .open(dir.join(name))?
         .write_all(bytes.get(..bytes.len().min(FILE)).unwrap_or_default())

@@ -5,6 +5,7 @@ mod bundle;
 use super::target;
 use crate::error::CliError;
 use crate::exit::Exit;
+use crate::prepare::{self, Request};
 use crate::printer;
 use crate::reading::Reading;
 use crate::render::explain::{ExplainView, Teller};
@@ -81,6 +82,7 @@ pub(super) fn whole(seen: &target::Seen) -> Result<ExplainView, CliError> {
 
 /// Writes the archive for a report, and says where it is.
 fn bundled(seen: &target::Seen, to: &Utf8Path) -> Result<u8, CliError> {
+    know_secrets(seen);
     let view = whole(seen)?;
     let failed = |e: serde_json::Error| CliError::internal(format!("no JSON: {e}"));
     let hidden = |text: String| supervise_config::redact_text(&text);
@@ -101,6 +103,21 @@ fn bundled(seen: &target::Seen, to: &Utf8Path) -> Result<u8, CliError> {
     );
     super::print(&text)?;
     Ok(Exit::Finished.code())
+}
+
+/// The workers' own output goes into it: values of the configuration's secret keys are read again, as they are stored nowhere.
+fn know_secrets(seen: &target::Seen) {
+    let file = seen
+        .spec
+        .as_ref()
+        .and_then(|s| Some(s.cwd.join(s.config_file.as_ref()?)));
+    if let Some(file) = file {
+        // A file that is gone or broken tells none.
+        let _ = prepare::discover(Request {
+            config: Some(file),
+            ..Request::default()
+        });
+    }
 }
 
 /// Place where the story of the attempts that are shown begins, and the first of them.

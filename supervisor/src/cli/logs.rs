@@ -1,9 +1,10 @@
 //! `supervise logs`: what the workers printed.
 
 mod shown;
+pub(super) mod tee;
 
 use super::target;
-use crate::control::{self, ControlReply, ControlRequest};
+use crate::control;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::printer;
@@ -12,6 +13,7 @@ use shown::Shown;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use supervise_core::id::RunId;
 use supervise_core::lease::Seat;
@@ -24,8 +26,6 @@ pub(super) const EXAMPLES: &str = "  supervise logs ppo.yaml
 
 /// A file that grows is looked at so often.
 const LOOK: Duration = Duration::from_millis(250);
-/// A run that was just started is looked for so often.
-const STARTS: u32 = 240;
 /// Bytes read of the record of an attempt's processes.
 const TREE_LIMIT: u64 = 64 << 20;
 
@@ -43,7 +43,7 @@ pub(super) struct Args {
     /// Go on with what comes: from attempt to attempt, until the run ends
     #[arg(long, short)]
     follow: bool,
-    /// Of a run that is about to start, until it ends (set by `run --tee`)
+    /// Of a run that is about to start, until it ends: standard input tells of it (set by `run --tee`)
     #[arg(long, hide = true, requires = "follow")]
     new: bool,
     /// Every byte as it was printed, on a terminal too, where otherwise only colours pass
@@ -55,13 +55,13 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
-    if args.new && !starts(args.run.as_deref()) {
-        return Ok(Exit::Finished.code());
+    if args.new {
+        return tee::run();
     }
     let seen = target::one(args.run.as_deref())?;
     let attempts = seen.run_dir()?.join("attempts");
     let present = seen.state.as_ref().and_then(|s| s.attempt.as_ref());
-    let last = present.filter(|a| !(args.new && a.gone)).map(|a| a.no.0);
+    let last = present.map(|a| a.no.0);
     // What is not launched yet can be waited for.
     let coming = (args.follow && goes_on(&seen.run)).then(|| present.map_or(1, |a| a.no.0 + 1));
     let Some(attempt) = args.attempt.or(last).or(coming) else {
@@ -88,9 +88,14 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         // One that was named is followed to its end.
         only: args.attempt.is_some(),
         follow,
-        quiet: args.json || args.new,
+        quiet: args.json,
+        ended: None,
     };
-    match shown.all(attempt, worker, args.worker.unwrap_or(0)) {
+    shown_to(worker, shown.all(attempt, worker, args.worker.unwrap_or(0)))
+}
+
+fn shown_to(worker: u32, result: io::Result<()>) -> Result<u8, CliError> {
+    match result {
         // The reader may go at any time: that ends the command, and well.
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(CliError::environment(format!(
             "the output of worker {worker} cannot be shown to its end: {e}"
@@ -122,20 +127,6 @@ fn failed_first(folder: &Utf8Path) -> Option<u32> {
 /// Somebody works at the run: there may be another attempt.
 fn goes_on(run: &RunId) -> bool {
     control::lives(run) || control::guard_lives(run)
-}
-
-/// Waits until a run that was just started answers. `false`: it does not.
-fn starts(run: Option<&str>) -> bool {
-    let Some(run) = run.map(|r| RunId(r.to_owned())) else {
-        return false;
-    };
-    (0..STARTS).any(|_| {
-        std::thread::sleep(LOOK);
-        matches!(
-            control::ask(&run, &ControlRequest::Status, LOOK),
-            Ok(Some(ControlReply::Status { .. }))
-        )
-    })
 }
 
 /// The attempt after this one.
@@ -175,6 +166,8 @@ struct Follower<'a> {
     follow: bool,
     /// No word but the output.
     quiet: bool,
+    /// The run's own supervisor is the one that asks, and says when it has ended.
+    ended: Option<&'a AtomicBool>,
 }
 
 impl Follower<'_> {
@@ -199,6 +192,9 @@ impl Follower<'_> {
     /// Returns true if more of this attempt's output may come.
     fn is_open(&self, attempt: u32) -> bool {
         let waits = |is: bool| is && next(self.attempts, attempt).is_none();
+        if let Some(ended) = self.ended {
+            return waits(!ended.load(Ordering::Acquire));
+        }
         let lives = match self.only {
             true => control::guard_lives(self.run),
             false => goes_on(self.run),
@@ -209,7 +205,7 @@ impl Follower<'_> {
     /// Older rotated parts first, then the present file; then what comes.
     fn one(&self, attempt: u32, worker: u32) -> io::Result<()> {
         let file = file(self.attempts, attempt, worker);
-        let mut shown = Shown::new(self.json, self.raw, attempt, worker);
+        let mut shown = Shown::new(self.json, self.raw, self.ended.is_some(), attempt, worker);
         let mut parts: Vec<Utf8PathBuf> = (1..=1000)
             .map(|n| Utf8PathBuf::from(format!("{file}.{n}")))
             .take_while(|p| p.exists())
@@ -246,8 +242,16 @@ impl Follower<'_> {
                 return shown.end();
             }
             std::thread::sleep(LOOK);
+            if open.as_ref().is_some_and(|(f, _)| is_at_end(f)) {
+                shown.idle()?;
+            }
         }
     }
+}
+
+fn is_at_end(file: &File) -> bool {
+    let mut file = file;
+    matches!((file.stream_position(), file.metadata()), (Ok(at), Ok(m)) if m.len() <= at)
 }
 
 fn copy(from: &mut File, shown: &mut Shown) -> io::Result<()> {

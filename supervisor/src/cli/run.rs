@@ -2,6 +2,7 @@
 
 mod detach;
 
+use super::logs::tee::Tee;
 use super::{asked, target};
 use crate::driver::{self, RunFlags};
 use crate::error::CliError;
@@ -13,9 +14,6 @@ use crate::render;
 use crate::run_order::Prepared;
 use camino::Utf8PathBuf;
 use std::io::IsTerminal;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 use supervise_core::checkpoint::{Depth, Level};
 use supervise_host::io_worker::{RunCheckpoints, look_at_run};
 
@@ -160,15 +158,8 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     announce(&mut printer, &prepared);
     let tee = args.tee.then(|| tee(&prepared)).transpose()?;
     let code = driver::run(prepared.order, printer, RunFlags { again: args.again });
-    if let Some(mut tee) = tee {
-        // It hears of the end by itself; the last of the output stands before the prompt.
-        let ends = (0..40).any(|_| {
-            std::thread::sleep(Duration::from_millis(50));
-            !matches!(tee.try_wait(), Ok(None))
-        });
-        if !ends {
-            let _ = tee.kill();
-        }
+    if let Some(tee) = tee {
+        tee.end();
     }
     code
 }
@@ -195,17 +186,15 @@ fn check_taken(p: &Prepared) -> Result<(), CliError> {
     )))
 }
 
-/// Shows the trainer's output between our own lines: `supervise logs --follow` as a process of its own, which reads the files
-/// and ends with the run. Whatever becomes of it, the training goes on.
-fn tee(p: &Prepared) -> Result<Child, CliError> {
-    let at = |e: std::io::Error| CliError::environment(format!("showing the trainer's output (--tee): {e}"));
-    Command::new(std::env::current_exe().map_err(at)?)
-        .args(["logs", "--follow", "--new", p.order.spec.run.0.as_str()])
-        .stdin(Stdio::null())
-        // Ctrl-C stops the run, which may print on until it has ended.
-        .process_group(0)
-        .spawn()
-        .map_err(at)
+/// Shows the trainer's output between our own lines.
+fn tee(p: &Prepared) -> Result<Tee, CliError> {
+    let spec = &p.order.spec;
+    let seen = target::of_prepared(spec)?;
+    let last = seen.state.as_ref().and_then(|s| s.attempt.as_ref());
+    // Workers that outlived their supervisor are taken over, and print on.
+    let after = last.map_or(0, |a| a.no.0.saturating_sub(u32::from(seen.alive.guard.alive)));
+    Tee::start(&spec.run, spec.run_dir.join("attempts"), after)
+        .map_err(|e| CliError::environment(format!("showing the trainer's output (--tee): {e}")))
 }
 
 /// A fresh start moves everything aside that the run could go on from: asked once, where a person is there to answer.

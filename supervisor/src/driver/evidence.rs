@@ -125,6 +125,7 @@ impl Driver {
                 .ok()
                 .filter(|id| id.bytes().all(|b| b.is_ascii_digit())),
             ray: scratch.chain(["/tmp/ray".into()]).collect(),
+            secrets: supervise_config::known_secrets(),
         })
     }
 

@@ -1,10 +1,11 @@
 //! Events without secrets: what is decided, journaled and shown rests on them.
 //!
 //! A worker may print its token, a cluster may answer with an address that holds a password. Such words are hidden before
-//! anything else sees the event, so that the state of this term and the one that is folded from its journal are the same.
+//! anything else sees the event, so that the state of this term and the one that is folded from its journal are the same. Whatever
+//! is made of events has no secrets: the journal, `status`, `explain`, what is printed and what `on_event` is told.
 
 use serde_json::Value;
-use supervise_config::redact_text;
+use supervise_config::{redact_lines, redact_text};
 use supervise_core::event::EventKind;
 
 /// Fields that hold words for people. Names of steps and files, by which things are found again, are in none of them.
@@ -19,31 +20,53 @@ pub(super) fn hidden(kind: EventKind) -> EventKind {
     if matches!(kind, EventKind::Checkpoints(_) | EventKind::Timer(_)) {
         return kind;
     }
-    let Ok(text) = serde_json::to_string(&kind) else {
+    let Ok(mut value) = serde_json::to_value(&kind) else {
         return kind;
     };
-    if redact_text(&text) == text {
-        return kind;
+    match hide(&mut value, false) {
+        true => serde_json::from_value(value).unwrap_or(kind),
+        false => kind,
     }
-    let Ok(mut value) = serde_json::from_str(&text) else {
-        return kind;
-    };
-    hide(&mut value, false);
-    serde_json::from_value(value).unwrap_or(kind)
 }
 
-fn hide(value: &mut Value, is_words: bool) {
+/// `true`: something was hidden.
+fn hide(value: &mut Value, is_words: bool) -> bool {
     match value {
-        Value::String(text) if is_words => *text = redact_text(text),
-        Value::Array(items) => items.iter_mut().for_each(|item| hide(item, is_words)),
-        Value::Object(fields) => {
-            for (name, field) in fields {
-                // Names nest: words may stand below words, and never lose that again.
-                hide(field, is_words || WORDS.contains(&name.as_str()));
+        Value::String(text) if is_words => replace(text, redact_text(text)),
+        Value::Array(items) if is_words && items.iter().all(Value::is_string) => {
+            // Lines in their order: a private key is known by its first and its last one.
+            let safe = redact_lines(items.iter().filter_map(Value::as_str));
+            let mut hidden = false;
+            for (item, safe) in items.iter_mut().zip(safe) {
+                if let Value::String(text) = item {
+                    hidden |= replace(text, safe);
+                }
             }
+            hidden
         }
-        _ => {}
+        Value::Array(items) => {
+            let mut hidden = false;
+            for item in items {
+                hidden |= hide(item, is_words);
+            }
+            hidden
+        }
+        // Names nest: words may stand below words, and never lose that again.
+        Value::Object(fields) => {
+            let mut hidden = false;
+            for (name, field) in fields {
+                hidden |= hide(field, is_words || WORDS.contains(&name.as_str()));
+            }
+            hidden
+        }
+        _ => false,
     }
+}
+
+fn replace(text: &mut String, safe: String) -> bool {
+    let differs = *text != safe;
+    *text = safe;
+    differs
 }
 
 #[cfg(test)]

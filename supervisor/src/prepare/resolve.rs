@@ -11,6 +11,7 @@ pub use release::{asked, check_importable, package};
 use super::command;
 use super::discovery::Discovered;
 use super::path::{absolute, canonical};
+use super::sources;
 use crate::error::CliError;
 use crate::run_order::Release;
 use camino::{Utf8Path, Utf8PathBuf};
@@ -180,6 +181,7 @@ fn understand_with(
         Some(command) => CliError::of_config(&e).hint(command),
         None => CliError::of_config(&e),
     })?;
+    sources::know_secrets(&out.tree);
     if d.learnt.is_some() && settings.gang.workers.is_none() {
         one_script(&mut out);
     }

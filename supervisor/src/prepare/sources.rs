@@ -13,6 +13,7 @@ use crate::error::CliError;
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_config::compose::Composed;
 use supervise_config::settings::Settings;
+use supervise_config::{ConfigTree, Value, know_secret};
 use supervise_core::script::Learnt;
 use supervise_trainers::registry::adapters;
 
@@ -56,11 +57,18 @@ impl Sources {
             Some(path) => Some(files::compose_file(path, call, &set)?),
             None => None,
         };
+        if let Some(composed) = &composed {
+            know_secrets(&composed.tree);
+        }
+        know_assigned(call.iter().chain(&set));
         let block = composed.as_mut().and_then(|c| c.tree.delete("supervisor").ok());
         let has_block = block.is_some();
         let file = file.as_ref().map(|f| absolute(&cwd, f));
         let beside = file.as_deref().and_then(Utf8Path::parent).unwrap_or(&cwd);
         let settings = settings::load(beside, file.as_deref(), block, flags, &request)?;
+        for (name, value) in &settings.env {
+            know_secret(name, value);
+        }
         let command = match request.command.is_empty() {
             true => settings.command.clone().unwrap_or_default(),
             false => request.command.clone(),
@@ -75,6 +83,22 @@ impl Sources {
             command,
             cwd,
         })
+    }
+}
+
+/// Values of a configuration's secret keys are hidden from now on wherever they are quoted.
+pub(super) fn know_secrets(tree: &ConfigTree) {
+    for (path, node) in tree.leaves() {
+        if let Value::Str(value) = &node.value {
+            know_secret(&path, value);
+        }
+    }
+}
+
+/// The same of the words of a command and of overrides.
+fn know_assigned<'a>(words: impl Iterator<Item = &'a String>) {
+    for (name, value) in words.filter_map(|word| word.split_once('=')) {
+        know_secret(name, value.trim_matches(['"', '\'']));
     }
 }
 

@@ -164,6 +164,17 @@ fn the_trainers_output_stands_between_the_lines_where_it_is_asked_for() {
         0,
         &["step:1 - train/loss", "step 2 is proven", "the trainer's output: "],
     );
+    // A command that is over at once has printed its line as well.
+    let short = world.run(&[
+        "run",
+        "--tee",
+        "--set",
+        "supervisor.trainer=plain",
+        "--",
+        "/bin/echo",
+        "short-words",
+    ]);
+    short.tells(0, &["short-words\n"]);
     // A quiet one does not have it.
     assert!(
         !world

@@ -158,3 +158,116 @@ fn the_address_of_a_cluster_is_told_without_its_login() {
     said.refuses(69, &["RAY_ADDRESS", "127.0.0.1:1"]);
     said_none("plan", &said);
 }
+
+/// Values that only their names tell of: in the environment of the supervisor, in that of the trainer, in the configuration.
+const NAMED: [&str; 4] = [
+    "odd-value-of-the-shell-7",
+    "odd-value-of-the-setting-7",
+    "odd-value-of-the-key-7",
+    "cDovL29mIGEgcHJpdmF0ZSBrZXkgd2l0aG91dCBpdHMgYmVnaW4wMTIzNDU2Nzg5",
+];
+
+/// Prints them without their names, fails with them, and with a private key.
+const TALKER: &str = r#"
+echo "step:3 - train/loss:0.5"
+echo "ready with $SHELL_TOKEN"
+echo "Traceback (most recent call last):"
+echo "  File \"x.py\", line 1, in <module>"
+echo "    login('$SHELL_TOKEN', '$OTHER_PASSWORD')"
+echo "RuntimeError: $SHELL_TOKEN and $OTHER_PASSWORD and odd-value-of-the-key-7 are refused in $PLACE"
+echo "-----BEGIN PRIVATE KEY-----"
+echo "cDovL29mIGEgcHJpdmF0ZSBrZXkgd2l0aG91dCBpdHMgYmVnaW4wMTIzNDU2Nzg5"
+echo "q1W2e3=="
+echo "-----END PRIVATE KEY-----"
+exit 1
+"#;
+
+#[test]
+fn values_of_secret_names_that_the_trainer_prints_are_quoted_nowhere() {
+    let world = World::new();
+    copy_fixture("verl_ppo_fsdp2_w2", &world.path("ckpt"));
+    world.write("trainer.sh", TALKER);
+    let told = world.path("told");
+    world.write(
+        "ppo.yaml",
+        &format!(
+            "algorithm: {{adv_estimator: grpo}}
+trainer:
+  default_local_dir: ckpt
+  save_freq: 1
+  n_gpus_per_node: 2
+  total_training_steps: 9
+  logger_api_key: odd-value-of-the-key-7
+supervisor:
+  command: [/bin/sh, trainer.sh, '{{overrides}}']
+  env: {{OTHER_PASSWORD: odd-value-of-the-setting-7, PLACE: '/data/of/mine'}}
+  backoff: {{initial: 10ms, max: 20ms}}
+  retries: 1
+  scan_interval: 50ms
+  on_event: {{command: [/bin/sh, -c, 'cat >> {told}']}}
+"
+        ),
+    );
+    let shell = [("SHELL_TOKEN", NAMED[0]), ("SOME_TOKEN", "short")];
+    let none = |what: &str, text: &str| {
+        for value in NAMED.iter().chain(&["q1W2e3=="]) {
+            assert!(!text.contains(value), "{what} holds {value}: {text}");
+        }
+    };
+    let run = world.run_with(&["run", "ppo.yaml", "--tee"], &shell);
+    assert!(run.code == 3 || run.code == 6, "{run:#?}");
+    none("what is printed", &format!("{}{}", run.out, run.err));
+    // The output itself is there, and what is no secret stays.
+    let line = "RuntimeError: *** and *** and *** are refused in /data/of/mine";
+    assert!(run.out.contains("ready with ***") && run.out.contains(line), "{run:#?}");
+    none("what is told", &fs::read_to_string(&told).unwrap());
+
+    // Whoever looks later has none of them.
+    for args in [
+        &["status", "ppo.yaml"][..],
+        &["explain", "ppo.yaml", "--verbose"],
+        &["explain", "ppo.yaml", "--json"],
+        &["history", "ppo.yaml"],
+    ] {
+        let said = world.run(args);
+        none(&args.join(" "), &format!("{}{}", said.out, said.err));
+    }
+    let explained = world.run(&["explain", "ppo.yaml", "--verbose"]);
+    assert!(explained.out.contains("are refused"), "{explained:#?}");
+    // The helper that writes this outlives the run by a moment.
+    let tail = world.path("ckpt/.supervise/attempts/0001/evidence/tail-0.log");
+    let is_whole = |_| fs::read_to_string(&tail).is_ok_and(|text| text.contains("-----END PRIVATE KEY-----"));
+    let came = (0..1200).any(|n| {
+        is_whole(n) || {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            false
+        }
+    });
+    assert!(came, "{tail}");
+    for file in [world.path("ckpt/.supervise"), world.path("state")]
+        .iter()
+        .flat_map(|dir| files_below(dir))
+    {
+        let name = file.file_name().unwrap().to_owned();
+        let text = String::from_utf8_lossy(&fs::read(&file).unwrap()).into_owned();
+        // The trainer's own output is kept as it is.
+        match name.starts_with("worker-") {
+            true => assert!(text.contains(NAMED[0]) && text.contains(NAMED[3]), "{file}: {text}"),
+            false => none(file.as_str(), &text),
+        }
+    }
+    let bundle = world.path("report.tar.zst");
+    world
+        .run_with(&["explain", "ppo.yaml", "--bundle", bundle.as_str()], &shell)
+        .tells(0, &["report.tar.zst"]);
+    let mut plain = Vec::new();
+    let packed = fs::read(&bundle).unwrap();
+    let mut reader = ruzstd::decoding::StreamingDecoder::new(packed.as_slice()).unwrap();
+    std::io::Read::read_to_end(&mut reader, &mut plain).unwrap();
+    let plain = String::from_utf8_lossy(&plain).into_owned();
+    assert!(
+        plain.contains("worker-0.log") && plain.contains("ready with ***"),
+        "{plain}"
+    );
+    none("the bundle", &plain);
+}

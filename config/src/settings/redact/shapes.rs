@@ -53,6 +53,10 @@ const TOKENS: [(&str, Of, usize); 24] = [
 ];
 /// A key of Weights & Biases: so many hexadecimal digits, after its name.
 const WANDB: usize = 40;
+/// Widths of a line of a private key: of PEM, of OpenSSH, of MIME.
+const KEY_LINES: [usize; 3] = [64, 70, 76];
+/// More slashes than this are those of a path.
+const SLASHES: usize = 6;
 /// How far before such a key its name stands.
 const NEAR: usize = 40;
 
@@ -103,12 +107,30 @@ fn token(text: &str, at: usize) -> Option<usize> {
     if rest.starts_with("eyJ") {
         return web_token(rest);
     }
+    if let Some(length) = key_line(text, at) {
+        return Some(length);
+    }
     let hex = rest
         .bytes()
         .take_while(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
         .count();
     let ends = !rest.as_bytes().get(hex).is_some_and(|b| b.is_ascii_alphanumeric());
     (hex == WANDB && ends && follows_wandb(text, at)).then_some(hex)
+}
+
+/// A whole line of a private key: a word of base64 that is as wide as such a line.
+fn key_line(text: &str, at: usize) -> Option<usize> {
+    let is_base64 = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'=');
+    let bytes = text.as_bytes();
+    if at.checked_sub(1).and_then(|b| bytes.get(b)).is_some_and(is_base64) {
+        return None;
+    }
+    let length = bytes.iter().skip(at).take(100).take_while(|b| is_base64(b)).count();
+    let word = bytes.get(at..at + length).filter(|w| KEY_LINES.contains(&w.len()))?;
+    let has = |of: fn(&u8) -> bool| word.iter().any(of);
+    let mixed = has(u8::is_ascii_digit) && has(u8::is_ascii_uppercase) && has(u8::is_ascii_lowercase);
+    let slashes = word.iter().filter(|b| **b == b'/').count();
+    (mixed && slashes <= SLASHES).then_some(length)
 }
 
 /// Long enough to be no word.

@@ -1,7 +1,7 @@
-//! Secrets inside a text: logins in URLs, addresses of webhooks, `name=secret`, tokens.
+//! Secrets inside a text: known values, logins in URLs, addresses of webhooks, `name=secret`, tokens, private keys.
 
-use super::is_surely_secret;
 use super::shapes::hide_tokens;
+use super::{is_surely_secret, known};
 
 /// Addresses that let in whoever knows them: what follows is the secret.
 const WEBHOOKS: [&str; 10] = [
@@ -27,12 +27,14 @@ const SIGNATURES: [&str; 8] = [
     "key",
     "auth",
 ];
+/// End of the mark before and after a private key.
+pub(super) const KEY: &str = "PRIVATE KEY-----";
 /// Values that are none.
 const EMPTY: [&str; 6] = ["null", "None", "none", "true", "false", "***"];
 
 /// The text without what looks like a secret. What is hidden once stays as it is a second time.
 pub fn redact_text(text: &str) -> String {
-    let mut out = text.to_owned();
+    let mut out = known::hide(text).into_owned();
     if out.contains("://") {
         out = hide_logins(&out);
     }
@@ -44,7 +46,7 @@ pub fn redact_text(text: &str) -> String {
     if out.contains(['=', ':']) {
         out = hide_pairs(&out);
     }
-    if out.contains("PRIVATE KEY-----") {
+    if out.contains(KEY) {
         out = hide_keys(&out);
     }
     hide_tokens(&out)
@@ -160,17 +162,22 @@ fn secret_after(text: &str, at: usize) -> Option<(usize, usize)> {
     Some((start, start + length))
 }
 
-/// Text between the lines of a private key.
+/// Text between the lines of private keys.
 fn hide_keys(text: &str) -> String {
-    let mark = "PRIVATE KEY-----";
-    match text.split_once(mark) {
-        Some((head, body)) if head.ends_with("-----BEGIN ") || head.contains("-----BEGIN ") => {
-            let rest = body
-                .find("-----END")
-                .and_then(|end| body.get(end..))
-                .unwrap_or_default();
-            format!("{head}{mark}***{rest}")
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(KEY) {
+        let (head, body) = rest.split_at(at + KEY.len());
+        out.push_str(head);
+        rest = body;
+        if head.contains("-----BEGIN ") {
+            let end = body.find("-----END").unwrap_or(body.len());
+            // The mark alone, at the end of a line, hides nothing.
+            if end > 0 {
+                out.push_str("***");
+            }
+            rest = body.get(end..).unwrap_or_default();
         }
-        _ => text.to_owned(),
     }
+    out + rest
 }

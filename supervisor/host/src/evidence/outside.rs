@@ -144,6 +144,7 @@ mod tests {
             still: false,
             slurm_job: None,
             ray: vec![dir.join("none"), dir.to_owned()],
+            secrets: Vec::new(),
         };
         let mut found = ray(&order);
         found.sort();

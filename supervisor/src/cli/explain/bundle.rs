@@ -10,7 +10,7 @@ use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use supervise_config::redact_text;
+use supervise_config::redact_lines;
 
 /// Bytes that are kept of one file, its end; of journals more.
 const FILE: u64 = 256 << 10;
@@ -77,7 +77,10 @@ fn add(run_dir: &Utf8Path, path: &Utf8Path, limit: u64, tar: &mut Tar) {
     let name = path.strip_prefix(run_dir).unwrap_or(path).as_str();
     // Dumps of memory and other binary files hide what is in them.
     if let Ok(text) = end(path, limit) {
-        let text: String = text.lines().map(|line| redact_text(line) + "\n").collect();
+        let text: String = redact_lines(text.lines())
+            .iter()
+            .map(|line| format!("{line}\n"))
+            .collect();
         tar.add(name, text.as_bytes());
     }
 }
@@ -92,7 +95,12 @@ fn end(path: &Utf8Path, limit: u64) -> io::Result<String> {
     if bytes.contains(&0) {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    // The first line may be the end of one, and of a secret.
+    let begin = match bytes.iter().position(|b| *b == b'\n') {
+        Some(at) if from > 0 => at + 1,
+        _ => 0,
+    };
+    Ok(String::from_utf8_lossy(bytes.get(begin..).unwrap_or_default()).into_owned())
 }
 
 fn files(dir: &Utf8Path) -> Vec<Utf8PathBuf> {

@@ -1,9 +1,10 @@
-//! Output of workers as it is shown: unchanged in a pipe, safely on a terminal, or as JSON.
+//! Output of workers as it is shown: unchanged in a pipe, safely on a terminal, without secrets between the lines of a run, or as JSON.
 
 use crate::printer;
 use crate::render::terminal::OutputFilter;
 use serde_json::json;
 use std::io::{self, IsTerminal};
+use supervise_config::LineRedactor;
 
 /// Longest line of one JSON object; what is longer becomes several.
 const LINE: usize = 1 << 20;
@@ -13,10 +14,17 @@ const LINE: usize = 1 << 20;
 pub(super) enum Shown {
     /// Byte for byte.
     Raw,
-    /// Colours, and nothing else that a terminal obeys.
-    Terminal(OutputFilter),
+    /// Without secrets; on a terminal colours, and nothing else that it obeys.
+    Safe(Pieces, Option<OutputFilter>),
     /// One object per line.
     Json(Lines),
+}
+
+/// Output in pieces that end with a line, or with a return to its beginning.
+#[derive(Debug, Default)]
+pub(super) struct Pieces {
+    begun: Vec<u8>,
+    redactor: LineRedactor,
 }
 
 /// Lines of one worker.
@@ -29,15 +37,17 @@ pub(super) struct Lines {
 }
 
 impl Shown {
-    pub(super) fn new(json: bool, raw: bool, attempt: u32, worker: u32) -> Self {
-        match (json, raw || !io::stdout().is_terminal()) {
-            (true, _) => Self::Json(Lines {
+    /// `safe`: without secrets in a pipe too.
+    pub(super) fn new(json: bool, raw: bool, safe: bool, attempt: u32, worker: u32) -> Self {
+        let terminal = !raw && io::stdout().is_terminal();
+        match (json, terminal, safe) {
+            (true, ..) => Self::Json(Lines {
                 attempt,
                 worker,
                 ..Lines::default()
             }),
-            (false, true) => Self::Raw,
-            (false, false) => Self::Terminal(OutputFilter::default()),
+            (false, false, false) => Self::Raw,
+            (false, ..) => Self::Safe(Pieces::default(), terminal.then(OutputFilter::default)),
         }
     }
 
@@ -48,8 +58,19 @@ impl Shown {
     pub(super) fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
             Self::Raw => printer::out_bytes(bytes),
-            Self::Terminal(filter) => printer::out_bytes(&filter.pass(bytes)),
+            Self::Safe(pieces, filter) => out(&pieces.pass(bytes), filter),
             Self::Json(lines) => lines.pass(bytes, &mut printer::out_json),
+        }
+    }
+
+    /// Nothing came for a while: a line that is not ended is shown as far as it goes.
+    ///
+    /// # Errors
+    /// The reader is gone.
+    pub(super) fn idle(&mut self) -> io::Result<()> {
+        match self {
+            Self::Safe(pieces, filter) => out(&pieces.rest(), filter),
+            Self::Raw | Self::Json(_) => Ok(()),
         }
     }
 
@@ -60,9 +81,55 @@ impl Shown {
     pub(super) fn end(&mut self) -> io::Result<()> {
         match self {
             Self::Raw => Ok(()),
-            Self::Terminal(filter) => printer::out_bytes(&filter.end()),
+            Self::Safe(pieces, filter) => {
+                out(&pieces.rest(), filter)?;
+                match filter {
+                    Some(filter) => printer::out_bytes(&filter.end()),
+                    None => Ok(()),
+                }
+            }
             Self::Json(lines) if lines.begun.is_empty() => Ok(()),
             Self::Json(lines) => printer::out_json(&lines.object()),
+        }
+    }
+}
+
+fn out(bytes: &[u8], filter: &mut Option<OutputFilter>) -> io::Result<()> {
+    match filter {
+        _ if bytes.is_empty() => Ok(()),
+        Some(filter) => printer::out_bytes(&filter.pass(bytes)),
+        None => printer::out_bytes(bytes),
+    }
+}
+
+impl Pieces {
+    fn pass(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(bytes.len());
+        for b in bytes {
+            self.begun.push(*b);
+            if matches!(b, b'\n' | b'\r') || self.begun.len() >= LINE {
+                out.append(&mut self.rest());
+            }
+        }
+        out
+    }
+
+    /// The piece that was begun. Bytes that are no text stay as they are where they hide nothing.
+    fn rest(&mut self) -> Vec<u8> {
+        let piece = std::mem::take(&mut self.begun);
+        let end = piece
+            .iter()
+            .rposition(|b| !matches!(b, b'\n' | b'\r'))
+            .map_or(0, |at| at + 1);
+        let (body, ending) = piece.split_at(end);
+        let text = String::from_utf8_lossy(body);
+        let safe = match body.is_empty() {
+            true => String::new(),
+            false => self.redactor.line(&text),
+        };
+        match safe == text {
+            true => piece,
+            false => [safe.as_bytes(), ending].concat(),
         }
     }
 }
@@ -92,6 +159,18 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_lose_their_secrets_however_they_come() {
+        let text = b"one \xff\r 5%\rgot hf_abcdefghijklmnopqrstuvwx\n-----BEGIN PRIVATE KEY-----\nAb1=\n-----END PRIVATE KEY-----\nlast";
+        let wanted = b"one \xff\r 5%\rgot ***\n-----BEGIN PRIVATE KEY-----\n***\n-----END PRIVATE KEY-----\nlast";
+        for size in [1, 4, 1000] {
+            let mut pieces = Pieces::default();
+            let mut shown: Vec<u8> = text.chunks(size).flat_map(|piece| pieces.pass(piece)).collect();
+            shown.extend(pieces.rest());
+            assert_eq!(shown, wanted, "{}", String::from_utf8_lossy(&shown));
+        }
+    }
 
     #[test]
     fn each_line_is_one_object_however_it_comes() {

@@ -8,7 +8,7 @@ use crate::render::time::span;
 use crate::render::{one_line, shown_command};
 use camino::Utf8Path;
 use std::time::Duration;
-use supervise_config::redact;
+use supervise_config::{know_secret, redact};
 use supervise_core::id::Ms;
 use supervise_core::script::Learnt;
 use supervise_host::guard::protocol::Called;
@@ -101,6 +101,9 @@ fn last_lines(output: &str) -> Vec<String> {
 
 /// A call without what is nobody's business: it is read, never executed.
 fn kept(called: Called, starts_ray: bool) -> Learnt {
+    for (name, value) in &called.env {
+        know_secret(name, value);
+    }
     Learnt {
         command: hidden(&called.words),
         ahead: Vec::new(),
