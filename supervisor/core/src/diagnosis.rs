@@ -4,21 +4,24 @@
 //! something explains it. A class never decides alone: see `decide`.
 
 mod ends;
+mod patterns;
 mod reading;
 mod rules;
+mod shape;
 mod steps;
 mod verdict;
 mod weigh;
 
 pub use reading::Reading;
 pub use rules::{action, failure_rules};
+pub use shape::Doubt;
 pub use verdict::{Confidence, Place, Verdict};
 
 use crate::event::{ExitStatus, Phase, Sighting};
 use crate::evidence::better;
 use crate::id::{Step, WorkerId, fnv64};
 use crate::record::{Diagnosis, Notice, StartPoint};
-use crate::scan::RuleKind;
+use crate::scan::{QUOTED, RuleKind};
 use crate::script::ScriptNews;
 use crate::state::Attempt;
 use crate::taxonomy;
@@ -136,7 +139,7 @@ fn root<'a>(
                 class,
                 text: &s.text,
                 chained: s.rule.contains(".chained"),
-                loose: false,
+                loose: s.rule.ends_with(QUOTED),
             };
             (!matches!(class, "comm.launcher_teardown" | "op.signal")).then_some((clue, s))
         })

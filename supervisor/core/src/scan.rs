@@ -5,16 +5,19 @@
 
 mod filter;
 mod remark;
+mod sample;
 mod strip;
 mod traceback;
 
 pub(crate) use filter::Filter;
+pub(crate) use remark::{SAMPLES, opens_sample};
 pub use strip::strip;
 
 use crate::event::{Phase, Sighting};
 use crate::id::WorkerId;
 use crate::numbers::{Measure, Numbers, number_of};
 use regex::bytes::{Regex, RegexSet};
+use sample::Samples;
 use serde::{Deserialize, Serialize};
 use strip::Prefix;
 use thiserror::Error;
@@ -22,6 +25,9 @@ use traceback::{Seen, Through, Tracebacks};
 
 /// Longest piece of a line that is looked at and kept, in bytes.
 pub const LINE_LIMIT: usize = 4096;
+
+/// End of the name of a rule that matched text of a model.
+pub(crate) const QUOTED: &str = ".quoted";
 
 /// Meaning of a match.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -137,6 +143,9 @@ pub struct Scanner {
     rules: Vec<(ScanRule, Option<Regex>)>,
     prefix: Prefix,
     tracebacks: Tracebacks,
+    samples: Samples,
+    /// The line before was text of a model.
+    quoted: bool,
 }
 
 impl std::fmt::Debug for Scanner {
@@ -184,6 +193,8 @@ impl Scanner {
             rules,
             prefix: Prefix::new()?,
             tracebacks: Tracebacks::new()?,
+            samples: Samples::new()?,
+            quoted: false,
         })
     }
 
@@ -191,15 +202,20 @@ impl Scanner {
     pub fn line(&mut self, worker: WorkerId, number: u64, line: &[u8]) -> Option<Hit> {
         let plain = strip(&line[..line.len().min(LINE_LIMIT)]);
         let (source, text) = self.prefix.split(&plain);
+        let before = &plain[..plain.len() - text.len()];
+        self.quoted = self.samples.line(worker.0, source, before, text);
         match self.tracebacks.line(worker.0, source, text) {
             Seen::Exception { through, chained } => {
                 let rule = match (through, chained) {
+                    _ if self.quoted => "py.exception.quoted",
                     (Through::Neither, false) => "py.exception",
                     (Through::Load, false) => "py.exception.load",
                     (Through::Save, false) => "py.exception.save",
+                    (Through::Reward, false) => "py.exception.reward",
                     (Through::Neither, true) => "py.exception.chained",
                     (Through::Load, true) => "py.exception.chained.load",
                     (Through::Save, true) => "py.exception.chained.save",
+                    (Through::Reward, true) => "py.exception.chained.reward",
                 };
                 return Some(hit(
                     RuleKind::Exception,
@@ -235,6 +251,9 @@ impl Scanner {
         let mut found = hit(rule.kind.clone(), &rule.id, worker, number, text, digits(1));
         found.total = digits(2).filter(|_| matches!(rule.kind, RuleKind::Step | RuleKind::Bar));
         found.numbers = rule.numbers(text);
+        if self.quoted && matches!(rule.kind, RuleKind::Failure(_)) {
+            found.sighting.rule.push_str(QUOTED);
+        }
         Some(found)
     }
 
@@ -245,15 +264,28 @@ impl Scanner {
         self.prefix.split(&plain).1.to_vec()
     }
 
-    /// Forgets tracebacks that have not ended.
+    /// Forgets tracebacks and texts of models that have not ended.
     pub fn clear(&mut self) {
         self.tracebacks.clear();
+        self.samples.clear();
+        self.quoted = false;
     }
 
-    /// A traceback has begun and not ended: each line counts.
+    /// A traceback or a text of a model has begun and not ended: each line counts.
     #[must_use]
-    pub fn in_traceback(&self) -> bool {
-        self.tracebacks.any()
+    pub fn is_inside(&self) -> bool {
+        self.tracebacks.any() || self.samples.any()
+    }
+
+    /// Texts of models that have not ended are given up.
+    pub(crate) fn end_samples(&mut self) {
+        self.samples.clear();
+    }
+
+    /// The last line was text of a model: it tells of nothing that happened here.
+    #[must_use]
+    pub fn is_quoted(&self) -> bool {
+        self.quoted
     }
 }
 

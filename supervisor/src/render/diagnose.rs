@@ -37,6 +37,8 @@ pub struct View {
     pub step: Option<u64>,
     /// The next thing for a person to do.
     pub advice: Option<String>,
+    /// Why the logs may tell less than happened; `null`: they are text.
+    pub doubt: Option<String>,
 }
 
 impl View {
@@ -48,6 +50,10 @@ impl View {
             line: p.line,
             text: redact_text(&p.text),
         };
+        let doubt = v.doubt.map(|(file, why)| {
+            let name = names.get(file).map_or("", String::as_str);
+            format!("{name} {}", why.words())
+        });
         let none = || "none".to_owned();
         let class = v.class.clone();
         Self {
@@ -59,6 +65,7 @@ impl View {
             cascade: v.cascade.iter().map(place).collect(),
             runner_up: v.runner_up.clone(),
             step: v.step,
+            doubt,
         }
     }
 }
@@ -69,7 +76,10 @@ pub fn words(v: &View) -> String {
     let mut out = String::new();
     // Writing into a String cannot fail.
     if v.class == "none" {
-        let _ = writeln!(out, "no failure: nothing in these logs ended a run");
+        let _ = match &v.doubt {
+            Some(why) => writeln!(out, "no failure was found, but {} (low confidence)", shown(why)),
+            None => writeln!(out, "no failure: nothing in these logs ended a run"),
+        };
         return out;
     }
     let _ = writeln!(out, "{}: {} ({} confidence)", v.class, meaning(&v.action), v.confidence);
@@ -78,7 +88,10 @@ pub fn words(v: &View) -> String {
             let _ = writeln!(out, "  {}", at(root));
         }
         None => {
-            let _ = writeln!(out, "  no line tells it");
+            let _ = match &v.doubt {
+                Some(why) => writeln!(out, "  no line tells it: {}", shown(why)),
+                None => writeln!(out, "  no line tells it"),
+            };
         }
     }
     if let Some(step) = v.step {

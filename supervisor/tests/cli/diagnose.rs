@@ -49,6 +49,34 @@ fn a_healthy_log_is_none_and_ends_with_0() {
 }
 
 #[test]
+fn a_log_that_holds_no_text_leaves_doubt() {
+    let wide: Vec<u8> = "step 1 loss 0.5\r\nKilled\r\n"
+        .encode_utf16()
+        .flat_map(u16::to_le_bytes)
+        .collect();
+    let bytes: Vec<u8> = (0..=255).cycle().take(4096).collect();
+    for (input, why) in [
+        (&b""[..], "- is empty"),
+        (&wide, "- is text in UTF-16"),
+        (&bytes, "- is no text"),
+    ] {
+        let out = diagnose(&["-", "--json"], input);
+        let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+        assert_eq!(
+            (&json["class"], &json["confidence"]),
+            (&"none".into(), &"low".into()),
+            "{json}"
+        );
+        assert!(json["doubt"].as_str().unwrap().starts_with(why), "{json}");
+        let text = String::from_utf8(diagnose(&["-"], input).stdout).unwrap();
+        assert!(
+            text.starts_with("no failure was found, but ") && text.contains(why),
+            "{text}"
+        );
+    }
+}
+
+#[test]
 fn logs_that_cannot_be_read_are_refused_with_one_error() {
     for (args, input, said) in [
         (

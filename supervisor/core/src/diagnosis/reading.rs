@@ -4,11 +4,13 @@
 //! have one. Records of training are looked for only as long as something waits to be explained by them.
 
 use super::ends::{self, Ends};
+use super::patterns::Patterns;
 use super::rules::{self, Stage, failure_rules};
+use super::shape::Shape;
 use super::steps::{self, Forms, Steps};
 use crate::event::{ExitStatus, Sighting};
-use crate::id::WorkerId;
-use crate::scan::{RuleKind, ScanError, ScanRule, Scanner};
+use crate::id::{Step, WorkerId};
+use crate::scan::{RuleKind, SAMPLES, ScanError, ScanRule, Scanner, opens_sample};
 use crate::taxonomy;
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use memchr::{memchr_iter, memchr2, memrchr2};
@@ -22,7 +24,7 @@ const FOUND: usize = 400;
 /// Things seen of one class that are kept while they are many.
 const OF_CLASS: usize = 16;
 
-/// Lines after the beginning of a traceback that are looked at one by one.
+/// Lines after the beginning of a traceback, or of text of a model, that are looked at one by one.
 const CAREFUL: u32 = 400;
 
 /// Bytes at the end of a log that are looked at for its last records.
@@ -58,6 +60,8 @@ pub(super) struct Found {
     pub(super) sighting: Sighting,
     /// New steps before it in its log.
     pub(super) steps: u32,
+    /// The newest step before it in its log.
+    pub(super) step: Option<Step>,
 }
 
 /// An end that a launcher reports.
@@ -79,6 +83,8 @@ pub(super) struct Log {
     pub(super) says_end: bool,
     /// A resume was ordered, or began.
     pub(super) resumes: bool,
+    /// What kind of bytes it is of.
+    pub(super) shape: Shape,
 }
 
 /// All logs of one run, as far as they were read.
@@ -101,37 +107,8 @@ pub struct Reading {
     time: Option<u64>,
     /// New steps until which records are looked for.
     watch: u32,
-}
-
-struct Patterns {
-    loose: regex::bytes::Regex,
-    time: regex::bytes::Regex,
-    scratch: regex::bytes::Regex,
-    partly: regex::bytes::Regex,
-    resumes: regex::bytes::Regex,
-    over: regex::bytes::Regex,
-}
-
-impl Patterns {
-    fn new() -> Result<Self, regex::Error> {
-        let regex = regex::bytes::Regex::new;
-        Ok(Self {
-            loose: regex(r"^(?-u:(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)(?:\(\w+\))?: )")?,
-            time: regex(
-                r"(?-u)^.{0,40}?(?:\d{4}[-/](\d\d)[-/](\d\d)[T ]|\b[EWIF](\d\d)(\d\d) |\b(\d\d)-(\d\d) )(\d\d):(\d\d):(\d\d)(?:[.,](\d{3}))?",
-            )?,
-            scratch: regex(
-                r"(?i-u)training from scratch|should not be a resumed experiment|will start from scratch|start(?:ing)? from random",
-            )?,
-            partly: regex(r"(?-u)No dataloader state found at|Checkpoint does not exist: ")?,
-            resumes: regex(
-                r#"(?-u)\bresume\w*['"]?\s*[:=]\s*['"]?(?:/|True|\w*_path\b)|--resume(?:[-_]from\S*)?[ =]\S*/|Load from checkpoint folder|[Rr]esum(?:e|ing) (?:training )?from (?:the )?(?:checkpoint|step|/|global)"#,
-            )?,
-            over: regex(
-                r"(?i-u)train(?:ing|er)? (?:is |has )?(?:finished|complete|completed|done|ended|exiting)|(?:data|dataset|dataloader|iterator).{0,20}exhausted|no more (?:data|batches)|(?:run|job) (?:finished|completed)|exiting (?:cleanly|gracefully|training)",
-            )?,
-        })
-    }
+    /// The line that is looked at was kept.
+    kept: bool,
 }
 
 impl Reading {
@@ -149,7 +126,11 @@ impl Reading {
             .collect();
         rules.extend(failure_rules());
         let of_table = taxonomy::rows().flat_map(|row| row.lines.iter().flat_map(|l| l.holds.split('|')));
-        let mut texts: Vec<&str> = of_table.chain(ends::TEXTS).chain(OTHERS).collect();
+        let mut texts: Vec<&str> = of_table
+            .chain(ends::TEXTS)
+            .chain(OTHERS)
+            .chain(SAMPLES.iter().copied())
+            .collect();
         texts.retain(|t| !t.is_empty());
         // Without a text to look for, each line has to be tried.
         if !user.is_empty() {
@@ -180,6 +161,7 @@ impl Reading {
             careful: 0,
             time: None,
             watch: 0,
+            kept: false,
         })
     }
 
@@ -202,6 +184,9 @@ impl Reading {
 
     /// Some bytes of it, in order.
     pub fn feed(&mut self, bytes: &[u8]) {
+        if let Some(log) = self.logs.last_mut() {
+            log.shape.note(bytes);
+        }
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.extend_from_slice(bytes);
         let whole = memrchr2(b'\n', b'\r', &buffer).map_or(0, |at| at + 1);
@@ -222,6 +207,7 @@ impl Reading {
         self.block(&rest);
         self.keep_tail(&rest);
         let tail = std::mem::take(&mut self.tail);
+        let newest = if self.watches() { None } else { self.newest_in(&[&tail]) };
         let Some(log) = self.logs.last_mut() else { return };
         for line in tail.split(|b| matches!(b, b'\n' | b'\r')) {
             let text = self.scanner.message(line);
@@ -232,6 +218,7 @@ impl Reading {
             }
             log.says_end |= self.patterns.over.is_match(&text);
         }
+        log.steps.newest = newest.or(log.steps.newest);
     }
 
     fn keep_tail(&mut self, bytes: &[u8]) {
@@ -245,10 +232,13 @@ impl Reading {
     fn block(&mut self, data: &[u8]) {
         let (mut at, mut counted) = (0, 0);
         while at < data.len() {
-            let slowly = self.careful > 0 && self.scanner.in_traceback();
+            let slowly = self.careful > 0 && self.scanner.is_inside();
             let start = match slowly {
                 true => {
                     self.careful -= 1;
+                    if self.careful == 0 {
+                        self.scanner.end_samples();
+                    }
                     at
                 }
                 false => {
@@ -265,7 +255,7 @@ impl Reading {
             let end = memchr2(b'\n', b'\r', &data[start..]).map_or(data.len(), |nl| start + nl);
             self.line += memchr_iter(b'\n', &data[counted..start]).count() as u64;
             counted = start;
-            self.look(&data[start..end]);
+            self.look(&data[start..end], &data[..start]);
             at = end + 1;
         }
         self.line += memchr_iter(b'\n', &data[counted..]).count() as u64;
@@ -277,18 +267,51 @@ impl Reading {
             .is_some_and(|log| log.steps.count < self.watch || log.steps.bad > 0)
     }
 
-    /// One line that holds one of the texts, or stands in a traceback.
-    fn look(&mut self, line: &[u8]) {
+    /// One line that holds one of the texts, or stands in a traceback. Records were passed over where nothing waited for them: those
+    /// right before a line that is kept are looked for now.
+    fn look(&mut self, line: &[u8], before: &[u8]) {
+        let watched = self.watches();
+        self.kept = false;
+        self.look_at(line);
+        if self.kept
+            && !watched
+            && let Some(newest) = self.newest_in(&[before, &self.tail])
+            && let Some(log) = self.logs.last_mut()
+        {
+            log.steps.newest = Some(newest);
+            let file = self.logs.len() - 1;
+            let here = |f: &&mut Found| f.file == file && f.sighting.line == self.line;
+            self.found
+                .iter_mut()
+                .rev()
+                .take_while(here)
+                .for_each(|f| f.step = Some(newest));
+        }
+    }
+
+    /// The newest step of the last records in these pieces, of which the later ones come first.
+    fn newest_in(&self, pieces: &[&[u8]]) -> Option<Step> {
+        let lines = pieces.iter().flat_map(|p| p.rsplit(|b| matches!(b, b'\n' | b'\r')));
+        let records = lines.filter_map(|line| self.forms.record(&self.scanner.message(line))?.step);
+        steps::newest(records)
+    }
+
+    fn look_at(&mut self, line: &[u8]) {
         let file = self.logs.len().saturating_sub(1);
         if memchr::memmem::find(line, b"Traceback (most recent").is_some() {
             self.careful = CAREFUL;
         }
-        self.time = self.time_of(line).or(self.time);
+        self.time = self.patterns.time_of(line).or(self.time);
         let hit = self
             .scanner
             .line(WorkerId(u32::try_from(file).unwrap_or(0)), self.line, line);
         let text = self.scanner.message(line);
-        if let Some(mark) = self.forms.record(&text)
+        if opens_sample(&text) {
+            self.careful = CAREFUL;
+        }
+        let quoted = self.scanner.is_quoted();
+        if !quoted
+            && let Some(mark) = self.forms.record(&text)
             && let Some(log) = self.logs.last_mut()
         {
             let before = log.steps.bad;
@@ -297,15 +320,17 @@ impl Reading {
                 self.keep("num.nan", None, sighting("records", file, self.line, &text));
             }
         }
-        self.note_end(&text);
-        self.note_start(file, &text);
+        if !quoted {
+            self.note_end(&text);
+            self.note_start(file, &text);
+        }
         match hit.map(|h| (h.kind, h.sighting)) {
             Some((RuleKind::Failure(class), s)) => {
                 let own = taxonomy::row(&class).is_none().then(|| class.clone());
                 self.keep(rules::known(&class), own, s);
             }
             Some((RuleKind::Exception, s)) => self.keep_exception(s),
-            _ if self.patterns.loose.is_match(&text) => {
+            _ if !quoted && self.patterns.loose.is_match(&text) => {
                 self.keep_exception(sighting("py.loose", file, self.line, &text));
             }
             _ => {}
@@ -336,6 +361,8 @@ impl Reading {
         if self.found.len() >= FOUND || same >= OF_CLASS && self.found.len() >= FOUND / 2 {
             return;
         }
+        self.kept = true;
+        let step = self.logs.last().and_then(|log| log.steps.newest);
         self.found.push(Found {
             file: self.logs.len().saturating_sub(1),
             time: self.time,
@@ -343,6 +370,7 @@ impl Reading {
             own,
             sighting,
             steps,
+            step,
         });
     }
 
@@ -370,19 +398,6 @@ impl Reading {
             let seen = sighting("start", file, self.line, text);
             self.keep("ckpt.missing_part", None, seen);
         }
-    }
-
-    /// Month, day and time of day: a year stands in few of the forms.
-    fn time_of(&self, line: &[u8]) -> Option<u64> {
-        let c = self.patterns.time.captures(&line[..line.len().min(96)])?;
-        let n = |at: usize| {
-            let bytes = c.get(at)?.as_bytes();
-            std::str::from_utf8(bytes).ok()?.parse::<u64>().ok()
-        };
-        let month = n(1).or(n(3)).or(n(5))?;
-        let day = n(2).or(n(4)).or(n(6))?;
-        let seconds = ((month * 31 + day) * 24 + n(7)?) * 3600 + n(8)? * 60 + n(9)?;
-        Some(seconds * 1000 + n(10).unwrap_or(0))
     }
 }
 

@@ -37,6 +37,23 @@ pub(super) enum Stage {
 #[must_use]
 pub(super) fn classify_exception(s: &Sighting, stage: Stage) -> &'static str {
     let text = s.text.as_str();
+    let class = by_text(s, stage);
+    // What asks for rewards gets no answer.
+    let gone = match class {
+        "engine.http" | "comm.conn" => true,
+        "code.exception" => ["timed out", "Timeout", "onnect", "Request error"]
+            .iter()
+            .any(|w| text.contains(w)),
+        _ => false,
+    };
+    match s.rule.ends_with(".reward") && gone {
+        true => "reward.server",
+        false => class,
+    }
+}
+
+fn by_text(s: &Sighting, stage: Stage) -> &'static str {
+    let text = s.text.as_str();
     if let Some(class) = by_line(text) {
         return class;
     }

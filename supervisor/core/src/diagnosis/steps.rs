@@ -9,6 +9,9 @@ pub(super) const TEXTS: [&str; 6] = ["step", "iter", "'loss'", "\"loss\"", "it/s
 /// Steps that a number may lag behind where ranks print by themselves.
 const SKEW: u64 = 3;
 
+/// Records at the end of which the newest is told.
+const LAST: usize = 8;
+
 /// A record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mark {
@@ -111,6 +114,14 @@ impl Steps {
     }
 }
 
+/// The newest of the last records, which come from the last one on: ranks lag behind each other by a little.
+pub(super) fn newest(back: impl Iterator<Item = u64>) -> Option<Step> {
+    let mut last = back.take(LAST);
+    let first = last.next()?;
+    let near = last.filter(|step| *step <= first.saturating_add(SKEW));
+    Some(Step(near.fold(first, u64::max)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,6 +172,14 @@ mod tests {
             });
         }
         assert_eq!((steps.count, steps.newest), (3, Some(Step(3))));
+    }
+
+    #[test]
+    fn the_newest_of_the_last_records_is_no_old_one() {
+        assert_eq!(newest([41, 42, 41, 40].into_iter()), Some(Step(42)));
+        // Before a restart it had come further.
+        assert_eq!(newest([3, 2, 1, 400].into_iter()), Some(Step(3)));
+        assert_eq!(newest(std::iter::empty()), None);
     }
 
     #[test]

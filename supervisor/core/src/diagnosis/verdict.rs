@@ -1,9 +1,11 @@
 //! The verdict on logs that were read: class, root, what followed, and the answer to a first occurrence.
 
 use super::reading::{Ended, Found, Log, Reading};
+use super::shape::Doubt;
 use super::weigh::{Clue, Weight, choose, class_of, is_telling, weight};
 use crate::event::ExitStatus;
 use crate::record::Action;
+use crate::scan::QUOTED;
 use crate::taxonomy;
 
 /// Lines of what followed that are told.
@@ -60,6 +62,8 @@ pub struct Verdict {
     pub runner_up: Option<String>,
     /// The newest step before it.
     pub step: Option<u64>,
+    /// A log, by its number, that may hold more than was read of it; only where no line tells the cause.
+    pub doubt: Option<(usize, Doubt)>,
 }
 
 impl Reading {
@@ -206,6 +210,15 @@ impl Reading {
         }
     }
 
+    /// The log that may hold more than was read of it. A rank that prints nothing is no reason to doubt the others.
+    fn doubt(&self) -> Option<(usize, Doubt)> {
+        let mut all = self.logs.iter().enumerate();
+        let of = |(at, log): (usize, &Log)| log.shape.doubt().map(|d| (at, d));
+        let unread = all.clone().filter_map(of).find(|(_, d)| *d != Doubt::Empty);
+        let empty = all.clone().all(|(_, log)| log.shape.doubt().is_some());
+        unread.or_else(|| all.find_map(of).filter(|_| empty))
+    }
+
     fn build(
         &self,
         class: Option<String>,
@@ -224,11 +237,13 @@ impl Reading {
             None => true,
         };
         let cascade = found.iter().filter(follows).take(CASCADE).map(|f| place(f)).collect();
-        let step = root
-            .and_then(|f| self.logs.get(f.file))
-            .and_then(|log| log.steps.newest)
-            .map(|s| s.0);
+        // The rank that failed may print no records.
+        let newest = || self.logs.iter().filter_map(|log| log.steps.newest).max();
+        let step = root.and_then(|f| f.step).or_else(newest).map(|s| s.0);
+        let doubt = if root.is_none() { self.doubt() } else { None };
+        let confidence = if doubt.is_some() { Confidence::Low } else { confidence };
         Verdict {
+            doubt,
             class,
             action,
             confidence,
@@ -268,8 +283,8 @@ fn clue(f: &Found) -> Clue<'_> {
         class: f.class,
         text: &f.sighting.text,
         chained: f.sighting.rule.contains(".chained"),
-        // Without a traceback around it, it may be a word in a sentence.
-        loose: f.sighting.rule == "py.loose",
+        // Without a traceback around it, it may be a word in a sentence; and a model may write what it likes.
+        loose: f.sighting.rule == "py.loose" || f.sighting.rule.ends_with(QUOTED),
     }
 }
 
@@ -320,6 +335,63 @@ mod tests {
         }
         reading.end_log();
         assert_eq!(reading.verdict(Some(1)).root.map(|r| r.line), Some(6));
+    }
+
+    fn step(logs: &[&str], exit: Option<i32>) -> Option<u64> {
+        let mut reading = Reading::new(&[]).unwrap();
+        for log in logs {
+            reading.begin();
+            log.as_bytes().chunks(100).for_each(|piece| reading.feed(piece));
+            reading.end_log();
+        }
+        reading.verdict(exit).step
+    }
+
+    #[test]
+    fn the_newest_step_before_the_line_is_told() {
+        let steps: String = (1..=500).map(|n| format!("step:{n} - actor/pg_loss:0.1\n")).collect();
+        let full = "OSError: [Errno 28] No space left on device\n";
+        assert_eq!(step(&[&format!("{steps}{full}")], Some(1)), Some(500));
+        assert_eq!(step(&[&format!("{steps}{RAISED}")], Some(1)), Some(500));
+        // Where no line tells it, the last one counts.
+        assert_eq!(step(&[&steps], Some(137)), Some(500));
+        // One of two ranks prints the records.
+        assert_eq!(step(&[full, &steps], Some(1)), Some(500));
+        let again = format!("{steps}{full}step:501 - x\nstep:502 - x\nstep:503 - x\n{full}");
+        assert_eq!(step(&[&again], Some(1)), Some(503));
+        // Ranks print over each other.
+        assert_eq!(step(&[&format!("{steps}step:499 - x\n{full}")], Some(1)), Some(500));
+    }
+
+    #[test]
+    fn what_a_model_wrote_tells_nothing() {
+        let said = format!("step:1 - x\nstep:2 - x\n[response] it prints\n{RAISED}Step 9: mend it\n[score] 0.0\n");
+        assert_eq!(told(&said, Some(0)).0, "");
+        assert_eq!(told(&said, None).0, "");
+        assert_eq!(step(&[&said], Some(1)), Some(2));
+        let full = format!("{said}OSError: [Errno 28] No space left on device\n");
+        assert_eq!(told(&full, None), ("disk.full".to_owned(), Some(9)));
+    }
+
+    #[test]
+    fn that_nothing_was_found_where_nothing_could_be_is_uncertain() {
+        let mut reading = Reading::new(&[]).unwrap();
+        let mut verdict = |logs: &[&[u8]]| {
+            reading.clear();
+            for log in logs {
+                reading.begin();
+                reading.feed(log);
+                reading.end_log();
+            }
+            let v = reading.verdict(None);
+            (v.confidence, v.doubt)
+        };
+        assert_eq!(verdict(&[b""]), (Confidence::Low, Some((0, Doubt::Empty))));
+        assert_eq!(verdict(&[b"step 1\n", b""]), (Confidence::High, None));
+        assert_eq!(
+            verdict(&[b"step 1\n", b"\xff\xfes\0t\0"]),
+            (Confidence::Low, Some((1, Doubt::Utf16)))
+        );
     }
 
     #[test]

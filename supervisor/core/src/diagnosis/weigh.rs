@@ -13,7 +13,7 @@ pub(crate) struct Clue<'a> {
     pub(crate) text: &'a str,
     /// It ended a traceback that goes on with the chain of the one before.
     pub(crate) chained: bool,
-    /// An exception that no traceback led to.
+    /// An exception that no traceback led to, or text of a model.
     pub(crate) loose: bool,
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn choose(clues: &[Clue<'_>]) -> Option<Choice> {
     let all = clues.iter().enumerate();
     let weighed = all.map(|(at, clue)| Choice {
         at,
-        weight: if is_wrapped(clues, at) {
+        weight: if is_wrapped(clues, at) || is_summed_up(clues, at) {
             Weight::Hint
         } else {
             weight(clue)
@@ -63,12 +63,11 @@ pub(crate) fn choose(clues: &[Clue<'_>]) -> Option<Choice> {
 fn rank(clues: &[Clue<'_>], choice: &Choice) -> u8 {
     let class = clues.get(choice.at).map_or("", |c| c.class);
     match (choice.weight, class) {
-        (Weight::Symptom, "engine.sglang_watchdog") => 0,
-        (Weight::Symptom, "comm.nccl_timeout") => 1,
-        (Weight::Symptom, "engine.vllm_dead") => 2,
-        (Weight::Symptom, "comm.nccl_remote") => 3,
-        (Weight::Symptom, "ray.actor_died") => 4,
-        (Weight::Symptom, _) => 5,
+        (Weight::Symptom, "comm.nccl_timeout") => 0,
+        (Weight::Symptom, "engine.vllm_dead") => 1,
+        (Weight::Symptom, "comm.nccl_remote") => 2,
+        (Weight::Symptom, "ray.actor_died") => 3,
+        (Weight::Symptom, _) => 4,
         _ => 0,
     }
 }
@@ -84,6 +83,16 @@ fn is_wrapped(clues: &[Clue<'_>], at: usize) -> bool {
     let says = |class: &str| class != first.class && !class.starts_with("code.") && (general || machine(class));
     let mut chain = clues.iter().skip(at + 1).take_while(|c| c.chained);
     chain.any(|c| weight(c) <= Weight::Cause && says(c.class))
+}
+
+/// What ended the ranks of a checkpoint's load or save: what each rank says of it stands below, where it says more.
+fn is_summed_up(clues: &[Clue<'_>], at: usize) -> bool {
+    const SUM: &str = "CheckpointException ranks:";
+    let Some(first) = clues.get(at).filter(|c| c.text.contains(SUM)) else {
+        return false;
+    };
+    let below = clues.iter().skip(at + 1).find(|c| !c.text.contains(SUM));
+    below.is_some_and(|c| weight(c) <= Weight::Cause && !matches!(c.class, "code.exception") && c.class != first.class)
 }
 
 /// The strength of one clue.
@@ -112,8 +121,19 @@ fn of_class(class: &str) -> Weight {
         }
         ("ray.task_error", _) => Weight::Hint,
         (
-            "node.nic" | "comm.store" | "comm.init" | "engine.http" | "data.loader" | "kill.unknown" | "op.signal"
-            | "sched.cancel" | "ckpt.save_failed" | "engine.weight_sync" | "rollout.stall" | "logger.remote"
+            "engine.sglang_watchdog"
+            | "node.nic"
+            | "comm.store"
+            | "comm.init"
+            | "engine.http"
+            | "data.loader"
+            | "kill.unknown"
+            | "op.signal"
+            | "sched.cancel"
+            | "ckpt.save_failed"
+            | "engine.weight_sync"
+            | "rollout.stall"
+            | "logger.remote"
             | "engine.all_gone",
             _,
         ) => Weight::Effect,

@@ -28,7 +28,7 @@ const ADVICE: &[&str] = &[
 ];
 
 /// Openings of lines that show what a model was asked or answered.
-const SAMPLES: &[&str] = &[
+pub(crate) const SAMPLES: &[&str] = &[
     "[prompt]",
     "[response]",
     "[ground_truth]",
@@ -53,6 +53,12 @@ pub(super) fn is_remark(text: &[u8]) -> bool {
     let text = text.trim_ascii_start();
     let opens = |with: &[&str]| with.iter().any(|w| text.starts_with(w.as_bytes()));
     opens(ADVICE) || opens(SAMPLES) || warns(text)
+}
+
+/// The line begins a text of a model.
+pub(crate) fn opens_sample(text: &[u8]) -> bool {
+    let text = text.trim_ascii_start();
+    SAMPLES.iter().any(|w| text.starts_with(w.as_bytes()))
 }
 
 /// A warning of Python (`UserWarning: …`) or one that is called so; loggers' levels say less.

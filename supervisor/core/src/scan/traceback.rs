@@ -6,6 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Processes whose tracebacks are followed at once.
 const PROCESSES: usize = 1024;
 
+/// Opening of a traceback.
+const HEADER: &[u8] = b"Traceback (most recent call last)";
+
+/// Bytes that may follow it on its line: a rank, or how often Ray saw it.
+const AFTER: usize = 160;
+
 /// Opening of the line before a traceback that ends nothing.
 const IGNORED: &[u8] = b"Exception ignored ";
 
@@ -21,6 +27,8 @@ pub(super) enum Through {
     Neither,
     Load,
     Save,
+    /// What asks for rewards.
+    Reward,
 }
 
 /// A line as seen by the tracebacks.
@@ -54,6 +62,7 @@ pub(super) struct Tracebacks {
     exception: Regex,
     load: Regex,
     save: Regex,
+    reward: Regex,
 }
 
 impl Tracebacks {
@@ -70,6 +79,9 @@ impl Tracebacks {
             )?,
             save: Regex::new(
                 r"(?-u), line \d+, in (?:\w*save_(?:checkpoint|ckpt|state_dict|recover|model|optimizer|pretrained)\w*|save|_save\w*|async_save\w*)\b",
+            )?,
+            reward: Regex::new(
+                r#"(?-u)File "(?:[^"]*/)?[^"/]*(?:reward|remote_rm|judge|verifier)[^"/]*\.py", line|, in (?:compute_(?:score|reward)\w*|get_reward\w*|reward_(?:fn|func)\w*|remote_rm_fn\w*)\b"#,
             )?,
         })
     }
@@ -90,7 +102,9 @@ impl Tracebacks {
     pub(super) fn line(&mut self, worker: u32, source: u64, text: &[u8]) -> Seen {
         let key = (worker, source);
         // A progress bar draws without a newline: the traceback may follow on its line.
-        if let Some(at) = memchr::memmem::find(text, b"Traceback (most recent call last)") {
+        if let Some(at) = memchr::memmem::find(text, HEADER)
+            && ends_after(&text[at + HEADER.len()..])
+        {
             self.begin(key, text, at);
             return Seen::Inside;
         }
@@ -124,6 +138,8 @@ impl Tracebacks {
                     open.through = Through::Save;
                 } else if open.through == Through::Neither && self.load.is_match(text) {
                     open.through = Through::Load;
+                } else if open.through == Through::Neither && self.reward.is_match(text) {
+                    open.through = Through::Reward;
                 }
             }
             return Seen::Inside;
@@ -163,6 +179,11 @@ impl Tracebacks {
         };
         self.open.insert(key, open);
     }
+}
+
+/// Nothing of the traceback follows on the line of its header: else it is one in a string.
+fn ends_after(rest: &[u8]) -> bool {
+    rest.len() <= AFTER && memchr::memchr(b'\\', rest).is_none() && memchr::memmem::find(rest, b"File ").is_none()
 }
 
 /// The line between two tracebacks of one chain.

@@ -52,6 +52,7 @@ pub(super) const ROWS: &[Row] = &[
         line("DP world size", r"The checkpoint being loaded used a DP world size of \d+ but the current world size is"),
         line("value from checkpoint", r"value from checkpoint \(.*\) is not equal to the input argument value"),
         line("shape mismatch", r"Global shape mismatch|(?:CheckpointingException|AssertionError|ValueError).{0,120}shape mismatch (?:for|between)"),
+        line("Size mismatch between saved", r"Size mismatch between saved .{1,120} and current"),
         line("Missing key in checkpoint", r"Missing key in checkpoint state_dict"),
     ])
     .errors(&["Missing key(s)", "Unexpected key(s)", "size mismatch for", "Missing key in checkpoint"])

@@ -41,6 +41,8 @@ pub(super) const ROWS: &[Row] = &[
         line("Errno 12|allocate memory|DefaultCPUAllocator", r"OSError: \[Errno 12\]|Cannot allocate memory|DefaultCPUAllocator: (?:can't|not enough) "),
         line("MemoryError", r"^(?:numpy\S*\.)?_?(?:Array)?MemoryError(?::|$)"),
         holds("std::bad_alloc"),
+        line("low on resource", r"The node was low on resource: \[?memory"),
+        line("MemoryPressure", r"The node had condition: \[[^\]]*MemoryPressure"),
     ])
     .examples(
         "slurmstepd: error: Detected 1 oom_kill event in StepId=48213.0. Some of the step tasks have been OOM Killed.",
@@ -78,6 +80,8 @@ pub(super) const ROWS: &[Row] = &[
         holds("cudaErrorMemoryAllocation"),
         holds("CUBLAS_STATUS_ALLOC_FAILED"),
         holds("CUDNN_STATUS_ALLOC_FAILED"),
+        // A handle needs memory of its own; nothing else fails at its creation while the GPU works.
+        line("STATUS_NOT_INITIALIZED", r"CU(?:BLAS|DNN|SOLVER|SPARSE)_STATUS_NOT_INITIALIZED"),
         line("out of memory", r"(?:NCCL|Cuda failure|Cuda failure 2).{0,60}out of memory"),
         holds("RESOURCE_EXHAUSTED: Out of memory while trying to allocate"),
     ])
@@ -105,21 +109,6 @@ pub(super) const ROWS: &[Row] = &[
     )
     .told_by("SIGBUS, exit code 135"),
     class(
-        "mem.ray_store",
-        Kind::Unclear,
-        Some(Action::RelaunchOnce),
-        "Give Ray's object store more memory or its spill directory more room.",
-    )
-    .lines(&[
-        holds("ObjectStoreFullError"),
-        line("object store", r"object store.{0,60}(?:is full|out of memory|full or)|(?:[Ff]ailed to put object|put.{0,20}) .{0,60}object store"),
-        line("spill|OutOfDiskError", r"(?:[Ff]ailed to spill|spill(?:ing)? (?:worker|objects?).{0,40}(?:failed|error)|OutOfDiskError)"),
-    ])
-    .examples(
-        "ray.exceptions.ObjectStoreFullError: Failed to put object 00ff in object store because it is full.",
-        "object store memory: 200 GB, spilling to /tmp/ray",
-    ),
-    class(
         "disk.full",
         Kind::Deterministic,
         Some(Action::Wait),
@@ -135,11 +124,32 @@ pub(super) const ROWS: &[Row] = &[
         holds("basic_ios::clear: iostream error"),
         line("unexpected pos", r"inline_container\.cc.{0,20}unexpected pos \d+ vs"),
         holds("DiskPressure"),
+        line("OutOfDiskError", r"OutOfDiskError(?::|$|\()"),
+        holds("local disk's utilization is over capacity"),
+        line("out of disk", r"failed, likely out of disk space|failed due to out of disk|Out of disk space with"),
+        line("low on resource", r"The node was low on resource: \[?(?:ephemeral-storage|nodefs|imagefs)"),
+        line("ephemeral", r"ephemeral local storage usage exceeds the total limit|exceeded its local ephemeral storage limit"),
+        line("Usage of EmptyDir", r"Usage of EmptyDir volume .{1,80} exceeds the limit"),
     ])
     .errors(&["Errno 28", "Errno 122", "No space left", "iostream error"])
     .examples(
         "OSError: [Errno 28] No space left on device",
         "disk: 1.2 TB of 4 TB left on /data",
+    ),
+    class(
+        "mem.ray_store",
+        Kind::Unclear,
+        Some(Action::RelaunchOnce),
+        "Give Ray's object store more memory or its spill directory more room.",
+    )
+    .lines(&[
+        holds("ObjectStoreFullError"),
+        line("object store", r"object store.{0,60}(?:is full|out of memory|full or)|(?:[Ff]ailed to put object|put.{0,20}) .{0,60}object store"),
+        line("spill", r"(?:[Ff]ailed to spill|spill(?:ing)? (?:worker|objects?).{0,40}(?:failed|error))"),
+    ])
+    .examples(
+        "ray.exceptions.ObjectStoreFullError: Failed to put object 00ff in object store because it is full.",
+        "object store memory: 200 GB, spilling to /tmp/ray",
     ),
     class(
         "disk.readonly",
@@ -169,6 +179,21 @@ pub(super) const ROWS: &[Row] = &[
         "Look at the load of the file system; a save is never ended because it is slow.",
     )
     .told_by("the length of saves against their own median, and writers in uninterruptible sleep"),
+    class(
+        "host.dns",
+        Kind::Transient,
+        Some(Action::RelaunchLater),
+        "Look at the name service of that machine.",
+    )
+    .lines(&[
+        holds("Temporary failure in name resolution"),
+        holds("Name or service not known"),
+        line("NameResolutionError|resolve host|Failed to resolve|nodename nor servname|getaddrinfo|Errno -", r"NameResolutionError|Could not resolve host|Failed to resolve '|nodename nor servname provided|getaddrinfo (?:failed|ENOTFOUND)|Errno -[23]\]"),
+    ])
+    .examples(
+        "socket.gaierror: [Errno -3] Temporary failure in name resolution",
+        "name resolution took 3 ms",
+    ),
     class(
         "hub.auth",
         Kind::Deterministic,
@@ -245,25 +270,11 @@ pub(super) const ROWS: &[Row] = &[
         holds("can't start new thread"),
         line("pthread_create", r"pthread_create.{0,60}(?:fail|EAGAIN|error)"),
         holds("received 0 items of ancdata"),
+        line("low on resource", r"The node was low on resource: \[?pids"),
     ])
     .examples(
         "OSError: [Errno 24] Too many open files: '/data/shard-0001.parquet'",
         "open files limit: 1048576",
-    ),
-    class(
-        "host.dns",
-        Kind::Transient,
-        Some(Action::RelaunchLater),
-        "Look at the name service of that machine.",
-    )
-    .lines(&[
-        holds("Temporary failure in name resolution"),
-        holds("Name or service not known"),
-        line("NameResolutionError|nodename nor servname|getaddrinfo|Errno -", r"NameResolutionError|nodename nor servname provided|getaddrinfo (?:failed|ENOTFOUND)|Errno -[23]\]"),
-    ])
-    .examples(
-        "socket.gaierror: [Errno -3] Temporary failure in name resolution",
-        "name resolution took 3 ms",
     ),
     class(
         "host.clock",

@@ -58,6 +58,9 @@ pub(super) const ROWS: &[Row] = &[
         line("Error: ", r"^Error: (?:No such option|Missing option|Invalid value for|Got unexpected extra argument|Missing argument)"),
         line("yaml.", r"yaml\.(?:scanner|parser|constructor|composer)\.\w+Error"),
         line("DeepSpeedConfigError", r"DeepSpeedConfigError"),
+        // More processes than GPUs.
+        line("Duplicate GPU detected", r"Duplicate GPU detected ?:"),
+        line("invalid device ordinal", r"(?:CUDA|HIP|cuda)\b.{0,40}invalid device ordinal"),
     ])
     .errors(&[
         "ConfigAttributeError",
@@ -202,6 +205,7 @@ pub(super) const ROWS: &[Row] = &[
     )
     .lines(&[
         line("triton", r"triton.{0,80}(?:CompilationError|OutOfResources)|triton.{0,120}cache.{0,120}(?:Error|No such file|failed|corrupt)"),
+        line("out of resource", r"\bOutOfResources: out of resource"),
         line("ptxas", r"ptxas (?:fatal|error)|`ptxas` failed|ptxas.{0,40}(?:failed with error|died)"),
         line("_inductor|InductorError", r"torch\._inductor\.exc\.\w+|InductorError"),
         line("BackendCompilerFailed", r"BackendCompilerFailed"),

@@ -137,6 +137,8 @@ pub(super) const ROWS: &[Row] = &[
     .lines(&[
         line("reward_|reward-|reward s|reward m|reward e|reward u|reward a|reward f|reward w|verifier|judge|grader", r"(?:reward|verifier|judge|grader)[\w ./:-]{0,60}(?:server|service|model|endpoint|url|api|worker|request|http)\w*.{0,120}(?:unavailable|unreachable|\b50[0234]\b|connection (?:refused|reset|error)|timed? ?out|failed after|not respond|down\b|Max retries)"),
         line("reward_|reward-|reward s|reward m|reward e|reward u|reward a|reward f|reward w|verifier|judge|grader", r"(?:Error|Exception|failed|timed? ?out|Timeout|refused|\b50[0234]\b).{0,100}\b(?:reward|verifier|judge|grader)[_ -]?(?:server|service|model|endpoint|url|api|manager|function|worker)"),
+        line("url: /", r"(?:Max retries exceeded|[Tt]imed? ?out|refused).{0,80}url: /\S{0,80}(?:reward|score|judge|grade|verif)"),
+        line("host=", r"host='(?:[\w.-]{1,40}-)?(?:rm|reward|judge|verifier|grader)[\w.-]{0,80}'.{0,80}(?:Max retries exceeded|[Tt]imed? ?out|refused)"),
         line("compute_score", r"compute_score.{0,80}(?:timed? ?out|failed after|unreachable)"),
     ])
     .examples(
@@ -161,10 +163,25 @@ pub(super) const ROWS: &[Row] = &[
         "sandbox pool: 512 slots, 130 in use",
     ),
     class(
+        "logger.auth",
+        Kind::Deterministic,
+        Some(Action::Stop),
+        "Set the tracker's key (WANDB_API_KEY), or its offline mode: without a key it will not start.",
+    )
+    .lines(&[
+        line("api_key not configured|No API key configured", r"api_key not configured|No API key configured"),
+        line("API key", r"The API key you provided is either invalid or missing|wandb.{0,200}API key.{0,60}(?:invalid|missing|must be \d+ char)"),
+        line("wandb|W&B", r"(?:wandb|W&B).{0,120}(?:user is not logged in|Error 401|<Response \[401\]>)"),
+    ])
+    .examples(
+        "wandb.errors.errors.UsageError: api_key not configured (no-tty). call wandb.login(key=[your_api_key])",
+        "wandb: Currently logged in as: me. Use `wandb login --relogin` to force relogin",
+    ),
+    class(
         "logger.remote",
         Kind::Transient,
         Some(Action::RelaunchLater),
-        "Set the logger to offline mode: a training needs no tracker to go on. Where the key is refused, correct it.",
+        "Set the logger to offline mode: a training needs no tracker to go on.",
     )
     .lines(&[
         line("wandb", r"wandb\.(?:errors\.)?(?:\w+\.)*(?:CommError|UsageError|AuthenticationError|Error|ServiceStartTimeoutError|MailboxError)"),

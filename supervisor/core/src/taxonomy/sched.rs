@@ -33,6 +33,8 @@ pub(super) const ROWS: &[Row] = &[
         line("preempt", r"(?:reason|Reason|status|state)[:=] ?\W?Preempt(?:ed|ing|ion)"),
         holds("DisruptionTarget"),
         holds("PreemptionByScheduler"),
+        line("Preempted", r"Preempted (?:by (?:a )?pod\b|.{0,40}default-scheduler)"),
+        line("TaintManager|EvictionAPI", r"TaintManagerEviction|DeletionByTaintManager|EvictionByEvictionAPI"),
         line("spot", r"spot.{0,30}(?:interruption|termination|instance.{0,30}(?:reclaim|terminat|interrupt))"),
     ])
     .examples(

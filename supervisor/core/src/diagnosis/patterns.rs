@@ -1,0 +1,48 @@
+//! Forms of lines that only a log needs that nobody watched: times, starts, ends, exceptions outside of a traceback.
+
+use regex::bytes::Regex;
+
+/// The forms.
+pub(super) struct Patterns {
+    pub(super) loose: Regex,
+    time: Regex,
+    pub(super) scratch: Regex,
+    pub(super) partly: Regex,
+    pub(super) resumes: Regex,
+    pub(super) over: Regex,
+}
+
+impl Patterns {
+    pub(super) fn new() -> Result<Self, regex::Error> {
+        let regex = Regex::new;
+        Ok(Self {
+            loose: regex(r"^(?-u:(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)(?:\(\w+\))?: )")?,
+            time: regex(
+                r"(?-u)^.{0,40}?(?:\d{4}[-/](\d\d)[-/](\d\d)[T ]|\b[EWIF](\d\d)(\d\d) |\b(\d\d)-(\d\d) )(\d\d):(\d\d):(\d\d)(?:[.,](\d{3}))?",
+            )?,
+            scratch: regex(
+                r"(?i-u)training from scratch|should not be a resumed experiment|will start from scratch|start(?:ing)? from random",
+            )?,
+            partly: regex(r"(?-u)No dataloader state found at|Checkpoint does not exist: ")?,
+            resumes: regex(
+                r#"(?-u)\bresume\w*['"]?\s*[:=]\s*['"]?(?:/|True|\w*_path\b)|--resume(?:[-_]from\S*)?[ =]\S*/|Load from checkpoint folder|[Rr]esum(?:e|ing) (?:training )?from (?:the )?(?:checkpoint|step|/|global)"#,
+            )?,
+            over: regex(
+                r"(?i-u)train(?:ing|er)? (?:is |has )?(?:finished|complete|completed|done|ended|exiting)|(?:data|dataset|dataloader|iterator).{0,20}exhausted|no more (?:data|batches)|(?:run|job) (?:finished|completed)|exiting (?:cleanly|gracefully|training)",
+            )?,
+        })
+    }
+
+    /// Month, day and time of day: a year stands in few of the forms.
+    pub(super) fn time_of(&self, line: &[u8]) -> Option<u64> {
+        let c = self.time.captures(&line[..line.len().min(96)])?;
+        let n = |at: usize| {
+            let bytes = c.get(at)?.as_bytes();
+            std::str::from_utf8(bytes).ok()?.parse::<u64>().ok()
+        };
+        let month = n(1).or(n(3)).or(n(5))?;
+        let day = n(2).or(n(4)).or(n(6))?;
+        let seconds = ((month * 31 + day) * 24 + n(7)?) * 3600 + n(8)? * 60 + n(9)?;
+        Some(seconds * 1000 + n(10).unwrap_or(0))
+    }
+}

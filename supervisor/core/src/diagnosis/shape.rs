@@ -1,0 +1,94 @@
+//! What kind of bytes a log is of: where it is no text, that nothing was found in it tells nothing.
+
+/// Bytes of each piece that are looked at.
+const LOOKED_AT: usize = 4096;
+
+/// A reason to doubt that a log tells what happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doubt {
+    /// There is nothing in it.
+    Empty,
+    /// It is text in two bytes a character.
+    Utf16,
+    /// It is no text.
+    Binary,
+}
+
+impl Doubt {
+    /// What is wrong with the log.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Empty => "is empty",
+            Self::Utf16 => "is text in UTF-16, of which nothing was read: convert it (iconv -f UTF-16 -t UTF-8 FILE)",
+            Self::Binary => "is no text",
+        }
+    }
+}
+
+/// Counts of the bytes of one log.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Shape {
+    seen: u64,
+    zero: u64,
+    /// Control characters that no terminal prints, zero among them.
+    odd: u64,
+    marked: bool,
+    inked: bool,
+}
+
+impl Shape {
+    /// Takes in the next piece.
+    pub(super) fn note(&mut self, bytes: &[u8]) {
+        let head = &bytes[..bytes.len().min(LOOKED_AT)];
+        self.marked |= self.seen == 0 && (head.starts_with(b"\xff\xfe") || head.starts_with(b"\xfe\xff"));
+        self.inked = self.inked || bytes.iter().any(|b| !b.is_ascii_whitespace());
+        self.seen += head.len() as u64;
+        for b in head {
+            let odd = matches!(b, 0..=6 | 0x0e..=0x1a | 0x1c..=0x1f | 0x7f);
+            self.zero += u64::from(*b == 0);
+            self.odd += u64::from(odd);
+        }
+    }
+
+    /// The reason to doubt it, if there is one.
+    pub(super) fn doubt(&self) -> Option<Doubt> {
+        match self.seen {
+            _ if !self.inked => Some(Doubt::Empty),
+            seen if self.marked || (seen / 4..=seen * 3 / 5).contains(&self.zero) && self.odd < self.zero * 2 => {
+                Some(Doubt::Utf16)
+            }
+            seen if self.odd * 20 > seen => Some(Doubt::Binary),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn doubt(bytes: &[u8]) -> Option<Doubt> {
+        let mut shape = Shape::default();
+        bytes.chunks(100).for_each(|piece| shape.note(piece));
+        shape.doubt()
+    }
+
+    #[test]
+    fn logs_that_are_no_text_are_told_from_those_with_colours() {
+        let text = "\x1b[36m(A pid=1)\x1b[0m 12%|██| 1/9\r\n".repeat(50);
+        assert_eq!(doubt(text.as_bytes()), None);
+        assert_eq!(doubt(b""), Some(Doubt::Empty));
+        assert_eq!(doubt(b" \n\r\n"), Some(Doubt::Empty));
+        let wide: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        assert_eq!(doubt(&wide), Some(Doubt::Utf16));
+        assert_eq!(doubt(&[b"\xff\xfe".as_slice(), &wide].concat()), Some(Doubt::Utf16));
+        let binary: Vec<u8> = (0..4000u32)
+            .map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8)
+            .collect();
+        assert_eq!(doubt(&binary), Some(Doubt::Binary));
+        // A log that was cut while it was written may begin with zeros.
+        let cut = [vec![0; 300], text.repeat(20).into_bytes()].concat();
+        assert_eq!(doubt(&cut), None);
+    }
+}
