@@ -326,6 +326,10 @@ impl Scene {
     }
 
     /// What the last `supervise run` said at its end, for whoever reads why a test failed.
+    #[expect(
+        clippy::print_stderr,
+        reason = "kept by the test's own output, where the failure stands"
+    )]
     fn tell_the_last_words(&self) {
         let last = self.started.load(Ordering::SeqCst);
         let said = fs::read_to_string(self.path(&format!("supervise-{last}.out"))).unwrap_or_default();
