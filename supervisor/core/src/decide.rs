@@ -190,11 +190,18 @@ impl Deciding<'_> {
         if let Some((what, why)) = stale {
             return self.ignore(&what, &why);
         }
+        let ended = matches!(e.kind, EventKind::TermStarted { .. })
+            && self.s.outcome.as_ref().is_some_and(Outcome::needs_a_person);
         let keeps = matches!(&e.kind, EventKind::ActDone { act, .. } if self.s.pending.get(act).is_some_and(is_keep));
         self.push(Record::Fact(as_recorded(&self.s, e)));
         match &e.kind {
             EventKind::ActDone { result, .. } if keeps => self.on_kept(result.is_ok()),
-            EventKind::TermStarted { living, orphans, .. } => self.on_term_started(living.as_ref(), orphans),
+            EventKind::TermStarted { living, orphans, .. } => {
+                if ended {
+                    self.trust_again();
+                }
+                self.on_term_started(living.as_ref(), orphans);
+            }
             EventKind::ActDone { act, result } => self.on_act_done(*act, result.as_ref()),
             EventKind::WorkerExited { status, .. } => self.on_worker_exited(*status),
             EventKind::TreeGone { unkillable, .. } => self.on_tree_gone(unkillable),

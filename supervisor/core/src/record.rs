@@ -255,6 +255,11 @@ pub enum Decision {
         /// The step's directory.
         ckpt: CkptId,
     },
+    /// A person started the run again after an end that needed one: what was not to be chosen again may be.
+    Trust {
+        /// The steps' directories.
+        ckpts: Vec<CkptId>,
+    },
     /// A retry is charged, or not.
     Charge {
         /// Attempts without progress, after this one.

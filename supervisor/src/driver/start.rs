@@ -143,11 +143,7 @@ fn own_exe() -> Result<Utf8PathBuf, CliError> {
 /// A journal that ended with an outcome that needs a person answers the same again, without acting.
 fn ended_before(state: &State, spec: &RunSpec, flags: RunFlags, printer: &mut Printer) -> Option<u8> {
     let outcome = state.outcome.as_ref()?;
-    let needs_a_person = matches!(
-        outcome,
-        Outcome::Deterministic { .. } | Outcome::NoProof { .. } | Outcome::GaveUp { .. }
-    );
-    if flags.again || !needs_a_person || state.mode != supervise_core::state::Mode::Finished {
+    if flags.again || !outcome.needs_a_person() || state.mode != supervise_core::state::Mode::Finished {
         return None;
     }
     // Another question gets another answer: a start that was refused is asked for in another way.

@@ -249,6 +249,10 @@ fn decided(what: &Decision, reasons: &[Reason], s: &State) -> Option<String> {
         }
         Decision::Diagnosed(d) => format!("{a}: {}{}", diagnosis(d), last_lines(s)),
         Decision::Distrust { ckpt } => format!("{ckpt} is not chosen again{why}"),
+        Decision::Trust { ckpts } => {
+            let names: Vec<String> = ckpts.iter().map(ToString::to_string).collect();
+            format!("{} may be chosen again{why}", names.join(", "))
+        }
         Decision::Charge { attempts, .. } if *attempts > 0 => {
             format!(
                 "{} without progress so far{why}",

@@ -260,6 +260,12 @@ fn decisions_have_one_line_each() {
             "global_step_6 is not chosen again: why",
         ),
         (
+            Decision::Trust {
+                ckpts: vec![CkptId("global_step_4".into()), CkptId("global_step_6".into())],
+            },
+            "global_step_4, global_step_6 may be chosen again: why",
+        ),
+        (
             Decision::Charge {
                 attempts: 1,
                 step_backs: 0,

@@ -130,6 +130,16 @@ impl Deciding<'_> {
         self.s.step_backs.saturating_add(1)
     }
 
+    /// The run had ended until a person looked at it. Whoever starts it again may have mended what kept the checkpoints from loading.
+    pub(super) fn trust_again(&mut self) {
+        let ckpts = self.s.distrusted.clone();
+        if ckpts.is_empty() {
+            return;
+        }
+        let text = "the run was started again after its end: what failed before is tried again";
+        self.decided(Decision::Trust { ckpts }, vec![Reason::new("tried_again", text)]);
+    }
+
     fn charge_words(&self, a: &Attempt, progressed: bool, lived: bool, spared: bool, charged: u32) -> String {
         if progressed {
             return match lived {

@@ -62,6 +62,15 @@ impl Outcome {
         }
     }
 
+    /// Nothing is started any more before a person says so (`--again`).
+    #[must_use]
+    pub fn needs_a_person(&self) -> bool {
+        matches!(
+            self,
+            Self::Deterministic { .. } | Self::NoProof { .. } | Self::GaveUp { .. }
+        )
+    }
+
     /// One word for tables.
     #[must_use]
     pub fn word(&self) -> &'static str {

@@ -269,7 +269,7 @@ impl State {
             // How it ended was said then; what the configuration asks for now is no reason to judge it again.
             a.settled = true;
         }
-        if let Some(Outcome::GaveUp { .. } | Outcome::Deterministic { .. } | Outcome::NoProof { .. }) = ended {
+        if ended.is_some_and(|outcome| outcome.needs_a_person()) {
             self.failures.clear();
             self.charged = 0;
             self.step_backs = 0;
@@ -407,6 +407,7 @@ impl State {
                     self.distrusted.remove(0);
                 }
             }
+            Decision::Trust { ckpts } => self.distrusted.retain(|c| !ckpts.contains(c)),
             Decision::Wait { what, until } => {
                 let (what, until) = (what.clone(), *until);
                 self.enter(Mode::Waiting { what, until }, at);

@@ -140,6 +140,10 @@ fn decision(d: &Decision) -> String {
             format!("diagnosed {} {step} ({:?})", d.class, d.action)
         }
         Decision::Distrust { ckpt } => format!("distrust {ckpt}"),
+        Decision::Trust { ckpts } => format!(
+            "trust {}",
+            ckpts.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+        ),
         Decision::Refilled => "own deaths count anew".to_owned(),
         Decision::Charge {
             attempts, step_backs, ..
