@@ -16,7 +16,7 @@ use crate::id::Step;
 use crate::reason::{Evidence, Reason};
 use crate::record::{DiskEdit, Outcome, StartPoint};
 use crate::spec::{ResumeIntent, RunSpec};
-use crate::state::State;
+use crate::state::{Mode, State};
 use degraded::or_degraded;
 use nothing::{fresh_by_wish, from_nothing, go_on_clearing};
 use question::{linked, rolled_back, set_back, stranger, unsafe_step, went_back};
@@ -68,6 +68,19 @@ pub fn last_step(s: &State, spec: &RunSpec) -> Option<Step> {
         (Some(said), Some(printed)) if spec.saves.is_in_place() => Some(said.min(printed)),
         (said, printed) => said.or(printed),
     }
+}
+
+/// The end that a start answers again without acting, as it needed a person; `None`: it acts. Another question gets another answer: a
+/// start that was refused may be asked for in another way.
+#[must_use]
+pub fn answered_again<'a>(s: &'a State, spec: &RunSpec) -> Option<&'a Outcome> {
+    let p = &spec.policy;
+    let asks_anew = p.from.is_some() || p.fresh || p.allow_fresh || spec.config_hash != s.config;
+    let ended = s
+        .outcome
+        .as_ref()
+        .filter(|o| s.mode == Mode::Finished && o.needs_a_person())?;
+    (!asks_anew || !matches!(ended, Outcome::NoProof { .. })).then_some(ended)
 }
 
 /// How deep a step must be proven before a launch: every byte after a reboot or a full disk, which may have

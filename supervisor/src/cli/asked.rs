@@ -1,9 +1,11 @@
 //! Questions from and to a person, the same for several commands.
 
+use super::target::Seen;
 use crate::error::CliError;
 use crate::printer;
 use crate::run_order::Prepared;
 use supervise_core::checkpoint::Depth;
+use supervise_core::spec::RunSpec;
 use supervise_host::io_worker::{RunCheckpoints, look_at_run};
 
 /// Asks on the terminal; anything but a yes is a no.
@@ -41,4 +43,33 @@ pub(super) fn check_from(p: &Prepared) -> Result<(), CliError> {
         CliError::usage(format!("--from {from}: no such step in {}; {there}", place.root))
             .hint("`supervise checkpoints` shows them all"),
     )
+}
+
+/// Workers that outlived their supervisor go on as they were launched: a wish that only a launch can fulfil is refused, not dropped.
+/// The run is looked at only where there is such a wish.
+///
+/// # Errors
+/// There is one, and such workers.
+pub(super) fn check_taken(
+    spec: &RunSpec,
+    look: impl FnOnce(&RunSpec) -> Result<Seen, CliError>,
+) -> Result<(), CliError> {
+    let policy = &spec.policy;
+    let wish = match (policy.fresh, policy.from, policy.observe) {
+        (true, ..) => "--fresh".to_owned(),
+        (_, Some(step), _) => format!("--from {step}"),
+        (.., true) => "--observe".to_owned(),
+        _ => return Ok(()),
+    };
+    let alive = look(spec)?.alive;
+    if alive.supervisor.alive || !alive.guard.alive {
+        return Ok(());
+    }
+    let run = &spec.run;
+    Err(CliError::usage(format!(
+        "{wish}: workers of this run live on without a supervisor, and it would change nothing for them"
+    ))
+    .hint(format!(
+        "`supervise stop {run}` ends them first; without {wish}, `supervise run` goes on with them"
+    )))
 }

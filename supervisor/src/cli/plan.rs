@@ -13,9 +13,9 @@ use supervise_config::settings::CgroupChoice;
 use supervise_core::checkpoint::{Depth, Finding};
 use supervise_core::event::{Event, EventKind, ScanReport};
 use supervise_core::record::{LaunchOrder, Outcome, Record};
-use supervise_core::resume::{Choice, choose, needed_depth};
+use supervise_core::resume::{Choice, answered_again, choose, needed_depth};
 use supervise_core::spec::{ResumeIntent, RunSpec};
-use supervise_core::state::{Mode, State};
+use supervise_core::state::State;
 use supervise_host::io_worker::{Prover, RunCheckpoints, look_at_run};
 use supervise_host::process::boot_id;
 use supervise_host::process::cgroup::Leaf;
@@ -76,13 +76,18 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         prepared.findings.extend(rehearse(&prepared.order));
     }
     let seen = target::of_prepared(&prepared.order.spec)?;
+    asked::check_taken(&prepared.order.spec, |_| Ok(seen.clone()))?;
     let mut notes = seen.notes.clone();
     notes.extend(open_case(&prepared));
     let alive = seen.alive;
     if let Some(problem) = &seen.problem {
         return Err(CliError::environment(problem.clone()));
     }
-    let before = seen.state.as_ref().and_then(ended_before);
+    let before = seen
+        .state
+        .as_ref()
+        .and_then(|s| answered_again(s, &prepared.order.spec))
+        .cloned();
     let mut state = next_term(seen.state.unwrap_or_default(), &prepared.order.spec);
     // Who says how deep to look wants no more.
     state.doubt &= args.depth.is_none();
@@ -125,20 +130,12 @@ fn open_case(p: &Prepared) -> Option<String> {
     ))
 }
 
-/// An outcome after which `run` answers the same without acting.
-fn ended_before(state: &State) -> Option<Outcome> {
-    let needs_a_person = |o: &Outcome| {
-        matches!(
-            o,
-            Outcome::Deterministic { .. } | Outcome::NoProof { .. } | Outcome::GaveUp { .. }
-        )
-    };
-    let finished = state.mode == Mode::Finished;
-    state.outcome.clone().filter(|o| finished && needs_a_person(o))
-}
-
 /// The decision is made in the term that would begin: another configuration, or a reboot, counts there.
 fn next_term(mut state: State, spec: &RunSpec) -> State {
+    if state.outcome.as_ref().is_some_and(Outcome::needs_a_person) {
+        // What failed before would be tried again.
+        state.distrusted.clear();
+    }
     let begins = EventKind::TermStarted {
         term: state.term.next(),
         boot: boot_id().unwrap_or_default(),

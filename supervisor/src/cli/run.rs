@@ -143,7 +143,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         prepare::probe(root)?;
     }
     asked::check_from(&prepared)?;
-    check_taken(&prepared)?;
+    asked::check_taken(&prepared.order.spec, target::of_prepared)?;
     prepare::check_importable(&prepared)?;
     if prepared.order.spec.policy.fresh && !args.yes && !agreed(&prepared)? {
         return Err(CliError::usage(
@@ -162,28 +162,6 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         tee.end();
     }
     code
-}
-
-/// Workers that outlived their supervisor go on as they were launched: a wish that only a launch can fulfil is refused, not dropped.
-fn check_taken(p: &Prepared) -> Result<(), CliError> {
-    let policy = &p.order.spec.policy;
-    let wish = match (policy.fresh, policy.from, policy.observe) {
-        (true, ..) => "--fresh".to_owned(),
-        (_, Some(step), _) => format!("--from {step}"),
-        (.., true) => "--observe".to_owned(),
-        _ => return Ok(()),
-    };
-    let seen = target::of_prepared(&p.order.spec)?;
-    if seen.alive.supervisor.alive || !seen.alive.guard.alive {
-        return Ok(());
-    }
-    let run = &p.order.spec.run;
-    Err(CliError::usage(format!(
-        "{wish}: workers of this run live on without a supervisor, and it would change nothing for them"
-    ))
-    .hint(format!(
-        "`supervise stop {run}` ends them first; without {wish}, `supervise run` goes on with them"
-    )))
 }
 
 /// Shows the trainer's output between our own lines.

@@ -21,6 +21,7 @@ use supervise_core::event::{EventKind, Living};
 use supervise_core::id::{Ms, Term, Tick};
 use supervise_core::lease::{Claim, beat};
 use supervise_core::record::Outcome;
+use supervise_core::resume::answered_again;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::State;
 use supervise_host::guard::protocol::{FromGuard, Hello, ToGuard};
@@ -142,16 +143,7 @@ fn own_exe() -> Result<Utf8PathBuf, CliError> {
 
 /// A journal that ended with an outcome that needs a person answers the same again, without acting.
 fn ended_before(state: &State, spec: &RunSpec, flags: RunFlags, printer: &mut Printer) -> Option<u8> {
-    let outcome = state.outcome.as_ref()?;
-    if flags.again || !outcome.needs_a_person() || state.mode != supervise_core::state::Mode::Finished {
-        return None;
-    }
-    // Another question gets another answer: a start that was refused is asked for in another way.
-    let p = &spec.policy;
-    let asks_anew = p.from.is_some() || p.fresh || p.allow_fresh || spec.config_hash != state.config;
-    if matches!(outcome, Outcome::NoProof { .. }) && asks_anew {
-        return None;
-    }
+    let outcome = answered_again(state, spec).filter(|_| !flags.again)?;
     let why = match outcome {
         Outcome::Deterministic { why } | Outcome::NoProof { why } | Outcome::GaveUp { why } => why.as_str(),
         _ => "",

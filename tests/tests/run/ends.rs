@@ -112,6 +112,11 @@ fn where_nothing_is_provable_nothing_is_begun() {
         .expect(0)
         .says("global_step_2");
     assert_eq!((snapshot(&scene.step(2)), scene.attempts()), (before, 0));
+    // Asked in the same way it answers the same, and the plan says so; asked in another way it does not.
+    let config = scene.write_config();
+    let config = config.to_str().unwrap();
+    scene.ask(&["plan", config]).expect(4).says("it ended before");
+    scene.ask(&["plan", config, "--fresh"]).expect(0);
     scene.run(&["--allow-fresh", "--again"]).expect(0);
     assert_eq!((scene.resumed(1), scene.aside().len()), (None, 1));
     assert_eq!(scene.digest(), Some(expected));

@@ -97,6 +97,10 @@ fn a_wish_that_workers_without_a_supervisor_cannot_fulfil_is_refused() {
             "{}",
             refused.text
         );
+        // The plan says what the run would do.
+        let wish: Vec<&str> = wish.iter().copied().filter(|word| *word != "--yes").collect();
+        let planned = scene.ask(&[&["plan", config.to_str().unwrap()], wish.as_slice()].concat());
+        planned.expect(64).says("live on without a supervisor");
     }
     assert_eq!(scene.workers(), workers);
     scene.set("trainer.save_freq", json!(3));
