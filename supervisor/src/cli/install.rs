@@ -3,10 +3,12 @@
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::prepare::{Request, prepare};
-use crate::render::unit::{Unit, unit};
+use crate::printer;
+use crate::render::unit::{Texts, Unit, unit};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Command, Stdio};
 
 pub(super) const EXAMPLES: &str =
@@ -24,6 +26,10 @@ const KEPT: [&str; 6] = [
     "LD_LIBRARY_PATH",
     "CUDA_HOME",
 ];
+
+/// Modes of a file that everybody may read, and of one that nobody else may.
+pub(super) const PUBLIC: u32 = 0o644;
+pub(super) const PRIVATE: u32 = 0o600;
 
 /// What to do about a unit that says something else.
 const HOW: &str = "--force writes over it, --name takes another name, --print shows what would be written";
@@ -45,7 +51,7 @@ pub(super) struct Args {
     /// A service of the system
     #[arg(long)]
     system: bool,
-    /// Print the unit; write nothing
+    /// Print the unit that would be written; write nothing
     #[arg(long)]
     print: bool,
     /// Write over a unit of that name that says something else
@@ -77,30 +83,49 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
             .into_iter()
             .filter_map(|k| Some((k.to_owned(), std::env::var(k).ok()?)))
             .collect(),
+        secrets: settings_directory(user)?.join(format!("{name}.secrets.env")),
     };
-    let text = unit_text(&unit)?;
+    let texts = unit_texts(&unit)?;
     if args.print {
-        super::print(&text)?;
+        if texts.secrets.is_some() {
+            printer::err(&format!(
+                "note: secrets of the command are in no unit: without --print they are written into {}, for nobody else to read\n",
+                unit.secrets
+            ));
+        }
+        // It is to be written as it is, and holds no secret.
+        super::written(printer::out_bytes(texts.unit.as_bytes()))?;
         return Ok(Exit::Finished.code());
     }
-    check(&text, &name, user)?;
-    let dir = directory(user)?;
-    let path = dir.join(format!("supervise-{name}.service"));
-    write(&path, &text, args.force, HOW).map_err(|e| match e.exit_code() == Exit::Environment.code() {
+    check(&texts.unit, &name, user)?;
+    let path = directory(user)?.join(format!("supervise-{name}.service"));
+    let as_root = |e: CliError| match e.exit_code() == Exit::Environment.code() {
         true => e.hint("as another user than root: --user, or --print and let root write it"),
         false => e,
-    })?;
-    super::print(&told(&path, &name, user))?;
+    };
+    if let Some(secrets) = &texts.secrets {
+        // Who may read them is settled before they are there.
+        write(&unit.secrets, secrets, PRIVATE, args.force, HOW).map_err(as_root)?;
+    }
+    write(&path, &texts.unit, PUBLIC, args.force, HOW).map_err(as_root)?;
+    super::print(&told(
+        &path,
+        texts.secrets.is_some().then_some(&unit.secrets),
+        &name,
+        user,
+    ))?;
     Ok(Exit::Finished.code())
 }
 
-fn unit_text(u: &Unit) -> Result<String, CliError> {
+fn unit_texts(u: &Unit) -> Result<Texts, CliError> {
     unit(u).map_err(|why| CliError::usage(why).hint("systemd reads lines: rename what has a line break in it"))
 }
 
 /// The name as systemd may have it.
 fn name(args: &Args) -> Result<String, CliError> {
     let name = args.name.as_deref().or(args.config.file_stem()).unwrap_or_default();
+    // As systemctl shows it.
+    let name = name.strip_suffix(".service").unwrap_or(name);
     let fits = |c: char| c.is_ascii_alphanumeric() || "_.-:".contains(c);
     match name {
         "" => Err(CliError::usage(
@@ -129,12 +154,22 @@ fn directory(user: bool) -> Result<Utf8PathBuf, CliError> {
     if !user {
         return Ok("/etc/systemd/system".into());
     }
+    Ok(config_home()?.join("systemd/user"))
+}
+
+/// Directory of the settings of this user, or of the machine.
+fn settings_directory(user: bool) -> Result<Utf8PathBuf, CliError> {
+    match user {
+        false => Ok("/etc/supervise".into()),
+        true => Ok(config_home()?.join("supervise")),
+    }
+}
+
+fn config_home() -> Result<Utf8PathBuf, CliError> {
     let set = |name: &str| std::env::var(name).ok().filter(|v| v.starts_with('/'));
     let config = set("XDG_CONFIG_HOME").map(Utf8PathBuf::from);
     let config = config.or_else(|| set("HOME").map(|home| Utf8PathBuf::from(home).join(".config")));
-    config
-        .map(|c| c.join("systemd/user"))
-        .ok_or_else(|| CliError::environment("neither XDG_CONFIG_HOME nor HOME says where this user's units stand"))
+    config.ok_or_else(|| CliError::environment("neither XDG_CONFIG_HOME nor HOME says where this user's units stand"))
 }
 
 /// Refuses what systemd itself complains of, if it is installed. It ends with 0 also for keys that it does not know.
@@ -180,8 +215,8 @@ fn tempfile_dir() -> io::Result<Utf8PathBuf> {
     Ok(dir)
 }
 
-/// Writes a file whole or not at all, and over another text only by `force`.
-pub(super) fn write(path: &Utf8Path, text: &str, force: bool, how: &str) -> Result<(), CliError> {
+/// Writes a file of this mode whole or not at all, and over another text only by `force`.
+pub(super) fn write(path: &Utf8Path, text: &str, mode: u32, force: bool, how: &str) -> Result<(), CliError> {
     let failed = |e: io::Error| CliError::environment(format!("writing {path}: {e}"));
     match fs::read_to_string(path) {
         Ok(there) if there != text && !force => {
@@ -196,7 +231,15 @@ pub(super) fn write(path: &Utf8Path, text: &str, force: bool, how: &str) -> Resu
         fs::create_dir_all(dir).map_err(failed)?;
     }
     let new = Utf8PathBuf::from(format!("{path}.new"));
-    let mut file = fs::File::create(&new).map_err(failed)?;
+    // What another try left behind has a mode of its own.
+    let _ = fs::remove_file(&new);
+    let mut options = fs::OpenOptions::new();
+    let mut file = options
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(&new)
+        .map_err(failed)?;
     file.write_all(text.as_bytes())
         .and_then(|()| file.sync_all())
         .and_then(|()| fs::rename(&new, path))
@@ -207,10 +250,11 @@ pub(super) fn write(path: &Utf8Path, text: &str, force: bool, how: &str) -> Resu
 }
 
 /// The next commands.
-fn told(path: &Utf8Path, name: &str, user: bool) -> String {
+fn told(path: &Utf8Path, secrets: Option<&Utf8PathBuf>, name: &str, user: bool) -> String {
     let systemctl = if user { "systemctl --user" } else { "systemctl" };
+    let beside = secrets.map_or_else(String::new, |file| format!(", its secrets into {file}"));
     let mut out = format!(
-        "{path} is written\n\n  {systemctl} daemon-reload\n  {systemctl} enable --now supervise-{name}\n  {systemctl} status supervise-{name}\n"
+        "{path} is written{beside}\n\n  {systemctl} daemon-reload\n  {systemctl} enable --now supervise-{name}\n  {systemctl} status supervise-{name}\n"
     );
     if user {
         out.push_str("  loginctl enable-linger        so that it goes on after a logout and starts at boot\n");

@@ -1,5 +1,6 @@
 //! `supervise sbatch`: a batch script of Slurm's for one run, written or submitted.
 
+use super::install;
 use crate::environment;
 use crate::error::CliError;
 use crate::exit::Exit;
@@ -8,6 +9,7 @@ use crate::printer;
 use crate::render::sbatch::{Batch, notice, sbatch};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
+use supervise_config::{redact_text, redact_words};
 use supervise_host::slurm;
 use supervise_trainers::Machines;
 
@@ -77,17 +79,32 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
             "job {job} is submitted\n\n  squeue -j {job}\n  supervise status\n"
         ))?;
     } else if let Some(file) = &args.output {
-        super::install::write(
+        install::write(
             file,
             &text,
+            mode(&batch),
             args.force,
             "--force writes over it, without --output it is printed",
         )?;
         super::print(&format!("{file} is written\n\n  sbatch {file}\n"))?;
     } else {
+        if redact_text(&text) != text {
+            printer::err(
+                "note: secrets are hidden in what is printed: --output FILE writes them, --submit submits them\n",
+            );
+        }
         super::print(&text)?;
     }
     Ok(Exit::Finished.code())
+}
+
+/// A script with secrets in its command is for nobody else to read.
+fn mode(batch: &Batch) -> u32 {
+    let is_open = |words: &[String]| redact_words(words) == words;
+    match is_open(&batch.command) && is_open(&batch.options) {
+        true => install::PUBLIC,
+        false => install::PRIVATE,
+    }
 }
 
 /// A name that may stand in a file's name as well.
@@ -112,7 +129,7 @@ fn command(args: &Args, trainer: &[String]) -> Result<Vec<String>, CliError> {
     let by_name = std::env::args().next().filter(|word| !word.contains('/'));
     let program = match by_name {
         Some(name) => name,
-        None => super::install::own_program()?.into_string(),
+        None => install::own_program()?.into_string(),
     };
     let mut out = vec![program, "run".to_owned()];
     out.extend(said(args));

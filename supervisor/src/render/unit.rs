@@ -2,6 +2,7 @@
 
 use camino::Utf8PathBuf;
 use std::fmt::Write as _;
+use supervise_config::{redact, redact_words};
 
 const TEMPLATE: &str = include_str!("../../../systemd/supervise@.service");
 
@@ -22,19 +23,50 @@ pub struct Unit {
     pub command: Vec<String>,
     /// Variables that are set.
     pub env: Vec<(String, String)>,
+    /// The file for what may not stand in the unit, which everybody may read: absolute.
+    pub secrets: Utf8PathBuf,
 }
 
-/// The text of the unit.
+/// The texts of a unit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Texts {
+    /// The unit itself, without secrets.
+    pub unit: String,
+    /// Variables that the unit takes from [`Unit::secrets`], where it has any.
+    pub secrets: Option<String>,
+}
+
+/// Name of the variable for the Nth word of the command. It tells that its value is a secret.
+const WORD: &str = "SECRET_WORD_";
+
+/// The text of the unit, and of the file with its secrets.
 ///
 /// # Errors
 /// A path or a word with a line break or another control character, which no unit can hold: named.
-pub fn unit(u: &Unit) -> Result<String, String> {
-    let mut words = vec![u.program.as_str(), "run", u.config.as_str()];
+pub fn unit(u: &Unit) -> Result<Texts, String> {
+    let mut exec: Vec<String> = [u.program.as_str(), "run", u.config.as_str()]
+        .into_iter()
+        .map(|word| quoted(word, true))
+        .collect::<Result<_, _>>()?;
     if !u.command.is_empty() {
-        words.push("--");
-        words.extend(u.command.iter().map(String::as_str));
+        exec.push(quoted("--", true)?);
     }
-    let exec: Result<Vec<String>, String> = words.into_iter().map(|w| quoted(w, true)).collect();
+    let mut secrets = String::new();
+    for (n, (word, shown)) in u.command.iter().zip(redact_words(&u.command)).enumerate() {
+        exec.push(quoted(word, true)?);
+        if *word != shown {
+            let name = format!("{WORD}{}", n + 1);
+            let _ = writeln!(secrets, "{name}={}", assigned(word));
+            exec.pop();
+            exec.push(format!("\"${{{name}}}\""));
+        }
+    }
+    let (open, hidden): (Vec<_>, Vec<_>) = u.env.iter().partition(|(name, value)| redact(name, value) == *value);
+    for (name, value) in hidden {
+        plain(value)?;
+        let _ = writeln!(secrets, "{name}={}", assigned(value));
+    }
+    let secrets = (!secrets.is_empty()).then_some(secrets);
     let mut out = String::new();
     for line in TEMPLATE.lines() {
         let key = line.split('=').next().unwrap_or_default();
@@ -51,11 +83,11 @@ pub fn unit(u: &Unit) -> Result<String, String> {
                 );
             }
             "ExecStart" => {
-                let _ = writeln!(out, "ExecStart={}", exec.clone()?.join(" "));
+                let _ = writeln!(out, "ExecStart={}", exec.join(" "));
             }
             "WorkingDirectory" => {
                 let _ = writeln!(out, "WorkingDirectory={}", plain(u.cwd.as_str())?);
-                environment(u, &mut out)?;
+                environment(u, &open, secrets.is_some(), &mut out)?;
             }
             "StateDirectory" | "StateDirectoryMode" | "Environment" if u.user => {}
             _ if line.starts_with("# Services have no home") && u.user => {}
@@ -68,12 +100,12 @@ pub fn unit(u: &Unit) -> Result<String, String> {
             }
         }
     }
-    Ok(out)
+    Ok(Texts { unit: out, secrets })
 }
 
-fn environment(u: &Unit, out: &mut String) -> Result<(), String> {
+fn environment(u: &Unit, env: &[&(String, String)], secrets: bool, out: &mut String) -> Result<(), String> {
     out.push_str("# As it was in the shell that wrote this. Further variables, secrets too, belong into the file.\n");
-    for (name, value) in &u.env {
+    for (name, value) in env {
         let _ = writeln!(out, "Environment={}", quoted(&format!("{name}={value}"), false)?);
     }
     let dir = if u.user {
@@ -82,7 +114,23 @@ fn environment(u: &Unit, out: &mut String) -> Result<(), String> {
         "/etc/supervise"
     };
     let _ = writeln!(out, "EnvironmentFile=-{dir}/{}.env", u.name);
+    if secrets {
+        out.push_str("# Secrets of the command: whoever may read this unit may not read them.\n");
+        let _ = writeln!(out, "EnvironmentFile={}", plain(u.secrets.as_str())?);
+    }
     Ok(())
+}
+
+/// A value in quotes, as systemd.exec(5) reads it in a file of variables.
+fn assigned(value: &str) -> String {
+    let mut out = String::from("\"");
+    for c in value.chars() {
+        if matches!(c, '"' | '\\' | '`' | '$') {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out + "\""
 }
 
 /// A word in quotes, as systemd.syntax(7) and systemd.service(5) read it: `%` starts a specifier, `$` in a command a variable.
@@ -113,19 +161,21 @@ mod tests {
             config: "/home/x y/100%.yaml".into(),
             command: vec!["python3".into(), "a\"b\\c$d".into()],
             env: vec![("PATH".into(), "/a b:/c$d".into())],
+            secrets: "/home/x y/ppo.secrets.env".into(),
         }
     }
 
     #[test]
     fn words_are_quoted_as_systemd_reads_them() {
-        let text = unit(&demo(true)).unwrap();
+        let Texts { unit: text, secrets } = unit(&demo(true)).unwrap();
+        assert_eq!((secrets, text.contains("secrets.env")), (None, false));
         let has = |line: &str| assert!(text.lines().any(|l| l == line), "{line}\n{text}");
         has(r#"ExecStart="/opt/my tools/supervise" "run" "/home/x y/100%%.yaml" "--" "python3" "a\"b\\c$$d""#);
         has("WorkingDirectory=/home/x y");
         has(r#"Environment="PATH=/a b:/c$d""#);
         has("WantedBy=default.target");
         assert!(!text.contains("StateDirectory") && !text.contains("%i"), "{text}");
-        let text = unit(&demo(false)).unwrap();
+        let text = unit(&demo(false)).unwrap().unit;
         assert!(
             text.contains("StateDirectory=supervise\n") && text.contains("WantedBy=multi-user.target"),
             "{text}"
@@ -136,6 +186,30 @@ mod tests {
             ..demo(true)
         };
         assert!(unit(&broken).is_err());
+    }
+
+    #[test]
+    fn secrets_stand_in_a_file_of_their_own() {
+        let command = ["x", "--token", "hu\"s$h-1", "a=b", "+env.HF_TOKEN=hush-2"].map(str::to_owned);
+        let texts = unit(&Unit {
+            command: command.to_vec(),
+            ..demo(true)
+        })
+        .unwrap();
+        let exec = r#""--" "x" "--token" "${SECRET_WORD_3}" "a=b" "${SECRET_WORD_5}""#;
+        assert!(texts.unit.contains(exec), "{}", texts.unit);
+        assert!(
+            texts.unit.contains("\nEnvironmentFile=/home/x y/ppo.secrets.env\n"),
+            "{}",
+            texts.unit
+        );
+        assert!(
+            !texts.unit.contains("hush") && !texts.unit.contains("s$h"),
+            "{}",
+            texts.unit
+        );
+        let secrets = "SECRET_WORD_3=\"hu\\\"s\\$h-1\"\nSECRET_WORD_5=\"+env.HF_TOKEN=hush-2\"\n";
+        assert_eq!(texts.secrets.as_deref(), Some(secrets));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::world::World;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -111,6 +112,70 @@ fn a_service_of_ones_own_is_written_once() {
         .run(&[&install[..], &["--force"]].concat())
         .tells(0, &["is written"]);
     assert_eq!(fs::read_to_string(&path).unwrap(), shown.out);
+}
+
+#[test]
+fn secrets_of_a_command_stand_where_nobody_else_reads_them() {
+    let world = World::new();
+    world.write("ppo.yaml", DEMO);
+    let install = |more: &[&str]| {
+        let trainer = ["--", "/bin/true", "{overrides}", "--hub-token", "hush-by-flag-1"];
+        let args = [&["install", "--systemd", "--user", "ppo.yaml"], more, &trainer].concat();
+        world.run(&args)
+    };
+    let shown = install(&["--print"]);
+    shown.tells(
+        0,
+        &["\"--hub-token\" \"${SECRET_WORD_4}\"", "supervise/ppo.secrets.env\n"],
+    );
+    let mode = |path: &str| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let secrets = world.path("config/supervise/ppo.secrets.env");
+    assert!(!secrets.exists());
+    let written = install(&[]);
+    written.tells(0, &["is written, its secrets into", secrets.as_str()]);
+    let path = written.out.split(" is written").next().unwrap();
+    // What is printed is what is written, and everybody may read it.
+    assert_eq!(
+        (fs::read_to_string(path).unwrap(), mode(path) & 0o044),
+        (shown.out.clone(), 0o044)
+    );
+    for text in [&shown.out, &shown.err, &written.out] {
+        assert!(!text.contains("hush") && !text.contains("***"), "{text}");
+    }
+    assert_eq!(
+        fs::read_to_string(&secrets).unwrap(),
+        "SECRET_WORD_4=\"hush-by-flag-1\"\n"
+    );
+    assert_eq!(mode(secrets.as_str()), 0o600);
+    // The name as systemctl shows it is the same name.
+    let named = install(&["--name", "other.service"]);
+    named.tells(
+        0,
+        &["/supervise-other.service is written", "enable --now supervise-other\n"],
+    );
+}
+
+#[test]
+fn a_batch_script_with_secrets_is_for_nobody_else_to_read() {
+    let world = World::new();
+    world.write("ppo.yaml", DEMO);
+    let write = |name: &str, trainer: &[&str]| {
+        let args = [
+            &["sbatch", "ppo.yaml", "--output", name, "--", "--time=1-0", "--"],
+            trainer,
+        ]
+        .concat();
+        world.run(&args).tells(0, &["is written"]);
+        let path = world.path(name);
+        let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        (fs::read_to_string(path).unwrap(), mode & 0o077)
+    };
+    let (text, mode) = write(
+        "a.sbatch",
+        &["/bin/true", "{overrides}", "--hub-token", "hush-by-flag-1"],
+    );
+    assert!(text.contains("hush-by-flag-1") && mode == 0, "{mode:o} {text}");
+    assert_ne!(write("b.sbatch", &["/bin/true", "{overrides}"]).1, 0);
 }
 
 #[test]
