@@ -11,6 +11,7 @@ pub(super) const EXAMPLES: &str =
     "  supervise status                      every run of this user, newest first, a line each
   supervise status ppo.yaml
   supervise status /ckpt/my-run --json | jq -r '.[0].mode'
+  supervise status --health /ckpt/my-run    0 where its supervisor answers, 69 where not: for a probe
 ";
 
 #[derive(Debug, clap::Args)]
@@ -18,6 +19,9 @@ pub(super) struct Args {
     /// Trainer YAML, checkpoint root, run directory or identity of a run
     #[arg(value_name = "RUN")]
     runs: Vec<String>,
+    /// End with 69 unless the supervisor of each run lives and answers within 5 s, whatever it is waiting for
+    #[arg(long, requires = "runs", conflicts_with = "json")]
+    health: bool,
     /// Print JSON: a list, one object per run
     #[arg(long)]
     json: bool,
@@ -28,6 +32,9 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         [] => target::all(),
         names => (names.iter().map(|n| target::find(n)).collect::<Result<Vec<_>, _>>()?, 0),
     };
+    if args.health {
+        return health(&seen);
+    }
     let views: Vec<StatusView> = seen.iter().map(target::Seen::view).collect();
     if args.json {
         super::print_json(&views)?;
@@ -47,4 +54,18 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         printer::err(&format!("note: {runs} not shown: the directories are gone\n"));
     }
     Ok(Exit::Finished.code())
+}
+
+/// A probe: an answer from each supervisor's own event loop, and silence where all is well.
+fn health(seen: &[target::Seen]) -> Result<u8, CliError> {
+    match seen.iter().find(|s| !s.answered) {
+        None => Ok(Exit::Finished.code()),
+        Some(seen) => {
+            let lives = seen.alive.supervisor.pid.map(|pid| format!(" (process {pid})"));
+            let what = lives.map_or("no supervisor lives here".to_owned(), |pid| {
+                format!("its supervisor lives{pid} and does not answer")
+            });
+            Err(CliError::environment(format!("run {}: {what}", seen.run.0)))
+        }
+    }
 }

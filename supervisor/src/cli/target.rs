@@ -215,6 +215,7 @@ pub(super) fn look(run: &RunId, dir: Option<&Utf8Path>) -> Seen {
                 state: Some(*state),
                 spec: Some(*spec),
                 alive,
+                answered: true,
                 ..Seen::default()
             };
         }

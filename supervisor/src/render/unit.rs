@@ -223,4 +223,22 @@ mod tests {
             [Exit::Stopped.code(), Exit::Terminated.code()]
         );
     }
+
+    #[test]
+    fn the_job_for_kubernetes_ends_after_the_same_codes_and_has_the_same_time_to_end() {
+        let job = include_str!("../../../examples/kubernetes/job.yaml");
+        let of = |text: &'static str, key: &str| text.lines().find_map(|l| l.trim().strip_prefix(key)).unwrap();
+        let codes = of(job, "values: ").trim_matches(['[', ']']);
+        let codes: Vec<u8> = codes.split(", ").map(|c| c.parse().unwrap()).collect();
+        // A run that was stopped stays stopped: a pod that ends by itself, with whatever code, would be replaced.
+        let ended = ALL.iter().filter(|e| e.is_final() || **e == Exit::Stopped);
+        assert_eq!(codes, ended.map(|e| e.code()).collect::<Vec<u8>>());
+        let pod = of(job, "terminationGracePeriodSeconds: ");
+        assert_eq!(pod, of(TEMPLATE, "TimeoutStopSec="));
+        let ray = include_str!("../../../examples/kubernetes/rayjob.yaml");
+        assert_eq!(pod, of(ray, "terminationGracePeriodSeconds: "));
+        assert!(ray.contains(&format!(
+            "name: RAY_JOB_STOP_WAIT_TIME_S\n                  value: \"{pod}\""
+        )));
+    }
 }

@@ -19,6 +19,8 @@ pub(in crate::cli) struct Seen {
     pub(in crate::cli) state: Option<State>,
     pub(in crate::cli) spec: Option<RunSpec>,
     pub(in crate::cli) alive: Alive,
+    /// Its living supervisor told what is known; otherwise the journal did.
+    pub(in crate::cli) answered: bool,
     /// Place where the last attempts begin in the journals, where those were read.
     pub(in crate::cli) began: Vec<Began>,
     /// Processes that the guard of the last attempt wrote down.
