@@ -10,10 +10,12 @@
 mod check;
 mod layers;
 mod pages;
+mod patterns;
 mod redact;
 mod schema;
 mod table;
 mod units;
+mod wrong;
 
 use figment::Figment;
 

@@ -2,36 +2,11 @@
 
 use figment::value::{Dict, Value as Fig};
 
+use super::patterns::{failure_lines, pattern};
 use super::schema::{Kind, Word, words};
 use super::units::{parse_bytes, parse_duration};
+use super::wrong::{Wrong, wrong, wrong_type};
 use crate::tree::{Node, Value};
-
-/// Memory of a compiled pattern.
-const PATTERN: usize = 1 << 20;
-
-/// Problems of a value, and how to write it right.
-pub(super) struct Wrong {
-    /// The type is wrong, not only the value.
-    pub(super) wrong_type: bool,
-    pub(super) message: String,
-    pub(super) hint: String,
-}
-
-fn wrong(message: impl Into<String>, hint: impl Into<String>) -> Wrong {
-    Wrong {
-        wrong_type: false,
-        message: message.into(),
-        hint: hint.into(),
-    }
-}
-
-fn wrong_type(value: &Value, wanted: &str, hint: impl Into<String>) -> Wrong {
-    Wrong {
-        wrong_type: true,
-        message: format!("it is {}, it has to be {wanted}", value.type_name()),
-        hint: hint.into(),
-    }
-}
 
 /// Checks a value and gives it the form in which figment layers it.
 ///
@@ -83,6 +58,7 @@ pub(super) fn check(kind: Kind, node: &Node, trainers: &[&'static str]) -> Resul
         (Kind::Gpus, value) => gpus(value),
         (Kind::Globals, value) => globals(value),
         (Kind::Variables, value) => variables(value),
+        (Kind::FailureLines(_), value) => failure_lines(&words(kind, trainers), value),
         (Kind::Answers(_), value) => answers(&words(kind, trainers), value),
         (Kind::Group(_), other) => Err(wrong_type(other, "a mapping", "write `key: value` lines below it")),
     }
@@ -134,30 +110,6 @@ fn duration(value: &Value) -> Result<Fig, Wrong> {
 /// Text, as `auto` and `never` are.
 fn limit(millis: Fig) -> Fig {
     Fig::from(millis.to_u128().unwrap_or_default().to_string())
-}
-
-fn pattern(value: &Value) -> Result<Fig, Wrong> {
-    let hint = "write a regular expression with one group around the step, in single quotes: 'iter (\\d+)'";
-    let Value::Str(text) = value else {
-        return Err(wrong_type(value, "a regular expression in quotes", hint));
-    };
-    let found = regex::bytes::RegexBuilder::new(text).size_limit(PATTERN).build();
-    match found {
-        Ok(found) if found.captures_len() == 2 => Ok(Fig::from(text.clone())),
-        Ok(found) => {
-            let groups = found.captures_len() - 1;
-            Err(wrong(
-                format!("it has {groups} groups, it has to have one: the step"),
-                "mark groups that only hold together as (?:…)",
-            ))
-        }
-        // The last line says what is wrong, those before it draw where.
-        Err(e) => {
-            let text = e.to_string();
-            let last = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
-            Err(wrong(format!("it is no regular expression: {last}"), hint))
-        }
-    }
 }
 
 fn choice(words: &[Word], value: &Value) -> Result<Fig, Wrong> {

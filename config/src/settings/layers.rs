@@ -258,11 +258,9 @@ fn read_text(kind: Option<Kind>, text: &str) -> Value {
         Some(Kind::Gpus) if text.starts_with(|c: char| c.is_ascii_digit()) => {
             listed(&format!("[{text}]")).unwrap_or_else(|| Value::Str(text.to_owned()))
         }
-        Some(Kind::Gpus | Kind::Globals | Kind::Variables | Kind::Choices(_) | Kind::Answers(_))
-            if text.trim_start().starts_with(['[', '{']) =>
-        {
-            listed(text).unwrap_or_else(|| Value::Str(text.to_owned()))
-        }
+        Some(
+            Kind::Gpus | Kind::Globals | Kind::Variables | Kind::Choices(_) | Kind::Answers(_) | Kind::FailureLines(_),
+        ) if text.trim_start().starts_with(['[', '{']) => listed(text).unwrap_or_else(|| Value::Str(text.to_owned())),
         // Words with commas between them, as a flag or a variable has them.
         Some(Kind::Choices(_)) if !text.trim().is_empty() => {
             listed(&format!("[{text}]")).unwrap_or_else(|| Value::Str(text.to_owned()))

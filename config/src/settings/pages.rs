@@ -51,7 +51,10 @@ fn yaml_row(row: &Row, indent: &str, trainers: &[&'static str], out: &mut String
 /// The lines of a comment, and a line for each word that can be chosen.
 fn about(row: &Row, trainers: &[&'static str]) -> Vec<String> {
     let lines = row.doc.iter().map(|line| line.trim().to_owned());
-    let words = words(row.kind, trainers);
+    let words = match row.kind {
+        Kind::FailureLines(_) => Vec::new(),
+        kind => words(kind, trainers),
+    };
     let words = words.iter().map(|(word, meaning)| match *meaning {
         "" => format!("- `{word}`"),
         meaning => format!("- `{word}`: {}", meaning.trim()),
@@ -196,6 +199,17 @@ fn form(kind: Kind, trainers: &[&'static str]) -> (String, Value) {
                 "A mapping of classes or families (`mem.*`) to words".to_owned(),
                 json!({"type": ["object", "null"], "additionalProperties": {"anyOf": [word,
                     {"type": "object", "additionalProperties": word}]}}),
+            )
+        }
+        Kind::FailureLines(_) => {
+            let words: Vec<&str> = words(kind, trainers).into_iter().map(|(word, _)| word).collect();
+            let item = json!({"type": "object", "required": ["pattern", "class"], "additionalProperties": false, "properties": {
+                "pattern": {"type": "string", "minLength": 1},
+                "class": {"type": "string", "pattern": r"^[a-z]+\.[a-z0-9_]+$"},
+                "action": {"enum": words}}});
+            (
+                "A list of patterns with their classes".to_owned(),
+                json!({"type": ["array", "null"], "items": item, "maxItems": 32}),
             )
         }
         Kind::Group(rows) => (String::new(), Value::Object(group_schema(rows, trainers))),

@@ -51,6 +51,8 @@ pub(super) enum Kind {
     Variables,
     /// A mapping of classes of failures to words.
     Answers(&'static [Word]),
+    /// A list of patterns with classes of failures, and words.
+    FailureLines(&'static [Word]),
     /// Settings below this one.
     Group(&'static [Row]),
 }
@@ -204,6 +206,13 @@ impl Setting for BTreeMap<String, super::PolicyChoice> {
     };
 }
 
+impl Setting for Vec<super::FailureLine> {
+    const KIND: Kind = match super::PolicyChoice::KIND {
+        Kind::Choice(words) => Kind::FailureLines(words),
+        kind => kind,
+    };
+}
+
 impl Setting for BTreeMap<String, String> {
     const KIND: Kind = Kind::Variables;
 }
@@ -246,6 +255,8 @@ pub(super) fn kind_of(key: &str) -> Option<Kind> {
 pub(super) fn words(kind: Kind, trainers: &[&'static str]) -> Vec<Word> {
     match kind {
         Kind::Choice(words) | Kind::Choices(words) | Kind::Answers(words) => words.to_vec(),
+        // Their meanings stand at `policy`.
+        Kind::FailureLines(words) => words.iter().map(|(word, _)| (*word, "")).collect(),
         Kind::Trainer => [(super::AUTO, " found out from the YAML and the command")]
             .into_iter()
             .chain(trainers.iter().map(|name| (*name, "")))

@@ -30,6 +30,9 @@ settings! {
         /// Answers to failures that differ from the built-in ones, by class (`mem.cuda_oom`) or family (`mem.*`). `supervise policy show`
         /// prints every rule.
         policy: BTreeMap<String, PolicyChoice> = "{}";
+        /// Lines of output that tell a failure, beside those that are built in: a list of `{pattern: REGEX, class: CLASS}`. The class is one
+        /// of the table, or one of your own (`user.licence`), which may have an `action`, a word of `policy` (without one: `relaunch_later`).
+        rules: Vec<FailureLine> = "[]";
         /// The steps between the resume point and the failure are trained twice: the numbers that are printed for them are compared.
         resume_check: ResumeCheck = "report";
         /// Waiting before a new attempt.
@@ -353,6 +356,19 @@ choices! {
         /// signals only
         Off = "off",
     }
+}
+
+/// A line of output that tells a failure.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FailureLine {
+    /// Regular expression over a line without colours and launcher prefixes.
+    pub pattern: String,
+    /// Class of the failure.
+    pub class: String,
+    /// Answer to a class of the user's own.
+    #[serde(default)]
+    pub action: Option<PolicyChoice>,
 }
 
 /// The time without progress that decides alone.

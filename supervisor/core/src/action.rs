@@ -1,4 +1,4 @@
-//! Answers to a failure.
+//! Answers to a failure, and the lines that a user names as one.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,4 +22,13 @@ pub enum Action {
     Wait,
     /// Take evidence, end what hangs, then relaunch.
     Kill,
+}
+
+/// A line of output that tells a failure, as the user named it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailureLine {
+    /// Regular expression over a line without colours and launcher prefixes.
+    pub pattern: String,
+    /// Class of the failure: one of the table, or `user.` and a name.
+    pub class: String,
 }

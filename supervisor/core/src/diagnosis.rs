@@ -13,7 +13,7 @@ mod verdict;
 mod weigh;
 
 pub use reading::Reading;
-pub use rules::{action, failure_rules};
+pub use rules::{action, failure_rules, user_rules};
 pub use shape::Doubt;
 pub use verdict::{Confidence, Place, Verdict};
 
@@ -21,7 +21,7 @@ use crate::event::{ExitStatus, Phase, Sighting};
 use crate::evidence::better;
 use crate::id::{Step, WorkerId, fnv64};
 use crate::record::{Diagnosis, Notice, StartPoint};
-use crate::scan::{QUOTED, RuleKind};
+use crate::scan::{QUOTED, RuleKind, USER};
 use crate::script::ScriptNews;
 use crate::state::Attempt;
 use crate::taxonomy;
@@ -127,12 +127,16 @@ fn root<'a>(
     seen: impl Iterator<Item = &'a (RuleKind, Sighting)>,
     a: &Attempt,
     least: Weight,
-) -> Option<(&'static str, &'a Sighting)> {
-    let seen: Vec<(Clue<'_>, &Sighting)> = seen
+) -> Option<(&'a str, &'a Sighting)> {
+    let seen: Vec<(Clue<'_>, &'a str, &Sighting)> = seen
         .filter_map(|(means, s)| {
-            let class = match means {
-                RuleKind::Failure(class) => rules::known(class),
-                RuleKind::Exception => rules::classify_exception(s, stage(a)),
+            let (class, named) = match means {
+                RuleKind::Failure(class) if class.starts_with("user.") => (rules::known(class), class.as_str()),
+                RuleKind::Failure(class) => (rules::known(class), rules::known(class)),
+                RuleKind::Exception => {
+                    let class = rules::classify_exception(s, stage(a));
+                    (class, class)
+                }
                 _ => return None,
             };
             let clue = Clue {
@@ -140,17 +144,18 @@ fn root<'a>(
                 text: &s.text,
                 chained: s.rule.contains(".chained"),
                 loose: s.rule.ends_with(QUOTED),
+                own: s.rule.starts_with(USER),
             };
-            (!matches!(class, "comm.launcher_teardown" | "op.signal")).then_some((clue, s))
+            (!matches!(class, "comm.launcher_teardown" | "op.signal")).then_some((clue, named, s))
         })
         .collect();
-    let clues: Vec<Clue<'_>> = seen.iter().map(|(clue, _)| *clue).collect();
+    let clues: Vec<Clue<'_>> = seen.iter().map(|(clue, ..)| *clue).collect();
     let choice = choose(&clues).filter(|c| c.weight <= least)?;
-    seen.get(choice.at).map(|(clue, s)| (clue.class, *s))
+    seen.get(choice.at).map(|(_, named, s)| (*named, *s))
 }
 
 /// The trainer's own word that it failed, where nothing it printed beside that is known.
-fn said(a: &Attempt) -> Option<(&'static str, &Sighting)> {
+fn said(a: &Attempt) -> Option<(&str, &Sighting)> {
     let (_, s) = a.sightings.iter().find(|(means, _)| *means == RuleKind::Failed)?;
     let class = rules::classify_exception(s, stage(a));
     (!is_symptom(class)).then_some((class, s))

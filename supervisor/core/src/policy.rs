@@ -75,6 +75,19 @@ pub fn rules(changes: &Changes) -> Vec<Rule> {
         .collect()
 }
 
+/// Returns true if a failure can be of that class: one of the table, or one of the user's own.
+#[must_use]
+pub fn is_class(name: &str) -> bool {
+    let own = name.strip_prefix("user.");
+    let plain = |own: &str| {
+        !own.is_empty()
+            && own
+                .bytes()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+    };
+    taxonomy::row(name).is_some() || own.is_some_and(plain)
+}
+
 /// The class itself counts before its family.
 fn entry<'a>(changes: &'a Changes, class: &str) -> Option<(&'a String, &'a Action)> {
     let whole = format!("{}.*", family(class));

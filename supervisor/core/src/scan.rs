@@ -26,6 +26,9 @@ use traceback::{Seen, Through, Tracebacks};
 /// Longest piece of a line that is looked at and kept, in bytes.
 pub const LINE_LIMIT: usize = 4096;
 
+/// Opening of the names of the user's rules.
+pub(crate) const USER: &str = "user/";
+
 /// End of the name of a rule that matched text of a model.
 pub(crate) const QUOTED: &str = ".quoted";
 
@@ -205,6 +208,7 @@ impl Scanner {
         let before = &plain[..plain.len() - text.len()];
         self.quoted = self.samples.line(worker.0, source, before, text);
         match self.tracebacks.line(worker.0, source, text) {
+            Seen::Exception { .. } if self.user_rule(text).is_some() => {}
             Seen::Exception { through, chained } => {
                 let rule = match (through, chained) {
                     _ if self.quoted => "py.exception.quoted",
@@ -239,7 +243,7 @@ impl Scanner {
             .copied();
         let index = always.into_iter().chain(self.filter.first(text)).min()?;
         let (rule, regex) = self.rules.get(index)?;
-        if matches!(rule.kind, RuleKind::Failure(_)) && remark::is_remark(text) {
+        if matches!(rule.kind, RuleKind::Failure(_)) && !rule.id.starts_with(USER) && remark::is_remark(text) {
             return None;
         }
         let captures = regex.as_ref().and_then(|r| r.captures(text));
@@ -255,6 +259,17 @@ impl Scanner {
             found.sighting.rule.push_str(QUOTED);
         }
         Some(found)
+    }
+
+    /// The user's rule for a line.
+    fn user_rule(&self, text: &[u8]) -> Option<usize> {
+        if !self.rules.iter().any(|(rule, _)| rule.id.starts_with(USER)) {
+            return None;
+        }
+        let mut matches = self.set.matches(text).into_iter().filter_map(|at| self.places.get(at));
+        matches
+            .find(|at| self.rules.get(**at).is_some_and(|(rule, _)| rule.id.starts_with(USER)))
+            .copied()
     }
 
     /// The line as its process printed it: without colours, and without the words that launchers and loggers put before it.

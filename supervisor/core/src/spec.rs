@@ -4,7 +4,7 @@ mod assist;
 mod saves;
 mod trainer;
 
-use crate::action::Action;
+use crate::action::{Action, FailureLine};
 use crate::checkpoint::{Depth, StateKind};
 use crate::id::{Ms, RunId, Step};
 use crate::script::Learnt;
@@ -207,6 +207,9 @@ pub struct Policy {
     /// The user's answers to failures, by class or family.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub rules: BTreeMap<String, Action>,
+    /// The user's lines that tell a failure.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lines: Vec<FailureLine>,
     /// Answer to a relaunch that prints other numbers than the attempt before it.
     #[serde(default)]
     pub resume_check: ResumeCheck,
@@ -296,6 +299,7 @@ impl Default for Policy {
         Self {
             retries: 5,
             rules: BTreeMap::new(),
+            lines: Vec::new(),
             resume_check: ResumeCheck::Report,
             step_backs: 2,
             backoff_initial: Ms::secs(5),

@@ -6,8 +6,9 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use supervise_core::action::FailureLine;
 use supervise_core::checkpoint::{CkptId, PinsHash};
-use supervise_core::diagnosis::{diagnose, failure_rules};
+use supervise_core::diagnosis::{diagnose, failure_rules, user_rules};
 use supervise_core::event::{ActOutput, Activity, Event, EventKind, ExitStatus, Phase};
 use supervise_core::id::{ActId, AttemptNo, ProcRef, Step, Term, Tick, WallMs, WorkerId};
 use supervise_core::record::{Act, ActKind, Action, Diagnosis, LaunchOrder, Record, StartPoint};
@@ -182,6 +183,55 @@ fn each_failing_log_gets_its_class_whichever_rank_is_heard_first() {
         }
         assert_eq!(told([0, 1]).fingerprint, told([1, 0]).fingerprint, "{name}");
     }
+}
+
+#[test]
+fn the_users_lines_count_before_the_tables_and_in_a_traceback() {
+    let line = |pattern: &str, class: &str| FailureLine {
+        pattern: pattern.to_owned(),
+        class: class.to_owned(),
+    };
+    let mut rules = user_rules(&[line("no licence", "user.licence"), line("my heap", "mem.host_oom")]);
+    rules.extend(failure_rules());
+    let mut scanner = Scanner::new(rules).unwrap();
+    let mut told = |log: &[&str]| {
+        scanner.clear();
+        let lines = log.iter().enumerate();
+        let hits: Vec<Hit> = lines
+            .filter_map(|(n, line)| scanner.line(WorkerId(0), n as u64 + 1, line.as_bytes()))
+            .collect();
+        let mut seen = Seen::new(0);
+        seen.hear(&hits);
+        seen.fact(EventKind::WorkerExited {
+            attempt: AttemptNo(1),
+            worker: WorkerId(0),
+            status: ExitStatus::Code(1),
+            first: true,
+            lines: Vec::new(),
+        });
+        diagnose(&seen.0.attempt.unwrap()).class
+    };
+    let raised = ["Traceback (most recent call last):", "  File \"a.py\", line 1, in f"];
+    assert_eq!(
+        told(&[raised[0], raised[1], "RuntimeError: no licence"]),
+        "user.licence"
+    );
+    assert_eq!(
+        told(&["my heap is full", "OSError: [Errno 28] No space left on device"]),
+        "mem.host_oom"
+    );
+    assert_eq!(
+        told(&["OSError: [Errno 28] No space left on device", "WARNING no licence"]),
+        "user.licence"
+    );
+    // Text of a model is none of the program's lines.
+    let quoted = [
+        "[response] no licence",
+        "no licence",
+        "[score] 0.0",
+        "OSError: [Errno 28] No space left on device",
+    ];
+    assert_eq!(told(&quoted), "disk.full");
 }
 
 #[test]

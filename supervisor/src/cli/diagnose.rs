@@ -2,18 +2,29 @@
 
 use crate::error::CliError;
 use crate::exit::Exit;
+use crate::prepare::{self, Request, answers, failure_lines};
 use crate::render::diagnose::{View, words};
+use camino::Utf8PathBuf;
 use std::fs::File;
 use std::io::{self, Read};
+use supervise_core::action::FailureLine;
 use supervise_core::diagnosis::Reading;
+use supervise_core::policy::{Changes, rule};
 
 pub(super) const EXAMPLES: &str = "  supervise diagnose train.log
   supervise diagnose rank0.log rank1.log --exit-code 137
   srun train.sh 2>&1 | tee train.log | supervise diagnose -
   supervise diagnose train.log --json
+  supervise diagnose train.log --config ppo.yaml
 ";
 
-pub(super) const EXITS: [Exit; 4] = [Exit::Finished, Exit::Usage, Exit::Environment, Exit::Internal];
+pub(super) const EXITS: [Exit; 5] = [
+    Exit::Finished,
+    Exit::Usage,
+    Exit::Environment,
+    Exit::Internal,
+    Exit::Config,
+];
 
 /// Bytes read at once.
 const BLOCK: usize = 1 << 20;
@@ -26,6 +37,9 @@ pub(super) struct Args {
     /// The exit code of the run, as a shell tells it (137: killed by SIGKILL)
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     exit_code: Option<i32>,
+    /// The run's YAML: its `rules` and `policy` count
+    #[arg(long, value_name = "TRAINER.yaml")]
+    config: Option<Utf8PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -35,8 +49,9 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     if args.logs.iter().filter(|l| *l == "-").count() > 1 {
         return Err(CliError::usage("standard input is named twice; it can be read once"));
     }
+    let (lines, changes) = rules(args.config.clone())?;
     let mut reading =
-        Reading::new(&[]).map_err(|e| CliError::internal(format!("the table of classes does not compile: {e}")))?;
+        Reading::new(&lines).map_err(|e| CliError::internal(format!("the table of classes does not compile: {e}")))?;
     let mut block = vec![0; BLOCK];
     for log in &args.logs {
         reading.begin();
@@ -47,13 +62,30 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         }
         reading.end_log();
     }
-    let view = View::of(&reading.verdict(args.exit_code), &args.logs);
+    let mut verdict = reading.verdict(args.exit_code);
+    if let (Some(class), Some(first)) = (&verdict.class, verdict.action) {
+        verdict.action = Some(rule(&changes, class, first).answer);
+    }
+    let view = View::of(&verdict, &args.logs);
     if args.json {
         super::print_json(&view)?;
     } else {
         super::print(&words(&view))?;
     }
     Ok(Exit::Finished.code())
+}
+
+/// The user's lines that tell a failure, and answers.
+fn rules(config: Option<Utf8PathBuf>) -> Result<(Vec<FailureLine>, Changes), CliError> {
+    if config.is_none() {
+        return Ok((Vec::new(), Changes::new()));
+    }
+    let request = Request {
+        config,
+        ..Request::default()
+    };
+    let settings = prepare::discover(request)?.sources.settings;
+    Ok((failure_lines(&settings), answers(&settings)))
 }
 
 fn open(log: &str) -> Result<File, CliError> {

@@ -2,7 +2,7 @@
 
 use crate::error::CliError;
 use crate::exit::Exit;
-use crate::prepare::{self, Request, answers};
+use crate::prepare::{self, Request, answers, failure_lines};
 use crate::render::policy::{PolicyView, text};
 use camino::Utf8PathBuf;
 use clap::Subcommand;
@@ -45,7 +45,12 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         ..Request::default()
     };
     let settings = prepare::discover(request)?.sources.settings;
-    let view = PolicyView::of(&answers(&settings), settings.retries, settings.step_backs);
+    let view = PolicyView::of(
+        &answers(&settings),
+        &failure_lines(&settings),
+        settings.retries,
+        settings.step_backs,
+    );
     match show.json {
         true => super::print_json(&view)?,
         false => super::print(&text(&view))?,

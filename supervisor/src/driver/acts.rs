@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::process::Child;
 use supervise_config::redact_words;
 use supervise_config::settings::CgroupChoice;
-use supervise_core::diagnosis::failure_rules;
+use supervise_core::diagnosis::{failure_rules, user_rules};
 use supervise_core::event::{ActError, ActErrorKind, EventKind};
 use supervise_core::gang::{FOREIGN, worker_env};
 use supervise_core::id::{ActId, ProcRef, Rank};
@@ -273,13 +273,14 @@ fn watch(plan: &LaunchPlan) -> Option<ScriptWatch> {
     (!ours.is_empty()).then_some(ScriptWatch::Marks { ours })
 }
 
-/// Meaning of lines of output: the trainer's own first.
+/// Meaning of lines of output: the trainer's own first, then the user's.
 fn rules(spec: &RunSpec) -> Vec<ScanRule> {
     let mut rules = adapter(spec.trainer).rules();
     rules.extend(progress_rules(
         spec.policy.progress.as_deref(),
         adapter(spec.trainer).has_steps(),
     ));
+    rules.extend(user_rules(&spec.policy.lines));
     rules.extend(failure_rules());
     rules
 }

@@ -5,7 +5,7 @@ mod hash;
 mod policy;
 mod script;
 
-pub(crate) use policy::rules as answers;
+pub(crate) use policy::{lines as failure_lines, rules as answers};
 
 use super::discovery::submitter;
 use super::preflight::{Checked, check_room};

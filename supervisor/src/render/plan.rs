@@ -6,6 +6,7 @@ use super::{one_line, shown_command, shown_word, time};
 use crate::exit::Exit;
 use crate::run_order::Prepared;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use supervise_core::checkpoint::{Finding, Level, StateKind};
 use supervise_core::id::Ms;
 use supervise_core::reason::Reason;
@@ -368,6 +369,12 @@ impl PlanView {
             time::span(policy.backoff_initial),
             time::span(policy.backoff_max)
         ));
+        if !policy.lines.is_empty() {
+            let classes: BTreeSet<&str> = policy.lines.iter().map(|l| l.class.as_str()).collect();
+            let classes: Vec<&str> = classes.into_iter().collect();
+            let lines = super::count(policy.lines.len() as u64, "pattern");
+            out.push_str(&format!("  your rules   {lines} tell {}\n", shown(&classes.join(", "))));
+        }
         out
     }
 }

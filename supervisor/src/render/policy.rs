@@ -2,7 +2,10 @@
 
 use super::terminal::shown;
 use serde::Serialize;
-use supervise_core::policy::{Changes, Rule, rules, word};
+use std::collections::BTreeSet;
+use supervise_core::action::FailureLine;
+use supervise_core::diagnosis::action;
+use supervise_core::policy::{Changes, Rule, rule, rules, word};
 use supervise_core::taxonomy::{letter, row};
 
 /// One rule.
@@ -41,19 +44,28 @@ pub struct PolicyView {
     pub step_backs: u32,
     /// A rule for each class.
     pub rules: Vec<RuleView>,
+    /// The user's lines that tell a failure.
+    pub lines: Vec<FailureLine>,
 }
 
 impl PolicyView {
     /// The built-in rules with the user's changes.
     #[must_use]
-    pub fn of(changes: &Changes, retries: u32, step_backs: u32) -> Self {
+    pub fn of(changes: &Changes, lines: &[FailureLine], retries: u32, step_backs: u32) -> Self {
         let mut rules: Vec<RuleView> = rules(changes).into_iter().map(view).collect();
+        let own: BTreeSet<&str> = lines
+            .iter()
+            .map(|l| l.class.as_str())
+            .filter(|c| row(c).is_none())
+            .collect();
+        rules.extend(own.into_iter().map(|class| view(rule(changes, class, action(class)))));
         rules.sort_by(|a, b| a.class.cmp(&b.class));
         Self {
             version: 1,
             retries,
             step_backs,
             rules,
+            lines: lines.to_vec(),
         }
     }
 }
@@ -117,8 +129,16 @@ pub fn text(view: &PolicyView) -> String {
         "COSTS A RETRY",
         "FROM",
     ];
+    let own = match view.lines.as_slice() {
+        [] => String::new(),
+        lines => {
+            let cells = |l: &FailureLine| vec![shown(&l.class).to_string(), shown(&l.pattern).to_string()];
+            let rows: Vec<Vec<String>> = lines.iter().map(cells).collect();
+            format!("\n{}", super::table(&["YOURS (rules)", "PATTERN"], &rows))
+        }
+    };
     format!(
-        "{}\nENDS AFTER: so many times the same failure at the same step. A class that ends at once has a second try where the attempt proved a\n\
+        "{}{own}\nENDS AFTER: so many times the same failure at the same step. A class that ends at once has a second try where the attempt proved a\n\
 new step. SUSPECTS CHECKPOINT: twice before the first new step, an older checkpoint is tried (step_backs: {}).\n\
 In all cases {} attempts in a row without a new step end the run (retries: {}).\n",
         super::table(&head, &rows),

@@ -49,6 +49,29 @@ fn a_healthy_log_is_none_and_ends_with_0() {
 }
 
 #[test]
+fn the_rules_of_a_runs_configuration_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("ppo.yaml");
+    let rules = "supervisor:\n  trainer: plain\n  command: [x]\n  policy: {mem.cuda_oom: stop}\n  rules:\n  - {pattern: 'no licence', class: user.licence, action: wait}\n";
+    std::fs::write(&config, rules).unwrap();
+    let config = config.to_str().unwrap();
+    let raised = "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\n";
+    for (line, class, action) in [
+        ("RuntimeError: no licence for vsim", "user.licence", "W"),
+        ("torch.OutOfMemoryError: CUDA out of memory.", "mem.cuda_oom", "S"),
+    ] {
+        let log = format!("step 1 loss 0.5\n{raised}{line}\n");
+        let out = diagnose(&["-", "--exit-code", "1", "--config", config, "--json"], log.as_bytes());
+        let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap_or_default();
+        assert_eq!(
+            (&json["class"], &json["action"]),
+            (&class.into(), &action.into()),
+            "{out:?}"
+        );
+    }
+}
+
+#[test]
 fn a_log_that_holds_no_text_leaves_doubt() {
     let wide: Vec<u8> = "step 1 loss 0.5\r\nKilled\r\n"
         .encode_utf16()

@@ -40,6 +40,68 @@ fn a_family_may_be_a_level_of_its_own() {
 }
 
 #[test]
+fn the_users_lines_are_shown_with_their_answers() {
+    let settings = "rules:\n- {pattern: 'no licence for \\w+', class: user.licence, action: wait}\n- {pattern: 'heap of the \\S+ is full', class: mem.host_oom}\n";
+    let view = rules(settings);
+    let own = rule(&view, "user.licence");
+    assert_eq!(
+        (&own["answer"], &own["changed_by"]),
+        (&"wait".into(), &"user.licence".into())
+    );
+    assert_eq!(view["lines"][1]["class"], "mem.host_oom");
+    let world = World::new();
+    world.write("supervise.yaml", settings);
+    let patterns = ["PATTERN", "no licence for", "user.licence"];
+    world.run(&["policy", "show"]).tells(0, &patterns);
+    world
+        .run(&["plan", "--", "true"])
+        .tells(0, &["your rules   2 patterns tell mem.host_oom, user.licence"]);
+}
+
+#[test]
+fn a_line_that_cannot_be_used_is_one_clear_error() {
+    for (settings, parts) in [
+        (
+            "rules: [{pattern: 'a(b', class: mem.shm}]",
+            &["entry 1", "unclosed group, at character 2"][..],
+        ),
+        (
+            "rules: [{pattern: x, class: mem.cuda_om}]",
+            &["mem.cuda_om", "did you mean `mem.cuda_oom`", "supervise.yaml"],
+        ),
+        ("rules: [{pattern: x, class: mem.*}]", &["mem.*", "user.name"]),
+        ("rules: [{pattern: x, class: user.}]", &["`user.`", "user.name"]),
+        ("rules: [{pattern: x}]", &["entry 1 has no class"]),
+        (
+            "rules: [{pattern: x, class: user.a, when: now}]",
+            &["unknown key `when`"],
+        ),
+        ("rules: [{pattern: 'x?', class: user.a}]", &["matches every line"]),
+        (
+            "rules: [{pattern: x, class: user.a, action: retry}]",
+            &["entry 1", "relaunch_later"],
+        ),
+        (
+            "rules: [{pattern: x, class: mem.shm, action: stop}]",
+            &["mem.shm", "policy: {mem.shm"],
+        ),
+        (
+            "rules: [{pattern: 'x{9999}{9999}', class: user.a}]",
+            &["entry 1", "size limit"],
+        ),
+        ("rules: {x: user.a}", &["rules", "a list"]),
+        (
+            "policy: {user.a: stop}\nrules: [{pattern: x, class: user.a, action: wait}]",
+            &["user.a", "said twice"],
+        ),
+    ] {
+        let world = World::new();
+        world.write("supervise.yaml", settings);
+        world.run(&["policy", "show"]).refuses(78, parts);
+    }
+}
+
+#[test]
 fn a_class_or_a_word_that_does_not_exist_is_one_clear_error() {
     for (settings, parts) in [
         (

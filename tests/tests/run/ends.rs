@@ -220,3 +220,25 @@ fn a_fifo_in_the_place_of_a_small_file_holds_nobody_up() {
     fs::write(&journal, "").unwrap();
     scene.ask(&["status", root.to_str().unwrap()]).says("1.jsonl is empty");
 }
+
+#[test]
+fn a_failure_that_only_the_user_knows_is_answered_as_the_user_says() {
+    let scene = scene();
+    let worker = scene.program("fake_worker");
+    let rules = "supervisor.rules=[{pattern: 'no licence for \\w+', class: user.licence, action: stop}]";
+    let words = [
+        "run",
+        "--set",
+        rules,
+        "--",
+        worker.to_str().unwrap(),
+        "error",
+        "7",
+        "no licence for vsim",
+    ];
+    scene
+        .ask(&words)
+        .expect(3)
+        .says("user.licence")
+        .says("a restart cannot help");
+}

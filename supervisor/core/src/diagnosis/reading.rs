@@ -5,12 +5,13 @@
 
 use super::ends::{self, Ends};
 use super::patterns::Patterns;
-use super::rules::{self, Stage, failure_rules};
+use super::rules::{self, Stage, failure_rules, user_rules};
 use super::shape::Shape;
 use super::steps::{self, Forms, Steps};
+use crate::action::FailureLine;
 use crate::event::{ExitStatus, Sighting};
 use crate::id::{Step, WorkerId};
-use crate::scan::{RuleKind, SAMPLES, ScanError, ScanRule, Scanner, opens_sample};
+use crate::scan::{RuleKind, SAMPLES, ScanError, Scanner, opens_sample};
 use crate::taxonomy;
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use memchr::{memchr_iter, memchr2, memrchr2};
@@ -112,18 +113,12 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Before the first log. The user's rules, of (expression, class), count before the table's.
+    /// Before the first log. The user's rules count before the table's.
     ///
     /// # Errors
     /// A pattern that is no regular expression.
-    pub fn new(user: &[(String, String)]) -> Result<Self, ScanError> {
-        let own = user.iter().enumerate();
-        let mut rules: Vec<ScanRule> = own
-            .map(|(n, (pattern, class))| {
-                let kind = RuleKind::Failure(class.clone());
-                ScanRule::new(&format!("user/{n}"), pattern, kind)
-            })
-            .collect();
+    pub fn new(user: &[FailureLine]) -> Result<Self, ScanError> {
+        let mut rules = user_rules(user);
         rules.extend(failure_rules());
         let of_table = taxonomy::rows().flat_map(|row| row.lines.iter().flat_map(|l| l.holds.split('|')));
         let mut texts: Vec<&str> = of_table

@@ -1,8 +1,9 @@
 //! The table of classes as rules for the scanner, and the classes of exceptions.
 
+use crate::action::FailureLine;
 use crate::event::Sighting;
 use crate::record::Action;
-use crate::scan::{Filter, RuleKind, ScanRule};
+use crate::scan::{Filter, RuleKind, ScanRule, USER};
 use crate::taxonomy;
 use std::sync::OnceLock;
 
@@ -18,6 +19,17 @@ pub fn failure_rules() -> Vec<ScanRule> {
         }
     }
     rules
+}
+
+/// The user's lines as rules for the scanner: they count before the table's.
+#[must_use]
+pub fn user_rules(lines: &[FailureLine]) -> Vec<ScanRule> {
+    let all = lines.iter().enumerate();
+    let rule = |(n, line): (usize, &FailureLine)| {
+        let kind = RuleKind::Failure(line.class.clone());
+        ScanRule::new(&format!("{USER}{n}"), &line.pattern, kind)
+    };
+    all.map(rule).collect()
 }
 
 /// How far an attempt had come when an exception was printed.

@@ -5,7 +5,7 @@ use super::shape::Doubt;
 use super::weigh::{Clue, Weight, choose, class_of, is_telling, weight};
 use crate::event::ExitStatus;
 use crate::record::Action;
-use crate::scan::QUOTED;
+use crate::scan::{QUOTED, USER};
 use crate::taxonomy;
 
 /// Lines of what followed that are told.
@@ -285,6 +285,7 @@ fn clue(f: &Found) -> Clue<'_> {
         chained: f.sighting.rule.contains(".chained"),
         // Without a traceback around it, it may be a word in a sentence; and a model may write what it likes.
         loose: f.sighting.rule == "py.loose" || f.sighting.rule.ends_with(QUOTED),
+        own: f.sighting.rule.starts_with(USER),
     }
 }
 

@@ -15,6 +15,8 @@ pub(crate) struct Clue<'a> {
     pub(crate) chained: bool,
     /// An exception that no traceback led to, or text of a model.
     pub(crate) loose: bool,
+    /// The user's own rule told it.
+    pub(crate) own: bool,
 }
 
 /// Strength of a clue; the smallest counts.
@@ -98,6 +100,9 @@ fn is_summed_up(clues: &[Clue<'_>], at: usize) -> bool {
 /// The strength of one clue.
 pub(crate) fn weight(clue: &Clue<'_>) -> Weight {
     let text = clue.text;
+    if clue.own && !clue.loose {
+        return Weight::Machine;
+    }
     if clue.loose || is_warning(text) {
         return Weight::Hint;
     }
@@ -234,6 +239,7 @@ mod tests {
             text,
             chained: false,
             loose: false,
+            own: false,
         }
     }
 
@@ -266,6 +272,7 @@ mod tests {
             text,
             chained: true,
             loose: false,
+            own: false,
         };
         let oom = clue("mem.cuda_oom", "torch.OutOfMemoryError: x");
         assert_eq!(chosen(&[oom, after("code.type_key", "KeyError: 'x'")]), "mem.cuda_oom");

@@ -6,7 +6,7 @@ use crate::prepare::request::Request;
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_config::Node;
 use supervise_config::settings::{Settings, Sources, edit_distance};
-use supervise_core::policy::is_known;
+use supervise_core::policy::{is_class, is_known};
 use supervise_core::taxonomy::rows;
 use supervise_trainers::registry::FRAMEWORKS;
 
@@ -64,25 +64,64 @@ pub(super) fn load(
         trainers: &FRAMEWORKS,
     };
     let settings = Settings::load(&sources).map_err(|e| CliError::of_config(&e))?;
-    match settings.policy.keys().find(|class| !is_known(class)) {
-        Some(class) => Err(no_such_class(class, &settings)),
-        None => Ok(settings),
+    if let Some(class) = settings.policy.keys().find(|class| !is_known(class)) {
+        return Err(no_such_class("policy", class, &settings));
     }
+    check_rules(&settings)?;
+    Ok(settings)
 }
 
-fn no_such_class(class: &str, settings: &Settings) -> CliError {
-    let origin = settings.explained().iter().find(|line| line.key == "policy");
-    let origin = origin.map_or_else(String::new, |line| format!(" ({})", line.origin));
+/// The classes that the user's rules name are there, and the answer to each is said once.
+fn check_rules(settings: &Settings) -> Result<(), CliError> {
+    for rule in &settings.rules {
+        let class = &rule.class;
+        if !is_class(class) {
+            return Err(no_such_class("rules", class, settings));
+        }
+        if rule.action.is_none() {
+            continue;
+        }
+        let origin = origin(settings, "rules");
+        if !class.starts_with("user.") {
+            return Err(CliError::config(format!(
+                "rules: {class} is a class of the table, and has its answer{origin}"
+            ))
+            .hint(format!(
+                "write `policy: {{{class}: …}}` to change it, or name a class of your own (`user.…`)"
+            )));
+        }
+        let answers = settings.rules.iter().filter(|r| r.class == *class);
+        let same = answers
+            .filter_map(|r| r.action)
+            .all(|action| Some(action) == rule.action);
+        if !same || settings.policy.contains_key(class) {
+            return Err(
+                CliError::config(format!("rules: the answer to {class} is said twice{origin}"))
+                    .hint("write `action` once for each class, and none where `policy` answers it"),
+            );
+        }
+    }
+    Ok(())
+}
+
+fn origin(settings: &Settings, key: &str) -> String {
+    let line = settings.explained().iter().find(|line| line.key == key);
+    line.map_or_else(String::new, |line| format!(" ({})", line.origin))
+}
+
+fn no_such_class(key: &str, class: &str, settings: &Settings) -> CliError {
+    let origin = origin(settings, key);
     let near = rows()
         .map(|row| row.name)
         .min_by_key(|name| edit_distance(class, name))
         .filter(|name| edit_distance(class, name) <= 2 + class.len() / 4);
     let near = near.map_or_else(String::new, |name| format!("did you mean `{name}`? "));
-    CliError::config(format!(
-        "policy: there is no class of failures called `{class}`{origin}"
-    ))
-    .hint(format!(
-        "{near}`supervise policy show` lists all classes; a family is written `mem.*`"
+    CliError::config(format!("{key}: there is no class of failures called `{class}`{origin}")).hint(format!(
+        "{near}`supervise policy show` lists all classes; {}",
+        match key {
+            "rules" => "one of your own is written `user.name`",
+            _ => "a family is written `mem.*`",
+        }
     ))
 }
 

@@ -7,6 +7,7 @@ use supervise_config::settings::{
     AcceptAhead as AcceptAheadChoice, DegradedResume, Gpus, HardLimit as HardChoice, LauncherChoice, PolicyChoice,
     ProofDepth, RestartChoice, ResumeCheck as ResumeCheckChoice, Settings,
 };
+use supervise_core::action::FailureLine;
 use supervise_core::checkpoint::Depth;
 use supervise_core::id::{Ms, Step};
 use supervise_core::policy::Changes;
@@ -43,6 +44,7 @@ fn of_settings(s: &Settings) -> Policy {
     Policy {
         retries: s.retries,
         rules: rules(s),
+        lines: lines(s),
         resume_check: match s.resume_check {
             ResumeCheckChoice::Report => ResumeCheck::Report,
             ResumeCheckChoice::Stop => ResumeCheck::Stop,
@@ -123,10 +125,21 @@ pub(crate) fn rules(s: &Settings) -> Changes {
         PolicyChoice::StepBack => Action::FallBack,
         PolicyChoice::Wait => Action::Wait,
     };
-    s.policy
+    let said = s.policy.iter().map(|(class, choice)| (class.clone(), action(choice)));
+    let own = s
+        .rules
         .iter()
-        .map(|(class, choice)| (class.clone(), action(choice)))
-        .collect()
+        .filter_map(|rule| Some((rule.class.clone(), action(rule.action.as_ref()?))));
+    said.chain(own).collect()
+}
+
+/// The user's lines that tell a failure.
+pub(crate) fn lines(s: &Settings) -> Vec<FailureLine> {
+    let line = |rule: &supervise_config::settings::FailureLine| FailureLine {
+        pattern: rule.pattern.clone(),
+        class: rule.class.clone(),
+    };
+    s.rules.iter().map(line).collect()
 }
 
 /// When Slurm ends the job that this is a part of.

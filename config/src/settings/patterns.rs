@@ -1,0 +1,113 @@
+//! Settings that are regular expressions over lines of output.
+
+use figment::value::{Dict, Value as Fig};
+
+use super::schema::Word;
+use super::wrong::{Wrong, wrong, wrong_type};
+use crate::tree::{Node, Value};
+
+/// Memory of a compiled pattern.
+const PATTERN: usize = 1 << 20;
+
+/// The same for one of many.
+const OF_MANY: usize = 1 << 18;
+
+/// Patterns of a list.
+const MANY: usize = 32;
+
+/// A pattern with one group, the step.
+pub(super) fn pattern(value: &Value) -> Result<Fig, Wrong> {
+    let hint = "write a regular expression with one group around the step, in single quotes: 'iter (\\d+)'";
+    let Value::Str(text) = value else {
+        return Err(wrong_type(value, "a regular expression in quotes", hint));
+    };
+    match compile(text, PATTERN) {
+        Ok(found) if found.captures_len() == 2 => Ok(Fig::from(text.clone())),
+        Ok(found) => {
+            let groups = found.captures_len() - 1;
+            Err(wrong(
+                format!("it has {groups} groups, it has to have one: the step"),
+                "mark groups that only hold together as (?:…)",
+            ))
+        }
+        Err(why) => Err(wrong(format!("it is no regular expression: {why}"), hint)),
+    }
+}
+
+/// A list of `{pattern, class, action}`.
+pub(super) fn failure_lines(words: &[Word], value: &Value) -> Result<Fig, Wrong> {
+    let hint = "write lines such as `- {pattern: 'no licence', class: user.licence, action: wait}` below `rules:`";
+    let items = match value {
+        Value::List(items) => items,
+        Value::Null => return Ok(Fig::from(Vec::<Fig>::new())),
+        other => return Err(wrong_type(other, "a list of patterns with their classes", hint)),
+    };
+    if items.len() > MANY {
+        let message = format!("it has {} entries, {MANY} are allowed", items.len());
+        return Err(wrong(message, "join patterns of one class with `|`"));
+    }
+    let all = items.iter().enumerate();
+    let read = all.map(|(at, node)| failure_line(at + 1, node, words, hint));
+    read.collect::<Result<Vec<Fig>, Wrong>>().map(Fig::from)
+}
+
+fn failure_line(number: usize, node: &Node, words: &[Word], hint: &str) -> Result<Fig, Wrong> {
+    let Value::Map(map) = &node.value else {
+        return Err(wrong(format!("entry {number} is no mapping"), hint));
+    };
+    let mut dict = Dict::new();
+    for (key, node) in map.iter() {
+        let key = key.to_string();
+        let Value::Str(text) = &node.value else {
+            let message = format!("{key} of entry {number} is {}", node.value.type_name());
+            return Err(wrong(message, "put it in quotes"));
+        };
+        match key.as_str() {
+            "pattern" if text.is_empty() => return Err(wrong(format!("the pattern of entry {number} is empty"), hint)),
+            "pattern" => match compile(text, OF_MANY) {
+                Ok(found) if found.is_match(b"") => {
+                    let message = format!("the pattern of entry {number} matches every line");
+                    return Err(wrong(message, "write what only the failure prints"));
+                }
+                Ok(_) => {}
+                Err(why) => {
+                    let message = format!("the pattern of entry {number} is no regular expression: {why}");
+                    return Err(wrong(
+                        message,
+                        "write it in single quotes; \\ stands before a character that is meant as such",
+                    ));
+                }
+            },
+            "class" => {}
+            "action" if words.iter().any(|(word, _)| word == text) => {}
+            "action" => {
+                let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+                let message = format!("the action of entry {number} is none that there is");
+                return Err(wrong(message, format!("write one of: {}", known.join(", "))));
+            }
+            other => return Err(wrong(format!("entry {number} has an unknown key `{other}`"), hint)),
+        }
+        dict.insert(key, Fig::from(text.clone()));
+    }
+    for needed in ["pattern", "class"] {
+        if !dict.contains_key(needed) {
+            return Err(wrong(format!("entry {number} has no {needed}"), hint));
+        }
+    }
+    Ok(Fig::from(dict))
+}
+
+/// Compiles it in bounded memory; what is wrong is told with its place.
+fn compile(text: &str, limit: usize) -> Result<regex::bytes::Regex, String> {
+    let found = regex::bytes::RegexBuilder::new(text).size_limit(limit).build();
+    found.map_err(|e| {
+        let said = e.to_string();
+        // The last line says what is wrong; a line of marks below the pattern, four columns in, shows where.
+        let last = said.lines().last().unwrap_or_default().trim_start_matches("error: ");
+        let marks = said.lines().find(|line| line.trim_start().starts_with('^'));
+        match marks.and_then(|line| line.find('^')).and_then(|at| at.checked_sub(3)) {
+            Some(at) => format!("{last}, at character {at}"),
+            None => last.to_owned(),
+        }
+    })
+}
