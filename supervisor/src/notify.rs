@@ -54,6 +54,9 @@ pub struct Notice {
     pub exit_code: Option<u8>,
     /// Events before it that nobody was told of, because there were too many.
     pub left_out: u64,
+    /// Nothing happened: the ways are tried. Whoever is told gets `test` as the event.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub test: bool,
 }
 
 /// The ways by which somebody is told.
@@ -176,6 +179,7 @@ pub fn trial(run: &str, host: &str, wall: WallMs) -> Notice {
         time: stamp(wall),
         exit_code: None,
         left_out: 0,
+        test: true,
     }
 }
 
@@ -248,6 +252,7 @@ fn build(event: EventChoice, text: String, outcome: Option<&Outcome>, s: &State,
         time: stamp(s.wall),
         exit_code: outcome.and(s.exit_code()),
         left_out: 0,
+        test: false,
     }
 }
 

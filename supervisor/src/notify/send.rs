@@ -8,7 +8,7 @@ use crate::environment;
 use crate::printer;
 use crate::render::one_line;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::io::{self, BufRead};
 use std::os::unix::process::CommandExt;
@@ -81,7 +81,7 @@ pub fn send(job: &Job) -> Vec<Came> {
         arrived: result.is_ok(),
         note: one_line(&redact_text(&result.unwrap_or_else(|why| why)), NOTE),
     };
-    let text = serde_json::to_string(&job.notice).unwrap_or_default() + "\n";
+    let text = plain(&job.notice).to_string() + "\n";
     let by_command = job.ways.command.as_ref().map(|words| {
         let said = started(words, text.as_bytes());
         came(
@@ -162,10 +162,19 @@ fn quoted(value: &str) -> String {
         .replace('\r', "\\r")
 }
 
+/// The notice as it is told to a program. A test is no event of a run.
+fn plain(notice: &Notice) -> Value {
+    let mut value = json!(notice);
+    if notice.test {
+        value["event"] = json!("test");
+    }
+    value
+}
+
 /// The text that a webhook of this kind wants.
 fn body(shape: WebhookShape, notice: &Notice) -> String {
     let value = match shape {
-        WebhookShape::Plain => json!(notice),
+        WebhookShape::Plain => plain(notice),
         WebhookShape::Slack => {
             // These three have a meaning there.
             let text = message(notice)
@@ -226,7 +235,14 @@ mod tests {
         let ways = ways(&["cat"]);
         let came = send(&Job { ways, notice: notice() });
         assert!(came[0].arrived, "{came:?}");
-        assert!(came[0].note.contains("\"event\":\"finished\""), "{came:?}");
+        assert!(came[0].note.contains("\"event\":\"test\""), "{came:?}");
+        assert_eq!(plain(&notice())["test"], true);
+        let ended = Notice {
+            test: false,
+            ..notice()
+        };
+        assert_eq!(plain(&ended)["event"], "finished");
+        assert!(plain(&ended).get("test").is_none());
     }
 
     #[test]
