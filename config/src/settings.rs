@@ -28,7 +28,7 @@ pub use redact::{
     LineRedactor, know_secret, know_values, known_secrets, redact, redact_lines, redact_text, redact_word,
     redact_words, redacted_yaml,
 };
-pub use schema::{edit_distance, keys};
+pub use schema::{edit_distance, is_setting, keys};
 pub use table::*;
 pub use units::{parse_bytes, parse_duration};
 

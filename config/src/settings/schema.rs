@@ -243,6 +243,13 @@ pub fn keys() -> impl Iterator<Item = String> {
     leaves().map(|(key, _)| key)
 }
 
+/// Returns true for the key of a setting, of a group of them, or of an entry of one (`policy.mem.*`, `env.HF_HOME`).
+pub fn is_setting(key: &str) -> bool {
+    let first = key.split('.').next().unwrap_or_default();
+    let has_entries = |kind| matches!(kind, Kind::Variables | Kind::Answers(_));
+    kind_of(key).is_some() || kind_of(first).is_some_and(has_entries)
+}
+
 /// Nodes below a dotted key.
 pub(super) fn kind_of(key: &str) -> Option<Kind> {
     let find = |rows: &'static [Row], name: &str| rows.iter().find(|row| row.name == name).map(|row| row.kind);

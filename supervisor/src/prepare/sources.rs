@@ -57,6 +57,7 @@ impl Sources {
             Some(path) => Some(files::compose_file(path, call, &set)?),
             None => None,
         };
+        settings::check_meant(&set, composed.as_ref().map(|c| &c.tree))?;
         if let Some(composed) = &composed {
             know_secrets(&composed.tree);
         }

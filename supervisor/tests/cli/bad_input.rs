@@ -3,6 +3,7 @@
 use crate::world::{Said, World, copy_fixture};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::process::Command;
 
 /// A PPO configuration that is right, for a command that exists.
 const PPO: &str = "\
@@ -361,4 +362,40 @@ fn a_relative_root_does_not_begin_anew_from_another_directory() {
     from_elsewhere(&["--fresh"]).tells(0, &["would start from nothing"]);
     let other = ["--set", "trainer.default_local_dir=other"];
     from_elsewhere(&other).tells(0, &["would start from nothing"]);
+}
+
+#[test]
+fn an_override_that_is_a_setting_of_ours_is_no_override_of_the_trainers() {
+    let world = World::new();
+    world.write("ppo.yaml", PPO);
+    for key in ["policy.mem.*=stop", "retries=7", "grace.stop=3s", "env.A=b"] {
+        let said = world.run(&["plan", "ppo.yaml", "--set", key]);
+        said.refuses(64, &["is a setting of supervise", &format!("--set supervisor.{key}")]);
+    }
+    world
+        .run(&["plan", "ppo.yaml", "--set", "+retries=7"])
+        .tells(0, &["retries=7"]);
+    world
+        .run(&["plan", "ppo.yaml", "--set", "trainer.save_freq=3"])
+        .tells(0, &["trainer.save_freq=3"]);
+}
+
+#[test]
+fn a_pipe_is_no_settings_file_and_is_read_where_it_is_named() {
+    let make = |path: &camino::Utf8PathBuf| assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+    let world = World::new();
+    world.write("ppo.yaml", PPO);
+    make(&world.path("supervise.yaml"));
+    world
+        .run(&["plan", "ppo.yaml"])
+        .refuses(78, &["supervise.yaml", "expected a file, found a pipe"]);
+    fs::remove_file(world.path("supervise.yaml")).unwrap();
+    // What a shell writes as `<(…)`.
+    let named = world.path("named");
+    make(&named);
+    let yaml = fs::read(world.path("ppo.yaml")).unwrap();
+    let to = named.clone();
+    let writer = std::thread::spawn(move || fs::write(to, yaml).unwrap());
+    world.run(&["plan", named.as_str()]).tells(0, &["checkpoints"]);
+    writer.join().unwrap();
 }

@@ -4,14 +4,20 @@ use super::files::read_small;
 use crate::disk::write_test;
 use crate::system::space;
 use camino::{Utf8Path, Utf8PathBuf};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::{AccessFlags, access};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::time::{Duration, Instant};
 
 /// Steps whose size is looked at, newest first.
 const STEPS: usize = 4;
+/// Nothing may come out of a pipe for this long.
+const PIPE: Duration = Duration::from_secs(10);
 /// Files that are counted in one step.
 const FILES: usize = 200_000;
 
@@ -131,11 +137,7 @@ impl Look {
             Self::Kind(path) => Seen::Kind(kind(path)?),
             Self::Link(path) => Seen::Path(path.read_link_utf8()?),
             Self::Canonical(path) => Seen::Path(path.canonicalize_utf8()?),
-            Self::Read(path, limit) => {
-                let mut bytes = Vec::new();
-                File::open(path)?.take(*limit).read_to_end(&mut bytes)?;
-                text(bytes)
-            }
+            Self::Read(path, limit) => text(read(path, *limit, PIPE, working)?),
             Self::ReadSmall(path, limit) => text(read_small(path, *limit)?),
             Self::Names(dir, prefix, most) => {
                 let names = dir.read_dir_utf8()?.flatten().map(|e| e.file_name().to_owned());
@@ -151,6 +153,38 @@ impl Look {
                 Seen::Yes
             }
         })
+    }
+}
+
+/// Reads a file, or a pipe (`<(…)` of a shell) as long as it gets on. `patience`: how long nothing may come out of it.
+fn read(path: &Utf8Path, limit: u64, patience: Duration, working: &mut dyn FnMut(u64) -> bool) -> io::Result<Vec<u8>> {
+    let mut options = OpenOptions::new();
+    // A pipe that nobody writes into would keep us for ever.
+    let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    let mut bytes = Vec::new();
+    if file.metadata()?.is_file() {
+        file.take(limit).read_to_end(&mut bytes)?;
+        return Ok(bytes);
+    }
+    let mut last = Instant::now();
+    let mut file = file.take(limit);
+    loop {
+        // Without a writer yet there is nothing to read, and no end.
+        let mut fds = [PollFd::new(file.get_ref().as_fd(), PollFlags::POLLIN)];
+        let ready = poll(&mut fds, PollTimeout::from(100_u8)).map_err(io::Error::from)? > 0;
+        let before = bytes.len();
+        match ready.then(|| file.read_to_end(&mut bytes)) {
+            Some(Ok(_)) => return Ok(bytes),
+            Some(Err(e)) if e.kind() != io::ErrorKind::WouldBlock => return Err(e),
+            _ => {}
+        }
+        if bytes.len() > before {
+            last = Instant::now();
+        } else if last.elapsed() >= patience {
+            let what = format!("a pipe that nothing came out of for {} s", patience.as_secs());
+            return Err(io::Error::other(what));
+        }
+        working(bytes.len() as u64);
     }
 }
 
@@ -234,6 +268,33 @@ fn bytes_below(dir: &Utf8Path, working: &mut dyn FnMut(u64) -> bool) -> u64 {
 mod tests {
     use super::*;
     use crate::io_worker::temp_dir;
+
+    #[test]
+    fn a_pipe_is_read_to_its_end_and_not_waited_for_without_one() {
+        let (_keep, dir) = temp_dir();
+        let pipe = dir.join("pipe");
+        nix::unistd::mkfifo(pipe.as_std_path(), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let nothing = read(&pipe, 100, Duration::from_millis(1), &mut |_| true).unwrap_err();
+        assert!(nothing.to_string().contains("nothing came out"), "{nothing}");
+        let begun = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut to = OpenOptions::new().write(true).open(&pipe).unwrap();
+                std::io::Write::write_all(&mut to, b"a: 1\n").unwrap();
+                // The first part was read before the second is there.
+                begun.wait();
+                std::io::Write::write_all(&mut to, b"b: 2\n").unwrap();
+            });
+            let mut waits = true;
+            let found = read(&pipe, 100, Duration::from_secs(600), &mut |n| {
+                if n > 0 && std::mem::take(&mut waits) {
+                    begun.wait();
+                }
+                true
+            });
+            assert_eq!(found.unwrap(), b"a: 1\nb: 2\n");
+        });
+    }
 
     #[test]
     fn the_largest_of_the_newest_steps_counts() {

@@ -22,6 +22,18 @@ pub(in crate::prepare) fn read_if_there(path: &Utf8Path) -> Result<Option<String
     }
 }
 
+/// The same of a file that is read because of its name: nobody gave it to us, and what is no file is a mistake.
+pub(super) fn read_regular_if_there(path: &Utf8Path) -> Result<Option<String>, CliError> {
+    match mount::kind(path) {
+        Ok(Kind::Other) => Err(CliError::config(format!(
+            "{path}: expected a file, found a pipe, a socket or a device"
+        ))
+        .hint("settings are read from a file of this name: rename what stands there")),
+        // What else is wrong with it is told in the same words as ever.
+        _ => read_if_there(path),
+    }
+}
+
 /// Why a configuration's file gave no text.
 #[derive(Debug)]
 enum Unread {

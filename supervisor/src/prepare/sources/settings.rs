@@ -4,8 +4,8 @@ use super::files;
 use crate::error::CliError;
 use crate::prepare::request::Request;
 use camino::{Utf8Path, Utf8PathBuf};
-use supervise_config::Node;
-use supervise_config::settings::{Settings, Sources, edit_distance};
+use supervise_config::settings::{Settings, Sources, edit_distance, is_setting};
+use supervise_config::{ConfigTree, Node, redact_word};
 use supervise_core::policy::{is_class, is_known};
 use supervise_core::taxonomy::rows;
 use supervise_trainers::registry::FRAMEWORKS;
@@ -34,6 +34,26 @@ pub(super) fn split_set(set: &[String]) -> Result<(Flags, Vec<String>), CliError
         }
     }
     Ok((flags, rest))
+}
+
+/// An override of the trainer's that is a setting of ours was meant for us: taken for the trainer's it would change nothing, or end it.
+pub(super) fn check_meant(set: &[String], tree: Option<&ConfigTree>) -> Result<(), CliError> {
+    for text in set {
+        let Some((key, _)) = text.split_once('=') else { continue };
+        let first = key.split('.').next().unwrap_or_default();
+        let is_trainers = tree.is_some_and(|tree| tree.get(first).is_some());
+        if is_setting(key) && !is_trainers {
+            return Err(CliError::usage(format!(
+                "--set {}: `{key}` is a setting of supervise, not a key of the trainer's configuration",
+                redact_word(text)
+            ))
+            .hint(format!("write --set supervisor.{}", redact_word(text)))
+            .hint(format!(
+                "a new key of that name in the trainer's configuration is written with `+`: --set +{key}=…"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Lays all sources over each other.
@@ -148,7 +168,7 @@ fn general() -> impl Iterator<Item = Utf8PathBuf> {
 fn texts(paths: impl Iterator<Item = Utf8PathBuf>) -> Result<Vec<(String, String)>, CliError> {
     let mut out = Vec::new();
     for path in paths {
-        if let Some(text) = files::read_if_there(&path)? {
+        if let Some(text) = files::read_regular_if_there(&path)? {
             out.push((path.to_string(), text));
         }
     }
