@@ -5,6 +5,7 @@
 //! *guarded* acts when their intent is durable. How a record came to be is the core's business alone.
 
 mod acts;
+mod allocation;
 mod ask;
 mod cluster;
 mod evidence;
@@ -47,6 +48,7 @@ use supervise_core::record::{Act, ActKind, Ask, LaunchOrder, Outcome, Record};
 use supervise_core::rehearsal::Rehearsed;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::{Mode, State};
+use supervise_host::allocation::Allocation;
 use supervise_host::cluster::Cluster;
 use supervise_host::guard::Standby;
 use supervise_host::io_worker::Question;
@@ -76,7 +78,7 @@ pub struct RunFlags {
 ///
 /// # Errors
 /// Errors that keep a term from beginning.
-pub fn run(order: RunOrder, printer: Printer, flags: RunFlags) -> Result<u8, CliError> {
+pub fn run(order: RunOrder, printer: Printer, flags: RunFlags, allocation: Option<Allocation>) -> Result<u8, CliError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .thread_keep_alive(FOR_GOOD)
@@ -84,7 +86,7 @@ pub fn run(order: RunOrder, printer: Printer, flags: RunFlags) -> Result<u8, Cli
         .map_err(|e| CliError::environment(format!("the event loop cannot be made: {e}")))?;
     let result = runtime.block_on(async {
         ask::a_thread().await?;
-        start::term(order, printer, flags).await
+        start::term(order, printer, flags, allocation).await
     });
     // An I/O worker may hang in the kernel for ever: nothing is waited for.
     runtime.shutdown_timeout(Duration::from_millis(10));
@@ -120,6 +122,8 @@ enum Internal {
         order: LaunchOrder,
         said: Result<Vec<Job>, String>,
     },
+    /// The scheduler was asked when its job ends.
+    Allocation(Box<Allocation>),
     /// A relaunch was tried in advance; `None`: it was not tried to its end.
     Rehearsed(Option<Rehearsed>),
     /// A helper that gathers evidence has its order; this is its input.
@@ -168,6 +172,7 @@ struct Driver {
     journal_recorded: Vec<ProcRef>,
     internal: mpsc::UnboundedSender<Internal>,
     signals: Signals,
+    allocation: allocation::Job,
     service: service::Service,
     over: Option<Outcome>,
 }
@@ -230,6 +235,7 @@ impl Driver {
             Ask::Scan { depth, whole } => self.scan(depth, whole),
             Ask::Rehearse => self.rehearse(),
             Ask::Space => self.ask_for_space(),
+            Ask::Allocation => self.ask_scheduler(false),
         }
     }
 
@@ -330,6 +336,7 @@ impl Driver {
                 self.printer.note("the terminal is gone: going on detached");
                 return;
             }
+            libc::SIGUSR1 => return self.on_notice(),
             libc::SIGINT => self.signals.interrupts += 1,
             _ => {}
         }
@@ -338,7 +345,12 @@ impl Driver {
         if number == libc::SIGINT && self.signals.interrupts > 1 {
             self.feed(EventKind::Operator(Request::StopNow { by }));
         } else if !again {
-            self.feed(EventKind::Operator(Request::Stop { after_save: false, by }));
+            let left = self.allocation.kill_wait().filter(|_| number == libc::SIGTERM);
+            self.feed(EventKind::Operator(Request::Stop {
+                after_save: false,
+                by,
+                left,
+            }));
         }
     }
 
@@ -364,6 +376,7 @@ impl Driver {
             Internal::JobEnded { attempt, said } => self.on_job_ended(attempt, said),
             Internal::Cluster { act, order, said } => self.on_cluster(act, order, said),
             Internal::Slurm { act, order, said } => self.on_slurm(act, order, said),
+            Internal::Allocation(said) => self.on_scheduler(*said),
             Internal::Rehearsed(result) => self.on_rehearsed(result),
             Internal::Asked(request, reply) => {
                 let answer = match request {
@@ -376,7 +389,11 @@ impl Driver {
                         let kind = if now {
                             Request::StopNow { by }
                         } else {
-                            Request::Stop { after_save, by }
+                            Request::Stop {
+                                after_save,
+                                by,
+                                left: None,
+                            }
                         };
                         self.feed(EventKind::Operator(kind));
                         ControlReply::Done

@@ -36,6 +36,8 @@ pub enum Exit {
     Internal = 70,
     /// The journal cannot be read or written.
     Journal = 74,
+    /// The machine is taken away; the next start goes on.
+    OutOfTime = 75,
     /// The configuration is wrong.
     Config = 78,
     /// SIGINT.
@@ -45,7 +47,7 @@ pub enum Exit {
 }
 
 /// All of them, in the order of their numbers.
-pub const ALL: [Exit; 18] = [
+pub const ALL: [Exit; 19] = [
     Exit::Finished,
     Exit::Deterministic,
     Exit::NoProof,
@@ -61,6 +63,7 @@ pub const ALL: [Exit; 18] = [
     Exit::Environment,
     Exit::Internal,
     Exit::Journal,
+    Exit::OutOfTime,
     Exit::Config,
     Exit::Interrupted,
     Exit::Terminated,
@@ -94,6 +97,9 @@ impl Exit {
             Self::Environment => "environment: the machine or the file system does not allow it",
             Self::Internal => "internal error, panics too",
             Self::Journal => "the journal cannot be read or written",
+            Self::OutOfTime => {
+                "out of time: the scheduler takes the machine away; the newest proven step is safe, the next start goes on from it"
+            }
             Self::Config => "configuration: the trainer's or the supervisor's",
             Self::Interrupted => "ended by SIGINT",
             Self::Terminated => "ended by SIGTERM",
@@ -149,6 +155,7 @@ mod tests {
         for outcome in [
             Outcome::Finished { step: None },
             Outcome::Stopped,
+            Outcome::OutOfTime,
             Outcome::Deterministic { why: why() },
             Outcome::NoProof { why: why() },
             Outcome::LeaseHeld { by: why() },

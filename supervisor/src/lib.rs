@@ -65,6 +65,7 @@ fn helper() -> Option<ExitCode> {
         "__rehearse" => rehearse::helper(),
         "__log_writer" => supervise_host::log_writer::main(),
         "__io_worker" => {
+            supervise_host::system::ignore_signals();
             cli::trace();
             supervise_host::io_worker::main(&args.collect::<Vec<_>>())
         }

@@ -199,7 +199,7 @@ pub fn is_end(event: EventChoice) -> bool {
 fn end(outcome: &Outcome) -> EventChoice {
     match outcome {
         Outcome::Finished { .. } => EventChoice::Finished,
-        Outcome::Stopped => EventChoice::Stopped,
+        Outcome::Stopped | Outcome::OutOfTime => EventChoice::Stopped,
         Outcome::Deterministic { .. } => EventChoice::Deterministic,
         Outcome::NoProof { .. } => EventChoice::NoProof,
         Outcome::LeaseHeld { .. } => EventChoice::LeaseHeld,

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# What the file system tests need: FUSE and its Python binding; and a systemd for one test. Says what is missing where it cannot install.
+# What the file system tests need: FUSE and its Python binding; a systemd and a Slurm for one test each. Says what is missing where it cannot install.
 set -eu
 here=$(dirname "$0")
 "$here/systemd.sh" install || echo "install.sh: skipped: there is no systemd for the test of the unit" >&2
+"$here/slurm.sh" install || echo "install.sh: skipped: there is no Slurm for the test of the batch script" >&2
 if command -v fusermount3 >/dev/null && /usr/bin/python3 -c 'import fusepy' 2>/dev/null; then
   exit 0
 fi

@@ -6,7 +6,8 @@
 #        slurm.sh jobs DIR           lists what lives in it
 #        slurm.sh down DIR           ends its jobs, then what `up` started, by pid
 #
-# The node says that it has 8 CPUs and two GPUs: character devices with numbers that no driver has.
+# The node says that it has 8 CPUs and two GPUs: character devices with numbers that no driver has. KILLWAIT: seconds from SIGTERM to
+# SIGKILL, 5 where nothing is said. A job that is requeued waits until its credential has expired: 5 s here.
 set -euo pipefail
 mode=${1:?install, up, jobs or down}
 
@@ -77,7 +78,7 @@ SlurmctldPort=$port
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket=$dir/munge/socket
+AuthInfo=socket=$dir/munge/socket,cred_expire=5
 CredType=cred/munge
 StateSaveLocation=$dir/state
 SlurmctldPidFile=$dir/run/slurmctld.pid
@@ -99,7 +100,8 @@ ReturnToService=2
 SlurmctldTimeout=300
 SlurmdTimeout=300
 MessageTimeout=60
-KillWait=5
+MinJobAge=3600
+KillWait=${KILLWAIT:-5}
 SchedulerParameters=sched_interval=1,batch_sched_delay=0
 NodeName=n1 NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + 1)) CPUs=8 RealMemory=16384 Gres=gpu:2
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP

@@ -85,7 +85,7 @@ settings! {
         /// Who is told when a run needs a person, or ends. Neither the command nor the webhook keeps or fails the run.
         /// `supervise notify --test` tries them.
         on_event: OnEvent;
-        /// When the machine is taken away, in seconds since 1970 (`date +%s`); `null` to take `SLURM_JOB_END_TIME` where that is set.
+        /// When the machine is taken away, in seconds since 1970 (`date +%s`); `null` to ask Slurm, in a job of its.
         deadline: Option<u64> = "null";
         /// Environment variables for the trainer, on top of the inherited ones.
         env: BTreeMap<String, String> = "{}";

@@ -4,6 +4,7 @@
 //! later decisions of the same event see it; the caller applies the records to the real one.
 
 mod done;
+mod hand_back;
 mod judge;
 mod numbers;
 mod resumed;
@@ -214,6 +215,7 @@ impl Deciding<'_> {
             EventKind::Checkpoints(_) | EventKind::CheckpointsChanged(_) => self.on_checkpoints(),
             EventKind::Timer(key) => self.on_timer(*key),
             EventKind::Operator(request) => self.on_operator(request),
+            EventKind::Allocation { left, .. } => self.on_allocation(*left),
             EventKind::LeaseLost { by } => {
                 let text = format!("another supervisor took the lease: {by}");
                 self.on_lease_lost(by, Reason::new("lease_lost", text));
@@ -251,6 +253,7 @@ impl Deciding<'_> {
                 | EventKind::Looked { .. }
                 | EventKind::Checkpoints(_)
                 | EventKind::Space { .. }
+                | EventKind::Allocation { .. }
         ) {
             self.ignore(event_word(kind), "the run has ended");
         }
@@ -262,6 +265,7 @@ impl Deciding<'_> {
             EventKind::Timer(key) => self.on_timer(*key),
             EventKind::Checkpoints(_) => self.on_checkpoints(),
             EventKind::Space { free } => self.on_space(*free),
+            EventKind::Allocation { left, .. } => self.on_allocation(*left),
             _ => {}
         }
     }
@@ -297,7 +301,9 @@ impl Deciding<'_> {
 
     fn on_operator(&mut self, request: &Request) {
         match request {
-            Request::Stop { after_save: true, by } => {
+            Request::Stop {
+                after_save: true, by, ..
+            } => {
                 let reason = Reason::new("stop_after_save", format!("{by} asked to stop at the next proven step"));
                 self.decided(Decision::StopAfterSave, vec![reason]);
                 // Where nothing runs, and nothing may be launched, nothing will be saved.
@@ -309,7 +315,10 @@ impl Deciding<'_> {
                     self.stopped(Vec::new());
                 }
             }
-            Request::Stop { after_save: false, by } => self.wish_to_stop(by, false),
+            Request::Stop {
+                after_save: false, by, ..
+            } => self.wish_to_stop(by, false),
+            Request::HandBack { by, left } => self.hand_back(by, *left),
             Request::StopNow { by } => self.wish_to_stop(by, true),
         }
     }
@@ -323,6 +332,7 @@ impl Deciding<'_> {
             TimerKey::ProveDue => self.on_prove_due(),
             TimerKey::StallCheck => self.on_stall_check(),
             TimerKey::StateDeadline => self.on_state_deadline(),
+            TimerKey::AllocationEnd => self.ask(Ask::Allocation),
         }
     }
 
@@ -428,6 +438,12 @@ fn as_recorded(s: &State, e: &Event) -> Event {
 fn worth_recording(s: &State, kind: &EventKind, at: Tick) -> bool {
     match kind {
         EventKind::Timer(_) | EventKind::Space { .. } => false,
+        EventKind::Allocation {
+            job, restarts, ends, ..
+        } => s
+            .allocation
+            .as_ref()
+            .is_none_or(|a| (&a.job, a.restarts, a.ends) != (job, *restarts, *ends)),
         EventKind::Checkpoints(report) => s.scan.as_ref() != Some(report) || s.live().is_none() && s.settled.is_none(),
         EventKind::Progress {
             phase,

@@ -86,6 +86,13 @@ impl Durations {
         Some(Ms(extrapolated.min(room).max(seen) as u64))
     }
 
+    /// The duration that half of them exceed; `None` where nothing was seen.
+    #[must_use]
+    pub fn median(&self) -> Option<Ms> {
+        self.bins.keys().next()?;
+        Some(Ms(self.nth_longest(self.count.div_ceil(2)) as u64))
+    }
+
     /// The upper edge of the bin that holds the nth longest, or the shortest.
     fn nth_longest(&self, nth: u32) -> f64 {
         let mut left = nth;

@@ -216,6 +216,17 @@ pub enum EventKind {
         #[serde(default, skip_serializing_if = "String::is_empty")]
         note: String,
     },
+    /// Answer of the scheduler about the job that this term runs in.
+    Allocation {
+        /// Its number.
+        job: String,
+        /// How often the scheduler started it again.
+        restarts: u32,
+        /// Its end, for people; `None`: it has none, or nobody says.
+        ends: Option<WallMs>,
+        /// Time until then.
+        left: Option<Ms>,
+    },
     /// A person or the system asked for something.
     Operator(Request),
     /// A person had leftovers of the run deleted while no supervisor was there.
@@ -430,6 +441,8 @@ pub enum TimerKey {
     StallCheck,
     /// A state has lasted longer than it may.
     StateDeadline,
+    /// The end of the scheduler's job is near: it is asked again.
+    AllocationEnd,
 }
 
 /// Request of a person or the system.
@@ -442,6 +455,16 @@ pub enum Request {
         after_save: bool,
         /// The asker: `operator`, `SIGTERM`, `SIGINT`, `hang-up`.
         by: String,
+        /// A scheduler ends everything by itself after this.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        left: Option<Ms>,
+    },
+    /// The machine is taken away soon: stop in time, and go on when the scheduler starts the run again.
+    HandBack {
+        /// The asker: `SIGUSR1`.
+        by: String,
+        /// Time until then, where it is known.
+        left: Option<Ms>,
     },
     /// End the run now, without grace (second SIGINT).
     StopNow {

@@ -286,6 +286,13 @@ pub enum Decision {
     },
     /// The run should stop at the next proven step.
     StopAfterSave,
+    /// The run stops in time before the machine is taken away.
+    HandBack {
+        /// Who said so.
+        by: String,
+        /// When that is, where it is known.
+        until: Option<Tick>,
+    },
     /// The attempt looks stuck.
     Suspect {
         /// In words.
@@ -433,6 +440,8 @@ pub enum Ask {
     Rehearse,
     /// How much of the disk of the checkpoint root is free.
     Space,
+    /// When the scheduler's job ends.
+    Allocation,
     /// Wake me.
     WakeAt {
         /// Replaces an earlier wake-up of this key.

@@ -8,10 +8,11 @@ mod heard;
 mod invariants;
 mod memory;
 mod pace;
+mod wishes;
 
 pub use heard::Heard;
 pub use invariants::Broken;
-pub use memory::{Care, Failure, NotKept, StopWish};
+pub use memory::{Allocation, Care, Failure, NotKept, StopWish};
 pub use pace::Pace;
 
 use crate::checkpoint::{CheckpointSummary, CkptId, Resumability, Verdict};
@@ -95,6 +96,9 @@ pub struct State {
     pub distrusted: Vec<CkptId>,
     /// A stop was asked for.
     pub stop: Option<StopWish>,
+    /// The scheduler's job that the present term runs in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocation: Option<Allocation>,
     /// Intents without a result.
     pub pending: BTreeMap<ActId, Act>,
     /// The number of the next act.
@@ -453,6 +457,12 @@ impl State {
     #[must_use]
     pub fn is_to_stop(&self) -> bool {
         self.stop.as_ref().is_some_and(|w| !w.after_save)
+    }
+
+    /// The present term launched an attempt.
+    #[must_use]
+    pub fn has_launched(&self) -> bool {
+        self.attempt.as_ref().is_some_and(|a| a.term == self.term)
     }
 
     /// The attempt that lives, or may live.

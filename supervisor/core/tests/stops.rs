@@ -18,6 +18,8 @@ fn graces(w: &World, stop: &str) -> u64 {
     let p = &w.spec.policy;
     match stop {
         "stop now" => 0,
+        "stop within 20s" => 20_000 - TAIL,
+        "hand-back 40s" => 40_000 - TAIL,
         _ => p.save_grace.0 + p.stop_grace.0,
     }
 }
@@ -133,6 +135,31 @@ fn a_stop_at_the_next_save_does_not_wait_for_a_journal() {
     let mut w = World::new(parse(script).unwrap());
     w.run_until(20_000);
     assert_eq!((w.is_over(), w.s.outcome.clone()), (true, Some(Outcome::Stopped)));
+}
+
+/// A machine that is taken away is given back in time, whatever else fails, and the run goes on elsewhere.
+#[test]
+fn a_notice_ends_every_state_in_time() {
+    for (_, script, at) in STATES {
+        for faults in FAULTS {
+            let w = stopped(script, *at, faults, "hand-back 40s").unwrap_or_else(|e| panic!("{e}\n{script}"));
+            let asked = script.contains("stop");
+            let expected = if asked { Outcome::Stopped } else { Outcome::OutOfTime };
+            assert_eq!(w.s.outcome, Some(expected), "{script}\n{faults:?}");
+        }
+    }
+}
+
+/// A scheduler kills everything some time after its SIGTERM: all is over before.
+#[test]
+fn a_schedulers_sigterm_ends_every_state_before_its_kill() {
+    for (_, script, at) in STATES {
+        for faults in FAULTS {
+            let stop = "stop within 20s";
+            let w = stopped(script, *at, faults, stop).unwrap_or_else(|e| panic!("{e}\n{script}"));
+            assert_eq!(w.s.outcome, Some(Outcome::Stopped), "{script}\n{faults:?}");
+        }
+    }
 }
 
 fn chaos() -> impl Strategy<Value = (String, u64, usize, usize)> {

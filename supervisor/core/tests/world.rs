@@ -49,6 +49,7 @@ pub(crate) enum Due {
     Scan(u64, Depth, u32),
     IoStalled,
     Space,
+    Job,
     Rehearsed(Term),
     Done(Act),
     Killed(AttemptNo),
@@ -99,6 +100,8 @@ pub(crate) struct World {
     rehearsal: Rehearsed,
     /// Bytes that are free on the disk.
     pub(crate) free: u64,
+    /// The end of the scheduler's job.
+    pub(crate) job_ends: Option<u64>,
     watch: Watch,
     until: Option<u64>,
 }
@@ -136,6 +139,7 @@ impl World {
             guard_hangs: false,
             rehearsal: Rehearsed::Taken,
             free: 1 << 40,
+            job_ends: None,
             watch: Watch::default(),
             until: None,
         };
@@ -229,6 +233,11 @@ impl World {
                 if self.alive && !self.io_hangs {
                     let free = Some(self.free);
                     self.feed(EventKind::Space { free });
+                }
+            }
+            Due::Job => {
+                if self.alive {
+                    self.job();
                 }
             }
             Due::Rehearsed(term) => {
@@ -338,6 +347,7 @@ impl World {
                 }
             }
             Ask::Space => self.soon(0, Due::Space),
+            Ask::Allocation => self.soon(0, Due::Job),
             Ask::Rehearse => self.soon(REHEARSAL, Due::Rehearsed(self.s.term)),
             Ask::WakeAt { key, at } => {
                 self.queued += 1;

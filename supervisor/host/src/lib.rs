@@ -1,6 +1,7 @@
 //! Every system call of supervise.
 
 pub mod address;
+pub mod allocation;
 pub mod cluster;
 mod disk;
 pub mod evidence;

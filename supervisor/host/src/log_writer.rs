@@ -24,26 +24,11 @@ const WORKERS_LIMIT: u32 = 4096;
 #[must_use]
 pub fn main() -> i32 {
     // Whatever reaches us by the group or the terminal is meant for others: the input's end is our end.
-    ignore_signals();
+    crate::system::ignore_signals();
     match run(&mut io::stdin().lock()) {
         Ok(()) => 0,
         Err(_) => 74,
     }
-}
-
-fn ignore_signals() {
-    use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
-    let mut set = SigSet::empty();
-    set.extend([
-        Signal::SIGHUP,
-        Signal::SIGINT,
-        Signal::SIGTERM,
-        Signal::SIGQUIT,
-        Signal::SIGUSR1,
-        Signal::SIGUSR2,
-    ]);
-    // Cannot fail with a valid set.
-    let _ = sigprocmask(SigmaskHow::SIG_BLOCK, Some(&set), None);
 }
 
 fn run(input: &mut impl Read) -> io::Result<()> {

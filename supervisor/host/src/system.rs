@@ -94,6 +94,22 @@ pub fn fs_magic(path: &Utf8Path) -> io::Result<i64> {
     Ok(statfs(path.as_std_path())?.filesystem_type().0 & 0xffff_ffff)
 }
 
+/// Whatever reaches a helper by its group, its terminal or a scheduler is meant for whoever started it: that one's end is its end.
+pub fn ignore_signals() {
+    use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
+    let mut set = SigSet::empty();
+    set.extend([
+        Signal::SIGHUP,
+        Signal::SIGINT,
+        Signal::SIGTERM,
+        Signal::SIGQUIT,
+        Signal::SIGUSR1,
+        Signal::SIGUSR2,
+    ]);
+    // Cannot fail with a valid set.
+    let _ = sigprocmask(SigmaskHow::SIG_BLOCK, Some(&set), None);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,16 +5,18 @@ mod detach;
 use super::logs::tee::Tee;
 use super::{asked, target};
 use crate::driver::{self, RunFlags};
+use crate::environment;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::mount;
 use crate::prepare::{self, Learning, Request, prepare};
-use crate::printer::{Output, Printer};
+use crate::printer::{self, Output, Printer};
 use crate::render;
 use crate::run_order::Prepared;
 use camino::Utf8PathBuf;
 use std::io::IsTerminal;
 use supervise_core::checkpoint::{Depth, Level};
+use supervise_host::allocation::Allocation;
 use supervise_host::io_worker::{RunCheckpoints, look_at_run};
 
 pub(super) const EXAMPLES: &str = "  supervise run ppo.yaml
@@ -29,7 +31,7 @@ pub(super) const EXAMPLES: &str = "  supervise run ppo.yaml
   supervise run --set supervisor.trainer=plain -- ./any_program
 ";
 
-pub(super) const EXITS: [Exit; 13] = [
+pub(super) const EXITS: [Exit; 14] = [
     Exit::Finished,
     Exit::Deterministic,
     Exit::NoProof,
@@ -40,6 +42,7 @@ pub(super) const EXITS: [Exit; 13] = [
     Exit::Environment,
     Exit::Internal,
     Exit::Journal,
+    Exit::OutOfTime,
     Exit::Config,
     Exit::Interrupted,
     Exit::Terminated,
@@ -88,6 +91,7 @@ impl Source {
             learning: Learning::Known,
             asking: false,
             quiet: false,
+            ends: None,
         }
     }
 }
@@ -131,12 +135,17 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     if args.own_session {
         supervise_host::system::leave_session();
     }
+    let allocation = match args.detach {
+        true => None,
+        false => Allocation::of_this_process(environment::own()),
+    };
     let learning = if args.given { Learning::Given } else { Learning::Start };
     let prepared = prepare(Request {
         learning,
         // Whoever detached has asked.
         asking: !args.own_session,
         quiet: args.quiet || args.json,
+        ends: allocation.as_ref().and_then(|job| job.ends),
         ..args.source.request()
     })?;
     if let Some(root) = &prepared.order.spec.root {
@@ -157,11 +166,30 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     let mut printer = Printer::new(output, args.tee);
     announce(&mut printer, &prepared);
     let tee = args.tee.then(|| tee(&prepared)).transpose()?;
-    let code = driver::run(prepared.order, printer, RunFlags { again: args.again });
+    let flags = RunFlags { again: args.again };
+    let code = driver::run(prepared.order, printer, flags, allocation.clone());
     if let Some(tee) = tee {
         tee.end();
     }
+    if let (Ok(code), Some(job)) = (&code, &allocation)
+        && *code == Exit::OutOfTime.code()
+    {
+        give_back(job);
+    }
     code
+}
+
+/// The last act, after the lease was given up: Slurm sends SIGTERM with it.
+fn give_back(job: &Allocation) {
+    let said = match job.requeue() {
+        Ok(()) => format!("job {} is requeued", job.job),
+        Err(why) => format!(
+            "job {} is not requeued: {why}; where the site sets RequeueExit={} Slurm does it by itself, else submit it again",
+            job.job,
+            Exit::OutOfTime.code()
+        ),
+    };
+    printer::last_err(&format!("{said}\n"));
 }
 
 /// Shows the trainer's output between our own lines.

@@ -28,7 +28,12 @@ pub(super) struct Inputs {
 pub(super) fn connect(control: StdListener) -> std::io::Result<(Inputs, mpsc::UnboundedSender<Internal>)> {
     let (internal_tx, internal) = mpsc::unbounded_channel();
     let (signal_tx, signals) = mpsc::unbounded_channel();
-    for kind in [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()] {
+    for kind in [
+        SignalKind::terminate(),
+        SignalKind::interrupt(),
+        SignalKind::hangup(),
+        SignalKind::user_defined1(),
+    ] {
         let mut stream = signal(kind)?;
         let tx = signal_tx.clone();
         tokio::spawn(async move {
@@ -39,11 +44,9 @@ pub(super) fn connect(control: StdListener) -> std::io::Result<(Inputs, mpsc::Un
             }
         });
     }
-    // Slurm announces itself with these; they are heard and change nothing.
-    for kind in [SignalKind::user_defined1(), SignalKind::from_raw(libc::SIGCONT)] {
-        let mut stream = signal(kind)?;
-        tokio::spawn(async move { while stream.recv().await.is_some() {} });
-    }
+    // Slurm sends it with each end. It is heard, and changes nothing.
+    let mut stream = signal(SignalKind::from_raw(libc::SIGCONT))?;
+    tokio::spawn(async move { while stream.recv().await.is_some() {} });
     control.set_nonblocking(true)?;
     let listener = UnixListener::from_std(control)?;
     tokio::spawn(accept(listener, internal_tx.clone()));

@@ -1,5 +1,6 @@
 //! The beginning of a term: control socket, journals, lease, the living guard or the orphans.
 
+use super::allocation::Job;
 use super::ask::{call, cannot_start};
 use super::guards::GuardLink;
 use super::inputs::{Inputs, connect};
@@ -24,6 +25,7 @@ use supervise_core::record::Outcome;
 use supervise_core::resume::answered_again;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::State;
+use supervise_host::allocation::Allocation;
 use supervise_host::guard::protocol::{FromGuard, Hello, ToGuard};
 use supervise_host::io_worker::{Answer, Identity, Loaded, Question, Taken, own_claim};
 use supervise_host::process::{
@@ -34,7 +36,12 @@ use supervise_host::process::{
 const HELLO: Duration = Duration::from_secs(10);
 
 /// Runs one term from its beginning to its end.
-pub(super) async fn term(order: RunOrder, mut printer: Printer, flags: RunFlags) -> Result<u8, CliError> {
+pub(super) async fn term(
+    order: RunOrder,
+    mut printer: Printer,
+    flags: RunFlags,
+    allocation: Option<Allocation>,
+) -> Result<u8, CliError> {
     let exe = own_exe()?;
     let spec = order.spec.clone();
     if !is_proc_our_own() {
@@ -114,6 +121,7 @@ pub(super) async fn term(order: RunOrder, mut printer: Printer, flags: RunFlags)
         journal_recorded: loaded.recorded.clone(),
         internal,
         signals: Signals::default(),
+        allocation: Job::new(allocation),
         service: Service::new(Tick(0)),
         over: None,
         order,
@@ -296,6 +304,7 @@ impl Driver {
             living,
             orphans,
         });
+        self.introduce_allocation();
         if let Some(hello) = hello {
             self.catch_up(*hello);
         }

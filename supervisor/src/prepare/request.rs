@@ -27,6 +27,8 @@ pub struct Request {
     pub asking: bool,
     /// Nothing is said on the way.
     pub quiet: bool,
+    /// When the scheduler ends the job that this is a part of, in seconds since 1970.
+    pub ends: Option<u64>,
 }
 
 /// True if a script may be run to learn what it starts.

@@ -6,7 +6,7 @@ use supervise_core::record::Outcome;
 #[must_use]
 pub fn advice(outcome: &Outcome, run: &str, worker: Option<u32>) -> Vec<String> {
     let next = match outcome {
-        Outcome::Finished { .. } | Outcome::Stopped => return Vec::new(),
+        Outcome::Finished { .. } | Outcome::Stopped | Outcome::OutOfTime => return Vec::new(),
         Outcome::Deterministic { .. } | Outcome::GaveUp { .. } => {
             "fix the cause, then the same `supervise run` with --again".to_owned()
         }

@@ -1,6 +1,6 @@
 //! One line per decision, in plain words, with its first reason.
 
-use super::time::{clock, span};
+use super::time::{clock, span, stamp};
 use super::{bytes, count, one_line};
 use supervise_core::event::{EventKind, Request, Sighting};
 use supervise_core::generations::{is_live, is_older, is_own};
@@ -138,7 +138,24 @@ fn fact(kind: &EventKind, s: &State) -> Option<String> {
             "nobody could be told of {event} by on_event.{to}: {}",
             one_line(note, FOREIGN)
         ),
-        EventKind::Operator(Request::Stop { after_save, by }) => {
+        EventKind::Allocation {
+            job, restarts, ends, ..
+        } => {
+            let again = match restarts {
+                0 => String::new(),
+                n => format!(", started again {}", count((*n).into(), "time")),
+            };
+            let end = ends.map_or_else(
+                || "no end is known".to_owned(),
+                |at| format!("it ends at {}", stamp(at)),
+            );
+            format!("this is job {job} of Slurm's{again}; {end}")
+        }
+        EventKind::Operator(Request::HandBack { by, left }) => match left {
+            Some(left) => format!("{by}: the machine is taken away in {}", span(*left)),
+            None => format!("{by}: the machine is taken away soon"),
+        },
+        EventKind::Operator(Request::Stop { after_save, by, .. }) => {
             let when = if *after_save { " at the next proven step" } else { "" };
             format!("a stop{when} was asked for by {by}")
         }
@@ -271,6 +288,7 @@ fn decided(what: &Decision, reasons: &[Reason], s: &State) -> Option<String> {
             }
         }
         Decision::Mark { step } => format!("step {step} is proven{why}"),
+        Decision::HandBack { .. } => format!("{a}: stops in time, to go on when the scheduler starts it again{why}"),
         Decision::StopAfterSave => format!("{a}: stops at the next proven step{why}"),
         Decision::Suspect { what } | Decision::WouldHave { what } | Decision::Unwatched { what } => {
             format!("{a}: {what}")
@@ -434,6 +452,9 @@ pub fn outcome_words(o: &Outcome) -> String {
             "finished: the trainer ended well; which step is the last one cannot be known".to_owned()
         }
         Outcome::Stopped => "stopped".to_owned(),
+        Outcome::OutOfTime => {
+            "out of time: it goes on from the newest proven step when the scheduler starts it again".to_owned()
+        }
         Outcome::Deterministic { why } => format!("failed: {why}"),
         Outcome::NoProof { why } => format!("no provable checkpoint: {why}"),
         Outcome::LeaseHeld { by } => format!("another supervisor is at work here: {by}"),

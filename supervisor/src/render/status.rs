@@ -105,6 +105,8 @@ pub struct StatusView {
     pub problem: Option<String>,
     /// Result of the last relaunch that was tried in advance; `null`: none was.
     pub rehearsal: Option<Rehearsed>,
+    /// The scheduler's job that the present or last term runs in.
+    pub scheduler: Option<JobView>,
     /// Processes that SIGKILL did not end, and that live.
     pub undead: Vec<Remains>,
     /// The waiting, in words.
@@ -115,6 +117,30 @@ pub struct StatusView {
     /// The time at which it was looked at; ages are counted from it.
     #[serde(skip)]
     pub looked: Option<WallMs>,
+}
+
+/// A scheduler's job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct JobView {
+    /// `slurm`.
+    pub name: &'static str,
+    /// Its number.
+    pub job: String,
+    /// How often it was started again.
+    pub restarts: u32,
+    /// Its end, in ms since 1970; `null`: it has none, or nobody says.
+    pub ends: Option<i64>,
+}
+
+impl JobView {
+    fn words(&self) -> String {
+        let again = match self.restarts {
+            0 => String::new(),
+            n => format!(", started again {}", count(n.into(), "time")),
+        };
+        let ends = self.ends.map(|at| format!(", ends at {}", stamp(WallMs(at))));
+        format!("Slurm job {}{again}{}", self.job, ends.unwrap_or_default())
+    }
 }
 
 /// Copies of the only checkpoint.
@@ -207,6 +233,12 @@ impl StatusView {
             kept: spec.and_then(|p| KeptView::of(s, p)),
             since: known.then(|| s.wall.0.saturating_sub(ago)),
             rehearsal: s.rehearsal.as_ref().map(|r| r.result.clone()),
+            scheduler: s.allocation.as_ref().map(|a| JobView {
+                name: "slurm",
+                job: a.job.clone(),
+                restarts: a.restarts,
+                ends: a.ends.map(|at| at.0),
+            }),
             problem: if alive.supervisor.alive { trouble(s) } else { None },
             undead: Vec::new(),
             waits_for: match &s.mode {
@@ -257,6 +289,9 @@ impl StatusView {
         }
         if self.term > 0 {
             row("term", self.term.to_string());
+        }
+        if let Some(job) = &self.scheduler {
+            row("scheduler", job.words());
         }
         if let Some(a) = &self.attempt {
             row("attempt", attempt_text(a));

@@ -4,7 +4,7 @@ use supervise::render::explain::Teller;
 use supervise::render::record::{line, words};
 use supervise::render::status::{Alive, Liveness, StatusView, last_words};
 use supervise_core::checkpoint::{CkptId, Depth, PinsHash, StateKind};
-use supervise_core::event::{Event, EventKind, ExitStatus, Request};
+use supervise_core::event::{ActOutput, Event, EventKind, ExitStatus, Request};
 use supervise_core::id::{ActId, AttemptNo, Ms, ProcRef, RunId, Step, Term, Tick, WallMs, WorkerId};
 use supervise_core::reason::Reason;
 use supervise_core::record::{
@@ -52,7 +52,7 @@ fn spec() -> RunSpec {
     }
 }
 
-fn fact(kind: EventKind) -> Record {
+pub(crate) fn fact(kind: EventKind) -> Record {
     Record::Fact(Event {
         at: Tick(60_000),
         wall: WallMs(43_471_000),
@@ -61,7 +61,7 @@ fn fact(kind: EventKind) -> Record {
     })
 }
 
-fn decided(what: Decision, reason: &str) -> Record {
+pub(crate) fn decided(what: Decision, reason: &str) -> Record {
     Record::Decided {
         at: Tick(60_000),
         what,
@@ -107,20 +107,17 @@ fn begins() -> EventKind {
 }
 
 /// A term whose second attempt is launched from step 6.
-fn launched() -> State {
+pub(crate) fn launched() -> State {
     let mut s = begun();
     let order = order(step_6());
-    for what in [
-        Decision::StartFrom {
-            order: order.clone(),
-            edits: Vec::new(),
-            care: false,
-            intent: ResumeIntent::Auto,
-        },
-        Decision::Launch { order: order.clone() },
-    ] {
-        s.apply(&decided(what, "x"));
-    }
+    let start = Decision::StartFrom {
+        order: order.clone(),
+        edits: Vec::new(),
+        care: false,
+        intent: ResumeIntent::Auto,
+    };
+    s.apply(&decided(start, "x"));
+    s.apply(&decided(Decision::Launch { order: order.clone() }, "x"));
     let act = Act {
         id: ActId(1),
         term: Term(2),
@@ -134,7 +131,7 @@ fn launched() -> State {
     });
     s.apply(&fact(EventKind::ActDone {
         act: ActId(1),
-        result: Ok(supervise_core::event::ActOutput::Launched {
+        result: Ok(ActOutput::Launched {
             guard: ProcRef { pid: 70, start: 1 },
             workers: vec![ProcRef { pid: 71, start: 1 }],
             argv: vec!["python3".into()],
@@ -391,6 +388,7 @@ fn facts_are_told_where_they_matter() {
             EventKind::Operator(Request::Stop {
                 after_save: true,
                 by: "supervise stop".into(),
+                left: None,
             }),
             Some("a stop at the next proven step was asked for by supervise stop"),
         ),
@@ -451,6 +449,7 @@ fn a_status_reads_like_this() {
             "since",
             "problem",
             "rehearsal",
+            "scheduler",
             "undead"
         ]
     );

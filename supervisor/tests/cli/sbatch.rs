@@ -1,10 +1,15 @@
-//! Batch scripts of Slurm's.
+//! Batch scripts of Slurm's, and what is said of its jobs.
 
+use crate::render::{decided, fact, launched};
 use crate::world::{Said, World};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use supervise::render::record::words;
+use supervise_core::event::{EventKind, Request};
+use supervise_core::id::{Ms, WallMs};
+use supervise_core::record::{Decision, Outcome};
 
 const DEMO: &str = "trainer:
   default_local_dir: ckpt
@@ -158,4 +163,49 @@ fn without_an_sbatch_the_error_says_what_else_there_is() {
     let err = String::from_utf8(out.stderr).unwrap();
     assert_eq!(out.status.code(), Some(69), "{err}");
     assert!(err.contains("sbatch: ") && err.contains("--output FILE"), "{err}");
+}
+
+#[test]
+fn a_machine_that_is_taken_away_is_told_of() {
+    let s = launched();
+    let job = |restarts, ends| EventKind::Allocation {
+        job: "17".to_owned(),
+        restarts,
+        ends,
+        left: None,
+    };
+    for (kind, says) in [
+        (job(0, None), "this is job 17 of Slurm's; no end is known"),
+        (
+            job(2, Some(WallMs(0))),
+            "this is job 17 of Slurm's, started again 2 times; it ends at 1970-01-01",
+        ),
+        (
+            EventKind::Operator(Request::HandBack {
+                by: "SIGUSR1".into(),
+                left: Some(Ms::secs(300)),
+            }),
+            "SIGUSR1: the machine is taken away in 5m",
+        ),
+    ] {
+        let told = words(&fact(kind.clone()), &s).unwrap_or_default();
+        assert!(told.starts_with(says), "{kind:?}: {told}");
+    }
+    for (what, says) in [
+        (
+            Decision::HandBack {
+                by: "SIGUSR1".to_owned(),
+                until: None,
+            },
+            "attempt 2: stops in time, to go on when the scheduler starts it again: why",
+        ),
+        (
+            Decision::Finish {
+                outcome: Outcome::OutOfTime,
+            },
+            "out of time: it goes on from the newest proven step when the scheduler starts it again: why",
+        ),
+    ] {
+        assert_eq!(words(&decided(what, "why"), &s).as_deref(), Some(says));
+    }
 }

@@ -47,6 +47,25 @@ fn has_line(folder: &std::path::Path, words: &str) -> bool {
     })
 }
 
+/// The machine is taken away: the save may finish, and the next start goes on from it.
+#[test]
+fn a_notice_lets_a_save_finish_and_the_run_goes_on_later() {
+    let (mut scene, expected) = slow_save(2500);
+    // No other save begins after it.
+    scene.set("demo.hold_at", json!(5));
+    let run = scene.start(&[]);
+    saving(&scene, 4);
+    run.signal(libc::SIGUSR1);
+    run.signal(libc::SIGUSR1);
+    run.wait().expect(75).says("out of time");
+    assert_eq!(scene.tracked(), Some(4));
+    assert_eq!(scene.status()["outcome"]["word"], "out_of_time");
+    scene.go();
+    scene.run(&[]).expect(0);
+    assert_eq!((scene.resumed(2), scene.digest()), (Some(4), Some(expected)));
+    scene.assert_alone();
+}
+
 #[test]
 fn a_save_in_progress_may_finish() {
     let (scene, expected) = slow_save(2500);

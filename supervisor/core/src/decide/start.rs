@@ -13,7 +13,7 @@ use crate::resume::{Choice, choose, scan_width};
 use crate::state::Mode;
 
 /// Terms in a row that launched without a new mark.
-const BARREN_TERMS: u32 = 3;
+pub(super) const BARREN_TERMS: u32 = 3;
 /// A step that was just saved is read as a whole after this.
 const PROVE_AFTER: Ms = Ms::secs(1);
 /// If saves follow each other faster, they are read so often.
@@ -195,7 +195,7 @@ impl Deciding<'_> {
     fn start_from(&mut self, order: LaunchOrder, edits: Vec<DiskEdit>, care: bool, reasons: Vec<Reason>) {
         if let Some(wish) = &self.s.stop {
             let text = format!("{} asked to stop", wish.by);
-            return self.finish(Outcome::Stopped, vec![Reason::new("stopped", text)]);
+            return self.finish_as_wished(vec![Reason::new("stopped", text)]);
         }
         if self.is_barren() {
             return;
@@ -223,7 +223,7 @@ impl Deciding<'_> {
 
     fn wait_until_readable(&mut self, mut reasons: Vec<Reason>) {
         if self.s.stop.is_some() {
-            return self.finish(Outcome::Stopped, reasons);
+            return self.finish_as_wished(reasons);
         }
         if !matches!(self.s.mode, Mode::Waiting { .. }) {
             // What is told first is what can be done about it.
@@ -241,8 +241,7 @@ impl Deciding<'_> {
 
     /// Only at the beginning of a term: one that has launched goes on by the retry budget.
     fn is_barren(&mut self) -> bool {
-        let launched_here = self.s.attempt.as_ref().is_some_and(|a| a.term == self.s.term);
-        if self.s.barren_terms < BARREN_TERMS || launched_here {
+        if self.s.barren_terms < BARREN_TERMS || self.s.has_launched() {
             return false;
         }
         let why = format!(
@@ -265,7 +264,7 @@ impl Deciding<'_> {
             (Mode::Arranging { order }, Ok(_)) => {
                 let reason = Reason::new("arranged", "the checkpoint root is arranged for the resume");
                 match self.s.stop.clone() {
-                    Some(_) => self.finish(Outcome::Stopped, vec![reason]),
+                    Some(_) => self.finish_as_wished(vec![reason]),
                     // What was put back is proven where it stands now.
                     None if self.spec.saves.is_in_place() => self.choose(vec![reason]),
                     None => self.launch(order, vec![reason]),

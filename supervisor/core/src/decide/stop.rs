@@ -10,7 +10,7 @@ use crate::resume::scan_width;
 use crate::state::Mode;
 
 /// How often a save that may finish is looked at.
-const DRAIN_LOOK: Ms = Ms(500);
+pub(super) const DRAIN_LOOK: Ms = Ms(500);
 /// A look at the disk may delay a stop by this much.
 pub(super) const LAST_LOOK: Ms = Ms::secs(3);
 /// A kill that nobody confirmed is repeated after this.
@@ -24,7 +24,7 @@ impl Deciding<'_> {
         self.decided(Decision::Stop { then, gently }, reasons.clone());
         if gently {
             self.act(ActKind::Signal { signal: 15 }, reasons);
-            self.wake(TimerKey::KillDue, self.spec.policy.stop_grace);
+            self.wake(TimerKey::KillDue, self.within(self.spec.policy.stop_grace));
         } else {
             self.act(ActKind::KillTree, reasons);
             self.wake(TimerKey::KillDue, KILL_AGAIN);
@@ -35,7 +35,10 @@ impl Deciding<'_> {
     /// Whatever the run is doing: it comes to an end within its graces. Nothing that may not answer (a disk, a helper, the
     /// journal) is waited for without a deadline.
     pub(super) fn wish_to_stop(&mut self, by: &str, now: bool) {
-        let reason = Reason::new("asked_to_stop", format!("{by} asked to stop"));
+        self.end_run(Reason::new("asked_to_stop", format!("{by} asked to stop")), now);
+    }
+
+    pub(super) fn end_run(&mut self, reason: Reason, now: bool) {
         match &self.s.mode {
             Mode::Running if now => self.stop(Then::Stopped, false, vec![reason]),
             Mode::Running => self.drain(reason),
@@ -47,6 +50,7 @@ impl Deciding<'_> {
             Mode::Stopping { gently, .. } => {
                 // The end that is under way leads to a stop instead of a relaunch.
                 let gently = *gently;
+                self.kill_sooner(gently);
                 self.decided(
                     Decision::Stop {
                         then: Then::Stopped,
@@ -55,8 +59,12 @@ impl Deciding<'_> {
                     vec![reason],
                 );
             }
+            Mode::Draining { until, then } => {
+                let (until, then) = (*until, *then);
+                self.drain_sooner(until, then, reason);
+            }
             Mode::Idle | Mode::Choosing | Mode::Waiting { .. } if self.s.live().is_none() => {
-                self.finish(Outcome::Stopped, vec![reason]);
+                self.finish_as_wished(vec![reason]);
             }
             // An edit that was begun may end, for a moment; one that was not is not begun any more.
             Mode::Arranging { .. } => self.wake(TimerKey::StateDeadline, LAST_LOOK),
@@ -71,7 +79,7 @@ impl Deciding<'_> {
         if self.spec.root.is_none() || self.s.io_stalled.is_some() || self.spec.policy.save_grace.0 == 0 {
             return self.stop(Then::Stopped, true, vec![reason]);
         }
-        let until = self.e.at.after(self.spec.policy.save_grace);
+        let until = self.drain_until();
         self.decided(
             Decision::Drain {
                 until,
@@ -80,25 +88,22 @@ impl Deciding<'_> {
             vec![reason],
         );
         self.scan();
-        let first = if known_save {
-            self.spec.policy.save_grace
-        } else {
-            FIRST_LOOK
-        };
-        self.wake(TimerKey::DrainDue, Ms(first.0.min(self.spec.policy.save_grace.0)));
+        let all = until.since(self.e.at);
+        let first = if known_save { all } else { FIRST_LOOK };
+        self.wake(TimerKey::DrainDue, first.min(all));
     }
 
     pub(super) fn on_scan_while_draining(&mut self, then: Then) {
         // One that begins after the save that was waited for is another one.
-        if self.s.stop.as_ref().is_some_and(|wish| self.s.mark > wish.mark) {
+        if self.s.stop.as_ref().is_some_and(|wish| self.s.mark > wish.mark) && !self.saves_for_the_end() {
             let reason = Reason::new("saved", "the save that was going on is over, and its step is proven");
             return self.stop(then, true, vec![reason]);
         }
-        if self.save_in_progress() {
-            let until = match self.s.mode {
-                Mode::Draining { until, .. } => until,
-                _ => self.e.at,
-            };
+        let until = match self.s.mode {
+            Mode::Draining { until, .. } => until,
+            _ => self.e.at,
+        };
+        if self.save_in_progress() || self.save_is_due(until) {
             self.ask(Ask::WakeAt {
                 key: TimerKey::DrainDue,
                 at: until,
@@ -106,7 +111,10 @@ impl Deciding<'_> {
             self.wake(TimerKey::ScanDue, DRAIN_LOOK);
             return;
         }
-        let text = "no save is going on";
+        let text = match self.s.stop.as_ref().is_some_and(|wish| wish.hand_back) {
+            true => "no save ends before the machine is taken away",
+            false => "no save is going on",
+        };
         self.stop(then, true, vec![Reason::new("no_save", text)]);
     }
 
@@ -141,12 +149,14 @@ impl Deciding<'_> {
 
     /// No worker lives, and somebody asked for an end.
     pub(super) fn stopped(&mut self, mut reasons: Vec<Reason>) {
-        let by = self.s.stop.as_ref().map_or("an operator", |w| &w.by);
-        reasons.insert(
-            0,
-            Reason::new("stopped", format!("no worker lives; {by} asked to stop")),
-        );
-        self.finish(Outcome::Stopped, reasons);
+        let wish = self.s.stop.as_ref();
+        let by = wish.map_or("an operator", |w| &w.by);
+        let text = match wish.is_some_and(|w| w.hand_back) {
+            true => "no worker lives, and the machine can be taken away".to_owned(),
+            false => format!("no worker lives; {by} asked to stop"),
+        };
+        reasons.insert(0, Reason::new("stopped", text));
+        self.finish_as_wished(reasons);
     }
 
     /// Remains of an attempt that could not be ended, in words.

@@ -30,6 +30,7 @@ pub(super) fn event_word(kind: &EventKind) -> &'static str {
         EventKind::LeaseSilent { .. } => "lease not renewed",
         EventKind::Displaced { .. } => "run directory displaced",
         EventKind::Told { .. } => "somebody told",
+        EventKind::Allocation { .. } => "the scheduler's job",
         EventKind::Operator(_) => "operator's request",
         EventKind::Collected { .. } => "leftovers deleted",
     }

@@ -14,6 +14,8 @@ pub enum Outcome {
     },
     /// An operator stopped it.
     Stopped,
+    /// The machine was about to be taken away; the run goes on when the scheduler starts it again.
+    OutOfTime,
     /// The same failure again: relaunching will not help.
     Deterministic {
         /// A description.
@@ -53,6 +55,7 @@ impl Outcome {
         match self {
             Self::Finished { .. } => 0,
             Self::Stopped => 7,
+            Self::OutOfTime => 75,
             Self::Deterministic { .. } => 3,
             Self::NoProof { .. } => 4,
             Self::LeaseHeld { .. } => 5,
@@ -77,6 +80,7 @@ impl Outcome {
         match self {
             Self::Finished { .. } => "finished",
             Self::Stopped => "stopped",
+            Self::OutOfTime => "out_of_time",
             Self::Deterministic { .. } => "deterministic_failure",
             Self::NoProof { .. } => "no_provable_checkpoint",
             Self::LeaseHeld { .. } => "lease_held",

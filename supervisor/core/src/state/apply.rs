@@ -1,8 +1,8 @@
 //! The fold: what each record makes of the state.
 
-use super::{Attempt, Care, Failure, Mode, NotKept, State, StopWish};
+use super::{Allocation, Attempt, Care, Failure, Mode, NotKept, State};
 use crate::checkpoint::{CkptId, Depth, PinsHash};
-use crate::event::{ActError, ActErrorKind, ActOutput, Event, EventKind, Request, ScanReport};
+use crate::event::{ActError, ActErrorKind, ActOutput, Event, EventKind, ScanReport};
 use crate::generations::whole_live;
 use crate::id::{ActId, Step, Tick, WallMs};
 use crate::numbers::keep;
@@ -91,20 +91,14 @@ impl State {
             }
             EventKind::JournalStalled { .. } => self.journal_stalled = true,
             EventKind::JournalRecovered => self.journal_stalled = false,
-            EventKind::Operator(Request::Stop { after_save, by }) => {
-                self.stop = Some(StopWish {
-                    after_save: *after_save,
-                    by: by.clone(),
-                    mark: self.mark,
-                    at: e.at,
-                });
-            }
-            EventKind::Operator(Request::StopNow { by }) => {
-                self.stop = Some(StopWish {
-                    after_save: false,
-                    by: by.clone(),
-                    mark: self.mark,
-                    at: e.at,
+            EventKind::Operator(request) => self.on_request(request, e.at),
+            EventKind::Allocation {
+                job, restarts, ends, ..
+            } => {
+                self.allocation = Some(Allocation {
+                    job: job.clone(),
+                    restarts: *restarts,
+                    ends: *ends,
                 });
             }
             EventKind::LeaseLost { by } => self.lease_lost = Some(by.clone()),
@@ -230,6 +224,7 @@ impl State {
         self.after_an_end();
         self.scan_told = None;
         self.stop = None;
+        self.allocation = None;
         self.lease_lost = None;
         self.displaced = false;
         self.held_since = None;
@@ -263,7 +258,7 @@ impl State {
     fn after_an_end(&mut self) {
         use crate::record::Outcome;
         let ended = self.outcome.take();
-        if let Some(Outcome::Finished { .. } | Outcome::Stopped) = ended
+        if let Some(Outcome::Finished { .. } | Outcome::Stopped | Outcome::OutOfTime) = ended
             && let Some(a) = self.attempt.as_mut()
         {
             // How it ended was said then; what the configuration asks for now is no reason to judge it again.
@@ -418,6 +413,7 @@ impl State {
                     a.note_pace(what, at);
                 }
             }
+            Decision::HandBack { by, until } => self.on_hand_back(by, *until, at),
             Decision::StopAfterSave | Decision::Suspect { .. } => {}
             Decision::Noticed { what, text } => {
                 if let Some(a) = self.attempt.as_mut() {
@@ -427,6 +423,10 @@ impl State {
             Decision::Finish { outcome } => {
                 if *outcome == crate::record::Outcome::Stopped {
                     self.barren_terms = 0;
+                }
+                // One that came to no launch is as barren as one that came to no step.
+                if *outcome == crate::record::Outcome::OutOfTime && !self.has_launched() {
+                    self.barren_terms = self.barren_terms.saturating_add(1);
                 }
                 if let crate::record::Outcome::Finished { step } = outcome {
                     self.finished = *step;

@@ -1,7 +1,7 @@
 //! Things remembered between attempts, and between terms.
 
 use crate::checkpoint::{CkptId, PinsHash};
-use crate::id::{AttemptNo, Step, Term, Tick};
+use crate::id::{AttemptNo, Step, Term, Tick, WallMs};
 use crate::record::Diagnosis;
 use crate::spec::ResumeIntent;
 use serde::{Deserialize, Serialize};
@@ -59,4 +59,21 @@ pub struct StopWish {
     /// When it was asked for.
     #[serde(default)]
     pub at: Tick,
+    /// The run goes on when the scheduler starts it again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hand_back: bool,
+    /// A scheduler ends everything by itself then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Tick>,
+}
+
+/// The scheduler's job that a term runs in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Allocation {
+    /// Its number.
+    pub job: String,
+    /// How often the scheduler started it again.
+    pub restarts: u32,
+    /// Its end; `None`: it has none, or nobody says.
+    pub ends: Option<WallMs>,
 }

@@ -128,6 +128,12 @@ pub(crate) enum Verb {
         after_save: bool,
     },
     StopNow,
+    /// A scheduler's SIGTERM: it kills everything after this.
+    StopWithin(u64),
+    /// The machine is taken away after this.
+    HandBack(u64),
+    /// A scheduler's job that ends after this.
+    Job(u64),
     Suspend(u64),
     Journal {
         stalls: bool,
@@ -234,6 +240,9 @@ fn verb(words: &[&str]) -> Option<Verb> {
         ["stop"] => Verb::Stop { after_save: false },
         ["stop", "after-save"] => Verb::Stop { after_save: true },
         ["stop", "now"] => Verb::StopNow,
+        ["stop", "within", time] => Verb::StopWithin(span(time)?),
+        ["hand-back", time] => Verb::HandBack(span(time)?),
+        ["job", time] => Verb::Job(span(time)?),
         ["suspend", time] => Verb::Suspend(span(time)?),
         ["journal", what] => Verb::Journal {
             stalls: either(what, "stall", "recover")?,

@@ -6,7 +6,7 @@ use super::{Due, IO_DEADLINE, World, options};
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::CkptId;
 use supervise_core::event::{EventKind, ExitStatus, Request};
-use supervise_core::id::{AttemptNo, Ms, WorkerId};
+use supervise_core::id::{AttemptNo, Ms, WallMs, WorkerId};
 use supervise_core::state::Mode;
 
 impl World {
@@ -53,12 +53,37 @@ impl World {
             Verb::Stop { after_save } => self.feed(EventKind::Operator(Request::Stop {
                 after_save: *after_save,
                 by: "operator".to_owned(),
+                left: None,
             })),
+            Verb::StopWithin(ms) => self.feed(EventKind::Operator(Request::Stop {
+                after_save: false,
+                by: "SIGTERM".to_owned(),
+                left: Some(Ms(*ms)),
+            })),
+            Verb::HandBack(ms) => self.feed(EventKind::Operator(Request::HandBack {
+                by: "SIGUSR1".to_owned(),
+                left: Some(Ms(*ms)),
+            })),
+            Verb::Job(ms) => {
+                self.job_ends = Some(self.now + ms);
+                self.job();
+            }
             Verb::StopNow => self.feed(EventKind::Operator(Request::StopNow {
                 by: "operator".to_owned(),
             })),
             _ => self.mishap(verb),
         }
+    }
+
+    /// The scheduler's answer.
+    pub(crate) fn job(&mut self) {
+        let Some(ends) = self.job_ends else { return };
+        self.feed(EventKind::Allocation {
+            job: "7".to_owned(),
+            restarts: 0,
+            ends: Some(WallMs(i64::try_from(ends).unwrap_or(i64::MAX))),
+            left: Some(Ms(ends.saturating_sub(self.now))),
+        });
     }
 
     fn mishap(&mut self, verb: &Verb) {

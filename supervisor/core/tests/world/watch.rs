@@ -139,7 +139,10 @@ impl Watch {
         check(self.stopping.is_none_or(|t| now <= t + grace), 5, || {
             "SIGTERM was not enough, and the tree was not killed".to_owned()
         })?;
-        let grace = spec.policy.save_grace.0 + 1000;
+        // A machine that is taken away sets its own time.
+        let wish = s.stop.as_ref().filter(|w| w.hand_back);
+        let taken = wish.and_then(|w| Some(w.until?.since(w.at).0));
+        let grace = taken.unwrap_or(spec.policy.save_grace.0) + 1000;
         check(self.draining.is_none_or(|t| now <= t + grace), 5, || {
             "a save delays a stop for too long".to_owned()
         })?;

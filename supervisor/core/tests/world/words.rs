@@ -76,7 +76,12 @@ fn fact(e: &Event) -> String {
         EventKind::LeaseLost { by } => format!("the lease was taken by {by}"),
         EventKind::Displaced { what } | EventKind::LeaseSilent { what } => what.clone(),
         EventKind::Operator(Request::Stop { after_save: true, .. }) => "asked: stop after the next save".to_owned(),
+        EventKind::Operator(Request::Stop { left: Some(left), .. }) => {
+            format!("asked: stop within {} s", left.0 / 1000)
+        }
         EventKind::Operator(Request::Stop { .. }) => "asked: stop".to_owned(),
+        EventKind::Operator(Request::HandBack { left, .. }) => format!("asked: hand back, left: {left:?}"),
+        EventKind::Allocation { left, .. } => format!("the scheduler's job, left: {left:?}"),
         EventKind::Operator(Request::StopNow { .. }) => "asked: stop now".to_owned(),
         EventKind::Numbers { steps, .. } => format!("numbers of {} steps", steps.len()),
         EventKind::Script { news, .. } => format!("the script: {news:?}"),
@@ -150,6 +155,7 @@ fn decision(d: &Decision) -> String {
         } => format!("charged {attempts}, step-backs {step_backs}"),
         Decision::Wait { what, .. } => format!("wait for {}", condition(what)),
         Decision::Mark { step } => format!("mark {step}"),
+        Decision::HandBack { .. } => "hand back".to_owned(),
         Decision::StopAfterSave => "stop after the next save".to_owned(),
         Decision::Suspect { .. } => "suspect".to_owned(),
         Decision::Noticed { what, .. } => format!("notice {}", what.code()),

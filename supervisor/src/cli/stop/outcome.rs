@@ -72,6 +72,7 @@ fn words(mut state: State, spec: &RunSpec, term: Term) -> Result<String, serde_j
     let asked = EventKind::Operator(Request::Stop {
         after_save: false,
         by: "supervise stop".to_owned(),
+        left: None,
     });
     let attempt = state.attempt.as_ref().map(|a| a.no).unwrap_or_default();
     let gone = EventKind::TreeGone {

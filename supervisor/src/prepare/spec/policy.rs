@@ -33,7 +33,7 @@ pub(super) fn policy(s: &Settings, request: &Request, out: &ReadOutput, call: &[
         observe: request.observe,
         rehearse: s.rehearse && adapter(out.kind).rehearsed(call).is_some(),
         assist: Assist {
-            deadline: s.deadline.or_else(slurm_end),
+            deadline: s.deadline.or(request.ends).or_else(slurm_end),
             ..said.assist
         },
         ..said

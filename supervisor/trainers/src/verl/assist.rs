@@ -92,7 +92,7 @@ fn expiry(sft: bool, spec: &RunSpec, host: &HostFacts) -> Option<Help> {
         return None;
     }
     let grace = spec.policy.save_grace.0 / 1000;
-    let why = format!("verl saves before the machine is taken away (deadline, or SLURM_JOB_END_TIME), {grace} s early");
+    let why = format!("verl saves before the machine is taken away (deadline, or the end of the job), {grace} s early");
     let mut help = Help::new("assist.expiry", why);
     help.set(EXPIRY, &end.saturating_sub(grace).to_string());
     Some(help)

@@ -1,0 +1,48 @@
+//! Wishes that the run should end.
+
+use super::{State, StopWish};
+use crate::event::Request;
+use crate::id::Tick;
+
+impl State {
+    pub(super) fn on_request(&mut self, request: &Request, at: Tick) {
+        let before = self.stop.as_ref();
+        let wish = |after_save, by: &str| StopWish {
+            after_save,
+            by: by.to_owned(),
+            mark: self.mark,
+            at,
+            hand_back: false,
+            until: None,
+        };
+        let new = match request {
+            Request::Stop { after_save, by, left } => StopWish {
+                // A scheduler says so after its notice, too; a person means an end.
+                hand_back: left.is_some() && before.is_some_and(|w| w.hand_back),
+                until: sooner(left.map(|left| at.after(left)), before),
+                ..wish(*after_save, by)
+            },
+            Request::StopNow { by } => wish(false, by),
+            // It is a wish once it is decided upon.
+            Request::HandBack { .. } => return,
+        };
+        self.stop = Some(new);
+    }
+
+    /// What a person asked for before counts: then the run ends for good.
+    pub(super) fn on_hand_back(&mut self, by: &str, until: Option<Tick>, at: Tick) {
+        let before = self.stop.as_ref();
+        self.stop = Some(StopWish {
+            after_save: false,
+            by: before.map_or(by, |w| &w.by).to_owned(),
+            mark: self.mark,
+            at,
+            hand_back: before.is_none_or(|w| w.hand_back),
+            until: sooner(until, before),
+        });
+    }
+}
+
+fn sooner(until: Option<Tick>, before: Option<&StopWish>) -> Option<Tick> {
+    until.into_iter().chain(before.and_then(|w| w.until)).min()
+}
