@@ -415,7 +415,11 @@ impl Driver {
             tokio::select! {
                 line = io_workers::line(&mut self.work) => self.on_work_line(line),
                 line = io_workers::line(&mut self.store) => self.on_store_line(line),
-                line = guards::line(&mut self.guard) => self.on_guard_line(line),
+                line = guards::line(&mut self.guard) => {
+                    // What it says after all stood still is judged by clocks that know of it.
+                    self.on_due();
+                    self.on_guard_line(line);
+                }
                 Some(message) = inputs.internal.recv() => self.on_internal(message),
                 Some(number) = inputs.signals.recv() => self.on_signal(number),
                 () = tokio::time::sleep(sleep) => {}

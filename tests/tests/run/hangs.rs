@@ -64,6 +64,32 @@ fn a_rank_that_is_stopped_is_found() {
     scene.assert_alone();
 }
 
+/// A scheduler suspends all of a job for longer than the hard limit: that time counts for nothing.
+#[test]
+fn a_suspension_of_everything_is_no_hang() {
+    let mut scene = scene();
+    scene
+        .set("demo.hold_at", json!(5))
+        .set("supervisor.stall", json!({"hard": "20s"}));
+    let expected = scene.expected_digest();
+    let run = scene.start(&[]);
+    running(&scene);
+    wait_for("step 4 is proven", || scene.proven() == 4);
+    let all: Vec<i32> = scene.living().into_iter().map(|(pid, _)| pid).collect();
+    for pid in &all {
+        send(*pid, libc::SIGSTOP);
+    }
+    // The suspension itself.
+    sleep(Duration::from_secs(30));
+    scene.go();
+    for pid in &all {
+        send(*pid, libc::SIGCONT);
+    }
+    run.wait_long().expect(0);
+    assert_eq!((scene.attempts(), scene.digest()), (1, Some(expected)));
+    scene.assert_alone();
+}
+
 #[test]
 fn a_save_that_hangs_is_found() {
     let mut scene = scene();
