@@ -45,6 +45,8 @@ pub struct Order {
     pub known: Vec<ProcRef>,
     /// The workers, by id.
     pub workers: Vec<ProcRef>,
+    /// Their command, secrets redacted.
+    pub argv: Vec<String>,
     /// Time since the launch, in milliseconds.
     pub age_ms: u64,
     /// The checkpoint root.
@@ -97,7 +99,7 @@ pub fn main() -> i32 {
         }
     }
     wait_for_end(&mut input);
-    let text = exits::when_written(&order.attempt, order.workers.len());
+    let text = exits::when_written(&order);
     let tails = if order.still { Vec::new() } else { tails::files(&order) };
     for (name, text) in text
         .map(|text| ("exits.json".to_owned(), text))

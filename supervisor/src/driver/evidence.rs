@@ -118,6 +118,7 @@ impl Driver {
             run: self.spec.run.clone(),
             known: a.guard.into_iter().chain(a.workers.iter().copied()).collect(),
             workers: a.workers.clone(),
+            argv: a.argv.clone(),
             age_ms: self.now().since(a.launched?).0,
             root: self.spec.root.clone(),
             still,

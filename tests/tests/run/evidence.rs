@@ -41,6 +41,11 @@ fn a_failure_leaves_evidence_beside_its_attempt() {
     let worker = |e: &&Value| e["worker"] == 0;
     let ends: Vec<&Value> = exits.as_array().unwrap().iter().filter(worker).collect();
     assert_eq!(ends[0]["exit"]["code"], 7, "{exits}");
+    let command = ends[0]["command"].as_str().unwrap_or_default();
+    assert!(
+        command.contains("fake_worker error 7") && ends[0]["pid"].is_u64(),
+        "{exits}"
+    );
     let read = |name: &str| fs::read_to_string(dir.join(name)).unwrap();
     assert!(read("memory.txt").contains("# /proc/meminfo"));
     eventually("the last output is kept", || {

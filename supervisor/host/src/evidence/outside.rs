@@ -139,6 +139,7 @@ mod tests {
             run: supervise_core::id::RunId("x".into()),
             known: Vec::new(),
             workers: Vec::new(),
+            argv: Vec::new(),
             age_ms: 0,
             root: None,
             still: false,
