@@ -154,10 +154,12 @@ impl Deciding<'_> {
                 Some(hard) => format!("; no progress for {} s ends it (stall.hard)", hard.0 / 1000),
                 None => String::new(),
             };
+            // Which of them, and whether the one that counts does, is not known here.
             let text = format!(
-                "{what} for {} s (limit {} s), but its processes seem to work: it is watched{until}",
+                "{what} for {} s (limit {} s), but some of its processes worked {} s ago: it is watched{until}",
                 silent.0 / 1000,
-                limit.0 / 1000
+                limit.0 / 1000,
+                still.0 / 1000
             );
             let reason = Reason::new("suspected", text.clone());
             self.decided(Decision::Suspect { what: text }, vec![reason]);
