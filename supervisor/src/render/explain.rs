@@ -68,9 +68,12 @@ pub struct Story {
     /// The last output of the worker that failed first, where nothing in it is known.
     #[serde(skip)]
     output: Vec<String>,
-    /// The newest record.
+    /// The newest record, until no process was left.
     #[serde(skip)]
     until: WallMs,
+    /// None is.
+    #[serde(skip)]
+    gone: bool,
     /// Further facts about its end.
     #[serde(skip)]
     seen: Seen,
@@ -218,7 +221,11 @@ impl Teller {
         };
         let wall = self.state.wall;
         let story = self.story(a.no.0);
-        (story.output, story.until) = (last_lines(&a).to_vec(), wall);
+        story.output = last_lines(&a).to_vec();
+        // What comes after its end, a pause for instance, is no time that it ran.
+        if !story.gone {
+            (story.until, story.gone) = (wall, a.gone);
+        }
         story.from = Some(a.order.from.clone());
         story.launched = a.launched_wall;
         story.argv = a.argv.iter().map(|w| super::shown_word(w)).collect();
@@ -288,6 +295,7 @@ fn blank(no: u32) -> Story {
         last: VecDeque::new(),
         output: Vec::new(),
         until: WallMs(0),
+        gone: false,
         account: None,
         seen: Seen::default(),
         last_state: None,
@@ -365,15 +373,20 @@ impl Story {
         self.seen.at.unwrap_or(self.until)
     }
 
+    /// How long its workers ran; of one that lives, so far. `None`: it was not launched.
+    pub(super) fn ran(&self) -> Option<Ms> {
+        let ran = self.ended().0.saturating_sub(self.launched?.0);
+        Some(Ms(u64::try_from(ran).unwrap_or_default()))
+    }
+
     /// One line: start, length, step, end.
     fn brief(&self) -> String {
         let mut out = format!("attempt {}", self.attempt);
         if let Some(from) = &self.from {
             out.push_str(&format!(": {}", shown(&start_point(from))));
         }
-        if let Some(at) = self.launched {
-            let ran = u64::try_from(self.until.0.saturating_sub(at.0)).unwrap_or_default();
-            out.push_str(&format!(" at {}, ran {}", stamp(at), span(Ms(ran))));
+        if let (Some(at), Some(ran)) = (self.launched, self.ran()) {
+            out.push_str(&format!(" at {}, ran {}", stamp(at), span(ran)));
         }
         if let Some(step) = self.step {
             out.push_str(&format!(" to step {step}"));

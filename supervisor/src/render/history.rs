@@ -108,8 +108,7 @@ fn past(s: &Story, next: Option<&Story>) -> Past {
         (None, None, Some((worker, exit))) => (None, Some(format!("worker {worker} {}", exit.words()))),
         (None, None, None) => (None, None),
     };
-    let since = |from: WallMs, to: WallMs| u64::try_from(to.0.saturating_sub(from.0)).unwrap_or_default();
-    let ran_ms = s.launched.map_or(0, |at| since(at, s.ended()));
+    let ran_ms = s.ran().map_or(0, |ran| ran.0);
     Past {
         attempt: s.attempt,
         from: s.from.as_ref().map(start_point),

@@ -206,6 +206,33 @@ fn a_failure_that_repeats_is_told_with_its_evidence() {
             &format!("(exit code {})", said.code),
         ],
     );
+    // How long each attempt ran is one fact: the pause after it is none of it.
+    let history = world.run(&["history", "ppo.yaml"]);
+    let ran = |line: &str| {
+        Some(
+            line.split_once(", ran ")?
+                .1
+                .split([';', '\n'])
+                .next()?
+                .split(" to ")
+                .next()?
+                .to_owned(),
+        )
+    };
+    let each: Vec<String> = told
+        .out
+        .lines()
+        .filter(|l| l.starts_with("attempt "))
+        .filter_map(ran)
+        .collect();
+    assert!(!each.is_empty(), "{told:#?}");
+    for (n, ran) in (1..).zip(&each) {
+        let mut rows = history.out.lines().filter(|row| row.starts_with(&format!("{n} ")));
+        assert!(
+            rows.any(|row| row.contains(&format!("  {ran}  "))),
+            "{ran}: {told:#?} {history:#?}"
+        );
+    }
     let again = world.run(&["run", "ppo.yaml"]);
     assert_eq!(again.code, said.code, "{again:#?}");
     assert!(again.out.contains("--again"), "{again:#?}");
