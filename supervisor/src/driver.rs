@@ -236,6 +236,7 @@ impl Driver {
             Ask::Rehearse => self.rehearse(),
             Ask::Space => self.ask_for_space(),
             Ask::Allocation => self.ask_scheduler(false),
+            Ask::Finite { ckpt } => self.ask_for_finite(ckpt),
         }
     }
 

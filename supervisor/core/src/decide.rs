@@ -4,6 +4,7 @@
 //! later decisions of the same event see it; the caller applies the records to the real one.
 
 mod done;
+mod finite;
 mod hand_back;
 mod judge;
 mod numbers;
@@ -208,6 +209,7 @@ impl Deciding<'_> {
             EventKind::TreeGone { unkillable, .. } => self.on_tree_gone(unkillable),
             EventKind::GuardLost { .. } => self.on_guard_lost(),
             EventKind::Used { .. } => self.on_used(),
+            EventKind::Finite { ckpt, odd, .. } => self.on_finite(ckpt, *odd),
             EventKind::Progress { .. } => self.on_progress(),
             EventKind::Sighted { means, sighting, .. } => self.on_sighted(means, sighting),
             EventKind::Numbers { .. } => self.on_numbers(),
@@ -479,7 +481,7 @@ fn stale(s: &State, kind: &EventKind) -> Option<(String, String)> {
         EventKind::Progress { attempt, .. } => (*attempt, "progress".to_owned()),
         EventKind::Sighted { attempt, sighting, .. } => (*attempt, format!("sighting {}", sighting.rule)),
         EventKind::Evidence { attempt, .. } => (*attempt, "evidence".to_owned()),
-        EventKind::Used { attempt, .. } => (*attempt, "what is used".to_owned()),
+        EventKind::Used { attempt, .. } | EventKind::Finite { attempt, .. } => (*attempt, event_word(kind).into()),
         EventKind::Script { attempt, .. } => (*attempt, "news of the script".to_owned()),
         EventKind::Numbers { attempt, .. } => (*attempt, "numbers".to_owned()),
         EventKind::ActDone { act, .. } if !s.pending.contains_key(act) => {

@@ -5,7 +5,7 @@ mod exit;
 pub use exit::{ExitStatus, signal_name};
 
 use crate::activity::Look;
-use crate::checkpoint::CheckpointSummary;
+use crate::checkpoint::{CheckpointSummary, CkptId};
 use crate::creep::Usage;
 use crate::diff::ScanDiff;
 use crate::durations::Clock;
@@ -133,6 +133,15 @@ pub enum EventKind {
         step: Step,
         /// Of what how much.
         usage: Vec<Usage>,
+    },
+    /// The numbers of a step were looked at.
+    Finite {
+        /// Attempt that asked.
+        attempt: AttemptNo,
+        /// The step.
+        ckpt: CkptId,
+        /// Files that hold numbers which are not finite; `None`: it could not be read.
+        odd: Option<u32>,
     },
     /// Facts of the machine about a failure.
     Evidence {

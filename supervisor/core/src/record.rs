@@ -329,6 +329,9 @@ pub enum Decision {
     },
 }
 
+/// Words of the reason for which an attempt is ended whose weights are no numbers.
+pub const BACK_TO_FINITE: &str = "the newest step whose numbers are finite";
+
 /// Things that are noticed of an attempt, each once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -345,6 +348,8 @@ pub enum Notice {
     Creep,
     /// A loss or a gradient is no finite number.
     NotFinite,
+    /// The loss was no finite number for several records in a row: the newest steps are looked into.
+    NotFiniteInARow,
     /// Steps that were trained twice printed the same numbers.
     ResumeEqual,
     /// They printed others, and that shows nothing.
@@ -364,10 +369,18 @@ impl Notice {
             Self::ResumeAhead => "resume_ahead",
             Self::DoneButStays => "done_but_stays",
             Self::NotFinite => "not_finite",
+            Self::NotFiniteInARow => "not_finite_in_a_row",
             Self::ResumeEqual => "resume_equal",
             Self::ResumeWithin => "resume_within",
             Self::ResumeJump => "resume_jump",
         }
+    }
+
+    /// Something is not as it should be, though nothing is done about it.
+    #[must_use]
+    pub fn is_warning(self) -> bool {
+        let odd = matches!(self, Self::NotFinite | Self::NotFiniteInARow | Self::Creep);
+        odd || matches!(self, Self::UnconfirmedResume | Self::ResumeAhead | Self::ResumeJump)
     }
 
     /// It says what came of steps that were trained twice.
@@ -442,6 +455,11 @@ pub enum Ask {
     Space,
     /// When the scheduler's job ends.
     Allocation,
+    /// Whether the numbers in a step are finite: every byte is read.
+    Finite {
+        /// The step.
+        ckpt: CkptId,
+    },
     /// Wake me.
     WakeAt {
         /// Replaces an earlier wake-up of this key.

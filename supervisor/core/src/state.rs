@@ -94,6 +94,9 @@ pub struct State {
     pub doubt: bool,
     /// Steps that failed to load.
     pub distrusted: Vec<CkptId>,
+    /// An attempt was ended because its weights were no numbers any more: not done again before a person looked at the run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub went_back: bool,
     /// A stop was asked for.
     pub stop: Option<StopWish>,
     /// The scheduler's job that the present term runs in.
@@ -279,6 +282,9 @@ pub struct Attempt {
     /// Training records in a row whose loss is no number, up to now.
     #[serde(default, skip_serializing_if = "is_none_yet")]
     pub lost: u32,
+    /// Steps whose numbers were looked at, the last ones, and how many of their files hold some that are not finite.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub looked_at: Vec<(CkptId, Option<u32>)>,
     /// Things that were noticed of it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub noticed: BTreeMap<Notice, String>,
@@ -389,6 +395,7 @@ impl Attempt {
             gone: false,
             guard_lost: false,
             creep: Creep::default(),
+            looked_at: Vec::new(),
             evidence: None,
             ended_by_us: None,
             script: None,

@@ -348,6 +348,8 @@ impl World {
             }
             Ask::Space => self.soon(0, Due::Space),
             Ask::Allocation => self.soon(0, Due::Job),
+            // No step of this world holds numbers.
+            Ask::Finite { .. } => {}
             Ask::Rehearse => self.soon(REHEARSAL, Due::Rehearsed(self.s.term)),
             Ask::WakeAt { key, at } => {
                 self.queued += 1;

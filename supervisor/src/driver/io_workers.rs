@@ -5,8 +5,9 @@ use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::VecDeque;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
+use supervise_core::checkpoint::CkptId;
 use supervise_core::event::{ActError, ActErrorKind, ActOutput, EventKind, ScanReport, TimerKey, signal_name};
-use supervise_core::id::{ActId, Ms, Tick};
+use supervise_core::id::{ActId, AttemptNo, Ms, Tick};
 use supervise_core::record::{Act, ActKind, LaunchOrder};
 use supervise_host::io_worker::{Answer, IoReply, IoRequest, Look, NO_THREAD, Question, Seen};
 use supervise_host::process::{boottime_ms, limit_hint, own_program};
@@ -36,6 +37,8 @@ pub(super) enum Tag {
     Scan,
     /// The free space of the checkpoint root's disk.
     Space,
+    /// The numbers in a step, for this attempt.
+    Finite(AttemptNo, CkptId),
     /// An act that is done when this is.
     Act(ActId),
     /// A copy that is made beside the questions: its answer says that it began.
@@ -193,6 +196,15 @@ impl IoWorker {
         self.send(now);
     }
 
+    /// Something like it is asked, and was not answered.
+    pub(super) fn asks(&self, what: impl Fn(&Tag) -> bool) -> bool {
+        self.current
+            .iter()
+            .map(|(_, tag, _)| tag)
+            .chain(self.queue.iter().map(|(tag, _)| tag))
+            .any(what)
+    }
+
     /// Nothing is being asked.
     pub(super) fn is_idle(&self) -> bool {
         self.current.is_none() && self.queue.is_empty()
@@ -345,7 +357,25 @@ impl Driver {
                 };
                 self.feed(EventKind::Space { free });
             }
+            Tag::Finite(attempt, ckpt) => {
+                let odd = match answer {
+                    Ok(Answer::Finite(odd)) => odd,
+                    _ => None,
+                };
+                self.feed(EventKind::Finite { attempt, ckpt, odd });
+            }
             Tag::Append(_) | Tag::Bump | Tag::Nothing | Tag::Setup => {}
+        }
+    }
+
+    /// Asks whether the numbers in a step are finite.
+    pub(super) fn ask_for_finite(&mut self, ckpt: CkptId) {
+        // One at a time: while it is read, each record asks again.
+        let is_asked = self.work.asks(|tag| matches!(tag, Tag::Finite(..)));
+        if let Some(attempt) = self.state.live().map(|a| a.no).filter(|_| !is_asked) {
+            let now = self.now();
+            let tag = Tag::Finite(attempt, ckpt.clone());
+            self.work.ask(tag, Question::Finite { ckpt }, now);
         }
     }
 
@@ -399,6 +429,11 @@ impl Driver {
                     result: Err(error()),
                 }),
                 // It is asked again.
+                Tag::Finite(attempt, ckpt) => self.feed(EventKind::Finite {
+                    attempt,
+                    ckpt,
+                    odd: None,
+                }),
                 Tag::Space | Tag::Append(_) | Tag::Bump | Tag::Nothing | Tag::Setup => {}
             }
         }

@@ -7,7 +7,7 @@ use supervise_core::generations::{is_live, is_older, is_own};
 use supervise_core::id::AttemptNo;
 use supervise_core::reason::Reason;
 use supervise_core::record::{
-    ActKind, Action, Condition, Decision, Diagnosis, DiskEdit, LaunchOrder, Notice, Outcome, Record, StartPoint, Then,
+    ActKind, Action, Condition, Decision, Diagnosis, DiskEdit, LaunchOrder, Outcome, Record, StartPoint, Then,
 };
 use supervise_core::rehearsal::Rehearsed;
 use supervise_core::scan::RuleKind;
@@ -41,17 +41,9 @@ pub fn is_urgent(r: &Record) -> bool {
         Record::Decided {
             what: Decision::Noticed { what, .. },
             ..
-        } => is_warning(*what),
+        } => what.is_warning(),
         _ => false,
     }
-}
-
-/// Something is not as it should be, though nothing is done about it.
-fn is_warning(what: Notice) -> bool {
-    matches!(
-        what,
-        Notice::UnconfirmedResume | Notice::ResumeAhead | Notice::NotFinite | Notice::ResumeJump | Notice::Creep
-    )
 }
 
 /// The same with its time in front.
@@ -119,6 +111,9 @@ fn fact(kind: &EventKind, s: &State) -> Option<String> {
             means,
             sighting,
         } if sighting.count == 1 => return sighted(*attempt, means, sighting),
+        EventKind::Finite {
+            ckpt, odd: Some(1..), ..
+        } => format!("{ckpt} holds numbers that are not finite"),
         EventKind::Script { attempt, news } => format!("attempt {attempt}: {}", script(news)),
         EventKind::Rehearsed(r) => rehearsed(&r.result),
         EventKind::TimeGap { missing } => format!(
@@ -294,7 +289,7 @@ fn decided(what: &Decision, reasons: &[Reason], s: &State) -> Option<String> {
             format!("{a}: {what}")
         }
         Decision::Noticed { what, text } => {
-            let warning = if is_warning(*what) { "WARNING: " } else { "" };
+            let warning = if what.is_warning() { "WARNING: " } else { "" };
             format!("{warning}{a}: {}", one_line(text, 600))
         }
         Decision::Finish { outcome } => format!("{}{}", outcome_words(outcome), finish_reason(outcome, reasons)),

@@ -41,6 +41,8 @@ pub enum Kind {
     RetitleSetsidFork,
     /// After the save, a bit of one model shard flips, then all ranks are killed.
     FlipByte,
+    /// All weights become no numbers at the end of a step.
+    Nan,
     /// After the save, the tracker is lost, then all ranks are killed.
     LoseTracker,
 }
@@ -60,6 +62,7 @@ impl Kind {
             Kind::Exit0Early => "exit0_early",
             Kind::RetitleSetsidFork => "retitle_setsid_fork",
             Kind::FlipByte => "flip_byte",
+            Kind::Nan => "nan",
             Kind::LoseTracker => "lose_tracker",
         }
     }

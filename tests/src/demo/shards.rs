@@ -88,6 +88,12 @@ impl Shards {
         }
     }
 
+    /// The weights are no numbers any more.
+    pub fn spoil(&mut self) {
+        let weights = self.slices.iter_mut().flat_map(|s| &mut s.weights);
+        weights.for_each(|w| *w = f32::NAN);
+    }
+
     /// The bytes that a digest of this rank's state covers.
     pub fn digest_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();

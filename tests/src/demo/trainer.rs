@@ -162,6 +162,9 @@ impl<'a> Trainer<'a> {
         let rate = self.shards.rate();
         let loss = self.gang.sum(loss)? / self.gang.world as f32;
         self.descend(&gradients)?;
+        if orders.faults.iter().any(|f| f.kind == Kind::Nan) {
+            self.shards.spoil();
+        }
         let rest = Duration::from_millis(self.settings.step_ms).saturating_sub(began.elapsed());
         thread::sleep(rest);
 
@@ -193,6 +196,8 @@ impl<'a> Trainer<'a> {
     fn printed(&self, step: u64, loss: f32) -> String {
         match self.settings.nan_at {
             Some(at) if at == step => "nan".to_owned(),
+            // As Python prints it.
+            _ if loss.is_nan() => "nan".to_owned(),
             _ if self.resumed => (loss + self.settings.shift_resumed as f32).to_string(),
             _ => loss.to_string(),
         }

@@ -3,7 +3,7 @@
 
 use super::scene;
 use serde_json::json;
-use supervise_tests::harness::Scene;
+use supervise_tests::harness::{Scene, eventually};
 
 /// Fourteen steps, one save before the last, and a rank that is killed three steps after it.
 fn killed_after_a_save() -> Scene {
@@ -62,4 +62,47 @@ fn a_failure_is_answered_as_the_user_says() {
         .set("supervisor.policy", json!({"code.*": "stop"}));
     scene.run(&[]).expect(3).says("a restart cannot help");
     assert_eq!(scene.attempts(), 1);
+}
+
+/// Weights that are no numbers from the end of step 5 on; saves at 2, 4, 6 and 8, and a rank that waits before step 10.
+fn spoilt() -> Scene {
+    let mut scene = scene();
+    scene
+        .set("trainer.total_training_steps", json!(12))
+        .set("trainer.save_freq", json!(2))
+        .set("trainer.max_actor_ckpt_to_keep", json!(10))
+        .set("demo.hold_at", json!(10))
+        .fault("nan", 5, false);
+    scene
+}
+
+#[test]
+fn weights_that_are_no_numbers_are_left_for_the_newest_finite_step() {
+    let mut scene = spoilt();
+    let run = scene.start(&[]);
+    eventually("it goes back", || (scene.attempts() == 2).then_some(()));
+    scene.go();
+    run.wait()
+        .expect(0)
+        .says("holds numbers that are not finite")
+        .says("back to step 4, the newest step whose numbers are finite");
+    assert_eq!((scene.attempts(), scene.resumed(2)), (2, Some(4)));
+    scene.set("demo.faults", json!([])).set("demo.hold_at", json!(null));
+    assert_eq!(scene.digest(), Some(scene.expected_digest()));
+    scene.ask(&["explain"]).says("num.nan");
+    scene.assert_alone();
+}
+
+#[test]
+fn weights_that_are_no_numbers_end_nothing_where_the_policy_does_not_step_back() {
+    let mut scene = spoilt();
+    scene
+        .set("supervisor.policy", json!({"num.nan": "relaunch"}))
+        .set("demo.hold_at", json!(null));
+    scene
+        .run(&[])
+        .expect(0)
+        .says("`supervise verify --finite` looks into a step");
+    assert_eq!(scene.attempts(), 1);
+    scene.assert_alone();
 }

@@ -1,6 +1,7 @@
 //! The price of a failed attempt, and the decision for another one: the rows of the policy, applied.
 
 use super::Deciding;
+use super::finite::went_back;
 use crate::checkpoint::Verdict;
 use crate::id::Step;
 use crate::policy::{Case, Next, Rule, next, rule};
@@ -17,7 +18,10 @@ impl Deciding<'_> {
         let rule = d.as_ref().map(|d| self.rule_for(d));
         let case = d.as_ref().map(|d| self.case(a, d, progressed)).unwrap_or_default();
         let verdict = rule.as_ref().map_or(Next::GoOn, |r| next(r, &case));
-        let step_backs = self.distrust(a, verdict, rule.as_ref());
+        let step_backs = match went_back(a) {
+            true => self.s.step_backs.saturating_add(1),
+            false => self.distrust(a, verdict, rule.as_ref()),
+        };
         let spared = !progressed && rule.as_ref().is_some_and(|r| r.spared);
         let attempts = match (progressed, d.is_none() || spared) {
             (true, _) => 0,

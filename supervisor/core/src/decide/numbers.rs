@@ -15,6 +15,7 @@ const ENOUGH: usize = 16;
 impl Deciding<'_> {
     pub(super) fn on_numbers(&mut self) {
         self.look_for_odd_numbers();
+        self.ask_for_finite_weights();
         self.compare_with_before();
     }
 

@@ -96,7 +96,10 @@ impl Deciding<'_> {
                 ..
             } => self.on_choice(),
             Mode::Draining { then, .. } => self.on_scan_while_draining(then),
-            Mode::Running => self.on_scan_while_running(),
+            Mode::Running => {
+                self.ask_for_finite_weights();
+                self.on_scan_while_running();
+            }
             _ => {}
         }
     }
@@ -148,6 +151,7 @@ impl Deciding<'_> {
     }
 
     fn on_choice(&mut self) {
+        self.leave_spoilt_steps();
         let Some(scan) = self.s.scan.clone() else {
             return;
         };

@@ -15,6 +15,7 @@ pub(super) fn event_word(kind: &EventKind) -> &'static str {
         EventKind::Sighted { .. } => "sighting",
         EventKind::Evidence { .. } => "evidence",
         EventKind::Used { .. } => "what is used",
+        EventKind::Finite { .. } => "numbers of a step",
         EventKind::Numbers { .. } => "numbers",
         EventKind::Script { .. } => "news of the script",
         EventKind::Checkpoints(_) | EventKind::CheckpointsChanged(_) => "scan",

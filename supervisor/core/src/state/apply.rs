@@ -6,7 +6,7 @@ use crate::event::{ActError, ActErrorKind, ActOutput, Event, EventKind, ScanRepo
 use crate::generations::whole_live;
 use crate::id::{ActId, Step, Tick, WallMs};
 use crate::numbers::keep;
-use crate::record::{Act, ActKind, Decision, DiskEdit, LaunchOrder, Record, StartPoint};
+use crate::record::{Act, ActKind, BACK_TO_FINITE, Decision, DiskEdit, LaunchOrder, Record, StartPoint};
 use crate::scan::RuleKind;
 use crate::spec::ResumeIntent;
 
@@ -300,6 +300,7 @@ impl State {
             }
             EventKind::GuardLost { attempt } if *attempt == a.no => a.guard_lost = true,
             EventKind::Used { attempt, step, usage } if *attempt == a.no => a.creep.note(*step, e.at, usage),
+            EventKind::Finite { attempt, ckpt, odd } if *attempt == a.no => a.note_finite(ckpt, *odd),
             EventKind::Evidence { attempt, facts } if *attempt == a.no => a.evidence = Some(facts.clone()),
             EventKind::Numbers { attempt, steps } if *attempt == a.no => a.note_numbers(steps),
             EventKind::Script { attempt, news } if *attempt == a.no => {
@@ -374,8 +375,10 @@ impl State {
                 self.enter(Mode::Draining { until, then }, at);
             }
             Decision::Stop { then, gently } => {
+                let why = self.why.first().map(|r| r.text.clone());
+                self.went_back |= why.as_ref().is_some_and(|w| w.contains(BACK_TO_FINITE));
                 if let Some(a) = self.attempt.as_mut() {
-                    a.ended_by_us = self.why.first().map(|r| r.text.clone());
+                    a.ended_by_us = why;
                 }
                 let (then, gently) = (*then, *gently);
                 self.enter(Mode::Stopping { then, gently }, at);
@@ -402,7 +405,10 @@ impl State {
                     self.distrusted.remove(0);
                 }
             }
-            Decision::Trust { ckpts } => self.distrusted.retain(|c| !ckpts.contains(c)),
+            Decision::Trust { ckpts } => {
+                self.distrusted.retain(|c| !ckpts.contains(c));
+                self.went_back = false;
+            }
             Decision::Wait { what, until } => {
                 let (what, until) = (what.clone(), *until);
                 self.enter(Mode::Waiting { what, until }, at);

@@ -1,6 +1,7 @@
 //! Lines that matter, as an attempt heard them, and what became of the training after each.
 
 use super::Attempt;
+use crate::checkpoint::CkptId;
 use crate::event::Sighting;
 use crate::id::{Ms, Step, Tick};
 use crate::scan::RuleKind;
@@ -8,6 +9,9 @@ use serde::{Deserialize, Serialize};
 
 /// Sightings kept for one attempt.
 const SIGHTINGS: usize = 100;
+
+/// Steps whose numbers were looked at that are remembered.
+const LOOKED_AT: usize = 64;
 
 /// New steps after which a line has ended nothing.
 const STEPS: u64 = 2;
@@ -25,6 +29,15 @@ pub struct Heard {
 }
 
 impl Attempt {
+    /// The numbers of a step were looked at.
+    pub(super) fn note_finite(&mut self, ckpt: &CkptId, odd: Option<u32>) {
+        self.looked_at.retain(|(id, _)| id != ckpt);
+        self.looked_at.push((ckpt.clone(), odd));
+        if self.looked_at.len() > LOOKED_AT {
+            self.looked_at.remove(0);
+        }
+    }
+
     /// Keeps what a line of output said.
     pub(super) fn note_sighting(&mut self, means: &RuleKind, sighting: &Sighting, at: Tick) {
         if *means == RuleKind::Failed {

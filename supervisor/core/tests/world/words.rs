@@ -86,6 +86,7 @@ fn fact(e: &Event) -> String {
         EventKind::Numbers { steps, .. } => format!("numbers of {} steps", steps.len()),
         EventKind::Script { news, .. } => format!("the script: {news:?}"),
         EventKind::Used { .. } => "usage was sampled".to_owned(),
+        EventKind::Finite { ckpt, .. } => format!("the numbers of {ckpt} were looked at"),
         EventKind::Evidence { .. } => "evidence was gathered".to_owned(),
         EventKind::Told { event, to, .. } => format!("{to} was told of {event}"),
         EventKind::Collected { count, .. } => format!("{count} leftovers were deleted"),

@@ -156,6 +156,11 @@ pub enum Question {
         /// The step.
         ckpt: CkptId,
     },
+    /// Read every byte of a step for numbers that are not finite.
+    Finite {
+        /// The step.
+        ckpt: CkptId,
+    },
     /// Change the checkpoint root.
     Edit {
         /// In this order.
@@ -235,6 +240,8 @@ pub enum Answer {
     Scan(ScanReport),
     /// Pins, `None` where the step is gone.
     Pins(Option<PinsHash>),
+    /// Files of a step that hold numbers which are not finite; `None` where it could not be read.
+    Finite(Option<u32>),
 }
 
 /// Term that was won with the lease of a run directory.

@@ -337,6 +337,23 @@ impl IoWorker {
                 let pins = pins.map_err(|e| disk_error(&format!("looking at {ckpt}"), &e))?;
                 Ok(Answer::Pins(pins))
             }
+            Question::Finite { ckpt } => {
+                let rate = self.spec.as_ref().map_or(0, |s| s.policy.background_rate);
+                let (mut limit, mut told) = (RateLimit::new(rate), Instant::now());
+                let mut working = |bytes| {
+                    limit.hold(bytes, another_question_waits);
+                    if told.elapsed() >= TELL {
+                        told = Instant::now();
+                        say(&IoReply::Working { id, bytes, of: 0 });
+                    }
+                };
+                // Of a trainer with one checkpoint none is older.
+                let odd = match &self.generations {
+                    Some(_) => None,
+                    None => prover.odd_files(&ckpt, &mut working),
+                };
+                Ok(Answer::Finite(odd))
+            }
             Question::Edit { edits, by } => match &self.generations {
                 Some(store) => store.perform(&edits, &by, records.as_ref(), &mut telling(id)),
                 None => perform(&root, &edits, &by, records.as_deref()),
