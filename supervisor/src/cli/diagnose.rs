@@ -34,8 +34,8 @@ pub(super) struct Args {
     /// Logs of one run: several are several ranks of it; - is standard input
     #[arg(value_name = "LOG", required = true)]
     logs: Vec<String>,
-    /// The exit code of the run, as a shell tells it (137: killed by SIGKILL)
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    /// The exit code of the run, as a shell tells it (137: killed by SIGKILL), or as Python does (-9)
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-64..=255))]
     exit_code: Option<i32>,
     /// The run's YAML: its `rules` and `policy` count
     #[arg(long, value_name = "TRAINER.yaml")]

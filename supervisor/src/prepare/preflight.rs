@@ -43,7 +43,9 @@ impl Resolved {
         check_there(out)?;
         let findings = cluster::check(d, out)?;
         self.notes.extend(self.release.note(out));
-        self.notes.extend(ignored::notes(&sources.settings, out.kind));
+        ignored::check_from(&sources.request, out.kind)?;
+        self.notes
+            .extend(ignored::notes(&sources.settings, &sources.request, out.kind));
         if !sources.request.fresh {
             root_conflict::check_other_root(d, out, root)?;
             root_conflict::check_other_user(d, out, root)?;

@@ -447,9 +447,7 @@ pub fn outcome_words(o: &Outcome) -> String {
             "finished: the trainer ended well; which step is the last one cannot be known".to_owned()
         }
         Outcome::Stopped => "stopped".to_owned(),
-        Outcome::OutOfTime => {
-            "out of time: it goes on from the newest proven step when the scheduler starts it again".to_owned()
-        }
+        Outcome::OutOfTime => "out of time: the machine is taken away, and the next start goes on".to_owned(),
         Outcome::Deterministic { why } => format!("failed: {why}"),
         Outcome::NoProof { why } => format!("no provable checkpoint: {why}"),
         Outcome::LeaseHeld { by } => format!("another supervisor is at work here: {by}"),

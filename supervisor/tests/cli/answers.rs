@@ -290,6 +290,13 @@ fn a_plain_command_says_which_settings_mean_nothing_to_it() {
     fs::remove_file(world.path("supervise.yaml")).unwrap();
     let said = world.run(&plain(&["plan", "--set", "supervisor.retries=3"], "exit 0"));
     assert!(!said.out.contains("ignored:"), "{said:#?}");
+    for command in ["plan", "run"] {
+        let said = world.run(&plain(&[command, "--from", "5"], "touch launched"));
+        said.refuses(64, &["--from 5: nothing is known of this command's steps"]);
+        let said = world.run(&plain(&[command, "--fresh"], "exit 0"));
+        said.tells(0, &["ignored: --fresh: nothing is known"]);
+    }
+    assert!(!world.path("launched").exists());
 }
 
 /// Nobody of this machine; as another user than root the test is run as that one.

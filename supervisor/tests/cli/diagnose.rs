@@ -117,3 +117,17 @@ fn logs_that_cannot_be_read_are_refused_with_one_error() {
         assert!(err.contains(said), "{err}");
     }
 }
+
+#[test]
+fn a_number_that_is_no_exit_code_is_refused() {
+    for (code, ok) in [
+        ("255", true),
+        ("-9", true),
+        ("999", false),
+        ("-65", false),
+        ("abc", false),
+    ] {
+        let out = diagnose(&["-", "--exit-code", code], b"step:1 - loss:0.5\n");
+        assert_eq!(out.status.code(), Some(if ok { 0 } else { 64 }), "{code}");
+    }
+}

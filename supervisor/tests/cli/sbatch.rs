@@ -203,7 +203,7 @@ fn a_machine_that_is_taken_away_is_told_of() {
             Decision::Finish {
                 outcome: Outcome::OutOfTime,
             },
-            "out of time: it goes on from the newest proven step when the scheduler starts it again: why",
+            "out of time: the machine is taken away, and the next start goes on: why",
         ),
     ] {
         assert_eq!(words(&decided(what, "why"), &s).as_deref(), Some(says));

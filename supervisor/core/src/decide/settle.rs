@@ -151,10 +151,11 @@ impl Deciding<'_> {
     pub(super) fn after_charge(&mut self, reasons: Vec<Reason>, rest: Ms) -> bool {
         if self.s.charged > self.spec.policy.retries {
             let n = self.s.charged;
-            let why = format!(
-                "{n} attempts in a row proved no new step (retries: {})",
-                self.spec.policy.retries
-            );
+            let attempts = match n {
+                1 => "the attempt".to_owned(),
+                n => format!("{n} attempts in a row"),
+            };
+            let why = format!("{attempts} proved no new step (retries: {})", self.spec.policy.retries);
             self.finish(Outcome::GaveUp { why: why.clone() }, vec![Reason::new("budget", why)]);
             return false;
         }

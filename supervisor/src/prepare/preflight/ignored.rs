@@ -1,5 +1,7 @@
 //! Settings that a user made, and that mean nothing for a command of which no steps are known.
 
+use crate::error::CliError;
+use crate::prepare::request::Request;
 use supervise_config::settings::{HardLimit, Settings};
 use supervise_core::spec::TrainerKind;
 use supervise_trainers::adapter;
@@ -26,8 +28,19 @@ const OF_STEPS: [&str; 16] = [
 /// How long a plain command has to live so that its retries are counted anew: this much of it counts.
 const LIVED: &str = "stall.minimum";
 
+/// Refuses a wish for a step where none is known.
+pub(super) fn check_from(request: &Request, kind: TrainerKind) -> Result<(), CliError> {
+    match request.from {
+        Some(step) if !adapter(kind).has_steps() => Err(CliError::usage(format!(
+            "--from {step}: nothing is known of this command's steps, so none can be resumed from"
+        ))
+        .hint("leave --from out: the command is started as it is written; or name its trainer, if it is one that is known: --set supervisor.trainer=…")),
+        _ => Ok(()),
+    }
+}
+
 /// Words to be said of them, before the launch.
-pub(super) fn notes(settings: &Settings, kind: TrainerKind) -> Vec<String> {
+pub(super) fn notes(settings: &Settings, request: &Request, kind: TrainerKind) -> Vec<String> {
     if adapter(kind).has_steps() {
         return never(settings);
     }
@@ -42,6 +55,7 @@ pub(super) fn notes(settings: &Settings, kind: TrainerKind) -> Vec<String> {
     let ignored: Vec<String> = of_user()
         .filter(|line| OF_STEPS.iter().any(|name| is_of(&line.key, name)))
         .map(|line| format!("{} ({})", line.key, line.origin))
+        .chain(request.fresh.then(|| "--fresh".to_owned()))
         .collect();
     let mut out = never(settings);
     if !ignored.is_empty() {
@@ -83,6 +97,9 @@ mod tests {
                 .find(|l| l.key == name || l.key.starts_with(&below));
             assert_eq!(found.map(|l| l.origin.as_str()), Some(DEFAULT), "{name}");
         }
-        assert_eq!(notes(&defaults, supervise_trainers::plain::PLAIN), Vec::<String>::new());
+        assert_eq!(
+            notes(&defaults, &Request::default(), supervise_trainers::plain::PLAIN),
+            Vec::<String>::new()
+        );
     }
 }
