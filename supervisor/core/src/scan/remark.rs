@@ -48,11 +48,14 @@ pub(crate) const SAMPLES: &[&str] = &[
     "assistant:",
 ];
 
+/// Ray calls a worker dead by an unexpected error that went because it was asked to, and says so at the line's end.
+const AS_ASKED: &[u8] = b"Worker exit type: INTENDED_";
+
 /// The line never counts as a failure.
 pub(super) fn is_remark(text: &[u8]) -> bool {
     let text = text.trim_ascii_start();
     let opens = |with: &[&str]| with.iter().any(|w| text.starts_with(w.as_bytes()));
-    opens(ADVICE) || opens(SAMPLES) || warns(text)
+    opens(ADVICE) || opens(SAMPLES) || warns(text) || memchr::memmem::find(text, AS_ASKED).is_some()
 }
 
 /// The line begins a text of a model.
@@ -84,6 +87,7 @@ mod tests {
             "/x/torch/cuda/__init__.py:1: UserWarning: CUDA initialization: Found no NVIDIA driver",
             "For debugging consider passing CUDA_LAUNCH_BLOCKING=1",
             "[response] the program prints KeyError and is killed",
+            "(raylet) A worker died or was killed while executing a task by an unexpected system error. Worker exit type: INTENDED_SYSTEM_EXIT",
         ] {
             assert!(is_remark(line.as_bytes()), "{line}");
         }
