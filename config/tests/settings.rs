@@ -381,3 +381,14 @@ fn events_are_words_and_a_webhook_is_an_address_that_is_never_shown() {
         assert!(wrong[0].to_string().contains("no address"), "{odd}: {wrong:?}");
     }
 }
+
+#[test]
+fn a_list_that_cannot_be_read_is_called_so() {
+    let error = Settings::load(&Sources {
+        flags: vec![("rules".into(), r#"[{pattern: "\d", class: user.x}]"#.into())],
+        ..Sources::default()
+    })
+    .unwrap_err()
+    .remove(0);
+    assert!(error.message.starts_with("the value is no YAML"), "{error:?}");
+}

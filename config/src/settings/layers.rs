@@ -92,7 +92,20 @@ impl Layer {
                     .with_hint(format!("set one of: {}", members(key))),
             );
         }
-        self.tree.add(key, Node::new(read_text(kind, text), origin))
+        let value = read_text(kind, text);
+        if value == Value::Str(text.to_owned())
+            && matches!(kind, Some(Kind::FailureLines(_) | Kind::Variables | Kind::Answers(_)))
+            && text.trim_start().starts_with(['[', '{'])
+            && let Err(e) = parse_supervisor_yaml(text, "the value")
+        {
+            return Err(
+                ConfigError::new(ErrorKind::Syntax, format!("the value is no YAML: {}", e.message))
+                    .from_origin(&origin)
+                    .with_key(key)
+                    .with_hint("in double quotes a backslash begins an escape: write patterns in single quotes"),
+            );
+        }
+        self.tree.add(key, Node::new(value, origin))
     }
 
     /// Checks every key and value; what is wrong is returned, what is right is kept.
@@ -274,7 +287,7 @@ fn read_text(kind: Option<Kind>, text: &str) -> Value {
 }
 
 fn listed(text: &str) -> Option<Value> {
-    parse_supervisor_yaml(text, "value").ok().map(|node| node.value)
+    parse_supervisor_yaml(text, "the value").ok().map(|node| node.value)
 }
 
 fn unknown(path: String, node: &Node) -> ConfigError {
