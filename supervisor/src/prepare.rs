@@ -13,6 +13,7 @@ mod sources;
 mod spec;
 mod state_dir;
 
+pub use command::GIVE_A_COMMAND;
 pub use discovery::Discovered;
 pub use preflight::probe;
 pub use request::{Learning, Request};
@@ -39,17 +40,22 @@ pub fn prepare(request: Request) -> Result<Prepared, CliError> {
 pub struct BatchNeeds {
     /// Machines, where the configuration says so.
     pub machines: Option<Machines>,
+    /// Why the command would not start on this machine.
+    pub missing: Option<String>,
     /// The supervisor's settings.
     pub settings: Settings,
 }
 
-/// Reads what a batch system has to know. The machine is not looked at: the run is on another one.
+/// Reads what a batch system has to know. Nothing of the machine is refused: the run is on another one.
 ///
 /// # Errors
 /// Problems of the configuration.
 pub fn batch_needs(request: Request) -> Result<BatchNeeds, CliError> {
     let resolved = discover(request)?.known()?.resolve()?;
-    let settings = resolved.discovered.sources.settings;
+    let sources = resolved.discovered.sources;
+    let settings = sources.settings;
+    let missing = command::check(&resolved.out.command, &sources.cwd, &settings.env);
+    let missing = missing.err().map(|e| e.message);
     let gpus = match &settings.gang.gpus {
         Gpus::Auto => None,
         Gpus::None => Some(0),
@@ -59,7 +65,11 @@ pub fn batch_needs(request: Request) -> Result<BatchNeeds, CliError> {
         gpus: gpus.unwrap_or(m.gpus),
         ..m
     });
-    Ok(BatchNeeds { machines, settings })
+    Ok(BatchNeeds {
+        machines,
+        missing,
+        settings,
+    })
 }
 
 /// Reads the YAML and the settings in all their layers, and finds the call that is made.

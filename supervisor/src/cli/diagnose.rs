@@ -7,6 +7,7 @@ use crate::render::diagnose::{View, words};
 use camino::Utf8PathBuf;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::FileTypeExt;
 use supervise_core::action::FailureLine;
 use supervise_core::diagnosis::Reading;
 use supervise_core::policy::{Changes, rule};
@@ -95,6 +96,11 @@ fn open(log: &str) -> Result<File, CliError> {
     })?;
     match file.metadata() {
         Ok(meta) if meta.is_dir() => Err(CliError::usage(format!("{log} is a directory; name the logs in it"))),
+        // It need not ever end.
+        Ok(meta) if meta.file_type().is_char_device() => {
+            Err(CliError::usage(format!("{log} is a device, no log"))
+                .hint("name the log's file, or - for standard input"))
+        }
         Ok(_) => Ok(file),
         Err(e) => Err(unreadable(log, &e)),
     }

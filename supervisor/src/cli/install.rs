@@ -7,8 +7,8 @@ use crate::printer;
 use crate::render::unit::{Texts, Unit, unit};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::process::{Command, Stdio};
 
 pub(super) const EXAMPLES: &str =
@@ -99,6 +99,8 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     }
     check(&texts.unit, &name, user)?;
     let path = directory(user)?.join(format!("supervise-{name}.service"));
+    is_another(&path, &args.config)?;
+    is_another(&unit.secrets, &args.config)?;
     let as_root = |e: CliError| match e.exit_code() == Exit::Environment.code() {
         true => e.hint("as another user than root: --user, or --print and let root write it"),
         false => e,
@@ -215,17 +217,51 @@ fn tempfile_dir() -> io::Result<Utf8PathBuf> {
     Ok(dir)
 }
 
+/// Refuses to write over the configuration itself, by whatever name.
+pub(super) fn is_another(path: &Utf8Path, config: &Utf8Path) -> Result<(), CliError> {
+    let file = |path: &Utf8Path| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
+    match file(path) {
+        Some(there) if Some(there) == file(config) => Err(CliError::usage(format!(
+            "{path} is the trainer's YAML {config} itself; nothing was written"
+        ))
+        .hint("name another file")),
+        _ => Ok(()),
+    }
+}
+
+/// True if a regular file is there that says something else. No more of it is read than that needs.
+fn says_something_else(path: &Utf8Path, text: &str) -> Result<bool, CliError> {
+    let failed = |e: io::Error| CliError::environment(format!("reading {path}: {e}"));
+    let kind = match fs::metadata(path) {
+        Ok(meta) => meta.file_type(),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(e) => return Err(failed(e)),
+    };
+    let other = match () {
+        () if kind.is_file() => None,
+        () if kind.is_dir() => Some("a directory"),
+        () if kind.is_fifo() => Some("a pipe"),
+        () if kind.is_socket() => Some("a socket"),
+        () => Some("a device"),
+    };
+    if let Some(other) = other {
+        return Err(
+            CliError::usage(format!("{path} is {other}, no regular file; nothing was written"))
+                .hint("name a file; without one the text can be printed"),
+        );
+    }
+    let mut there = Vec::new();
+    fs::File::open(path)
+        .and_then(|file| file.take(text.len() as u64 + 1).read_to_end(&mut there))
+        .map_err(failed)?;
+    Ok(there != text.as_bytes())
+}
+
 /// Writes a file of this mode whole or not at all, and over another text only by `force`.
 pub(super) fn write(path: &Utf8Path, text: &str, mode: u32, force: bool, how: &str) -> Result<(), CliError> {
     let failed = |e: io::Error| CliError::environment(format!("writing {path}: {e}"));
-    match fs::read_to_string(path) {
-        Ok(there) if there != text && !force => {
-            return Err(
-                CliError::usage(format!("{path} is there and says something else; nothing was written")).hint(how),
-            );
-        }
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(failed(e)),
-        _ => {}
+    if says_something_else(path, text)? && !force {
+        return Err(CliError::usage(format!("{path} is there and says something else; nothing was written")).hint(how));
     }
     if let Some(dir) = path.parent() {
         fs::create_dir_all(dir).map_err(failed)?;

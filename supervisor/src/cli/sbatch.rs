@@ -30,7 +30,7 @@ pub(super) struct Args {
     /// Name of the job [default: the YAML's name]
     #[arg(long)]
     name: Option<String>,
-    /// Write it into this file
+    /// Write it into this file; - is standard output
     #[arg(long, short, value_name = "FILE", conflicts_with = "submit")]
     output: Option<Utf8PathBuf>,
     /// Write over a file that says something else
@@ -59,7 +59,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         command: trainer.clone(),
         ..Request::default()
     };
-    let needs = prepare::batch_needs(request)?;
+    let needs = prepare::batch_needs(request).map_err(|e| after_the_second(e, &args))?;
     let grace = &needs.settings.grace;
     let batch = Batch {
         name,
@@ -67,18 +67,22 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         notice: notice(grace.save, grace.stop),
         origin: origin(&args, &options, &trainer),
         command: command(&args, &trainer)?,
+        cwd: cwd()?,
         options,
     };
-    let text = sbatch(&batch).map_err(CliError::usage)?;
-    for note in notes(&batch) {
+    let text = sbatch(&batch).map_err(|why| after_the_second(CliError::usage(why), &args))?;
+    if let Some(file) = to_file(&args) {
+        may_stand(file, args.config.as_deref())?;
+    }
+    for note in notes(&batch).into_iter().chain(needs.missing.map(missing)) {
         printer::last_err(&format!("note: {note}\n"));
     }
     if args.submit {
-        let job = submit(&text)?;
+        let job = submit(&text, &batch.cwd)?;
         super::print(&format!(
             "job {job} is submitted\n\n  squeue -j {job}\n  supervise status\n"
         ))?;
-    } else if let Some(file) = &args.output {
+    } else if let Some(file) = to_file(&args) {
         install::write(
             file,
             &text,
@@ -96,6 +100,45 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         super::print(&text)?;
     }
     Ok(Exit::Finished.code())
+}
+
+/// The file to write, if any: `-` is standard output.
+fn to_file(args: &Args) -> Option<&Utf8Path> {
+    args.output.as_deref().filter(|file| *file != "-")
+}
+
+/// A mistyped directory is not made, and the run's own configuration is not written over.
+fn may_stand(file: &Utf8Path, config: Option<&Utf8Path>) -> Result<(), CliError> {
+    if let Some(dir) = file.parent().filter(|dir| !dir.as_str().is_empty() && !dir.is_dir()) {
+        return Err(
+            CliError::environment(format!("writing {file}: there is no directory {dir}"))
+                .hint(format!("make it (`mkdir -p {dir}`), or name another file")),
+        );
+    }
+    config.map_or(Ok(()), |config| install::is_another(file, config))
+}
+
+/// What begins after the first `--` are options of sbatch: the command follows another one.
+fn after_the_second(mut e: CliError, args: &Args) -> CliError {
+    let config = args.config.as_deref().unwrap_or(Utf8Path::new("TRAINER.yaml"));
+    let how = format!("the command follows a second --: supervise sbatch {config} -- -- COMMAND");
+    if let Some(hint) = e.hints.iter_mut().find(|hint| *hint == prepare::GIVE_A_COMMAND) {
+        *hint = format!("{how}; or set supervisor.command");
+    } else if e.message.starts_with("expected options of sbatch") {
+        e.hints.push(how);
+    }
+    e
+}
+
+fn missing(why: String) -> String {
+    format!("{why}; this is looked at here, the nodes of the job may have it")
+}
+
+/// The directory that the run's paths are relative to.
+fn cwd() -> Result<Utf8PathBuf, CliError> {
+    let dir = std::env::current_dir().map_err(|e| CliError::environment(format!("the present directory: {e}")))?;
+    Utf8PathBuf::from_path_buf(dir)
+        .map_err(|dir| CliError::environment(format!("the present directory {} is not UTF-8", dir.display())))
 }
 
 /// A script with secrets in its command is for nobody else to read.
@@ -158,7 +201,8 @@ fn said(args: &Args) -> impl Iterator<Item = String> {
 
 /// What a person has to add.
 fn notes(batch: &Batch) -> Vec<String> {
-    match batch.machines {
+    let mut out: Vec<String> = batch.options.iter().filter_map(|word| undone(word)).collect();
+    out.extend(match batch.machines {
         None => {
             vec!["how many machines and GPUs the run needs is not known: give --nodes and --gres after `--`".to_owned()]
         }
@@ -166,14 +210,24 @@ fn notes(batch: &Batch) -> Vec<String> {
             "the trainer is started on the first of {nodes} nodes: a Ray cluster over all of them is started by lines of your own before `exec`"
         )],
         Some(_) => Vec::new(),
-    }
+    });
+    out
 }
 
-fn submit(script: &str) -> Result<u64, CliError> {
-    let cwd = std::env::current_dir()
-        .ok()
-        .and_then(|dir| Utf8PathBuf::from_path_buf(dir).ok());
-    let cwd = cwd.as_deref().unwrap_or(Utf8Path::new("."));
+/// What an option of sbatch takes away from the run.
+fn undone(word: &str) -> Option<String> {
+    let option = word.split('=').next().unwrap_or(word);
+    let what = match option {
+        "--signal" => "it counts instead of the signal that is written here, which leaves time for the last save",
+        "--no-requeue" => "the job is not started again after a failure of its node",
+        "--array" => "each task of the array is the same run, and only one of them can hold it",
+        short if short.starts_with("-a") => return undone("--array").map(|note| note.replace("--array", "-a")),
+        _ => return None,
+    };
+    Some(format!("{option}: {what}"))
+}
+
+fn submit(script: &str, cwd: &Utf8Path) -> Result<u64, CliError> {
     slurm::submit(script, cwd, &environment::with(&BTreeMap::new())).map_err(|why| {
         CliError::environment(format!("the job is not submitted: {why}"))
             .hint("without --submit the script is printed, with --output FILE it is written: `sbatch FILE` submits it")

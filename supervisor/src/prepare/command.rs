@@ -8,6 +8,9 @@ use std::collections::BTreeMap;
 /// Place where the first word is looked for if no PATH is set.
 const FALLBACK_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
+/// What to do where there is no command, said as `run` takes it.
+pub const GIVE_A_COMMAND: &str = "give the command after --, or set supervisor.command";
+
 /// Finds the program of a command as the launch will find it.
 pub(super) fn find(program: &str, cwd: &Utf8Path, env: &BTreeMap<String, String>) -> Result<Utf8PathBuf, CliError> {
     if program.contains('/') {
@@ -36,8 +39,7 @@ pub(super) fn find(program: &str, cwd: &Utf8Path, env: &BTreeMap<String, String>
 /// There is a command at all.
 pub(super) fn is_given(command: &[String]) -> Result<(), CliError> {
     match command.is_empty() {
-        true => Err(CliError::config("nothing says how this trainer is started")
-            .hint("give the command after --, or set supervisor.command")),
+        true => Err(CliError::config("nothing says how this trainer is started").hint(GIVE_A_COMMAND)),
         false => Ok(()),
     }
 }

@@ -1,5 +1,6 @@
 //! A batch script of Slurm's for one run.
 
+use camino::{Utf8Path, Utf8PathBuf};
 use std::fmt::Write as _;
 use std::time::Duration;
 use supervise_trainers::Machines;
@@ -20,6 +21,8 @@ pub struct Batch {
     pub notice: Duration,
     /// The command that writes it.
     pub origin: Vec<String>,
+    /// Absolute directory that the command is started in, from wherever the script is submitted.
+    pub cwd: Utf8PathBuf,
     /// The program and its arguments.
     pub command: Vec<String>,
     /// Options of sbatch, as a person wrote them: they count before ours.
@@ -43,6 +46,7 @@ pub fn sbatch(b: &Batch) -> Result<String, String> {
         let _ = writeln!(out, "#SBATCH {option}");
     };
     line(&format!("--job-name={}", b.name));
+    line(&chdir(&b.cwd)?);
     if let Some(Machines { nodes, gpus }) = b.machines {
         line(&format!("--nodes={nodes}"));
         line("--ntasks-per-node=1");
@@ -64,6 +68,12 @@ pub fn sbatch(b: &Batch) -> Result<String, String> {
         shell_words(&b.command)?
     );
     Ok(out)
+}
+
+fn chdir(dir: &Utf8Path) -> Result<String, String> {
+    batch_word(&format!("--chdir={dir}")).map_err(|_| {
+        format!("a line of #SBATCH cannot hold the present directory {dir}: rename it, or go to another one")
+    })
 }
 
 /// One line for each option: a word that begins with a dash, with the values that follow it.
@@ -129,6 +139,7 @@ mod tests {
             machines: Some(Machines { nodes: 2, gpus: 8 }),
             notice: notice(Duration::from_secs(300), Duration::from_secs(30)),
             origin: words("supervise sbatch it's.yaml"),
+            cwd: "/my run".into(),
             command: words("supervise run it's.yaml"),
             options: words("-p gpu --time=1-0 --comment a#b --exclusive"),
         };
@@ -138,6 +149,7 @@ mod tests {
             lines,
             [
                 "--job-name=ppo",
+                "\"--chdir=/my run\"",
                 "--nodes=2",
                 "--ntasks-per-node=1",
                 "--gres=gpu:8",

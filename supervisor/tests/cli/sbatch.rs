@@ -40,6 +40,9 @@ fn the_example_is_what_the_command_prints() {
         .unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let text = String::from_utf8(out.stdout).unwrap();
+    // The example is of no machine.
+    let here = top.canonicalize().unwrap();
+    let text = text.replace(here.to_str().unwrap(), "/path/to/supervise");
     let example = top.join("examples/slurm/supervise.sbatch");
     if std::env::var_os("UPDATE_DOCS").is_some() {
         fs::write(&example, &text).unwrap();
@@ -107,12 +110,130 @@ fn bad_input_is_refused_before_anything_is_submitted() {
     world
         .run(&["sbatch", "ppo.yaml", "--name", "a/b"])
         .refuses(64, &["--name a/b", "expected"]);
-    world
-        .run(&["sbatch", "ppo.yaml", "--", "gpu"])
-        .refuses(64, &["expected options of sbatch", "gpu"]);
+    world.run(&["sbatch", "ppo.yaml", "--", "gpu"]).refuses(
+        64,
+        &["expected options of sbatch", "gpu", "sbatch ppo.yaml -- -- COMMAND"],
+    );
     world
         .run(&["sbatch", "ppo.yaml", "--", "--wrap=true"])
         .refuses(64, &["--wrap"]);
+}
+
+#[test]
+fn what_is_no_regular_file_is_neither_read_nor_replaced() {
+    let world = World::new();
+    world.write("ppo.yaml", DEMO);
+    let made = Command::new("mkfifo").arg(world.path("pipe")).status().unwrap();
+    assert!(made.success());
+    fs::create_dir(world.path("dir")).unwrap();
+    for (path, is) in [("/dev/null", "a device"), ("pipe", "a pipe"), ("dir", "a directory")] {
+        for force in [&[][..], &["--force"]] {
+            world
+                .run(&[&["sbatch", "ppo.yaml", "--output", path][..], force].concat())
+                .refuses(64, &[path, is, "no regular file", "name a file"]);
+        }
+    }
+    // A unit is written by the same code.
+    let unit = "etc/systemd/user/supervise-ppo.service";
+    for (is, refusal) in [("pipe", "is a pipe"), ("yaml", "is the trainer's YAML")] {
+        world.write("etc/systemd/user/beside", "");
+        let _ = fs::remove_file(world.path(unit));
+        match is {
+            "pipe" => fs::rename(world.path("pipe"), world.path(unit)).unwrap(),
+            _ => fs::hard_link(world.path("ppo.yaml"), world.path(unit)).unwrap(),
+        }
+        let out = world
+            .command()
+            .args(["install", "--systemd", "--user", "ppo.yaml", "--force"])
+            .env("XDG_CONFIG_HOME", world.path("etc"))
+            .output()
+            .unwrap();
+        let err = String::from_utf8(out.stderr).unwrap();
+        assert!(out.status.code() == Some(64) && err.contains(refusal), "{err}");
+    }
+    assert_eq!(fs::read_to_string(world.path("ppo.yaml")).unwrap(), DEMO);
+    world
+        .run(&["diagnose", "/dev/null"])
+        .refuses(64, &["/dev/null is a device"]);
+}
+
+#[test]
+fn the_configuration_is_not_written_over() {
+    let world = World::new();
+    world.write("ppo.yaml", DEMO);
+    fs::hard_link(world.path("ppo.yaml"), world.path("other")).unwrap();
+    for path in ["ppo.yaml", "./ppo.yaml", "other"] {
+        world
+            .run(&["sbatch", "ppo.yaml", "--output", path, "--force"])
+            .refuses(64, &["is the trainer's YAML ppo.yaml itself", "name another file"]);
+    }
+    assert_eq!(fs::read_to_string(world.path("ppo.yaml")).unwrap(), DEMO);
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_not_made() {
+    let world = World::new();
+    world.write("ppo.yaml", DEMO);
+    world
+        .run(&["sbatch", "ppo.yaml", "--output", "jbos/ppo.sbatch"])
+        .refuses(69, &["there is no directory jbos", "mkdir -p jbos"]);
+    assert!(!world.path("jbos").exists());
+}
+
+#[test]
+fn the_script_runs_where_it_was_written() {
+    let world = World::new();
+    world.write("my run/ppo.yaml", DEMO);
+    let here = fs::canonicalize(world.path("my run")).unwrap();
+    let out = world
+        .command()
+        .args(["sbatch", "ppo.yaml", "--output", "-", "--", "-D", "/elsewhere"])
+        .current_dir(&here)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(out.stdout).unwrap();
+    let ours = text.find(&format!("#SBATCH \"--chdir={}\"\n", here.display()));
+    let theirs = text.find("#SBATCH -D /elsewhere\n");
+    assert!(ours.is_some() && ours < theirs, "{text}");
+    assert!(!here.join("-").exists(), "`-` is standard output");
+}
+
+#[test]
+fn what_may_go_wrong_on_the_node_is_noted() {
+    let world = World::new();
+    world.write("ppo.yaml", DEMO);
+    let quiet = world.run(&["sbatch", "ppo.yaml"]);
+    quiet.tells(0, &["exec "]);
+    assert_eq!(quiet.err, "");
+    let said = world.run(&[
+        "sbatch",
+        "ppo.yaml",
+        "--",
+        "--signal=TERM@5",
+        "--no-requeue",
+        "--array",
+        "0-3",
+        "--",
+        "no-such-program",
+    ]);
+    said.tells(0, &["exec ", "#SBATCH --array 0-3\n"]);
+    for note in [
+        "note: --signal: ",
+        "note: --no-requeue: ",
+        "note: --array: ",
+        "`no-such-program` was not found in PATH",
+    ] {
+        assert_eq!(said.err.matches(note).count(), 1, "{note}: {said:?}");
+    }
+    world.write(
+        "bare.yaml",
+        &DEMO
+            .replace("  command: [/bin/true, '{overrides}']\n", "")
+            .replace("trainer: verl", "trainer: plain"),
+    );
+    world
+        .run(&["sbatch", "bare.yaml"])
+        .refuses(78, &["supervise sbatch bare.yaml -- -- COMMAND"]);
 }
 
 /// An `sbatch` that does as `script` says.
