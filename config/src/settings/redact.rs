@@ -16,20 +16,27 @@ pub use text::redact_text;
 pub use tree::redacted_yaml;
 
 /// Words that make a name secret.
-const SECRET: [&str; 13] = [
-    "secret",
+const SECRET: [&str; 12] = [
     "secrets",
-    "password",
     "passwords",
     "passwd",
     "passphrase",
+    "passphrases",
     "credential",
     "credentials",
-    "apikey",
-    "auth",
     "authorization",
     "cookie",
+    "cookies",
     "webhook",
+    "webhooks",
+];
+
+/// Text before a last `pass` that is one through data, and before a last `pwd` that is a working directory.
+const HARMLESS_PASS: [&str; 13] = [
+    "forward", "backward", "first", "second", "single", "one", "two", "multi", "num", "max", "per", "full", "by",
+];
+const HARMLESS_PWD: [&str; 12] = [
+    "old", "init", "initial", "orig", "original", "start", "work", "working", "current", "previous", "prev", "last",
 ];
 
 /// Text before `key` where the name only names a column or a field: `prompt_key`, `image_key`.
@@ -118,16 +125,51 @@ pub fn redact_words(words: &[String]) -> Vec<String> {
 
 fn is_secret(name: &str) -> bool {
     let words = words(name);
-    words.iter().enumerate().any(|(at, word)| {
-        let word = word.as_str();
-        let before = at.checked_sub(1).and_then(|b| words.get(b)).map_or("", String::as_str);
-        SECRET.contains(&word)
-            || matches!(word, "key" | "pat") && !HARMLESS.contains(&before)
-            || word == "token" && is_access_token(&words, at, before)
-            || matches!(word, "keys" | "tokens") && OF_ACCESS.contains(&before)
-            || word.ends_with("apikey")
-            || word.ends_with("password")
-    })
+    ends_as_password(name)
+        || words.iter().enumerate().any(|(at, word)| {
+            let word = word.as_str();
+            let before = at.checked_sub(1).and_then(|b| words.get(b)).map_or("", String::as_str);
+            let last = at + 1 == words.len();
+            SECRET.contains(&word)
+                || has_secret_end(word)
+                || matches!(word, "key" | "pat") && !HARMLESS.contains(&before)
+                // The socket of an agent (`SSH_AUTH_SOCK`) is a path.
+                || word == "auth" && words.get(at + 1).is_none_or(|next| next != "sock")
+                || word == "token" && is_access_token(&words, at, before)
+                || last && has_token_end(word)
+                || matches!(word, "keys" | "tokens") && OF_ACCESS.contains(&before)
+                || last && word == "keys" && is_in_capitals(name) && !HARMLESS.contains(&before)
+        })
+}
+
+/// `PGPASSWORD`, `CLIENTSECRET`, `OPENAI_APIKEY`, `apikeys`.
+fn has_secret_end(word: &str) -> bool {
+    ["secret", "password", "apikey", "apikeys"]
+        .iter()
+        .any(|end| word.ends_with(end))
+}
+
+/// `MYTOKEN`, but not `eostoken` or `subtoken`.
+fn has_token_end(word: &str) -> bool {
+    let before = word.strip_suffix("token").unwrap_or_default();
+    !before.is_empty() && !OF_TEXT.contains(&before) && !matches!(before, "sub" | "num" | "next")
+}
+
+/// `DB_PASS` and `MYSQL_PWD`, but not `BYPASS`, `forward_pass`, `PWD`, `env.PWD` or `OLDPWD`.
+fn ends_as_password(name: &str) -> bool {
+    let last = name.rsplit(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '_' | '-'));
+    let words = words(last.into_iter().next().unwrap_or_default());
+    match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        [.., before, "pass"] => !HARMLESS_PASS.contains(before),
+        ["pass"] => true,
+        [.., before, "pwd"] => !HARMLESS_PWD.contains(before),
+        _ => false,
+    }
+}
+
+/// A variable of several words: `DB_PASS`.
+fn is_in_capitals(name: &str) -> bool {
+    name.contains('_') && !name.contains(|c: char| c.is_ascii_lowercase())
 }
 
 /// `max_token_len` and `pad_token` count tokens of a text; `TOKEN` and `hf_token_file` do not.
@@ -138,20 +180,29 @@ fn is_access_token(words: &[String], at: usize, before: &str) -> bool {
 /// Returns true if a name in the midst of a text is a secret's: only what is one beyond doubt.
 fn is_surely_secret(name: &str) -> bool {
     let words = words(name);
-    let in_capitals = name.contains('_') && !name.contains(|c: char| c.is_ascii_lowercase());
-    words.iter().enumerate().any(|(at, word)| {
-        let word = word.as_str();
-        let before = at.checked_sub(1).and_then(|b| words.get(b)).map_or("", String::as_str);
-        let last = at + 1 == words.len();
-        matches!(
-            word,
-            "secret" | "password" | "passwd" | "passphrase" | "credential" | "credentials" | "authorization"
-        ) || word.ends_with("apikey")
-            || word.ends_with("password")
-            || matches!(word, "key" | "pat") && OF_ACCESS.contains(&before)
-            || word == "token" && OF_ACCESS.contains(&before)
-            || in_capitals && last && matches!(word, "key" | "token" | "pat" | "auth") && !OF_TEXT.contains(&before)
-    })
+    let in_capitals = is_in_capitals(name);
+    let is_variable = !name.contains(|c: char| c.is_ascii_lowercase());
+    in_capitals && ends_as_password(name)
+        || words.iter().enumerate().any(|(at, word)| {
+            let word = word.as_str();
+            let before = at.checked_sub(1).and_then(|b| words.get(b)).map_or("", String::as_str);
+            let last = at + 1 == words.len();
+            matches!(
+                word,
+                "secrets"
+                    | "passwords"
+                    | "passwd"
+                    | "passphrase"
+                    | "passphrases"
+                    | "credential"
+                    | "credentials"
+                    | "authorization"
+            ) || has_secret_end(word)
+                || matches!(word, "key" | "keys" | "pat" | "token") && OF_ACCESS.contains(&before)
+                || last && is_variable && has_token_end(word)
+                || last && in_capitals && matches!(word, "key" | "token" | "pat" | "auth") && !OF_TEXT.contains(&before)
+                || last && in_capitals && word == "keys" && !HARMLESS.contains(&before)
+        })
 }
 
 /// The words of a name, in lower case: `WANDB_API_KEY`, `apiKey`, `a.b-c`.
@@ -191,6 +242,17 @@ mod tests {
             "wandb_key",
             "api_keys",
             "Authorization",
+            "DB_PASS",
+            "PASS",
+            "MYSQL_PWD",
+            "env.DB_PWD",
+            "mysqlPwd",
+            "MYTOKEN",
+            "MY_KEYS",
+            "MY_SECRETS",
+            "DB_PASSWORDS",
+            "CLIENTSECRET",
+            "OPENAI_APIKEYS",
         ] {
             assert_eq!(redact(name, "hush"), "***", "{name}");
         }
@@ -206,6 +268,24 @@ mod tests {
             "author",
             "gang.gpus",
             "keys",
+            "COMPASS",
+            "BYPASS",
+            "SSH_ASKPASS",
+            "forward_pass",
+            "pass_rate",
+            "val/pass@8",
+            "PWD",
+            "OLDPWD",
+            "env.PWD",
+            "supervisor.env.OLDPWD",
+            "HYDRA_ORIG_PWD",
+            "SSH_AUTH_SOCK",
+            "TOKENIZERS_PARALLELISM",
+            "NUM_TOKENS",
+            "TOTAL_TOKENS",
+            "total_tokens",
+            "eostoken",
+            "batch_keys",
         ] {
             assert_eq!(redact(name, "shown"), "shown", "{name}");
         }
@@ -279,6 +359,9 @@ mod tests {
                 r#"{\"api_key\": \"***\", \"b\": 1}"#,
             ),
             ("export HF_TOKEN=hush; python x", "export HF_TOKEN=***; python x"),
+            ("MYTOKEN=hush DB_PASS=hush b", "MYTOKEN=*** DB_PASS=*** b"),
+            ("MYSQL_PWD=hush MY_KEYS=hush,", "MYSQL_PWD=*** MY_KEYS=***,"),
+            ("MY_SECRETS=hush PWD=/a/b", "MY_SECRETS=*** PWD=/a/b"),
         ] {
             assert_eq!(redact_text(text), shown);
         }
@@ -290,6 +373,8 @@ mod tests {
             "a.api_key: there is no such setting",
             "https://host:8265/x@y and C:\\x",
             "ask-the-1234567890abcdefghij",
+            "PASS: 12 of 12, TOTAL_TOKENS=123456 OLDPWD=/a1 BYPASS=yes1",
+            "NUM_TOKENS: 4096, SSH_AUTH_SOCK=/run/agent.1, the token: a1",
         ] {
             assert_eq!(redact_text(plain), plain);
         }

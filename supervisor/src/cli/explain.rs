@@ -42,7 +42,7 @@ pub(super) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Write what a report of a bug needs into this archive, secrets hidden; look before you send it
+    /// Write what a report of a bug needs into this archive, secrets hidden, without the workers' own logs; look before you send it
     #[arg(long, value_name = "FILE.tar.zst", conflicts_with_all = ["attempt", "json"])]
     bundle: Option<camino::Utf8PathBuf>,
 }
@@ -96,7 +96,8 @@ fn bundled(seen: &target::Seen, to: &Utf8Path) -> Result<u8, CliError> {
     ];
     let (files, length) = bundle::write(to, seen.run_dir()?, &made)?;
     let text = format!(
-        "{to}: {} of run {}, {}; secrets are hidden as far as they can be told: look before you send it\n",
+        "{to}: {} of run {}, {}; secrets are hidden as far as they can be told: look before you send it\n\
+         note: what the workers wrote themselves (worker-N.log) is not in it, only its redacted ends (evidence/tail-N.log)\n",
         crate::render::count(u64::try_from(files).unwrap_or(u64::MAX), "file"),
         seen.run,
         crate::render::bytes(u64::try_from(length).unwrap_or(u64::MAX))
@@ -105,7 +106,8 @@ fn bundled(seen: &target::Seen, to: &Utf8Path) -> Result<u8, CliError> {
     Ok(Exit::Finished.code())
 }
 
-/// The workers' own output goes into it: values of the configuration's secret keys are read again, as they are stored nowhere.
+/// What goes into it had its secrets hidden when it was written. A supervisor that took workers over may not have known all of them:
+/// values of the configuration's secret keys are read again, as they are stored nowhere.
 fn know_secrets(seen: &target::Seen) {
     let file = seen
         .spec

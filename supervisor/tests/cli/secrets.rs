@@ -160,8 +160,9 @@ fn the_address_of_a_cluster_is_told_without_its_login() {
 }
 
 /// Values that only their names tell of: in the environment of the supervisor, in that of the trainer, in the configuration.
-const NAMED: [&str; 4] = [
+const NAMED: [&str; 5] = [
     "odd-value-of-the-shell-7",
+    "odd-value-of-the-flag-7",
     "odd-value-of-the-setting-7",
     "odd-value-of-the-key-7",
     "cDovL29mIGEgcHJpdmF0ZSBrZXkgd2l0aG91dCBpdHMgYmVnaW4wMTIzNDU2Nzg5",
@@ -171,6 +172,7 @@ const NAMED: [&str; 4] = [
 const TALKER: &str = r#"
 echo "step:3 - train/loss:0.5"
 echo "ready with $SHELL_TOKEN"
+echo "and with $FLAG_PASS"
 echo "Traceback (most recent call last):"
 echo "  File \"x.py\", line 1, in <module>"
 echo "    login('$SHELL_TOKEN', '$OTHER_PASSWORD')"
@@ -214,7 +216,8 @@ supervisor:
             assert!(!text.contains(value), "{what} holds {value}: {text}");
         }
     };
-    let run = world.run_with(&["run", "ppo.yaml", "--tee"], &shell);
+    let flag = format!("supervisor.env.FLAG_PASS={}", NAMED[1]);
+    let run = world.run_with(&["run", "ppo.yaml", "--tee", "--set", &flag], &shell);
     assert!(run.code == 3 || run.code == 6, "{run:#?}");
     none("what is printed", &format!("{}{}", run.out, run.err));
     // The output itself is there, and what is no secret stays.
@@ -252,22 +255,24 @@ supervisor:
         let text = String::from_utf8_lossy(&fs::read(&file).unwrap()).into_owned();
         // The trainer's own output is kept as it is.
         match name.starts_with("worker-") {
-            true => assert!(text.contains(NAMED[0]) && text.contains(NAMED[3]), "{file}: {text}"),
+            true => assert!(text.contains(NAMED[0]) && text.contains(NAMED[4]), "{file}: {text}"),
             false => none(file.as_str(), &text),
         }
     }
     let bundle = world.path("report.tar.zst");
+    // Its shell knows neither the variable nor the flag.
     world
-        .run_with(&["explain", "ppo.yaml", "--bundle", bundle.as_str()], &shell)
-        .tells(0, &["report.tar.zst"]);
+        .run(&["explain", "ppo.yaml", "--bundle", bundle.as_str()])
+        .tells(0, &["report.tar.zst", "worker-N.log", "is not in it"]);
     let mut plain = Vec::new();
     let packed = fs::read(&bundle).unwrap();
     let mut reader = ruzstd::decoding::StreamingDecoder::new(packed.as_slice()).unwrap();
     std::io::Read::read_to_end(&mut reader, &mut plain).unwrap();
     let plain = String::from_utf8_lossy(&plain).into_owned();
     assert!(
-        plain.contains("worker-0.log") && plain.contains("ready with ***"),
+        plain.contains("evidence/tail-0.log") && plain.contains("ready with ***\nand with ***"),
         "{plain}"
     );
+    assert!(!plain.contains("attempts/0001/worker-0.log\0"), "{plain}");
     none("the bundle", &plain);
 }

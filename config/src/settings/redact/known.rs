@@ -170,6 +170,14 @@ mod tests {
             ("data.prompt_key", "Prompt-Number-1"),
             ("HOME", "Something-long-1"),
             ("API_KEY", "${oc.env:SOME_KEY}"),
+            ("DB_PASS", "abc1234"),
+            ("MYSQL_PWD", "/home/me/Work-1"),
+            ("PWD", "Some-Place-1"),
+            ("OLDPWD", "Some-Place-2"),
+            ("SSH_AUTH_SOCK", "Agent-Socket-1"),
+            ("TOKENIZERS_PARALLELISM", "Not-At-All-1"),
+            ("NUM_TOKENS", "Some-Tokens-1"),
+            ("MAX_TOKENS", "Some-Tokens-2"),
         ] {
             know_secret(name, value);
             assert_eq!(redact_text(value), value, "{name}");
@@ -178,6 +186,11 @@ mod tests {
             ("AWS_SECRET_ACCESS_KEY", "/abcdEFGH1234abcdEFGH/x"),
             ("DB_PASSWORD", "only-letters"),
             ("some_key", "Mixed-Case"),
+            ("DB_PASS", "letters-of-pass"),
+            ("MYSQL_PWD", "letters-of-pwd"),
+            ("MYTOKEN", "letters-of-token"),
+            ("MY_KEYS", "letters-of-keys"),
+            ("MY_SECRETS", "letters-of-secrets"),
         ] {
             know_secret(name, value);
             assert_eq!(redact_text(value), "***", "{name}");

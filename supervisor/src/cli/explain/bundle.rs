@@ -1,7 +1,8 @@
 //! `supervise explain --bundle`: what a report of a bug needs, in one file, without secrets.
 //!
-//! The archive is made from bounded ends of text files, each with its secrets hidden as everywhere else. It is written with mode 0600, and
-//! never over another file.
+//! The archive is made from bounded ends of text files that we wrote ourselves, secrets hidden when they were written. What the workers
+//! wrote is not in it: whoever makes it need not know the values that they were given. It is written with mode 0600, and never over
+//! another file.
 
 use crate::error::CliError;
 use crate::mount;
@@ -57,7 +58,7 @@ pub(super) fn write(to: &Utf8Path, run_dir: &Utf8Path, made: &[(&str, String)]) 
     Ok((files, packed.len()))
 }
 
-/// Journals, specifications, evidence, launches and the ends of outputs.
+/// Journals, specifications, evidence (the ends of outputs with it) and launches.
 fn gather(run_dir: &Utf8Path, tar: &mut Tar) {
     for (dir, limit) in [("journal", JOURNAL), ("spec", FILE)] {
         for path in files(&run_dir.join(dir)) {
@@ -67,10 +68,19 @@ fn gather(run_dir: &Utf8Path, tar: &mut Tar) {
     let mut attempts: Vec<Utf8PathBuf> = entries(&run_dir.join("attempts")).collect();
     attempts.sort();
     for dir in attempts.iter().rev().take(ATTEMPTS) {
-        for path in files(dir).into_iter().chain(files(&dir.join("evidence"))) {
+        let both = files(dir).into_iter().chain(files(&dir.join("evidence")));
+        for path in both.filter(|path| !is_of_worker(path)) {
             add(run_dir, &path, FILE, tar);
         }
     }
+}
+
+/// Returns true for what a worker wrote: its output, torch's report of its error, the flight recorder.
+fn is_of_worker(path: &Utf8Path) -> bool {
+    let name = path.file_name().unwrap_or_default();
+    ["worker-", "error-", "nccl_trace"]
+        .iter()
+        .any(|of| name.starts_with(of))
 }
 
 fn add(run_dir: &Utf8Path, path: &Utf8Path, limit: u64, tar: &mut Tar) {
@@ -181,10 +191,11 @@ mod tests {
         let run = dir.join("run");
         for (name, text) in [
             ("journal/1.jsonl", "{\"why\":\"401 for hf_abcdefghijklmnopqrstuvwx\"}\n"),
-            (
-                "attempts/0001/worker-0.log",
-                "step 1\nexport API_KEY=abcdef0123456789\n",
-            ),
+            ("attempts/0001/tree", "export API_KEY=abcdef0123456789\n"),
+            ("attempts/0001/worker-0.log", "a value of no form\n"),
+            ("attempts/0001/worker-0.log.1", "a value of no form\n"),
+            ("attempts/0001/evidence/error-0.json", "\"a value of no form\"\n"),
+            ("attempts/0001/evidence/tail-0.log", "step 1\n"),
             ("attempts/0001/evidence/kernel.txt", "nothing\n"),
             ("attempts/0001/evidence/nccl_trace_rank_0", "a\0b"),
         ] {
@@ -194,7 +205,7 @@ mod tests {
         }
         let to = dir.join("b.tar.zst");
         let (files, _) = write(&to, &run, &[("explain.json", "{}".to_owned())]).unwrap();
-        assert_eq!(files, 4);
+        assert_eq!(files, 5);
         assert_eq!(std::fs::metadata(&to).unwrap().permissions().mode() & 0o777, 0o600);
         let packed = std::fs::read(&to).unwrap();
         let mut plain = Vec::new();
@@ -202,9 +213,10 @@ mod tests {
         reader.read_to_end(&mut plain).unwrap();
         let text = String::from_utf8_lossy(&plain);
         assert!(
-            text.contains("journal/1.jsonl") && text.contains("explain.json"),
+            text.contains("journal/1.jsonl") && text.contains("explain.json") && text.contains("evidence/tail-0.log"),
             "{text}"
         );
+        assert!(!text.contains("of no form") && !text.contains("worker-0.log"), "{text}");
         assert!(!text.contains("hf_abc") && !text.contains("abcdef0123456789"), "{text}");
         assert!(plain.len().is_multiple_of(BLOCK));
         assert!(write(&to, &run, &[]).unwrap_err().message.contains("not overwritten"));
