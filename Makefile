@@ -39,8 +39,9 @@ demo:
 	$(CARGO) build --release -q -p supervise-tests --bins
 	$(TARGET)/release/demo
 
-test:
-	+tests/parts.sh "test-rust chaos" test-real
+# Built once: a build beside the tests would put other files in the place of programs that they are starting.
+test: build-tests
+	+BUILT=1 tests/parts.sh "test-rust chaos" test-real
 
 test-rust: install-testbed
 	$(CARGO) test --workspace --no-fail-fast
@@ -48,7 +49,7 @@ test-rust: install-testbed
 # All of it in one way, programs and examples too: another choice of crates would be another build of what they share,
 # under programs that are running.
 build-tests:
-	$(CARGO) test -q --workspace --no-run
+	$(if $(BUILT),,$(CARGO) test -q --workspace --no-run)
 
 test-real: install-real build-tests
 	ONLY=$(ONLY) tests/real/run.sh $(VENV) $(TARGET)/debug

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use supervise_core::id::RunId;
+use supervise_host::process::own_program;
 
 /// What is left of the output is shown within this, or not at all: whoever reads may have stopped.
 const END: Duration = Duration::from_secs(5);
@@ -46,7 +47,7 @@ impl Tee {
             after,
             secrets: supervise_config::known_secrets(),
         };
-        let mut child = Command::new(std::env::current_exe()?)
+        let mut child = Command::new(own_program(&std::env::current_exe()?))
             .args(["logs", "--follow", "--new"])
             .stdin(Stdio::piped())
             // Ctrl-C stops the run, which may print on until it has ended.

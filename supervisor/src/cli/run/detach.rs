@@ -14,6 +14,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use supervise_core::id::RunId;
 use supervise_host::io_worker::{open_log, own_place};
+use supervise_host::process::own_program;
 
 /// A detached supervisor has this long to show itself.
 const SHOWS_ITSELF: Duration = Duration::from_secs(60);
@@ -41,7 +42,7 @@ pub(super) fn detach(p: &Prepared, json: bool) -> Result<u8, CliError> {
     let began = out.metadata().map_or(0, |m| m.len());
     let err = out.try_clone().map_err(|e| at(&format!("opening {log}"), e))?;
     let exe = std::env::current_exe().map_err(|e| at("our own program", e))?;
-    let mut child = Command::new(exe)
+    let mut child = Command::new(own_program(&exe))
         .args(arguments(p))
         .stdin(given(p).map_err(|e| at("handing on what was learnt", e))?)
         .stdout(out)
