@@ -20,7 +20,7 @@ pub use verdict::{Confidence, Place, Verdict};
 use crate::event::{ExitStatus, Phase, Sighting};
 use crate::evidence::better;
 use crate::id::{Step, WorkerId, fnv64};
-use crate::record::{BACK_TO_FINITE, Diagnosis, Notice, StartPoint};
+use crate::record::{Diagnosis, Notice, StartPoint};
 use crate::scan::{QUOTED, RuleKind, USER};
 use crate::script::ScriptNews;
 use crate::state::Attempt;
@@ -49,7 +49,7 @@ fn from_words(a: &Attempt) -> Diagnosis {
     if let Some(why) = a.ended_by_us.as_ref().filter(|w| w.contains("did not resume")) {
         return named(a, "ckpt.missing_part", why);
     }
-    if let Some(why) = a.ended_by_us.as_ref().filter(|w| w.contains(BACK_TO_FINITE)) {
+    if let Some(why) = a.ended_by_us.as_ref().filter(|_| a.spoilt) {
         return named(a, "num.nan", why);
     }
     if let Some(why) = a.noticed.get(&Notice::DoneButStays) {

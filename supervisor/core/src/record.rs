@@ -288,7 +288,7 @@ pub enum Decision {
     StopAfterSave,
     /// The run stops in time before the machine is taken away.
     HandBack {
-        /// Who said so.
+        /// The one that said so.
         by: String,
         /// When that is, where it is known.
         until: Option<Tick>,
@@ -329,8 +329,8 @@ pub enum Decision {
     },
 }
 
-/// Words of the reason for which an attempt is ended whose weights are no numbers.
-pub const BACK_TO_FINITE: &str = "the newest step whose numbers are finite";
+/// Code of the reason for which an attempt is ended whose weights are no numbers.
+pub const BACK_TO_FINITE: &str = "back_to_finite";
 
 /// Things that are noticed of an attempt, each once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -455,7 +455,7 @@ pub enum Ask {
     Space,
     /// When the scheduler's job ends.
     Allocation,
-    /// Whether the numbers in a step are finite: every byte is read.
+    /// The finiteness of the numbers in a step: every byte is read.
     Finite {
         /// The step.
         ckpt: CkptId,

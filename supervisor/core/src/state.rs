@@ -307,6 +307,9 @@ pub struct Attempt {
     pub evidence: Option<Facts>,
     /// We ended it, for this reason.
     pub ended_by_us: Option<String>,
+    /// That was because its weights are no numbers any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub spoilt: bool,
     /// Faults of its script that it should not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<ScriptNews>,
@@ -398,6 +401,7 @@ impl Attempt {
             looked_at: Vec::new(),
             evidence: None,
             ended_by_us: None,
+            spoilt: false,
             script: None,
             unkillable: Vec::new(),
             settled: false,

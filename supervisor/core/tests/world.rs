@@ -17,7 +17,7 @@ use disk::Disk;
 use options::Habits;
 use script::{Failing, Fault, Script, Verb};
 use std::collections::BTreeMap;
-use supervise_core::checkpoint::Depth;
+use supervise_core::checkpoint::{CkptId, Depth};
 use supervise_core::decide::decide;
 use supervise_core::event::{ActErrorKind, Event, EventKind, TimerKey};
 use supervise_core::id::{AttemptNo, Seq, Term, Tick, WallMs};
@@ -50,6 +50,7 @@ pub(crate) enum Due {
     IoStalled,
     Space,
     Job,
+    Finite(AttemptNo, CkptId),
     Rehearsed(Term),
     Done(Act),
     Killed(AttemptNo),
@@ -240,6 +241,14 @@ impl World {
                     self.job();
                 }
             }
+            Due::Finite(attempt, ckpt) => {
+                if self.alive && !self.io_hangs {
+                    let step = ckpt.0.as_str().rsplit('_').next().and_then(|n| n.parse::<u64>().ok());
+                    let odd = self.habits.spoilt_from.filter(|from| step.is_some_and(|n| n >= *from));
+                    let odd = Some(u32::from(odd.is_some()));
+                    self.feed(EventKind::Finite { attempt, ckpt, odd });
+                }
+            }
             Due::Rehearsed(term) => {
                 if term != self.s.term {
                     return;
@@ -348,8 +357,11 @@ impl World {
             }
             Ask::Space => self.soon(0, Due::Space),
             Ask::Allocation => self.soon(0, Due::Job),
-            // No step of this world holds numbers.
-            Ask::Finite { .. } => {}
+            Ask::Finite { ckpt } => {
+                if let Some(attempt) = self.s.live().map(|a| a.no) {
+                    self.soon(SCAN, Due::Finite(attempt, ckpt.clone()));
+                }
+            }
             Ask::Rehearse => self.soon(REHEARSAL, Due::Rehearsed(self.s.term)),
             Ask::WakeAt { key, at } => {
                 self.queued += 1;

@@ -56,9 +56,9 @@ impl Deciding<'_> {
                     return;
                 };
                 let text = format!(
-                    "the loss is no finite number, and {newest} holds such numbers as well: back to step {step}, {BACK_TO_FINITE} (policy: {CLASS})"
+                    "the loss is no finite number, and {newest} holds such numbers as well: back to step {step}, the newest step whose numbers are finite (policy: {CLASS})"
                 );
-                self.stop(Then::Diagnose, false, vec![Reason::new("back_to_finite", text)]);
+                self.stop(Then::Diagnose, false, vec![Reason::new(BACK_TO_FINITE, text)]);
             }
             // Nothing is known of it, or what was saved is sound.
             Some(0) | None => {}
@@ -67,7 +67,7 @@ impl Deciding<'_> {
 
     /// The attempt was ended because its weights are no numbers: nothing is resumed from that it saved after the newest finite step.
     pub(super) fn leave_spoilt_steps(&mut self) {
-        let Some(a) = self.s.attempt.as_ref().filter(|a| went_back(a)) else {
+        let Some(a) = self.s.attempt.as_ref().filter(|a| a.spoilt) else {
             return;
         };
         let steps = self.steps_by_age();
@@ -100,11 +100,6 @@ impl Deciding<'_> {
         found.sort_unstable_by_key(|(step, _)| std::cmp::Reverse(*step));
         found
     }
-}
-
-/// It was ended for that.
-pub(super) fn went_back(a: &Attempt) -> bool {
-    a.ended_by_us.as_ref().is_some_and(|w| w.contains(BACK_TO_FINITE))
 }
 
 fn is_odd(a: &Attempt, ckpt: &CkptId) -> bool {

@@ -1,7 +1,6 @@
 //! The price of a failed attempt, and the decision for another one: the rows of the policy, applied.
 
 use super::Deciding;
-use super::finite::went_back;
 use crate::checkpoint::Verdict;
 use crate::id::Step;
 use crate::policy::{Case, Next, Rule, next, rule};
@@ -18,7 +17,7 @@ impl Deciding<'_> {
         let rule = d.as_ref().map(|d| self.rule_for(d));
         let case = d.as_ref().map(|d| self.case(a, d, progressed)).unwrap_or_default();
         let verdict = rule.as_ref().map_or(Next::GoOn, |r| next(r, &case));
-        let step_backs = match went_back(a) {
+        let step_backs = match a.spoilt {
             true => self.s.step_backs.saturating_add(1),
             false => self.distrust(a, verdict, rule.as_ref()),
         };

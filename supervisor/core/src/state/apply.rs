@@ -375,10 +375,12 @@ impl State {
                 self.enter(Mode::Draining { until, then }, at);
             }
             Decision::Stop { then, gently } => {
-                let why = self.why.first().map(|r| r.text.clone());
-                self.went_back |= why.as_ref().is_some_and(|w| w.contains(BACK_TO_FINITE));
+                let why = self.why.first();
+                let spoilt = why.is_some_and(|r| r.code == BACK_TO_FINITE);
+                self.went_back |= spoilt;
                 if let Some(a) = self.attempt.as_mut() {
-                    a.ended_by_us = why;
+                    a.ended_by_us = why.map(|r| r.text.clone());
+                    a.spoilt |= spoilt;
                 }
                 let (then, gently) = (*then, *gently);
                 self.enter(Mode::Stopping { then, gently }, at);

@@ -36,9 +36,11 @@ pub(crate) struct Habits {
     /// Its processes stay after the last step; `says-end`: it says that it is over.
     pub(crate) stays: bool,
     pub(crate) says_end: bool,
-    /// It prints losses; from this step on they are no numbers; after a resume they are higher by this.
+    /// It prints losses; from this step on they are no numbers, and so are saved weights from that one; after a resume they are higher
+    /// by this.
     pub(crate) losses: bool,
     pub(crate) lost_from: Option<u64>,
+    pub(crate) spoilt_from: Option<u64>,
     pub(crate) jumps: u64,
     /// Its first training record is told.
     pub(crate) records: bool,
@@ -65,6 +67,7 @@ impl Default for Habits {
             says_end: false,
             losses: false,
             lost_from: None,
+            spoilt_from: None,
             jumps: 0,
             records: false,
             goes_on_from: None,
@@ -155,6 +158,7 @@ fn one(spec: &mut RunSpec, habits: &mut Habits, key: &str, value: &str) -> Optio
         "records" => habits.records = true,
         "losses" => habits.losses = true,
         "lost-from" => habits.lost_from = Some(number?),
+        "spoilt-from" => habits.spoilt_from = Some(number?),
         "jumps" => habits.jumps = number?,
         "stays" => habits.stays = true,
         "says-end" => habits.says_end = true,
