@@ -92,19 +92,12 @@ impl Layer {
                     .with_hint(format!("set one of: {}", members(key))),
             );
         }
-        let value = read_text(kind, text);
-        if value == Value::Str(text.to_owned())
-            && matches!(kind, Some(Kind::FailureLines(_) | Kind::Variables | Kind::Answers(_)))
-            && text.trim_start().starts_with(['[', '{'])
-            && let Err(e) = parse_supervisor_yaml(text, "the value")
-        {
-            return Err(
-                ConfigError::new(ErrorKind::Syntax, format!("the value is no YAML: {}", e.message))
-                    .from_origin(&origin)
-                    .with_key(key)
-                    .with_hint("in double quotes a backslash begins an escape: write patterns in single quotes"),
-            );
-        }
+        let value = read_text(kind, text).map_err(|e| {
+            ConfigError::new(ErrorKind::Syntax, format!("the value is no YAML: {}", e.message))
+                .from_origin(&origin)
+                .with_key(key)
+                .with_hint("in double quotes a backslash begins an escape: write patterns in single quotes")
+        })?;
         self.tree.add(key, Node::new(value, origin))
     }
 
@@ -255,39 +248,36 @@ fn shown(value: &Value) -> String {
 }
 
 /// The value of a variable or flag: text where text is wanted, else what it looks like.
-fn read_text(kind: Option<Kind>, text: &str) -> Value {
+fn read_text(kind: Option<Kind>, text: &str) -> Result<Value, ConfigError> {
+    let as_it_is = || Value::Str(text.to_owned());
+    let or_text = |value: Option<Value>| Ok(value.unwrap_or_else(as_it_is));
     match kind {
         Some(Kind::Bool | Kind::Whole { .. } | Kind::OptionalWhole { .. } | Kind::Number { .. }) => {
-            parse_scalar(text.trim()).unwrap_or_else(|_| Value::Str(text.to_owned()))
+            or_text(parse_scalar(text.trim()).ok())
         }
         Some(Kind::Command | Kind::OptionalText | Kind::OptionalAddress | Kind::OptionalVersion | Kind::Pattern)
             if matches!(text.trim(), "" | "null") =>
         {
-            Value::Null
+            Ok(Value::Null)
         }
-        Some(Kind::Command) if text.trim_start().starts_with('[') => {
-            listed(text).unwrap_or_else(|| Value::Str(text.to_owned()))
-        }
+        // A shell's `[` begins so, too.
+        Some(Kind::Command) if text.trim_start().starts_with('[') => or_text(listed(text).ok()),
         Some(Kind::Gpus) if text.starts_with(|c: char| c.is_ascii_digit()) => {
-            listed(&format!("[{text}]")).unwrap_or_else(|| Value::Str(text.to_owned()))
+            or_text(listed(&format!("[{text}]")).ok())
         }
         Some(
             Kind::Gpus | Kind::Globals | Kind::Variables | Kind::Choices(_) | Kind::Answers(_) | Kind::FailureLines(_),
-        ) if text.trim_start().starts_with(['[', '{']) => listed(text).unwrap_or_else(|| Value::Str(text.to_owned())),
+        ) if text.trim_start().starts_with(['[', '{']) => listed(text),
         // Words with commas between them, as a flag or a variable has them.
-        Some(Kind::Choices(_)) if !text.trim().is_empty() => {
-            listed(&format!("[{text}]")).unwrap_or_else(|| Value::Str(text.to_owned()))
-        }
+        Some(Kind::Choices(_)) if !text.trim().is_empty() => or_text(listed(&format!("[{text}]")).ok()),
         // One name, as a flag or a variable has it.
-        Some(Kind::Globals) if !text.trim().is_empty() => {
-            listed(&format!("[{text:?}]")).unwrap_or_else(|| Value::Str(text.to_owned()))
-        }
-        _ => Value::Str(text.to_owned()),
+        Some(Kind::Globals) if !text.trim().is_empty() => or_text(listed(&format!("[{text:?}]")).ok()),
+        _ => Ok(as_it_is()),
     }
 }
 
-fn listed(text: &str) -> Option<Value> {
-    parse_supervisor_yaml(text, "the value").ok().map(|node| node.value)
+fn listed(text: &str) -> Result<Value, ConfigError> {
+    parse_supervisor_yaml(text, "the value").map(|node| node.value)
 }
 
 fn unknown(path: String, node: &Node) -> ConfigError {
