@@ -417,7 +417,7 @@ impl Driver {
                 line = io_workers::line(&mut self.work) => self.on_work_line(line),
                 line = io_workers::line(&mut self.store) => self.on_store_line(line),
                 line = guards::line(&mut self.guard) => {
-                    // What it says after all stood still is judged by clocks that know of it.
+                    // Clocks have to know of a standstill before its words are judged by them.
                     self.on_due();
                     self.on_guard_line(line);
                 }

@@ -35,7 +35,7 @@ pub fn prepare(request: Request) -> Result<Prepared, CliError> {
     discover(request)?.known()?.resolve()?.check()?.spec()
 }
 
-/// What a batch system has to know of a run.
+/// Needs of a run that a batch system has to know.
 #[derive(Debug)]
 pub struct BatchNeeds {
     /// Machines, where the configuration says so.

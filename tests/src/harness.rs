@@ -325,7 +325,7 @@ impl Scene {
         command
     }
 
-    /// What the last `supervise run` said at its end, for whoever reads why a test failed.
+    /// Prints the end of the last `supervise run`: a reader of a failed test needs it.
     #[expect(
         clippy::print_stderr,
         reason = "kept by the test's own output, where the failure stands"

@@ -16,7 +16,7 @@ struct Cluster<'a> {
 
 fn script(arguments: &[&str]) -> Command {
     let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("testbed/slurm.sh"));
-    // What ends well is gone at once; a machine that has much else to do gets the time that Slurm gives by default.
+    // A process that ends well is gone at once; a machine that has much else to do gets the time that Slurm gives by default.
     command.args(arguments).env("KILLWAIT", "30").stdin(Stdio::null());
     command
 }
@@ -218,7 +218,7 @@ fn a_job_goes_on_through_all_that_slurm_does_to_it() {
         "{}",
         cluster.output()
     );
-    // What the first run of the job printed was not cut off by the second.
+    // The first run's output was not cut off by the second.
     assert!(
         cluster.output().contains("attempt 1") && cluster.output().contains("requeued"),
         "{}",

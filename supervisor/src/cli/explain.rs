@@ -106,7 +106,7 @@ fn bundled(seen: &target::Seen, to: &Utf8Path) -> Result<u8, CliError> {
     Ok(Exit::Finished.code())
 }
 
-/// What goes into it had its secrets hidden when it was written. A supervisor that took workers over may not have known all of them:
+/// Secrets in it were hidden when it was written. A supervisor that took workers over may not have known all of them:
 /// values of the configuration's secret keys are read again, as they are stored nowhere.
 fn know_secrets(seen: &target::Seen) {
     let file = seen

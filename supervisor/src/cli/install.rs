@@ -31,7 +31,7 @@ const KEPT: [&str; 6] = [
 pub(super) const PUBLIC: u32 = 0o644;
 pub(super) const PRIVATE: u32 = 0o600;
 
-/// What to do about a unit that says something else.
+/// Ways on from a unit that says something else.
 const HOW: &str = "--force writes over it, --name takes another name, --print shows what would be written";
 
 #[derive(Debug, clap::Args)]
@@ -106,7 +106,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         false => e,
     };
     if let Some(secrets) = &texts.secrets {
-        // Who may read them is settled before they are there.
+        // Their readers are settled before they are there.
         write(&unit.secrets, secrets, PRIVATE, args.force, HOW).map_err(as_root)?;
     }
     write(&path, &texts.unit, PUBLIC, args.force, HOW).map_err(as_root)?;
@@ -267,7 +267,7 @@ pub(super) fn write(path: &Utf8Path, text: &str, mode: u32, force: bool, how: &s
         fs::create_dir_all(dir).map_err(failed)?;
     }
     let new = Utf8PathBuf::from(format!("{path}.new"));
-    // What another try left behind has a mode of its own.
+    // A file that another try left behind has a mode of its own.
     let _ = fs::remove_file(&new);
     let mut options = fs::OpenOptions::new();
     let mut file = options

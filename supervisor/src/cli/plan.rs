@@ -133,7 +133,7 @@ fn open_case(p: &Prepared) -> Option<String> {
 /// The decision is made in the term that would begin: another configuration, or a reboot, counts there.
 fn next_term(mut state: State, spec: &RunSpec) -> State {
     if state.outcome.as_ref().is_some_and(Outcome::needs_a_person) {
-        // What failed before would be tried again.
+        // A step that failed before would be tried again.
         state.distrusted.clear();
     }
     let begins = EventKind::TermStarted {

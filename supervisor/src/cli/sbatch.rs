@@ -118,7 +118,7 @@ fn may_stand(file: &Utf8Path, config: Option<&Utf8Path>) -> Result<(), CliError>
     config.map_or(Ok(()), |config| install::is_another(file, config))
 }
 
-/// What begins after the first `--` are options of sbatch: the command follows another one.
+/// Options of sbatch follow the first `--`, the command another one: hints say so.
 fn after_the_second(mut e: CliError, args: &Args) -> CliError {
     let config = args.config.as_deref().unwrap_or(Utf8Path::new("TRAINER.yaml"));
     let how = format!("the command follows a second --: supervise sbatch {config} -- -- COMMAND");
@@ -199,7 +199,7 @@ fn said(args: &Args) -> impl Iterator<Item = String> {
     args.config.iter().map(Utf8PathBuf::to_string).chain(sets)
 }
 
-/// What a person has to add.
+/// Notes on the script, for a person to act on.
 fn notes(batch: &Batch) -> Vec<String> {
     let mut out: Vec<String> = batch.options.iter().filter_map(|word| undone(word)).collect();
     out.extend(match batch.machines {
@@ -214,7 +214,7 @@ fn notes(batch: &Batch) -> Vec<String> {
     out
 }
 
-/// What an option of sbatch takes away from the run.
+/// The loss that an option of sbatch is for the run.
 fn undone(word: &str) -> Option<String> {
     let option = word.split('=').next().unwrap_or(word);
     let what = match option {

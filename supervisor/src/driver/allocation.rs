@@ -29,9 +29,7 @@ impl Driver {
     /// Tells the core of the job.
     pub(super) fn introduce_allocation(&mut self) {
         let Some(job) = &self.allocation.known else { return };
-        let ends = job
-            .ends
-            .map(|s| WallMs(i64::try_from(s).unwrap_or(i64::MAX).saturating_mul(1000)));
+        let ends = job.ends.map(wall_of);
         let event = EventKind::Allocation {
             job: job.job.clone(),
             restarts: job.restarts,
@@ -53,9 +51,8 @@ impl Driver {
     }
 
     fn notice(&mut self, ends: Option<u64>) {
-        // Where no scheduler says it, a person may have.
-        let ends = ends.or(self.spec.policy.assist.deadline);
-        let ends = ends.map(|s| WallMs(i64::try_from(s).unwrap_or(i64::MAX).saturating_mul(1000)));
+        // Without a scheduler, a person may have said it.
+        let ends = ends.or(self.spec.policy.assist.deadline).map(wall_of);
         self.feed(EventKind::Operator(Request::HandBack {
             by: signal_name(libc::SIGUSR1),
             left: ends.map(left),
@@ -86,6 +83,11 @@ impl Driver {
             self.notice(ends);
         }
     }
+}
+
+/// Of seconds since 1970.
+fn wall_of(seconds: u64) -> WallMs {
+    WallMs(i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1000))
 }
 
 fn left(ends: WallMs) -> Ms {

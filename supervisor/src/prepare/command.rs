@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// Place where the first word is looked for if no PATH is set.
 const FALLBACK_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// What to do where there is no command, said as `run` takes it.
+/// The hint where there is no command, as `run` takes it.
 pub const GIVE_A_COMMAND: &str = "give the command after --, or set supervisor.command";
 
 /// Finds the program of a command as the launch will find it.

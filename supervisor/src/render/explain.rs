@@ -222,7 +222,7 @@ impl Teller {
         let wall = self.state.wall;
         let story = self.story(a.no.0);
         story.output = last_lines(&a).to_vec();
-        // What comes after its end, a pause for instance, is no time that it ran.
+        // A pause after its end is no time that it ran.
         if !story.gone {
             (story.until, story.gone) = (wall, a.gone);
         }

@@ -38,7 +38,7 @@ pub fn notice(save: Duration, stop: Duration) -> Duration {
 /// The text of the script.
 ///
 /// # Errors
-/// What it cannot hold, in words.
+/// A word that it cannot hold, and why.
 pub fn sbatch(b: &Batch) -> Result<String, String> {
     let mut out = format!("#!/bin/bash\n# {}\n", shell_words(&b.origin)?);
     let mut line = |option: &str| {

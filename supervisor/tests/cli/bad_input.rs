@@ -390,7 +390,7 @@ fn a_pipe_is_no_settings_file_and_is_read_where_it_is_named() {
         .run(&["plan", "ppo.yaml"])
         .refuses(78, &["supervise.yaml", "expected a file, found a pipe"]);
     fs::remove_file(world.path("supervise.yaml")).unwrap();
-    // What a shell writes as `<(…)`.
+    // A pipe, as a shell makes it of `<(…)`.
     let named = world.path("named");
     make(&named);
     let yaml = fs::read(world.path("ppo.yaml")).unwrap();

@@ -134,7 +134,7 @@ fn secrets_of_a_command_stand_where_nobody_else_reads_them() {
     let written = install(&[]);
     written.tells(0, &["is written, its secrets into", secrets.as_str()]);
     let path = written.out.split(" is written").next().unwrap();
-    // What is printed is what is written, and everybody may read it.
+    // The printed text is the written one, and everybody may read it.
     assert_eq!(
         (fs::read_to_string(path).unwrap(), mode(path) & 0o044),
         (shown.out.clone(), 0o044)

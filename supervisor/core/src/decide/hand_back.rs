@@ -47,7 +47,7 @@ impl Deciding<'_> {
         self.end_run(reason, false);
     }
 
-    /// What is left of a grace before a scheduler ends everything by itself.
+    /// The grace, cut to the time until a scheduler ends everything by itself.
     pub(super) fn within(&self, grace: Ms) -> Ms {
         self.usable().map_or(grace, |usable| grace.min(usable))
     }
@@ -92,7 +92,7 @@ impl Deciding<'_> {
         }
     }
 
-    /// What was proven meanwhile is an older step than the one that is being saved before the machine is taken away.
+    /// A newer step than the proven one is being saved before the machine is taken away.
     pub(super) fn saves_for_the_end(&self) -> bool {
         self.hands_back() && (self.save_in_progress() || self.newest_unsaved().is_some())
     }

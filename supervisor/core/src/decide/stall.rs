@@ -154,7 +154,7 @@ impl Deciding<'_> {
                 Some(hard) => format!("; no progress for {} s ends it (stall.hard)", hard.0 / 1000),
                 None => String::new(),
             };
-            // Which of them, and whether the one that counts does, is not known here.
+            // It is not known here which of them do.
             let text = format!(
                 "{what} for {} s (limit {} s), but some of its processes worked {} s ago: it is watched{until}",
                 silent.0 / 1000,

@@ -84,7 +84,7 @@ pub(super) struct Log {
     pub(super) says_end: bool,
     /// A resume was ordered, or began.
     pub(super) resumes: bool,
-    /// What kind of bytes it is of.
+    /// The kind of its bytes.
     pub(super) shape: Shape,
 }
 

@@ -50,7 +50,7 @@ pub(super) enum Stage {
 pub(super) fn classify_exception(s: &Sighting, stage: Stage) -> &'static str {
     let text = s.text.as_str();
     let class = by_text(s, stage);
-    // What asks for rewards gets no answer.
+    // A request for rewards gets no answer.
     let gone = match class {
         "engine.http" | "comm.conn" => true,
         "code.exception" => ["timed out", "Timeout", "onnect", "Request error"]

@@ -1,4 +1,4 @@
-//! What kind of bytes a log is of: where it is no text, that nothing was found in it tells nothing.
+//! The kind of bytes that a log is of. Where it is no text, an empty result tells nothing.
 
 /// Bytes of each piece that are looked at.
 const LOOKED_AT: usize = 4096;
@@ -15,7 +15,7 @@ pub enum Doubt {
 }
 
 impl Doubt {
-    /// What is wrong with the log.
+    /// The fault of the log.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {

@@ -354,7 +354,7 @@ mod tests {
         let full = "OSError: [Errno 28] No space left on device\n";
         assert_eq!(step(&[&format!("{steps}{full}")], Some(1)), Some(500));
         assert_eq!(step(&[&format!("{steps}{RAISED}")], Some(1)), Some(500));
-        // Where no line tells it, the last one counts.
+        // The last one counts if no line tells it.
         assert_eq!(step(&[&steps], Some(137)), Some(500));
         // One of two ranks prints the records.
         assert_eq!(step(&[full, &steps], Some(1)), Some(500));

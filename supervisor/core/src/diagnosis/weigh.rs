@@ -87,7 +87,7 @@ fn is_wrapped(clues: &[Clue<'_>], at: usize) -> bool {
     chain.any(|c| weight(c) <= Weight::Cause && says(c.class))
 }
 
-/// What ended the ranks of a checkpoint's load or save: what each rank says of it stands below, where it says more.
+/// The end of a checkpoint's load or save on all ranks: each rank's own words stand below, where it has any.
 fn is_summed_up(clues: &[Clue<'_>], at: usize) -> bool {
     const SUM: &str = "CheckpointException ranks:";
     let Some(first) = clues.get(at).filter(|c| c.text.contains(SUM)) else {

@@ -27,7 +27,7 @@ pub(super) enum Through {
     Neither,
     Load,
     Save,
-    /// What asks for rewards.
+    /// The frame asks for rewards.
     Reward,
 }
 

@@ -29,7 +29,7 @@ impl State {
         self.stop = Some(new);
     }
 
-    /// What a person asked for before counts: then the run ends for good.
+    /// A person's earlier wish counts: then the run ends for good.
     pub(super) fn on_hand_back(&mut self, by: &str, until: Option<Tick>, at: Tick) {
         let before = self.stop.as_ref();
         self.stop = Some(StopWish {

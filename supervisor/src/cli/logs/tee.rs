@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 use supervise_core::id::RunId;
 use supervise_host::process::own_program;
 
-/// What is left of the output is shown within this, or not at all: whoever reads may have stopped.
+/// The rest of the output is shown within this, or not at all: its reader may have stopped.
 const END: Duration = Duration::from_secs(5);
 
-/// What to show.
+/// The output to show.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Order {
     run: RunId,

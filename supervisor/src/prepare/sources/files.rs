@@ -29,7 +29,7 @@ pub(super) fn read_regular_if_there(path: &Utf8Path) -> Result<Option<String>, C
             "{path}: expected a file, found a pipe, a socket or a device"
         ))
         .hint("settings are read from a file of this name: rename what stands there")),
-        // What else is wrong with it is told in the same words as ever.
+        // Other faults of it are told in the same words as ever.
         _ => read_if_there(path),
     }
 }
