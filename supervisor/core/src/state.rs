@@ -8,6 +8,7 @@ mod heard;
 mod invariants;
 mod memory;
 mod pace;
+mod term;
 mod wishes;
 
 pub use heard::Heard;
