@@ -1,0 +1,280 @@
+//! verl's FSDP checkpoints: one file of `torch.save` for each rank, each with its part of every tensor.
+//!
+//! Source: verl 0.9 `verl/utils/checkpoint/fsdp_checkpoint_manager.py` (what is written), torch 2.11
+//! `torch/distributed/tensor/placement_types.py` (how a tensor is cut: in `ceil(n / ranks)`, the last parts short or empty, nothing
+//! padded). A hybrid mesh holds each part several times: the first replica is read.
+
+use crate::model::{Chunk, SourceFile, Tensor, Weights, row_major};
+use crate::problem::Problem;
+use camino::Utf8PathBuf;
+use std::collections::BTreeMap;
+use supervise_checkpoint::torch::{Placement, Tensor as Part};
+use supervise_checkpoint::{Dtype, Inspected};
+use supervise_core::checkpoint::Verdict;
+
+/// The file of one rank, looked into.
+#[derive(Debug)]
+pub struct Shard {
+    /// Its path, relative to the source's directory.
+    pub path: Utf8PathBuf,
+    /// What was found in it.
+    pub found: Inspected,
+}
+
+/// Puts the shards of all ranks together; `shards` in the order of the ranks, all of them.
+///
+/// # Errors
+/// Shards that contradict each other, or are cut in a way that is not known here.
+pub fn gather(shards: &[Shard]) -> Result<Weights, Problem> {
+    for shard in shards {
+        sound(shard)?;
+    }
+    let mut names: BTreeMap<&str, Vec<Option<&Part>>> = BTreeMap::new();
+    for (rank, shard) in shards.iter().enumerate() {
+        for part in &shard.found.inventory {
+            let of = names.entry(&part.name).or_insert_with(|| vec![None; shards.len()]);
+            if of[rank].replace(part).is_some() {
+                return Err(Problem::damaged(format!(
+                    "{}: {} is there twice",
+                    shard.path, part.name
+                )));
+            }
+        }
+    }
+    let files: Vec<SourceFile> = shards.iter().map(source_file).collect();
+    let places: Vec<BTreeMap<&str, u64>> = shards.iter().map(storages).collect();
+    let mut tensors = Vec::with_capacity(names.len());
+    for (name, parts) in names {
+        let all: Option<Vec<&Part>> = parts.iter().copied().collect();
+        let Some(all) = all else {
+            let lacks = parts.iter().position(Option::is_none).unwrap_or_default();
+            return Err(Problem::damaged(format!(
+                "{}: it lacks {name}, which other ranks hold",
+                shards[lacks].path
+            )));
+        };
+        let one = One {
+            name,
+            parts: &all,
+            shards,
+            places: &places,
+        };
+        tensors.push(one.tensor()?);
+    }
+    Ok(Weights { files, tensors })
+}
+
+/// What condemned a file ends it; so does anything that would leave tensors out unseen.
+fn sound(shard: &Shard) -> Result<(), Problem> {
+    let found = &shard.found;
+    if let Some(worst) = found.findings.iter().find(|f| f.effect() != Verdict::Whole) {
+        return Err(Problem::found(shard.path.as_str(), worst));
+    }
+    let torch = found.facts.torch.as_ref();
+    if torch.is_none_or(|t| t.tensors != found.inventory.len() as u64) {
+        let text = format!("{}: it holds more tensors than are listed (limit)", shard.path);
+        return Err(Problem::unknown(text));
+    }
+    if torch.is_some_and(|t| t.byteorder.as_deref() == Some("big")) {
+        return Err(Problem::unknown(format!(
+            "{}: its numbers are in big-endian order",
+            shard.path
+        )));
+    }
+    Ok(())
+}
+
+fn source_file(shard: &Shard) -> SourceFile {
+    let checked = shard.found.plan.extents.iter().filter(|e| e.crc.is_some() && e.len > 0);
+    SourceFile {
+        path: shard.path.clone(),
+        bytes: shard.found.bytes,
+        checked: checked.cloned().collect(),
+    }
+}
+
+/// Place of each storage, by its key.
+fn storages(shard: &Shard) -> BTreeMap<&str, u64> {
+    shard
+        .found
+        .plan
+        .extents
+        .iter()
+        .filter_map(|e| Some((e.what.split_once("/data/")?.1, e.off)))
+        .collect()
+}
+
+/// One tensor, as each rank holds it.
+struct One<'a> {
+    name: &'a str,
+    parts: &'a [&'a Part],
+    shards: &'a [Shard],
+    places: &'a [BTreeMap<&'a str, u64>],
+}
+
+/// How a tensor lies on the ranks.
+enum Spread {
+    /// Every rank holds all of it, outside of any mesh.
+    Everywhere,
+    /// The first so many ranks hold it cut along this dimension.
+    Cut { ranks: usize, dim: usize },
+    /// The mesh says that every rank holds all of it.
+    Replicated,
+}
+
+impl One<'_> {
+    fn tensor(&self) -> Result<Tensor, Problem> {
+        let first = self.parts[0];
+        let dtype = first
+            .dtype
+            .ok_or_else(|| self.unknown("the type of its elements is not known"))?;
+        if let Some(rank) = self.parts.iter().position(|p| p.dtype != first.dtype) {
+            return Err(self.differ(rank, "has another type"));
+        }
+        match self.spread()? {
+            Spread::Cut { ranks, dim } => self.joined(dtype, ranks, dim),
+            whole => {
+                if let Some(rank) = self.parts.iter().position(|p| p.shape != first.shape) {
+                    return Err(self.differ(rank, "has another shape, though every rank should hold all of it"));
+                }
+                let copies = match whole {
+                    Spread::Everywhere => 1..self.parts.len(),
+                    _ => 0..0,
+                };
+                Ok(Tensor {
+                    name: self.name.to_owned(),
+                    dtype,
+                    shape: first.shape.clone(),
+                    chunks: vec![self.chunk(0, dtype, vec![0; first.shape.len()])?],
+                    copies: copies
+                        .map(|rank| self.chunk(rank, dtype, vec![0; first.shape.len()]))
+                        .collect::<Result<_, _>>()?,
+                })
+            }
+        }
+    }
+
+    fn spread(&self) -> Result<Spread, Problem> {
+        let first = self.parts[0].placement.as_ref();
+        let form = |p: &Placement| (p.global.clone(), p.words.clone(), p.mesh.clone());
+        let alike = |p: &&Part| p.placement.as_ref().map(form) == first.map(form);
+        if let Some(rank) = self.parts.iter().position(|p| !alike(p)) {
+            return Err(self.differ(rank, "is spread in another way"));
+        }
+        let Some(placement) = first else {
+            return Ok(Spread::Everywhere);
+        };
+        for (rank, part) in self.parts.iter().enumerate() {
+            let said = part.placement.as_ref().and_then(|p| p.rank);
+            if said.is_some_and(|said| said != rank as u64) {
+                let text = format!("says that rank {} wrote it", said.unwrap_or_default());
+                return Err(self.differ(rank, &text));
+            }
+        }
+        let world = self.parts.len();
+        let mesh: u64 = placement.mesh.iter().product();
+        if !placement.mesh.is_empty() && mesh != world as u64 {
+            return Err(self.unknown(&format!(
+                "its mesh {:?} has not the {world} ranks that saved it",
+                placement.mesh
+            )));
+        }
+        let (last, outer) = match placement.words.split_last() {
+            Some(split) => split,
+            None => return Err(self.unknown("its mesh says nothing of how it is spread")),
+        };
+        if let Some(odd) = outer.iter().find(|w| *w != "Replicate") {
+            return Err(self.unknown(&format!(
+                "it is cut in more than one dimension of the mesh ({odd}, {last})"
+            )));
+        }
+        if last == "Replicate" {
+            return Ok(Spread::Replicated);
+        }
+        let dims = placement.global.len();
+        let dim = last
+            .strip_prefix("Shard(")
+            .and_then(|w| w.strip_suffix(')')?.parse::<i64>().ok())
+            .map(|d| if d < 0 { d + dims as i64 } else { d })
+            .and_then(|d| usize::try_from(d).ok())
+            .filter(|d| *d < dims);
+        let Some(dim) = dim else {
+            return Err(self.unknown(&format!("it is spread as {last}, which is not put together here")));
+        };
+        let ranks = placement.mesh.last().map_or(world as u64, |n| *n) as usize;
+        Ok(Spread::Cut { ranks, dim })
+    }
+
+    /// Parts in the order of the ranks, one behind the other.
+    fn joined(&self, dtype: Dtype, ranks: usize, dim: usize) -> Result<Tensor, Problem> {
+        let shape = self.parts[0]
+            .placement
+            .as_ref()
+            .map(|p| p.global.clone())
+            .unwrap_or_default();
+        let mut chunks = Vec::with_capacity(ranks);
+        let mut at = 0_u64;
+        for (rank, part) in self.parts.iter().take(ranks).enumerate() {
+            let fits =
+                part.shape.len() == shape.len() && (0..shape.len()).all(|d| d == dim || part.shape[d] == shape[d]);
+            // The part of a rank that has none may have any shape without elements.
+            let empty = part.elements() == 0;
+            if !fits && !empty {
+                let text = format!(
+                    "has the shape {:?}, which is no part of {shape:?} along {dim}",
+                    part.shape
+                );
+                return Err(self.differ(rank, &text));
+            }
+            if empty {
+                continue;
+            }
+            let mut offsets = vec![0; shape.len()];
+            offsets[dim] = at;
+            chunks.push(self.chunk(rank, dtype, offsets)?);
+            at = at.saturating_add(part.shape[dim]);
+        }
+        if at != shape[dim] && shape.iter().all(|n| *n > 0) {
+            let text = format!(
+                "the parts of {ranks} ranks have {at} of {} along dimension {dim}",
+                shape[dim]
+            );
+            return Err(Problem::damaged(format!("{}: {text}", self.name)));
+        }
+        Ok(Tensor {
+            name: self.name.to_owned(),
+            dtype,
+            shape,
+            chunks,
+            copies: Vec::new(),
+        })
+    }
+
+    fn chunk(&self, rank: usize, dtype: Dtype, offsets: Vec<u64>) -> Result<Chunk, Problem> {
+        let part = self.parts[rank];
+        let storage = part.storage.as_deref().and_then(|key| self.places[rank].get(key));
+        let at = storage.and_then(|at| part.offset.checked_mul(dtype.size())?.checked_add(*at));
+        let Some(at) = at else {
+            return Err(self.differ(rank, "has no storage in the file"));
+        };
+        let stride = match part.stride.len() == part.shape.len() {
+            true => part.stride.clone(),
+            false => row_major(&part.shape),
+        };
+        Ok(Chunk {
+            offsets,
+            sizes: part.shape.clone(),
+            file: rank,
+            at,
+            stride,
+        })
+    }
+
+    fn differ(&self, rank: usize, what: &str) -> Problem {
+        Problem::damaged(format!("{}: {} {what}", self.shards[rank].path, self.name))
+    }
+
+    fn unknown(&self, what: &str) -> Problem {
+        Problem::unknown(format!("{}: {what}", self.name))
+    }
+}

@@ -1,0 +1,232 @@
+//! The names and shapes that Hugging Face's libraries expect in a directory with a model.
+//!
+//! Source: transformers 5.9 `conversion_mapping.py` (experts that are one tensor in memory and one for each expert on disk), verl 0.9
+//! `verl/model_merger/base_model_merger.py` (adapters, tied embeddings), peft 0.21 `LoraConfig`.
+
+mod experts;
+mod lora;
+
+pub use lora::{Adapter, AdapterFacts};
+
+use crate::cast;
+use crate::layout::{OutTensor, Piece};
+use crate::model::Weights;
+use crate::problem::Problem;
+use serde_json::Value;
+use supervise_checkpoint::Dtype;
+
+/// Model types whose tensors have the same names in memory and on disk, but for experts.
+const KNOWN: [&str; 26] = [
+    "llama",
+    "mistral",
+    "mixtral",
+    "qwen2",
+    "qwen3",
+    "qwen2_moe",
+    "qwen3_moe",
+    "gemma",
+    "gemma2",
+    "gemma3_text",
+    "phi",
+    "phi3",
+    "olmo",
+    "olmo2",
+    "olmo3",
+    "olmoe",
+    "deepseek_v2",
+    "deepseek_v3",
+    "glm4",
+    "glm4_moe",
+    "gpt_neox",
+    "gpt2",
+    "smollm3",
+    "granite",
+    "cohere2",
+    "starcoder2",
+];
+
+/// A model's `config.json`, as far as it is used here.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelConfig {
+    /// All of it.
+    pub value: Value,
+}
+
+impl ModelConfig {
+    /// Reads the text.
+    ///
+    /// # Errors
+    /// It is no JSON object, or names no kind of model.
+    pub fn parse(text: &[u8]) -> Result<Self, Problem> {
+        let value: Value = serde_json::from_slice(text).map_err(|e| Problem::damaged(format!("config.json: {e}")))?;
+        if value.get("model_type").and_then(Value::as_str).is_none() {
+            return Err(Problem::unknown("config.json: it has no model_type"));
+        }
+        Ok(Self { value })
+    }
+
+    /// The kind of model, such as `qwen3`.
+    #[must_use]
+    pub fn model_type(&self) -> &str {
+        self.value.get("model_type").and_then(Value::as_str).unwrap_or_default()
+    }
+
+    fn number(&self, key: &str) -> Option<u64> {
+        let text = self.value.get("text_config").and_then(|c| c.get(key));
+        self.value.get(key).or(text)?.as_u64()
+    }
+
+    fn is_tied(&self) -> bool {
+        self.value.get("tie_word_embeddings").and_then(Value::as_bool) == Some(true)
+    }
+
+    /// The configuration of a model whose numbers have another type, as transformers writes it.
+    #[must_use]
+    pub fn with_dtype(&self, dtype: Option<Dtype>) -> String {
+        let mut value = self.value.clone();
+        if let (Some(dtype), Some(map)) = (dtype, value.as_object_mut()) {
+            // transformers 4 says it in the older word.
+            let key = match map.contains_key("torch_dtype") && !map.contains_key("dtype") {
+                true => "torch_dtype",
+                false => "dtype",
+            };
+            map.insert(key.to_owned(), dtype.word().into());
+        }
+        serde_json::to_string_pretty(&value).unwrap_or_default() + "\n"
+    }
+}
+
+/// What to make of a model.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// Type of the numbers in the output; `None`: as they are.
+    pub dtype: Option<Dtype>,
+    /// Write names as they are in the checkpoint.
+    pub keep_names: bool,
+}
+
+/// The output's tensors.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// The model's, in the order that they are dealt out to files.
+    pub model: Vec<OutTensor>,
+    /// The adapter beside it, where the checkpoint holds one.
+    pub adapter: Option<Adapter>,
+    /// What a reader should know.
+    pub notes: Vec<String>,
+}
+
+/// Decides which tensors are written under which names.
+///
+/// # Errors
+/// A kind of model whose names are not known, tensors that cannot be what the configuration says.
+pub fn plan(weights: &Weights, config: &ModelConfig, options: Options) -> Result<Plan, Problem> {
+    let kind = config.model_type();
+    if !options.keep_names && !KNOWN.contains(&kind) && !experts::is_known(kind) {
+        return Err(Problem::unknown(format!(
+            "the model type {kind} of config.json is none whose names on disk are known here"
+        )));
+    }
+    let mut out = Plan::default();
+    let mut lora = Vec::new();
+    let has_lora = !options.keep_names && weights.tensors.iter().any(|t| lora::is_part(&t.name));
+    for (n, tensor) in weights.tensors.iter().enumerate() {
+        let dtype = options
+            .dtype
+            .filter(|_| cast::is_float(tensor.dtype))
+            .unwrap_or(tensor.dtype);
+        let all = OutTensor {
+            name: tensor.name.clone(),
+            dtype,
+            shape: tensor.shape.clone(),
+            pieces: vec![Piece {
+                tensor: n,
+                from: 0,
+                to: tensor.elements(),
+            }],
+        };
+        if crate::layout::word(dtype).is_none() {
+            let text = format!("{}: safetensors has no name for {}", tensor.name, dtype.word());
+            return Err(Problem::unknown(text));
+        }
+        match () {
+            () if options.keep_names => out.model.push(all),
+            () if has_lora && lora::is_part(&tensor.name) => lora.push(all),
+            () => {
+                let name = match has_lora {
+                    true => lora::base_name(&tensor.name),
+                    false => tensor.name.clone(),
+                };
+                experts::split(OutTensor { name, ..all }, kind, &mut out.model)?;
+            }
+        }
+    }
+    out.model.sort_by_cached_key(|t| natural(&t.name));
+    if let Some(twice) = out.model.windows(2).find(|w| w[0].name == w[1].name) {
+        return Err(Problem::damaged(format!(
+            "two tensors would be written as {}",
+            twice[0].name
+        )));
+    }
+    if !options.keep_names {
+        untie(config, &mut out);
+        fits(config, &out.model)?;
+    }
+    if !lora.is_empty() {
+        out.adapter = Some(lora::adapter(lora)?);
+    }
+    Ok(out)
+}
+
+/// A tensor that the model ties to another is not written: a reader that finds both does not tie them again.
+fn untie(config: &ModelConfig, out: &mut Plan) {
+    const HEAD: &str = "lm_head.weight";
+    if !config.is_tied() || !out.model.iter().any(|t| t.name.ends_with("embed_tokens.weight")) {
+        return;
+    }
+    let before = out.model.len();
+    out.model.retain(|t| t.name != HEAD);
+    if out.model.len() < before {
+        let note = format!("{HEAD} is not written: config.json ties it to the embeddings");
+        out.notes.push(note);
+    }
+}
+
+/// The tensors can be those of the model that the configuration describes.
+fn fits(config: &ModelConfig, model: &[OutTensor]) -> Result<(), Problem> {
+    let layer = |t: &OutTensor| {
+        let rest = t
+            .name
+            .strip_prefix("model.layers.")
+            .or(t.name.strip_prefix("model.language_model.layers."))?;
+        rest.split('.').next()?.parse::<u64>().ok()
+    };
+    let layers: std::collections::BTreeSet<u64> = model.iter().filter_map(layer).collect();
+    let want = config.number("num_hidden_layers").filter(|_| !layers.is_empty());
+    let gone = want.and_then(|want| (0..want).find(|n| !layers.contains(n)));
+    if let (Some(want), Some(gone)) = (want, gone) {
+        let text = format!("config.json speaks of {want} layers and no tensor is of layer {gone}");
+        return Err(Problem::damaged(text));
+    }
+    let embeddings = model.iter().find(|t| t.name.ends_with("embed_tokens.weight"));
+    if let (Some(tensor), Some(want)) = (embeddings, config.number("vocab_size"))
+        && tensor.shape.first().is_some_and(|rows| *rows < want)
+    {
+        let text = format!(
+            "{} has the shape {:?}, config.json speaks of {want} tokens",
+            tensor.name, tensor.shape
+        );
+        return Err(Problem::damaged(text));
+    }
+    Ok(())
+}
+
+/// Names in the order in which people count: `layers.2` before `layers.10`.
+fn natural(name: &str) -> Vec<(u64, String)> {
+    name.split('.')
+        .map(|word| match word.parse() {
+            Ok(n) => (n, String::new()),
+            Err(_) => (u64::MAX, word.to_owned()),
+        })
+        .collect()
+}

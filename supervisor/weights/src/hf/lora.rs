@@ -1,0 +1,122 @@
+//! Adapters (LoRA) that were trained beside a model.
+
+use crate::layout::OutTensor;
+use crate::problem::Problem;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use supervise_core::checkpoint::Verdict;
+
+/// An adapter's tensors, under the names that peft reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Adapter {
+    /// Its tensors, by name.
+    pub tensors: Vec<OutTensor>,
+    /// Rank that the shapes show.
+    pub rank: u64,
+    /// Modules that it changes, by the last word of their names.
+    pub modules: BTreeSet<String>,
+}
+
+/// What verl notes of an adapter in `lora_train_meta.json`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct AdapterFacts {
+    /// Its rank.
+    pub rank: Option<u64>,
+    /// The factor that is divided by the rank.
+    pub alpha: Option<f64>,
+    /// The kind of task, as peft names it.
+    pub task: Option<String>,
+}
+
+impl AdapterFacts {
+    /// Reads the text.
+    ///
+    /// # Errors
+    /// It is no JSON object.
+    pub fn parse(text: &[u8]) -> Result<Self, Problem> {
+        let value: Value = serde_json::from_slice(text)
+            .map_err(|e| Problem::new(Verdict::Damaged, format!("lora_train_meta.json: {e}")))?;
+        Ok(Self {
+            rank: value.get("r").and_then(Value::as_u64).filter(|r| *r > 0),
+            alpha: value.get("lora_alpha").and_then(Value::as_f64).filter(|a| *a > 0.0),
+            task: value.get("task_type").and_then(Value::as_str).map(str::to_owned),
+        })
+    }
+}
+
+impl Adapter {
+    /// `adapter_config.json`, with what peft needs to load it; the rest has peft's defaults.
+    ///
+    /// # Errors
+    /// The rank that was noted is not that of the tensors.
+    pub fn config(&self, facts: &AdapterFacts, alpha: f64, base: Option<&str>) -> Result<String, Problem> {
+        if let Some(said) = facts.rank.filter(|said| *said != self.rank) {
+            let text = format!(
+                "lora_train_meta.json speaks of rank {said}, the tensors have {}",
+                self.rank
+            );
+            return Err(Problem::damaged(text));
+        }
+        // peft reads a number without a point as the whole number that users give.
+        let alpha = match alpha.fract() == 0.0 {
+            true => json!(alpha as i64),
+            false => json!(alpha),
+        };
+        let value = json!({
+            "peft_type": "LORA",
+            "task_type": facts.task,
+            "base_model_name_or_path": base,
+            "r": self.rank,
+            "lora_alpha": alpha,
+            "lora_dropout": 0.0,
+            "target_modules": self.modules,
+            "bias": "none",
+            "fan_in_fan_out": false,
+            "inference_mode": false,
+            "init_lora_weights": true,
+            "modules_to_save": null,
+        });
+        Ok(serde_json::to_string_pretty(&value).unwrap_or_default() + "\n")
+    }
+}
+
+pub(super) fn is_part(name: &str) -> bool {
+    name.contains("lora_")
+}
+
+/// The name of a tensor of the model itself, without what the adapter puts around it.
+pub(super) fn base_name(name: &str) -> String {
+    name.replace("base_model.model.", "")
+        .replace(".base_layer.weight", ".weight")
+        .replace(".base_layer.bias", ".bias")
+}
+
+pub(super) fn adapter(parts: Vec<OutTensor>) -> Result<Adapter, Problem> {
+    let mut tensors = parts;
+    for tensor in &mut tensors {
+        tensor.name = tensor.name.replace(".default.weight", ".weight");
+    }
+    tensors.sort_by(|a, b| a.name.cmp(&b.name));
+    let modules = tensors
+        .iter()
+        .filter_map(|t| t.name.split('.').rev().nth(2))
+        .map(str::to_owned)
+        .collect();
+    let ranks: BTreeSet<u64> = tensors.iter().filter_map(rank).collect();
+    match ranks.iter().copied().collect::<Vec<_>>()[..] {
+        [rank] => Ok(Adapter { tensors, rank, modules }),
+        _ => Err(Problem::unknown(format!(
+            "the adapter's tensors have more than one rank, or none: {ranks:?}"
+        ))),
+    }
+}
+
+/// `lora_A` maps to so many numbers, `lora_B` from so many.
+fn rank(tensor: &OutTensor) -> Option<u64> {
+    let shape = &tensor.shape;
+    match tensor.name.rsplit('.').nth(1) {
+        Some("lora_A" | "lora_embedding_A") => shape.first().copied(),
+        Some("lora_B" | "lora_embedding_B") => shape.get(1).copied(),
+        _ => None,
+    }
+}

@@ -1,0 +1,186 @@
+//! Checksums of what was read, in whatever order it was read.
+//!
+//! A merge reads each storage in pieces, from several threads. The checksum of an extent is put together from those of its
+//! pieces, so that no byte is read for it a second time; what the merge had no use for (padding) is read in the end.
+
+use crate::model::SourceFile;
+use crate::problem::Problem;
+use crate::read::Bytes;
+use crc32fast::Hasher;
+use std::sync::{Mutex, PoisonError};
+use supervise_checkpoint::source::fill;
+use supervise_core::checkpoint::Verdict;
+
+/// Bytes read at once where the rest of an extent is read for its checksum alone.
+const REST: usize = 1 << 20;
+
+/// A run of bytes that was read, with its checksum so far.
+struct Segment {
+    from: u64,
+    to: u64,
+    hasher: Hasher,
+}
+
+/// What was read of each extent of each file.
+pub(crate) struct Ledger<'a> {
+    files: &'a [SourceFile],
+    read: Vec<Vec<Mutex<Vec<Segment>>>>,
+}
+
+impl<'a> Ledger<'a> {
+    pub(crate) fn new(files: &'a [SourceFile]) -> Self {
+        let of = |f: &SourceFile| f.checked.iter().map(|_| Mutex::default()).collect();
+        Self {
+            files,
+            read: files.iter().map(of).collect(),
+        }
+    }
+
+    /// Bytes of a file that were read at a place.
+    pub(crate) fn note(&self, file: usize, mut at: u64, mut bytes: &[u8]) {
+        let extents = &self.files[file].checked;
+        let mut n = extents.partition_point(|e| e.off + e.len <= at);
+        while let Some(extent) = extents.get(n).filter(|_| !bytes.is_empty()) {
+            if extent.off > at {
+                let skip = (extent.off - at).min(bytes.len() as u64);
+                (at, bytes) = (at + skip, &bytes[skip as usize..]);
+                continue;
+            }
+            let here = (extent.off + extent.len - at).min(bytes.len() as u64);
+            self.add(file, n, at, &bytes[..here as usize]);
+            (at, bytes, n) = (at + here, &bytes[here as usize..], n + 1);
+        }
+    }
+
+    fn add(&self, file: usize, extent: usize, at: u64, bytes: &[u8]) {
+        let slot = &self.read[file][extent];
+        let to = at + bytes.len() as u64;
+        let mut segments = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = segments
+            .iter()
+            .position(|s| s.to == at)
+            .map(|n| segments.swap_remove(n));
+        // Others go on while this is computed.
+        drop(segments);
+        let mut segment = taken.unwrap_or_else(|| Segment {
+            from: at,
+            to: at,
+            hasher: Hasher::new(),
+        });
+        segment.hasher.update(bytes);
+        segment.to = to;
+        slot.lock().unwrap_or_else(PoisonError::into_inner).push(segment);
+    }
+
+    /// Compares every extent of which something was read with its checksum; reads what is left of it. Gives the bytes that were
+    /// compared.
+    ///
+    /// # Errors
+    /// Bytes that do not fit, or cannot be read.
+    pub(crate) fn settle(self, sources: &[Box<Bytes>]) -> Result<u64, Problem> {
+        let mut compared = 0;
+        for (n, (file, extents)) in self.files.iter().zip(self.read).enumerate() {
+            for (extent, segments) in file.checked.iter().zip(extents) {
+                let segments = segments.into_inner().unwrap_or_else(PoisonError::into_inner);
+                if segments.is_empty() {
+                    continue;
+                }
+                let crc = whole(segments, extent.off, extent.off + extent.len, |at, buf| {
+                    fill(sources[n].as_ref(), file.bytes, at, buf)
+                        .map_err(|e| Problem::new(Verdict::Unreadable, format!("{}: {e}", file.path)))
+                })?;
+                if extent.crc.is_some_and(|want| want != crc) {
+                    let text = format!(
+                        "{}: the bytes of {} (at {}) do not fit their checksum",
+                        file.path, extent.what, extent.off
+                    );
+                    return Err(Problem::damaged(text));
+                }
+                compared += extent.len;
+            }
+        }
+        Ok(compared)
+    }
+}
+
+/// The checksum of an extent from those of its pieces; what lies between them is read.
+fn whole(
+    mut segments: Vec<Segment>,
+    off: u64,
+    end: u64,
+    mut read: impl FnMut(u64, &mut [u8]) -> Result<(), Problem>,
+) -> Result<u32, Problem> {
+    segments.sort_by_key(|s| (s.from, s.to));
+    let mut all = Hasher::new();
+    let mut at = off;
+    let mut buf = Vec::new();
+    let mut rest = |all: &mut Hasher, from: u64, to: u64| {
+        let mut from = from;
+        while from < to {
+            buf.resize((to - from).min(REST as u64) as usize, 0);
+            read(from, &mut buf)?;
+            all.update(&buf);
+            from += buf.len() as u64;
+        }
+        Ok::<(), Problem>(())
+    };
+    for segment in segments {
+        // One that begins inside another was read twice: what it has beyond that is read once more.
+        if segment.from < at {
+            continue;
+        }
+        rest(&mut all, at, segment.from)?;
+        all.combine(&segment.hasher);
+        at = segment.to;
+    }
+    rest(&mut all, at, end)?;
+    Ok(all.finalize())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use camino::Utf8PathBuf;
+    use proptest::prelude::*;
+    use supervise_checkpoint::Extent;
+
+    fn file(bytes: &[u8], off: u64, len: u64) -> SourceFile {
+        let crc = crc32fast::hash(&bytes[off as usize..(off + len) as usize]);
+        SourceFile {
+            path: Utf8PathBuf::from("f"),
+            bytes: bytes.len() as u64,
+            checked: vec![Extent {
+                off,
+                len,
+                crc: Some(crc),
+                dtype: None,
+                what: "data/0".to_owned(),
+            }],
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_in_any_order_give_the_checksum_of_the_whole(
+            bytes in proptest::collection::vec(any::<u8>(), 60..400),
+            pieces in proptest::collection::vec((0_usize..400, 1_usize..90), 1..12),
+            flip in proptest::option::of(20_usize..60),
+        ) {
+            let files = [file(&bytes, 20, bytes.len() as u64 - 20)];
+            let ledger = Ledger::new(&files);
+            let mut now = bytes.clone();
+            if let Some(at) = flip {
+                now[at] ^= 1;
+            }
+            let mut touched = false;
+            for (from, n) in pieces {
+                let from = from.min(now.len());
+                let to = (from + n).min(now.len());
+                touched |= to > 20 && to > from;
+                ledger.note(0, from as u64, &now[from..to]);
+            }
+            let settled = ledger.settle(&[Box::new(now) as Box<Bytes>]);
+            prop_assert_eq!(settled.is_err(), touched && flip.is_some());
+        }
+    }
+}

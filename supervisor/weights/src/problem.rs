@@ -1,0 +1,42 @@
+//! Why a model cannot be had from its files.
+
+use supervise_core::checkpoint::{Finding, Verdict};
+
+/// What is wrong, and what that makes of the source.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct Problem {
+    /// Verdict on the source: the exit code follows from it.
+    pub verdict: Verdict,
+    /// One sentence: what and where.
+    pub text: String,
+}
+
+impl Problem {
+    /// A problem with this verdict.
+    #[must_use]
+    pub fn new(verdict: Verdict, text: impl Into<String>) -> Self {
+        Self {
+            verdict,
+            text: text.into(),
+        }
+    }
+
+    /// Bytes are not what they should be.
+    #[must_use]
+    pub fn damaged(text: impl Into<String>) -> Self {
+        Self::new(Verdict::Damaged, text)
+    }
+
+    /// A form that is not known, or has more than one meaning.
+    #[must_use]
+    pub fn unknown(text: impl Into<String>) -> Self {
+        Self::new(Verdict::Unknown, text)
+    }
+
+    /// What a reader found in a file.
+    #[must_use]
+    pub fn found(file: &str, finding: &Finding) -> Self {
+        Self::new(finding.effect(), format!("{file}: {}", finding.detail))
+    }
+}

@@ -1,0 +1,226 @@
+//! Reading ranges of whole tensors from the chunks that hold them.
+
+use crate::ledger::Ledger;
+use crate::model::{Chunk, Tensor, Weights, row_major};
+use crate::problem::Problem;
+use supervise_checkpoint::Source;
+use supervise_checkpoint::source::fill;
+use supervise_core::checkpoint::Verdict;
+
+/// A file that several threads read.
+pub type Bytes = dyn Source + Send + Sync;
+
+/// A model whose files are open, with the checksums of what was read so far.
+pub struct Reading<'a> {
+    weights: &'a Weights,
+    sources: &'a [Box<Bytes>],
+    ledger: Ledger<'a>,
+}
+
+impl<'a> Reading<'a> {
+    /// Begins to read. `sources`: one for each file of the model, in its order.
+    #[must_use]
+    pub fn new(weights: &'a Weights, sources: &'a [Box<Bytes>]) -> Self {
+        Self {
+            weights,
+            sources,
+            ledger: Ledger::new(&weights.files),
+        }
+    }
+
+    /// The model.
+    #[must_use]
+    pub fn weights(&self) -> &'a Weights {
+        self.weights
+    }
+
+    /// Fills `buf` with the elements `from..` of a tensor, counted in row-major order over the whole of it.
+    ///
+    /// # Errors
+    /// Bytes that cannot be read, or elements that no chunk holds.
+    pub fn fill(&self, tensor: &Tensor, from: u64, buf: &mut [u8], scratch: &mut Vec<u8>) -> Result<(), Problem> {
+        if buf.is_empty() {
+            return Ok(());
+        }
+        let to = from + buf.len() as u64 / tensor.dtype.size();
+        let mut filled = 0;
+        for chunk in &tensor.chunks {
+            filled += self.take_from(tensor, chunk, from..to, buf, scratch)?;
+        }
+        if filled != to - from {
+            let text = format!(
+                "{}: its chunks hold {filled} of the {} elements from {from}",
+                tensor.name,
+                to - from
+            );
+            return Err(Problem::damaged(text));
+        }
+        Ok(())
+    }
+
+    /// The same from one of its copies.
+    pub(crate) fn fill_copy(
+        &self,
+        tensor: &Tensor,
+        copy: &Chunk,
+        from: u64,
+        buf: &mut [u8],
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), Problem> {
+        let to = from + buf.len() as u64 / tensor.dtype.size();
+        self.take_from(tensor, copy, from..to, buf, scratch).map(drop)
+    }
+
+    /// Gives how many elements of the range the chunk holds; they are in `buf` then.
+    fn take_from(
+        &self,
+        tensor: &Tensor,
+        chunk: &Chunk,
+        want: std::ops::Range<u64>,
+        buf: &mut [u8],
+        scratch: &mut Vec<u8>,
+    ) -> Result<u64, Problem> {
+        let size = tensor.dtype.size();
+        let runs = Runs::of(&tensor.shape, chunk);
+        let first = runs.first_after(want.start);
+        let last = runs.first_after(want.end - 1).min(runs.count);
+        // The run that holds the last wanted element counts if it begins before the end.
+        let last = match last < runs.count && runs.global(last) < want.end {
+            true => last + 1,
+            false => last,
+        };
+        if first >= last {
+            return Ok(0);
+        }
+        let part = |n: u64| {
+            let begin = runs.global(n);
+            let (lo, hi) = (begin.max(want.start), (begin + runs.len).min(want.end));
+            (lo, hi, runs.stored(n) + (lo - begin))
+        };
+        let (_, _, at) = part(first);
+        let (lo, hi, end) = part(last - 1);
+        let span = (end + (hi - lo)).checked_sub(at);
+        let needed: u64 = (first..last).map(|n| part(n).1 - part(n).0).sum();
+        if let Some(span) = span.filter(|span| last - first > 1 && *span == needed && runs.ascend) {
+            // One piece of the file, in many pieces of the tensor.
+            scratch.resize((span * size) as usize, 0);
+            self.read(chunk.file, chunk.at + at * size, scratch)?;
+            for n in first..last {
+                let (lo, hi, place) = part(n);
+                let bytes = &scratch[((place - at) * size) as usize..((place - at + hi - lo) * size) as usize];
+                buf[((lo - want.start) * size) as usize..((hi - want.start) * size) as usize].copy_from_slice(bytes);
+            }
+            return Ok(needed);
+        }
+        for n in first..last {
+            let (lo, hi, place) = part(n);
+            let buf = &mut buf[((lo - want.start) * size) as usize..((hi - want.start) * size) as usize];
+            self.read(chunk.file, chunk.at + place * size, buf)?;
+        }
+        Ok(needed)
+    }
+
+    fn read(&self, file: usize, at: u64, buf: &mut [u8]) -> Result<(), Problem> {
+        let known = &self.weights.files[file];
+        if at.checked_add(buf.len() as u64).is_none_or(|end| end > known.bytes) {
+            return Err(Problem::damaged(format!(
+                "{}: a tensor reaches beyond its end",
+                known.path
+            )));
+        }
+        fill(self.sources[file].as_ref(), known.bytes, at, buf)
+            .map_err(|e| Problem::new(Verdict::Unreadable, format!("{}: {e}", known.path)))?;
+        self.ledger.note(file, at, buf);
+        Ok(())
+    }
+
+    /// Compares all that was read with its checksums. Gives the bytes that were compared.
+    ///
+    /// # Errors
+    /// Bytes that do not fit their checksum.
+    pub fn settle(self) -> Result<u64, Problem> {
+        self.ledger.settle(self.sources)
+    }
+}
+
+/// The elements of a chunk as runs that follow each other both in the whole tensor and in the file.
+struct Runs<'a> {
+    chunk: &'a Chunk,
+    /// Dimensions that are counted through; those behind them make one run.
+    outer: usize,
+    /// Strides of the whole tensor, in elements.
+    strides: Vec<u64>,
+    /// Elements of a run.
+    len: u64,
+    /// Runs.
+    count: u64,
+    /// A later run never lies before an earlier one in the file.
+    ascend: bool,
+}
+
+impl<'a> Runs<'a> {
+    fn of(shape: &[u64], chunk: &'a Chunk) -> Self {
+        let strides = row_major(shape);
+        let sizes = &chunk.sizes;
+        let own = row_major(sizes);
+        let mut outer = shape.len();
+        // A dimension joins the run where all behind it are whole, and lie in the file as they do in the tensor.
+        while outer > 0 {
+            let d = outer - 1;
+            let whole = outer == shape.len() || sizes[outer] == shape[outer];
+            let packed = sizes[d] == 1 || chunk.stride[d] == own[d];
+            if !(whole && packed) {
+                break;
+            }
+            outer = d;
+        }
+        let len = sizes[outer..].iter().product();
+        Self {
+            outer,
+            len,
+            count: if len == 0 { 0 } else { sizes[..outer].iter().product() },
+            ascend: chunk.stride.is_sorted_by(|a, b| a >= b),
+            strides,
+            chunk,
+        }
+    }
+
+    fn index(&self, run: u64) -> impl Iterator<Item = (usize, u64)> + '_ {
+        let mut rest = run;
+        (0..self.outer).rev().map(move |d| {
+            let at = rest % self.chunk.sizes[d];
+            rest /= self.chunk.sizes[d];
+            (d, at)
+        })
+    }
+
+    /// Place of a run in the whole tensor.
+    fn global(&self, run: u64) -> u64 {
+        let inner: u64 = (self.outer..self.strides.len())
+            .map(|d| self.chunk.offsets[d] * self.strides[d])
+            .sum();
+        self.index(run)
+            .map(|(d, at)| (self.chunk.offsets[d] + at) * self.strides[d])
+            .sum::<u64>()
+            + inner
+    }
+
+    /// Place of a run in the file, in elements behind the chunk's first.
+    fn stored(&self, run: u64) -> u64 {
+        self.index(run).map(|(d, at)| at * self.chunk.stride[d]).sum()
+    }
+
+    /// The first run that ends behind an element of the whole tensor; runs are in the tensor's order.
+    fn first_after(&self, element: u64) -> u64 {
+        let (mut low, mut high) = (0, self.count);
+        while low < high {
+            let mid = low + (high - low) / 2;
+            if self.global(mid) + self.len > element {
+                high = mid;
+            } else {
+                low = mid + 1;
+            }
+        }
+        low
+    }
+}

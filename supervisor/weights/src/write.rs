@@ -1,0 +1,222 @@
+//! The one pass over the source: read, checked, cast, written.
+
+use crate::cast::cast;
+use crate::layout::{OutFile, OutTensor, Piece};
+use crate::model::Tensor;
+use crate::problem::Problem;
+use crate::read::Reading;
+use std::io;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Elements that one thread takes at once.
+const UNIT: u64 = 4 << 20;
+/// Elements that it has in memory.
+const BLOCK: u64 = 256 << 10;
+
+/// Place that the output goes to.
+pub trait Target: Sync {
+    /// Writes all bytes at a place of a file, which is named by its index.
+    ///
+    /// # Errors
+    /// The system's.
+    fn write_at(&self, file: usize, at: u64, bytes: &[u8]) -> io::Result<()>;
+}
+
+/// Why nothing came of it.
+#[derive(Debug, thiserror::Error)]
+pub enum Failed {
+    /// The source.
+    #[error(transparent)]
+    Source(#[from] Problem),
+    /// The output.
+    #[error("{file} cannot be written: {error}")]
+    Target {
+        /// The file's name.
+        file: String,
+        /// The system's words.
+        #[source]
+        error: io::Error,
+    },
+    /// The caller wanted no more of it.
+    #[error("it was interrupted")]
+    Interrupted,
+}
+
+/// A range of a tensor of the output.
+struct Unit {
+    file: usize,
+    tensor: usize,
+    /// Place in the file, in bytes.
+    at: u64,
+    /// Source, in elements of the output's tensor.
+    piece: Piece,
+}
+
+/// Writes all files, then compares what was read with its checksums. Gives the bytes that were compared.
+/// `progress` is told now and then how many bytes of the output are written, by one thread at a time.
+///
+/// # Errors
+/// A source whose bytes are wrong or cannot be read, an output that cannot be written.
+pub fn write(
+    reading: Reading<'_>,
+    tensors: &[OutTensor],
+    files: &[OutFile],
+    target: &dyn Target,
+    threads: usize,
+    progress: &mut (dyn FnMut(u64) -> ControlFlow<()> + Send),
+) -> Result<u64, Failed> {
+    let units = units(tensors, files);
+    for (n, file) in files.iter().enumerate() {
+        target.write_at(n, 0, &file.header).map_err(|error| Failed::Target {
+            file: file.name.clone(),
+            error,
+        })?;
+    }
+    let shared = Shared {
+        next: AtomicUsize::new(0),
+        written: AtomicU64::new(0),
+        stop: AtomicBool::new(false),
+        failed: Mutex::new(None),
+        progress: Mutex::new(progress),
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads.max(1) {
+            scope.spawn(|| work(&reading, tensors, files, &units, target, &shared));
+        }
+        work(&reading, tensors, files, &units, target, &shared);
+    });
+    match shared.failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        Some(failed) => Err(failed),
+        None => Ok(reading.settle()?),
+    }
+}
+
+/// What threads share.
+struct Shared<'a> {
+    next: AtomicUsize,
+    written: AtomicU64,
+    stop: AtomicBool,
+    failed: Mutex<Option<Failed>>,
+    progress: Mutex<&'a mut (dyn FnMut(u64) -> ControlFlow<()> + Send)>,
+}
+
+impl Shared<'_> {
+    fn fail(&self, failed: Failed) {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut slot = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        slot.get_or_insert(failed);
+    }
+
+    fn tell(&self, more: u64) {
+        let written = self.written.fetch_add(more, Ordering::Relaxed) + more;
+        // Another one tells just now: what is not told is told with the next block.
+        if let Ok(mut progress) = self.progress.try_lock()
+            && progress(written).is_break()
+        {
+            self.fail(Failed::Interrupted);
+        }
+    }
+}
+
+fn units(tensors: &[OutTensor], files: &[OutFile]) -> Vec<Unit> {
+    let mut out = Vec::new();
+    for (file, of) in files.iter().enumerate() {
+        for (tensor, begin) in &of.tensors {
+            let size = tensors[*tensor].dtype.size();
+            let mut at = *begin;
+            for piece in &tensors[*tensor].pieces {
+                let mut from = piece.from;
+                while from < piece.to {
+                    let to = piece.to.min(from + UNIT);
+                    let piece = Piece { from, to, ..*piece };
+                    out.push(Unit {
+                        file,
+                        tensor: *tensor,
+                        at,
+                        piece,
+                    });
+                    at += (to - from) * size;
+                    from = to;
+                }
+            }
+        }
+    }
+    out
+}
+
+fn work(
+    reading: &Reading<'_>,
+    tensors: &[OutTensor],
+    files: &[OutFile],
+    units: &[Unit],
+    target: &dyn Target,
+    shared: &Shared<'_>,
+) {
+    let mut buffers = Buffers::default();
+    while !shared.stop.load(Ordering::Relaxed) {
+        let Some(unit) = units.get(shared.next.fetch_add(1, Ordering::Relaxed)) else {
+            return;
+        };
+        let to = &tensors[unit.tensor];
+        let source = &reading.weights().tensors[unit.piece.tensor];
+        let mut at = unit.at;
+        let mut from = unit.piece.from;
+        while from < unit.piece.to && !shared.stop.load(Ordering::Relaxed) {
+            let n = BLOCK.min(unit.piece.to - from);
+            let bytes = match buffers.block(reading, source, from, n, to) {
+                Ok(bytes) => bytes,
+                Err(problem) => return shared.fail(problem.into()),
+            };
+            if let Err(error) = target.write_at(unit.file, at, bytes) {
+                let file = files[unit.file].name.clone();
+                return shared.fail(Failed::Target { file, error });
+            }
+            at += bytes.len() as u64;
+            from += n;
+            shared.tell(bytes.len() as u64);
+        }
+    }
+}
+
+#[derive(Default)]
+struct Buffers {
+    read: Vec<u8>,
+    copy: Vec<u8>,
+    scratch: Vec<u8>,
+    cast: Vec<u8>,
+}
+
+impl Buffers {
+    /// Elements of a tensor as the output has them.
+    fn block(
+        &mut self,
+        reading: &Reading<'_>,
+        source: &Tensor,
+        from: u64,
+        n: u64,
+        to: &OutTensor,
+    ) -> Result<&[u8], Problem> {
+        self.read.resize((n * source.dtype.size()) as usize, 0);
+        reading.fill(source, from, &mut self.read, &mut self.scratch)?;
+        for copy in &source.copies {
+            self.copy.resize(self.read.len(), 0);
+            reading.fill_copy(source, copy, from, &mut self.copy, &mut self.scratch)?;
+            if self.copy != self.read {
+                let file = &reading.weights().files[copy.file].path;
+                let text = format!(
+                    "{file}: {} is not what the first rank holds, though every rank should hold the same",
+                    source.name
+                );
+                return Err(Problem::damaged(text));
+            }
+        }
+        if source.dtype == to.dtype {
+            return Ok(&self.read);
+        }
+        self.cast.resize((n * to.dtype.size()) as usize, 0);
+        cast(&self.read, source.dtype, to.dtype, &mut self.cast);
+        Ok(&self.cast)
+    }
+}
