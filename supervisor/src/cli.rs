@@ -13,6 +13,7 @@ mod history;
 mod install;
 mod logs;
 mod man;
+mod merge;
 mod migrate;
 mod notify;
 mod plan;
@@ -74,6 +75,8 @@ enum Command {
     Verify(verify::Args),
     /// Convert checkpoints that Megatron's older layout keeps in one archive into the layout of verl 0.9, in place.
     Migrate(migrate::Args),
+    /// Put a proven step together into a model that Hugging Face's libraries load.
+    Merge(merge::Args),
     /// Stop a run and wait until it has ended.
     Stop(stop::Args),
     /// Show what a run left behind: torn steps, old attempts; delete it when you agree.
@@ -136,6 +139,7 @@ pub(crate) fn command() -> clap::Command {
         .mut_subcommand("checkpoints", |c| c.after_help(with(checkpoints::EXAMPLES, &LOOK)))
         .mut_subcommand("verify", |c| c.after_help(with(verify::EXAMPLES, &verify::EXITS)))
         .mut_subcommand("migrate", |c| c.after_help(with(migrate::EXAMPLES, &migrate::EXITS)))
+        .mut_subcommand("merge", |c| c.after_help(with(merge::EXAMPLES, &merge::EXITS)))
         .mut_subcommand("stop", |c| c.after_help(with(stop::EXAMPLES, &LOOK)))
         .mut_subcommand("gc", |c| c.after_help(with(gc::EXAMPLES, &gc::EXITS)))
         .mut_subcommand("logs", |c| c.after_help(with(logs::EXAMPLES, &LOOK)))
@@ -182,6 +186,7 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
         Command::Checkpoints(args) => checkpoints::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Migrate(args) => migrate::run(&args),
+        Command::Merge(args) => merge::run(&args),
         Command::Stop(args) => stop::run(&args),
         Command::Gc(args) => gc::run(&args),
         Command::Logs(args) => logs::run(&args),

@@ -9,6 +9,7 @@ use crate::exit::Exit;
 use crate::render::terminal::shown;
 use std::fmt;
 use supervise_config::{ConfigError, redact_text};
+use supervise_core::checkpoint::Verdict;
 use supervise_core::id::RunId;
 
 /// Kind of failure: it decides the exit code.
@@ -32,6 +33,10 @@ pub enum ErrorKind {
     Terminated,
     /// An operator stopped it before it began.
     Stopped,
+    /// Nothing in a checkpoint root is proven.
+    NoProof,
+    /// A checkpoint is not what the command needs.
+    Checkpoint(Verdict),
 }
 
 impl ErrorKind {
@@ -48,6 +53,12 @@ impl ErrorKind {
             Self::Interrupted => Exit::Interrupted,
             Self::Terminated => Exit::Terminated,
             Self::Stopped => Exit::Stopped,
+            Self::NoProof => Exit::NoProof,
+            Self::Checkpoint(Verdict::Incomplete) => Exit::Incomplete,
+            Self::Checkpoint(Verdict::Damaged) => Exit::Damaged,
+            Self::Checkpoint(Verdict::Unsafe) => Exit::Unsafe,
+            Self::Checkpoint(Verdict::Unreadable) => Exit::Unreadable,
+            Self::Checkpoint(Verdict::Unknown | Verdict::Whole) => Exit::Unknown,
         }
     }
 
@@ -64,6 +75,8 @@ impl ErrorKind {
             Self::Interrupted => "interrupted",
             Self::Terminated => "terminated",
             Self::Stopped => "stopped",
+            Self::NoProof => "no_proof",
+            Self::Checkpoint(verdict) => verdict.word(),
         }
     }
 
@@ -79,6 +92,8 @@ impl ErrorKind {
             Self::LeaseHeld => "lease",
             Self::Interrupted | Self::Terminated => "interrupted",
             Self::Stopped => "stopped",
+            Self::NoProof => "no proof",
+            Self::Checkpoint(verdict) => verdict.word(),
         }
     }
 }
@@ -136,6 +151,12 @@ impl CliError {
     #[must_use]
     pub fn journal(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Journal, message)
+    }
+
+    /// A checkpoint is not what the command needs.
+    #[must_use]
+    pub fn checkpoint(verdict: Verdict, message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Checkpoint(verdict), message)
     }
 
     /// Another supervisor works here.

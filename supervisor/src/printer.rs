@@ -379,6 +379,8 @@ impl Waiting {
 pub struct Meter {
     bar: Option<ProgressBar>,
     began: Instant,
+    /// What is done with the bytes.
+    word: &'static str,
 }
 
 impl Meter {
@@ -388,6 +390,16 @@ impl Meter {
         Self {
             bar: is_terminal().then(new_bar),
             began: Instant::now(),
+            word: "read",
+        }
+    }
+
+    /// A meter of bytes that are written.
+    #[must_use]
+    pub fn of_writing() -> Self {
+        Self {
+            word: "written",
+            ..Self::new()
         }
     }
 
@@ -401,7 +413,7 @@ impl Meter {
             );
         }
         bar.set_position(done);
-        bar.set_message(read_so_far(done, of, self.began.elapsed()));
+        bar.set_message(so_far(done, of, self.word, self.began.elapsed()));
     }
 
     /// Takes it off the terminal.
@@ -412,12 +424,14 @@ impl Meter {
     }
 }
 
-/// `1.2 GiB of 3.0 GiB read, 2.1 GiB/s`.
-fn read_so_far(done: u64, of: Option<u64>, took: Duration) -> String {
+/// `1.2 GiB of 3.0 GiB read, 2.1 GiB/s, 1 s left`.
+fn so_far(done: u64, of: Option<u64>, word: &str, took: Duration) -> String {
     use crate::render::bytes;
-    let rate = bytes((done as f64 / took.as_secs_f64().max(0.001)) as u64);
+    let rate = (done as f64 / took.as_secs_f64().max(0.001)) as u64;
+    let left = of.and_then(|of| of.saturating_sub(done).checked_div(rate));
+    let left = left.map(|s| format!(", {s} s left")).unwrap_or_default();
     let of = of.map(|of| format!(" of {}", bytes(of))).unwrap_or_default();
-    format!("{}{of} read, {rate}/s", bytes(done))
+    format!("{}{of} {word}, {}/s{left}", bytes(done), bytes(rate))
 }
 
 impl Default for Meter {
@@ -432,8 +446,9 @@ mod tests {
 
     #[test]
     fn a_long_reading_says_how_far_and_how_fast() {
-        let words = read_so_far(1 << 30, Some(3 << 30), Duration::from_millis(500));
-        assert_eq!(words, "1.0 GiB of 3.0 GiB read, 2.0 GiB/s");
+        let words = so_far(1 << 30, Some(3 << 30), "read", Duration::from_millis(500));
+        assert_eq!(words, "1.0 GiB of 3.0 GiB read, 2.0 GiB/s, 1 s left");
+        assert_eq!(so_far(0, None, "written", Duration::ZERO), "0 B written, 0 B/s");
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub mod diagnose;
 pub mod explain;
 pub mod gc;
 pub mod history;
+pub mod merge;
 pub mod migrate;
 pub mod plan;
 pub mod policy;

@@ -10,6 +10,7 @@ pub mod interpreter;
 pub mod io_worker;
 pub mod log_writer;
 pub mod migrate;
+pub mod output_dir;
 pub mod process;
 pub mod script;
 pub mod service_manager;

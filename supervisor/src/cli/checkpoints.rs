@@ -53,7 +53,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
 }
 
 /// The place that is looked at, and the form its steps should have: a run's own specification, else whatever is there.
-fn place(name: &str) -> Result<RunCheckpoints, CliError> {
+pub(super) fn place(name: &str) -> Result<RunCheckpoints, CliError> {
     super::not_empty(name, "RUN|DIR")?;
     let found = target::find(name);
     if let Ok(seen) = &found

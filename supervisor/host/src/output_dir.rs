@@ -1,0 +1,241 @@
+//! A directory that appears whole under its name, or not at all.
+//!
+//! Files are written into `.NAME.unfinished` beside it, made durable, and renamed in the end. Whoever is killed leaves that
+//! directory; the next one who wants the name clears it and begins again. A lock on it keeps two from writing the same.
+
+use crate::disk::{remove_tree, sync_dir};
+use camino::{Utf8Path, Utf8PathBuf};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+
+/// A directory that is being written.
+#[derive(Debug)]
+pub struct OutputDir {
+    target: Utf8PathBuf,
+    unfinished: Utf8PathBuf,
+    lock: File,
+}
+
+/// Why it cannot be begun.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    /// Something stands there already.
+    #[error("it exists and is not empty")]
+    Exists,
+    /// Its parent does not.
+    #[error("there is no directory {0}")]
+    NoParent(Utf8PathBuf),
+    /// Another process writes it.
+    #[error("another process writes it just now ({0} is locked)")]
+    Busy(Utf8PathBuf),
+    /// The system's words.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl OutputDir {
+    /// Begins to write a directory that does not exist, or is empty.
+    ///
+    /// # Errors
+    /// See [`Refused`]; nothing is changed then.
+    pub fn begin(target: &Utf8Path) -> Result<Self, Refused> {
+        let parent = match target.parent() {
+            Some(dir) if !dir.as_str().is_empty() => dir,
+            _ => Utf8Path::new("."),
+        };
+        let name = target.file_name().ok_or(Refused::Exists)?;
+        if !parent.is_dir() {
+            return Err(Refused::NoParent(parent.to_owned()));
+        }
+        match target.read_dir_utf8() {
+            Ok(mut entries) => match entries.next() {
+                None => {}
+                Some(_) => return Err(Refused::Exists),
+            },
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) if e.kind() == io::ErrorKind::NotADirectory => return Err(Refused::Exists),
+            Err(e) => return Err(e.into()),
+        }
+        let unfinished = parent.join(format!(".{name}.unfinished"));
+        let lock = lock(&unfinished)?;
+        for entry in unfinished.read_dir_utf8()? {
+            remove_tree(entry?.path())?;
+        }
+        Ok(Self {
+            target: target.to_owned(),
+            unfinished,
+            lock,
+        })
+    }
+
+    /// Directory that the files are in meanwhile.
+    #[must_use]
+    pub fn path(&self) -> &Utf8Path {
+        &self.unfinished
+    }
+
+    /// Makes a file of a length that is known, so that a full disk is noticed before anything is written into it.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn create(&self, name: &str, bytes: u64) -> io::Result<OutputFile> {
+        let path = self.unfinished.join(name);
+        if let Some(dir) = path.parent().filter(|dir| *dir != self.unfinished) {
+            fs::create_dir_all(dir)?;
+        }
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o666)
+            .open(&path)?;
+        reserve(&file, bytes)?;
+        Ok(OutputFile(file))
+    }
+
+    /// Writes a small file whole.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let mut file = self.create(name, 0)?;
+        file.0.write_all(bytes)?;
+        file.finish()
+    }
+
+    /// Gives it its name. All files were [finished](OutputFile::finish).
+    ///
+    /// # Errors
+    /// The system's; it stays unfinished then.
+    pub fn finish(self) -> io::Result<()> {
+        for entry in self.unfinished.read_dir_utf8()? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                sync_dir(entry.path())?;
+            }
+        }
+        sync_dir(&self.unfinished)?;
+        fs::rename(&self.unfinished, &self.target)?;
+        let parent = self.target.parent().filter(|dir| !dir.as_str().is_empty());
+        sync_dir(parent.unwrap_or(Utf8Path::new(".")))?;
+        drop(self.lock);
+        Ok(())
+    }
+
+    /// Removes what was written.
+    pub fn abandon(self) {
+        // What cannot be removed is cleared by whoever wants the name next.
+        let _ = remove_tree(&self.unfinished);
+    }
+}
+
+/// A file of it. Several threads write at their places.
+#[derive(Debug)]
+pub struct OutputFile(File);
+
+impl OutputFile {
+    /// Writes all bytes at a place.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(bytes, at)
+    }
+
+    /// Makes it durable.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn finish(&self) -> io::Result<()> {
+        self.0.sync_all()
+    }
+}
+
+/// A lock goes with its process, however that ends.
+fn lock(dir: &Utf8Path) -> Result<File, Refused> {
+    loop {
+        match fs::create_dir(dir) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e.into()),
+            _ => {}
+        }
+        let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(dir)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(fs::TryLockError::WouldBlock) => return Err(Refused::Busy(dir.to_owned())),
+            // A file system without locks: two at once are the user's own doing there.
+            Err(fs::TryLockError::Error(e)) if e.raw_os_error() == Some(libc::ENOLCK) => {}
+            Err(fs::TryLockError::Error(e)) if e.kind() == io::ErrorKind::Unsupported => {}
+            Err(fs::TryLockError::Error(e)) => return Err(e.into()),
+        }
+        // Its holder before may have renamed it between our two steps: that one is finished, and not ours to clear.
+        let ours = file.metadata()?;
+        match fs::symlink_metadata(dir) {
+            Ok(now) if now.ino() == ours.ino() && now.dev() == ours.dev() => return Ok(file),
+            _ => {}
+        }
+    }
+}
+
+/// Asks for room. A file system that cannot promise any says so when it is written.
+fn reserve(file: &File, bytes: u64) -> io::Result<()> {
+    use rustix::fs::{FallocateFlags, fallocate};
+    if bytes == 0 {
+        return Ok(());
+    }
+    match fallocate(file, FallocateFlags::empty(), 0, bytes) {
+        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS | rustix::io::Errno::INVAL) => file.set_len(bytes),
+        other => Ok(other?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place() -> (tempfile::TempDir, Utf8PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let target = Utf8Path::from_path(dir.path()).unwrap().join("out");
+        (dir, target)
+    }
+
+    #[test]
+    fn it_appears_whole() {
+        let (_dir, target) = place();
+        let out = OutputDir::begin(&target).unwrap();
+        let file = out.create("a.bin", 6).unwrap();
+        file.write_at(3, b"def").unwrap();
+        file.write_at(0, b"abc").unwrap();
+        file.finish().unwrap();
+        out.write("sub/b.json", b"{}").unwrap();
+        assert!(!target.exists());
+        out.finish().unwrap();
+        assert_eq!(fs::read(target.join("a.bin")).unwrap(), b"abcdef");
+        assert_eq!(fs::read(target.join("sub/b.json")).unwrap(), b"{}");
+        assert!(matches!(OutputDir::begin(&target), Err(Refused::Exists)));
+    }
+
+    #[test]
+    fn one_that_was_killed_is_begun_again_and_one_at_work_is_left_alone() {
+        let (_dir, target) = place();
+        let first = OutputDir::begin(&target).unwrap();
+        first.write("sub/half", b"x").unwrap();
+        assert!(matches!(OutputDir::begin(&target), Err(Refused::Busy(_))));
+        let left = first.path().to_owned();
+        // As its process's end does.
+        drop(first);
+        assert!(left.join("sub/half").exists());
+        let second = OutputDir::begin(&target).unwrap();
+        assert!(!left.join("sub").exists());
+        fs::create_dir(&target).unwrap();
+        second.finish().unwrap();
+        assert!(target.is_dir() && !left.exists());
+    }
+
+    #[test]
+    fn a_parent_that_is_not_there_is_not_made() {
+        let (_dir, target) = place();
+        let refused = OutputDir::begin(&target.join("below")).unwrap_err();
+        assert!(matches!(refused, Refused::NoParent(_)), "{refused}");
+    }
+}

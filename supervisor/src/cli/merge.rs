@@ -1,0 +1,165 @@
+//! `supervise merge`: a proven step becomes a model that Hugging Face's libraries load.
+
+mod files;
+mod open;
+mod output;
+mod source;
+mod upload;
+
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::printer::{self, Meter};
+use crate::render::merge::MergeView;
+use camino::Utf8PathBuf;
+use supervise_checkpoint::Dtype;
+use supervise_weights::hf;
+
+pub(super) const EXAMPLES: &str =
+    "  supervise merge ppo.yaml --target model                      the newest proven step of a run
+  supervise merge /ckpt/my-run --step 120 --target model --dtype keep
+  supervise merge /ckpt/my-run/global_step_120/critic --target critic
+  supervise merge /ckpt/my-run --target model --upload my-org/my-model --private
+";
+
+pub(super) const EXITS: [Exit; 11] = [
+    Exit::Finished,
+    Exit::NoProof,
+    Exit::Incomplete,
+    Exit::Damaged,
+    Exit::Unsafe,
+    Exit::Unknown,
+    Exit::Unreadable,
+    Exit::Usage,
+    Exit::Environment,
+    Exit::Internal,
+    Exit::Config,
+];
+
+/// Type of the numbers that are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum DtypeArg {
+    Bfloat16,
+    Float16,
+    Float32,
+    /// As they are in the checkpoint.
+    Keep,
+}
+
+impl DtypeArg {
+    pub(super) fn dtype(self) -> Option<Dtype> {
+        match self {
+            Self::Bfloat16 => Some(Dtype::Bf16),
+            Self::Float16 => Some(Dtype::F16),
+            Self::Float32 => Some(Dtype::F32),
+            Self::Keep => None,
+        }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// A run, a checkpoint root, a step, or one role of it
+    #[arg(value_name = "RUN|DIR")]
+    source: String,
+    /// Directory that is made; it must not exist, or be empty
+    #[arg(long, value_name = "DIR")]
+    target: Utf8PathBuf,
+    /// Step of the run or root [default: the newest that is proven]
+    #[arg(long, value_name = "N")]
+    step: Option<u64>,
+    /// Role of the step [default: actor, or the only one]
+    #[arg(long)]
+    role: Option<String>,
+    /// Type of the numbers that are written
+    #[arg(long, value_enum, default_value = "bfloat16")]
+    dtype: DtypeArg,
+    /// Size that a file of weights may have
+    #[arg(long, value_name = "SIZE", default_value = "50GB", value_parser = supervise_config::settings::parse_bytes)]
+    max_shard_size: u64,
+    /// Directory of the model that was trained: its tensors are compared by name and shape, and what the step lacks comes from it
+    #[arg(long, value_name = "DIR")]
+    like: Option<Utf8PathBuf>,
+    /// Write the names as they are in the checkpoint, whatever kind of model it is
+    #[arg(long)]
+    keep_names: bool,
+    /// The adapter's alpha, where the checkpoint does not tell
+    #[arg(long, value_name = "NUMBER", value_parser = positive)]
+    lora_alpha: Option<f64>,
+    /// Then upload it to this repository, by the command `hf`
+    #[arg(long, value_name = "ORG/NAME")]
+    upload: Option<String>,
+    /// The repository is private
+    #[arg(long, requires = "upload")]
+    private: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(n) if n.is_finite() && n > 0.0 => Ok(n),
+        _ => Err("expected a number above 0".to_owned()),
+    }
+}
+
+pub(super) fn run(args: &Args) -> Result<u8, CliError> {
+    if let Some(name) = &args.upload {
+        upload::possible(name)?;
+    }
+    output::may_be_made(&args.target)?;
+    let mut meter = Meter::new();
+    let found = source::find(&args.source, args.step, args.role.as_deref(), &mut meter)?;
+    let model = open::model(&found)?;
+    meter.end();
+    output::is_outside(&args.target, &found.dir)?;
+    let files = files::Files::beside(&found, args.like.as_deref(), args.dtype.dtype())?;
+    let options = hf::Options {
+        dtype: args.dtype.dtype(),
+        keep_names: args.keep_names,
+    };
+    let mut plan = hf::plan(&model.weights, &files.config, options).map_err(|e| refused(e, args))?;
+    if let Some(base) = &args.like {
+        files::compare_names(base, &plan.model)?;
+    }
+    let adapter = match plan.adapter.take() {
+        Some(adapter) => Some(files.adapter(adapter, args.lora_alpha)?),
+        None => None,
+    };
+    let written = output::write(args, &model, &plan.model, adapter, &files)?;
+    for note in plan.notes.iter().chain(&files.notes) {
+        printer::last_err(&format!("note: {note}\n"));
+    }
+    let view = MergeView {
+        source: found.dir.clone(),
+        step: found.step.map(|s| s.0),
+        role: found.role.clone(),
+        target: args.target.clone(),
+        files: written.files,
+        tensors: plan.model.len() as u64,
+        bytes_written: written.bytes,
+        bytes_checked: written.checked,
+        milliseconds: written.took.as_millis() as u64,
+        notes: plan.notes.into_iter().chain(files.notes).collect(),
+    };
+    if args.json {
+        super::print_json(&view)?;
+    } else {
+        super::print(&view.text())?;
+    }
+    if let Some(name) = &args.upload {
+        upload::perform(&args.target, name, args.private)?;
+    }
+    Ok(Exit::Finished.code())
+}
+
+/// What a person can do where names are not known.
+fn refused(problem: supervise_weights::Problem, args: &Args) -> CliError {
+    let e = CliError::checkpoint(problem.verdict, problem.text);
+    match problem.verdict {
+        supervise_core::checkpoint::Verdict::Unknown if !args.keep_names => {
+            e.hint("--keep-names writes the tensors under the names that the checkpoint has")
+        }
+        _ => e,
+    }
+}

@@ -1,0 +1,188 @@
+//! Small files that belong to a model: configuration, tokenizer, what is noted of an adapter.
+
+use super::source::Found;
+use crate::error::CliError;
+use camino::{Utf8Path, Utf8PathBuf};
+use std::collections::BTreeMap;
+use std::io;
+use supervise_checkpoint::{Dtype, FileKind, Limits, inspect};
+use supervise_core::checkpoint::Verdict;
+use supervise_host::io_worker::{FileSource, read_small};
+use supervise_weights::OutTensor;
+use supervise_weights::hf::{Adapter, AdapterFacts, ModelConfig};
+
+/// Bytes that one of them may have: a large vocabulary takes some ten millions.
+const SMALL: u64 = 256 << 20;
+/// The directory beside verl's shards that holds them.
+const HUGGINGFACE: &str = "huggingface";
+const CONFIG: &str = "config.json";
+
+/// The files beside the weights.
+pub(super) struct Files {
+    pub(super) config: ModelConfig,
+    /// What `config.json` is written as.
+    pub(super) config_text: String,
+    /// Others by name, with the path that they are copied from.
+    pub(super) others: BTreeMap<String, Utf8PathBuf>,
+    pub(super) notes: Vec<String>,
+    facts: Option<AdapterFacts>,
+}
+
+/// An adapter and the file that describes it.
+pub(super) struct AdapterOut {
+    pub(super) tensors: Vec<OutTensor>,
+    pub(super) config: String,
+}
+
+impl Files {
+    /// Collects them from beside the shards; what is not there comes from the model that was trained.
+    pub(super) fn beside(found: &Found, like: Option<&Utf8Path>, dtype: Option<Dtype>) -> Result<Self, CliError> {
+        let own = found.dir.join(HUGGINGFACE);
+        let mut others = BTreeMap::new();
+        let mut notes = Vec::new();
+        for dir in like.into_iter().chain([own.as_path()]) {
+            for (name, path) in small_files(dir, dir != own)? {
+                others.insert(name, path);
+            }
+        }
+        if !others.contains_key(CONFIG) {
+            return Err(CliError::checkpoint(
+                Verdict::Incomplete,
+                format!("{own}/{CONFIG} is missing: nothing tells which model this is"),
+            )
+            .hint("--like DIR takes it, with the tokenizer, from the model that was trained"));
+        }
+        let path = others.remove(CONFIG).unwrap_or_default();
+        let text = read_small(&path, SMALL).map_err(|e| CliError::environment(format!("{path}: {e}")))?;
+        let config = ModelConfig::parse(&text).map_err(|e| CliError::checkpoint(e.verdict, format!("{path}: {e}")))?;
+        if !others
+            .keys()
+            .any(|name| name.starts_with("tokenizer") || name == "vocab.json")
+        {
+            notes.push(format!(
+                "there is no tokenizer in {own}: --like DIR takes it from the model that was trained"
+            ));
+        }
+        let facts = match read_small(&found.dir.join("lora_train_meta.json"), SMALL) {
+            Ok(text) => Some(AdapterFacts::parse(&text).map_err(|e| CliError::checkpoint(e.verdict, e.text))?),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+            Err(e) => {
+                return Err(CliError::environment(format!(
+                    "{}/lora_train_meta.json: {e}",
+                    found.dir
+                )));
+            }
+        };
+        Ok(Self {
+            config_text: config.with_dtype(dtype),
+            config,
+            others,
+            notes,
+            facts,
+        })
+    }
+
+    /// The adapter with its configuration.
+    pub(super) fn adapter(&self, adapter: Adapter, alpha: Option<f64>) -> Result<AdapterOut, CliError> {
+        let facts = self.facts.clone().unwrap_or_default();
+        let Some(alpha) = alpha.or(facts.alpha) else {
+            let text = "the checkpoint holds an adapter (LoRA) and nothing tells its alpha: without it the adapter would do nothing";
+            return Err(CliError::checkpoint(Verdict::Unknown, text).hint(
+                "--lora-alpha NUMBER says it: it is actor_rollout_ref.model.lora_alpha of the trainer's configuration",
+            ));
+        };
+        let config = adapter
+            .config(&facts, alpha, None)
+            .map_err(|e| CliError::checkpoint(e.verdict, e.text))?;
+        Ok(AdapterOut {
+            tensors: adapter.tensors,
+            config,
+        })
+    }
+}
+
+/// Files in a directory that are no weights. `must`: it has to be there.
+fn small_files(dir: &Utf8Path, must: bool) -> Result<Vec<(String, Utf8PathBuf)>, CliError> {
+    let entries = match dir.read_dir_utf8() {
+        Ok(entries) => entries,
+        Err(e) if !must && e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) if must => return Err(CliError::usage(format!("--like {dir}: {e}"))),
+        Err(e) => return Err(CliError::environment(format!("{dir}: {e}"))),
+    };
+    let mut out = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(|e| CliError::environment(format!("{dir}: {e}")))?;
+        let name = entry.file_name();
+        // A cache of models holds links to its files.
+        let fact = entry.path().metadata();
+        if fact.is_ok_and(|m| m.is_file() && m.len() <= SMALL) && !is_weights(name) && !name.starts_with('.') {
+            out.push((name.to_owned(), entry.path().to_owned()));
+        }
+    }
+    Ok(out)
+}
+
+fn is_weights(name: &str) -> bool {
+    let ends = [
+        ".safetensors",
+        ".bin",
+        ".pt",
+        ".pth",
+        ".gguf",
+        ".h5",
+        ".msgpack",
+        ".index.json",
+    ];
+    ends.iter().any(|end| name.ends_with(end))
+}
+
+/// The model that was trained has the same tensors.
+pub(super) fn compare_names(base: &Utf8Path, model: &[OutTensor]) -> Result<(), CliError> {
+    let mut there = BTreeMap::new();
+    let entries = base
+        .read_dir_utf8()
+        .map_err(|e| CliError::usage(format!("--like {base}: {e}")))?;
+    for entry in entries.flatten().filter(|e| e.file_name().ends_with(".safetensors")) {
+        let path = entry
+            .path()
+            .canonicalize_utf8()
+            .unwrap_or_else(|_| entry.path().to_owned());
+        let source = FileSource::open(&path).map_err(|e| CliError::environment(format!("{path}: {e}")))?;
+        let found = inspect(FileKind::Safetensors, &source, &Limits::default());
+        if let Some(bad) = found.findings.iter().find(|f| f.effect() != Verdict::Whole) {
+            return Err(CliError::checkpoint(bad.effect(), format!("--like {path}: {bad}")));
+        }
+        there.extend(found.inventory.into_iter().map(|t| (t.name, t.shape)));
+    }
+    if there.is_empty() {
+        return Err(CliError::usage(format!(
+            "--like {base}: there are no weights in it (*.safetensors)"
+        )));
+    }
+    let ours: BTreeMap<&str, &[u64]> = model.iter().map(|t| (t.name.as_str(), t.shape.as_slice())).collect();
+    let mut lines = Vec::new();
+    for (name, shape) in &there {
+        match ours.get(name.as_str()) {
+            None => lines.push(format!("{name} is missing")),
+            Some(own) if *own != shape.as_slice() => {
+                lines.push(format!("{name} has the shape {own:?} instead of {shape:?}"))
+            }
+            Some(_) => {}
+        }
+    }
+    lines.extend(
+        ours.keys()
+            .filter(|n| !there.contains_key(**n))
+            .map(|n| format!("{n} is not in it")),
+    );
+    if lines.is_empty() {
+        return Ok(());
+    }
+    let n = lines.len();
+    lines.truncate(10);
+    Err(CliError::checkpoint(
+        Verdict::Damaged,
+        format!("the tensors are not those of {base}: {n} differ"),
+    )
+    .with_lines(lines))
+}

@@ -1,0 +1,282 @@
+//! The directory that is made: written beside, looked at as any reader would, renamed.
+
+use super::Args;
+use super::files::{AdapterOut, Files};
+use super::open::Model;
+use crate::error::CliError;
+use crate::printer::Meter;
+use crate::render::bytes;
+use camino::{Utf8Path, Utf8PathBuf};
+use std::collections::BTreeMap;
+use std::io;
+use std::num::NonZero;
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+use supervise_checkpoint::SweepOptions;
+use supervise_checkpoint::set::{self, SetKind};
+use supervise_core::checkpoint::{Depth, Verdict};
+use supervise_host::io_worker::{FileProver, read_small};
+use supervise_host::output_dir::{OutputDir, OutputFile, Refused};
+use supervise_host::system::space;
+use supervise_weights::layout;
+use supervise_weights::write::Failed;
+use supervise_weights::{OutFile, OutTensor, Reading, Target};
+
+/// More threads than these bring nothing: the disk is what is waited for.
+const THREADS: usize = 8;
+/// Directory of the adapter, as verl names it.
+const ADAPTER: &str = "lora_adapter";
+
+/// What came of it.
+pub(super) struct Written {
+    pub(super) files: Vec<String>,
+    /// Bytes of weights.
+    pub(super) bytes: u64,
+    /// Bytes of the source that were compared with their checksums.
+    pub(super) checked: u64,
+    pub(super) took: Duration,
+}
+
+/// Refuses a target that stands already, before anything is read.
+pub(super) fn may_be_made(target: &Utf8Path) -> Result<(), CliError> {
+    super::super::not_empty(target.as_str(), "--target")?;
+    match target.read_dir_utf8().map(|mut entries| entries.next().is_some()) {
+        Ok(false) => Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => match parent(target).is_dir() {
+            true => Ok(()),
+            false => Err(no_parent(target, parent(target))),
+        },
+        Ok(true) => Err(exists(target)),
+        Err(e) if e.kind() == io::ErrorKind::NotADirectory => Err(exists(target)),
+        Err(e) => Err(CliError::environment(format!("--target {target}: {e}"))),
+    }
+}
+
+/// A target inside of the checkpoint would change what was proven.
+pub(super) fn is_outside(target: &Utf8Path, source: &Utf8Path) -> Result<(), CliError> {
+    let real = |path: &Utf8Path| path.canonicalize_utf8().ok();
+    let (Some(dir), Some(source)) = (real(parent(target)), real(source)) else {
+        return Ok(());
+    };
+    let step = source
+        .ancestors()
+        .find(|dir| dir.file_name().is_some_and(|n| n.starts_with("global_step_")));
+    if dir.starts_with(step.unwrap_or(&source)) {
+        return Err(CliError::usage(format!(
+            "--target {target}: it lies inside of the checkpoint that is merged"
+        ))
+        .hint("name a directory elsewhere"));
+    }
+    Ok(())
+}
+
+fn parent(path: &Utf8Path) -> &Utf8Path {
+    match path.parent() {
+        Some(dir) if !dir.as_str().is_empty() => dir,
+        _ => Utf8Path::new("."),
+    }
+}
+
+fn exists(target: &Utf8Path) -> CliError {
+    CliError::usage(format!("--target {target}: it exists and is not an empty directory"))
+        .hint("name another directory, or move this one away: nothing is written over")
+}
+
+fn no_parent(target: &Utf8Path, dir: &Utf8Path) -> CliError {
+    CliError::environment(format!("--target {target}: there is no directory {dir}"))
+        .hint(format!("make it: mkdir -p {dir}"))
+}
+
+/// Writes everything and gives it its name.
+pub(super) fn write(
+    args: &Args,
+    model: &Model,
+    tensors: &[OutTensor],
+    adapter: Option<AdapterOut>,
+    files: &Files,
+) -> Result<Written, CliError> {
+    let began = Instant::now();
+    let mut all: Vec<OutTensor> = tensors.to_vec();
+    let mut out = layout::files(&all, "model", args.max_shard_size);
+    let index = layout::index(&out, &all);
+    if let Some(adapter) = &adapter {
+        add_adapter(&mut all, &mut out, &adapter.tensors);
+    }
+    let bytes = out.iter().map(|f| f.bytes).sum();
+    enough_space(&args.target, bytes)?;
+    let dir = OutputDir::begin(&args.target).map_err(|e| begun(e, &args.target))?;
+    let made = Made {
+        dir: &dir,
+        tensors: &all,
+        files: &out,
+    };
+    let small = Small {
+        files,
+        index,
+        adapter: adapter.map(|a| a.config),
+    };
+    match made.fill(model, &small) {
+        Ok((names, checked)) => {
+            dir.finish()
+                .map_err(|e| CliError::environment(format!("{}: {e}", args.target)))?;
+            Ok(Written {
+                files: names,
+                bytes,
+                checked,
+                took: began.elapsed(),
+            })
+        }
+        Err(e) => {
+            dir.abandon();
+            Err(e)
+        }
+    }
+}
+
+/// The adapter's tensors are written in the same pass, into a directory of their own.
+fn add_adapter(all: &mut Vec<OutTensor>, out: &mut Vec<OutFile>, tensors: &[OutTensor]) {
+    let first = all.len();
+    for mut file in layout::files(tensors, "adapter_model", u64::MAX) {
+        file.name = format!("{ADAPTER}/{}", file.name);
+        for (n, _) in &mut file.tensors {
+            *n += first;
+        }
+        out.push(file);
+    }
+    all.extend_from_slice(tensors);
+}
+
+fn enough_space(target: &Utf8Path, want: u64) -> Result<(), CliError> {
+    let Ok(room) = space(parent(target)) else { return Ok(()) };
+    if room.size == 0 || room.free >= want {
+        return Ok(());
+    }
+    Err(CliError::environment(format!(
+        "--target {target}: the model takes {} and {} are free there",
+        bytes(want),
+        bytes(room.free)
+    ))
+    .hint("free some space, or name a directory on another disk: nothing was written"))
+}
+
+fn begun(refused: Refused, target: &Utf8Path) -> CliError {
+    match refused {
+        Refused::Exists => exists(target),
+        Refused::NoParent(dir) => no_parent(target, &dir),
+        refused => CliError::environment(format!("--target {target}: {refused}")),
+    }
+}
+
+/// Files beside the weights.
+struct Small<'a> {
+    files: &'a Files,
+    index: Option<String>,
+    adapter: Option<String>,
+}
+
+/// A directory that is being filled.
+struct Made<'a> {
+    dir: &'a OutputDir,
+    tensors: &'a [OutTensor],
+    files: &'a [OutFile],
+}
+
+struct Opened(Vec<OutputFile>);
+
+impl Target for Opened {
+    fn write_at(&self, file: usize, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0[file].write_at(at, bytes)
+    }
+}
+
+impl Made<'_> {
+    /// Gives the names of all files, and how many bytes of the source were compared.
+    fn fill(&self, model: &Model, small: &Small<'_>) -> Result<(Vec<String>, u64), CliError> {
+        let opened: io::Result<Vec<OutputFile>> =
+            self.files.iter().map(|f| self.dir.create(&f.name, f.bytes)).collect();
+        let opened = Opened(opened.map_err(|e| self.failed(&e))?);
+        let total: u64 = self.files.iter().map(|f| f.bytes).sum();
+        let mut meter = Meter::of_writing();
+        let threads = std::thread::available_parallelism()
+            .map_or(1, NonZero::get)
+            .min(THREADS);
+        let reading = Reading::new(&model.weights, &model.sources);
+        let checked = supervise_weights::write(reading, self.tensors, self.files, &opened, threads, &mut |done| {
+            meter.tell(done, Some(total));
+            ControlFlow::Continue(())
+        });
+        meter.end();
+        let checked = checked.map_err(|e| match e {
+            Failed::Source(problem) => CliError::checkpoint(problem.verdict, problem.text),
+            Failed::Target { error, .. } => self.failed(&error),
+            Failed::Interrupted => CliError::internal("the merge was interrupted"),
+        })?;
+        let small = self.small(small)?;
+        for file in &opened.0 {
+            file.finish().map_err(|e| self.failed(&e))?;
+        }
+        self.judge()?;
+        let names = self.files.iter().map(|f| f.name.clone());
+        Ok((names.chain(small).collect(), checked))
+    }
+
+    fn small(&self, small: &Small<'_>) -> Result<Vec<String>, CliError> {
+        let mut names = Vec::new();
+        let mut put = |name: &str, bytes: &[u8]| {
+            names.push(name.to_owned());
+            self.dir.write(name, bytes).map_err(|e| self.failed(&e))
+        };
+        put("config.json", small.files.config_text.as_bytes())?;
+        if let Some(index) = &small.index {
+            put("model.safetensors.index.json", index.as_bytes())?;
+        }
+        if let Some(config) = &small.adapter {
+            put(&format!("{ADAPTER}/adapter_config.json"), config.as_bytes())?;
+        }
+        for (name, path) in &small.files.others {
+            let bytes = read_small(path, u64::MAX).map_err(|e| CliError::environment(format!("{path}: {e}")))?;
+            put(name, &bytes)?;
+        }
+        Ok(names)
+    }
+
+    /// Looks at the weights as any reader would: headers, sizes, the index.
+    fn judge(&self) -> Result<(), CliError> {
+        let names: BTreeMap<String, u64> = self
+            .dir
+            .path()
+            .read_dir_utf8()
+            .and_then(|entries| {
+                let size = |e: io::Result<camino::Utf8DirEntry>| {
+                    let e = e?;
+                    Ok((e.file_name().to_owned(), e.metadata()?.len()))
+                };
+                entries.map(size).collect()
+            })
+            .map_err(|e| self.failed(&e))?;
+        let needs = set::needs(SetKind::Weights, names.keys().map(String::as_str));
+        let options = SweepOptions {
+            zero: false,
+            finite: false,
+        };
+        let reports = FileProver::new(self.dir.path())
+            .prove(&needs, Depth::Structure, options, &mut |_| ControlFlow::Continue(()))
+            .into_iter()
+            .map(|(path, report)| (path.into_string(), report))
+            .collect();
+        let judged = set::judge(SetKind::Weights, &names, &reports);
+        match judged.verdict {
+            Verdict::Whole => Ok(()),
+            verdict => {
+                let why = judged.findings.first().map(ToString::to_string).unwrap_or_default();
+                Err(CliError::internal(format!("what was written is {verdict}: {why}")))
+            }
+        }
+    }
+
+    fn failed(&self, e: &io::Error) -> CliError {
+        let dir: &Utf8PathBuf = &self.dir.path().to_owned();
+        let e = CliError::environment(format!("{dir} cannot be written: {e}"));
+        e.hint("nothing stands under the target's name; run this again when that is mended")
+    }
+}

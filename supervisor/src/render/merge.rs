@@ -1,0 +1,51 @@
+//! What came of a merge.
+
+use super::{bytes, count};
+use crate::render::terminal::shown;
+use camino::Utf8PathBuf;
+use serde::Serialize;
+use std::fmt::Write as _;
+
+/// A model that was written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MergeView {
+    /// Directory that it was read from.
+    pub source: Utf8PathBuf,
+    /// Step, where the directory tells.
+    pub step: Option<u64>,
+    /// Role, where the step has roles.
+    pub role: Option<String>,
+    /// Directory that was made.
+    pub target: Utf8PathBuf,
+    /// Its files.
+    pub files: Vec<String>,
+    /// Tensors of the model.
+    pub tensors: u64,
+    /// Bytes of weights that were written.
+    pub bytes_written: u64,
+    /// Bytes of the source that were compared with their checksums.
+    pub bytes_checked: u64,
+    /// Time from the first byte to the last, in milliseconds.
+    pub milliseconds: u64,
+    /// Things a reader should know.
+    pub notes: Vec<String>,
+}
+
+impl MergeView {
+    /// The same in words.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut out = format!(
+            "{}: {}, {} written in {:.1} s; {} read and found as they were saved\n",
+            shown(self.target.as_str()),
+            count(self.tensors, "tensor"),
+            bytes(self.bytes_written),
+            self.milliseconds as f64 / 1000.0,
+            bytes(self.bytes_checked),
+        );
+        let step = self.step.map(|s| format!("step {s} of ")).unwrap_or_default();
+        // Writing into a String cannot fail.
+        let _ = writeln!(out, "  from {step}{}", shown(self.source.as_str()));
+        out
+    }
+}
