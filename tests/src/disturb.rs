@@ -44,6 +44,7 @@ fn changes(regs: &libc::user_regs_struct) -> bool {
         | libc::SYS_fsync
         | libc::SYS_fdatasync
         | libc::SYS_ftruncate
+        | libc::SYS_fallocate
         | libc::SYS_copy_file_range
         | libc::SYS_sendfile
         | libc::SYS_utimensat => true,

@@ -113,7 +113,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     let model = open::model(&found)?;
     meter.end();
     output::is_outside(&args.target, &found.dir)?;
-    let files = files::Files::beside(&found, args.like.as_deref(), args.dtype.dtype())?;
+    let files = files::Files::beside(&found, args.like.as_deref())?;
     let options = hf::Options {
         dtype: args.dtype.dtype(),
         keep_names: args.keep_names,
@@ -126,7 +126,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         Some(adapter) => Some(files.adapter(adapter, args.lora_alpha)?),
         None => None,
     };
-    let written = output::write(args, &model, &plan.model, adapter, &files)?;
+    let written = output::write(args, &model, &plan, adapter, &files)?;
     for note in plan.notes.iter().chain(&files.notes) {
         printer::last_err(&format!("note: {note}\n"));
     }

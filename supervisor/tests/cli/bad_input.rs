@@ -46,6 +46,7 @@ fn an_empty_word_is_named() {
         &["explain", ""],
         &["checkpoints", ""],
         &["verify", ""],
+        &["merge", "", "--target", "model"],
     ] {
         World::new().run(command).refuses(64, &["an empty word", "hint:"]);
     }

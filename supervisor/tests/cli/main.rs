@@ -13,6 +13,7 @@ mod foreign;
 mod hf;
 mod install;
 mod megatron;
+mod merge;
 mod migrate;
 mod policy;
 mod release;

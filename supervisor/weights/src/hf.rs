@@ -116,6 +116,16 @@ pub struct Plan {
     pub notes: Vec<String>,
 }
 
+impl Plan {
+    /// The type of all its numbers, where they have one.
+    #[must_use]
+    pub fn dtype(&self) -> Option<Dtype> {
+        let mut all = self.model.iter().map(|t| t.dtype).filter(|d| cast::is_float(*d));
+        let first = all.next()?;
+        all.all(|d| d == first).then_some(first)
+    }
+}
+
 /// Decides which tensors are written under which names.
 ///
 /// # Errors

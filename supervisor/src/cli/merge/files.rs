@@ -5,7 +5,7 @@ use crate::error::CliError;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use std::io;
-use supervise_checkpoint::{Dtype, FileKind, Limits, inspect};
+use supervise_checkpoint::{FileKind, Limits, inspect};
 use supervise_core::checkpoint::Verdict;
 use supervise_host::io_worker::{FileSource, read_small};
 use supervise_weights::OutTensor;
@@ -20,8 +20,6 @@ const CONFIG: &str = "config.json";
 /// The files beside the weights.
 pub(super) struct Files {
     pub(super) config: ModelConfig,
-    /// What `config.json` is written as.
-    pub(super) config_text: String,
     /// Others by name, with the path that they are copied from.
     pub(super) others: BTreeMap<String, Utf8PathBuf>,
     pub(super) notes: Vec<String>,
@@ -36,7 +34,7 @@ pub(super) struct AdapterOut {
 
 impl Files {
     /// Collects them from beside the shards; what is not there comes from the model that was trained.
-    pub(super) fn beside(found: &Found, like: Option<&Utf8Path>, dtype: Option<Dtype>) -> Result<Self, CliError> {
+    pub(super) fn beside(found: &Found, like: Option<&Utf8Path>) -> Result<Self, CliError> {
         let own = found.dir.join(HUGGINGFACE);
         let mut others = BTreeMap::new();
         let mut notes = Vec::new();
@@ -74,7 +72,6 @@ impl Files {
             }
         };
         Ok(Self {
-            config_text: config.with_dtype(dtype),
             config,
             others,
             notes,

@@ -18,6 +18,7 @@ use supervise_core::checkpoint::{Depth, Verdict};
 use supervise_host::io_worker::{FileProver, read_small};
 use supervise_host::output_dir::{OutputDir, OutputFile, Refused};
 use supervise_host::system::space;
+use supervise_weights::hf::Plan;
 use supervise_weights::layout;
 use supervise_weights::write::Failed;
 use supervise_weights::{OutFile, OutTensor, Reading, Target};
@@ -91,12 +92,12 @@ fn no_parent(target: &Utf8Path, dir: &Utf8Path) -> CliError {
 pub(super) fn write(
     args: &Args,
     model: &Model,
-    tensors: &[OutTensor],
+    plan: &Plan,
     adapter: Option<AdapterOut>,
     files: &Files,
 ) -> Result<Written, CliError> {
     let began = Instant::now();
-    let mut all: Vec<OutTensor> = tensors.to_vec();
+    let mut all = plan.model.clone();
     let mut out = layout::files(&all, "model", args.max_shard_size);
     let index = layout::index(&out, &all);
     if let Some(adapter) = &adapter {
@@ -111,6 +112,7 @@ pub(super) fn write(
         files: &out,
     };
     let small = Small {
+        config: files.config.with_dtype(plan.dtype()),
         files,
         index,
         adapter: adapter.map(|a| a.config),
@@ -169,6 +171,7 @@ fn begun(refused: Refused, target: &Utf8Path) -> CliError {
 
 /// Files beside the weights.
 struct Small<'a> {
+    config: String,
     files: &'a Files,
     index: Option<String>,
     adapter: Option<String>,
@@ -226,7 +229,7 @@ impl Made<'_> {
             names.push(name.to_owned());
             self.dir.write(name, bytes).map_err(|e| self.failed(&e))
         };
-        put("config.json", small.files.config_text.as_bytes())?;
+        put("config.json", small.config.as_bytes())?;
         if let Some(index) = &small.index {
             put("model.safetensors.index.json", index.as_bytes())?;
         }

@@ -1,0 +1,210 @@
+"""`supervise merge` against verl.model_merger: every file, every name, every bit; and transformers loads what comes out.
+
+usage: merge.py PROGRAMS        (the folder with the built binaries)
+"""
+
+import contextlib
+import io
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+import torch
+import transformers
+from safetensors import safe_open
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForTokenClassification
+
+warnings.simplefilter("ignore")
+transformers.logging.set_verbosity_error()
+transformers.utils.logging.disable_progress_bar()
+logging.getLogger("torch.distributed.device_mesh").setLevel(logging.ERROR)
+
+HERE = Path(__file__).resolve().parent
+SUPERVISE = Path(sys.argv[1]) / "supervise"
+
+
+def gang(world, out, model, port):
+    command = [HERE / "gang.sh", str(world), sys.executable, HERE / "merge_writers.py", out, model]
+    done = subprocess.run(
+        [str(c) for c in command],
+        env={**os.environ, "PORT": str(port), "PYTHONWARNINGS": "ignore"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def verl_merges(source, target):
+    from verl.model_merger.base_model_merger import ModelMergerConfig
+    from verl.model_merger.fsdp_model_merger import FSDPModelMerger
+
+    target.mkdir()
+    config = ModelMergerConfig(
+        operation="merge",
+        backend="fsdp",
+        local_dir=str(source),
+        target_dir=str(target),
+        hf_model_config_path=str(source / "huggingface"),
+    )
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        FSDPModelMerger(config).merge_and_save()
+
+
+def we_merge(source, target, *options):
+    done = subprocess.run(
+        [SUPERVISE, "merge", source, "--target", target, "--json", *options], capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"{source}: {done.returncode} {done.stderr}"
+    return json.loads(done.stdout)
+
+
+def tensors(directory):
+    out = {}
+    for path in sorted(directory.glob("*.safetensors")):
+        with safe_open(path, "pt") as f:
+            for key in f.keys():
+                assert key not in out, key
+                out[key] = f.get_tensor(key)
+    return out
+
+
+def files(directory):
+    return sorted(str(p.relative_to(directory)) for p in directory.rglob("*") if p.is_file())
+
+
+def same_bits(a, b):
+    return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a.view(torch.uint8), b.view(torch.uint8))
+
+
+def equal(ours, theirs):
+    a, b = tensors(ours), tensors(theirs)
+    assert a.keys() == b.keys(), f"{ours}: {sorted(a.keys() ^ b.keys())[:5]}"
+    odd = [key for key in a if not same_bits(a[key], b[key])]
+    assert not odd, f"{ours}: {odd[:5]} differ"
+    return len(a)
+
+
+def logits(directory, critic):
+    kind = AutoModelForTokenClassification if critic else AutoModelForCausalLM
+    model = kind.from_pretrained(directory, dtype=torch.float32).eval()
+    with torch.no_grad():
+        return model(input_ids=torch.arange(24).reshape(2, 12)).logits
+
+
+def compare(case, source, work):
+    theirs, ours = work / "verl" / case, work / "ours" / case
+    verl_merges(source, theirs)
+    view = we_merge(source, ours)
+    count = equal(ours, theirs)
+    assert files(ours) == files(theirs), f"{case}: {set(files(ours)) ^ set(files(theirs))}"
+    # One file: not only the tensors, every byte of it.
+    a, b = (d / "model.safetensors" for d in (ours, theirs))
+    assert a.read_bytes() == b.read_bytes(), f"{case}: {a} and {b} differ"
+    assert view["bytes_checked"] > 0 and view["tensors"] == count
+    # The tokenizer is copied; verl saves it anew, which adds words about how it was loaded.
+    for name in ("config.json", "generation_config.json"):
+        if (ours / name).exists():
+            a, b = (json.loads((d / name).read_text()) for d in (ours, theirs))
+            different = {k: (a.get(k), b.get(k)) for k in a.keys() | b.keys() if a.get(k) != b.get(k)}
+            assert not different, f"{case}/{name}: {different}"
+    if (ours / "lora_adapter").is_dir():
+        equal(ours / "lora_adapter", theirs / "lora_adapter")
+        a, b = (json.loads((d / "lora_adapter/adapter_config.json").read_text()) for d in (ours, theirs))
+        for key in a:
+            x, y = (sorted(v[key]) if key == "target_modules" else v[key] for v in (a, b))
+            assert x == y, f"{case}/adapter_config.json: {key} is {x}, verl says {y}"
+        peft_loads(ours)
+    critic = case.startswith("critic")
+    assert torch.equal(logits(ours, critic), logits(theirs, critic)), case
+    print(f"{case}: {count} tensors, bit for bit those of verl.model_merger")
+
+
+def peft_loads(directory):
+    from peft import PeftModel
+
+    base = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+    PeftModel.from_pretrained(base, directory / "lora_adapter")
+
+
+def several_files(source, work):
+    """A model in several files has an index that transformers follows."""
+    whole, parts = work / "whole", work / "parts"
+    we_merge(source, whole, "--dtype", "keep")
+    view = we_merge(source, parts, "--dtype", "keep", "--max-shard-size", "100KB")
+    assert equal(parts, whole) > 0
+    index = json.loads((parts / "model.safetensors.index.json").read_text())
+    assert sorted(set(index["weight_map"].values())) == sorted(p.name for p in parts.glob("*.safetensors"))
+    assert index["metadata"]["total_size"] == sum(t.nbytes for t in tensors(parts).values())
+    assert torch.equal(logits(parts, False), logits(whole, False))
+    assert AutoConfig.from_pretrained(parts).dtype == torch.float32
+    print(f"several files: {len(view['files'])}, float32 is kept")
+
+
+def casts(source, work):
+    """Every type as torch casts it."""
+    whole = tensors(work / "whole")
+    for name in ("float16", "bfloat16", "float32"):
+        target = work / name
+        we_merge(source, target, "--dtype", name)
+        made = tensors(target)
+        odd = [k for k in whole if not same_bits(made[k], whole[k].to(getattr(torch, name)))]
+        assert not odd, f"{name}: {odd[:5]}"
+    print("types: float16, bfloat16 and float32 as torch casts them")
+
+
+def mixed_keys(source, work):
+    """Plain tensors beside cut ones: verl reads rank 0 alone where the first name is a plain one."""
+    mixed = work / "mixed"
+    subprocess.run(["cp", "-r", source, mixed], check=True)
+    for path in mixed.glob("model_world_size_*.pt"):
+        state = torch.load(path, weights_only=False)
+        state = {"a_buffer": torch.arange(5.0), **state}
+        torch.save(state, path)
+    we_merge(mixed, work / "mixed-out", "--dtype", "keep", "--keep-names")
+    made, whole = tensors(work / "mixed-out"), tensors(work / "whole")
+    assert torch.equal(made.pop("a_buffer"), torch.arange(5.0))
+    assert made.keys() == whole.keys() and all(same_bits(made[k], whole[k]) for k in whole)
+    first = sorted(mixed.glob("model_world_size_*.pt"))[1]
+    state = torch.load(first, weights_only=False)
+    state["a_buffer"] += 1
+    torch.save(state, first)
+    done = subprocess.run(
+        [SUPERVISE, "merge", mixed, "--target", work / "never", "--keep-names"], capture_output=True, text=True
+    )
+    assert done.returncode == 21 and "every rank should hold the same" in done.stderr, done
+    assert not (work / "never").exists()
+    print("mixed keys: a plain tensor is taken once, and refused where ranks disagree")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as work:
+        work = Path(work)
+        model, shards = work / "model", work / "shards"
+        subprocess.run([sys.executable, HERE / "make_tiny_model.py", model, "--rows", "8"], check=True, stdout=subprocess.DEVNULL)
+        for world in (1, 2, 4):
+            gang(world, shards, model, free_port())
+        for name in ("verl", "ours"):
+            (work / name).mkdir()
+        for source in sorted(shards.iterdir()):
+            compare(source.name, source, work)
+        several_files(shards / "qwen2-w4", work)
+        casts(shards / "qwen2-w2", work)
+        mixed_keys(shards / "qwen2-w2", work)
+
+
+if __name__ == "__main__":
+    main()
