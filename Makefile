@@ -4,7 +4,7 @@
 # real   the tests with real trainers alone (ONLY=areal_recovery: the scripts with that in their name)
 # bless  writes what comes out today into golden files and generated pages; read the difference before it is committed
 # install  program, man pages, completions and systemd unit below PREFIX (DESTDIR, BIN=a program that is built already)
-# check  words, format, lints, supply chain
+# check  words, format, lints, the house's own rules, supply chain
 # chaos  seeded attacks on the real program (ROUNDS of each kind, SEED, ONLY=kills|stops|journal|damage|copies)
 # bench  ratios against peers, in one run
 CARGO ?= cargo
@@ -77,6 +77,7 @@ check:
 	tests/words.sh
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) test -q -p supervise-trainers --test house
 	$(CARGO) deny --offline check bans licenses sources
 
 chaos: build-tests

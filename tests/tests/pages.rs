@@ -263,6 +263,7 @@ fn every_key_of_json_is_on_its_page() {
         "checkpoints demo-run/checkpoints --json",
         "verify demo-run/checkpoints tests/fixtures/areal_sft_w2/checkpoints/trainer/real/t0 --depth full --tensors --json",
         "migrate --checkpoint tests/fixtures/verl_megatron_v1_hf/global_step_1 --dry-run --json",
+        "merge tests/fixtures/verl_sft_fsdp2_w2 --target merged --json",
         "stop demo-run/checkpoints --json",
         "gc demo-run/checkpoints --dry-run --json",
         "config show examples/configs/demo.yaml --json",
