@@ -8,6 +8,7 @@ mod acts;
 mod allocation;
 mod ask;
 mod cluster;
+mod creep;
 mod evidence;
 mod guards;
 mod inputs;

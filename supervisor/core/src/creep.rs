@@ -1,22 +1,27 @@
-//! Creep: memory or room that shrinks step by step, and the step at which none is left.
+//! Creep: what shrinks step by step, and the step at which none is left.
 //!
-//! A few samples of each attempt are kept, thinned as they get more. The slope is the median of the slopes between all pairs (Theil and
-//! Sen): a burst or a collection does not move it. What levels off, as caches do, ends no run and is not told.
+//! A few samples of each attempt are kept, thinned as they get more; [`trend`] says what counts as a trend. What levels off, as caches do,
+//! ends no run and is not told.
+
+mod trend;
 
 use crate::id::{Ms, Step, Tick};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use trend::{Trend, trend};
 
 /// Samples that are kept of one resource.
 const SAMPLES: usize = 48;
-/// Fewer samples tell nothing.
-const FEW: usize = 6;
 /// The first samples come at least so far apart.
 const APART: Ms = Ms(250);
 /// Growth below this share of the limit is noise.
 const NOISE: f64 = 0.05;
+/// Steps or saves are slower where the trend added this share of what they took at first.
+const SLOWER: f64 = 0.5;
+/// And so much in milliseconds.
+const SLOWER_MS: f64 = 1000.0;
 
-/// Things that can run out.
+/// Things that can run out, and times that can grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Resource {
@@ -24,8 +29,18 @@ pub enum Resource {
     Memory,
     /// Memory of the machine.
     Node,
+    /// Memory that Ray lets its workers have: it kills them beyond.
+    Ray,
     /// Room in `/dev/shm`.
     Shm,
+    /// Room on the file system of the checkpoints, sampled at saves.
+    Disk,
+    /// Open files of the process that is nearest to its limit.
+    Files,
+    /// Milliseconds that a step takes, with all that happens between steps. No limit.
+    StepTime,
+    /// Milliseconds that a save takes. No limit.
+    SaveTime,
 }
 
 impl Resource {
@@ -35,14 +50,24 @@ impl Resource {
         match self {
             Self::Memory => "memory of the control group",
             Self::Node => "memory of the machine",
+            Self::Ray => "memory that Ray allows its workers",
             Self::Shm => "room in /dev/shm",
+            Self::Disk => "room on the disk of the checkpoints",
+            Self::Files => "open files of one process",
+            Self::StepTime => "time of a step",
+            Self::SaveTime => "time of a save",
         }
     }
 
     /// A relaunch gives it back.
     #[must_use]
     pub fn is_memory(self) -> bool {
-        self != Self::Shm
+        matches!(self, Self::Memory | Self::Node | Self::Ray)
+    }
+
+    /// It is sampled at saves, whatever the pace of the others.
+    fn is_of_saves(self) -> bool {
+        matches!(self, Self::Disk | Self::SaveTime)
     }
 }
 
@@ -51,9 +76,9 @@ impl Resource {
 pub struct Usage {
     /// Of what.
     pub what: Resource,
-    /// Bytes in use.
+    /// Bytes or files in use.
     pub used: u64,
-    /// Bytes that there are.
+    /// Bytes or files that there are.
     pub of: u64,
 }
 
@@ -61,11 +86,14 @@ pub struct Usage {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Creep {
     samples: BTreeMap<Resource, Vec<(Step, u64, u64)>>,
-    /// When the last ones were taken, and how far apart they are.
+    /// When the last ones were taken at a step, and how far apart they are.
     #[serde(default)]
     last: Option<Tick>,
     #[serde(default)]
     apart: Ms,
+    /// The step of the last ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    last_step: Option<Step>,
 }
 
 /// When something runs out.
@@ -73,12 +101,33 @@ pub struct Creep {
 pub struct Forecast {
     /// The resource.
     pub what: Resource,
-    /// Bytes more with each step.
-    pub per_step: u64,
-    /// Bytes that are left.
-    pub left: u64,
+    /// Bytes or files more with each step.
+    pub per_step: f64,
+    /// Bytes or files in use.
+    pub used: u64,
+    /// Bytes or files that there are.
+    pub of: u64,
     /// The last step that it lasts for.
     pub until: Step,
+}
+
+impl Forecast {
+    /// Bytes or files that are left.
+    #[must_use]
+    pub fn left(&self) -> u64 {
+        self.of.saturating_sub(self.used)
+    }
+}
+
+/// A time that grew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slower {
+    /// Of what.
+    pub what: Resource,
+    /// By the trend, at the first sample.
+    pub from: Ms,
+    /// By the trend, now.
+    pub to: Ms,
 }
 
 impl Creep {
@@ -91,81 +140,166 @@ impl Creep {
     /// A sample at this step is of use.
     #[must_use]
     pub fn is_due(&self, step: Step, now: Tick) -> bool {
-        let newer = self
-            .samples
-            .values()
-            .all(|s| s.last().is_none_or(|(last, ..)| step > *last));
-        newer && self.last.is_none_or(|last| now.since(last) >= self.apart.max(APART))
+        self.last_step.is_none_or(|last| step > last)
+            && self.last.is_none_or(|last| now.since(last) >= self.apart.max(APART))
     }
 
-    /// Takes a sample in.
-    pub fn note(&mut self, step: Step, at: Tick, usage: &[Usage]) {
-        self.last = Some(at);
-        for u in usage {
-            let samples = self.samples.entry(u.what).or_default();
-            if samples.last().is_none_or(|(last, ..)| step > *last) {
-                samples.push((step, u.used, u.of));
-            }
-            if samples.len() > SAMPLES {
-                let mut keep = false;
-                samples.retain(|_| {
-                    keep = !keep;
-                    keep
-                });
-                self.apart = Ms(self.apart.max(APART).0.saturating_mul(2));
-            }
-        }
-    }
-
-    /// The first thing to run out, if anything does.
+    /// A sample of the disk at this saved step is of use.
     #[must_use]
-    pub fn forecast(&self) -> Option<Forecast> {
-        let all = self
-            .samples
-            .iter()
-            .filter_map(|(what, samples)| forecast(*what, samples));
-        all.min_by_key(|f| f.until)
+    pub fn is_disk_due(&self, saved: Step) -> bool {
+        let disk = self.samples.get(&Resource::Disk).and_then(|s| s.last());
+        disk.is_none_or(|(last, ..)| saved > *last)
+    }
+
+    /// Takes samples in.
+    pub fn note(&mut self, step: Step, at: Tick, usage: &[Usage]) {
+        let mut is_full = false;
+        for u in usage {
+            is_full |= self.add(u.what, step, u.used, u.of);
+        }
+        if usage.iter().all(|u| u.what.is_of_saves()) {
+            return;
+        }
+        let steps = self.last_step.map_or(0, |before| step.0.saturating_sub(before.0));
+        let each = self.last.and_then(|then| at.since(then).0.checked_div(steps));
+        if let Some(each) = each {
+            self.add(Resource::StepTime, step, each, 0);
+        }
+        if is_full {
+            // Steps may be further apart than that by themselves.
+            let own = self.step_time().unwrap_or_default().0.saturating_mul(steps);
+            self.apart = Ms(self.apart.max(APART).0.max(own).saturating_mul(2));
+        }
+        self.last = Some(at);
+        self.last_step = Some(step);
+    }
+
+    /// A save after this step took so long.
+    pub fn note_save(&mut self, step: Step, took: Ms) {
+        self.add(Resource::SaveTime, step, took.0, 0);
+    }
+
+    /// Another clock: what lies between is not measured.
+    pub fn restart(&mut self) {
+        self.last = None;
+    }
+
+    /// `true`: there were too many samples, and every other one went.
+    fn add(&mut self, what: Resource, step: Step, used: u64, of: u64) -> bool {
+        let samples = self.samples.entry(what).or_default();
+        if samples.last().is_none_or(|(last, ..)| step > *last) {
+            samples.push((step, used, of));
+        }
+        let is_full = samples.len() > SAMPLES;
+        if is_full {
+            let mut keep = false;
+            samples.retain(|_| {
+                keep = !keep;
+                keep
+            });
+        }
+        is_full
+    }
+
+    /// What runs out, the first first. `save`: bytes of one save.
+    #[must_use]
+    pub fn forecasts(&self, save: u64) -> Vec<Forecast> {
+        let all = self.samples.iter();
+        let mut all: Vec<_> = all.filter_map(|(what, s)| forecast(*what, s, save)).collect();
+        all.sort_by_key(|f| f.until);
+        all
+    }
+
+    /// Times that grew by much.
+    #[must_use]
+    pub fn slower(&self) -> Vec<Slower> {
+        [Resource::StepTime, Resource::SaveTime]
+            .into_iter()
+            .filter_map(|what| slower(what, self.samples.get(&what)?))
+            .collect()
+    }
+
+    /// What a step takes of late, with all that happens between steps; `None` where that is not known.
+    #[must_use]
+    pub fn step_time(&self) -> Option<Ms> {
+        let times = self.samples.get(&Resource::StepTime)?;
+        let mut late: Vec<u64> = times.iter().rev().take(8).map(|(_, ms, _)| *ms).collect();
+        late.sort_unstable();
+        late.get(late.len() / 2).copied().map(Ms)
     }
 }
 
-fn forecast(what: Resource, samples: &[(Step, u64, u64)]) -> Option<Forecast> {
+fn points(samples: &[(Step, u64, u64)]) -> Vec<(f64, f64)> {
+    samples
+        .iter()
+        .map(|(step, used, _)| (step.0 as f64, *used as f64))
+        .collect()
+}
+
+fn forecast(what: Resource, samples: &[(Step, u64, u64)], save: u64) -> Option<Forecast> {
     let (first, last) = (samples.first()?, samples.last()?);
-    if samples.len() < FEW || last.2 == 0 {
+    if last.2 == 0 {
         return None;
     }
-    let (all, late) = (slopes(samples), slopes(&samples[samples.len() / 2..]));
-    let slope = quantile(&all, 0.5)?;
-    // The later half alone, and most pairs of it, have to grow as well: else it levels off.
-    let steady = quantile(&late, 0.5)? >= slope * 0.5 && quantile(&late, 0.2)? > 0.0 && quantile(&all, 0.2)? > 0.0;
-    let grown = last.1.saturating_sub(first.1) as f64;
-    if slope < 1.0 || !steady || grown < last.2 as f64 * NOISE {
+    let filled = || {
+        (what == Resource::Disk)
+            .then(|| filled_by_saves(samples, save))
+            .flatten()
+    };
+    let Trend { per_step, grown, .. } = trend(&points(samples)).or_else(filled)?;
+    // A file system may be so large that no growth is a share of it: there the room that was left counts.
+    let room = if what == Resource::Disk {
+        first.2.saturating_sub(first.1)
+    } else {
+        last.2
+    };
+    let smallest = if what == Resource::Files { 0.1 } else { 1.0 };
+    if per_step < smallest || grown < room as f64 * NOISE {
         return None;
     }
-    let left = last.2.saturating_sub(last.1);
+    let mut left = last.2.saturating_sub(last.1);
+    if what == Resource::Disk {
+        // Where old steps are deleted, a save still needs its room beside them while it is written.
+        let saves = (samples.len() - 1) as f64;
+        let each = per_step * (last.0.0 - first.0.0) as f64 / saves.max(1.0);
+        if each * 2.0 < save as f64 {
+            left = left.saturating_sub(save);
+        }
+    }
     Some(Forecast {
         what,
-        per_step: slope as u64,
-        left,
-        until: Step(last.0.0.saturating_add((left as f64 / slope) as u64)),
+        per_step,
+        used: last.1,
+        of: last.2,
+        until: Step(last.0.0.saturating_add((left as f64 / per_step) as u64)),
     })
 }
 
-/// The slopes between all pairs, in order.
-fn slopes(samples: &[(Step, u64, u64)]) -> Vec<f64> {
-    let mut out = Vec::with_capacity(samples.len() * samples.len() / 2);
-    for (n, (from, before, _)) in samples.iter().enumerate() {
-        for (to, after, _) in samples.iter().skip(n + 1) {
-            let steps = to.0.saturating_sub(from.0).max(1) as f64;
-            out.push((*after as f64 - *before as f64) / steps);
-        }
-    }
-    out.sort_unstable_by(f64::total_cmp);
-    out
+/// A disk that nothing is deleted from: few samples do where each is about a save more than the one before.
+fn filled_by_saves(samples: &[(Step, u64, u64)], save: u64) -> Option<Trend> {
+    let late = samples.get(samples.len().checked_sub(4)?..)?;
+    let (first, last) = (late.first()?, late.last()?);
+    let is_a_save = |pair: &[(Step, u64, u64)]| match pair {
+        [before, after] => after.1.saturating_sub(before.1) >= (save / 2).max(1),
+        _ => false,
+    };
+    let grown = last.1.saturating_sub(first.1) as f64;
+    late.windows(2).all(is_a_save).then(|| Trend {
+        per_step: grown / last.0.0.saturating_sub(first.0.0).max(1) as f64,
+        grown,
+        from: first.1 as f64,
+        to: last.1 as f64,
+    })
 }
 
-fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
-    let at = (sorted.len().saturating_sub(1) as f64 * share) as usize;
-    sorted.get(at).copied()
+fn slower(what: Resource, samples: &[(Step, u64, u64)]) -> Option<Slower> {
+    let Trend { from, to, .. } = trend(&points(samples))?;
+    let is_much = from > 0.0 && to - from >= (from * SLOWER).max(SLOWER_MS);
+    is_much.then_some(Slower {
+        what,
+        from: Ms(from as u64),
+        to: Ms(to as u64),
+    })
 }
 
 #[cfg(test)]
@@ -179,53 +313,123 @@ mod tests {
         for step in 1..=n {
             let at = Tick(step * 10_000);
             if creep.is_due(Step(step), at) {
-                let what = Resource::Memory;
-                let usage = Usage {
+                let of = |what| Usage {
                     what,
                     used: used(step),
                     of: 1000 * MIB,
                 };
-                creep.note(Step(step), at, &[usage]);
+                creep.note(Step(step), at, &[of(Resource::Memory)]);
             }
+        }
+        creep
+    }
+
+    fn first(creep: &Creep) -> Option<Forecast> {
+        creep.forecasts(0).first().copied()
+    }
+
+    /// Free bytes after the save of every tenth step, of a disk of 1 TiB.
+    fn saved(n: u64, free: impl Fn(u64) -> u64) -> Creep {
+        let mut creep = Creep::default();
+        for save in 1..=n {
+            let of = 1 << 40;
+            let usage = Usage {
+                what: Resource::Disk,
+                used: of - free(save),
+                of,
+            };
+            creep.note(Step(save * 10), Tick(save), &[usage]);
         }
         creep
     }
 
     #[test]
     fn a_leak_is_seen_and_its_end_told() {
-        let f = sampled(10, |step| 100 * MIB + step * 50 * MIB).forecast().unwrap();
-        assert_eq!(
-            (f.what, f.per_step, f.left, f.until),
-            (Resource::Memory, 50 * MIB, 400 * MIB, Step(18))
-        );
+        let creep = sampled(10, |step| 100 * MIB + step * 50 * MIB);
+        let f = first(&creep).unwrap();
+        assert_eq!((f.what, f.left(), f.until), (Resource::Memory, 400 * MIB, Step(18)));
+        assert_eq!(f.per_step as u64, 50 * MIB);
+        assert_eq!(creep.step_time(), Some(Ms::secs(10)));
     }
 
     #[test]
     fn bursts_do_not_move_it() {
         let noisy = |step: u64| 100 * MIB + step * 20 * MIB + if step.is_multiple_of(7) { 200 * MIB } else { 0 };
-        let f = sampled(20, noisy).forecast().unwrap();
-        assert!((18 * MIB..24 * MIB).contains(&f.per_step), "{}", f.per_step);
+        let f = first(&sampled(20, noisy)).unwrap();
+        assert!((18 * MIB..24 * MIB).contains(&(f.per_step as u64)), "{}", f.per_step);
     }
 
     #[test]
     fn what_is_steady_levels_off_or_swings_ends_nothing() {
-        assert_eq!(sampled(100, |_| 500 * MIB).forecast(), None);
-        assert_eq!(
-            sampled(100, |step| 500 * MIB + step.min(20) * 10 * MIB).forecast(),
-            None
-        );
-        assert_eq!(sampled(100, |step| 500 * MIB + step % 2 * 300 * MIB).forecast(), None);
-        assert_eq!(sampled(100, |step| 500 * MIB + (step % 10) * 30 * MIB).forecast(), None);
-        assert_eq!(sampled(5, |step| step * 150 * MIB).forecast(), None);
+        assert_eq!(first(&sampled(100, |_| 500 * MIB)), None);
+        assert_eq!(first(&sampled(100, |step| 500 * MIB + step.min(20) * 10 * MIB)), None);
+        assert_eq!(first(&sampled(100, |step| 500 * MIB + step % 2 * 300 * MIB)), None);
+        assert_eq!(first(&sampled(100, |step| 500 * MIB + (step % 10) * 30 * MIB)), None);
+        assert_eq!(first(&sampled(5, |step| step * 150 * MIB)), None);
         // Small noise upwards.
-        assert_eq!(sampled(100, |step| 500 * MIB + step * 1024).forecast(), None);
+        assert_eq!(first(&sampled(100, |step| 500 * MIB + step * 1024)), None);
     }
 
     #[test]
     fn a_long_run_keeps_few_samples_and_still_sees_a_slow_leak() {
         let creep = sampled(10_000, |step| 100 * MIB + step * (MIB / 20));
         assert!(creep.samples[&Resource::Memory].len() <= SAMPLES);
-        let f = creep.forecast().unwrap();
+        let f = first(&creep).unwrap();
         assert!((17_000..19_000).contains(&f.until.0), "{f:?}");
+    }
+
+    #[test]
+    fn resources_that_are_sampled_together_do_not_thin_each_other() {
+        let mut creep = Creep::default();
+        for step in 1..=100 {
+            let usage = [Resource::Memory, Resource::Node, Resource::Shm].map(|what| Usage { what, used: 1, of: 2 });
+            let at = Tick(step * 10_000);
+            if creep.is_due(Step(step), at) {
+                creep.note(Step(step), at, &usage);
+            }
+        }
+        assert_eq!(creep.apart, Ms(40_000));
+    }
+
+    #[test]
+    fn a_disk_that_fills_with_saves_ends_at_the_save_that_does_not_fit() {
+        // 20 GiB more with each save, and 35 GiB are left after the eighth.
+        let creep = saved(8, |save| (195 - save * 20) << 30);
+        let f = first(&creep).unwrap();
+        assert_eq!((f.what, f.until.0), (Resource::Disk, 80 + 17));
+        // The trainer deletes old ones, and a little is left behind each time: a save of 20 GiB needs its room.
+        let creep = saved(8, |save| (100 - save * 5) << 30);
+        let until = |save: u64| creep.forecasts(save << 30).first().map(|f| f.until.0);
+        assert_eq!((until(20), until(0)), (Some(80 + 80), Some(80 + 120)));
+        assert_eq!(first(&saved(40, |_| 30 << 30)), None);
+        // Four saves that nothing makes room for are enough.
+        let few = |n, size: u64| saved(n, |save| (100 - save * 20) << 30).forecasts(size << 30);
+        assert_eq!(few(4, 20).first().map(|f| f.until.0), Some(40 + 10));
+        assert_eq!((few(3, 20), few(4, 50)), (vec![], vec![]));
+    }
+
+    #[test]
+    fn steps_that_get_slower_are_told_and_steady_ones_are_not() {
+        let paced = |each: &dyn Fn(u64) -> u64| {
+            let (mut creep, mut at) = (Creep::default(), 0);
+            for step in 1..=200 {
+                at += each(step);
+                if creep.is_due(Step(step), Tick(at)) {
+                    let used = Usage {
+                        what: Resource::Node,
+                        used: 1,
+                        of: 100,
+                    };
+                    creep.note(Step(step), Tick(at), &[used]);
+                }
+            }
+            creep.slower()
+        };
+        let found = paced(&|step| 1000 + step * 10);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].what == Resource::StepTime && found[0].to.0 > 2500, "{found:?}");
+        assert_eq!(paced(&|step| 1000 + step % 7 * 100), []);
+        // Every tenth step is a long one.
+        assert_eq!(paced(&|step| if step % 10 == 0 { 9000 } else { 1000 }), []);
     }
 }

@@ -8,6 +8,7 @@ pub mod activity;
 pub mod backoff;
 pub mod checkpoint;
 pub mod creep;
+pub mod danger;
 pub mod decide;
 pub mod diagnosis;
 pub mod diff;

@@ -344,8 +344,18 @@ pub enum Notice {
     ResumeAhead,
     /// The training is over, and its processes stay.
     DoneButStays,
-    /// Memory or room runs out soon.
+    /// Memory runs out soon.
     Creep,
+    /// Room in `/dev/shm` runs out soon.
+    CreepShm,
+    /// Room for checkpoints runs out soon.
+    CreepDisk,
+    /// Open files run out soon.
+    CreepFiles,
+    /// Steps take much longer than at first.
+    SlowerSteps,
+    /// Saves take much longer than at first.
+    SlowerSaves,
     /// A loss or a gradient is no finite number.
     NotFinite,
     /// The loss was no finite number for several records in a row: the newest steps are looked into.
@@ -365,6 +375,11 @@ impl Notice {
         match self {
             Self::ResumeConfirmed => "resume_confirmed",
             Self::Creep => "creep",
+            Self::CreepShm => "creep_shm",
+            Self::CreepDisk => "creep_disk",
+            Self::CreepFiles => "creep_files",
+            Self::SlowerSteps => "slower_steps",
+            Self::SlowerSaves => "slower_saves",
             Self::UnconfirmedResume => "unconfirmed_resume",
             Self::ResumeAhead => "resume_ahead",
             Self::DoneButStays => "done_but_stays",
@@ -379,8 +394,9 @@ impl Notice {
     /// Something is not as it should be, though nothing is done about it.
     #[must_use]
     pub fn is_warning(self) -> bool {
-        let odd = matches!(self, Self::NotFinite | Self::NotFiniteInARow | Self::Creep);
-        odd || matches!(self, Self::UnconfirmedResume | Self::ResumeAhead | Self::ResumeJump)
+        let odd = matches!(self, Self::NotFinite | Self::NotFiniteInARow);
+        let creeps = matches!(self, Self::Creep | Self::CreepShm | Self::CreepDisk | Self::CreepFiles);
+        odd || creeps || matches!(self, Self::UnconfirmedResume | Self::ResumeAhead | Self::ResumeJump)
     }
 
     /// It says what came of steps that were trained twice.

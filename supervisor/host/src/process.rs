@@ -23,6 +23,7 @@ pub use remains::{Remains, remains};
 pub use seat::{is_proc_our_own, seat, sight};
 pub use stat::{ProcStat, proc_stat};
 pub use tree::{find_attempt_processes, is_log_writer, list_descendants};
+pub(crate) use usage::open_files;
 pub use usage::usage;
 
 use nix::time::{ClockId, clock_gettime};

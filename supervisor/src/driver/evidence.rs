@@ -5,14 +5,13 @@
 
 use super::{Driver, Internal};
 use supervise_core::event::{EventKind, ExitStatus};
-use supervise_core::id::{AttemptNo, Ms, Step, Tick};
+use supervise_core::id::{AttemptNo, Ms, Tick};
 use supervise_core::machine::Facts;
 use supervise_core::reason::Reason;
 use supervise_core::record::{Act, ActKind};
-use supervise_core::state::{Attempt, Mode};
+use supervise_core::state::Mode;
 use supervise_host::evidence::{DIRECTORY, Order, command};
 use supervise_host::guard::protocol::ToGuard;
-use supervise_host::process::usage;
 use supervise_host::wire;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
@@ -36,18 +35,6 @@ pub(super) struct Gathering {
 }
 
 impl Driver {
-    /// Now and then, at a new step: how much is used of what can run out.
-    pub(super) fn sample(&mut self, attempt: AttemptNo, step: Option<Step>) {
-        let now = self.now();
-        let due = |a: &&Attempt| step.is_some_and(|step| a.creep.is_due(step, now));
-        let live = self.state.live().filter(|a| a.no == attempt).filter(due);
-        let pid = live.and_then(|a| a.workers.first()).map(|p| p.pid);
-        if let (Some(step), Some(pid), Mode::Running) = (step, pid, &self.state.mode) {
-            let usage = usage(pid);
-            self.feed(EventKind::Used { attempt, step, usage });
-        }
-    }
-
     /// A worker failed by itself: what shows why is gathered while the others are ended.
     pub(super) fn gather_after(&mut self, attempt: AttemptNo, status: ExitStatus) {
         let by_itself = self.state.attempt.as_ref().is_some_and(|a| a.ended_by_us.is_none());

@@ -163,6 +163,7 @@ impl Driver {
                 step,
                 beats,
                 activity,
+                files,
             } => {
                 self.feed(EventKind::Progress {
                     attempt,
@@ -171,7 +172,7 @@ impl Driver {
                     beats,
                     activity,
                 });
-                self.sample(attempt, step);
+                self.sample(attempt, step, files);
             }
             FromGuard::Sighted { kind: means, sighting } => {
                 self.feed(EventKind::Sighted {

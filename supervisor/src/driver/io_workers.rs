@@ -7,7 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 use supervise_core::checkpoint::CkptId;
 use supervise_core::event::{ActError, ActErrorKind, ActOutput, EventKind, ScanReport, TimerKey, signal_name};
-use supervise_core::id::{ActId, AttemptNo, Ms, Tick};
+use supervise_core::id::{ActId, AttemptNo, Ms, Step, Tick};
 use supervise_core::record::{Act, ActKind, LaunchOrder};
 use supervise_host::io_worker::{Answer, IoReply, IoRequest, Look, NO_THREAD, Question, Seen};
 use supervise_host::process::{boottime_ms, limit_hint, own_program};
@@ -37,6 +37,8 @@ pub(super) enum Tag {
     Scan,
     /// The free space of the checkpoint root's disk.
     Space,
+    /// Use of the checkpoint root's disk after this save of this attempt.
+    Usage(AttemptNo, Step),
     /// The numbers in a step, for this attempt.
     Finite(AttemptNo, CkptId),
     /// An act that is done when this is.
@@ -331,6 +333,7 @@ impl Driver {
                     },
                 };
                 self.feed(EventKind::Checkpoints(report));
+                self.sample_disk();
                 if let Some((depth, whole)) = self.scan_again.take() {
                     self.scan(depth, whole);
                 }
@@ -357,6 +360,7 @@ impl Driver {
                 };
                 self.feed(EventKind::Space { free });
             }
+            Tag::Usage(attempt, step) => self.on_disk_usage(attempt, step, answer),
             Tag::Finite(attempt, ckpt) => {
                 let odd = match answer {
                     Ok(Answer::Finite(odd)) => odd,
@@ -434,7 +438,7 @@ impl Driver {
                     ckpt,
                     odd: None,
                 }),
-                Tag::Space | Tag::Append(_) | Tag::Bump | Tag::Nothing | Tag::Setup => {}
+                Tag::Usage(..) | Tag::Space | Tag::Append(_) | Tag::Bump | Tag::Nothing | Tag::Setup => {}
             }
         }
         if let Some(act) = keeping {

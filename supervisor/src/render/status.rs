@@ -1,6 +1,7 @@
 //! The status of a run: as text and as JSON of a stable shape.
 
 use super::advice::advice;
+use super::danger::DangerView;
 use super::record::{outcome_words, rehearsed, start_point};
 use super::terminal::shown;
 use super::time::{span, stamp};
@@ -107,6 +108,8 @@ pub struct StatusView {
     pub rehearsal: Option<Rehearsed>,
     /// The scheduler's job that the present or last term runs in.
     pub scheduler: Option<JobView>,
+    /// What would end the run next by running out; `null`: nothing that is known.
+    pub danger: Option<DangerView>,
     /// Processes that SIGKILL did not end, and that live.
     pub undead: Vec<Remains>,
     /// The waiting, in words.
@@ -240,6 +243,7 @@ impl StatusView {
                 ends: a.ends.map(|at| at.0),
             }),
             problem: if alive.supervisor.alive { trouble(s) } else { None },
+            danger: spec.and_then(|p| DangerView::of(s, p)),
             undead: Vec::new(),
             waits_for: match &s.mode {
                 Mode::Waiting { what, .. } => Some(condition(what)),
@@ -304,6 +308,9 @@ impl StatusView {
         }
         if let Some(result) = &self.rehearsal {
             row("relaunch", one_line(&rehearsed(result), 600));
+        }
+        if let Some(danger) = &self.danger {
+            row("next danger", one_line(&danger.text, 600));
         }
         if let Some(o) = &self.outcome {
             row("outcome", o.why.clone());

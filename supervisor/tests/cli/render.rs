@@ -450,6 +450,7 @@ fn a_status_reads_like_this() {
             "problem",
             "rehearsal",
             "scheduler",
+            "danger",
             "undead"
         ]
     );

@@ -53,6 +53,15 @@ fn what_is_beyond_the_number_goes_while_the_run_goes_on() {
         (left.len() <= 6).then_some(left)
     });
     assert!(left.ends_with(&[20, 21, 22]), "{left:?}");
+    // Each scan that found a new save asked how full the disk is.
+    let of = |line: &Value, what: &str| {
+        let usage = line.pointer("/body/kind/used/usage").and_then(Value::as_array);
+        usage.is_some_and(|all| all.iter().any(|u| u["what"] == what))
+    };
+    let used = lines_of(&scene, "used");
+    for what in ["disk", "node"] {
+        assert!(used.iter().any(|line| of(line, what)), "{what}: {used:?}");
+    }
     scene.go();
     run.wait().expect(0).says("finished");
     let left = steps(&scene);

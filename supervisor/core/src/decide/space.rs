@@ -3,7 +3,7 @@
 //! The pause before a relaunch comes first. Then the disk is asked, and asked again, for a bounded time: idle machines cost.
 
 use super::{CHOOSING_LIMIT, Deciding, span_words};
-use crate::checkpoint::Verdict;
+use crate::danger::largest_save;
 use crate::event::TimerKey;
 use crate::id::Ms;
 use crate::reason::Reason;
@@ -83,9 +83,7 @@ impl Deciding<'_> {
 
     /// A save is as large as the largest there is, and a little more.
     fn space_needed(&self) -> u64 {
-        let steps = self.s.scan.iter().flat_map(|scan| &scan.steps);
-        let whole = steps.filter(|c| c.verdict == Verdict::Whole && !c.id.0.is_absolute());
-        let largest = whole.map(|c| c.bytes).max().unwrap_or_default();
+        let largest = largest_save(&self.s);
         largest.saturating_add(largest / 20).max(LEAST)
     }
 

@@ -93,6 +93,11 @@ impl Attempt {
         };
         let rose = step.is_some() && *step > self.step;
         if rose || *phase != self.phase {
+            // How a save of an earlier term began is not known.
+            if self.phase == Phase::Save && self.pace.stepped.is_some() {
+                self.creep
+                    .note_save(self.step.unwrap_or_default(), e.at.since(self.pace.began));
+            }
             self.pace.advance(clocks, self.phase, rose, e.at);
         }
         if rose {

@@ -53,6 +53,7 @@ impl State {
             a.last_progress = e.at;
             a.last_active = e.at;
             a.pace.restart(e.at);
+            a.creep.restart();
             if let Some(l) = living.as_ref().filter(|l| l.attempt == a.no) {
                 a.guard = Some(l.guard);
                 if a.launched.is_none() {

@@ -44,6 +44,9 @@ pub(crate) struct Habits {
     pub(crate) jumps: u64,
     /// Its first training record is told.
     pub(crate) records: bool,
+    /// Each step takes so many MiB more of so many MiB of memory; each save of the disk.
+    pub(crate) leaks: Option<(u64, u64)>,
+    pub(crate) fills: Option<(u64, u64)>,
     /// It goes on from this step, whatever it was told to load.
     pub(crate) goes_on_from: Option<u64>,
 }
@@ -69,6 +72,8 @@ impl Default for Habits {
             lost_from: None,
             spoilt_from: None,
             jumps: 0,
+            leaks: None,
+            fills: None,
             records: false,
             goes_on_from: None,
         }
@@ -160,6 +165,8 @@ fn one(spec: &mut RunSpec, habits: &mut Habits, key: &str, value: &str) -> Optio
         "lost-from" => habits.lost_from = Some(number?),
         "spoilt-from" => habits.spoilt_from = Some(number?),
         "jumps" => habits.jumps = number?,
+        "leaks" => habits.leaks = Some(pair(value)?),
+        "fills" => habits.fills = Some(pair(value)?),
         "stays" => habits.stays = true,
         "says-end" => habits.says_end = true,
         "goes-on-from" => habits.goes_on_from = Some(number?),
@@ -197,6 +204,12 @@ fn one(spec: &mut RunSpec, habits: &mut Habits, key: &str, value: &str) -> Optio
     Some(())
 }
 
+/// `20:1000`
+fn pair(value: &str) -> Option<(u64, u64)> {
+    let (one, other) = value.split_once(':')?;
+    Some((one.parse().ok()?, other.parse().ok()?))
+}
+
 fn policy(p: &mut Policy, key: &str, value: &str) -> Option<()> {
     let number = value.parse::<u64>().ok();
     let count = number.and_then(|n| u32::try_from(n).ok());
@@ -216,6 +229,7 @@ fn policy(p: &mut Policy, key: &str, value: &str) -> Option<()> {
         "no-prove" => p.prove = false,
         "no-recovery" => p.recovery = false,
         "observe" => p.observe = true,
+        "restart-for-memory" => p.restart_for_memory = true,
         "rehearse" => p.rehearse = true,
         "allow-fresh" => p.allow_fresh = true,
         "fresh" => p.fresh = true,

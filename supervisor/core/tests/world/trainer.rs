@@ -4,8 +4,9 @@ use super::disk::dir;
 use super::script::{Misdeed, Place, Truth};
 use super::{Due, World};
 use std::collections::BTreeSet;
+use supervise_core::creep::{Resource, Usage};
 use supervise_core::event::{Activity, EventKind, ExitStatus, Living, Phase, Sighting, Tracker};
-use supervise_core::id::{AttemptNo, ProcRef, Step, WorkerId};
+use supervise_core::id::{AttemptNo, ProcRef, Step, Tick, WorkerId};
 use supervise_core::numbers::{Numbers, Reading, StepNumbers};
 use supervise_core::scan::RuleKind;
 
@@ -272,6 +273,30 @@ impl World {
                 beats: 0,
                 activity: WORK,
             });
+            self.used(attempt);
+        }
+    }
+
+    /// Samples as the driver takes them, at a step and after a save.
+    fn used(&mut self, attempt: AttemptNo) {
+        let Some(a) = self.s.live().filter(|a| a.no == attempt) else {
+            return;
+        };
+        let (from, at) = (a.order.from.step(), Tick(self.now));
+        let of = |what, steps: Step, pair: (u64, u64)| Usage {
+            what,
+            used: pair.0.saturating_mul(steps.0.saturating_sub(from.0)) << 20,
+            of: pair.1 << 20,
+        };
+        let step = a.step.filter(|step| a.creep.is_due(*step, at));
+        let leak = step.zip(self.habits.leaks);
+        let saved = self.s.mark.filter(|mark| *mark > from && a.creep.is_disk_due(*mark));
+        let fill = saved.zip(self.habits.fills);
+        let leak = leak.map(|(step, pair)| (step, of(Resource::Memory, step, pair)));
+        let fill = fill.map(|(step, pair)| (step, of(Resource::Disk, step, pair)));
+        for (step, usage) in leak.into_iter().chain(fill) {
+            let usage = vec![usage];
+            self.feed(EventKind::Used { attempt, step, usage });
         }
     }
 

@@ -154,7 +154,16 @@ impl Connection {
             return new;
         };
         self.bytes = self.bytes.saturating_sub(bytes.len());
-        if let (FromGuard::Progress { activity: a, .. }, FromGuard::Progress { activity: b, .. }) = (&mut new, &old) {
+        if let (
+            FromGuard::Progress {
+                activity: a, files: f, ..
+            },
+            FromGuard::Progress {
+                activity: b, files: g, ..
+            },
+        ) = (&mut new, &old)
+        {
+            *f = f.or(*g);
             a.cpu_ms = a.cpu_ms.saturating_add(b.cpu_ms);
             a.output = a.output.saturating_add(b.output);
             a.over_ms = a.over_ms.saturating_add(b.over_ms);
@@ -222,6 +231,7 @@ mod tests {
                 output: 2,
                 over_ms: 3,
             },
+            files: None,
         }
     }
 

@@ -8,6 +8,7 @@ use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use supervise_core::activity::Look;
+use supervise_core::creep::Usage;
 use supervise_core::event::{Activity, ExitStatus, Phase, Sighting};
 use supervise_core::id::{AttemptNo, Ms, ProcRef, RunId, Step, Term, WorkerId};
 use supervise_core::numbers::StepNumbers;
@@ -222,6 +223,9 @@ pub enum FromGuard {
         beats: u64,
         /// Activity since the last message of this kind.
         activity: Activity,
+        /// Open files of the process that is nearest to its limit, where they were counted since.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        files: Option<Usage>,
     },
     /// The ranks, every ten seconds where there was no progress for a while.
     Looked(Look),

@@ -3,11 +3,12 @@
 //! A rank is a worker with its descendants; where one driver starts the rest, each of its processes. Reading costs some tens of
 //! microseconds a process. A crowd is not looked at one by one.
 
-use crate::process::{ProcStat, proc_stat};
+use crate::process::{ProcStat, open_files, proc_stat};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use supervise_core::activity::{Look, Pulse, RANKS_LIMIT, Sign, Watcher, Window};
+use supervise_core::creep::Usage;
 use supervise_core::durations::Clock;
 use supervise_core::id::WorkerId;
 
@@ -48,6 +49,8 @@ pub(crate) struct Pulses {
     began: u64,
     /// When the trainer last got on.
     progress: u64,
+    /// Open files, as counted in the last window and not told yet.
+    files: Option<Usage>,
     ms_per_tick: u64,
 }
 
@@ -60,6 +63,7 @@ impl Pulses {
             output: 0,
             began: now,
             progress: now,
+            files: None,
             ms_per_tick,
         }
     }
@@ -73,6 +77,11 @@ impl Pulses {
     pub(crate) fn on_progress(&mut self, now: u64) {
         self.progress = now;
         self.watcher.progress();
+    }
+
+    /// Open files of the process that is nearest to its limit, told once for each window.
+    pub(crate) fn take_files(&mut self) -> Option<Usage> {
+        self.files.take()
     }
 
     pub(crate) fn on_output(&mut self, bytes: u64) {
@@ -100,6 +109,7 @@ impl Pulses {
             self.counted.clear();
             return None;
         }
+        self.files = open_files(pids.iter().copied());
         let stats: BTreeMap<i32, ProcStat> = pids.iter().filter_map(|p| Some((*p, proc_stat(*p)?))).collect();
         let pulses = self.pulses(workers, &stats);
         // The first window has nothing to be compared with, and after a pause of the machine none is.

@@ -283,11 +283,13 @@ impl Guard {
         self.pace.reported = now;
         self.pace.free_at = now.saturating_add(CHANGE_MS);
         self.pace.changed = false;
+        let files = self.pulses.take_files();
         self.tell(FromGuard::Progress {
             phase: self.facts.phase,
             step: self.facts.step,
             beats: self.facts.beats,
             activity,
+            files,
         });
         self.tell_numbers(now, false);
     }

@@ -43,6 +43,8 @@ pub enum Look {
     Write(Utf8PathBuf),
     /// Bytes that the file system has left for us.
     Free(Utf8PathBuf),
+    /// Bytes in use, and bytes that there are for us, of a file system.
+    Usage(Utf8PathBuf),
     /// Space for checkpoints in a root whose steps' names begin so.
     Room(Utf8PathBuf, Option<String>),
     /// Makes a directory, and writes a file in it.
@@ -65,6 +67,8 @@ pub enum Seen {
     Names(Vec<String>),
     /// Bytes; `None`: the file system tells nothing.
     Free(Option<u64>),
+    /// Bytes in use, and bytes that there are; `None`: the file system tells nothing.
+    Usage(Option<(u64, u64)>),
     /// Space for checkpoints; `None`: the file system tells nothing.
     Room(Option<Room>),
 }
@@ -124,7 +128,7 @@ impl Look {
         match self {
             Self::Kind(p) | Self::Link(p) | Self::Canonical(p) | Self::Execute(p) | Self::Write(p) => p,
             Self::Read(p, _) | Self::ReadSmall(p, _) | Self::Names(p, ..) => p,
-            Self::Free(p) | Self::Room(p, _) | Self::Make(p) => p,
+            Self::Free(p) | Self::Usage(p) | Self::Room(p, _) | Self::Make(p) => p,
         }
     }
 
@@ -146,6 +150,11 @@ impl Look {
             Self::Execute(path) => may(path, AccessFlags::X_OK)?,
             Self::Write(dir) => may(dir, AccessFlags::W_OK | AccessFlags::X_OK)?,
             Self::Free(path) => Seen::Free(free(path)?),
+            Self::Usage(path) => {
+                let found = space(path)?;
+                let known = (found.size > 0).then_some((found.size.saturating_sub(found.free), found.size));
+                Seen::Usage(known)
+            }
             Self::Room(root, prefix) => Seen::Room(Room::of(root, prefix.as_deref(), working)),
             Self::Make(dir) => {
                 fs::create_dir_all(dir)?;

@@ -1,4 +1,4 @@
-//! How much memory the workers use, of how much: of their control group where that has a limit, of the machine, of `/dev/shm`.
+//! How much the workers use, of how much: memory of their control group where that has a limit, of the machine, `/dev/shm`, open files.
 
 use super::cgroup::memory_group;
 use std::fs::File;
@@ -11,9 +11,10 @@ const SHORT: u64 = 64 << 10;
 /// A limit beyond this is none.
 const NONE: u64 = 1 << 60;
 
-/// Usage as this process of the attempt sees it. Only `/proc`, cgroupfs and `/dev/shm` are looked at.
+/// Usage as this process of the attempt sees it. Only `/proc`, cgroupfs and `/dev/shm` are looked at. `ray`: the share of the memory beyond
+/// which Ray kills its workers.
 #[must_use]
-pub fn usage(pid: i32) -> Vec<Usage> {
+pub fn usage(pid: i32, ray: Option<f64>) -> Vec<Usage> {
     let group = memory_group(pid).and_then(|(dir, top)| of_group(&dir, &top));
     let node = read(Path::new("/proc/meminfo")).and_then(|text| of_node(&text));
     let shm = nix::sys::statvfs::statvfs("/dev/shm").ok().map(|s| {
@@ -28,7 +29,42 @@ pub fn usage(pid: i32) -> Vec<Usage> {
             of: size,
         }
     });
-    [group, node, shm].into_iter().flatten().collect()
+    let ray = ray.and_then(|share| of_ray(share, group, node));
+    [group, node, ray, shm].into_iter().flatten().collect()
+}
+
+/// Ray counts by the control group where that has the lower limit, else by the machine.
+fn of_ray(share: f64, group: Option<Usage>, node: Option<Usage>) -> Option<Usage> {
+    let counted = group.into_iter().chain(node).min_by_key(|u| u.of)?;
+    Some(Usage {
+        what: Resource::Ray,
+        used: counted.used,
+        of: (counted.of as f64 * share) as u64,
+    })
+}
+
+/// Open files of the process of these that is nearest to its limit.
+pub(crate) fn open_files(pids: impl Iterator<Item = i32>) -> Option<Usage> {
+    let all = pids.filter_map(|pid| {
+        let limits = read(&PathBuf::from(format!("/proc/{pid}/limits")))?;
+        let of = limits.lines().find_map(|l| l.strip_prefix("Max open files"))?;
+        Some(Usage {
+            what: Resource::Files,
+            used: files_of(pid)?,
+            of: of.split_ascii_whitespace().next()?.parse().ok()?,
+        })
+    });
+    all.filter(|u| u.of > 0)
+        .max_by(|a, b| (a.used as f64 / a.of as f64).total_cmp(&(b.used as f64 / b.of as f64)))
+}
+
+/// Since Linux 6.2 the size of the directory is their number.
+fn files_of(pid: i32) -> Option<u64> {
+    let dir = format!("/proc/{pid}/fd");
+    match std::fs::metadata(&dir).ok()?.len() {
+        0 => Some(std::fs::read_dir(&dir).ok()?.count() as u64),
+        size => Some(size),
+    }
 }
 
 /// The nearest group with a limit, without what the kernel gives back by itself.
@@ -95,8 +131,34 @@ mod tests {
 
     #[test]
     fn this_machine_has_memory() {
-        let all = usage(super::super::own_ref().pid);
+        let all = usage(super::super::own_ref().pid, Some(0.95));
         let node = all.iter().find(|u| u.what == Resource::Node).unwrap();
         assert!(node.used > 0 && node.used < node.of);
+        let ray = all.iter().find(|u| u.what == Resource::Ray).unwrap();
+        assert!(ray.of < node.of);
+    }
+
+    #[test]
+    fn ray_counts_by_the_lower_limit() {
+        let of = |what, used, of| Some(Usage { what, used, of });
+        let node = of(Resource::Node, 500, 2000);
+        assert_eq!(
+            of_ray(0.95, of(Resource::Memory, 300, 1000), node),
+            of(Resource::Ray, 300, 950)
+        );
+        assert_eq!(of_ray(0.5, None, node), of(Resource::Ray, 500, 1000));
+        assert_eq!(of_ray(0.95, None, None), None);
+    }
+
+    #[test]
+    fn open_files_are_counted_against_the_soft_limit() {
+        let piped = std::process::Stdio::piped();
+        let mut child = std::process::Command::new("cat").stdin(piped).spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let found = open_files([pid, i32::MAX].into_iter()).unwrap();
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert!((3..10).contains(&found.used) && found.of > found.used, "{found:?}");
+        assert_eq!(open_files(std::iter::empty()), None);
     }
 }

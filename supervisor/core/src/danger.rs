@@ -1,0 +1,109 @@
+//! The next thing that would end a run by running out, and when.
+
+use crate::checkpoint::Verdict;
+use crate::creep::{Creep, Forecast, Resource};
+use crate::id::{Ms, Step};
+use crate::resume::last_step;
+use crate::spec::RunSpec;
+use crate::state::State;
+
+/// Something that ends the run before its planned end.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Danger {
+    /// What, and until which step it lasts.
+    pub forecast: Forecast,
+    /// The save that does not fit any more, of a disk.
+    pub save: Option<Step>,
+    /// Time until then at the present pace, where that is known.
+    pub left: Option<Ms>,
+}
+
+impl Danger {
+    /// In words, a sentence.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let f = &self.forecast;
+        let when = self
+            .left
+            .map(|ms| format!(", in about {}", about(ms)))
+            .unwrap_or_default();
+        match (f.what, self.save) {
+            (Resource::Files, _) => format!(
+                "open files: one process has {} of {}, {:.1} more a step, which lasts until step {}{when}",
+                f.used, f.of, f.per_step, f.until
+            ),
+            (Resource::Disk, Some(save)) => format!(
+                "the disk of the checkpoints: {} are free, {} less each step; the save of step {save} will not fit{when}",
+                amount(f.left()),
+                amount(f.per_step as u64)
+            ),
+            _ => format!(
+                "{} shrinks by {} a step; {} are left, which lasts until step {}{when}",
+                f.what.words(),
+                amount(f.per_step as u64),
+                amount(f.left()),
+                f.until
+            ),
+        }
+    }
+}
+
+/// Bytes of the largest save that is whole; 0 where there is none.
+#[must_use]
+pub fn largest_save(s: &State) -> u64 {
+    let steps = s.scan.iter().flat_map(|scan| &scan.steps);
+    let whole = steps.filter(|c| c.verdict == Verdict::Whole && !c.id.0.is_absolute());
+    whole.map(|c| c.bytes).max().unwrap_or_default()
+}
+
+/// What would end the present attempt, the first first. What outlasts the run is none.
+#[must_use]
+pub fn dangers(s: &State, spec: &RunSpec) -> Vec<Danger> {
+    let Some(a) = s.live() else {
+        return Vec::new();
+    };
+    let last = last_step(s, spec);
+    let all = a.creep.forecasts(largest_save(s)).into_iter();
+    let before = all.filter(|f| last.is_none_or(|last| f.until < last));
+    before
+        .map(|forecast| {
+            let every = spec
+                .cadence
+                .every
+                .filter(|every| *every > 0 && forecast.what == Resource::Disk);
+            Danger {
+                save: every.map(|every| Step((forecast.until.0 / every).saturating_add(1).saturating_mul(every))),
+                left: left(&a.creep, forecast.until, a.step),
+                forecast,
+            }
+        })
+        .collect()
+}
+
+/// What would end the present attempt next.
+#[must_use]
+pub fn next_danger(s: &State, spec: &RunSpec) -> Option<Danger> {
+    dangers(s, spec).into_iter().next()
+}
+
+fn left(creep: &Creep, until: Step, now: Option<Step>) -> Option<Ms> {
+    let steps = until.0.saturating_sub(now?.0);
+    Some(Ms(creep.step_time()?.0.saturating_mul(steps)))
+}
+
+fn about(ms: Ms) -> String {
+    match ms.0 / 1000 {
+        s @ 0..120 => format!("{s} s"),
+        s @ 120..7200 => format!("{} min", s / 60),
+        s @ 7200..172_800 => format!("{} h", s / 3600),
+        s => format!("{} days", s / 86_400),
+    }
+}
+
+fn amount(bytes: u64) -> String {
+    match bytes {
+        n if n >= 10 << 30 => format!("{} GiB", n >> 30),
+        n if n >= 10 << 20 => format!("{} MiB", n >> 20),
+        n => format!("{} KiB", n >> 10),
+    }
+}
