@@ -2,6 +2,7 @@
 
 mod asked;
 mod checkpoints;
+mod compare;
 mod completions;
 mod config;
 mod diagnose;
@@ -15,6 +16,7 @@ mod logs;
 mod man;
 mod merge;
 mod migrate;
+mod model;
 mod notify;
 mod plan;
 mod policy;
@@ -77,6 +79,8 @@ enum Command {
     Migrate(migrate::Args),
     /// Put a proven step together into a model that Hugging Face's libraries load.
     Merge(merge::Args),
+    /// Compare two models number by number: steps, merged models, files of weights.
+    Compare(compare::Args),
     /// Stop a run and wait until it has ended.
     Stop(stop::Args),
     /// Show what a run left behind: torn steps, old attempts; delete it when you agree.
@@ -140,6 +144,7 @@ pub(crate) fn command() -> clap::Command {
         .mut_subcommand("verify", |c| c.after_help(with(verify::EXAMPLES, &verify::EXITS)))
         .mut_subcommand("migrate", |c| c.after_help(with(migrate::EXAMPLES, &migrate::EXITS)))
         .mut_subcommand("merge", |c| c.after_help(with(merge::EXAMPLES, &merge::EXITS)))
+        .mut_subcommand("compare", |c| c.after_help(with(compare::EXAMPLES, &compare::EXITS)))
         .mut_subcommand("stop", |c| c.after_help(with(stop::EXAMPLES, &LOOK)))
         .mut_subcommand("gc", |c| c.after_help(with(gc::EXAMPLES, &gc::EXITS)))
         .mut_subcommand("logs", |c| c.after_help(with(logs::EXAMPLES, &LOOK)))
@@ -187,6 +192,7 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
         Command::Verify(args) => verify::run(&args),
         Command::Migrate(args) => migrate::run(&args),
         Command::Merge(args) => merge::run(&args),
+        Command::Compare(args) => compare::run(&args),
         Command::Stop(args) => stop::run(&args),
         Command::Gc(args) => gc::run(&args),
         Command::Logs(args) => logs::run(&args),

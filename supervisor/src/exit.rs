@@ -8,6 +8,8 @@ use std::fmt::Write as _;
 pub enum Exit {
     /// The run, or the command, did what it was asked to do.
     Finished = 0,
+    /// `compare`: the two differ.
+    Different = 1,
     /// The same failure again.
     Deterministic = 3,
     /// Nothing provable.
@@ -47,8 +49,9 @@ pub enum Exit {
 }
 
 /// All of them, in the order of their numbers.
-pub const ALL: [Exit; 19] = [
+pub const ALL: [Exit; 20] = [
     Exit::Finished,
+    Exit::Different,
     Exit::Deterministic,
     Exit::NoProof,
     Exit::LeaseHeld,
@@ -83,6 +86,7 @@ impl Exit {
             Self::Finished => {
                 "finished: the last planned step is proven, or the trainer ended well and its last step cannot be known"
             }
+            Self::Different => "compare: the two models differ",
             Self::Deterministic => "deterministic failure: the same root cause at the same step again",
             Self::NoProof => "no provable checkpoint, and starting over is not allowed",
             Self::LeaseHeld => "another supervisor holds the lease, or a stranger writes the checkpoints",
@@ -146,7 +150,7 @@ mod tests {
         assert_eq!(codes.len(), ALL.len());
         assert!(codes.is_sorted());
         assert!(codes.iter().all(|c| Exit::of(*c).is_some_and(|e| e.code() == *c)));
-        assert_eq!(Exit::of(1), None);
+        assert_eq!(Exit::of(2), None);
     }
 
     #[test]

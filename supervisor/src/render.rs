@@ -5,6 +5,7 @@ pub mod advice;
 pub mod checkpoints;
 pub mod codes;
 mod command;
+pub mod compare;
 pub mod danger;
 pub mod diagnose;
 pub mod explain;

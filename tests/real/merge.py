@@ -140,6 +140,40 @@ def peft_loads(directory):
     PeftModel.from_pretrained(base, directory / "lora_adapter")
 
 
+def compares(a, b, *options):
+    done = subprocess.run([SUPERVISE, "compare", a, b, "--json", *options], capture_output=True, text=True)
+    assert done.returncode in (0, 1), done.stderr
+    view = json.loads(done.stdout)
+    assert view["equal"] == (done.returncode == 0)
+    return view
+
+
+def worlds_compared(shards, work):
+    """The same weights in 1, 2 and 4 ranks and merged are one model; a number that was changed is found where it is."""
+    for case in ("qwen2", "qwen3_moe", "lora", "critic"):
+        for other in (shards / f"{case}-w1", shards / f"{case}-w4"):
+            view = compares(shards / f"{case}-w2", other)
+            assert view["equal"], f"{other}: {view['differences'][:3]}"
+    assert compares(shards / "qwen2-w2", work / "ours" / "qwen2-w4", "--as", "bfloat16")["equal"]
+    assert not compares(shards / "qwen2-w2", shards / "llama-w2")["equal"]
+    changed = work / "changed"
+    subprocess.run(["cp", "-r", shards / "qwen2-w2", changed], check=True)
+    path = changed / "model_world_size_2_rank_1.pt"
+    state = torch.load(path, weights_only=False)
+    name = "model.layers.1.mlp.up_proj.weight"
+    local = state[name]._local_tensor
+    local[3, 5] += 0.25
+    torch.save(state, path)
+    (one,) = compares(shards / "qwen2-w2", changed)["differences"]
+    rows = torch.load(changed / "model_world_size_2_rank_0.pt", weights_only=False)[name]._local_tensor.shape[0]
+    assert (one["name"], one["first_at"], one["different"]) == (name, [rows + 3, 5], 1), one
+    assert abs(one["max_absolute"] - 0.25) < 1e-6, one
+    # As verl's own test of a merge.
+    done = subprocess.run([SUPERVISE, "merge", changed, "--test", work / "ours" / "qwen2-w2"], capture_output=True)
+    assert done.returncode == 1, done
+    print("compare: one model in every world; a changed number is found by name and place")
+
+
 def several_files(source, work):
     """A model in several files has an index that transformers follows."""
     whole, parts = work / "whole", work / "parts"
@@ -203,6 +237,7 @@ def main():
             compare(source.name, source, work)
         several_files(shards / "qwen2-w4", work)
         casts(shards / "qwen2-w2", work)
+        worlds_compared(shards, work)
         mixed_keys(shards / "qwen2-w2", work)
 
 

@@ -264,6 +264,7 @@ fn every_key_of_json_is_on_its_page() {
         "verify demo-run/checkpoints tests/fixtures/areal_sft_w2/checkpoints/trainer/real/t0 --depth full --tensors --json",
         "migrate --checkpoint tests/fixtures/verl_megatron_v1_hf/global_step_1 --dry-run --json",
         "merge tests/fixtures/verl_sft_fsdp2_w2 --target merged --json",
+        "compare tests/fixtures/verl_sft_fsdp2_w2 merged --as float32 --tolerance 1 --json",
         "stop demo-run/checkpoints --json",
         "gc demo-run/checkpoints --dry-run --json",
         "config show examples/configs/demo.yaml --json",

@@ -1,17 +1,18 @@
 //! `supervise merge`: a proven step becomes a model that Hugging Face's libraries load.
 
 mod files;
-mod open;
 mod output;
-mod source;
 mod upload;
+
+use super::{compare, model};
 
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::printer::{self, Meter};
 use crate::render::merge::MergeView;
-use camino::Utf8PathBuf;
+use camino::{Utf8Path, Utf8PathBuf};
 use supervise_checkpoint::Dtype;
+use supervise_weights::compare::Tolerance;
 use supervise_weights::hf;
 
 pub(super) const EXAMPLES: &str =
@@ -21,8 +22,9 @@ pub(super) const EXAMPLES: &str =
   supervise merge /ckpt/my-run --target model --upload my-org/my-model --private
 ";
 
-pub(super) const EXITS: [Exit; 11] = [
+pub(super) const EXITS: [Exit; 12] = [
     Exit::Finished,
+    Exit::Different,
     Exit::NoProof,
     Exit::Incomplete,
     Exit::Damaged,
@@ -62,8 +64,11 @@ pub(super) struct Args {
     #[arg(value_name = "RUN|DIR")]
     source: String,
     /// Directory that is made; it must not exist, or be empty
-    #[arg(long, value_name = "DIR")]
-    target: Utf8PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "test")]
+    target: Option<Utf8PathBuf>,
+    /// Write nothing: compare what would be written with this model
+    #[arg(long, value_name = "MODEL", conflicts_with_all = ["target", "like", "upload"])]
+    test: Option<String>,
     /// Step of the run or root [default: the newest that is proven]
     #[arg(long, value_name = "N")]
     step: Option<u64>,
@@ -104,16 +109,47 @@ fn positive(text: &str) -> Result<f64, String> {
 }
 
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
+    match (&args.test, &args.target) {
+        (Some(model), _) => test(args, model),
+        (None, Some(target)) => merge(args, target),
+        (None, None) => Err(CliError::usage("name a directory with --target")),
+    }
+}
+
+/// As `verl.model_merger test` does: what would be written is what the other model is, to a millionth.
+fn test(args: &Args, model: &str) -> Result<u8, CliError> {
+    let wanted = compare::Wanted {
+        step: args.step,
+        role: args.role.as_deref(),
+    };
+    let tolerance = Tolerance {
+        as_type: args.dtype.dtype(),
+        absolute: 1e-6,
+    };
+    let view = compare::two(&args.source, model, &wanted, tolerance)?;
+    if args.json {
+        super::print_json(&view)?;
+    } else {
+        super::print(&view.text())?;
+    }
+    Ok(view.exit_code())
+}
+
+fn merge(args: &Args, target: &Utf8Path) -> Result<u8, CliError> {
     if let Some(name) = &args.upload {
         upload::possible(name)?;
     }
-    output::may_be_made(&args.target)?;
+    output::may_be_made(target)?;
     let mut meter = Meter::new();
-    let found = source::find(&args.source, args.step, args.role.as_deref(), &mut meter)?;
-    let model = open::model(&found)?;
+    if let Some(found) = model::exported(&args.source)? {
+        return Err(CliError::usage(format!("{}: it is a merged model already", found.dir))
+            .hint("name a run, a checkpoint root, a step or a role; `supervise compare` compares models"));
+    }
+    let found = model::find(&args.source, args.step, args.role.as_deref(), &mut meter)?;
+    let model = model::open(&found)?;
     meter.end();
-    output::is_outside(&args.target, &found.dir)?;
-    let files = files::Files::beside(&found, args.like.as_deref())?;
+    output::is_outside(target, &found.dir)?;
+    let files = files::Beside::of(&found, args.like.as_deref())?;
     let options = hf::Options {
         dtype: args.dtype.dtype(),
         keep_names: args.keep_names,
@@ -126,7 +162,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         Some(adapter) => Some(files.adapter(adapter, args.lora_alpha)?),
         None => None,
     };
-    let written = output::write(args, &model, &plan, adapter, &files)?;
+    let written = output::write(target, args.max_shard_size, &model, &plan, adapter, &files)?;
     for note in plan.notes.iter().chain(&files.notes) {
         printer::last_err(&format!("note: {note}\n"));
     }
@@ -134,7 +170,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         source: found.dir.clone(),
         step: found.step.map(|s| s.0),
         role: found.role.clone(),
-        target: args.target.clone(),
+        target: target.to_owned(),
         files: written.files,
         tensors: plan.model.len() as u64,
         bytes_written: written.bytes,
@@ -148,7 +184,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         super::print(&view.text())?;
     }
     if let Some(name) = &args.upload {
-        upload::perform(&args.target, name, args.private)?;
+        upload::perform(target, name, args.private)?;
     }
     Ok(Exit::Finished.code())
 }

@@ -7,6 +7,7 @@ mod asked;
 mod bad_input;
 mod checkpoints;
 mod commands;
+mod compare;
 mod diagnose;
 mod docs;
 mod foreign;

@@ -53,7 +53,7 @@ fn bf16(x: f32) -> u16 {
     (if x.is_nan() { quiet } else { rounded }) as u16
 }
 
-fn from_bf16(x: u16) -> f32 {
+pub(crate) fn from_bf16(x: u16) -> f32 {
     f32::from_bits(u32::from(x) << 16)
 }
 
@@ -76,7 +76,7 @@ fn f16(x: f32) -> u16 {
     (sign | half) as u16
 }
 
-fn from_f16(x: u16) -> f32 {
+pub(crate) fn from_f16(x: u16) -> f32 {
     let sign = u32::from(x & 0x8000) << 16;
     let (exponent, fraction) = (u32::from(x >> 10) & 0x1f, u32::from(x & 0x3ff));
     let bits = match (exponent, fraction) {

@@ -126,6 +126,19 @@ impl Plan {
     }
 }
 
+/// All tensors under the names that they have in the checkpoint.
+///
+/// # Errors
+/// A type that safetensors has no name for.
+pub fn plan_as_is(weights: &Weights, dtype: Option<Dtype>) -> Result<Plan, Problem> {
+    let config = ModelConfig { value: Value::Null };
+    let options = Options {
+        dtype,
+        keep_names: true,
+    };
+    plan(weights, &config, options)
+}
+
 /// Decides which tensors are written under which names.
 ///
 /// # Errors

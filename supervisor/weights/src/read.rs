@@ -1,10 +1,11 @@
 //! Reading ranges of whole tensors from the chunks that hold them.
 
+use crate::layout::{OutTensor, Piece};
 use crate::ledger::Ledger;
 use crate::model::{Chunk, Tensor, Weights, row_major};
 use crate::problem::Problem;
-use supervise_checkpoint::Source;
 use supervise_checkpoint::source::fill;
+use supervise_checkpoint::{Dtype, Source};
 use supervise_core::checkpoint::Verdict;
 
 /// A file that several threads read.
@@ -56,6 +57,42 @@ impl<'a> Reading<'a> {
             return Err(Problem::damaged(text));
         }
         Ok(())
+    }
+
+    /// Reads `n` elements from `from` on of a tensor that is made of pieces, into `buf`. Gives their type.
+    ///
+    /// # Errors
+    /// As [`fill`](Self::fill).
+    pub fn fill_pieces(
+        &self,
+        tensor: &OutTensor,
+        from: u64,
+        n: u64,
+        buf: &mut Vec<u8>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<Dtype, Problem> {
+        let source = |piece: &Piece| &self.weights.tensors[piece.tensor];
+        let dtype = tensor.pieces.first().map_or(tensor.dtype, |p| source(p).dtype);
+        let size = dtype.size();
+        buf.resize((n * size) as usize, 0);
+        let (mut begin, mut done) = (0, 0);
+        for piece in &tensor.pieces {
+            let end = begin + (piece.to - piece.from);
+            let (lo, hi) = (begin.max(from), end.min(from + n));
+            if lo < hi {
+                let place = &mut buf[((lo - from) * size) as usize..((hi - from) * size) as usize];
+                self.fill(source(piece), piece.from + (lo - begin), place, scratch)?;
+                done += hi - lo;
+            }
+            begin = end;
+        }
+        match done == n {
+            true => Ok(dtype),
+            false => Err(Problem::damaged(format!(
+                "{}: its pieces hold {done} of {n} elements",
+                tensor.name
+            ))),
+        }
     }
 
     /// The same from one of its copies.

@@ -1,6 +1,6 @@
 //! Small files that belong to a model: configuration, tokenizer, what is noted of an adapter.
 
-use super::source::Found;
+use crate::cli::model::Found;
 use crate::error::CliError;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ const HUGGINGFACE: &str = "huggingface";
 const CONFIG: &str = "config.json";
 
 /// The files beside the weights.
-pub(super) struct Files {
+pub(super) struct Beside {
     pub(super) config: ModelConfig,
     /// Others by name, with the path that they are copied from.
     pub(super) others: BTreeMap<String, Utf8PathBuf>,
@@ -32,9 +32,9 @@ pub(super) struct AdapterOut {
     pub(super) config: String,
 }
 
-impl Files {
+impl Beside {
     /// Collects them from beside the shards; what is not there comes from the model that was trained.
-    pub(super) fn beside(found: &Found, like: Option<&Utf8Path>) -> Result<Self, CliError> {
+    pub(super) fn of(found: &Found, like: Option<&Utf8Path>) -> Result<Self, CliError> {
         let own = found.dir.join(HUGGINGFACE);
         let mut others = BTreeMap::new();
         let mut notes = Vec::new();

@@ -1,8 +1,7 @@
 //! The directory that is made: written beside, looked at as any reader would, renamed.
 
-use super::Args;
-use super::files::{AdapterOut, Files};
-use super::open::Model;
+use super::files::{AdapterOut, Beside};
+use crate::cli::model::Model;
 use crate::error::CliError;
 use crate::printer::Meter;
 use crate::render::bytes;
@@ -90,22 +89,23 @@ fn no_parent(target: &Utf8Path, dir: &Utf8Path) -> CliError {
 
 /// Writes everything and gives it its name.
 pub(super) fn write(
-    args: &Args,
+    target: &Utf8Path,
+    most: u64,
     model: &Model,
     plan: &Plan,
     adapter: Option<AdapterOut>,
-    files: &Files,
+    files: &Beside,
 ) -> Result<Written, CliError> {
     let began = Instant::now();
     let mut all = plan.model.clone();
-    let mut out = layout::files(&all, "model", args.max_shard_size);
+    let mut out = layout::files(&all, "model", most);
     let index = layout::index(&out, &all);
     if let Some(adapter) = &adapter {
         add_adapter(&mut all, &mut out, &adapter.tensors);
     }
     let bytes = out.iter().map(|f| f.bytes).sum();
-    enough_space(&args.target, bytes)?;
-    let dir = OutputDir::begin(&args.target).map_err(|e| begun(e, &args.target))?;
+    enough_space(target, bytes)?;
+    let dir = OutputDir::begin(target).map_err(|e| begun(e, target))?;
     let made = Made {
         dir: &dir,
         tensors: &all,
@@ -120,7 +120,7 @@ pub(super) fn write(
     match made.fill(model, &small) {
         Ok((names, checked)) => {
             dir.finish()
-                .map_err(|e| CliError::environment(format!("{}: {e}", args.target)))?;
+                .map_err(|e| CliError::environment(format!("{}: {e}", target)))?;
             Ok(Written {
                 files: names,
                 bytes,
@@ -172,7 +172,7 @@ fn begun(refused: Refused, target: &Utf8Path) -> CliError {
 /// Files beside the weights.
 struct Small<'a> {
     config: String,
-    files: &'a Files,
+    files: &'a Beside,
     index: Option<String>,
     adapter: Option<String>,
 }

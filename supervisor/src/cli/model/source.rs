@@ -6,26 +6,44 @@ use crate::printer::Meter;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use supervise_checkpoint::{FileKind, Limits, inspect};
 use supervise_core::checkpoint::{CheckpointSummary, Depth, Verdict};
 use supervise_core::id::Step;
-use supervise_host::io_worker::look_at_run;
+use supervise_host::io_worker::{FileSource, look_at_run};
+
+const END: &str = ".safetensors";
+const MODEL: &str = "model.safetensors";
 
 /// Files of one model.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(in crate::cli) struct Found {
     /// Directory that they are in.
-    pub(super) dir: Utf8PathBuf,
+    pub(in crate::cli) dir: Utf8PathBuf,
     /// Step, where its directory tells.
-    pub(super) step: Option<Step>,
+    pub(in crate::cli) step: Option<Step>,
     /// Role, where the step has roles.
-    pub(super) role: Option<String>,
-    /// Shards in the order of the ranks, by their names.
-    pub(super) shards: Vec<String>,
+    pub(in crate::cli) role: Option<String>,
+    /// Its files.
+    pub(in crate::cli) files: Files,
+}
+
+/// Files that hold the weights, by their names.
+#[derive(Debug)]
+pub(in crate::cli) enum Files {
+    /// Shards of FSDP, in the order of the ranks.
+    Fsdp(Vec<String>),
+    /// Files of safetensors that are whole.
+    Safetensors(Vec<String>),
 }
 
 /// Finds what a name of the command line means.
-pub(super) fn find(name: &str, step: Option<u64>, role: Option<&str>, meter: &mut Meter) -> Result<Found, CliError> {
-    super::super::not_empty(name, "RUN|DIR")?;
+pub(in crate::cli) fn find(
+    name: &str,
+    step: Option<u64>,
+    role: Option<&str>,
+    meter: &mut Meter,
+) -> Result<Found, CliError> {
+    crate::cli::not_empty(name, "RUN|DIR")?;
     let path = Utf8Path::new(name);
     if let Some(found) = in_step(path, role)? {
         return match step {
@@ -96,7 +114,7 @@ fn in_step(dir: &Utf8Path, role: Option<&str>) -> Result<Option<Found>, CliError
             dir: dir.to_owned(),
             step,
             role: own,
-            shards,
+            files: Files::Fsdp(shards),
         }));
     }
     let mut roles = BTreeMap::new();
@@ -118,7 +136,7 @@ fn in_step(dir: &Utf8Path, role: Option<&str>) -> Result<Option<Found>, CliError
             dir: dir.join(role),
             step: step_of(dir),
             role: Some(role.to_owned()),
-            shards,
+            files: Files::Fsdp(shards),
         })),
         None => {
             let there: Vec<&str> = roles.into_keys().collect();
@@ -151,6 +169,42 @@ fn names(dir: &Utf8Path) -> Result<Option<Vec<String>>, CliError> {
     names
         .map(Some)
         .map_err(|e| CliError::environment(format!("{dir}: {e}")))
+}
+
+/// Weights that are whole: a file of safetensors, or a directory of a model.
+pub(in crate::cli) fn exported(name: &str) -> Result<Option<Found>, CliError> {
+    crate::cli::not_empty(name, "RUN|DIR")?;
+    let path = Utf8Path::new(name);
+    let found = |dir: &Utf8Path, files| Found {
+        dir: dir.to_owned(),
+        step: None,
+        role: None,
+        files: Files::Safetensors(files),
+    };
+    if let (Some(name), true) = (path.file_name(), path.as_str().ends_with(END) && path.is_file()) {
+        let dir = path
+            .parent()
+            .filter(|d| !d.as_str().is_empty())
+            .unwrap_or(Utf8Path::new("."));
+        return Ok(Some(found(dir, vec![name.to_owned()])));
+    }
+    let Some(names) = names(path)? else { return Ok(None) };
+    let mut files: Vec<String> = match names.iter().find(|n| n.ends_with(".safetensors.index.json")) {
+        Some(index) => {
+            let index = path.join(index);
+            let source = FileSource::open(&index).map_err(|e| CliError::environment(format!("{index}: {e}")))?;
+            let looked = inspect(FileKind::SafetensorsIndex, &source, &Limits::default());
+            if let Some(bad) = looked.findings.iter().find(|f| f.effect() != Verdict::Whole) {
+                return Err(CliError::checkpoint(bad.effect(), format!("{index}: {bad}")));
+            }
+            looked.facts.shards
+        }
+        // Some models have the same weights again under another name beside it.
+        None if names.iter().any(|n| n == MODEL) => vec![MODEL.to_owned()],
+        None => names.into_iter().filter(|n| n.ends_with(END)).collect(),
+    };
+    files.sort();
+    Ok((!files.is_empty()).then(|| found(path, files)))
 }
 
 /// The shards of the model among these names, in the order of the ranks.

@@ -1,0 +1,188 @@
+//! `supervise compare`: are these two the same model?
+
+use super::model::{self, Files, Found, Model};
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::printer::Meter;
+use crate::render::compare::CompareView;
+use camino::Utf8Path;
+use std::num::NonZero;
+use std::ops::ControlFlow;
+use supervise_checkpoint::Dtype;
+use supervise_core::checkpoint::Verdict;
+use supervise_host::io_worker::read_small;
+use supervise_weights::compare::{Side, Tolerance, compare};
+use supervise_weights::hf::{self, ModelConfig};
+use supervise_weights::{OutTensor, Problem, Reading};
+
+pub(super) const EXAMPLES: &str = "  supervise compare /ckpt/my-run/global_step_120 /ckpt/other/global_step_120
+  supervise compare /ckpt/my-run model --as bfloat16
+  supervise compare old/model.safetensors new/model.safetensors --tolerance 1e-6
+";
+
+pub(super) const EXITS: [Exit; 12] = [
+    Exit::Finished,
+    Exit::Different,
+    Exit::NoProof,
+    Exit::Incomplete,
+    Exit::Damaged,
+    Exit::Unsafe,
+    Exit::Unknown,
+    Exit::Unreadable,
+    Exit::Usage,
+    Exit::Environment,
+    Exit::Internal,
+    Exit::Config,
+];
+
+/// More threads than these bring nothing.
+const THREADS: usize = 8;
+/// A model's configuration is read up to this size.
+const CONFIG: u64 = 1 << 20;
+
+/// Type in which numbers are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum AsArg {
+    Bfloat16,
+    Float16,
+    Float32,
+    Float64,
+}
+
+impl AsArg {
+    fn dtype(self) -> Dtype {
+        match self {
+            Self::Bfloat16 => Dtype::Bf16,
+            Self::Float16 => Dtype::F16,
+            Self::Float32 => Dtype::F32,
+            Self::Float64 => Dtype::F64,
+        }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// A run, a checkpoint root (its newest proven step), a step, a role, a merged model, a file of safetensors
+    #[arg(value_name = "A")]
+    first: String,
+    /// The same of the other
+    #[arg(value_name = "B")]
+    second: String,
+    /// Step, where a run or a root is named
+    #[arg(long, value_name = "N")]
+    step: Option<u64>,
+    /// Role, where a step has several [default: actor, or the only one]
+    #[arg(long)]
+    role: Option<String>,
+    /// Cast both to this type first [default: other types are a difference]
+    #[arg(long = "as", value_enum, value_name = "TYPE")]
+    as_type: Option<AsArg>,
+    /// Numbers may differ by so much
+    #[arg(long, value_name = "NUMBER", default_value = "0", value_parser = tolerance)]
+    tolerance: f64,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn tolerance(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(n) if n.is_finite() && n >= 0.0 => Ok(n),
+        _ => Err("expected a number, 0 or above".to_owned()),
+    }
+}
+
+pub(super) fn run(args: &Args) -> Result<u8, CliError> {
+    let wanted = Wanted {
+        step: args.step,
+        role: args.role.as_deref(),
+    };
+    let tolerance = Tolerance {
+        as_type: args.as_type.map(AsArg::dtype),
+        absolute: args.tolerance,
+    };
+    let view = two(&args.first, &args.second, &wanted, tolerance)?;
+    if args.json {
+        super::print_json(&view)?;
+    } else {
+        super::print(&view.text())?;
+    }
+    Ok(view.exit_code())
+}
+
+/// The step and the role that are meant, where a name leaves that open.
+pub(super) struct Wanted<'a> {
+    pub(super) step: Option<u64>,
+    pub(super) role: Option<&'a str>,
+}
+
+/// Compares what two names mean.
+pub(super) fn two(a: &str, b: &str, wanted: &Wanted<'_>, tolerance: Tolerance) -> Result<CompareView, CliError> {
+    let mut meter = Meter::new();
+    let first = Named::find(a, wanted, &mut meter)?;
+    let second = Named::find(b, wanted, &mut meter)?;
+    let threads = std::thread::available_parallelism()
+        .map_or(1, NonZero::get)
+        .min(THREADS);
+    let compared = compare(first.side(), second.side(), tolerance, threads, &mut |done, of| {
+        // In numbers of four bytes: what it is read from may be narrower.
+        meter.tell(done * 4, Some(of * 4));
+        ControlFlow::Continue(())
+    });
+    meter.end();
+    let compared = compared.map_err(|e| CliError::checkpoint(e.verdict, e.text))?;
+    let Some(compared) = compared else {
+        return Err(CliError::internal("the comparison was interrupted"));
+    };
+    Ok(CompareView::of(first.found.dir, second.found.dir, compared))
+}
+
+/// One of the two.
+struct Named {
+    found: Found,
+    model: Model,
+    tensors: Vec<OutTensor>,
+}
+
+impl Named {
+    /// A step of a run or root is wanted of whatever is one; a model has no steps and no roles.
+    fn find(name: &str, wanted: &Wanted<'_>, meter: &mut Meter) -> Result<Self, CliError> {
+        let found = match model::exported(name)? {
+            Some(found) => found,
+            None => model::find(name, wanted.step, wanted.role, meter)?,
+        };
+        let model = model::open(&found)?;
+        let tensors =
+            on_disk(&found, &model).map_err(|e| CliError::checkpoint(e.verdict, format!("{}: {e}", found.dir)))?;
+        Ok(Self { found, model, tensors })
+    }
+
+    fn side(&self) -> Side<'_> {
+        Side {
+            reading: Reading::new(&self.model.weights, &self.model.sources),
+            tensors: &self.tensors,
+        }
+    }
+}
+
+/// A model's tensors under the names that it would be written with, the adapter's among them; where its kind is not known, under those that they have.
+fn on_disk(found: &Found, model: &Model) -> Result<Vec<OutTensor>, Problem> {
+    let config = match found.files {
+        Files::Safetensors(_) => None,
+        Files::Fsdp(_) => config(&found.dir.join("huggingface/config.json")),
+    };
+    let as_written = config.map(|config| hf::plan(&model.weights, &config, hf::Options::default()));
+    match as_written {
+        Some(Ok(plan)) => Ok(plan
+            .model
+            .into_iter()
+            .chain(plan.adapter.into_iter().flat_map(|a| a.tensors))
+            .collect()),
+        Some(Err(e)) if e.verdict != Verdict::Unknown => Err(e),
+        _ => Ok(hf::plan_as_is(&model.weights, None)?.model),
+    }
+}
+
+fn config(path: &Utf8Path) -> Option<ModelConfig> {
+    ModelConfig::parse(&read_small(path, CONFIG).ok()?).ok()
+}

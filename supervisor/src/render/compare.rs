@@ -1,0 +1,105 @@
+//! What came of a comparison of two models.
+
+use super::count;
+use crate::exit::Exit;
+use crate::render::terminal::shown;
+use camino::Utf8PathBuf;
+use serde::Serialize;
+use std::fmt::Write as _;
+use supervise_weights::compare::{Compared, Difference, Values, What};
+
+/// Differences that are told in words.
+const TOLD: usize = 20;
+
+/// Two models, compared.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CompareView {
+    /// Directories that they were read from.
+    pub first: Utf8PathBuf,
+    /// The other.
+    pub second: Utf8PathBuf,
+    /// Nothing differs.
+    pub equal: bool,
+    /// Tensors that both have.
+    pub tensors: u64,
+    /// Numbers that were compared.
+    pub numbers: u64,
+    /// Numbers that are not a number, in the first and in the second.
+    pub nan: [u64; 2],
+    /// What differs, by the tensor's name.
+    pub differences: Vec<Difference>,
+}
+
+impl CompareView {
+    /// The view of a comparison.
+    #[must_use]
+    pub fn of(first: Utf8PathBuf, second: Utf8PathBuf, compared: Compared) -> Self {
+        Self {
+            first,
+            second,
+            equal: compared.differences.is_empty(),
+            tensors: compared.tensors,
+            numbers: compared.numbers,
+            nan: compared.nan,
+            differences: compared.differences,
+        }
+    }
+
+    /// As `cmp` ends: 0 where nothing differs, 1 where something does.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self.equal {
+            true => Exit::Finished.code(),
+            false => Exit::Different.code(),
+        }
+    }
+
+    /// The same in words.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        let all = count(self.tensors, "tensor");
+        // Writing into a String cannot fail.
+        let _ = match self.differences.len() {
+            0 => writeln!(out, "equal: {all}, {} numbers", self.numbers),
+            n => writeln!(out, "different: {n} of {all} in both, or only in one"),
+        };
+        for one in self.differences.iter().take(TOLD) {
+            let _ = writeln!(out, "  {}: {}", shown(&one.name), words(&one.what));
+        }
+        if let Some(more) = self.differences.len().checked_sub(TOLD).filter(|n| *n > 0) {
+            let _ = writeln!(out, "  and {more} more: --json lists all");
+        }
+        if self.nan != [0, 0] {
+            let _ = writeln!(
+                out,
+                "not a number: {} in the first, {} in the second",
+                self.nan[0], self.nan[1]
+            );
+        }
+        out
+    }
+}
+
+fn words(what: &What) -> String {
+    match what {
+        What::OnlyInFirst => "only in the first".to_owned(),
+        What::OnlyInSecond => "only in the second".to_owned(),
+        What::Shape { first, second } => format!("shape {first:?}, and {second:?}"),
+        What::Dtype { first, second } => format!("{}, and {} (--as TYPE casts both)", first.word(), second.word()),
+        What::Values(values) => numbers(values),
+    }
+}
+
+fn numbers(v: &Values) -> String {
+    format!(
+        "{} of {} differ, by {:e} at most ({:.2} %); first at {:?}: {:e}, and {:e}",
+        v.different,
+        v.of,
+        v.max_absolute,
+        100.0 * v.max_relative,
+        v.first_at,
+        v.first_values[0],
+        v.first_values[1]
+    )
+}

@@ -1,0 +1,150 @@
+//! `supervise compare` as a person uses it: the same model in two forms, and every way in which two can differ.
+
+use crate::world::{World, copy_fixture};
+use serde_json::Value;
+use std::fs;
+
+fn world() -> World {
+    let world = World::new();
+    copy_fixture("verl_ppo_fsdp2_w2", &world.path("ckpt"));
+    world.run(&["merge", "ckpt", "--target", "bf16"]).tells(0, &[]);
+    world
+        .run(&[
+            "merge",
+            "ckpt",
+            "--target",
+            "fp32",
+            "--dtype",
+            "keep",
+            "--max-shard-size",
+            "2KB",
+        ])
+        .tells(0, &[]);
+    world
+}
+
+/// A file of safetensors with these tensors of 32-bit floats.
+fn weights(world: &World, name: &str, tensors: &[(&str, &[u64], &[f32])]) {
+    let (mut table, mut data) = (serde_json::Map::new(), Vec::new());
+    for (name, shape, numbers) in tensors {
+        let from = data.len();
+        data.extend(numbers.iter().flat_map(|x| x.to_le_bytes()));
+        let info = serde_json::json!({"dtype": "F32", "shape": shape, "data_offsets": [from, data.len()]});
+        table.insert((*name).to_owned(), info);
+    }
+    let text = Value::Object(table).to_string();
+    let mut bytes = (text.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(text.as_bytes());
+    bytes.extend(data);
+    fs::write(world.path(name), bytes).unwrap();
+}
+
+#[test]
+fn a_step_and_what_was_merged_from_it_are_the_same_model() {
+    let world = world();
+    for (a, b) in [("ckpt", "fp32"), ("fp32", "ckpt/global_step_2"), ("fp32", "fp32")] {
+        world.run(&["compare", a, b]).tells(0, &["equal: 15 tensors"]);
+    }
+    world.run(&["compare", "ckpt", "bf16"]).tells(
+        1,
+        &["different: 15 of 15", "float32, and bfloat16 (--as TYPE casts both)"],
+    );
+    world
+        .run(&["compare", "ckpt", "bf16", "--as", "bfloat16"])
+        .tells(0, &["equal"]);
+    world
+        .run(&["compare", "ckpt", "bf16", "--as", "float32"])
+        .tells(1, &["differ, by"]);
+    world
+        .run(&["compare", "ckpt", "bf16", "--as", "float32", "--tolerance", "0.01"])
+        .tells(0, &["equal"]);
+    // As verl.model_merger test.
+    world.run(&["merge", "ckpt", "--test", "bf16"]).tells(0, &["equal"]);
+    world
+        .run(&["merge", "ckpt", "--step", "1", "--test", "bf16"])
+        .tells(1, &["different"]);
+    world
+        .run(&["merge", "bf16", "--target", "again"])
+        .refuses(64, &["a merged model already"]);
+    world.run(&["merge", "ckpt"]).refuses(64, &["--target"]);
+}
+
+#[test]
+fn every_difference_is_named_with_its_place() {
+    let world = World::new();
+    let nan = f32::NAN;
+    weights(
+        &world,
+        "a.safetensors",
+        &[
+            ("gone", &[1], &[1.0]),
+            ("same", &[2], &[0.0, nan]),
+            ("shape", &[2, 1], &[1.0, 2.0]),
+            ("values", &[2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]),
+        ],
+    );
+    weights(
+        &world,
+        "b.safetensors",
+        &[
+            ("new", &[1], &[1.0]),
+            ("same", &[2], &[-0.0, nan]),
+            ("shape", &[1, 2], &[1.0, 2.0]),
+            ("values", &[2, 3], &[1.0, 2.0, 3.0, 4.5, nan, 6.0]),
+        ],
+    );
+    let said = world.run(&["compare", "a.safetensors", "b.safetensors", "--json"]);
+    assert_eq!(said.code, 1, "{said:#?}");
+    let view = said.json();
+    assert_eq!(view["nan"], serde_json::json!([1, 2]));
+    let of = |name: &str| {
+        let all = view["differences"].as_array().unwrap();
+        all.iter().find(|d| d["name"] == name).unwrap_or(&Value::Null).clone()
+    };
+    assert_eq!(of("gone")["what"], "only_in_first");
+    assert_eq!(of("new")["what"], "only_in_second");
+    assert_eq!(
+        of("same"),
+        Value::Null,
+        "a zero is a zero, and what is no number is none in both"
+    );
+    assert_eq!(of("shape")["second"], serde_json::json!([1, 2]));
+    let values = of("values");
+    assert_eq!(
+        (&values["different"], &values["of"], &values["first_at"]),
+        (&2.into(), &6.into(), &serde_json::json!([1, 0])),
+        "{values}"
+    );
+    assert_eq!(values["first_values"], serde_json::json!([4.0, 4.5]));
+    // The difference to what is no number is not small.
+    world
+        .run(&["compare", "a.safetensors", "b.safetensors", "--tolerance", "1"])
+        .tells(
+            1,
+            &[
+                "values: 1 of 6 differ",
+                "first at [1, 1]",
+                "not a number: 1 in the first, 2 in the second",
+            ],
+        );
+}
+
+#[test]
+fn what_cannot_be_compared_is_no_difference() {
+    let world = world();
+    let compare = |a: &str, b: &str| world.run(&["compare", a, b]);
+    compare("ckpt", "nowhere").refuses(64, &["no such directory"]);
+    compare("", "ckpt").refuses(64, &["an empty word"]);
+    world.write("torn.safetensors", "torn");
+    compare("bf16", "torn.safetensors").refuses(20, &["torn.safetensors"]);
+    let first = fs::read_dir(world.path("fp32")).unwrap().map(|e| e.unwrap().path());
+    let shard = first
+        .filter(|p| p.extension().is_some_and(|e| e == "safetensors"))
+        .max()
+        .unwrap();
+    fs::remove_file(shard).unwrap();
+    compare("ckpt", "fp32").refuses(20, &["model-0000"]);
+    world
+        .run(&["compare", "ckpt", "bf16", "--tolerance", "much"])
+        .refuses(64, &["0 or above"]);
+}
