@@ -21,7 +21,7 @@ unset PYTHONDONTWRITEBYTECODE
 only=${ONLY:-}
 # Long ones first: what is left at the end should be short.
 scripts=(verl_hazards areal_launchers stalls recovery areal_recovery ray_recovery areal_alone proofs ppo_recovery hf_recovery verl_versions
-  merge migrate verl_contents areal_dialect rehearsal asked pickle_names omegaconf_differential unsafe_differential json_differential
+  merge merge_formats migrate verl_contents areal_dialect rehearsal asked pickle_names omegaconf_differential unsafe_differential json_differential
   kubernetes)
 
 verl_hazards() { "$python" "$here/verl_hazards.py"; }
@@ -38,6 +38,7 @@ proofs() {
   need_areal
   mkdir "$work/checkpoints"
   "$python" "$here/make_checkpoints.py" "$work/checkpoints" --areal "$areal"
+  "$python" "$here/merge_formats.py" "$programs" --areal "$work/checkpoints/areal"
   "$python" "$here/proof_differential.py" "$programs" "$work/checkpoints" --areal "$areal" --each 20
   "$python" "$here/proof_records.py" "$programs" "$work/checkpoints" --each 20
 }

@@ -73,11 +73,24 @@ pub enum What {
     Tensor {
         /// The type of its elements, where it is one we know.
         dtype: Option<Dtype>,
+        /// Place in the whole tensor where the chunk begins, in each dimension.
+        offsets: Box<[u64]>,
         /// The shape of the chunk.
         shape: Box<[u64]>,
     },
     /// Any other value.
     Bytes,
+}
+
+/// Place of a chunk's elements in the file that holds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// Place where its part begins: [`Part::off`].
+    pub part: u64,
+    /// Place of its first element, in bytes.
+    pub at: u64,
+    /// Distance of neighbours in each dimension, in elements.
+    pub stride: Vec<u64>,
 }
 
 /// A chunk of a tensor: where it begins in each dimension, and how far it reaches.
@@ -108,6 +121,7 @@ impl Kind {
         match (self, chunk) {
             (Self::Tensor { dtype, .. }, Some(chunk)) => What::Tensor {
                 dtype: *dtype,
+                offsets: chunk.offsets.clone(),
                 shape: chunk.sizes.clone(),
             },
             _ => What::Bytes,

@@ -40,6 +40,8 @@ pub struct Inspected {
     pub facts: FileDetail,
     /// Every byte that matters was read already: a full proof reads nothing more.
     pub read_all: bool,
+    /// Of a `.distcp` file: where in it the elements of the chunks lie.
+    pub held: Vec<dcp::Held>,
     /// Statements of it about other files.
     pub description: Option<Arc<Description>>,
     /// The CRC-32 of all bytes, where they were read in one piece.
@@ -58,6 +60,7 @@ impl Inspected {
             plan: ReadPlan::default(),
             facts: FileDetail::default(),
             read_all: false,
+            held: Vec::new(),
             description: None,
             crc: None,
             max_findings: limits.findings,
@@ -236,6 +239,7 @@ pub fn inspect_described(
                 findings: found.findings,
                 inventory: found.inventory,
                 plan: found.plan,
+                held: found.held,
                 facts,
                 read_all: found.unnamed,
                 ..Inspected::new(kind, limits)

@@ -151,7 +151,7 @@ impl Named {
             Some(found) => found,
             None => model::find(name, wanted.step, wanted.role, meter)?,
         };
-        let model = model::open(&found)?;
+        let model = model::open(&found, None)?;
         let tensors =
             on_disk(&found, &model).map_err(|e| CliError::checkpoint(e.verdict, format!("{}: {e}", found.dir)))?;
         Ok(Self { found, model, tensors })
@@ -169,9 +169,9 @@ impl Named {
 fn on_disk(found: &Found, model: &Model) -> Result<Vec<OutTensor>, Problem> {
     let config = match found.files {
         Files::Safetensors(_) => None,
-        Files::Fsdp(_) => config(&found.dir.join("huggingface/config.json")),
+        Files::Fsdp(_) | Files::Distributed(_) => config(&found.beside.join("config.json")),
     };
-    let as_written = config.map(|config| hf::plan(&model.weights, &config, hf::Options::default()));
+    let as_written = config.map(|config| model::plan(model, &config, hf::Options::default()));
     match as_written {
         Some(Ok(plan)) => Ok(plan
             .model

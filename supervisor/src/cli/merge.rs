@@ -4,7 +4,8 @@ mod files;
 mod output;
 mod upload;
 
-use super::{compare, model};
+use super::compare;
+use super::model::{self, Files};
 
 use crate::error::CliError;
 use crate::exit::Exit;
@@ -87,6 +88,9 @@ pub(super) struct Args {
     /// Write the names as they are in the checkpoint, whatever kind of model it is
     #[arg(long)]
     keep_names: bool,
+    /// What the model's names begin with in a checkpoint of torch.distributed.checkpoint [default: found out]
+    #[arg(long, value_name = "NAME")]
+    prefix: Option<String>,
     /// The adapter's alpha, where the checkpoint does not tell
     #[arg(long, value_name = "NUMBER", value_parser = positive)]
     lora_alpha: Option<f64>,
@@ -146,7 +150,17 @@ fn merge(args: &Args, target: &Utf8Path) -> Result<u8, CliError> {
             .hint("name a run, a checkpoint root, a step or a role; `supervise compare` compares models"));
     }
     let found = model::find(&args.source, args.step, args.role.as_deref(), &mut meter)?;
-    let model = model::open(&found)?;
+    if let Files::Safetensors(_) = found.files {
+        return Err(CliError::usage(format!(
+            "{}: the trainer wrote the model as Hugging Face's libraries load it already",
+            found.dir
+        ))
+        .hint(format!(
+            "`supervise verify {} --depth full` proves it; copy it from there",
+            found.dir
+        )));
+    }
+    let model = model::open(&found, args.prefix.as_deref())?;
     meter.end();
     output::is_outside(target, &found.dir)?;
     let files = files::Beside::of(&found, args.like.as_deref())?;
@@ -154,7 +168,8 @@ fn merge(args: &Args, target: &Utf8Path) -> Result<u8, CliError> {
         dtype: args.dtype.dtype(),
         keep_names: args.keep_names,
     };
-    let mut plan = hf::plan(&model.weights, &files.config, options).map_err(|e| refused(e, args))?;
+    let mut plan = model::plan(&model, &files.config, options).map_err(|e| refused(e, args))?;
+    plan.notes.extend(model.notes.iter().cloned());
     if let Some(base) = &args.like {
         files::compare_names(base, &plan.model)?;
     }

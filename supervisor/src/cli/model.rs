@@ -1,7 +1,9 @@
 //! Models as the command line names them: found, looked into, open.
 
+mod form;
 mod open;
 mod source;
 
-pub(super) use open::{Model, open};
-pub(super) use source::{Files, Found, exported, find};
+pub(super) use form::{Files, Found, exported};
+pub(super) use open::{Model, open, plan};
+pub(super) use source::find;

@@ -15,6 +15,7 @@ mod hf;
 mod install;
 mod megatron;
 mod merge;
+mod merge_formats;
 mod migrate;
 mod policy;
 mod release;

@@ -84,7 +84,8 @@ fn sound(shard: &Shard) -> Result<(), Problem> {
     Ok(())
 }
 
-fn source_file(shard: &Shard) -> SourceFile {
+/// The file with what of it has a checksum.
+pub(crate) fn source_file(shard: &Shard) -> SourceFile {
     let checked = shard.found.plan.extents.iter().filter(|e| e.crc.is_some() && e.len > 0);
     SourceFile {
         path: shard.path.clone(),

@@ -71,12 +71,18 @@ impl ModelConfig {
         self.value.get("model_type").and_then(Value::as_str).unwrap_or_default()
     }
 
+    /// The class that it is loaded as, such as `Qwen3ForCausalLM`.
+    #[must_use]
+    pub fn architecture(&self) -> Option<&str> {
+        self.value.get("architectures")?.get(0)?.as_str()
+    }
+
     fn number(&self, key: &str) -> Option<u64> {
         let text = self.value.get("text_config").and_then(|c| c.get(key));
         self.value.get(key).or(text)?.as_u64()
     }
 
-    fn is_tied(&self) -> bool {
+    pub(crate) fn is_tied(&self) -> bool {
         self.value.get("tie_word_embeddings").and_then(Value::as_bool) == Some(true)
     }
 
@@ -225,7 +231,19 @@ fn fits(config: &ModelConfig, model: &[OutTensor]) -> Result<(), Problem> {
         rest.split('.').next()?.parse::<u64>().ok()
     };
     let layers: std::collections::BTreeSet<u64> = model.iter().filter_map(layer).collect();
-    let want = config.number("num_hidden_layers").filter(|_| !layers.is_empty());
+    // Two kinds have other names for these; of the rest, a model that lacks them has the names of another library.
+    let usual = !["gpt2", "gpt_neox"].contains(&config.model_type());
+    if usual && !model.iter().any(|t| t.name.ends_with("embed_tokens.weight")) {
+        let text = format!(
+            "no tensor is the embeddings of a model of the type {} (embed_tokens.weight); the first is {}",
+            config.model_type(),
+            model.first().map(|t| t.name.as_str()).unwrap_or_default()
+        );
+        return Err(Problem::unknown(text));
+    }
+    let want = config
+        .number("num_hidden_layers")
+        .filter(|_| usual || !layers.is_empty());
     let gone = want.and_then(|want| (0..want).find(|n| !layers.contains(n)));
     if let (Some(want), Some(gone)) = (want, gone) {
         let text = format!("config.json speaks of {want} layers and no tensor is of layer {gone}");
@@ -245,7 +263,7 @@ fn fits(config: &ModelConfig, model: &[OutTensor]) -> Result<(), Problem> {
 }
 
 /// Names in the order in which people count: `layers.2` before `layers.10`.
-fn natural(name: &str) -> Vec<(u64, String)> {
+pub(crate) fn natural(name: &str) -> Vec<(u64, String)> {
     name.split('.')
         .map(|word| match word.parse() {
             Ok(n) => (n, String::new()),

@@ -1,16 +1,19 @@
 //! A checkpoint's tensors as one model, whatever the number of files and ranks that hold them.
 //!
-//! [`Weights`] says where the elements of each tensor lie; [`fsdp`] makes it of the shards of all ranks, [`safetensors`] of files that are whole. [`hf`] says what
+//! [`Weights`] says where the elements of each tensor lie; [`fsdp`] makes it of the shards of all ranks, [`dcp`] of the files of
+//! `torch.distributed.checkpoint`, [`safetensors`] of files that are whole. [`hf`] and [`megatron`] say what
 //! Hugging Face's libraries call those tensors, [`layout`] which file of the output holds which, and [`write`] reads, checks, casts and
 //! writes them in one pass and in bounded memory. Nothing here opens a file: bytes come through a
 //! [`Source`](supervise_checkpoint::Source) and go to a [`Target`].
 
 pub mod cast;
 pub mod compare;
+pub mod dcp;
 pub mod fsdp;
 pub mod hf;
 pub mod layout;
 mod ledger;
+pub mod megatron;
 pub mod model;
 mod problem;
 mod read;

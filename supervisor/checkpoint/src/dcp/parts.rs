@@ -8,7 +8,7 @@
 use super::said::Said;
 use super::steps::Steps;
 use super::window::{Ahead, SMALL, Window};
-use super::{COMMON_STATE, Dcp, Part, What};
+use super::{COMMON_STATE, Dcp, Held, Part, What};
 use crate::bare;
 use crate::dtype::Dtype;
 use crate::limits::Limits;
@@ -49,6 +49,8 @@ pub(crate) struct Shard {
     pub(crate) steps: BTreeMap<String, Vec<u64>>,
     pub(crate) torch: Option<TorchFacts>,
     pub(crate) plan: ReadPlan,
+    /// Places of the chunks that are what the table says, in order of place.
+    pub(crate) held: Vec<Held>,
     /// No table names it: nothing in it is read.
     pub(crate) unnamed: bool,
 }
@@ -87,6 +89,7 @@ fn look(src: &dyn Source, dcp: &Dcp, file_name: &str, limits: &Limits, out: &mut
         unfamiliar: BTreeSet::new(),
         encoded: 0,
         extents: Vec::new(),
+        held: Vec::new(),
         common: None,
     };
     let there: Vec<&Part> = sound(parts, len);
@@ -131,7 +134,7 @@ fn sound(parts: &[Part], len: u64) -> Vec<&Part> {
 fn describe(parts: &[Part], limits: &Limits, out: &mut Shard) {
     let tensors = || parts.iter().filter(|p| matches!(p.what, What::Tensor { .. }));
     let tensor = |p: &Part| match &p.what {
-        What::Tensor { dtype, shape } => Some(Tensor {
+        What::Tensor { dtype, shape, .. } => Some(Tensor {
             name: p.fqn.to_string(),
             dtype: *dtype,
             shape: shape.to_vec(),
@@ -211,6 +214,7 @@ struct Look<'a> {
     unfamiliar: BTreeSet<String>,
     encoded: u64,
     extents: Vec<Extent>,
+    held: Vec<Held>,
     /// Content of Megatron's common object, where it is in this file.
     common: Option<TorchFacts>,
 }
@@ -255,6 +259,7 @@ impl Look<'_> {
         }
         if findings.iter().all(|f| f.effect() == Verdict::Whole) {
             findings.extend(differs(part, &found));
+            self.held.extend(held(part, &found));
             self.steps.look(part, file, &found)?;
         }
         if part.what == What::Bytes && part.fqn.split('/').next() == Some(COMMON_STATE) {
@@ -302,6 +307,7 @@ impl Look<'_> {
             None => TorchFacts::of_names(unfamiliar),
         };
         out.plan.extents = self.extents;
+        out.held = self.held;
     }
 }
 
@@ -322,10 +328,33 @@ fn placed(mut f: Finding, part: &Part) -> Finding {
     f
 }
 
+/// Place of the elements, where the part holds the tensor that is described and nothing else.
+fn held(part: &Part, found: &Inspection) -> Option<Held> {
+    let What::Tensor { dtype, shape, .. } = &part.what else {
+        return None;
+    };
+    let [one] = found.tensors.as_slice() else {
+        return None;
+    };
+    let swapped = found.facts.byteorder.as_deref() == Some("big");
+    if found.facts.tensors != 1 || one.shape != **shape || one.dtype != *dtype || swapped {
+        return None;
+    }
+    let key = one.storage.as_deref()?;
+    let is_data = |what: &str| what.split_once("/data/").is_some_and(|(_, k)| k == key);
+    let data = found.plan.extents.iter().find(|e| is_data(&e.what))?;
+    let within = one.offset.checked_mul(one.dtype?.size())?;
+    Some(Held {
+        part: part.off,
+        at: part.off.checked_add(data.off)?.checked_add(within)?,
+        stride: one.stride.clone(),
+    })
+}
+
 /// If a part is sound but holds something else than is described, another save wrote it. Tensors of classes that are
 /// not torch's may keep their numbers in another form, so about those it is only said.
 fn differs(part: &Part, found: &Inspection) -> Option<Finding> {
-    let What::Tensor { dtype, shape } = &part.what else {
+    let What::Tensor { dtype, shape, .. } = &part.what else {
         return None;
     };
     let words = |dtype: Option<Dtype>, shape: &[u64]| {

@@ -139,7 +139,7 @@ fn ranges(file: &str, parts: &[Part], said: &mut Said) {
         // Files end where their system's signed offsets do.
         let end = part.off.checked_add(part.len).filter(|e| i64::try_from(*e).is_ok());
         let least = match &part.what {
-            What::Tensor { dtype, shape } if !part.encoded => payload(*dtype, shape).unwrap_or(u64::MAX),
+            What::Tensor { dtype, shape, .. } if !part.encoded => payload(*dtype, shape).unwrap_or(u64::MAX),
             _ => 1,
         };
         let what = match end {

@@ -388,6 +388,7 @@ fn claims() -> impl Strategy<Value = Vec<Part>> {
         Just(What::Bytes),
         (0..40_u64).prop_map(|n| What::Tensor {
             dtype: Some(Dtype::F32),
+            offsets: [0].into(),
             shape: [n].into(),
         }),
     ];

@@ -13,8 +13,6 @@ use supervise_weights::hf::{Adapter, AdapterFacts, ModelConfig};
 
 /// Bytes that one of them may have: a large vocabulary takes some ten millions.
 const SMALL: u64 = 256 << 20;
-/// The directory beside verl's shards that holds them.
-const HUGGINGFACE: &str = "huggingface";
 const CONFIG: &str = "config.json";
 
 /// The files beside the weights.
@@ -35,7 +33,7 @@ pub(super) struct AdapterOut {
 impl Beside {
     /// Collects them from beside the shards; what is not there comes from the model that was trained.
     pub(super) fn of(found: &Found, like: Option<&Utf8Path>) -> Result<Self, CliError> {
-        let own = found.dir.join(HUGGINGFACE);
+        let own = found.beside.clone();
         let mut others = BTreeMap::new();
         let mut notes = Vec::new();
         for dir in like.into_iter().chain([own.as_path()]) {

@@ -1,46 +1,136 @@
 //! The files of a model, looked into and open.
 
-use super::source::{Files, Found};
+use super::form::{Files, Found};
 use crate::error::CliError;
 use crate::prepare::proof_memory;
-use camino::Utf8PathBuf;
+use camino::{Utf8Path, Utf8PathBuf};
 use std::io;
-use supervise_checkpoint::{FileKind, Inspected, Limits, inspect};
+use supervise_checkpoint::{FileKind, Inspected, Limits, inspect, inspect_described};
 use supervise_core::checkpoint::Verdict;
 use supervise_host::io_worker::FileSource;
 use supervise_weights::fsdp::{self, Shard};
-use supervise_weights::{Bytes, Problem, Weights, safetensors};
+use supervise_weights::hf::{self, ModelConfig, Options, Plan};
+use supervise_weights::{Bytes, Problem, Weights, dcp, megatron, safetensors};
 
 /// A model and its open files, in the order of [`Weights::files`].
 pub(in crate::cli) struct Model {
     pub(in crate::cli) weights: Weights,
     pub(in crate::cli) sources: Vec<Box<Bytes>>,
+    /// Its names are Megatron's.
+    is_megatron: bool,
+    /// What is in the checkpoint beside the model.
+    pub(in crate::cli) notes: Vec<String>,
 }
 
-/// Opens and looks into all files.
-pub(in crate::cli) fn open(found: &Found) -> Result<Model, CliError> {
+/// Opens and looks into all files. `prefix`: what the model's names begin with, where it is not to be found out.
+pub(in crate::cli) fn open(found: &Found, prefix: Option<&str>) -> Result<Model, CliError> {
+    let model = |weights: Weights, sources| Model {
+        weights,
+        sources,
+        is_megatron: false,
+        notes: Vec::new(),
+    };
+    if prefix.is_some() && !matches!(found.files, Files::Distributed(_)) {
+        let text = format!(
+            "--prefix: {} is no checkpoint of torch.distributed.checkpoint",
+            found.dir
+        );
+        return Err(CliError::usage(text));
+    }
     match &found.files {
         Files::Fsdp(names) => {
             let (looked, sources) = look(found, FileKind::TorchZip, names)?;
             let shards: Vec<Shard> = looked.into_iter().map(|(path, found)| Shard { path, found }).collect();
             let weights = fsdp::gather(&shards).map_err(|e| at(found, &e))?;
-            Ok(Model { weights, sources })
+            Ok(model(weights, sources))
         }
+        Files::Distributed(below) => distributed(found, below, prefix),
         Files::Safetensors(names) => {
             let (looked, sources) = look(found, FileKind::Safetensors, names)?;
             let weights = safetensors::gather(&looked).map_err(|e| at(found, &e))?;
-            Ok(Model { weights, sources })
+            Ok(model(weights, sources))
         }
     }
+}
+
+/// The tensors under the names that they are written with.
+pub(in crate::cli) fn plan(model: &Model, config: &ModelConfig, options: Options) -> Result<Plan, Problem> {
+    match model.is_megatron && !options.keep_names {
+        true => megatron::plan(&model.weights, config, options),
+        false => hf::plan(&model.weights, config, options),
+    }
+}
+
+/// The table, then the files with chunks of the model.
+fn distributed(found: &Found, below: &str, prefix: Option<&str>) -> Result<Model, CliError> {
+    let limits = Limits {
+        // Each chunk has to be found.
+        all_parts: true,
+        ..limits()?
+    };
+    let dir = match below {
+        "" => found.dir.clone(),
+        _ => found.dir.join(below),
+    };
+    let metadata = inspect(FileKind::DcpMetadata, &opened(&dir.join(".metadata"))?, &limits);
+    let table = dcp::table(&metadata).map_err(|e| at(found, &e))?;
+    let is_megatron = prefix.is_none() && dcp::is_megatron(table);
+    let choice = match is_megatron {
+        true => Ok(dcp::choose_megatron(table)),
+        false => dcp::choose(table, prefix),
+    };
+    let choice = choice.map_err(|e| {
+        CliError::checkpoint(e.verdict, format!("{dir}: {e}"))
+            .hint("`supervise merge --prefix NAME` says what the model's names begin with, such as `model.`")
+    })?;
+    let (mut sources, mut shards): (Vec<Box<Bytes>>, Vec<Shard>) = Default::default();
+    for name in choice.files(table) {
+        let source = opened(&dir.join(name))?;
+        shards.push(Shard {
+            path: name.into(),
+            found: match metadata.description.as_deref() {
+                Some(description) => inspect_described(FileKind::Distcp, &source, description, name, &limits),
+                None => inspect(FileKind::Distcp, &source, &limits),
+            },
+        });
+        sources.push(Box::new(source));
+    }
+    let weights = dcp::gather(table, &choice, &shards).map_err(|e| at(found, &e))?;
+    let left: Vec<String> = choice
+        .left_out
+        .iter()
+        .map(|(head, n)| format!("{head} ({n})"))
+        .collect();
+    let note = format!("tensors that are not the model's: {}", left.join(", "));
+    Ok(Model {
+        weights,
+        sources,
+        is_megatron,
+        notes: if left.is_empty() { Vec::new() } else { vec![note] },
+    })
+}
+
+fn limits() -> Result<Limits, CliError> {
+    Ok(Limits {
+        memory: usize::try_from(proof_memory()?).unwrap_or(usize::MAX),
+        ..Limits::default()
+    })
+}
+
+fn opened(path: &Utf8Path) -> Result<FileSource, CliError> {
+    FileSource::open(path).map_err(|e| {
+        let verdict = match e.kind() {
+            io::ErrorKind::NotFound => Verdict::Incomplete,
+            _ => Verdict::Unreadable,
+        };
+        CliError::checkpoint(verdict, format!("{path}: {e}"))
+    })
 }
 
 type Looked = Vec<(Utf8PathBuf, Inspected)>;
 
 fn look(found: &Found, kind: FileKind, names: &[String]) -> Result<(Looked, Vec<Box<Bytes>>), CliError> {
-    let limits = Limits {
-        memory: usize::try_from(proof_memory()?).unwrap_or(usize::MAX),
-        ..Limits::default()
-    };
+    let limits = limits()?;
     let mut sources: Vec<Box<Bytes>> = Vec::with_capacity(names.len());
     let mut looked = Vec::with_capacity(names.len());
     for name in names {
@@ -50,13 +140,7 @@ fn look(found: &Found, kind: FileKind, names: &[String]) -> Result<(Looked, Vec<
             FileKind::Safetensors => path.canonicalize_utf8().unwrap_or(path),
             _ => path,
         };
-        let source = FileSource::open(&path).map_err(|e| {
-            let verdict = match e.kind() {
-                io::ErrorKind::NotFound => Verdict::Incomplete,
-                _ => Verdict::Unreadable,
-            };
-            CliError::checkpoint(verdict, format!("{path}: {e}"))
-        })?;
+        let source = opened(&path)?;
         looked.push((name.into(), inspect(kind, &source, &limits)));
         sources.push(Box::new(source));
     }

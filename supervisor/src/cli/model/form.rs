@@ -1,0 +1,194 @@
+//! How weights are kept, by what stands in a directory.
+
+use crate::error::CliError;
+use camino::{Utf8Path, Utf8PathBuf};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use supervise_checkpoint::{FileKind, Limits, inspect};
+use supervise_core::checkpoint::Verdict;
+use supervise_core::id::Step;
+use supervise_host::io_worker::FileSource;
+
+/// Directory of configuration and tokenizer, as verl names it.
+const HUGGINGFACE: &str = "huggingface";
+const METADATA: &str = ".metadata";
+const END: &str = ".safetensors";
+const MODEL: &str = "model.safetensors";
+/// The checkpoint that areal overwrites.
+const RECOVER: &str = "recover_checkpoint";
+/// Directories below a role's that hold a checkpoint of `torch.distributed.checkpoint`: that of verl's Megatron trainers, the same
+/// up to verl 0.7, areal's.
+const BELOW: [&str; 3] = ["model/dist_ckpt", "dist_ckpt", RECOVER];
+/// Directories below a role's where a Megatron trainer may have written the model for Hugging Face's libraries.
+const WRITTEN: [&str; 2] = ["model/huggingface", HUGGINGFACE];
+
+/// Files of one model.
+#[derive(Debug)]
+pub(in crate::cli) struct Found {
+    /// Directory that they are in.
+    pub(in crate::cli) dir: Utf8PathBuf,
+    /// Step, where its directory tells.
+    pub(in crate::cli) step: Option<Step>,
+    /// Role, where the step has roles.
+    pub(in crate::cli) role: Option<String>,
+    /// Directory that configuration and tokenizer are in, if they are there.
+    pub(in crate::cli) beside: Utf8PathBuf,
+    /// Its files.
+    pub(in crate::cli) files: Files,
+}
+
+/// Files that hold the weights, by their names.
+#[derive(Debug)]
+pub(in crate::cli) enum Files {
+    /// Shards of FSDP, in the order of the ranks.
+    Fsdp(Vec<String>),
+    /// A checkpoint of `torch.distributed.checkpoint`, in this directory below.
+    Distributed(&'static str),
+    /// Files of safetensors that are whole.
+    Safetensors(Vec<String>),
+}
+
+/// What a directory with these names holds, without step and role; none where that is no weights.
+pub(super) fn of(dir: &Utf8Path, inside: &[String]) -> Result<Option<Found>, CliError> {
+    let found = |files: Files| Found {
+        beside: beside(dir, &files),
+        dir: dir.to_owned(),
+        step: None,
+        role: None,
+        files,
+    };
+    if let Some(shards) = shards(dir, inside)? {
+        return Ok(Some(found(Files::Fsdp(shards))));
+    }
+    let has = |name: &str| inside.iter().any(|n| n == name);
+    if has(METADATA) {
+        return Ok(Some(found(Files::Distributed(""))));
+    }
+    if !["model", "dist_ckpt", RECOVER].iter().any(|name| has(name)) {
+        return Ok(None);
+    }
+    // A checkpoint beside them holds the state of random numbers alone.
+    for written in WRITTEN {
+        if let Some(model) = exported(dir.join(written).as_str())? {
+            return Ok(Some(model));
+        }
+    }
+    let whole = |below: &&&str| dir.join(below).join(METADATA).is_file();
+    Ok(BELOW.iter().find(whole).map(|below| found(Files::Distributed(below))))
+}
+
+/// Directory of the files that belong to the weights in `dir`.
+fn beside(dir: &Utf8Path, files: &Files) -> Utf8PathBuf {
+    let own = dir.file_name().unwrap_or_default();
+    let parent = dir.parent().unwrap_or(dir);
+    match files {
+        Files::Distributed(RECOVER) => export(dir),
+        Files::Distributed("") if own == RECOVER => export(parent),
+        Files::Distributed("") if own == "dist_ckpt" => parent.join(HUGGINGFACE),
+        Files::Distributed("model/dist_ckpt") => dir.join(WRITTEN[0]),
+        _ => dir.join(HUGGINGFACE),
+    }
+}
+
+/// The newest of the models that areal writes beside its checkpoint: all have the same configuration and tokenizer.
+fn export(dir: &Utf8Path) -> Utf8PathBuf {
+    let step = |name: &str| name.split_once("globalstep")?.1.parse::<u64>().ok();
+    let there = names(dir).ok().flatten().unwrap_or_default();
+    let newest = there.iter().filter_map(|name| Some((step(name)?, name))).max();
+    newest.map_or_else(|| dir.join(HUGGINGFACE), |(_, name)| dir.join(name))
+}
+
+/// The names in a directory; none where it is no directory, or nothing of that name is there.
+pub(super) fn names(dir: &Utf8Path) -> Result<Option<Vec<String>>, CliError> {
+    let entries = match dir.read_dir_utf8() {
+        Ok(entries) => entries,
+        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(None),
+        Err(e) => return Err(CliError::environment(format!("{dir}: {e}"))),
+    };
+    // A name that is no text is none that a trainer writes.
+    let names = entries.filter(|e| !matches!(e, Err(e) if e.kind() == io::ErrorKind::InvalidData));
+    let names: io::Result<Vec<String>> = names.map(|e| Ok(e?.file_name().to_owned())).collect();
+    names
+        .map(Some)
+        .map_err(|e| CliError::environment(format!("{dir}: {e}")))
+}
+
+/// Weights that are whole: a file of safetensors, or a directory of a model.
+pub(in crate::cli) fn exported(name: &str) -> Result<Option<Found>, CliError> {
+    crate::cli::not_empty(name, "RUN|DIR")?;
+    let path = Utf8Path::new(name);
+    let found = |dir: &Utf8Path, files| Found {
+        dir: dir.to_owned(),
+        step: None,
+        role: None,
+        beside: dir.to_owned(),
+        files: Files::Safetensors(files),
+    };
+    if let (Some(name), true) = (path.file_name(), path.as_str().ends_with(END) && path.is_file()) {
+        let dir = path
+            .parent()
+            .filter(|d| !d.as_str().is_empty())
+            .unwrap_or(Utf8Path::new("."));
+        return Ok(Some(found(dir, vec![name.to_owned()])));
+    }
+    let Some(names) = names(path)? else { return Ok(None) };
+    let mut files: Vec<String> = match names.iter().find(|n| n.ends_with(".safetensors.index.json")) {
+        Some(index) => {
+            let index = path.join(index);
+            let source = FileSource::open(&index).map_err(|e| CliError::environment(format!("{index}: {e}")))?;
+            let looked = inspect(FileKind::SafetensorsIndex, &source, &Limits::default());
+            if let Some(bad) = looked.findings.iter().find(|f| f.effect() != Verdict::Whole) {
+                return Err(CliError::checkpoint(bad.effect(), format!("{index}: {bad}")));
+            }
+            looked.facts.shards
+        }
+        // Some models have the same weights again under another name beside it.
+        None if names.iter().any(|n| n == MODEL) => vec![MODEL.to_owned()],
+        None => names.into_iter().filter(|n| n.ends_with(END)).collect(),
+    };
+    files.sort();
+    Ok((!files.is_empty()).then(|| found(path, files)))
+}
+
+/// The shards of the model among these names, in the order of the ranks.
+fn shards(dir: &Utf8Path, names: &[String]) -> Result<Option<Vec<String>>, CliError> {
+    let mut worlds: BTreeMap<u64, BTreeMap<u64, &String>> = BTreeMap::new();
+    for name in names {
+        if let Some((world, rank)) = shard(name) {
+            worlds.entry(world).or_default().insert(rank, name);
+        }
+    }
+    let world = match worlds.len() {
+        0 => return Ok(None),
+        1 => worlds.keys().next().copied().unwrap_or_default(),
+        _ => said_world(dir).filter(|w| worlds.contains_key(w)).ok_or_else(|| {
+            let sizes: BTreeSet<u64> = worlds.keys().copied().collect();
+            CliError::checkpoint(
+                Verdict::Unknown,
+                format!("{dir}: it holds shards of several world sizes ({sizes:?}), and fsdp_config.json does not tell which count"),
+            )
+        })?,
+    };
+    let ranks = worlds.remove(&world).unwrap_or_default();
+    if let Some(gone) = (0..world).find(|r| !ranks.contains_key(r)) {
+        let text = format!("{dir}: model_world_size_{world}_rank_{gone}.pt is missing");
+        return Err(CliError::checkpoint(Verdict::Incomplete, text));
+    }
+    Ok(Some(ranks.range(..world).map(|(_, name)| (*name).clone()).collect()))
+}
+
+/// World size and rank of a shard's name.
+fn shard(name: &str) -> Option<(u64, u64)> {
+    let (world, rank) = name
+        .strip_prefix("model_world_size_")?
+        .strip_suffix(".pt")?
+        .split_once("_rank_")?;
+    Some((world.parse().ok()?, rank.parse().ok()?))
+}
+
+/// World size of the file that verl writes beside its shards.
+fn said_world(dir: &Utf8Path) -> Option<u64> {
+    let text = supervise_host::io_worker::read_small(&dir.join("fsdp_config.json"), 1 << 20).ok()?;
+    let value: serde_json::Value = serde_json::from_slice(&text).ok()?;
+    value.get("world_size")?.as_u64()
+}

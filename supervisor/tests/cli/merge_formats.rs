@@ -1,0 +1,126 @@
+//! `supervise merge` of checkpoints that are not verl's FSDP shards: areal's, Megatron's, torch's own.
+
+use crate::world::{World, copy_fixture};
+use std::fs;
+
+const TRIAL: &str = "checkpoints/trainer/real/t0";
+
+fn areal() -> World {
+    let world = World::new();
+    copy_fixture("areal_sft_w2", &world.path("."));
+    world
+}
+
+#[test]
+fn the_checkpoint_that_areal_goes_on_from_becomes_a_model() {
+    let world = areal();
+    let said = world.run(&["merge", TRIAL, "--target", "model", "--dtype", "keep", "--json"]);
+    said.tells(0, &[]);
+    let view = said.json();
+    assert_eq!((&view["step"], &view["role"]), (&3.into(), &"default".into()), "{view}");
+    assert!(view["notes"].to_string().contains("optim (45)"), "{view}");
+    // Configuration and tokenizer are those of the export beside it, and so are names and shapes.
+    let export = format!("{TRIAL}/default/epoch0epochstep1globalstep1");
+    let names = |dir: &str| -> Vec<_> {
+        let mut names: Vec<_> = fs::read_dir(world.path(dir))
+            .unwrap()
+            .map(|e| e.unwrap().file_name())
+            .collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names("model"), names(&export));
+    world.run(&["verify", "model", "--depth", "full"]).tells(0, &["whole"]);
+    world
+        .run(&["merge", TRIAL, "--target", "like", "--like", &export])
+        .tells(0, &["like: 15 tensors"]);
+    // The checkpoint itself, by its own name, is the same model.
+    let live = format!("{TRIAL}/default/recover_checkpoint");
+    world.run(&["compare", &live, "model"]).tells(0, &["equal: 15 tensors"]);
+    world.run(&["compare", TRIAL, &export]).tells(1, &["different"]);
+    // Without an export nothing tells what the model is.
+    fs::remove_dir_all(world.path(&export)).unwrap();
+    world
+        .run(&["merge", &live, "--target", "other"])
+        .refuses(20, &["config.json is missing", "--like DIR"]);
+    world
+        .run(&["merge", &live, "--target", "other", "--like", "model"])
+        .tells(0, &["other: 15 tensors"]);
+}
+
+#[test]
+fn a_prefix_chooses_and_one_that_is_nowhere_is_refused() {
+    let world = areal();
+    let merge = |prefix: &str| world.run(&["merge", TRIAL, "--target", "model", "--prefix", prefix]);
+    merge("critic").refuses(23, &["begins with critic.", "there are dcp", "--prefix NAME"]);
+    // Names that are no model's of this kind.
+    merge("dcp").refuses(21, &["no tensor is of layer 0"]);
+    merge("dcp.model").tells(0, &["15 tensors"]);
+    copy_fixture("verl_sft_fsdp2_w2", &world.path("sft"));
+    world
+        .run(&["merge", "sft", "--target", "other", "--prefix", "model"])
+        .refuses(64, &["--prefix", "no checkpoint of torch.distributed.checkpoint"]);
+}
+
+#[test]
+fn what_is_cut_or_changed_is_told_and_nothing_is_written() {
+    let world = areal();
+    let part = world.path(&format!("{TRIAL}/default/recover_checkpoint/__1_0.distcp"));
+    let whole = fs::read(&part).unwrap();
+    let merge = |words: &[&str], code| {
+        let said = world.run(&["merge", &format!("{TRIAL}/default"), "--target", "model"]);
+        said.refuses(code, words);
+        assert!(!world.path("model").exists());
+    };
+    fs::write(&part, &whole[..whole.len() - 9]).unwrap();
+    merge(&["__1_0.distcp", "cut off"], 20);
+    fs::remove_file(&part).unwrap();
+    merge(&["__1_0.distcp"], 20);
+    fs::write(&part, &whole).unwrap();
+    fs::remove_file(part.with_file_name(".metadata")).unwrap();
+    world
+        .run(&[
+            "merge",
+            &format!("{TRIAL}/default/recover_checkpoint"),
+            "--target",
+            "model",
+        ])
+        .refuses(4, &["no step in it is proven"]);
+}
+
+#[test]
+fn megatrons_are_read_by_tables_or_refused_by_name() {
+    let world = World::new();
+    copy_fixture("verl_megatron_v2_tp2", &world.path("v2"));
+    copy_fixture("verl_megatron_v1_tp2", &world.path("v1"));
+    // A model of megatron-core's own making, with learned positions and biases: no architecture of the tables.
+    world.run(&["merge", "v1", "--target", "model"]).refuses(
+        23,
+        &["no table says what it is in a model of the type qwen2", "--keep-names"],
+    );
+    world
+        .run(&["merge", "v2", "--target", "model"])
+        .refuses(20, &["actor/model/huggingface/config.json is missing", "--like DIR"]);
+    world
+        .run(&["merge", "v1", "--target", "model", "--keep-names", "--dtype", "keep"])
+        .tells(0, &["tensors"]);
+    world.run(&["compare", "v1", "model"]).tells(0, &["equal"]);
+    world
+        .run(&["compare", "v2/global_step_1", "v2/global_step_2"])
+        .tells(1, &["different"]);
+}
+
+#[test]
+fn a_model_that_the_trainer_wrote_itself_is_named() {
+    let world = World::new();
+    for (layout, dir) in [("v1_hf", "huggingface"), ("v2_hf", "model/huggingface")] {
+        copy_fixture(&format!("verl_megatron_{layout}"), &world.path(layout));
+        world.run(&["merge", layout, "--target", "model"]).refuses(
+            64,
+            &[
+                &format!("/actor/{dir}: the trainer wrote the model"),
+                "supervise verify",
+            ],
+        );
+    }
+}

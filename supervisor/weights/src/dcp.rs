@@ -1,0 +1,280 @@
+//! Checkpoints of `torch.distributed.checkpoint`: which of their tensors are the model, and where its elements lie.
+//!
+//! A save is a dict of dicts, flattened: its names are the ways through it, joined by dots. Which of them lead to the model is the
+//! writer's choice. AReaL saves `{"dcp": {"model": …, "optim": …}}`, torch's own examples `{"model": …, "optim": …}` or `{"app": …}`,
+//! Megatron its own names beside `optimizer.…`. A name that can be read in two ways is decided by the optimizer, whose values have the
+//! parameters' names in theirs; what nothing decides is refused.
+
+use crate::fsdp::{Shard, source_file};
+use crate::model::{Chunk, Tensor, Weights, row_major};
+use crate::problem::Problem;
+use std::collections::{BTreeMap, BTreeSet};
+use supervise_checkpoint::dcp::What;
+use supervise_checkpoint::{Dcp, Description, Inspected};
+use supervise_core::checkpoint::Verdict;
+
+/// Dicts around everything else, which say nothing.
+const AROUND: [&str; 2] = ["dcp.", "app."];
+/// Keys that a model is kept under.
+const HOLDERS: [&str; 4] = ["model", "module", "model_state_dict", "state_dict"];
+/// First words of the names in a model of Hugging Face with a head.
+const ROOTS: [&str; 6] = ["model", "lm_head", "score", "classifier", "v_head", "transformer"];
+/// First words of what is no model: they begin so.
+const OTHERS: [&str; 12] = [
+    "optim",
+    "opt_",
+    "chained_",
+    "lr_scheduler",
+    "scheduler",
+    "rng",
+    "random",
+    "dataloader",
+    "train_state",
+    "extra",
+    "rerun_state",
+    "step",
+];
+/// Names given in a message.
+const NAMED: usize = 8;
+
+/// The tensors of a checkpoint that are the model.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// Their names in the checkpoint, each with its name in the model.
+    pub names: BTreeMap<String, String>,
+    /// First words of the tensors that are left out, each with how many there are.
+    pub left_out: BTreeMap<String, u64>,
+}
+
+/// The table of a checkpoint whose `.metadata` was looked into.
+///
+/// # Errors
+/// It is not sound.
+pub fn table(metadata: &Inspected) -> Result<&Dcp, Problem> {
+    if let Some(worst) = metadata.findings.iter().find(|f| f.effect() != Verdict::Whole) {
+        return Err(Problem::found(".metadata", worst));
+    }
+    match metadata.description.as_deref() {
+        Some(Description::Dcp(dcp)) => Ok(dcp),
+        _ => Err(Problem::damaged(".metadata: it describes nothing")),
+    }
+}
+
+/// Returns true if the names are those of Megatron.
+#[must_use]
+pub fn is_megatron(dcp: &Dcp) -> bool {
+    let first = [
+        "decoder.layers.",
+        "embedding.word_embeddings.",
+        "decoder.final_layernorm.",
+    ];
+    dcp.tensors.iter().any(|t| first.iter().any(|f| t.name.starts_with(f)))
+}
+
+/// Chooses Megatron's tensors of the model: all but the optimizer's.
+#[must_use]
+pub fn choose_megatron(dcp: &Dcp) -> Choice {
+    let mut out = Choice::default();
+    for tensor in &dcp.tensors {
+        let name = tensor.name.to_string();
+        let state = name.split(['.', '/']).any(|word| word == "_extra_state");
+        match is_other(head(&name)) || state {
+            true => out.leave_out(&name),
+            false => drop(out.names.insert(name.clone(), name)),
+        }
+    }
+    out
+}
+
+/// Chooses the tensors whose names begin with `prefix`; without one, finds out which it is.
+///
+/// # Errors
+/// No tensor has such a name, or it is not clear which ones are the model.
+pub fn choose(dcp: &Dcp, prefix: Option<&str>) -> Result<Choice, Problem> {
+    let names: Vec<&str> = dcp.tensors.iter().map(|t| &*t.name).collect();
+    let prefix = match prefix {
+        Some(given) if given.is_empty() || given.ends_with('.') => given.to_owned(),
+        Some(given) => format!("{given}."),
+        None => find(&names)?,
+    };
+    let mut out = Choice::default();
+    for name in &names {
+        match name.strip_prefix(prefix.as_str()).filter(|n| !n.is_empty()) {
+            // Beside a model without a prefix stands what is none.
+            Some(inner) if !(prefix.is_empty() && is_other(head(inner))) => {
+                out.names.insert((*name).to_owned(), inner.to_owned());
+            }
+            _ => out.leave_out(name),
+        }
+    }
+    if out.names.is_empty() {
+        let text = format!(
+            "no tensor has a name that begins with {prefix}; there are {}",
+            few(names.iter().map(|n| head(n)))
+        );
+        return Err(Problem::unknown(text));
+    }
+    Ok(out)
+}
+
+/// The prefix that the model has.
+fn find(names: &[&str]) -> Result<String, Problem> {
+    let around = AROUND
+        .iter()
+        .find(|a| !names.is_empty() && names.iter().all(|n| n.starts_with(**a)));
+    let around = around.copied().unwrap_or_default();
+    let inner: Vec<&str> = names.iter().filter_map(|n| n.strip_prefix(around)).collect();
+    let mine: Vec<&str> = inner.iter().copied().filter(|n| !is_other(head(n))).collect();
+    let heads: BTreeSet<&str> = mine.iter().map(|n| head(n)).collect();
+    let flat = heads.len() > 1 && heads.iter().all(|h| ROOTS.contains(h));
+    let only = heads.iter().next().copied().unwrap_or_default();
+    if flat {
+        return Ok(around.to_owned());
+    }
+    if heads.len() != 1 || !HOLDERS.contains(&only) {
+        let text = format!(
+            "it is not clear which tensors are the model: their names begin with {}",
+            few(heads.iter().copied())
+        );
+        return Err(Problem::unknown(text));
+    }
+    let below: Vec<&str> = mine
+        .iter()
+        .filter_map(|n| n.strip_prefix(only)?.strip_prefix('.'))
+        .collect();
+    let holder = format!("{around}{only}.");
+    let optimized = |name: &str| {
+        inner
+            .iter()
+            .any(|n| is_other(head(n)) && n.contains(&format!("state.{name}.")))
+    };
+    let held = below.first().is_some_and(|n| optimized(n));
+    let whole = mine.first().is_some_and(|n| optimized(n));
+    let has_root = below.iter().any(|n| ROOTS.contains(&head(n)));
+    match (has_root || held, whole && !has_root) {
+        (true, false) => Ok(holder),
+        (false, true) => Ok(around.to_owned()),
+        _ if only != "model" => Ok(holder),
+        _ => Err(Problem::unknown(format!(
+            "it is not clear what {} is called in the model: {} or {}",
+            mine.first().copied().unwrap_or_default(),
+            below.first().copied().unwrap_or_default(),
+            mine.first().copied().unwrap_or_default(),
+        ))),
+    }
+}
+
+fn head(name: &str) -> &str {
+    name.split(['.', '/']).next().unwrap_or_default()
+}
+
+fn is_other(head: &str) -> bool {
+    OTHERS.iter().any(|o| head.starts_with(o)) || head == "opt"
+}
+
+fn few<'a>(words: impl Iterator<Item = &'a str>) -> String {
+    let all: BTreeSet<&str> = words.collect();
+    let mut text = all.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+    if all.len() > NAMED {
+        text += ", …";
+    }
+    text
+}
+
+impl Choice {
+    fn leave_out(&mut self, name: &str) {
+        let inner = AROUND.iter().find_map(|a| name.strip_prefix(a)).unwrap_or(name);
+        *self.left_out.entry(head(inner).to_owned()).or_default() += 1;
+    }
+
+    /// The files that hold any of them.
+    #[must_use]
+    pub fn files<'d>(&self, dcp: &'d Dcp) -> Vec<&'d str> {
+        let holds = |p: &supervise_checkpoint::dcp::Part| self.names.contains_key(&*p.fqn);
+        let with_any = dcp.parts.iter().filter(|(_, parts)| parts.iter().any(holds));
+        with_any.map(|(name, _)| name.as_str()).collect()
+    }
+}
+
+/// Puts the tensors together from the files that hold them, each looked into as the table describes it, all of its parts.
+///
+/// # Errors
+/// A file that is not sound or is not there, a chunk that is kept in a form that is not known here.
+pub fn gather(dcp: &Dcp, choice: &Choice, shards: &[Shard]) -> Result<Weights, Problem> {
+    let mut chunks: BTreeMap<&str, Vec<Chunk>> = BTreeMap::new();
+    for (file, shard) in shards.iter().enumerate() {
+        sound(shard)?;
+        for part in dcp
+            .parts
+            .get(shard.path.as_str())
+            .map(Vec::as_slice)
+            .unwrap_or_default()
+        {
+            let What::Tensor { offsets, shape, .. } = &part.what else {
+                continue;
+            };
+            if !choice.names.contains_key(&*part.fqn) || shape.contains(&0) {
+                continue;
+            }
+            let held = &shard.found.held;
+            let Ok(n) = held.binary_search_by_key(&part.off, |h| h.part) else {
+                let text = format!("{}: {} is kept in a form that is not read here", shard.path, part.fqn);
+                return Err(Problem::unknown(text));
+            };
+            let stride = match held[n].stride.len() == shape.len() {
+                true => held[n].stride.clone(),
+                false => row_major(shape),
+            };
+            chunks.entry(&part.fqn).or_default().push(Chunk {
+                offsets: offsets.to_vec(),
+                sizes: shape.to_vec(),
+                file,
+                at: held[n].at,
+                stride,
+            });
+        }
+    }
+    let mut tensors = Vec::with_capacity(choice.names.len());
+    for described in &dcp.tensors {
+        let Some(name) = choice.names.get(&*described.name) else {
+            continue;
+        };
+        let Some(dtype) = described.dtype else {
+            let text = format!("{}: the type of its elements is not known", described.name);
+            return Err(Problem::unknown(text));
+        };
+        let mut own = chunks.remove(&*described.name).unwrap_or_default();
+        own.sort_by(|a, b| a.offsets.cmp(&b.offsets));
+        // The table's chunks tile the tensor: all of them have to be here.
+        let there: u64 = own.iter().map(|c| crate::model::elements(&c.sizes)).sum();
+        let tensor = Tensor {
+            name: name.clone(),
+            dtype,
+            shape: described.shape.clone(),
+            chunks: own,
+            copies: Vec::new(),
+        };
+        if there != tensor.elements() {
+            let text = format!(
+                "{}: the files hold {there} of its {} elements",
+                described.name,
+                tensor.elements()
+            );
+            return Err(Problem::new(Verdict::Incomplete, text));
+        }
+        tensors.push(tensor);
+    }
+    tensors.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(Weights {
+        files: shards.iter().map(source_file).collect(),
+        tensors,
+    })
+}
+
+fn sound(shard: &Shard) -> Result<(), Problem> {
+    let found = &shard.found;
+    match found.findings.iter().find(|f| f.effect() != Verdict::Whole) {
+        Some(worst) => Err(Problem::found(shard.path.as_str(), worst)),
+        None => Ok(()),
+    }
+}

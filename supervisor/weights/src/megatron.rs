@@ -1,0 +1,341 @@
+//! Megatron's checkpoints (`torch_dist`) under the names of Hugging Face.
+//!
+//! Megatron saves whole tensors, cut into chunks by whatever ranks held them, so nothing here depends on their number. What it joins
+//! is taken apart again: queries, keys and values of each group of heads, gate and up, experts, layers. Each of its three ways to
+//! name things is read: all layers in one tensor (`decoder.layers.mlp…`), one tensor for each (`decoder.layers.3.mlp…`), and where it
+//! was told `singleton_local_shards`, one for each expert and each half (`…experts.7.linear_fc1.weight_w`). Sources stand in
+//! `tables.rs`. A tensor that no table has ends it, and so does one that the configuration asks for and is not there.
+
+mod key;
+mod sizes;
+mod tables;
+
+use crate::cast;
+use crate::hf::{ModelConfig, Options, Plan, natural};
+use crate::layout::{OutTensor, Piece};
+use crate::model::{Tensor, Weights};
+use crate::problem::Problem;
+use key::{Of, Spot};
+use sizes::{Size, Sizes};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use supervise_core::checkpoint::Verdict;
+use tables::{PREDICTION, Row, Rows, TOP};
+
+/// Layers times experts that a model may have.
+const MOST: u64 = 1 << 22;
+/// Its numbers are compared with each other by their last bits: it stays as precise as it was trained.
+const KEPT: &str = "e_score_correction_bias";
+
+/// Decides which tensors are written under which names.
+///
+/// # Errors
+/// A kind of model without a table, a tensor that the table or the configuration does not know, one that is missing.
+pub fn plan(weights: &Weights, config: &ModelConfig, options: Options) -> Result<Plan, Problem> {
+    let kind = config.model_type();
+    let Some(tables) = tables::layers(kind) else {
+        return Err(Problem::unknown(format!(
+            "there is no table of Megatron's names for the model type {kind} of config.json; there are tables for {}",
+            tables::KINDS.join(", ")
+        )));
+    };
+    let value_head = config.architecture().is_some_and(|a| !a.ends_with("ForCausalLM"));
+    if value_head {
+        return Err(Problem::unknown(format!(
+            "config.json describes a {}: of Megatron's models only those that predict tokens are put together here",
+            config.architecture().unwrap_or_default()
+        )));
+    }
+    let sizes = Sizes { config };
+    let layers = sizes.layers()?;
+    let mut making = Making {
+        weights,
+        tables,
+        layers,
+        predicting: sizes.maybe("num_nextn_predict_layers").unwrap_or(0),
+        sizes,
+        options,
+        made: BTreeMap::new(),
+        notes: Vec::new(),
+    };
+    making.bounded()?;
+    for (n, tensor) in weights.tensors.iter().enumerate() {
+        let spot = making.spot(&tensor.name)?;
+        making.place(n, tensor, &spot)?;
+    }
+    making.predictions()?;
+    making.complete()?;
+    let mut model: Vec<OutTensor> = making.made.into_values().map(|(_, tensor)| tensor).collect();
+    model.sort_by_cached_key(|t| natural(&t.name));
+    Ok(Plan {
+        model,
+        adapter: None,
+        notes: making.notes,
+    })
+}
+
+struct Making<'a> {
+    weights: &'a Weights,
+    tables: &'static [&'static [Row]],
+    sizes: Sizes<'a>,
+    layers: u64,
+    /// Layers behind the model's own that predict further tokens.
+    predicting: u64,
+    options: Options,
+    /// Tensors of the output, each with the key that it was made of.
+    made: BTreeMap<String, (usize, OutTensor)>,
+    notes: Vec<String>,
+}
+
+impl Making<'_> {
+    fn bounded(&self) -> Result<(), Problem> {
+        let experts = self.sizes.of(Size::Experts).unwrap_or(1).max(1);
+        let all = self.layers.saturating_add(self.predicting).saturating_mul(experts);
+        match all <= MOST {
+            true => Ok(()),
+            false => Err(Problem::unknown(
+                "config.json: it speaks of more layers and experts than any model has",
+            )),
+        }
+    }
+
+    /// Takes a tensor apart.
+    fn place(&mut self, n: usize, tensor: &Tensor, spot: &Spot) -> Result<(), Problem> {
+        let row = spot.row;
+        if row.when == tables::When::Untied && self.sizes.config.is_tied() {
+            let note = format!("{} is not written: config.json ties it to the embeddings", row.to[0]);
+            self.notes.push(note);
+            return Ok(());
+        }
+        let experts = match (row.experts, spot.expert) {
+            (true, None) => 0..self.sizes.of(Size::Experts)?,
+            (true, Some(e)) if e >= self.sizes.of(Size::Experts)? => {
+                let text = format!(
+                    "{}: config.json speaks of {} experts",
+                    tensor.name,
+                    self.sizes.of(Size::Experts)?
+                );
+                return Err(Problem::damaged(text));
+            }
+            (_, one) => one.unwrap_or(0)..one.unwrap_or(0) + 1,
+        };
+        let layers = match spot.of {
+            Of::Layers => 0..self.layers,
+            Of::Layer(n) => n..n + 1,
+            Of::Top => 0..1,
+        };
+        let mut lead = Vec::new();
+        if spot.of == Of::Layers {
+            lead.push(self.layers);
+        }
+        if row.experts && spot.expert.is_none() {
+            lead.push(experts.end);
+        }
+        let columns: Vec<u64> = row
+            .columns
+            .iter()
+            .map(|s| self.sizes.of(*s))
+            .collect::<Result<_, _>>()?;
+        let (rows, parts) = self.parts(tensor, spot, lead.len())?;
+        let want: Vec<u64> = lead.into_iter().chain([rows]).chain(columns.iter().copied()).collect();
+        if tensor.shape != want {
+            let text = format!(
+                "{} has the shape {:?}, config.json asks for {want:?}",
+                tensor.name, tensor.shape
+            );
+            return Err(Problem::damaged(text));
+        }
+        let wide: u64 = columns.iter().product();
+        let mut base = 0;
+        for layer in layers {
+            if !row.when.holds(&self.sizes, layer) {
+                let text = format!(
+                    "{}: config.json describes a model whose layer {layer} has no such tensor",
+                    tensor.name
+                );
+                return Err(Problem::damaged(text));
+            }
+            for expert in experts.clone() {
+                for (to, ranges) in &parts {
+                    let name = name(spot.of, to, layer, expert);
+                    let height = ranges.iter().map(|r| r.end - r.start).sum();
+                    let pieces = ranges.iter().map(|r| Piece {
+                        tensor: n,
+                        from: base + r.start * wide,
+                        to: base + r.end * wide,
+                    });
+                    let shape = [height].into_iter().chain(columns.iter().copied()).collect();
+                    self.make(n, name, shape, pieces.collect())?;
+                }
+                base += rows * wide;
+            }
+        }
+        Ok(())
+    }
+
+    /// Rows of a tensor of one layer and one expert, and which of them are which tensor of the output.
+    fn parts(&mut self, tensor: &Tensor, spot: &Spot, lead: usize) -> Result<(u64, Parts), Problem> {
+        let row = spot.row;
+        Ok(match (row.rows, spot.half) {
+            (Rows::One(size), _) => {
+                let rows = self.sizes.of(size)?;
+                (rows, vec![(row.to[0], one(0..rows))])
+            }
+            (Rows::Pair(size), None) => {
+                let each = self.sizes.of(size)?;
+                let both = each.saturating_mul(2);
+                (both, vec![(row.to[0], one(0..each)), (row.to[1], one(each..both))])
+            }
+            (Rows::Pair(size), Some(half)) => {
+                let each = self.sizes.of(size)?;
+                (each, vec![(row.to[half], one(0..each))])
+            }
+            (Rows::Qkv, _) => {
+                let (heads, groups, head) = (self.sizes.heads()?, self.sizes.groups()?, self.sizes.head()?);
+                let queries = (heads / groups).saturating_mul(head);
+                let group = queries.saturating_add(head.saturating_mul(2));
+                let rows = groups.saturating_mul(group);
+                // A bound for what follows: the tensor has these rows, or is refused.
+                if tensor.shape.get(lead) != Some(&rows) {
+                    return Ok((rows, Vec::new()));
+                }
+                let cut = |from: u64, to: u64| (0..groups).map(|g| g * group + from..g * group + to).collect();
+                let parts = vec![
+                    (row.to[0], cut(0, queries)),
+                    (row.to[1], cut(queries, queries + head)),
+                    (row.to[2], cut(queries + head, group)),
+                ];
+                (rows, parts)
+            }
+            (Rows::Vocabulary, _) => {
+                let want = self.sizes.of(Size::Vocabulary)?;
+                let rows = tensor.shape.first().copied().unwrap_or_default();
+                if rows < want {
+                    let text = format!("{} has {rows} rows, config.json speaks of {want} tokens", tensor.name);
+                    return Err(Problem::damaged(text));
+                }
+                if rows > want {
+                    let note = format!(
+                        "{}: the last {} of {rows} rows are no tokens of config.json and are not written",
+                        tensor.name,
+                        rows - want
+                    );
+                    self.notes.push(note);
+                }
+                (rows, vec![(row.to[0], one(0..want))])
+            }
+        })
+    }
+
+    fn make(&mut self, n: usize, name: String, shape: Vec<u64>, pieces: Vec<Piece>) -> Result<(), Problem> {
+        let source = &self.weights.tensors[n];
+        let dtype = self
+            .options
+            .dtype
+            .filter(|_| cast::is_float(source.dtype) && !name.ends_with(KEPT))
+            .unwrap_or(source.dtype);
+        if crate::layout::word(dtype).is_none() {
+            let text = format!("{}: safetensors has no name for {}", source.name, dtype.word());
+            return Err(Problem::unknown(text));
+        }
+        let tensor = OutTensor {
+            name: name.clone(),
+            dtype,
+            shape,
+            pieces,
+        };
+        match self.made.insert(name, (n, tensor)) {
+            None => Ok(()),
+            Some((before, tensor)) => Err(Problem::damaged(format!(
+                "{} and {} would both be written as {}",
+                self.weights.tensors[before].name, source.name, tensor.name
+            ))),
+        }
+    }
+
+    /// A layer that predicts has the embeddings and the output of the model, written once more: its readers take them from there.
+    fn predictions(&mut self) -> Result<(), Problem> {
+        if self.predicting == 0 {
+            return Ok(());
+        }
+        let first = format!("model.layers.{}.", self.layers);
+        if !self
+            .made
+            .range(first.clone()..)
+            .next()
+            .is_some_and(|(name, _)| name.starts_with(&first))
+        {
+            self.predicting = 0;
+            let note = "config.json speaks of layers that predict further tokens (num_nextn_predict_layers), the checkpoint has none";
+            self.notes.push(note.to_owned());
+            return Ok(());
+        }
+        let output = match self.made.contains_key("lm_head.weight") {
+            true => "lm_head.weight",
+            false => "model.embed_tokens.weight",
+        };
+        for layer in self.layers..self.layers + self.predicting {
+            for (from, to) in [
+                ("model.embed_tokens.weight", "embed_tokens.weight"),
+                (output, "shared_head.head.weight"),
+            ] {
+                if let Some((n, tensor)) = self.made.get(from).cloned() {
+                    self.make(n, format!("model.layers.{layer}.{to}"), tensor.shape, tensor.pieces)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// All that the configuration asks for is there.
+    fn complete(&self) -> Result<(), Problem> {
+        let (mut lacking, mut first) = (0_u64, None);
+        let mut look = |of: Of, row: &Row, layer: u64| -> Result<(), Problem> {
+            let experts = if row.experts { self.sizes.of(Size::Experts)? } else { 1 };
+            for expert in 0..experts {
+                for to in row.to {
+                    let name = name(of, to, layer, expert);
+                    if !self.made.contains_key(&name) {
+                        lacking += 1;
+                        first.get_or_insert((name, row.key));
+                    }
+                }
+            }
+            Ok(())
+        };
+        for row in TOP.iter().filter(|r| r.when.holds(&self.sizes, 0)) {
+            look(Of::Top, row, 0)?;
+        }
+        for layer in 0..self.layers + self.predicting {
+            let extra = if layer < self.layers { &[][..] } else { &PREDICTION[..] };
+            let rows = self.tables.iter().copied().flatten().chain(extra);
+            for row in rows.filter(|r| r.when.holds(&self.sizes, layer)) {
+                look(Of::Layer(layer), row, layer)?;
+            }
+        }
+        match first {
+            None => Ok(()),
+            Some((name, key)) => Err(Problem::new(
+                Verdict::Incomplete,
+                format!(
+                    "{lacking} tensors of the model are not in the checkpoint, the first is {name} (Megatron's {key})"
+                ),
+            )),
+        }
+    }
+}
+
+/// Names of the output, each with its ranges of rows.
+type Parts = Vec<(&'static str, Vec<Range<u64>>)>;
+
+fn name(of: Of, to: &str, layer: u64, expert: u64) -> String {
+    let inner = to.replace("{e}", &expert.to_string());
+    match of {
+        Of::Top => inner,
+        _ => format!("model.layers.{layer}.{inner}"),
+    }
+}
+
+fn one(rows: Range<u64>) -> Vec<Range<u64>> {
+    std::iter::once(rows).collect()
+}

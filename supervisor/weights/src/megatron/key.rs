@@ -1,0 +1,98 @@
+//! Megatron's names for tensors, understood.
+
+use super::Making;
+use super::tables::{PREDICTION, Row, Rows, TOP};
+use crate::problem::Problem;
+
+/// The layers that a tensor is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Of {
+    Top,
+    /// All of them, stacked in front of its dimensions.
+    Layers,
+    Layer(u64),
+}
+
+/// A key, understood.
+pub(super) struct Spot {
+    pub(super) of: Of,
+    /// The expert that the key names.
+    pub(super) expert: Option<u64>,
+    /// The half that it names, of a tensor that is a pair.
+    pub(super) half: Option<usize>,
+    pub(super) row: &'static Row,
+}
+
+impl Making<'_> {
+    /// Understands a key.
+    pub(super) fn spot(&self, key: &str) -> Result<Spot, Problem> {
+        let unknown = || {
+            let kind = self.sizes.kind();
+            Problem::unknown(format!("{key}: no table says what it is in a model of the type {kind}"))
+        };
+        let (of, rest) = if let Some(rest) = key.strip_prefix("decoder.layers.") {
+            match numbered(rest) {
+                Some((n, rest)) if n < self.layers => (Of::Layer(n), rest),
+                Some(_) => {
+                    let text = format!("{key}: config.json speaks of {} layers", self.layers);
+                    return Err(Problem::damaged(text));
+                }
+                None => (Of::Layers, rest),
+            }
+        } else if let Some((n, rest)) = key.strip_prefix("mtp.layers.").and_then(numbered) {
+            if n >= self.predicting {
+                let text = format!(
+                    "{key}: config.json (num_nextn_predict_layers) speaks of {}",
+                    self.predicting
+                );
+                return Err(Problem::damaged(text));
+            }
+            let of = Of::Layer(self.layers + n);
+            match rest.strip_prefix("transformer_layer.") {
+                Some(rest) => (of, rest),
+                None => {
+                    let row = PREDICTION.iter().find(|r| r.key == rest).ok_or_else(unknown)?;
+                    return Ok(Spot {
+                        of,
+                        expert: None,
+                        half: None,
+                        row,
+                    });
+                }
+            }
+        } else {
+            (Of::Top, key)
+        };
+        const EXPERTS: &str = "mlp.experts.experts.";
+        let one = rest.strip_prefix(EXPERTS).and_then(numbered);
+        let rest = match one {
+            Some((_, inner)) => format!("{EXPERTS}{inner}"),
+            None => rest.to_owned(),
+        };
+        let (rest, half) = match (rest.strip_suffix("weight_w"), rest.strip_suffix("weight_v")) {
+            (Some(stem), _) => (format!("{stem}weight"), Some(0)),
+            (_, Some(stem)) => (format!("{stem}weight"), Some(1)),
+            _ => (rest, None),
+        };
+        let row = match of {
+            Of::Top => TOP.iter().find(|r| r.key == rest),
+            _ => self.tables.iter().copied().flatten().find(|r| r.key == rest),
+        };
+        let row = row.ok_or_else(unknown)?;
+        let fits = (half.is_none() || matches!(row.rows, Rows::Pair(_))) && (one.is_none() || row.experts);
+        fits.then_some(Spot {
+            of,
+            expert: one.map(|(n, _)| n),
+            half,
+            row,
+        })
+        .ok_or_else(unknown)
+    }
+}
+
+/// `3.mlp.…` as its number and what follows.
+fn numbered(rest: &str) -> Option<(u64, &str)> {
+    let (word, rest) = rest.split_once('.')?;
+    let plain = !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit()) && (word == "0" || !word.starts_with('0'));
+    Some((word.parse().ok().filter(|_| plain)?, rest))
+}

@@ -1,0 +1,181 @@
+//! Sizes of a model, as its `config.json` tells them.
+
+use crate::hf::ModelConfig;
+use crate::problem::Problem;
+use serde_json::Value;
+
+/// A size that tensors of a model have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Size {
+    One,
+    Hidden,
+    /// Twice the hidden size.
+    TwoHidden,
+    /// All heads of the queries, one behind the other.
+    Queries,
+    Head,
+    Feed,
+    /// The inner size of one expert.
+    ExpertFeed,
+    SharedFeed,
+    Experts,
+    Vocabulary,
+    /// Latent attention: rank of the queries.
+    QueryRank,
+    /// Rank of keys and values.
+    KeyRank,
+    /// The same, and the part of the keys that is rotated.
+    KeyRankRotated,
+    /// All heads of the queries, each with the part that is rotated.
+    LatentQueries,
+    /// All heads of keys (without that part) and values.
+    LatentKeysValues,
+    /// All heads of the values.
+    LatentValues,
+}
+
+/// A configuration that is asked for sizes.
+pub(super) struct Sizes<'a> {
+    pub(super) config: &'a ModelConfig,
+}
+
+impl Sizes<'_> {
+    pub(super) fn of(&self, size: Size) -> Result<u64, Problem> {
+        let product = |a: u64, b: u64| a.checked_mul(b).ok_or_else(|| self.lacks("sizes that fit a file"));
+        Ok(match size {
+            Size::One => 1,
+            Size::Hidden => self.number("hidden_size")?,
+            Size::TwoHidden => product(2, self.number("hidden_size")?)?,
+            Size::Queries => product(self.heads()?, self.head()?)?,
+            Size::Head => self.head()?,
+            Size::Feed => self.number("intermediate_size")?,
+            Size::ExpertFeed => match self.kind() {
+                "mixtral" => self.number("intermediate_size")?,
+                _ => self.number("moe_intermediate_size")?,
+            },
+            Size::SharedFeed => match self.kind() {
+                "deepseek_v3" => product(self.number("moe_intermediate_size")?, self.number("n_shared_experts")?)?,
+                _ => self.number("shared_expert_intermediate_size")?,
+            },
+            Size::Experts => self.experts().ok_or_else(|| self.lacks("num_experts"))?,
+            Size::Vocabulary => self.number("vocab_size")?,
+            Size::QueryRank => self.number("q_lora_rank")?,
+            Size::KeyRank => self.number("kv_lora_rank")?,
+            Size::KeyRankRotated => self
+                .number("kv_lora_rank")?
+                .saturating_add(self.number("qk_rope_head_dim")?),
+            Size::LatentQueries => {
+                let head = self
+                    .number("qk_nope_head_dim")?
+                    .saturating_add(self.number("qk_rope_head_dim")?);
+                product(self.heads()?, head)?
+            }
+            Size::LatentKeysValues => {
+                let head = self
+                    .number("qk_nope_head_dim")?
+                    .saturating_add(self.number("v_head_dim")?);
+                product(self.heads()?, head)?
+            }
+            Size::LatentValues => product(self.heads()?, self.number("v_head_dim")?)?,
+        })
+    }
+
+    pub(super) fn kind(&self) -> &str {
+        self.config.model_type()
+    }
+
+    pub(super) fn layers(&self) -> Result<u64, Problem> {
+        self.number("num_hidden_layers")
+    }
+
+    pub(super) fn heads(&self) -> Result<u64, Problem> {
+        self.number("num_attention_heads")
+    }
+
+    /// Heads of the keys: each serves a group of those of the queries.
+    pub(super) fn groups(&self) -> Result<u64, Problem> {
+        let groups = match self.maybe("num_key_value_heads") {
+            Some(n) => n,
+            None => self.heads()?,
+        };
+        let even = groups > 0 && self.heads()?.is_multiple_of(groups);
+        even.then_some(groups)
+            .ok_or_else(|| self.lacks("heads of the queries that its heads of the keys divide"))
+    }
+
+    pub(super) fn head(&self) -> Result<u64, Problem> {
+        if let Some(n) = self.maybe("head_dim") {
+            return Ok(n);
+        }
+        // Of these, the library's own default is not what the other sizes give.
+        if self.kind().starts_with("qwen3") {
+            return Err(self.lacks("head_dim"));
+        }
+        self.number("hidden_size")?
+            .checked_div(self.heads()?)
+            .ok_or_else(|| self.lacks("num_attention_heads above 0"))
+    }
+
+    pub(super) fn maybe(&self, key: &str) -> Option<u64> {
+        self.config.value.get(key).and_then(Value::as_u64)
+    }
+
+    /// The number of experts, by whichever name it has: versions of one library have different ones.
+    fn experts(&self) -> Option<u64> {
+        let names = ["num_experts", "num_local_experts", "n_routed_experts"];
+        names.iter().find_map(|name| self.maybe(name))
+    }
+
+    fn number(&self, key: &str) -> Result<u64, Problem> {
+        self.maybe(key).ok_or_else(|| self.lacks(key))
+    }
+
+    fn says(&self, key: &str) -> bool {
+        self.config.value.get(key).and_then(Value::as_bool) == Some(true)
+    }
+
+    fn lacks(&self, what: &str) -> Problem {
+        Problem::unknown(format!(
+            "config.json: a model of the type {} has to have {what}",
+            self.kind()
+        ))
+    }
+
+    /// Biases of the queries, keys and values.
+    pub(super) fn has_qkv_bias(&self) -> bool {
+        match self.kind() {
+            "qwen2" => true,
+            "qwen2_moe" => self.config.value.get("qkv_bias").and_then(Value::as_bool) != Some(false),
+            "mistral" | "mixtral" => false,
+            _ => self.says("attention_bias"),
+        }
+    }
+
+    /// The bias behind them.
+    pub(super) fn has_output_bias(&self) -> bool {
+        matches!(self.kind(), "llama" | "qwen3" | "qwen3_moe") && self.says("attention_bias")
+    }
+
+    pub(super) fn has_shared_experts(&self) -> bool {
+        self.maybe("n_shared_experts").is_some_and(|n| n > 0)
+    }
+
+    /// Whether a layer has experts.
+    pub(super) fn is_sparse(&self, layer: u64) -> bool {
+        match self.kind() {
+            "mixtral" => true,
+            "qwen2_moe" | "qwen3_moe" => {
+                let step = self.maybe("decoder_sparse_step").unwrap_or(1);
+                let dense = self.config.value.get("mlp_only_layers").and_then(Value::as_array);
+                let dense = dense.is_some_and(|list| list.iter().any(|n| n.as_u64() == Some(layer)));
+                let some = self.experts().is_some_and(|n| n > 0);
+                !dense && some && step > 0 && (layer + 1).is_multiple_of(step)
+            }
+            "deepseek_v3" => {
+                let every = self.maybe("moe_layer_freq").unwrap_or(1);
+                layer >= self.maybe("first_k_dense_replace").unwrap_or(0) && every > 0 && layer.is_multiple_of(every)
+            }
+            _ => false,
+        }
+    }
+}

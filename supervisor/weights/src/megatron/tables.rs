@@ -1,0 +1,436 @@
+//! What each of Megatron's tensors is in a model of Hugging Face, one table for each architecture.
+//!
+//! Source: megatron-core 0.16 (`mlp.py`, `moe/experts.py`, `multi_latent_attention.py`, `multi_token_prediction.py`), transformers 5.9
+//! `models/*/modeling_*.py`, verl 0.9 `model_merger/megatron_model_merger.py`. A key stands here without its layer and expert.
+
+use super::sizes::{Size, Sizes};
+use Size::{
+    ExpertFeed, Experts, Feed, Head, Hidden, KeyRank, KeyRankRotated, LatentKeysValues, LatentQueries, LatentValues,
+    One, Queries, QueryRank, SharedFeed, TwoHidden,
+};
+
+/// How a tensor is divided along its first dimension, that of layers and experts left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rows {
+    /// One tensor of this many rows.
+    One(Size),
+    /// Groups of heads: queries of the group, its key, its value.
+    Qkv,
+    /// Two tensors of this many rows, one behind the other.
+    Pair(Size),
+    /// The vocabulary, filled up to a size that the ranks divide.
+    Vocabulary,
+}
+
+/// Models, or layers of them, that have a tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum When {
+    Always,
+    /// The layer has no experts.
+    Dense,
+    /// It has experts.
+    Sparse,
+    /// It has experts, and such that see every token.
+    Shared,
+    QkvBias,
+    OutputBias,
+    /// Queries have a rank of their own.
+    QueryRanked,
+    QueryWhole,
+    /// The output has weights of its own.
+    Untied,
+}
+
+/// One of Megatron's tensors.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Row {
+    pub(super) key: &'static str,
+    pub(super) to: &'static [&'static str],
+    pub(super) rows: Rows,
+    /// Dimensions behind the first.
+    pub(super) columns: &'static [Size],
+    pub(super) when: When,
+    /// There is one for each expert; `{e}` in the names is its number.
+    pub(super) experts: bool,
+}
+
+const fn row(key: &'static str, to: &'static [&'static str], rows: Rows, columns: &'static [Size], when: When) -> Row {
+    Row {
+        key,
+        to,
+        rows,
+        columns,
+        when,
+        experts: false,
+    }
+}
+
+const fn of_experts(key: &'static str, to: &'static [&'static str], rows: Rows, columns: &'static [Size]) -> Row {
+    Row {
+        experts: true,
+        ..row(key, to, rows, columns, When::Sparse)
+    }
+}
+
+/// The tensors outside of layers.
+pub(super) const TOP: [Row; 3] = [
+    row(
+        "embedding.word_embeddings.weight",
+        &["model.embed_tokens.weight"],
+        Rows::Vocabulary,
+        &[Hidden],
+        When::Always,
+    ),
+    row(
+        "decoder.final_layernorm.weight",
+        &["model.norm.weight"],
+        Rows::One(Hidden),
+        &[],
+        When::Always,
+    ),
+    row(
+        "output_layer.weight",
+        &["lm_head.weight"],
+        Rows::Vocabulary,
+        &[Hidden],
+        When::Untied,
+    ),
+];
+
+const ATTENTION: &[Row] = &[
+    row(
+        "self_attention.linear_qkv.weight",
+        &[
+            "self_attn.q_proj.weight",
+            "self_attn.k_proj.weight",
+            "self_attn.v_proj.weight",
+        ],
+        Rows::Qkv,
+        &[Hidden],
+        When::Always,
+    ),
+    row(
+        "self_attention.linear_qkv.bias",
+        &[
+            "self_attn.q_proj.bias",
+            "self_attn.k_proj.bias",
+            "self_attn.v_proj.bias",
+        ],
+        Rows::Qkv,
+        &[],
+        When::QkvBias,
+    ),
+    row(
+        "self_attention.linear_proj.weight",
+        &["self_attn.o_proj.weight"],
+        Rows::One(Hidden),
+        &[Queries],
+        When::Always,
+    ),
+    row(
+        "self_attention.linear_proj.bias",
+        &["self_attn.o_proj.bias"],
+        Rows::One(Hidden),
+        &[],
+        When::OutputBias,
+    ),
+    // The norm before a linear layer is part of it in Transformer Engine, and named so by all.
+    row(
+        "self_attention.linear_qkv.layer_norm_weight",
+        &["input_layernorm.weight"],
+        Rows::One(Hidden),
+        &[],
+        When::Always,
+    ),
+];
+
+const HEAD_NORMS: &[Row] = &[
+    row(
+        "self_attention.q_layernorm.weight",
+        &["self_attn.q_norm.weight"],
+        Rows::One(Head),
+        &[],
+        When::Always,
+    ),
+    row(
+        "self_attention.k_layernorm.weight",
+        &["self_attn.k_norm.weight"],
+        Rows::One(Head),
+        &[],
+        When::Always,
+    ),
+];
+
+const LATENT_ATTENTION: &[Row] = &[
+    row(
+        "self_attention.linear_q_proj.weight",
+        &["self_attn.q_proj.weight"],
+        Rows::One(LatentQueries),
+        &[Hidden],
+        When::QueryWhole,
+    ),
+    row(
+        "self_attention.linear_q_down_proj.weight",
+        &["self_attn.q_a_proj.weight"],
+        Rows::One(QueryRank),
+        &[Hidden],
+        When::QueryRanked,
+    ),
+    row(
+        "self_attention.linear_q_up_proj.weight",
+        &["self_attn.q_b_proj.weight"],
+        Rows::One(LatentQueries),
+        &[QueryRank],
+        When::QueryRanked,
+    ),
+    row(
+        "self_attention.linear_q_up_proj.layer_norm_weight",
+        &["self_attn.q_a_layernorm.weight"],
+        Rows::One(QueryRank),
+        &[],
+        When::QueryRanked,
+    ),
+    row(
+        "self_attention.q_layernorm.weight",
+        &["self_attn.q_a_layernorm.weight"],
+        Rows::One(QueryRank),
+        &[],
+        When::QueryRanked,
+    ),
+    row(
+        "self_attention.linear_kv_down_proj.weight",
+        &["self_attn.kv_a_proj_with_mqa.weight"],
+        Rows::One(KeyRankRotated),
+        &[Hidden],
+        When::Always,
+    ),
+    row(
+        "self_attention.linear_kv_up_proj.weight",
+        &["self_attn.kv_b_proj.weight"],
+        Rows::One(LatentKeysValues),
+        &[KeyRank],
+        When::Always,
+    ),
+    row(
+        "self_attention.linear_kv_up_proj.layer_norm_weight",
+        &["self_attn.kv_a_layernorm.weight"],
+        Rows::One(KeyRank),
+        &[],
+        When::Always,
+    ),
+    row(
+        "self_attention.kv_layernorm.weight",
+        &["self_attn.kv_a_layernorm.weight"],
+        Rows::One(KeyRank),
+        &[],
+        When::Always,
+    ),
+    row(
+        "self_attention.linear_proj.weight",
+        &["self_attn.o_proj.weight"],
+        Rows::One(Hidden),
+        &[LatentValues],
+        When::Always,
+    ),
+];
+
+const NORMS: &[Row] = &[
+    row(
+        "input_layernorm.weight",
+        &["input_layernorm.weight"],
+        Rows::One(Hidden),
+        &[],
+        When::Always,
+    ),
+    row(
+        "pre_mlp_layernorm.weight",
+        &["post_attention_layernorm.weight"],
+        Rows::One(Hidden),
+        &[],
+        When::Always,
+    ),
+    row(
+        "mlp.linear_fc1.layer_norm_weight",
+        &["post_attention_layernorm.weight"],
+        Rows::One(Hidden),
+        &[],
+        When::Always,
+    ),
+];
+
+const DENSE: &[Row] = &[
+    row(
+        "mlp.linear_fc1.weight",
+        &["mlp.gate_proj.weight", "mlp.up_proj.weight"],
+        Rows::Pair(Feed),
+        &[Hidden],
+        When::Dense,
+    ),
+    row(
+        "mlp.linear_fc2.weight",
+        &["mlp.down_proj.weight"],
+        Rows::One(Hidden),
+        &[Feed],
+        When::Dense,
+    ),
+];
+
+const EXPERTS: &[Row] = &[
+    row(
+        "mlp.router.weight",
+        &["mlp.gate.weight"],
+        Rows::One(Experts),
+        &[Hidden],
+        When::Sparse,
+    ),
+    of_experts(
+        "mlp.experts.experts.linear_fc1.weight",
+        &["mlp.experts.{e}.gate_proj.weight", "mlp.experts.{e}.up_proj.weight"],
+        Rows::Pair(ExpertFeed),
+        &[Hidden],
+    ),
+    of_experts(
+        "mlp.experts.experts.linear_fc2.weight",
+        &["mlp.experts.{e}.down_proj.weight"],
+        Rows::One(Hidden),
+        &[ExpertFeed],
+    ),
+];
+
+const MIXTRAL: &[Row] = &[
+    row(
+        "mlp.router.weight",
+        &["block_sparse_moe.gate.weight"],
+        Rows::One(Experts),
+        &[Hidden],
+        When::Sparse,
+    ),
+    of_experts(
+        "mlp.experts.experts.linear_fc1.weight",
+        &[
+            "block_sparse_moe.experts.{e}.w1.weight",
+            "block_sparse_moe.experts.{e}.w3.weight",
+        ],
+        Rows::Pair(ExpertFeed),
+        &[Hidden],
+    ),
+    of_experts(
+        "mlp.experts.experts.linear_fc2.weight",
+        &["block_sparse_moe.experts.{e}.w2.weight"],
+        Rows::One(Hidden),
+        &[ExpertFeed],
+    ),
+];
+
+const QWEN_SHARED: &[Row] = &[
+    row(
+        "mlp.shared_experts.linear_fc1.weight",
+        &["mlp.shared_expert.gate_proj.weight", "mlp.shared_expert.up_proj.weight"],
+        Rows::Pair(SharedFeed),
+        &[Hidden],
+        When::Sparse,
+    ),
+    row(
+        "mlp.shared_experts.linear_fc2.weight",
+        &["mlp.shared_expert.down_proj.weight"],
+        Rows::One(Hidden),
+        &[SharedFeed],
+        When::Sparse,
+    ),
+    row(
+        "mlp.shared_experts.gate_weight",
+        &["mlp.shared_expert_gate.weight"],
+        Rows::One(One),
+        &[Hidden],
+        When::Sparse,
+    ),
+];
+
+const DEEPSEEK_SHARED: &[Row] = &[
+    row(
+        "mlp.router.expert_bias",
+        &["mlp.gate.e_score_correction_bias"],
+        Rows::One(Experts),
+        &[],
+        When::Sparse,
+    ),
+    row(
+        "mlp.shared_experts.linear_fc1.weight",
+        &[
+            "mlp.shared_experts.gate_proj.weight",
+            "mlp.shared_experts.up_proj.weight",
+        ],
+        Rows::Pair(SharedFeed),
+        &[Hidden],
+        When::Shared,
+    ),
+    row(
+        "mlp.shared_experts.linear_fc2.weight",
+        &["mlp.shared_experts.down_proj.weight"],
+        Rows::One(Hidden),
+        &[SharedFeed],
+        When::Shared,
+    ),
+];
+
+/// What a layer that predicts one more token has around the layer of the model's kind.
+pub(super) const PREDICTION: [Row; 4] = [
+    row("enorm.weight", &["enorm.weight"], Rows::One(Hidden), &[], When::Always),
+    row("hnorm.weight", &["hnorm.weight"], Rows::One(Hidden), &[], When::Always),
+    row(
+        "eh_proj.weight",
+        &["eh_proj.weight"],
+        Rows::One(Hidden),
+        &[TwoHidden],
+        When::Always,
+    ),
+    row(
+        "final_layernorm.weight",
+        &["shared_head.norm.weight"],
+        Rows::One(Hidden),
+        &[],
+        When::Always,
+    ),
+];
+
+/// The tables of a model's layers; none for a kind that is not known.
+pub(super) fn layers(kind: &str) -> Option<&'static [&'static [Row]]> {
+    Some(match kind {
+        "llama" | "mistral" | "qwen2" => &[ATTENTION, NORMS, DENSE],
+        "qwen3" => &[ATTENTION, HEAD_NORMS, NORMS, DENSE],
+        "mixtral" => &[ATTENTION, NORMS, MIXTRAL],
+        "qwen2_moe" => &[ATTENTION, NORMS, DENSE, EXPERTS, QWEN_SHARED],
+        "qwen3_moe" => &[ATTENTION, HEAD_NORMS, NORMS, DENSE, EXPERTS],
+        "deepseek_v3" => &[LATENT_ATTENTION, NORMS, DENSE, EXPERTS, DEEPSEEK_SHARED],
+        _ => return None,
+    })
+}
+
+/// The kinds that there are tables for.
+pub(super) const KINDS: [&str; 8] = [
+    "llama",
+    "mistral",
+    "qwen2",
+    "qwen3",
+    "mixtral",
+    "qwen2_moe",
+    "qwen3_moe",
+    "deepseek_v3",
+];
+
+impl When {
+    /// Whether a model, or a layer of it, has such a tensor.
+    pub(super) fn holds(self, sizes: &Sizes<'_>, layer: u64) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Dense => !sizes.is_sparse(layer),
+            Self::Sparse => sizes.is_sparse(layer),
+            Self::Shared => sizes.is_sparse(layer) && sizes.has_shared_experts(),
+            Self::QkvBias => sizes.has_qkv_bias(),
+            Self::OutputBias => sizes.has_output_bias(),
+            Self::QueryRanked => sizes.maybe("q_lora_rank").is_some(),
+            Self::QueryWhole => sizes.maybe("q_lora_rank").is_none(),
+            Self::Untied => !sizes.config.is_tied(),
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Megatron's names become those of Hugging Face, each element once; what does not fit is refused by name.
+//!
+//! `megatron/*.txt` hold what megatron-core and transformers call the tensors of one model, with their shapes: written by
+//! `tests/real/merge_formats.py` from what they save.
+
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use supervise_checkpoint::Dtype;
+use supervise_core::checkpoint::Verdict;
+use supervise_weights::hf::{ModelConfig, Options, Plan};
+use supervise_weights::{Problem, Tensor, Weights, megatron};
+
+const MODELS: [(&str, &str); 8] = [
+    ("deepseek_v3", include_str!("megatron/deepseek_v3.txt")),
+    ("llama", include_str!("megatron/llama.txt")),
+    ("mistral", include_str!("megatron/mistral.txt")),
+    ("mixtral", include_str!("megatron/mixtral.txt")),
+    ("qwen2", include_str!("megatron/qwen2.txt")),
+    ("qwen2_moe", include_str!("megatron/qwen2_moe.txt")),
+    ("qwen3", include_str!("megatron/qwen3.txt")),
+    ("qwen3_moe", include_str!("megatron/qwen3_moe.txt")),
+];
+
+type Shapes = BTreeMap<String, Vec<u64>>;
+
+/// A model as it is saved in several ways.
+struct Golden {
+    config: serde_json::Value,
+    cases: BTreeMap<String, Shapes>,
+    model: Shapes,
+}
+
+fn golden(text: &str) -> Golden {
+    let mut out = Golden {
+        config: serde_json::Value::Null,
+        cases: BTreeMap::new(),
+        model: Shapes::new(),
+    };
+    for line in text.lines() {
+        let (kind, rest) = line.split_once(' ').unwrap_or_default();
+        let mut words = rest.split(' ');
+        let name = words.next().unwrap_or_default().to_owned();
+        let shape = words.filter_map(|w| w.parse().ok()).collect();
+        match kind {
+            "config" => out.config = serde_json::from_str(rest).unwrap_or_default(),
+            "model" => drop(out.model.insert(name, shape)),
+            case => drop(out.cases.entry(case.to_owned()).or_default().insert(name, shape)),
+        }
+    }
+    assert!(out.config.is_object() && !out.model.is_empty() && !out.cases.is_empty());
+    out
+}
+
+fn weights(shapes: &Shapes) -> Weights {
+    let tensor = |(name, shape): (&String, &Vec<u64>)| Tensor {
+        name: name.clone(),
+        dtype: Dtype::F32,
+        shape: shape.clone(),
+        chunks: Vec::new(),
+        copies: Vec::new(),
+    };
+    Weights {
+        files: Vec::new(),
+        tensors: shapes.iter().map(tensor).collect(),
+    }
+}
+
+fn plan(shapes: &Shapes, config: &serde_json::Value) -> Result<(Weights, Plan), Problem> {
+    let weights = weights(shapes);
+    let config = ModelConfig::parse(config.to_string().as_bytes())?;
+    let options = Options {
+        dtype: Some(Dtype::Bf16),
+        ..Options::default()
+    };
+    let plan = megatron::plan(&weights, &config, options)?;
+    Ok((weights, plan))
+}
+
+fn names(plan: &Plan) -> Shapes {
+    plan.model.iter().map(|t| (t.name.clone(), t.shape.clone())).collect()
+}
+
+#[test]
+fn the_names_and_shapes_are_those_that_transformers_writes() {
+    for (kind, text) in MODELS {
+        let golden = golden(text);
+        assert!(!golden.cases.is_empty());
+        for (case, shapes) in &golden.cases {
+            let (_, plan) = plan(shapes, &golden.config).unwrap_or_else(|e| panic!("{kind} {case}: {e}"));
+            assert_eq!(names(&plan), golden.model, "{kind} {case}");
+            for tensor in &plan.model {
+                let precise = tensor.name.ends_with("e_score_correction_bias");
+                assert_eq!(
+                    tensor.dtype,
+                    if precise { Dtype::F32 } else { Dtype::Bf16 },
+                    "{}",
+                    tensor.name
+                );
+            }
+        }
+    }
+}
+
+/// Rows of the vocabulary beyond the configuration's are told; all else is written once.
+#[test]
+fn each_element_is_written_once_or_named() {
+    for (kind, text) in MODELS {
+        let golden = golden(text);
+        for (case, shapes) in &golden.cases {
+            let (weights, plan) = plan(shapes, &golden.config).unwrap();
+            let mut used = vec![Vec::new(); weights.tensors.len()];
+            for tensor in &plan.model {
+                let pieces: u64 = tensor.pieces.iter().map(|p| p.to - p.from).sum();
+                assert_eq!(
+                    pieces,
+                    tensor.shape.iter().product::<u64>(),
+                    "{kind} {case} {}",
+                    tensor.name
+                );
+                used_by(tensor, &mut used);
+            }
+            for (tensor, mut ranges) in weights.tensors.iter().zip(used) {
+                ranges.sort_unstable();
+                let overlap = ranges.windows(2).any(|w| w[0].1 > w[1].0);
+                let there: u64 = ranges.iter().map(|(from, to)| to - from).sum();
+                let padded = plan
+                    .notes
+                    .iter()
+                    .find(|n| n.starts_with(&format!("{}: the last 13 of 112", tensor.name)));
+                let spare = if padded.is_some() { 13 * 32 } else { 0 };
+                assert!(
+                    !overlap && there + spare == tensor.elements(),
+                    "{kind} {case} {}: {ranges:?}",
+                    tensor.name
+                );
+            }
+        }
+    }
+}
+
+fn used_by(tensor: &supervise_weights::OutTensor, used: &mut [Vec<(u64, u64)>]) {
+    for piece in &tensor.pieces {
+        used[piece.tensor].push((piece.from, piece.to));
+    }
+}
+
+/// The order inside of a joined tensor, by the numbers of its rows.
+#[test]
+fn heads_halves_experts_and_layers_are_where_megatron_puts_them() {
+    let golden = golden(MODELS[5].1);
+    let (weights, plan) = plan(&golden.cases["ep2-stacked"], &golden.config).unwrap();
+    let rows = |name: &str| -> Vec<(u64, u64)> {
+        let tensor = plan.model.iter().find(|t| t.name == name).unwrap();
+        let wide = tensor.shape[1..].iter().product::<u64>();
+        let each = tensor.pieces.iter();
+        each.map(|p| (p.from / wide, p.to / wide)).collect()
+    };
+    // Layer 1 of two: behind 64 rows of layer 0. Two groups of two heads of 8 rows, with a key and a value.
+    assert_eq!(
+        weights.tensors[weights.find("decoder.layers.self_attention.linear_qkv.weight").unwrap()].shape,
+        [2, 64, 32]
+    );
+    assert_eq!(rows("model.layers.1.self_attn.q_proj.weight"), [(64, 80), (96, 112)]);
+    assert_eq!(rows("model.layers.1.self_attn.k_proj.weight"), [(80, 88), (112, 120)]);
+    assert_eq!(rows("model.layers.1.self_attn.v_proj.weight"), [(88, 96), (120, 128)]);
+    // Expert 2 of layer 1: behind four and two experts of 24 rows.
+    assert_eq!(rows("model.layers.1.mlp.experts.2.gate_proj.weight"), [(144, 156)]);
+    assert_eq!(rows("model.layers.1.mlp.experts.2.up_proj.weight"), [(156, 168)]);
+    assert_eq!(
+        rows("model.layers.1.mlp.experts.2.down_proj.weight"),
+        [(6 * 32, 7 * 32)]
+    );
+    assert_eq!(rows("model.layers.0.mlp.shared_expert.up_proj.weight"), [(20, 40)]);
+}
+
+#[test]
+fn an_output_that_is_tied_is_told_and_left_out() {
+    let mut golden = golden(MODELS[4].1);
+    let shapes = golden.cases.get_mut("tp2-stacked").unwrap();
+    shapes.insert("output_layer.weight".to_owned(), vec![112, 32]);
+    let (_, plan) = plan(shapes, &golden.config).unwrap();
+    assert_eq!(names(&plan), golden.model);
+    assert!(
+        plan.notes.iter().any(|n| n.contains("lm_head.weight is not written")),
+        "{:?}",
+        plan.notes
+    );
+}
+
+/// A layer that predicts one more token follows the model's own, with the embeddings and the output once more.
+#[test]
+fn layers_that_predict_further_tokens_follow_the_models_own() {
+    let mut golden = golden(MODELS[0].1);
+    golden.config["num_nextn_predict_layers"] = 1.into();
+    let shapes = golden.cases.get_mut("tp2-layers").unwrap();
+    let (_, without) = plan(shapes, &golden.config).unwrap();
+    assert!(
+        without.notes.iter().any(|n| n.contains("num_nextn_predict_layers")),
+        "{:?}",
+        without.notes
+    );
+    let layer: Vec<(String, Vec<u64>)> = shapes
+        .iter()
+        .filter_map(|(k, s)| Some((k.strip_prefix("decoder.layers.1.")?.to_owned(), s.clone())))
+        .collect();
+    for (key, shape) in layer {
+        shapes.insert(format!("mtp.layers.0.transformer_layer.{key}"), shape);
+    }
+    for (key, shape) in [
+        ("enorm", vec![32]),
+        ("hnorm", vec![32]),
+        ("eh_proj", vec![32, 64]),
+        ("final_layernorm", vec![32]),
+    ] {
+        shapes.insert(format!("mtp.layers.0.{key}.weight"), shape);
+    }
+    let (_, plan) = plan(shapes, &golden.config).unwrap();
+    let mut want = golden.model.clone();
+    for (name, shape) in &golden.model {
+        if let Some(inner) = name.strip_prefix("model.layers.1.") {
+            want.insert(format!("model.layers.2.{inner}"), shape.clone());
+        }
+    }
+    for (name, shape) in [
+        ("enorm.weight", vec![32]),
+        ("hnorm.weight", vec![32]),
+        ("eh_proj.weight", vec![32, 64]),
+        ("shared_head.norm.weight", vec![32]),
+        ("shared_head.head.weight", vec![99, 32]),
+        ("embed_tokens.weight", vec![99, 32]),
+    ] {
+        want.insert(format!("model.layers.2.{name}"), shape);
+    }
+    assert_eq!(names(&plan), want);
+}
+
+fn any_case() -> impl Strategy<Value = (Golden, String)> {
+    (0..MODELS.len()).prop_flat_map(|n| {
+        let cases: Vec<String> = golden(MODELS[n].1).cases.into_keys().collect();
+        proptest::sample::select(cases).prop_map(move |case| (golden(MODELS[n].1), case))
+    })
+}
+
+impl std::fmt::Debug for Golden {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.config["model_type"])
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
+
+    #[test]
+    fn what_is_missing_strange_or_of_another_size_is_refused((golden, case) in any_case(), pick: usize, dim: usize, more: bool) {
+        let shapes = &golden.cases[&case];
+        let key = shapes.keys().nth(pick % shapes.len()).unwrap().clone();
+
+        let mut changed = shapes.clone();
+        changed.remove(&key);
+        let problem = plan(&changed, &golden.config).unwrap_err();
+        prop_assert_eq!(problem.verdict, Verdict::Incomplete, "without {}: {}", key, problem);
+
+        let mut changed = shapes.clone();
+        let shape = changed.remove(&key).unwrap();
+        changed.insert(format!("{key}_new"), shape.clone());
+        let problem = plan(&changed, &golden.config).unwrap_err();
+        prop_assert!(problem.text.contains("_new: no table says"), "{}", problem);
+
+        let mut changed = shapes.clone();
+        let dim = dim % shape.len();
+        let mut other = shape;
+        // Rows of the vocabulary may be more than the tokens.
+        let rows = dim == 0 && (key.starts_with("embedding.") || key.starts_with("output_layer."));
+        other[dim] = if more && !rows { other[dim] + 1 } else if rows { 98 } else { other[dim] - 1 };
+        changed.insert(key.clone(), other);
+        let problem = plan(&changed, &golden.config).unwrap_err();
+        prop_assert!(problem.text.contains(&key), "{}: {}", key, problem);
+    }
+
+    /// Whatever a configuration says, there is an answer.
+    #[test]
+    fn any_number_in_a_configuration_is_answered((mut golden, case) in any_case(), pick: usize, number in prop_oneof![0..5_u64, Just(u64::MAX), Just(1 << 40)]) {
+        let map = golden.config.as_object_mut().unwrap();
+        let keys: Vec<String> = map.iter().filter(|(_, v)| v.is_u64()).map(|(k, _)| k.clone()).collect();
+        map.insert(keys[pick % keys.len()].clone(), number.into());
+        let _ = plan(&golden.cases[&case], &golden.config);
+    }
+}
+
+#[test]
+fn a_model_without_a_table_and_a_value_head_are_refused() {
+    let mut golden = golden(MODELS[1].1);
+    let shapes = golden.cases["tp2-stacked"].clone();
+    golden.config["architectures"] = serde_json::json!(["LlamaForTokenClassification"]);
+    assert_eq!(plan(&shapes, &golden.config).unwrap_err().verdict, Verdict::Unknown);
+    golden.config["model_type"] = "gemma2".into();
+    let problem = plan(&shapes, &golden.config).unwrap_err();
+    assert!(
+        problem.text.contains("model type gemma2") && problem.text.contains("qwen3_moe"),
+        "{problem}"
+    );
+}

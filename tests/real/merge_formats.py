@@ -1,0 +1,193 @@
+"""`supervise merge` of checkpoints that are not verl's FSDP shards: Megatron's and torch's own, bit for bit the model they were made of.
+
+usage: merge_formats.py PROGRAMS [--areal DIR]       (the folder with the built binaries)
+
+merge_formats_writers.py makes them with megatron-core on the CPU. (Grouped experts of Transformer Engine cannot be built there: their
+keys and shapes are those of the sequential ones, which are.) Every tensor of `supervise merge --dtype keep` has to be that of the
+Hugging Face model it began as, and transformers has to load what is written. The names and shapes that Megatron gives them are those
+of supervisor/weights/tests/megatron (UPDATE_GOLDEN=1 writes them). With --areal, a root that areal_sft.py wrote: the checkpoint that
+areal goes on from has to become what areal itself exports at that step.
+"""
+
+import argparse
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+import transformers
+from safetensors.torch import load_file
+
+HERE = Path(__file__).resolve().parent
+GOLDEN = HERE.parents[1] / "supervisor/weights/tests/megatron"
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def written(out):
+    command = [HERE / "gang.sh", "2", sys.executable, HERE / "merge_formats_writers.py", out]
+    done = subprocess.run(
+        [str(c) for c in command],
+        env={**os.environ, "PORT": str(free_port()), "PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    print("\n".join(line for line in done.stdout.splitlines() if "logits" in line), flush=True)
+
+
+def merge(source, target, *options):
+    command = [merge.program, "merge", source, "--target", target, "--json", *options]
+    return subprocess.run([str(c) for c in command], capture_output=True, text=True)
+
+
+def merged(source, target, *options):
+    done = merge(source, target, *options)
+    assert done.returncode == 0, f"{source}: {done.returncode} {done.stderr}"
+    return json.loads(done.stdout)
+
+
+def equal(made, want, case):
+    assert made.keys() == want.keys(), f"{case}: {sorted(made.keys() ^ want.keys())[:6]}"
+    odd = [k for k in want if made[k].dtype != want[k].dtype or not torch.equal(made[k], want[k])]
+    assert not odd, f"{case}: {odd[:5]} differ"
+
+
+def loads(directory, reference):
+    """transformers builds the model of it without a word of what is missing, and it says the same."""
+    from transformers import AutoModelForCausalLM
+
+    tokens = torch.arange(16).reshape(2, 8)
+    models = []
+    for d in (directory, reference):
+        model, info = AutoModelForCausalLM.from_pretrained(d, dtype=torch.float32, output_loading_info=True)
+        assert not info["missing_keys"] and not info["unexpected_keys"], (d, info)
+        models.append(model.eval())
+    with torch.no_grad():
+        a, b = (m(input_ids=tokens).logits for m in models)
+    assert torch.equal(a, b), directory
+
+
+def refusals(out, work):
+    """What is not clear, or not there, is named and nothing is written."""
+    like = out / "hf" / "llama"
+
+    def refused(code, words, source, *options):
+        done = merge(source, work / "never", *options)
+        assert done.returncode == code and words in done.stderr, (source, done.returncode, done.stderr)
+        assert not (work / "never").exists()
+
+    refused(23, "there is no table of Megatron's names for the model type gemma", out / "llama-tp2-stacked", "--like", other(like, work, model_type="gemma"))
+    refused(21, "config.json asks for", out / "llama-tp2-stacked", "--like", other(like, work, num_attention_heads=8))
+    refused(21, "has the shape", out / "llama-tp2-stacked", "--like", other(like, work, num_hidden_layers=3))
+    refused(20, "self_attn.q_proj.bias", out / "llama-tp2-stacked", "--like", other(like, work, attention_bias=True))
+    refused(23, "no tensor has a name that begins with net.", out / "flat", "--like", like, "--prefix", "net")
+    victim = next((out / "llama-pp2-layers").glob("__1_*.distcp"))
+    whole = victim.read_bytes()
+    at = len(whole) // 2
+    victim.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+    refused(21, victim.name, out / "llama-pp2-layers", "--like", like)
+    victim.unlink()
+    refused(20, victim.name, out / "llama-pp2-layers", "--like", like)
+    victim.write_bytes(whole)
+    print("refused: an architecture without a table, a configuration that is another model's, a name that is nowhere, a byte that changed")
+
+
+def other(like, work, **settings):
+    """The same directory with another configuration."""
+    config = json.loads((like / "config.json").read_text())
+    changed = work / f"other-{len(list(work.iterdir()))}"
+    changed.mkdir()
+    (changed / "config.json").write_text(json.dumps({**config, **settings}))
+    (changed / "model.safetensors").symlink_to(like / "model.safetensors")
+    return changed
+
+
+def golden(out, name, cases):
+    """The names and shapes of a model as Megatron saves it, and as Hugging Face's libraries do."""
+    from torch.distributed.checkpoint import FileSystemReader
+
+    like = out / "hf" / name
+    config = json.loads((like / "config.json").read_text())
+    del config["transformers_version"]
+    lines = ["config " + json.dumps(config, sort_keys=True)]
+
+    def line(kind, key, shape):
+        lines.append(" ".join([kind, key, *map(str, shape)]))
+
+    for case in cases:
+        found = FileSystemReader(out / f"{name}-{case}").read_metadata().state_dict_metadata
+        for key in sorted(found):
+            if hasattr(found[key], "size"):
+                line(case, key, found[key].size)
+    for key, tensor in sorted(load_file(like / "model.safetensors").items()):
+        line("model", key, tensor.shape)
+    text, path = "\n".join(lines) + "\n", GOLDEN / f"{name}.txt"
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    assert path.read_text() == text, f"{path} is not what megatron-core writes: UPDATE_GOLDEN=1 writes it anew, read what changed"
+
+
+def areal(root, work):
+    """areal's export of the step that its checkpoint holds."""
+    [trial] = root.glob("checkpoints/*/real/t0")
+    export = max(trial.glob("default/epoch*"), key=lambda p: int(p.name.split("globalstep")[1]))
+    view = merged(trial, work / "areal", "--dtype", "keep")
+    assert view["step"] == int(export.name.split("globalstep")[1]) + 1, view
+    equal(load_file(work / "areal" / "model.safetensors"), load_file(export / "model.safetensors"), "areal")
+    loads(work / "areal", export)
+    names = [{p.name for p in d.iterdir()} for d in (work / "areal", export)]
+    assert names[0] == names[1], names
+    print(f"areal: the checkpoint of step {view['step']} is the model that areal exports then, {view['tensors']} tensors")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("programs", type=Path)
+    parser.add_argument("--areal", type=Path, help="only this: a root that areal_sft.py wrote, with an export of its last step")
+    args = parser.parse_args()
+    merge.program = args.programs / "supervise"
+    transformers.utils.logging.disable_progress_bar()
+    if args.areal:
+        with tempfile.TemporaryDirectory() as work:
+            return areal(args.areal, Path(work))
+    with tempfile.TemporaryDirectory() as work:
+        work = Path(work)
+        out = work / "out"
+        out.mkdir()
+        written(out)
+        seen = {}
+        for source in sorted(p for p in out.iterdir() if p.name not in ("hf", "fsdp2", "flat")):
+            name = source.name.split("-")[0]
+            like, target = out / "hf" / name, work / source.name
+            view = merged(source, target, "--dtype", "keep", "--like", like)
+            equal(load_file(target / "model.safetensors"), load_file(like / "model.safetensors"), source.name)
+            assert view["bytes_checked"] > 0, view
+            if name not in seen:
+                loads(target, like)
+            seen.setdefault(name, []).append(source.name.removeprefix(f"{name}-"))
+        for name, cases in seen.items():
+            golden(out, name, cases)
+            print(f"{name}: {', '.join(cases)}: every tensor is that of the model it was made of")
+        like = out / "hf" / "llama"
+        for source in ("fsdp2", "flat"):
+            merged(out / source, work / source, "--dtype", "keep", "--like", like)
+            equal(load_file(work / source / "model.safetensors"), load_file(like / "model.safetensors"), source)
+        merged(out / "fsdp2", work / "named", "--dtype", "keep", "--like", like, "--prefix", "model")
+        print("torch.distributed.checkpoint: of FSDP2, beside an optimizer and alone")
+        refusals(out, work)
+
+
+if __name__ == "__main__":
+    main()
