@@ -3,8 +3,8 @@
 usage: merge_formats.py PROGRAMS [--areal DIR]       (the folder with the built binaries)
 
 merge_formats_writers.py makes them with megatron-core on the CPU. (Grouped experts of Transformer Engine cannot be built there: their
-keys and shapes are those of the sequential ones, which are.) Every tensor of `supervise merge --dtype keep` has to be that of the
-Hugging Face model it began as, and transformers has to load what is written. The names and shapes that Megatron gives them are those
+keys are those of the sequential and the older grouped ones, which are.) Every tensor of `supervise merge --dtype keep` has to be
+that of the Hugging Face model it began as, and transformers has to load what is written. The names and shapes that Megatron gives them are those
 of supervisor/weights/tests/megatron (UPDATE_GOLDEN=1 writes them). With --areal, a root that areal_sft.py wrote: the checkpoint that
 areal goes on from has to become what areal itself exports at that step.
 """
@@ -174,7 +174,8 @@ def main():
             view = merged(source, target, "--dtype", "keep", "--like", like)
             equal(load_file(target / "model.safetensors"), load_file(like / "model.safetensors"), source.name)
             assert view["bytes_checked"] > 0, view
-            if name not in seen:
+            # transformers leaves the layers that predict further tokens out.
+            if name not in seen and not name.endswith("_mtp"):
                 loads(target, like)
             seen.setdefault(name, []).append(source.name.removeprefix(f"{name}-"))
         for name, cases in seen.items():

@@ -71,6 +71,21 @@ def hugging_face(name, directory):
     return model.eval(), load_file(directory / "model.safetensors")
 
 
+def predicting(hf, config):
+    """The same with one layer more, which predicts one token more: transformers knows it by name only."""
+    torch.manual_seed(4)
+    last, out = f"model.layers.{config.num_hidden_layers - 1}.", dict(hf)
+    for key, tensor in hf.items():
+        if key.startswith(last):
+            out[f"model.layers.{config.num_hidden_layers}.{key.removeprefix(last)}"] = torch.randn_like(tensor)
+    of = f"model.layers.{config.num_hidden_layers}."
+    for key, shape in {"enorm": (HIDDEN,), "hnorm": (HIDDEN,), "eh_proj": (HIDDEN, 2 * HIDDEN), "shared_head.norm": (HIDDEN,)}.items():
+        out[f"{of}{key}.weight"] = torch.randn(shape)
+    out[f"{of}embed_tokens.weight"] = hf["model.embed_tokens.weight"]
+    out[f"{of}shared_head.head.weight"] = hf["lm_head.weight"]
+    return out
+
+
 def experts(config):
     return next((getattr(config, k) for k in ("num_experts", "num_local_experts", "n_routed_experts") if hasattr(config, k)), 0)
 
@@ -99,8 +114,14 @@ def megatron(config, hf):
     }
     if not config.tie_word_embeddings:
         out["output_layer.weight"] = padded(hf["lm_head.weight"])
-    for n in range(config.num_hidden_layers):
-        of, to = f"model.layers.{n}.", f"decoder.layers.{n}."
+    places = {n: f"decoder.layers.{n}." for n in range(config.num_hidden_layers)}
+    further = config.num_hidden_layers
+    if f"model.layers.{further}.enorm.weight" in hf:
+        places[further] = "mtp.layers.0.transformer_layer."
+        for a, b in {"enorm": "enorm", "hnorm": "hnorm", "eh_proj": "eh_proj", "final_layernorm": "shared_head.norm"}.items():
+            out[f"mtp.layers.0.{a}.weight"] = hf[f"model.layers.{further}.{b}.weight"]
+    for n, to in places.items():
+        of = f"model.layers.{n}."
         attention, mlp = f"{of}self_attn.", f"{of}mlp."
         out[f"{to}input_layernorm.weight"] = hf[f"{of}input_layernorm.weight"]
         out[f"{to}pre_mlp_layernorm.weight"] = hf[f"{of}post_attention_layernorm.weight"]

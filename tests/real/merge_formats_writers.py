@@ -9,15 +9,21 @@ does not depend on them. Where Megatron runs the model on the CPU, its logits ha
 """
 
 import argparse
+import json
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import merge_formats_models as models
 import torch
 import torch.distributed as dist
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForCausalLM
 from verl_megatron_manager import CudaMeansCpu, stand_in_for_cuda
 
 FORMS = {"stacked": {}, "layers": {"non_homogeneous_layers": True}, "single": {"singleton_local_shards": True}}
+# The same, with experts that Megatron keeps in one parameter each for both layers of all of them.
+FORMS.update({"grouped": FORMS["stacked"], "groupedsingle": FORMS["single"]})
 # What each architecture is written as; those with layers of two kinds are never stacked.
 CASES = {
     "llama": ["tp2-stacked", "pp2-layers", "tp2-single"],
@@ -26,12 +32,13 @@ CASES = {
     "qwen3": ["tp2-stacked", "pp2-layers"],
     "qwen2_moe": ["tp2-stacked", "ep2-stacked", "ep2-single"],
     "qwen3_moe": ["ep2-layers", "tp2-single"],
-    "mixtral": ["ep2-stacked", "tp2-layers", "pp2-single"],
+    "mixtral": ["ep2-stacked", "tp2-layers", "pp2-single", "ep2-grouped", "ep2-groupedsingle"],
     "deepseek_v3": ["tp2-layers", "ep2-single"],
+    "deepseek_v3_mtp": ["tp2-layers", "ep2-single"],
 }
 
 
-def config_of(hf, tensor, pipeline, expert):
+def config_of(hf, tensor, pipeline, expert, grouped):
     from megatron.core.transformer import MLATransformerConfig, TransformerConfig
 
     kind, sparse = hf.model_type, models.experts(hf)
@@ -69,6 +76,8 @@ def config_of(hf, tensor, pipeline, expert):
             moe_router_topk=hf.num_experts_per_tok,
             moe_router_load_balancing_type="none",
             moe_token_dispatcher_type="allgather",
+            moe_grouped_gemm=grouped,
+            moe_use_legacy_grouped_gemm=grouped,
             moe_router_pre_softmax=not getattr(hf, "norm_topk_prob", True),
         )
         if kind in ("qwen3_moe", "deepseek_v3"):
@@ -88,6 +97,7 @@ def config_of(hf, tensor, pipeline, expert):
         qk_pos_emb_head_dim=hf.qk_rope_head_dim,
         v_head_dim=hf.v_head_dim,
         rope_type="rope",
+        mtp_num_layers=getattr(hf, "num_nextn_predict_layers", None),
         multi_latent_attention=True,
     )
     return MLATransformerConfig(**settings)
@@ -106,12 +116,12 @@ class PlainAttention(torch.nn.Module):
         return out.permute(2, 0, 1, 3).flatten(2)
 
 
-def build(hf, tensor, pipeline, expert):
+def build(hf, tensor, pipeline, expert, grouped=False):
     from megatron.core import mpu
     from megatron.core.models.gpt import GPTModel
-    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec, get_gpt_mtp_block_spec
 
-    config = config_of(hf, tensor, pipeline, expert)
+    config = config_of(hf, tensor, pipeline, expert, grouped)
     stage = mpu.get_pipeline_model_parallel_rank()
     spec = get_gpt_decoder_block_spec(config, use_transformer_engine=False)
     if hf.model_type == "deepseek_v3":
@@ -128,6 +138,7 @@ def build(hf, tensor, pipeline, expert):
         position_embedding_type="rope",
         rotary_base=theta,
         share_embeddings_and_output_weights=hf.tie_word_embeddings,
+        mtp_block_spec=get_gpt_mtp_block_spec(config, spec, use_transformer_engine=False) if config.mtp_num_layers else None,
     )
 
 
@@ -136,7 +147,6 @@ def fill(model, whole, pipeline):
     from megatron.core import mpu
 
     layer = mpu.get_pipeline_model_parallel_rank() * models.LAYERS // pipeline
-    expert = mpu.get_expert_model_parallel_rank() * sum(".0.mlp.experts.local_experts." in n for n, _ in model.named_parameters()) // 2
     rank, ranks = mpu.get_tensor_model_parallel_rank(), mpu.get_tensor_model_parallel_world_size()
     buffers = [(n, b) for n, b in model.named_buffers() if n.endswith("expert_bias")]
     for name, parameter in [*model.named_parameters(), *buffers]:
@@ -145,9 +155,12 @@ def fill(model, whole, pipeline):
             words[2] = str(int(words[2]) + layer)
         if "local_experts" in words:
             at = words.index("local_experts") + 1
-            count = len([e for e in model.decoder.layers[int(name.split(".")[2])].mlp.experts.local_experts])
+            count = len(model.get_submodule(".".join(name.split(".")[:at])))
             words[at] = str(int(words[at]) + mpu.get_expert_model_parallel_rank() * count)
         full = ".".join(words)
+        if full.endswith(("experts.weight1", "experts.weight2")):
+            parameter.data.copy_(grouped(full, whole, mpu).reshape(parameter.shape))
+            continue
         # A pipeline's last stage keeps a copy of tied embeddings.
         if full == "output_layer.weight" and full not in whole:
             full = "embedding.word_embeddings.weight"
@@ -156,6 +169,16 @@ def fill(model, whole, pipeline):
             mine = models.of_rank(full, mine, rank, ranks)
         assert mine.shape == parameter.shape, f"{name}: {tuple(mine.shape)}, wanted {tuple(parameter.shape)}"
         parameter.data.copy_(mine)
+
+
+def grouped(name, whole, mpu):
+    """The experts of this rank in one parameter: each turned around, one behind the other."""
+    stem, part = name.rsplit(".weight", 1)
+    every = [n for n in range(99) if f"{stem}.local_experts.{n}.linear_fc{part}.weight" in whole]
+    count = len(every) // mpu.get_expert_model_parallel_world_size()
+    first = mpu.get_expert_model_parallel_rank() * count
+    mine = every[first : first + count]
+    return torch.stack([whole[f"{stem}.local_experts.{n}.linear_fc{part}.weight"].t() for n in mine])
 
 
 def same_logits(name, model, reference):
@@ -177,7 +200,7 @@ def write(out, name, hf_model, whole, case):
     parallel, form = case.split("-")
     sizes = {"tp2": (2, 1, 1), "pp2": (1, 2, 1), "ep2": (1, 1, 2)}[parallel]
     mpu.initialize_model_parallel(*sizes[:2], expert_model_parallel_size=sizes[2], expert_tensor_parallel_size=sizes[0])
-    model = build(hf_model.config, *sizes)
+    model = build(hf_model.config, *sizes, grouped=form.startswith("grouped"))
     fill(model, whole, sizes[1])
     state = model.sharded_state_dict(metadata=dict(FORMS[form]))
     target = out / f"{name}-{case}"
@@ -219,6 +242,18 @@ def fsdp2(out, hf_model):
     dcp.save(weights, checkpoint_id=out / "flat")
 
 
+def describe(name, directory, base):
+    """The model as Hugging Face's libraries keep it; of `base` with a layer more, where it is given."""
+    if base is None:
+        models.hugging_face(name, directory)
+        return
+    config = {**json.loads((base / "config.json").read_text()), "num_nextn_predict_layers": 1}
+    directory.mkdir()
+    (directory / "config.json").write_text(json.dumps(config))
+    tensors = models.predicting(load_file(base / "model.safetensors"), AutoConfig.from_pretrained(base))
+    save_file({k: t.clone() for k, t in tensors.items()}, directory / "model.safetensors", metadata={"format": "pt"})
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
@@ -230,22 +265,29 @@ def main():
     from megatron.core.transformer import multi_latent_attention
     from megatron.core.transformer.moe import moe_utils
 
+    from megatron.core.transformer.moe import grouped_gemm_util
+
+    # Only kernels: nothing is computed with them here.
+    grouped_gemm_util.assert_grouped_gemm_is_available = lambda: None
     # They are asked for where Transformer Engine is not installed, too.
     moe_utils.te_general_gemm = None
     multi_latent_attention.TELinear = type("TELinear", (), {})
     for name, cases in CASES.items():
         directory = args.out / "hf" / name
+        further = name.endswith("_mtp")
         if dist.get_rank() == 0:
-            models.hugging_face(name, directory)
+            describe(name, directory, args.out / "hf" / name.removesuffix("_mtp") if further else None)
         dist.barrier()
-        from safetensors.torch import load_file
-        from transformers import AutoModelForCausalLM
-
-        hf_model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
+        if further:
+            hf_model = SimpleNamespace(config=AutoConfig.from_pretrained(directory))
+        else:
+            hf_model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
         whole = models.megatron(hf_model.config, load_file(directory / "model.safetensors"))
         with CudaMeansCpu():
             for case in cases:
                 write(args.out, name, hf_model, whole, case)
+            if further:
+                continue
             worst = logits(name, hf_model, whole)
             if dist.get_rank() == 0:
                 print(f"{name}: Megatron's logits are those of transformers, to {worst:.1e}", flush=True)

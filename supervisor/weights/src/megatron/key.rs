@@ -48,7 +48,11 @@ impl Making<'_> {
                 return Err(Problem::damaged(text));
             }
             let of = Of::Layer(self.layers + n);
-            match rest.strip_prefix("transformer_layer.") {
+            // Later versions of megatron-core have the second name for it, and write either.
+            match rest
+                .strip_prefix("transformer_layer.")
+                .or(rest.strip_prefix("mtp_model_layer."))
+            {
                 Some(rest) => (of, rest),
                 None => {
                     let row = PREDICTION.iter().find(|r| r.key == rest).ok_or_else(unknown)?;
