@@ -11,6 +11,7 @@ pub mod dcp;
 pub mod detail;
 mod device;
 pub mod dtype;
+pub mod flight;
 pub mod inspect;
 pub mod json;
 pub mod judge;

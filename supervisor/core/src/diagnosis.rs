@@ -17,6 +17,7 @@ pub use rules::{action, failure_rules, user_rules};
 pub use shape::Doubt;
 pub use verdict::{Confidence, Place, Verdict};
 
+use crate::collectives::Collectives;
 use crate::event::{ExitStatus, Phase, Sighting};
 use crate::evidence::better;
 use crate::id::{Step, WorkerId, fnv64};
@@ -33,8 +34,18 @@ pub fn diagnose(a: &Attempt) -> Diagnosis {
     let told = from_words(a);
     match better(a, &told.class) {
         Some(shown) => build(a, shown.class, shown.text, &shown.shape),
-        None => told,
+        None => with_the_rank(a, told),
     }
+}
+
+/// Ranks that stood still or waited in vain: the flight recorder may name the one they waited for.
+fn with_the_rank(a: &Attempt, mut told: Diagnosis) -> Diagnosis {
+    let calls = a.evidence.as_ref().and_then(|facts| facts.collectives.as_ref());
+    let waited = told.class.starts_with("hang.") || told.class.starts_with("comm.");
+    if let Some(named) = calls.filter(|_| waited).and_then(Collectives::named) {
+        told.text = format!("{}; {named}", told.text);
+    }
+    told
 }
 
 /// The cause as exit codes, sightings and our own acts tell it.

@@ -1,5 +1,6 @@
 //! Facts of the machine about the end of an attempt: the kernel's words, memory, room on disks.
 
+use crate::collectives::Collectives;
 use serde::{Deserialize, Serialize};
 
 /// Lines of the kernel's log that are kept.
@@ -25,6 +26,9 @@ pub struct Facts {
     /// Bytes of memory that are available on this machine, and all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<(u64, u64)>,
+    /// Calls of all ranks, as PyTorch's flight recorder kept them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub collectives: Option<Collectives>,
 }
 
 /// A line of the kernel's log.

@@ -5,6 +5,7 @@
 //! after that. Everything has a bound in time and size, and what could not be read says why.
 
 mod exits;
+mod flight;
 mod kernel;
 mod outside;
 mod room;
@@ -29,6 +30,7 @@ use supervise_core::machine::Facts;
 
 /// The directory of an attempt's evidence, in the attempt's.
 pub const DIRECTORY: &str = "evidence";
+pub use flight::RECORDS;
 /// Bytes of one file.
 const FILE: usize = 1 << 20;
 /// The end of the attempt is waited for this long, for the list of its exits.
@@ -133,7 +135,12 @@ fn gather(order: &Order) -> (Facts, Files) {
     files.push(("memory.txt".to_owned(), room.text()));
     // Their directory goes with the attempt.
     files.extend(outside::ray(order));
+    let collectives = flight::look(order).map(|(found, text)| {
+        files.push(("collectives.txt".to_owned(), text));
+        found
+    });
     let facts = Facts {
+        collectives,
         lines: lines.unwrap_or_default(),
         unread: log.err().or_else(kernel::other_numbers),
         shm: room.shm,

@@ -200,9 +200,8 @@ impl Driver {
             .map(|rank| {
                 let mut env = base.clone();
                 if self.order.settings.assist.environment {
-                    for (name, value) in super::evidence::helping_variables(&dir, is_gang.then_some(rank)) {
-                        env.entry(name).or_insert(value);
-                    }
+                    let more = super::evidence::helping_variables(&dir, is_gang.then_some(rank), &env);
+                    env.extend(more);
                 }
                 env.extend(worker_env(gang, Rank(rank), port, order.attempt.0));
                 WorkerOrder {

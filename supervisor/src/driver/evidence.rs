@@ -4,13 +4,14 @@
 //! stands still is looked at first, and killed then. After [`WAIT`] everything goes on without.
 
 use super::{Driver, Internal};
+use std::collections::BTreeMap;
 use supervise_core::event::{EventKind, ExitStatus};
 use supervise_core::id::{AttemptNo, Ms, Tick};
 use supervise_core::machine::Facts;
 use supervise_core::reason::Reason;
 use supervise_core::record::{Act, ActKind};
 use supervise_core::state::Mode;
-use supervise_host::evidence::{DIRECTORY, Order, command};
+use supervise_host::evidence::{DIRECTORY, Order, RECORDS, command};
 use supervise_host::guard::protocol::ToGuard;
 use supervise_host::wire;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -191,19 +192,61 @@ async fn answer(helper: &mut Child) -> Option<Facts> {
     serde_json::from_str(&line).ok()
 }
 
-/// Variables that make the workers leave evidence of their own in the attempt's directory, beside what the user set.
-pub(super) fn helping_variables(attempt: &camino::Utf8Path, rank: Option<u32>) -> Vec<(String, String)> {
+/// Variables that make the workers leave evidence of their own in the attempt's directory. One that the user set stays, by whichever of its
+/// names: newer versions of torch have others, and heed the first.
+pub(super) fn helping_variables(
+    attempt: &camino::Utf8Path,
+    rank: Option<u32>,
+    env: &BTreeMap<String, String>,
+) -> Vec<(String, String)> {
     let dir = attempt.join(DIRECTORY);
-    let traces = dir.join("nccl_trace_rank_").into_string();
-    let mut out = vec![
-        ("TORCH_NCCL_TRACE_BUFFER_SIZE".to_owned(), "2000".to_owned()),
-        ("TORCH_NCCL_DUMP_ON_TIMEOUT".to_owned(), "1".to_owned()),
-        ("TORCH_NCCL_DEBUG_INFO_TEMP_FILE".to_owned(), traces.clone()),
-        ("TORCH_FR_DUMP_TEMP_FILE".to_owned(), traces),
+    let records = dir.join(RECORDS).into_string();
+    let wanted: [(&[&str], &str); 3] = [
+        (&["TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"], "2000"),
+        (&["TORCH_NCCL_DUMP_ON_TIMEOUT"], "1"),
+        (
+            &["TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"],
+            &records,
+        ),
     ];
-    out.extend(rank.map(|rank| {
+    let unset = wanted
+        .iter()
+        .filter(|(names, _)| !names.iter().any(|name| env.contains_key(*name)));
+    let all = unset.flat_map(|(names, value)| names.iter().map(|name| ((*name).to_owned(), (*value).to_owned())));
+    let error = rank.map(|rank| {
         let file = dir.join(format!("error-{rank}.json")).into_string();
         ("TORCHELASTIC_ERROR_FILE".to_owned(), file)
-    }));
-    out
+    });
+    all.chain(error.filter(|(name, _)| !env.contains_key(name))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_user_set_stays_by_whichever_name() {
+        let given = |env: &[(&str, &str)]| {
+            let env = env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+            let all = helping_variables("/run/attempts/0001".into(), Some(3), &env);
+            all.into_iter().collect::<BTreeMap<String, String>>()
+        };
+        let all = given(&[]);
+        assert_eq!(all.len(), 6);
+        assert_eq!(
+            all["TORCH_FR_DUMP_TEMP_FILE"],
+            "/run/attempts/0001/evidence/nccl_trace_rank_"
+        );
+        assert!(all["TORCHELASTIC_ERROR_FILE"].ends_with("error-3.json"));
+        let some = given(&[("TORCH_NCCL_TRACE_BUFFER_SIZE", "0"), ("TORCHELASTIC_ERROR_FILE", "x")]);
+        let names: Vec<&str> = some.keys().map(String::as_str).collect();
+        assert_eq!(
+            names,
+            [
+                "TORCH_FR_DUMP_TEMP_FILE",
+                "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
+                "TORCH_NCCL_DUMP_ON_TIMEOUT"
+            ]
+        );
+    }
 }

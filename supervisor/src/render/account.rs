@@ -4,6 +4,7 @@ use super::one_line;
 use super::time::stamp;
 use super::{bytes, count};
 use serde::Serialize;
+use supervise_core::collectives::Collectives;
 use supervise_core::id::{Step, WallMs};
 use supervise_core::machine::{Facts, KernelKind};
 use supervise_core::record::Diagnosis;
@@ -124,6 +125,8 @@ impl Account {
                 .iter()
                 .filter(|l| l.ours || matches!(l.kind, KernelKind::Xid(_)));
             evidence.extend(ours.map(|l| kernel(no, &l.text)));
+            let calls = facts.collectives.as_ref().and_then(Collectives::words);
+            evidence.extend(calls.map(|text| collectives(no, text)));
         }
         if evidence.is_empty() {
             let worker = worker.unwrap_or_default();
@@ -190,6 +193,15 @@ impl Pointer {
             (Some(file), None) => format!("{file}: {text}"),
             (None, _) => text,
         }
+    }
+}
+
+/// What the ranks' calls show.
+fn collectives(no: u32, text: String) -> Pointer {
+    Pointer {
+        file: Some(format!("attempts/{no:04}/evidence/collectives.txt")),
+        line: Some(1),
+        text,
     }
 }
 

@@ -9,7 +9,7 @@ use std::process::Command;
 use supervise_tests::harness::{Refusal, eventually};
 
 /// The only attempt's directories below a place, wherever the run directory stands.
-fn evidence(below: &Path) -> Option<PathBuf> {
+pub(super) fn evidence(below: &Path) -> Option<PathBuf> {
     let mut open = vec![below.to_owned()];
     while let Some(dir) = open.pop() {
         for entry in fs::read_dir(&dir).ok()?.flatten() {
@@ -54,6 +54,51 @@ fn a_failure_leaves_evidence_beside_its_attempt() {
             .filter(|t| t.contains("the last words"))
     });
     assert!(read("kernel.txt").contains("# lines since the launch") || read("kernel.txt").contains("/dev/kmsg"));
+}
+
+/// The record of a rank as PyTorch's flight recorder writes it: the calls that it entered, and those it finished.
+pub(super) fn record(entered: u64, done: u64) -> String {
+    let call = |number: u64| {
+        json!({
+            "pg_id": 0, "process_group": ["0", "default_pg"], "collective_seq_id": number, "p2p_seq_id": 0, "is_p2p": false,
+            "profiling_name": "nccl:all_reduce", "input_sizes": [[8]], "input_dtypes": ["Float"], "state": "scheduled",
+            "retired": number <= done,
+        })
+    };
+    let entries: Vec<Value> = (1..=entered).map(call).collect();
+    let groups = json!({"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}});
+    json!({"version": "2.10", "pg_config": groups, "pg_status": {}, "entries": entries}).to_string()
+}
+
+#[test]
+fn a_timeout_of_nccl_names_the_rank_that_the_others_waited_for() {
+    let mut scene = scene();
+    for (rank, entered) in [(0, 2), (1, 1)] {
+        scene.env(&format!("RECORD_{rank}"), &record(entered, 1));
+    }
+    let said = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=2, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600029 milliseconds before timing out.";
+    // The directory is made beside the launch.
+    let script = format!(
+        "until [ -d \"${{TORCH_FR_DUMP_TEMP_FILE%/*}}\" ]; do sleep 0.05; done; for rank in 0 1; do printenv RECORD_$rank > \"$TORCH_FR_DUMP_TEMP_FILE$rank\"; done; echo '{said}' >&2; exit 1"
+    );
+    let words = [
+        "run",
+        "--set",
+        "supervisor.trainer=plain",
+        "--set",
+        "supervisor.retries=0",
+        "--",
+        "sh",
+        "-c",
+        &script,
+    ];
+    let named = "rank 1 did not enter all_reduce number 2 of group 0 (default_pg)";
+    scene.ask(&words).expect(6).says("comm.nccl_timeout").says(named);
+    scene
+        .ask(&["explain"])
+        .expect(0)
+        .says(named)
+        .says("evidence/collectives.txt:1");
 }
 
 #[test]

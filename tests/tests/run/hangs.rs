@@ -3,11 +3,13 @@
 //! Limits are small where the hang is to be found; what a slow machine takes for a start is ended by none of them, and a relaunch
 //! that is ended all the same is only one more.
 
+use super::evidence::{evidence, record};
 use super::{running, scene};
 use serde_json::json;
+use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use supervise_tests::harness::{PATIENCE, Scene, send, wait_for};
+use supervise_tests::harness::{PATIENCE, Scene, eventually, send, wait_for};
 
 /// The hard limit decides in steps. A start-up that this run has seen end has as long, and a healthy one needs no part of it.
 fn with_hard_limit(kind: &str, ranks: &[u64]) -> Scene {
@@ -54,12 +56,20 @@ fn a_rank_that_is_stopped_is_found() {
     let run = scene.start(&[]);
     let workers = running(&scene);
     wait_for("step 4 is proven", || scene.proven() == 4);
-    // Rank 0 is held, the other waits for it.
+    // Rank 0 is held, the other waits for it, and both have recorded so.
+    let dir = evidence(&scene.path("")).unwrap();
+    for rank in [0, 1] {
+        fs::write(dir.join(format!("nccl_trace_rank_{rank}")), record(rank + 4, 4)).unwrap();
+    }
     for pid in &workers {
         send(*pid, libc::SIGSTOP);
     }
     scene.go();
     run.wait_long().expect(0).says("stuck");
+    let found = eventually("the records were read", || {
+        fs::read_to_string(dir.join("collectives.txt")).ok()
+    });
+    assert!(found.starts_with("rank 0 did not enter all_reduce number 5"), "{found}");
     assert_eq!((scene.resumed(2), scene.digest()), (Some(4), Some(expected)));
     scene.assert_alone();
 }

@@ -12,6 +12,7 @@ mod build;
 mod codes;
 mod disguises;
 mod evasions;
+mod flight;
 mod header;
 mod json;
 mod listed;

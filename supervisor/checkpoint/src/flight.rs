@@ -1,0 +1,249 @@
+//! Records of PyTorch's flight recorder: pickles and JSON, read as data and bounded, as [`Trace`]s.
+//!
+//! Tried were the forms 2.9 (NCCL) and 2.10 (Gloo, torch 2.11). What another 2.x lacks is left out.
+
+use crate::limits::Limits;
+use crate::pickle::{self, Heap, Object, Value};
+use serde_json::{Map, Number, Value as Json};
+use std::collections::BTreeMap;
+use supervise_core::collectives::{Call, Group, Trace};
+
+/// Bytes of the record of one rank.
+pub const RECORD: u64 = 16 << 20;
+/// Values of it that are looked at: strings and containers may be shared in a pickle.
+const VALUES: usize = 2_000_000;
+/// Nesting.
+const DEPTH: usize = 12;
+/// Calls of one rank that are kept: the newest that were finished, and of those that were not.
+const CALLS: usize = 512;
+/// Longest name, in bytes.
+const TEXT: usize = 200;
+/// Frames of a stack that are looked at, the innermost first.
+const FRAMES: usize = 40;
+
+/// Reads the record of a rank.
+///
+/// # Errors
+/// Why it is none, in words.
+pub fn read(rank: u32, bytes: Vec<u8>) -> Result<Trace, String> {
+    if bytes.is_empty() {
+        return Err("the file is empty: its rank was ended while it wrote".to_owned());
+    }
+    let text = bytes.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{');
+    let record = match text {
+        true => serde_json::from_slice(&bytes).map_err(|e| format!("no JSON: {e}"))?,
+        false => unpickled(bytes)?,
+    };
+    trace(rank, &record)
+}
+
+/// The values of a pickle. Nothing is called, and a call that it holds is no value.
+fn unpickled(bytes: Vec<u8>) -> Result<Json, String> {
+    let limits = Limits {
+        pickle_bytes: RECORD,
+        ..Limits::default()
+    };
+    let pickle = pickle::read(bytes, &limits);
+    match (pickle.root, pickle.error) {
+        (Some(root), None) => {
+            let mut left = VALUES;
+            json(&pickle.heap, root, DEPTH, &mut left).ok_or_else(|| "it holds more than a record does".to_owned())
+        }
+        (_, Some((at, why))) => Err(format!("at byte {at}: {why}")),
+        (None, None) => Err("the pickle holds nothing".to_owned()),
+    }
+}
+
+fn json(heap: &Heap, value: Value, depth: usize, left: &mut usize) -> Option<Json> {
+    *left = left.checked_sub(1)?;
+    let depth = depth.checked_sub(1)?;
+    Some(match value {
+        Value::Bool(b) => Json::Bool(b),
+        Value::Int(n) => Json::Number(n.into()),
+        Value::Float(f) => Number::from_f64(f).map_or(Json::Null, Json::Number),
+        Value::Str(text) => {
+            // Long ones count for more.
+            *left = left.checked_sub(text.len() / 64)?;
+            Json::String(heap.str(value)?.into_owned())
+        }
+        Value::Object(_) => match heap.object(value)? {
+            Object::Tuple(items) => list(heap, items, depth, left)?,
+            Object::List(items) => list(heap, items, depth, left)?,
+            Object::Dict(pairs) => {
+                let mut map = Map::new();
+                for (key, value) in pairs {
+                    let key = heap.str(*key)?.into_owned();
+                    map.insert(key, json(heap, *value, depth, left)?);
+                }
+                Json::Object(map)
+            }
+            _ => Json::Null,
+        },
+        _ => Json::Null,
+    })
+}
+
+fn list(heap: &Heap, items: &[Value], depth: usize, left: &mut usize) -> Option<Json> {
+    let all: Option<Vec<Json>> = items.iter().map(|item| json(heap, *item, depth, left)).collect();
+    all.map(Json::Array)
+}
+
+fn trace(rank: u32, record: &Json) -> Result<Trace, String> {
+    let (Some(version), Some(entries)) = (text(record, "version"), record.get("entries").and_then(Json::as_array))
+    else {
+        return Err("it has no `version` and `entries`: no record of the flight recorder".to_owned());
+    };
+    if !version.starts_with("2.") {
+        return Err(format!("its form {version} is not known (expected 2.x)"));
+    }
+    let mut kept = (0, 0);
+    let mut calls: Vec<Call> = entries.iter().rev().filter_map(call).collect();
+    calls.retain(|call| {
+        let of = if call.is_done { &mut kept.0 } else { &mut kept.1 };
+        *of += 1;
+        *of <= CALLS
+    });
+    calls.reverse();
+    let mut groups = groups(record);
+    for call in &calls {
+        groups.entry(call.group.clone()).or_default();
+    }
+    for entry in entries {
+        let desc = entry.pointer("/process_group/1").and_then(Json::as_str);
+        if let (Some(group), Some(desc)) = (groups.get_mut(&name(entry)), desc)
+            && group.desc.is_empty()
+        {
+            group.desc = short(desc);
+        }
+    }
+    count(record, entries, &mut groups);
+    Ok(Trace { rank, groups, calls })
+}
+
+fn text<'a>(of: &'a Json, key: &str) -> Option<&'a str> {
+    of.get(key).and_then(Json::as_str)
+}
+
+/// Words of others, shortened.
+fn short(text: &str) -> String {
+    text[..text.floor_char_boundary(TEXT)].to_owned()
+}
+
+/// The process groups that this rank is in, by name.
+fn groups(record: &Json) -> BTreeMap<String, Group> {
+    let all = record.get("pg_config").and_then(Json::as_object);
+    let named = all.into_iter().flatten().filter(|(name, _)| !name.is_empty());
+    named
+        .map(|(name, config)| {
+            let group = Group {
+                desc: short(text(config, "desc").unwrap_or_default()),
+                ranks: ranks(config.get("ranks")),
+                ..Group::default()
+            };
+            (short(name), group)
+        })
+        .collect()
+}
+
+/// `"[0, 4]"`, or a list.
+fn ranks(of: Option<&Json>) -> Vec<u32> {
+    let number = |n: u64| u32::try_from(n).ok();
+    match of {
+        Some(Json::String(text)) => {
+            let inner = text.trim_matches(['[', ']']);
+            inner.split(',').filter_map(|n| n.trim().parse().ok()).collect()
+        }
+        Some(Json::Array(all)) => all.iter().filter_map(Json::as_u64).filter_map(number).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The counters of the groups stand under numbers of this rank's own. They are told apart by the calls, and where there are as many
+/// counters as groups with numbers for names, by their order: groups get both in the order in which they are made.
+fn count(record: &Json, entries: &[Json], groups: &mut BTreeMap<String, Group>) {
+    let Some(status) = record.get("pg_status").and_then(Json::as_object) else {
+        return;
+    };
+    let mut named: BTreeMap<u64, String> = BTreeMap::new();
+    for entry in entries {
+        if let Some(id) = entry.get("pg_id").and_then(Json::as_u64) {
+            named.insert(id, name(entry));
+        }
+    }
+    let mut ids: Vec<u64> = status.keys().filter_map(|id| id.parse().ok()).collect();
+    let mut names: Vec<(u64, &String)> = groups.keys().filter_map(|n| Some((n.parse().ok()?, n))).collect();
+    ids.sort_unstable();
+    names.sort_unstable();
+    if ids.len() == names.len() && ids.len() == groups.len() {
+        let by_order: BTreeMap<u64, String> = ids.iter().zip(&names).map(|(id, (_, n))| (*id, (*n).clone())).collect();
+        if named.iter().all(|(id, name)| by_order.get(id) == Some(name)) {
+            named = by_order;
+        }
+    }
+    for (id, name) in named {
+        let counters = status.get(&id.to_string());
+        // -1: none yet.
+        let counter = |key: &str| Some(u64::try_from(counters?.get(key)?.as_i64()?).unwrap_or_default());
+        if let Some(group) = groups.get_mut(&name) {
+            group.entered = counter("last_enqueued_collective");
+            group.done = counter("last_completed_collective");
+        }
+    }
+}
+
+/// The name of an entry's group, or its number where it has none.
+fn name(entry: &Json) -> String {
+    let named = entry.pointer("/process_group/0").or_else(|| entry.get("process_group"));
+    match named.and_then(Json::as_str) {
+        Some(name) => short(name),
+        None => entry.get("pg_id").map(ToString::to_string).unwrap_or_default(),
+    }
+}
+
+fn call(entry: &Json) -> Option<Call> {
+    let number = |key: &str| entry.get(key).and_then(Json::as_u64);
+    let op = short(text(entry, "profiling_name")?);
+    let is_p2p = match entry.get("is_p2p").and_then(Json::as_bool) {
+        Some(is) => is,
+        None => op.contains("->") || op.contains("<-"),
+    };
+    let of_group = number("collective_seq_id").or_else(|| number("seq_id"));
+    let sizes = entry.get("input_sizes").and_then(Json::as_array);
+    let elements = |size: &Json| {
+        size.as_array()
+            .map(|dims| dims.iter().filter_map(Json::as_u64).fold(1, u64::saturating_mul))
+    };
+    let types = entry.get("input_dtypes").and_then(Json::as_array);
+    let is_done =
+        entry.get("retired").and_then(Json::as_bool) == Some(true) || text(entry, "state") == Some("completed");
+    Some(Call {
+        group: name(entry),
+        number: if is_p2p {
+            number("p2p_seq_id").or(of_group)?
+        } else {
+            of_group?
+        },
+        op,
+        inputs: sizes.into_iter().flatten().filter_map(elements).take(8).collect(),
+        types: types
+            .into_iter()
+            .flatten()
+            .filter_map(Json::as_str)
+            .take(8)
+            .map(short)
+            .collect(),
+        is_p2p,
+        is_done,
+        place: place(entry),
+    })
+}
+
+/// The innermost frame that is not torch's own.
+fn place(entry: &Json) -> Option<String> {
+    let frames = entry.get("frames").and_then(Json::as_array)?;
+    let is_own = |file: &&str| !file.contains("/torch/") && !file.is_empty() && !file.starts_with('<');
+    frames.iter().take(FRAMES).find_map(|frame| {
+        let file = text(frame, "filename").filter(is_own)?;
+        Some(format!("{}:{}", short(file), frame.get("line").and_then(Json::as_u64)?))
+    })
+}
