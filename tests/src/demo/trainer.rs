@@ -362,6 +362,10 @@ impl<'a> Trainer<'a> {
             let last = self.settings.total_steps().max(start);
             say(&format!("final digest {digest} at step {last}"))?;
         }
+        // Done, with a rank that never leaves, if `DEMO_STAYS` says so.
+        if self.gang.rank == 0 && std::env::var_os("DEMO_STAYS").is_some() {
+            hangs::sleep();
+        }
         self.gang.barrier()
     }
 }

@@ -111,6 +111,18 @@ fn a_save_that_hangs_is_found() {
 }
 
 #[test]
+fn processes_that_stay_when_all_is_done_are_ended_and_the_run_has_finished() {
+    let mut scene = scene();
+    scene.set("supervisor.stall", json!({"minimum": "25s"}));
+    let expected = scene.expected_digest();
+    scene.env("DEMO_STAYS", "1");
+    let run = scene.start(&[]);
+    run.wait_long().expect(0).says("the training was over").says("finished");
+    assert_eq!(scene.digest(), Some(expected));
+    scene.assert_alone();
+}
+
+#[test]
 fn what_would_have_been_done_is_said_and_not_done() {
     let mut scene = scene();
     scene
