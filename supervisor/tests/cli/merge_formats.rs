@@ -48,6 +48,35 @@ fn the_checkpoint_that_areal_goes_on_from_becomes_a_model() {
         .tells(0, &["other: 15 tensors"]);
 }
 
+/// Newer builds of areal: what stands in place is not what is gone on from.
+#[test]
+fn of_areals_generations_the_one_that_its_pointer_names_is_read() {
+    let world = areal();
+    let root = world.path(TRIAL);
+    let generation = root.join("checkpoint_generations/generation_step00000002");
+    fs::create_dir_all(generation.join("payloads")).unwrap();
+    fs::rename(root.join("recover_info"), generation.join("manifest")).unwrap();
+    fs::rename(
+        root.join("default/recover_checkpoint"),
+        generation.join("payloads/default"),
+    )
+    .unwrap();
+    let pointer =
+        r#"{"engines": ["default"], "format_version": 1, "generation": "generation_step00000002", "global_step": 2}"#;
+    fs::write(root.join("LATEST"), pointer).unwrap();
+    fs::create_dir(root.join("default/recover_checkpoint")).unwrap();
+    fs::write(root.join("default/recover_checkpoint/.metadata"), "of an older build").unwrap();
+    let said = world.run(&["merge", TRIAL, "--target", "model", "--json"]);
+    said.tells(0, &[]);
+    let view = said.json();
+    assert_eq!((&view["step"], &view["role"]), (&3.into(), &"default".into()), "{view}");
+    assert!(
+        view["source"].as_str().is_some_and(|s| s.ends_with("payloads/default")),
+        "{view}"
+    );
+    assert!(world.path("model/tokenizer.json").exists());
+}
+
 #[test]
 fn a_prefix_chooses_and_one_that_is_nowhere_is_refused() {
     let world = areal();

@@ -210,6 +210,13 @@ impl Making<'_> {
             (Rows::Vocabulary, _) => {
                 let want = self.sizes.of(Size::Vocabulary)?;
                 let rows = tensor.shape.first().copied().unwrap_or_default();
+                if rows == 1 && row.when == tables::When::Untied {
+                    let text = format!(
+                        "{} has one row: a value head (of a critic) is not put together here",
+                        tensor.name
+                    );
+                    return Err(Problem::unknown(text));
+                }
                 if rows < want {
                     let text = format!("{} has {rows} rows, config.json speaks of {want} tokens", tensor.name);
                     return Err(Problem::damaged(text));

@@ -309,6 +309,13 @@ proptest! {
 fn a_model_without_a_table_and_a_value_head_are_refused() {
     let mut golden = golden(MODELS[1].1);
     let shapes = golden.cases["tp2-stacked"].clone();
+    let mut critic = shapes.clone();
+    critic.insert("output_layer.weight".to_owned(), vec![1, 32]);
+    let problem = plan(&critic, &golden.config).unwrap_err();
+    assert!(
+        problem.verdict == Verdict::Unknown && problem.text.contains("value head"),
+        "{problem}"
+    );
     golden.config["architectures"] = serde_json::json!(["LlamaForTokenClassification"]);
     assert_eq!(plan(&shapes, &golden.config).unwrap_err().verdict, Verdict::Unknown);
     golden.config["model_type"] = "gemma2".into();

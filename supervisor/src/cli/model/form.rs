@@ -91,7 +91,7 @@ fn beside(dir: &Utf8Path, files: &Files) -> Utf8PathBuf {
 }
 
 /// The newest of the models that areal writes beside its checkpoint: all have the same configuration and tokenizer.
-fn export(dir: &Utf8Path) -> Utf8PathBuf {
+pub(super) fn export(dir: &Utf8Path) -> Utf8PathBuf {
     let step = |name: &str| name.split_once("globalstep")?.1.parse::<u64>().ok();
     let there = names(dir).ok().flatten().unwrap_or_default();
     let newest = there.iter().filter_map(|name| Some((step(name)?, name))).max();

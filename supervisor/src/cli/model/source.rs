@@ -6,10 +6,14 @@ use crate::error::{CliError, ErrorKind};
 use crate::printer::Meter;
 use camino::Utf8Path;
 use std::collections::BTreeMap;
+use supervise_checkpoint::pointer::GENERATIONS;
 use supervise_core::checkpoint::{CheckpointSummary, Depth, Verdict};
-use supervise_core::generations::is_live;
+use supervise_core::generations::CkptKind;
 use supervise_core::id::Step;
-use supervise_host::io_worker::look_at_run;
+use supervise_host::io_worker::{live_dir, look_at_run};
+
+/// Directory of the roles in a generation of areal's own.
+const PAYLOADS: &str = "payloads";
 
 /// Finds what a name of the command line means.
 pub(in crate::cli) fn find(
@@ -54,11 +58,19 @@ pub(in crate::cli) fn find(
         return Err(CliError::new(kind, what).hint(format!("`supervise checkpoints {name}` lists what is there")));
     };
     proven(chosen)?;
-    let dir = match is_live(&chosen.id) {
-        true => place.root.clone(),
-        false => place.root.join(&chosen.id.0),
+    let dir = match (CkptKind::of(&chosen.id), &place.store) {
+        (CkptKind::Live, _) => live_dir(&place.root),
+        (CkptKind::Own, _) => place.root.join(GENERATIONS).join(&chosen.id.0),
+        (CkptKind::Kept, Some(store)) => store.join("protected").join(&chosen.id.0),
+        _ => place.root.join(&chosen.id.0),
     };
-    in_step(&dir, role, Some(chosen.step))?.ok_or_else(|| unknown(&dir))
+    let mut found = in_step(&dir, role, Some(chosen.step))?.ok_or_else(|| unknown(&dir))?;
+    // Copies and generations stand apart from what is exported.
+    let exports = found.role.as_ref().map(|role| form::export(&place.root.join(role)));
+    if let (Some(exports), false) = (exports.filter(|dir| dir.is_dir()), found.beside.is_dir()) {
+        found.beside = exports;
+    }
+    Ok(found)
 }
 
 fn proven(step: &CheckpointSummary) -> Result<(), CliError> {
@@ -94,8 +106,16 @@ fn in_step(dir: &Utf8Path, role: Option<&str>, known: Option<Step>) -> Result<Op
         }));
     }
     let mut roles = BTreeMap::new();
+    // A generation of areal's own holds its roles one level lower.
+    let inner = self::names(&dir.join(PAYLOADS))?;
+    let above = if inner.is_some() {
+        dir.join(PAYLOADS)
+    } else {
+        dir.to_owned()
+    };
+    let names = inner.unwrap_or(names);
     for name in &names {
-        let below = dir.join(name);
+        let below = above.join(name);
         if let Some(inside) = self::names(&below)?
             && let Some(found) = form::of(&below, &inside)?
         {
