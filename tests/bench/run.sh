@@ -1,12 +1,14 @@
 #!/bin/bash
 # Compares restart loops (a bash loop, torchrun, supervise) and proofs of checkpoints (cat, zipfile, unzip, torch.load, supervise).
 #
-# usage: run.sh [idle|train|proof|log|long|all]       ROUNDS=20 KILLS=20 WORKERS=4 change the size
+# usage: run.sh [idle|train|proof|merge|log|long|all]       ROUNDS=20 KILLS=20 WORKERS=4 change the size
 #
 # idle:  four idle workers, one is killed: how long until all are back; memory and CPU of the launcher itself
 # train: two ranks of a real FSDP2 run (../real/fsdp2_train.py), one is killed: how long until the next new step
 #
 # proof: four FSDP2 shards of 424 MB are read and checked; a step of 50,000 files is proven and watched
+#
+# merge: those shards become a model, beside verl.model_merger and cp; the two are compared
 #
 # log:   a log of 2 GB is diagnosed, beside cat and grep -c
 #
@@ -58,6 +60,11 @@ fi
 if [ "$what" = proof ] || [ "$what" = all ]; then
   VENV=$venv "$here/shards.sh" "$shards"
   python3 "$here/proof.py" "$shards/global_step_1" "$supervise" --torch "$venv/bin/python" --many "$many"
+fi
+
+if [ "$what" = merge ] || [ "$what" = all ]; then
+  VENV=$venv "$here/shards.sh" "$shards"
+  python3 "$here/merge.py" "$shards/global_step_1" "$supervise" "$venv/bin/python"
 fi
 
 if [ "$what" = log ] || [ "$what" = all ]; then
