@@ -105,6 +105,38 @@ fn storages(shard: &Shard) -> BTreeMap<&str, u64> {
         .collect()
 }
 
+/// The dimension of `Shard(dim)`, counted from the first.
+fn shard_dim(word: &str, dims: usize) -> Option<usize> {
+    let dim: i64 = word.strip_prefix("Shard(")?.strip_suffix(')')?.parse().ok()?;
+    let dim = if dim < 0 { dim + dims as i64 } else { dim };
+    usize::try_from(dim).ok().filter(|d| *d < dims)
+}
+
+/// The dimension along which a rank's part is cut; none where every rank holds all of it.
+///
+/// # Errors
+/// A mesh with several dimensions, or another placement.
+pub(crate) fn cut(part: &Part) -> Result<Option<usize>, Problem> {
+    let Some(placement) = &part.placement else {
+        return Ok(None);
+    };
+    match placement.words.as_slice() {
+        [word] if word == "Replicate" => Ok(None),
+        [word] => match shard_dim(word, placement.global.len()) {
+            Some(dim) => Ok(Some(dim)),
+            None => Err(Problem::unknown(format!(
+                "{}: it is spread as {word}, which is not cut anew here",
+                part.name
+            ))),
+        },
+        words => Err(Problem::unknown(format!(
+            "{}: it is spread over a mesh of {} dimensions",
+            part.name,
+            words.len()
+        ))),
+    }
+}
+
 /// One tensor, as each rank holds it.
 struct One<'a> {
     name: &'a str,
@@ -192,14 +224,7 @@ impl One<'_> {
         if last == "Replicate" {
             return Ok(Spread::Replicated);
         }
-        let dims = placement.global.len();
-        let dim = last
-            .strip_prefix("Shard(")
-            .and_then(|w| w.strip_suffix(')')?.parse::<i64>().ok())
-            .map(|d| if d < 0 { d + dims as i64 } else { d })
-            .and_then(|d| usize::try_from(d).ok())
-            .filter(|d| *d < dims);
-        let Some(dim) = dim else {
+        let Some(dim) = shard_dim(last, placement.global.len()) else {
             return Err(self.unknown(&format!("it is spread as {last}, which is not put together here")));
         };
         let ranks = placement.mesh.last().map_or(world as u64, |n| *n) as usize;

@@ -103,6 +103,26 @@ impl<'a> Ledger<'a> {
     }
 }
 
+impl Ledger<'_> {
+    /// The checksums of all extents, each of which was noted whole.
+    ///
+    /// # Errors
+    /// One that was not.
+    pub(crate) fn sums(self) -> Result<Vec<Vec<u32>>, Problem> {
+        let of = |(file, extents): (&SourceFile, Vec<Mutex<Vec<Segment>>>)| {
+            let each = file.checked.iter().zip(extents);
+            each.map(|(extent, segments)| {
+                let segments = segments.into_inner().unwrap_or_else(PoisonError::into_inner);
+                whole(segments, extent.off, extent.off + extent.len, |at, _| {
+                    Err(Problem::damaged(format!("{}: nothing was written at {at}", file.path)))
+                })
+            })
+            .collect()
+        };
+        self.files.iter().zip(self.read).map(of).collect()
+    }
+}
+
 /// The checksum of an extent from those of its pieces; what lies between them is read.
 fn whole(
     mut segments: Vec<Segment>,

@@ -17,6 +17,7 @@ pub mod megatron;
 pub mod model;
 mod problem;
 mod read;
+pub mod reshard;
 pub mod safetensors;
 pub mod write;
 

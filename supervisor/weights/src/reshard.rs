@@ -1,0 +1,230 @@
+//! A checkpoint of W ranks as one of N: the shards that N ranks of FSDP would have saved.
+//!
+//! The values of the first rank's file are the template: every rank gets the same, but for its own part of each tensor that is cut, its place in
+//! the mesh, and the number of ranks there. Source: torch 2.11 `distributed/device_mesh.py` (what a mesh keeps),
+//! `distributed/tensor/_dtensor_spec.py`, `distributed/tensor/placement_types.py` (a part is `ceil(n / N)` long, the last ones short or empty).
+
+mod archive;
+mod emit;
+mod template;
+
+use crate::fsdp::{self, Shard};
+use crate::layout::{OutFile, OutTensor, Piece};
+use crate::ledger::Ledger;
+use crate::model::{SourceFile, Weights};
+use crate::problem::Problem;
+use crate::read::{Bytes, Reading};
+use crate::write::{Failed, Target, write};
+use archive::{Entry, Layout};
+use std::io;
+use std::ops::ControlFlow;
+use supervise_checkpoint::{Extent, Limits};
+use template::Template;
+
+/// The files of all new ranks, of one kind.
+#[derive(Debug)]
+pub struct Plan {
+    weights: Weights,
+    tensors: Vec<OutTensor>,
+    files: Vec<OutFile>,
+    layouts: Vec<Layout>,
+    entries: Vec<Vec<Entry>>,
+}
+
+/// What the new shards are made of.
+#[derive(Clone, Copy)]
+pub struct Source<'a> {
+    /// Shards of all ranks, in their order.
+    pub shards: &'a [Shard],
+    /// Their files, open.
+    pub sources: &'a [Box<Bytes>],
+    /// Bounds on what is looked into.
+    pub limits: &'a Limits,
+}
+
+/// Plans the files of `world` ranks. `name` gives the name of a rank's archive, which is that of its file without its ending.
+///
+/// # Errors
+/// Shards that cannot be put together, or hold something whose form for another number of ranks is not known.
+pub fn plan(source: Source<'_>, world: u64, name: &dyn Fn(u64) -> String) -> Result<Plan, Problem> {
+    let weights = fsdp::gather(source.shards)?;
+    let template = Template::read(source, &weights)?;
+    let mut out = Plan {
+        weights: Weights::default(),
+        tensors: Vec::new(),
+        files: Vec::new(),
+        layouts: Vec::new(),
+        entries: Vec::new(),
+    };
+    for rank in 0..world {
+        let made = template.for_rank(rank, world)?;
+        let prefix = name(rank);
+        let layout = Layout::of(&prefix, &made.entries)?;
+        let first = out.tensors.len();
+        let places = made.storages.iter().enumerate();
+        out.files.push(OutFile {
+            name: format!("{prefix}.pt"),
+            header: Vec::new(),
+            tensors: places.map(|(n, (entry, _))| (first + n, layout.data(*entry))).collect(),
+            bytes: layout.bytes,
+        });
+        out.tensors.extend(made.storages.into_iter().map(|(_, tensor)| tensor));
+        out.layouts.push(layout);
+        out.entries.push(made.entries);
+    }
+    out.weights = weights;
+    Ok(out)
+}
+
+impl Plan {
+    /// Names and lengths of the files, in the order of the ranks.
+    pub fn files(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.files.iter().map(|f| (f.name.as_str(), f.bytes))
+    }
+
+    /// Writes all files. Gives the bytes of the source that were compared with their checksums.
+    ///
+    /// # Errors
+    /// A source whose bytes are wrong or cannot be read, an output that cannot be written.
+    pub fn write(
+        &self,
+        sources: &[Box<Bytes>],
+        target: &dyn Target,
+        threads: usize,
+        progress: &mut (dyn FnMut(u64) -> ControlFlow<()> + Send),
+    ) -> Result<u64, Failed> {
+        let described = self.described();
+        let hashing = Hashing {
+            target,
+            ledger: Ledger::new(&described),
+        };
+        let reading = Reading::new(&self.weights, sources);
+        let compared = write(reading, &self.tensors, &self.files, &hashing, threads, progress)?;
+        let sums = hashing.ledger.sums()?;
+        for (n, (layout, entries)) in self.layouts.iter().zip(&self.entries).enumerate() {
+            let failed = |error: io::Error| Failed::Target {
+                file: self.files[n].name.clone(),
+                error,
+            };
+            let mut own = sums[n].iter();
+            let mut crcs = Vec::with_capacity(entries.len());
+            for (place, entry) in entries.iter().enumerate() {
+                crcs.push(match &entry.bytes {
+                    Some(bytes) => {
+                        target.write_at(n, layout.data(place), bytes).map_err(failed)?;
+                        crc32fast::hash(bytes)
+                    }
+                    None => own.next().copied().unwrap_or_default(),
+                });
+            }
+            for (at, bytes) in layout.frame(&crcs) {
+                target.write_at(n, at, &bytes).map_err(failed)?;
+            }
+        }
+        Ok(compared)
+    }
+
+    /// The storages of the output as extents whose checksums are wanted.
+    fn described(&self) -> Vec<SourceFile> {
+        let file = |((layout, entries), out): ((&Layout, &Vec<Entry>), &OutFile)| {
+            let open = entries.iter().enumerate().filter(|(_, e)| e.bytes.is_none());
+            SourceFile {
+                path: out.name.as_str().into(),
+                bytes: out.bytes,
+                checked: open
+                    .map(|(n, e)| Extent {
+                        off: layout.data(n),
+                        len: e.len,
+                        crc: None,
+                        dtype: None,
+                        what: e.name.clone(),
+                    })
+                    .collect(),
+            }
+        };
+        self.layouts
+            .iter()
+            .zip(&self.entries)
+            .zip(&self.files)
+            .map(file)
+            .collect()
+    }
+}
+
+/// A target whose bytes are summed up on their way.
+struct Hashing<'a> {
+    target: &'a dyn Target,
+    ledger: Ledger<'a>,
+}
+
+impl Target for Hashing<'_> {
+    fn write_at(&self, file: usize, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.target.write_at(file, at, bytes)?;
+        self.ledger.note(file, at, bytes);
+        Ok(())
+    }
+}
+
+/// The part of a rank: its first and the one behind its last along the dimension that is cut.
+fn part(n: u64, rank: u64, world: u64) -> (u64, u64) {
+    let split = n.div_ceil(world.max(1));
+    let from = rank.saturating_mul(split).min(n);
+    (from, from.saturating_add(split).min(n))
+}
+
+/// A rank's part of a tensor, as ranges of it.
+fn pieces(tensor: usize, shape: &[u64], cut: Option<usize>, rank: u64, world: u64) -> (Vec<u64>, Vec<Piece>) {
+    let all = crate::model::elements(shape);
+    let Some(dim) = cut else {
+        let piece = Piece {
+            tensor,
+            from: 0,
+            to: all,
+        };
+        return (shape.to_vec(), vec![piece]);
+    };
+    let (lo, hi) = part(shape[dim], rank, world);
+    let mut own = shape.to_vec();
+    own[dim] = hi - lo;
+    let outer: u64 = shape[..dim].iter().product();
+    let inner: u64 = shape[dim + 1..].iter().product();
+    let rows = (0..outer).map(|o| Piece {
+        tensor,
+        from: (o * shape[dim] + lo) * inner,
+        to: (o * shape[dim] + hi) * inner,
+    });
+    (own, rows.filter(|p| p.from < p.to).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_parts_of_all_ranks_are_the_whole(shape in proptest::collection::vec(0_u64..7, 1..4), world in 1_u64..9, dim: prop::sample::Index) {
+            let dim = dim.index(shape.len());
+            let mut seen = vec![0; crate::model::elements(&shape) as usize];
+            for rank in 0..world {
+                let (own, pieces) = pieces(0, &shape, Some(dim), rank, world);
+                let held: u64 = pieces.iter().map(|p| p.to - p.from).sum();
+                prop_assert_eq!(held, crate::model::elements(&own));
+                for piece in pieces {
+                    for at in piece.from..piece.to {
+                        seen[at as usize] += 1;
+                    }
+                }
+            }
+            prop_assert!(seen.iter().all(|n| *n == 1));
+        }
+    }
+
+    #[test]
+    fn parts_are_those_of_torch_chunk() {
+        let parts = |n, world| (0..world).map(|r| part(n, r, world)).collect::<Vec<_>>();
+        assert_eq!(parts(10, 4), [(0, 3), (3, 6), (6, 9), (9, 10)]);
+        assert_eq!(parts(9, 4), [(0, 3), (3, 6), (6, 9), (9, 9)]);
+        assert_eq!(parts(1, 3), [(0, 1), (1, 1), (1, 1)]);
+    }
+}

@@ -1,0 +1,360 @@
+//! A pickle written again from its values, some of them changed.
+//!
+//! Source: the opcodes of CPython 3.13 `Lib/pickletools.py`. The same protocol is kept (torch writes 2), so that names mean what they meant.
+//! Values that were one object stay one object.
+
+use crate::problem::Problem;
+use std::collections::HashMap;
+use supervise_checkpoint::pickle::{Call, CallKind, Heap, Object, Value};
+
+/// Values nest no deeper in any state that a trainer saves.
+const DEPTH: u32 = 400;
+
+/// A value in another's place.
+pub(super) enum Other {
+    /// An integer.
+    Int(i64),
+    /// `None`.
+    None,
+    /// A tuple of integers.
+    Tuple(Vec<i64>),
+    /// A list of integers.
+    List(Vec<i64>),
+    /// A dict, or the state of an object: the values of some keys become others.
+    Keys(Vec<(&'static str, Self)>),
+    /// A tensor of this many elements, with this key and shape: the rest as in the call that rebuilds the one before.
+    Tensor {
+        /// Key of its storage.
+        storage: String,
+        /// Its shape.
+        shape: Vec<u64>,
+    },
+}
+
+/// Decides which objects become others.
+pub(super) trait Change {
+    /// What stands in the place of an object; none: itself.
+    ///
+    /// # Errors
+    /// An object whose new form is not known.
+    fn change(&mut self, heap: &Heap, object: Value, call: &Call) -> Result<Option<Other>, Problem>;
+
+    /// What stands in the place of the value of a key of a plain dict; none: itself.
+    ///
+    /// # Errors
+    /// A value whose new form is not known.
+    fn entry(&mut self, _heap: &Heap, _key: &[u8], _value: Value) -> Result<Option<Other>, Problem> {
+        Ok(None)
+    }
+}
+
+/// Writes a value as a whole pickle of protocol 2.
+pub(super) fn pickle(heap: &Heap, root: Value, change: &mut dyn Change) -> Result<Vec<u8>, Problem> {
+    let mut emit = Emit {
+        heap,
+        change,
+        out: vec![0x80, 2],
+        memo: HashMap::new(),
+    };
+    emit.value(root, 0)?;
+    emit.out.push(b'.');
+    Ok(emit.out)
+}
+
+struct Emit<'a> {
+    heap: &'a Heap,
+    change: &'a mut dyn Change,
+    out: Vec<u8>,
+    /// Place in the memo of each object that was written.
+    memo: HashMap<u32, u32>,
+}
+
+impl Emit<'_> {
+    fn value(&mut self, value: Value, depth: u32) -> Result<(), Problem> {
+        if depth > DEPTH {
+            return Err(Problem::unknown("its values nest deeper than those of a real save"));
+        }
+        match value {
+            Value::None => self.out.push(b'N'),
+            Value::Bool(b) => self.out.push(if b { 0x88 } else { 0x89 }),
+            Value::Int(n) => self.int(n),
+            Value::Float(x) => {
+                self.out.push(b'G');
+                self.out.extend(x.to_be_bytes());
+            }
+            Value::Str(t) => self.text(self.heap.bytes(t)),
+            Value::Bytes(_) | Value::BigInt(_) => {
+                return Err(Problem::unknown(
+                    "it holds bytes or integers beyond 64 bits, which no shard of FSDP does",
+                ));
+            }
+            Value::Global(_) => self.global(value)?,
+            Value::Object(id) => self.object(id, value, depth)?,
+        }
+        Ok(())
+    }
+
+    fn int(&mut self, n: i64) {
+        if let Ok(small) = u8::try_from(n) {
+            self.out.extend([b'K', small]);
+        } else if let Ok(four) = i32::try_from(n) {
+            self.out.push(b'J');
+            self.out.extend(four.to_le_bytes());
+        } else {
+            self.out.extend([0x8a, 8]);
+            self.out.extend(n.to_le_bytes());
+        }
+    }
+
+    fn text(&mut self, bytes: &[u8]) {
+        self.out.push(b'X');
+        // The limit on pickles keeps a text below 4 GiB.
+        self.out.extend((bytes.len() as u32).to_le_bytes());
+        self.out.extend_from_slice(bytes);
+    }
+
+    fn global(&mut self, value: Value) -> Result<(), Problem> {
+        let global = self
+            .heap
+            .global(value)
+            .ok_or_else(|| Problem::damaged("a name is missing"))?;
+        // Protocol 2 cannot say a name with a dot in it.
+        if global.name.contains('.') || [&global.module, &global.name].iter().any(|s| s.contains('\n')) {
+            return Err(Problem::unknown(format!(
+                "it names {}.{}, which no shard of FSDP does",
+                global.module, global.name
+            )));
+        }
+        self.out.push(b'c');
+        for word in [&global.module, &global.name] {
+            self.out.extend(word.as_bytes());
+            self.out.push(b'\n');
+        }
+        Ok(())
+    }
+
+    /// Returns true if the object stands there already, and was fetched again.
+    fn fetched(&mut self, id: u32) -> bool {
+        let Some(place) = self.memo.get(&id) else { return false };
+        self.out.push(b'j');
+        self.out.extend(place.to_le_bytes());
+        true
+    }
+
+    fn remember(&mut self, id: u32) {
+        let place = self.memo.len() as u32;
+        self.memo.insert(id, place);
+        self.out.push(b'r');
+        self.out.extend(place.to_le_bytes());
+    }
+
+    fn object(&mut self, id: u32, value: Value, depth: u32) -> Result<(), Problem> {
+        if self.fetched(id) {
+            return Ok(());
+        }
+        let heap = self.heap;
+        match heap.object(value) {
+            Some(Object::Tuple(items)) => {
+                self.tuple(items, depth)?;
+                self.remember(id);
+            }
+            Some(Object::List(items)) => {
+                self.out.push(b']');
+                self.remember(id);
+                self.marked(items, b'e', depth)?;
+            }
+            Some(Object::Dict(pairs)) => {
+                self.out.push(b'}');
+                self.remember(id);
+                self.pairs(pairs, &[], depth)?;
+            }
+            Some(Object::Persistent(persistent)) => {
+                self.value(*persistent, depth + 1)?;
+                self.out.push(b'Q');
+                self.remember(id);
+            }
+            Some(Object::Call(call)) => self.call(id, value, call, depth)?,
+            Some(Object::Set(_)) => return Err(Problem::unknown("it holds a set, which no shard of FSDP does")),
+            None => return Err(Problem::damaged("a value is missing")),
+        }
+        Ok(())
+    }
+
+    fn tuple(&mut self, items: &[Value], depth: u32) -> Result<(), Problem> {
+        if items.is_empty() {
+            self.out.push(b')');
+            return Ok(());
+        }
+        self.out.push(b'(');
+        for item in items {
+            self.value(*item, depth + 1)?;
+        }
+        self.out.push(b't');
+        Ok(())
+    }
+
+    fn marked(&mut self, items: &[Value], end: u8, depth: u32) -> Result<(), Problem> {
+        if items.is_empty() {
+            return Ok(());
+        }
+        self.out.push(b'(');
+        for item in items {
+            self.value(*item, depth + 1)?;
+        }
+        self.out.push(end);
+        Ok(())
+    }
+
+    /// Pairs of a dict; those of these keys get other values.
+    fn pairs(&mut self, pairs: &[(Value, Value)], others: &[(&'static str, Other)], depth: u32) -> Result<(), Problem> {
+        if pairs.is_empty() {
+            return Ok(());
+        }
+        self.out.push(b'(');
+        for (key, value) in pairs {
+            self.value(*key, depth + 1)?;
+            let name = match key {
+                Value::Str(t) => self.heap.bytes(*t),
+                _ => b"",
+            };
+            let named = others
+                .iter()
+                .find(|(k, _)| k.as_bytes() == name)
+                .map(|(_, other)| other);
+            let entry = match named {
+                Some(_) => None,
+                None => self.change.entry(self.heap, name, *value)?,
+            };
+            match named.or(entry.as_ref()) {
+                Some(other) => self.other(*value, other, depth + 1)?,
+                None => self.value(*value, depth + 1)?,
+            }
+        }
+        self.out.push(b'u');
+        Ok(())
+    }
+
+    fn call(&mut self, id: u32, value: Value, call: &Call, depth: u32) -> Result<(), Problem> {
+        if let Some(other) = self.change.change(self.heap, value, call)? {
+            self.changed(Some(id), call, &other, depth)?;
+            return Ok(());
+        }
+        self.made(call, depth)?;
+        self.remember(id);
+        self.marked(call.items(), b'e', depth)?;
+        self.pairs(call.pairs(), &[], depth)?;
+        if let Some(state) = call.state {
+            self.value(state, depth + 1)?;
+            self.out.push(b'b');
+        }
+        Ok(())
+    }
+
+    /// The object as it is made, before anything is put into it.
+    fn made(&mut self, call: &Call, depth: u32) -> Result<(), Problem> {
+        self.value(call.callee, depth + 1)?;
+        self.value(call.args, depth + 1)?;
+        match call.kind {
+            CallKind::Reduce | CallKind::Instance => self.out.push(b'R'),
+            CallKind::New => self.out.push(0x81),
+            CallKind::NewEx => {
+                return Err(Problem::unknown(
+                    "it makes an object with keywords, which no shard of FSDP does",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// An object in another form.
+    fn changed(&mut self, id: Option<u32>, call: &Call, other: &Other, depth: u32) -> Result<(), Problem> {
+        match other {
+            Other::Keys(keys) => {
+                let pairs = call.state.and_then(|state| self.heap.pairs(state));
+                let pairs = pairs.ok_or_else(|| Problem::unknown("an object's state is no dict"))?;
+                self.made(call, depth)?;
+                if let Some(id) = id {
+                    self.remember(id);
+                }
+                self.out.push(b'}');
+                self.pairs(pairs, keys, depth + 1)?;
+                self.out.push(b'b');
+            }
+            Other::Tensor { storage, shape } => {
+                self.tensor(call, storage, shape, depth)?;
+                if let Some(id) = id {
+                    self.remember(id);
+                }
+            }
+            Other::Int(_) | Other::None | Other::Tuple(_) | Other::List(_) => self.plain(other),
+        }
+        Ok(())
+    }
+
+    fn other(&mut self, before: Value, other: &Other, depth: u32) -> Result<(), Problem> {
+        match (other, self.heap.call(before)) {
+            (Other::Int(_) | Other::None | Other::Tuple(_) | Other::List(_), _) => {
+                self.plain(other);
+                Ok(())
+            }
+            // Not remembered: the object itself may stand elsewhere as it was.
+            (other, Some(call)) => self.changed(None, call, other, depth),
+            (_, None) => Err(Problem::unknown("an object is not of the form that is known")),
+        }
+    }
+
+    fn plain(&mut self, other: &Other) {
+        match other {
+            Other::Int(n) => self.int(*n),
+            Other::Tuple(all) if all.is_empty() => self.out.push(b')'),
+            Other::Tuple(all) => {
+                self.out.push(b'(');
+                for n in all {
+                    self.int(*n);
+                }
+                self.out.push(b't');
+            }
+            Other::List(all) => {
+                self.out.extend(b"](");
+                for n in all {
+                    self.int(*n);
+                }
+                self.out.push(b'e');
+            }
+            _ => self.out.push(b'N'),
+        }
+    }
+
+    /// `_rebuild_tensor_v2(storage, offset, size, stride, …)` with another storage.
+    fn tensor(&mut self, call: &Call, key: &str, shape: &[u64], depth: u32) -> Result<(), Problem> {
+        let strange = || Problem::unknown("a tensor is rebuilt in a way that is not known");
+        let args = self.heap.items(call.args).ok_or_else(strange)?;
+        let [storage, _, _, _, rest @ ..] = args else {
+            return Err(strange());
+        };
+        let Some(Object::Persistent(persistent)) = self.heap.object(*storage) else {
+            return Err(strange());
+        };
+        let parts = self.heap.items(*persistent).ok_or_else(strange)?;
+        let [kind, class, _, location, _] = parts else {
+            return Err(strange());
+        };
+        self.value(call.callee, depth + 1)?;
+        self.out.extend(b"((");
+        self.value(*kind, depth + 1)?;
+        self.value(*class, depth + 1)?;
+        self.text(key.as_bytes());
+        self.value(*location, depth + 1)?;
+        self.int(crate::model::elements(shape) as i64);
+        self.out.extend(b"tQ");
+        self.int(0);
+        let numbers = |all: &[u64]| Other::Tuple(all.iter().map(|n| *n as i64).collect());
+        self.plain(&numbers(shape));
+        self.plain(&numbers(&crate::model::row_major(shape)));
+        for value in rest {
+            self.value(*value, depth + 1)?;
+        }
+        self.out.extend(b"tR");
+        Ok(())
+    }
+}

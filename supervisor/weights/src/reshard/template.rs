@@ -1,0 +1,299 @@
+//! The values of the first rank's file, and what every rank changes in them.
+
+use super::archive::Entry;
+use super::emit::{self, Change, Other};
+use super::{Source, pieces};
+use crate::fsdp;
+use crate::layout::OutTensor;
+use crate::model::Weights;
+use crate::problem::Problem;
+use std::collections::BTreeMap;
+use supervise_checkpoint::pickle::{self, Call, Heap, Object, Pickle, Value};
+use supervise_checkpoint::source::Reader;
+use supervise_checkpoint::zip;
+
+/// What a mesh keeps beside what is changed in it here.
+const MESH: [&str; 9] = [
+    "_device_type",
+    "device_type",
+    "_mesh_dim_names",
+    "mesh_dim_names",
+    "_root_mesh",
+    "_thread_id",
+    "_flatten_mapping",
+    "_dim_group_names",
+    "_layout",
+];
+
+/// A file that is written again for each rank.
+pub(super) struct Template<'a> {
+    weights: &'a Weights,
+    heap: Heap,
+    root: Value,
+    /// Entries that are no storages, before and behind those.
+    small: [Vec<Entry>; 2],
+    /// Tensors by the key of their storage and their place in it, each with the dimension along which it is cut.
+    tensors: BTreeMap<(String, u64), (usize, Option<usize>)>,
+}
+
+/// A rank's file.
+pub(super) struct Made {
+    pub(super) entries: Vec<Entry>,
+    /// The storages among them that come from the source: the entry's index, and what it holds.
+    pub(super) storages: Vec<(usize, OutTensor)>,
+}
+
+impl<'a> Template<'a> {
+    pub(super) fn read(source: Source<'_>, weights: &'a Weights) -> Result<Self, Problem> {
+        let (Some(shard), Some(bytes)) = (source.shards.first(), source.sources.first()) else {
+            return Err(Problem::unknown("there are no shards"));
+        };
+        let path = &shard.path;
+        let file = Reader::open(bytes.as_ref(), zip::TAIL).map_err(|e| Problem::found(path.as_str(), &e.finding()))?;
+        let archive =
+            zip::read(&file, source.limits, &mut Vec::new()).map_err(|f| Problem::found(path.as_str(), &f))?;
+        let mut small = [Vec::new(), Vec::new()];
+        let mut pickled = None;
+        let mut behind = 0;
+        for entry in &archive.entries {
+            let (_, name) = entry.name.split_once('/').unwrap_or_default();
+            if name.starts_with("data/") {
+                behind = 1;
+                continue;
+            }
+            let bytes = usize::try_from(entry.size)
+                .ok()
+                .filter(|_| entry.size <= source.limits.pickle_bytes)
+                .ok_or_else(|| Problem::unknown(format!("{path}: {} is too large", entry.name)))?;
+            let bytes = file
+                .bytes(entry.data, bytes)
+                .map_err(|e| Problem::found(path.as_str(), &e.finding()))?;
+            if name == "data.pkl" {
+                pickled = Some(bytes);
+                small[behind].push(Entry {
+                    name: name.to_owned(),
+                    len: 0,
+                    bytes: None,
+                });
+            } else {
+                small[behind].push(Entry {
+                    name: name.to_owned(),
+                    len: entry.size,
+                    bytes: Some(bytes),
+                });
+            }
+        }
+        let Pickle { heap, root, error, .. } = pickle::read(pickled.unwrap_or_default(), source.limits);
+        let (Some(root), None) = (root, error) else {
+            return Err(Problem::damaged(format!("{path}: its data.pkl cannot be read")));
+        };
+        let mut tensors = BTreeMap::new();
+        for part in &shard.found.inventory {
+            if let (Some(key), Some(n)) = (&part.storage, weights.find(&part.name)) {
+                tensors.insert((key.clone(), part.offset), (n, fsdp::cut(part)?));
+            }
+        }
+        Ok(Self {
+            weights,
+            heap,
+            root,
+            small,
+            tensors,
+        })
+    }
+
+    pub(super) fn for_rank(&self, rank: u64, world: u64) -> Result<Made, Problem> {
+        let mut ranked = Ranked {
+            template: self,
+            rank,
+            world,
+            storages: Vec::new(),
+            known: BTreeMap::new(),
+        };
+        let pickled = emit::pickle(&self.heap, self.root, &mut ranked)?;
+        let mut entries = self.small[0].clone();
+        let mut storages = Vec::new();
+        for (key, storage) in ranked.storages.into_iter().enumerate() {
+            let name = format!("data/{key}");
+            match storage {
+                Storage::Known(bytes) => entries.push(Entry {
+                    name,
+                    len: bytes.len() as u64,
+                    bytes: Some(bytes),
+                }),
+                Storage::Source(tensor) => {
+                    storages.push((entries.len(), tensor));
+                    let len = storages.last().map_or(0, |(_, t)| t.bytes());
+                    entries.push(Entry { name, len, bytes: None });
+                }
+            }
+        }
+        entries.extend(self.small[1].iter().cloned());
+        if let Some(entry) = entries.iter_mut().find(|e| e.name == "data.pkl") {
+            entry.len = pickled.len() as u64;
+            entry.bytes = Some(pickled);
+        }
+        Ok(Made { entries, storages })
+    }
+}
+
+enum Storage {
+    Known(Vec<u8>),
+    Source(OutTensor),
+}
+
+/// The changes of one rank.
+struct Ranked<'a> {
+    template: &'a Template<'a>,
+    rank: u64,
+    world: u64,
+    /// Storages in the order of their keys.
+    storages: Vec<Storage>,
+    /// Keys of tensors that were met before: two names of one tensor stay one.
+    known: BTreeMap<(String, u64), String>,
+}
+
+impl Change for Ranked<'_> {
+    fn change(&mut self, heap: &Heap, object: Value, call: &Call) -> Result<Option<Other>, Problem> {
+        let Some(callee) = heap.global(call.callee) else {
+            return Ok(None);
+        };
+        match (callee.module.as_str(), callee.name.as_str()) {
+            ("torch._utils", "_rebuild_tensor_v2") => self.tensor(heap, call).map(Some),
+            ("torch.distributed.device_mesh" | "torch.distributed._tensor.device_mesh", "DeviceMesh") => {
+                self.mesh(heap, object).map(Some)
+            }
+            // A spec keeps the hash of what it was; torch makes another one.
+            (_, "DTensorSpec") if heap.attribute(object, "_hash").is_some() => {
+                Ok(Some(Other::Keys(vec![("_hash", Other::None)])))
+            }
+            (_, name)
+                if name.starts_with("_rebuild") && !matches!(name, "_rebuild_from_type_v2" | "_rebuild_parameter") =>
+            {
+                Err(Problem::unknown(format!(
+                    "it holds what {name} rebuilds: its form for other ranks is not known here"
+                )))
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+impl Ranked<'_> {
+    fn tensor(&mut self, heap: &Heap, call: &Call) -> Result<Other, Problem> {
+        let (key, _, offset) =
+            storage(heap, call).ok_or_else(|| Problem::unknown("a tensor is rebuilt in a way that is not known"))?;
+        let place = (key, offset);
+        let Some((n, cut)) = self.template.tensors.get(&place).copied() else {
+            return Err(Problem::unknown("it holds a tensor at a place that is not known here"));
+        };
+        let tensor = &self.template.weights.tensors[n];
+        let (shape, pieces) = pieces(n, &tensor.shape, cut, self.rank, self.world);
+        let storage = match self.known.get(&place) {
+            Some(key) => key.clone(),
+            None => {
+                let storage = Storage::Source(OutTensor {
+                    name: tensor.name.clone(),
+                    dtype: tensor.dtype,
+                    shape: shape.clone(),
+                    pieces,
+                });
+                let key = self.next(storage);
+                self.known.insert(place, key.clone());
+                key
+            }
+        };
+        Ok(Other::Tensor { storage, shape })
+    }
+
+    fn next(&mut self, storage: Storage) -> String {
+        self.storages.push(storage);
+        (self.storages.len() - 1).to_string()
+    }
+
+    /// A mesh of one dimension, with the new ranks.
+    fn mesh(&mut self, heap: &Heap, mesh: Value) -> Result<Other, Problem> {
+        let state = heap.call(mesh).and_then(|c| c.state);
+        let pairs = state
+            .and_then(|s| heap.pairs(s))
+            .ok_or_else(|| Problem::unknown("a mesh keeps no state"))?;
+        let (rank, world) = (self.rank as i64, self.world as i64);
+        let ranks = || (0..world).collect::<Vec<_>>();
+        let mut keys = Vec::new();
+        for (key, value) in pairs {
+            let name = heap.str(*key).unwrap_or_default();
+            let one = |items: Option<&[Value]>| items.is_some_and(|all| all.len() == 1);
+            match name.as_ref() {
+                "_layout" => {
+                    let shape = heap.attribute(*value, "shape");
+                    let shape = shape.ok_or_else(|| Problem::unknown("a mesh has no shape"))?;
+                    let other = match shape {
+                        Value::Int(_) => Other::Int(world),
+                        shape if one(heap.items(shape)) => Other::Tuple(vec![world]),
+                        _ => return Err(several()),
+                    };
+                    keys.push(("_layout", Other::Keys(vec![("shape", other)])));
+                }
+                "_rank_map" => keys.push(("_rank_map", self.ranks(heap, *value)?)),
+                "mesh" => keys.push(("mesh", self.ranks(heap, *value)?)),
+                "_flatten_rank_map" => keys.push(("_flatten_rank_map", Other::Tuple(ranks()))),
+                "_rank" => keys.push(("_rank", Other::Int(rank))),
+                "_coordinate_on_dim" => match heap.object(*value) {
+                    Some(Object::Tuple(items)) if items.len() == 1 => {
+                        keys.push(("_coordinate_on_dim", Other::Tuple(vec![rank])));
+                    }
+                    Some(Object::List(items)) if items.len() == 1 => {
+                        keys.push(("_coordinate_on_dim", Other::List(vec![rank])));
+                    }
+                    _ => return Err(several()),
+                },
+                "_hash" => keys.push(("_hash", Other::None)),
+                known if MESH.contains(&known) => {}
+                other => {
+                    return Err(Problem::unknown(format!(
+                        "a mesh keeps {other}, which is not known here"
+                    )));
+                }
+            }
+        }
+        Ok(Other::Keys(keys))
+    }
+
+    /// The tensor that lists the ranks of a mesh.
+    fn ranks(&mut self, heap: &Heap, value: Value) -> Result<Other, Problem> {
+        let call = heap.call(value).and_then(|call| Some((call, storage(heap, call)?)));
+        let (_, (_, class, _)) = call.ok_or_else(|| Problem::unknown("the ranks of a mesh are no tensor"))?;
+        let bytes = match class.as_str() {
+            "IntStorage" => (0..self.world).flat_map(|n| (n as i32).to_le_bytes()).collect(),
+            "LongStorage" => (0..self.world).flat_map(|n| (n as i64).to_le_bytes()).collect(),
+            other => return Err(Problem::unknown(format!("the ranks of a mesh are kept in {other}"))),
+        };
+        let storage = self.next(Storage::Known(bytes));
+        Ok(Other::Tensor {
+            storage,
+            shape: vec![self.world],
+        })
+    }
+}
+
+fn several() -> Problem {
+    Problem::unknown("its mesh has more than one dimension: only whole worlds of one dimension are cut anew")
+}
+
+/// Key and class of the storage of a tensor, and its place in it.
+fn storage(heap: &Heap, call: &Call) -> Option<(String, String, u64)> {
+    let [storage, offset, ..] = *heap.items(call.args)? else {
+        return None;
+    };
+    let Object::Persistent(id) = heap.object(storage)? else {
+        return None;
+    };
+    let [_, class, key, ..] = *heap.items(*id)? else {
+        return None;
+    };
+    Some((
+        heap.str(key)?.into_owned(),
+        heap.global(class)?.name.clone(),
+        heap.uint(offset)?,
+    ))
+}
