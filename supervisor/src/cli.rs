@@ -17,9 +17,11 @@ mod man;
 mod merge;
 mod migrate;
 mod model;
+mod new_dir;
 mod notify;
 mod plan;
 mod policy;
+mod reshard;
 mod run;
 mod sbatch;
 mod status;
@@ -81,6 +83,8 @@ enum Command {
     Merge(merge::Args),
     /// Compare two models number by number: steps, merged models, files of weights.
     Compare(compare::Args),
+    /// Write a step of verl's FSDP trainers as another number of ranks would have saved it.
+    Reshard(reshard::Args),
     /// Stop a run and wait until it has ended.
     Stop(stop::Args),
     /// Show what a run left behind: torn steps, old attempts; delete it when you agree.
@@ -145,6 +149,7 @@ pub(crate) fn command() -> clap::Command {
         .mut_subcommand("migrate", |c| c.after_help(with(migrate::EXAMPLES, &migrate::EXITS)))
         .mut_subcommand("merge", |c| c.after_help(with(merge::EXAMPLES, &merge::EXITS)))
         .mut_subcommand("compare", |c| c.after_help(with(compare::EXAMPLES, &compare::EXITS)))
+        .mut_subcommand("reshard", |c| c.after_help(with(reshard::EXAMPLES, &reshard::EXITS)))
         .mut_subcommand("stop", |c| c.after_help(with(stop::EXAMPLES, &LOOK)))
         .mut_subcommand("gc", |c| c.after_help(with(gc::EXAMPLES, &gc::EXITS)))
         .mut_subcommand("logs", |c| c.after_help(with(logs::EXAMPLES, &LOOK)))
@@ -193,6 +198,7 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
         Command::Migrate(args) => migrate::run(&args),
         Command::Merge(args) => merge::run(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::Reshard(args) => reshard::run(&args),
         Command::Stop(args) => stop::run(&args),
         Command::Gc(args) => gc::run(&args),
         Command::Logs(args) => logs::run(&args),

@@ -16,6 +16,7 @@ pub mod migrate;
 pub mod plan;
 pub mod policy;
 pub mod record;
+pub mod reshard;
 pub mod sbatch;
 pub mod status;
 pub mod table;

@@ -108,13 +108,7 @@ impl OutputDir {
     /// # Errors
     /// The system's; it stays unfinished then.
     pub fn finish(self) -> io::Result<()> {
-        for entry in self.unfinished.read_dir_utf8()? {
-            let entry = entry?;
-            if entry.file_type()?.is_dir() {
-                sync_dir(entry.path())?;
-            }
-        }
-        sync_dir(&self.unfinished)?;
+        sync_all(&self.unfinished)?;
         fs::rename(&self.unfinished, &self.target)?;
         let parent = self.target.parent().filter(|dir| !dir.as_str().is_empty());
         sync_dir(parent.unwrap_or(Utf8Path::new(".")))?;
@@ -149,6 +143,17 @@ impl OutputFile {
     pub fn finish(&self) -> io::Result<()> {
         self.0.sync_all()
     }
+}
+
+/// A directory and those below it.
+fn sync_all(dir: &Utf8Path) -> io::Result<()> {
+    for entry in dir.read_dir_utf8()? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            sync_all(entry.path())?;
+        }
+    }
+    sync_dir(dir)
 }
 
 /// A lock goes with its process, however that ends.

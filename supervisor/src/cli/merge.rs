@@ -6,6 +6,7 @@ mod upload;
 
 use super::compare;
 use super::model::{self, Files};
+use super::new_dir;
 
 use crate::error::CliError;
 use crate::exit::Exit;
@@ -143,7 +144,7 @@ fn merge(args: &Args, target: &Utf8Path) -> Result<u8, CliError> {
     if let Some(name) = &args.upload {
         upload::possible(name)?;
     }
-    output::may_be_made(target)?;
+    new_dir::may_be_made(target)?;
     let mut meter = Meter::new();
     if let Some(found) = model::exported(&args.source)? {
         return Err(CliError::usage(format!("{}: it is a merged model already", found.dir))
@@ -162,7 +163,7 @@ fn merge(args: &Args, target: &Utf8Path) -> Result<u8, CliError> {
     }
     let model = model::open(&found, args.prefix.as_deref())?;
     meter.end();
-    output::is_outside(target, &found.dir)?;
+    new_dir::is_outside(target, &found.dir)?;
     let files = files::Beside::of(&found, args.like.as_deref())?;
     let options = hf::Options {
         dtype: args.dtype.dtype(),

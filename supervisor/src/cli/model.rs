@@ -5,5 +5,5 @@ mod open;
 mod source;
 
 pub(super) use form::{Files, Found, exported};
-pub(super) use open::{Model, open, plan};
-pub(super) use source::find;
+pub(super) use open::{Model, Shards, open, plan, shards};
+pub(super) use source::{find, step_dir};

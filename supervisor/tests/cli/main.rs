@@ -20,6 +20,7 @@ mod migrate;
 mod policy;
 mod release;
 mod render;
+mod reshard;
 mod sbatch;
 mod seams;
 mod secrets;

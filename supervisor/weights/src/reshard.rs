@@ -40,9 +40,11 @@ pub struct Source<'a> {
     pub sources: &'a [Box<Bytes>],
     /// Bounds on what is looked into.
     pub limits: &'a Limits,
+    /// It is the place in the data of so many ranks: what each has drawn of its own part is counted anew.
+    pub samples_of: Option<u64>,
 }
 
-/// Plans the files of `world` ranks. `name` gives the name of a rank's archive, which is that of its file without its ending.
+/// Plans the files of `world` ranks. `name` gives the path of a rank's file, without its ending.
 ///
 /// # Errors
 /// Shards that cannot be put together, or hold something whose form for another number of ranks is not known.
@@ -58,12 +60,14 @@ pub fn plan(source: Source<'_>, world: u64, name: &dyn Fn(u64) -> String) -> Res
     };
     for rank in 0..world {
         let made = template.for_rank(rank, world)?;
-        let prefix = name(rank);
-        let layout = Layout::of(&prefix, &made.entries)?;
+        let path = name(rank);
+        // An archive is named as its file is, without directories.
+        let prefix = path.rsplit('/').next().unwrap_or_default();
+        let layout = Layout::of(prefix, &made.entries)?;
         let first = out.tensors.len();
         let places = made.storages.iter().enumerate();
         out.files.push(OutFile {
-            name: format!("{prefix}.pt"),
+            name: format!("{path}.pt"),
             header: Vec::new(),
             tensors: places.map(|(n, (entry, _))| (first + n, layout.data(*entry))).collect(),
             bytes: layout.bytes,
@@ -74,6 +78,20 @@ pub fn plan(source: Source<'_>, world: u64, name: &dyn Fn(u64) -> String) -> Res
     }
     out.weights = weights;
     Ok(out)
+}
+
+/// Returns true if the values of a file are those of another, but for where they lie.
+///
+/// # Errors
+/// One that cannot be read.
+pub fn same_values(one: Source<'_>, other: Source<'_>) -> Result<bool, Problem> {
+    let values = |source: Source<'_>| {
+        let weights = fsdp::gather(source.shards)?;
+        let made = Template::read(source, &weights)?.for_rank(0, 1)?;
+        let pickled = made.entries.into_iter().find(|e| e.name == template::PICKLE);
+        Ok::<_, Problem>(pickled.and_then(|e| e.bytes))
+    };
+    Ok(values(one)? == values(other)?)
 }
 
 impl Plan {

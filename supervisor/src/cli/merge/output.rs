@@ -2,9 +2,9 @@
 
 use super::files::{AdapterOut, Beside};
 use crate::cli::model::Model;
+use crate::cli::new_dir;
 use crate::error::CliError;
 use crate::printer::Meter;
-use crate::render::bytes;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use std::io;
@@ -15,8 +15,7 @@ use supervise_checkpoint::SweepOptions;
 use supervise_checkpoint::set::{self, SetKind};
 use supervise_core::checkpoint::{Depth, Verdict};
 use supervise_host::io_worker::{FileProver, read_small};
-use supervise_host::output_dir::{OutputDir, OutputFile, Refused};
-use supervise_host::system::space;
+use supervise_host::output_dir::{OutputDir, OutputFile};
 use supervise_weights::hf::Plan;
 use supervise_weights::layout;
 use supervise_weights::write::Failed;
@@ -37,56 +36,6 @@ pub(super) struct Written {
     pub(super) took: Duration,
 }
 
-/// Refuses a target that stands already, before anything is read.
-pub(super) fn may_be_made(target: &Utf8Path) -> Result<(), CliError> {
-    super::super::not_empty(target.as_str(), "--target")?;
-    match target.read_dir_utf8().map(|mut entries| entries.next().is_some()) {
-        Ok(false) => Ok(()),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => match parent(target).is_dir() {
-            true => Ok(()),
-            false => Err(no_parent(target, parent(target))),
-        },
-        Ok(true) => Err(exists(target)),
-        Err(e) if e.kind() == io::ErrorKind::NotADirectory => Err(exists(target)),
-        Err(e) => Err(CliError::environment(format!("--target {target}: {e}"))),
-    }
-}
-
-/// A target inside of the checkpoint would change what was proven.
-pub(super) fn is_outside(target: &Utf8Path, source: &Utf8Path) -> Result<(), CliError> {
-    let real = |path: &Utf8Path| path.canonicalize_utf8().ok();
-    let (Some(dir), Some(source)) = (real(parent(target)), real(source)) else {
-        return Ok(());
-    };
-    let step = source
-        .ancestors()
-        .find(|dir| dir.file_name().is_some_and(|n| n.starts_with("global_step_")));
-    if dir.starts_with(step.unwrap_or(&source)) {
-        return Err(CliError::usage(format!(
-            "--target {target}: it lies inside of the checkpoint that is merged"
-        ))
-        .hint("name a directory elsewhere"));
-    }
-    Ok(())
-}
-
-fn parent(path: &Utf8Path) -> &Utf8Path {
-    match path.parent() {
-        Some(dir) if !dir.as_str().is_empty() => dir,
-        _ => Utf8Path::new("."),
-    }
-}
-
-fn exists(target: &Utf8Path) -> CliError {
-    CliError::usage(format!("--target {target}: it exists and is not an empty directory"))
-        .hint("name another directory, or move this one away: nothing is written over")
-}
-
-fn no_parent(target: &Utf8Path, dir: &Utf8Path) -> CliError {
-    CliError::environment(format!("--target {target}: there is no directory {dir}"))
-        .hint(format!("make it: mkdir -p {dir}"))
-}
-
 /// Writes everything and gives it its name.
 pub(super) fn write(
     target: &Utf8Path,
@@ -104,8 +53,7 @@ pub(super) fn write(
         add_adapter(&mut all, &mut out, &adapter.tensors);
     }
     let bytes = out.iter().map(|f| f.bytes).sum();
-    enough_space(target, bytes)?;
-    let dir = OutputDir::begin(target).map_err(|e| begun(e, target))?;
+    let dir = new_dir::begin(target, bytes)?;
     let made = Made {
         dir: &dir,
         tensors: &all,
@@ -146,27 +94,6 @@ fn add_adapter(all: &mut Vec<OutTensor>, out: &mut Vec<OutFile>, tensors: &[OutT
         out.push(file);
     }
     all.extend_from_slice(tensors);
-}
-
-fn enough_space(target: &Utf8Path, want: u64) -> Result<(), CliError> {
-    let Ok(room) = space(parent(target)) else { return Ok(()) };
-    if room.size == 0 || room.free >= want {
-        return Ok(());
-    }
-    Err(CliError::environment(format!(
-        "--target {target}: the model takes {} and {} are free there",
-        bytes(want),
-        bytes(room.free)
-    ))
-    .hint("free some space, or name a directory on another disk: nothing was written"))
-}
-
-fn begun(refused: Refused, target: &Utf8Path) -> CliError {
-    match refused {
-        Refused::Exists => exists(target),
-        Refused::NoParent(dir) => no_parent(target, &dir),
-        refused => CliError::environment(format!("--target {target}: {refused}")),
-    }
 }
 
 /// Files beside the weights.

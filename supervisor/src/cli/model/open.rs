@@ -127,6 +127,32 @@ fn opened(path: &Utf8Path) -> Result<FileSource, CliError> {
     })
 }
 
+/// Files of `torch.save` of all ranks of one directory.
+pub(in crate::cli) struct Shards {
+    pub(in crate::cli) shards: Vec<Shard>,
+    pub(in crate::cli) sources: Vec<Box<Bytes>>,
+    pub(in crate::cli) limits: Limits,
+}
+
+/// Opens and looks into them.
+pub(in crate::cli) fn shards(dir: &Utf8Path, names: &[String]) -> Result<Shards, CliError> {
+    let limits = limits()?;
+    let mut out = Shards {
+        shards: Vec::with_capacity(names.len()),
+        sources: Vec::with_capacity(names.len()),
+        limits,
+    };
+    for name in names {
+        let source = opened(&dir.join(name))?;
+        out.shards.push(Shard {
+            path: name.into(),
+            found: inspect(FileKind::TorchZip, &source, &out.limits),
+        });
+        out.sources.push(Box::new(source));
+    }
+    Ok(out)
+}
+
 type Looked = Vec<(Utf8PathBuf, Inspected)>;
 
 fn look(found: &Found, kind: FileKind, names: &[String]) -> Result<(Looked, Vec<Box<Bytes>>), CliError> {

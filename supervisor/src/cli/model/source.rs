@@ -4,7 +4,7 @@ use super::form::{self, Files, Found, names};
 use crate::cli::checkpoints;
 use crate::error::{CliError, ErrorKind};
 use crate::printer::Meter;
-use camino::Utf8Path;
+use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use supervise_checkpoint::pointer::GENERATIONS;
 use supervise_core::checkpoint::{CheckpointSummary, Depth, Verdict};
@@ -33,6 +33,35 @@ pub(in crate::cli) fn find(
             _ => Ok(found),
         };
     }
+    let (dir, step, root) = chosen(name, step, meter)?;
+    let mut found = in_step(&dir, role, Some(step))?.ok_or_else(|| unknown(&dir))?;
+    // Copies and generations stand apart from what is exported.
+    let exports = found.role.as_ref().map(|role| form::export(&root.join(role)));
+    if let (Some(exports), false) = (exports.filter(|dir| dir.is_dir()), found.beside.is_dir()) {
+        found.beside = exports;
+    }
+    Ok(found)
+}
+
+/// The directory of a step: that itself, or the one that is chosen of a run or a root.
+pub(in crate::cli) fn step_dir(
+    name: &str,
+    step: Option<u64>,
+    meter: &mut Meter,
+) -> Result<(Utf8PathBuf, Step), CliError> {
+    crate::cli::not_empty(name, "RUN|DIR")?;
+    match step_of(Utf8Path::new(name)) {
+        Some(own) if step.is_none_or(|n| Step(n) == own) => Ok((name.into(), own)),
+        Some(_) => Err(CliError::usage(format!(
+            "{name}: it is one step, and not step {}",
+            step.unwrap_or_default()
+        ))),
+        None => chosen(name, step, meter).map(|(dir, step, _)| (dir, step)),
+    }
+}
+
+/// Directory and number of the step, and the root that it is of.
+fn chosen(name: &str, step: Option<u64>, meter: &mut Meter) -> Result<(Utf8PathBuf, Step, Utf8PathBuf), CliError> {
     let place = checkpoints::place(name)?;
     let scan = look_at_run(&place, Depth::Structure, &mut |read| {
         meter.tell(read, None);
@@ -64,13 +93,7 @@ pub(in crate::cli) fn find(
         (CkptKind::Kept, Some(store)) => store.join("protected").join(&chosen.id.0),
         _ => place.root.join(&chosen.id.0),
     };
-    let mut found = in_step(&dir, role, Some(chosen.step))?.ok_or_else(|| unknown(&dir))?;
-    // Copies and generations stand apart from what is exported.
-    let exports = found.role.as_ref().map(|role| form::export(&place.root.join(role)));
-    if let (Some(exports), false) = (exports.filter(|dir| dir.is_dir()), found.beside.is_dir()) {
-        found.beside = exports;
-    }
-    Ok(found)
+    Ok((dir, chosen.step, place.root))
 }
 
 fn proven(step: &CheckpointSummary) -> Result<(), CliError> {

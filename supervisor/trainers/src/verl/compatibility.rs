@@ -96,7 +96,7 @@ fn cannot_load(role: &RoleState, run: Option<u32>) -> Option<String> {
         && world != run
     {
         return Some(format!(
-            "the shards{of} were written by {world} ranks and this run has {run}: verl's FSDP loads only its own number of ranks; give the run {world} ranks (trainer.nnodes times trainer.n_gpus_per_node) or let it start in an empty checkpoint directory"
+            "the shards{of} were written by {world} ranks and this run has {run}: verl's FSDP loads only its own number of ranks; give the run {world} ranks (trainer.nnodes times trainer.n_gpus_per_node), cut the step anew (`supervise reshard STEP --world-size {run} --target DIR`) or let it start in an empty checkpoint directory"
         ));
     }
     if !role.contents.contains(&Content::Model) {

@@ -25,6 +25,9 @@ const MESH: [&str; 9] = [
     "_layout",
 ];
 
+/// The entry with the values.
+pub(super) const PICKLE: &str = "data.pkl";
+
 /// A file that is written again for each rank.
 pub(super) struct Template<'a> {
     weights: &'a Weights,
@@ -34,6 +37,7 @@ pub(super) struct Template<'a> {
     small: [Vec<Entry>; 2],
     /// Tensors by the key of their storage and their place in it, each with the dimension along which it is cut.
     tensors: BTreeMap<(String, u64), (usize, Option<usize>)>,
+    samples_of: Option<u64>,
 }
 
 /// A rank's file.
@@ -68,7 +72,7 @@ impl<'a> Template<'a> {
             let bytes = file
                 .bytes(entry.data, bytes)
                 .map_err(|e| Problem::found(path.as_str(), &e.finding()))?;
-            if name == "data.pkl" {
+            if name == PICKLE {
                 pickled = Some(bytes);
                 small[behind].push(Entry {
                     name: name.to_owned(),
@@ -99,6 +103,7 @@ impl<'a> Template<'a> {
             root,
             small,
             tensors,
+            samples_of: source.samples_of,
         })
     }
 
@@ -129,7 +134,7 @@ impl<'a> Template<'a> {
             }
         }
         entries.extend(self.small[1].iter().cloned());
-        if let Some(entry) = entries.iter_mut().find(|e| e.name == "data.pkl") {
+        if let Some(entry) = entries.iter_mut().find(|e| e.name == PICKLE) {
             entry.len = pickled.len() as u64;
             entry.bytes = Some(pickled);
         }
@@ -173,6 +178,27 @@ impl Change for Ranked<'_> {
                 Err(Problem::unknown(format!(
                     "it holds what {name} rebuilds: its form for other ranks is not known here"
                 )))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// A rank's sampler counts what it has drawn of its own part. torchdata's `StatefulDataLoader` and torch's `DistributedSampler`: after
+    /// as many batches the same samples are gone, whatever the number of ranks they were dealt out to.
+    fn entry(&mut self, _heap: &Heap, key: &[u8], value: Value) -> Result<Option<Other>, Problem> {
+        match (self.template.samples_of, value) {
+            (Some(before), Value::Int(n)) if key == b"samples_yielded" => {
+                let all = u64::try_from(n).ok().and_then(|n| n.checked_mul(before));
+                let own = all
+                    .filter(|all| all.is_multiple_of(self.world))
+                    .map(|all| all / self.world);
+                match own.and_then(|n| i64::try_from(n).ok()) {
+                    Some(own) => Ok(Some(Other::Int(own))),
+                    None => Err(Problem::unknown(format!(
+                        "{before} ranks have drawn {n} samples each: that is no whole number for {}",
+                        self.world
+                    ))),
+                }
             }
             _ => Ok(None),
         }

@@ -1,0 +1,87 @@
+//! `supervise reshard`: a step that W ranks saved, as N ranks would have saved it.
+
+mod content;
+mod write;
+
+use super::{model, new_dir};
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::printer::{self, Meter};
+use crate::render::reshard::ReshardView;
+use camino::Utf8PathBuf;
+
+pub(super) const EXAMPLES: &str =
+    "  supervise reshard /ckpt/my-run/global_step_120 --world-size 4 --target /ckpt/smaller/global_step_120
+  supervise reshard ppo.yaml --world-size 16 --target /ckpt/larger/global_step_120
+";
+
+pub(super) const EXITS: [Exit; 11] = [
+    Exit::Finished,
+    Exit::NoProof,
+    Exit::Incomplete,
+    Exit::Damaged,
+    Exit::Unsafe,
+    Exit::Unknown,
+    Exit::Unreadable,
+    Exit::Usage,
+    Exit::Environment,
+    Exit::Internal,
+    Exit::Config,
+];
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// A step, or a run or checkpoint root
+    #[arg(value_name = "RUN|DIR")]
+    source: String,
+    /// Ranks that will read it: trainer.nnodes times trainer.n_gpus_per_node
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=65_536))]
+    world_size: u64,
+    /// Directory that is made; a resume finds it under the name global_step_N only
+    #[arg(long, value_name = "DIR")]
+    target: Utf8PathBuf,
+    /// Step of the run or root [default: the newest that is proven]
+    #[arg(long, value_name = "N")]
+    step: Option<u64>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<u8, CliError> {
+    new_dir::may_be_made(&args.target)?;
+    let mut meter = Meter::new();
+    let (dir, step) = model::step_dir(&args.source, args.step, &mut meter)?;
+    meter.end();
+    new_dir::is_outside(&args.target, &dir)?;
+    let content = content::of(&dir)?;
+    let mut notes = content.notes(args.world_size);
+    if args.target.file_name() != Some(format!("global_step_{}", step.0).as_str()) {
+        notes.push(format!(
+            "a resume finds it under the name global_step_{} only: rename it before",
+            step.0
+        ));
+    }
+    let written = write::all(&dir, &args.target, &content, args.world_size)?;
+    for note in &notes {
+        printer::last_err(&format!("note: {note}\n"));
+    }
+    let view = ReshardView {
+        source: dir,
+        step: step.0,
+        target: args.target.clone(),
+        world_size_before: content.world,
+        world_size: args.world_size,
+        files: written.files,
+        bytes_written: written.bytes,
+        bytes_checked: written.checked,
+        milliseconds: written.took.as_millis() as u64,
+        notes,
+    };
+    if args.json {
+        super::print_json(&view)?;
+    } else {
+        super::print(&view.text())?;
+    }
+    Ok(Exit::Finished.code())
+}

@@ -1,0 +1,146 @@
+//! What a step holds: shards that are cut anew, states of ranks, files that are copied.
+
+use crate::error::CliError;
+use camino::{Utf8Path, Utf8PathBuf};
+use std::collections::BTreeMap;
+use supervise_core::checkpoint::{EntryKind, FileFact, Verdict};
+use supervise_host::io_worker::{read_small, walk};
+
+/// The file that tells how many ranks saved a role.
+const CONFIG: &str = "fsdp_config.json";
+
+/// A step's files, each by its path in it.
+#[derive(Debug, Default)]
+pub(super) struct Content {
+    /// Ranks that saved it.
+    pub(super) world: u64,
+    /// Groups of files that are cut anew: their common beginning, up to the number of ranks.
+    pub(super) cut: Vec<String>,
+    /// Groups of files with the state of a rank, which is that of no tensor.
+    pub(super) states: Vec<String>,
+    /// The place in the data is kept for each rank (`data_R.pt`).
+    pub(super) data: bool,
+    /// Files that tell how many ranks there are.
+    pub(super) configs: Vec<Utf8PathBuf>,
+    /// Others, with their lengths.
+    pub(super) others: Vec<(Utf8PathBuf, u64)>,
+}
+
+/// The files of a step.
+pub(super) fn of(dir: &Utf8Path) -> Result<Content, CliError> {
+    let mut facts: Vec<FileFact> = Vec::new();
+    walk(dir, Utf8Path::new(""), &mut facts).map_err(|e| CliError::environment(format!("{dir}: {e}")))?;
+    let mut out = Content::default();
+    let mut groups: BTreeMap<(String, u64), Vec<u64>> = BTreeMap::new();
+    let mut ranks_of_data = Vec::new();
+    for fact in facts {
+        match fact.kind {
+            EntryKind::File => {}
+            EntryKind::Dir => continue,
+            _ => return Err(refused(format!("{dir}/{}: it is no file and no directory", fact.path))),
+        }
+        let name = fact.path.file_name().unwrap_or_default();
+        if let Some((group, world, rank)) = shard(fact.path.as_str()) {
+            groups.entry((group.to_owned(), world)).or_default().push(rank);
+        } else if let Some(rank) = fact
+            .path
+            .as_str()
+            .strip_prefix("data_")
+            .and_then(|n| n.strip_suffix(".pt")?.parse::<u64>().ok())
+        {
+            ranks_of_data.push(rank);
+        } else if name == CONFIG {
+            out.configs.push(fact.path);
+        } else {
+            out.others.push((fact.path, fact.size));
+        }
+    }
+    for ((group, world), mut ranks) in groups {
+        if out.world != 0 && world != out.world {
+            return Err(refused(format!(
+                "{dir}: files of {} and of {world} ranks stand beside each other in it",
+                out.world
+            )));
+        }
+        out.world = world;
+        ranks.sort_unstable();
+        if let Some(gone) = (0..world).find(|r| ranks.binary_search(r).is_err()) {
+            let text = format!("{dir}: {group}_world_size_{world}_rank_{gone}.pt is missing");
+            return Err(CliError::checkpoint(Verdict::Incomplete, text));
+        }
+        match group.rsplit('/').next() {
+            Some("model" | "optim") => out.cut.push(group),
+            _ => out.states.push(group),
+        }
+    }
+    if out.cut.is_empty() {
+        return Err(refused(format!("{dir}: there are no shards of FSDP in it"))
+            .hint("only steps of FSDP trainers are cut anew; Megatron's are read by any number of ranks"));
+    }
+    ranks_of_data.sort_unstable();
+    out.data = !ranks_of_data.is_empty();
+    if out.data && ranks_of_data != (0..out.world).collect::<Vec<_>>() {
+        let text = format!(
+            "{dir}: the place in the data is there for the ranks {ranks_of_data:?}, and not for all {}",
+            out.world
+        );
+        return Err(CliError::checkpoint(Verdict::Incomplete, text));
+    }
+    Ok(out)
+}
+
+fn refused(text: String) -> CliError {
+    CliError::checkpoint(Verdict::Unknown, text)
+}
+
+/// `actor/model`, world size and rank of `actor/model_world_size_4_rank_0.pt`.
+fn shard(path: &str) -> Option<(&str, u64, u64)> {
+    let (group, rest) = path.strip_suffix(".pt")?.split_once("_world_size_")?;
+    let (world, rank) = rest.split_once("_rank_")?;
+    Some((group, world.parse().ok()?, rank.parse().ok()?))
+}
+
+impl Content {
+    /// Name of a rank's file.
+    pub(super) fn name(group: &str, world: u64, rank: u64) -> String {
+        format!("{group}_world_size_{world}_rank_{rank}")
+    }
+
+    /// What cannot be carried over exactly.
+    pub(super) fn notes(&self, world: u64) -> Vec<String> {
+        let mut out = Vec::new();
+        if !self.states.is_empty() && world != self.world {
+            let n = world.abs_diff(self.world);
+            out.push(match world < self.world {
+                true => format!(
+                    "the random states of the last {n} of {} ranks are not carried over",
+                    self.world
+                ),
+                false => format!("the last {n} of {world} ranks begin with random states that other ranks have too"),
+            });
+        }
+        if self.data && world != self.world {
+            let text = "the place in the data is kept for as many batches: it is exact where train_batch_size stays as it was and the data is not longer than a whole number of batches";
+            out.push(text.to_owned());
+        }
+        out
+    }
+
+    /// A file that tells the number of ranks, telling the new one.
+    pub(super) fn config(dir: &Utf8Path, path: &Utf8Path, world: u64) -> Result<Vec<u8>, CliError> {
+        let file = dir.join(path);
+        let text = read_small(&file, 1 << 20).map_err(|e| CliError::environment(format!("{file}: {e}")))?;
+        let mut value: serde_json::Value = serde_json::from_slice(&text)
+            .map_err(|e| CliError::checkpoint(Verdict::Damaged, format!("{file}: {e}")))?;
+        match value.as_object_mut() {
+            Some(map) => drop(map.insert("world_size".to_owned(), world.into())),
+            None => {
+                return Err(CliError::checkpoint(
+                    Verdict::Damaged,
+                    format!("{file}: it is no JSON object"),
+                ));
+            }
+        }
+        serde_json::to_vec_pretty(&value).map_err(|e| CliError::internal(e.to_string()))
+    }
+}
