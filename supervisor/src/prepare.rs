@@ -52,6 +52,7 @@ pub struct BatchNeeds {
 /// Problems of the configuration.
 pub fn batch_needs(request: Request) -> Result<BatchNeeds, CliError> {
     let resolved = discover(request)?.known()?.resolve()?;
+    preflight::several_machines(&resolved.out)?;
     let sources = resolved.discovered.sources;
     let settings = sources.settings;
     let missing = command::check(&resolved.out.command, &sources.cwd, &settings.env);

@@ -108,16 +108,25 @@ def nothing_is_lost(source, target, back):
 
 
 def uneven(work, model):
-    """The layout of PPO by verl's own manager, FSDP1 and FSDP2, for a world that divides nothing."""
-    for strategy in ("fsdp2", "fsdp"):
+    """The layout of PPO by verl's own manager, for a world that divides nothing. FSDP1 keeps its optimizer in flat pieces: without one only."""
+    for strategy, contents in (("fsdp2", "model,optimizer,extra"), ("fsdp_mesh", "model,extra"), ("fsdp", "model,optimizer,extra")):
         root = work / strategy
-        command = [HERE / "gang.sh", "2", sys.executable, HERE / "verl_fsdp_manager.py", root, model, "--steps", "1", "--strategy", strategy]
+        command = [HERE / "gang.sh", "2", sys.executable, HERE / "verl_fsdp_manager.py", root, model]
+        command += ["--steps", "1", "--strategy", strategy, "--contents", contents]
         env = {**os.environ, "PORT": str(free_port()), "PYTHONWARNINGS": "ignore"}
         subprocess.run([str(c) for c in command], env=env, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         source, target = root / "global_step_1", work / f"{strategy}-3" / "global_step_1"
+        if strategy == "fsdp":
+            refused = subprocess.run(
+                [SUPERVISE, "reshard", source, "--world-size", "3", "--target", work / "never"], capture_output=True, text=True
+            )
+            assert refused.returncode == 23 and "FSDP1 saved it" in refused.stderr, refused
+            print("fsdp: its optimizer is refused")
+            continue
         reshard(source, 3, target)
-        counts = [same(gathered(source, kind), gathered(target, kind)) for kind in ("model", "optim")]
-        print(f"{strategy}: {counts[0]} and {counts[1]} values, cut for three ranks")
+        kinds = [kind for kind in ("model", "optim") if kind in contents]
+        counts = [same(gathered(source, kind), gathered(target, kind)) for kind in kinds]
+        print(f"{strategy}: {counts} values, cut for three ranks")
 
 
 def main():

@@ -1,6 +1,6 @@
 """Writes checkpoints in the layout of verl's PPO trainer with verl's own FSDPCheckpointManager, without that trainer.
 
-usage: gang.sh N python verl_fsdp_manager.py OUT MODEL [--steps 2] [--strategy fsdp2] [--contents model,optimizer,extra]
+usage: gang.sh N python verl_fsdp_manager.py OUT MODEL [--steps 2] [--strategy fsdp2|fsdp|fsdp_mesh] [--contents model,optimizer,extra]
        [--critic]
 
 MODEL is a directory made by make_tiny_model.py. Each step is one real optimiser
@@ -38,6 +38,8 @@ def shard(model, strategy):
     return FullyShardedDataParallel(
         model,
         device_id=torch.device("cpu"),
+        # As verl's engine does; without one, torch writes its older sharded tensors.
+        device_mesh=init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("fsdp",)) if strategy == "fsdp_mesh" else None,
         auto_wrap_policy=lambda module, recurse, **_: recurse or type(module) in layer_types,
     )
 
@@ -57,7 +59,7 @@ def main():
     parser.add_argument("out", type=Path)
     parser.add_argument("model")
     parser.add_argument("--steps", type=int, default=2)
-    parser.add_argument("--strategy", choices=("fsdp", "fsdp2"), default="fsdp2")
+    parser.add_argument("--strategy", choices=("fsdp", "fsdp_mesh", "fsdp2"), default="fsdp2")
     parser.add_argument("--contents", default="model,optimizer,extra")
     parser.add_argument("--critic", action="store_true")
     args = parser.parse_args()

@@ -8,6 +8,7 @@ mod root_conflict;
 
 pub use places::probe;
 
+pub(super) use cluster::possible as several_machines;
 pub(super) use disk_space::check as check_room;
 
 use super::command;

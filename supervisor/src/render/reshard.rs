@@ -35,10 +35,10 @@ impl ReshardView {
     #[must_use]
     pub fn text(&self) -> String {
         format!(
-            "{}: step {} of {} ranks for {}; {}, {} in {:.1} s\n",
+            "{}: step {} of {} for {}; {}, {} in {:.1} s\n",
             shown(self.target.as_str()),
             self.step,
-            self.world_size_before,
+            count(self.world_size_before, "rank"),
             self.world_size,
             count(self.files, "file"),
             bytes(self.bytes_written),

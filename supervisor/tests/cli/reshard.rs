@@ -40,6 +40,17 @@ fn a_step_for_more_and_for_fewer_ranks_is_whole_and_the_same_model() {
     }
     let config = fs::read_to_string(world.path("odd/global_step_2/actor/fsdp_config.json")).unwrap();
     assert!(config.contains("\"world_size\": 3"), "{config}");
+    // And back from one rank.
+    let back = world.run(&[
+        "reshard",
+        "small/global_step_2",
+        "--world-size",
+        "2",
+        "--target",
+        "back",
+    ]);
+    back.tells(0, &["of 1 rank for 2"]);
+    world.run(&["compare", "sft", "back"]).tells(0, &["equal"]);
     // More than there are rows: the last ranks hold nothing of some tensors.
     fs::create_dir(world.path("many")).unwrap();
     world

@@ -51,6 +51,25 @@ fn the_example_is_what_the_command_prints() {
 }
 
 #[test]
+fn a_job_that_could_only_be_refused_is_not_written() {
+    let world = World::new();
+    let yaml = "trainer:\n  default_local_dir: ckpt\n  nnodes: 2\n  n_gpus_per_node: 8\n  total_training_steps: 8\n";
+    world.write("sft.yaml", yaml);
+    let args = [
+        "sbatch",
+        "sft.yaml",
+        "--",
+        "--",
+        "python3",
+        "-m",
+        "verl.trainer.sft_trainer",
+    ];
+    world
+        .run(&args)
+        .refuses(78, &["2 machines are asked for", "supervises a run on one"]);
+}
+
+#[test]
 fn the_script_asks_for_what_the_yaml_says() {
     let world = World::new();
     world.write("my run.yaml", DEMO);

@@ -2,6 +2,7 @@
 
 use crate::error::CliError;
 use camino::{Utf8Path, Utf8PathBuf};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::{EntryKind, FileFact, Verdict};
 use supervise_host::io_worker::{read_small, walk};
@@ -77,6 +78,7 @@ pub(super) fn of(dir: &Utf8Path) -> Result<Content, CliError> {
         return Err(refused(format!("{dir}: there are no shards of FSDP in it"))
             .hint("only steps of FSDP trainers are cut anew; Megatron's are read by any number of ranks"));
     }
+    out.flat_optimizer(dir)?;
     ranks_of_data.sort_unstable();
     out.data = !ranks_of_data.is_empty();
     if out.data && ranks_of_data != (0..out.world).collect::<Vec<_>>() {
@@ -101,6 +103,22 @@ fn shard(path: &str) -> Option<(&str, u64, u64)> {
 }
 
 impl Content {
+    /// FSDP1 keeps the optimizer of parameters that are glued together, cut without regard to where each begins.
+    fn flat_optimizer(&self, dir: &Utf8Path) -> Result<(), CliError> {
+        for path in self.configs.iter().map(|config| dir.join(config)) {
+            let role = path.parent().unwrap_or(dir);
+            let is_first = parsed(&path)?.get("FSDP_version").and_then(Value::as_u64) == Some(1);
+            let optimizer = self.cut.iter().any(|group| dir.join(group) == role.join("optim"));
+            if is_first && optimizer {
+                return Err(refused(format!(
+                    "{role}: FSDP1 saved it, whose optimizer is kept in pieces that fit one number of ranks only"
+                ))
+                .hint("steps of FSDP2 are cut anew, and of FSDP1 those without an optimizer"));
+            }
+        }
+        Ok(())
+    }
+
     /// Name of a rank's file.
     pub(super) fn name(group: &str, world: u64, rank: u64) -> String {
         format!("{group}_world_size_{world}_rank_{rank}")
@@ -129,9 +147,7 @@ impl Content {
     /// A file that tells the number of ranks, telling the new one.
     pub(super) fn config(dir: &Utf8Path, path: &Utf8Path, world: u64) -> Result<Vec<u8>, CliError> {
         let file = dir.join(path);
-        let text = read_small(&file, 1 << 20).map_err(|e| CliError::environment(format!("{file}: {e}")))?;
-        let mut value: serde_json::Value = serde_json::from_slice(&text)
-            .map_err(|e| CliError::checkpoint(Verdict::Damaged, format!("{file}: {e}")))?;
+        let mut value = parsed(&file)?;
         match value.as_object_mut() {
             Some(map) => drop(map.insert("world_size".to_owned(), world.into())),
             None => {
@@ -143,4 +159,9 @@ impl Content {
         }
         serde_json::to_vec_pretty(&value).map_err(|e| CliError::internal(e.to_string()))
     }
+}
+
+fn parsed(file: &Utf8Path) -> Result<Value, CliError> {
+    let text = read_small(file, 1 << 20).map_err(|e| CliError::environment(format!("{file}: {e}")))?;
+    serde_json::from_slice(&text).map_err(|e| CliError::checkpoint(Verdict::Damaged, format!("{file}: {e}")))
 }

@@ -12,20 +12,10 @@ use supervise_trainers::{Ray, adapter};
 /// # Errors
 /// Several machines are asked for where none but this one can be meant, or the cluster does not answer.
 pub(super) fn check(d: &Discovered, out: &ReadOutput) -> Result<Vec<Finding>, CliError> {
-    let key = adapter(out.kind).words().nodes;
-    let nodes = key.and_then(|key| out.tree.get(key)).and_then(|n| n.as_i64());
-    let (key, nodes) = (key.unwrap_or_default(), nodes.unwrap_or(1));
+    let (key, _) = nodes(out);
+    possible(out)?;
     match &out.facts.ray {
-        Ray::Submitted => Ok(Vec::new()),
-        Ray::Unused if nodes > 1 && adapter(out.kind).has_steps() => Err(CliError::config(format!(
-            "{key}: {nodes} machines are asked for; this version supervises a run on one"
-        ))
-        .hint("run it on one machine, or start it without supervise")),
-        Ray::Own { .. } if nodes > 1 => Err(CliError::config(format!(
-            "{key}: {nodes} machines are asked for, and a Ray cluster of this machine alone (`local`)"
-        ))
-        .hint("give the cluster's address, in RAY_ADDRESS or as ray_kwargs.ray_init.address")),
-        Ray::Unused | Ray::Scripted | Ray::Own { .. } => Ok(Vec::new()),
+        Ray::Submitted | Ray::Unused | Ray::Scripted | Ray::Own { .. } => Ok(Vec::new()),
         Ray::Cluster {
             address,
             nodes,
@@ -42,6 +32,32 @@ pub(super) fn check(d: &Discovered, out: &ReadOutput) -> Result<Vec<Finding>, Cl
             let said = cluster::ask(&query).map_err(|why| missing(address.as_deref(), (key, *nodes), by, &why))?;
             Ok(findings(&said, *nodes, *gpus, adapter(out.kind).words().name))
         }
+    }
+}
+
+/// The key that asks for machines, and how many it asks for.
+fn nodes(out: &ReadOutput) -> (&'static str, i64) {
+    let key = adapter(out.kind).words().nodes;
+    let nodes = key.and_then(|key| out.tree.get(key)).and_then(|n| n.as_i64());
+    (key.unwrap_or_default(), nodes.unwrap_or(1))
+}
+
+/// Refuses several machines where none but one can be meant, whatever machine this is.
+///
+/// # Errors
+/// Several machines are asked for.
+pub(in crate::prepare) fn possible(out: &ReadOutput) -> Result<(), CliError> {
+    let (key, nodes) = nodes(out);
+    match &out.facts.ray {
+        Ray::Unused if nodes > 1 && adapter(out.kind).has_steps() => Err(CliError::config(format!(
+            "{key}: {nodes} machines are asked for; this version supervises a run on one"
+        ))
+        .hint("run it on one machine, or start it without supervise")),
+        Ray::Own { .. } if nodes > 1 => Err(CliError::config(format!(
+            "{key}: {nodes} machines are asked for, and a Ray cluster of this machine alone (`local`)"
+        ))
+        .hint("give the cluster's address, in RAY_ADDRESS or as ray_kwargs.ray_init.address")),
+        _ => Ok(()),
     }
 }
 

@@ -121,7 +121,7 @@ impl Emit<'_> {
         // Protocol 2 cannot say a name with a dot in it.
         if global.name.contains('.') || [&global.module, &global.name].iter().any(|s| s.contains('\n')) {
             return Err(Problem::unknown(format!(
-                "it names {}.{}, which no shard of FSDP does",
+                "it names {}.{}, whose form for other ranks is not known here",
                 global.module, global.name
             )));
         }
