@@ -200,6 +200,19 @@ def casts(source, work):
     print("types: float16, bfloat16 and float32 as torch casts them")
 
 
+def adapter_alone(source, work):
+    """`save_lora_only`: the adapter is all there is."""
+    only, target = work / "only", work / "only-out"
+    subprocess.run(["cp", "-r", source, only], check=True)
+    for path in only.glob("model_world_size_*.pt"):
+        state = torch.load(path, weights_only=False)
+        torch.save({k: v for k, v in state.items() if "lora_" in k}, path)
+    view = we_merge(only, target)
+    assert view["tensors"] == 0 and not list(target.glob("*.safetensors")), view
+    assert equal(target / "lora_adapter", work / "ours" / source.name / "lora_adapter") > 0
+    print("an adapter alone: written without a model")
+
+
 def mixed_keys(source, work):
     """Plain tensors beside cut ones: verl reads rank 0 alone where the first name is a plain one."""
     mixed = work / "mixed"
@@ -238,6 +251,7 @@ def main():
         several_files(shards / "qwen2-w4", work)
         casts(shards / "qwen2-w2", work)
         worlds_compared(shards, work)
+        adapter_alone(shards / "lora-w2", work)
         mixed_keys(shards / "qwen2-w2", work)
 
 

@@ -198,8 +198,13 @@ pub fn plan(weights: &Weights, config: &ModelConfig, options: Options) -> Result
         )));
     }
     if !options.keep_names {
-        untie(config, &mut out);
-        fits(config, &out.model)?;
+        if out.model.is_empty() && !lora.is_empty() {
+            out.notes
+                .push("the checkpoint holds an adapter alone: the model it belongs to is not in it".to_owned());
+        } else {
+            untie(config, &mut out);
+            fits(config, &out.model)?;
+        }
     }
     if !lora.is_empty() {
         out.adapter = Some(lora::adapter(lora)?);

@@ -6,7 +6,7 @@ use crate::cli::new_dir;
 use crate::error::CliError;
 use crate::printer::Meter;
 use camino::{Utf8Path, Utf8PathBuf};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::num::NonZero;
 use std::ops::ControlFlow;
@@ -172,9 +172,17 @@ impl Made<'_> {
 
     /// Looks at the weights as any reader would: headers, sizes, the index.
     fn judge(&self) -> Result<(), CliError> {
-        let names: BTreeMap<String, u64> = self
-            .dir
-            .path()
+        let of = |file: &OutFile| {
+            Utf8Path::new(&file.name)
+                .parent()
+                .map(|below| self.dir.path().join(below))
+        };
+        let dirs: BTreeSet<Utf8PathBuf> = self.files.iter().filter_map(of).collect();
+        dirs.iter().try_for_each(|dir| self.judge_in(dir))
+    }
+
+    fn judge_in(&self, dir: &Utf8Path) -> Result<(), CliError> {
+        let names: BTreeMap<String, u64> = dir
             .read_dir_utf8()
             .and_then(|entries| {
                 let size = |e: io::Result<camino::Utf8DirEntry>| {
@@ -189,7 +197,7 @@ impl Made<'_> {
             zero: false,
             finite: false,
         };
-        let reports = FileProver::new(self.dir.path())
+        let reports = FileProver::new(dir)
             .prove(&needs, Depth::Structure, options, &mut |_| ControlFlow::Continue(()))
             .into_iter()
             .map(|(path, report)| (path.into_string(), report))
