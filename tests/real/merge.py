@@ -4,6 +4,7 @@ usage: merge.py PROGRAMS        (the folder with the built binaries)
 """
 
 import contextlib
+import copy
 import io
 import json
 import logging
@@ -213,6 +214,56 @@ def adapter_alone(source, work):
     print("an adapter alone: written without a model")
 
 
+def changed(source, target, change):
+    """A copy of a role whose ranks' values were changed."""
+    subprocess.run(["cp", "-r", source, target], check=True)
+    for path in target.glob("model_world_size_*.pt"):
+        state = torch.load(path, weights_only=False)
+        change(state)
+        torch.save(state, path)
+    return target
+
+
+def what_no_reader_could_load(shards, work):
+    """A model that lacks something, or whose adapter is of another kind, is refused; words of torch in names are taken out."""
+    query, head = "model.layers.1.self_attn.q_proj.weight", "lm_head.weight"
+
+    def renamed(old, new):
+        return lambda s: s.update({new: s.pop(old)})
+
+    def scaled(state):
+        # Both names may be one tensor.
+        state[head] = copy.copy(state[head])
+        state[head]._local_tensor = state[head]._local_tensor * 2
+
+    down = "base_model.model.model.layers.0.mlp.down_proj."
+    cases = [
+        ("no-head", "qwen2-w2", lambda s: s.pop(head), 21, "lm_head.weight is missing"),
+        ("no-query", "qwen2-w2", lambda s: s.pop(query), 21, "layer 1 has no self_attn.q_proj.weight"),
+        ("untied", "tied-w2", scaled, 21, "their numbers differ"),
+        ("dora", "lora-w2", renamed(down + "lora_A.default.weight", down + "lora_magnitude_vector.default.weight"), 23, "only plain adapters"),
+        ("second", "lora-w2", renamed(down + "lora_A.default.weight", down + "lora_A.second.weight"), 23, "only plain adapters"),
+        ("saved", "lora-w2", renamed("base_model.model.lm_head.weight", "base_model.model.lm_head.modules_to_save.default.weight"), 23, "modules_to_save"),
+    ]
+    for name, case, change, code, words in cases:
+        source = changed(shards / case, work / f"odd-{name}", change)
+        done = subprocess.run([SUPERVISE, "merge", source, "--target", work / "never"], capture_output=True, text=True)
+        assert done.returncode == code and words in done.stderr, f"{name}: {done}"
+        assert not (work / "never").exists()
+    # What is left out of a merge is not left out of a comparison.
+    assert not compares(shards / "tied-w2", work / "odd-untied")["equal"]
+    assert compares(shards / "tied-w2", work / "ours" / "tied-w2", "--as", "bfloat16")["equal"]
+    assert compares(shards / "lora-w2", work / "ours" / "lora-w2", "--as", "bfloat16")["equal"]
+
+    def compiled(state):
+        for key in [k for k in state if k.startswith("model.layers.0.")]:
+            state[key.replace("layers.0.", "layers.0._orig_mod.")] = state.pop(key)
+
+    we_merge(changed(shards / "qwen2-w2", work / "compiled", compiled), work / "compiled-out")
+    equal(work / "compiled-out", work / "ours" / "qwen2-w2")
+    print(f"{len(cases)} models that no reader could load are refused")
+
+
 def mixed_keys(source, work):
     """Plain tensors beside cut ones: verl reads rank 0 alone where the first name is a plain one."""
     mixed = work / "mixed"
@@ -252,6 +303,7 @@ def main():
         casts(shards / "qwen2-w2", work)
         worlds_compared(shards, work)
         adapter_alone(shards / "lora-w2", work)
+        what_no_reader_could_load(shards, work)
         mixed_keys(shards / "qwen2-w2", work)
 
 

@@ -107,6 +107,22 @@ def nothing_is_lost(source, target, back):
         print(f"{kind}: {count} values of {world} ranks are those of 2 and of {world} again")
 
 
+def shared_storage(source, work):
+    """Tensors that are views of one storage stay what they are."""
+    odd, target = work / "views/global_step_2", work / "views-3/global_step_2"
+    odd.parent.mkdir()
+    subprocess.run(["cp", "-r", source, odd], check=True)
+    base = torch.arange(12.0).reshape(3, 4)
+    views = {"buf": base, "row": base[0], "turned": base.t(), "flat": base.view(-1), "end": base[2:]}
+    for path in odd.glob("model_world_size_*.pt"):
+        torch.save({**torch.load(path, weights_only=False), **views}, path)
+    reshard(odd, 1, target)
+    made = gathered(target, "model")
+    for name, view in views.items():
+        assert torch.equal(made["." + name], view), name
+    print("views of one storage are what they were")
+
+
 def uneven(work, model):
     """The layout of PPO by verl's own manager, for a world that divides nothing. FSDP1 keeps its optimizer in flat pieces: without one only."""
     for strategy, contents in (("fsdp2", "model,optimizer,extra"), ("fsdp_mesh", "model,extra"), ("fsdp", "model,optimizer,extra")):
@@ -159,6 +175,7 @@ def main():
         # A key's bias changes no attention: its gradient is rounding alone, which Adam makes as large as any.
         odd = [d for d in json.loads(done.stdout)["differences"] if not d["name"].endswith("k_proj.bias")]
         assert not odd, odd
+        shared_storage(work / "straight/global_step_2", work)
         uneven(work, model)
 
 

@@ -62,6 +62,10 @@ impl OutputDir {
         for entry in unfinished.read_dir_utf8()? {
             remove_tree(entry?.path())?;
         }
+        // One that is there and empty may be for few eyes only: so it stays.
+        if let Ok(there) = fs::metadata(target) {
+            fs::set_permissions(&unfinished, there.permissions())?;
+        }
         Ok(Self {
             target: target.to_owned(),
             unfinished,
@@ -108,8 +112,12 @@ impl OutputDir {
     /// # Errors
     /// The system's; it stays unfinished then.
     pub fn finish(self) -> io::Result<()> {
-        sync_all(&self.unfinished)?;
-        fs::rename(&self.unfinished, &self.target)?;
+        let named = sync_all(&self.unfinished).and_then(|()| fs::rename(&self.unfinished, &self.target));
+        if let Err(e) = named {
+            // Somebody put something there meanwhile: what was written is of no use under another name.
+            self.abandon();
+            return Err(e);
+        }
         let parent = self.target.parent().filter(|dir| !dir.as_str().is_empty());
         sync_dir(parent.unwrap_or(Utf8Path::new(".")))?;
         drop(self.lock);

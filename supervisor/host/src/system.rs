@@ -85,6 +85,17 @@ pub fn space(path: &Utf8Path) -> io::Result<Space> {
     })
 }
 
+/// Lets this process have as many files open as it may: a checkpoint of many ranks has several for each.
+pub fn raise_open_files() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && soft < hard
+    {
+        // Where it is refused, opening the file that is one too many says so.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
+}
+
 /// The magic number of the file system that a path stands on.
 ///
 /// # Errors

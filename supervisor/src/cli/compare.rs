@@ -93,6 +93,7 @@ fn tolerance(text: &str) -> Result<f64, String> {
 }
 
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
+    supervise_host::system::raise_open_files();
     let wanted = Wanted {
         step: args.step,
         role: args.role.as_deref(),
@@ -119,8 +120,11 @@ pub(super) struct Wanted<'a> {
 /// Compares what two names mean.
 pub(super) fn two(a: &str, b: &str, wanted: &Wanted<'_>, tolerance: Tolerance) -> Result<CompareView, CliError> {
     let mut meter = Meter::new();
-    let first = Named::find(a, wanted, &mut meter)?;
-    let second = Named::find(b, wanted, &mut meter)?;
+    let mut first = Named::find(a, wanted, &mut meter)?;
+    let mut second = Named::find(b, wanted, &mut meter)?;
+    let both = first.has(hf::HEAD) && second.has(hf::HEAD);
+    first.with_head_if(both);
+    second.with_head_if(both);
     let threads = std::thread::available_parallelism()
         .map_or(1, NonZero::get)
         .min(THREADS);
@@ -142,6 +146,8 @@ struct Named {
     found: Found,
     model: Model,
     tensors: Vec<OutTensor>,
+    /// A head that would not be written because it is tied.
+    head: Option<OutTensor>,
 }
 
 impl Named {
@@ -152,9 +158,23 @@ impl Named {
             None => model::find(name, wanted.step, wanted.role, meter)?,
         };
         let model = model::open(&found, None)?;
-        let tensors =
+        let (tensors, head) =
             on_disk(&found, &model).map_err(|e| CliError::checkpoint(e.verdict, format!("{}: {e}", found.dir)))?;
-        Ok(Self { found, model, tensors })
+        Ok(Self {
+            found,
+            model,
+            tensors,
+            head,
+        })
+    }
+
+    /// A tied head counts where the other has one too.
+    fn with_head_if(&mut self, other_has: bool) {
+        self.tensors.extend(self.head.take().filter(|_| other_has));
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.head.iter().chain(&self.tensors).any(|t| t.name == name)
     }
 
     fn side(&self) -> Side<'_> {
@@ -166,20 +186,20 @@ impl Named {
 }
 
 /// A model's tensors under the names that it would be written with, the adapter's among them; where its kind is not known, under those that they have.
-fn on_disk(found: &Found, model: &Model) -> Result<Vec<OutTensor>, Problem> {
+fn on_disk(found: &Found, model: &Model) -> Result<(Vec<OutTensor>, Option<OutTensor>), Problem> {
     let config = match found.files {
         Files::Safetensors(_) => None,
         Files::Fsdp(_) | Files::Distributed(_) => config(&found.beside.join("config.json")),
     };
     let as_written = config.map(|config| model::plan(model, &config, hf::Options::default()));
     match as_written {
-        Some(Ok(plan)) => Ok(plan
-            .model
-            .into_iter()
-            .chain(plan.adapter.into_iter().flat_map(|a| a.tensors))
-            .collect()),
+        Some(Ok(plan)) => {
+            let adapter = plan.adapter.into_iter().flat_map(|a| a.tensors);
+            let head = plan.tied.map(|[head, _]| head);
+            Ok((plan.model.into_iter().chain(adapter).collect(), head))
+        }
         Some(Err(e)) if e.verdict != Verdict::Unknown => Err(e),
-        _ => Ok(hf::plan_as_is(&model.weights, None)?.model),
+        _ => Ok((hf::plan_as_is(&model.weights, None)?.model, None)),
     }
 }
 

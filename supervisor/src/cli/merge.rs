@@ -13,9 +13,11 @@ use crate::exit::Exit;
 use crate::printer::{self, Meter};
 use crate::render::merge::MergeView;
 use camino::{Utf8Path, Utf8PathBuf};
+use std::ops::ControlFlow;
 use supervise_checkpoint::Dtype;
-use supervise_weights::compare::Tolerance;
-use supervise_weights::hf;
+use supervise_core::checkpoint::Verdict;
+use supervise_weights::compare::{Side, Tolerance, compare as compare_sides};
+use supervise_weights::{OutTensor, Reading, hf};
 
 pub(super) const EXAMPLES: &str =
     "  supervise merge ppo.yaml --target model                      the newest proven step of a run
@@ -69,7 +71,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "DIR", required_unless_present = "test")]
     target: Option<Utf8PathBuf>,
     /// Write nothing: compare what would be written with this model
-    #[arg(long, value_name = "MODEL", conflicts_with_all = ["target", "like", "upload"])]
+    #[arg(long, value_name = "MODEL", conflicts_with_all = ["target", "like", "upload", "prefix", "keep_names"])]
     test: Option<String>,
     /// Step of the run or root [default: the newest that is proven]
     #[arg(long, value_name = "N")]
@@ -114,6 +116,7 @@ fn positive(text: &str) -> Result<f64, String> {
 }
 
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
+    supervise_host::system::raise_open_files();
     match (&args.test, &args.target) {
         (Some(model), _) => test(args, model),
         (None, Some(target)) => merge(args, target),
@@ -169,7 +172,17 @@ fn merge(args: &Args, target: &Utf8Path) -> Result<u8, CliError> {
         dtype: args.dtype.dtype(),
         keep_names: args.keep_names,
     };
+    if files.config.is_quantised() && options.dtype.is_some() {
+        let text = format!(
+            "{}: its numbers are quantised (quantization_config), and no other type fits their tables",
+            found.dir
+        );
+        return Err(CliError::checkpoint(Verdict::Unknown, text).hint("--dtype keep writes them as they are"));
+    }
     let mut plan = model::plan(&model, &files.config, options).map_err(|e| refused(e, args))?;
+    if let Some(tied) = &plan.tied {
+        same_numbers(&model, tied)?;
+    }
     plan.notes.extend(model.notes.iter().cloned());
     if let Some(base) = &args.like {
         files::compare_names(base, &plan.model)?;
@@ -203,6 +216,30 @@ fn merge(args: &Args, target: &Utf8Path) -> Result<u8, CliError> {
         upload::perform(target, name, args.private)?;
     }
     Ok(Exit::Finished.code())
+}
+
+/// A head that is tied is not written: it has to be what it is tied to.
+fn same_numbers(model: &model::Model, [head, embeddings]: &[OutTensor; 2]) -> Result<(), CliError> {
+    let side = |tensor| Side {
+        reading: Reading::new(&model.weights, &model.sources),
+        tensors: std::slice::from_ref(tensor),
+    };
+    let exactly = Tolerance::default();
+    let compared = compare_sides(side(head), side(embeddings), exactly, 1, &mut |_, _| {
+        ControlFlow::Continue(())
+    })
+    .map_err(|e| CliError::checkpoint(e.verdict, e.text))?;
+    match compared.is_some_and(|c| c.differences.is_empty()) {
+        true => Ok(()),
+        false => Err(CliError::checkpoint(
+            Verdict::Damaged,
+            format!(
+                "config.json ties {} to the embeddings, and their numbers differ",
+                head.name
+            ),
+        )
+        .hint("--keep-names writes both; a model with a head of its own has tie_word_embeddings: false")),
+    }
 }
 
 /// What a person can do where names are not known.

@@ -10,6 +10,10 @@ use supervise_host::system::space;
 /// Refuses a target that stands already, before anything is read.
 pub(in crate::cli) fn may_be_made(target: &Utf8Path) -> Result<(), CliError> {
     super::not_empty(target.as_str(), "--target")?;
+    if target.symlink_metadata().is_ok_and(|m| m.is_symlink()) || target.as_str().ends_with('/') && link(target) {
+        return Err(CliError::usage(format!("--target {target}: it is a symbolic link"))
+            .hint("name the directory that is meant"));
+    }
     match target.read_dir_utf8().map(|mut entries| entries.next().is_some()) {
         Ok(false) => Ok(()),
         Err(e) if e.kind() == io::ErrorKind::NotFound => match parent(target).is_dir() {
@@ -40,6 +44,12 @@ pub(in crate::cli) fn is_outside(target: &Utf8Path, source: &Utf8Path) -> Result
     Ok(())
 }
 
+/// A link with a slash behind it is what it leads to, for the system.
+fn link(target: &Utf8Path) -> bool {
+    let plain: camino::Utf8PathBuf = target.components().collect();
+    plain.symlink_metadata().is_ok_and(|m| m.is_symlink())
+}
+
 fn parent(path: &Utf8Path) -> &Utf8Path {
     match path.parent() {
         Some(dir) if !dir.as_str().is_empty() => dir,
@@ -59,6 +69,8 @@ fn no_parent(target: &Utf8Path, dir: &Utf8Path) -> CliError {
 
 /// Begins to write it, if there is room for so many bytes.
 pub(in crate::cli) fn begin(target: &Utf8Path, want: u64) -> Result<OutputDir, CliError> {
+    // `.` and `empty/.` have no name of their own.
+    let target = &target.canonicalize_utf8().unwrap_or_else(|_| target.to_owned());
     enough_space(target, want)?;
     OutputDir::begin(target).map_err(|e| begun(e, target))
 }

@@ -49,6 +49,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
+    supervise_host::system::raise_open_files();
     new_dir::may_be_made(&args.target)?;
     let mut meter = Meter::new();
     let (dir, step) = model::step_dir(&args.source, args.step, &mut meter)?;

@@ -12,6 +12,9 @@ use supervise_checkpoint::torch::{Placement, Tensor as Part};
 use supervise_checkpoint::{Dtype, Inspected};
 use supervise_core::checkpoint::Verdict;
 
+/// Bytes of a name that are read, and more than any has.
+const NAME: usize = 200;
+
 /// The file of one rank, looked into.
 #[derive(Debug)]
 pub struct Shard {
@@ -32,6 +35,11 @@ pub fn gather(shards: &[Shard]) -> Result<Weights, Problem> {
     let mut names: BTreeMap<&str, Vec<Option<&Part>>> = BTreeMap::new();
     for (rank, shard) in shards.iter().enumerate() {
         for part in &shard.found.inventory {
+            // The reader keeps so much of a key: two that begin alike would be one.
+            if part.name.len() >= NAME {
+                let text = format!("{}: it holds a tensor whose name has {NAME} bytes or more", shard.path);
+                return Err(Problem::unknown(text));
+            }
             let of = names.entry(&part.name).or_insert_with(|| vec![None; shards.len()]);
             if of[rank].replace(part).is_some() {
                 return Err(Problem::damaged(format!(

@@ -45,6 +45,13 @@ const KNOWN: [&str; 26] = [
     "starcoder2",
 ];
 
+/// The tensor that makes words of states.
+pub const HEAD: &str = "lm_head.weight";
+/// Words that torch puts into names where a module is compiled or wrapped.
+const WRAPPERS: [&str; 3] = ["_orig_mod.", "_checkpoint_wrapped_module.", "_fsdp_wrapped_module."];
+/// Numbers that decide which experts are chosen stay as exact as they are, as in transformers.
+const KEPT: &str = "e_score_correction_bias";
+
 /// A model's `config.json`, as far as it is used here.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelConfig {
@@ -80,6 +87,22 @@ impl ModelConfig {
     fn number(&self, key: &str) -> Option<u64> {
         let text = self.value.get("text_config").and_then(|c| c.get(key));
         self.value.get(key).or(text)?.as_u64()
+    }
+
+    /// It is a model of the next token.
+    fn generates(&self) -> bool {
+        let first = self
+            .value
+            .get("architectures")
+            .and_then(|a| a.get(0))
+            .and_then(Value::as_str);
+        first.is_some_and(|name| name.ends_with("ForCausalLM"))
+    }
+
+    /// Its numbers are kept in fewer bits, with tables of their own.
+    #[must_use]
+    pub fn is_quantised(&self) -> bool {
+        self.value.get("quantization_config").is_some_and(|q| !q.is_null())
     }
 
     pub(crate) fn is_tied(&self) -> bool {
@@ -118,6 +141,8 @@ pub struct Plan {
     pub model: Vec<OutTensor>,
     /// The adapter beside it, where the checkpoint holds one.
     pub adapter: Option<Adapter>,
+    /// The head that is not written because `config.json` ties it to the embeddings, and those, under the head's name.
+    pub tied: Option<[OutTensor; 2]>,
     /// What a reader should know.
     pub notes: Vec<String>,
 }
@@ -160,10 +185,15 @@ pub fn plan(weights: &Weights, config: &ModelConfig, options: Options) -> Result
     let mut lora = Vec::new();
     let has_lora = !options.keep_names && weights.tensors.iter().any(|t| lora::is_part(&t.name));
     for (n, tensor) in weights.tensors.iter().enumerate() {
-        let dtype = options
-            .dtype
-            .filter(|_| cast::is_float(tensor.dtype))
-            .unwrap_or(tensor.dtype);
+        let is_cast = cast::is_float(tensor.dtype) && (options.keep_names || !tensor.name.ends_with(KEPT));
+        let dtype = options.dtype.filter(|_| is_cast).unwrap_or(tensor.dtype);
+        if !options.keep_names && lora::is_trained_whole(&tensor.name) {
+            let text = format!(
+                "{}: modules that are trained whole beside an adapter (modules_to_save) are not put together here",
+                tensor.name
+            );
+            return Err(Problem::unknown(text));
+        }
         let all = OutTensor {
             name: tensor.name.clone(),
             dtype,
@@ -186,6 +216,7 @@ pub fn plan(weights: &Weights, config: &ModelConfig, options: Options) -> Result
                     true => lora::base_name(&tensor.name),
                     false => tensor.name.clone(),
                 };
+                let name = WRAPPERS.iter().fold(name, |name, word| name.replace(word, ""));
                 experts::split(OutTensor { name, ..all }, kind, &mut out.model)?;
             }
         }
@@ -214,13 +245,19 @@ pub fn plan(weights: &Weights, config: &ModelConfig, options: Options) -> Result
 
 /// A tensor that the model ties to another is not written: a reader that finds both does not tie them again.
 fn untie(config: &ModelConfig, out: &mut Plan) {
-    const HEAD: &str = "lm_head.weight";
     if !config.is_tied() || !out.model.iter().any(|t| t.name.ends_with("embed_tokens.weight")) {
         return;
     }
-    let before = out.model.len();
-    out.model.retain(|t| t.name != HEAD);
-    if out.model.len() < before {
+    let Some(at) = out.model.iter().position(|t| t.name == HEAD) else {
+        return;
+    };
+    let head = out.model.remove(at);
+    if let Some(embeddings) = out.model.iter().find(|t| t.name.ends_with("embed_tokens.weight")) {
+        let embeddings = OutTensor {
+            name: HEAD.to_owned(),
+            ..embeddings.clone()
+        };
+        out.tied = Some([head, embeddings]);
         let note = format!("{HEAD} is not written: config.json ties it to the embeddings");
         out.notes.push(note);
     }
@@ -263,6 +300,49 @@ fn fits(config: &ModelConfig, model: &[OutTensor]) -> Result<(), Problem> {
             tensor.name, tensor.shape
         );
         return Err(Problem::damaged(text));
+    }
+    let head = model.iter().find(|t| t.name == HEAD);
+    let has_head = usual && config.value.get("tie_word_embeddings") == Some(&Value::Bool(false)) && config.generates();
+    match (head, embeddings) {
+        (None, _) if has_head => {
+            return Err(Problem::damaged(format!(
+                "{HEAD} is missing, and config.json does not tie it to the embeddings"
+            )));
+        }
+        (Some(head), Some(tensor)) if usual && head.shape != tensor.shape => {
+            let text = format!(
+                "{HEAD} has the shape {:?}, the embeddings have {:?}",
+                head.shape, tensor.shape
+            );
+            return Err(Problem::damaged(text));
+        }
+        _ => {}
+    }
+    match KNOWN.contains(&config.model_type()) && !experts::is_known(config.model_type()) {
+        true => alike(model),
+        false => Ok(()),
+    }
+}
+
+/// Where all layers are of one kind, they have the same tensors.
+fn alike(model: &[OutTensor]) -> Result<(), Problem> {
+    let mut layers: std::collections::BTreeMap<&str, Vec<(&str, &[u64])>> = std::collections::BTreeMap::new();
+    for tensor in model {
+        let rest = tensor.name.strip_prefix("model.layers.");
+        if let Some((layer, name)) = rest.and_then(|rest| rest.split_once('.')) {
+            layers.entry(layer).or_default().push((name, &tensor.shape));
+        }
+    }
+    let Some((first, of_first)) = layers.first_key_value() else {
+        return Ok(());
+    };
+    for (layer, tensors) in &layers {
+        let odd = of_first.iter().find(|t| !tensors.contains(t)).map(|t| (*layer, t));
+        let odd = odd.or_else(|| tensors.iter().find(|t| !of_first.contains(t)).map(|t| (*first, t)));
+        if let Some((lacks, (name, shape))) = odd {
+            let text = format!("layer {lacks} has no {name} with the shape {shape:?}, as layers beside it have");
+            return Err(Problem::damaged(text));
+        }
     }
     Ok(())
 }

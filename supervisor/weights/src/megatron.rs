@@ -68,6 +68,7 @@ pub fn plan(weights: &Weights, config: &ModelConfig, options: Options) -> Result
     let mut model: Vec<OutTensor> = making.made.into_values().map(|(_, tensor)| tensor).collect();
     model.sort_by_cached_key(|t| natural(&t.name));
     Ok(Plan {
+        tied: None,
         model,
         adapter: None,
         notes: making.notes,

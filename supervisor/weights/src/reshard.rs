@@ -206,6 +206,9 @@ fn pieces(tensor: usize, shape: &[u64], cut: Option<usize>, rank: u64, world: u6
     own[dim] = hi - lo;
     let outer: u64 = shape[..dim].iter().product();
     let inner: u64 = shape[dim + 1..].iter().product();
+    if all == 0 {
+        return (own, Vec::new());
+    }
     let rows = (0..outer).map(|o| Piece {
         tensor,
         from: (o * shape[dim] + lo) * inner,

@@ -14,6 +14,8 @@ use supervise_weights::hf::{Adapter, AdapterFacts, ModelConfig};
 /// Bytes that one of them may have: a large vocabulary takes some ten millions.
 const SMALL: u64 = 256 << 20;
 const CONFIG: &str = "config.json";
+/// Directory of a tokenizer's further templates, as transformers names it.
+const TEMPLATES: &str = "additional_chat_templates";
 
 /// The files beside the weights.
 pub(super) struct Beside {
@@ -110,7 +112,10 @@ fn small_files(dir: &Utf8Path, must: bool) -> Result<Vec<(String, Utf8PathBuf)>,
         let name = entry.file_name();
         // A cache of models holds links to its files.
         let fact = entry.path().metadata();
-        if fact.is_ok_and(|m| m.is_file() && m.len() <= SMALL) && !is_weights(name) && !name.starts_with('.') {
+        if name == TEMPLATES && fact.as_ref().is_ok_and(std::fs::Metadata::is_dir) {
+            let inside = small_files(entry.path(), must)?;
+            out.extend(inside.into_iter().map(|(n, path)| (format!("{TEMPLATES}/{n}"), path)));
+        } else if fact.is_ok_and(|m| m.is_file() && m.len() <= SMALL) && !is_weights(name) && !name.starts_with('.') {
             out.push((name.to_owned(), entry.path().to_owned()));
         }
     }

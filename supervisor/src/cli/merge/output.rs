@@ -207,7 +207,10 @@ impl Made<'_> {
             Verdict::Whole => Ok(()),
             verdict => {
                 let why = judged.findings.first().map(ToString::to_string).unwrap_or_default();
-                Err(CliError::internal(format!("what was written is {verdict}: {why}")))
+                Err(CliError::checkpoint(
+                    verdict,
+                    format!("what would be written is {verdict}: {why}"),
+                ))
             }
         }
     }

@@ -14,6 +14,7 @@ const HUGGINGFACE: &str = "huggingface";
 const METADATA: &str = ".metadata";
 const END: &str = ".safetensors";
 const MODEL: &str = "model.safetensors";
+const ADAPTER: &str = "lora_adapter/adapter_model.safetensors";
 /// The checkpoint that areal overwrites.
 const RECOVER: &str = "recover_checkpoint";
 /// Directories below a role's that hold a checkpoint of `torch.distributed.checkpoint`: that of verl's Megatron trainers, the same
@@ -147,6 +148,10 @@ pub(in crate::cli) fn exported(name: &str) -> Result<Option<Found>, CliError> {
         None => names.into_iter().filter(|n| n.ends_with(END)).collect(),
     };
     files.sort();
+    // An adapter belongs to the model that it lies beside.
+    if path.join(ADAPTER).is_file() {
+        files.push(ADAPTER.to_owned());
+    }
     Ok((!files.is_empty()).then(|| found(path, files)))
 }
 

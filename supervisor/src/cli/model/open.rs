@@ -119,6 +119,10 @@ fn limits() -> Result<Limits, CliError> {
 
 fn opened(path: &Utf8Path) -> Result<FileSource, CliError> {
     FileSource::open(path).map_err(|e| {
+        if matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) {
+            return CliError::environment(format!("{path}: {e}"))
+                .hint("it takes one open file for each file of the checkpoint: raise the hard limit (`ulimit -Hn`)");
+        }
         let verdict = match e.kind() {
             io::ErrorKind::NotFound => Verdict::Incomplete,
             _ => Verdict::Unreadable,

@@ -51,15 +51,6 @@ pub(super) fn all(dir: &Utf8Path, target: &Utf8Path, content: &Content, world: u
     if content.data {
         groups.push(data(dir, content, world)?);
     }
-    for group in &content.states {
-        for rank in 0..world {
-            // An archive bears the name of its file: a copy would say that it belongs elsewhere.
-            let name = format!("{}.pt", Content::name(group, content.world, rank % content.world));
-            let from = shards(dir, &[name])?;
-            let plan = planned(dir, &from, None, 1, &|_| Content::name(group, world, rank))?;
-            groups.push(Group { from, plan });
-        }
-    }
     let copies: u64 = content.others.iter().map(|(_, n)| n).sum();
     let new: u64 = groups.iter().flat_map(|g| g.plan.files()).map(|(_, n)| n).sum();
     let out = new_dir::begin(target, new + copies)?;
@@ -147,6 +138,16 @@ impl New<'_> {
         for group in groups {
             checked += self.cut(group)?;
             files += group.plan.files().count() as u64;
+        }
+        for group in &content.states {
+            for rank in 0..world {
+                // An archive bears the name of its file: a copy would say that it belongs elsewhere. One at a time: there may be thousands.
+                let name = format!("{}.pt", Content::name(group, content.world, rank % content.world));
+                let from = shards(self.dir, &[name])?;
+                let plan = planned(self.dir, &from, None, 1, &|_| Content::name(group, world, rank))?;
+                checked += self.cut(&Group { from, plan })?;
+                files += 1;
+            }
         }
         for path in &content.configs {
             let text = Content::config(self.dir, path, world)?;

@@ -61,6 +61,9 @@ pub(super) fn split(tensor: OutTensor, kind: &str, out: &mut Vec<OutTensor>) -> 
         );
         return Err(Problem::unknown(text));
     };
+    if crate::model::elements(&tensor.shape) == 0 {
+        return Err(Problem::unknown(format!("{}: it holds no number", tensor.name)));
+    }
     let rows = rows / parts.len() as u64;
     let (size, source) = (rows * columns, tensor.pieces[0]);
     let each = (0..experts).flat_map(|e| parts.iter().map(move |part| (e, *part)));

@@ -58,7 +58,7 @@ impl Adapter {
             return Err(Problem::damaged(text));
         }
         // peft reads a number without a point as the whole number that users give.
-        let alpha = match alpha.fract() == 0.0 {
+        let alpha = match alpha.fract() == 0.0 && alpha < 1e15 {
             true => json!(alpha as i64),
             false => json!(alpha),
         };
@@ -95,6 +95,13 @@ pub(super) fn adapter(parts: Vec<OutTensor>) -> Result<Adapter, Problem> {
     let mut tensors = parts;
     for tensor in &mut tensors {
         tensor.name = tensor.name.replace(".default.weight", ".weight");
+        if !is_plain(&tensor.name) {
+            let text = format!(
+                "{}: only plain adapters of the name `default` are written (no DoRA, no bias, not several)",
+                tensor.name
+            );
+            return Err(Problem::unknown(text));
+        }
     }
     tensors.sort_by(|a, b| a.name.cmp(&b.name));
     let modules = tensors
@@ -109,6 +116,22 @@ pub(super) fn adapter(parts: Vec<OutTensor>) -> Result<Adapter, Problem> {
             "the adapter's tensors have more than one rank, or none: {ranks:?}"
         ))),
     }
+}
+
+/// The last words of a plain adapter's tensor.
+fn is_plain(name: &str) -> bool {
+    let mut words = name.rsplit('.');
+    matches!(
+        (words.next(), words.next()),
+        (Some("weight"), Some("lora_A" | "lora_B"))
+            | (Some("default"), Some("lora_embedding_A" | "lora_embedding_B"))
+            | (Some("lora_embedding_A" | "lora_embedding_B"), _)
+    )
+}
+
+/// A module that was trained whole beside an adapter stands twice in the checkpoint, under names that no reader knows.
+pub(super) fn is_trained_whole(name: &str) -> bool {
+    name.contains(".modules_to_save.") || name.contains(".original_module.")
 }
 
 /// `lora_A` maps to so many numbers, `lora_B` from so many.

@@ -35,10 +35,13 @@ pub(super) struct Template<'a> {
     root: Value,
     /// Entries that are no storages, before and behind those.
     small: [Vec<Entry>; 2],
-    /// Tensors by the key of their storage and their place in it, each with the dimension along which it is cut.
-    tensors: BTreeMap<(String, u64), (usize, Option<usize>)>,
+    /// Tensors by their place, each with the dimension along which it is cut.
+    tensors: BTreeMap<Place, (usize, Option<usize>)>,
     samples_of: Option<u64>,
 }
+
+/// Key of a tensor's storage, its place in it, its shape and its strides: two names with the same of all are one tensor.
+type Place = (String, u64, Vec<u64>, Vec<u64>);
 
 /// A rank's file.
 pub(super) struct Made {
@@ -94,7 +97,8 @@ impl<'a> Template<'a> {
         let mut tensors = BTreeMap::new();
         for part in &shard.found.inventory {
             if let (Some(key), Some(n)) = (&part.storage, weights.find(&part.name)) {
-                tensors.insert((key.clone(), part.offset), (n, fsdp::cut(part)?));
+                let place = (key.clone(), part.offset, part.shape.clone(), part.stride.clone());
+                tensors.insert(place, (n, fsdp::cut(part)?));
             }
         }
         Ok(Self {
@@ -155,7 +159,7 @@ struct Ranked<'a> {
     /// Storages in the order of their keys.
     storages: Vec<Storage>,
     /// Keys of tensors that were met before: two names of one tensor stay one.
-    known: BTreeMap<(String, u64), String>,
+    known: BTreeMap<Place, String>,
 }
 
 impl Change for Ranked<'_> {
@@ -209,7 +213,10 @@ impl Ranked<'_> {
     fn tensor(&mut self, heap: &Heap, call: &Call) -> Result<Other, Problem> {
         let (key, _, offset) =
             storage(heap, call).ok_or_else(|| Problem::unknown("a tensor is rebuilt in a way that is not known"))?;
-        let place = (key, offset);
+        let [_, _, size, stride, ..] = *heap.items(call.args).unwrap_or_default() else {
+            return Err(Problem::unknown("a tensor is rebuilt in a way that is not known"));
+        };
+        let place = (key, offset, numbers(heap, size), numbers(heap, stride));
         let Some((n, cut)) = self.template.tensors.get(&place).copied() else {
             return Err(Problem::unknown("it holds a tensor at a place that is not known here"));
         };
@@ -304,6 +311,15 @@ impl Ranked<'_> {
 
 fn several() -> Problem {
     Problem::unknown("its mesh has more than one dimension: only whole worlds of one dimension are cut anew")
+}
+
+/// A tuple of numbers, or a `torch.Size` made of one.
+fn numbers(heap: &Heap, value: Value) -> Vec<u64> {
+    let inner = heap
+        .call(value)
+        .and_then(|call| heap.items(call.args)?.first().copied());
+    let items = heap.items(inner.unwrap_or(value)).unwrap_or_default();
+    items.iter().filter_map(|v| heap.uint(*v)).collect()
 }
 
 /// Key and class of the storage of a tensor, and its place in it.
