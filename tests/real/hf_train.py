@@ -111,3 +111,6 @@ if sys.argv[1:2] == ["--sft"]:
     by_itself(sys.argv[2], int(sys.argv[3]))
 else:
     by_flags()
+if torch.distributed.is_initialized():
+    # Without it torch's threads are not joined, and now and then a rank that has done everything ends by SIGABRT.
+    torch.distributed.destroy_process_group()
