@@ -6,6 +6,7 @@ pub mod cluster;
 mod disk;
 pub mod evidence;
 pub mod guard;
+pub mod hub;
 pub mod interpreter;
 pub mod io_worker;
 pub mod log_writer;

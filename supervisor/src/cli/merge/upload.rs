@@ -2,10 +2,7 @@
 
 use crate::error::CliError;
 use camino::Utf8Path;
-use std::process::Command;
-
-/// Its command line.
-const HF: &str = "hf";
+use supervise_host::hub;
 
 /// Refuses what cannot be uploaded, before the work.
 pub(super) fn possible(name: &str) -> Result<(), CliError> {
@@ -18,10 +15,10 @@ pub(super) fn possible(name: &str) -> Result<(), CliError> {
     if parts.len() != 2 || !parts.iter().all(|p| good(p)) {
         return Err(CliError::usage(format!("--upload {name}: expected ORG/NAME")));
     }
-    match Command::new(HF).arg("version").output() {
-        Ok(out) if out.status.success() => Ok(()),
-        Ok(out) => Err(
-            CliError::environment(format!("--upload: `hf version` ended with {}", out.status))
+    match hub::version() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(
+            CliError::environment(format!("--upload: `hf version` ended with {status}"))
                 .hint("is huggingface_hub installed here? `pip install -U huggingface_hub`"),
         ),
         Err(e) => Err(
@@ -33,15 +30,7 @@ pub(super) fn possible(name: &str) -> Result<(), CliError> {
 
 /// Uploads the directory; what `hf` says goes to standard error.
 pub(super) fn perform(target: &Utf8Path, name: &str, private: bool) -> Result<(), CliError> {
-    let mut command = Command::new(HF);
-    command.args(["upload", "--repo-type", "model"]);
-    if private {
-        command.arg("--private");
-    }
-    command.args(["--", name, target.as_str()]);
-    command.stdin(std::process::Stdio::null()).stdout(std::io::stderr());
-    let status = command
-        .status()
+    let status = hub::upload(target, name, private)
         .map_err(|e| CliError::environment(format!("--upload: the command hf cannot be started: {e}")))?;
     match status.success() {
         true => Ok(()),
