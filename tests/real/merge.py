@@ -243,6 +243,7 @@ def what_no_reader_could_load(shards, work):
         ("untied", "tied-w2", scaled, 21, "their numbers differ"),
         ("dora", "lora-w2", renamed(down + "lora_A.default.weight", down + "lora_magnitude_vector.default.weight"), 23, "only plain adapters"),
         ("second", "lora-w2", renamed(down + "lora_A.default.weight", down + "lora_A.second.weight"), 23, "only plain adapters"),
+        ("endless", "qwen2-w2", lambda s: s.update(endless=torch.ones(1).expand(2**40)), 23, "a view that repeats some"),
         ("saved", "lora-w2", renamed("base_model.model.lm_head.weight", "base_model.model.lm_head.modules_to_save.default.weight"), 23, "modules_to_save"),
     ]
     for name, case, change, code, words in cases:

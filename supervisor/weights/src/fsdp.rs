@@ -20,7 +20,7 @@ const NAME: usize = 200;
 pub struct Shard {
     /// Its path, relative to the source's directory.
     pub path: Utf8PathBuf,
-    /// What was found in it.
+    /// Findings in it.
     pub found: Inspected,
 }
 
@@ -72,7 +72,7 @@ pub fn gather(shards: &[Shard]) -> Result<Weights, Problem> {
     Ok(Weights { files, tensors })
 }
 
-/// What condemned a file ends it; so does anything that would leave tensors out unseen.
+/// A finding that condemns a file ends it; so does anything that would leave tensors out unseen.
 fn sound(shard: &Shard) -> Result<(), Problem> {
     let found = &shard.found;
     if let Some(worst) = found.findings.iter().find(|f| f.effect() != Verdict::Whole) {
@@ -291,6 +291,10 @@ impl One<'_> {
         let Some(at) = at else {
             return Err(self.differ(rank, "has no storage in the file"));
         };
+        // A view with a stride of zero may have any number of elements: reading it would never end.
+        if part.elements().saturating_mul(dtype.size()) > self.shards[rank].found.bytes {
+            return Err(self.unknown("it has more numbers than its file has room for: it is a view that repeats some"));
+        }
         let stride = match part.stride.len() == part.shape.len() {
             true => part.stride.clone(),
             false => row_major(&part.shape),
