@@ -1,12 +1,12 @@
 //! `supervise compare`: are these two the same model?
 
 use super::model::{self, Files, Found, Model};
+use super::new_dir;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::printer::Meter;
 use crate::render::compare::CompareView;
 use camino::Utf8Path;
-use std::num::NonZero;
 use std::ops::ControlFlow;
 use supervise_checkpoint::Dtype;
 use supervise_core::checkpoint::Verdict;
@@ -35,8 +35,6 @@ pub(super) const EXITS: [Exit; 12] = [
     Exit::Config,
 ];
 
-/// More threads than these bring nothing.
-const THREADS: usize = 8;
 /// A model's configuration is read up to this size.
 const CONFIG: u64 = 1 << 20;
 
@@ -125,9 +123,7 @@ pub(super) fn two(a: &str, b: &str, wanted: &Wanted<'_>, tolerance: Tolerance) -
     let both = first.has(hf::HEAD) && second.has(hf::HEAD);
     first.with_head_if(both);
     second.with_head_if(both);
-    let threads = std::thread::available_parallelism()
-        .map_or(1, NonZero::get)
-        .min(THREADS);
+    let threads = new_dir::threads();
     let compared = compare(first.side(), second.side(), tolerance, threads, &mut |done, of| {
         // In numbers of four bytes: what it is read from may be narrower.
         meter.tell(done * 4, Some(of * 4));

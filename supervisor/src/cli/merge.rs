@@ -242,7 +242,7 @@ fn same_numbers(model: &model::Model, [head, embeddings]: &[OutTensor; 2]) -> Re
     }
 }
 
-/// What a person can do where names are not known.
+/// The way on for a person where names are not known.
 fn refused(problem: supervise_weights::Problem, args: &Args) -> CliError {
     let e = CliError::checkpoint(problem.verdict, problem.text);
     match problem.verdict {

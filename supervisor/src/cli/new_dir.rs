@@ -1,11 +1,17 @@
-//! The directory that a command makes: checked before the work, begun when it is known how much goes into it.
+//! The directory that a command makes: checked before the work, begun when it is known how much goes into it, written by several threads.
 
 use crate::error::CliError;
 use crate::render::bytes;
 use camino::Utf8Path;
 use std::io;
-use supervise_host::output_dir::{OutputDir, Refused};
+use std::num::NonZero;
+use supervise_host::output_dir::{OutputDir, OutputFile, Refused};
 use supervise_host::system::space;
+use supervise_weights::write::Failed;
+use supervise_weights::{Problem, Target};
+
+/// More threads than these bring nothing: the disk is what is waited for.
+const THREADS: usize = 8;
 
 /// Refuses a target that stands already, before anything is read.
 pub(in crate::cli) fn may_be_made(target: &Utf8Path) -> Result<(), CliError> {
@@ -93,5 +99,53 @@ fn begun(refused: Refused, target: &Utf8Path) -> CliError {
         Refused::Exists => exists(target),
         Refused::NoParent(dir) => no_parent(target, &dir),
         refused => CliError::environment(format!("--target {target}: {refused}")),
+    }
+}
+
+/// Threads that read and write models.
+pub(in crate::cli) fn threads() -> usize {
+    std::thread::available_parallelism()
+        .map_or(1, NonZero::get)
+        .min(THREADS)
+}
+
+/// The new directory cannot be written.
+pub(in crate::cli) fn failed(dir: &OutputDir, e: &io::Error) -> CliError {
+    CliError::environment(format!("{} cannot be written: {e}", dir.path()))
+        .hint("nothing stands under the target's name; run this again when that is mended")
+}
+
+/// Why writing a model ended early; `source` tells of what it is made of.
+pub(in crate::cli) fn ended(dir: &OutputDir, why: Failed, source: impl Fn(Problem) -> CliError) -> CliError {
+    match why {
+        Failed::Source(problem) => source(problem),
+        Failed::Target { error, .. } => failed(dir, &error),
+        Failed::Interrupted => CliError::internal("the writing was interrupted"),
+    }
+}
+
+/// Open files of the new directory.
+pub(in crate::cli) struct Opened(Vec<OutputFile>);
+
+impl Opened {
+    /// Makes files of these names and lengths.
+    pub(in crate::cli) fn create<'a>(
+        dir: &OutputDir,
+        files: impl Iterator<Item = (&'a str, u64)>,
+    ) -> Result<Self, CliError> {
+        let made: io::Result<Vec<OutputFile>> = files.map(|(name, bytes)| dir.create(name, bytes)).collect();
+        made.map(Self).map_err(|e| failed(dir, &e))
+    }
+
+    /// Makes all of them durable.
+    pub(in crate::cli) fn finish(&self, dir: &OutputDir) -> Result<(), CliError> {
+        let done = self.0.iter().try_for_each(OutputFile::finish);
+        done.map_err(|e| failed(dir, &e))
+    }
+}
+
+impl Target for Opened {
+    fn write_at(&self, file: usize, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0[file].write_at(at, bytes)
     }
 }

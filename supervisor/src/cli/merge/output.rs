@@ -2,31 +2,27 @@
 
 use super::files::{AdapterOut, Beside};
 use crate::cli::model::Model;
-use crate::cli::new_dir;
+use crate::cli::new_dir::{self, Opened};
 use crate::error::CliError;
 use crate::printer::Meter;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::num::NonZero;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 use supervise_checkpoint::SweepOptions;
 use supervise_checkpoint::set::{self, SetKind};
 use supervise_core::checkpoint::{Depth, Verdict};
 use supervise_host::io_worker::{FileProver, read_small};
-use supervise_host::output_dir::{OutputDir, OutputFile};
+use supervise_host::output_dir::OutputDir;
 use supervise_weights::hf::Plan;
 use supervise_weights::layout;
-use supervise_weights::write::Failed;
-use supervise_weights::{OutFile, OutTensor, Reading, Target};
+use supervise_weights::{OutFile, OutTensor, Problem, Reading};
 
-/// More threads than these bring nothing: the disk is what is waited for.
-const THREADS: usize = 8;
 /// Directory of the adapter, as verl names it.
 const ADAPTER: &str = "lora_adapter";
 
-/// What came of it.
+/// The result.
 pub(super) struct Written {
     pub(super) files: Vec<String>,
     /// Bytes of weights.
@@ -111,40 +107,23 @@ struct Made<'a> {
     files: &'a [OutFile],
 }
 
-struct Opened(Vec<OutputFile>);
-
-impl Target for Opened {
-    fn write_at(&self, file: usize, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.0[file].write_at(at, bytes)
-    }
-}
-
 impl Made<'_> {
     /// Gives the names of all files, and how many bytes of the source were compared.
     fn fill(&self, model: &Model, small: &Small<'_>) -> Result<(Vec<String>, u64), CliError> {
-        let opened: io::Result<Vec<OutputFile>> =
-            self.files.iter().map(|f| self.dir.create(&f.name, f.bytes)).collect();
-        let opened = Opened(opened.map_err(|e| self.failed(&e))?);
+        let opened = Opened::create(self.dir, self.files.iter().map(|f| (f.name.as_str(), f.bytes)))?;
         let total: u64 = self.files.iter().map(|f| f.bytes).sum();
         let mut meter = Meter::of_writing();
-        let threads = std::thread::available_parallelism()
-            .map_or(1, NonZero::get)
-            .min(THREADS);
+        let threads = new_dir::threads();
         let reading = Reading::new(&model.weights, &model.sources);
         let checked = supervise_weights::write(reading, self.tensors, self.files, &opened, threads, &mut |done| {
             meter.tell(done, Some(total));
             ControlFlow::Continue(())
         });
         meter.end();
-        let checked = checked.map_err(|e| match e {
-            Failed::Source(problem) => CliError::checkpoint(problem.verdict, problem.text),
-            Failed::Target { error, .. } => self.failed(&error),
-            Failed::Interrupted => CliError::internal("the merge was interrupted"),
-        })?;
+        let source = |problem: Problem| CliError::checkpoint(problem.verdict, problem.text);
+        let checked = checked.map_err(|e| new_dir::ended(self.dir, e, source))?;
         let small = self.small(small)?;
-        for file in &opened.0 {
-            file.finish().map_err(|e| self.failed(&e))?;
-        }
+        opened.finish(self.dir)?;
         self.judge()?;
         let names = self.files.iter().map(|f| f.name.clone());
         Ok((names.chain(small).collect(), checked))
@@ -216,8 +195,6 @@ impl Made<'_> {
     }
 
     fn failed(&self, e: &io::Error) -> CliError {
-        let dir: &Utf8PathBuf = &self.dir.path().to_owned();
-        let e = CliError::environment(format!("{dir} cannot be written: {e}"));
-        e.hint("nothing stands under the target's name; run this again when that is mended")
+        new_dir::failed(self.dir, e)
     }
 }

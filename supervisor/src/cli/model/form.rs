@@ -49,7 +49,7 @@ pub(in crate::cli) enum Files {
     Safetensors(Vec<String>),
 }
 
-/// What a directory with these names holds, without step and role; none where that is no weights.
+/// Content of a directory with these names, without step and role; none where that is no weights.
 pub(super) fn of(dir: &Utf8Path, inside: &[String]) -> Result<Option<Found>, CliError> {
     let found = |files: Files| Found {
         beside: beside(dir, &files),

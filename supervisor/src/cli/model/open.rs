@@ -18,7 +18,7 @@ pub(in crate::cli) struct Model {
     pub(in crate::cli) sources: Vec<Box<Bytes>>,
     /// Its names are Megatron's.
     is_megatron: bool,
-    /// What is in the checkpoint beside the model.
+    /// Notes on the checkpoint's other content.
     pub(in crate::cli) notes: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What a step holds: shards that are cut anew, states of ranks, files that are copied.
+//! Content of a step: shards that are cut anew, states of ranks, files that are copied.
 
 use crate::error::CliError;
 use camino::{Utf8Path, Utf8PathBuf};
@@ -124,7 +124,7 @@ impl Content {
         format!("{group}_world_size_{world}_rank_{rank}")
     }
 
-    /// What cannot be carried over exactly.
+    /// Notes on everything that is not carried over exactly.
     pub(super) fn notes(&self, world: u64) -> Vec<String> {
         let mut out = Vec::new();
         if !self.states.is_empty() && world != self.world {

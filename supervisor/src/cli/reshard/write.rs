@@ -2,28 +2,24 @@
 
 use super::content::Content;
 use crate::cli::model::{Shards, shards};
-use crate::cli::new_dir;
+use crate::cli::new_dir::{self, Opened};
 use crate::error::CliError;
 use crate::printer::Meter;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::io;
-use std::num::NonZero;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 use supervise_checkpoint::{FileKind, Source as _, inspect};
 use supervise_core::checkpoint::Verdict;
 use supervise_host::io_worker::FileSource;
-use supervise_host::output_dir::{OutputDir, OutputFile};
+use supervise_host::output_dir::OutputDir;
+use supervise_weights::Problem;
 use supervise_weights::reshard::{self, Plan, Source};
-use supervise_weights::write::Failed;
-use supervise_weights::{Problem, Target};
 
-/// More threads than these bring nothing: the disk is what is waited for.
-const THREADS: usize = 8;
 /// Bytes that are copied at once.
 const PIECE: usize = 1 << 20;
 
-/// What came of it.
+/// The result.
 pub(super) struct Written {
     pub(super) files: u64,
     pub(super) bytes: u64,
@@ -36,6 +32,12 @@ pub(super) struct Written {
 struct Group {
     from: Shards,
     plan: Plan,
+}
+
+impl Group {
+    fn bytes(&self) -> u64 {
+        self.plan.files().map(|(_, n)| n).sum()
+    }
 }
 
 /// Cuts everything anew and gives it its name.
@@ -52,16 +54,16 @@ pub(super) fn all(dir: &Utf8Path, target: &Utf8Path, content: &Content, world: u
         groups.push(data(dir, content, world)?);
     }
     let copies: u64 = content.others.iter().map(|(_, n)| n).sum();
-    let new: u64 = groups.iter().flat_map(|g| g.plan.files()).map(|(_, n)| n).sum();
+    let new: u64 = groups.iter().map(Group::bytes).sum();
     let out = new_dir::begin(target, new + copies)?;
     let step = New { dir, out: &out };
     match step.fill(&groups, content, world) {
-        Ok((files, checked)) => {
+        Ok((files, checked, states)) => {
             out.finish()
                 .map_err(|e| CliError::environment(format!("{target}: {e}")))?;
             Ok(Written {
                 files,
-                bytes: new + copies,
+                bytes: new + copies + states,
                 checked,
                 took: began.elapsed(),
             })
@@ -117,14 +119,6 @@ fn at(dir: &Utf8Path, problem: &Problem) -> CliError {
     ))
 }
 
-struct Opened(Vec<OutputFile>);
-
-impl Target for Opened {
-    fn write_at(&self, file: usize, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.0[file].write_at(at, bytes)
-    }
-}
-
 /// A step that is being written.
 struct New<'a> {
     dir: &'a Utf8Path,
@@ -132,9 +126,9 @@ struct New<'a> {
 }
 
 impl New<'_> {
-    /// Gives the number of files, and how many bytes of the source were compared.
-    fn fill(&self, groups: &[Group], content: &Content, world: u64) -> Result<(u64, u64), CliError> {
-        let (mut files, mut checked) = (0, 0);
+    /// Gives the number of files, how many bytes of the source were compared, and how many the states of the ranks take.
+    fn fill(&self, groups: &[Group], content: &Content, world: u64) -> Result<(u64, u64, u64), CliError> {
+        let (mut files, mut checked, mut states) = (0, 0, 0);
         for group in groups {
             checked += self.cut(group)?;
             files += group.plan.files().count() as u64;
@@ -145,7 +139,9 @@ impl New<'_> {
                 let name = format!("{}.pt", Content::name(group, content.world, rank % content.world));
                 let from = shards(self.dir, &[name])?;
                 let plan = planned(self.dir, &from, None, 1, &|_| Content::name(group, world, rank))?;
-                checked += self.cut(&Group { from, plan })?;
+                let group = Group { from, plan };
+                checked += self.cut(&group)?;
+                states += group.bytes();
                 files += 1;
             }
         }
@@ -157,33 +153,22 @@ impl New<'_> {
             self.copy(path.as_str())?;
         }
         files += (content.configs.len() + content.others.len()) as u64;
-        Ok((files, checked))
+        Ok((files, checked, states))
     }
 
     fn cut(&self, group: &Group) -> Result<u64, CliError> {
-        let made: io::Result<Vec<OutputFile>> = group
-            .plan
-            .files()
-            .map(|(name, bytes)| self.out.create(name, bytes))
-            .collect();
-        let opened = Opened(made.map_err(|e| self.failed(&e))?);
-        let total: u64 = group.plan.files().map(|(_, n)| n).sum();
-        let threads = std::thread::available_parallelism()
-            .map_or(1, NonZero::get)
-            .min(THREADS);
+        let opened = Opened::create(self.out, group.plan.files())?;
+        let total = group.bytes();
+        let threads = new_dir::threads();
         let mut meter = Meter::of_writing();
         let written = group.plan.write(&group.from.sources, &opened, threads, &mut |done| {
             meter.tell(done, Some(total));
             ControlFlow::Continue(())
         });
         meter.end();
-        let checked = written.map_err(|e| match e {
-            Failed::Source(problem) => at(self.dir, &problem),
-            Failed::Target { error, .. } => self.failed(&error),
-            Failed::Interrupted => CliError::internal("it was interrupted"),
-        })?;
-        for (file, (name, _)) in opened.0.iter().zip(group.plan.files()) {
-            file.finish().map_err(|e| self.failed(&e))?;
+        let checked = written.map_err(|e| new_dir::ended(self.out, e, |problem| at(self.dir, &problem)))?;
+        opened.finish(self.out)?;
+        for (name, _) in group.plan.files() {
             self.judge(name, group)?;
         }
         Ok(checked)
@@ -222,7 +207,6 @@ impl New<'_> {
     }
 
     fn failed(&self, e: &io::Error) -> CliError {
-        let e = CliError::environment(format!("{} cannot be written: {e}", self.out.path()));
-        e.hint("nothing stands under the target's name; run this again when that is mended")
+        new_dir::failed(self.out, e)
     }
 }
