@@ -379,7 +379,7 @@ impl Waiting {
 pub struct Meter {
     bar: Option<ProgressBar>,
     began: Instant,
-    /// What is done with the bytes.
+    /// The word for how bytes are handled.
     word: &'static str,
 }
 

@@ -33,7 +33,7 @@ pub struct Call {
     pub is_p2p: bool,
     /// It came to its end on this rank.
     pub is_done: bool,
-    /// Where the program made it: `file:line`.
+    /// Place in the program that made it: `file:line`.
     pub place: Option<String>,
 }
 

@@ -201,7 +201,7 @@ impl Creep {
         is_full
     }
 
-    /// What runs out, the first first. `save`: bytes of one save.
+    /// Resources that run out, the first first. `save`: bytes of one save.
     #[must_use]
     pub fn forecasts(&self, save: u64) -> Vec<Forecast> {
         let all = self.samples.iter();
@@ -219,7 +219,7 @@ impl Creep {
             .collect()
     }
 
-    /// What a step takes of late, with all that happens between steps; `None` where that is not known.
+    /// Time of a step of late, with all that happens between steps; `None` where that is not known.
     #[must_use]
     pub fn step_time(&self) -> Option<Ms> {
         let times = self.samples.get(&Resource::StepTime)?;

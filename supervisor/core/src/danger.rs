@@ -56,7 +56,7 @@ pub fn largest_save(s: &State) -> u64 {
     whole.map(|c| c.bytes).max().unwrap_or_default()
 }
 
-/// What would end the present attempt, the first first. What outlasts the run is none.
+/// Dangers to the present attempt, the first first. A resource that outlasts the run is none.
 #[must_use]
 pub fn dangers(s: &State, spec: &RunSpec) -> Vec<Danger> {
     let Some(a) = s.live() else {
@@ -80,7 +80,7 @@ pub fn dangers(s: &State, spec: &RunSpec) -> Vec<Danger> {
         .collect()
 }
 
-/// What would end the present attempt next.
+/// The next danger to the present attempt.
 #[must_use]
 pub fn next_danger(s: &State, spec: &RunSpec) -> Option<Danger> {
     dangers(s, spec).into_iter().next()

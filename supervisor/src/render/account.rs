@@ -196,7 +196,7 @@ impl Pointer {
     }
 }
 
-/// What the ranks' calls show.
+/// Findings in the ranks' calls.
 fn collectives(no: u32, text: String) -> Pointer {
     Pointer {
         file: Some(format!("attempts/{no:04}/evidence/collectives.txt")),

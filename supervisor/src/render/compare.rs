@@ -1,4 +1,4 @@
-//! What came of a comparison of two models.
+//! Result of a comparison of two models.
 
 use super::count;
 use crate::exit::Exit;
@@ -26,7 +26,7 @@ pub struct CompareView {
     pub numbers: u64,
     /// Numbers that are not a number, in the first and in the second.
     pub nan: [u64; 2],
-    /// What differs, by the tensor's name.
+    /// Differences, by the tensor's name.
     pub differences: Vec<Difference>,
 }
 

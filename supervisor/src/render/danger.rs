@@ -9,7 +9,7 @@ use supervise_core::state::State;
 /// The next danger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DangerView {
-    /// What runs out.
+    /// The resource that runs out.
     pub what: Resource,
     /// Bytes or files in use, and how many there are.
     pub used: u64,
@@ -28,7 +28,7 @@ pub struct DangerView {
 }
 
 impl DangerView {
-    /// What would end the present attempt next.
+    /// The next danger to the present attempt.
     #[must_use]
     pub fn of(s: &State, spec: &RunSpec) -> Option<Self> {
         let danger = next_danger(s, spec)?;

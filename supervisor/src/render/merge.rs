@@ -1,4 +1,4 @@
-//! What came of a merge.
+//! Result of a merge.
 
 use super::{bytes, count};
 use crate::render::terminal::shown;

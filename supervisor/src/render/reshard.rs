@@ -1,4 +1,4 @@
-//! What came of cutting a step anew.
+//! Result of cutting a step anew.
 
 use super::{bytes, count};
 use crate::render::terminal::shown;
@@ -26,7 +26,7 @@ pub struct ReshardView {
     pub bytes_checked: u64,
     /// Time from the first byte to the last, in milliseconds.
     pub milliseconds: u64,
-    /// What could not be carried over exactly, and what is left to do.
+    /// Losses of exactness, and work that is left to do.
     pub notes: Vec<String>,
 }
 

@@ -108,7 +108,7 @@ pub struct StatusView {
     pub rehearsal: Option<Rehearsed>,
     /// The scheduler's job that the present or last term runs in.
     pub scheduler: Option<JobView>,
-    /// What would end the run next by running out; `null`: nothing that is known.
+    /// The next danger of running out; `null`: nothing that is known.
     pub danger: Option<DangerView>,
     /// Processes that SIGKILL did not end, and that live.
     pub undead: Vec<Remains>,

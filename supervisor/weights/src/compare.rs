@@ -22,7 +22,7 @@ pub struct Side<'a> {
     pub tensors: &'a [OutTensor],
 }
 
-/// What counts as equal.
+/// The measure of equality.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Tolerance {
     /// Both are cast to this type first.
@@ -36,12 +36,12 @@ pub struct Tolerance {
 pub struct Difference {
     /// Its name.
     pub name: String,
-    /// What differs.
+    /// The kind of difference.
     #[serde(flatten)]
     pub what: What,
 }
 
-/// What differs.
+/// The kind of difference.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum What {
@@ -86,7 +86,7 @@ pub struct Values {
     pub nan: [u64; 2],
 }
 
-/// What came of a comparison.
+/// Result of a comparison.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Compared {
     /// Tensors that both have.
@@ -283,7 +283,7 @@ impl Buffer {
     }
 }
 
-/// What was seen of a tensor so far.
+/// Differences of a tensor so far.
 struct Seen {
     allowed: f64,
     different: u64,

@@ -125,7 +125,7 @@ impl ModelConfig {
     }
 }
 
-/// What to make of a model.
+/// Form of the output.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
     /// Type of the numbers in the output; `None`: as they are.
@@ -143,7 +143,7 @@ pub struct Plan {
     pub adapter: Option<Adapter>,
     /// The head that is not written because `config.json` ties it to the embeddings, and those, under the head's name.
     pub tied: Option<[OutTensor; 2]>,
-    /// What a reader should know.
+    /// Remarks for a reader.
     pub notes: Vec<String>,
 }
 
@@ -324,7 +324,7 @@ fn fits(config: &ModelConfig, model: &[OutTensor]) -> Result<(), Problem> {
     }
 }
 
-/// Where all layers are of one kind, they have the same tensors.
+/// Layers of one kind have the same tensors.
 fn alike(model: &[OutTensor]) -> Result<(), Problem> {
     let mut layers: std::collections::BTreeMap<&str, Vec<(&str, &[u64])>> = std::collections::BTreeMap::new();
     for tensor in model {

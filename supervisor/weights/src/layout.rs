@@ -18,7 +18,7 @@ pub struct OutTensor {
     pub dtype: Dtype,
     /// Its shape.
     pub shape: Vec<u64>,
-    /// What it is made of, in row-major order.
+    /// Its parts, in row-major order.
     pub pieces: Vec<Piece>,
 }
 

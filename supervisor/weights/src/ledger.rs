@@ -21,7 +21,7 @@ struct Segment {
     hasher: Hasher,
 }
 
-/// What was read of each extent of each file.
+/// Bytes read so far, by file and extent.
 pub(crate) struct Ledger<'a> {
     files: &'a [SourceFile],
     read: Vec<Vec<Mutex<Vec<Segment>>>>,

@@ -2,7 +2,7 @@
 
 use supervise_core::checkpoint::{Finding, Verdict};
 
-/// What is wrong, and what that makes of the source.
+/// A fault of the source, and the verdict that follows.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct Problem {
@@ -34,7 +34,7 @@ impl Problem {
         Self::new(Verdict::Unknown, text)
     }
 
-    /// What a reader found in a file.
+    /// A reader's finding in a file.
     #[must_use]
     pub fn found(file: &str, finding: &Finding) -> Self {
         Self::new(finding.effect(), format!("{file}: {}", finding.detail))

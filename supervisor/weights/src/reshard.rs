@@ -31,7 +31,7 @@ pub struct Plan {
     entries: Vec<Vec<Entry>>,
 }
 
-/// What the new shards are made of.
+/// Files that the new shards are made of.
 #[derive(Clone, Copy)]
 pub struct Source<'a> {
     /// Shards of all ranks, in their order.

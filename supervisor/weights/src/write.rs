@@ -93,7 +93,7 @@ pub fn write(
     }
 }
 
-/// What threads share.
+/// State shared by all threads.
 struct Shared<'a> {
     next: AtomicUsize,
     written: AtomicU64,

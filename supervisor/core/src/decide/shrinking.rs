@@ -10,7 +10,7 @@ use crate::state::Mode;
 
 /// Below this share of what there is, only the save that comes next counts: a heap that grows until it is collected is no danger.
 const FULL: f64 = 0.7;
-/// Where the cadence of the saves is not known, what lasts for longer than this is not told.
+/// While the cadence of the saves is unknown, a resource that lasts for longer than this is not told.
 const SOON: Ms = Ms::secs(3600);
 
 impl Deciding<'_> {

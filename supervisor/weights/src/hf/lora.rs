@@ -17,7 +17,7 @@ pub struct Adapter {
     pub modules: BTreeSet<String>,
 }
 
-/// What verl notes of an adapter in `lora_train_meta.json`.
+/// Facts that verl keeps of an adapter, in `lora_train_meta.json`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AdapterFacts {
     /// Its rank.

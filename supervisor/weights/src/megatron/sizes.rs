@@ -160,7 +160,7 @@ impl Sizes<'_> {
         self.maybe("n_shared_experts").is_some_and(|n| n > 0)
     }
 
-    /// Whether a layer has experts.
+    /// Condition: the layer has experts.
     pub(super) fn is_sparse(&self, layer: u64) -> bool {
         match self.kind() {
             "mixtral" => true,

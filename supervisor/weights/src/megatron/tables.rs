@@ -373,7 +373,7 @@ const DEEPSEEK_SHARED: &[Row] = &[
     ),
 ];
 
-/// What a layer that predicts one more token has around the layer of the model's kind.
+/// Tensors of a layer that predicts one more token, around the layer of the model's kind.
 pub(super) const PREDICTION: [Row; 4] = [
     row("enorm.weight", &["enorm.weight"], Rows::One(Hidden), &[], When::Always),
     row("hnorm.weight", &["hnorm.weight"], Rows::One(Hidden), &[], When::Always),
@@ -419,7 +419,7 @@ pub(super) const KINDS: [&str; 8] = [
 ];
 
 impl When {
-    /// Whether a model, or a layer of it, has such a tensor.
+    /// Condition under which a model, or a layer of it, has such a tensor.
     pub(super) fn holds(self, sizes: &Sizes<'_>, layer: u64) -> bool {
         match self {
             Self::Always => true,

@@ -23,7 +23,7 @@ pub(super) struct Entry {
     pub(super) bytes: Option<Vec<u8>>,
 }
 
-/// Where everything stands.
+/// Places of all entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Layout {
     entries: Vec<Placed>,

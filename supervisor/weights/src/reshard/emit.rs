@@ -33,13 +33,13 @@ pub(super) enum Other {
 
 /// Decides which objects become others.
 pub(super) trait Change {
-    /// What stands in the place of an object; none: itself.
+    /// The form that replaces an object; none: itself.
     ///
     /// # Errors
     /// An object whose new form is not known.
     fn change(&mut self, heap: &Heap, object: Value, call: &Call) -> Result<Option<Other>, Problem>;
 
-    /// What stands in the place of the value of a key of a plain dict; none: itself.
+    /// The form that replaces the value of a key of a plain dict; none: itself.
     ///
     /// # Errors
     /// A value whose new form is not known.

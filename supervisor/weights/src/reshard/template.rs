@@ -12,7 +12,7 @@ use supervise_checkpoint::pickle::{self, Call, Heap, Object, Pickle, Value};
 use supervise_checkpoint::source::Reader;
 use supervise_checkpoint::zip;
 
-/// What a mesh keeps beside what is changed in it here.
+/// Keys of a mesh that stay as they are.
 const MESH: [&str; 9] = [
     "_device_type",
     "device_type",
