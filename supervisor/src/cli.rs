@@ -5,6 +5,7 @@ mod checkpoints;
 mod compare;
 mod completions;
 mod config;
+mod convert;
 mod diagnose;
 mod doctor;
 mod explain;
@@ -81,6 +82,8 @@ enum Command {
     Migrate(migrate::Args),
     /// Put a proven step together into a model that Hugging Face's libraries load.
     Merge(merge::Args),
+    /// Write a model in another library's form: for Megatron, to load with any parallel sizes.
+    Convert(convert::Args),
     /// Compare two models number by number: steps, merged models, files of weights.
     Compare(compare::Args),
     /// Write a step of verl's FSDP trainers as another number of ranks would have saved it.
@@ -148,6 +151,7 @@ pub(crate) fn command() -> clap::Command {
         .mut_subcommand("verify", |c| c.after_help(with(verify::EXAMPLES, &verify::EXITS)))
         .mut_subcommand("migrate", |c| c.after_help(with(migrate::EXAMPLES, &migrate::EXITS)))
         .mut_subcommand("merge", |c| c.after_help(with(merge::EXAMPLES, &merge::EXITS)))
+        .mut_subcommand("convert", |c| c.after_help(with(convert::EXAMPLES, &convert::EXITS)))
         .mut_subcommand("compare", |c| c.after_help(with(compare::EXAMPLES, &compare::EXITS)))
         .mut_subcommand("reshard", |c| c.after_help(with(reshard::EXAMPLES, &reshard::EXITS)))
         .mut_subcommand("stop", |c| c.after_help(with(stop::EXAMPLES, &LOOK)))
@@ -197,6 +201,7 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
         Command::Verify(args) => verify::run(&args),
         Command::Migrate(args) => migrate::run(&args),
         Command::Merge(args) => merge::run(&args),
+        Command::Convert(args) => convert::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Reshard(args) => reshard::run(&args),
         Command::Stop(args) => stop::run(&args),

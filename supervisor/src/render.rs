@@ -6,6 +6,7 @@ pub mod checkpoints;
 pub mod codes;
 mod command;
 pub mod compare;
+pub mod convert;
 pub mod danger;
 pub mod diagnose;
 pub mod explain;

@@ -32,8 +32,8 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def written(out):
-    command = [HERE / "gang.sh", "2", sys.executable, HERE / "merge_formats_writers.py", out]
+def gang(script, *arguments):
+    command = [HERE / "gang.sh", "2", sys.executable, HERE / script, *arguments]
     done = subprocess.run(
         [str(c) for c in command],
         env={**os.environ, "PORT": str(free_port()), "PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE)},
@@ -43,18 +43,27 @@ def written(out):
         timeout=600,
     )
     assert done.returncode == 0, done.stdout[-3000:]
-    print("\n".join(line for line in done.stdout.splitlines() if "logits" in line), flush=True)
+    said = [line for line in done.stdout.splitlines() if "logits" in line or "loads it" in line]
+    assert said, done.stdout[-3000:]
+    print("\n".join(said), flush=True)
 
 
 def merge(source, target, *options):
-    command = [merge.program, "merge", source, "--target", target, "--json", *options]
-    return subprocess.run([str(c) for c in command], capture_output=True, text=True)
+    return supervise("merge", source, "--target", target, *options)
+
+
+def supervise(*words):
+    return subprocess.run([str(c) for c in [supervise.program, *words, "--json"]], capture_output=True, text=True)
+
+
+def run(*words):
+    done = supervise(*words)
+    assert done.returncode == 0, f"{words}: {done.returncode} {done.stderr}"
+    return json.loads(done.stdout)
 
 
 def merged(source, target, *options):
-    done = merge(source, target, *options)
-    assert done.returncode == 0, f"{source}: {done.returncode} {done.stderr}"
-    return json.loads(done.stdout)
+    return run("merge", source, "--target", target, *options)
 
 
 def equal(made, want, case):
@@ -152,12 +161,35 @@ def areal(root, work):
     print(f"areal: the checkpoint of step {view['step']} is the model that areal exports then, {view['tensors']} tensors")
 
 
+def converted(hf, work):
+    """The way back: what `supervise convert` makes of each model is loaded by megatron-core, and merged it is the model again."""
+    (work / "converted").mkdir()
+    for like in sorted(hf.iterdir()):
+        name = like.name
+        stacked = [] if name.startswith(("deepseek", "qwen3_moe")) else ["stacked"]
+        for form in [*stacked, "layers", "single"]:
+            target, back = work / "converted" / f"{name}-{form}", work / f"back-{name}-{form}"
+            # The first is what it does by itself; small pieces, as a large model has many.
+            options = [] if form == [*stacked, "layers"][0] else ["--keys", form, "--chunk-size", "500B"]
+            view = run("convert", "hf-to-megatron", like, "--target", target, *options)
+            assert view["keys"] == form and view["bytes_written"] > 0, view
+            merged(target, back, "--dtype", "keep")
+            equal(load_file(back / "model.safetensors"), load_file(like / "model.safetensors"), target.name)
+    gang("merge_formats_readers.py", hf, work / "converted")
+    half = work / "half"
+    run("convert", "hf-to-megatron", hf / "qwen3", "--target", half, "--dtype", "bfloat16")
+    merged(half, work / "half-back", "--dtype", "keep")
+    want = {k: t.to(torch.bfloat16) for k, t in load_file(hf / "qwen3" / "model.safetensors").items()}
+    equal(load_file(work / "half-back" / "model.safetensors"), want, "bfloat16")
+    print("converted: each is the model again when it is merged, as bfloat16 too")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("programs", type=Path)
     parser.add_argument("--areal", type=Path, help="only this: a root that areal_sft.py wrote, with an export of its last step")
     args = parser.parse_args()
-    merge.program = args.programs / "supervise"
+    supervise.program = args.programs / "supervise"
     transformers.utils.logging.disable_progress_bar()
     if args.areal:
         with tempfile.TemporaryDirectory() as work:
@@ -166,7 +198,7 @@ def main():
         work = Path(work)
         out = work / "out"
         out.mkdir()
-        written(out)
+        gang("merge_formats_writers.py", out)
         seen = {}
         for source in sorted(p for p in out.iterdir() if p.name not in ("hf", "fsdp2", "flat")):
             name = source.name.split("-")[0]
@@ -188,6 +220,7 @@ def main():
         merged(out / "fsdp2", work / "named", "--dtype", "keep", "--like", like, "--prefix", "model")
         print("torch.distributed.checkpoint: of FSDP2, beside an optimizer and alone")
         refusals(out, work)
+        converted(out / "hf", work)
 
 
 if __name__ == "__main__":

@@ -254,6 +254,16 @@ def describe(name, directory, base):
     save_file({k: t.clone() for k, t in tensors.items()}, directory / "model.safetensors", metadata={"format": "pt"})
 
 
+def stand_in_for_kernels():
+    """Nothing is computed with them here; they are asked for where Transformer Engine is not installed, too."""
+    from megatron.core.transformer import multi_latent_attention
+    from megatron.core.transformer.moe import grouped_gemm_util, moe_utils
+
+    grouped_gemm_util.assert_grouped_gemm_is_available = lambda: None
+    moe_utils.te_general_gemm = None
+    multi_latent_attention.TELinear = type("TELinear", (), {})
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
@@ -262,16 +272,7 @@ def main():
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     stand_in_for_cuda()
-    from megatron.core.transformer import multi_latent_attention
-    from megatron.core.transformer.moe import moe_utils
-
-    from megatron.core.transformer.moe import grouped_gemm_util
-
-    # Only kernels: nothing is computed with them here.
-    grouped_gemm_util.assert_grouped_gemm_is_available = lambda: None
-    # They are asked for where Transformer Engine is not installed, too.
-    moe_utils.te_general_gemm = None
-    multi_latent_attention.TELinear = type("TELinear", (), {})
+    stand_in_for_kernels()
     for name, cases in CASES.items():
         directory = args.out / "hf" / name
         further = name.endswith("_mtp")

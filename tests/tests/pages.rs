@@ -265,6 +265,7 @@ fn every_key_of_json_is_on_its_page() {
         "migrate --checkpoint tests/fixtures/verl_megatron_v1_hf/global_step_1 --dry-run --json",
         "merge tests/fixtures/verl_sft_fsdp2_w2 --target merged --json",
         "compare tests/fixtures/verl_sft_fsdp2_w2 merged --as float32 --tolerance 1 --json",
+        "convert hf-to-megatron merged --target converted --json",
         "reshard tests/fixtures/verl_sft_fsdp2_w2 --world-size 4 --target resharded --json",
         "stop demo-run/checkpoints --json",
         "gc demo-run/checkpoints --dry-run --json",

@@ -1,6 +1,6 @@
 //! `supervise merge`: a proven step becomes a model that Hugging Face's libraries load.
 
-mod files;
+pub(super) mod files;
 mod output;
 mod upload;
 
@@ -13,11 +13,10 @@ use crate::exit::Exit;
 use crate::printer::{self, Meter};
 use crate::render::merge::MergeView;
 use camino::{Utf8Path, Utf8PathBuf};
-use std::ops::ControlFlow;
 use supervise_checkpoint::Dtype;
 use supervise_core::checkpoint::Verdict;
-use supervise_weights::compare::{Side, Tolerance, compare as compare_sides};
-use supervise_weights::{OutTensor, Reading, hf};
+use supervise_weights::compare::Tolerance;
+use supervise_weights::{OutTensor, hf};
 
 pub(super) const EXAMPLES: &str =
     "  supervise merge ppo.yaml --target model                      the newest proven step of a run
@@ -183,6 +182,16 @@ fn merge(args: &Args, target: &Utf8Path) -> Result<u8, CliError> {
     if let Some(tied) = &plan.tied {
         same_numbers(&model, tied)?;
     }
+    for [first, second] in &plan.same {
+        let is_same = model::is_same(&model, [first, second])?;
+        if !is_same {
+            let text = format!(
+                "{}: the checkpoint has it under two names, and their numbers differ",
+                first.name
+            );
+            return Err(CliError::checkpoint(Verdict::Damaged, text));
+        }
+    }
     plan.notes.extend(model.notes.iter().cloned());
     if let Some(base) = &args.like {
         files::compare_names(base, &plan.model)?;
@@ -220,16 +229,7 @@ fn merge(args: &Args, target: &Utf8Path) -> Result<u8, CliError> {
 
 /// A head that is tied is not written: it has to be what it is tied to.
 fn same_numbers(model: &model::Model, [head, embeddings]: &[OutTensor; 2]) -> Result<(), CliError> {
-    let side = |tensor| Side {
-        reading: Reading::new(&model.weights, &model.sources),
-        tensors: std::slice::from_ref(tensor),
-    };
-    let exactly = Tolerance::default();
-    let compared = compare_sides(side(head), side(embeddings), exactly, 1, &mut |_, _| {
-        ControlFlow::Continue(())
-    })
-    .map_err(|e| CliError::checkpoint(e.verdict, e.text))?;
-    match compared.is_some_and(|c| c.differences.is_empty()) {
+    match model::is_same(model, [head, embeddings])? {
         true => Ok(()),
         false => Err(CliError::checkpoint(
             Verdict::Damaged,

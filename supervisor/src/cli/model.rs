@@ -2,8 +2,10 @@
 
 mod form;
 mod open;
+mod same;
 mod source;
 
-pub(super) use form::{Files, Found, exported};
+pub(super) use form::{Files, Found, adapter, exported};
 pub(super) use open::{Model, Shards, open, plan, shards};
+pub(super) use same::is_same;
 pub(super) use source::{find, step_dir};

@@ -8,6 +8,7 @@ mod bad_input;
 mod checkpoints;
 mod commands;
 mod compare;
+mod convert;
 mod diagnose;
 mod docs;
 mod foreign;

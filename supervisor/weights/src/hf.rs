@@ -143,6 +143,8 @@ pub struct Plan {
     pub adapter: Option<Adapter>,
     /// The head that is not written because `config.json` ties it to the embeddings, and those, under the head's name.
     pub tied: Option<[OutTensor; 2]>,
+    /// Tensors that the checkpoint has under two names: of each pair, which has to be equal, one is written.
+    pub same: Vec<[OutTensor; 2]>,
     /// Remarks for a reader.
     pub notes: Vec<String>,
 }

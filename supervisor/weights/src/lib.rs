@@ -6,6 +6,8 @@
 //! writes them in one pass and in bounded memory. Nothing here opens a file: bytes come through a
 //! [`Source`](supervise_checkpoint::Source) and go to a [`Target`].
 
+mod archive;
+mod archived;
 pub mod cast;
 pub mod compare;
 pub mod dcp;
@@ -19,6 +21,7 @@ mod problem;
 mod read;
 pub mod reshard;
 pub mod safetensors;
+pub mod torch_dist;
 pub mod write;
 
 pub use layout::{OutFile, OutTensor, Piece};

@@ -6,9 +6,12 @@
 //! was told `singleton_local_shards`, one for each expert and each half (`…experts.7.linear_fc1.weight_w`). Sources stand in
 //! `tables.rs`. A tensor that no table has ends it, and so does one that the configuration asks for and is not there.
 
+mod backward;
 mod key;
 mod sizes;
 mod tables;
+
+pub use backward::{Backward, Form, Global, Keys, Part, backward};
 
 use crate::cast;
 use crate::hf::{ModelConfig, Options, Plan, natural};
@@ -18,6 +21,7 @@ use crate::problem::Problem;
 use key::{Of, Spot};
 use sizes::{Size, Sizes};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Range;
 use supervise_core::checkpoint::Verdict;
 use tables::{PREDICTION, Row, Rows, TOP};
@@ -32,22 +36,8 @@ const KEPT: &str = "e_score_correction_bias";
 /// # Errors
 /// A kind of model without a table, a tensor that the table or the configuration does not know, one that is missing.
 pub fn plan(weights: &Weights, config: &ModelConfig, options: Options) -> Result<Plan, Problem> {
-    let kind = config.model_type();
-    let Some(tables) = tables::layers(kind) else {
-        return Err(Problem::unknown(format!(
-            "there is no table of Megatron's names for the model type {kind} of config.json; there are tables for {}",
-            tables::KINDS.join(", ")
-        )));
-    };
-    let value_head = config.architecture().is_some_and(|a| !a.ends_with("ForCausalLM"));
-    if value_head {
-        return Err(Problem::unknown(format!(
-            "config.json describes a {}: of Megatron's models only those that predict tokens are put together here",
-            config.architecture().unwrap_or_default()
-        )));
-    }
     let sizes = Sizes { config };
-    let layers = sizes.layers()?;
+    let (tables, layers) = known(config, &sizes)?;
     let mut making = Making {
         weights,
         tables,
@@ -57,8 +47,9 @@ pub fn plan(weights: &Weights, config: &ModelConfig, options: Options) -> Result
         options,
         made: BTreeMap::new(),
         notes: Vec::new(),
+        same: Vec::new(),
     };
-    making.bounded()?;
+    bounded(&sizes, making.layers.saturating_add(making.predicting))?;
     for (n, tensor) in weights.tensors.iter().enumerate() {
         let spot = making.spot(&tensor.name)?;
         making.place(n, tensor, &spot)?;
@@ -69,10 +60,41 @@ pub fn plan(weights: &Weights, config: &ModelConfig, options: Options) -> Result
     model.sort_by_cached_key(|t| natural(&t.name));
     Ok(Plan {
         tied: None,
+        same: making.same,
         model,
         adapter: None,
         notes: making.notes,
     })
+}
+
+/// The tables of a kind of model, and how many layers it has.
+fn known(config: &ModelConfig, sizes: &Sizes<'_>) -> Result<(&'static [&'static [Row]], u64), Problem> {
+    let kind = config.model_type();
+    let Some(tables) = tables::layers(kind) else {
+        return Err(Problem::unknown(format!(
+            "there is no table of Megatron's names for the model type {kind} of config.json; there are tables for {}",
+            tables::KINDS.join(", ")
+        )));
+    };
+    let value_head = config.architecture().is_some_and(|a| !a.ends_with("ForCausalLM"));
+    if value_head {
+        return Err(Problem::unknown(format!(
+            "config.json describes a {}: of Megatron's models only those that predict tokens are known here",
+            config.architecture().unwrap_or_default()
+        )));
+    }
+    Ok((tables, sizes.layers()?))
+}
+
+/// There are no more layers and experts than any model has.
+fn bounded(sizes: &Sizes<'_>, layers: u64) -> Result<(), Problem> {
+    let experts = sizes.of(Size::Experts).unwrap_or(1).max(1);
+    match layers.saturating_mul(experts) <= MOST {
+        true => Ok(()),
+        false => Err(Problem::unknown(
+            "config.json: it speaks of more layers and experts than any model has",
+        )),
+    }
 }
 
 struct Making<'a> {
@@ -86,20 +108,11 @@ struct Making<'a> {
     /// Tensors of the output, each with the key that it was made of.
     made: BTreeMap<String, (usize, OutTensor)>,
     notes: Vec<String>,
+    /// Tensors that are there under two keys.
+    same: Vec<[OutTensor; 2]>,
 }
 
 impl Making<'_> {
-    fn bounded(&self) -> Result<(), Problem> {
-        let experts = self.sizes.of(Size::Experts).unwrap_or(1).max(1);
-        let all = self.layers.saturating_add(self.predicting).saturating_mul(experts);
-        match all <= MOST {
-            true => Ok(()),
-            false => Err(Problem::unknown(
-                "config.json: it speaks of more layers and experts than any model has",
-            )),
-        }
-    }
-
     /// Takes a tensor apart.
     fn place(&mut self, n: usize, tensor: &Tensor, spot: &Spot) -> Result<(), Problem> {
         let row = spot.row;
@@ -252,13 +265,22 @@ impl Making<'_> {
             shape,
             pieces,
         };
-        match self.made.insert(name, (n, tensor)) {
-            None => Ok(()),
-            Some((before, tensor)) => Err(Problem::damaged(format!(
-                "{} and {} would both be written as {}",
-                self.weights.tensors[before].name, source.name, tensor.name
-            ))),
+        match self.made.entry(name) {
+            Entry::Vacant(place) => drop(place.insert((n, tensor))),
+            // Norms have one name in the layers of Transformer Engine and another in Megatron's own.
+            Entry::Occupied(place) if place.get().1.shape == tensor.shape && place.get().0 != n => {
+                self.same.push([place.get().1.clone(), tensor]);
+            }
+            Entry::Occupied(place) => {
+                return Err(Problem::damaged(format!(
+                    "{} and {} would both be written as {}",
+                    self.weights.tensors[place.get().0].name,
+                    source.name,
+                    tensor.name
+                )));
+            }
         }
+        Ok(())
     }
 
     /// A layer that predicts has the embeddings and the output of the model, written once more: its readers take them from there.

@@ -4,31 +4,26 @@
 //! the mesh, and the number of ranks there. Source: torch 2.11 `distributed/device_mesh.py` (what a mesh keeps),
 //! `distributed/tensor/_dtensor_spec.py`, `distributed/tensor/placement_types.py` (a part is `ceil(n / N)` long, the last ones short or empty).
 
-mod archive;
 mod emit;
 mod template;
 
+use crate::archive::Layout;
+use crate::archived::Archives;
 use crate::fsdp::{self, Shard};
-use crate::layout::{OutFile, OutTensor, Piece};
-use crate::ledger::Ledger;
-use crate::model::{SourceFile, Weights};
+use crate::layout::Piece;
+use crate::model::Weights;
 use crate::problem::Problem;
 use crate::read::{Bytes, Reading};
-use crate::write::{Failed, Target, write};
-use archive::{Entry, Layout};
-use std::io;
+use crate::write::{Failed, Target};
 use std::ops::ControlFlow;
-use supervise_checkpoint::{Extent, Limits};
+use supervise_checkpoint::Limits;
 use template::Template;
 
 /// The files of all new ranks, of one kind.
 #[derive(Debug)]
 pub struct Plan {
     weights: Weights,
-    tensors: Vec<OutTensor>,
-    files: Vec<OutFile>,
-    layouts: Vec<Layout>,
-    entries: Vec<Vec<Entry>>,
+    archives: Archives,
 }
 
 /// Files that the new shards are made of.
@@ -51,33 +46,17 @@ pub struct Source<'a> {
 pub fn plan(source: Source<'_>, world: u64, name: &dyn Fn(u64) -> String) -> Result<Plan, Problem> {
     let weights = fsdp::gather(source.shards)?;
     let template = Template::read(source, &weights)?;
-    let mut out = Plan {
-        weights: Weights::default(),
-        tensors: Vec::new(),
-        files: Vec::new(),
-        layouts: Vec::new(),
-        entries: Vec::new(),
-    };
+    let mut archives = Archives::default();
     for rank in 0..world {
         let made = template.for_rank(rank, world)?;
         let path = name(rank);
         // An archive is named as its file is, without directories.
         let prefix = path.rsplit('/').next().unwrap_or_default();
         let layout = Layout::of(prefix, &made.entries)?;
-        let first = out.tensors.len();
-        let places = made.storages.iter().enumerate();
-        out.files.push(OutFile {
-            name: format!("{path}.pt"),
-            header: Vec::new(),
-            tensors: places.map(|(n, (entry, _))| (first + n, layout.data(*entry))).collect(),
-            bytes: layout.bytes,
-        });
-        out.tensors.extend(made.storages.into_iter().map(|(_, tensor)| tensor));
-        out.layouts.push(layout);
-        out.entries.push(made.entries);
+        archives.begin(format!("{path}.pt"));
+        archives.add(layout, made.entries, made.storages);
     }
-    out.weights = weights;
-    Ok(out)
+    Ok(Plan { weights, archives })
 }
 
 /// Returns true if the values of a file are those of another, but for where they lie.
@@ -97,7 +76,7 @@ pub fn same_values(one: Source<'_>, other: Source<'_>) -> Result<bool, Problem> 
 impl Plan {
     /// Names and lengths of the files, in the order of the ranks.
     pub fn files(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.files.iter().map(|f| (f.name.as_str(), f.bytes))
+        self.archives.files()
     }
 
     /// Writes all files. Gives the bytes of the source that were compared with their checksums.
@@ -111,75 +90,8 @@ impl Plan {
         threads: usize,
         progress: &mut (dyn FnMut(u64) -> ControlFlow<()> + Send),
     ) -> Result<u64, Failed> {
-        let described = self.described();
-        let hashing = Hashing {
-            target,
-            ledger: Ledger::new(&described),
-        };
         let reading = Reading::new(&self.weights, sources);
-        let compared = write(reading, &self.tensors, &self.files, &hashing, threads, progress)?;
-        let sums = hashing.ledger.sums()?;
-        for (n, (layout, entries)) in self.layouts.iter().zip(&self.entries).enumerate() {
-            let failed = |error: io::Error| Failed::Target {
-                file: self.files[n].name.clone(),
-                error,
-            };
-            let mut own = sums[n].iter();
-            let mut crcs = Vec::with_capacity(entries.len());
-            for (place, entry) in entries.iter().enumerate() {
-                crcs.push(match &entry.bytes {
-                    Some(bytes) => {
-                        target.write_at(n, layout.data(place), bytes).map_err(failed)?;
-                        crc32fast::hash(bytes)
-                    }
-                    None => own.next().copied().unwrap_or_default(),
-                });
-            }
-            for (at, bytes) in layout.frame(&crcs) {
-                target.write_at(n, at, &bytes).map_err(failed)?;
-            }
-        }
-        Ok(compared)
-    }
-
-    /// The storages of the output as extents whose checksums are wanted.
-    fn described(&self) -> Vec<SourceFile> {
-        let file = |((layout, entries), out): ((&Layout, &Vec<Entry>), &OutFile)| {
-            let open = entries.iter().enumerate().filter(|(_, e)| e.bytes.is_none());
-            SourceFile {
-                path: out.name.as_str().into(),
-                bytes: out.bytes,
-                checked: open
-                    .map(|(n, e)| Extent {
-                        off: layout.data(n),
-                        len: e.len,
-                        crc: None,
-                        dtype: None,
-                        what: e.name.clone(),
-                    })
-                    .collect(),
-            }
-        };
-        self.layouts
-            .iter()
-            .zip(&self.entries)
-            .zip(&self.files)
-            .map(file)
-            .collect()
-    }
-}
-
-/// A target whose bytes are summed up on their way.
-struct Hashing<'a> {
-    target: &'a dyn Target,
-    ledger: Ledger<'a>,
-}
-
-impl Target for Hashing<'_> {
-    fn write_at(&self, file: usize, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.target.write_at(file, at, bytes)?;
-        self.ledger.note(file, at, bytes);
-        Ok(())
+        self.archives.write(reading, target, threads, progress)
     }
 }
 

@@ -3,6 +3,9 @@
 //! `megatron/*.txt` hold what megatron-core and transformers call the tensors of one model, with their shapes: written by
 //! `tests/real/merge_formats.py` from what they save.
 
+#[path = "megatron/backward.rs"]
+mod backward;
+
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use supervise_checkpoint::Dtype;
@@ -240,16 +243,17 @@ fn norms_are_known_by_either_name() {
     assert_ne!(renamed, golden.cases["tp2-layers"]);
     let (_, plan) = plan(&renamed, &golden.config).unwrap();
     assert_eq!(names(&plan), golden.model);
-    // Both at once are one too many.
+    // Both at once have to be equal: one is written.
     let mut both = renamed;
     both.insert("decoder.layers.0.pre_mlp_layernorm.weight".to_owned(), vec![32]);
-    let problem = self::plan(&both, &golden.config).unwrap_err();
-    assert!(
-        problem
-            .text
-            .contains("would both be written as model.layers.0.post_attention_layernorm.weight"),
-        "{problem}"
-    );
+    let (_, plan) = self::plan(&both, &golden.config).unwrap();
+    assert_eq!(names(&plan), golden.model);
+    let [[one, other]] = plan.same.as_slice() else {
+        panic!("{:?}", plan.same)
+    };
+    assert_eq!((&one.name, &other.name), (&other.name, &one.name));
+    assert_eq!(one.name, "model.layers.0.post_attention_layernorm.weight");
+    assert_ne!(one.pieces, other.pieces);
 }
 
 fn any_case() -> impl Strategy<Value = (Golden, String)> {

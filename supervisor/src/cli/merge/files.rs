@@ -18,11 +18,11 @@ const CONFIG: &str = "config.json";
 const TEMPLATES: &str = "additional_chat_templates";
 
 /// The files beside the weights.
-pub(super) struct Beside {
-    pub(super) config: ModelConfig,
+pub(in crate::cli) struct Beside {
+    pub(in crate::cli) config: ModelConfig,
     /// Others by name, with the path that they are copied from.
-    pub(super) others: BTreeMap<String, Utf8PathBuf>,
-    pub(super) notes: Vec<String>,
+    pub(in crate::cli) others: BTreeMap<String, Utf8PathBuf>,
+    pub(in crate::cli) notes: Vec<String>,
     facts: Option<AdapterFacts>,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct AdapterOut {
 
 impl Beside {
     /// Collects them from beside the shards; what is not there comes from the model that was trained.
-    pub(super) fn of(found: &Found, like: Option<&Utf8Path>) -> Result<Self, CliError> {
+    pub(in crate::cli) fn of(found: &Found, like: Option<&Utf8Path>) -> Result<Self, CliError> {
         let own = found.beside.clone();
         let mut others = BTreeMap::new();
         let mut notes = Vec::new();

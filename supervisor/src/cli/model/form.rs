@@ -49,6 +49,14 @@ pub(in crate::cli) enum Files {
     Safetensors(Vec<String>),
 }
 
+/// The file of an adapter that lies beside a model.
+pub(in crate::cli) fn adapter(found: &Found) -> Option<&str> {
+    match &found.files {
+        Files::Safetensors(names) => names.iter().map(String::as_str).find(|n| *n == ADAPTER),
+        _ => None,
+    }
+}
+
 /// Content of a directory with these names, without step and role; none where that is no weights.
 pub(super) fn of(dir: &Utf8Path, inside: &[String]) -> Result<Option<Found>, CliError> {
     let found = |files: Files| Found {
@@ -83,6 +91,8 @@ fn beside(dir: &Utf8Path, files: &Files) -> Utf8PathBuf {
     let own = dir.file_name().unwrap_or_default();
     let parent = dir.parent().unwrap_or(dir);
     match files {
+        // As `convert` writes it, whatever its name is.
+        Files::Distributed("") if dir.join(HUGGINGFACE).is_dir() => dir.join(HUGGINGFACE),
         Files::Distributed(RECOVER) => export(dir),
         Files::Distributed("") if own == RECOVER => export(parent),
         Files::Distributed("") if own == "dist_ckpt" => parent.join(HUGGINGFACE),

@@ -35,6 +35,7 @@ pub(super) enum Size {
 }
 
 /// A configuration that is asked for sizes.
+#[derive(Clone, Copy)]
 pub(super) struct Sizes<'a> {
     pub(super) config: &'a ModelConfig,
 }

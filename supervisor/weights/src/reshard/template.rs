@@ -1,8 +1,8 @@
 //! The values of the first rank's file, and what every rank changes in them.
 
-use super::archive::Entry;
 use super::emit::{self, Change, Other};
 use super::{Source, pieces};
+use crate::archive::Entry;
 use crate::fsdp;
 use crate::layout::OutTensor;
 use crate::model::Weights;

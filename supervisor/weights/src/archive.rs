@@ -14,22 +14,22 @@ const FLAGS: u16 = 0x0808;
 
 /// An entry of an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     /// Its name, below the archive's own.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Its length in bytes.
-    pub(super) len: u64,
+    pub(crate) len: u64,
     /// Its bytes, where they are known before the pass over the source.
-    pub(super) bytes: Option<Vec<u8>>,
+    pub(crate) bytes: Option<Vec<u8>>,
 }
 
 /// Places of all entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Layout {
+pub(crate) struct Layout {
     entries: Vec<Placed>,
     directory: u64,
     /// Length of the archive.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl Layout {
     ///
     /// # Errors
     /// An entry of 4 GiB or more.
-    pub(super) fn of(prefix: &str, entries: &[Entry]) -> Result<Self, Problem> {
+    pub(crate) fn of(prefix: &str, entries: &[Entry]) -> Result<Self, Problem> {
         let mut out = Vec::with_capacity(entries.len());
         let mut at = 0;
         for entry in entries {
@@ -78,12 +78,12 @@ impl Layout {
     }
 
     /// Place of an entry's bytes.
-    pub(super) fn data(&self, n: usize) -> u64 {
+    pub(crate) fn data(&self, n: usize) -> u64 {
         self.entries[n].data
     }
 
     /// Everything that is no entry's bytes, with its place; `crcs` in the order of the entries.
-    pub(super) fn frame(&self, crcs: &[u32]) -> Vec<(u64, Vec<u8>)> {
+    pub(crate) fn frame(&self, crcs: &[u32]) -> Vec<(u64, Vec<u8>)> {
         let mut out = Vec::with_capacity(2 * self.entries.len() + 1);
         let mut central = Vec::new();
         for (entry, crc) in self.entries.iter().zip(crcs) {

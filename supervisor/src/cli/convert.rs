@@ -1,0 +1,153 @@
+//! `supervise convert`: a model in the form of another library.
+
+mod write;
+
+use super::merge::DtypeArg;
+use super::merge::files::Beside;
+use super::{model, new_dir};
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::printer;
+use crate::render::convert::ConvertView;
+use camino::Utf8PathBuf;
+use supervise_core::checkpoint::Verdict;
+use supervise_weights::Problem;
+use supervise_weights::megatron::{self, Form, Keys};
+
+pub(super) const EXAMPLES: &str = "  supervise convert hf-to-megatron model --target model-megatron
+  supervise convert hf-to-megatron model --target model-megatron --dtype bfloat16 --keys layers
+";
+
+pub(super) const EXITS: [Exit; 9] = [
+    Exit::Finished,
+    Exit::Incomplete,
+    Exit::Damaged,
+    Exit::Unsafe,
+    Exit::Unknown,
+    Exit::Unreadable,
+    Exit::Usage,
+    Exit::Environment,
+    Exit::Internal,
+];
+
+/// From which form into which.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Way {
+    /// A model of Hugging Face's libraries becomes a checkpoint that Megatron loads with any parallel sizes (torch_dist).
+    HfToMegatron,
+}
+
+/// How layers are named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum KeysArg {
+    /// All layers in one tensor: decoder.layers.mlp.linear_fc1.weight.
+    Stacked,
+    /// One tensor for each layer: decoder.layers.3.mlp.linear_fc1.weight.
+    Layers,
+    /// One for each layer, expert and half (singleton_local_shards).
+    Single,
+}
+
+impl From<KeysArg> for Keys {
+    fn from(keys: KeysArg) -> Self {
+        match keys {
+            KeysArg::Stacked => Self::Stacked,
+            KeysArg::Layers => Self::Layers,
+            KeysArg::Single => Self::Single,
+        }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Form to go from and to
+    #[arg(value_enum, value_name = "WAY")]
+    way: Way,
+    /// Directory of a model: safetensors and config.json
+    #[arg(value_name = "MODEL")]
+    model: String,
+    /// Directory that is made; it must not exist, or be empty
+    #[arg(long, value_name = "DIR")]
+    target: Utf8PathBuf,
+    /// Type of the numbers that are written
+    #[arg(long, value_enum, default_value = "keep")]
+    dtype: DtypeArg,
+    /// How Megatron will ask for the tensors of layers [default: as it does for such a model]
+    #[arg(long, value_enum)]
+    keys: Option<KeysArg>,
+    /// Size of the pieces that tensors are kept in: a rank reads each piece that it needs something of
+    #[arg(long, value_name = "SIZE", default_value = "64MB", value_parser = supervise_config::settings::parse_bytes)]
+    chunk_size: u64,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<u8, CliError> {
+    supervise_host::system::raise_open_files();
+    let Way::HfToMegatron = args.way;
+    new_dir::may_be_made(&args.target)?;
+    let Some(found) = model::exported(&args.model)? else {
+        return Err(CliError::usage(format!("{}: there is no model in it", args.model))
+            .hint("name a directory with config.json and *.safetensors: `supervise merge` makes one of a checkpoint"));
+    };
+    if let Some(adapter) = model::adapter(&found) {
+        return Err(CliError::usage(format!(
+            "{}/{adapter}: the model has an adapter beside it, and Megatron has no name for that",
+            found.dir
+        ))
+        .hint("fold it in (peft's merge_and_unload), or take the model alone"));
+    }
+    let source = model::open(&found, None)?;
+    new_dir::is_outside(&args.target, &found.dir)?;
+    if !found.dir.join("config.json").is_file() {
+        let text = format!(
+            "{}/config.json is missing: nothing tells which model this is",
+            found.dir
+        );
+        return Err(CliError::checkpoint(Verdict::Incomplete, text));
+    }
+    let beside = Beside::of(&found, None)?;
+    let form = Form {
+        dtype: args.dtype.dtype(),
+        keys: args.keys.map(Keys::from),
+        chunk: args.chunk_size,
+    };
+    let at = |e: Problem| CliError::checkpoint(e.verdict, format!("{}: {e}", found.dir));
+    let made = megatron::backward(&source.weights, &beside.config, form).map_err(at)?;
+    for [one, other] in &made.same {
+        if !model::is_same(&source, [one, other])? {
+            let text = format!(
+                "{}: {} should be what the model has elsewhere, and its numbers differ",
+                found.dir, one.name
+            );
+            return Err(CliError::checkpoint(Verdict::Damaged, text));
+        }
+    }
+    let notes = made.notes.clone();
+    let (keys, tensors) = (made.keys, made.tensors.len() as u64);
+    let written = write::all(&args.target, &source, made, &beside, form.dtype)?;
+    for note in &notes {
+        printer::last_err(&format!("note: {note}\n"));
+    }
+    let view = ConvertView {
+        source: found.dir,
+        target: args.target.clone(),
+        keys: match keys {
+            Keys::Stacked => "stacked",
+            Keys::Layers => "layers",
+            Keys::Single => "single",
+        },
+        files: written.files,
+        tensors,
+        bytes_written: written.bytes,
+        milliseconds: written.took.as_millis() as u64,
+        notes,
+    };
+    if args.json {
+        super::print_json(&view)?;
+    } else {
+        super::print(&view.text())?;
+    }
+    Ok(Exit::Finished.code())
+}

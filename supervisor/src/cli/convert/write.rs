@@ -1,0 +1,118 @@
+//! The directory that is made: written beside, read as a merge would read it, renamed.
+
+use crate::cli::merge::files::Beside;
+use crate::cli::model::{self, Model};
+use crate::cli::new_dir::{self, Opened};
+use crate::error::CliError;
+use crate::printer::Meter;
+use camino::Utf8Path;
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+use supervise_checkpoint::Dtype;
+use supervise_host::io_worker::read_small;
+use supervise_host::output_dir::OutputDir;
+use supervise_weights::megatron::Backward;
+use supervise_weights::torch_dist::{self, Plan};
+use supervise_weights::{Problem, hf};
+
+/// Directory of configuration and tokenizer, as verl names it.
+const BESIDE: &str = "huggingface";
+
+/// The result.
+pub(super) struct Written {
+    pub(super) files: Vec<String>,
+    /// Bytes of weights, with what stands around them.
+    pub(super) bytes: u64,
+    pub(super) took: Duration,
+}
+
+/// Writes everything and gives it its name.
+pub(super) fn all(
+    target: &Utf8Path,
+    source: &Model,
+    made: Backward,
+    beside: &Beside,
+    dtype: Option<Dtype>,
+) -> Result<Written, CliError> {
+    let began = Instant::now();
+    let plan = torch_dist::plan(made).map_err(|e| CliError::checkpoint(e.verdict, e.text))?;
+    let bytes = plan.files().map(|(_, n)| n).sum();
+    let dir = new_dir::begin(target, bytes)?;
+    match fill(&dir, source, &plan, beside, dtype, bytes) {
+        Ok(files) => {
+            dir.finish()
+                .map_err(|e| CliError::environment(format!("{target}: {e}")))?;
+            Ok(Written {
+                files,
+                bytes,
+                took: began.elapsed(),
+            })
+        }
+        Err(e) => {
+            dir.abandon();
+            Err(e)
+        }
+    }
+}
+
+/// Gives the names of all files.
+fn fill(
+    dir: &OutputDir,
+    source: &Model,
+    plan: &Plan,
+    beside: &Beside,
+    dtype: Option<Dtype>,
+    total: u64,
+) -> Result<Vec<String>, CliError> {
+    let opened = Opened::create(dir, plan.files())?;
+    let mut meter = Meter::of_writing();
+    let written = plan.write(
+        &source.weights,
+        &source.sources,
+        &opened,
+        new_dir::threads(),
+        &mut |done| {
+            meter.tell(done, Some(total));
+            ControlFlow::Continue(())
+        },
+    );
+    meter.end();
+    let at = |problem: Problem| CliError::checkpoint(problem.verdict, problem.text);
+    written.map_err(|e| new_dir::ended(dir, e, at))?;
+    opened.finish(dir)?;
+    let mut names: Vec<String> = plan.files().map(|(name, _)| name.to_owned()).collect();
+    let mut put = |name: String, bytes: &[u8]| {
+        let done = dir.write(&name, bytes).map_err(|e| new_dir::failed(dir, &e));
+        names.push(name);
+        done
+    };
+    for (name, bytes) in plan.small() {
+        put(name.to_owned(), bytes)?;
+    }
+    put(
+        format!("{BESIDE}/config.json"),
+        beside.config.with_dtype(dtype).as_bytes(),
+    )?;
+    for (name, path) in &beside.others {
+        let bytes = read_small(path, u64::MAX).map_err(|e| CliError::environment(format!("{path}: {e}")))?;
+        put(format!("{BESIDE}/{name}"), &bytes)?;
+    }
+    judge(dir, source, beside)?;
+    Ok(names)
+}
+
+/// Looks at it as a merge would: the same tensors come out of it.
+fn judge(dir: &OutputDir, source: &Model, beside: &Beside) -> Result<(), CliError> {
+    let wrong = |what: String| CliError::internal(format!("{}, as it was written: {what}", dir.path()));
+    let found = model::find(dir.path().as_str(), None, None, &mut Meter::new())?;
+    let made = model::open(&found, None)?;
+    let plan = model::plan(&made, &beside.config, hf::Options::default()).map_err(|e| wrong(e.text))?;
+    let odd = plan.model.iter().find(|tensor| {
+        let own = source.weights.find(&tensor.name).map(|n| &source.weights.tensors[n]);
+        own.is_none_or(|own| own.shape != tensor.shape)
+    });
+    match odd {
+        None => Ok(()),
+        Some(tensor) => Err(wrong(format!("{} is not what the model has", tensor.name))),
+    }
+}

@@ -1,0 +1,477 @@
+//! A model of Hugging Face under Megatron's names: the tables, read backwards.
+//!
+//! Source: megatron-core 0.16 `transformer/transformer_block.py` (which layers are stacked), `transformer/utils.py` (`_extra_state`),
+//! `models/gpt/gpt_layer_specs.py`: a norm has one name in the layers of Transformer Engine and another in Megatron's own, so it is
+//! written under each. Rows beyond the vocabulary are none of a checkpoint's business: its readers fill them up.
+
+use super::sizes::{Size, Sizes};
+use super::tables::{PREDICTION, Row, Rows, TOP};
+use super::{KEPT, MOST};
+use crate::cast;
+use crate::hf::{HEAD, ModelConfig};
+use crate::layout::{OutTensor, Piece};
+use crate::model::{Weights, elements};
+use crate::problem::Problem;
+use std::collections::{BTreeMap, BTreeSet};
+use supervise_checkpoint::Dtype;
+use supervise_core::checkpoint::Verdict;
+
+/// The embeddings' name.
+const EMBEDDINGS: &str = "model.embed_tokens.weight";
+/// Older models keep what is computed from their configuration.
+const COMPUTED: &str = "rotary_emb.inv_freq";
+
+/// How Megatron names the tensors of layers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keys {
+    /// All layers in one tensor.
+    Stacked,
+    /// One for each layer.
+    Layers,
+    /// One for each layer, expert and half (`singleton_local_shards`).
+    Single,
+}
+
+/// Form of what is written.
+#[derive(Debug, Clone, Copy)]
+pub struct Form {
+    /// Type of the numbers; `None`: as they are.
+    pub dtype: Option<Dtype>,
+    /// Names; `None`: those that Megatron has by default for such a model.
+    pub keys: Option<Keys>,
+    /// Bytes of a tensor that are kept in one piece at most: a row is never cut.
+    pub chunk: u64,
+}
+
+/// One of Megatron's tensors.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Global {
+    /// Type of its numbers.
+    pub dtype: Dtype,
+    /// Its whole shape.
+    pub shape: Vec<u64>,
+    /// Boxes that tile it.
+    pub parts: Vec<Part>,
+}
+
+/// A box of a tensor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// Place where it begins in each dimension.
+    pub offsets: Vec<u64>,
+    /// Its numbers.
+    pub tensor: OutTensor,
+}
+
+/// A model as Megatron keeps it.
+#[derive(Debug)]
+pub struct Backward {
+    /// Its tensors by key.
+    pub tensors: BTreeMap<String, Global>,
+    /// Keys of states that layers have and that hold nothing.
+    pub states: BTreeSet<String>,
+    /// Names that were chosen.
+    pub keys: Keys,
+    /// Tensors that have to be equal: of each pair, one is written.
+    pub same: Vec<[OutTensor; 2]>,
+    /// Remarks for a reader.
+    pub notes: Vec<String>,
+}
+
+/// Decides which tensors are written under which keys.
+///
+/// # Errors
+/// A kind of model without a table, a tensor that is missing, of another shape than the configuration says, or in no table.
+pub fn backward(weights: &Weights, config: &ModelConfig, form: Form) -> Result<Backward, Problem> {
+    let sizes = Sizes { config };
+    let (tables, layers) = super::known(config, &sizes)?;
+    super::bounded(&sizes, layers)?;
+    if config.is_quantised() {
+        let text = "config.json: its numbers are quantised (quantization_config), and Megatron keeps none such";
+        return Err(Problem::unknown(text));
+    }
+    let sparse = (0..layers).filter(|n| sizes.is_sparse(*n)).count() as u64;
+    // A list of layers with experts makes Megatron number them, whatever stands in it.
+    let alike = (sparse == 0 || sparse == layers) && sizes.kind() != "deepseek_v3";
+    let keys = match form.keys {
+        Some(Keys::Stacked) if sparse != 0 && sparse != layers => {
+            let text = format!("{sparse} of its {layers} layers have experts: layers of two kinds cannot be stacked");
+            return Err(Problem::unknown(text));
+        }
+        Some(keys) => keys,
+        None if alike => Keys::Stacked,
+        None => Keys::Layers,
+    };
+    let mut making = Making {
+        weights,
+        sizes,
+        layers,
+        form,
+        keys,
+        used: vec![false; weights.tensors.len()],
+        parts: 0,
+        out: Backward {
+            tensors: BTreeMap::new(),
+            states: BTreeSet::new(),
+            keys,
+            same: Vec::new(),
+            notes: Vec::new(),
+        },
+    };
+    for row in TOP.iter().filter(|r| r.when.holds(&sizes, 0)) {
+        making.row(row, &Place::Top)?;
+    }
+    for n in 0..layers {
+        making.layer(tables, n, &Place::Layer(n), &[])?;
+    }
+    for n in 0..making.predicting() {
+        making.layer(tables, layers + n, &Place::Predicting(n), &PREDICTION)?;
+        making.again(layers + n)?;
+    }
+    making.tied()?;
+    making.left()?;
+    Ok(making.out)
+}
+
+/// The tensors that a row is about.
+enum Place {
+    Top,
+    Layer(u64),
+    /// A layer behind the model's own, by its number among those.
+    Predicting(u64),
+}
+
+struct Making<'a> {
+    weights: &'a Weights,
+    sizes: Sizes<'a>,
+    layers: u64,
+    form: Form,
+    keys: Keys,
+    /// Tensors of the source that something was made of.
+    used: Vec<bool>,
+    /// Pieces so far.
+    parts: u64,
+    out: Backward,
+}
+
+/// A key, and where in its tensor something goes.
+struct Goal {
+    key: String,
+    offsets: Vec<u64>,
+    lead: Vec<u64>,
+}
+
+impl Making<'_> {
+    fn layer(&mut self, tables: &[&[Row]], n: u64, place: &Place, extra: &[Row]) -> Result<(), Problem> {
+        let (rows, sizes) = (tables.iter().copied().flatten(), self.sizes);
+        for row in rows.chain(extra).filter(|r| r.when.holds(&sizes, n)) {
+            self.row(row, place)?;
+        }
+        let core = self.goal("self_attention.core_attention", "._extra_state", place, None);
+        self.state(&core);
+        Ok(())
+    }
+
+    fn row(&mut self, row: &Row, place: &Place) -> Result<(), Problem> {
+        let experts = if row.experts { self.sizes.of(Size::Experts)? } else { 1 };
+        let columns: Vec<u64> = row
+            .columns
+            .iter()
+            .map(|s| self.sizes.of(*s))
+            .collect::<Result<_, _>>()?;
+        let heights = self.heights(row)?;
+        for expert in 0..experts {
+            let layer = match place {
+                Place::Top => String::new(),
+                Place::Layer(n) => format!("model.layers.{n}."),
+                Place::Predicting(n) => format!("model.layers.{}.", self.layers + n),
+            };
+            let mut sources = Vec::with_capacity(row.to.len());
+            for (to, height) in row.to.iter().zip(&heights) {
+                let name = format!("{layer}{}", to.replace("{e}", &expert.to_string()));
+                let shape: Vec<u64> = [*height].into_iter().chain(columns.iter().copied()).collect();
+                sources.push(self.source(&name, &shape)?);
+            }
+            let one = row.experts.then_some((expert, experts));
+            let pair = matches!(row.rows, Rows::Pair(_)) && self.keys == Keys::Single;
+            let wide = elements(&columns);
+            match pair {
+                true => {
+                    for (half, (source, height)) in ["_w", "_v"].into_iter().zip(sources.iter().zip(&heights)) {
+                        let goal = self.goal(row.key, half, place, one);
+                        self.make(goal, *height, &columns, vec![whole(*source, *height, wide)])?;
+                    }
+                }
+                false => {
+                    let pieces = match row.rows {
+                        Rows::Qkv => self.interleaved(&sources, wide)?,
+                        _ => sources.iter().zip(&heights).map(|(n, h)| whole(*n, *h, wide)).collect(),
+                    };
+                    let goal = self.goal(row.key, "", place, one);
+                    self.make(goal, heights.iter().sum(), &columns, pieces)?;
+                }
+            }
+            let module = row.key.strip_suffix(".weight").filter(|m| !STATELESS.contains(m));
+            if let Some(module) = module {
+                let goal = self.goal(module, "._extra_state", place, one);
+                self.state(&goal);
+            }
+        }
+        Ok(())
+    }
+
+    /// Rows of each tensor that one of Megatron's is made of.
+    fn heights(&self, row: &Row) -> Result<Vec<u64>, Problem> {
+        Ok(match row.rows {
+            Rows::One(size) => vec![self.sizes.of(size)?],
+            Rows::Pair(size) => vec![self.sizes.of(size)?; 2],
+            Rows::Vocabulary => vec![self.sizes.of(Size::Vocabulary)?],
+            Rows::Qkv => {
+                let (groups, head) = (self.sizes.groups()?, self.sizes.head()?);
+                let keys = groups.saturating_mul(head);
+                vec![self.sizes.of(Size::Queries)?, keys, keys]
+            }
+        })
+    }
+
+    /// A tensor of the source, of this shape.
+    fn source(&mut self, name: &str, shape: &[u64]) -> Result<usize, Problem> {
+        let Some(n) = self.weights.find(name) else {
+            let text = format!("{name} is missing: config.json describes a model that has it");
+            return Err(Problem::new(Verdict::Incomplete, text));
+        };
+        let tensor = &self.weights.tensors[n];
+        if tensor.shape != shape {
+            let text = format!(
+                "{name} has the shape {:?}, config.json asks for {shape:?}",
+                tensor.shape
+            );
+            return Err(Problem::damaged(text));
+        }
+        if elements(shape) == 0 {
+            return Err(Problem::damaged(format!("{name}: it holds no number")));
+        }
+        if !cast::is_float(tensor.dtype) {
+            let text = format!(
+                "{name}: its numbers are {}, and Megatron keeps none such",
+                tensor.dtype.word()
+            );
+            return Err(Problem::unknown(text));
+        }
+        self.used[n] = true;
+        Ok(n)
+    }
+
+    /// Each group of heads: its queries, its key, its value. The shapes were compared: all of it lies in the source.
+    fn interleaved(&self, sources: &[usize], wide: u64) -> Result<Vec<Piece>, Problem> {
+        let (heads, groups, head) = (self.sizes.heads()?, self.sizes.groups()?, self.sizes.head()?);
+        let each = [heads / groups * head * wide, head * wide, head * wide];
+        let of_group = |g: u64| {
+            sources.iter().zip(each).map(move |(tensor, n)| Piece {
+                tensor: *tensor,
+                from: g * n,
+                to: (g + 1) * n,
+            })
+        };
+        Ok((0..groups).flat_map(of_group).collect())
+    }
+
+    /// Key of a tensor and the place in it. `one`: the expert, of how many.
+    fn goal(&self, inner: &str, end: &str, place: &Place, one: Option<(u64, u64)>) -> Goal {
+        let (mut offsets, mut lead) = (Vec::new(), Vec::new());
+        let before = match place {
+            Place::Top => String::new(),
+            Place::Layer(n) if self.keys == Keys::Stacked => {
+                offsets.push(*n);
+                lead.push(self.layers);
+                "decoder.layers.".to_owned()
+            }
+            Place::Layer(n) => format!("decoder.layers.{n}."),
+            // Around the layer of the model's kind.
+            Place::Predicting(n) if PREDICTION.iter().any(|r| r.key.starts_with(inner)) => format!("mtp.layers.{n}."),
+            Place::Predicting(n) => format!("mtp.layers.{n}.transformer_layer."),
+        };
+        let inner = match one {
+            Some((e, _)) if self.keys == Keys::Single => {
+                inner.replace("experts.experts.", &format!("experts.experts.{e}."))
+            }
+            Some((e, of)) => {
+                offsets.push(e);
+                lead.push(of);
+                inner.to_owned()
+            }
+            None => inner.to_owned(),
+        };
+        Goal {
+            key: format!("{before}{inner}{end}"),
+            offsets,
+            lead,
+        }
+    }
+
+    fn make(&mut self, goal: Goal, rows: u64, columns: &[u64], pieces: Vec<Piece>) -> Result<(), Problem> {
+        let Some(first) = pieces.first() else { return Ok(()) };
+        let first = &self.weights.tensors[first.tensor];
+        let dtype = self
+            .form
+            .dtype
+            .filter(|_| !first.name.ends_with(KEPT))
+            .unwrap_or(first.dtype);
+        let other = pieces
+            .iter()
+            .map(|p| &self.weights.tensors[p.tensor])
+            .find(|t| t.dtype != first.dtype);
+        if let (Some(other), None) = (other, self.form.dtype) {
+            return Err(mixed(&goal.key, &first.name, &other.name));
+        }
+        let shape: Vec<u64> = goal
+            .lead
+            .iter()
+            .copied()
+            .chain([rows])
+            .chain(columns.iter().copied())
+            .collect();
+        let global = self.out.tensors.entry(goal.key.clone()).or_insert_with(|| Global {
+            dtype,
+            shape,
+            parts: Vec::new(),
+        });
+        if global.dtype != dtype {
+            return Err(mixed(&goal.key, &first.name, "another layer's"));
+        }
+        let wide = elements(columns);
+        let most = (self.form.chunk / (wide.max(1) * dtype.size())).max(1);
+        self.parts = self.parts.saturating_add(rows.div_ceil(most));
+        if self.parts > MOST {
+            let text = format!("it would be cut into more than {MOST} pieces: larger ones are needed");
+            return Err(Problem::unknown(text));
+        }
+        let mut from = 0;
+        while from < rows {
+            let to = rows.min(from + most);
+            let mut offsets = goal.offsets.clone();
+            offsets.push(from);
+            offsets.resize(global.shape.len(), 0);
+            let ones = goal.lead.iter().map(|_| 1);
+            global.parts.push(Part {
+                offsets,
+                tensor: OutTensor {
+                    name: goal.key.clone(),
+                    dtype,
+                    shape: ones.chain([to - from]).chain(columns.iter().copied()).collect(),
+                    pieces: cut(&pieces, from * wide, to * wide),
+                },
+            });
+            from = to;
+        }
+        Ok(())
+    }
+
+    /// A state of a layer, as its readers name it: the place among all of its kind.
+    fn state(&mut self, goal: &Goal) {
+        let words = |all: &[u64], none: &str| match all.is_empty() {
+            true => none.to_owned(),
+            false => all.iter().map(u64::to_string).collect::<Vec<_>>().join("."),
+        };
+        let (at, of) = (words(&goal.offsets, "0"), words(&goal.lead, "1"));
+        self.out.states.insert(format!("{}/shard_{at}_{of}", goal.key));
+    }
+
+    /// Layers that predict further tokens and are there.
+    fn predicting(&mut self) -> u64 {
+        let said = self.sizes.maybe("num_nextn_predict_layers").unwrap_or(0).min(MOST);
+        let first = format!("model.layers.{}.enorm.weight", self.layers);
+        if said > 0 && self.weights.find(&first).is_none() {
+            let note = "config.json speaks of layers that predict further tokens (num_nextn_predict_layers), the model has none";
+            self.out.notes.push(note.to_owned());
+            return 0;
+        }
+        said
+    }
+
+    /// A layer that predicts has the embeddings and the output of the model once more.
+    fn again(&mut self, layer: u64) -> Result<(), Problem> {
+        let head = match self.sizes.config.is_tied() {
+            true => EMBEDDINGS,
+            false => HEAD,
+        };
+        self.equal(&format!("model.layers.{layer}.embed_tokens.weight"), EMBEDDINGS)?;
+        self.equal(&format!("model.layers.{layer}.shared_head.head.weight"), head)
+    }
+
+    fn tied(&mut self) -> Result<(), Problem> {
+        match self.sizes.config.is_tied() {
+            true => self.equal(HEAD, EMBEDDINGS),
+            false => Ok(()),
+        }
+    }
+
+    /// A tensor that is not written, because another says the same.
+    fn equal(&mut self, name: &str, other: &str) -> Result<(), Problem> {
+        let (Some(n), Some(m)) = (self.weights.find(name), self.weights.find(other)) else {
+            return Ok(());
+        };
+        let shape = self.weights.tensors[m].shape.clone();
+        self.source(name, &shape)?;
+        let side = |n: usize| {
+            let tensor = &self.weights.tensors[n];
+            OutTensor {
+                name: name.to_owned(),
+                dtype: tensor.dtype,
+                shape: tensor.shape.clone(),
+                pieces: vec![whole(n, tensor.elements(), 1)],
+            }
+        };
+        self.out.same.push([side(n), side(m)]);
+        Ok(())
+    }
+
+    /// Every tensor has its place in Megatron.
+    fn left(&self) -> Result<(), Problem> {
+        let all = self.weights.tensors.iter().zip(&self.used);
+        let mut left = all.filter(|(t, used)| !**used && !t.name.ends_with(COMPUTED));
+        match left.next() {
+            None => Ok(()),
+            Some((tensor, _)) => Err(Problem::unknown(format!(
+                "{}: no table says what it is called in a model of the type {} under Megatron",
+                tensor.name,
+                self.sizes.kind()
+            ))),
+        }
+    }
+}
+
+/// Modules without a state of their own.
+const STATELESS: [&str; 2] = ["embedding.word_embeddings", "mlp.router"];
+
+fn mixed(key: &str, first: &str, other: &str) -> Problem {
+    Problem::unknown(format!(
+        "{key}: {first} and {other} have numbers of different types (--dtype says one for all)"
+    ))
+}
+
+fn whole(tensor: usize, rows: u64, wide: u64) -> Piece {
+    Piece {
+        tensor,
+        from: 0,
+        to: rows * wide,
+    }
+}
+
+/// The elements `from..to` of what pieces hold one behind the other.
+fn cut(pieces: &[Piece], from: u64, to: u64) -> Vec<Piece> {
+    let (mut out, mut begin) = (Vec::new(), 0);
+    for piece in pieces {
+        let end = begin + (piece.to - piece.from);
+        let (lo, hi) = (begin.max(from), end.min(to));
+        if lo < hi {
+            out.push(Piece {
+                from: piece.from + (lo - begin),
+                to: piece.from + (hi - begin),
+                ..*piece
+            });
+        }
+        begin = end;
+    }
+    out
+}

@@ -1,0 +1,171 @@
+//! A checkpoint of `torch.distributed.checkpoint` as Megatron writes it (`torch_dist`), made of the tensors of a model.
+//!
+//! Source: torch 2.11 `distributed/checkpoint/metadata.py` and `filesystem.py` (each item of a file is an archive of `torch.save`),
+//! megatron-core 0.16 `dist_checkpointing/{core,serialization,strategies/torch,strategies/common}.py`. Readers of torch 2.1 and later know
+//! all of what is written here, and no more is.
+
+mod table;
+
+use crate::archive::{Entry, Layout};
+use crate::archived::Archives;
+use crate::layout::OutTensor;
+use crate::megatron::Backward;
+use crate::model::{Weights, row_major};
+use crate::problem::Problem;
+use crate::read::{Bytes, Reading};
+use crate::write::{Failed, Target};
+use std::ops::ControlFlow;
+use supervise_checkpoint::Dtype;
+use table::{Pickle, Stored, torch_name};
+
+/// Bytes of a file, from which on another is begun.
+const FILE: u64 = 4 << 30;
+/// Told by `torch.save` in each archive.
+const ORDER: &[u8] = b"little";
+const VERSION: &[u8] = b"3\n";
+
+/// The files of the checkpoint.
+#[derive(Debug)]
+pub struct Plan {
+    archives: Archives,
+    small: [(&'static str, Vec<u8>); 3],
+}
+
+/// Plans the files of a model.
+///
+/// # Errors
+/// Numbers of a type that torch has no storage for.
+pub fn plan(model: Backward) -> Result<Plan, Problem> {
+    let mut archives = Archives::default();
+    let mut table = Vec::new();
+    let mut tensors = Vec::new();
+    let place = |archives: &mut Archives, entries: Vec<Entry>, tensor: Option<OutTensor>| {
+        let layout = Layout::of("archive", &entries)?;
+        if archives.last_bytes() == 0 || archives.last_bytes() >= FILE {
+            let file = archives.files().count();
+            archives.begin(format!("__0_{file}.distcp"));
+        }
+        let (at, length) = archives.add(layout, entries, tensor.map(|t| (STORAGE, t)));
+        let file = archives.files().count() - 1;
+        Ok::<_, Problem>(Stored { file, at, length })
+    };
+    for (key, global) in model.tensors {
+        let mut chunks = Vec::with_capacity(global.parts.len());
+        for part in global.parts {
+            let entries = saved(&tensor(&part.tensor)?, Some(part.tensor.bytes()));
+            chunks.push((part.offsets.clone(), part.tensor.shape.clone()));
+            let stored = place(&mut archives, entries, Some(part.tensor))?;
+            table.push((key.clone(), Some(part.offsets), stored));
+        }
+        tensors.push((key, global.dtype, global.shape, chunks));
+    }
+    for state in &model.states {
+        let stored = place(&mut archives, saved(b"\x80\x02]q\0Na.", None), None)?;
+        table.push((state.clone(), None, stored));
+    }
+    let common = saved(b"\x80\x02}q\0.", None);
+    let small = [
+        (".metadata", table::metadata(&tensors, &model.states, &table)?),
+        ("common.pt", alone("common", &common)?),
+        ("metadata.json", CONFIG.to_vec()),
+    ];
+    Ok(Plan { archives, small })
+}
+
+/// Which formats the rest is in.
+const CONFIG: &[u8] = br#"{"sharded_backend": "torch_dist", "sharded_backend_version": 1, "common_backend": "torch", "common_backend_version": 1}"#;
+/// Place of the numbers among the entries of an archive.
+const STORAGE: usize = 2;
+
+/// Entries of an archive: values, and the numbers that they speak of.
+fn saved(values: &[u8], storage: Option<u64>) -> Vec<Entry> {
+    let small = |name: &str, bytes: &[u8]| Entry {
+        name: name.to_owned(),
+        len: bytes.len() as u64,
+        bytes: Some(bytes.to_vec()),
+    };
+    let mut out = vec![small("data.pkl", values), small("byteorder", ORDER)];
+    out.extend(storage.map(|len| Entry {
+        name: "data/0".to_owned(),
+        len,
+        bytes: None,
+    }));
+    out.push(small("version", VERSION));
+    out
+}
+
+/// The bytes of a small archive.
+fn alone(name: &str, entries: &[Entry]) -> Result<Vec<u8>, Problem> {
+    let layout = Layout::of(name, entries)?;
+    let mut out = vec![0; layout.bytes as usize];
+    let mut put = |at: u64, bytes: &[u8]| out[at as usize..][..bytes.len()].copy_from_slice(bytes);
+    let mut crcs = Vec::new();
+    for (n, entry) in entries.iter().enumerate() {
+        let bytes = entry.bytes.as_deref().unwrap_or_default();
+        put(layout.data(n), bytes);
+        crcs.push(crc32fast::hash(bytes));
+    }
+    for (at, bytes) in layout.frame(&crcs) {
+        put(at, &bytes);
+    }
+    Ok(out)
+}
+
+/// The call that builds a tensor of its numbers.
+fn tensor(tensor: &OutTensor) -> Result<Vec<u8>, Problem> {
+    let class = match tensor.dtype {
+        Dtype::F64 => "DoubleStorage",
+        Dtype::F32 => "FloatStorage",
+        Dtype::F16 => "HalfStorage",
+        Dtype::Bf16 => "BFloat16Storage",
+        other => {
+            return Err(torch_name(other)
+                .err()
+                .unwrap_or_else(|| Problem::unknown(other.word())));
+        }
+    };
+    let mut out = Pickle::new();
+    out.global("torch._utils", "_rebuild_tensor_v2");
+    out.raw(b"((");
+    out.text("storage")?;
+    out.global("torch", class);
+    out.text("0")?;
+    out.text("cpu")?;
+    out.int(crate::model::elements(&tensor.shape));
+    out.raw(b"tQ");
+    out.int(0);
+    out.numbers(&tensor.shape);
+    out.numbers(&row_major(&tensor.shape));
+    out.raw(b"\x89");
+    out.global("collections", "OrderedDict");
+    out.raw(b")RtR");
+    Ok(out.end())
+}
+
+impl Plan {
+    /// Names and lengths of the files with numbers.
+    pub fn files(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.archives.files()
+    }
+
+    /// Names and bytes of the other files.
+    pub fn small(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.small.iter().map(|(name, bytes)| (*name, bytes.as_slice()))
+    }
+
+    /// Writes the files with numbers. Gives the bytes of the source that were compared with their checksums.
+    ///
+    /// # Errors
+    /// A source whose bytes are wrong or cannot be read, an output that cannot be written.
+    pub fn write(
+        &self,
+        weights: &Weights,
+        sources: &[Box<Bytes>],
+        target: &dyn Target,
+        threads: usize,
+        progress: &mut (dyn FnMut(u64) -> ControlFlow<()> + Send),
+    ) -> Result<u64, Failed> {
+        let reading = Reading::new(weights, sources);
+        self.archives.write(reading, target, threads, progress)
+    }
+}
