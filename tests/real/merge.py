@@ -16,6 +16,7 @@ import tempfile
 import warnings
 from pathlib import Path
 
+import merge_lora
 import torch
 import transformers
 from safetensors import safe_open
@@ -306,6 +307,13 @@ def main():
         adapter_alone(shards / "lora-w2", work)
         what_no_reader_could_load(shards, work)
         mixed_keys(shards / "qwen2-w2", work)
+
+        def refused(code, words, source, *options):
+            done = subprocess.run([SUPERVISE, "merge", source, "--target", work / "never", *options], capture_output=True, text=True)
+            assert done.returncode == code and words in done.stderr, f"{words}: {done}"
+            assert not (work / "never").exists()
+
+        merge_lora.check(we_merge, refused, work / "whole", shards / "lora-w2", work)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 //! `supervise merge`: a proven step becomes a model that Hugging Face's libraries load.
 
 pub(super) mod files;
+mod fold;
 mod output;
 mod upload;
 
@@ -93,6 +94,9 @@ pub(super) struct Args {
     /// What the model's names begin with in a checkpoint of torch.distributed.checkpoint [default: found out]
     #[arg(long, value_name = "NAME")]
     prefix: Option<String>,
+    /// Add the adapter to the model; BASE: the model's directory, where the checkpoint holds an adapter alone
+    #[arg(long, value_name = "BASE", num_args = 0..=1, conflicts_with_all = ["keep_names", "test"])]
+    fold_lora: Option<Option<Utf8PathBuf>>,
     /// The adapter's alpha, where the checkpoint does not tell
     #[arg(long, value_name = "NUMBER", value_parser = positive)]
     lora_alpha: Option<f64>,
@@ -148,25 +152,22 @@ fn merge(args: &Args, target: &Utf8Path) -> Result<u8, CliError> {
     }
     new_dir::may_be_made(target)?;
     let mut meter = Meter::new();
-    if let Some(found) = model::exported(&args.source)? {
-        return Err(CliError::usage(format!("{}: it is a merged model already", found.dir))
-            .hint("name a run, a checkpoint root, a step or a role; `supervise compare` compares models"));
+    let found = source(args, &mut meter)?;
+    let mut model = model::open(&found, args.prefix.as_deref())?;
+    let base = args.fold_lora.as_ref().and_then(Option::as_deref);
+    if let Some(base) = base {
+        model = fold::with_base(model, base)?;
     }
-    let found = model::find(&args.source, args.step, args.role.as_deref(), &mut meter)?;
-    if let Files::Safetensors(_) = found.files {
-        return Err(CliError::usage(format!(
-            "{}: the trainer wrote the model as Hugging Face's libraries load it already",
-            found.dir
-        ))
-        .hint(format!(
-            "`supervise verify {} --depth full` proves it; copy it from there",
-            found.dir
-        )));
+    if args.fold_lora.is_some() {
+        fold::is_possible(&model, &found)?;
     }
-    let model = model::open(&found, args.prefix.as_deref())?;
     meter.end();
     new_dir::is_outside(target, &found.dir)?;
-    let files = files::Beside::of(&found, args.like.as_deref())?;
+    let files = files::Beside::of(&found, args.like.as_deref().or(base))?;
+    let folded = match args.fold_lora {
+        Some(_) => Some(fold::fold(&mut model, &found, &files, args.lora_alpha)?),
+        None => None,
+    };
     let options = hf::Options {
         dtype: args.dtype.dtype(),
         keep_names: args.keep_names,
@@ -192,7 +193,7 @@ fn merge(args: &Args, target: &Utf8Path) -> Result<u8, CliError> {
             return Err(CliError::checkpoint(Verdict::Damaged, text));
         }
     }
-    plan.notes.extend(model.notes.iter().cloned());
+    plan.notes.extend(model.notes.iter().cloned().chain(folded));
     if let Some(base) = &args.like {
         files::compare_names(base, &plan.model)?;
     }
@@ -225,6 +226,31 @@ fn merge(args: &Args, target: &Utf8Path) -> Result<u8, CliError> {
         upload::perform(target, name, args.private)?;
     }
     Ok(Exit::Finished.code())
+}
+
+/// The weights that are meant, as long as they are to become others.
+fn source(args: &Args, meter: &mut Meter) -> Result<model::Found, CliError> {
+    let exported = model::exported(&args.source)?;
+    if args.fold_lora.is_some() {
+        if let Some(found) = fold::adapter_dir(&args.source).or(exported) {
+            return Ok(found);
+        }
+    } else if let Some(found) = exported {
+        return Err(CliError::usage(format!("{}: it is a merged model already", found.dir))
+            .hint("name a run, a checkpoint root, a step or a role; `supervise compare` compares models"));
+    }
+    let found = model::find(&args.source, args.step, args.role.as_deref(), meter)?;
+    if let (Files::Safetensors(_), None) = (&found.files, &args.fold_lora) {
+        return Err(CliError::usage(format!(
+            "{}: the trainer wrote the model as Hugging Face's libraries load it already",
+            found.dir
+        ))
+        .hint(format!(
+            "`supervise verify {} --depth full` proves it; copy it from there",
+            found.dir
+        )));
+    }
+    Ok(found)
 }
 
 /// A head that is tied is not written: it has to be what it is tied to.

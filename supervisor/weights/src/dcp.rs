@@ -253,6 +253,7 @@ pub fn gather(dcp: &Dcp, choice: &Choice, shards: &[Shard]) -> Result<Weights, P
             shape: described.shape.clone(),
             chunks: own,
             copies: Vec::new(),
+            fold: None,
         };
         if there != tensor.elements() {
             let text = format!(

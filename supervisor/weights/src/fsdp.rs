@@ -190,6 +190,7 @@ impl One<'_> {
                     copies: copies
                         .map(|rank| self.chunk(rank, dtype, vec![0; first.shape.len()]))
                         .collect::<Result<_, _>>()?,
+                    fold: None,
                 })
             }
         }
@@ -281,6 +282,7 @@ impl One<'_> {
             shape,
             chunks,
             copies: Vec::new(),
+            fold: None,
         })
     }
 

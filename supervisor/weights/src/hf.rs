@@ -4,9 +4,11 @@
 //! `verl/model_merger/base_model_merger.py` (adapters, tied embeddings), peft 0.21 `LoraConfig`.
 
 mod experts;
+mod fold;
 mod lora;
 
-pub use lora::{Adapter, AdapterFacts};
+pub use fold::{Scaling, fold};
+pub use lora::{Adapter, AdapterFacts, is_part};
 
 use crate::cast;
 use crate::layout::{OutTensor, Piece};
@@ -186,6 +188,7 @@ pub fn plan(weights: &Weights, config: &ModelConfig, options: Options) -> Result
     let mut out = Plan::default();
     let mut lora = Vec::new();
     let has_lora = !options.keep_names && weights.tensors.iter().any(|t| lora::is_part(&t.name));
+    let folded = weights.tensors.iter().any(|t| t.fold.is_some());
     for (n, tensor) in weights.tensors.iter().enumerate() {
         let is_cast = cast::is_float(tensor.dtype) && (options.keep_names || !tensor.name.ends_with(KEPT));
         let dtype = options.dtype.filter(|_| is_cast).unwrap_or(tensor.dtype);
@@ -212,6 +215,7 @@ pub fn plan(weights: &Weights, config: &ModelConfig, options: Options) -> Result
         }
         match () {
             () if options.keep_names => out.model.push(all),
+            () if has_lora && lora::is_part(&tensor.name) && folded => {}
             () if has_lora && lora::is_part(&tensor.name) => lora.push(all),
             () => {
                 let name = match has_lora {

@@ -11,6 +11,7 @@ mod archived;
 pub mod cast;
 pub mod compare;
 pub mod dcp;
+mod fold;
 pub mod fsdp;
 pub mod hf;
 pub mod layout;
@@ -25,7 +26,7 @@ pub mod torch_dist;
 pub mod write;
 
 pub use layout::{OutFile, OutTensor, Piece};
-pub use model::{Chunk, SourceFile, Tensor, Weights};
+pub use model::{Chunk, Fold, SourceFile, Tensor, Weights};
 pub use problem::Problem;
 pub use read::{Bytes, Reading};
 pub use write::{Target, write};

@@ -4,7 +4,7 @@ use camino::Utf8PathBuf;
 use supervise_checkpoint::{Dtype, Extent};
 
 /// All tensors of a model, in files that were looked into.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Weights {
     /// Files that chunks refer to.
     pub files: Vec<SourceFile>,
@@ -24,7 +24,7 @@ pub struct SourceFile {
 }
 
 /// A tensor, whole.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Tensor {
     /// Its name in the checkpoint.
     pub name: String,
@@ -36,6 +36,19 @@ pub struct Tensor {
     pub chunks: Vec<Chunk>,
     /// The same tensor again, whole, as other ranks hold it: its bytes have to be equal.
     pub copies: Vec<Chunk>,
+    /// An adapter that is added to it.
+    pub fold: Option<Fold>,
+}
+
+/// An adapter of a tensor: the product of two others, times a factor.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Fold {
+    /// Index of the tensor `lora_B`: as many rows as the one it is added to.
+    pub left: usize,
+    /// Index of the tensor `lora_A`: as many columns.
+    pub right: usize,
+    /// The factor.
+    pub scaling: f64,
 }
 
 /// A box of a tensor that lies in one file.

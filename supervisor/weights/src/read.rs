@@ -1,5 +1,6 @@
 //! Reading ranges of whole tensors from the chunks that hold them.
 
+use crate::fold;
 use crate::layout::{OutTensor, Piece};
 use crate::ledger::Ledger;
 use crate::model::{Chunk, Tensor, Weights, row_major};
@@ -15,7 +16,8 @@ pub type Bytes = dyn Source + Send + Sync;
 pub struct Reading<'a> {
     weights: &'a Weights,
     sources: &'a [Box<Bytes>],
-    ledger: Ledger<'a>,
+    /// None: nothing is noted of what is read, because it is read many times.
+    ledger: Option<Ledger<'a>>,
 }
 
 impl<'a> Reading<'a> {
@@ -25,7 +27,16 @@ impl<'a> Reading<'a> {
         Self {
             weights,
             sources,
-            ledger: Ledger::new(&weights.files),
+            ledger: Some(Ledger::new(&weights.files)),
+        }
+    }
+
+    /// The same files, without checksums.
+    pub(crate) fn unnoted(&self) -> Self {
+        Self {
+            weights: self.weights,
+            sources: self.sources,
+            ledger: None,
         }
     }
 
@@ -35,7 +46,7 @@ impl<'a> Reading<'a> {
         self.weights
     }
 
-    /// Fills `buf` with the elements `from..` of a tensor, counted in row-major order over the whole of it.
+    /// Fills `buf` with the elements `from..` of a tensor, counted in row-major order over the whole of it, without its adapter.
     ///
     /// # Errors
     /// Bytes that cannot be read, or elements that no chunk holds.
@@ -86,6 +97,7 @@ impl<'a> Reading<'a> {
             if lo < hi {
                 let place = &mut buf[((lo - from) * size) as usize..((hi - from) * size) as usize];
                 self.fill(source(piece), piece.from + (lo - begin), place, scratch)?;
+                fold::add(self, source(piece), piece.from + (lo - begin), place)?;
                 done += hi - lo;
             }
             begin = end;
@@ -171,7 +183,9 @@ impl<'a> Reading<'a> {
         }
         fill(self.sources[file].as_ref(), known.bytes, at, buf)
             .map_err(|e| Problem::new(Verdict::Unreadable, format!("{}: {e}", known.path)))?;
-        self.ledger.note(file, at, buf);
+        if let Some(ledger) = &self.ledger {
+            ledger.note(file, at, buf);
+        }
         Ok(())
     }
 
@@ -180,7 +194,11 @@ impl<'a> Reading<'a> {
     /// # Errors
     /// Bytes that do not fit their checksum.
     pub fn settle(self) -> Result<u64, Problem> {
-        self.ledger.settle(self.sources)
+        fold::read_adapters(&self)?;
+        match self.ledger {
+            Some(ledger) => ledger.settle(self.sources),
+            None => Ok(0),
+        }
     }
 }
 

@@ -47,6 +47,7 @@ pub fn gather(files: &[(Utf8PathBuf, Inspected)]) -> Result<Weights, Problem> {
                     stride: row_major(&part.shape),
                 }],
                 copies: Vec::new(),
+                fold: None,
             });
         }
     }

@@ -1,6 +1,7 @@
 //! The one pass over the source: read, checked, cast, written.
 
 use crate::cast::cast;
+use crate::fold;
 use crate::layout::{OutFile, OutTensor, Piece};
 use crate::model::Tensor;
 use crate::problem::Problem;
@@ -212,6 +213,7 @@ impl Buffers {
                 return Err(Problem::damaged(text));
             }
         }
+        fold::add(reading, source, from, &mut self.read)?;
         if source.dtype == to.dtype {
             return Ok(&self.read);
         }

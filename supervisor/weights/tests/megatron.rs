@@ -62,6 +62,7 @@ fn weights(shapes: &Shapes) -> Weights {
         shape: shape.clone(),
         chunks: Vec::new(),
         copies: Vec::new(),
+        fold: None,
     };
     Weights {
         files: Vec::new(),

@@ -67,6 +67,7 @@ fn cut(shape: &[u64], dim: usize, ends: &[u64], order: &[usize]) -> (Weights, Ve
         shape: shape.to_vec(),
         chunks,
         copies: Vec::new(),
+        fold: None,
     };
     let weights = Weights {
         files,

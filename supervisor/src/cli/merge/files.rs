@@ -14,6 +14,8 @@ use supervise_weights::hf::{Adapter, AdapterFacts, ModelConfig};
 /// Bytes that one of them may have: a large vocabulary takes some ten millions.
 const SMALL: u64 = 256 << 20;
 const CONFIG: &str = "config.json";
+/// Settings of an adapter, as peft writes them.
+const ADAPTER: &str = "adapter_config.json";
 /// Directory of a tokenizer's further templates, as transformers names it.
 const TEMPLATES: &str = "additional_chat_templates";
 
@@ -79,15 +81,20 @@ impl Beside {
         })
     }
 
+    /// The adapter's alpha: as it is said, or as the trainer noted it.
+    pub(super) fn alpha(&self, said: Option<f64>) -> Result<f64, CliError> {
+        said.or(self.facts.as_ref().and_then(|f| f.alpha)).ok_or_else(|| {
+            let text = "the checkpoint holds an adapter (LoRA) and nothing tells its alpha: without it the adapter would do nothing";
+            CliError::checkpoint(Verdict::Unknown, text).hint(
+                "--lora-alpha NUMBER says it: it is actor_rollout_ref.model.lora_alpha of the trainer's configuration",
+            )
+        })
+    }
+
     /// The adapter with its configuration.
     pub(super) fn adapter(&self, adapter: Adapter, alpha: Option<f64>) -> Result<AdapterOut, CliError> {
+        let alpha = self.alpha(alpha)?;
         let facts = self.facts.clone().unwrap_or_default();
-        let Some(alpha) = alpha.or(facts.alpha) else {
-            let text = "the checkpoint holds an adapter (LoRA) and nothing tells its alpha: without it the adapter would do nothing";
-            return Err(CliError::checkpoint(Verdict::Unknown, text).hint(
-                "--lora-alpha NUMBER says it: it is actor_rollout_ref.model.lora_alpha of the trainer's configuration",
-            ));
-        };
         let config = adapter
             .config(&facts, alpha, None)
             .map_err(|e| CliError::checkpoint(e.verdict, e.text))?;
@@ -106,6 +113,7 @@ fn small_files(dir: &Utf8Path, must: bool) -> Result<Vec<(String, Utf8PathBuf)>,
         Err(e) if must => return Err(CliError::usage(format!("--like {dir}: {e}"))),
         Err(e) => return Err(CliError::environment(format!("{dir}: {e}"))),
     };
+    let is_adapter = dir.join(ADAPTER).is_file();
     let mut out = Vec::new();
     for entry in entries {
         let entry = entry.map_err(|e| CliError::environment(format!("{dir}: {e}")))?;
@@ -115,11 +123,21 @@ fn small_files(dir: &Utf8Path, must: bool) -> Result<Vec<(String, Utf8PathBuf)>,
         if name == TEMPLATES && fact.as_ref().is_ok_and(std::fs::Metadata::is_dir) {
             let inside = small_files(entry.path(), must)?;
             out.extend(inside.into_iter().map(|(n, path)| (format!("{TEMPLATES}/{n}"), path)));
-        } else if fact.is_ok_and(|m| m.is_file() && m.len() <= SMALL) && !is_weights(name) && !name.starts_with('.') {
+        } else if fact.is_ok_and(|m| m.is_file() && m.len() <= SMALL)
+            && !is_weights(name)
+            && !(is_adapter && is_of_adapter(name))
+            && name != "trainer_state.json"
+            && !name.starts_with('.')
+        {
             out.push((name.to_owned(), entry.path().to_owned()));
         }
     }
     Ok(out)
+}
+
+/// A reader that finds an adapter's settings looks for the adapter; what is written about it is not true of the model.
+fn is_of_adapter(name: &str) -> bool {
+    [ADAPTER, "README.md"].contains(&name)
 }
 
 fn is_weights(name: &str) -> bool {

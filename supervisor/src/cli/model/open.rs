@@ -22,6 +22,26 @@ pub(in crate::cli) struct Model {
     pub(in crate::cli) notes: Vec<String>,
 }
 
+impl Model {
+    /// Both as one: the tensors of another stand beside its own.
+    pub(in crate::cli) fn beside(mut self, other: Self) -> Self {
+        let first = self.weights.files.len();
+        self.weights.files.extend(other.weights.files);
+        self.sources.extend(other.sources);
+        self.notes.extend(other.notes);
+        self.weights
+            .tensors
+            .extend(other.weights.tensors.into_iter().map(|mut tensor| {
+                for chunk in tensor.chunks.iter_mut().chain(&mut tensor.copies) {
+                    chunk.file += first;
+                }
+                tensor
+            }));
+        self.weights.tensors.sort_by(|a, b| a.name.cmp(&b.name));
+        self
+    }
+}
+
 /// Opens and looks into all files. `prefix`: what the model's names begin with, where it is not to be found out.
 pub(in crate::cli) fn open(found: &Found, prefix: Option<&str>) -> Result<Model, CliError> {
     let model = |weights: Weights, sources| Model {

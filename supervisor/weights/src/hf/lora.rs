@@ -80,7 +80,9 @@ impl Adapter {
     }
 }
 
-pub(super) fn is_part(name: &str) -> bool {
+/// Returns true for the name of a tensor of an adapter.
+#[must_use]
+pub fn is_part(name: &str) -> bool {
     name.contains("lora_")
 }
 

@@ -1,0 +1,93 @@
+//! An adapter folded into the model that it was trained for.
+
+use super::files::Beside;
+use crate::cli::model::{self, Files, Found, Model};
+use crate::error::CliError;
+use camino::{Utf8Path, Utf8PathBuf};
+use std::io;
+use supervise_core::checkpoint::Verdict;
+use supervise_host::io_worker::read_small;
+use supervise_weights::hf::{self, Scaling};
+
+/// The file that peft keeps the settings of an adapter in.
+const CONFIG: &str = "adapter_config.json";
+/// A configuration is read up to this size.
+const MOST: u64 = 1 << 20;
+
+/// Directory of an adapter alone, as peft writes it.
+pub(super) fn adapter_dir(name: &str) -> Option<Found> {
+    let dir = Utf8Path::new(name);
+    let files = ["adapter_model.safetensors"];
+    let is_there = dir.join(CONFIG).is_file() && dir.join(files[0]).is_file();
+    is_there.then(|| Found {
+        dir: dir.to_owned(),
+        step: None,
+        role: None,
+        beside: dir.to_owned(),
+        files: Files::Safetensors(files.map(str::to_owned).to_vec()),
+    })
+}
+
+/// The model that an adapter without one is folded into.
+pub(super) fn with_base(adapter: Model, base: &Utf8Path) -> Result<Model, CliError> {
+    let Some(found) = model::exported(base.as_str())? else {
+        return Err(CliError::usage(format!("--fold-lora {base}: there is no model in it"))
+            .hint("name a directory with config.json and *.safetensors"));
+    };
+    if let Some(other) = model::adapter(&found) {
+        return Err(CliError::usage(format!(
+            "--fold-lora {base}: it has an adapter of its own ({other})"
+        )));
+    }
+    if let Some(own) = adapter.weights.tensors.iter().find(|t| !hf::is_part(&t.name)) {
+        return Err(CliError::usage(format!(
+            "--fold-lora {base}: the checkpoint holds the model itself ({})",
+            own.name
+        ))
+        .hint("--fold-lora without a directory folds the adapter into that"));
+    }
+    Ok(adapter.beside(model::open(&found, None)?))
+}
+
+/// Refuses what has no adapter, or nothing else.
+pub(super) fn is_possible(model: &Model, found: &Found) -> Result<(), CliError> {
+    if !model.weights.tensors.iter().any(|t| hf::is_part(&t.name)) {
+        return Err(CliError::usage(format!(
+            "--fold-lora: there is no adapter in {}",
+            found.dir
+        )));
+    }
+    if model.weights.tensors.iter().all(|t| hf::is_part(&t.name)) {
+        return Err(
+            CliError::usage(format!("--fold-lora: {} holds an adapter alone", found.dir))
+                .hint("--fold-lora DIR names the model that it was trained for"),
+        );
+    }
+    Ok(())
+}
+
+/// Adds the adapter to the tensors that it belongs to. Gives a note of it.
+pub(super) fn fold(model: &mut Model, found: &Found, files: &Beside, alpha: Option<f64>) -> Result<String, CliError> {
+    let failed = |e: supervise_weights::Problem| CliError::checkpoint(e.verdict, format!("{}: {e}", found.dir));
+    let (scaling, by) = match (alpha, config(found)?) {
+        (Some(alpha), _) => (Scaling::plain(alpha), "--lora-alpha".to_owned()),
+        (None, Some((path, text))) => (Scaling::parse(&text).map_err(failed)?, path.to_string()),
+        (None, None) => (Scaling::plain(files.alpha(None)?), "lora_train_meta.json".to_owned()),
+    };
+    let count = hf::fold(&mut model.weights, &scaling).map_err(failed)?;
+    Ok(format!(
+        "an adapter was added to {count} tensors, with the factor that {by} tells"
+    ))
+}
+
+/// What peft noted beside the adapter.
+fn config(found: &Found) -> Result<Option<(Utf8PathBuf, Vec<u8>)>, CliError> {
+    for path in [found.dir.join(CONFIG), found.dir.join("lora_adapter").join(CONFIG)] {
+        match read_small(&path, MOST) {
+            Ok(text) => return Ok(Some((path, text))),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(CliError::checkpoint(Verdict::Unreadable, format!("{path}: {e}"))),
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,142 @@
+//! Adapters added to the tensors that they belong to, as peft's `merge_and_unload` does on a CPU.
+//!
+//! Source: peft 0.21 `tuners/lora/layer.py`. It loads adapters as float32 whatever type they have; the product and the factor are computed
+//! in that, added to the tensor, and the sum is rounded to the tensor's type once. Within the product each step rounds once, in the order
+//! of the ranks, as the kernels of torch do for ranks up to some hundreds.
+
+use crate::cast::cast;
+use crate::model::{Fold, Tensor};
+use crate::problem::Problem;
+use crate::read::Reading;
+use supervise_checkpoint::Dtype;
+
+/// Elements that are in memory at once.
+const BLOCK: u64 = 256 << 10;
+
+/// Adds its adapter, if it has one, to the elements `from..` of a tensor.
+pub(crate) fn add(reading: &Reading<'_>, tensor: &Tensor, from: u64, buf: &mut [u8]) -> Result<(), Problem> {
+    let (Some(fold), &[_, columns]) = (tensor.fold, tensor.shape.as_slice()) else {
+        return Ok(());
+    };
+    let size = tensor.dtype.size();
+    let reading = reading.unnoted();
+    let adding = Adding {
+        reading: &reading,
+        tensor,
+        fold,
+        columns,
+    };
+    let end = from + buf.len() as u64 / size;
+    let mut at = from;
+    while at < end {
+        // Rows that are longer than what is held at once are taken in parts.
+        let to = match columns > BLOCK {
+            true => end.min(at - at % columns + columns).min(at + BLOCK),
+            false => end.min(at + BLOCK),
+        };
+        adding.block(
+            at,
+            to,
+            &mut buf[((at - from) * size) as usize..((to - from) * size) as usize],
+        )?;
+        at = to;
+    }
+    Ok(())
+}
+
+/// Reads all adapters once, for their checksums.
+pub(crate) fn read_adapters(reading: &Reading<'_>) -> Result<(), Problem> {
+    let weights = reading.weights();
+    let (mut buf, mut scratch) = (Vec::new(), Vec::new());
+    for fold in weights.tensors.iter().filter_map(|t| t.fold) {
+        for tensor in [&weights.tensors[fold.left], &weights.tensors[fold.right]] {
+            let (all, mut at) = (tensor.elements(), 0);
+            while at < all {
+                let n = BLOCK.min(all - at);
+                buf.resize((n * tensor.dtype.size()) as usize, 0);
+                reading.fill(tensor, at, &mut buf, &mut scratch)?;
+                at += n;
+            }
+        }
+    }
+    Ok(())
+}
+
+struct Adding<'a> {
+    reading: &'a Reading<'a>,
+    tensor: &'a Tensor,
+    fold: Fold,
+    columns: u64,
+}
+
+impl Adding<'_> {
+    /// Adds the product to the elements `from..to`: of one row, or of rows that are no longer than a block.
+    fn block(&self, from: u64, to: u64, buf: &mut [u8]) -> Result<(), Problem> {
+        let tensors = &self.reading.weights().tensors;
+        let (left, right) = (&tensors[self.fold.left], &tensors[self.fold.right]);
+        let (first, last) = (from / self.columns, (to - 1) / self.columns);
+        let (rows, rank) = (last - first + 1, right.shape[0]);
+        // The columns that are needed: all, where there are several rows.
+        let (lo, hi) = match rows {
+            1 => (from % self.columns, from % self.columns + (to - from)),
+            _ => (0, self.columns),
+        };
+        let mut sum = vec![0_f32; (to - from) as usize];
+        let at_once = (BLOCK / rows).clamp(1, rank.max(1));
+        let (mut factors, mut row) = (Vec::new(), Vec::new());
+        let mut begin = 0;
+        while begin < rank {
+            let end = rank.min(begin + at_once);
+            factors.clear();
+            for n in first..=last {
+                self.floats(left, n * rank + begin, end - begin, &mut factors)?;
+            }
+            for k in begin..end {
+                row.clear();
+                self.floats(right, k * self.columns + lo, hi - lo, &mut row)?;
+                for n in first..=last {
+                    let factor = factors[((n - first) * (end - begin) + (k - begin)) as usize];
+                    let (a, b) = (from.max(n * self.columns), to.min((n + 1) * self.columns));
+                    let own = &row[(a - n * self.columns - lo) as usize..(b - n * self.columns - lo) as usize];
+                    step(&mut sum[(a - from) as usize..(b - from) as usize], factor, own);
+                }
+            }
+            begin = end;
+        }
+        self.put(&sum, buf);
+        Ok(())
+    }
+
+    /// Elements of a tensor as float32, behind those that are there.
+    fn floats(&self, tensor: &Tensor, from: u64, n: u64, out: &mut Vec<f32>) -> Result<(), Problem> {
+        let mut bytes = vec![0; (n * tensor.dtype.size()) as usize];
+        self.reading.fill(tensor, from, &mut bytes, &mut Vec::new())?;
+        out.extend(as_floats(&bytes, tensor.dtype));
+        Ok(())
+    }
+
+    /// Adds the product, times the factor, to the numbers in `buf`.
+    fn put(&self, sum: &[f32], buf: &mut [u8]) {
+        // torch multiplies by the factor in the type of the product.
+        let scaling = self.fold.scaling as f32;
+        let own = as_floats(buf, self.tensor.dtype);
+        let both = own.iter().zip(sum);
+        let total: Vec<u8> = both.flat_map(|(w, x)| (w + x * scaling).to_le_bytes()).collect();
+        cast(&total, Dtype::F32, self.tensor.dtype, buf);
+    }
+}
+
+/// `sum += factor * row`, each rounded once: a product of two floats is exact as a double.
+fn step(sum: &mut [f32], factor: f32, row: &[f32]) {
+    let factor = f64::from(factor);
+    for (sum, x) in sum.iter_mut().zip(row) {
+        *sum = (factor * f64::from(*x) + f64::from(*sum)) as f32;
+    }
+}
+
+fn as_floats(bytes: &[u8], dtype: Dtype) -> Vec<f32> {
+    let mut wide = vec![0; bytes.len() / dtype.size() as usize * 4];
+    cast(bytes, dtype, Dtype::F32, &mut wide);
+    let (floats, _) = wide.as_chunks::<4>();
+    floats.iter().map(|b| f32::from_le_bytes(*b)).collect()
+}

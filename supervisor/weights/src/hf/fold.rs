@@ -1,0 +1,228 @@
+//! Which adapter belongs to which tensor, and with which factor.
+//!
+//! Source: peft 0.21 `tuners/lora/{config,layer,model}.py`, `utils/other.py` (`get_pattern_key`).
+
+use super::lora;
+use super::{WRAPPERS, natural};
+use crate::model::{Fold, Weights};
+use crate::problem::Problem;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use supervise_checkpoint::Dtype;
+
+/// Kinds of adapters that change more than the product of two tensors, by their setting.
+const OTHER_KINDS: [&str; 16] = [
+    "alora_invocation_tokens",
+    "arrow_config",
+    "fan_in_fan_out",
+    "kasa_config",
+    "layer_replication",
+    "lora_bias",
+    "lora_ga_config",
+    "modules_to_save",
+    "monteclora_config",
+    "target_parameters",
+    "trainable_token_indices",
+    "use_bdlora",
+    "use_dora",
+    "use_qalora",
+    "velora_config",
+    "loftq_config",
+];
+/// Ways to begin that leave the model as it was.
+const PLAIN_BEGINNINGS: [&str; 3] = ["gaussian", "orthogonal", "eva"];
+
+/// The factor of each module of an adapter.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scaling {
+    alpha: f64,
+    /// It is divided by the root of the rank.
+    by_root: bool,
+    /// Others, by the last words of a module's name.
+    patterns: Vec<(String, f64)>,
+    /// Rank, where all modules have one.
+    rank: Option<u64>,
+}
+
+impl Scaling {
+    /// The same for all modules: alpha divided by the rank.
+    #[must_use]
+    pub fn plain(alpha: f64) -> Self {
+        Self {
+            alpha,
+            by_root: false,
+            patterns: Vec::new(),
+            rank: None,
+        }
+    }
+
+    /// As `adapter_config.json` tells it.
+    ///
+    /// # Errors
+    /// A kind of adapter that is more than the product of two tensors.
+    pub fn parse(text: &[u8]) -> Result<Self, Problem> {
+        let value: Value =
+            serde_json::from_slice(text).map_err(|e| Problem::damaged(format!("adapter_config.json: {e}")))?;
+        let refused = |what: String| Problem::unknown(format!("adapter_config.json: {what} cannot be folded in here"));
+        if value.get("peft_type").and_then(Value::as_str) != Some("LORA") {
+            return Err(refused(format!("an adapter of the kind {}", value["peft_type"])));
+        }
+        let set = |key: &&str| match value.get(*key) {
+            None | Some(Value::Null | Value::Bool(false)) => false,
+            Some(Value::Array(items)) => !items.is_empty(),
+            Some(Value::Object(map)) => !map.is_empty(),
+            Some(_) => true,
+        };
+        if let Some(key) = OTHER_KINDS.iter().find(|k| set(k)) {
+            return Err(refused(format!("an adapter with {key}")));
+        }
+        if let Some(bias) = value.get("bias").and_then(Value::as_str).filter(|b| *b != "none") {
+            return Err(refused(format!("an adapter with bias: {bias}")));
+        }
+        if let Some(Value::String(word)) = value.get("init_lora_weights")
+            && !PLAIN_BEGINNINGS.contains(&word.as_str())
+        {
+            // These change the model's own numbers before the training.
+            return Err(refused(format!("an adapter with init_lora_weights: {word}")));
+        }
+        let number = |v: &Value| v.as_f64().filter(|n| n.is_finite());
+        let alpha = value.get("lora_alpha").and_then(number);
+        let alpha = alpha.ok_or_else(|| Problem::damaged("adapter_config.json: it has no lora_alpha"))?;
+        let map = |key: &str| value.get(key).and_then(Value::as_object);
+        let mut patterns = Vec::new();
+        for (key, alpha) in map("alpha_pattern").into_iter().flatten() {
+            let plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+            let alpha = number(alpha).filter(|_| !key.is_empty() && key.chars().all(plain));
+            let alpha = alpha.ok_or_else(|| refused(format!("an alpha_pattern that is no plain name ({key})")))?;
+            patterns.push((key.clone(), alpha));
+        }
+        let ranked = map("rank_pattern").is_some_and(|m| !m.is_empty());
+        Ok(Self {
+            alpha,
+            by_root: value.get("use_rslora").and_then(Value::as_bool) == Some(true),
+            patterns,
+            rank: value.get("r").and_then(Value::as_u64).filter(|_| !ranked),
+        })
+    }
+
+    /// The factor of a module whose adapter has this rank.
+    fn of(&self, module: &str, rank: u64) -> Result<f64, Problem> {
+        if let Some(said) = self.rank.filter(|said| *said != rank) {
+            let text = format!("{module}: adapter_config.json speaks of rank {said}, the tensors have {rank}");
+            return Err(Problem::damaged(text));
+        }
+        let fits = |key: &str| module == key || module.strip_suffix(key).is_some_and(|rest| rest.ends_with('.'));
+        let mut own = self
+            .patterns
+            .iter()
+            .filter(|(key, _)| fits(key))
+            .map(|(_, alpha)| *alpha);
+        let alpha = own.next();
+        if own.any(|other| Some(other) != alpha) {
+            let text = format!("{module}: more than one name of alpha_pattern fits it, with different numbers");
+            return Err(Problem::unknown(text));
+        }
+        let alpha = alpha.unwrap_or(self.alpha);
+        Ok(match self.by_root {
+            true => alpha / (rank as f64).sqrt(),
+            false => alpha / rank as f64,
+        })
+    }
+}
+
+/// Both tensors of an adapter.
+#[derive(Default)]
+struct Pair {
+    left: Option<usize>,
+    right: Option<usize>,
+}
+
+/// Adds each adapter's two tensors to the one that they belong to. Gives how many tensors become others by it.
+///
+/// # Errors
+/// An adapter that is more than that, lacks a part, or belongs to no tensor that is there.
+pub fn fold(weights: &mut Weights, scaling: &Scaling) -> Result<u64, Problem> {
+    let mut pairs: BTreeMap<Vec<(u64, String)>, (String, Pair)> = BTreeMap::new();
+    for (n, tensor) in weights.tensors.iter().enumerate() {
+        let name = inner(&tensor.name);
+        if lora::is_trained_whole(&tensor.name) {
+            let text = format!(
+                "{}: modules that are trained whole beside an adapter (modules_to_save) are not put together here",
+                tensor.name
+            );
+            return Err(Problem::unknown(text));
+        }
+        if !lora::is_part(&name) {
+            continue;
+        }
+        let plain = name.replace(".default.weight", ".weight");
+        let part = plain
+            .strip_suffix(".lora_A.weight")
+            .map(|module| (module, false))
+            .or(plain.strip_suffix(".lora_B.weight").map(|module| (module, true)));
+        let Some((module, is_left)) = part else {
+            let text = format!(
+                "{}: only plain adapters of linear layers, of the name `default`, are folded in (no DoRA, no bias, no embeddings, not several)",
+                tensor.name
+            );
+            return Err(Problem::unknown(text));
+        };
+        let (_, pair) = pairs
+            .entry(natural(module))
+            .or_insert_with(|| (module.to_owned(), Pair::default()));
+        let side = if is_left { &mut pair.left } else { &mut pair.right };
+        if side.replace(n).is_some() {
+            return Err(Problem::damaged(format!("{}: it is there twice", tensor.name)));
+        }
+    }
+    let names: BTreeMap<String, usize> = weights
+        .tensors
+        .iter()
+        .enumerate()
+        .map(|(n, t)| (inner(&t.name), n))
+        .collect();
+    let count = pairs.len() as u64;
+    for (module, pair) in pairs.into_values() {
+        let (Some(left), Some(right)) = (pair.left, pair.right) else {
+            return Err(Problem::damaged(format!("{module}: lora_A or lora_B is missing")));
+        };
+        let Some(base) = names.get(&format!("{module}.weight")).copied() else {
+            let text = format!("{module}: the adapter changes it, and the model has no such tensor");
+            return Err(Problem::damaged(text));
+        };
+        let [b, a, w] = [left, right, base].map(|n| &weights.tensors[n]);
+        let ([rows, of_b], [rank, columns]) = (b.shape.as_slice(), a.shape.as_slice()) else {
+            let text = format!(
+                "{module}: its adapter is none of a linear layer ({:?}, {:?})",
+                b.shape, a.shape
+            );
+            return Err(Problem::unknown(text));
+        };
+        if of_b != rank || w.shape != [*rows, *columns] || *rank == 0 {
+            let text = format!(
+                "{module}: adapters with the shapes {:?} and {:?} do not fit {:?}",
+                b.shape, a.shape, w.shape
+            );
+            return Err(Problem::damaged(text));
+        }
+        let known = |dtype| matches!(dtype, Dtype::F32 | Dtype::F16 | Dtype::Bf16);
+        if !known(w.dtype) || !known(b.dtype) || a.dtype != b.dtype {
+            let text = format!(
+                "{module}: an adapter in {} and {} is not folded into {}",
+                a.dtype.word(),
+                b.dtype.word(),
+                w.dtype.word()
+            );
+            return Err(Problem::unknown(text));
+        }
+        let scaling = scaling.of(&module, *rank)?;
+        weights.tensors[base].fold = Some(Fold { left, right, scaling });
+    }
+    Ok(count)
+}
+
+/// A name without what adapters and torch put around it.
+fn inner(name: &str) -> String {
+    let name = lora::base_name(name);
+    WRAPPERS.iter().fold(name, |name, word| name.replace(word, ""))
+}
