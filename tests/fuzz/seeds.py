@@ -90,6 +90,34 @@ def distributed():
     put("dcp_metadata", "dict", b"\x80\x02}.")
 
 
+def deepspeed():
+    """States as DeepSpeed saves them, of parameters that fit the storages which the target puts beside them: 16 numbers each."""
+    import io
+    from collections import OrderedDict
+
+    import torch
+
+    def values(state):
+        out = io.BytesIO()
+        torch.save(state, out)
+        with zipfile.ZipFile(out) as archive:
+            return archive.read(next(n for n in archive.namelist() if n.endswith("/data.pkl")))
+
+    shapes = OrderedDict(a=torch.Size([3, 4]), b=torch.Size([2, 2]))
+    flat, other = torch.zeros(16), {"state": {0: {"exp_avg": torch.zeros(16)}}}
+    for name, stage, count, key, model in [
+        ("two", 2, [1], "single_partition_of_fp32_groups", {"param_shapes": [shapes], "shared_params": {"c": "a"}, "module": {}}),
+        ("three", 3, 1, "fp32_flat_groups", {"param_shapes": [shapes], "shared_params": {}, "module": {}}),
+        ("frozen", 1, 1, "single_partition_of_fp32_groups", {
+            "param_shapes": [OrderedDict(b=torch.Size([2, 8]))], "shared_params": {}, "buffer_names": ["d"], "module": {"d": torch.zeros(16)},
+            "frozen_param_shapes": {"a": torch.Size([4, 4])}, "frozen_param_fragments": {"a": torch.nn.Parameter(torch.zeros(4, 4))}}),
+        ("none", 0, 1, "", {"param_shapes": None, "shared_params": None, "module": {"a": torch.zeros(4, 4), "b": torch.zeros(16)}}),
+    ]:  # fmt: skip
+        first = values(model)
+        optimizer = {"zero_stage": stage, "partition_count": count, "base_optimizer_state": other, key: [flat], "param_alignment_paddings": [[0] * len(g) for g in model["param_shapes"] or ()]}
+        put("deepspeed", name, struct.pack("<H", len(first)) + first + values({"optimizer_state_dict": optimizer}))
+
+
 def texts():
     for path in sorted((ROOT / "config/tests/corpus").glob("*.yaml")) + sorted((ROOT / "examples/configs").glob("*.yaml")):
         put("yaml", path.stem, path.read_bytes()[:4000])
@@ -104,5 +132,5 @@ def texts():
 
 
 if __name__ == "__main__":
-    for part in torch_files, evasions, safetensors, json_files, distributed, texts:
+    for part in torch_files, evasions, safetensors, json_files, distributed, deepspeed, texts:
         part()

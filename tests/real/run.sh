@@ -5,13 +5,14 @@
 # usage: run.sh VENV PROGRAMS      (PROGRAMS: the folder with the built binaries)
 # ONLY=PART in the environment: only the scripts whose name contains it. Two run at once: what one waits for, the other computes
 # (LANES=1: one after the other). Each line tells whose it is, each script is timed; the list ends the run, slowest first.
-# areal's environment is made beside VENV, as .venv-areal; verl's releases are unpacked there, in .verl-versions.
+# areal's environment is made beside VENV, as .venv-areal, DeepSpeed's files as .venv-deepspeed; verl's releases are unpacked there, in .verl-versions.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 venv=$(cd "$1" && pwd)
 python=$venv/bin/python
 programs=$(cd "$2" && pwd)
 areal=$(dirname "$venv")/.venv-areal
+deepspeed=$(dirname "$venv")/.venv-deepspeed
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -21,7 +22,7 @@ unset PYTHONDONTWRITEBYTECODE
 only=${ONLY:-}
 # Long ones first: what is left at the end should be short.
 scripts=(verl_hazards areal_launchers stalls recovery areal_recovery ray_recovery areal_alone proofs ppo_recovery hf_recovery reshard verl_versions
-  merge merge_formats migrate verl_contents areal_dialect rehearsal asked pickle_names omegaconf_differential unsafe_differential json_differential
+  merge merge_formats zero migrate verl_contents areal_dialect rehearsal asked pickle_names omegaconf_differential unsafe_differential json_differential
   kubernetes)
 
 verl_hazards() { "$python" "$here/verl_hazards.py"; }
@@ -41,6 +42,10 @@ proofs() {
   "$python" "$here/merge_formats.py" "$programs" --areal "$work/checkpoints/areal"
   "$python" "$here/proof_differential.py" "$programs" "$work/checkpoints" --areal "$areal" --each 20
   "$python" "$here/proof_records.py" "$programs" "$work/checkpoints" --each 20
+}
+zero() {
+  "$here/install_deepspeed.sh" "$venv" "$deepspeed"
+  "$python" "$here/zero.py" "$programs" "$deepspeed"
 }
 areal_alone() { need_areal && "$areal/bin/python" "$here/areal_alone.py"; }
 areal_dialect() { need_areal && "$areal/bin/python" "$here/areal_dialect.py" "$programs/examples/areal_view"; }

@@ -185,7 +185,7 @@ impl Named {
 fn on_disk(found: &Found, model: &Model) -> Result<(Vec<OutTensor>, Option<OutTensor>), Problem> {
     let config = match found.files {
         Files::Safetensors(_) => None,
-        Files::Fsdp(_) | Files::Distributed(_) => config(&found.beside.join("config.json")),
+        Files::Fsdp(_) | Files::Distributed(_) | Files::Zero { .. } => config(&found.beside.join("config.json")),
     };
     let as_written = config.map(|config| model::plan(model, &config, hf::Options::default()));
     match as_written {

@@ -1,9 +1,11 @@
 //! Models as the command line names them: found, looked into, open.
 
 mod form;
+mod listing;
 mod open;
 mod same;
 mod source;
+mod zero;
 
 pub(super) use form::{Files, Found, adapter, exported};
 pub(super) use open::{Model, Shards, open, plan, shards};

@@ -9,6 +9,7 @@ mod checkpoints;
 mod commands;
 mod compare;
 mod convert;
+mod deepspeed;
 mod diagnose;
 mod docs;
 mod foreign;

@@ -24,6 +24,7 @@ pub mod reshard;
 pub mod safetensors;
 pub mod torch_dist;
 pub mod write;
+pub mod zero;
 
 pub use layout::{OutFile, OutTensor, Piece};
 pub use model::{Chunk, Fold, SourceFile, Tensor, Weights};

@@ -13,7 +13,7 @@ use supervise_core::checkpoint::{Finding, Verdict};
 const CALL: &[u8] = b"cos\nsystem\n(S'id'\ntR0";
 
 /// Tight, so that every limit is met.
-fn limits() -> Limits {
+pub(crate) fn limits() -> Limits {
     Limits {
         entries: 2000,
         directory_bytes: 1 << 20,
@@ -34,7 +34,7 @@ fn limits() -> Limits {
 }
 
 /// Memory that one file may take: its values, as much again for what is made of them, and some for each byte.
-fn memory(len: usize) -> usize {
+pub(crate) fn memory(len: usize) -> usize {
     8 * limits().memory + 512 * len
 }
 

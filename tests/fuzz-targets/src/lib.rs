@@ -13,6 +13,7 @@
 mod archive;
 mod files;
 pub mod memory;
+mod models;
 pub mod mutate;
 mod source;
 mod texts;
@@ -38,6 +39,7 @@ pub const TARGETS: &[Target] = &[
     target("json", files::json, words::JSON),
     target("dcp_metadata", files::dcp_metadata, words::PICKLE),
     target("distcp", files::distcp, words::ZIP),
+    target("deepspeed", models::deepspeed, words::PICKLE),
     target("record", texts::record, words::JSON),
     target("journal", texts::journal, words::JSON),
     target("yaml", texts::yaml, words::YAML),

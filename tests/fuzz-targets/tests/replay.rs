@@ -75,6 +75,7 @@ replayed! {
     json 1500;
     dcp_metadata 1500;
     distcp 1000;
+    deepspeed 3000;
     record 3000;
     journal 1500;
     yaml 1000;

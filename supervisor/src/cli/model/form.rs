@@ -1,9 +1,10 @@
 //! How weights are kept, by what stands in a directory.
 
+use super::listing::names;
+use super::zero;
 use crate::error::CliError;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use supervise_checkpoint::{FileKind, Limits, inspect};
 use supervise_core::checkpoint::Verdict;
 use supervise_core::id::Step;
@@ -45,6 +46,12 @@ pub(in crate::cli) enum Files {
     Fsdp(Vec<String>),
     /// A checkpoint of `torch.distributed.checkpoint`, in this directory below.
     Distributed(&'static str),
+    /// Files of DeepSpeed: states of the model, then those of the optimizer, each kind in the order of the ranks.
+    Zero {
+        /// How many of them hold states of the model.
+        models: usize,
+        names: Vec<String>,
+    },
     /// Files of safetensors that are whole.
     Safetensors(Vec<String>),
 }
@@ -73,6 +80,10 @@ pub(super) fn of(dir: &Utf8Path, inside: &[String]) -> Result<Option<Found>, Cli
     if has(METADATA) {
         return Ok(Some(found(Files::Distributed(""))));
     }
+    if let Some(below) = zero::dir_of(dir, inside)? {
+        let (models, names) = zero::files(dir, &below)?;
+        return Ok(Some(found(Files::Zero { models, names })));
+    }
     if !["model", "dist_ckpt", RECOVER].iter().any(|name| has(name)) {
         return Ok(None);
     }
@@ -91,6 +102,9 @@ fn beside(dir: &Utf8Path, files: &Files) -> Utf8PathBuf {
     let own = dir.file_name().unwrap_or_default();
     let parent = dir.parent().unwrap_or(dir);
     match files {
+        // Trainer writes them beside the directory with DeepSpeed's files.
+        Files::Zero { names, .. } if names.iter().any(|n| n.contains('/')) => dir.to_owned(),
+        Files::Zero { .. } => parent.to_owned(),
         // As `convert` writes it, whatever its name is.
         Files::Distributed("") if dir.join(HUGGINGFACE).is_dir() => dir.join(HUGGINGFACE),
         Files::Distributed(RECOVER) => export(dir),
@@ -107,21 +121,6 @@ pub(super) fn export(dir: &Utf8Path) -> Utf8PathBuf {
     let there = names(dir).ok().flatten().unwrap_or_default();
     let newest = there.iter().filter_map(|name| Some((step(name)?, name))).max();
     newest.map_or_else(|| dir.join(HUGGINGFACE), |(_, name)| dir.join(name))
-}
-
-/// The names in a directory; none where it is no directory, or nothing of that name is there.
-pub(super) fn names(dir: &Utf8Path) -> Result<Option<Vec<String>>, CliError> {
-    let entries = match dir.read_dir_utf8() {
-        Ok(entries) => entries,
-        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(None),
-        Err(e) => return Err(CliError::environment(format!("{dir}: {e}"))),
-    };
-    // A name that is no text is none that a trainer writes.
-    let names = entries.filter(|e| !matches!(e, Err(e) if e.kind() == io::ErrorKind::InvalidData));
-    let names: io::Result<Vec<String>> = names.map(|e| Ok(e?.file_name().to_owned())).collect();
-    names
-        .map(Some)
-        .map_err(|e| CliError::environment(format!("{dir}: {e}")))
 }
 
 /// Weights that are whole: a file of safetensors, or a directory of a model.

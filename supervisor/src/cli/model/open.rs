@@ -10,7 +10,7 @@ use supervise_core::checkpoint::Verdict;
 use supervise_host::io_worker::FileSource;
 use supervise_weights::fsdp::{self, Shard};
 use supervise_weights::hf::{self, ModelConfig, Options, Plan};
-use supervise_weights::{Bytes, Problem, Weights, dcp, megatron, safetensors};
+use supervise_weights::{Bytes, Problem, Weights, dcp, megatron, safetensors, zero};
 
 /// A model and its open files, in the order of [`Weights::files`].
 pub(in crate::cli) struct Model {
@@ -65,6 +65,17 @@ pub(in crate::cli) fn open(found: &Found, prefix: Option<&str>) -> Result<Model,
             Ok(model(weights, sources))
         }
         Files::Distributed(below) => distributed(found, below, prefix),
+        Files::Zero { models, names } => {
+            let open = shards(&found.dir, names)?;
+            let source = zero::Source {
+                shards: &open.shards,
+                sources: &open.sources,
+                models: *models,
+                limits: &open.limits,
+            };
+            let weights = zero::gather(source).map_err(|e| at(found, &e))?;
+            Ok(model(weights, open.sources))
+        }
         Files::Safetensors(names) => {
             let (looked, sources) = look(found, FileKind::Safetensors, names)?;
             let weights = safetensors::gather(&looked).map_err(|e| at(found, &e))?;

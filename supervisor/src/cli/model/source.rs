@@ -1,6 +1,7 @@
 //! The directory that is meant: a role of a step, of a root, of a run.
 
-use super::form::{self, Files, Found, names};
+use super::form::{self, Files, Found};
+use super::listing::{self, names};
 use crate::cli::checkpoints;
 use crate::error::{CliError, ErrorKind};
 use crate::printer::Meter;
@@ -130,7 +131,7 @@ fn in_step(dir: &Utf8Path, role: Option<&str>, known: Option<Step>) -> Result<Op
     }
     let mut roles = BTreeMap::new();
     // A generation of areal's own holds its roles one level lower.
-    let inner = self::names(&dir.join(PAYLOADS))?;
+    let inner = listing::names(&dir.join(PAYLOADS))?;
     let above = if inner.is_some() {
         dir.join(PAYLOADS)
     } else {
@@ -139,7 +140,7 @@ fn in_step(dir: &Utf8Path, role: Option<&str>, known: Option<Step>) -> Result<Op
     let names = inner.unwrap_or(names);
     for name in &names {
         let below = above.join(name);
-        if let Some(inside) = self::names(&below)?
+        if let Some(inside) = listing::names(&below)?
             && let Some(found) = form::of(&below, &inside)?
         {
             roles.insert(name.as_str(), found);

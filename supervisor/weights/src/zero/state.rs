@@ -1,0 +1,212 @@
+//! Values of a file of `torch.save`: dicts, sizes, tensors and where their numbers lie.
+
+use crate::fsdp::Shard;
+use crate::problem::Problem;
+use crate::read::Bytes;
+use std::collections::BTreeMap;
+use supervise_checkpoint::pickle::{self, Heap, Object, Pickle, Value};
+use supervise_checkpoint::source::Reader;
+use supervise_checkpoint::{Dtype, Limits, zip};
+use supervise_core::checkpoint::Verdict;
+
+/// A tensor is wrapped no more often.
+const WRAPPED: usize = 4;
+
+/// A file that was read but for its numbers.
+pub(super) struct State<'a> {
+    pub(super) path: &'a str,
+    /// Its index among the files.
+    pub(super) file: usize,
+    heap: Heap,
+    pub(super) root: Value,
+    /// Place and length in bytes of each storage, by its key.
+    places: BTreeMap<&'a str, (u64, u64)>,
+}
+
+/// A tensor in a file; its numbers follow each other.
+#[derive(Debug, Clone)]
+pub(super) struct Stored {
+    pub(super) file: usize,
+    /// Place of its first number in the file, in bytes.
+    pub(super) at: u64,
+    pub(super) dtype: Dtype,
+    pub(super) shape: Vec<u64>,
+}
+
+impl<'a> State<'a> {
+    /// Reads the values of a file that was looked into.
+    pub(super) fn read(file: usize, shard: &'a Shard, bytes: &Bytes, limits: &Limits) -> Result<Self, Problem> {
+        let path = shard.path.as_str();
+        let found = &shard.found;
+        if let Some(worst) = found.findings.iter().find(|f| f.effect() != Verdict::Whole) {
+            return Err(Problem::found(path, worst));
+        }
+        if found
+            .facts
+            .torch
+            .as_ref()
+            .is_some_and(|t| t.byteorder.as_deref() == Some("big"))
+        {
+            return Err(Problem::unknown(format!("{path}: its numbers are in big-endian order")));
+        }
+        let reader = Reader::open(bytes, zip::TAIL).map_err(|e| Problem::found(path, &e.finding()))?;
+        let archive = zip::read(&reader, limits, &mut Vec::new()).map_err(|f| Problem::found(path, &f))?;
+        let entry = archive.entries.iter().find(|e| e.name.ends_with("/data.pkl"));
+        let pickled = entry
+            .filter(|e| e.size <= limits.pickle_bytes)
+            .and_then(|e| Some((e.data, usize::try_from(e.size).ok()?)))
+            .ok_or_else(|| Problem::damaged(format!("{path}: its data.pkl is missing or too large")))?;
+        let pickled = reader
+            .bytes(pickled.0, pickled.1)
+            .map_err(|e| Problem::found(path, &e.finding()))?;
+        let Pickle { heap, root, error, .. } = pickle::read(pickled, limits);
+        let (Some(root), None) = (root, error) else {
+            return Err(Problem::damaged(format!("{path}: its data.pkl cannot be read")));
+        };
+        let key = |what: &'a str| what.split_once("/data/").map(|(_, key)| key);
+        let places = found
+            .plan
+            .extents
+            .iter()
+            .filter_map(|e| Some((key(&e.what)?, (e.off, e.len))))
+            .collect();
+        Ok(Self {
+            path,
+            file,
+            heap,
+            root,
+            places,
+        })
+    }
+
+    pub(super) fn strange(&self, what: &str) -> Problem {
+        Problem::unknown(format!("{}: {what} is not of the form that is known here", self.path))
+    }
+
+    /// The value of a key; none where it is `None`, too.
+    pub(super) fn get(&self, dict: Value, key: &str) -> Option<Value> {
+        self.heap.get(dict, key).filter(|v| *v != Value::None)
+    }
+
+    pub(super) fn want(&self, dict: Value, key: &str) -> Result<Value, Problem> {
+        self.get(dict, key).ok_or_else(|| self.strange(key))
+    }
+
+    pub(super) fn items(&self, value: Value, what: &str) -> Result<&[Value], Problem> {
+        self.heap.items(value).ok_or_else(|| self.strange(what))
+    }
+
+    /// A dict's values by name, in its order.
+    pub(super) fn pairs(&self, value: Value, what: &str) -> Result<Vec<(String, Value)>, Problem> {
+        let pairs = self.heap.pairs(value).ok_or_else(|| self.strange(what))?;
+        let named = pairs.iter().map(|(k, v)| Some((self.heap.str(*k)?.into_owned(), *v)));
+        named.collect::<Option<_>>().ok_or_else(|| self.strange(what))
+    }
+
+    pub(super) fn text(&self, value: Value) -> Option<String> {
+        self.heap.str(value).map(std::borrow::Cow::into_owned)
+    }
+
+    /// A number, or a member of an enumeration that is called with one.
+    pub(super) fn number(&self, value: Value) -> Option<u64> {
+        let called = self
+            .heap
+            .call(value)
+            .and_then(|c| self.heap.items(c.args)?.first().copied());
+        self.heap.uint(called.unwrap_or(value))
+    }
+
+    /// A `torch.Size`.
+    pub(super) fn size(&self, value: Value, what: &str) -> Result<Vec<u64>, Problem> {
+        let inner = self
+            .heap
+            .call(value)
+            .and_then(|c| self.heap.items(c.args)?.first().copied());
+        let items = self.items(inner.unwrap_or(value), what)?;
+        let numbers: Option<Vec<u64>> = items.iter().map(|v| self.heap.uint(*v)).collect();
+        numbers.ok_or_else(|| self.strange(what))
+    }
+
+    /// A tensor, however it is wrapped: in a parameter, with attributes.
+    pub(super) fn tensor(&self, value: Value, what: &str) -> Result<Stored, Problem> {
+        let strange = || self.strange(what);
+        let call = self.heap.call(value).ok_or_else(strange)?;
+        let (mut callee, mut args) = (call.callee, call.args);
+        for _ in 0..WRAPPED {
+            let name = self.heap.global(callee).ok_or_else(strange)?;
+            let items = self.heap.items(args).ok_or_else(strange)?;
+            match (name.module.as_str(), name.name.as_str(), items) {
+                ("torch._utils", "_rebuild_tensor_v2", items) => return self.rebuilt(items, what),
+                ("torch._tensor", "_rebuild_from_type_v2", [inner, _, of, ..]) => (callee, args) = (*inner, *of),
+                ("torch._utils", "_rebuild_parameter" | "_rebuild_parameter_with_state", [inner, ..]) => {
+                    let call = self.heap.call(*inner).ok_or_else(strange)?;
+                    (callee, args) = (call.callee, call.args);
+                }
+                _ => return Err(strange()),
+            }
+        }
+        Err(strange())
+    }
+
+    /// The tensor that `_rebuild_tensor_v2` makes of these.
+    fn rebuilt(&self, items: &[Value], what: &str) -> Result<Stored, Problem> {
+        let strange = || self.strange(what);
+        let [storage, offset, size, stride, ..] = *items else {
+            return Err(strange());
+        };
+        let Some(Object::Persistent(id)) = self.heap.object(storage) else {
+            return Err(strange());
+        };
+        let [_, class, key, ..] = *self.heap.items(*id).ok_or_else(strange)? else {
+            return Err(strange());
+        };
+        let class = self.heap.global(class).ok_or_else(strange)?;
+        let dtype = storage_type(&class.name).ok_or_else(strange)?;
+        let (shape, stride) = (self.size(size, what)?, self.size(stride, what)?);
+        let elements = crate::model::elements(&shape);
+        let follows = elements < 2 || stride == crate::model::row_major(&shape);
+        let offset = self.heap.uint(offset).filter(|_| follows).ok_or_else(strange)?;
+        if elements == 0 {
+            return Ok(Stored {
+                file: self.file,
+                at: 0,
+                dtype,
+                shape,
+            });
+        }
+        let key = self.heap.str(key).ok_or_else(strange)?;
+        let (at, len) = self
+            .places
+            .get(key.as_ref())
+            .copied()
+            .ok_or_else(|| Problem::damaged(format!("{}: the numbers of {what} are not there", self.path)))?;
+        let end = offset.checked_add(elements).and_then(|n| n.checked_mul(dtype.size()));
+        if end.is_none_or(|end| end > len) {
+            let text = format!("{}: {what} reaches beyond its storage", self.path);
+            return Err(Problem::damaged(text));
+        }
+        Ok(Stored {
+            file: self.file,
+            at: at + offset * dtype.size(),
+            dtype,
+            shape,
+        })
+    }
+}
+
+/// The type of the numbers of torch's classes of storages.
+fn storage_type(class: &str) -> Option<Dtype> {
+    Some(match class {
+        "DoubleStorage" => Dtype::F64,
+        "FloatStorage" => Dtype::F32,
+        "HalfStorage" => Dtype::F16,
+        "BFloat16Storage" => Dtype::Bf16,
+        "LongStorage" => Dtype::I64,
+        "IntStorage" => Dtype::I32,
+        "ShortStorage" => Dtype::I16,
+        "CharStorage" => Dtype::I8,
+        "ByteStorage" => Dtype::U8,
+        "BoolStorage" => Dtype::Bool,
+        _ => return None,
+    })
+}
