@@ -6,7 +6,7 @@ use crate::error::CliError;
 use crate::exit::Exit;
 use crate::printer::Meter;
 use crate::render::compare::CompareView;
-use camino::Utf8Path;
+use camino::{Utf8Path, Utf8PathBuf};
 use std::ops::ControlFlow;
 use supervise_checkpoint::Dtype;
 use supervise_core::checkpoint::Verdict;
@@ -72,6 +72,12 @@ pub(super) struct Args {
     /// Role, where a step has several [default: actor, or the only one]
     #[arg(long)]
     role: Option<String>,
+    /// What the model's names begin with in a checkpoint of torch.distributed.checkpoint [default: found out]
+    #[arg(long, value_name = "NAME")]
+    prefix: Option<String>,
+    /// Directory of the model that was trained: its config.json tells what the tensors of a step without one are called
+    #[arg(long, value_name = "DIR")]
+    like: Option<Utf8PathBuf>,
     /// Cast both to this type first [default: other types are a difference]
     #[arg(long = "as", value_enum, value_name = "TYPE")]
     as_type: Option<AsArg>,
@@ -95,6 +101,8 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     let wanted = Wanted {
         step: args.step,
         role: args.role.as_deref(),
+        prefix: args.prefix.as_deref(),
+        like: args.like.as_deref(),
     };
     let tolerance = Tolerance {
         as_type: args.as_type.map(AsArg::dtype),
@@ -109,10 +117,15 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     Ok(view.exit_code())
 }
 
-/// The step and the role that are meant, where a name leaves that open.
+/// All that is meant, where a name leaves that open.
+#[derive(Default)]
 pub(super) struct Wanted<'a> {
     pub(super) step: Option<u64>,
     pub(super) role: Option<&'a str>,
+    /// What the model's names begin with.
+    pub(super) prefix: Option<&'a str>,
+    /// Directory of the model that was trained.
+    pub(super) like: Option<&'a Utf8Path>,
 }
 
 /// Compares what two names mean.
@@ -120,6 +133,12 @@ pub(super) fn two(a: &str, b: &str, wanted: &Wanted<'_>, tolerance: Tolerance) -
     let mut meter = Meter::new();
     let mut first = Named::find(a, wanted, &mut meter)?;
     let mut second = Named::find(b, wanted, &mut meter)?;
+    let distributed = |side: &Named| matches!(side.found.files, Files::Distributed(_));
+    if wanted.prefix.is_some() && !distributed(&first) && !distributed(&second) {
+        return Err(CliError::usage(
+            "--prefix: neither of the two is a checkpoint of torch.distributed.checkpoint",
+        ));
+    }
     let both = first.has(hf::HEAD) && second.has(hf::HEAD);
     first.with_head_if(both);
     second.with_head_if(both);
@@ -134,12 +153,14 @@ pub(super) fn two(a: &str, b: &str, wanted: &Wanted<'_>, tolerance: Tolerance) -
     let Some(compared) = compared else {
         return Err(CliError::internal("the comparison was interrupted"));
     };
-    Ok(CompareView::of(first.found.dir, second.found.dir, compared))
+    Ok(CompareView::of(first.path, second.path, compared))
 }
 
 /// One of the two.
 struct Named {
     found: Found,
+    /// The file that was named, or the directory that was found.
+    path: Utf8PathBuf,
     model: Model,
     tensors: Vec<OutTensor>,
     /// A head that would not be written because it is tied.
@@ -153,10 +174,16 @@ impl Named {
             Some(found) => found,
             None => model::find(name, wanted.step, wanted.role, meter)?,
         };
-        let model = model::open(&found, None)?;
-        let (tensors, head) =
-            on_disk(&found, &model).map_err(|e| CliError::checkpoint(e.verdict, format!("{}: {e}", found.dir)))?;
+        let prefix = wanted.prefix.filter(|_| matches!(found.files, Files::Distributed(_)));
+        let model = model::open(&found, prefix)?;
+        let (tensors, head) = on_disk(&found, &model, wanted.like)
+            .map_err(|e| CliError::checkpoint(e.verdict, format!("{}: {e}", found.dir)))?;
+        let path = match Utf8Path::new(name).is_file() {
+            true => Utf8PathBuf::from(name),
+            false => found.dir.clone(),
+        };
         Ok(Self {
+            path,
             found,
             model,
             tensors,
@@ -182,10 +209,17 @@ impl Named {
 }
 
 /// A model's tensors under the names that it would be written with, the adapter's among them; where its kind is not known, under those that they have.
-fn on_disk(found: &Found, model: &Model) -> Result<(Vec<OutTensor>, Option<OutTensor>), Problem> {
+fn on_disk(
+    found: &Found,
+    model: &Model,
+    like: Option<&Utf8Path>,
+) -> Result<(Vec<OutTensor>, Option<OutTensor>), Problem> {
     let config = match found.files {
         Files::Safetensors(_) => None,
-        Files::Fsdp(_) | Files::Distributed(_) | Files::Zero { .. } => config(&found.beside.join("config.json")),
+        Files::Fsdp(_) | Files::Distributed(_) | Files::Zero { .. } => {
+            let dirs = std::iter::once(found.beside.as_path()).chain(like);
+            dirs.map(|dir| dir.join("config.json")).find_map(|path| config(&path))
+        }
     };
     let as_written = config.map(|config| model::plan(model, &config, hf::Options::default()));
     match as_written {

@@ -132,6 +132,7 @@ fn test(args: &Args, model: &str) -> Result<u8, CliError> {
     let wanted = compare::Wanted {
         step: args.step,
         role: args.role.as_deref(),
+        ..compare::Wanted::default()
     };
     let tolerance = Tolerance {
         as_type: args.dtype.dtype(),
@@ -230,27 +231,35 @@ fn merge(args: &Args, target: &Utf8Path) -> Result<u8, CliError> {
 
 /// The weights that are meant, as long as they are to become others.
 fn source(args: &Args, meter: &mut Meter) -> Result<model::Found, CliError> {
-    let exported = model::exported(&args.source)?;
-    if args.fold_lora.is_some() {
-        if let Some(found) = fold::adapter_dir(&args.source).or(exported) {
-            return Ok(found);
+    let is_folded = args.fold_lora.is_some();
+    let adapter = fold::adapter_dir(&args.source).filter(|_| is_folded);
+    let found = match adapter.map_or_else(|| model::exported(&args.source), |found| Ok(Some(found)))? {
+        Some(found) if args.step.is_some_and(|n| found.step.is_none_or(|own| own.0 != n)) => {
+            let text = format!(
+                "{}: it is one model, and not step {}",
+                args.source,
+                args.step.unwrap_or_default()
+            );
+            return Err(CliError::usage(text).hint("name the checkpoint root or the run with --step"));
         }
-    } else if let Some(found) = exported {
-        return Err(CliError::usage(format!("{}: it is a merged model already", found.dir))
-            .hint("name a run, a checkpoint root, a step or a role; `supervise compare` compares models"));
-    }
-    let found = model::find(&args.source, args.step, args.role.as_deref(), meter)?;
-    if let (Files::Safetensors(_), None) = (&found.files, &args.fold_lora) {
-        return Err(CliError::usage(format!(
+        Some(found) if is_folded || model::is_of_trainer(&found) => found,
+        Some(found) => {
+            return Err(CliError::usage(format!("{}: it is a merged model already", found.dir))
+                .hint("name a run, a checkpoint root, a step or a role; `supervise compare` compares models"));
+        }
+        None => model::find(&args.source, args.step, args.role.as_deref(), meter)?,
+    };
+    match found.files {
+        Files::Safetensors(_) if !is_folded && !model::is_of_trainer(&found) => Err(CliError::usage(format!(
             "{}: the trainer wrote the model as Hugging Face's libraries load it already",
             found.dir
         ))
         .hint(format!(
             "`supervise verify {} --depth full` proves it; copy it from there",
             found.dir
-        )));
+        ))),
+        _ => Ok(found),
     }
-    Ok(found)
 }
 
 /// A head that is tied is not written: it has to be what it is tied to.

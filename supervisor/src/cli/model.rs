@@ -7,7 +7,7 @@ mod same;
 mod source;
 mod zero;
 
-pub(super) use form::{Files, Found, adapter, exported};
+pub(super) use form::{Files, Found, adapter, exported, is_of_trainer};
 pub(super) use open::{Model, Shards, open, plan, shards};
 pub(super) use same::is_same;
 pub(super) use source::{find, step_dir};

@@ -14,7 +14,7 @@ const TOLD: usize = 20;
 /// Two models, compared.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CompareView {
-    /// Directories that they were read from.
+    /// Files or directories that they were read from.
     pub first: Utf8PathBuf,
     /// The other.
     pub second: Utf8PathBuf,
@@ -59,10 +59,21 @@ impl CompareView {
     pub fn text(&self) -> String {
         let mut out = String::new();
         let all = count(self.tensors, "tensor");
+        let both = match self.tensors {
+            0 => "no tensor is in both".to_owned(),
+            n => format!("{} in both", count(n, "tensor")),
+        };
         // Writing into a String cannot fail.
         let _ = match self.differences.len() {
             0 => writeln!(out, "equal: {all}, {} numbers", self.numbers),
-            n => writeln!(out, "different: {n} of {all} in both, or only in one"),
+            n => {
+                let (first, second) = (shown(self.first.as_str()), shown(self.second.as_str()));
+                writeln!(
+                    out,
+                    "different: {}; {both}\n  first: {first}\n  second: {second}",
+                    count(n as u64, "tensor")
+                )
+            }
         };
         for one in self.differences.iter().take(TOLD) {
             let _ = writeln!(out, "  {}: {}", shown(&one.name), words(&one.what));

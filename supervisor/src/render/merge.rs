@@ -35,13 +35,16 @@ impl MergeView {
     /// The same in words.
     #[must_use]
     pub fn text(&self) -> String {
+        let checked = match self.bytes_checked {
+            0 => "what it was read from has no checksums".to_owned(),
+            n => format!("{} read and found as they were saved", bytes(n)),
+        };
         let mut out = format!(
-            "{}: {}, {} written in {:.1} s; {} read and found as they were saved\n",
+            "{}: {}, {} written in {:.1} s; {checked}\n",
             shown(self.target.as_str()),
             count(self.tensors, "tensor"),
             bytes(self.bytes_written),
             self.milliseconds as f64 / 1000.0,
-            bytes(self.bytes_checked),
         );
         let step = self.step.map(|s| format!("step {s} of ")).unwrap_or_default();
         // Writing into a String cannot fail.

@@ -47,7 +47,10 @@ fn a_step_and_what_was_merged_from_it_are_the_same_model() {
     }
     world.run(&["compare", "ckpt", "bf16"]).tells(
         1,
-        &["different: 15 of 15", "float32, and bfloat16 (--as TYPE casts both)"],
+        &[
+            "different: 15 tensors; 15 tensors in both",
+            "float32, and bfloat16 (--as TYPE casts both)",
+        ],
     );
     world
         .run(&["compare", "ckpt", "bf16", "--as", "bfloat16"])
@@ -147,4 +150,66 @@ fn what_cannot_be_compared_is_no_difference() {
     world
         .run(&["compare", "ckpt", "bf16", "--tolerance", "much"])
         .refuses(64, &["0 or above"]);
+}
+
+#[test]
+fn a_checkpoint_of_trainer_is_a_model_among_other_files() {
+    let world = World::new();
+    copy_fixture("hf_trainer_w2", &world.path("out"));
+    let merge = |source: &str, target: &str| world.run(&["merge", source, "--target", target, "--dtype", "keep"]);
+    merge("out", "newest").tells(0, &["from step 4 of out/checkpoint-4", "has no checksums"]);
+    merge("out/checkpoint-2", "older").tells(0, &["from step 2 of"]);
+    world
+        .run(&["merge", "out", "--step", "2", "--target", "named"])
+        .tells(0, &["from step 2 of"]);
+    world
+        .run(&["merge", "out/checkpoint-2", "--step", "4", "--target", "never"])
+        .refuses(64, &["not step 4"]);
+    // What only the trainer needs stays where it is.
+    let names = fs::read_dir(world.path("newest")).unwrap();
+    let mut names: Vec<_> = names.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    assert_eq!(names, ["config.json", "generation_config.json", "model.safetensors"]);
+    let bytes = |dir: &str| fs::read(world.path(dir).join("model.safetensors")).unwrap();
+    assert!(bytes("older") == bytes("out/checkpoint-2"));
+    world
+        .run(&["compare", "out", "newest"])
+        .tells(0, &["equal: 12 tensors"]);
+    // Files are called by their own names.
+    let (a, b) = ("older/model.safetensors", "newest/model.safetensors");
+    world.run(&["compare", a, b]).tells(
+        1,
+        &[
+            "different: 12 tensors; 12 tensors in both",
+            &format!("first: {a}"),
+            &format!("second: {b}"),
+        ],
+    );
+    weights(&world, "other.safetensors", &[("x", &[1], &[1.0])]);
+    world
+        .run(&["compare", "other.safetensors", b])
+        .tells(1, &["different: 13 tensors; no tensor is in both"]);
+}
+
+#[test]
+fn a_prefix_and_a_configuration_say_what_the_tensors_are_called() {
+    let world = world();
+    copy_fixture("areal_sft_w2", &world.path("areal"));
+    let trial = "areal/checkpoints/trainer/real/t0";
+    let live = format!("{trial}/default/recover_checkpoint");
+    world
+        .run(&["compare", trial, &live, "--prefix", "dcp.model"])
+        .tells(0, &["equal: 15 tensors"]);
+    world
+        .run(&["compare", trial, "ckpt", "--prefix", "critic"])
+        .refuses(23, &["begins with critic."]);
+    world
+        .run(&["compare", "ckpt", "fp32", "--prefix", "model"])
+        .refuses(64, &["--prefix", "neither"]);
+    // Without its configuration a step's tensors are compared as they are called.
+    fs::remove_dir_all(world.path("ckpt/global_step_2/actor/huggingface")).unwrap();
+    for like in [&[][..], &["--like", "fp32"]] {
+        let words = ["compare", "ckpt/global_step_2/actor", "fp32"];
+        world.run(&[&words[..], like].concat()).tells(0, &["equal: 15 tensors"]);
+    }
 }

@@ -14,6 +14,8 @@ use supervise_weights::hf::{Adapter, AdapterFacts, ModelConfig};
 /// Bytes that one of them may have: a large vocabulary takes some ten millions.
 const SMALL: u64 = 256 << 20;
 const CONFIG: &str = "config.json";
+/// Files of a checkpoint of transformers' Trainer that say nothing of the model.
+const OF_TRAINING: [&str; 4] = ["trainer_state.json", "latest", "zero_to_fp32.py", "zero_to_torch.py"];
 /// Settings of an adapter, as peft writes them.
 const ADAPTER: &str = "adapter_config.json";
 /// Directory of a tokenizer's further templates, as transformers names it.
@@ -123,16 +125,17 @@ fn small_files(dir: &Utf8Path, must: bool) -> Result<Vec<(String, Utf8PathBuf)>,
         if name == TEMPLATES && fact.as_ref().is_ok_and(std::fs::Metadata::is_dir) {
             let inside = small_files(entry.path(), must)?;
             out.extend(inside.into_iter().map(|(n, path)| (format!("{TEMPLATES}/{n}"), path)));
-        } else if fact.is_ok_and(|m| m.is_file() && m.len() <= SMALL)
-            && !is_weights(name)
-            && !(is_adapter && is_of_adapter(name))
-            && name != "trainer_state.json"
-            && !name.starts_with('.')
-        {
+        } else if fact.is_ok_and(|m| m.is_file() && m.len() <= SMALL) && !is_left_out(name, is_adapter) {
             out.push((name.to_owned(), entry.path().to_owned()));
         }
     }
     Ok(out)
+}
+
+/// Files that are no part of a model beside its weights.
+fn is_left_out(name: &str, is_adapter: bool) -> bool {
+    let adapters = is_adapter && is_of_adapter(name);
+    adapters || is_weights(name) || OF_TRAINING.contains(&name) || name.starts_with('.')
 }
 
 /// A reader that finds an adapter's settings looks for the adapter; what is written about it is not true of the model.

@@ -12,6 +12,8 @@ use supervise_host::io_worker::FileSource;
 
 /// Directory of configuration and tokenizer, as verl names it.
 const HUGGINGFACE: &str = "huggingface";
+/// File of transformers' Trainer, in each of its checkpoints.
+const STATE: &str = "trainer_state.json";
 const METADATA: &str = ".metadata";
 const END: &str = ".safetensors";
 const MODEL: &str = "model.safetensors";
@@ -56,6 +58,18 @@ pub(in crate::cli) enum Files {
     Safetensors(Vec<String>),
 }
 
+/// Returns true for a model in a checkpoint of transformers' Trainer, beside what only the trainer needs.
+pub(in crate::cli) fn is_of_trainer(found: &Found) -> bool {
+    found.dir.join(STATE).is_file()
+}
+
+/// Step of a checkpoint of transformers' Trainer, by its name.
+pub(super) fn trainers_step(dir: &Utf8Path) -> Option<Step> {
+    let absolute = camino::absolute_utf8(dir).ok()?;
+    let number = absolute.file_name()?.strip_prefix("checkpoint-")?.parse().ok()?;
+    dir.join(STATE).is_file().then_some(Step(number))
+}
+
 /// The file of an adapter that lies beside a model.
 pub(in crate::cli) fn adapter(found: &Found) -> Option<&str> {
     match &found.files {
@@ -79,6 +93,11 @@ pub(super) fn of(dir: &Utf8Path, inside: &[String]) -> Result<Option<Found>, Cli
     let has = |name: &str| inside.iter().any(|n| n == name);
     if has(METADATA) {
         return Ok(Some(found(Files::Distributed(""))));
+    }
+    if has(STATE)
+        && let Some(model) = exported(dir.as_str())?
+    {
+        return Ok(Some(model));
     }
     if let Some(below) = zero::dir_of(dir, inside)? {
         let (models, names) = zero::files(dir, &below)?;
@@ -129,7 +148,7 @@ pub(in crate::cli) fn exported(name: &str) -> Result<Option<Found>, CliError> {
     let path = Utf8Path::new(name);
     let found = |dir: &Utf8Path, files| Found {
         dir: dir.to_owned(),
-        step: None,
+        step: trainers_step(dir),
         role: None,
         beside: dir.to_owned(),
         files: Files::Safetensors(files),

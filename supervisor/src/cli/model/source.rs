@@ -114,7 +114,9 @@ fn in_step(dir: &Utf8Path, role: Option<&str>, known: Option<Step>) -> Result<Op
     if let Some(found) = form::of(dir, &names)? {
         // The name of a directory that is the checkpoint itself is no role's.
         let bare = matches!(found.files, Files::Distributed(""));
-        let own = dir.file_name().filter(|_| step_of(dir).is_none() && !bare);
+        let own = dir
+            .file_name()
+            .filter(|_| step_of(dir).is_none() && found.step.is_none() && !bare);
         let own = own.map(str::to_owned);
         if role.is_some() && role != own.as_deref() {
             let wanted = role.unwrap_or_default();
@@ -122,7 +124,8 @@ fn in_step(dir: &Utf8Path, role: Option<&str>, known: Option<Step>) -> Result<Op
                 "{dir}: it has no roles, so there is no {wanted} in it"
             )));
         }
-        let step = step_of(dir).or_else(|| dir.parent().and_then(step_of)).or(known);
+        let step = step_of(dir).or_else(|| dir.parent().and_then(step_of));
+        let step = step.or(found.step).or(known);
         return Ok(Some(Found {
             step,
             role: own,
