@@ -290,6 +290,27 @@ def mixed_keys(source, work):
     print("mixed keys: a plain tensor is taken once, and refused where ranks disagree")
 
 
+def replicas(source, work):
+    """A hybrid mesh holds each part twice: the second one is compared where that is asked for."""
+    view = we_merge(source, work / "replicas", "--check-replicas")
+    assert equal(work / "replicas", work / "ours" / source.name) and not any("replica" in n for n in view["notes"]), view
+    assert view["bytes_checked"] > we_merge(source, work / "one-replica")["bytes_checked"], view
+    odd = work / "odd-replica"
+    subprocess.run(["cp", "-r", source, odd], check=True)
+    path = odd / "model_world_size_4_rank_3.pt"
+    state = torch.load(path, weights_only=False)
+    name = "model.layers.1.mlp.up_proj.weight"
+    state[name]._local_tensor[0, 0] += 1
+    torch.save(state, path)
+    assert compares(source, odd)["equal"]
+    for command in (["merge", odd, "--target", work / "never"], ["compare", source, odd]):
+        done = subprocess.run([SUPERVISE, *command, "--check-replicas"], capture_output=True, text=True)
+        words = f"{name} is not what the first rank holds"
+        assert done.returncode == 21 and words in done.stderr, done
+    assert not (work / "never").exists()
+    print("replicas: compared when it is asked for, and one that differs is refused")
+
+
 def main():
     with tempfile.TemporaryDirectory() as work:
         work = Path(work)
@@ -307,6 +328,7 @@ def main():
         adapter_alone(shards / "lora-w2", work)
         what_no_reader_could_load(shards, work)
         mixed_keys(shards / "qwen2-w2", work)
+        replicas(shards / "hybrid-w4", work)
 
         def refused(code, words, source, *options):
             done = subprocess.run([SUPERVISE, "merge", source, "--target", work / "never", *options], capture_output=True, text=True)

@@ -78,6 +78,9 @@ pub(super) struct Args {
     /// Directory of the model that was trained: its config.json tells what the tensors of a step without one are called
     #[arg(long, value_name = "DIR")]
     like: Option<Utf8PathBuf>,
+    /// Compare what FSDP's ranks hold several times, too: the replicas of a hybrid mesh
+    #[arg(long)]
+    check_replicas: bool,
     /// Cast both to this type first [default: other types are a difference]
     #[arg(long = "as", value_enum, value_name = "TYPE")]
     as_type: Option<AsArg>,
@@ -103,6 +106,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         role: args.role.as_deref(),
         prefix: args.prefix.as_deref(),
         like: args.like.as_deref(),
+        replicas: args.check_replicas,
     };
     let tolerance = Tolerance {
         as_type: args.as_type.map(AsArg::dtype),
@@ -126,6 +130,8 @@ pub(super) struct Wanted<'a> {
     pub(super) prefix: Option<&'a str>,
     /// Directory of the model that was trained.
     pub(super) like: Option<&'a Utf8Path>,
+    /// What the ranks hold several times is compared.
+    pub(super) replicas: bool,
 }
 
 /// Compares what two names mean.
@@ -133,6 +139,12 @@ pub(super) fn two(a: &str, b: &str, wanted: &Wanted<'_>, tolerance: Tolerance) -
     let mut meter = Meter::new();
     let mut first = Named::find(a, wanted, &mut meter)?;
     let mut second = Named::find(b, wanted, &mut meter)?;
+    let sharded = |side: &Named| matches!(side.found.files, Files::Fsdp(_));
+    if wanted.replicas && !sharded(&first) && !sharded(&second) {
+        return Err(CliError::usage(
+            "--check-replicas: neither of the two is made of shards of FSDP",
+        ));
+    }
     let distributed = |side: &Named| matches!(side.found.files, Files::Distributed(_));
     if wanted.prefix.is_some() && !distributed(&first) && !distributed(&second) {
         return Err(CliError::usage(
@@ -175,7 +187,8 @@ impl Named {
             None => model::find(name, wanted.step, wanted.role, meter)?,
         };
         let prefix = wanted.prefix.filter(|_| matches!(found.files, Files::Distributed(_)));
-        let model = model::open(&found, prefix)?;
+        let replicas = wanted.replicas;
+        let model = model::open(&found, model::Opening { prefix, replicas })?;
         let (tensors, head) = on_disk(&found, &model, wanted.like)
             .map_err(|e| CliError::checkpoint(e.verdict, format!("{}: {e}", found.dir)))?;
         let path = match Utf8Path::new(name).is_file() {

@@ -98,7 +98,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         ))
         .hint("fold it in (peft's merge_and_unload), or take the model alone"));
     }
-    let source = model::open(&found, None)?;
+    let source = model::open(&found, model::Opening::default())?;
     new_dir::is_outside(&args.target, &found.dir)?;
     if !found.dir.join("config.json").is_file() {
         let text = format!(

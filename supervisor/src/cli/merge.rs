@@ -94,6 +94,9 @@ pub(super) struct Args {
     /// What the model's names begin with in a checkpoint of torch.distributed.checkpoint [default: found out]
     #[arg(long, value_name = "NAME")]
     prefix: Option<String>,
+    /// Compare what FSDP's ranks hold several times: the replicas of a hybrid mesh
+    #[arg(long)]
+    check_replicas: bool,
     /// Add the adapter to the model; BASE: the model's directory, where the checkpoint holds an adapter alone
     #[arg(long, value_name = "BASE", num_args = 0..=1, conflicts_with_all = ["keep_names", "test"])]
     fold_lora: Option<Option<Utf8PathBuf>>,
@@ -132,6 +135,7 @@ fn test(args: &Args, model: &str) -> Result<u8, CliError> {
     let wanted = compare::Wanted {
         step: args.step,
         role: args.role.as_deref(),
+        replicas: args.check_replicas,
         ..compare::Wanted::default()
     };
     let tolerance = Tolerance {
@@ -154,7 +158,14 @@ fn merge(args: &Args, target: &Utf8Path) -> Result<u8, CliError> {
     new_dir::may_be_made(target)?;
     let mut meter = Meter::new();
     let found = source(args, &mut meter)?;
-    let mut model = model::open(&found, args.prefix.as_deref())?;
+    let how = model::Opening {
+        prefix: args.prefix.as_deref(),
+        replicas: args.check_replicas,
+    };
+    let mut model = model::open(&found, how)?;
+    if args.check_replicas {
+        model.notes.extend(model::replicas(&found, &model)?);
+    }
     let base = args.fold_lora.as_ref().and_then(Option::as_deref);
     if let Some(base) = base {
         model = fold::with_base(model, base)?;

@@ -210,3 +210,32 @@ fn an_upload_is_the_users_own_command() {
     merge("third").refuses(69, &["hf cannot be started", "pip install"]);
     assert!(!world.path("third").exists());
 }
+
+#[test]
+fn replicas_are_asked_of_shards_only() {
+    let world = world();
+    world
+        .run(&["merge", ACTOR, "--target", "model", "--check-replicas"])
+        .tells(0, &[]);
+    let said = world.run(&["merge", ACTOR, "--target", "other", "--check-replicas", "--json"]);
+    assert!(
+        said.json()["notes"].to_string().contains("no replicas to compare"),
+        "{said:#?}"
+    );
+    world
+        .run(&["compare", "ckpt", "model", "--as", "bfloat16", "--check-replicas"])
+        .tells(0, &["equal"]);
+    world
+        .run(&["compare", "model", "model", "--check-replicas"])
+        .refuses(64, &["--check-replicas", "neither"]);
+    copy_fixture("areal_sft_w2", &world.path("areal"));
+    world
+        .run(&[
+            "merge",
+            "areal/checkpoints/trainer/real/t0",
+            "--target",
+            "never",
+            "--check-replicas",
+        ])
+        .refuses(64, &["--check-replicas", "not made of shards of FSDP"]);
+}

@@ -8,6 +8,7 @@ use crate::model::{Chunk, SourceFile, Tensor, Weights, row_major};
 use crate::problem::Problem;
 use camino::Utf8PathBuf;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use supervise_checkpoint::torch::{Placement, Tensor as Part};
 use supervise_checkpoint::{Dtype, Inspected};
 use supervise_core::checkpoint::Verdict;
@@ -29,6 +30,18 @@ pub struct Shard {
 /// # Errors
 /// Shards that contradict each other, or are cut in a way that is not known here.
 pub fn gather(shards: &[Shard]) -> Result<Weights, Problem> {
+    gather_as(shards, false)
+}
+
+/// The same; what hybrid meshes and replicated tensors hold several times is to be compared.
+///
+/// # Errors
+/// As [`gather`].
+pub fn gather_replicas(shards: &[Shard]) -> Result<Weights, Problem> {
+    gather_as(shards, true)
+}
+
+fn gather_as(shards: &[Shard], replicas: bool) -> Result<Weights, Problem> {
     for shard in shards {
         sound(shard)?;
     }
@@ -66,6 +79,7 @@ pub fn gather(shards: &[Shard]) -> Result<Weights, Problem> {
             parts: &all,
             shards,
             places: &places,
+            replicas,
         };
         tensors.push(one.tensor()?);
     }
@@ -151,6 +165,8 @@ struct One<'a> {
     parts: &'a [&'a Part],
     shards: &'a [Shard],
     places: &'a [BTreeMap<&'a str, u64>],
+    /// What the ranks hold several times is compared.
+    replicas: bool,
 }
 
 /// How a tensor lies on the ranks.
@@ -180,6 +196,7 @@ impl One<'_> {
                 }
                 let copies = match whole {
                     Spread::Everywhere => 1..self.parts.len(),
+                    _ if self.replicas => 1..self.parts.len(),
                     _ => 0..0,
                 };
                 Ok(Tensor {
@@ -188,7 +205,7 @@ impl One<'_> {
                     shape: first.shape.clone(),
                     chunks: vec![self.chunk(0, dtype, vec![0; first.shape.len()])?],
                     copies: copies
-                        .map(|rank| self.chunk(rank, dtype, vec![0; first.shape.len()]))
+                        .map(|rank| Ok(vec![self.chunk(rank, dtype, vec![0; first.shape.len()])?]))
                         .collect::<Result<_, _>>()?,
                     fold: None,
                 })
@@ -247,9 +264,26 @@ impl One<'_> {
             .as_ref()
             .map(|p| p.global.clone())
             .unwrap_or_default();
-        let mut chunks = Vec::with_capacity(ranks);
+        let others = match self.replicas {
+            true => self.parts.len() / ranks.max(1),
+            false => 1,
+        };
+        let replica = |n: usize| self.replica(dtype, n * ranks..(n + 1) * ranks, &shape, dim);
+        Ok(Tensor {
+            name: self.name.to_owned(),
+            dtype,
+            chunks: replica(0)?,
+            copies: (1..others).map(replica).collect::<Result<_, _>>()?,
+            fold: None,
+            shape,
+        })
+    }
+
+    /// Parts of these ranks, which are the whole tensor.
+    fn replica(&self, dtype: Dtype, ranks: Range<usize>, shape: &[u64], dim: usize) -> Result<Vec<Chunk>, Problem> {
+        let mut chunks = Vec::with_capacity(ranks.len());
         let mut at = 0_u64;
-        for (rank, part) in self.parts.iter().take(ranks).enumerate() {
+        for (rank, part) in self.parts.iter().enumerate().take(ranks.end).skip(ranks.start) {
             let fits =
                 part.shape.len() == shape.len() && (0..shape.len()).all(|d| d == dim || part.shape[d] == shape[d]);
             // The part of a rank that has none may have any shape without elements.
@@ -271,19 +305,13 @@ impl One<'_> {
         }
         if at != shape[dim] && shape.iter().all(|n| *n > 0) {
             let text = format!(
-                "the parts of {ranks} ranks have {at} of {} along dimension {dim}",
+                "the parts of {} ranks have {at} of {} along dimension {dim}",
+                ranks.len(),
                 shape[dim]
             );
             return Err(Problem::damaged(format!("{}: {text}", self.name)));
         }
-        Ok(Tensor {
-            name: self.name.to_owned(),
-            dtype,
-            shape,
-            chunks,
-            copies: Vec::new(),
-            fold: None,
-        })
+        Ok(chunks)
     }
 
     fn chunk(&self, rank: usize, dtype: Dtype, offsets: Vec<u64>) -> Result<Chunk, Problem> {

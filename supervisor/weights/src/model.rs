@@ -34,8 +34,8 @@ pub struct Tensor {
     pub shape: Vec<u64>,
     /// Parts that tile it.
     pub chunks: Vec<Chunk>,
-    /// The same tensor again, whole, as other ranks hold it: its bytes have to be equal.
-    pub copies: Vec<Chunk>,
+    /// The same tensor again, as other ranks hold it, each time in parts that tile it: its bytes have to be equal.
+    pub copies: Vec<Vec<Chunk>>,
     /// An adapter that is added to it.
     pub fold: Option<Fold>,
 }

@@ -51,12 +51,52 @@ impl<'a> Reading<'a> {
     /// # Errors
     /// Bytes that cannot be read, or elements that no chunk holds.
     pub fn fill(&self, tensor: &Tensor, from: u64, buf: &mut [u8], scratch: &mut Vec<u8>) -> Result<(), Problem> {
+        self.fill_from(tensor, &tensor.chunks, from, buf, scratch)
+    }
+
+    /// The same with its adapter; what other ranks hold of it is compared.
+    ///
+    /// # Errors
+    /// As [`fill`](Self::fill), and ranks that disagree.
+    pub fn fill_folded(
+        &self,
+        tensor: &Tensor,
+        from: u64,
+        buf: &mut [u8],
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), Problem> {
+        self.fill(tensor, from, buf, scratch)?;
+        let mut other = Vec::new();
+        for copy in &tensor.copies {
+            other.resize(buf.len(), 0);
+            self.fill_from(tensor, copy, from, &mut other, scratch)?;
+            if other != buf {
+                let file = copy.first().map(|c| &self.weights.files[c.file].path);
+                let text = format!(
+                    "{}: {} is not what the first rank holds, though every rank should hold the same",
+                    file.map(|f| f.as_str()).unwrap_or_default(),
+                    tensor.name
+                );
+                return Err(Problem::damaged(text));
+            }
+        }
+        fold::add(self, tensor, from, buf)
+    }
+
+    fn fill_from(
+        &self,
+        tensor: &Tensor,
+        chunks: &[Chunk],
+        from: u64,
+        buf: &mut [u8],
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), Problem> {
         if buf.is_empty() {
             return Ok(());
         }
         let to = from + buf.len() as u64 / tensor.dtype.size();
         let mut filled = 0;
-        for chunk in &tensor.chunks {
+        for chunk in chunks {
             // A tensor may have tens of thousands of them: experts of all layers.
             let (first, end) = span(&tensor.shape, chunk);
             if first < to && from < end {
@@ -96,8 +136,7 @@ impl<'a> Reading<'a> {
             let (lo, hi) = (begin.max(from), end.min(from + n));
             if lo < hi {
                 let place = &mut buf[((lo - from) * size) as usize..((hi - from) * size) as usize];
-                self.fill(source(piece), piece.from + (lo - begin), place, scratch)?;
-                fold::add(self, source(piece), piece.from + (lo - begin), place)?;
+                self.fill_folded(source(piece), piece.from + (lo - begin), place, scratch)?;
                 done += hi - lo;
             }
             begin = end;
@@ -109,19 +148,6 @@ impl<'a> Reading<'a> {
                 tensor.name
             ))),
         }
-    }
-
-    /// The same from one of its copies.
-    pub(crate) fn fill_copy(
-        &self,
-        tensor: &Tensor,
-        copy: &Chunk,
-        from: u64,
-        buf: &mut [u8],
-        scratch: &mut Vec<u8>,
-    ) -> Result<(), Problem> {
-        let to = from + buf.len() as u64 / tensor.dtype.size();
-        self.take_from(tensor, copy, from..to, buf, scratch).map(drop)
     }
 
     /// Gives how many elements of the range the chunk holds; they are in `buf` then.

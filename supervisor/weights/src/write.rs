@@ -1,7 +1,6 @@
 //! The one pass over the source: read, checked, cast, written.
 
 use crate::cast::cast;
-use crate::fold;
 use crate::layout::{OutFile, OutTensor, Piece};
 use crate::model::Tensor;
 use crate::problem::Problem;
@@ -184,7 +183,6 @@ fn work(
 #[derive(Default)]
 struct Buffers {
     read: Vec<u8>,
-    copy: Vec<u8>,
     scratch: Vec<u8>,
     cast: Vec<u8>,
 }
@@ -200,20 +198,7 @@ impl Buffers {
         to: &OutTensor,
     ) -> Result<&[u8], Problem> {
         self.read.resize((n * source.dtype.size()) as usize, 0);
-        reading.fill(source, from, &mut self.read, &mut self.scratch)?;
-        for copy in &source.copies {
-            self.copy.resize(self.read.len(), 0);
-            reading.fill_copy(source, copy, from, &mut self.copy, &mut self.scratch)?;
-            if self.copy != self.read {
-                let file = &reading.weights().files[copy.file].path;
-                let text = format!(
-                    "{file}: {} is not what the first rank holds, though every rank should hold the same",
-                    source.name
-                );
-                return Err(Problem::damaged(text));
-            }
-        }
-        fold::add(reading, source, from, &mut self.read)?;
+        reading.fill_folded(source, from, &mut self.read, &mut self.scratch)?;
         if source.dtype == to.dtype {
             return Ok(&self.read);
         }

@@ -105,7 +105,7 @@ fn fill(
 fn judge(dir: &OutputDir, source: &Model, beside: &Beside) -> Result<(), CliError> {
     let wrong = |what: String| CliError::internal(format!("{}, as it was written: {what}", dir.path()));
     let found = model::find(dir.path().as_str(), None, None, &mut Meter::new())?;
-    let made = model::open(&found, None)?;
+    let made = model::open(&found, model::Opening::default())?;
     let plan = model::plan(&made, &beside.config, hf::Options::default()).map_err(|e| wrong(e.text))?;
     let odd = plan.model.iter().find(|tensor| {
         let own = source.weights.find(&tensor.name).map(|n| &source.weights.tensors[n]);

@@ -46,7 +46,7 @@ pub(super) fn with_base(adapter: Model, base: &Utf8Path) -> Result<Model, CliErr
         ))
         .hint("--fold-lora without a directory folds the adapter into that"));
     }
-    Ok(adapter.beside(model::open(&found, None)?))
+    Ok(adapter.beside(model::open(&found, model::Opening::default())?))
 }
 
 /// Refuses what has no adapter, or nothing else.

@@ -32,7 +32,7 @@ impl Model {
         self.weights
             .tensors
             .extend(other.weights.tensors.into_iter().map(|mut tensor| {
-                for chunk in tensor.chunks.iter_mut().chain(&mut tensor.copies) {
+                for chunk in tensor.chunks.iter_mut().chain(tensor.copies.iter_mut().flatten()) {
                     chunk.file += first;
                 }
                 tensor
@@ -42,8 +42,18 @@ impl Model {
     }
 }
 
-/// Opens and looks into all files. `prefix`: what the model's names begin with, where it is not to be found out.
-pub(in crate::cli) fn open(found: &Found, prefix: Option<&str>) -> Result<Model, CliError> {
+/// All that is said of how the files are to be read.
+#[derive(Default, Clone, Copy)]
+pub(in crate::cli) struct Opening<'a> {
+    /// What the model's names begin with, where it is not to be found out.
+    pub(in crate::cli) prefix: Option<&'a str>,
+    /// What the ranks of FSDP hold several times is to be compared.
+    pub(in crate::cli) replicas: bool,
+}
+
+/// Opens and looks into all files.
+pub(in crate::cli) fn open(found: &Found, how: Opening<'_>) -> Result<Model, CliError> {
+    let Opening { prefix, replicas } = how;
     let model = |weights: Weights, sources| Model {
         weights,
         sources,
@@ -61,8 +71,11 @@ pub(in crate::cli) fn open(found: &Found, prefix: Option<&str>) -> Result<Model,
         Files::Fsdp(names) => {
             let (looked, sources) = look(found, FileKind::TorchZip, names)?;
             let shards: Vec<Shard> = looked.into_iter().map(|(path, found)| Shard { path, found }).collect();
-            let weights = fsdp::gather(&shards).map_err(|e| at(found, &e))?;
-            Ok(model(weights, sources))
+            let weights = match replicas {
+                true => fsdp::gather_replicas(&shards),
+                false => fsdp::gather(&shards),
+            };
+            Ok(model(weights.map_err(|e| at(found, &e))?, sources))
         }
         Files::Distributed(below) => distributed(found, below, prefix),
         Files::Zero { models, names } => {

@@ -1,6 +1,6 @@
 //! Tensors of one model that have to be equal.
 
-use super::Model;
+use super::{Files, Found, Model};
 use crate::error::CliError;
 use std::ops::ControlFlow;
 use supervise_weights::compare::{Side, Tolerance, compare};
@@ -22,4 +22,14 @@ pub(in crate::cli) fn is_same(model: &Model, [one, other]: [&OutTensor; 2]) -> R
     )
     .map_err(|e| CliError::checkpoint(e.verdict, e.text))?;
     Ok(compared.is_some_and(|c| c.differences.is_empty()))
+}
+
+/// Refuses what has no ranks of FSDP; a note where each tensor is there once.
+pub(in crate::cli) fn replicas(found: &Found, model: &Model) -> Result<Option<String>, CliError> {
+    if !matches!(found.files, Files::Fsdp(_)) {
+        let text = format!("--check-replicas: {} is not made of shards of FSDP", found.dir);
+        return Err(CliError::usage(text));
+    }
+    let once = model.weights.tensors.iter().all(|t| t.copies.is_empty());
+    Ok(once.then(|| "no rank holds what another one holds too: there are no replicas to compare".to_owned()))
 }
