@@ -8,7 +8,7 @@
 #
 # proof: four FSDP2 shards of 424 MB are read and checked; a step of 50,000 files is proven and watched
 #
-# merge: those shards become a model, beside verl.model_merger and cp; the two are compared
+# merge: those shards become a model, beside verl.model_merger and cp; the two are compared; torch's and Megatron's checkpoints, and a large one
 #
 # log:   a log of 2 GB is diagnosed, beside cat and grep -c
 #
@@ -65,6 +65,7 @@ fi
 if [ "$what" = merge ] || [ "$what" = all ]; then
   VENV=$venv "$here/shards.sh" "$shards"
   python3 "$here/merge.py" "$shards/global_step_1" "$supervise" "$venv/bin/python"
+  python3 "$here/merge_forms.py" "$shards.forms" "$supervise" "$venv/bin/python"
 fi
 
 if [ "$what" = log ] || [ "$what" = all ]; then
