@@ -2,8 +2,8 @@
 
 usage: merge_formats.py PROGRAMS [--areal DIR]       (the folder with the built binaries)
 
-merge_formats_writers.py makes them with megatron-core on the CPU. (Grouped experts of Transformer Engine cannot be built there: their
-keys are those of the sequential and the older grouped ones, which are.) Every tensor of `supervise merge --dtype keep` has to be
+merge_formats_writers.py makes them with megatron-core on the CPU. (Transformer Engine's modules cannot be built
+there: they are stood in for, under megatron-core's own layers, in merge_formats_readers.py.) Every tensor of `supervise merge --dtype keep` has to be
 that of the Hugging Face model it began as, and transformers has to load what is written. The names and shapes that Megatron gives them are those
 of supervisor/weights/tests/megatron (UPDATE_GOLDEN=1 writes them). With --areal, a root that areal_sft.py wrote: the checkpoint that
 areal goes on from has to become what areal itself exports at that step.
@@ -176,6 +176,12 @@ def converted(hf, work):
             merged(target, back, "--dtype", "keep")
             equal(load_file(back / "model.safetensors"), load_file(like / "model.safetensors"), target.name)
     gang("merge_formats_readers.py", hf, work / "converted")
+    gang("merge_formats_readers.py", hf, work / "converted", "--engine", work / "engine")
+    for saved in sorted((work / "engine").iterdir()):
+        like = hf / saved.name.rsplit("-", 1)[0]
+        merged(saved, work / f"of-engine-{saved.name}", "--dtype", "keep", "--like", like)
+        equal(load_file(work / f"of-engine-{saved.name}" / "model.safetensors"), load_file(like / "model.safetensors"), f"engine {saved.name}")
+    print(f"{len(list((work / 'engine').iterdir()))} saves of Transformer Engine's layers, its grouped experts among them: every tensor is that of the model")
     half = work / "half"
     run("convert", "hf-to-megatron", hf / "qwen3", "--target", half, "--dtype", "bfloat16")
     merged(half, work / "half-back", "--dtype", "keep")

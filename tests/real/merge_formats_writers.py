@@ -38,7 +38,7 @@ CASES = {
 }
 
 
-def config_of(hf, tensor, pipeline, expert, grouped):
+def config_of(hf, tensor, pipeline, expert, grouped, engine=False):
     from megatron.core.transformer import MLATransformerConfig, TransformerConfig
 
     kind, sparse = hf.model_type, models.experts(hf)
@@ -77,7 +77,7 @@ def config_of(hf, tensor, pipeline, expert, grouped):
             moe_router_load_balancing_type="none",
             moe_token_dispatcher_type="allgather",
             moe_grouped_gemm=grouped,
-            moe_use_legacy_grouped_gemm=grouped,
+            moe_use_legacy_grouped_gemm=grouped and not engine,
             moe_router_pre_softmax=not getattr(hf, "norm_topk_prob", True),
         )
         if kind in ("qwen3_moe", "deepseek_v3"):
@@ -116,15 +116,15 @@ class PlainAttention(torch.nn.Module):
         return out.permute(2, 0, 1, 3).flatten(2)
 
 
-def build(hf, tensor, pipeline, expert, grouped=False):
+def build(hf, tensor, pipeline, expert, grouped=False, engine=False):
     from megatron.core import mpu
     from megatron.core.models.gpt import GPTModel
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec, get_gpt_mtp_block_spec
 
-    config = config_of(hf, tensor, pipeline, expert, grouped)
+    config = config_of(hf, tensor, pipeline, expert, grouped, engine)
     stage = mpu.get_pipeline_model_parallel_rank()
-    spec = get_gpt_decoder_block_spec(config, use_transformer_engine=False)
-    if hf.model_type == "deepseek_v3":
+    spec = get_gpt_decoder_block_spec(config, use_transformer_engine=engine)
+    if hf.model_type == "deepseek_v3" and not engine:
         for layer in spec.layer_specs:
             layer.submodules.self_attention.submodules.core_attention = PlainAttention
     theta = hf.rope_parameters["rope_theta"]
@@ -138,7 +138,7 @@ def build(hf, tensor, pipeline, expert, grouped=False):
         position_embedding_type="rope",
         rotary_base=theta,
         share_embeddings_and_output_weights=hf.tie_word_embeddings,
-        mtp_block_spec=get_gpt_mtp_block_spec(config, spec, use_transformer_engine=False) if config.mtp_num_layers else None,
+        mtp_block_spec=get_gpt_mtp_block_spec(config, spec, use_transformer_engine=engine) if config.mtp_num_layers else None,
     )
 
 
@@ -157,7 +157,7 @@ def fill(model, whole, pipeline):
             at = words.index("local_experts") + 1
             count = len(model.get_submodule(".".join(name.split(".")[:at])))
             words[at] = str(int(words[at]) + mpu.get_expert_model_parallel_rank() * count)
-        full = ".".join(words)
+        full = own_name(".".join(words), mpu)
         if full.endswith(("experts.weight1", "experts.weight2")):
             parameter.data.copy_(grouped(full, whole, mpu).reshape(parameter.shape))
             continue
@@ -169,6 +169,22 @@ def fill(model, whole, pipeline):
             mine = models.of_rank(full, mine, rank, ranks)
         assert mine.shape == parameter.shape, f"{name}: {tuple(mine.shape)}, wanted {tuple(parameter.shape)}"
         parameter.data.copy_(mine)
+
+
+def own_name(name, mpu):
+    """The name that a parameter of Transformer Engine's layers has in Megatron's own."""
+    for theirs, ours in {
+        "self_attention.linear_qkv.layer_norm_weight": "input_layernorm.weight",
+        "mlp.linear_fc1.layer_norm_weight": "pre_mlp_layernorm.weight",
+        "self_attention.linear_q_up_proj.layer_norm_weight": "self_attention.q_layernorm.weight",
+        "self_attention.linear_kv_up_proj.layer_norm_weight": "self_attention.kv_layernorm.weight",
+    }.items():
+        name = name.replace(theirs, ours)
+    stem, _, number = name.rpartition(".weight")
+    if ".mlp.experts.linear_fc" in name and number:
+        first = mpu.get_expert_model_parallel_rank() * (4 // mpu.get_expert_model_parallel_world_size())
+        return stem.replace(".experts.", f".experts.local_experts.{first + int(number)}.") + ".weight"
+    return name
 
 
 def grouped(name, whole, mpu):
