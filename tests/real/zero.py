@@ -143,9 +143,11 @@ def main():
         for case in cases:
             source = case
             if case.name.startswith("trainer"):
-                source = case / "checkpoint-2"
-                # Stage 2 has the model in files that are whole beside it, and they are what is taken.
-                source = source / "global_step2" if (source / "model.safetensors").exists() else source
+                # Stage 2 has the model in files that are whole beside it, and of a root they are what is taken.
+                whole = (case / "checkpoint-2" / "model.safetensors").exists()
+                source = case / "checkpoint-2" / "global_step2" if whole else case
+                if whole:
+                    same(case, case / "checkpoint-2" / "model.safetensors", work / "whole")
             count = same(source, out / f"{case.name}.safetensors", work / f"of-{case.name}")
             print(f"DeepSpeed, {case.name}: {count} tensors, bit for bit those of zero_to_fp32")
         refusals(out, work)
