@@ -206,7 +206,7 @@ def main():
         out.mkdir()
         gang("merge_formats_writers.py", out)
         seen = {}
-        for source in sorted(p for p in out.iterdir() if p.name not in ("hf", "fsdp2", "flat")):
+        for source in sorted(p for p in out.iterdir() if p.name not in ("hf", "fsdp2", "flat", "trainer")):
             name = source.name.split("-")[0]
             like, target = out / "hf" / name, work / source.name
             view = merged(source, target, "--dtype", "keep", "--like", like)
@@ -223,8 +223,13 @@ def main():
         for source in ("fsdp2", "flat"):
             merged(out / source, work / source, "--dtype", "keep", "--like", like)
             equal(load_file(work / source / "model.safetensors"), load_file(like / "model.safetensors"), source)
+        sharded = out / "trainer" / "checkpoint-2"
+        (sharded / "trainer_state.json").write_text("{}")
+        (sharded / "config.json").write_text((like / "config.json").read_text())
+        merged(sharded, work / "sharded", "--dtype", "keep")
+        equal(load_file(work / "sharded" / "model.safetensors"), load_file(like / "model.safetensors"), "trainer")
         merged(out / "fsdp2", work / "named", "--dtype", "keep", "--like", like, "--prefix", "model")
-        print("torch.distributed.checkpoint: of FSDP2, beside an optimizer and alone")
+        print("torch.distributed.checkpoint: of FSDP2, beside an optimizer and alone, and by accelerate")
         refusals(out, work)
         converted(out / "hf", work)
 

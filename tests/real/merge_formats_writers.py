@@ -4,7 +4,8 @@ usage: gang.sh 2 python merge_formats_writers.py OUT
 
 OUT/hf/MODEL is a tiny random model of each architecture that there is a table for; OUT/MODEL-PARALLEL-FORM is the same in Megatron's
 `torch_dist`, with two ranks that share tensors (tp2), layers (pp2) or experts (ep2), and in each of its ways to name things (stacked,
-layers, single). OUT/fsdp2 is a model under FSDP2, saved by torch.distributed.checkpoint. Ranks agree on each number: what is written
+layers, single). OUT/fsdp2 is a model under FSDP2, saved by torch.distributed.checkpoint, OUT/trainer/checkpoint-2 the same
+by accelerate. Ranks agree on each number: what is written
 does not depend on them. Where Megatron runs the model on the CPU, its logits have to be those of transformers.
 """
 
@@ -256,6 +257,18 @@ def fsdp2(out, hf_model):
     dcp.save({"model": weights, "optim": state, "step": 7}, checkpoint_id=out / "fsdp2")
     # Without its dict, the names are the model's own.
     dcp.save(weights, checkpoint_id=out / "flat")
+    # As Trainer has it saved under FSDP, which on a CPU does not come to that.
+    from accelerate import PartialState
+    from accelerate.utils import FullyShardedDataParallelPlugin, save_fsdp_model
+
+    plugin = FullyShardedDataParallelPlugin(fsdp_version=2, state_dict_type="SHARDED_STATE_DICT")
+    # Its log asks for that.
+    PartialState(cpu=True)
+    rank = dist.get_rank()
+    accelerator = SimpleNamespace(
+        num_processes=dist.get_world_size(), process_index=rank, is_main_process=rank == 0, wait_for_everyone=dist.barrier
+    )
+    save_fsdp_model(plugin, accelerator, model, str(out / "trainer" / "checkpoint-2"))
 
 
 def describe(name, directory, base):

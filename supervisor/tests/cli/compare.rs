@@ -213,3 +213,27 @@ fn a_prefix_and_a_configuration_say_what_the_tensors_are_called() {
         world.run(&[&words[..], like].concat()).tells(0, &["equal: 15 tensors"]);
     }
 }
+
+/// Under FSDP its checkpoint may hold the model as torch.distributed.checkpoint keeps it.
+#[test]
+fn a_checkpoint_of_trainer_under_fsdp_is_read_from_its_shards() {
+    let world = World::new();
+    copy_fixture("hf_trainer_w2/checkpoint-2", &world.path("out/checkpoint-2"));
+    copy_fixture("areal_sft_w2", &world.path("areal"));
+    let trial = "areal/checkpoints/trainer/real/t0/default";
+    let step = world.path("out/checkpoint-2");
+    fs::remove_file(step.join("model.safetensors")).unwrap();
+    fs::rename(
+        world.path(trial).join("recover_checkpoint"),
+        step.join("pytorch_model_fsdp_0"),
+    )
+    .unwrap();
+    let export = format!("{trial}/epoch0epochstep1globalstep1");
+    fs::copy(world.path(&export).join("config.json"), step.join("config.json")).unwrap();
+    world
+        .run(&["merge", "out/checkpoint-2", "--target", "model", "--like", &export])
+        .tells(0, &["model: 15 tensors", "from step 2 of out/checkpoint-2"]);
+    world
+        .run(&["compare", "out/checkpoint-2", "model", "--as", "bfloat16"])
+        .tells(0, &["equal: 15 tensors"]);
+}

@@ -20,6 +20,8 @@ const MODEL: &str = "model.safetensors";
 const ADAPTER: &str = "lora_adapter/adapter_model.safetensors";
 /// The checkpoint that areal overwrites.
 const RECOVER: &str = "recover_checkpoint";
+/// The model in a checkpoint of transformers' Trainer under FSDP, as accelerate names it.
+const SHARDED: &str = "pytorch_model_fsdp_0";
 /// Directories below a role's that hold a checkpoint of `torch.distributed.checkpoint`: that of verl's Megatron trainers, the same
 /// up to verl 0.7, areal's.
 const BELOW: [&str; 3] = ["model/dist_ckpt", "dist_ckpt", RECOVER];
@@ -83,7 +85,7 @@ pub(super) fn of(dir: &Utf8Path, inside: &[String]) -> Result<Option<Found>, Cli
     let found = |files: Files| Found {
         beside: beside(dir, &files),
         dir: dir.to_owned(),
-        step: None,
+        step: trainers_step(dir),
         role: None,
         files,
     };
@@ -98,6 +100,9 @@ pub(super) fn of(dir: &Utf8Path, inside: &[String]) -> Result<Option<Found>, Cli
         && let Some(model) = exported(dir.as_str())?
     {
         return Ok(Some(model));
+    }
+    if has(SHARDED) && dir.join(SHARDED).join(METADATA).is_file() {
+        return Ok(Some(found(Files::Distributed(SHARDED))));
     }
     if let Some(below) = zero::dir_of(dir, inside)? {
         let (models, names) = zero::files(dir, &below)?;
@@ -124,6 +129,7 @@ fn beside(dir: &Utf8Path, files: &Files) -> Utf8PathBuf {
         // Trainer writes them beside the directory with DeepSpeed's files.
         Files::Zero { names, .. } if names.iter().any(|n| n.contains('/')) => dir.to_owned(),
         Files::Zero { .. } => parent.to_owned(),
+        Files::Distributed(SHARDED) => dir.to_owned(),
         // As `convert` writes it, whatever its name is.
         Files::Distributed("") if dir.join(HUGGINGFACE).is_dir() => dir.join(HUGGINGFACE),
         Files::Distributed(RECOVER) => export(dir),
