@@ -260,6 +260,10 @@ fn source(args: &Args, meter: &mut Meter) -> Result<model::Found, CliError> {
         }
         None => model::find(&args.source, args.step, args.role.as_deref(), meter)?,
     };
+    if !is_folded && fold::adapter_dir(found.dir.as_str()).is_some() {
+        return Err(CliError::usage(format!("{}: it holds an adapter alone", found.dir))
+            .hint("--fold-lora DIR adds it to the model that it was trained for"));
+    }
     match found.files {
         Files::Safetensors(_) if !is_folded && !model::is_of_trainer(&found) => Err(CliError::usage(format!(
             "{}: the trainer wrote the model as Hugging Face's libraries load it already",

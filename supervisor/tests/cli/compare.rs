@@ -237,3 +237,54 @@ fn a_checkpoint_of_trainer_under_fsdp_is_read_from_its_shards() {
         .run(&["compare", "out/checkpoint-2", "model", "--as", "bfloat16"])
         .tells(0, &["equal: 15 tensors"]);
 }
+
+/// peft's files in it: the model is elsewhere.
+#[test]
+fn a_checkpoint_of_trainer_with_an_adapter_is_folded_into_its_model() {
+    let world = World::new();
+    copy_fixture("hf_trainer_w2", &world.path("out"));
+    let model = world.path("out/checkpoint-4");
+    fs::create_dir(world.path("base")).unwrap();
+    for name in ["config.json", "generation_config.json", "model.safetensors"] {
+        fs::copy(model.join(name), world.path("base").join(name)).unwrap();
+    }
+    fs::remove_file(model.join("model.safetensors")).unwrap();
+    let module = "base_model.model.model.layers.0.self_attn.q_proj";
+    let (a, b) = (format!("{module}.lora_A.weight"), format!("{module}.lora_B.weight"));
+    let ones = [1.0; 4];
+    weights(
+        &world,
+        "out/checkpoint-4/adapter_model.safetensors",
+        &[(&a, &[1, 4], &ones), (&b, &[4, 1], &ones)],
+    );
+    let settings = r#"{"peft_type": "LORA", "r": 1, "lora_alpha": 2}"#;
+    world.write("out/checkpoint-4/adapter_config.json", settings);
+    for source in ["out", "out/checkpoint-4"] {
+        world
+            .run(&["merge", source, "--target", "never"])
+            .refuses(64, &["holds an adapter alone", "--fold-lora DIR"]);
+    }
+    for (source, target) in [("out", "newest"), ("out/checkpoint-4", "named")] {
+        world
+            .run(&[
+                "merge",
+                source,
+                "--fold-lora",
+                "base",
+                "--target",
+                target,
+                "--dtype",
+                "keep",
+            ])
+            .tells(0, &[&format!("{target}: 12 tensors"), "step 4"]);
+        // Two is added to each number of one tensor.
+        world.run(&["compare", "base", target]).tells(
+            1,
+            &["different: 1 tensor;", "self_attn.q_proj.weight: 16 of 16 differ, by 2"],
+        );
+        assert!(!world.path(target).join("adapter_config.json").exists());
+    }
+    world
+        .run(&["merge", "out", "--fold-lora", "out/checkpoint-4", "--target", "never"])
+        .refuses(64, &["--fold-lora out/checkpoint-4"]);
+}

@@ -21,7 +21,7 @@ pub(super) fn adapter_dir(name: &str) -> Option<Found> {
     let is_there = dir.join(CONFIG).is_file() && dir.join(files[0]).is_file();
     is_there.then(|| Found {
         dir: dir.to_owned(),
-        step: None,
+        step: model::trainers_step(dir),
         role: None,
         beside: dir.to_owned(),
         files: Files::Safetensors(files.map(str::to_owned).to_vec()),
@@ -46,7 +46,13 @@ pub(super) fn with_base(adapter: Model, base: &Utf8Path) -> Result<Model, CliErr
         ))
         .hint("--fold-lora without a directory folds the adapter into that"));
     }
-    Ok(adapter.beside(model::open(&found, model::Opening::default())?))
+    let model = model::open(&found, model::Opening::default())?;
+    if model.weights.tensors.iter().all(|t| hf::is_part(&t.name)) {
+        return Err(CliError::usage(format!(
+            "--fold-lora {base}: it holds an adapter, and no model"
+        )));
+    }
+    Ok(adapter.beside(model))
 }
 
 /// Refuses what has no adapter, or nothing else.

@@ -66,7 +66,7 @@ pub(in crate::cli) fn is_of_trainer(found: &Found) -> bool {
 }
 
 /// Step of a checkpoint of transformers' Trainer, by its name.
-pub(super) fn trainers_step(dir: &Utf8Path) -> Option<Step> {
+pub(in crate::cli) fn trainers_step(dir: &Utf8Path) -> Option<Step> {
     let absolute = camino::absolute_utf8(dir).ok()?;
     let number = absolute.file_name()?.strip_prefix("checkpoint-")?.parse().ok()?;
     dir.join(STATE).is_file().then_some(Step(number))
