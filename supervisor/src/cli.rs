@@ -12,6 +12,7 @@ mod explain;
 mod exports;
 mod gc;
 mod history;
+mod hold;
 mod install;
 mod logs;
 mod man;
@@ -90,6 +91,10 @@ enum Command {
     Reshard(reshard::Args),
     /// Stop a run and wait until it has ended.
     Stop(stop::Args),
+    /// Leave a run as it is while a person works on it: nothing of it is ended or launched.
+    Hold(hold::HoldArgs),
+    /// Let a held run go on.
+    Unhold(hold::UnholdArgs),
     /// Show what a run left behind: torn steps, old attempts; delete it when you agree.
     Gc(gc::Args),
     /// Show the workers' output.
@@ -155,6 +160,8 @@ pub(crate) fn command() -> clap::Command {
         .mut_subcommand("compare", |c| c.after_help(with(compare::EXAMPLES, &compare::EXITS)))
         .mut_subcommand("reshard", |c| c.after_help(with(reshard::EXAMPLES, &reshard::EXITS)))
         .mut_subcommand("stop", |c| c.after_help(with(stop::EXAMPLES, &LOOK)))
+        .mut_subcommand("hold", |c| c.after_help(with(hold::HOLD_EXAMPLES, &LOOK)))
+        .mut_subcommand("unhold", |c| c.after_help(with(hold::UNHOLD_EXAMPLES, &LOOK)))
         .mut_subcommand("gc", |c| c.after_help(with(gc::EXAMPLES, &gc::EXITS)))
         .mut_subcommand("logs", |c| c.after_help(with(logs::EXAMPLES, &LOOK)))
         .mut_subcommand("notify", |c| c.after_help(with(notify::EXAMPLES, &CONFIGURED)))
@@ -205,6 +212,8 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
         Command::Compare(args) => compare::run(&args),
         Command::Reshard(args) => reshard::run(&args),
         Command::Stop(args) => stop::run(&args),
+        Command::Hold(args) => hold::hold(&args),
+        Command::Unhold(args) => hold::unhold(&args),
         Command::Gc(args) => gc::run(&args),
         Command::Logs(args) => logs::run(&args),
         Command::Notify(args) => notify::run(args),

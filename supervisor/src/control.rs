@@ -19,7 +19,7 @@ pub const REQUEST_LIMIT: usize = 64 << 10;
 pub const REPLY_LIMIT: usize = 64 << 20;
 
 /// Questions to a living supervisor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ControlRequest {
     /// How the run is.
@@ -30,6 +30,18 @@ pub enum ControlRequest {
         after_save: bool,
         /// Without grace.
         now: bool,
+    },
+    /// Leave the run as it is, whatever it does.
+    Hold {
+        /// The user who asks.
+        by: String,
+        /// What for, in their words.
+        why: Option<String>,
+    },
+    /// See to it again.
+    Unhold {
+        /// The user who asks.
+        by: String,
     },
 }
 

@@ -400,6 +400,17 @@ impl Driver {
                         self.feed(EventKind::Operator(kind));
                         ControlReply::Done
                     }
+                    ControlRequest::Hold { by, why } => {
+                        self.feed(EventKind::Operator(Request::Hold { by, why }));
+                        ControlReply::Done
+                    }
+                    ControlRequest::Unhold { .. } if self.state.held.is_none() => {
+                        ControlReply::Refused("nobody holds the run".to_owned())
+                    }
+                    ControlRequest::Unhold { by } => {
+                        self.feed(EventKind::Operator(Request::Unhold { by }));
+                        ControlReply::Done
+                    }
                 };
                 // Whoever asked may be gone.
                 let _ = reply.send(answer);

@@ -28,6 +28,12 @@ pub(crate) fn know_secrets() {
     }
 }
 
+/// Name of the user who runs this program.
+#[must_use]
+pub(crate) fn user() -> String {
+    supervise_host::process::user_name()
+}
+
 /// Our own variables, with these set or set otherwise.
 #[must_use]
 pub(crate) fn with<'a>(more: impl IntoIterator<Item = (&'a String, &'a String)>) -> BTreeMap<String, String> {

@@ -9,13 +9,14 @@ pub mod send;
 pub use pace::Pace;
 
 use crate::render::advice::advice;
+use crate::render::condition;
 use crate::render::record::{outcome_words, words};
 use crate::render::time::{span, stamp};
 use serde::{Deserialize, Serialize};
 use supervise_config::redact_text;
 use supervise_config::settings::{EventChoice, OnEvent, WebhookShape};
 use supervise_core::id::{Ms, Tick, WallMs};
-use supervise_core::record::{Condition, Decision, Outcome, Record};
+use supervise_core::record::{Decision, Outcome, Record};
 use supervise_core::state::{Mode, State};
 
 /// A wait that lasts so long is told.
@@ -140,15 +141,7 @@ pub fn notice(r: &Record, s: &State, whose: Whose<'_>) -> Option<Notice> {
 #[must_use]
 pub fn long_wait(s: &State, now: Tick, whose: Whose<'_>) -> Option<Notice> {
     let what = match &s.mode {
-        Mode::Waiting { what, .. } => match what {
-            Condition::Backoff => "for time to pass",
-            Condition::Readable => "for a newer step to become readable",
-            Condition::JournalWritable => "for the journal to become writable",
-            Condition::TreeGone => "for processes that cannot be ended",
-            Condition::Space => "for room on the disk",
-            // The reason says the rest.
-            _ => "for the machine",
-        },
+        Mode::Waiting { what, .. } => condition::awaited(what),
         Mode::Fencing => "for the end of an earlier attempt",
         Mode::Choosing => "for the checkpoint root to answer",
         _ => return None,
@@ -260,6 +253,7 @@ fn build(event: EventChoice, text: String, outcome: Option<&Outcome>, s: &State,
 mod tests {
     use super::*;
     use supervise_core::reason::Reason;
+    use supervise_core::record::Condition;
     use supervise_core::record::Then;
 
     const WHOSE: Whose<'_> = Whose {

@@ -6,6 +6,7 @@ pub mod checkpoints;
 pub mod codes;
 mod command;
 pub mod compare;
+pub(crate) mod condition;
 pub mod convert;
 pub mod danger;
 pub mod diagnose;

@@ -23,6 +23,8 @@ mod growth;
 mod hangs;
 #[path = "run/health.rs"]
 mod health;
+#[path = "run/held.rs"]
+mod held;
 #[path = "run/io_workers.rs"]
 mod io_workers;
 #[path = "run/jobs.rs"]

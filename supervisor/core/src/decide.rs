@@ -6,6 +6,7 @@
 mod done;
 mod finite;
 mod hand_back;
+mod hold;
 mod judge;
 mod numbers;
 mod resumed;
@@ -28,7 +29,7 @@ use crate::resume::{needed_depth, scan_width};
 use crate::spec::RunSpec;
 use crate::state::{Mode, State};
 use std::borrow::Cow;
-use words::event_word;
+use words::{event_word, span_words};
 
 /// A disk that does not answer while a start is being chosen is waited for this long.
 const CHOOSING_LIMIT: Ms = Ms::secs(1800);
@@ -310,7 +311,7 @@ impl Deciding<'_> {
                 self.decided(Decision::StopAfterSave, vec![reason]);
                 // Where nothing runs, and nothing may be launched, nothing will be saved.
                 if let Mode::Waiting {
-                    what: Condition::JournalWritable,
+                    what: Condition::JournalWritable | Condition::Unheld,
                     ..
                 } = self.s.mode
                 {
@@ -322,6 +323,8 @@ impl Deciding<'_> {
             } => self.wish_to_stop(by, false),
             Request::HandBack { by, left } => self.hand_back(by, *left),
             Request::StopNow { by } => self.wish_to_stop(by, true),
+            Request::Hold { .. } => {}
+            Request::Unhold { by } => self.on_unhold(by),
         }
     }
 
@@ -389,13 +392,6 @@ impl Deciding<'_> {
                 vec![Reason::new("deadline", why)],
             );
         }
-    }
-}
-
-fn span_words(span: Ms) -> String {
-    match span.0 / 60_000 {
-        0..3 => format!("{} seconds", span.0 / 1000),
-        minutes => format!("{minutes} minutes"),
     }
 }
 

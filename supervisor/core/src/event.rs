@@ -475,6 +475,19 @@ pub enum Request {
         /// Time until then, where it is known.
         left: Option<Ms>,
     },
+    /// A person works on the run: nothing of it is ended because it fails or hangs, and nothing is launched.
+    Hold {
+        /// The asker.
+        by: String,
+        /// What for, in their words.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        why: Option<String>,
+    },
+    /// The run is left to the supervisor again.
+    Unhold {
+        /// The asker.
+        by: String,
+    },
     /// End the run now, without grace (second SIGINT).
     StopNow {
         /// The asker.

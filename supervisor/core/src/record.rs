@@ -436,6 +436,8 @@ pub enum Condition {
     ClusterFree,
     /// There is room for a save.
     Space,
+    /// The person who holds the run is done with it.
+    Unheld,
 }
 
 /// Cause of the end of an attempt.

@@ -13,7 +13,7 @@ mod wishes;
 
 pub use heard::Heard;
 pub use invariants::Broken;
-pub use memory::{Allocation, Care, Failure, NotKept, StopWish};
+pub use memory::{Allocation, Care, Failure, Held, NotKept, StopWish};
 pub use pace::Pace;
 
 use crate::checkpoint::{CheckpointSummary, CkptId, Resumability, Verdict};
@@ -100,6 +100,9 @@ pub struct State {
     pub went_back: bool,
     /// A stop was asked for.
     pub stop: Option<StopWish>,
+    /// A person works on the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<Held>,
     /// The scheduler's job that the present term runs in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocation: Option<Allocation>,

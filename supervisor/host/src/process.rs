@@ -68,6 +68,14 @@ pub fn host_name() -> String {
     nix::unistd::gethostname().map_or_else(|_| "unknown".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
+/// Name of the user who runs this program; the number where the system knows no name.
+#[must_use]
+pub fn user_name() -> String {
+    let uid = nix::unistd::getuid();
+    let known = nix::unistd::User::from_uid(uid).ok().flatten();
+    known.map_or_else(|| format!("uid {uid}"), |user| user.name)
+}
+
 /// This process.
 #[must_use]
 pub fn own_ref() -> ProcRef {

@@ -1,5 +1,6 @@
 //! One line per decision, in plain words, with its first reason.
 
+use super::condition;
 use super::time::{clock, span, stamp};
 use super::{bytes, count, one_line};
 use supervise_core::event::{EventKind, Request, Sighting};
@@ -154,6 +155,11 @@ fn fact(kind: &EventKind, s: &State) -> Option<String> {
             let when = if *after_save { " at the next proven step" } else { "" };
             format!("a stop{when} was asked for by {by}")
         }
+        EventKind::Operator(Request::Hold { by, why }) => match why {
+            Some(why) => format!("held by {by}: {why}"),
+            None => format!("held by {by}"),
+        },
+        EventKind::Operator(Request::Unhold { by }) => format!("no longer held: {by} lets it go on"),
         EventKind::Operator(Request::StopNow { by }) => format!("an immediate stop was asked for by {by}"),
         EventKind::Collected {
             places,
@@ -279,7 +285,7 @@ fn decided(what: &Decision, reasons: &[Reason], s: &State) -> Option<String> {
             let left = span_at_most(what, until.since(s.now));
             match what {
                 Condition::Backoff => format!("restarting in {left}{why}"),
-                what => format!("waiting {} {left}{why}", condition(what)),
+                what => format!("waiting {} {left}{why}", condition::until(what)),
             }
         }
         Decision::Mark { step } => format!("step {step} is proven{why}"),
@@ -310,17 +316,6 @@ fn span_at_most(what: &Condition, left: supervise_core::id::Ms) -> String {
         // What has no end is waited for until it comes.
         _ if left > LONGEST => "however long it takes".to_owned(),
         _ => format!("for at most {}", span(left)),
-    }
-}
-
-fn condition(what: &Condition) -> &'static str {
-    match what {
-        Condition::Backoff => "before the next attempt",
-        Condition::Readable => "until a newer step can be read,",
-        Condition::JournalWritable => "until the journal can be written,",
-        Condition::TreeGone => "until processes that cannot be killed are gone,",
-        Condition::Space => "until there is room for a save,",
-        Condition::ClusterFree => "until the cluster has let go of the attempt before,",
     }
 }
 

@@ -1,6 +1,7 @@
 //! The status of a run: as text and as JSON of a stable shape.
 
 use super::advice::advice;
+use super::condition;
 use super::danger::DangerView;
 use super::record::{outcome_words, rehearsed, start_point};
 use super::terminal::shown;
@@ -14,10 +15,10 @@ use supervise_core::event::Phase;
 use supervise_core::generations::{is_kept, is_live};
 use supervise_core::id::WallMs;
 use supervise_core::reason::Reason;
-use supervise_core::record::{Condition, Outcome};
+use supervise_core::record::Outcome;
 use supervise_core::rehearsal::Rehearsed;
 use supervise_core::spec::RunSpec;
-use supervise_core::state::{Attempt, Mode, State};
+use supervise_core::state::{Attempt, Held, Mode, State};
 use supervise_host::process::Remains;
 
 /// True if a process is there.
@@ -112,6 +113,9 @@ pub struct StatusView {
     pub danger: Option<DangerView>,
     /// Processes that SIGKILL did not end, and that live.
     pub undead: Vec<Remains>,
+    /// A person works on it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held: Option<Held>,
     /// The waiting, in words.
     #[serde(skip)]
     waits_for: Option<&'static str>,
@@ -246,9 +250,10 @@ impl StatusView {
             danger: spec.and_then(|p| DangerView::of(s, p)),
             undead: Vec::new(),
             waits_for: match &s.mode {
-                Mode::Waiting { what, .. } => Some(condition(what)),
+                Mode::Waiting { what, .. } => Some(condition::thing(what)),
                 _ => None,
             },
+            held: s.held.clone(),
             now: known.then_some(s.wall),
             looked: None,
         }
@@ -279,6 +284,12 @@ impl StatusView {
         let mut row = |name: &str, value: String| out.push_str(&format!("  {name:<12} {}\n", shown(&value)));
         if let Some(problem) = &self.problem {
             row("problem", problem.clone());
+        }
+        if let Some(held) = self.held.as_ref().filter(|_| self.outcome.is_none()) {
+            let ages = self
+                .age(held.since.0)
+                .map_or_else(String::new, |age| format!(" ({age})"));
+            row("held", one_line(&format!("{}{ages}", held.words()), 600));
         }
         if let Some(trainer) = &self.trainer {
             row("trainer", trainer.clone());
@@ -382,17 +393,6 @@ fn trouble(s: &State) -> Option<String> {
 
 fn why(o: &Outcome) -> String {
     outcome_words(o)
-}
-
-fn condition(what: &Condition) -> &'static str {
-    match what {
-        Condition::Backoff => "the next attempt",
-        Condition::Readable => "a step that cannot be read now",
-        Condition::JournalWritable => "a journal that can be written",
-        Condition::TreeGone => "processes that cannot be killed",
-        Condition::Space => "room for a save on the disk",
-        Condition::ClusterFree => "a cluster that still holds the attempt before",
-    }
 }
 
 fn liveness(l: Liveness) -> String {

@@ -1,8 +1,9 @@
 //! Machines that a scheduler takes away: the run stops in time, and goes on when the scheduler starts it again.
 
+use super::Deciding;
 use super::start::BARREN_TERMS;
 use super::stop::DRAIN_LOOK;
-use super::{Deciding, span_words};
+use super::words::span_words;
 use crate::durations::Clock;
 use crate::event::TimerKey;
 use crate::id::{Ms, Tick};

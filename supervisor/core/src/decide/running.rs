@@ -14,7 +14,7 @@ impl Deciding<'_> {
         if !matches!(self.s.mode, Mode::Running | Mode::Draining { .. }) {
             return;
         }
-        if self.spec.policy.observe || status.is_success() {
+        if self.spec.policy.observe || status.is_success() || self.s.is_held() {
             return;
         }
         let then = match &self.s.mode {

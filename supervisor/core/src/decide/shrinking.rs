@@ -67,7 +67,12 @@ impl Deciding<'_> {
     /// A step was just proven, so that a restart costs nothing but its start. `true`: it is restarted.
     pub(super) fn is_restarted_for_memory(&mut self) -> bool {
         let p = &self.spec.policy;
-        let wanted = p.restart_for_memory && p.recovery && p.prove && !p.observe && self.s.mode == Mode::Running;
+        let wanted = p.restart_for_memory
+            && p.recovery
+            && p.prove
+            && !p.observe
+            && self.s.mode == Mode::Running
+            && !self.s.is_held();
         let (Some(mark), Some(a), true) = (self.s.mark, self.s.live(), wanted) else {
             return false;
         };

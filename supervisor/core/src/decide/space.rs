@@ -2,7 +2,8 @@
 //!
 //! The pause before a relaunch comes first. Then the disk is asked, and asked again, for a bounded time: idle machines cost.
 
-use super::{CHOOSING_LIMIT, Deciding, span_words};
+use super::words::span_words;
+use super::{CHOOSING_LIMIT, Deciding};
 use crate::danger::largest_save;
 use crate::event::TimerKey;
 use crate::id::Ms;

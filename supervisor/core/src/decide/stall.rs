@@ -40,7 +40,7 @@ impl Deciding<'_> {
             return;
         }
         self.wake(TimerKey::StallCheck, STALL_CHECK);
-        if self.s.live().is_none_or(|a| a.workers.is_empty()) {
+        if self.s.live().is_none_or(|a| a.workers.is_empty()) || self.s.is_held() {
             return;
         }
         if !self.spec.policy.observe && self.end_what_stays() {
@@ -72,7 +72,7 @@ impl Deciding<'_> {
             .s
             .live()
             .filter(|a| a.no == attempt && !self.is_unwatched(a) && !self.is_over(a));
-        let Some(a) = watched.filter(|_| matches!(self.s.mode, Mode::Running)) else {
+        let Some(a) = watched.filter(|_| matches!(self.s.mode, Mode::Running) && !self.s.is_held()) else {
             return;
         };
         let text = if self.is_late(Ms(0)) {

@@ -201,6 +201,9 @@ impl Deciding<'_> {
             let text = format!("{} asked to stop", wish.by);
             return self.finish_as_wished(vec![Reason::new("stopped", text)]);
         }
+        if self.waits_for_its_holder() {
+            return;
+        }
         if self.is_barren() {
             return;
         }

@@ -1,6 +1,7 @@
-//! Names of events, for records of what was not acted upon.
+//! Words of decisions: names of events, for records of what was not acted upon, and spans of time.
 
 use crate::event::EventKind;
+use crate::id::Ms;
 
 /// An event's name in words.
 pub(super) fn event_word(kind: &EventKind) -> &'static str {
@@ -34,5 +35,13 @@ pub(super) fn event_word(kind: &EventKind) -> &'static str {
         EventKind::Allocation { .. } => "the scheduler's job",
         EventKind::Operator(_) => "operator's request",
         EventKind::Collected { .. } => "leftovers deleted",
+    }
+}
+
+/// A span of time in words.
+pub(super) fn span_words(span: Ms) -> String {
+    match span.0 / 60_000 {
+        0..3 => format!("{} seconds", span.0 / 1000),
+        minutes => format!("{minutes} minutes"),
     }
 }

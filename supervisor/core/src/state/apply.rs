@@ -191,6 +191,7 @@ impl State {
     fn on_attempt_fact(&mut self, e: &Event) {
         // What a fence ended counts for whatever attempt was not seen to end.
         let fencing = self.mode == Mode::Fencing;
+        let held = self.held.is_some();
         let Some(a) = self.attempt.as_mut() else {
             return;
         };
@@ -220,7 +221,12 @@ impl State {
             EventKind::Script { attempt, news } if *attempt == a.no => {
                 a.script.get_or_insert_with(|| news.clone());
             }
-            EventKind::Progress { attempt, .. } if *attempt == a.no => a.get_on(&mut self.clocks, e),
+            EventKind::Progress { attempt, .. } if *attempt == a.no => {
+                if held {
+                    a.excuse(e.at);
+                }
+                a.get_on(&mut self.clocks, e);
+            }
             EventKind::Sighted {
                 attempt,
                 means,

@@ -67,6 +67,29 @@ pub struct StopWish {
     pub until: Option<Tick>,
 }
 
+/// A person who works on the run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// The asker.
+    pub by: String,
+    /// What for, in their words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// Since when.
+    pub since: WallMs,
+}
+
+impl Held {
+    /// Who holds it and what for.
+    #[must_use]
+    pub fn words(&self) -> String {
+        match &self.why {
+            Some(why) => format!("held by {}: {why}", self.by),
+            None => format!("held by {}", self.by),
+        }
+    }
+}
+
 /// The scheduler's job that a term runs in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allocation {

@@ -65,7 +65,10 @@ impl Pace {
 
     /// A step rose, or another phase began.
     fn advance(&mut self, clocks: &mut Clocks, phase: Phase, rose: bool, at: Tick) {
-        clocks.note(self.clock(phase), at.since(self.began));
+        let took = at.since(self.began);
+        if took > Ms(0) {
+            clocks.note(self.clock(phase), took);
+        }
         self.began = at;
         self.told = false;
         self.grown = None;
@@ -79,6 +82,13 @@ impl Pace {
 }
 
 impl Attempt {
+    /// A person held it up to now: nothing is measured by that, nothing is overdue.
+    pub(super) fn excuse(&mut self, at: Tick) {
+        self.last_progress = at;
+        self.last_active = at;
+        self.pace.restart(at);
+    }
+
     /// The guard told how far it is.
     pub(super) fn get_on(&mut self, clocks: &mut Clocks, e: &Event) {
         let EventKind::Progress {

@@ -1,6 +1,6 @@
-//! Wishes that the run should end.
+//! Wishes of people: that the run should end, that it should be left alone.
 
-use super::{State, StopWish};
+use super::{Held, State, StopWish};
 use crate::event::Request;
 use crate::id::Tick;
 
@@ -25,8 +25,29 @@ impl State {
             Request::StopNow { by } => wish(false, by),
             // It is a wish once it is decided upon.
             Request::HandBack { .. } => return,
+            Request::Hold { by, why } => {
+                self.held = Some(Held {
+                    by: by.clone(),
+                    why: why.clone(),
+                    since: self.wall,
+                });
+                return;
+            }
+            Request::Unhold { .. } => {
+                self.held = None;
+                if let Some(a) = self.attempt.as_mut() {
+                    a.excuse(at);
+                }
+                return;
+            }
         };
         self.stop = Some(new);
+    }
+
+    /// A person works on the run, and nobody wants its end.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.held.is_some() && self.stop.is_none()
     }
 
     /// A person's earlier wish counts: then the run ends for good.

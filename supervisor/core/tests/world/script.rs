@@ -128,6 +128,10 @@ pub(crate) enum Verb {
         after_save: bool,
     },
     StopNow,
+    /// A person works on the run from now on, or is done.
+    Hold {
+        on: bool,
+    },
     /// A scheduler's SIGTERM: it kills everything after this.
     StopWithin(u64),
     /// The machine is taken away after this.
@@ -240,6 +244,8 @@ fn verb(words: &[&str]) -> Option<Verb> {
         ["stop"] => Verb::Stop { after_save: false },
         ["stop", "after-save"] => Verb::Stop { after_save: true },
         ["stop", "now"] => Verb::StopNow,
+        ["hold"] => Verb::Hold { on: true },
+        ["unhold"] => Verb::Hold { on: false },
         ["stop", "within", time] => Verb::StopWithin(span(time)?),
         ["hand-back", time] => Verb::HandBack(span(time)?),
         ["job", time] => Verb::Job(span(time)?),

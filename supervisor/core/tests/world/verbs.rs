@@ -68,6 +68,14 @@ impl World {
                 self.job_ends = Some(self.now + ms);
                 self.job();
             }
+            Verb::Hold { on } => {
+                let by = "ann".to_owned();
+                let why = Some("a debugger".to_owned());
+                self.feed(EventKind::Operator(match on {
+                    true => Request::Hold { by, why },
+                    false => Request::Unhold { by },
+                }));
+            }
             Verb::StopNow => self.feed(EventKind::Operator(Request::StopNow {
                 by: "operator".to_owned(),
             })),

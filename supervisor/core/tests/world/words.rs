@@ -82,6 +82,8 @@ fn fact(e: &Event) -> String {
         EventKind::Operator(Request::Stop { .. }) => "asked: stop".to_owned(),
         EventKind::Operator(Request::HandBack { left, .. }) => format!("asked: hand back, left: {left:?}"),
         EventKind::Allocation { left, .. } => format!("the scheduler's job, left: {left:?}"),
+        EventKind::Operator(Request::Hold { by, .. }) => format!("asked: hold, by {by}"),
+        EventKind::Operator(Request::Unhold { by }) => format!("asked: unhold, by {by}"),
         EventKind::Operator(Request::StopNow { .. }) => "asked: stop now".to_owned(),
         EventKind::Numbers { steps, .. } => format!("numbers of {} steps", steps.len()),
         EventKind::Script { news, .. } => format!("the script: {news:?}"),
@@ -193,6 +195,7 @@ fn condition(c: &Condition) -> &'static str {
         Condition::TreeGone => "processes that do not die",
         Condition::Space => "room on the disk",
         Condition::ClusterFree => "a cluster that lets go",
+        Condition::Unheld => "its holder",
     }
 }
 

@@ -1,0 +1,40 @@
+//! A run that a person works on: what fails or hangs is left as it is, and nothing is launched.
+//!
+//! What would destroy the last good state is ended all the same: a trainer that starts from nothing, or goes back.
+
+use super::Deciding;
+use crate::event::TimerKey;
+use crate::id::{Ms, Tick};
+use crate::reason::Reason;
+use crate::record::{Condition, Decision};
+use crate::state::Mode;
+
+impl Deciding<'_> {
+    /// A launch waits until the run is left to the supervisor again. `false`: nobody holds it.
+    pub(super) fn waits_for_its_holder(&mut self) -> bool {
+        let Some(held) = self.s.held.clone().filter(|_| self.s.is_held()) else {
+            return false;
+        };
+        let (what, until) = (Condition::Unheld, Tick(u64::MAX));
+        let reason = Reason::new("held", format!("{}; `supervise unhold` lets it go on", held.words()));
+        self.decided(Decision::Wait { what, until }, vec![reason]);
+        true
+    }
+
+    /// What happened meanwhile is acted upon now. Time that a debugger took is no stall.
+    pub(super) fn on_unhold(&mut self, by: &str) {
+        match &self.s.mode {
+            Mode::Waiting {
+                what: Condition::Unheld,
+                ..
+            } => self.choose(vec![Reason::new("unheld", format!("{by} lets the run go on"))]),
+            Mode::Running => {
+                if let Some((_, status)) = self.s.attempt.as_ref().and_then(|a| a.first_failure) {
+                    self.on_worker_exited(status);
+                }
+                self.wake(TimerKey::StallCheck, Ms(0));
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! `supervise hold` and `supervise unhold`: a person works on a run.
+
+use super::target::{self, Seen};
+use crate::control::{self, ControlReply, ControlRequest};
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::render::terminal;
+use std::time::Duration;
+use supervise_core::state::Mode;
+
+pub(super) const HOLD_EXAMPLES: &str = "  supervise hold ppo.yaml
+  supervise hold ppo.yaml --reason 'gdb on rank 3'
+";
+
+pub(super) const UNHOLD_EXAMPLES: &str = "  supervise unhold ppo.yaml
+";
+
+/// A supervisor takes a wish within this.
+const ANSWER: Duration = Duration::from_secs(10);
+/// Longest reason that is kept, in characters.
+const REASON: usize = 200;
+
+/// While it is held, a run is not ended because it hangs or a worker failed, and nothing is launched: what a debugger is
+/// attached to stays as it is. A trainer that starts from nothing or goes back is ended all the same, so that no good step
+/// is lost; `stop` and the scheduler's end count as ever. It lasts until `unhold`, also over a restart of the supervisor
+#[derive(Debug, clap::Args)]
+pub(super) struct HoldArgs {
+    /// Trainer YAML, checkpoint root, run directory or identity; none: the only run of this user
+    #[arg(value_name = "RUN")]
+    run: Option<String>,
+    /// What for: `status` shows it
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct UnholdArgs {
+    /// Trainer YAML, checkpoint root, run directory or identity; none: the only run of this user
+    #[arg(value_name = "RUN")]
+    run: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn hold(args: &HoldArgs) -> Result<u8, CliError> {
+    let seen = target::one(args.run.as_deref())?;
+    let reason = args.reason.as_deref().map(|text| {
+        let line = terminal::line(text.trim()).into_owned();
+        line.chars().take(REASON).collect::<String>()
+    });
+    let request = ControlRequest::Hold {
+        by: crate::environment::user(),
+        why: reason.filter(|text| !text.is_empty()),
+    };
+    ask(&seen, &request)?;
+    let text = "held: nothing of it is ended or launched until `supervise unhold`";
+    told(&seen, true, text, args.json)
+}
+
+pub(super) fn unhold(args: &UnholdArgs) -> Result<u8, CliError> {
+    let seen = target::one(args.run.as_deref())?;
+    let by = crate::environment::user();
+    ask(&seen, &ControlRequest::Unhold { by })?;
+    told(&seen, false, "left to its supervisor again", args.json)
+}
+
+fn ask(seen: &Seen, request: &ControlRequest) -> Result<(), CliError> {
+    let run = &seen.run;
+    if let Some(Mode::Finished) = seen.state.as_ref().map(|s| &s.mode) {
+        return Err(CliError::environment(format!(
+            "run {run} has ended: there is nothing to hold"
+        )));
+    }
+    match control::ask(run, request, ANSWER) {
+        Ok(Some(ControlReply::Done)) => Ok(()),
+        Ok(Some(ControlReply::Refused(why))) => Err(CliError::environment(format!(
+            "the supervisor of run {run} refuses: {why}"
+        ))),
+        Ok(Some(ControlReply::Status { .. })) => Err(CliError::internal("the supervisor gave an unexpected answer")),
+        Ok(None) => Err(
+            CliError::environment(format!("no supervisor of run {run} lives on this machine")).hint(
+                "`supervise status` tells where it was last seen; a supervisor on another machine is asked there",
+            ),
+        ),
+        Err(e) => Err(CliError::environment(format!("the supervisor of run {run}: {e}"))),
+    }
+}
+
+fn told(seen: &Seen, held: bool, text: &str, json: bool) -> Result<u8, CliError> {
+    match json {
+        true => super::print_json(&serde_json::json!({"version": 1, "run": seen.run, "held": held}))?,
+        false => super::print(&format!("run {}: {text}\n", seen.run))?,
+    }
+    Ok(Exit::Finished.code())
+}

@@ -1,0 +1,88 @@
+//! A person works on a run: `supervise hold` and `supervise unhold`.
+
+use super::{running, saved, scene};
+use serde_json::json;
+use supervise_tests::harness::{Scene, eventually, send, wait_for};
+
+#[track_caller]
+fn hold(scene: &Scene) {
+    scene.ask(&["hold", "--reason", "gdb on rank 1"]).expect(0).says("held");
+}
+
+/// The journal knows of so many workers of the first attempt that ended.
+fn ended(scene: &Scene) -> usize {
+    let is_exit = |r: &&serde_json::Value| r.pointer("/body/kind/worker_exited").is_some();
+    scene.journal().iter().filter(is_exit).count()
+}
+
+#[test]
+fn what_fails_while_the_run_is_held_is_left_as_it_is() {
+    let mut scene = scene();
+    scene.set("demo.hold_at", json!(5));
+    let expected = scene.expected_digest();
+    let run = scene.start(&[]);
+    running(&scene);
+    saved(&scene, 4);
+    hold(&scene);
+    let both = eventually("both ranks live", || <[i32; 2]>::try_from(scene.workers()).ok());
+    // As a debugger stops it.
+    send(both[1], libc::SIGSTOP);
+    send(both[0], libc::SIGKILL);
+    wait_for("its end is known", || ended(&scene) == 1);
+    let status = scene.status();
+    assert_eq!(
+        (&status["mode"], &status["held"]["why"]),
+        (&json!("running"), &json!("gdb on rank 1"))
+    );
+    scene.ask(&["status"]).expect(0).says("gdb on rank 1");
+    assert_eq!((scene.workers(), scene.attempts()), (vec![both[1]], 1));
+    scene.go();
+    scene.ask(&["unhold"]).expect(0);
+    run.wait().expect(0).says("held by");
+    assert_eq!((scene.attempts(), scene.digest()), (2, Some(expected)));
+    scene.ask(&["unhold"]).expect(69).says("has ended");
+    scene.assert_alone();
+}
+
+#[test]
+fn nothing_is_launched_before_it_is_let_go_whoever_supervises() {
+    let mut scene = scene();
+    scene.set("demo.hold_at", json!(5));
+    let expected = scene.expected_digest();
+    let run = scene.start(&[]);
+    running(&scene);
+    saved(&scene, 4);
+    hold(&scene);
+    scene.workers().iter().for_each(|pid| send(*pid, libc::SIGKILL));
+    wait_for("it waits", || scene.status()["mode"] == json!("waiting"));
+    run.kill();
+    let run = scene.start(&[]);
+    wait_for("it waits again", || {
+        let status = scene.status();
+        status["term"] == json!(2) && status["mode"] == json!("waiting")
+    });
+    assert_eq!(scene.attempts(), 1);
+    scene.go();
+    scene.ask(&["unhold"]).expect(0);
+    run.wait().expect(0);
+    assert_eq!((scene.attempts(), scene.digest()), (2, Some(expected)));
+    scene.assert_alone();
+}
+
+#[test]
+fn a_held_run_ends_when_it_is_stopped_and_one_that_nobody_holds_says_so() {
+    let mut scene = scene();
+    scene.set("demo.hold_at", json!(5));
+    let run = scene.start(&[]);
+    running(&scene);
+    saved(&scene, 4);
+    scene.ask(&["unhold"]).expect(69).says("nobody holds the run");
+    hold(&scene);
+    scene.workers().iter().for_each(|pid| send(*pid, libc::SIGKILL));
+    wait_for("it waits", || scene.status()["mode"] == json!("waiting"));
+    scene.ask(&["stop", "--after-save"]).expect(0);
+    run.wait().expect(7);
+    assert_eq!(scene.attempts(), 1);
+    scene.ask(&["hold"]).expect(69).says("has ended");
+    scene.assert_alone();
+}
