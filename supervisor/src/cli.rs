@@ -23,6 +23,7 @@ mod new_dir;
 mod notify;
 mod plan;
 mod policy;
+mod records;
 mod reshard;
 mod run;
 mod sbatch;

@@ -8,6 +8,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 use supervise_core::id::RunId;
+use supervise_core::ledger::Ledger;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::State;
 use supervise_host::address::{self, Role};
@@ -55,6 +56,9 @@ pub enum ControlReply {
         state: Box<State>,
         /// The specification of this term.
         spec: Box<RunSpec>,
+        /// The ledger; nothing of a supervisor of an older release.
+        #[serde(default)]
+        ledger: Box<Ledger>,
     },
     /// It will be done.
     Done,

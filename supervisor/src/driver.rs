@@ -44,6 +44,7 @@ use supervise_core::checkpoint::Depth;
 use supervise_core::decide::decide;
 use supervise_core::event::{ActError, Event, EventKind, Request, ScanReport, TimerKey};
 use supervise_core::id::{ActId, AttemptNo, Ms, ProcRef, Tick};
+use supervise_core::ledger::Ledger;
 use supervise_core::machine::Facts;
 use supervise_core::record::{Act, ActKind, Ask, LaunchOrder, Outcome, Record};
 use supervise_core::rehearsal::Rehearsed;
@@ -138,6 +139,7 @@ enum Internal {
 /// Place of a term: the only state beside the core's.
 struct Driver {
     state: State,
+    ledger: Ledger,
     spec: RunSpec,
     order: RunOrder,
     printer: Printer,
@@ -203,6 +205,7 @@ impl Driver {
         let seq = self.journal.add(&decided.records, event.at, event.wall);
         for record in &decided.records {
             self.state.apply(record);
+            self.ledger.note(&self.state, record);
             self.printer.record(record, &self.state);
             self.tell(record);
         }
@@ -385,6 +388,7 @@ impl Driver {
                     ControlRequest::Status => ControlReply::Status {
                         state: Box::new(self.state.clone()),
                         spec: Box::new(self.spec.clone()),
+                        ledger: Box::new(self.ledger.clone()),
                     },
                     ControlRequest::Stop { after_save, now } => {
                         let by = "supervise stop".to_owned();

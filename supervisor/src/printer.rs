@@ -12,6 +12,7 @@ mod queue;
 pub use colour::{ColourChoice, choose_colour};
 
 use crate::error::CliError;
+use crate::render::ledger::LedgerView;
 use crate::render::record;
 use crate::render::status::{StatusView, last_words, phase_word};
 use crate::render::terminal;
@@ -28,6 +29,7 @@ use std::time::{Duration, Instant};
 use supervise_config::redact_text;
 use supervise_core::event::Phase;
 use supervise_core::id::Step;
+use supervise_core::ledger::Ledger;
 use supervise_core::record::Record;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::{Mode, State};
@@ -189,14 +191,15 @@ impl Printer {
     }
 
     /// The last words of a term.
-    pub fn finish(&mut self, s: &State, spec: &RunSpec) {
+    pub fn finish(&mut self, s: &State, ledger: &Ledger, spec: &RunSpec) {
         let Some(queue) = QUEUE.get() else { return };
         if std::mem::take(&mut self.has_bar) {
             queue.end_bar();
         }
         let text = match self.output {
             Output::Json => {
-                let view = StatusView::of(&spec.run.0, s, Some(spec), Default::default());
+                let mut view = StatusView::of(&spec.run.0, s, Some(spec), Default::default());
+                view.ledger = LedgerView::of(ledger, Some(spec), None);
                 terminal::json(&json!({ "finish": view }).to_string()) + "\n"
             }
             Output::Text | Output::Quiet => terminal::block(&redact_text(&last_words(s, spec))).into_owned(),

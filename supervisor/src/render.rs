@@ -13,6 +13,7 @@ pub mod diagnose;
 pub mod explain;
 pub mod gc;
 pub mod history;
+pub mod ledger;
 pub mod merge;
 pub mod migrate;
 pub mod plan;

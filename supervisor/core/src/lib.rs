@@ -22,6 +22,7 @@ pub mod generations;
 pub mod id;
 pub mod journal;
 pub mod lease;
+pub mod ledger;
 pub mod limits;
 pub mod machine;
 pub mod numbers;

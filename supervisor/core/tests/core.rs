@@ -8,6 +8,7 @@ mod creep;
 mod degraded;
 mod diff;
 mod lease;
+mod ledger;
 mod limits;
 mod logs;
 mod machine;

@@ -2,18 +2,16 @@
 
 mod bundle;
 
-use super::target;
+use super::{records, target};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::prepare::{self, Request};
 use crate::printer;
-use crate::reading::Reading;
 use crate::render::explain::{ExplainView, Teller};
 use camino::Utf8Path;
 use supervise_core::id::AttemptNo;
-use supervise_core::journal::{Line, Lines, Read};
-use supervise_core::record::Record;
-use supervise_host::io_worker::{Answer, IoWorkerError, JournalPlace, Question};
+use supervise_core::journal::Line;
+use supervise_host::io_worker::JournalPlace;
 
 pub(super) const EXAMPLES: &str = "  supervise explain ppo.yaml
   supervise explain ppo.yaml --attempt 3     one attempt, with every decision
@@ -141,41 +139,10 @@ fn begin(args: &Args, seen: &target::Seen, dir: &Utf8Path) -> Result<(JournalPla
 
 /// Tells what the journals hold from a place on.
 fn tell(dir: &Utf8Path, from: JournalPlace, first: AttemptNo) -> Result<Teller, CliError> {
-    let failed = |e: IoWorkerError, reading: &Reading| match e {
-        IoWorkerError::Stalled(_) => CliError::environment(reading.stalled()),
-        IoWorkerError::Refused(e) => CliError::journal(e.what),
-        IoWorkerError::Io(_) => CliError::environment(e.to_string()),
-    };
-    let mut reading = Reading::new(dir);
-    let mut io_worker = target::io_worker().map_err(|e| failed(e, &reading))?;
-    let (mut next, mut term, mut lines) = (Some(from), from.term, Lines::default());
-    let mut done = 0;
     let mut teller = None;
-    while let Some(from) = next {
-        let ask = Question::Lines {
-            run_dir: dir.to_owned(),
-            from,
-        };
-        let answer = io_worker.ask(ask, target::PATIENCE).map_err(|e| failed(e, &reading))?;
-        let Answer::Lines {
-            at,
-            text,
-            next: then,
-            left,
-        } = answer
-        else {
-            return Err(CliError::internal("the helper gave an unexpected answer".to_owned()));
-        };
-        if at.term != term {
-            (term, lines) = (at.term, Lines::default());
-        }
-        take(dir, at, &text, &mut lines, &mut |line, record| {
-            teller.get_or_insert_with(|| begun(first, line)).add(record);
-        });
-        done += text.len() as u64;
-        reading.tell(done, done + left);
-        next = then;
-    }
+    records::each(dir, from, &mut |line, record| {
+        teller.get_or_insert_with(|| begun(first, line)).add(record);
+    })?;
     Ok(teller.unwrap_or_default())
 }
 
@@ -184,21 +151,5 @@ fn begun(first: AttemptNo, line: &Line) -> Teller {
     match first {
         AttemptNo(0) => Teller::default(),
         first => Teller::since(first, line),
-    }
-}
-
-fn take(dir: &Utf8Path, at: JournalPlace, text: &str, lines: &mut Lines, add: &mut dyn FnMut(&Line, &Record)) {
-    for line in text.split_terminator('\n') {
-        match lines.next(line.as_bytes()) {
-            Some(Read::Known(line, records)) => records.iter().for_each(|record| add(&line, record)),
-            Some(Read::Damaged(why)) => {
-                let term = at.term;
-                let number = lines.number;
-                printer::err(&format!(
-                    "note: {dir}/journal/{term}.jsonl line {number} is damaged: {why}\n"
-                ));
-            }
-            Some(Read::Unknown(_)) | None => {}
-        }
     }
 }

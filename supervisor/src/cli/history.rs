@@ -1,9 +1,13 @@
 //! `supervise history`: one line an attempt.
 
-use super::{explain, target};
+use super::{records, target};
+use crate::environment::wall;
 use crate::error::CliError;
 use crate::exit::Exit;
-use crate::render::history::HistoryView;
+use crate::render::explain::Teller;
+use crate::render::history::{HistoryView, Ways};
+use supervise_core::ledger::Ledger;
+use supervise_host::io_worker::JournalPlace;
 
 pub(super) const EXAMPLES: &str = "  supervise history ppo.yaml
   supervise history /ckpt/my-run --json
@@ -21,7 +25,15 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     let seen = target::one(args.run.as_deref())?;
-    let view = HistoryView::of(&explain::whole(&seen)?);
+    let (mut teller, mut ledger, mut ways) = (Teller::default(), Ledger::default(), Ways::default());
+    records::each(seen.run_dir()?, JournalPlace::default(), &mut |_, record| {
+        teller.add(record);
+        ledger.note(teller.state(), record);
+        ways.note(&ledger);
+    })?;
+    let until = seen.alive.supervisor.alive.then(wall);
+    let story = teller.finish(&seen.run.0, None);
+    let view = HistoryView::of(&story, &ways, &ledger, seen.spec.as_ref(), until);
     if args.json {
         super::print_json(&view)?;
     } else {

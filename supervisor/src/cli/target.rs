@@ -207,12 +207,13 @@ fn is_there(run: &RunId) -> bool {
 pub(super) fn look(run: &RunId, dir: Option<&Utf8Path>) -> Seen {
     let mut stuck = None;
     match control::ask(run, &ControlRequest::Status, SUPERVISOR) {
-        Ok(Some(ControlReply::Status { state, spec })) => {
+        Ok(Some(ControlReply::Status { state, spec, ledger })) => {
             let alive = alive(run, Some(&state));
             return Seen {
                 run: run.clone(),
                 run_dir: Some(spec.run_dir.clone()),
                 state: Some(*state),
+                ledger: *ledger,
                 spec: Some(*spec),
                 alive,
                 answered: true,
@@ -246,6 +247,7 @@ fn joined(run: &RunId, dir: &Utf8Path, loaded: Result<Loaded, String>) -> Seen {
         Ok(l) if l.records > 0 || l.spec.is_some() => {
             seen.alive = alive(run, Some(&l.state));
             seen.state = Some(l.state);
+            seen.ledger = l.ledger;
             seen.spec = l.spec.map(|s| *s);
             seen.recorded = l.recorded;
             seen.began = l.attempts;

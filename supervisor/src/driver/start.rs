@@ -94,6 +94,7 @@ pub(super) async fn term(
     let (guard, hello) = living_guard(&spec.run, term).await?;
     let mut driver = Driver {
         state: loaded.state.clone(),
+        ledger: loaded.ledger.clone(),
         spec: spec.clone(),
         exe,
         began: boottime_ms(),
@@ -333,7 +334,7 @@ impl Driver {
     /// The last records and the lease reach the disk, or not in time.
     async fn end(&mut self) {
         self.tell_manager();
-        self.printer.finish(&self.state, &self.spec);
+        self.printer.finish(&self.state, &self.ledger, &self.spec);
         self.end_rehearsal().await;
         if let Some(link) = &self.guard {
             link.say(&ToGuard::Bye);

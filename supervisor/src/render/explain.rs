@@ -247,6 +247,12 @@ impl Teller {
         story.last_state = story.diagnosis.is_some().then(|| Box::new(a));
     }
 
+    /// The state after the newest record.
+    #[must_use]
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
     /// The end of the story; `only`: one attempt.
     #[must_use]
     pub fn finish(mut self, run: &str, only: Option<u32>) -> ExplainView {

@@ -1,12 +1,16 @@
 //! One line an attempt: from where to where, how long, why it ended, how much time was lost.
 
 use super::explain::{ExplainView, Story};
+use super::ledger::{ComebackView, LedgerView, totals};
 use super::one_line;
 use super::record::start_point;
 use super::time::{span, stamp};
 use super::{table, terminal::shown};
 use serde::Serialize;
-use supervise_core::id::{Ms, Step, WallMs};
+use std::collections::BTreeMap;
+use supervise_core::id::{AttemptNo, Ms, Step, WallMs};
+use supervise_core::ledger::{Comeback, Ledger};
+use supervise_core::spec::RunSpec;
 
 /// The history of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -17,8 +21,13 @@ pub struct HistoryView {
     pub run: String,
     /// One per attempt, oldest first.
     pub attempts: Vec<Past>,
-    /// Time between the end of one attempt and the first new step of the next, all together, in ms.
+    /// Time that the ends of attempts cost, all together, in ms.
     pub lost_ms: u64,
+    /// The wall time by part; `null`: nothing was launched.
+    pub ledger: Option<LedgerView>,
+    /// The same as a line.
+    #[serde(skip)]
+    totals: Option<String>,
     /// How the run ended, in words.
     pub outcome: Option<String>,
 }
@@ -42,26 +51,51 @@ pub struct Past {
     pub class: Option<String>,
     /// Cause of its end, in words.
     pub cause: Option<String>,
-    /// Time that its end cost, in ms: training after its last save that is done again, and the pause to the next launch.
+    /// Time that its end cost, in ms: training after its last save that is done again, and the pause to the next launch, but for
+    /// what people took.
     pub lost_ms: Option<u64>,
+    /// How it came to be.
+    pub comeback: Option<ComebackView>,
+}
+
+/// How each attempt came to be, gathered while a journal is read.
+#[derive(Debug, Default)]
+pub struct Ways {
+    by: BTreeMap<AttemptNo, Comeback>,
+}
+
+impl Ways {
+    /// The ledger took a record in.
+    pub fn note(&mut self, ledger: &Ledger) {
+        let way = ledger.comeback();
+        if way.attempt > AttemptNo(0) && self.by.get(&way.attempt).is_none_or(|known| known != way) {
+            self.by.insert(way.attempt, way.clone());
+        }
+    }
+
+    fn of(&self, attempt: u32) -> Option<&Comeback> {
+        self.by.get(&AttemptNo(attempt))
+    }
 }
 
 impl HistoryView {
-    /// The history that a story tells.
+    /// The history that a story tells; the ledger up to a moment where the run lives.
     #[must_use]
-    pub fn of(view: &ExplainView) -> Self {
+    pub fn of(view: &ExplainView, ways: &Ways, ledger: &Ledger, spec: Option<&RunSpec>, until: Option<WallMs>) -> Self {
         let stories: Vec<&Story> = view.attempts.iter().filter(|s| s.attempt > 0).collect();
         let next = stories.iter().skip(1).map(Some).chain([None]);
         let attempts: Vec<Past> = stories
             .iter()
             .zip(next)
-            .map(|(s, next)| past(s, next.copied()))
+            .map(|(s, next)| past(s, next.copied(), ways))
             .collect();
         Self {
             version: 1,
             run: view.run.clone(),
             lost_ms: attempts.iter().filter_map(|a| a.lost_ms).sum(),
             attempts,
+            ledger: LedgerView::of(ledger, spec, until),
+            totals: totals(&until.map_or_else(|| ledger.parts(), |at| ledger.parts_at(at))),
             outcome: view.outcome.clone(),
         }
     }
@@ -94,6 +128,9 @@ impl HistoryView {
         if self.lost_ms > 0 {
             out.push_str(&format!("lost in all: {}\n", span(Ms(self.lost_ms))));
         }
+        if let Some(totals) = &self.totals {
+            out.push_str(&format!("{totals}\n"));
+        }
         if let Some(words) = &self.outcome {
             out.push_str(&format!("{}\n", shown(words)));
         }
@@ -101,7 +138,7 @@ impl HistoryView {
     }
 }
 
-fn past(s: &Story, next: Option<&Story>) -> Past {
+fn past(s: &Story, next: Option<&Story>, ways: &Ways) -> Past {
     let (class, cause) = match (&s.diagnosis, &s.ended_by_us, s.exits.first()) {
         (Some(d), ..) => (Some(d.class.clone()), Some(d.text.clone())),
         (None, Some(why), _) => (None, Some(format!("ended by the supervisor: {why}"))),
@@ -118,14 +155,17 @@ fn past(s: &Story, next: Option<&Story>) -> Past {
         ran_ms,
         class,
         cause,
-        lost_ms: next.and_then(|next| lost(s, next, ran_ms)),
+        lost_ms: next.and_then(|next| lost(s, next, ran_ms, ways)),
+        comeback: ways.of(s.attempt).map(ComebackView::of),
     }
 }
 
-/// The share of this attempt that the next one does again, and the pause between them.
-fn lost(s: &Story, next: &Story, ran_ms: u64) -> Option<u64> {
+/// The share of this attempt that the next one does again, and the pause between them, but for what people took.
+fn lost(s: &Story, next: &Story, ran_ms: u64, ways: &Ways) -> Option<u64> {
     let launched = next.launched?;
     let pause = u64::try_from(launched.0.saturating_sub(s.ended().0)).unwrap_or_default();
+    let people = ways.of(next.attempt).map_or(0, |way| way.person.0);
+    let pause = pause.saturating_sub(people);
     let (from, to, again) = (
         s.from.as_ref()?.step().0,
         s.step.map(|s| s.0),

@@ -3,6 +3,7 @@
 use super::advice::advice;
 use super::condition;
 use super::danger::DangerView;
+use super::ledger::LedgerView;
 use super::record::{outcome_words, rehearsed, start_point};
 use super::terminal::shown;
 use super::time::{span, stamp};
@@ -116,6 +117,8 @@ pub struct StatusView {
     /// A person works on it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
+    /// Its wall time by part; `null`: nothing was launched, or nothing is known.
+    pub ledger: Option<LedgerView>,
     /// The waiting, in words.
     #[serde(skip)]
     waits_for: Option<&'static str>,
@@ -249,6 +252,7 @@ impl StatusView {
             problem: if alive.supervisor.alive { trouble(s) } else { None },
             danger: spec.and_then(|p| DangerView::of(s, p)),
             undead: Vec::new(),
+            ledger: None,
             waits_for: match &s.mode {
                 Mode::Waiting { what, .. } => Some(condition::thing(what)),
                 _ => None,

@@ -451,7 +451,8 @@ fn a_status_reads_like_this() {
             "rehearsal",
             "scheduler",
             "danger",
-            "undead"
+            "undead",
+            "ledger"
         ]
     );
     let gone = StatusView::of(&spec.run.0, &s, Some(&spec), Alive::default());

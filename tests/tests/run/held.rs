@@ -86,3 +86,51 @@ fn a_held_run_ends_when_it_is_stopped_and_one_that_nobody_holds_says_so() {
     scene.ask(&["hold"]).expect(69).says("has ended");
     scene.assert_alone();
 }
+
+/// The ledger of a run that was killed, then held: each millisecond once, and the person's are nobody's loss.
+#[test]
+fn the_ledger_tells_what_a_failure_cost_and_what_a_person_took() {
+    let mut scene = scene();
+    scene.set("demo.hold_at", json!(5));
+    let run = scene.start(&[]);
+    running(&scene);
+    saved(&scene, 4);
+    hold(&scene);
+    scene.workers().iter().for_each(|pid| send(*pid, libc::SIGKILL));
+    wait_for("it waits", || scene.status()["mode"] == json!("waiting"));
+    scene.go();
+    scene.ask(&["unhold"]).expect(0);
+    run.wait().expect(0);
+    let status = scene.status();
+    let ledger = &status["ledger"];
+    let sum = |of: &str| {
+        ledger[of]
+            .as_object()
+            .unwrap()
+            .values()
+            .map(|ms| ms.as_u64().unwrap())
+            .sum::<u64>()
+    };
+    assert_eq!(
+        ledger["whole_ms"],
+        json!(sum("parts_ms") + sum("waiting_ms")),
+        "{ledger}"
+    );
+    assert!(ledger["waiting_ms"]["person"].as_u64() > Some(0), "{ledger}");
+    let class = &ledger["costs"][0]["class"];
+    assert!(class.is_string(), "{ledger}");
+    let history = scene.ask(&["history", scene.root().to_str().unwrap(), "--json"]);
+    let history: serde_json::Value = serde_json::from_str(&history.expect(0).text).unwrap();
+    assert_eq!(history["ledger"], *ledger);
+    let comeback = &history["attempts"][1]["comeback"];
+    assert_eq!(
+        (&comeback["after"], &comeback["complete"]),
+        (class, &json!(true)),
+        "{history}"
+    );
+    assert_eq!(comeback["person_ms"], ledger["waiting_ms"]["person"]);
+    scene
+        .ask(&["history", scene.root().to_str().unwrap()])
+        .expect(0)
+        .says("goodput");
+}

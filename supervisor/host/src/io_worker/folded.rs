@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use supervise_core::journal::{Lines, Read as Seen, sum};
+use supervise_core::ledger::Ledger;
 use supervise_core::record::{Decision, Record};
 use supervise_core::state::State;
 
@@ -40,6 +41,7 @@ struct LastLine {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(super) struct Folded {
     pub(super) state: State,
+    pub(super) ledger: Ledger,
     /// Records that were folded.
     pub(super) records: u64,
     /// The end of the last whole line that was taken in.
@@ -218,6 +220,7 @@ impl Folded {
                 for record in &records {
                     self.note_attempt(record);
                     self.state.apply(record);
+                    self.ledger.note(&self.state, record);
                     self.records = self.records.saturating_add(1);
                 }
             }

@@ -7,6 +7,7 @@ use supervise_core::checkpoint::{CkptId, Depth, PinsHash};
 use supervise_core::event::{ActError, ScanReport};
 use supervise_core::id::{ActId, AttemptNo, ProcRef, RunId, Step, Term};
 use supervise_core::lease::Claim;
+use supervise_core::ledger::Ledger;
 use supervise_core::record::DiskEdit;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::State;
@@ -282,6 +283,9 @@ pub struct Began {
 pub struct Loaded {
     /// The folded state.
     pub state: State,
+    /// The ledger beside it.
+    #[serde(default)]
+    pub ledger: Ledger,
     /// Records read.
     pub records: u64,
     /// Things worth saying: damaged lines, a copied directory.

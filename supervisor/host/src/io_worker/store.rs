@@ -58,6 +58,7 @@ fn loaded(run_dir: &Utf8Path, folded: &Folded) -> io::Result<Loaded> {
     let mut out = Loaded {
         key: key(run_dir).unwrap_or_default(),
         state: folded.state.clone(),
+        ledger: folded.ledger.clone(),
         records: folded.records,
         notes: folded.notes(run_dir, &term_files(run_dir)?),
         attempts: folded.attempts(),

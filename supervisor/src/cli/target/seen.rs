@@ -3,9 +3,11 @@
 use super::peek;
 use crate::environment::wall;
 use crate::error::CliError;
+use crate::render::ledger::LedgerView;
 use crate::render::status::{Alive, StatusView};
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_core::id::{ProcRef, RunId, Term};
+use supervise_core::ledger::Ledger;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::State;
 use supervise_host::io_worker::Began;
@@ -17,6 +19,7 @@ pub(in crate::cli) struct Seen {
     pub(in crate::cli) run: RunId,
     pub(in crate::cli) run_dir: Option<Utf8PathBuf>,
     pub(in crate::cli) state: Option<State>,
+    pub(in crate::cli) ledger: Ledger,
     pub(in crate::cli) spec: Option<RunSpec>,
     pub(in crate::cli) alive: Alive,
     /// Its living supervisor told what is known; otherwise the journal did.
@@ -76,6 +79,12 @@ impl Seen {
         !alive && self.problem.is_none() && self.spec.is_none() && never
     }
 
+    /// Its ledger up to now where its supervisor lives, else up to the newest record.
+    pub(in crate::cli) fn account(&self) -> Option<LedgerView> {
+        let until = self.alive.supervisor.alive.then(wall);
+        LedgerView::of(&self.ledger, self.spec.as_ref(), until)
+    }
+
     /// The stable view of it.
     pub(in crate::cli) fn view(&self) -> StatusView {
         match (&self.state, &self.problem) {
@@ -85,6 +94,7 @@ impl Seen {
                 view.problem = problem.clone().or(view.problem).or_else(|| self.left_behind());
                 view.undead = self.undead();
                 view.looked = Some(wall());
+                view.ledger = self.account();
                 view
             }
             (None, problem) => {

@@ -1,0 +1,200 @@
+//! The parts that the wall time of a run is split into.
+
+use crate::id::Ms;
+use crate::record::{Condition, Outcome};
+use serde::{Deserialize, Serialize};
+
+/// Reasons to wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitFor {
+    /// A pause before the next attempt.
+    Backoff,
+    /// A step that cannot be read now.
+    Readable,
+    /// A journal that can be written.
+    Journal,
+    /// Processes that cannot be killed.
+    Processes,
+    /// A cluster that still holds the attempt before.
+    Cluster,
+    /// Room for a save on the disk.
+    Space,
+    /// The scheduler, which starts the run again.
+    Scheduler,
+    /// A person: the run ended with an outcome that needs one, or one holds it.
+    Person,
+}
+
+impl WaitFor {
+    /// All of them, in the order they are shown in.
+    pub const ALL: [Self; 8] = [
+        Self::Backoff,
+        Self::Readable,
+        Self::Journal,
+        Self::Processes,
+        Self::Cluster,
+        Self::Space,
+        Self::Scheduler,
+        Self::Person,
+    ];
+
+    /// Its name in `--json` and in metrics.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Backoff => "backoff",
+            Self::Readable => "readable",
+            Self::Journal => "journal",
+            Self::Processes => "processes",
+            Self::Cluster => "cluster",
+            Self::Space => "space",
+            Self::Scheduler => "scheduler",
+            Self::Person => "person",
+        }
+    }
+
+    pub(super) fn of(what: &Condition) -> Self {
+        match what {
+            Condition::Backoff => Self::Backoff,
+            Condition::Readable => Self::Readable,
+            Condition::JournalWritable => Self::Journal,
+            Condition::TreeGone => Self::Processes,
+            Condition::ClusterFree => Self::Cluster,
+            Condition::Space => Self::Space,
+            Condition::Unheld => Self::Person,
+        }
+    }
+}
+
+/// A part of a run's wall time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// Steps that were trained for the first time, and validations between them.
+    Productive,
+    /// Steps that had been trained before, and a step that was cut short.
+    Repeated,
+    /// Saves that the training waited for.
+    Saving,
+    /// From the first sign of a failure, or the last sign of progress before a stall, to the decision to end the attempt.
+    Noticing,
+    /// From that decision until no process is left.
+    Ending,
+    /// Looking at the checkpoints and choosing where to start.
+    Proving,
+    /// From the choice to the first sign of training: disk edits, start of the workers, loading.
+    Launching,
+    /// Nothing can be done before something else happens.
+    Waiting(WaitFor),
+    /// The run was over or stopped by its people, and was started again later.
+    Stopped,
+    /// Nobody saw what went on: the supervisor was dead, or the machine slept.
+    Unknown,
+}
+
+impl Part {
+    /// The ones beside waiting, in the order they are shown in; waiting comes before the last two.
+    const PLAIN: [Self; 9] = [
+        Self::Productive,
+        Self::Repeated,
+        Self::Saving,
+        Self::Noticing,
+        Self::Ending,
+        Self::Proving,
+        Self::Launching,
+        Self::Stopped,
+        Self::Unknown,
+    ];
+
+    /// All of them, in the order they are shown in.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let waits = WaitFor::ALL.into_iter().map(Self::Waiting);
+        let (work, rest) = Self::PLAIN.split_at(7);
+        work.iter().copied().chain(waits).chain(rest.iter().copied())
+    }
+
+    /// Its name in `--json` and in metrics; each kind of waiting has the name `waiting`.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Productive => "productive",
+            Self::Repeated => "repeated",
+            Self::Saving => "saving",
+            Self::Noticing => "noticing",
+            Self::Ending => "ending",
+            Self::Proving => "proving",
+            Self::Launching => "launching",
+            Self::Waiting(_) => "waiting",
+            Self::Stopped => "stopped",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// It is counted as the cost of a failure, where one was the newest event.
+    pub(super) fn is_cost(self) -> bool {
+        !matches!(
+            self,
+            Self::Productive | Self::Saving | Self::Stopped | Self::Unknown | Self::Waiting(WaitFor::Person)
+        )
+    }
+
+    /// The part that follows the end of a run, until it is started again.
+    pub(super) fn after(outcome: Option<&Outcome>) -> Self {
+        match outcome {
+            Some(Outcome::Finished { .. } | Outcome::Stopped) => Self::Stopped,
+            Some(Outcome::OutOfTime) => Self::Waiting(WaitFor::Scheduler),
+            Some(Outcome::LeaseHeld { .. }) | None => Self::Unknown,
+            Some(_) => Self::Waiting(WaitFor::Person),
+        }
+    }
+}
+
+/// Wall time by part. The sum is the whole: there is no rest.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Parts {
+    by: Vec<(Part, Ms)>,
+}
+
+impl Parts {
+    /// The time of one part.
+    #[must_use]
+    pub fn of(&self, part: Part) -> Ms {
+        let found = self.by.iter().find(|(p, _)| *p == part);
+        found.map(|(_, ms)| *ms).unwrap_or_default()
+    }
+
+    /// The time of all kinds of waiting.
+    #[must_use]
+    pub fn waiting(&self) -> Ms {
+        Ms(WaitFor::ALL.into_iter().map(|w| self.of(Part::Waiting(w)).0).sum())
+    }
+
+    /// The wall time since the first attempt.
+    #[must_use]
+    pub fn whole(&self) -> Ms {
+        Ms(self.by.iter().map(|(_, ms)| ms.0).sum())
+    }
+
+    /// Productive time as a share of the whole without what its people stopped, 0 to 1; `None` before there is any.
+    #[must_use]
+    pub fn goodput(&self) -> Option<f64> {
+        let of = self.whole().0 - self.of(Part::Stopped).0;
+        (of > 0).then(|| self.of(Part::Productive).0 as f64 / of as f64)
+    }
+
+    /// The parts that there are, in the order they are shown in.
+    pub fn iter(&self) -> impl Iterator<Item = (Part, Ms)> {
+        Part::all().map(|p| (p, self.of(p))).filter(|(_, ms)| ms.0 > 0)
+    }
+
+    pub(super) fn add(&mut self, part: Part, ms: u64) {
+        if ms == 0 {
+            return;
+        }
+        match self.by.iter_mut().find(|(p, _)| *p == part) {
+            Some((_, sum)) => sum.0 = sum.0.saturating_add(ms),
+            None => self.by.push((part, Ms(ms))),
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The ledger of a run: as a line for people, and as JSON.
+
+use super::time::span;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use supervise_core::id::{Ms, WallMs};
+use supervise_core::ledger::{Comeback, Ledger, Part, Parts, WaitFor, devices};
+use supervise_core::spec::RunSpec;
+
+/// The wall time of a run since its first attempt. The parts sum to the whole.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LedgerView {
+    /// When the first attempt was launched, in ms since 1970.
+    pub began: WallMs,
+    /// All of it, in ms.
+    pub whole_ms: Ms,
+    /// Productive time as a share of the whole without what its people stopped, 0 to 1.
+    pub goodput: Option<f64>,
+    /// Each part in ms, but for waiting.
+    pub parts_ms: BTreeMap<&'static str, Ms>,
+    /// Waiting in ms, by reason.
+    pub waiting_ms: BTreeMap<&'static str, Ms>,
+    /// Steps.
+    pub steps: StepsView,
+    /// GPUs, or workers where those are not known, that the costs are counted for.
+    pub devices: Option<u32>,
+    /// The cost of failures, the dearest first.
+    pub costs: Vec<CostView>,
+}
+
+/// Steps that were trained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct StepsView {
+    /// For the first time.
+    pub new: u64,
+    /// Again.
+    pub again: u64,
+    /// Lost at the ends of attempts.
+    pub lost: u64,
+}
+
+/// The cost of the failures of one class.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CostView {
+    /// The class, or the code of the reason for which the supervisor ended an attempt.
+    pub class: String,
+    /// Attempts that ended so.
+    pub ends: u64,
+    /// Steps that had to be trained again.
+    pub lost_steps: u64,
+    /// Wall time, in ms.
+    pub lost_ms: Ms,
+    /// The same times the number of devices.
+    pub gpu_hours: Option<f64>,
+}
+
+/// How an attempt came to be: the time from the end of the one before to its first step, in ms.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ComebackView {
+    /// Class of the failure that made it necessary.
+    pub after: Option<String>,
+    /// All of it, but for what people took.
+    pub took_ms: Ms,
+    /// The failure, until it was noticed.
+    pub notice_ms: Ms,
+    /// Until no process was left.
+    pub end_ms: Ms,
+    /// Until a resume point was chosen.
+    pub prove_ms: Ms,
+    /// Waiting, but for a person.
+    pub wait_ms: Ms,
+    /// Until its workers ran.
+    pub launch_ms: Ms,
+    /// Until it printed its first step.
+    pub first_step_ms: Ms,
+    /// Waiting for a person, or stopped by its people.
+    pub person_ms: Ms,
+    /// Nobody saw.
+    pub unknown_ms: Ms,
+    /// It printed a step.
+    pub complete: bool,
+}
+
+impl LedgerView {
+    /// The ledger up to a moment, while what goes on goes on until then; without one, up to the newest record. `None`: nothing was
+    /// launched.
+    #[must_use]
+    pub fn of(ledger: &Ledger, spec: Option<&RunSpec>, until: Option<WallMs>) -> Option<Self> {
+        let began = ledger.began()?;
+        let parts = until.map_or_else(|| ledger.parts(), |at| ledger.parts_at(at));
+        let devices = spec.map(devices);
+        let mut costs: Vec<CostView> = ledger
+            .costs()
+            .iter()
+            .map(|(class, cost)| CostView {
+                class: class.clone(),
+                ends: cost.ends,
+                lost_steps: cost.lost_steps,
+                lost_ms: cost.lost,
+                gpu_hours: devices.map(|n| cost.lost.0 as f64 * f64::from(n) / 3_600_000.0),
+            })
+            .collect();
+        costs.sort_by_key(|c| std::cmp::Reverse(c.lost_ms));
+        let waits = |p: &Part| matches!(p, Part::Waiting(_));
+        let trained = ledger.trained();
+        Some(Self {
+            began,
+            whole_ms: parts.whole(),
+            goodput: parts.goodput(),
+            parts_ms: Part::all()
+                .filter(|p| !waits(p))
+                .map(|p| (p.code(), parts.of(p)))
+                .collect(),
+            waiting_ms: WaitFor::ALL
+                .into_iter()
+                .map(|w| (w.code(), parts.of(Part::Waiting(w))))
+                .collect(),
+            steps: StepsView {
+                new: trained.new,
+                again: trained.again,
+                lost: trained.lost,
+            },
+            devices,
+            costs,
+        })
+    }
+}
+
+impl ComebackView {
+    /// The way back of one attempt.
+    #[must_use]
+    pub fn of(c: &Comeback) -> Self {
+        Self {
+            after: c.after.clone(),
+            took_ms: c.took(),
+            notice_ms: c.notice,
+            end_ms: c.end,
+            prove_ms: c.prove,
+            wait_ms: c.wait,
+            launch_ms: c.launch,
+            first_step_ms: c.first_step,
+            person_ms: c.person,
+            unknown_ms: c.unknown,
+            complete: c.complete,
+        }
+    }
+}
+
+/// One line: goodput, and where the time went.
+#[must_use]
+pub fn totals(parts: &Parts) -> Option<String> {
+    let goodput = parts.goodput()?;
+    let mut told = Vec::new();
+    let mut waits = Vec::new();
+    for (part, ms) in parts.iter() {
+        match part {
+            Part::Waiting(what) => waits.push(format!("{} {}", what.code(), span(ms))),
+            Part::Stopped | Part::Unknown => {}
+            part => told.push(format!("{} {}", part.code(), span(ms))),
+        }
+    }
+    if !waits.is_empty() {
+        told.push(format!("waiting {} ({})", span(parts.waiting()), waits.join(", ")));
+    }
+    for part in [Part::Unknown, Part::Stopped] {
+        let ms = parts.of(part);
+        if ms.0 > 0 {
+            told.push(format!("{} {}", part.code(), span(ms)));
+        }
+    }
+    let whole = span(parts.whole());
+    Some(format!(
+        "goodput {:.1} % of {whole}: {}",
+        100.0 * goodput,
+        told.join(", ")
+    ))
+}
