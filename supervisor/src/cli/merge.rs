@@ -100,7 +100,7 @@ pub(super) struct Args {
     /// Add the adapter to the model; BASE: the model's directory, where the checkpoint holds an adapter alone
     #[arg(long, value_name = "BASE", num_args = 0..=1, conflicts_with_all = ["keep_names", "test"])]
     fold_lora: Option<Option<Utf8PathBuf>>,
-    /// The adapter's alpha, where the checkpoint does not tell
+    /// The adapter's alpha, instead of what the checkpoint tells
     #[arg(long, value_name = "NUMBER", value_parser = positive)]
     lora_alpha: Option<f64>,
     /// Then upload it to this repository, by the command `hf`
@@ -174,7 +174,11 @@ fn merge(args: &Args, target: &Utf8Path) -> Result<u8, CliError> {
         fold::is_possible(&model, &found)?;
     }
     meter.end();
-    new_dir::is_outside(target, &found.dir)?;
+    // A checkpoint of Trainer is left as it is, too, where its weights are in a directory of their own.
+    let around = Some(found.beside.as_path()).filter(|dir| model::trainers_step(dir).is_some());
+    for read in [Some(found.dir.as_path()), around, base].into_iter().flatten() {
+        new_dir::is_outside(target, read)?;
+    }
     let files = files::Beside::of(&found, args.like.as_deref().or(base))?;
     let folded = match args.fold_lora {
         Some(_) => Some(fold::fold(&mut model, &found, &files, args.lora_alpha)?),

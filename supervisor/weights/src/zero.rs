@@ -44,6 +44,7 @@ pub fn gather(source: Source<'_>) -> Result<Weights, Problem> {
     let Some(first) = models.first() else {
         return Err(Problem::new(Verdict::Incomplete, "no file of model states is there"));
     };
+    same_save(models)?;
     let mut making = Making {
         tensors: BTreeMap::new(),
     };
@@ -91,6 +92,19 @@ pub fn gather(source: Source<'_>) -> Result<Weights, Problem> {
         files: source.shards.iter().map(source_file).collect(),
         tensors: making.tensors.into_values().collect(),
     })
+}
+
+/// Files of another save hold other numbers. Those of the optimizer do not tell of which save they are.
+fn same_save(models: &[State<'_>]) -> Result<(), Problem> {
+    let step = |state: &State<'_>| state.get(state.root, "global_steps").and_then(|v| state.number(v));
+    let [first, others @ ..] = models else { return Ok(()) };
+    match others.iter().find(|other| step(other) != step(first)) {
+        None => Ok(()),
+        Some(other) => Err(Problem::damaged(format!(
+            "{}: it is of another step than {} (global_steps)",
+            other.path, first.path
+        ))),
+    }
 }
 
 fn optimizer_state(state: &State<'_>) -> Result<Value, Problem> {

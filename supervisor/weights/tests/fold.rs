@@ -101,8 +101,8 @@ proptest! {
     /// Whatever stands in the settings of an adapter, there is an answer.
     #[test]
     fn any_settings_are_answered(text in "\\PC*", alpha: f64, key in "[a-z_.|]{0,8}") {
-        let _ = Scaling::parse(text.as_bytes());
-        let _ = Scaling::parse(format!("{{\"peft_type\": \"LORA\", \"lora_alpha\": {alpha:?}, \"alpha_pattern\": {{\"{key}\": 1}}}}").as_bytes());
+        let _ = Scaling::parse(text.as_bytes(), None);
+        let _ = Scaling::parse(format!("{{\"peft_type\": \"LORA\", \"lora_alpha\": {alpha:?}, \"alpha_pattern\": {{\"{key}\": 1}}}}").as_bytes(), None);
     }
 }
 
@@ -204,7 +204,10 @@ fn what_is_no_plain_adapter_of_a_tensor_is_named() {
         );
     }
     let settings = |more: &str| {
-        Scaling::parse(format!("{{\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": 4{more}}}").as_bytes())
+        Scaling::parse(
+            format!("{{\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": 4{more}}}").as_bytes(),
+            None,
+        )
     };
     let factor = |more: &str| {
         let weights = folded(&[a.clone(), b.clone(), w.clone()], &settings(more).unwrap()).unwrap();
@@ -223,6 +226,41 @@ fn what_is_no_plain_adapter_of_a_tensor_is_named() {
         problem.text.contains("more than one name of alpha_pattern"),
         "{problem}"
     );
+    for (more, words) in [
+        (", \"use_rslora\": \"true\"", "use_rslora"),
+        (", \"alpha_pattern\": [1]", "alpha_pattern"),
+        (", \"rank_pattern\": \"x\"", "rank_pattern"),
+        (", \"alpha_pattern\": {\"up_proj\": -1}", "alpha_pattern"),
+        (", \"r\": \"2\"", "r is"),
+        (", \"lora_alpha\": 0", "--lora-alpha"),
+    ] {
+        let problem = settings(more).unwrap_err();
+        assert!(problem.text.contains(words), "{more}: {problem}");
+    }
+    // An alpha that is said replaces lora_alpha alone.
+    let said = |text: &str| Scaling::parse(text.as_bytes(), Some(8.0));
+    let rooted = said(r#"{"peft_type": "LORA", "r": 2, "lora_alpha": 0, "use_rslora": true}"#).unwrap();
+    let weights = folded(&[a.clone(), b.clone(), w.clone()], &rooted).unwrap();
+    let scaling = weights.tensors.iter().find_map(|t| t.fold).unwrap().scaling;
+    assert_eq!(scaling, 8.0 / 2.0_f64.sqrt());
+    assert!(said(r#"{"peft_type": "LORA", "r": 2, "lora_alpha": 4, "use_dora": true}"#).is_err());
+    let other = Scaling::plain(8.0).with_rank(Some(4));
+    let problem = folded(&[a.clone(), b.clone(), w.clone()], &other).unwrap_err();
+    assert!(problem.text.contains("rank 4"), "{problem}");
+    let all = settings(", \"target_modules\": [\"up_proj\"]").unwrap();
+    assert!(folded(&[a.clone(), b.clone(), w.clone()], &all).is_ok());
+    let lacking = (
+        "base_model.model.model.layers.1.mlp.up_proj.base_layer.weight",
+        w.1.clone(),
+    );
+    let tensors = [a.clone(), b.clone(), w.clone(), lacking];
+    let problem = folded(&tensors, &all).unwrap_err();
+    assert!(
+        problem.verdict == Verdict::Incomplete && problem.text.contains("layers.1.mlp.up_proj"),
+        "{problem}"
+    );
+    let some = settings(", \"target_modules\": [\"up_proj\"], \"layers_to_transform\": [0]").unwrap();
+    assert!(folded(&tensors, &some).is_ok());
     for key in ["use_dora", "lora_bias", "fan_in_fan_out", "use_qalora"] {
         let problem = settings(&format!(", \"{key}\": true")).unwrap_err();
         assert!(

@@ -27,7 +27,7 @@ pub(in crate::cli) struct Beside {
     /// Others by name, with the path that they are copied from.
     pub(in crate::cli) others: BTreeMap<String, Utf8PathBuf>,
     pub(in crate::cli) notes: Vec<String>,
-    facts: Option<AdapterFacts>,
+    pub(super) facts: Option<AdapterFacts>,
 }
 
 /// An adapter and the file that describes it.

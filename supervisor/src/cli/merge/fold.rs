@@ -19,7 +19,9 @@ pub(super) fn adapter_dir(name: &str) -> Option<Found> {
     let dir = Utf8Path::new(name);
     let files = ["adapter_model.safetensors"];
     let is_there = dir.join(CONFIG).is_file() && dir.join(files[0]).is_file();
-    is_there.then(|| Found {
+    let models = ["model.safetensors", "model.safetensors.index.json"];
+    let alone = !models.iter().any(|name| dir.join(name).exists());
+    (is_there && alone).then(|| Found {
         dir: dir.to_owned(),
         step: model::trainers_step(dir),
         role: None,
@@ -75,11 +77,16 @@ pub(super) fn is_possible(model: &Model, found: &Found) -> Result<(), CliError> 
 /// Adds the adapter to the tensors that it belongs to. Gives a note of it.
 pub(super) fn fold(model: &mut Model, found: &Found, files: &Beside, alpha: Option<f64>) -> Result<String, CliError> {
     let failed = |e: supervise_weights::Problem| CliError::checkpoint(e.verdict, format!("{}: {e}", found.dir));
-    let (scaling, by) = match (alpha, config(found)?) {
-        (Some(alpha), _) => (Scaling::plain(alpha), "--lora-alpha".to_owned()),
-        (None, Some((path, text))) => (Scaling::parse(&text).map_err(failed)?, path.to_string()),
-        (None, None) => (Scaling::plain(files.alpha(None)?), "lora_train_meta.json".to_owned()),
+    // What else is told of the adapter counts whoever tells alpha.
+    let (scaling, by) = match config(found)? {
+        Some((path, text)) => (Scaling::parse(&text, alpha).map_err(failed)?, path.to_string()),
+        None => {
+            let rank = files.facts.as_ref().and_then(|f| f.rank);
+            let scaling = Scaling::plain(files.alpha(alpha)?).with_rank(rank);
+            (scaling, "lora_train_meta.json".to_owned())
+        }
     };
+    let by = if alpha.is_some() { "--lora-alpha".to_owned() } else { by };
     let count = hf::fold(&mut model.weights, &scaling).map_err(failed)?;
     Ok(format!(
         "an adapter was added to {count} tensors, with the factor that {by} tells"

@@ -17,6 +17,8 @@ const STATE: &str = "trainer_state.json";
 const METADATA: &str = ".metadata";
 const END: &str = ".safetensors";
 const MODEL: &str = "model.safetensors";
+/// An adapter as peft names it.
+const ALONE: &str = "adapter_model.safetensors";
 const ADAPTER: &str = "lora_adapter/adapter_model.safetensors";
 /// The checkpoint that areal overwrites.
 const RECOVER: &str = "recover_checkpoint";
@@ -75,7 +77,10 @@ pub(in crate::cli) fn trainers_step(dir: &Utf8Path) -> Option<Step> {
 /// The file of an adapter that lies beside a model.
 pub(in crate::cli) fn adapter(found: &Found) -> Option<&str> {
     match &found.files {
-        Files::Safetensors(names) => names.iter().map(String::as_str).find(|n| *n == ADAPTER),
+        Files::Safetensors(names) => {
+            let own = (!names.iter().any(|n| n == ALONE) && found.dir.join(ALONE).is_file()).then_some(ALONE);
+            names.iter().map(String::as_str).find(|n| *n == ADAPTER).or(own)
+        }
         _ => None,
     }
 }

@@ -9,6 +9,7 @@ use crate::problem::Problem;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use supervise_checkpoint::Dtype;
+use supervise_core::checkpoint::Verdict;
 
 /// Kinds of adapters that change more than the product of two tensors, by their setting.
 const OTHER_KINDS: [&str; 16] = [
@@ -42,6 +43,8 @@ pub struct Scaling {
     patterns: Vec<(String, f64)>,
     /// Rank, where all modules have one.
     rank: Option<u64>,
+    /// Last words of the names of all modules that have an adapter, where that is told.
+    targets: Vec<String>,
 }
 
 impl Scaling {
@@ -53,14 +56,21 @@ impl Scaling {
             by_root: false,
             patterns: Vec::new(),
             rank: None,
+            targets: Vec::new(),
         }
     }
 
-    /// As `adapter_config.json` tells it.
+    /// The rank that was noted: no module may have another.
+    #[must_use]
+    pub fn with_rank(self, rank: Option<u64>) -> Self {
+        Self { rank, ..self }
+    }
+
+    /// As `adapter_config.json` tells it; `said`: an alpha that is taken instead of its `lora_alpha`.
     ///
     /// # Errors
-    /// A kind of adapter that is more than the product of two tensors.
-    pub fn parse(text: &[u8]) -> Result<Self, Problem> {
+    /// A kind of adapter that is more than the product of two tensors, or a setting that cannot be read.
+    pub fn parse(text: &[u8], said: Option<f64>) -> Result<Self, Problem> {
         let value: Value =
             serde_json::from_slice(text).map_err(|e| Problem::damaged(format!("adapter_config.json: {e}")))?;
         let refused = |what: String| Problem::unknown(format!("adapter_config.json: {what} cannot be folded in here"));
@@ -85,9 +95,26 @@ impl Scaling {
             // These change the model's own numbers before the training.
             return Err(refused(format!("an adapter with init_lora_weights: {word}")));
         }
-        let number = |v: &Value| v.as_f64().filter(|n| n.is_finite());
-        let alpha = value.get("lora_alpha").and_then(number);
-        let alpha = alpha.ok_or_else(|| Problem::damaged("adapter_config.json: it has no lora_alpha"))?;
+        let number = |v: &Value| v.as_f64().filter(|n| n.is_finite() && *n > 0.0);
+        let told = value.get("lora_alpha").and_then(number);
+        // With verl's 0 the adapter would do nothing.
+        let alpha = said.or(told).ok_or_else(|| {
+            Problem::unknown("adapter_config.json: its lora_alpha is no number above 0; --lora-alpha NUMBER says it")
+        })?;
+        let odd = |key: &str| Problem::damaged(format!("adapter_config.json: {key} is {}", value[key]));
+        let by_root = match value.get("use_rslora") {
+            None | Some(Value::Null) => false,
+            Some(set) => set.as_bool().ok_or_else(|| odd("use_rslora"))?,
+        };
+        let rank = match value.get("r") {
+            None | Some(Value::Null) => None,
+            Some(rank) => Some(rank.as_u64().ok_or_else(|| odd("r"))?),
+        };
+        for key in ["alpha_pattern", "rank_pattern"] {
+            if !matches!(value.get(key), None | Some(Value::Null | Value::Object(_))) {
+                return Err(odd(key));
+            }
+        }
         let map = |key: &str| value.get(key).and_then(Value::as_object);
         let mut patterns = Vec::new();
         for (key, alpha) in map("alpha_pattern").into_iter().flatten() {
@@ -96,19 +123,34 @@ impl Scaling {
             let alpha = alpha.ok_or_else(|| refused(format!("an alpha_pattern that is no plain name ({key})")))?;
             patterns.push((key.clone(), alpha));
         }
+        let targets = value.get("target_modules").and_then(Value::as_array);
+        let some_only = ["layers_to_transform", "layers_pattern", "exclude_modules"]
+            .iter()
+            .any(set);
+        let targets = targets.filter(|_| !some_only).into_iter().flatten();
         let ranked = map("rank_pattern").is_some_and(|m| !m.is_empty());
         Ok(Self {
             alpha,
-            by_root: value.get("use_rslora").and_then(Value::as_bool) == Some(true),
+            by_root,
             patterns,
-            rank: value.get("r").and_then(Value::as_u64).filter(|_| !ranked),
+            rank: rank.filter(|_| !ranked),
+            targets: targets.filter_map(Value::as_str).map(str::to_owned).collect(),
+        })
+    }
+
+    /// A module that is to have an adapter, among these tensors without one.
+    fn lacking<'a>(&self, mut plain: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+        plain.find_map(|name| {
+            let module = name.strip_suffix(".weight")?;
+            let is_target = |t: &String| module.strip_suffix(t.as_str()).is_some_and(|rest| rest.ends_with('.'));
+            self.targets.iter().any(is_target).then_some(module)
         })
     }
 
     /// The factor of a module whose adapter has this rank.
     fn of(&self, module: &str, rank: u64) -> Result<f64, Problem> {
         if let Some(said) = self.rank.filter(|said| *said != rank) {
-            let text = format!("{module}: adapter_config.json speaks of rank {said}, the tensors have {rank}");
+            let text = format!("{module}: its configuration speaks of rank {said}, the tensors have {rank}");
             return Err(Problem::damaged(text));
         }
         let fits = |key: &str| module == key || module.strip_suffix(key).is_some_and(|rest| rest.ends_with('.'));
@@ -218,7 +260,15 @@ pub fn fold(weights: &mut Weights, scaling: &Scaling) -> Result<u64, Problem> {
         let scaling = scaling.of(&module, *rank)?;
         weights.tensors[base].fold = Some(Fold { left, right, scaling });
     }
-    Ok(count)
+    let without = |n: &usize| weights.tensors[*n].fold.is_none() && weights.tensors[*n].shape.len() == 2;
+    let plain = names.iter().filter(|(_, n)| without(n)).map(|(name, _)| name.as_str());
+    match scaling.lacking(plain) {
+        None => Ok(count),
+        Some(module) => Err(Problem::new(
+            Verdict::Incomplete,
+            format!("{module}: target_modules of adapter_config.json names it, and the adapter has nothing for it"),
+        )),
+    }
 }
 
 /// A name without what adapters and torch put around it.
