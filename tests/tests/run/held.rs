@@ -2,11 +2,30 @@
 
 use super::{running, saved, scene};
 use serde_json::json;
-use supervise_tests::harness::{Scene, eventually, send, wait_for};
+use supervise_tests::harness::{Scene, Supervisor, eventually, send, wait_for};
 
 #[track_caller]
 fn hold(scene: &Scene) {
     scene.ask(&["hold", "--reason", "gdb on rank 1"]).expect(0).says("held");
+}
+
+/// A run that stands before step 5, with step 4 saved.
+fn at_five() -> (Scene, Supervisor) {
+    let mut scene = scene();
+    scene.set("demo.hold_at", json!(5));
+    let run = scene.start(&[]);
+    running(&scene);
+    saved(&scene, 4);
+    (scene, run)
+}
+
+/// The same, held by a person when all of its workers died.
+fn dead() -> (Scene, Supervisor) {
+    let (scene, run) = at_five();
+    hold(&scene);
+    scene.workers().iter().for_each(|pid| send(*pid, libc::SIGKILL));
+    wait_for("it waits", || scene.status()["mode"] == json!("waiting"));
+    (scene, run)
 }
 
 /// The journal knows of so many workers of the first attempt that ended.
@@ -17,12 +36,8 @@ fn ended(scene: &Scene) -> usize {
 
 #[test]
 fn what_fails_while_the_run_is_held_is_left_as_it_is() {
-    let mut scene = scene();
-    scene.set("demo.hold_at", json!(5));
+    let (scene, run) = at_five();
     let expected = scene.expected_digest();
-    let run = scene.start(&[]);
-    running(&scene);
-    saved(&scene, 4);
     hold(&scene);
     let both = eventually("both ranks live", || <[i32; 2]>::try_from(scene.workers()).ok());
     // As a debugger stops it.
@@ -46,15 +61,8 @@ fn what_fails_while_the_run_is_held_is_left_as_it_is() {
 
 #[test]
 fn nothing_is_launched_before_it_is_let_go_whoever_supervises() {
-    let mut scene = scene();
-    scene.set("demo.hold_at", json!(5));
+    let (scene, run) = dead();
     let expected = scene.expected_digest();
-    let run = scene.start(&[]);
-    running(&scene);
-    saved(&scene, 4);
-    hold(&scene);
-    scene.workers().iter().for_each(|pid| send(*pid, libc::SIGKILL));
-    wait_for("it waits", || scene.status()["mode"] == json!("waiting"));
     run.kill();
     let run = scene.start(&[]);
     wait_for("it waits again", || {
@@ -71,11 +79,7 @@ fn nothing_is_launched_before_it_is_let_go_whoever_supervises() {
 
 #[test]
 fn a_held_run_ends_when_it_is_stopped_and_one_that_nobody_holds_says_so() {
-    let mut scene = scene();
-    scene.set("demo.hold_at", json!(5));
-    let run = scene.start(&[]);
-    running(&scene);
-    saved(&scene, 4);
+    let (scene, run) = at_five();
     scene.ask(&["unhold"]).expect(69).says("nobody holds the run");
     hold(&scene);
     scene.workers().iter().for_each(|pid| send(*pid, libc::SIGKILL));
@@ -90,14 +94,7 @@ fn a_held_run_ends_when_it_is_stopped_and_one_that_nobody_holds_says_so() {
 /// The ledger of a run that was killed, then held: each millisecond once, and the person's are nobody's loss.
 #[test]
 fn the_ledger_tells_what_a_failure_cost_and_what_a_person_took() {
-    let mut scene = scene();
-    scene.set("demo.hold_at", json!(5));
-    let run = scene.start(&[]);
-    running(&scene);
-    saved(&scene, 4);
-    hold(&scene);
-    scene.workers().iter().for_each(|pid| send(*pid, libc::SIGKILL));
-    wait_for("it waits", || scene.status()["mode"] == json!("waiting"));
+    let (scene, run) = dead();
     scene.go();
     scene.ask(&["unhold"]).expect(0);
     run.wait().expect(0);
