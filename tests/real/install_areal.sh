@@ -4,24 +4,13 @@
 # usage: install_areal.sh [VENV] [AREAL_VENV]      (default: .venv-real and .venv-areal at the root of the repository)
 #
 # areal asks for torch below 2.11 and for other versions of OmegaConf and Hydra than verl. It runs with torch 2.11; the
-# other two stand in its own environment, whose packages come first. The stamp works as install.sh's does.
+# other two stand in its own environment, whose packages come first.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 base=$(cd "${1:-$here/../../.venv-real}" && pwd)
-venv=${2:-$here/../../.venv-areal}
-mkdir -p "$venv"
-venv=$(cd "$venv" && pwd)
-log=$venv/install.log
-stamp=$venv/.ready
-want=$({ cat "$here/install_areal.sh" "$here/requirements_areal.txt" "$base/.ready"; echo "$base"; } | sha256sum | cut -d' ' -f1)
-
-exec 9>"$venv/.lock"
-flock 9
-if [ "$(cat "$stamp" 2>/dev/null)" = "$want" ]; then
-  exit 0
-fi
-find "$venv" -mindepth 1 -maxdepth 1 ! -name .lock -exec rm -rf {} +
-start=$SECONDS
+. "$here/into_folder.sh"
+begin "${2:-$here/../../.venv-areal}" "$here/requirements_areal.txt" "$base/.ready"
+venv=$folder
 
 site() { "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])'; }
 
@@ -37,18 +26,4 @@ install() {
   env -u PYTHONDONTWRITEBYTECODE TORCH_COMPILE_DISABLE=1 "$venv/bin/python" -c 'import triton, areal.trainer.sft_trainer as t; assert t.SFTTrainer'
 }
 
-# Not as part of a condition: set -e would not hold in it.
-set +e
-(
-  set -e
-  install
-) >"$log" 2>&1
-code=$?
-set -e
-if [ "$code" -ne 0 ]; then
-  tail -n 30 "$log" >&2
-  echo "install_areal.sh: failed; the whole output is in $log" >&2
-  exit 1
-fi
-printf '%s' "$want" >"$stamp"
-printf '%-12s %4d s, %s MB\n' areal $((SECONDS - start)) "$(du -sm "$venv" | cut -f1)"
+finish areal
