@@ -92,7 +92,7 @@ enum Command {
     Reshard(reshard::Args),
     /// Stop a run and wait until it has ended.
     Stop(stop::Args),
-    /// Leave a run as it is while a person works on it: nothing of it is ended or launched.
+    /// Leave a run as it is while a person works on it: no hang and no failure ends it, nothing is launched.
     Hold(hold::HoldArgs),
     /// Let a held run go on.
     Unhold(hold::UnholdArgs),

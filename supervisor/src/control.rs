@@ -36,7 +36,7 @@ pub enum ControlRequest {
     Hold {
         /// The user who asks.
         by: String,
-        /// What for, in their words.
+        /// Its purpose, in their words.
         why: Option<String>,
     },
     /// See to it again.

@@ -479,7 +479,7 @@ pub enum Request {
     Hold {
         /// The asker.
         by: String,
-        /// What for, in their words.
+        /// Its purpose, in their words.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         why: Option<String>,
     },

@@ -41,7 +41,7 @@ pub struct Trained {
     pub lost: u64,
 }
 
-/// What goes on after a record.
+/// Activity of the run after a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Doing {
@@ -389,7 +389,7 @@ impl Ledger {
         self.step = Some(step);
     }
 
-    /// What goes on now.
+    /// Turns to the activity that the state tells.
     fn turn(&mut self, s: &State) {
         let lives = s.live().filter(|a| a.launched.is_some());
         let next = match &s.mode {
@@ -429,7 +429,7 @@ impl Ledger {
         for (part, ms) in trained {
             self.book(part, ms);
         }
-        // What it took to notice the failure is the first part of the way back from it.
+        // The time until the failure was noticed is the first part of the way back from it.
         self.next_comeback();
         for (part, ms) in noticing {
             self.book(part, ms);

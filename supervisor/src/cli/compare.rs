@@ -72,7 +72,7 @@ pub(super) struct Args {
     /// Role, where a step has several [default: actor, or the only one]
     #[arg(long)]
     role: Option<String>,
-    /// What the model's names begin with in a checkpoint of torch.distributed.checkpoint [default: found out]
+    /// Beginning of the model's names in a checkpoint of torch.distributed.checkpoint [default: found out]
     #[arg(long, value_name = "NAME")]
     prefix: Option<String>,
     /// Directory of the model that was trained: its config.json tells what the tensors of a step without one are called
@@ -126,11 +126,11 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
 pub(super) struct Wanted<'a> {
     pub(super) step: Option<u64>,
     pub(super) role: Option<&'a str>,
-    /// What the model's names begin with.
+    /// Beginning of the model's names.
     pub(super) prefix: Option<&'a str>,
     /// Directory of the model that was trained.
     pub(super) like: Option<&'a Utf8Path>,
-    /// What the ranks hold several times is compared.
+    /// Replicas that several ranks hold are compared.
     pub(super) replicas: bool,
 }
 

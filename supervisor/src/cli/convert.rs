@@ -96,7 +96,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
             "{}/{adapter}: the model has an adapter beside it, and Megatron has no name for that",
             found.dir
         ))
-        .hint("fold it in (peft's merge_and_unload), or take the model alone"));
+        .hint("`supervise merge MODEL --fold-lora --target DIR` adds it to the model; or take the model alone"));
     }
     let source = model::open(&found, model::Opening::default())?;
     new_dir::is_outside(&args.target, &found.dir)?;

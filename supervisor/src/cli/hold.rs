@@ -21,14 +21,15 @@ const ANSWER: Duration = Duration::from_secs(10);
 const REASON: usize = 200;
 
 /// While it is held, a run is not ended because it hangs or a worker failed, and nothing is launched: what a debugger is
-/// attached to stays as it is. A trainer that starts from nothing or goes back is ended all the same, so that no good step
-/// is lost; `stop` and the scheduler's end count as ever. It lasts until `unhold`, also over a restart of the supervisor
+/// attached to stays as it is. A trainer that starts from nothing, goes back or has weights that are no numbers is ended all
+/// the same, so that no good step is lost; `stop` and the scheduler's end count as ever. It lasts until `unhold`, also over a
+/// restart of the supervisor
 #[derive(Debug, clap::Args)]
 pub(super) struct HoldArgs {
     /// Trainer YAML, checkpoint root, run directory or identity; none: the only run of this user
     #[arg(value_name = "RUN")]
     run: Option<String>,
-    /// What for: `status` shows it
+    /// Purpose that `status` shows
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
     /// Print JSON
@@ -57,7 +58,7 @@ pub(super) fn hold(args: &HoldArgs) -> Result<u8, CliError> {
         why: reason.filter(|text| !text.is_empty()),
     };
     ask(&seen, &request)?;
-    let text = "held: nothing of it is ended or launched until `supervise unhold`";
+    let text = "held: hangs and failures are left as they are, and nothing is launched, until `supervise unhold`";
     told(&seen, true, text, args.json)
 }
 

@@ -91,7 +91,7 @@ pub(super) struct Args {
     /// Write the names as they are in the checkpoint, whatever kind of model it is
     #[arg(long)]
     keep_names: bool,
-    /// What the model's names begin with in a checkpoint of torch.distributed.checkpoint [default: found out]
+    /// Beginning of the model's names in a checkpoint of torch.distributed.checkpoint [default: found out]
     #[arg(long, value_name = "NAME")]
     prefix: Option<String>,
     /// Compare what FSDP's ranks hold several times: the replicas of a hybrid mesh

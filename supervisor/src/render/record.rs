@@ -155,10 +155,7 @@ fn fact(kind: &EventKind, s: &State) -> Option<String> {
             let when = if *after_save { " at the next proven step" } else { "" };
             format!("a stop{when} was asked for by {by}")
         }
-        EventKind::Operator(Request::Hold { by, why }) => match why {
-            Some(why) => format!("held by {by}: {why}"),
-            None => format!("held by {by}"),
-        },
+        EventKind::Operator(Request::Hold { .. }) => s.held.as_ref()?.words(),
         EventKind::Operator(Request::Unhold { by }) => format!("no longer held: {by} lets it go on"),
         EventKind::Operator(Request::StopNow { by }) => format!("an immediate stop was asked for by {by}"),
         EventKind::Collected {

@@ -4,7 +4,7 @@ use crate::world::World;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What DeepSpeed wrote, and what its own converter makes of it.
+/// A checkpoint of DeepSpeed, and the numbers that its own converter makes of it.
 fn saved(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("weights/tests/deepspeed")

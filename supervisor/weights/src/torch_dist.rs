@@ -72,7 +72,7 @@ pub fn plan(model: Backward) -> Result<Plan, Problem> {
     Ok(Plan { archives, small })
 }
 
-/// Which formats the rest is in.
+/// The formats of the rest.
 const CONFIG: &[u8] = br#"{"sharded_backend": "torch_dist", "sharded_backend_version": 1, "common_backend": "torch", "common_backend_version": 1}"#;
 /// Place of the numbers among the entries of an archive.
 const STORAGE: usize = 2;

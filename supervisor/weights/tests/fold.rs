@@ -270,7 +270,7 @@ fn what_is_no_plain_adapter_of_a_tensor_is_named() {
     }
 }
 
-/// Where an adapter was folded in, it is not written beside the model.
+/// An adapter that was folded in is not written beside the model.
 #[test]
 fn the_adapter_is_gone_from_the_plan() {
     let [right, left, base] = names();

@@ -1,6 +1,7 @@
 //! A run that a person works on: what fails or hangs is left as it is, and nothing is launched.
 //!
-//! What would destroy the last good state is ended all the same: a trainer that starts from nothing, or goes back.
+//! A trainer that could destroy or spoil the last good state is ended all the same: it starts from nothing or goes back, or its weights
+//! are no numbers any more.
 
 use super::Deciding;
 use crate::event::TimerKey;
@@ -21,7 +22,7 @@ impl Deciding<'_> {
         true
     }
 
-    /// What happened meanwhile is acted upon now. Time that a debugger took is no stall.
+    /// Acts upon everything that happened meanwhile. Time that a debugger took is no stall.
     pub(super) fn on_unhold(&mut self, by: &str) {
         match &self.s.mode {
             Mode::Waiting {

@@ -72,7 +72,7 @@ pub struct StopWish {
 pub struct Held {
     /// The asker.
     pub by: String,
-    /// What for, in their words.
+    /// Its purpose, in their words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     /// Since when.
@@ -80,7 +80,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Who holds it and what for.
+    /// The holder and the purpose.
     #[must_use]
     pub fn words(&self) -> String {
         match &self.why {

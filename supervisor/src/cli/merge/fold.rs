@@ -77,7 +77,7 @@ pub(super) fn is_possible(model: &Model, found: &Found) -> Result<(), CliError> 
 /// Adds the adapter to the tensors that it belongs to. Gives a note of it.
 pub(super) fn fold(model: &mut Model, found: &Found, files: &Beside, alpha: Option<f64>) -> Result<String, CliError> {
     let failed = |e: supervise_weights::Problem| CliError::checkpoint(e.verdict, format!("{}: {e}", found.dir));
-    // What else is told of the adapter counts whoever tells alpha.
+    // The other settings of the adapter count, whoever tells alpha.
     let (scaling, by) = match config(found)? {
         Some((path, text)) => (Scaling::parse(&text, alpha).map_err(failed)?, path.to_string()),
         None => {
@@ -93,7 +93,7 @@ pub(super) fn fold(model: &mut Model, found: &Found, files: &Beside, alpha: Opti
     ))
 }
 
-/// What peft noted beside the adapter.
+/// The notes of peft beside the adapter.
 fn config(found: &Found) -> Result<Option<(Utf8PathBuf, Vec<u8>)>, CliError> {
     for path in [found.dir.join(CONFIG), found.dir.join("lora_adapter").join(CONFIG)] {
         match read_small(&path, MOST) {

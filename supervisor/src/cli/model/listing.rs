@@ -1,4 +1,4 @@
-//! What stands in a directory.
+//! Content of directories.
 
 use crate::error::CliError;
 use camino::Utf8Path;

@@ -45,9 +45,9 @@ impl Model {
 /// All that is said of how the files are to be read.
 #[derive(Default, Clone, Copy)]
 pub(in crate::cli) struct Opening<'a> {
-    /// What the model's names begin with, where it is not to be found out.
+    /// Beginning of the model's names, where it is not to be found out.
     pub(in crate::cli) prefix: Option<&'a str>,
-    /// What the ranks of FSDP hold several times is to be compared.
+    /// Replicas that several ranks of FSDP hold are to be compared.
     pub(in crate::cli) replicas: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Which adapter belongs to which tensor, and with which factor.
+//! Adapters, the tensors that they belong to, and their factors.
 //!
 //! Source: peft 0.21 `tuners/lora/{config,layer,model}.py`, `utils/other.py` (`get_pattern_key`).
 

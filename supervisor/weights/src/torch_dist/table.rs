@@ -145,7 +145,7 @@ impl Pickle {
         }
     }
 
-    /// What was written just now is the newest of the memo.
+    /// The value that was written just now is the newest of the memo.
     fn remember(&mut self) {
         self.out.push(b'r');
         self.out.extend((self.memo.len() as u32 - 1).to_le_bytes());

@@ -118,7 +118,7 @@ fn layers_of_one_kind_are_stacked() {
     }
 }
 
-/// What each element of each of Megatron's tensors is in the model; every one is there once.
+/// Each element of each of Megatron's tensors, as an element of the model; every one is there once.
 fn elements(made: &Backward) -> BTreeMap<&str, Vec<Option<(usize, u64)>>> {
     let mut out = BTreeMap::new();
     for (key, global) in &made.tensors {
