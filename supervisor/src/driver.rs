@@ -53,7 +53,7 @@ use supervise_core::state::{Mode, State};
 use supervise_host::allocation::Allocation;
 use supervise_host::cluster::Cluster;
 use supervise_host::guard::Standby;
-use supervise_host::io_worker::Question;
+use supervise_host::io_worker::{Answer, Question};
 use supervise_host::process::boottime_ms;
 use supervise_trainers::slurm::Job;
 use tokio::process::ChildStdin;
@@ -270,6 +270,26 @@ impl Driver {
         let thorough = !matches!(self.state.mode, Mode::Running | Mode::Draining { .. });
         let ask = Question::Scan { depth, whole, thorough };
         self.work.ask(Tag::Scan, ask, now);
+    }
+
+    fn on_scanned(&mut self, answer: Result<Answer, ActError>) {
+        // What was read while the attempt lived may lack its last save; whoever chooses asks anew.
+        if self.scanning.take() == Some(true) && self.state.live().is_none() {
+            return;
+        }
+        let report = match answer {
+            Ok(Answer::Scan(report)) => report,
+            Ok(_) => return,
+            Err(e) => ScanReport {
+                unreadable: Some(e.what),
+                ..ScanReport::default()
+            },
+        };
+        self.feed(EventKind::Checkpoints(report));
+        self.sample_disk();
+        if let Some((depth, whole)) = self.scan_again.take() {
+            self.scan(depth, whole);
+        }
     }
 
     /// The moment at which something is due, for the one sleep of the loop.

@@ -322,22 +322,7 @@ impl Driver {
 
     fn on_work_answer(&mut self, tag: Tag, answer: Result<Answer, ActError>) {
         match tag {
-            Tag::Scan => {
-                self.scanning = None;
-                let report = match answer {
-                    Ok(Answer::Scan(report)) => report,
-                    Ok(_) => return,
-                    Err(e) => ScanReport {
-                        unreadable: Some(e.what),
-                        ..ScanReport::default()
-                    },
-                };
-                self.feed(EventKind::Checkpoints(report));
-                self.sample_disk();
-                if let Some((depth, whole)) = self.scan_again.take() {
-                    self.scan(depth, whole);
-                }
-            }
+            Tag::Scan => self.on_scanned(answer),
             Tag::Act(act) => {
                 let prunes = |a: &Act| matches!(a.kind, ActKind::Prune(_));
                 let done = match self.state.pending.get(&act).is_some_and(prunes) {

@@ -239,6 +239,45 @@ fn a_full_disk_under_the_journal_does_not_stop_the_training() {
 }
 
 #[test]
+fn a_scan_older_than_the_last_save_makes_no_stranger_of_it() {
+    let test = "a_scan_older_than_the_last_save_makes_no_stranger_of_it";
+    let Some((mut scene, root)) = faulty(test) else { return };
+    let journals = match Mount::tiny(&scene, "journals", 4 << 20) {
+        Ok(mount) => mount,
+        Err(refusal) => return refusal.tell(test),
+    };
+    let run_dir = journals.point.join("run");
+    scene
+        .set("supervisor.run_dir", json!(run_dir))
+        .set("trainer.total_training_steps", json!(150))
+        .set("demo.step_ms", json!(50))
+        .set("demo.samples", json!(1_000_000))
+        .set("demo.hold_at", json!(3));
+    let expected = scene.expected_digest();
+    let run = scene.start(&[]);
+    running(&scene);
+    saved(&scene, 2);
+    let ballast = journals.fill(&run_dir);
+    scene.go();
+    wait_for("the journal is full", || {
+        run.text().contains("the training goes on, nothing new is started")
+    });
+    // One save long before the last is read until the training is over.
+    let held = scene.tracked().unwrap() + 10;
+    root.faults(&format!("read hang global_step_{held}/\n"));
+    wait_for("the training ends", || scene.workers().is_empty());
+    wait_for("the end is noticed", || {
+        run.text().contains("waiting until the journal can be written")
+    });
+    root.faults("");
+    // The old answer comes now; nothing tells that it was passed over.
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    fs::remove_file(&ballast).unwrap();
+    run.wait().expect(0).says("can be written again");
+    assert_eq!((scene.attempts(), scene.digest()), (1, Some(expected)));
+}
+
+#[test]
 fn a_stop_works_while_the_journal_cannot_be_written() {
     let mut scene = scene();
     let mount = match Mount::tiny(&scene, "journals", 4 << 20) {
