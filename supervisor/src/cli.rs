@@ -14,6 +14,7 @@ mod gc;
 mod history;
 mod hold;
 mod install;
+mod journal;
 mod logs;
 mod man;
 mod merge;
@@ -30,6 +31,7 @@ mod sbatch;
 mod status;
 mod stop;
 mod target;
+mod trace;
 mod verify;
 
 use crate::error::CliError;
@@ -100,6 +102,10 @@ enum Command {
     Gc(gc::Args),
     /// Show the workers' output.
     Logs(logs::Args),
+    /// Print the records of a run's journal as they were written: facts, decisions with their reasons, intents.
+    Journal(journal::Args),
+    /// Print a run as trace events, for Perfetto and Chrome: attempts, phases, waits, faults, proven steps.
+    Trace(trace::Args),
     /// Try the ways by which somebody is told of events (`on_event`).
     Notify(notify::Args),
     /// Show how failures are answered.
@@ -165,6 +171,8 @@ pub(crate) fn command() -> clap::Command {
         .mut_subcommand("unhold", |c| c.after_help(with(hold::UNHOLD_EXAMPLES, &LOOK)))
         .mut_subcommand("gc", |c| c.after_help(with(gc::EXAMPLES, &gc::EXITS)))
         .mut_subcommand("logs", |c| c.after_help(with(logs::EXAMPLES, &LOOK)))
+        .mut_subcommand("journal", |c| c.after_help(with(journal::EXAMPLES, &LOOK)))
+        .mut_subcommand("trace", |c| c.after_help(with(trace::EXAMPLES, &LOOK)))
         .mut_subcommand("notify", |c| c.after_help(with(notify::EXAMPLES, &CONFIGURED)))
         .mut_subcommand("policy", |c| c.after_help(with(policy::EXAMPLES, &CONFIGURED)))
         .mut_subcommand("config", |c| c.after_help(with(config::EXAMPLES, &CONFIGURED)))
@@ -217,6 +225,8 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
         Command::Unhold(args) => hold::unhold(&args),
         Command::Gc(args) => gc::run(&args),
         Command::Logs(args) => logs::run(&args),
+        Command::Journal(args) => journal::run(&args),
+        Command::Trace(args) => trace::run(&args),
         Command::Notify(args) => notify::run(args),
         Command::Policy(args) => policy::run(args),
         Command::Config(args) => config::run(args),

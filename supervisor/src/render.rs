@@ -13,6 +13,7 @@ pub mod diagnose;
 pub mod explain;
 pub mod gc;
 pub mod history;
+pub mod journal;
 pub mod ledger;
 pub mod merge;
 pub mod migrate;
@@ -25,6 +26,7 @@ pub mod status;
 pub mod table;
 pub mod terminal;
 pub mod time;
+pub mod trace;
 pub mod unit;
 pub mod verify;
 

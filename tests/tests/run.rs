@@ -29,6 +29,8 @@ mod held;
 mod io_workers;
 #[path = "run/jobs.rs"]
 mod jobs;
+#[path = "run/journals.rs"]
+mod journals;
 #[path = "run/kills.rs"]
 mod kills;
 #[path = "run/limits.rs"]

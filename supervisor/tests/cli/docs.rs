@@ -11,7 +11,7 @@ use supervise_config::settings::{defaults_yaml, settings_md};
 use supervise_core::policy::Changes;
 use supervise_trainers::registry::FRAMEWORKS;
 
-fn top() -> PathBuf {
+pub(crate) fn top() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
@@ -27,7 +27,7 @@ fn keep(page: &str, text: &str) {
 }
 
 /// The same for the part of a page between its marks.
-fn keep_part(page: &str, part: &str, text: &str) {
+pub(crate) fn keep_part(page: &str, part: &str, text: &str) {
     let whole = fs::read_to_string(top().join(page)).unwrap();
     let (begin, end) = (format!("<!-- {part}:begin -->\n"), format!("<!-- {part}:end -->"));
     let (before, rest) = whole.split_once(&begin).unwrap();

@@ -15,6 +15,7 @@ mod docs;
 mod foreign;
 mod hf;
 mod install;
+mod journal_page;
 mod megatron;
 mod merge;
 mod merge_formats;

@@ -1,0 +1,170 @@
+//! `supervise journal`: the records of a run, as they were written.
+
+use super::records::Journals;
+use super::{target, written};
+use crate::control;
+use crate::environment::wall;
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::printer;
+use crate::render::journal::{RecordView, views};
+use crate::render::terminal;
+use camino::{Utf8Path, Utf8PathBuf};
+use std::time::Duration;
+use supervise_config::settings::parse_duration;
+use supervise_core::id::{RunId, WallMs};
+use supervise_host::io_worker::JournalPlace;
+
+pub(super) const EXAMPLES: &str = "  supervise journal ppo.yaml --kind decided          every decision, with its reason
+  supervise journal ppo.yaml --since 2h --follow
+  supervise journal /ckpt/my-run --kind fact.progress --json | jq .body.step
+  supervise journal /ckpt/my-run/.supervise/journal/3.jsonl    one term
+";
+
+/// A journal that grows is looked at so often.
+const LOOK: Duration = Duration::from_millis(250);
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Trainer YAML, checkpoint root, run directory or identity, or a file of its journal; none: the only run of this user
+    #[arg(value_name = "RUN")]
+    run: Option<String>,
+    /// Go on with what comes, until nobody works at the run any more
+    #[arg(long, short)]
+    follow: bool,
+    /// Only records that are no older: 30m, 2h, 3d
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    since: Option<Duration>,
+    /// Only records of this kind: `fact.progress`, `progress`, or all of `fact`; may be given several times
+    #[arg(long, value_name = "KIND")]
+    kind: Vec<String>,
+    /// Print one JSON object per record
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<u8, CliError> {
+    let since = args.since.map(since);
+    let (dir, run, term) = place(args.run.as_deref())?;
+    let from = JournalPlace {
+        term: term.unwrap_or_default(),
+        offset: 0,
+    };
+    let mut journals = Journals::open(&dir, from)?;
+    let mut told = Told {
+        args,
+        since,
+        term,
+        some: false,
+        text: String::new(),
+    };
+    loop {
+        // Asked before reading: what is written until nobody lives any more is read still.
+        let lives = run
+            .as_ref()
+            .is_none_or(|r| control::lives(r) || control::guard_lives(r));
+        loop {
+            let more = journals.piece(&mut |term, line, _| views(term, line).for_each(|view| told.add(term, &view)))?;
+            if !told.write()? {
+                return Ok(Exit::Finished.code());
+            }
+            if !more {
+                break;
+            }
+        }
+        if !args.follow || !lives {
+            break;
+        }
+        std::thread::sleep(LOOK);
+    }
+    if !told.some && !args.kind.is_empty() {
+        let kinds = args.kind.join(", ");
+        printer::err(&format!(
+            "note: no record of kind {kinds}; without --kind every record is shown with its kind\n"
+        ));
+    }
+    Ok(Exit::Finished.code())
+}
+
+/// The moment so long ago.
+fn since(long: Duration) -> WallMs {
+    let ms = i64::try_from(long.as_millis()).unwrap_or(i64::MAX);
+    WallMs(wall().0.saturating_sub(ms))
+}
+
+/// The run directory, the run where it is known, and the only term that is meant.
+fn place(name: Option<&str>) -> Result<(Utf8PathBuf, Option<RunId>, Option<u32>), CliError> {
+    if let Some((dir, term)) = name.and_then(file) {
+        return Ok((dir, None, Some(term)));
+    }
+    let seen = target::one(name)?;
+    Ok((seen.run_dir()?.to_owned(), Some(seen.run.clone()), None))
+}
+
+/// A term's file: `RUN_DIR/journal/TERM.jsonl`.
+fn file(name: &str) -> Option<(Utf8PathBuf, u32)> {
+    let path = camino::absolute_utf8(name).ok()?;
+    let term = path.file_name()?.strip_suffix(".jsonl")?.parse().ok()?;
+    let journal = path.parent().filter(|dir| dir.file_name() == Some("journal"))?;
+    Some((journal.parent().map(Utf8Path::to_owned)?, term))
+}
+
+/// Records as they are asked for, a piece at a time.
+struct Told<'a> {
+    args: &'a Args,
+    since: Option<WallMs>,
+    term: Option<u32>,
+    /// One was.
+    some: bool,
+    text: String,
+}
+
+impl Told<'_> {
+    fn add(&mut self, term: u32, view: &RecordView) {
+        let kinds = &self.args.kind;
+        let is_asked = self.term.is_none_or(|t| t == term)
+            && self.since.is_none_or(|at| view.wall >= at)
+            && (kinds.is_empty() || kinds.iter().any(|k| view.is(k)));
+        if !is_asked {
+            return;
+        }
+        self.some = true;
+        match self.args.json {
+            true => {
+                let json = serde_json::to_string(view).unwrap_or_default();
+                self.text.push_str(&terminal::json(&json));
+            }
+            false => self.text.push_str(&view.text()),
+        }
+        self.text.push('\n');
+    }
+
+    /// Returns false if nobody reads any more.
+    fn write(&mut self) -> Result<bool, CliError> {
+        let text = std::mem::take(&mut self.text);
+        if text.is_empty() {
+            return Ok(true);
+        }
+        let result = match self.args.json {
+            true => printer::out_bytes(text.as_bytes()),
+            false => printer::out_text(&text),
+        };
+        let goes_on = result.is_ok();
+        written(result).map(|()| goes_on)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terms_file_names_its_run_directory() {
+        assert_eq!(
+            file("/c/.supervise/journal/12.jsonl"),
+            Some(("/c/.supervise".into(), 12))
+        );
+        assert_eq!(file("/c/12.jsonl"), None);
+        assert_eq!(file("/c/journal/x.jsonl"), None);
+    }
+}
