@@ -18,6 +18,7 @@ mod journal;
 mod logs;
 mod man;
 mod merge;
+mod metrics;
 mod migrate;
 mod model;
 mod new_dir;
@@ -106,6 +107,8 @@ enum Command {
     Journal(journal::Args),
     /// Print a run as trace events, for Perfetto and Chrome: attempts, phases, waits, faults, proven steps.
     Trace(trace::Args),
+    /// Print metrics of runs for Prometheus, or write them into a file for the node exporter.
+    Metrics(metrics::Args),
     /// Try the ways by which somebody is told of events (`on_event`).
     Notify(notify::Args),
     /// Show how failures are answered.
@@ -173,6 +176,7 @@ pub(crate) fn command() -> clap::Command {
         .mut_subcommand("logs", |c| c.after_help(with(logs::EXAMPLES, &LOOK)))
         .mut_subcommand("journal", |c| c.after_help(with(journal::EXAMPLES, &LOOK)))
         .mut_subcommand("trace", |c| c.after_help(with(trace::EXAMPLES, &LOOK)))
+        .mut_subcommand("metrics", |c| c.after_help(with(metrics::EXAMPLES, &LOOK)))
         .mut_subcommand("notify", |c| c.after_help(with(notify::EXAMPLES, &CONFIGURED)))
         .mut_subcommand("policy", |c| c.after_help(with(policy::EXAMPLES, &CONFIGURED)))
         .mut_subcommand("config", |c| c.after_help(with(config::EXAMPLES, &CONFIGURED)))
@@ -227,6 +231,7 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
         Command::Logs(args) => logs::run(&args),
         Command::Journal(args) => journal::run(&args),
         Command::Trace(args) => trace::run(&args),
+        Command::Metrics(args) => metrics::run(&args),
         Command::Notify(args) => notify::run(args),
         Command::Policy(args) => policy::run(args),
         Command::Config(args) => config::run(args),

@@ -12,9 +12,10 @@ mod queue;
 pub use colour::{ColourChoice, choose_colour};
 
 use crate::error::CliError;
+use crate::render::last_words::last_words;
 use crate::render::ledger::LedgerView;
 use crate::render::record;
-use crate::render::status::{StatusView, last_words, phase_word};
+use crate::render::status::{StatusView, phase_word};
 use crate::render::terminal;
 use crate::render::time::{clock, day, stamp};
 use bar::{Shown, new_bar};

@@ -37,6 +37,8 @@ mod kills;
 mod limits;
 #[path = "run/lineage.rs"]
 mod lineage;
+#[path = "run/metrics.rs"]
+mod metrics;
 #[path = "run/notices.rs"]
 mod notices;
 #[path = "run/output.rs"]

@@ -68,6 +68,8 @@ fn calm(text: &str, folder: &Path) -> String {
         (r"\b(pid|guard) \d+", "$1 PID"),
         (r"\b\d+(\.\d+)?( ?)(ms|s|m|h|KiB|MiB|GiB|TiB)\b", "N$2$3"),
         (r"\bN ?(m|h)N ?(s|m)\b", "N m"),
+        // The parts stand in the order of their size.
+        (r"goodput  .*", "goodput      N.N % of N s; most of the rest: …"),
         (r"begins on \S+", "begins on HOST"),
         (r"supervise \d+\.\d+\.\d+", "supervise VERSION"),
     ];

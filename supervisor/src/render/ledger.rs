@@ -7,6 +7,9 @@ use supervise_core::id::{Ms, WallMs};
 use supervise_core::ledger::{Comeback, Ledger, Part, Parts, WaitFor, devices};
 use supervise_core::spec::RunSpec;
 
+/// Parts that a short line names.
+const MOST: usize = 3;
+
 /// The wall time of a run since its first attempt. The parts sum to the whole.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LedgerView {
@@ -122,6 +125,33 @@ impl LedgerView {
             },
             devices,
             costs,
+        })
+    }
+}
+
+impl LedgerView {
+    /// Goodput and the parts that cost most, for people.
+    #[must_use]
+    pub fn brief(&self) -> Option<String> {
+        let goodput = 100.0 * self.goodput?;
+        let rest = self
+            .parts_ms
+            .iter()
+            .filter(|(part, _)| **part != Part::Productive.code());
+        let waits = self.waiting_ms.values().map(|ms| ms.0).sum();
+        let mut rest: Vec<(&str, Ms)> = rest.map(|(part, ms)| (*part, *ms)).collect();
+        rest.push(("waiting", Ms(waits)));
+        rest.retain(|(_, ms)| ms.0 > 0);
+        rest.sort_by_key(|(_, ms)| std::cmp::Reverse(*ms));
+        let most: Vec<String> = rest
+            .iter()
+            .take(MOST)
+            .map(|(part, ms)| format!("{part} {}", span(*ms)))
+            .collect();
+        let of = span(self.whole_ms);
+        Some(match most.is_empty() {
+            true => format!("{goodput:.1} % of {of}"),
+            false => format!("{goodput:.1} % of {of}; most of the rest: {}", most.join(", ")),
         })
     }
 }

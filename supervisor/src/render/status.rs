@@ -1,10 +1,9 @@
 //! The status of a run: as text and as JSON of a stable shape.
 
-use super::advice::advice;
 use super::condition;
 use super::danger::DangerView;
 use super::ledger::LedgerView;
-use super::record::{outcome_words, rehearsed, start_point};
+use super::record::{outcome_words, rehearsed};
 use super::terminal::shown;
 use super::time::{span, stamp};
 use super::{count, one_line};
@@ -104,6 +103,8 @@ pub struct StatusView {
     pub kept: Option<KeptView>,
     /// Since when the mode lasts, in ms since 1970.
     pub since: Option<i64>,
+    /// When the present attempt last got on; `null`: nothing lives of it.
+    pub last_progress: Option<WallMs>,
     /// Why something could not be found out.
     pub problem: Option<String>,
     /// Result of the last relaunch that was tried in advance; `null`: none was.
@@ -241,6 +242,10 @@ impl StatusView {
             last_step: spec.and_then(|p| p.last_step).or(s.total).map(|l| l.0),
             checkpoints: s.scan.as_ref().map(|c| tally(&c.steps)).unwrap_or_default(),
             kept: spec.and_then(|p| KeptView::of(s, p)),
+            last_progress: s.live().filter(|a| a.launched.is_some() && known).map(|a| {
+                let ago = i64::try_from(s.now.since(a.last_progress).0).unwrap_or(i64::MAX);
+                WallMs(s.wall.0.saturating_sub(ago))
+            }),
             since: known.then(|| s.wall.0.saturating_sub(ago)),
             rehearsal: s.rehearsal.as_ref().map(|r| r.result.clone()),
             scheduler: s.allocation.as_ref().map(|a| JobView {
@@ -326,6 +331,9 @@ impl StatusView {
         }
         if let Some(danger) = &self.danger {
             row("next danger", one_line(&danger.text, 600));
+        }
+        if let Some(goodput) = self.ledger.as_ref().and_then(LedgerView::brief) {
+            row("goodput", goodput);
         }
         if let Some(o) = &self.outcome {
             row("outcome", o.why.clone());
@@ -445,55 +453,4 @@ pub fn phase_word(p: Phase) -> &'static str {
         Phase::Validate => "validating",
         Phase::Exit => "ending",
     }
-}
-
-/// The last words of a term: what came of the run and what no resume brought back.
-#[must_use]
-pub fn last_words(s: &State, spec: &RunSpec) -> String {
-    let mut out = match &s.outcome {
-        Some(o) => format!(
-            "{} (exit code {})\n",
-            shown(&outcome_words(o)),
-            s.exit_code().unwrap_or_else(|| o.exit_code())
-        ),
-        None => "this supervisor ends; the run has no outcome yet\n".to_owned(),
-    };
-    if let Some(o) = &s.outcome {
-        let worker = s.attempt.as_ref().map(|a| a.first_failure.map_or(0, |(w, _)| w.0));
-        for line in advice(o, &spec.run.0, worker) {
-            out.push_str(&format!("  {line}\n"));
-        }
-    }
-    let of = spec
-        .last_step
-        .or(s.total)
-        .map(|l| format!(" of {l}"))
-        .unwrap_or_default();
-    if let Some(mark) = s.mark {
-        out.push_str(&format!("newest proven step: {mark}{of}; "));
-    }
-    out.push_str(&format!(
-        "{}, term {}\n",
-        count(u64::from(s.attempts.0), "attempt"),
-        s.term
-    ));
-    let resumed = s.attempt.as_ref().filter(|a| a.order.from.step().0 > 0);
-    if let Some(a) = resumed {
-        let mut lost: Vec<&str> = spec
-            .not_restored
-            .iter()
-            .chain(&a.order.lost)
-            .map(|k| k.words())
-            .collect();
-        lost.sort_unstable();
-        lost.dedup();
-        if !lost.is_empty() {
-            out.push_str(&format!(
-                "not restored at the last {}: {}\n",
-                start_point(&a.order.from),
-                lost.join(", ")
-            ));
-        }
-    }
-    out
 }

@@ -19,6 +19,7 @@ mod journal_page;
 mod megatron;
 mod merge;
 mod merge_formats;
+mod metrics_page;
 mod migrate;
 mod policy;
 mod release;

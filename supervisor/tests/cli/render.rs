@@ -1,8 +1,9 @@
 //! Words, letter by letter: what they are changed to is read in a diff of this file.
 
 use supervise::render::explain::Teller;
+use supervise::render::last_words::last_words;
 use supervise::render::record::{line, words};
-use supervise::render::status::{Alive, Liveness, StatusView, last_words};
+use supervise::render::status::{Alive, Liveness, StatusView};
 use supervise_core::checkpoint::{CkptId, Depth, PinsHash, StateKind};
 use supervise_core::event::{ActOutput, Event, EventKind, ExitStatus, Request};
 use supervise_core::id::{ActId, AttemptNo, Ms, ProcRef, RunId, Step, Term, Tick, WallMs, WorkerId};
@@ -425,35 +426,9 @@ fn a_status_reads_like_this() {
     assert_eq!(json["retries"], 5);
     let keys: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
     assert_eq!(
-        keys,
-        [
-            "version",
-            "run",
-            "root",
-            "run_dir",
-            "trainer",
-            "term",
-            "mode",
-            "supervisor",
-            "guard",
-            "attempts",
-            "attempt",
-            "mark",
-            "charged",
-            "retries",
-            "outcome",
-            "reasons",
-            "last_step",
-            "checkpoints",
-            "kept",
-            "since",
-            "problem",
-            "rehearsal",
-            "scheduler",
-            "danger",
-            "undead",
-            "ledger"
-        ]
+        keys.join(" "),
+        "version run root run_dir trainer term mode supervisor guard attempts attempt mark charged retries outcome reasons last_step \
+         checkpoints kept since last_progress problem rehearsal scheduler danger undead ledger"
     );
     let gone = StatusView::of(&spec.run.0, &s, Some(&spec), Alive::default());
     assert!(

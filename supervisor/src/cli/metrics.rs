@@ -1,0 +1,69 @@
+//! `supervise metrics`: the metrics of runs, once.
+
+use super::target::{self, Seen};
+use crate::environment::wall;
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::render::metrics::{Format, metrics};
+use crate::render::status::StatusView;
+use camino::{Utf8Path, Utf8PathBuf};
+use std::fs;
+use std::io::{self, Write as _};
+
+pub(super) const EXAMPLES: &str = "  supervise metrics                        every run of this user
+  supervise metrics ppo.yaml --openmetrics
+  supervise metrics --textfile /var/lib/node_exporter/supervise.prom    from a timer: the node exporter reads it
+";
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Trainer YAML, checkpoint root, run directory or identity of a run; none: every run of this user
+    #[arg(value_name = "RUN")]
+    runs: Vec<String>,
+    /// Write them into this file at once, as the node exporter's textfile collector wants it
+    #[arg(long, value_name = "FILE.prom", conflicts_with = "openmetrics")]
+    textfile: Option<Utf8PathBuf>,
+    /// Print OpenMetrics instead of Prometheus' own text
+    #[arg(long)]
+    openmetrics: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<u8, CliError> {
+    let seen = match args.runs.as_slice() {
+        [] => target::all().0,
+        names => names.iter().map(|n| target::find(n)).collect::<Result<Vec<_>, _>>()?,
+    };
+    let views: Vec<StatusView> = seen.iter().map(Seen::view).collect();
+    let format = if args.openmetrics {
+        Format::OpenMetrics
+    } else {
+        Format::Text
+    };
+    let text = metrics(&views, wall(), format);
+    match &args.textfile {
+        None => super::written(crate::printer::out_bytes(text.as_bytes()))?,
+        Some(file) => replace(file, &text).map_err(|e| {
+            CliError::environment(format!("{file}: the metrics cannot be written: {e}"))
+                .hint("the directory has to exist, and this user has to be allowed to write there")
+        })?,
+    }
+    Ok(Exit::Finished.code())
+}
+
+/// Whoever reads the file meanwhile finds the old or the new one, whole.
+fn replace(file: &Utf8Path, text: &str) -> io::Result<()> {
+    let dir = file
+        .parent()
+        .filter(|d| !d.as_str().is_empty())
+        .unwrap_or(Utf8Path::new("."));
+    let name = file.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    // The collector reads `*.prom` alone.
+    let draft = dir.join(format!(".{name}.{}", std::process::id()));
+    let written = fs::File::create(&draft)
+        .and_then(|mut f| f.write_all(text.as_bytes()))
+        .and_then(|()| fs::rename(&draft, file));
+    if written.is_err() {
+        let _ = fs::remove_file(&draft);
+    }
+    written
+}

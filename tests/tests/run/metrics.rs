@@ -1,0 +1,74 @@
+//! Metrics of real runs, as Prometheus' own checker reads them.
+
+use super::scene;
+use serde_json::json;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use supervise_tests::harness::Scene;
+
+fn top() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// Prometheus' checker, where it is installed.
+fn promtool(arguments: &[&str], input: &str) {
+    let script = top().join("tests/testbed/browser.sh");
+    let found = Command::new(script).arg("promtool").output().unwrap().stdout;
+    let found = String::from_utf8(found).unwrap();
+    if found.trim().is_empty() {
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "there is no promtool");
+        let _ = std::io::stderr().write_all(b"skipped: there is no promtool: tests/testbed/browser.sh install\n");
+        return;
+    }
+    let mut child = Command::new(found.trim())
+        .args(arguments)
+        .current_dir(top())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    assert!(output.status.success(), "promtool {arguments:?}:\n{said}\n{input}");
+}
+
+fn read(scene: &Scene) -> String {
+    let file = scene.path("supervise.prom");
+    scene.ask(&["metrics", "--textfile", file.to_str().unwrap()]).expect(0);
+    fs::read_to_string(file).unwrap()
+}
+
+#[test]
+fn the_metrics_of_a_run_that_failed_and_of_one_that_is_dead_pass_the_checker() {
+    let mut scene = scene();
+    scene.fault("exception", 5, true).set("supervisor.retries", json!(1));
+    let ended = scene.run(&[]);
+    assert_ne!(ended.code, Some(0));
+    let text = read(&scene);
+    promtool(&["check", "metrics"], &text);
+    let outcome = text.lines().find(|l| l.starts_with("supervise_run_outcome{")).unwrap();
+    assert!(outcome.contains("outcome=\"deterministic_failure\""), "{outcome}");
+    assert!(
+        text.contains("class=\"code.exception\"} 2\n"),
+        "two attempts ended so:\n{text}"
+    );
+    assert!(text.contains("supervise_run_supervisor_alive{"), "{text}");
+    assert!(text.contains("supervise_scrape_runs 1\n"), "{text}");
+    let printed = scene.ask(&["metrics"]).text;
+    promtool(&["check", "metrics"], &printed);
+    scene
+        .ask(&["metrics", "--textfile", "/nowhere/x.prom"])
+        .expect(69)
+        .says("/nowhere/x.prom: the metrics cannot be written");
+}
+
+#[test]
+fn the_alerts_are_rules_that_fire_when_they_should() {
+    promtool(&["check", "rules", "contrib/prometheus/alerts.yaml"], "");
+    promtool(&["test", "rules", "contrib/prometheus/alerts_test.yaml"], "");
+}
