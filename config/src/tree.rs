@@ -60,7 +60,7 @@ impl fmt::Display for Origin {
         match self {
             Self::File { path, line, .. } => write!(f, "{path}:{line}"),
             Self::Env { name } => write!(f, "environment {name}"),
-            Self::Flag { text } => write!(f, "flag {text}"),
+            Self::Flag { text } => f.write_str(text),
             Self::Override { text } => write!(f, "override {text}"),
             Self::Default { of } => write!(f, "default of {of}"),
             Self::Composed { by } => write!(f, "composed by {by} itself"),

@@ -73,12 +73,12 @@ fn later_sources_win_and_every_value_knows_its_origin() {
         let line = settings.explained().iter().find(|line| line.key == key).unwrap();
         format!("{} from {}", line.value, line.origin)
     };
-    assert_eq!(origin("retries"), "4 from flag retries");
+    assert_eq!(origin("retries"), "4 from --set supervisor.retries");
     assert_eq!(origin("grace.stop"), "45s from environment SUPERVISE_GRACE__STOP");
     assert_eq!(origin("step_backs"), "7 from ppo.yaml:2");
     assert_eq!(origin("grace.save"), "1h30m from supervise.yaml:4");
     assert_eq!(origin("grace.orphan"), "120s from default of supervise");
-    assert_eq!(origin("gang.gpus"), "[0, 2] from flag gang.gpus");
+    assert_eq!(origin("gang.gpus"), "[0, 2] from --set supervisor.gang.gpus");
 }
 
 #[test]

@@ -65,7 +65,7 @@ fn values_are_set_added_and_deleted() {
         .map(|(path, leaf)| format!("{path}={:?}", leaf.as_i64()))
         .collect();
     assert_eq!(leaves, ["a.b.c=Some(4)", "l.0=Some(9)", "x.y.z=Some(3)"]);
-    assert_eq!(tree.get("x.y.z").unwrap().origin.to_string(), "flag --set");
+    assert_eq!(tree.get("x.y.z").unwrap().origin.to_string(), "--set");
     assert!(tree.delete("a.nothing").is_err());
 }
 

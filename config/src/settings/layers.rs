@@ -70,7 +70,10 @@ impl Layer {
         let mut layer = Self::of(empty("flags"));
         for (key, text) in flags {
             // Only the key: the value may be a secret.
-            layer.put(key, text, Origin::Flag { text: key.clone() })?;
+            let origin = Origin::Flag {
+                text: format!("--set supervisor.{key}"),
+            };
+            layer.put(key, text, origin)?;
         }
         Ok(layer)
     }

@@ -23,7 +23,7 @@ settings! {
         run_dir: Option<String> = "null";
         /// The checkpoint root; `null` to take it from the trainer's configuration.
         root: Option<String> = "null";
-        /// Attempts without progress before giving up. A proven step above all earlier ones refills the budget.
+        /// Restarts without progress before giving up. A proven step above all earlier ones refills the budget.
         retries: u32 = 5;
         /// How often a failure that repeats at one step may be answered by an earlier checkpoint.
         step_backs: u32 = 2;

@@ -365,7 +365,7 @@ impl PlanView {
         let policy = &p.order.spec.policy;
         out.push_str(&format!(
             "  on failure   {} without progress, then it ends; pauses from {} to {}\n",
-            super::count(policy.retries.into(), "attempt"),
+            super::count(u64::from(policy.retries).saturating_add(1), "attempt"),
             time::span(policy.backoff_initial),
             time::span(policy.backoff_max)
         ));

@@ -375,10 +375,10 @@ impl StatusView {
         } else {
             format!("; on disk: {}", steps.join(", "))
         };
-        let charged = match (self.charged, self.retries) {
+        let used = |of| format!(", {} of {of} retries used", self.charged.min(of));
+        let charged = match (self.charged, self.retries.map(used).unwrap_or_default()) {
             (0, _) => String::new(),
-            (n, Some(of)) => format!("; {n} of {} without progress", count(of.into(), "attempt")),
-            (n, None) => format!("; {} without progress", count(n.into(), "attempt")),
+            (n, used) => format!("; {} without progress{used}", count(n.into(), "attempt")),
         };
         format!("{mark}{steps}{charged}")
     }

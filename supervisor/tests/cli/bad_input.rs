@@ -150,7 +150,10 @@ fn unknown_settings_suggest_the_nearest() {
     let world = World::new();
     world.write("ppo.yaml", PPO);
     let flag = world.run(&["plan", "ppo.yaml", "--set", "supervisor.grace.stopp=3s"]);
-    flag.refuses(78, &["grace.stopp", "no such setting", "`grace.stop`"]);
+    flag.refuses(
+        78,
+        &["--set supervisor.grace.stopp:", "no such setting", "`grace.stop`"],
+    );
     let env = world.run_with(&["plan", "ppo.yaml"], &[("SUPERVISE_RETRYS", "3")]);
     env.refuses(78, &["SUPERVISE_RETRYS", "`retries`"]);
     world.write("supervise.yaml", "proof: {depth: deep}\n");

@@ -26,6 +26,9 @@ fn the_last_lines_of_what_no_rule_knows_are_told() {
     words.push("\u{1b}[2Jfetched from http://me:hush@host/x");
     let ended = scene.ask(&words);
     ended.expect(6).says("worker 0 exited with code 7");
+    scene
+        .ask(&["status"])
+        .says("1 attempt without progress, 0 of 0 retries used");
     for told in [ended.text, scene.ask(&["status"]).text, scene.ask(&["explain"]).text] {
         for (words, there) in [
             ("strange thing 20.", true),

@@ -207,7 +207,7 @@ fn overrides_in_the_command_and_flags_count_and_win() {
     );
     assert_eq!(
         read.tree.get("trainer.save_freq").unwrap().origin.to_string(),
-        "flag --set trainer.save_freq=9"
+        "--set trainer.save_freq=9"
     );
     assert_eq!(
         read.tree.get("trainer.project_name").unwrap().origin.to_string(),
