@@ -136,6 +136,10 @@ pub(super) struct Wanted<'a> {
 
 /// Compares what two names mean.
 pub(super) fn two(a: &str, b: &str, wanted: &Wanted<'_>, tolerance: Tolerance) -> Result<CompareView, CliError> {
+    if let Some(like) = wanted.like.filter(|like| config(&like.join("config.json")).is_none()) {
+        let text = format!("--like {like}: there is no config.json of a model in it");
+        return Err(CliError::usage(text).hint("name the directory of the model that was trained"));
+    }
     let mut meter = Meter::new();
     let mut first = Named::find(a, wanted, &mut meter)?;
     let mut second = Named::find(b, wanted, &mut meter)?;
@@ -150,6 +154,15 @@ pub(super) fn two(a: &str, b: &str, wanted: &Wanted<'_>, tolerance: Tolerance) -
         return Err(CliError::usage(
             "--prefix: neither of the two is a checkpoint of torch.distributed.checkpoint",
         ));
+    }
+    if let Some(like) = wanted.like {
+        let merged = |side: &Named| matches!(side.found.files, Files::Safetensors(_));
+        if merged(&first) && merged(&second) {
+            return Err(
+                CliError::usage(format!("--like {like}: both have the names of a merged model already"))
+                    .hint("leave it out"),
+            );
+        }
     }
     let both = first.has(hf::HEAD) && second.has(hf::HEAD);
     first.with_head_if(both);

@@ -179,10 +179,17 @@ fn merge(args: &Args, target: &Utf8Path) -> Result<u8, CliError> {
     for read in [Some(found.dir.as_path()), around, base].into_iter().flatten() {
         new_dir::is_outside(target, read)?;
     }
-    let files = files::Beside::of(&found, args.like.as_deref().or(base))?;
+    let trained = match (args.like.as_deref(), base) {
+        (Some(dir), _) => Some(files::Trained { option: "--like", dir }),
+        (None, base) => base.map(|dir| files::Trained {
+            option: "--fold-lora",
+            dir,
+        }),
+    };
+    let files = files::Beside::of(&found, trained)?;
     let folded = match args.fold_lora {
-        Some(_) => Some(fold::fold(&mut model, &found, &files, args.lora_alpha)?),
-        None => None,
+        Some(_) => fold::fold(&mut model, &found, &files, args.lora_alpha, base)?,
+        None => Vec::new(),
     };
     let options = hf::Options {
         dtype: args.dtype.dtype(),

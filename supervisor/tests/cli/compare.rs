@@ -287,4 +287,57 @@ fn a_checkpoint_of_trainer_with_an_adapter_is_folded_into_its_model() {
     world
         .run(&["merge", "out", "--fold-lora", "out/checkpoint-4", "--target", "never"])
         .refuses(64, &["--fold-lora out/checkpoint-4"]);
+    let folds = |base: &str| world.run(&["merge", "out", "--fold-lora", base, "--target", "never"]);
+    folds("base/model.safetensors").refuses(
+        64,
+        &[
+            "--fold-lora base/model.safetensors: it is a file",
+            "directory of the model: base",
+        ],
+    );
+    // A base that the adapter was not trained for is told, and one that is no whole model is refused.
+    let settings = r#"{"peft_type": "LORA", "r": 1, "lora_alpha": 2, "base_model_name_or_path": "Qwen/Qwen3-8B"}"#;
+    world.write("out/checkpoint-4/adapter_config.json", settings);
+    world
+        .run(&["merge", "out", "--fold-lora", "base", "--target", "told", "--json"])
+        .tells(
+            0,
+            &["the adapter says that it was trained for Qwen/Qwen3-8B, and was added to base"],
+        );
+    let named = settings.replace("Qwen/Qwen3-8B", world.path("base").as_str());
+    world.write("out/checkpoint-4/adapter_config.json", &named);
+    let quiet = world.run(&["merge", "out", "--fold-lora", "base", "--target", "quiet", "--json"]);
+    assert!(!quiet.json()["notes"].to_string().contains("trained for"), "{quiet:?}");
+    without(&world, "base/model.safetensors", "model.norm.weight");
+    folds("base").refuses(21, &["the norm behind the last layer", "model.norm.weight"]);
+    for dir in ["base", "out/checkpoint-4"] {
+        fs::remove_file(world.path(dir).join("config.json")).unwrap();
+    }
+    folds("base").refuses(20, &["--fold-lora base: config.json is missing there"]);
+}
+
+/// Gives a tensor of a file of safetensors a name that no model has.
+fn without(world: &World, path: &str, name: &str) {
+    let path = world.path(path);
+    let bytes = fs::read(&path).unwrap();
+    let at = bytes.windows(name.len()).position(|w| w == name.as_bytes()).unwrap();
+    let other = "x".repeat(name.len());
+    fs::write(
+        &path,
+        [&bytes[..at], other.as_bytes(), &bytes[at + name.len()..]].concat(),
+    )
+    .unwrap();
+}
+
+#[test]
+fn what_like_names_has_to_be_of_use() {
+    let world = World::new();
+    copy_fixture("hf_trainer_w2", &world.path("out"));
+    let model = "out/checkpoint-4";
+    world
+        .run(&["compare", model, model, "--like", "nothing"])
+        .refuses(64, &["--like nothing: there is no config.json of a model in it"]);
+    world
+        .run(&["compare", model, model, "--like", model])
+        .refuses(64, &["both have the names of a merged model already"]);
 }

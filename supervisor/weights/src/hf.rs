@@ -307,6 +307,9 @@ fn fits(config: &ModelConfig, model: &[OutTensor]) -> Result<(), Problem> {
         );
         return Err(Problem::damaged(text));
     }
+    if let Some(what) = lacks_norm(config, model) {
+        return Err(Problem::damaged(what));
+    }
     let head = model.iter().find(|t| t.name == HEAD);
     let has_head = usual && config.value.get("tie_word_embeddings") == Some(&Value::Bool(false)) && config.generates();
     match (head, embeddings) {
@@ -328,6 +331,18 @@ fn fits(config: &ModelConfig, model: &[OutTensor]) -> Result<(), Problem> {
         true => alike(model),
         false => Ok(()),
     }
+}
+
+/// The norm behind the last layer is missing. Of some kinds it has no numbers, or another name.
+fn lacks_norm(config: &ModelConfig, model: &[OutTensor]) -> Option<String> {
+    let kind = config.model_type();
+    let named = KNOWN.contains(&kind) && !["olmo", "gpt2", "gpt_neox"].contains(&kind);
+    let is_last = |t: &OutTensor| {
+        let ends = [".norm.weight", ".final_layernorm.weight"];
+        !t.name.contains(".layers.") && ends.iter().any(|end| t.name.ends_with(end))
+    };
+    (named && !model.iter().any(is_last))
+        .then(|| format!("the norm behind the last layer of a model of the type {kind} is missing (model.norm.weight)"))
 }
 
 /// Layers of one kind have the same tensors.

@@ -279,6 +279,7 @@ fn the_adapter_is_gone_from_the_plan() {
         (left.as_str(), vec![3, 2]),
         (base.as_str(), vec![3, 5]),
         ("base_model.model.model.embed_tokens.weight", vec![7, 5]),
+        ("base_model.model.model.norm.weight", vec![5]),
     ];
     let config =
         "{\"model_type\": \"llama\", \"num_hidden_layers\": 1, \"vocab_size\": 7, \"tie_word_embeddings\": true}";
@@ -292,7 +293,11 @@ fn the_adapter_is_gone_from_the_plan() {
     let written: Vec<&str> = plan.model.iter().map(|t| t.name.as_str()).collect();
     assert_eq!(
         written,
-        ["model.embed_tokens.weight", "model.layers.0.mlp.up_proj.weight"]
+        [
+            "model.embed_tokens.weight",
+            "model.layers.0.mlp.up_proj.weight",
+            "model.norm.weight"
+        ]
     );
     assert_eq!(plan.adapter, None);
 }

@@ -30,6 +30,15 @@ pub(in crate::cli) struct Beside {
     pub(super) facts: Option<AdapterFacts>,
 }
 
+/// The model that was trained, as it was named.
+#[derive(Clone, Copy)]
+pub(in crate::cli) struct Trained<'a> {
+    /// The option that named it.
+    pub(in crate::cli) option: &'static str,
+    /// Its directory.
+    pub(in crate::cli) dir: &'a Utf8Path,
+}
+
 /// An adapter and the file that describes it.
 pub(super) struct AdapterOut {
     pub(super) tensors: Vec<OutTensor>,
@@ -38,21 +47,18 @@ pub(super) struct AdapterOut {
 
 impl Beside {
     /// Collects them from beside the shards; what is not there comes from the model that was trained.
-    pub(in crate::cli) fn of(found: &Found, like: Option<&Utf8Path>) -> Result<Self, CliError> {
+    pub(in crate::cli) fn of(found: &Found, trained: Option<Trained<'_>>) -> Result<Self, CliError> {
         let own = found.beside.clone();
         let mut others = BTreeMap::new();
         let mut notes = Vec::new();
-        for dir in like.into_iter().chain([own.as_path()]) {
-            for (name, path) in small_files(dir, dir != own)? {
+        for dir in trained.map(|t| t.dir).into_iter().chain([own.as_path()]) {
+            let must = trained.filter(|_| dir != own).map(|t| t.option);
+            for (name, path) in small_files(dir, must)? {
                 others.insert(name, path);
             }
         }
         if !others.contains_key(CONFIG) {
-            return Err(CliError::checkpoint(
-                Verdict::Incomplete,
-                format!("{own}/{CONFIG} is missing: nothing tells which model this is"),
-            )
-            .hint("--like DIR takes it, with the tokenizer, from the model that was trained"));
+            return Err(no_config(&own, trained));
         }
         let path = others.remove(CONFIG).unwrap_or_default();
         let text = read_small(&path, SMALL).map_err(|e| CliError::environment(format!("{path}: {e}")))?;
@@ -107,13 +113,33 @@ impl Beside {
     }
 }
 
-/// Files in a directory that are no weights. `must`: it has to be there.
-fn small_files(dir: &Utf8Path, must: bool) -> Result<Vec<(String, Utf8PathBuf)>, CliError> {
+/// Nothing tells which model it is.
+fn no_config(own: &Utf8Path, trained: Option<Trained<'_>>) -> CliError {
+    let (place, hint) = match trained {
+        Some(Trained { option, dir }) => (
+            format!("{option} {dir}: {CONFIG} is missing there"),
+            "it stands in the directory that the model was loaded from",
+        ),
+        None => (
+            format!("{own}/{CONFIG} is missing"),
+            "--like DIR takes it, with the tokenizer, from the model that was trained",
+        ),
+    };
+    let text = format!("{place}: nothing tells which model this is");
+    CliError::checkpoint(Verdict::Incomplete, text).hint(hint)
+}
+
+/// Files in a directory that are no weights. `must`: the option that names it, which has to be there.
+fn small_files(dir: &Utf8Path, must: Option<&str>) -> Result<Vec<(String, Utf8PathBuf)>, CliError> {
     let entries = match dir.read_dir_utf8() {
         Ok(entries) => entries,
-        Err(e) if !must && e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) if must => return Err(CliError::usage(format!("--like {dir}: {e}"))),
-        Err(e) => return Err(CliError::environment(format!("{dir}: {e}"))),
+        Err(e) => {
+            return match must {
+                Some(option) => Err(CliError::usage(format!("{option} {dir}: {e}"))),
+                None if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+                None => Err(CliError::environment(format!("{dir}: {e}"))),
+            };
+        }
     };
     let is_adapter = dir.join(ADAPTER).is_file();
     let mut out = Vec::new();

@@ -32,14 +32,25 @@ pub(super) fn adapter_dir(name: &str) -> Option<Found> {
 
 /// The model that an adapter without one is folded into.
 pub(super) fn with_base(adapter: Model, base: &Utf8Path) -> Result<Model, CliError> {
+    if base.is_file() {
+        let dir = base.parent().filter(|dir| !dir.as_str().is_empty());
+        return Err(
+            CliError::usage(format!("--fold-lora {base}: it is a file")).hint(format!(
+                "name the directory of the model: {}",
+                dir.unwrap_or(Utf8Path::new("."))
+            )),
+        );
+    }
     let Some(found) = model::exported(base.as_str())? else {
         return Err(CliError::usage(format!("--fold-lora {base}: there is no model in it"))
             .hint("name a directory with config.json and *.safetensors"));
     };
     if let Some(other) = model::adapter(&found) {
-        return Err(CliError::usage(format!(
-            "--fold-lora {base}: it has an adapter of its own ({other})"
-        )));
+        return Err(
+            CliError::usage(format!("--fold-lora {base}: it has an adapter of its own ({other})")).hint(format!(
+                "`supervise merge {base} --fold-lora` folds that one; for another one, move it away"
+            )),
+        );
     }
     if let Some(own) = adapter.weights.tensors.iter().find(|t| !hf::is_part(&t.name)) {
         return Err(CliError::usage(format!(
@@ -74,12 +85,22 @@ pub(super) fn is_possible(model: &Model, found: &Found) -> Result<(), CliError> 
     Ok(())
 }
 
-/// Adds the adapter to the tensors that it belongs to. Gives a note of it.
-pub(super) fn fold(model: &mut Model, found: &Found, files: &Beside, alpha: Option<f64>) -> Result<String, CliError> {
+/// Adds the adapter to the tensors that it belongs to. Gives notes of it.
+pub(super) fn fold(
+    model: &mut Model,
+    found: &Found,
+    files: &Beside,
+    alpha: Option<f64>,
+    base: Option<&Utf8Path>,
+) -> Result<Vec<String>, CliError> {
     let failed = |e: supervise_weights::Problem| CliError::checkpoint(e.verdict, format!("{}: {e}", found.dir));
     // The other settings of the adapter count, whoever tells alpha.
+    let mut other = None;
     let (scaling, by) = match config(found)? {
-        Some((path, text)) => (Scaling::parse(&text, alpha).map_err(failed)?, path.to_string()),
+        Some((path, text)) => {
+            other = base.and_then(|base| of_another(&text, base));
+            (Scaling::parse(&text, alpha).map_err(failed)?, path.to_string())
+        }
         None => {
             let rank = files.facts.as_ref().and_then(|f| f.rank);
             let scaling = Scaling::plain(files.alpha(alpha)?).with_rank(rank);
@@ -88,9 +109,29 @@ pub(super) fn fold(model: &mut Model, found: &Found, files: &Beside, alpha: Opti
     };
     let by = if alpha.is_some() { "--lora-alpha".to_owned() } else { by };
     let count = hf::fold(&mut model.weights, &scaling).map_err(failed)?;
-    Ok(format!(
-        "an adapter was added to {count} tensors, with the factor that {by} tells"
-    ))
+    let added = format!("an adapter was added to {count} tensors, with the factor that {by} tells");
+    Ok(std::iter::once(added).chain(other).collect())
+}
+
+/// The adapter says that it was trained for another model. Directories are moved and models renamed: it is a note, no error.
+fn of_another(config: &[u8], base: &Utf8Path) -> Option<String> {
+    let config: serde_json::Value = serde_json::from_slice(config).ok()?;
+    let named = config
+        .get("base_model_name_or_path")?
+        .as_str()
+        .filter(|n| !n.is_empty())?;
+    let real = base.canonicalize_utf8().unwrap_or_else(|_| base.to_owned());
+    let own = Utf8Path::new(named);
+    let is_it = match own.canonicalize_utf8() {
+        Ok(own) => own == real,
+        // A name of a hub, whose cache has it in the path.
+        Err(_) => {
+            let last = |path: &Utf8Path| path.file_name().map(str::to_lowercase);
+            let cached = format!("models--{}", named.replace('/', "--"));
+            last(own) == last(&real) || real.components().any(|part| part.as_str() == cached)
+        }
+    };
+    (!is_it).then(|| format!("the adapter says that it was trained for {named}, and was added to {base}"))
 }
 
 /// The notes of peft beside the adapter.
