@@ -1,4 +1,5 @@
-"""`supervise reshard` with verl's own SFT trainer: 4 ranks, then 2, then 4 again; what is trained is what four ranks train in one go.
+"""`supervise reshard`, and `supervise run` with `elastic: true`, with verl's own SFT trainer: 4 ranks, then 2, then 4 again; what is trained
+is what four ranks train in one go.
 
 usage: reshard.py PROGRAMS        (the folder with the built binaries)
 """
@@ -7,14 +8,18 @@ import json
 import logging
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
 from pathlib import Path
 
 import torch
+
+from recovery import ENV, YAML
 
 warnings.simplefilter("ignore")
 logging.getLogger("torch.distributed.device_mesh").setLevel(logging.ERROR)
@@ -107,6 +112,92 @@ def nothing_is_lost(source, target, back):
         print(f"{kind}: {count} values of {world} ranks are those of 2 and of {world} again")
 
 
+def end_all(mark):
+    """SIGKILL for every process of a run, its supervisor first: as if the machine had gone."""
+    while True:
+        found = []
+        for entry in Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and f"ELASTIC_MARK={mark}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+        found = [pid for pid in sorted(found) if pid != os.getpid()]
+        if not found:
+            return
+        for pid in found:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        time.sleep(0.1)
+
+
+def elastic(work, model, straight):
+    """The same by `supervise run` alone: killed with four ranks, gone on with two, killed, gone on with four."""
+    root, folder = work / "elastic/checkpoints", work / "elastic"
+    root.mkdir(parents=True)
+    config = folder / "sft.yaml"
+    config.write_text(YAML.format(model=model, root=root).replace("total_epochs: 1", "total_epochs: 2\n  total_training_steps: 6"))
+    env = {**ENV, "ELASTIC_MARK": str(folder), "PYTHONWARNINGS": "ignore"}
+
+    def command(ranks, *more):
+        sets = [word for key in (f"trainer.n_gpus_per_node={ranks}", *more) for word in ("--set", key)]
+        call = [sys.executable, "-m", "verl.trainer.sft_trainer", f"hydra.run.dir={folder}/hydra"]
+        return [str(w) for w in (SUPERVISE, "run", config, *sets, "--", *call)]
+
+    def until(step, ranks, *more):
+        """Killed once a step is saved."""
+        run = subprocess.Popen(command(ranks, *more), env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        tracker = root / "latest_checkpointed_iteration.txt"
+        limit = time.time() + 600
+        while not (tracker.exists() and int(tracker.read_text() or 0) >= step):
+            assert run.poll() is None and time.time() < limit, run.returncode
+            time.sleep(0.05)
+        end_all(folder)
+        run.wait()
+
+    def asked(code, ranks, *more):
+        done = subprocess.run(command(ranks, *more), env=env, capture_output=True, text=True, timeout=600)
+        assert done.returncode == code, f"{done.returncode}: {done.stdout[-4000:]}{done.stderr[-4000:]}"
+        return done.stdout + done.stderr
+
+    def resharded(ranks_before, ranks):
+        """The newest step aside and the one that was cut from it hold the same; its number."""
+        kept = max((p for p in (root / ".supervise/aside").glob("global_step_*") if p.is_dir()), key=lambda p: p.stat().st_ctime)
+        step = root / kept.name.split(".")[0]
+        for kind in ("model", "optim"):
+            assert len(list(kept.glob(f"{kind}_world_size_{ranks_before}_rank_*.pt"))) == ranks_before, kept
+            assert len(list(step.glob(f"{kind}_world_size_{ranks}_rank_*.pt"))) == ranks, step
+            same(gathered(kept, kind), gathered(step, kind))
+        return int(step.name.rsplit("_", 1)[1])
+
+    until(2, 4)
+    said = asked(3, 2)
+    assert "supervise reshard" in said and "supervisor.elastic: true" in said, said
+    said = asked(3, 2, "supervisor.elastic=true", "data.train_batch_size=17")
+    assert "data.train_batch_size=17 is no multiple of 2: data.train_batch_size=18" in said, said
+    newest = int((root / "latest_checkpointed_iteration.txt").read_text())
+    until(newest + 2, 2, "supervisor.elastic=true")
+    first = resharded(4, 2)
+    assert first in (newest, newest - 1), (first, newest)
+    said = asked(0, 4, "supervisor.elastic=true")
+    assert "from 2 ranks to 4" in said, said
+    second = resharded(2, 4)
+    losses = {}
+    for path in sorted((root / ".supervise/attempts").glob("*/**/*")):
+        if path.is_file():
+            found = re.findall(r"step:(\d+) .*?train/loss:(?:np\.float\w+\()?([-\d.e]+)", path.read_text(errors="replace"))
+            losses |= {int(step): float(loss) for step, loss in found}
+    assert sorted(losses) == [1, 2, 3, 4, 5, 6], losses
+    for step, loss in losses.items():
+        assert abs(loss - straight[step]) < 5e-3 * abs(straight[step]), (step, loss, straight[step])
+    journal = "".join(p.read_text() for p in sorted((root / ".supervise/journal").glob("*.jsonl")))
+    assert journal.count('"resharded"') == 2, journal.count('"resharded"')
+    print(f"supervise run: four ranks killed, step {first} cut for two, killed, step {second} cut for four; losses", losses)
+    return root
+
+
 def shared_storage(source, work):
     """Tensors that are views of one storage stay what they are."""
     odd, target = work / "views/global_step_2", work / "views-3/global_step_2"
@@ -145,6 +236,13 @@ def uneven(work, model):
         print(f"{strategy}: {counts} values, cut for three ranks")
 
 
+def is_close(one, other):
+    done = subprocess.run([SUPERVISE, "compare", one, other, "--tolerance", "1e-4", "--json"], capture_output=True, text=True)
+    # A key's bias changes no attention: its gradient is rounding alone, which Adam makes as large as any.
+    odd = [d for d in json.loads(done.stdout)["differences"] if not d["name"].endswith("k_proj.bias")]
+    assert not odd, odd
+
+
 def main():
     with tempfile.TemporaryDirectory() as work:
         work = Path(work)
@@ -167,14 +265,8 @@ def main():
         print("losses of one go:      ", {s: round(x, 5) for s, x in straight.items()})
         print("of two ranks from 3 on:", {s: round(x, 5) for s, x in two.items()})
         print("of four from 5 on:     ", {s: round(x, 5) for s, x in four.items()})
-        done = subprocess.run(
-            [SUPERVISE, "compare", work / "straight/global_step_6", work / "four/global_step_6", "--tolerance", "1e-4", "--json"],
-            capture_output=True,
-            text=True,
-        )
-        # A key's bias changes no attention: its gradient is rounding alone, which Adam makes as large as any.
-        odd = [d for d in json.loads(done.stdout)["differences"] if not d["name"].endswith("k_proj.bias")]
-        assert not odd, odd
+        is_close(work / "straight/global_step_6", work / "four/global_step_6")
+        is_close(work / "straight/global_step_6", elastic(work, model, straight) / "global_step_6")
         shared_storage(work / "straight/global_step_2", work)
         uneven(work, model)
 

@@ -34,6 +34,7 @@ pub fn bare(run: &str, root: &Utf8Path, run_dir: &Utf8Path) -> RunSpec {
         },
         last_step: None,
         world: None,
+        indivisible: Vec::new(),
         roles: vec![RoleSpec {
             name: "actor".into(),
             save_contents: contents.clone(),

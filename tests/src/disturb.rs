@@ -16,6 +16,8 @@ pub enum Fate {
     Killed,
     /// The disk is full.
     NoSpace,
+    /// The program is killed before it, on a file system that cannot exchange two names.
+    KilledWithoutExchange,
 }
 
 /// The calls to be disturbed: each in turn with `EVERY_CALL=1`, else every fifth from `first` on.
@@ -52,6 +54,11 @@ fn changes(regs: &libc::user_regs_struct) -> bool {
         libc::SYS_write | libc::SYS_pwrite64 => is_file(regs.rdi),
         _ => false,
     }
+}
+
+/// Returns true if a call exchanges two names.
+fn exchanges(regs: &libc::user_regs_struct) -> bool {
+    regs.orig_rax as i64 == libc::SYS_renameat2 && regs.r8 & u64::from(libc::RENAME_EXCHANGE) != 0
 }
 
 thread_local! {
@@ -127,18 +134,26 @@ pub fn disturbed(mut command: Command, n: usize, fate: Fate, started: impl FnOnc
         ASKING.set(pid);
         if known && entered && changes(&regs) {
             seen += 1;
-            if seen == n && fate == Fate::Killed {
+            let answer = match fate {
+                Fate::NoSpace if seen == n => Some(libc::ENOSPC),
+                Fate::KilledWithoutExchange if exchanges(&regs) => Some(libc::EINVAL),
+                _ => None,
+            };
+            if seen == n && fate != Fate::NoSpace {
                 // SAFETY: the group is the program's own, and was made for it.
                 unsafe { libc::kill(-main, libc::SIGKILL) };
-            } else if seen == n {
+            } else if let Some(answer) = answer {
                 // No such call: it changes nothing.
                 regs.orig_rax = u64::MAX;
-                failing = Some(pid);
+                failing = Some((pid, answer));
                 ptrace(libc::PTRACE_SETREGS, pid, 0, (&raw const regs).addr());
             }
-        } else if known && !entered && failing == Some(pid) {
+        } else if known
+            && !entered
+            && let Some((_, answer)) = failing.filter(|(who, _)| *who == pid)
+        {
             failing = None;
-            regs.rax = (-i64::from(libc::ENOSPC)) as u64;
+            regs.rax = (-i64::from(answer)) as u64;
             ptrace(libc::PTRACE_SETREGS, pid, 0, (&raw const regs).addr());
         }
         ptrace(libc::PTRACE_SYSCALL, pid, 0, 0);

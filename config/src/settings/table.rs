@@ -45,6 +45,9 @@ settings! {
         proof: Proof;
         /// State that may be lost at a resume where no step of the run has everything. An older step that has everything always comes first.
         degraded_resume: DegradedResume = "data_order";
+        /// `true`: go on from a step that another number of ranks saved. It is cut anew for those of this run (verl's FSDP2), number for number,
+        /// and as it was it is kept aside. Otherwise such a step ends the run (exit code 3), which names the command that cuts it.
+        elastic: bool = false;
         /// AReaL keeps one checkpoint and overwrites it in place: a save that is killed destroys it. Each one that was proven is copied.
         protect: Protect;
         /// When a run that does not get on counts as stalled.

@@ -250,6 +250,18 @@ pub enum Resumability {
     },
 }
 
+/// A whole step that fits the run but for the number of ranks, and can be cut anew for it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reshard {
+    /// Ranks that saved it.
+    pub from: u32,
+    /// Ranks of the run.
+    pub to: u32,
+    /// State that a resume from what is cut loses all the same, because the step does not hold it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<StateKind>,
+}
+
 /// Parts of a damaged or unfinished step that are whole by themselves, so that a run could go on with it and lose the rest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
@@ -349,6 +361,9 @@ pub struct CheckpointSummary {
     pub holds: BTreeMap<String, Vec<String>>,
     /// True if this run can resume from it.
     pub resume: Resumability,
+    /// It cannot only because other ranks saved it, and it can be cut anew for those of the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reshard: Option<Reshard>,
     /// Parts of a step that are whole although it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<Part>,

@@ -6,9 +6,11 @@
 mod done;
 mod finite;
 mod hand_back;
+mod held_up;
 mod hold;
 mod judge;
 mod numbers;
+mod reshard;
 mod resumed;
 mod running;
 mod settle;
@@ -164,7 +166,9 @@ impl Deciding<'_> {
             return;
         }
         self.decided(Decision::Choose, reasons);
-        self.scan();
+        if !self.ends_a_reshard() {
+            self.scan();
+        }
         self.wake(TimerKey::StateDeadline, CHOOSING_LIMIT);
     }
 

@@ -1,7 +1,9 @@
 //! Events: the only input of a decision besides state and policy.
 
+mod act;
 mod exit;
 
+pub use act::{ActError, ActErrorKind, ActOutput};
 pub use exit::{ExitStatus, signal_name};
 
 use crate::activity::Look;
@@ -262,58 +264,6 @@ pub struct Living {
     pub exits: Vec<(WorkerId, ExitStatus)>,
     /// The newest step it saw.
     pub step: Option<Step>,
-}
-
-/// Result of an act.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ActOutput {
-    /// Done, nothing to say.
-    Done,
-    /// The steps that were to be deleted are gone.
-    Pruned,
-    /// Workers run.
-    Launched {
-        /// The guard.
-        guard: ProcRef,
-        /// The workers by id.
-        workers: Vec<ProcRef>,
-        /// The command of worker 0, secrets redacted.
-        argv: Vec<String>,
-    },
-}
-
-/// Why an act failed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ActError {
-    /// In words: what, where, why.
-    pub what: String,
-    /// The same again may succeed.
-    pub retryable: bool,
-    /// Kind of the failure, where it decides the exit code.
-    pub kind: ActErrorKind,
-}
-
-/// Kinds of failed acts that are decided upon differently.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ActErrorKind {
-    /// The command cannot be executed (not found, not executable).
-    Command,
-    /// The resume point is not what was proven (pins differ).
-    PinsChanged,
-    /// A cluster that somebody else started still holds something of the attempt before.
-    Held,
-    /// A save began while the live set was copied.
-    Voided,
-    /// There is no room for a copy and the next save.
-    NoRoom,
-    /// The disk refused (no space, read-only, permission).
-    Disk,
-    /// A limit of this user or of the machine keeps a process, a thread or a file from being made.
-    Limit,
-    /// Anything else.
-    Other,
 }
 
 /// Activity of the trainer, as far as its output and files tell.

@@ -31,6 +31,7 @@ pub mod progress;
 pub mod reason;
 pub mod record;
 pub mod rehearsal;
+pub mod reshard;
 pub mod resume;
 pub mod retention;
 pub mod scan;

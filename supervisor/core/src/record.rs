@@ -3,8 +3,10 @@
 //! `decide` writes records; `State::apply` reads them. *Guarded* acts change the world for good and wait for
 //! their intent to be durable. *Safety* acts stop harm and are performed at once. *Asks* change nothing.
 
+mod edit;
 mod outcome;
 
+pub use edit::DiskEdit;
 pub use outcome::Outcome;
 
 pub use crate::action::Action;
@@ -14,7 +16,6 @@ use crate::event::{Event, TimerKey};
 use crate::id::{ActId, AttemptNo, Step, Term, Tick};
 use crate::reason::Reason;
 use crate::spec::ResumeIntent;
-use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -111,47 +112,6 @@ impl ActKind {
             Self::Arrange(_) | Self::Launch(_) | Self::Prune(_) | Self::Keep { .. } | Self::Finish(_)
         )
     }
-}
-
-/// A change under the checkpoint root. Each is idempotent.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DiskEdit {
-    /// Move a step out of the trainer's sight, under `aside/`.
-    MoveAside {
-        /// A description.
-        from: CkptId,
-        /// It was whole: never deleted automatically.
-        whole: bool,
-        /// It belongs to another run (`aside/foreign`).
-        foreign: bool,
-        /// Why.
-        why: String,
-    },
-    /// Move one file or directory of a step under `aside/`: the trainer would load it, and it is not whole.
-    PartAside {
-        /// The step.
-        from: CkptId,
-        /// The entry, relative to the step.
-        entry: Utf8PathBuf,
-        /// Why.
-        why: String,
-    },
-    /// Make the trainer's own pointer name this step (temporary file, fsync, rename).
-    WriteTracker {
-        /// The step.
-        step: Step,
-    },
-    /// Remove the trainer's pointer, or move it aside: nothing it could name is there.
-    RemoveTracker,
-    /// Make what stands beside the live set say how often the trainer is to act, as its configuration does.
-    SetFrequencies,
-    /// Put a copy of a generation where the trainer looks for its only checkpoint, as a whole; or make its pointer name what
-    /// stands there already.
-    PutBack {
-        /// The generation.
-        from: CkptId,
-    },
 }
 
 /// The launch to make. The adapter turns it into argv and environment.

@@ -4,8 +4,10 @@
 //! can only raise a question (a person may have rolled back) that a person must answer.
 
 mod degraded;
+mod fit;
 mod nothing;
 mod question;
+mod reshard;
 mod step;
 mod unproven;
 
@@ -18,9 +20,9 @@ use crate::record::{DiskEdit, Outcome, StartPoint};
 use crate::spec::{ResumeIntent, RunSpec};
 use crate::state::{Mode, State};
 use degraded::or_degraded;
+use fit::{from_path, from_step};
 use nothing::{fresh_by_wish, from_nothing, go_on_clearing};
 use question::{linked, rolled_back, set_back, stranger, unsafe_step, went_back};
-use step::{from_path, from_step};
 use unproven::unproven;
 
 /// Outcome of a scan.
@@ -75,12 +77,13 @@ pub fn last_step(s: &State, spec: &RunSpec) -> Option<Step> {
 #[must_use]
 pub fn answered_again<'a>(s: &'a State, spec: &RunSpec) -> Option<&'a Outcome> {
     let p = &spec.policy;
-    let asks_anew = p.from.is_some() || p.fresh || p.allow_fresh || spec.config_hash != s.config;
+    let asks_anew = p.from.is_some() || p.fresh || p.allow_fresh || p.elastic || spec.config_hash != s.config;
+    let unfit = s.why.iter().any(|r| r.code == "does_not_fit");
     let ended = s
         .outcome
         .as_ref()
         .filter(|o| s.mode == Mode::Finished && o.needs_a_person())?;
-    (!asks_anew || !matches!(ended, Outcome::NoProof { .. })).then_some(ended)
+    (!asks_anew || !unfit && !matches!(ended, Outcome::NoProof { .. })).then_some(ended)
 }
 
 /// How deep a step must be proven before a launch: every byte after a reboot or a full disk, which may have
@@ -341,7 +344,8 @@ fn exact_below<'a>(
     c: &CheckpointSummary,
     depth: Depth,
 ) -> Option<&'a CheckpointSummary> {
-    if c.resume == Resumability::Exact
+    // What does not fit the run is not cut short.
+    if matches!(c.resume, Resumability::Exact | Resumability::Not { .. })
         || s.care.is_none()
         || spec.saves.is_in_place()
         || last_step(s, spec).is_some_and(|last| c.step >= last)

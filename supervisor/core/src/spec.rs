@@ -50,6 +50,9 @@ pub struct RunSpec {
     pub last_step: Option<Step>,
     /// The world size a checkpoint of this run must have, where known.
     pub world: Option<u32>,
+    /// Settings that the trainer divides by its ranks, and cannot: each in words, with what it needs instead.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub indivisible: Vec<String>,
     /// Roles that every step must hold.
     pub roles: Vec<RoleSpec>,
     /// Request of the user's own `resume_mode`.
@@ -247,6 +250,9 @@ pub struct Policy {
     pub memory: u64,
     /// State that may be lost without asking.
     pub degraded: Degraded,
+    /// A step that another number of ranks saved is cut anew for those of the run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub elastic: bool,
     /// Start-up may take this long before it counts as a stall.
     pub stall_startup: Ms,
     /// A step may take this many times what one in a thousand exceeds.
@@ -316,6 +322,7 @@ impl Default for Policy {
             background_rate: 1 << 30,
             memory: 256 << 20,
             degraded: Degraded::DataOrder,
+            elastic: false,
             stall_startup: Ms::secs(1800),
             stall_factor: 3.0,
             stall_minimum: Ms::secs(600),

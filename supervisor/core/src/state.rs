@@ -4,6 +4,7 @@
 //! `status`, `explain` and recovery use nothing else, so an old journal folds under new code to the same state.
 
 mod apply;
+mod derived;
 mod heard;
 mod invariants;
 mod memory;
@@ -27,6 +28,7 @@ use crate::numbers::{StepNumbers, keep};
 use crate::reason::Reason;
 use crate::record::{Act, ActKind, Condition, Diagnosis, LaunchOrder, Notice, Outcome, StartPoint, Then};
 use crate::rehearsal::Rehearsal;
+use crate::reshard::{Cut, Derived};
 use crate::scan::RuleKind;
 use crate::script::ScriptNews;
 use serde::{Deserialize, Serialize};
@@ -129,6 +131,12 @@ pub struct State {
     /// How often the live set was arranged since the last launch: it is looked at once more before the next.
     #[serde(default)]
     pub arranged: u32,
+    /// A step that is being cut anew: until that is known to have ended, nothing else is looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cutting: Option<Cut>,
+    /// Steps that were cut anew, the last ones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub derived: Vec<Derived>,
     /// Disk edits were begun since the last launch: what differs from before may be ours, whether or not they were seen to end.
     #[serde(default)]
     pub arranging: bool,

@@ -56,6 +56,8 @@ pub(crate) fn answer(s: &State, spec: &RunSpec, disk: &Disk) -> String {
                 DiskEdit::RemoveTracker => " tracker:none".to_owned(),
                 DiskEdit::SetFrequencies => " frequencies".to_owned(),
                 DiskEdit::PutBack { from } => format!(" back:{from}"),
+                DiskEdit::Reshard(cut) => format!(" cut:{}", cut.to),
+                DiskEdit::EndReshard(_) => " cut-ends".to_owned(),
             })
             .collect();
         words.concat()

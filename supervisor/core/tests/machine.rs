@@ -94,6 +94,7 @@ fn option() -> impl Strategy<Value = String> {
         Just("rehearse".to_owned()),
         Just("no-prove".to_owned()),
         Just("no-recovery".to_owned()),
+        Just("elastic".to_owned()),
         Just("degraded=never".to_owned()),
         Just("degraded=model".to_owned()),
         Just("degraded=ask".to_owned()),

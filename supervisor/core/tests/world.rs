@@ -450,6 +450,10 @@ impl World {
             return;
         }
         self.alive = false;
+        // Its helper dies with it: in the middle of what it was at, at worst.
+        if let Some(cut) = self.s.cutting.clone() {
+            self.disk.half_cut(&cut.ckpt);
+        }
         self.timers.clear();
         self.deferred.clear();
         self.stuck.clear();

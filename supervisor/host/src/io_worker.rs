@@ -8,6 +8,7 @@
 mod checkpoint_places;
 mod client;
 mod copy;
+mod cut;
 mod edit;
 mod files;
 mod folded;
@@ -28,6 +29,7 @@ mod proof_writer;
 mod protocol;
 mod rate_limit;
 mod reply;
+pub mod reshard;
 mod scan;
 mod scrub;
 mod serve;

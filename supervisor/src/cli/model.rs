@@ -8,6 +8,6 @@ mod source;
 mod zero;
 
 pub(super) use form::{Files, Found, adapter, exported, is_of_trainer, trainers_step};
-pub(super) use open::{Model, Opening, Shards, open, plan, shards};
+pub(super) use open::{Model, Opening, limits, open, plan};
 pub(super) use same::{is_same, replicas};
 pub(super) use source::{find, step_dir};

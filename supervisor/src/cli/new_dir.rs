@@ -63,12 +63,14 @@ fn parent(path: &Utf8Path) -> &Utf8Path {
     }
 }
 
-fn exists(target: &Utf8Path) -> CliError {
+/// Something stands there.
+pub(in crate::cli) fn exists(target: &Utf8Path) -> CliError {
     CliError::usage(format!("--target {target}: it exists and is not an empty directory"))
         .hint("name another directory, or move this one away: nothing is written over")
 }
 
-fn no_parent(target: &Utf8Path, dir: &Utf8Path) -> CliError {
+/// Its directory is not there.
+pub(in crate::cli) fn no_parent(target: &Utf8Path, dir: &Utf8Path) -> CliError {
     CliError::environment(format!("--target {target}: there is no directory {dir}"))
         .hint(format!("make it: mkdir -p {dir}"))
 }
@@ -86,12 +88,17 @@ fn enough_space(target: &Utf8Path, want: u64) -> Result<(), CliError> {
     if room.size == 0 || room.free >= want {
         return Ok(());
     }
-    Err(CliError::environment(format!(
+    Err(no_room(target, want, room.free))
+}
+
+/// It is more than fits there.
+pub(in crate::cli) fn no_room(target: &Utf8Path, want: u64, free: u64) -> CliError {
+    CliError::environment(format!(
         "--target {target}: it takes {} and {} are free there",
         bytes(want),
-        bytes(room.free)
+        bytes(free)
     ))
-    .hint("free some space, or name a directory on another disk: nothing was written"))
+    .hint("free some space, or name a directory on another disk: nothing was written")
 }
 
 fn begun(refused: Refused, target: &Utf8Path) -> CliError {

@@ -1,14 +1,13 @@
 //! `supervise reshard`: a step that W ranks saved, as N ranks would have saved it.
 
-mod content;
-mod write;
-
 use super::{model, new_dir};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::printer::{self, Meter};
 use crate::render::reshard::ReshardView;
-use camino::Utf8PathBuf;
+use camino::{Utf8Path, Utf8PathBuf};
+use std::ops::ControlFlow;
+use supervise_host::io_worker::reshard::{self, NotCut, Written};
 
 pub(super) const EXAMPLES: &str =
     "  supervise reshard /ckpt/my-run/global_step_120 --world-size 4 --target /ckpt/smaller/global_step_120
@@ -55,7 +54,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     let (dir, step) = model::step_dir(&args.source, args.step, &mut meter)?;
     meter.end();
     new_dir::is_outside(&args.target, &dir)?;
-    let content = content::of(&dir)?;
+    let content = reshard::content(&dir).map_err(|e| refused(e, &args.target))?;
     let mut notes = content.notes(args.world_size);
     if args.target.file_name() != Some(format!("global_step_{}", step.0).as_str()) {
         notes.push(format!(
@@ -63,7 +62,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
             step.0
         ));
     }
-    let written = write::all(&dir, &args.target, &content, args.world_size)?;
+    let written = write(&dir, &args.target, &content, args.world_size)?;
     for note in &notes {
         printer::last_err(&format!("note: {note}\n"));
     }
@@ -85,4 +84,32 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         super::print(&view.text())?;
     }
     Ok(Exit::Finished.code())
+}
+
+fn write(dir: &Utf8Path, target: &Utf8Path, content: &reshard::Content, world: u64) -> Result<Written, CliError> {
+    // `.` and `empty/.` have no name of their own.
+    let target = &target.canonicalize_utf8().unwrap_or_else(|_| target.to_owned());
+    let mut meter = Meter::of_writing();
+    let written = reshard::write(dir, target, content, world, &model::limits()?, &mut |done, of| {
+        meter.tell(done, Some(of));
+        ControlFlow::Continue(())
+    });
+    meter.end();
+    written.map_err(|e| refused(e, target))
+}
+
+fn refused(why: NotCut, target: &Utf8Path) -> CliError {
+    let (error, hint) = match why {
+        NotCut::Step { verdict, text, hint } => (CliError::checkpoint(verdict, text), hint),
+        NotCut::Machine { text, hint } => (CliError::environment(text), hint),
+        NotCut::NoRoom { want, free, .. } => return new_dir::no_room(target, want, free),
+        NotCut::Exists(_) => return new_dir::exists(target),
+        NotCut::NoParent(dir) => return new_dir::no_parent(target, &dir),
+        NotCut::Interrupted => (CliError::internal("the writing was interrupted"), None),
+        NotCut::Internal(text) => (CliError::internal(text), None),
+    };
+    match hint {
+        Some(hint) => error.hint(hint),
+        None => error,
+    }
 }

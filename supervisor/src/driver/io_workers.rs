@@ -325,11 +325,12 @@ impl Driver {
             Tag::Scan => self.on_scanned(answer),
             Tag::Act(act) => {
                 let prunes = |a: &Act| matches!(a.kind, ActKind::Prune(_));
-                let done = match self.state.pending.get(&act).is_some_and(prunes) {
-                    true => ActOutput::Pruned,
-                    false => ActOutput::Done,
-                };
-                let result = answer.map(|_| done);
+                let pruned = self.state.pending.get(&act).is_some_and(prunes);
+                let result = answer.map(|answer| match answer {
+                    Answer::Resharded(derived) => ActOutput::Resharded(derived),
+                    _ if pruned => ActOutput::Pruned,
+                    _ => ActOutput::Done,
+                });
                 self.feed(EventKind::ActDone { act, result });
             }
             Tag::Pins(act, order) => self.on_pins(act, &order, answer),

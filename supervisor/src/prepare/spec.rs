@@ -59,6 +59,7 @@ impl Checked {
             gang,
             cadence: out.cadence,
             last_step: out.last_step,
+            indivisible: out.indivisible,
             roles: out.roles,
             resume: out.resume,
             keep: out.keep,

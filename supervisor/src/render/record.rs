@@ -1,10 +1,14 @@
 //! One line per decision, in plain words, with its first reason.
 
+mod edit;
+
+pub use edit::{edit_because, edit_words};
+
 use super::condition;
 use super::time::{clock, span, stamp};
 use super::{bytes, count, one_line};
-use supervise_core::event::{EventKind, Request, Sighting};
-use supervise_core::generations::{is_live, is_older, is_own};
+use supervise_core::event::{ActOutput, EventKind, Request, Sighting};
+use supervise_core::generations::is_live;
 use supervise_core::id::AttemptNo;
 use supervise_core::reason::Reason;
 use supervise_core::record::{
@@ -89,6 +93,10 @@ fn fact(kind: &EventKind, s: &State) -> Option<String> {
             format!("term {term} begins on {host}{found}{}", other_release(s))
         }
         EventKind::ActDone { result: Err(e), .. } => format!("{}: {}", attempt(s), e.what),
+        EventKind::ActDone {
+            result: Ok(ActOutput::Resharded(derived)),
+            ..
+        } => edit::derived(derived),
         EventKind::ActDone { result: Ok(output), .. } => return launched(output, s),
         EventKind::WorkerExited {
             attempt,
@@ -218,8 +226,8 @@ fn sighted(attempt: AttemptNo, means: &RuleKind, seen: &Sighting) -> Option<Stri
     Some(format!("attempt {attempt}: {what}"))
 }
 
-fn launched(output: &supervise_core::event::ActOutput, s: &State) -> Option<String> {
-    let supervise_core::event::ActOutput::Launched { guard, workers, .. } = output else {
+fn launched(output: &ActOutput, s: &State) -> Option<String> {
+    let ActOutput::Launched { guard, workers, .. } = output else {
         return None;
     };
     let pids: Vec<String> = workers.iter().map(ToString::to_string).collect();
@@ -362,38 +370,6 @@ pub fn start_point(from: &StartPoint) -> String {
         StartPoint::Fresh => "start from nothing".to_owned(),
         StartPoint::AsIs => "start as written".to_owned(),
     }
-}
-
-/// A change under the checkpoint root, in words.
-#[must_use]
-pub fn edit_words(edit: &DiskEdit) -> String {
-    match edit {
-        DiskEdit::MoveAside { from, why, .. } => format!("moved aside: {from} ({why})"),
-        DiskEdit::PartAside { from, entry, why } => format!("moved aside: {from}/{entry} ({why})"),
-        DiskEdit::WriteTracker { step } => format!("the tracker file names step {step}"),
-        DiskEdit::RemoveTracker => "the tracker file is removed".to_owned(),
-        DiskEdit::SetFrequencies => "recover_info says how often to save, as the configuration does".to_owned(),
-        DiskEdit::PutBack { from } if is_own(from) => format!("LATEST names {from}, which stands there already"),
-        DiskEdit::PutBack { from } if is_older(from) => format!("LATEST goes aside: the trainer then reads {from}"),
-        DiskEdit::PutBack { from } => format!("put back, as a whole: {from}"),
-    }
-}
-
-/// The same with the reason why a step is not the resume point: that says more than that it stands above it.
-#[must_use]
-pub fn edit_because(edit: &DiskEdit, reasons: &[Reason]) -> String {
-    let DiskEdit::MoveAside { from, .. } = edit else {
-        return edit_words(edit);
-    };
-    let prefix = format!("{from} is ");
-    let said = reasons
-        .iter()
-        .filter(|r| r.code != "newest_whole")
-        .find_map(|r| r.text.strip_prefix(&prefix));
-    said.map_or_else(
-        || edit_words(edit),
-        |why| format!("moved aside: {from} ({})", one_line(why, FOREIGN)),
-    )
 }
 
 /// A diagnosis in words.

@@ -17,6 +17,7 @@ use supervise_core::spec::{GangSpec, LauncherKind, Numbering, Policy, ResumeInte
 use supervise_core::state::State;
 
 fn spec() -> RunSpec {
+    let (every, at_end) = (Some(2), true);
     RunSpec {
         run: RunId("0123456789abcdef".into()),
         trainer: supervise_trainers::verl::PPO,
@@ -34,12 +35,10 @@ fn spec() -> RunSpec {
             workers: 1,
             gpus: Vec::new(),
         },
-        cadence: SaveCadence {
-            every: Some(2),
-            at_end: true,
-        },
+        cadence: SaveCadence { every, at_end },
         last_step: Some(Step(10)),
         world: Some(2),
+        indivisible: Vec::new(),
         roles: Vec::new(),
         resume: ResumeIntent::Auto,
         keep: None,

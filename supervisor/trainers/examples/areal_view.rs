@@ -116,6 +116,7 @@ fn launched(out: ReadOutput, file: &str) -> Vec<String> {
         cadence: out.cadence,
         last_step: out.last_step,
         world: out.world,
+        indivisible: Vec::new(),
         roles: out.roles,
         resume: out.resume,
         keep: out.keep,

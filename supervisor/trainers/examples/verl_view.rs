@@ -156,6 +156,7 @@ fn relaunch(out: ReadOutput, version: Option<&str>) -> Json {
         cadence: out.cadence,
         last_step: out.last_step,
         world: out.world,
+        indivisible: Vec::new(),
         roles: out.roles,
         resume: out.resume,
         keep: out.keep,

@@ -58,6 +58,8 @@ pub struct ReadOutput {
     pub last_step: Option<Step>,
     /// The world size of its checkpoints.
     pub world: Option<u32>,
+    /// Settings that the trainer divides by its ranks, and cannot: each in words, with what it needs instead.
+    pub indivisible: Vec<String>,
     /// Roles that every step holds.
     pub roles: Vec<RoleSpec>,
     /// Request of the user's own settings at the first start.
@@ -107,6 +109,7 @@ impl ReadOutput {
             },
             last_step: None,
             world: None,
+            indivisible: Vec::new(),
             roles: Vec::new(),
             resume: ResumeIntent::Auto,
             keep: None,

@@ -4,6 +4,7 @@ mod arrange;
 mod asked;
 mod assist;
 mod basis;
+mod batch;
 pub(crate) mod call;
 mod codes;
 mod compatibility;

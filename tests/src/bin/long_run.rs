@@ -310,6 +310,7 @@ fn summary(n: u64, seen: Seen) -> CheckpointSummary {
         contents: words(&["model", "optimizer", "extra"]),
         holds: Default::default(),
         resume: Resumability::Exact,
+        reshard: None,
         part: None,
         pins: PinsHash(n.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
         bytes: 90_000_000_000,

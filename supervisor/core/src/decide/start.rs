@@ -22,16 +22,10 @@ const PROVE_AGAIN: Ms = Ms::secs(5);
 const ARRANGED: u32 = 3;
 /// How often a resource that is away is looked at again.
 const RETRY_SCAN: Ms = Ms::secs(5);
-/// How often a cluster that holds something of the attempt before is asked again; more seldom the longer it does.
-const ASK_AGAIN: Ms = Ms::secs(10);
-const ASK_SELDOM: Ms = Ms::secs(120);
-/// How long a limit may keep a launch from being made, and how often that is tried.
-const LIMIT_PATIENCE: Ms = Ms::secs(20);
-const LIMIT_PAUSE: Ms = Ms::secs(4);
 /// How long one may keep the checkpoints from being read.
 pub(super) const LIMIT_AT_A_READ: Ms = Ms::secs(60);
 /// The code of the reason that names one.
-const LIMIT: &str = "limit";
+pub(super) const LIMIT: &str = "limit";
 
 impl Deciding<'_> {
     pub(super) fn on_term_started(&mut self, living: Option<&Living>, orphans: &[ProcRef]) {
@@ -152,7 +146,8 @@ impl Deciding<'_> {
 
     fn on_choice(&mut self) {
         self.leave_spoilt_steps();
-        let Some(scan) = self.s.scan.clone() else {
+        // What is looked at while a step changes is no choice.
+        let Some(scan) = self.s.scan.clone().filter(|_| self.s.cutting.is_none()) else {
             return;
         };
         // What cannot be read now may be what the last attempt saved: it is not charged before that is known.
@@ -268,12 +263,14 @@ impl Deciding<'_> {
 
     pub(super) fn on_act_done(&mut self, _act: ActId, result: Result<&ActOutput, &ActError>) {
         match (self.s.mode.clone(), result) {
-            (Mode::Arranging { order }, Ok(_)) => {
+            (Mode::Arranging { order }, Ok(output)) => {
                 let reason = Reason::new("arranged", "the checkpoint root is arranged for the resume");
                 match self.s.stop.clone() {
                     Some(_) => self.finish_as_wished(vec![reason]),
-                    // What was put back is proven where it stands now.
-                    None if self.spec.saves.is_in_place() => self.choose(vec![reason]),
+                    // What was put back, or cut anew, is proven where it stands now.
+                    None if self.spec.saves.is_in_place() || matches!(output, ActOutput::Resharded(_)) => {
+                        self.choose(vec![reason])
+                    }
                     None => self.launch(order, vec![reason]),
                 }
             }
@@ -287,7 +284,8 @@ impl Deciding<'_> {
                 self.stopped(vec![Reason::new("not_arranged", error.what.clone())]);
             }
             (Mode::Arranging { .. } | Mode::Launching { .. }, Err(error)) => self.on_start_failed(error),
-            // The user's number of steps was made true before the end: look again.
+            (Mode::Choosing, Err(error)) if self.s.cutting.is_some() => self.on_start_failed(error),
+            // The user's number of steps was made true before the end, or a reshard has ended: look again.
             (Mode::Choosing, _) => self.scan(),
             // Ended while it was being launched, and nothing was.
             (Mode::Stopping { .. }, Err(_)) if self.s.live().is_none() => self.on_tree_gone(&[]),
@@ -338,7 +336,7 @@ impl Deciding<'_> {
     fn on_start_failed(&mut self, error: &ActError) {
         let reason = Reason::new("start_failed", error.what.clone());
         match error.kind {
-            ActErrorKind::Command => {
+            ActErrorKind::Command | ActErrorKind::NotCut => {
                 let outcome = Outcome::Deterministic {
                     why: error.what.clone(),
                 };
@@ -373,36 +371,6 @@ impl Deciding<'_> {
                 }
             }
         }
-    }
-
-    /// Nobody's failure, so nothing is charged: the cluster alone knows when it has let go. Idle machines cost, so it is not waited
-    /// for longer than for a disk.
-    fn on_held(&mut self, error: &ActError, reason: Reason) {
-        let held = self.s.held_since.map_or(Ms(0), |at| self.e.at.since(at));
-        if held >= super::CHOOSING_LIMIT {
-            let why = format!("after {} minutes: {}", held.0 / 60_000, error.what);
-            let reason = Reason::new("deadline", why.clone());
-            return self.finish(Outcome::Environment { why }, vec![reason]);
-        }
-        let pause = Ms((held.0 / 4).clamp(ASK_AGAIN.0, ASK_SELDOM.0));
-        let what = Condition::ClusterFree;
-        let until = self.e.at.after(pause);
-        self.decided(Decision::Wait { what, until }, vec![reason]);
-        self.wake(TimerKey::Backoff, pause);
-    }
-
-    /// Nobody's failure either. What dies may give it back in a moment; a limit that is simply too low never will.
-    fn on_limit(&mut self, error: &ActError, reason: Reason) {
-        let refused = self.s.held_since.map_or(Ms(0), |at| self.e.at.since(at));
-        if refused >= LIMIT_PATIENCE {
-            let why = format!("{}, for {} seconds", error.what, refused.0 / 1000);
-            let reason = Reason::new(LIMIT, why.clone());
-            return self.finish(Outcome::Environment { why }, vec![reason]);
-        }
-        let until = self.e.at.after(LIMIT_PAUSE);
-        let what = Condition::Backoff;
-        self.decided(Decision::Wait { what, until }, vec![reason]);
-        self.wake(TimerKey::Backoff, LIMIT_PAUSE);
     }
 
     pub(super) fn on_scan_due(&mut self) {

@@ -1,44 +1,15 @@
 //! From one step: what is loaded, what is lost, which disk edits come first.
 
 use super::question::unfamiliar;
-use super::{Choice, is_elsewhere, needed_depth, refusal_reason, start};
-use crate::checkpoint::{CheckpointSummary, PinsHash, Resumability, StateKind, Verdict};
+use super::{Choice, is_elsewhere, refusal_reason, start};
+use crate::checkpoint::{CheckpointSummary, PinsHash, StateKind, Verdict};
 use crate::event::{ScanReport, Tracker};
 use crate::generations::{arranged, is_live};
 use crate::reason::Reason;
 use crate::record::{DiskEdit, Outcome, StartPoint};
 use crate::spec::{Degraded, RunSpec};
 use crate::state::State;
-use camino::Utf8PathBuf;
 use std::collections::BTreeMap;
-
-/// From this step, which is whole and proven. `care`: the run is taken into care here; `foreign`: the steps
-/// above it are another run's.
-pub(super) fn from_step(
-    s: &State,
-    spec: &RunSpec,
-    scan: &ScanReport,
-    c: &CheckpointSummary,
-    care: bool,
-    foreign: bool,
-    mut reasons: Vec<Reason>,
-) -> Choice {
-    let lost = match fitness(spec, c) {
-        Ok(lost) => lost,
-        Err((outcome, reason)) => {
-            reasons.insert(0, reason);
-            return Choice::Refuse { outcome, reasons };
-        }
-    };
-    let loaded = Loaded {
-        holds: &c.holds,
-        every: &c.contents,
-        lost,
-        pins: c.pins,
-        put_away: Vec::new(),
-    };
-    from_loaded(s, spec, scan, c, loaded, care, foreign, reasons)
-}
 
 /// Parts of a step that are loaded.
 pub(super) struct Loaded<'a> {
@@ -113,6 +84,10 @@ pub(super) fn from_loaded(
     if spec.saves.is_steps() && !is_right && !is_elsewhere(&c.id) {
         edits.push(DiskEdit::WriteTracker { step: c.step });
     }
+    if s.derivation(c).is_some() {
+        reasons.push(Reason::new("derived", derived_words(c)));
+        lost.push(StateKind::Rng);
+    }
     if !left_out.is_empty() {
         let text = format!(
             "load_contents leaves out, this once: {}",
@@ -129,32 +104,28 @@ pub(super) fn from_loaded(
     start(from, edits, lost, care, reasons)
 }
 
-/// Losses at a resume from this step, or why it is not allowed.
-fn fitness(spec: &RunSpec, c: &CheckpointSummary) -> Result<Vec<StateKind>, (Outcome, Reason)> {
-    match &c.resume {
-        Resumability::Exact => Ok(Vec::new()),
-        Resumability::Degraded { lost } if spec.policy.degraded.allows(lost) => Ok(lost.clone()),
-        Resumability::Degraded { lost } => {
-            let why = format!("{} can only be resumed without its {}", c.id, named(lost));
-            let asks = match spec.policy.degraded {
-                Degraded::Ask => "you are asked first",
-                _ => "the settings do not allow that",
-            };
-            let agree = Degraded::that_allows(lost).map_or_else(String::new, |word| {
-                format!(": to agree, say `run --set supervisor.degraded_resume={word}`")
-            });
-            let text = format!("{why}; {asks} (degraded_resume){agree}");
-            Err((
-                Outcome::NoProof { why: text.clone() },
-                Reason::new("degraded_not_allowed", text),
-            ))
-        }
-        Resumability::Not { why } => {
-            let why = format!("{} is whole but does not fit this run: {why}", c.id);
-            let reason = Reason::new("does_not_fit", why.clone());
-            Err((Outcome::Deterministic { why }, reason))
-        }
+/// The losses, where the settings allow them.
+pub(super) fn allowed(
+    spec: &RunSpec,
+    c: &CheckpointSummary,
+    lost: &[StateKind],
+) -> Result<Vec<StateKind>, (Outcome, Reason)> {
+    if spec.policy.degraded.allows(lost) {
+        return Ok(lost.to_vec());
     }
+    let why = format!("{} can only be resumed without its {}", c.id, named(lost));
+    let asks = match spec.policy.degraded {
+        Degraded::Ask => "you are asked first",
+        _ => "the settings do not allow that",
+    };
+    let agree = Degraded::that_allows(lost).map_or_else(String::new, |word| {
+        format!(": to agree, say `run --set supervisor.degraded_resume={word}`")
+    });
+    let text = format!("{why}; {asks} (degraded_resume){agree}");
+    Err((
+        Outcome::NoProof { why: text.clone() },
+        Reason::new("degraded_not_allowed", text),
+    ))
 }
 
 /// State that each role loads: what the step holds of it, narrowed by the user's own wish for the first resume. What every role
@@ -258,45 +229,16 @@ fn unique(mut kinds: Vec<StateKind>) -> Vec<StateKind> {
     kinds
 }
 
-pub(super) fn from_path(s: &State, spec: &RunSpec, scan: &ScanReport, path: &Utf8PathBuf) -> Choice {
-    let is_it = |c: &&CheckpointSummary| match &spec.root {
-        Some(root) => root.join(&c.id.0) == *path,
-        None => c.id.0 == *path,
-    };
-    let asked = Reason::new("resume_path", format!("the configuration asks for {path}"));
-    match scan.steps.iter().find(is_it) {
-        Some(c) if c.is_proven(needed_depth(s, spec)) => {
-            let care = s.care.as_ref().is_none_or(|k| k.intent != spec.resume) || s.care_is_unfinished();
-            from_step(s, spec, scan, c, care, care, vec![asked])
-        }
-        Some(c) if c.verdict == Verdict::Whole => {
-            let text = format!("{} is not proven yet", c.id);
-            Choice::Unreadable {
-                reasons: vec![asked, Reason::new("not_proven_yet", text)],
-            }
-        }
-        Some(c) if c.verdict == Verdict::Unreadable => Choice::Unreadable {
-            reasons: vec![refusal_reason("unreadable", c)],
-        },
-        Some(c) => {
-            let why = refusal_reason("not_whole", c);
-            Choice::Refuse {
-                outcome: Outcome::NoProof { why: why.text.clone() },
-                reasons: vec![asked, why],
-            }
-        }
-        None => {
-            let why = format!("{path} does not exist");
-            Choice::Refuse {
-                outcome: Outcome::NoProof { why: why.clone() },
-                reasons: vec![asked, Reason::new("no_such_step", why)],
-            }
-        }
-    }
-}
-
 /// Kinds of state in words.
 pub(super) fn named(lost: &[StateKind]) -> String {
     let words: Vec<&str> = lost.iter().map(|k| k.words()).collect();
     words.join(", ")
+}
+
+/// Losses of a resume from a step that was cut anew.
+fn derived_words(c: &CheckpointSummary) -> String {
+    format!(
+        "{} was cut anew from the step of that number: its ranks go on with the random numbers of those that saved it, as far as these reach",
+        c.id
+    )
 }

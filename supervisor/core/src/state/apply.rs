@@ -151,6 +151,10 @@ impl State {
         }
         if result.is_ok() && matches!(done, Some(ActKind::Arrange(_))) {
             self.arranged = self.arranged.saturating_add(1);
+            self.cutting = None;
+        }
+        if let Ok(ActOutput::Resharded(derived)) = result {
+            self.note_derived(derived);
         }
         let Some(a) = self.attempt.as_mut() else { return };
         match (result, done) {
@@ -242,7 +246,10 @@ impl State {
     }
 
     fn on_intent(&mut self, act: &Act) {
-        self.arranging |= matches!(act.kind, ActKind::Arrange(_));
+        if let ActKind::Arrange(edits) = &act.kind {
+            self.arranging = true;
+            self.note_cutting(edits);
+        }
         if let ActKind::Launch(order) = &act.kind {
             if self.attempt.as_ref().is_none_or(|a| a.term != self.term) {
                 self.barren_terms = self.barren_terms.saturating_add(1);

@@ -6,7 +6,7 @@ use super::{Due, LAST_WORDS, World};
 use supervise_core::checkpoint::Depth;
 use supervise_core::event::{ActError, ActErrorKind, ActOutput, EventKind};
 use supervise_core::id::{AttemptNo, ProcRef};
-use supervise_core::record::{Act, ActKind, LaunchOrder, StartPoint};
+use supervise_core::record::{Act, ActKind, DiskEdit, LaunchOrder, StartPoint};
 
 /// A guarded act takes so long.
 const ACT: u64 = 100;
@@ -106,7 +106,7 @@ impl World {
         match kind {
             ActKind::Arrange(edits) => {
                 for e in edits {
-                    if let supervise_core::record::DiskEdit::MoveAside { from, .. } = e
+                    if let DiskEdit::MoveAside { from, .. } = e
                         && self.disk.truth(from) == Some(Truth::Unreadable)
                         && self.s.scan.as_ref().is_some_and(|s| {
                             s.steps
@@ -118,7 +118,12 @@ impl World {
                     }
                     self.disk.edit(e);
                 }
-                Ok(ActOutput::Done)
+                let derived = edits.iter().find_map(|e| match e {
+                    DiskEdit::Reshard(cut) => self.disk.reshard(cut),
+                    DiskEdit::EndReshard(cut) => self.disk.end_reshard(cut),
+                    _ => None,
+                });
+                Ok(derived.map_or(ActOutput::Done, ActOutput::Resharded))
             }
             ActKind::Prune(ids) => {
                 for id in ids {

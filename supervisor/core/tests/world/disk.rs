@@ -5,11 +5,12 @@ use camino::Utf8PathBuf;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::{
-    CheckpointSummary, CkptId, Depth, Finding, Part, PinsHash, Resumability, StateKind, Verdict,
+    CheckpointSummary, CkptId, Depth, Finding, Part, PinsHash, Reshard, Resumability, StateKind, Verdict,
 };
 use supervise_core::event::{ScanReport, Tracker};
 use supervise_core::id::{Step, WallMs};
 use supervise_core::record::DiskEdit;
+use supervise_core::reshard::{Cut, Derived};
 
 #[derive(Debug, Clone)]
 pub(crate) struct SimStep {
@@ -25,6 +26,8 @@ pub(crate) struct Disk {
     pub(crate) steps: BTreeMap<CkptId, SimStep>,
     pub(crate) aside: Vec<(CkptId, Truth)>,
     pub(crate) tracker: Tracker,
+    /// A step that was being cut anew when its helper died: it stands nowhere.
+    half: Option<(CkptId, SimStep)>,
     /// The run has begun.
     pub(crate) begun: bool,
     writes: u64,
@@ -94,6 +97,35 @@ impl Disk {
             DiskEdit::RemoveTracker => self.tracker = Tracker::Missing,
             DiskEdit::SetFrequencies => {}
             DiskEdit::PutBack { from } => self.put_back(from),
+            // Told by what they give.
+            DiskEdit::Reshard(_) | DiskEdit::EndReshard(_) => {}
+        }
+    }
+
+    /// Cuts a step anew.
+    pub(crate) fn reshard(&mut self, cut: &Cut) -> Option<Derived> {
+        self.half = self.steps.remove_entry(&cut.ckpt);
+        self.end_reshard(cut)
+    }
+
+    /// Puts what was cut in the place of what it was cut from.
+    pub(crate) fn end_reshard(&mut self, cut: &Cut) -> Option<Derived> {
+        let (id, was) = self.half.take()?;
+        self.aside.push((id.clone(), was.truth));
+        self.writes += 1;
+        let (truth, pins) = (Truth::Whole, self.writes);
+        self.steps.insert(id, SimStep { truth, pins, ..was });
+        Some(Derived {
+            of: cut.clone(),
+            pins: PinsHash(pins),
+            kept: None,
+        })
+    }
+
+    /// The worst moment in which whoever cuts a step can die: it is gone, and nothing stands in its place.
+    pub(crate) fn half_cut(&mut self, ckpt: &CkptId) {
+        if self.half.is_none() {
+            self.half = self.steps.remove_entry(ckpt);
         }
     }
 
@@ -258,6 +290,11 @@ fn summary(id: &CkptId, s: &SimStep, depth: Option<Depth>) -> CheckpointSummary 
         world: Some(2),
         contents: vec!["model".to_owned(), "optimizer".to_owned(), "extra".to_owned()],
         holds: BTreeMap::new(),
+        reshard: (s.truth == Truth::Unfit).then(|| Reshard {
+            from: 4,
+            to: 2,
+            lost: Vec::new(),
+        }),
         resume,
         part: part(s, depth),
         pins: PinsHash(s.pins),

@@ -105,6 +105,7 @@ pub(crate) fn spec() -> RunSpec {
         },
         last_step: Some(Step(8)),
         world: Some(2),
+        indivisible: Vec::new(),
         roles: vec![RoleSpec {
             name: "actor".to_owned(),
             save_contents: Vec::new(),
@@ -153,6 +154,7 @@ fn one(spec: &mut RunSpec, habits: &mut Habits, key: &str, value: &str) -> Optio
                 own: Map::default(),
             });
         }
+        "indivisible" => spec.indivisible = vec!["train_batch_size=5 is no multiple of 2".to_owned()],
         "launcher" => {
             if let SavePolicy::InPlace(place) = &mut spec.saves {
                 place.exit_says_nothing = true;
@@ -229,6 +231,7 @@ fn policy(p: &mut Policy, key: &str, value: &str) -> Option<()> {
         "no-prove" => p.prove = false,
         "no-recovery" => p.recovery = false,
         "observe" => p.observe = true,
+        "elastic" => p.elastic = true,
         "restart-for-memory" => p.restart_for_memory = true,
         "rehearse" => p.rehearse = true,
         "allow-fresh" => p.allow_fresh = true,

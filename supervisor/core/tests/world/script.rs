@@ -413,6 +413,7 @@ fn act_fails(act: Failing, words: &[&str]) -> Option<Verb> {
         "held" => (ActErrorKind::Held, true),
         "voided" => (ActErrorKind::Voided, true),
         "no-room" => (ActErrorKind::NoRoom, true),
+        "not-cut" => (ActErrorKind::NotCut, false),
         _ => return None,
     };
     let times = match rest {

@@ -204,6 +204,10 @@ fn may_launch(s: &State, spec: &RunSpec, order: &LaunchOrder) -> Result<(), Stri
 
 /// 6: only what is above the start goes aside, or what something is put in the place of, and nothing that could not be read.
 fn may_arrange(s: &State, edits: &[DiskEdit]) -> Result<(), String> {
+    // Ends what an arrangement before it has begun.
+    if s.mode == Mode::Choosing && matches!(edits, [DiskEdit::EndReshard(cut)] if s.cutting.as_ref() == Some(cut)) {
+        return Ok(());
+    }
     let Mode::Arranging { order } = &s.mode else {
         return Err("invariant 7 is broken: disk edits that were not decided".to_owned());
     };

@@ -249,5 +249,7 @@ fn edit(e: &DiskEdit) -> String {
         DiskEdit::RemoveTracker => "no tracker".to_owned(),
         DiskEdit::SetFrequencies => "frequencies".to_owned(),
         DiskEdit::PutBack { from } => format!("{from} put back"),
+        DiskEdit::Reshard(cut) => format!("{} of {} cut for {}", cut.ckpt, cut.from, cut.to),
+        DiskEdit::EndReshard(cut) => format!("{}: what was begun of its cut is ended", cut.ckpt),
     }
 }

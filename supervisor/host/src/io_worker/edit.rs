@@ -47,6 +47,10 @@ pub(super) fn perform(
                 write_whole(&root.join(TRACKER), step.to_string().as_bytes(), 0o666),
             ),
             DiskEdit::RemoveTracker => (format!("removing {TRACKER}"), remove_file(&root.join(TRACKER))),
+            DiskEdit::Reshard(cut) | DiskEdit::EndReshard(cut) => (
+                format!("cutting {} anew", cut.ckpt),
+                Err(io::Error::other("it is not done here")),
+            ),
             DiskEdit::PutBack { .. } | DiskEdit::SetFrequencies => (
                 "changing the only checkpoint".to_owned(),
                 Err(io::Error::other(
@@ -100,15 +104,28 @@ fn move_aside(
     if fs::symlink_metadata(&source).is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
         return Ok(None);
     }
+    let note = json!({ "from": from.0, "whole": whole, "foreign": foreign, "why": why, "by": by });
+    put_aside(root, &source, from, foreign, &note, by).map(Some)
+}
+
+/// Moves what is a step, wherever below the root it stands, to where steps go aside, with a note beside it. Answers where it stands now.
+pub(super) fn put_aside(
+    root: &Utf8Path,
+    source: &Utf8Path,
+    step: &CkptId,
+    foreign: bool,
+    note: &serde_json::Value,
+    by: &str,
+) -> io::Result<Utf8PathBuf> {
     let aside = root.join(OURS).join("aside");
     let aside = if foreign { aside.join("foreign") } else { aside };
     make_dir(&aside)?;
-    let (target, note) = free_name(&aside, from.0.as_str(), by)?;
-    let text = json!({ "from": from.0, "whole": whole, "foreign": foreign, "why": why, "by": by });
-    write_whole(&note, format!("{text:#}\n").as_bytes(), PRIVATE)?;
-    fs::rename(&source, &target)?;
+    let (target, place) = free_name(&aside, step.0.as_str(), by)?;
+    write_whole(&place, format!("{note:#}\n").as_bytes(), PRIVATE)?;
+    fs::rename(source, &target)?;
     sync_dir(&aside)?;
-    Ok(Some(target))
+    source.parent().map_or(Ok(()), sync_dir)?;
+    Ok(target)
 }
 
 /// One entry of a step, which stays where it is.
@@ -137,7 +154,7 @@ fn part_aside(root: &Utf8Path, from: &CkptId, entry: &Utf8Path, why: &str, by: &
 }
 
 /// Only a plain name directly under the root is ever moved or deleted.
-fn inside(id: &CkptId) -> io::Result<()> {
+pub(super) fn inside(id: &CkptId) -> io::Result<()> {
     let name = id.0.as_str();
     if name.is_empty() || name.contains('/') || name.starts_with('.') {
         return Err(io::Error::new(

@@ -155,7 +155,10 @@ impl GenerationStore {
                 DiskEdit::PutBack { from } => put_back(&self.places, from, by, working)?,
                 DiskEdit::RemoveTracker => pointer_aside(&self.places, "nothing it could name is left", by)
                     .map_err(|e| disk_error("moving LATEST aside", &e))?,
-                DiskEdit::PartAside { .. } | DiskEdit::WriteTracker { .. } => {}
+                DiskEdit::PartAside { .. }
+                | DiskEdit::WriteTracker { .. }
+                | DiskEdit::Reshard(_)
+                | DiskEdit::EndReshard(_) => {}
             }
         }
         Ok(())

@@ -9,6 +9,7 @@ use supervise_core::id::{ActId, AttemptNo, ProcRef, RunId, Step, Term};
 use supervise_core::lease::Claim;
 use supervise_core::ledger::Ledger;
 use supervise_core::record::DiskEdit;
+use supervise_core::reshard::Derived;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::State;
 
@@ -208,6 +209,8 @@ pub struct Identity {
 pub enum Answer {
     /// Done.
     Done,
+    /// Done, and a step was cut anew.
+    Resharded(Derived),
     /// The folded journals.
     Loaded(Box<Loaded>),
     /// Leftovers of a run.

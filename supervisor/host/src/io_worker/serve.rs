@@ -5,7 +5,8 @@
 
 use super::checkpoint_places::{Places, RunCheckpoints};
 use super::copy::{Wanted, keep};
-use super::edit::{perform, prune};
+use super::cut::{Cutter, limits, perform_all};
+use super::edit::prune;
 use super::generation_store::GenerationStore;
 use super::leftovers;
 use super::prefetch::{Change, Prefetch, TOLD};
@@ -355,10 +356,23 @@ impl IoWorker {
                 Ok(Answer::Finite(odd))
             }
             Question::Edit { edits, by } => match &self.generations {
-                Some(store) => store.perform(&edits, &by, records.as_ref(), &mut telling(id)),
-                None => perform(&root, &edits, &by, records.as_deref()),
-            }
-            .map(|()| Answer::Done),
+                Some(store) => store
+                    .perform(&edits, &by, records.as_ref(), &mut telling(id))
+                    .map(|()| Answer::Done),
+                None => {
+                    let memory = self.spec.as_ref().map_or(0, |s| s.policy.memory);
+                    let mut cutter = Cutter {
+                        root: &root,
+                        prover,
+                        by: &by,
+                        records: records.as_deref(),
+                        limits: limits(memory),
+                    };
+                    let mut tell = telling(id);
+                    let done = perform_all(&mut cutter, &edits, &mut |n| tell(n) && !nobody_listens())?;
+                    Ok(done.map_or(Answer::Done, Answer::Resharded))
+                }
+            },
             Question::Prune { steps } => match &self.generations {
                 Some(store) => store.prune(&steps, records.as_ref()),
                 None => prune(&root, &steps, records.as_deref()),

@@ -154,7 +154,8 @@ fn distributed(found: &Found, below: &str, prefix: Option<&str>) -> Result<Model
     })
 }
 
-fn limits() -> Result<Limits, CliError> {
+/// Bounds on what is looked into.
+pub(in crate::cli) fn limits() -> Result<Limits, CliError> {
     Ok(Limits {
         memory: usize::try_from(proof_memory()?).unwrap_or(usize::MAX),
         ..Limits::default()
@@ -176,14 +177,14 @@ fn opened(path: &Utf8Path) -> Result<FileSource, CliError> {
 }
 
 /// Files of `torch.save` of all ranks of one directory.
-pub(in crate::cli) struct Shards {
-    pub(in crate::cli) shards: Vec<Shard>,
-    pub(in crate::cli) sources: Vec<Box<Bytes>>,
-    pub(in crate::cli) limits: Limits,
+struct Shards {
+    shards: Vec<Shard>,
+    sources: Vec<Box<Bytes>>,
+    limits: Limits,
 }
 
 /// Opens and looks into them.
-pub(in crate::cli) fn shards(dir: &Utf8Path, names: &[String]) -> Result<Shards, CliError> {
+fn shards(dir: &Utf8Path, names: &[String]) -> Result<Shards, CliError> {
     let limits = limits()?;
     let mut out = Shards {
         shards: Vec::with_capacity(names.len()),

@@ -72,6 +72,7 @@ fn of_settings(s: &Settings) -> Policy {
             DegradedResume::ModelOnly => Degraded::ModelOnly,
             DegradedResume::Ask => Degraded::Ask,
         },
+        elastic: s.elastic,
         stall_startup: ms(s.stall.startup),
         stall_factor: s.stall.factor,
         stall_minimum: ms(s.stall.minimum),

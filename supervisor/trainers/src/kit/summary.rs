@@ -32,6 +32,7 @@ pub(crate) fn blank(id: CkptId, step: Step) -> CheckpointSummary {
         contents: Vec::new(),
         holds: BTreeMap::new(),
         resume: Resumability::Exact,
+        reshard: None,
         part: None,
         pins: PinsHash::default(),
         bytes: 0,

@@ -10,11 +10,44 @@ use super::data;
 use super::judge::{Case, Layout, expected};
 use super::names::Content;
 use super::role::RoleState;
-use supervise_core::checkpoint::{Resumability, StateKind};
+use supervise_core::checkpoint::{Reshard, Resumability, StateKind};
 use supervise_core::spec::RoleSpec;
 
 /// Returns true if this run can go on from here.
 pub(crate) fn resume(case: &Case<'_>, layout: Layout, roles: &[RoleState], data: data::DataState) -> Resumability {
+    fits(case, layout, roles, data, case.expect.world)
+}
+
+/// How a step that only has too many or too few ranks has to be cut; `None`: it fits, or that is not all.
+pub(crate) fn reshard(case: &Case<'_>, layout: Layout, roles: &[RoleState], data: data::DataState) -> Option<Reshard> {
+    let to = case.expect.world?;
+    let from = roles.first()?.world.filter(|from| *from != to)?;
+    let is_cut = |role: &RoleState| {
+        let flat = role.first_fsdp && role.contents.contains(&Content::Optimizer);
+        // A run that keeps several copies of the model wants a mesh that is never cut.
+        let size = expected(case, layout, &role.name).and_then(|run| run.fsdp_size);
+        let one_copy = size.is_none_or(|size| size < 1 || size >= i64::from(to));
+        !role.megatron && !flat && one_copy && role.world == Some(from) && role.mesh.len() == 1
+    };
+    if !roles.iter().all(is_cut) {
+        return None;
+    }
+    let lost = match fits(case, layout, roles, data, Some(from)) {
+        Resumability::Exact => Vec::new(),
+        Resumability::Degraded { lost } => lost,
+        Resumability::Not { .. } => return None,
+    };
+    Some(Reshard { from, to, lost })
+}
+
+/// The answer for a run of so many ranks.
+fn fits(
+    case: &Case<'_>,
+    layout: Layout,
+    roles: &[RoleState],
+    data: data::DataState,
+    world: Option<u32>,
+) -> Resumability {
     if let Some(sft) = Layouts::of(case.expect).sft
         && sft != (layout == Layout::Sft)
     {
@@ -34,7 +67,7 @@ pub(crate) fn resume(case: &Case<'_>, layout: Layout, roles: &[RoleState], data:
                 Ok(kinds) => lost.extend(kinds),
                 Err(why) => return Resumability::Not { why },
             }
-        } else if let Some(why) = cannot_load(role, case.expect.world).or_else(|| other_mesh(role, run?.fsdp_size?)) {
+        } else if let Some(why) = cannot_load(role, world).or_else(|| other_mesh(role, run?.fsdp_size?)) {
             return Resumability::Not { why };
         }
         let saved = |c: Content| match run {

@@ -79,6 +79,11 @@ impl<'a> File<'a> {
         self.report?.facts.world_size.filter(|n| *n > 0)
     }
 
+    /// The same file's version of FSDP.
+    pub(crate) fn fsdp_version(&self) -> Option<u32> {
+        self.report?.facts.fsdp_version
+    }
+
     /// The files that an index of exported weights names.
     pub(crate) fn weight_files(&self) -> &'a [String] {
         self.report.map_or(&[], |report| report.facts.shards.as_slice())

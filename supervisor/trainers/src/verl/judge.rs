@@ -355,6 +355,7 @@ fn finish(
     let whole = summary.verdict == Verdict::Whole;
     summary.proven = proof_of(survey, case.depth).filter(|_| whole);
     summary.resume = compatibility::resume(case, layout, roles, data);
+    summary.reshard = compatibility::reshard(case, layout, roles, data).filter(|_| whole);
     summary.holds = holds_of(roles, &summary.contents);
     summary.part = degraded::left(case, summary, survey, roles);
     order(&mut summary.findings);

@@ -3,7 +3,7 @@
 use super::Facts;
 use super::Reader;
 use super::version::Version;
-use super::{ray, requested, strategy};
+use super::{batch, ray, requested, strategy};
 use crate::adapter::{Payload, TrainerFacts};
 use crate::command::{self, Entry};
 use crate::read::{ReadInput, ReadOutput};
@@ -37,6 +37,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
         root: requested::root(reader, input.cwd),
         cadence: cadence(reader),
         last_step: last_step(reader, trainer),
+        indivisible: batch::indivisible(reader, &roles, world),
         world,
         resume: requested::resume(reader, input.cwd, false),
         keep,

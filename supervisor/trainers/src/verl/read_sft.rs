@@ -5,7 +5,7 @@ use super::Reader;
 use super::arrange::holds_step;
 use super::defaults::Tree;
 use super::version::Version;
-use super::{ray, requested, strategy};
+use super::{batch, ray, requested, strategy};
 use crate::adapter::{Payload, TrainerFacts};
 use crate::command::{self, Entry};
 use crate::read::{ReadInput, ReadOutput};
@@ -54,6 +54,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
         root,
         cadence: cadence(reader),
         last_step: reader.positive("trainer.total_training_steps").map(|n| Step(n.into())),
+        indivisible: batch::indivisible(reader, &roles, world),
         world,
         resume: resume(reader, input),
         keep,

@@ -24,6 +24,8 @@ pub(crate) struct RoleState {
     pub(crate) contents: Vec<Content>,
     /// The device mesh that FSDP2's shards say they were written on; empty where they do not.
     pub(crate) mesh: Vec<u64>,
+    /// FSDP1 wrote it.
+    pub(crate) first_fsdp: bool,
     /// Megatron's manager wrote it.
     pub(crate) megatron: bool,
     /// How it did, where its manifest was looked into.
@@ -63,6 +65,7 @@ impl RoleState {
             world: None,
             contents: Vec::new(),
             mesh: Vec::new(),
+            first_fsdp: false,
             megatron: false,
             save: None,
             hf_model: false,
@@ -90,6 +93,7 @@ pub(crate) fn judge_role(name: &str, files: &RoleFiles<'_>, expects_hf: bool, fi
     state.hf_model = !files.weights.is_empty();
     let role = Utf8Path::new(name);
     state.world = world_of(role, files, &mut state.findings);
+    state.first_fsdp = files.fsdp_config.is_some_and(|config| config.fsdp_version() == Some(1));
     if let Some(world) = state.world {
         judge_shards(&mut state, files, world);
     }

@@ -205,6 +205,7 @@ impl Case {
             cadence: out.cadence,
             last_step: out.last_step,
             world: out.world,
+            indivisible: Vec::new(),
             roles: out.roles,
             resume: out.resume,
             keep: out.keep,

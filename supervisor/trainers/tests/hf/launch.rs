@@ -110,6 +110,7 @@ fn spec(out: ReadOutput) -> RunSpec {
         cadence: out.cadence,
         last_step: out.last_step,
         world: out.world,
+        indivisible: Vec::new(),
         roles: out.roles,
         resume: out.resume,
         keep: out.keep,

@@ -41,6 +41,7 @@ pub(crate) fn spec(trainer: TrainerKind, command: &str) -> RunSpec {
         },
         last_step: Some(Step(100)),
         world: Some(2),
+        indivisible: Vec::new(),
         roles,
         resume: ResumeIntent::Auto,
         keep: None,

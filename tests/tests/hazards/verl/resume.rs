@@ -3,6 +3,8 @@
 use crate::bench::Bench;
 use serde_json::json;
 use std::fs;
+use std::path::Path;
+use supervise_tests::harness::snapshot;
 
 /// [resume.auto] `auto` takes what the pointer names; PPO ignores `resume_from_path` then, the SFT trainer obeys it | The newest proven step, given by path; where both were said, each trainer's own answer counts
 #[test]
@@ -78,7 +80,7 @@ fn the_first_number_in_a_path_is_not_the_steps() {
     bench.plan().starts_at(2);
 }
 
-/// [resume.world_size] FSDP loads the files of its own number of ranks and no others | A whole step of another number is not called damaged, not moved and not skipped: the run stops with 3 and names the number that fits
+/// [resume.world_size] FSDP loads the files of its own number of ranks and no others | A whole step of another number is not called damaged, not moved and not skipped: the run stops with 3 and names the number that fits. With `elastic: true` it is cut anew, where the batches divide, and kept as it was
 #[test]
 fn fsdp_resumes_only_with_as_many_ranks() {
     let mut bench = Bench::ppo().with("verl_ppo_fsdp2_w2");
@@ -88,6 +90,50 @@ fn fsdp_resumes_only_with_as_many_ranks() {
         .refuses(3, &["written by 2 ranks and this run has 4"])
         .moves_nothing();
     bench.verify("global_step_2").tells(0, &[]);
+    bench.set("supervisor.elastic", json!(true));
+    // Six samples of three answers each, for four ranks.
+    bench
+        .set("data.train_batch_size", json!(6))
+        .set("actor_rollout_ref.rollout.n", json!(3));
+    bench
+        .actor("ppo_mini_batch_size", json!(6))
+        .actor("ppo_micro_batch_size_per_gpu", json!(1));
+    let why = [
+        "data.train_batch_size=6 times",
+        "is no multiple of 4: data.train_batch_size=8",
+    ];
+    bench.plan().refuses(3, &why).moves_nothing();
+    bench
+        .set("data.train_batch_size", json!(8))
+        .actor("ppo_mini_batch_size", json!(4));
+    let micro = "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu";
+    bench.actor("ppo_micro_batch_size_per_gpu", json!(2));
+    let why = format!("{micro}=2 does not divide the 3 samples of a rank: {micro}=1");
+    bench.plan().refuses(3, &[&why]).moves_nothing();
+    bench.actor("ppo_micro_batch_size_per_gpu", json!(3));
+    let inside = |dir: &Path| -> Vec<_> {
+        let all = snapshot(dir).into_iter();
+        all.map(|(path, size, at)| (path.strip_prefix(dir).unwrap().to_owned(), size, at))
+            .collect()
+    };
+    let was = inside(&bench.step(2, ""));
+    bench.plan().starts_at(2).says("saved by 2 ranks and this run has 4");
+    assert_eq!(was, inside(&bench.step(2, "")));
+    // The trainer trains nothing; what it is given is what counts here.
+    bench.run(&[]).tells(
+        3,
+        &[
+            "global_step_2 is cut anew, from 2 ranks to 4",
+            "was cut anew, from 2 ranks to 4",
+        ],
+    );
+    bench.verify("global_step_2").tells(0, &["whole"]);
+    assert!(bench.step(2, "actor/model_world_size_4_rank_3.pt").exists());
+    let aside = bench.root().join(".supervise/aside/global_step_2.before-attempt-1");
+    assert_eq!(was, inside(&aside));
+    let (old, new) = (aside.join("actor"), bench.step(2, "actor"));
+    let equal = bench.ask(&["compare", old.to_str().unwrap(), new.to_str().unwrap()]);
+    equal.tells(0, &["equal"]);
 }
 
 /// [resume.parallel_sizes] Megatron resumes with another number of copies; another division of the model only where both save and load are fully reshardable, and then without random states | Told from the step's own configuration: another division stops with 3, or loses the random states where it is allowed

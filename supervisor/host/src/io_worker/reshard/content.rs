@@ -1,36 +1,39 @@
 //! Content of a step: shards that are cut anew, states of ranks, files that are copied.
 
-use crate::error::CliError;
+use super::NotCut;
+use crate::io_worker::files::{read_small, walk};
 use camino::{Utf8Path, Utf8PathBuf};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::{EntryKind, FileFact, Verdict};
-use supervise_host::io_worker::{read_small, walk};
 
 /// The file that tells how many ranks saved a role.
 const CONFIG: &str = "fsdp_config.json";
 
 /// A step's files, each by its path in it.
 #[derive(Debug, Default)]
-pub(super) struct Content {
+pub struct Content {
     /// Ranks that saved it.
-    pub(super) world: u64,
+    pub world: u64,
     /// Groups of files that are cut anew: their common beginning, up to the number of ranks.
-    pub(super) cut: Vec<String>,
+    pub cut: Vec<String>,
     /// Groups of files with the state of a rank, which is that of no tensor.
-    pub(super) states: Vec<String>,
+    pub states: Vec<String>,
     /// The place in the data is kept for each rank (`data_R.pt`).
-    pub(super) data: bool,
+    pub data: bool,
     /// Files that tell how many ranks there are.
-    pub(super) configs: Vec<Utf8PathBuf>,
+    pub configs: Vec<Utf8PathBuf>,
     /// Others, with their lengths.
-    pub(super) others: Vec<(Utf8PathBuf, u64)>,
+    pub others: Vec<(Utf8PathBuf, u64)>,
 }
 
 /// The files of a step.
-pub(super) fn of(dir: &Utf8Path) -> Result<Content, CliError> {
+///
+/// # Errors
+/// Files that are missing, or of which no others can be made.
+pub fn of(dir: &Utf8Path) -> Result<Content, NotCut> {
     let mut facts: Vec<FileFact> = Vec::new();
-    walk(dir, Utf8Path::new(""), &mut facts).map_err(|e| CliError::environment(format!("{dir}: {e}")))?;
+    walk(dir, Utf8Path::new(""), &mut facts).map_err(|e| NotCut::machine(format!("{dir}: {e}")))?;
     let mut out = Content::default();
     let mut groups: BTreeMap<(String, u64), Vec<u64>> = BTreeMap::new();
     let mut ranks_of_data = Vec::new();
@@ -67,7 +70,7 @@ pub(super) fn of(dir: &Utf8Path) -> Result<Content, CliError> {
         ranks.sort_unstable();
         if let Some(gone) = (0..world).find(|r| ranks.binary_search(r).is_err()) {
             let text = format!("{dir}: {group}_world_size_{world}_rank_{gone}.pt is missing");
-            return Err(CliError::checkpoint(Verdict::Incomplete, text));
+            return Err(NotCut::step(Verdict::Incomplete, text));
         }
         match group.rsplit('/').next() {
             Some("model" | "optim") => out.cut.push(group),
@@ -86,13 +89,13 @@ pub(super) fn of(dir: &Utf8Path) -> Result<Content, CliError> {
             "{dir}: the place in the data is there for the ranks {ranks_of_data:?}, and not for all {}",
             out.world
         );
-        return Err(CliError::checkpoint(Verdict::Incomplete, text));
+        return Err(NotCut::step(Verdict::Incomplete, text));
     }
     Ok(out)
 }
 
-fn refused(text: String) -> CliError {
-    CliError::checkpoint(Verdict::Unknown, text)
+fn refused(text: String) -> NotCut {
+    NotCut::step(Verdict::Unknown, text)
 }
 
 /// `actor/model`, world size and rank of `actor/model_world_size_4_rank_0.pt`.
@@ -104,7 +107,7 @@ fn shard(path: &str) -> Option<(&str, u64, u64)> {
 
 impl Content {
     /// FSDP1 keeps the optimizer of parameters that are glued together, cut without regard to where each begins.
-    fn flat_optimizer(&self, dir: &Utf8Path) -> Result<(), CliError> {
+    fn flat_optimizer(&self, dir: &Utf8Path) -> Result<(), NotCut> {
         for path in self.configs.iter().map(|config| dir.join(config)) {
             let role = path.parent().unwrap_or(dir);
             let is_first = parsed(&path)?.get("FSDP_version").and_then(Value::as_u64) == Some(1);
@@ -125,7 +128,8 @@ impl Content {
     }
 
     /// Notes on everything that is not carried over exactly.
-    pub(super) fn notes(&self, world: u64) -> Vec<String> {
+    #[must_use]
+    pub fn notes(&self, world: u64) -> Vec<String> {
         let mut out = Vec::new();
         if !self.states.is_empty() && world != self.world {
             let n = world.abs_diff(self.world);
@@ -145,23 +149,20 @@ impl Content {
     }
 
     /// A file that tells the number of ranks, telling the new one.
-    pub(super) fn config(dir: &Utf8Path, path: &Utf8Path, world: u64) -> Result<Vec<u8>, CliError> {
+    pub(super) fn config(dir: &Utf8Path, path: &Utf8Path, world: u64) -> Result<Vec<u8>, NotCut> {
         let file = dir.join(path);
         let mut value = parsed(&file)?;
         match value.as_object_mut() {
             Some(map) => drop(map.insert("world_size".to_owned(), world.into())),
             None => {
-                return Err(CliError::checkpoint(
-                    Verdict::Damaged,
-                    format!("{file}: it is no JSON object"),
-                ));
+                return Err(NotCut::step(Verdict::Damaged, format!("{file}: it is no JSON object")));
             }
         }
-        serde_json::to_vec_pretty(&value).map_err(|e| CliError::internal(e.to_string()))
+        serde_json::to_vec_pretty(&value).map_err(|e| NotCut::Internal(e.to_string()))
     }
 }
 
-fn parsed(file: &Utf8Path) -> Result<Value, CliError> {
-    let text = read_small(file, 1 << 20).map_err(|e| CliError::environment(format!("{file}: {e}")))?;
-    serde_json::from_slice(&text).map_err(|e| CliError::checkpoint(Verdict::Damaged, format!("{file}: {e}")))
+fn parsed(file: &Utf8Path) -> Result<Value, NotCut> {
+    let text = read_small(file, 1 << 20).map_err(|e| NotCut::machine(format!("{file}: {e}")))?;
+    serde_json::from_slice(&text).map_err(|e| NotCut::step(Verdict::Damaged, format!("{file}: {e}")))
 }

@@ -1,31 +1,90 @@
 //! The new step: written beside, looked at as any reader would, renamed.
 
 use super::content::Content;
-use crate::cli::model::{Shards, shards};
-use crate::cli::new_dir::{self, Opened};
-use crate::error::CliError;
-use crate::printer::Meter;
+use super::{NotCut, begun};
+use crate::io_worker::files::FileSource;
+use crate::output_dir::{OutputDir, OutputFile};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::io;
+use std::num::NonZero;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
-use supervise_checkpoint::{FileKind, Source as _, inspect};
+use supervise_checkpoint::{FileKind, Limits, Source as _, inspect};
 use supervise_core::checkpoint::Verdict;
-use supervise_host::io_worker::FileSource;
-use supervise_host::output_dir::OutputDir;
-use supervise_weights::Problem;
+use supervise_weights::fsdp::Shard;
 use supervise_weights::reshard::{self, Plan, Source};
+use supervise_weights::write::Failed;
+use supervise_weights::{Bytes, Problem, Target};
 
 /// Bytes that are copied at once.
 const PIECE: usize = 1 << 20;
 
+/// More threads than these bring nothing: the disk is what is waited for.
+const THREADS: usize = 8;
+
 /// The result.
-pub(super) struct Written {
-    pub(super) files: u64,
-    pub(super) bytes: u64,
+#[derive(Debug, Clone, Copy)]
+pub struct Written {
+    /// Files of the new step.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
     /// Bytes of the source that were compared with their checksums.
-    pub(super) checked: u64,
-    pub(super) took: Duration,
+    pub checked: u64,
+    /// Time from the first byte to the last.
+    pub took: Duration,
+}
+
+/// How far it is: bytes written, of so many. What ends it gives `Break`.
+pub type Progress<'a> = dyn FnMut(u64, u64) -> ControlFlow<()> + Send + 'a;
+
+/// Files of `torch.save` of all ranks, looked into and open.
+struct Shards {
+    shards: Vec<Shard>,
+    sources: Vec<Box<Bytes>>,
+    limits: Limits,
+}
+
+impl Shards {
+    fn open(dir: &Utf8Path, names: &[String], limits: &Limits) -> Result<Self, NotCut> {
+        let mut out = Self {
+            shards: Vec::with_capacity(names.len()),
+            sources: Vec::with_capacity(names.len()),
+            limits: limits.clone(),
+        };
+        for name in names {
+            let source = opened(&dir.join(name))?;
+            out.shards.push(Shard {
+                path: name.into(),
+                found: inspect(FileKind::TorchZip, &source, limits),
+            });
+            out.sources.push(Box::new(source));
+        }
+        Ok(out)
+    }
+}
+
+fn opened(path: &Utf8Path) -> Result<FileSource, NotCut> {
+    FileSource::open(path).map_err(|e| {
+        if matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) {
+            return NotCut::machine(format!("{path}: {e}"))
+                .hint("it takes one open file for each file of the checkpoint: raise the hard limit (`ulimit -Hn`)");
+        }
+        let verdict = match e.kind() {
+            io::ErrorKind::NotFound => Verdict::Incomplete,
+            _ => Verdict::Unreadable,
+        };
+        NotCut::step(verdict, format!("{path}: {e}"))
+    })
+}
+
+/// Open files of the new directory.
+struct Files(Vec<OutputFile>);
+
+impl Target for Files {
+    fn write_at(&self, file: usize, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0[file].write_at(at, bytes)
+    }
 }
 
 /// Files of one kind, with what they are made of.
@@ -41,26 +100,46 @@ impl Group {
 }
 
 /// Cuts everything anew and gives it its name.
-pub(super) fn all(dir: &Utf8Path, target: &Utf8Path, content: &Content, world: u64) -> Result<Written, CliError> {
+///
+/// # Errors
+/// A source whose bytes are wrong, or whose form for other ranks is not known; a target that cannot be made.
+pub fn all(
+    dir: &Utf8Path,
+    target: &Utf8Path,
+    content: &Content,
+    world: u64,
+    limits: &Limits,
+    progress: &mut Progress<'_>,
+) -> Result<Written, NotCut> {
     let began = Instant::now();
     let mut groups = Vec::new();
     for group in &content.cut {
         let names = (0..content.world).map(|r| format!("{}.pt", Content::name(group, content.world, r)));
-        let from = shards(dir, &names.collect::<Vec<_>>())?;
+        let from = Shards::open(dir, &names.collect::<Vec<_>>(), limits)?;
         let plan = planned(dir, &from, None, world, &|rank| Content::name(group, world, rank))?;
         groups.push(Group { from, plan });
     }
     if content.data {
-        groups.push(data(dir, content, world)?);
+        groups.push(data(dir, content, world, limits)?);
     }
     let copies: u64 = content.others.iter().map(|(_, n)| n).sum();
     let new: u64 = groups.iter().map(Group::bytes).sum();
-    let out = new_dir::begin(target, new + copies)?;
-    let step = New { dir, out: &out };
+    let out = OutputDir::begin(target).map_err(|e| begun(e, target))?;
+    if let Err(short) = room(out.path(), new + copies) {
+        out.abandon();
+        return Err(short);
+    }
+    let mut step = New {
+        dir,
+        out: &out,
+        limits,
+        done: 0,
+        total: new,
+        progress,
+    };
     match step.fill(&groups, content, world) {
         Ok((files, checked, states)) => {
-            out.finish()
-                .map_err(|e| CliError::environment(format!("{target}: {e}")))?;
+            out.finish().map_err(|e| NotCut::machine(format!("{target}: {e}")))?;
             Ok(Written {
                 files,
                 bytes: new + copies + states,
@@ -90,21 +169,21 @@ fn planned(
     samples_of: Option<u64>,
     world: u64,
     name: &dyn Fn(u64) -> String,
-) -> Result<Plan, CliError> {
+) -> Result<Plan, NotCut> {
     let all = 0..from.shards.len();
     reshard::plan(source(from, all, samples_of), world, name).map_err(|e| at(dir, &e))
 }
 
 /// The place in the data: one for all, because all ranks are at the same.
-fn data(dir: &Utf8Path, content: &Content, world: u64) -> Result<Group, CliError> {
+fn data(dir: &Utf8Path, content: &Content, world: u64, limits: &Limits) -> Result<Group, NotCut> {
     let names: Vec<String> = (0..content.world).map(|r| format!("data_{r}.pt")).collect();
-    let mut from = shards(dir, &names)?;
+    let mut from = Shards::open(dir, &names, limits)?;
     for rank in 1..from.shards.len() {
         let same = reshard::same_values(source(&from, 0..1, None), source(&from, rank..rank + 1, None))
             .map_err(|e| at(dir, &e))?;
         if !same {
             let text = format!("{dir}: data_0.pt and data_{rank}.pt are at different places in the data");
-            return Err(CliError::checkpoint(Verdict::Unknown, text));
+            return Err(NotCut::step(Verdict::Unknown, text));
         }
     }
     from.shards.truncate(1);
@@ -113,8 +192,8 @@ fn data(dir: &Utf8Path, content: &Content, world: u64) -> Result<Group, CliError
     Ok(Group { from, plan })
 }
 
-fn at(dir: &Utf8Path, problem: &Problem) -> CliError {
-    CliError::checkpoint(problem.verdict, format!("{dir}: {problem}")).hint(format!(
+fn at(dir: &Utf8Path, problem: &Problem) -> NotCut {
+    NotCut::step(problem.verdict, format!("{dir}: {problem}")).hint(format!(
         "`supervise verify {dir} --depth full` looks at every byte of it"
     ))
 }
@@ -123,11 +202,15 @@ fn at(dir: &Utf8Path, problem: &Problem) -> CliError {
 struct New<'a> {
     dir: &'a Utf8Path,
     out: &'a OutputDir,
+    limits: &'a Limits,
+    done: u64,
+    total: u64,
+    progress: &'a mut Progress<'a>,
 }
 
 impl New<'_> {
     /// Gives the number of files, how many bytes of the source were compared, and how many the states of the ranks take.
-    fn fill(&self, groups: &[Group], content: &Content, world: u64) -> Result<(u64, u64, u64), CliError> {
+    fn fill(&mut self, groups: &[Group], content: &Content, world: u64) -> Result<(u64, u64, u64), NotCut> {
         let (mut files, mut checked, mut states) = (0, 0, 0);
         for group in groups {
             checked += self.cut(group)?;
@@ -137,7 +220,7 @@ impl New<'_> {
             for rank in 0..world {
                 // An archive bears the name of its file: a copy would say that it belongs elsewhere. One at a time: there may be thousands.
                 let name = format!("{}.pt", Content::name(group, content.world, rank % content.world));
-                let from = shards(self.dir, &[name])?;
+                let from = Shards::open(self.dir, &[name], self.limits)?;
                 let plan = planned(self.dir, &from, None, 1, &|_| Content::name(group, world, rank))?;
                 let group = Group { from, plan };
                 checked += self.cut(&group)?;
@@ -156,18 +239,24 @@ impl New<'_> {
         Ok((files, checked, states))
     }
 
-    fn cut(&self, group: &Group) -> Result<u64, CliError> {
-        let opened = Opened::create(self.out, group.plan.files())?;
-        let total = group.bytes();
-        let threads = new_dir::threads();
-        let mut meter = Meter::of_writing();
-        let written = group.plan.write(&group.from.sources, &opened, threads, &mut |done| {
-            meter.tell(done, Some(total));
-            ControlFlow::Continue(())
-        });
-        meter.end();
-        let checked = written.map_err(|e| new_dir::ended(self.out, e, |problem| at(self.dir, &problem)))?;
-        opened.finish(self.out)?;
+    fn cut(&mut self, group: &Group) -> Result<u64, NotCut> {
+        let made: io::Result<Vec<OutputFile>> = group.plan.files().map(|(name, n)| self.out.create(name, n)).collect();
+        let files = Files(made.map_err(|e| self.failed(&e))?);
+        let (before, total) = (self.done, self.total);
+        let progress = &mut *self.progress;
+        let mut tell = |done: u64| progress((before + done).min(total), total);
+        let written = group.plan.write(&group.from.sources, &files, threads(), &mut tell);
+        let checked = written.map_err(|e| match e {
+            Failed::Source(problem) => at(self.dir, &problem),
+            Failed::Target { error, .. } => self.failed(&error),
+            Failed::Interrupted => NotCut::Interrupted,
+        })?;
+        files
+            .0
+            .iter()
+            .try_for_each(OutputFile::finish)
+            .map_err(|e| self.failed(&e))?;
+        self.done += group.bytes();
         for (name, _) in group.plan.files() {
             self.judge(name, group)?;
         }
@@ -175,21 +264,21 @@ impl New<'_> {
     }
 
     /// Looks at a file as any reader would.
-    fn judge(&self, name: &str, group: &Group) -> Result<(), CliError> {
+    fn judge(&self, name: &str, group: &Group) -> Result<(), NotCut> {
         let file = FileSource::open(&self.out.path().join(name)).map_err(|e| self.failed(&e))?;
         let found = inspect(FileKind::TorchZip, &file, &group.from.limits);
         match found.findings.iter().find(|f| f.effect() != Verdict::Whole) {
             None => Ok(()),
-            Some(bad) => Err(CliError::internal(format!(
+            Some(bad) => Err(NotCut::Internal(format!(
                 "{name}, as it was written, is {}: {bad}",
                 bad.effect()
             ))),
         }
     }
 
-    fn copy(&self, name: &str) -> Result<(), CliError> {
+    fn copy(&self, name: &str) -> Result<(), NotCut> {
         let path: Utf8PathBuf = self.dir.join(name);
-        let unreadable = |e: &io::Error| CliError::checkpoint(Verdict::Unreadable, format!("{path}: {e}"));
+        let unreadable = |e: &io::Error| NotCut::step(Verdict::Unreadable, format!("{path}: {e}"));
         let file = FileSource::open(&path).map_err(|e| unreadable(&e))?;
         let len = file.len().map_err(|e| unreadable(&e))?;
         let new = self.out.create(name, len).map_err(|e| self.failed(&e))?;
@@ -206,7 +295,28 @@ impl New<'_> {
         new.finish().map_err(|e| self.failed(&e))
     }
 
-    fn failed(&self, e: &io::Error) -> CliError {
-        new_dir::failed(self.out, e)
+    fn failed(&self, e: &io::Error) -> NotCut {
+        NotCut::machine(format!("{} cannot be written: {e}", self.out.path()))
+            .hint("nothing stands under the target's name; run this again when that is mended")
     }
+}
+
+/// Threads that read and write.
+fn threads() -> usize {
+    std::thread::available_parallelism()
+        .map_or(1, NonZero::get)
+        .min(THREADS)
+}
+
+/// A disk that is too full is told before anything is written.
+fn room(dir: &Utf8Path, want: u64) -> Result<(), NotCut> {
+    let Ok(room) = crate::system::space(dir) else {
+        return Ok(());
+    };
+    if room.size == 0 || room.free >= want {
+        return Ok(());
+    }
+    let parent = dir.parent().unwrap_or(dir).to_owned();
+    let free = room.free;
+    Err(NotCut::NoRoom { at: parent, want, free })
 }

@@ -1,0 +1,61 @@
+//! Results of acts.
+
+use crate::id::ProcRef;
+use crate::reshard::Derived;
+use serde::{Deserialize, Serialize};
+
+/// Result of an act.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ActOutput {
+    /// Done, nothing to say.
+    Done,
+    /// The steps that were to be deleted are gone.
+    Pruned,
+    /// A step was cut anew for another number of ranks; what it was stands aside.
+    Resharded(Derived),
+    /// Workers run.
+    Launched {
+        /// The guard.
+        guard: ProcRef,
+        /// The workers by id.
+        workers: Vec<ProcRef>,
+        /// The command of worker 0, secrets redacted.
+        argv: Vec<String>,
+    },
+}
+
+/// Why an act failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ActError {
+    /// In words: what, where, why.
+    pub what: String,
+    /// The same again may succeed.
+    pub retryable: bool,
+    /// Kind of the failure, where it decides the exit code.
+    pub kind: ActErrorKind,
+}
+
+/// Kinds of failed acts that are decided upon differently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ActErrorKind {
+    /// The command cannot be executed (not found, not executable).
+    Command,
+    /// The resume point is not what was proven (pins differ).
+    PinsChanged,
+    /// A cluster that somebody else started still holds something of the attempt before.
+    Held,
+    /// A save began while the live set was copied.
+    Voided,
+    /// There is no room for a copy and the next save.
+    NoRoom,
+    /// The step cannot be cut anew for another number of ranks.
+    NotCut,
+    /// The disk refused (no space, read-only, permission).
+    Disk,
+    /// A limit of this user or of the machine keeps a process, a thread or a file from being made.
+    Limit,
+    /// Anything else.
+    Other,
+}

@@ -1,0 +1,97 @@
+//! A step that the run is to go on from: whether it can, as it is or cut anew.
+
+use super::reshard::{cut_anew, wanted};
+use super::step::{Loaded, allowed, from_loaded};
+use super::{Choice, is_elsewhere, needed_depth, refusal_reason};
+use crate::checkpoint::{CheckpointSummary, Resumability, StateKind, Verdict};
+use crate::event::ScanReport;
+use crate::reason::Reason;
+use crate::record::Outcome;
+use crate::spec::RunSpec;
+use crate::state::State;
+use camino::Utf8PathBuf;
+
+/// From this step, which is whole and proven. `care`: the run is taken into care here; `foreign`: the steps
+/// above it are another run's.
+pub(super) fn from_step(
+    s: &State,
+    spec: &RunSpec,
+    scan: &ScanReport,
+    c: &CheckpointSummary,
+    care: bool,
+    foreign: bool,
+    mut reasons: Vec<Reason>,
+) -> Choice {
+    if let Some(reshard) = wanted(spec, c) {
+        return cut_anew(s, spec, scan, c, reshard, care, foreign, reasons);
+    }
+    let lost = match fitness(spec, c) {
+        Ok(lost) => lost,
+        Err((outcome, reason)) => {
+            reasons.insert(0, reason);
+            return Choice::Refuse { outcome, reasons };
+        }
+    };
+    let loaded = Loaded {
+        holds: &c.holds,
+        every: &c.contents,
+        lost,
+        pins: c.pins,
+        put_away: Vec::new(),
+    };
+    from_loaded(s, spec, scan, c, loaded, care, foreign, reasons)
+}
+
+pub(super) fn from_path(s: &State, spec: &RunSpec, scan: &ScanReport, path: &Utf8PathBuf) -> Choice {
+    let is_it = |c: &&CheckpointSummary| match &spec.root {
+        Some(root) => root.join(&c.id.0) == *path,
+        None => c.id.0 == *path,
+    };
+    let asked = Reason::new("resume_path", format!("the configuration asks for {path}"));
+    match scan.steps.iter().find(is_it) {
+        Some(c) if c.is_proven(needed_depth(s, spec)) => {
+            let care = s.care.as_ref().is_none_or(|k| k.intent != spec.resume) || s.care_is_unfinished();
+            from_step(s, spec, scan, c, care, care, vec![asked])
+        }
+        Some(c) if c.verdict == Verdict::Whole => {
+            let text = format!("{} is not proven yet", c.id);
+            Choice::Unreadable {
+                reasons: vec![asked, Reason::new("not_proven_yet", text)],
+            }
+        }
+        Some(c) if c.verdict == Verdict::Unreadable => Choice::Unreadable {
+            reasons: vec![refusal_reason("unreadable", c)],
+        },
+        Some(c) => {
+            let why = refusal_reason("not_whole", c);
+            Choice::Refuse {
+                outcome: Outcome::NoProof { why: why.text.clone() },
+                reasons: vec![asked, why],
+            }
+        }
+        None => {
+            let why = format!("{path} does not exist");
+            Choice::Refuse {
+                outcome: Outcome::NoProof { why: why.clone() },
+                reasons: vec![asked, Reason::new("no_such_step", why)],
+            }
+        }
+    }
+}
+
+/// Losses at a resume from this step, or why it is not allowed.
+fn fitness(spec: &RunSpec, c: &CheckpointSummary) -> Result<Vec<StateKind>, (Outcome, Reason)> {
+    match &c.resume {
+        Resumability::Exact => Ok(Vec::new()),
+        Resumability::Degraded { lost } => allowed(spec, c, lost),
+        Resumability::Not { why } => {
+            let offer = match c.reshard.is_some() && !spec.policy.elastic && !is_elsewhere(&c.id) {
+                true => ". With `supervisor.elastic: true` the run cuts it by itself, and keeps it as it is",
+                false => "",
+            };
+            let why = format!("{} is whole but does not fit this run: {why}{offer}", c.id);
+            let reason = Reason::new("does_not_fit", why.clone());
+            Err((Outcome::Deterministic { why }, reason))
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! A step that other ranks saved than the run has: cut anew for them where the settings say so.
+
+use super::step::{Loaded, allowed, from_loaded};
+use super::{Choice, is_elsewhere};
+use crate::checkpoint::{CheckpointSummary, Reshard, Resumability};
+use crate::event::ScanReport;
+use crate::reason::Reason;
+use crate::record::{DiskEdit, Outcome};
+use crate::reshard::Cut;
+use crate::spec::RunSpec;
+use crate::state::State;
+
+/// How the step would have to be cut, where the settings allow it. A step elsewhere is not ours to change.
+pub(super) fn wanted<'a>(spec: &RunSpec, c: &'a CheckpointSummary) -> Option<&'a Reshard> {
+    let unfit = matches!(c.resume, Resumability::Not { .. });
+    let here = spec.policy.elastic && spec.saves.is_steps() && !is_elsewhere(&c.id);
+    c.reshard.as_ref().filter(|_| unfit && here)
+}
+
+/// Cuts it anew, and looks at it again: what is launched from is proven as any step is.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "one choice, all of whose parts come from the caller"
+)]
+pub(super) fn cut_anew(
+    s: &State,
+    spec: &RunSpec,
+    scan: &ScanReport,
+    c: &CheckpointSummary,
+    reshard: &Reshard,
+    care: bool,
+    foreign: bool,
+    mut reasons: Vec<Reason>,
+) -> Choice {
+    let (from, to) = (reshard.from, reshard.to);
+    if let Some(why) = hinder(s, spec, c, reshard) {
+        reasons.insert(0, Reason::new("does_not_fit", why.clone()));
+        let outcome = Outcome::Deterministic { why };
+        return Choice::Refuse { outcome, reasons };
+    }
+    let lost = match allowed(spec, c, &reshard.lost) {
+        Ok(lost) => lost,
+        Err((outcome, reason)) => {
+            reasons.insert(0, reason);
+            return Choice::Refuse { outcome, reasons };
+        }
+    };
+    let text = format!(
+        "{} was saved by {from} ranks and this run has {to}: it is cut anew for them (supervisor.elastic); as it is it goes aside",
+        c.id
+    );
+    reasons.push(Reason::new("reshard", text));
+    let cut = Cut {
+        ckpt: c.id.clone(),
+        step: c.step,
+        pins: c.pins,
+        from,
+        to,
+    };
+    let loaded = Loaded {
+        holds: &c.holds,
+        every: &c.contents,
+        lost,
+        pins: c.pins,
+        put_away: vec![DiskEdit::Reshard(cut)],
+    };
+    from_loaded(s, spec, scan, c, loaded, care, foreign, reasons)
+}
+
+/// Why it is not cut, although it could be.
+fn hinder(s: &State, spec: &RunSpec, c: &CheckpointSummary, reshard: &Reshard) -> Option<String> {
+    if let Some(d) = s.derivation(c).filter(|d| d.of.to == reshard.to) {
+        return Some(format!(
+            "{} was cut anew for {} ranks already, from one of {}, and is told to be one of {} again: this is a fault of supervise; as it was it stands aside",
+            c.id, d.of.to, d.of.from, reshard.from
+        ));
+    }
+    (!spec.indivisible.is_empty()).then(|| {
+        format!(
+            "{} was saved by {} ranks and could be cut anew for the {} of this run, but the trainer divides by them and cannot: {}. Nothing was changed",
+            c.id,
+            reshard.from,
+            reshard.to,
+            spec.indivisible.join("; ")
+        )
+    })
+}

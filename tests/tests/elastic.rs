@@ -1,0 +1,218 @@
+//! A step is cut anew for another number of ranks in its place, and the helper that does it is killed, or refused by a full disk, at each of
+//! its calls that change the disk: the step as it was is never lost, and ended and asked again it is as if nothing had happened.
+//!
+//! `EVERY_CALL=1 cargo test -p supervise-tests --test elastic` takes each call in turn, else every fifth is taken.
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+use camino::{Utf8Path, Utf8PathBuf};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use supervise_core::checkpoint::{CheckpointSummary, Depth, Verdict};
+use supervise_core::record::DiskEdit;
+use supervise_core::reshard::{Cut, Derived};
+use supervise_core::spec::RunSpec;
+use supervise_host::io_worker::{Answer, Client, IoReply, IoRequest, Question};
+use supervise_tests::bare_spec::bare;
+use supervise_tests::disturb::{Fate, calls, disturbed};
+use supervise_tests::harness::{PATIENCE, copy_tree};
+
+const SUPERVISE: &str = env!("CARGO_BIN_EXE_supervise");
+const STEP: &str = "global_step_2";
+const RANKS: u32 = 3;
+
+type Tree = BTreeMap<String, Vec<u8>>;
+
+struct Stage {
+    _keep: tempfile::TempDir,
+    root: Utf8PathBuf,
+    spec: RunSpec,
+}
+
+impl Stage {
+    /// A root with steps that two ranks saved, of a run that has three.
+    fn new() -> Self {
+        let keep = tempfile::Builder::new().prefix("supervise-elastic.").tempdir().unwrap();
+        let root = Utf8PathBuf::from_path_buf(keep.path().canonicalize().unwrap().join("root")).unwrap();
+        let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/verl_ppo_fsdp2_w2");
+        copy_tree(&fixture, root.as_std_path()).unwrap();
+        let mut spec = bare("0123456789abcdef", &root, &root.join(".supervise"));
+        spec.world = Some(RANKS);
+        spec.policy.elastic = true;
+        Self {
+            _keep: keep,
+            root,
+            spec,
+        }
+    }
+
+    fn ask(&self, ask: Question) -> Answer {
+        let mut client = Client::start(Path::new(SUPERVISE)).unwrap();
+        client
+            .ask(Question::Spec(Box::new(self.spec.clone())), PATIENCE)
+            .unwrap();
+        client.ask(ask, PATIENCE).unwrap()
+    }
+
+    /// The newest step, every byte of it read.
+    fn look(&self) -> CheckpointSummary {
+        let scan = Question::Scan {
+            depth: Depth::Full,
+            whole: 1,
+            thorough: true,
+        };
+        match self.ask(scan) {
+            Answer::Scan(report) => report.steps.into_iter().find(|c| c.id.0 == STEP).unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn edit(&self, edit: DiskEdit) -> Option<Derived> {
+        match self.ask(edits(edit)) {
+            Answer::Resharded(derived) => Some(derived),
+            Answer::Done => None,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn cut(&self) -> Cut {
+        let c = self.look();
+        let reshard = c.reshard.clone().unwrap();
+        Cut {
+            ckpt: c.id,
+            step: c.step,
+            pins: c.pins,
+            from: reshard.from,
+            to: reshard.to,
+        }
+    }
+
+    /// The step as it is, and each that stands aside.
+    fn trees(&self) -> (Tree, Vec<Tree>) {
+        let aside = self.root.join(".supervise/aside");
+        let dirs = aside.read_dir_utf8().into_iter().flatten().map(Result::unwrap);
+        let kept = dirs.filter(|e| e.file_type().unwrap().is_dir());
+        (tree(&self.root.join(STEP)), kept.map(|e| tree(e.path())).collect())
+    }
+}
+
+fn edits(edit: DiskEdit) -> Question {
+    Question::Edit {
+        edits: vec![edit],
+        by: "before-attempt-1".to_owned(),
+    }
+}
+
+fn tree(dir: &Utf8Path) -> Tree {
+    let mut out = Tree::new();
+    for entry in dir.read_dir_utf8().unwrap().map(Result::unwrap) {
+        let name = entry.file_name();
+        match entry.file_type().unwrap().is_dir() {
+            true => out.extend(tree(entry.path()).into_iter().map(|(n, b)| (format!("{name}/{n}"), b))),
+            false => drop(out.insert(name.to_owned(), fs::read(entry.path()).unwrap())),
+        }
+    }
+    out
+}
+
+fn command() -> Command {
+    let mut command = Command::new(SUPERVISE);
+    command
+        .args(["__io_worker", "work"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    command
+}
+
+/// Asks one thing after the specification, and closes the helper's input once it is answered.
+fn talk(stage: &Stage, ask: Question) -> impl FnOnce(&mut Child) + use<> {
+    let asks = [Question::Spec(Box::new(stage.spec.clone())), ask];
+    let lines: Vec<String> = (1..)
+        .zip(asks)
+        .map(|(id, ask)| serde_json::to_string(&IoRequest { id, ask }).unwrap() + "\n")
+        .collect();
+    move |child: &mut Child| {
+        let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        std::thread::spawn(move || {
+            for line in lines {
+                // One that is killed reads nothing more.
+                if input.write_all(line.as_bytes()).is_err() {
+                    return;
+                }
+            }
+            let lines = BufReader::new(output).lines().map_while(Result::ok);
+            let mut replies = lines.filter_map(|line| serde_json::from_str(&line).ok());
+            let _ = replies.find(|reply| matches!(reply, IoReply::Done { id: 2, .. }));
+        });
+    }
+}
+
+fn everywhere(fate: Fate, first: usize) {
+    let stage = Stage::new();
+    let before = tree(&stage.root.join(STEP));
+    let derived = stage.edit(DiskEdit::Reshard(stage.cut())).unwrap();
+    let (expected, aside) = stage.trees();
+    assert_eq!(aside, std::slice::from_ref(&before));
+    assert!(expected != before);
+    assert_eq!(stage.look().pins, derived.pins);
+    for n in calls(first) {
+        let stage = Stage::new();
+        let cut = stage.cut();
+        let ask = edits(DiskEdit::Reshard(cut.clone()));
+        let (seen, _) = disturbed(command(), n, fate, talk(&stage, ask));
+        if seen < n {
+            assert!(n > 40, "only {seen} calls were seen");
+            return;
+        }
+        // As the next term does, before it looks at anything.
+        let ended = stage.edit(DiskEdit::EndReshard(cut.clone()));
+        let c = stage.look();
+        assert_eq!((c.verdict, c.proven), (Verdict::Whole, Some(Depth::Full)), "call {n}");
+        match ended {
+            Some(derived) => assert_eq!((c.world, c.pins), (Some(RANKS), derived.pins), "call {n}"),
+            None => assert_eq!((c.world, c.pins), (Some(2), cut.pins), "call {n}"),
+        }
+        if c.world != Some(RANKS) {
+            assert_eq!(stage.trees(), (before.clone(), Vec::new()), "call {n}");
+            stage.edit(DiskEdit::Reshard(cut)).unwrap();
+        }
+        let (now, aside) = stage.trees();
+        assert!(now == expected, "call {n} of {seen}, {fate:?}: another step");
+        assert_eq!(aside, std::slice::from_ref(&before), "call {n} of {seen}, {fate:?}");
+        assert!(!stage.root.join(".supervise/reshard").exists(), "call {n}");
+    }
+}
+
+#[test]
+fn killed_at_each_change_the_step_is_there_as_it_was_or_as_it_is_to_be() {
+    everywhere(Fate::Killed, 1);
+}
+
+#[test]
+fn a_disk_that_is_full_at_each_change_costs_nothing() {
+    everywhere(Fate::NoSpace, 2);
+}
+
+#[test]
+fn killed_at_each_change_where_two_names_cannot_be_exchanged() {
+    everywhere(Fate::KilledWithoutExchange, 3);
+}
+
+#[test]
+fn what_was_written_into_since_its_proof_is_not_cut() {
+    let stage = Stage::new();
+    let cut = stage.cut();
+    fs::write(stage.root.join(STEP).join("data.pt"), "else").unwrap();
+    let before = stage.trees();
+    let mut client = Client::start(Path::new(SUPERVISE)).unwrap();
+    client
+        .ask(Question::Spec(Box::new(stage.spec.clone())), PATIENCE)
+        .unwrap();
+    let refused = client.ask(edits(DiskEdit::Reshard(cut)), PATIENCE).unwrap_err();
+    assert!(refused.to_string().contains("somebody wrote into it"), "{refused}");
+    assert_eq!(stage.trees(), before);
+}
