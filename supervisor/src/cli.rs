@@ -29,6 +29,7 @@ mod records;
 mod reshard;
 mod run;
 mod sbatch;
+mod serve;
 mod status;
 mod stop;
 mod target;
@@ -109,6 +110,8 @@ enum Command {
     Trace(trace::Args),
     /// Print metrics of runs for Prometheus, or write them into a file for the node exporter.
     Metrics(metrics::Args),
+    /// Show runs in a browser: how they are, what happened and what it cost; with metrics for Prometheus. Reads only.
+    Serve(serve::Args),
     /// Try the ways by which somebody is told of events (`on_event`).
     Notify(notify::Args),
     /// Show how failures are answered.
@@ -177,6 +180,7 @@ pub(crate) fn command() -> clap::Command {
         .mut_subcommand("journal", |c| c.after_help(with(journal::EXAMPLES, &LOOK)))
         .mut_subcommand("trace", |c| c.after_help(with(trace::EXAMPLES, &LOOK)))
         .mut_subcommand("metrics", |c| c.after_help(with(metrics::EXAMPLES, &LOOK)))
+        .mut_subcommand("serve", |c| c.after_help(with(serve::EXAMPLES, &LOOK)))
         .mut_subcommand("notify", |c| c.after_help(with(notify::EXAMPLES, &CONFIGURED)))
         .mut_subcommand("policy", |c| c.after_help(with(policy::EXAMPLES, &CONFIGURED)))
         .mut_subcommand("config", |c| c.after_help(with(config::EXAMPLES, &CONFIGURED)))
@@ -232,6 +236,7 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
         Command::Journal(args) => journal::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::Metrics(args) => metrics::run(&args),
+        Command::Serve(args) => serve::run(&args),
         Command::Notify(args) => notify::run(args),
         Command::Policy(args) => policy::run(args),
         Command::Config(args) => config::run(args),

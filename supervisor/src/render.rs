@@ -19,6 +19,7 @@ pub mod ledger;
 pub mod merge;
 pub mod metrics;
 pub mod migrate;
+pub mod page;
 pub mod plan;
 pub mod policy;
 pub mod record;

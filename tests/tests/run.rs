@@ -51,6 +51,8 @@ mod readers;
 mod rehearsals;
 #[path = "run/scripts.rs"]
 mod scripts;
+#[path = "run/serve.rs"]
+mod serve;
 #[path = "run/service.rs"]
 mod service;
 #[path = "run/stops.rs"]

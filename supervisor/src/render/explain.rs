@@ -123,7 +123,7 @@ pub struct ExplainView {
 }
 
 /// Folds records into stories.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Teller {
     state: State,
     stories: Vec<Story>,

@@ -124,7 +124,7 @@ pub struct StatusView {
     #[serde(skip)]
     waits_for: Option<&'static str>,
     #[serde(skip)]
-    pub(super) now: Option<WallMs>,
+    pub(crate) now: Option<WallMs>,
     /// The time at which it was looked at; ages are counted from it.
     #[serde(skip)]
     pub looked: Option<WallMs>,

@@ -1,0 +1,131 @@
+//! `supervise serve`: pages of the runs and their metrics, read from their directories.
+//!
+//! Nothing is asked of a run but its journal, and of a living supervisor its state: the pages are true while it is dead. Nothing can be
+//! changed through them. One thread answers; whatever may hang (directories of runs) is read on threads of its own, with deadlines.
+
+mod access;
+mod answer;
+mod listen;
+mod log_tail;
+mod runs;
+mod story;
+
+use super::target;
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::prepare::state_dir;
+use crate::printer;
+use access::Access;
+use camino::Utf8PathBuf;
+use listen::{Owned, socket};
+use runs::{Named, Runs};
+use std::sync::Arc;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+pub(super) const EXAMPLES: &str =
+    "  supervise serve                          every run of this user, on http://127.0.0.1:8617
+  supervise serve ppo.yaml --listen none --socket /run/user/1000/supervise.sock
+  ssh -L 8617:127.0.0.1:8617 node          then open the link it printed
+";
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Trainer YAML, checkpoint root, run directory or identity of a run; none: every run of this user
+    #[arg(value_name = "RUN")]
+    runs: Vec<String>,
+    /// Address of the pages; `none`: the socket alone
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8617")]
+    listen: String,
+    /// Socket of the pages, which this user alone may open; none is named: `serve.sock` beside the list of runs
+    #[arg(long, value_name = "PATH")]
+    socket: Option<Utf8PathBuf>,
+    /// A further name by which a browser may ask for the pages, as a proxy passes it on; may be given several times
+    #[arg(long, value_name = "NAME[:PORT]")]
+    host: Vec<String>,
+    /// Whoever reaches the address may read, without the token
+    #[arg(long)]
+    public_read: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<u8, CliError> {
+    let named = args
+        .runs
+        .iter()
+        .map(|n| target::find(n))
+        .collect::<Result<Vec<_>, _>>()?;
+    let named: Vec<Named> = named.into_iter().map(|seen| (seen.run, seen.run_dir)).collect();
+    let place = state_dir().ok_or_else(|| {
+        CliError::environment("there is no directory for the token: neither HOME nor XDG_STATE_HOME is set".to_owned())
+    })?;
+    let failed = |e: std::io::Error| CliError::environment(format!("{place}: {e}"));
+    supervise_host::io_worker::own_place(&place).map_err(failed)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|e| CliError::environment(format!("no event loop: {e}")))?;
+    let result = runtime.block_on(serve(args, named, place));
+    // A thread that hangs on a file system keeps nobody.
+    runtime.shutdown_background();
+    result.map(|()| Exit::Finished.code())
+}
+
+async fn serve(args: &Args, named: Vec<Named>, place: Utf8PathBuf) -> Result<(), CliError> {
+    let access = Access::new(&place, args.public_read)?;
+    let runs = Arc::new(Runs::new(named));
+    let path = args.socket.clone().unwrap_or_else(|| place.join("serve.sock"));
+    let unix = socket(&path)?;
+    let tcp = match args.listen.as_str() {
+        "none" => None,
+        at => Some(TcpListener::bind(at).await.map_err(|e| {
+            CliError::environment(format!("--listen {at}: {e}"))
+                .hint("another port: `--listen 127.0.0.1:0` takes any that is free")
+        })?),
+    };
+    let site = Arc::new(answer::Site {
+        runs,
+        access,
+        hosts: hosts(tcp.as_ref(), &args.host),
+    });
+    let mut ended = signal(SignalKind::terminate()).map_err(|e| CliError::environment(e.to_string()))?;
+    printer::err(&format!("note: the socket for programs of this user: {path}\n"));
+    if let Some(at) = tcp.as_ref().and_then(|l| l.local_addr().ok()) {
+        let link = site.access.link();
+        printer::err(&format!(
+            "note: open once, in a browser that is to keep the key: http://{at}/enter/{link}\n"
+        ));
+        if !at.ip().is_loopback() {
+            printer::err(
+                "WARNING: this address is reached from other machines, and nothing is encrypted: put a proxy with TLS before it\n",
+            );
+        }
+    }
+    let trusted = axum::serve(Owned(unix), answer::router(&site, true));
+    let asked = async {
+        match tcp {
+            Some(listener) => axum::serve(listener, answer::router(&site, false)).await,
+            None => std::future::pending().await,
+        }
+    };
+    let result = tokio::select! {
+        result = async { trusted.await } => result,
+        result = asked => result,
+        _ = tokio::signal::ctrl_c() => Ok(()),
+        _ = ended.recv() => Ok(()),
+    };
+    let _ = std::fs::remove_file(&path);
+    result.map_err(|e| CliError::environment(format!("the pages cannot be served any more: {e}")))
+}
+
+/// Names in the `Host` of a request that is meant for us: another one comes from a page elsewhere whose name leads here.
+fn hosts(tcp: Option<&TcpListener>, more: &[String]) -> Vec<String> {
+    let mut out = more.to_vec();
+    if let Some(at) = tcp.and_then(|l| l.local_addr().ok()) {
+        let port = at.port();
+        out.extend([
+            at.to_string(),
+            format!("localhost:{port}"),
+            format!("127.0.0.1:{port}"),
+            format!("[::1]:{port}"),
+        ]);
+    }
+    out
+}

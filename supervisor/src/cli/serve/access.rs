@@ -1,0 +1,137 @@
+//! Who may read the pages: whoever has the token, which stands in a file of this user alone.
+
+use crate::error::CliError;
+use axum::http::HeaderMap;
+use axum::http::header::{AUTHORIZATION, COOKIE};
+use camino::{Utf8Path, Utf8PathBuf};
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Read as _;
+use std::sync::Mutex;
+use supervise_host::io_worker::{read_own, write_whole};
+
+/// Name of the cookie.
+const NAME: &str = "supervise";
+/// Length of a token, in hexadecimal digits.
+const DIGITS: usize = 64;
+
+/// The token, and the link that is given out once.
+#[derive(Debug)]
+pub(super) struct Access {
+    token: String,
+    link: Mutex<Option<String>>,
+    pub(super) file: Utf8PathBuf,
+    pub(super) public_read: bool,
+}
+
+impl Access {
+    /// With the token of an earlier time, so that browsers that have it go on; a new one where there is none.
+    pub(super) fn new(place: &Utf8Path, public_read: bool) -> Result<Self, CliError> {
+        let file = place.join("serve.token");
+        let failed = |e: std::io::Error| CliError::environment(format!("{file}: the token cannot be kept: {e}"));
+        let known = read_own(&file, DIGITS as u64 + 1).ok();
+        let known = known.and_then(|bytes| String::from_utf8(bytes).ok());
+        let known = known.map(|text| text.trim().to_owned()).filter(|t| is_token(t));
+        let token = match known {
+            Some(token) => token,
+            None => {
+                let token = random().map_err(failed)?;
+                write_whole(&file, format!("{token}\n").as_bytes(), 0o600).map_err(failed)?;
+                token
+            }
+        };
+        let link = random().map_err(failed)?;
+        Ok(Self {
+            token,
+            link: Mutex::new(Some(link)),
+            file,
+            public_read,
+        })
+    }
+
+    /// The key of the link; it opens once.
+    pub(super) fn link(&self) -> String {
+        self.link.lock().ok().and_then(|l| l.clone()).unwrap_or_default()
+    }
+
+    /// The link was followed: returns true the first time.
+    pub(super) fn take(&self, key: &str) -> bool {
+        let Ok(mut link) = self.link.lock() else { return false };
+        let is = link.as_ref().is_some_and(|l| same(l, key));
+        if is {
+            *link = None;
+        }
+        is
+    }
+
+    pub(super) fn is_token(&self, given: &str) -> bool {
+        same(&self.token, given.trim())
+    }
+
+    /// The request bears the token, as a cookie or as a bearer of it.
+    pub(super) fn bears(&self, headers: &HeaderMap) -> bool {
+        let texts = |name| headers.get_all(name).into_iter().filter_map(|v| v.to_str().ok());
+        let cookie = texts(COOKIE)
+            .flat_map(|line| line.split(';'))
+            .filter_map(|pair| pair.trim().strip_prefix(NAME)?.strip_prefix('='))
+            .any(|value| self.is_token(value));
+        cookie
+            || texts(AUTHORIZATION)
+                .filter_map(|v| v.strip_prefix("Bearer "))
+                .any(|v| self.is_token(v))
+    }
+
+    /// The cookie that a browser keeps.
+    pub(super) fn cookie(&self) -> String {
+        format!(
+            "{NAME}={}; Path=/; HttpOnly; SameSite=Strict; Max-Age=31536000",
+            self.token
+        )
+    }
+}
+
+fn is_token(text: &str) -> bool {
+    text.len() == DIGITS && text.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+fn random() -> std::io::Result<String> {
+    let mut bytes = [0_u8; DIGITS / 2];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().fold(String::new(), |mut out, b| {
+        let _ = write!(out, "{b:02x}");
+        out
+    }))
+}
+
+/// Takes as long whatever is different.
+fn same(a: &str, b: &str) -> bool {
+    let different = a.bytes().zip(b.bytes()).fold(0, |all, (x, y)| all | (x ^ y));
+    a.len() == b.len() && different == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_link_opens_once_and_the_token_as_cookie_or_bearer() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Utf8Path::from_path(dir.path()).unwrap();
+        let access = Access::new(place, false).unwrap();
+        let link = access.link();
+        assert!(is_token(&link) && is_token(&access.token) && link != access.token);
+        assert!(!access.take("") && !access.take(&access.token) && access.take(&link) && !access.take(&link));
+        let with = |name, value: String| HeaderMap::from_iter([(name, value.parse().unwrap())]);
+        let token = access.token.clone();
+        assert!(access.bears(&with(COOKIE, format!("a=b; supervise={token}"))));
+        assert!(access.bears(&with(AUTHORIZATION, format!("Bearer {token}"))));
+        for wrong in ["", "supervise=", "supervise=x", "xsupervise=1"] {
+            assert!(!access.bears(&with(COOKIE, wrong.to_owned())), "{wrong}");
+        }
+        assert!(!access.bears(&with(AUTHORIZATION, format!("Bearer {}", &token[1..]))));
+        assert!(Access::new(place, false).unwrap().is_token(&token), "it is kept");
+        use std::os::unix::fs::PermissionsExt;
+        let mode = std::fs::metadata(&access.file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+}

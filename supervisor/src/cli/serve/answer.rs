@@ -1,0 +1,251 @@
+//! Requests and their answers.
+
+use super::access::Access;
+use super::log_tail::tail;
+use super::runs::Runs;
+use crate::environment::wall;
+use crate::render::metrics::{Format, metrics};
+use crate::render::page::{self, LogView, RunView};
+use crate::render::status::StatusView;
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
+use axum::http::header::{
+    ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, REFERRER_POLICY, SET_COOKIE,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::{get, post};
+use futures_util::stream::{Stream, unfold};
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Longest body of a request, in bytes: a token.
+const BODY: usize = 1024;
+/// A run that is looked at is read again so often.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Everything that answers need.
+pub(super) struct Site {
+    pub(super) runs: Arc<Runs>,
+    pub(super) access: Access,
+    pub(super) hosts: Vec<String>,
+}
+
+type Here = State<Arc<Site>>;
+type Asked = Query<HashMap<String, String>>;
+
+/// The pages; `trusted`: whoever comes this way is this user.
+pub(super) fn router(site: &Arc<Site>, trusted: bool) -> Router {
+    let door = Door {
+        site: site.clone(),
+        trusted,
+    };
+    Router::new()
+        .route("/", get(list))
+        .route("/run/{id}", get(run))
+        .route("/run/{id}/log", get(log))
+        .route("/live", get(live))
+        .route("/metrics", get(numbers))
+        .route("/enter", post(by_token))
+        .route("/enter/{key}", get(by_link))
+        .route(
+            "/style.css",
+            get(|| async { ([(CONTENT_TYPE, "text/css; charset=utf-8")], page::STYLE) }),
+        )
+        .route(
+            "/live.js",
+            get(|| async { ([(CONTENT_TYPE, "text/javascript; charset=utf-8")], page::SCRIPT) }),
+        )
+        .fallback(|| async { said(StatusCode::NOT_FOUND, "Nothing here", "There is no such page.") })
+        .layer(DefaultBodyLimit::max(BODY))
+        .layer(from_fn_with_state(door, gate))
+        .with_state(site.clone())
+}
+
+#[derive(Clone)]
+struct Door {
+    site: Arc<Site>,
+    trusted: bool,
+}
+
+/// Lets in who may come in, and says with every answer what a browser may do with it.
+async fn gate(State(door): State<Door>, request: Request, next: Next) -> Response {
+    let mut answer = match refused(&door, &request) {
+        Some(no) => no,
+        None => next.run(request).await,
+    };
+    let headers = answer.headers_mut();
+    for (name, value) in [
+        (CONTENT_SECURITY_POLICY, page::POLICY),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (REFERRER_POLICY, "no-referrer"),
+        (CACHE_CONTROL, "no-store"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    answer
+}
+
+fn refused(door: &Door, request: &Request) -> Option<Response> {
+    let Door { site, trusted } = door;
+    let host = request.headers().get(HOST).and_then(|h| h.to_str().ok());
+    let is_ours = host.is_some_and(|h| site.hosts.iter().any(|ours| ours.eq_ignore_ascii_case(h)));
+    if !trusted && !is_ours {
+        let text = "This is not the name of this server: `supervise serve --host NAME` makes it one.";
+        return Some(said(StatusCode::MISDIRECTED_REQUEST, "Another host", text));
+    }
+    let path = request.uri().path();
+    let open = path.starts_with("/enter") || matches!(path, "/style.css" | "/live.js");
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    let may = *trusted || open || (reads && site.access.public_read) || site.access.bears(request.headers());
+    (!may).then(|| (StatusCode::UNAUTHORIZED, Html(page::door(site.access.file.as_str()))).into_response())
+}
+
+fn said(code: StatusCode, title: &str, text: &str) -> Response {
+    (code, Html(page::message(title, text))).into_response()
+}
+
+async fn by_link(State(site): Here, Path(key): Path<String>) -> Response {
+    match site.access.take(&key) {
+        true => enters(&site),
+        false => (StatusCode::FORBIDDEN, Html(page::door(site.access.file.as_str()))).into_response(),
+    }
+}
+
+async fn by_token(State(site): Here, body: Bytes) -> Response {
+    let given = std::str::from_utf8(&body).ok().and_then(|b| b.strip_prefix("token="));
+    match given.is_some_and(|token| site.access.is_token(token)) {
+        true => enters(&site),
+        false => (StatusCode::FORBIDDEN, Html(page::door(site.access.file.as_str()))).into_response(),
+    }
+}
+
+/// An answer and no redirection: a link that stands in a log opens nothing any more, and the cookie is sent from here on.
+fn enters(site: &Site) -> Response {
+    ([(SET_COOKIE, site.access.cookie())], Html(page::entered())).into_response()
+}
+
+async fn list(State(site): Here) -> Response {
+    let (views, gone) = site.runs.all().await;
+    Html(page::list(&views, gone)).into_response()
+}
+
+async fn run(State(site): Here, Path(id): Path<String>) -> Response {
+    let Some(status) = site.runs.one(&id).await else {
+        return unknown();
+    };
+    let told = site.runs.story(&id).await;
+    let (stale, told) = match told {
+        Ok(told) => (None, Some(told)),
+        Err(why) => (Some(why), None),
+    };
+    let blank = page::RunView::blank(&id);
+    let (story, picture, steps) = match &told {
+        Some(t) => (&t.story, &t.picture, t.steps.as_slice()),
+        None => (&blank.0, &blank.1, [].as_slice()),
+    };
+    let view = RunView {
+        status: &status,
+        story,
+        picture,
+        steps,
+        stale: stale.as_deref(),
+    };
+    Html(page::run(&view)).into_response()
+}
+
+fn unknown() -> Response {
+    said(
+        StatusCode::NOT_FOUND,
+        "No such run",
+        "No run of this identity is known here.",
+    )
+}
+
+async fn log(State(site): Here, Path(id): Path<String>, Query(asked): Asked) -> Response {
+    let Some(dir) = site.runs.dir(&id) else {
+        return unknown();
+    };
+    let number = |name: &str| asked.get(name).map_or(Ok(0), |n| n.parse::<u32>());
+    let (Ok(attempt), Ok(worker)) = (number("attempt"), number("worker")) else {
+        return said(
+            StatusCode::BAD_REQUEST,
+            "No such output",
+            "attempt and worker are numbers.",
+        );
+    };
+    let query = asked.get("q").cloned().unwrap_or_default();
+    let wanted = query.clone();
+    let read = site.runs.off_loop(move || tail(&dir, attempt, worker, &wanted)).await;
+    match read {
+        None => said(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "No answer",
+            "The file system does not answer.",
+        ),
+        Some(Err(why)) => said(StatusCode::NOT_FOUND, "No output", &why),
+        Some(Ok((lines, about))) => {
+            let view = LogView {
+                run: &id,
+                attempt,
+                worker,
+                query: &query,
+                lines: &lines,
+                about: &about,
+            };
+            Html(page::log(&view)).into_response()
+        }
+    }
+}
+
+async fn numbers(State(site): Here, headers: HeaderMap) -> Response {
+    let (views, _) = site.runs.all().await;
+    let accepts = headers.get(ACCEPT).and_then(|a| a.to_str().ok()).unwrap_or_default();
+    let (format, kind) = match accepts.contains("application/openmetrics-text") {
+        true => (
+            Format::OpenMetrics,
+            "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        ),
+        false => (Format::Text, "text/plain; version=0.0.4; charset=utf-8"),
+    };
+    ([(CONTENT_TYPE, kind)], metrics(&views, wall(), format)).into_response()
+}
+
+/// Says that something changed; what, the page asks for itself. Who is slow misses steps between and nothing else.
+async fn live(State(site): Here, Query(asked): Asked) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    let run = asked.get("run").cloned();
+    let begin = (site, run, None::<String>);
+    let changes = unfold(begin, |(site, run, mut last)| async move {
+        loop {
+            let views = match &run {
+                Some(run) => site.runs.one(run).await.into_iter().collect(),
+                None => site.runs.all().await.0,
+            };
+            let now = views.iter().map(mark).collect::<String>();
+            let changed = last.as_ref().is_some_and(|l| *l != now);
+            last = Some(now);
+            if changed {
+                let event = Event::default().event("change").data("");
+                return Some((Ok(event), (site, run, last)));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    });
+    Sse::new(changes).keep_alive(KeepAlive::default())
+}
+
+/// Differs where the page of a run differs.
+fn mark(v: &StatusView) -> String {
+    let step = v.attempt.as_ref().and_then(|a| a.step);
+    let (run, now, lives) = (&v.run, v.now.map(|n| n.0), v.supervisor.alive);
+    format!(
+        "{run} {now:?} {lives} {} {step:?} {:?} {:?};",
+        v.mode, v.mark, v.problem
+    )
+}

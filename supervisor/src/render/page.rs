@@ -1,0 +1,101 @@
+//! Pages of `supervise serve`: values in, HTML out. Whatever comes from a run is escaped, and nothing of it is ever markup, style or
+//! script: the pages load nothing from elsewhere and hold no script of their own.
+
+mod attempts;
+mod list;
+mod log;
+mod picture;
+mod run;
+
+pub use list::list;
+pub use log::{LogView, log};
+pub use picture::Picture;
+pub use run::{RunView, run};
+
+use super::terminal::shown;
+use maud::{DOCTYPE, Markup, html};
+
+/// The style of all pages.
+pub const STYLE: &str = include_str!("page/style.css");
+/// The script by which a page follows its run.
+pub const SCRIPT: &str = include_str!("page/live.js");
+
+/// Parts of the pages' answer to a browser: nothing but our own files, no script inside of a page, no frame around it.
+pub const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; \
+                          frame-ancestors 'none'";
+
+/// A whole page; `live`: where its changes are told.
+fn whole(title: &str, live: Option<&str>, main: &Markup) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (shown(title)) }
+                link rel="stylesheet" href="/style.css";
+                script src="/live.js" defer {}
+            }
+            body {
+                header { nav aria-label="Pages" { a href="/" { "supervise" } } p #live role="status" {} }
+                main data-live=[live] { (main) }
+            }
+        }
+    };
+    page.into_string()
+}
+
+/// A short page that says why there is no other.
+#[must_use]
+pub fn message(title: &str, text: &str) -> String {
+    whole(title, None, &html! { h1 { (shown(title)) } p { (shown(text)) } })
+}
+
+/// Asks for the token.
+#[must_use]
+pub fn door(place: &str) -> String {
+    let form = html! {
+        h1 { "Who is there?" }
+        p { "Open the link that " code { "supervise serve" } " printed, or give the token that stands in " code { (shown(place)) } "." }
+        form method="post" action="/enter" {
+            label { "Token " input name="token" type="password" autocomplete="off" required; }
+            " " button { "Open" }
+        }
+    };
+    whole("supervise", None, &form)
+}
+
+/// Said once to a browser that came with the link: it has the cookie now.
+#[must_use]
+pub fn entered() -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="refresh" content="0; url=/";
+                title { "supervise" }
+            }
+            body { p { a href="/" { "Go on" } } }
+        }
+    };
+    page.into_string()
+}
+
+/// The sign beside a state's word: colour alone tells nobody anything.
+fn state(view: &super::status::StatusView) -> Markup {
+    let (class, sign) = match (&view.outcome, view.supervisor.alive) {
+        (Some(o), _) if o.word == "finished" => ("good", "✓"),
+        (Some(o), _) if matches!(o.word, "stopped" | "out_of_time") => ("calm", "■"),
+        (Some(_), _) => ("bad", "✗"),
+        (None, false) => ("bad", "!"),
+        (None, true) if view.problem.is_some() || view.held.is_some() => ("odd", "!"),
+        (None, true) if view.mode == "running" => ("good", "▶"),
+        (None, true) => ("odd", "…"),
+    };
+    html! { span class={ "state " (class) } { span aria-hidden="true" { (sign) } " " (shown(&view.headline())) } }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+//! The picture of a run: its step over wall time, attempts as bands, proven steps as marks, failures as lines.
+
+use super::super::one_line;
+use super::super::time::stamp;
+use maud::{Markup, html};
+use supervise_core::id::{Step, WallMs};
+use supervise_core::record::{Decision, Record};
+use supervise_core::state::State;
+
+/// Points that are kept: where there are more, every other one is left out.
+const POINTS: usize = 2000;
+/// Attempts and marks that are kept, the newest ones.
+const KEPT: usize = 500;
+/// Size of the picture, in its own units.
+const WIDTH: f64 = 900.0;
+const HEIGHT: f64 = 260.0;
+/// Room below for the axis.
+const BELOW: f64 = 22.0;
+const LEFT: f64 = 48.0;
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Point {
+    attempt: u32,
+    at: WallMs,
+    step: u64,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Band {
+    attempt: u32,
+    from: WallMs,
+    to: WallMs,
+    start: u64,
+    class: Option<String>,
+    gone: bool,
+}
+
+/// Facts of the picture, gathered while a journal is read.
+#[derive(Debug, Clone, Default)]
+pub struct Picture {
+    points: Vec<Point>,
+    /// Every so many-th point is taken.
+    every: usize,
+    seen: usize,
+    last: Option<Point>,
+    bands: Vec<Band>,
+    marks: Vec<(WallMs, Step)>,
+}
+
+impl Picture {
+    /// Takes a record in; `s` is the state after it.
+    pub fn note(&mut self, s: &State, r: &Record) {
+        if let Record::Decided {
+            what: Decision::Mark { step },
+            ..
+        } = r
+        {
+            push(&mut self.marks, (s.wall, *step));
+        }
+        let Some(a) = s.attempt.as_ref().filter(|a| a.launched.is_some()) else {
+            return;
+        };
+        if self.bands.last().is_none_or(|b| b.attempt != a.no.0) {
+            let band = Band {
+                attempt: a.no.0,
+                from: s.wall,
+                to: s.wall,
+                start: a.order.from.step().0,
+                class: None,
+                gone: false,
+            };
+            push(&mut self.bands, band);
+            self.point(a.no.0, s.wall, a.order.from.step().0, true);
+        }
+        if let Some(band) = self.bands.last_mut() {
+            if !band.gone {
+                band.to = band.to.max(s.wall);
+            }
+            band.gone |= a.gone;
+            band.class = a.diagnosis.as_ref().map(|d| d.class.clone());
+        }
+        if let Some(step) = a.step {
+            let known = self.last.filter(|p| p.attempt == a.no.0);
+            if known.is_none_or(|p| p.step != step.0) {
+                self.point(a.no.0, s.wall, step.0, false);
+            }
+        }
+    }
+
+    fn point(&mut self, attempt: u32, at: WallMs, step: u64, first: bool) {
+        let point = Point { attempt, at, step };
+        self.last = Some(point);
+        self.seen += 1;
+        let every = self.every.max(1);
+        if !first && !self.seen.is_multiple_of(every) {
+            return;
+        }
+        self.points.push(point);
+        if self.points.len() > POINTS {
+            let mut n = 0;
+            self.points.retain(|_| {
+                n += 1;
+                n % 2 == 1
+            });
+            self.every = every * 2;
+        }
+    }
+
+    /// The picture; `None`: nothing was launched.
+    pub(super) fn drawn(&self) -> Option<Markup> {
+        let from = self.bands.first()?.from.0;
+        let points: Vec<Point> = self
+            .points
+            .iter()
+            .copied()
+            .chain(self.last)
+            .filter(|p| p.at.0 >= from)
+            .collect();
+        let to = self.bands.iter().map(|b| b.to.0).max()?.max(from + 1);
+        let high = points.iter().map(|p| p.step).max().unwrap_or_default().max(1);
+        let x = |at: WallMs| LEFT + (WIDTH - LEFT) * (at.0 - from).max(0) as f64 / (to - from) as f64;
+        let y = |step: u64| 8.0 + (HEIGHT - BELOW - 8.0) * (1.0 - step as f64 / high as f64);
+        let line = |attempt: u32| {
+            let of = points.iter().filter(|p| p.attempt == attempt);
+            let texts: Vec<String> = of.map(|p| format!("{:.1},{:.1}", x(p.at), y(p.step))).collect();
+            texts.join(" ")
+        };
+        let words = format!(
+            "Step over wall time from {} to {}: {} attempts, highest step {high}, {} proven steps",
+            stamp(WallMs(from)),
+            stamp(WallMs(to)),
+            self.bands.len(),
+            self.marks.len()
+        );
+        let next = |n: usize| self.bands.get(n + 1);
+        Some(html! {
+            svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label=(words) {
+                @for (n, b) in self.bands.iter().enumerate() {
+                    rect.band x=(px(x(b.from))) y="8" width=(px((x(b.to) - x(b.from)).max(1.0))) height=(px(HEIGHT - BELOW - 8.0)) {
+                        title { "attempt " (b.attempt) " from step " (b.start) }
+                    }
+                    // What the next attempt has to train again.
+                    @if let Some((high, next)) = next(n).and_then(|next| Some((top(&points, b.attempt)?, next))) {
+                        @if high > next.start {
+                            rect.lost x=(px(x(b.from))) y=(px(y(high))) width=(px((x(b.to) - x(b.from)).max(1.0))) height=(px(y(next.start) - y(high))) {
+                                title { (high - next.start) " steps lost at the end of attempt " (b.attempt) }
+                            }
+                        }
+                    }
+                }
+                line.axis x1=(LEFT) y1=(px(y(0))) x2=(WIDTH) y2=(px(y(0))) {}
+                @for b in &self.bands { polyline.steps points=(line(b.attempt)) {} }
+                @for b in &self.bands {
+                    @if let Some(class) = &b.class {
+                        line.fault x1=(px(x(b.to))) y1="8" x2=(px(x(b.to))) y2=(px(y(0))) { title { "attempt " (b.attempt) ": " (one_line(class, 100)) } }
+                    }
+                }
+                @for (at, step) in &self.marks {
+                    circle.proven cx=(px(x(*at))) cy=(px(y(step.0))) r="4" { title { "step " (step) " is proven" } }
+                }
+                text x=(px(LEFT - 6.0)) y="18" text-anchor="end" { (high) }
+                text x=(px(LEFT - 6.0)) y=(px(y(0))) text-anchor="end" { "0" }
+                text x=(px(LEFT)) y=(px(HEIGHT - 4.0)) { (stamp(WallMs(from))) }
+                text x=(px(WIDTH)) y=(px(HEIGHT - 4.0)) text-anchor="end" { (stamp(WallMs(to))) }
+            }
+            p.soft { "Line: steps. Dots: proven steps. Dashes: failures. Red ground: steps that had to be trained again." }
+        })
+    }
+}
+
+fn top(points: &[Point], attempt: u32) -> Option<u64> {
+    points.iter().filter(|p| p.attempt == attempt).map(|p| p.step).max()
+}
+
+fn push<T>(list: &mut Vec<T>, item: T) {
+    if list.len() >= KEPT {
+        list.remove(0);
+    }
+    list.push(item);
+}
+
+fn px(n: f64) -> String {
+    format!("{n:.1}")
+}

@@ -1,0 +1,146 @@
+//! The page of a run.
+
+use super::super::checkpoints::resume_words;
+use super::super::explain::{ExplainView, Teller};
+use super::super::ledger::LedgerView;
+use super::super::status::StatusView;
+use super::super::terminal::shown;
+use super::super::time::span;
+use super::super::{bytes, one_line};
+use super::attempts::attempts;
+use super::list::facts;
+use super::picture::Picture;
+use super::{state, whole};
+use maud::{Markup, html};
+use supervise_core::checkpoint::CheckpointSummary;
+use supervise_core::id::Ms;
+
+/// Steps on disk that are shown, newest first.
+const STEPS: usize = 50;
+/// Width of the bar, in its own units.
+const BAR: f64 = 900.0;
+
+/// Facts of a run's page.
+#[derive(Debug)]
+pub struct RunView<'a> {
+    /// The run as it is.
+    pub status: &'a StatusView,
+    /// Its attempts.
+    pub story: &'a ExplainView,
+    /// Its picture.
+    pub picture: &'a Picture,
+    /// Steps on disk as last scanned.
+    pub steps: &'a [CheckpointSummary],
+    /// Why the page may be older than the run.
+    pub stale: Option<&'a str>,
+}
+
+impl RunView<'_> {
+    /// A story that is not known.
+    #[must_use]
+    pub fn blank(run: &str) -> (ExplainView, Picture) {
+        (Teller::default().finish(run, None), Picture::default())
+    }
+}
+
+/// The page.
+#[must_use]
+pub fn run(v: &RunView<'_>) -> String {
+    let s = v.status;
+    let name = s.root.as_ref().or(s.run_dir.as_ref()).unwrap_or(&s.run);
+    let main = html! {
+        h1 { (shown(name)) }
+        p { (state(s)) }
+        @for problem in v.stale.into_iter().chain(s.problem.as_deref()) { p.bad { (shown(problem)) } }
+        @if let Some(held) = &s.held { p.odd { (shown(&held.words())) } }
+        @if let Some(danger) = &s.danger { p.odd { "Next danger: " (shown(&danger.text)) } }
+        @if let Some(o) = &s.outcome { p { (shown(&o.why)) } }
+        (facts(s))
+        @for reason in &s.reasons { p.soft { "because " (one_line(&reason.text, 600)) } }
+        @if let Some(picture) = v.picture.drawn() { section aria-labelledby="h-picture" { h2 #h-picture { "Progress" } (picture) } }
+        @if let Some(l) = &s.ledger { section aria-labelledby="h-time" { h2 #h-time { "Where the time went" } (bar(l)) } }
+        section aria-labelledby="h-attempts" { h2 #h-attempts { "Attempts" } (attempts(&s.run, &v.story.attempts)) }
+        section aria-labelledby="h-steps" { h2 #h-steps { "Checkpoints" } (steps(v.steps)) }
+        p.soft { "Run " code { (s.run) } ", term " (s.term) @if let Some(t) = &s.trainer { ", " (shown(t)) } "." }
+    };
+    whole(name, Some(&format!("/live?run={}", s.run)), &main)
+}
+
+fn bar(l: &LedgerView) -> Markup {
+    const ORDER: [&str; 10] = [
+        "productive",
+        "repeated",
+        "saving",
+        "noticing",
+        "ending",
+        "proving",
+        "launching",
+        "waiting",
+        "stopped",
+        "unknown",
+    ];
+    let waits = Ms(l.waiting_ms.values().map(|ms| ms.0).sum());
+    let of = |part: &str| {
+        if part == "waiting" {
+            waits
+        } else {
+            l.parts_ms.get(part).copied().unwrap_or_default()
+        }
+    };
+    let parts: Vec<(usize, &str, Ms)> = ORDER
+        .iter()
+        .enumerate()
+        .map(|(n, p)| (n, *p, of(p)))
+        .filter(|(.., ms)| ms.0 > 0)
+        .collect();
+    let whole = l.whole_ms.0.max(1) as f64;
+    let mut x = 0.0;
+    let mut rects = Vec::new();
+    for (n, part, ms) in &parts {
+        let width = BAR * ms.0 as f64 / whole;
+        rects.push((*n, *part, x, width));
+        x += width;
+    }
+    let share = |ms: &Ms| format!("{:.1} %", 100.0 * ms.0 as f64 / whole);
+    html! {
+        @if let Some(words) = l.brief() { p { "Goodput " (words) } }
+        svg viewBox={ "0 0 " (BAR) " 26" } role="img" aria-label="Wall time by part; the list below says the same" {
+            @for (n, part, x, width) in rects {
+                rect class={ "p" (n) } x=(format!("{x:.1}")) y="0" width=(format!("{width:.1}")) height="26" { title { (part) } }
+            }
+        }
+        ul.key {
+            @for (n, part, ms) in &parts {
+                li { svg viewBox="0 0 10 10" aria-hidden="true" { rect class={ "p" (n) } width="10" height="10" {} } " " (part) " " (span(*ms)) " (" (share(ms)) ")" }
+            }
+        }
+        @if !l.costs.is_empty() {
+            div.wide { table {
+                thead { tr { th { "Failure" } th { "Ends" } th { "Steps lost" } th { "Time lost" } th { "GPU hours" } } }
+                tbody { @for c in &l.costs { tr {
+                    td.mono { (one_line(&c.class, 100)) } td { (c.ends) } td { (c.lost_steps) } td { (span(c.lost_ms)) }
+                    td { @if let Some(h) = c.gpu_hours { (format!("{h:.2}")) } }
+                } } }
+            } }
+        }
+    }
+}
+
+fn steps(all: &[CheckpointSummary]) -> Markup {
+    let more = all.len().saturating_sub(STEPS);
+    html! {
+        @if all.is_empty() { p.soft { "No step was found at the last look." } }
+        @else {
+            div.wide { table {
+                thead { tr { th { "Step" } th { "Verdict" } th { "Proven" } th { "Size" } th { "A resume from it" } th { "Findings" } } }
+                tbody { @for c in all.iter().take(STEPS) { tr {
+                    td { (c.step) } td class=(if c.verdict.word() == "whole" { "good" } else { "bad" }) { (c.verdict.word()) }
+                    td { @match c.proven { Some(depth) => (depth.word()), None => "no" } }
+                    td { (bytes(c.bytes)) } td { (shown(&resume_words(&c.resume))) }
+                    td { @if let Some(f) = c.findings.first() { (one_line(&f.detail, 200)) } }
+                } } }
+            } }
+            @if more > 0 { p.soft { (more) " more" } }
+        }
+    }
+}

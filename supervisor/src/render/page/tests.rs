@@ -1,0 +1,126 @@
+use super::*;
+use crate::render::explain::Teller;
+use crate::render::status::{Alive, StatusView};
+use supervise_core::event::{Event, EventKind, Phase};
+use supervise_core::id::{AttemptNo, Step, Term, Tick, WallMs};
+use supervise_core::record::{Act, ActKind, LaunchOrder, Record, StartPoint};
+use supervise_core::state::State;
+
+const EVIL: &str = "</h2><script>alert(1)</script><img src=x onerror='alert(1)'>\u{1b}[2J";
+
+fn evil() -> StatusView {
+    let mut v = StatusView::unknown("0123456789abcdef", Alive::default(), EVIL.to_owned());
+    v.root = Some(format!("/ckpt/{EVIL}"));
+    v.trainer = Some(EVIL.to_owned());
+    v
+}
+
+fn is_text(page: &str) {
+    assert!(
+        !page.contains("<script>") && !page.contains("<img") && !page.contains('\u{1b}'),
+        "{page}"
+    );
+    assert!(page.contains("&lt;script&gt;"), "{page}");
+}
+
+#[test]
+fn names_problems_and_output_are_text() {
+    is_text(&list(&[evil()], 1));
+    let (story, picture) = RunView::blank("0123456789abcdef");
+    let view = evil();
+    is_text(&run(&RunView {
+        status: &view,
+        story: &story,
+        picture: &picture,
+        steps: &[],
+        stale: Some(EVIL),
+    }));
+    let lines = [EVIL.to_owned()];
+    is_text(&log(&LogView {
+        run: "0123456789abcdef",
+        attempt: 1,
+        worker: 0,
+        query: "\"><script>alert(1)</script>",
+        lines: &lines,
+        about: EVIL,
+    }));
+    is_text(&message("No", EVIL));
+    is_text(&door(EVIL));
+}
+
+/// A run that prints so many steps, one a second.
+fn long(steps: u64) -> (Picture, State) {
+    let (mut picture, mut s, mut teller) = (Picture::default(), State::default(), Teller::default());
+    let order = LaunchOrder {
+        attempt: AttemptNo(1),
+        from: StartPoint::Fresh,
+        lost: Vec::new(),
+    };
+    let at = |n: u64| {
+        (
+            Tick(1000 * n),
+            WallMs(1_795_219_200_000 + 1000 * i64::try_from(n).unwrap()),
+        )
+    };
+    let intent = Record::Intended {
+        at: Tick(0),
+        act: Act {
+            id: supervise_core::id::ActId(1),
+            term: Term(1),
+            attempt: Some(AttemptNo(1)),
+            kind: ActKind::Launch(Box::new(order)),
+        },
+        reasons: Vec::new(),
+    };
+    let done = EventKind::ActDone {
+        act: supervise_core::id::ActId(1),
+        result: Ok(supervise_core::event::ActOutput::Launched {
+            guard: supervise_core::id::ProcRef { pid: 2, start: 1 },
+            workers: vec![supervise_core::id::ProcRef { pid: 3, start: 1 }],
+            argv: Vec::new(),
+        }),
+    };
+    let fact = |n: u64, kind| {
+        let (at, wall) = at(n);
+        Record::Fact(Event {
+            at,
+            wall,
+            entropy: 0,
+            kind,
+        })
+    };
+    let progress = |n: u64| {
+        fact(
+            n,
+            EventKind::Progress {
+                attempt: AttemptNo(1),
+                phase: Phase::Step,
+                step: Some(Step(n)),
+                beats: 0,
+                activity: supervise_core::event::Activity::default(),
+            },
+        )
+    };
+    let records = [intent, fact(0, done)].into_iter().chain((1..=steps).map(progress));
+    for record in records {
+        s.apply(&record);
+        teller.add(&record);
+        picture.note(&s, &record);
+    }
+    (picture, s)
+}
+
+#[test]
+fn a_picture_of_a_long_run_is_as_large_as_one_of_a_short_run_and_ends_where_the_run_is() {
+    assert!(Picture::default().drawn().is_none());
+    let (short, _) = long(20);
+    let (endless, s) = long(50_000);
+    assert_eq!(s.attempt.and_then(|a| a.step), Some(Step(50_000)));
+    let (short, endless) = (
+        short.drawn().unwrap().into_string(),
+        endless.drawn().unwrap().into_string(),
+    );
+    assert!(short.matches(',').count() >= 20, "{short}");
+    assert!(endless.len() < 60_000, "{}", endless.len());
+    assert!(endless.contains("highest step 50000"), "{}", &endless[..400]);
+}

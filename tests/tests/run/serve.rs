@@ -1,0 +1,313 @@
+//! The pages of `supervise serve`: who may read them, what they tell of runs that live and that are dead, and that nothing of a run is
+//! ever more than text in them.
+
+use super::{saved, scene};
+use serde_json::json;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Command;
+use supervise_tests::harness::{PATIENCE, Scene, Supervisor, eventually, send};
+
+/// A server, and where it listens.
+struct Server {
+    process: Supervisor,
+    at: String,
+    link: String,
+}
+
+fn serve(scene: &Scene, more: &[&str]) -> Server {
+    let socket = scene.path("serve.sock");
+    let socket = ["--listen", "127.0.0.1:0", "--socket", socket.to_str().unwrap()];
+    let process = scene.start_with(&[&["serve"], &socket[..], more].concat());
+    let url = eventually("the link is told", || {
+        let text = process.text();
+        let (_, rest) = text.split_once("http://")?;
+        Some(rest.split_once('\n')?.0.to_owned())
+    });
+    let (at, link) = url.split_once('/').unwrap();
+    Server {
+        at: at.to_owned(),
+        link: format!("/{link}"),
+        process,
+    }
+}
+
+/// The head and the body of an answer.
+fn asked(mut stream: impl Read + Write, request: &str) -> (String, String) {
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).unwrap();
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    (head.to_owned(), body.to_owned())
+}
+
+impl Server {
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(&self.at).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    fn get(&self, path: &str, headers: &str) -> (String, String) {
+        let at = &self.at;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\n{headers}\r\n");
+        asked(self.connect(), &request)
+    }
+
+    /// The cookie that the link gives.
+    fn enter(&self) -> String {
+        let (head, _) = self.get(&self.link, "");
+        let line = head.lines().find_map(|l| l.strip_prefix("set-cookie: ")).unwrap();
+        let (pair, rest) = line.split_once("; ").unwrap();
+        assert!(rest.contains("HttpOnly") && rest.contains("SameSite=Strict"), "{line}");
+        assert!(head.starts_with("HTTP/1.1 200 "), "the link is no redirection: {head}");
+        format!("Cookie: {pair}\r\n")
+    }
+
+    fn stops(self) {
+        self.process.signal(libc::SIGTERM);
+        self.process.wait().expect(0);
+    }
+}
+
+fn code(head: &str) -> &str {
+    head.split(' ').nth(1).unwrap()
+}
+
+fn run_of(scene: &Scene) -> String {
+    scene.status()["run"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn whoever_has_the_key_reads_and_nobody_else() {
+    let scene = scene();
+    scene.run(&[]).expect(0);
+    let server = serve(&scene, &[]);
+    for path in [
+        "/",
+        "/metrics",
+        "/live",
+        &format!("/run/{}", run_of(&scene)),
+        "/nowhere",
+    ] {
+        let (head, body) = server.get(path, "");
+        assert_eq!(code(&head), "401", "{path}");
+        assert!(!body.contains("checkpoints"), "{body}");
+        assert!(head.contains("content-security-policy: default-src 'none'"), "{head}");
+    }
+    let cookie = server.enter();
+    assert_eq!(code(&server.get(&server.link, "").0), "403", "the link opens once");
+    assert_eq!(code(&server.get("/", &cookie).0), "200");
+    assert_eq!(code(&server.get("/run/0000000000000000", &cookie).0), "404");
+    assert_eq!(code(&server.get("/", "Cookie: supervise=00\r\n").0), "401");
+    let token = cookie.trim().rsplit('=').next().unwrap().to_owned();
+    let bearer = format!("Authorization: Bearer {token}\r\n");
+    let (head, body) = server.get("/metrics", &bearer);
+    assert_eq!(code(&head), "200");
+    assert!(body.contains("supervise_run_proven_step{"), "{body}");
+    let accepts = format!("{bearer}Accept: application/openmetrics-text\r\n");
+    assert!(server.get("/metrics", &accepts).1.contains("# EOF"));
+    let form = |token: &str| {
+        let body = format!("token={token}");
+        let length = body.len();
+        let at = &server.at;
+        let request = format!(
+            "POST /enter HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+        );
+        asked(server.connect(), &request).0
+    };
+    assert_eq!((code(&form(&token)), code(&form("x"))), ("200", "403"));
+    for method in ["POST", "PUT", "DELETE"] {
+        let request = format!(
+            "{method} / HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n{cookie}\r\n",
+            server.at
+        );
+        assert_eq!(code(&asked(server.connect(), &request).0), "405", "{method}");
+    }
+    let elsewhere = format!("GET / HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n{cookie}\r\n");
+    assert_eq!(code(&asked(server.connect(), &elsewhere).0), "421");
+    let socket = scene.path("serve.sock");
+    assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
+    let by_socket = asked(
+        UnixStream::connect(&socket).unwrap(),
+        "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+    );
+    assert_eq!(code(&by_socket.0), "200", "this user needs no key there");
+    let owner = fs::metadata(&socket).unwrap().uid();
+    assert_eq!(owner, fs::metadata(scene.root()).unwrap().uid());
+    server.stops();
+    assert!(!socket.exists());
+}
+
+#[test]
+fn a_page_follows_its_run() {
+    let mut scene = scene();
+    scene.set("demo.hold_at", json!(5));
+    let run = scene.start(&[]);
+    saved(&scene, 4);
+    let server = serve(&scene, &[]);
+    let cookie = server.enter();
+    let id = run_of(&scene);
+    let page = format!("/run/{id}");
+    let body = eventually("the page shows the proven step", || {
+        let (_, body) = server.get(&page, &cookie);
+        body.contains("step 4").then_some(body)
+    });
+    assert!(body.contains("<svg") && body.contains("Attempt 1"), "{body}");
+    assert!(body.len() < 200_000, "{}", body.len());
+    let live = server.connect();
+    let request = format!("GET /live?run={id} HTTP/1.1\r\nHost: {}\r\n{cookie}\r\n", server.at);
+    (&live).write_all(request.as_bytes()).unwrap();
+    let mut lines = BufReader::new(live).lines();
+    assert!(lines.next().unwrap().unwrap().contains("200"));
+    scene.go();
+    assert!(lines.any(|l| l.unwrap() == "event: change"), "a change is told");
+    run.wait().expect(0);
+    let ended = eventually("the page tells of the end", || {
+        let (_, body) = server.get(&page, &cookie);
+        body.contains("finished: step 12 is proven").then_some(body)
+    });
+    assert!(ended.contains("Goodput"), "{ended}");
+    let (_, log) = server.get(&format!("{page}/log?attempt=1&worker=0&q=step:12"), &cookie);
+    assert!(log.contains("step:12"), "{log}");
+    server.stops();
+    scene.assert_alone();
+}
+
+#[test]
+fn a_run_whose_supervisor_was_killed_is_shown_as_it_was() {
+    let mut scene = scene();
+    scene.set("demo.hold_at", json!(5));
+    let run = scene.start(&[]);
+    saved(&scene, 4);
+    eventually("step 4 is proven", || (scene.proven() >= 4).then_some(()));
+    let guards = scene.guards();
+    run.kill();
+    let server = serve(&scene, &["--public-read"]);
+    let (_, list) = server.get("/", "");
+    assert!(list.contains("no supervisor; its guard holds the workers"), "{list}");
+    guards.into_iter().for_each(|pid| send(pid, libc::SIGKILL));
+    let id = run_of(&scene);
+    eventually("the page says that nobody is there", || {
+        let (_, body) = server.get(&format!("/run/{id}"), "");
+        (body.contains("not running: the supervisor is gone") && body.contains("step 4")).then_some(())
+    });
+    server.stops();
+    scene.go();
+    scene.run(&[]).expect(0);
+}
+
+/// Chromium on a page, where it is installed: its DOM after scripts ran, and a screenshot.
+fn browsed(url: &str, scene: &Scene, width: u32, dark: bool, picture: &Path) -> Option<String> {
+    if !Path::new("/usr/bin/chromium").exists() {
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "there is no chromium");
+        let _ = std::io::stderr().write_all(b"skipped: there is no chromium: tests/testbed/browser.sh install\n");
+        return None;
+    }
+    let profile = scene.path("browser");
+    let chromium = |more: &[String]| {
+        let mut command = Command::new("timeout");
+        command.args([
+            "60",
+            "/usr/bin/chromium",
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+        ]);
+        command.arg(format!("--user-data-dir={}", profile.display()));
+        command.arg(format!("--window-size={width},1600"));
+        if dark {
+            command.args(["--blink-settings=preferredColorScheme=0"]);
+        }
+        let output = command.args(more).arg(url).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    chromium(&[
+        format!("--screenshot={}", picture.display()),
+        "--hide-scrollbars".to_owned(),
+    ]);
+    Some(chromium(&["--dump-dom".to_owned()]))
+}
+
+#[test]
+fn nothing_of_a_run_is_more_than_text_in_a_real_browser() {
+    let scene = scene();
+    let evil = "<svg onload=document.title='owned'>";
+    let dir = scene.path(evil);
+    let text = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">";
+    let set = format!("supervisor.run_dir={}", dir.display());
+    let script = format!("echo 'RuntimeError: {}'; exit 3", text.replace('\'', "'\\''"));
+    let run = scene.start_with(&[
+        "run",
+        "--set",
+        "supervisor.trainer=plain",
+        "--set",
+        "supervisor.retries=0",
+        "--set",
+        &set,
+        "--",
+        "sh",
+        "-c",
+        &script,
+    ]);
+    let _ = run.wait();
+    let server = serve(&scene, &["--public-read"]);
+    let (_, list) = server.get("/", "");
+    let id = list
+        .split_once("/run/")
+        .unwrap()
+        .1
+        .split('"')
+        .next()
+        .unwrap()
+        .to_owned();
+    let urls = [
+        "/".to_owned(),
+        format!("/run/{id}"),
+        format!("/run/{id}/log?attempt=1&worker=0&q=%3Cscript%3E"),
+    ];
+    let pictures = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pages");
+    fs::create_dir_all(&pictures).unwrap();
+    for (n, path) in urls.iter().enumerate() {
+        let (head, body) = server.get(path, "");
+        assert_eq!(code(&head), "200", "{path}: {body}");
+        assert!(
+            !body.contains("<script>document") && !body.contains("<img src=x") && !body.contains("<svg onload"),
+            "{body}"
+        );
+        assert!(body.contains("&lt;"), "the text is there: {body}");
+        let picture = pictures.join(format!("page-{n}-360-dark.png"));
+        let Some(dom) = browsed(&format!("http://{}{path}", server.at), &scene, 360, true, &picture) else {
+            continue;
+        };
+        assert!(!dom.contains("<title>owned"), "{dom}");
+        let png = fs::read(&picture).unwrap();
+        let width = u32::from_be_bytes(png[16..20].try_into().unwrap());
+        assert_eq!(width, 360);
+        assert!(png.len() > 3000, "it is not blank: {} bytes", png.len());
+    }
+    server.stops();
+}
+
+#[test]
+fn a_second_server_says_who_is_in_its_way() {
+    let scene = scene();
+    let server = serve(&scene, &[]);
+    let socket = scene.path("serve.sock");
+    let socket = socket.to_str().unwrap();
+    let other = scene.ask(&["serve", "--listen", "none", "--socket", socket]);
+    other.expect(69).says("another `supervise serve` listens there");
+    let taken = scene.ask(&["serve", "--listen", &server.at, "--socket", &format!("{socket}2")]);
+    taken.expect(69).says(&format!("--listen {}", server.at));
+    server.stops();
+    fs::write(socket, "x").unwrap();
+    let other = scene.ask(&["serve", "--listen", "none", "--socket", socket]);
+    other.expect(69).says("expected a socket or nothing");
+}
