@@ -186,6 +186,7 @@ pub fn is_end(event: EventChoice) -> bool {
             | EventChoice::Stall
             | EventChoice::Creep
             | EventChoice::NotFinite
+            | EventChoice::Collapse
     )
 }
 
@@ -213,6 +214,8 @@ fn of_code(code: &str) -> Option<EventChoice> {
         Some(EventChoice::Creep)
     } else if begins(&["not_finite"]) {
         Some(EventChoice::NotFinite)
+    } else if begins(&["entropy_collapse", "reward_collapse"]) {
+        Some(EventChoice::Collapse)
     } else {
         None
     }
@@ -299,6 +302,7 @@ mod tests {
         assert_eq!(event("unconfirmed_resume"), Some(EventChoice::UnconfirmedResume));
         assert_eq!(event("creep"), Some(EventChoice::Creep));
         assert_eq!(event("not_finite"), Some(EventChoice::NotFinite));
+        assert_eq!(event("entropy_collapse"), Some(EventChoice::Collapse));
         assert_eq!((event("worker_failed"), event("resume_confirmed")), (None, None));
     }
 

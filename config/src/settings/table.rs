@@ -346,6 +346,8 @@ choices! {
         Creep = "creep",
         /// a loss or a gradient is no finite number
         NotFinite = "not_finite",
+        /// entropy or reward fell to next to nothing
+        Collapse = "collapse",
         /// the run came to its end
         Finished = "finished",
         /// somebody stopped it

@@ -7,6 +7,7 @@ pub mod action;
 pub mod activity;
 pub mod backoff;
 pub mod checkpoint;
+pub mod collapse;
 pub mod collectives;
 pub mod creep;
 pub mod danger;

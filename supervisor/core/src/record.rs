@@ -4,9 +4,11 @@
 //! their intent to be durable. *Safety* acts stop harm and are performed at once. *Asks* change nothing.
 
 mod edit;
+mod notice;
 mod outcome;
 
 pub use edit::DiskEdit;
+pub use notice::Notice;
 pub use outcome::Outcome;
 
 pub use crate::action::Action;
@@ -291,80 +293,6 @@ pub enum Decision {
 
 /// Code of the reason for which an attempt is ended whose weights are no numbers.
 pub const BACK_TO_FINITE: &str = "back_to_finite";
-
-/// Things that are noticed of an attempt, each once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Notice {
-    /// The first training record is the one after the resume point.
-    ResumeConfirmed,
-    /// The first training record lies behind it: what was trained already is trained again, from something else.
-    UnconfirmedResume,
-    /// The first training record lies ahead of it.
-    ResumeAhead,
-    /// The training is over, and its processes stay.
-    DoneButStays,
-    /// Memory runs out soon.
-    Creep,
-    /// Room in `/dev/shm` runs out soon.
-    CreepShm,
-    /// Room for checkpoints runs out soon.
-    CreepDisk,
-    /// Open files run out soon.
-    CreepFiles,
-    /// Steps take much longer than at first.
-    SlowerSteps,
-    /// Saves take much longer than at first.
-    SlowerSaves,
-    /// A loss or a gradient is no finite number.
-    NotFinite,
-    /// The loss was no finite number for several records in a row: the newest steps are looked into.
-    NotFiniteInARow,
-    /// Steps that were trained twice printed the same numbers.
-    ResumeEqual,
-    /// They printed others, and that shows nothing.
-    ResumeWithin,
-    /// They printed others, far beyond the run's own scatter.
-    ResumeJump,
-}
-
-impl Notice {
-    /// Its name in journals and in `--json`.
-    #[must_use]
-    pub fn code(self) -> &'static str {
-        match self {
-            Self::ResumeConfirmed => "resume_confirmed",
-            Self::Creep => "creep",
-            Self::CreepShm => "creep_shm",
-            Self::CreepDisk => "creep_disk",
-            Self::CreepFiles => "creep_files",
-            Self::SlowerSteps => "slower_steps",
-            Self::SlowerSaves => "slower_saves",
-            Self::UnconfirmedResume => "unconfirmed_resume",
-            Self::ResumeAhead => "resume_ahead",
-            Self::DoneButStays => "done_but_stays",
-            Self::NotFinite => "not_finite",
-            Self::NotFiniteInARow => "not_finite_in_a_row",
-            Self::ResumeEqual => "resume_equal",
-            Self::ResumeWithin => "resume_within",
-            Self::ResumeJump => "resume_jump",
-        }
-    }
-
-    /// Something is not as it should be, though nothing is done about it.
-    #[must_use]
-    pub fn is_warning(self) -> bool {
-        let odd = matches!(self, Self::NotFinite | Self::NotFiniteInARow);
-        let creeps = matches!(self, Self::Creep | Self::CreepShm | Self::CreepDisk | Self::CreepFiles);
-        odd || creeps || matches!(self, Self::UnconfirmedResume | Self::ResumeAhead | Self::ResumeJump)
-    }
-
-    /// It says what came of steps that were trained twice.
-    #[must_use]
-    pub fn is_comparison(self) -> bool {
-        matches!(self, Self::ResumeEqual | Self::ResumeWithin | Self::ResumeJump)
-    }
-}
 
 /// The act that follows once the workers are gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

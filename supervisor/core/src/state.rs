@@ -18,6 +18,7 @@ pub use memory::{Allocation, Care, Failure, Held, NotKept, StopWish};
 pub use pace::Pace;
 
 use crate::checkpoint::{CheckpointSummary, CkptId, Resumability, Verdict};
+use crate::collapse::Course;
 use crate::creep::Creep;
 use crate::durations::Clocks;
 use crate::event::{ExitStatus, Phase, ScanReport, Sighting};
@@ -100,6 +101,9 @@ pub struct State {
     /// An attempt was ended because its weights were no numbers any more: not done again before a person looked at the run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub went_back: bool,
+    /// The course of its entropy and reward.
+    #[serde(default, skip_serializing_if = "Course::is_empty")]
+    pub course: Course,
     /// A stop was asked for.
     pub stop: Option<StopWish>,
     /// A person works on the run.

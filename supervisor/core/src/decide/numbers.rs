@@ -17,6 +17,22 @@ impl Deciding<'_> {
         self.look_for_odd_numbers();
         self.ask_for_finite_weights();
         self.compare_with_before();
+        self.tell_of_collapse();
+    }
+
+    /// A person looks at it: what it means depends on what was wanted.
+    fn tell_of_collapse(&mut self) {
+        for c in self.s.course.collapses() {
+            let (what, name, before) = match c.what {
+                Measure::Entropy => (Notice::EntropyCollapse, "the entropy of the policy", "at first"),
+                _ => (Notice::RewardCollapse, "the reward", "at its best"),
+            };
+            let text = format!(
+                "{name} has collapsed: {:.4} since step {}, {:.4} {before}; steps from before it may be worth keeping",
+                c.now, c.since, c.before
+            );
+            self.notice(what, text.clone(), Reason::new(what.code(), text));
+        }
     }
 
     /// A loss or a gradient that is no number is said once; it may pass.

@@ -221,7 +221,10 @@ impl State {
             EventKind::Used { attempt, step, usage } if *attempt == a.no => a.creep.note(*step, e.at, usage),
             EventKind::Finite { attempt, ckpt, odd } if *attempt == a.no => a.note_finite(ckpt, *odd),
             EventKind::Evidence { attempt, facts } if *attempt == a.no => a.evidence = Some(facts.clone()),
-            EventKind::Numbers { attempt, steps } if *attempt == a.no => a.note_numbers(steps),
+            EventKind::Numbers { attempt, steps } if *attempt == a.no => {
+                a.note_numbers(steps);
+                self.course.note(steps);
+            }
             EventKind::Script { attempt, news } if *attempt == a.no => {
                 a.script.get_or_insert_with(|| news.clone());
             }

@@ -1,6 +1,7 @@
 //! The fold of a term's beginning: what of the terms before it still counts.
 
 use super::{Mode, State};
+use crate::collapse::Course;
 use crate::event::{Event, EventKind};
 use crate::record::Outcome;
 
@@ -29,6 +30,7 @@ impl State {
             // It may plan more steps than were printed before, and print other numbers.
             self.total = None;
             self.before.clear();
+            self.course = Course::default();
             if let Some(a) = self.attempt.as_mut() {
                 a.numbers.clear();
             }

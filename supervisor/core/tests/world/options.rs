@@ -42,6 +42,8 @@ pub(crate) struct Habits {
     pub(crate) lost_from: Option<u64>,
     pub(crate) spoilt_from: Option<u64>,
     pub(crate) jumps: u64,
+    /// From this step on the entropy and the reward that it prints are next to nothing.
+    pub(crate) falls_from: Option<u64>,
     /// Its first training record is told.
     pub(crate) records: bool,
     /// Each step takes so many MiB more of so many MiB of memory; each save of the disk.
@@ -69,6 +71,7 @@ impl Default for Habits {
             stays: false,
             says_end: false,
             losses: false,
+            falls_from: None,
             lost_from: None,
             spoilt_from: None,
             jumps: 0,
@@ -164,6 +167,7 @@ fn one(spec: &mut RunSpec, habits: &mut Habits, key: &str, value: &str) -> Optio
         "own" => habits.own = true,
         "records" => habits.records = true,
         "losses" => habits.losses = true,
+        "falls-from" => habits.falls_from = Some(number?),
         "lost-from" => habits.lost_from = Some(number?),
         "spoilt-from" => habits.spoilt_from = Some(number?),
         "jumps" => habits.jumps = number?,

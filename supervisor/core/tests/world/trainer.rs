@@ -94,8 +94,14 @@ impl World {
             Some(from) if n >= from => f64::NAN,
             _ => 3.0 - n as f64 / 100.0 + scatter + jump,
         };
+        let told = |of: f64| {
+            let from = self.habits.falls_from?;
+            Some(Reading(if n < from { of } else { 0.001 }))
+        };
         let of = Numbers {
             loss: Some(Reading(loss)),
+            entropy: told(0.5 + scatter),
+            reward: told(0.2 + n as f64 / 100.0),
             ..Numbers::default()
         };
         let step = Some(Step(n));
