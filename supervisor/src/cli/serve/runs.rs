@@ -5,7 +5,8 @@ use super::story::{Stories, Told};
 use crate::prepare::listed_runs;
 use crate::render::status::{Alive, StatusView};
 use camino::Utf8PathBuf;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use supervise_core::id::RunId;
@@ -15,10 +16,14 @@ use tokio::task::JoinSet;
 /// A run, and its directory where that is known.
 pub(super) type Named = (RunId, Option<Utf8PathBuf>);
 
-/// A view is good for so long.
+/// A view of a run is good for so long.
 const FRESH: Duration = Duration::from_millis(900);
+/// In the list of all runs for so long by each of them: reading them anew costs a helper process each.
+const FRESH_EACH: Duration = Duration::from_millis(50);
 /// A page waits so long for a run.
 const DEADLINE: Duration = Duration::from_secs(4);
+/// A run that is read for so long does not answer.
+const SILENT: Duration = Duration::from_secs(3);
 /// A story that is read for the first time has so long.
 const STORY: Duration = Duration::from_secs(30);
 /// Runs that are read at once.
@@ -28,8 +33,8 @@ const SLOTS: usize = 16;
 pub(super) struct Runs {
     named: Vec<Named>,
     known: Mutex<HashMap<RunId, (Instant, StatusView)>>,
-    /// Runs that are just being read.
-    busy: Mutex<HashSet<RunId>>,
+    /// Runs that are being read, and since when; `None`: it is not their turn yet.
+    busy: Mutex<HashMap<RunId, Option<Instant>>>,
     slots: Arc<Semaphore>,
     stories: Stories,
 }
@@ -64,10 +69,11 @@ impl Runs {
     /// Every run as it is, and how many are gone.
     pub(super) async fn all(self: &Arc<Self>) -> (Vec<StatusView>, usize) {
         let listed = self.listed();
+        let fresh = FRESH.max(FRESH_EACH * u32::try_from(listed.len()).unwrap_or(u32::MAX));
         let mut reading = JoinSet::new();
         for (n, named) in listed.into_iter().enumerate() {
             let runs = self.clone();
-            reading.spawn(async move { (n, runs.view(named).await) });
+            reading.spawn(async move { (n, runs.view(named, fresh).await) });
         }
         let mut views: Vec<(usize, StatusView)> = reading.join_all().await;
         let all = views.len();
@@ -78,18 +84,25 @@ impl Runs {
     }
 
     pub(super) async fn one(self: &Arc<Self>, run: &str) -> Option<StatusView> {
-        Some(self.view(self.find(run)?).await)
+        Some(self.view(self.find(run)?, FRESH).await)
     }
 
-    async fn view(self: &Arc<Self>, (run, dir): Named) -> StatusView {
+    async fn view(self: &Arc<Self>, (run, dir): Named, fresh: Duration) -> StatusView {
         let known = locked(&self.known).get(&run).cloned();
         if let Some((at, view)) = &known
-            && at.elapsed() < FRESH
+            && at.elapsed() < fresh
         {
             return view.clone();
         }
         let begun = Instant::now();
-        if locked(&self.busy).insert(run.clone()) {
+        let begins = match locked(&self.busy).entry(run.clone()) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(free) => {
+                free.insert(None);
+                true
+            }
+        };
+        if begins {
             let runs = self.clone();
             let id = run.clone();
             // It goes on where nobody waits for it any more.
@@ -107,20 +120,26 @@ impl Runs {
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+        let since = locked(&self.busy).get(&run).copied().flatten();
+        let why = late(since.map(|at| at.elapsed()));
         match known {
+            // A queue is no fault of the run's.
+            Some((_, view)) if why.is_none() => view,
             Some((at, mut view)) => {
                 let ago = at.elapsed().as_secs();
-                view.problem = Some(format!(
-                    "its directory does not answer: this is what was known {ago} s ago"
-                ));
+                view.problem = why.map(|why| format!("{why}: this is what was known {ago} s ago"));
                 view
             }
-            None => StatusView::unknown(&run.0, Alive::default(), "its directory does not answer".to_owned()),
+            None => {
+                let why = why.unwrap_or("it was not read yet: other runs come first, look again in a moment");
+                StatusView::unknown(&run.0, Alive::default(), why.to_owned())
+            }
         }
     }
 
     async fn read(&self, run: RunId, dir: Option<Utf8PathBuf>) {
         if let Ok(_slot) = self.slots.acquire().await {
+            locked(&self.busy).insert(run.clone(), Some(Instant::now()));
             let id = run.clone();
             let read = tokio::task::spawn_blocking(move || target::look(&id, dir.as_deref()).view());
             if let Ok(view) = read.await {
@@ -172,8 +191,46 @@ impl Runs {
     }
 }
 
+/// Why a run is not shown as it is now; `None`: it is not its turn, or was not for long.
+fn late(reading: Option<Duration>) -> Option<&'static str> {
+    (reading? >= SILENT).then_some("its directory does not answer")
+}
+
 /// Nothing runs, and no journal is there any more.
 fn is_gone(v: &StatusView) -> bool {
     let nothing = v.problem.as_deref() == Some("nothing is known of it here");
     v.term == 0 && !v.supervisor.alive && !v.guard.alive && (v.problem.is_none() || nothing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_waits_for_its_turn_is_not_said_to_hang() {
+        assert_eq!(late(None), None);
+        assert_eq!(late(Some(Duration::from_secs(1))), None);
+        assert_eq!(late(Some(SILENT)), Some("its directory does not answer"));
+    }
+
+    #[tokio::test]
+    async fn runs_beyond_the_slots_are_not_read_yet_and_the_rest_is_shown() {
+        let run = |n: usize| (RunId(format!("{n:016x}")), Some(Utf8PathBuf::from("/nowhere")));
+        let runs = Arc::new(Runs::new(vec![run(1), run(2)]));
+        let all = runs
+            .slots
+            .clone()
+            .acquire_many_owned(u32::try_from(SLOTS).unwrap())
+            .await
+            .unwrap();
+        let (views, _) = runs.all().await;
+        assert_eq!(views.len(), 2);
+        assert!(
+            views
+                .iter()
+                .all(|v| v.problem.as_ref().unwrap().contains("not read yet")),
+            "{views:?}"
+        );
+        drop(all);
+    }
 }
