@@ -321,6 +321,13 @@ fn a_model_without_a_table_and_a_value_head_are_refused() {
         problem.verdict == Verdict::Unknown && problem.text.contains("value head"),
         "{problem}"
     );
+    let mut adapted = shapes.clone();
+    adapted.insert(
+        "decoder.layers.mlp.linear_fc1.adapter.linear_in.weight".to_owned(),
+        vec![2, 8, 32],
+    );
+    let problem = plan(&adapted, &golden.config).unwrap_err();
+    assert!(problem.text.contains("an adapter's (LoRA)"), "{problem}");
     golden.config["architectures"] = serde_json::json!(["LlamaForTokenClassification"]);
     assert_eq!(plan(&shapes, &golden.config).unwrap_err().verdict, Verdict::Unknown);
     golden.config["model_type"] = "gemma2".into();

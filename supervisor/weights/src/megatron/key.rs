@@ -28,7 +28,12 @@ impl Making<'_> {
     pub(super) fn spot(&self, key: &str) -> Result<Spot, Problem> {
         let unknown = || {
             let kind = self.sizes.kind();
-            Problem::unknown(format!("{key}: no table says what it is in a model of the type {kind}"))
+            // Megatron-Bridge's names for adapters, and for what they stand beside.
+            let what = match key.contains(".adapter.") || key.contains(".to_wrap.") {
+                true => "it is an adapter's (LoRA), which is not put together here from Megatron's form".to_owned(),
+                false => format!("no table says what it is in a model of the type {kind}"),
+            };
+            Problem::unknown(format!("{key}: {what}"))
         };
         let (of, rest) = if let Some(rest) = key.strip_prefix("decoder.layers.") {
             match numbered(rest) {
