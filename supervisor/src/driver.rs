@@ -124,6 +124,12 @@ enum Internal {
         order: LaunchOrder,
         said: Result<Vec<Job>, String>,
     },
+    /// Slurm was asked about the nodes before a launch.
+    Nodes {
+        act: ActId,
+        order: LaunchOrder,
+        said: Result<String, String>,
+    },
     /// The scheduler was asked when its job ends.
     Allocation(Box<Allocation>),
     /// A relaunch was tried in advance; `None`: it was not tried to its end.
@@ -144,6 +150,8 @@ struct Driver {
     order: RunOrder,
     printer: Printer,
     exe: camino::Utf8PathBuf,
+    /// Where rank 0 of a gang on several nodes is found.
+    master: Option<String>,
     began: u64,
     timers: BTreeMap<TimerKey, Tick>,
     journal: JournalWriter,
@@ -401,6 +409,7 @@ impl Driver {
             Internal::JobEnded { attempt, said } => self.on_job_ended(attempt, said),
             Internal::Cluster { act, order, said } => self.on_cluster(act, order, said),
             Internal::Slurm { act, order, said } => self.on_slurm(act, order, said),
+            Internal::Nodes { act, order, said } => self.on_nodes(act, order, said),
             Internal::Allocation(said) => self.on_scheduler(*said),
             Internal::Rehearsed(result) => self.on_rehearsed(result),
             Internal::Asked(request, reply) => {

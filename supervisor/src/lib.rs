@@ -60,6 +60,9 @@ fn helper() -> Option<ExitCode> {
     }
     let code = match args.next()?.to_str()? {
         "__guard" => supervise_host::guard::main(&args.collect::<Vec<_>>()),
+        "__nodes" => supervise_host::guard::nodes::launcher::main(),
+        "__node" => supervise_host::guard::nodes::worker::main(),
+        "__relay" => supervise_host::guard::nodes::relay::main(&args.collect::<Vec<_>>()),
         "__evidence" => supervise_host::evidence::main(),
         "__notify" => notify::send::helper(),
         "__rehearse" => rehearse::helper(),

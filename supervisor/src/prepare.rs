@@ -5,6 +5,7 @@
 
 mod command;
 mod discovery;
+mod gang;
 mod path;
 mod preflight;
 mod request;
@@ -40,6 +41,8 @@ pub fn prepare(request: Request) -> Result<Prepared, CliError> {
 pub struct BatchNeeds {
     /// Machines, where the configuration says so.
     pub machines: Option<Machines>,
+    /// Its ranks are started on the machines by `supervise` itself.
+    pub gang: bool,
     /// Why the command would not start on this machine.
     pub missing: Option<String>,
     /// The supervisor's settings.
@@ -52,7 +55,8 @@ pub struct BatchNeeds {
 /// Problems of the configuration.
 pub fn batch_needs(request: Request) -> Result<BatchNeeds, CliError> {
     let resolved = discover(request)?.known()?.resolve()?;
-    preflight::several_machines(&resolved.out)?;
+    preflight::several_machines(&resolved.discovered.sources.settings, &resolved.out)?;
+    let gang = self::gang::is_gang(&resolved.discovered.sources.settings, &resolved.out);
     let sources = resolved.discovered.sources;
     let settings = sources.settings;
     let missing = command::check(&resolved.out.command, &sources.cwd, &settings.env);
@@ -62,12 +66,15 @@ pub fn batch_needs(request: Request) -> Result<BatchNeeds, CliError> {
         Gpus::None => Some(0),
         Gpus::List(list) => u32::try_from(list.len()).ok(),
     };
-    let machines = resolved.out.machines.map(|m| Machines {
+    let nodes = settings.gang.nodes;
+    let said = nodes.map(|nodes| Machines { nodes, gpus: 0 });
+    let machines = resolved.out.machines.or(said).map(|m| Machines {
         gpus: gpus.unwrap_or(m.gpus),
-        ..m
+        nodes: nodes.unwrap_or(m.nodes),
     });
     Ok(BatchNeeds {
         machines,
+        gang,
         missing,
         settings,
     })

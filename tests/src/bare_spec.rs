@@ -26,6 +26,7 @@ pub fn bare(run: &str, root: &Utf8Path, run_dir: &Utf8Path) -> RunSpec {
         gang: GangSpec {
             launcher: LauncherKind::Driver,
             workers: 1,
+            nodes: 1,
             gpus: Vec::new(),
         },
         cadence: SaveCadence {

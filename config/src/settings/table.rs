@@ -121,8 +121,10 @@ settings! {
     struct Gang {
         /// One command, or one for each worker.
         launcher: LauncherChoice = "auto";
-        /// How many workers; `null` to take it from the configuration.
+        /// How many workers on each node; `null` to take it from the configuration.
         workers: Option<u32> = "null";
+        /// Nodes of a Slurm allocation that the workers are started on; `null` to take it from the configuration.
+        nodes: Option<u32> = "null";
         /// The workers' devices: `auto` (all that are there), `none`, or a list of device numbers.
         gpus: Gpus = "auto";
     }

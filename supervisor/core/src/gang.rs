@@ -3,26 +3,30 @@
 use crate::id::Rank;
 use crate::spec::{GangSpec, LauncherKind};
 
-/// Environment of worker `rank` of a gang on this machine. `port` is fresh for each attempt.
+/// Environment of worker `rank` of a gang. `master` is where rank 0 runs, with a port that is fresh for each attempt.
 ///
 /// Source of the names: `torch/distributed/elastic/agent/server/local_elastic_agent.py` (torch 2.11).
 #[must_use]
-pub fn worker_env(gang: &GangSpec, rank: Rank, port: u16, attempt: u32) -> Vec<(String, String)> {
+pub fn worker_env(gang: &GangSpec, rank: Rank, master: (&str, u16), attempt: u32) -> Vec<(String, String)> {
     let mut env: Vec<(String, String)> = Vec::new();
     let mut set = |k: &str, v: String| env.push((k.to_owned(), v));
     if gang.launcher == LauncherKind::Gang {
-        let (r, w) = (rank.0.to_string(), gang.workers.to_string());
-        for name in ["RANK", "LOCAL_RANK", "ROLE_RANK"] {
-            set(name, r.clone());
+        let here = gang.per_node().max(1);
+        for (name, value) in [
+            ("RANK", rank.0),
+            ("ROLE_RANK", rank.0),
+            ("LOCAL_RANK", rank.0 % here),
+            ("WORLD_SIZE", gang.workers),
+            ("ROLE_WORLD_SIZE", gang.workers),
+            ("LOCAL_WORLD_SIZE", here),
+            ("GROUP_RANK", rank.0 / here),
+            ("GROUP_WORLD_SIZE", gang.nodes),
+        ] {
+            set(name, value.to_string());
         }
-        for name in ["WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"] {
-            set(name, w.clone());
-        }
-        set("GROUP_RANK", "0".into());
-        set("GROUP_WORLD_SIZE", "1".into());
         set("ROLE_NAME", "default".into());
-        set("MASTER_ADDR", "127.0.0.1".into());
-        set("MASTER_PORT", port.to_string());
+        set("MASTER_ADDR", master.0.to_owned());
+        set("MASTER_PORT", master.1.to_string());
         set("TORCHELASTIC_RESTART_COUNT", attempt.saturating_sub(1).to_string());
         set("TORCHELASTIC_MAX_RESTARTS", "0".into());
         set("TORCHELASTIC_USE_AGENT_STORE", "False".into());
@@ -39,6 +43,18 @@ pub fn worker_env(gang: &GangSpec, rank: Rank, port: u16, attempt: u32) -> Vec<(
 fn devices(gang: &GangSpec) -> String {
     let names: Vec<String> = gang.gpus.iter().map(u32::to_string).collect();
     names.join(",")
+}
+
+/// Variables that Slurm sets for each node: a rank gets those of its own.
+#[must_use]
+pub fn is_of_a_node(name: &str) -> bool {
+    const DEVICES: [&str; 4] = [
+        "CUDA_VISIBLE_DEVICES",
+        "ROCR_VISIBLE_DEVICES",
+        "GPU_DEVICE_ORDINAL",
+        "ZE_AFFINITY_MASK",
+    ];
+    name.starts_with("SLURM") || name == "HOSTNAME" || DEVICES.contains(&name)
 }
 
 /// Variables of an outer launcher that must not leak into a gang.
@@ -66,9 +82,10 @@ mod tests {
         let gang = GangSpec {
             launcher: LauncherKind::Gang,
             workers: 4,
+            nodes: 1,
             gpus: vec![0, 1, 2, 3],
         };
-        let env = worker_env(&gang, Rank(2), 29_511, 3);
+        let env = worker_env(&gang, Rank(2), ("127.0.0.1", 29_511), 3);
         let get = |k: &str| env.iter().find(|(n, _)| n == k).map(|(_, v)| v.as_str());
         assert_eq!(get("RANK"), Some("2"));
         assert_eq!(get("WORLD_SIZE"), Some("4"));
@@ -77,8 +94,32 @@ mod tests {
         let driver = GangSpec {
             launcher: LauncherKind::Driver,
             workers: 1,
+            nodes: 1,
             gpus: vec![],
         };
-        assert!(worker_env(&driver, Rank(0), 1, 1).is_empty());
+        assert!(worker_env(&driver, Rank(0), ("", 1), 1).is_empty());
+    }
+    #[test]
+    fn ranks_are_dealt_out_to_nodes_in_order() {
+        let gang = GangSpec {
+            launcher: LauncherKind::Gang,
+            workers: 4,
+            nodes: 2,
+            gpus: vec![0, 1],
+        };
+        let env = worker_env(&gang, Rank(3), ("10.0.0.1", 29_511), 1);
+        let get = |k: &str| env.iter().find(|(n, _)| n == k).map(|(_, v)| v.as_str());
+        for (name, value) in [
+            ("RANK", "3"),
+            ("LOCAL_RANK", "1"),
+            ("GROUP_RANK", "1"),
+            ("WORLD_SIZE", "4"),
+            ("LOCAL_WORLD_SIZE", "2"),
+            ("GROUP_WORLD_SIZE", "2"),
+            ("MASTER_ADDR", "10.0.0.1"),
+        ] {
+            assert_eq!(get(name), Some(value), "{name}");
+        }
+        assert!(is_of_a_node("SLURM_NODEID") && !is_of_a_node("PATH"));
     }
 }

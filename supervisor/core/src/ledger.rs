@@ -478,7 +478,7 @@ impl Ledger {
 pub fn devices(spec: &RunSpec) -> u32 {
     match u32::try_from(spec.gang.gpus.len()) {
         Ok(0) | Err(_) => spec.world.unwrap_or_default().max(spec.gang.workers),
-        Ok(gpus) => gpus,
+        Ok(gpus) => gpus.saturating_mul(spec.gang.nodes),
     }
 }
 

@@ -98,13 +98,44 @@ impl Numbering {
     }
 }
 
+fn one() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
+fn is_one(nodes: &u32) -> bool {
+    *nodes == 1
+}
+
+impl GangSpec {
+    /// One process, which starts the rest by itself.
+    #[must_use]
+    pub fn driver() -> Self {
+        Self {
+            launcher: LauncherKind::Driver,
+            workers: 1,
+            nodes: 1,
+            gpus: Vec::new(),
+        }
+    }
+
+    /// Workers of each node.
+    #[must_use]
+    pub fn per_node(&self) -> u32 {
+        self.workers.checked_div(self.nodes).unwrap_or(self.workers)
+    }
+}
+
 /// How workers are started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GangSpec {
     /// One driver process, or one process per rank with torch's environment.
     pub launcher: LauncherKind,
-    /// Number of worker processes on this machine.
+    /// Number of worker processes, on all nodes.
     pub workers: u32,
+    /// Nodes that they are dealt out to, equally many to each.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub nodes: u32,
     /// GPU indices dealt out to the workers; empty: `CUDA_VISIBLE_DEVICES` is left alone.
     pub gpus: Vec<u32>,
 }

@@ -28,6 +28,8 @@ pub enum Role {
     Guard,
     /// The keeper of a guard: that it lives is all that can be learnt there.
     Keeper,
+    /// The launcher of a gang's nodes, for its relays.
+    Nodes,
 }
 
 impl Role {
@@ -36,6 +38,7 @@ impl Role {
             Self::Control => "control",
             Self::Guard => "guard",
             Self::Keeper => "keeper",
+            Self::Nodes => "nodes",
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Its daemons may be away or hang: each question has a deadline, and no answer changes nothing.
 
-use crate::slurm::call;
+use crate::process::call::call;
 use camino::Utf8Path;
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -3,6 +3,7 @@
 //! A bare process id means nothing here: a process is a [`ProcRef`], its id and its start time. Everything is
 //! read from `/proc` and cgroupfs; no path under a user's mount is touched.
 
+pub(crate) mod call;
 pub mod capture;
 pub mod cgroup;
 pub mod kill;

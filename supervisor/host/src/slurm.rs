@@ -1,7 +1,7 @@
 //! Jobs of Slurm's, in `squeue`'s words and ended by `scancel`. Both talk to a daemon that may be away or hang: each call has a
 //! deadline, and no answer is never taken for a good one.
 
-use crate::process::capture::{Captured, Errand, capture};
+use crate::process::call::call;
 use crate::script;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,8 +16,6 @@ const ENDING: Duration = Duration::from_secs(90);
 const LOOK: Duration = Duration::from_secs(1);
 /// Its processes are ending, and nothing more can be asked of it.
 const COMPLETING: &str = "COMPLETING";
-const OUTPUT: usize = 16 << 20;
-const ERRORS: usize = 8 << 10;
 
 /// Whom to ask, and about whom.
 #[derive(Debug, Clone)]
@@ -119,44 +117,4 @@ pub fn submit(script: &str, cwd: &Utf8Path, env: &BTreeMap<String, String>) -> R
     // The name of a cluster may follow.
     let number = said.split(';').next().and_then(|n| n.parse().ok());
     number.ok_or_else(|| format!("sbatch prints what cannot be understood: {said:?}"))
-}
-
-/// One of Slurm's programs, run to its end. Returns what it printed.
-///
-/// # Errors
-/// Its last words, or why there are none.
-pub(crate) fn call(
-    argv: &[&str],
-    env: BTreeMap<String, String>,
-    cwd: &Utf8Path,
-    input: &[u8],
-    limit: Duration,
-) -> Result<Vec<u8>, String> {
-    let argv: Vec<String> = argv.iter().map(|w| (*w).to_owned()).collect();
-    let env: Vec<(String, String)> = env.into_iter().collect();
-    let said = capture(&Errand {
-        input,
-        argv: &argv,
-        env: &env,
-        cwd: cwd.as_str(),
-        limit,
-        output: OUTPUT,
-        errors: ERRORS,
-        stop: None,
-    });
-    match said {
-        Ok(Captured { status, output, .. }) if status.is_success() => Ok(output),
-        Ok(Captured { errors, .. }) => Err(format!("{}: {}", argv[0], last_line(&errors))),
-        Err(e) => Err(format!("{}: {e}", argv[0])),
-    }
-}
-
-fn last_line(errors: &[u8]) -> String {
-    let text = String::from_utf8_lossy(errors);
-    let line = text.lines().rev().find(|l| !l.trim().is_empty());
-    line.unwrap_or("it failed without a word")
-        .trim()
-        .chars()
-        .take(400)
-        .collect()
 }

@@ -64,6 +64,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     let batch = Batch {
         name,
         machines: needs.machines,
+        gang: needs.gang,
         notice: notice(grace.save, grace.stop),
         origin: origin(&args, &options, &trainer),
         command: command(&args, &trainer)?,
@@ -206,7 +207,7 @@ fn notes(batch: &Batch) -> Vec<String> {
         None => {
             vec!["how many machines and GPUs the run needs is not known: give --nodes and --gres after `--`".to_owned()]
         }
-        Some(Machines { nodes, .. }) if nodes > 1 => vec![format!(
+        Some(Machines { nodes, .. }) if nodes > 1 && !batch.gang => vec![format!(
             "the trainer is started on the first of {nodes} nodes: a Ray cluster over all of them is started by lines of your own before `exec`"
         )],
         Some(_) => Vec::new(),

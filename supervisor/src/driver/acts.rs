@@ -12,7 +12,7 @@ use supervise_config::redact_words;
 use supervise_config::settings::CgroupChoice;
 use supervise_core::diagnosis::{failure_rules, user_rules};
 use supervise_core::event::{ActError, ActErrorKind, EventKind};
-use supervise_core::gang::{FOREIGN, worker_env};
+use supervise_core::gang::{FOREIGN, is_of_a_node, worker_env};
 use supervise_core::id::{ActId, ProcRef, Rank};
 use supervise_core::progress::progress_rules;
 use supervise_core::record::{Act, ActKind, LaunchOrder, StartPoint};
@@ -20,7 +20,8 @@ use supervise_core::scan::{ScanRule, Scanner};
 use supervise_core::spec::{LauncherKind, RunSpec};
 use supervise_core::state::Mode;
 use supervise_host::address::{self, Role};
-use supervise_host::guard::protocol::{GuardOrder, ScriptWatch, WorkerOrder};
+use supervise_host::guard::nodes::steps;
+use supervise_host::guard::protocol::{GuardOrder, NodesOrder, ScriptWatch, WorkerOrder};
 use supervise_host::io_worker::{Answer, Question};
 use supervise_host::process::proc_stat;
 use supervise_trainers::{HostFacts, LaunchPlan, adapter};
@@ -38,7 +39,10 @@ impl Driver {
             }
             ActKind::Prune(steps) => self.work.ask(Tag::Act(act.id), Question::Prune { steps }, now),
             ActKind::Launch(order) => {
-                if !self.ask_cluster(act.id, &order) && !self.ask_slurm(act.id, &order) {
+                let asked = self.ask_nodes(act.id, &order)
+                    || self.ask_cluster(act.id, &order)
+                    || self.ask_slurm(act.id, &order);
+                if !asked {
                     self.launch_from(act.id, *order);
                 }
             }
@@ -141,6 +145,10 @@ impl Driver {
             scratch: plan.scratch.clone(),
             stale_names: plan.stale_names.clone(),
             script: watch(&plan),
+            nodes: (self.spec.gang.nodes > 1).then(|| NodesOrder {
+                nodes: self.spec.gang.nodes,
+                step: steps::name(&self.spec.run, order.attempt),
+            }),
         };
         let (stream, child) = self
             .guard_for(&order_for_guard)
@@ -175,12 +183,17 @@ impl Driver {
         let gang = &self.spec.gang;
         let is_gang = gang.launcher == LauncherKind::Gang;
         // The port is free now; a trainer that finds it taken ends, and the next attempt gets another one.
+        let here = if gang.nodes > 1 { "0.0.0.0" } else { "127.0.0.1" };
         let port = if is_gang {
-            TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port()
+            TcpListener::bind((here, 0))?.local_addr()?.port()
         } else {
             0
         };
+        let master = self.master.as_deref().unwrap_or("127.0.0.1");
         let mut base = host.env.clone();
+        if gang.nodes > 1 {
+            base.retain(|name, _| !is_of_a_node(name));
+        }
         if is_gang {
             for name in FOREIGN {
                 base.remove(*name);
@@ -203,7 +216,7 @@ impl Driver {
                     let more = super::evidence::helping_variables(&dir, is_gang.then_some(rank), &env);
                     env.extend(more);
                 }
-                env.extend(worker_env(gang, Rank(rank), port, order.attempt.0));
+                env.extend(worker_env(gang, Rank(rank), (master, port), order.attempt.0));
                 WorkerOrder {
                     argv: plan.argv.clone(),
                     env: env.into_iter().collect(),

@@ -8,6 +8,7 @@ use supervise_core::event::{ActError, ActErrorKind, EventKind};
 use supervise_core::id::{ActId, AttemptNo, ProcRef};
 use supervise_core::record::LaunchOrder;
 use supervise_host::cluster::{JobQuery, end_job};
+use supervise_host::guard::nodes::steps;
 use supervise_host::slurm;
 use supervise_trainers::slurm::{Job, Proof, words};
 use supervise_trainers::{Ray, adapter, job};
@@ -159,6 +160,53 @@ impl Driver {
             act,
             result: Err(error),
         });
+    }
+}
+
+impl Driver {
+    /// Before a launch on several nodes: no step of this run is left there. `false`: the run has one node.
+    pub(super) fn ask_nodes(&mut self, act: ActId, order: &LaunchOrder) -> bool {
+        if self.spec.gang.nodes <= 1 {
+            return false;
+        }
+        let (env, run, order, tx) = (
+            environment::own(),
+            self.spec.run.clone(),
+            order.clone(),
+            self.internal.clone(),
+        );
+        tokio::task::spawn_blocking(move || {
+            let said = steps::end(&env, &run).and_then(|ended| {
+                if !ended.is_empty() {
+                    let note = format!(
+                        "Slurm's steps that an earlier attempt left are ended: {}",
+                        ended.join(", ")
+                    );
+                    let _ = tx.send(Internal::Note(note));
+                }
+                steps::own_address(&env)
+            });
+            let _ = tx.send(Internal::Nodes { act, order, said });
+        });
+        true
+    }
+
+    /// The nodes are free, and this is where rank 0 will be found; or the launch waits.
+    pub(super) fn on_nodes(&mut self, act: ActId, order: LaunchOrder, said: Result<String, String>) {
+        match said {
+            Ok(address) => {
+                self.master = Some(address);
+                self.launch_from(act, order);
+            }
+            Err(why) => self.feed(EventKind::ActDone {
+                act,
+                result: Err(ActError {
+                    what: format!("Slurm does not say that the nodes are free of this run: {why}"),
+                    retryable: true,
+                    kind: ActErrorKind::Held,
+                }),
+            }),
+        }
     }
 }
 

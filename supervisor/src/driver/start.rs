@@ -97,6 +97,7 @@ pub(super) async fn term(
         ledger: loaded.ledger.clone(),
         spec: spec.clone(),
         exe,
+        master: None,
         began: boottime_ms(),
         timers: BTreeMap::new(),
         journal: JournalWriter::new(beat(lease_ttl(&order)), fence(&order)),

@@ -213,6 +213,7 @@ fn one_script(out: &mut ReadOutput) {
         out.gang = GangSpec {
             launcher: LauncherKind::Driver,
             workers: 1,
+            nodes: 1,
             gpus: Vec::new(),
         };
         out.world = None;

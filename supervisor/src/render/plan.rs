@@ -345,6 +345,12 @@ impl PlanView {
     fn launch(&self, p: &Prepared) -> String {
         let how = match self.gang.launcher {
             LauncherKind::Driver => "1 process, which starts its own workers".to_owned(),
+            LauncherKind::Gang if self.gang.nodes > 1 => format!(
+                "{} workers, {} on each of {} nodes of the Slurm allocation",
+                self.gang.workers,
+                self.gang.per_node(),
+                self.gang.nodes
+            ),
             LauncherKind::Gang => format!("{} workers, each started here", self.gang.workers),
         };
         let mut out = format!("  command      {}\n", shown(&shown_command(&self.argv)));

@@ -17,6 +17,8 @@ pub struct Batch {
     pub name: String,
     /// Machines, where the configuration says so.
     pub machines: Option<Machines>,
+    /// Its ranks are started on the machines by `supervise` itself.
+    pub gang: bool,
     /// How long before the end of the job it hears of it.
     pub notice: Duration,
     /// The command that writes it.
@@ -137,6 +139,7 @@ mod tests {
         let batch = Batch {
             name: "ppo".into(),
             machines: Some(Machines { nodes: 2, gpus: 8 }),
+            gang: false,
             notice: notice(Duration::from_secs(300), Duration::from_secs(30)),
             origin: words("supervise sbatch it's.yaml"),
             cwd: "/my run".into(),

@@ -13,7 +13,7 @@ use supervise_core::record::{
     Then,
 };
 use supervise_core::rehearsal::{Rehearsal, Rehearsed};
-use supervise_core::spec::{GangSpec, LauncherKind, Numbering, Policy, ResumeIntent, RunSpec, SaveCadence, SavePolicy};
+use supervise_core::spec::{GangSpec, Numbering, Policy, ResumeIntent, RunSpec, SaveCadence, SavePolicy};
 use supervise_core::state::State;
 
 fn spec() -> RunSpec {
@@ -30,11 +30,7 @@ fn spec() -> RunSpec {
         command: vec!["python3".into()],
         cwd: "/".into(),
         env: Default::default(),
-        gang: GangSpec {
-            launcher: LauncherKind::Driver,
-            workers: 1,
-            gpus: Vec::new(),
-        },
+        gang: GangSpec::driver(),
         cadence: SaveCadence { every, at_end },
         last_step: Some(Step(10)),
         world: Some(2),

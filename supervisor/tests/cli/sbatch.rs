@@ -55,18 +55,19 @@ fn a_job_that_could_only_be_refused_is_not_written() {
     let world = World::new();
     let yaml = "trainer:\n  default_local_dir: ckpt\n  nnodes: 2\n  n_gpus_per_node: 8\n  total_training_steps: 8\n";
     world.write("sft.yaml", yaml);
-    let args = [
-        "sbatch",
-        "sft.yaml",
-        "--",
-        "--",
-        "python3",
-        "-m",
-        "verl.trainer.sft_trainer",
-    ];
-    world
-        .run(&args)
+    let sbatch = |command: &[&str]| {
+        let args = [&["sbatch", "sft.yaml", "--", "--"], command].concat();
+        world.run(&args)
+    };
+    let sft = ["-m", "verl.trainer.sft_trainer"];
+    sbatch(&[&["torchrun", "--nproc-per-node=8"], &sft[..]].concat())
         .refuses(78, &["2 machines are asked for", "supervises a run on one"]);
+    // Its ranks are started on both nodes, by us: that needs a job.
+    let said = sbatch(&[&["python3"], &sft[..]].concat());
+    said.tells(0, &["#SBATCH --nodes=2\n", "#SBATCH --gres=gpu:8\n"]);
+    assert!(!said.err.contains("a Ray cluster"), "{said:?}");
+    let run = world.run(&["run", "sft.yaml", "--", "python3", "-m", "verl.trainer.sft_trainer"]);
+    run.refuses(78, &["needs 2 nodes", "no Slurm job", "supervise sbatch"]);
 }
 
 #[test]

@@ -61,6 +61,7 @@ impl Adapter for PlainAdapter {
             out.gang = GangSpec {
                 launcher: LauncherKind::Gang,
                 workers,
+                nodes: 1,
                 gpus: Vec::new(),
             };
         }

@@ -116,6 +116,7 @@ impl ReadOutput {
             gang: GangSpec {
                 launcher: LauncherKind::Driver,
                 workers: 1,
+                nodes: 1,
                 gpus: Vec::new(),
             },
             command: Vec::new(),

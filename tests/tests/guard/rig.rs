@@ -46,6 +46,7 @@ impl Rig {
         let run = RunId(format!("test-{}-{name}", std::process::id()));
         let dir = root.join("attempts/0007");
         let mut order = GuardOrder {
+            nodes: None,
             socket: fresh(&run, Role::Guard).unwrap(),
             run,
             term: Term(2),

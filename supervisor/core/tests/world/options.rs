@@ -100,6 +100,7 @@ pub(crate) fn spec() -> RunSpec {
         gang: GangSpec {
             launcher: LauncherKind::Gang,
             workers: 2,
+            nodes: 1,
             gpus: Vec::new(),
         },
         cadence: SaveCadence {

@@ -6,33 +6,27 @@ use crate::address::{self, Role};
 use crate::guard::connection::Connection;
 use crate::guard::facts::Facts;
 use crate::guard::keeper::{Half, Keeper, Tether, part};
-use crate::guard::log_queue::{LogQueue, log_writer_order, null, set_nonblocking};
+use crate::guard::log_queue::{LogQueue, log_writer_order, null};
 use crate::guard::memory::Memory;
+use crate::guard::nodes::Nodes;
 use crate::guard::protocol::{FromGuard, GuardOrder, ORDER_LIMIT, WorkerOrder};
 use crate::guard::pulses::Pulses;
 use crate::guard::record::boot_line;
 use crate::guard::run::calls::{Calls, look_every};
 use crate::guard::run::{Guard, Pace};
 use crate::guard::scratch;
+use crate::guard::setup::{KEEP_ENVIRONMENT, marks, pipe, signals};
 use crate::guard::tree::Tree;
 use crate::guard::worker::{WORKERS_LIMIT, Worker};
 use crate::process::cgroup::{Leaf, leaf_name};
 use crate::process::spawn::{Place, Program, Started, Wiring, close_inherited, start, take_standard};
 use crate::process::{ATTEMPT_VARIABLE, boottime_ms, own_ref};
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signalfd::SignalFd;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use supervise_core::id::WorkerId;
-
-/// Room in a worker's output pipe: a guard that is not scheduled for a moment must not be felt.
-const OUTPUT_PIPE: i32 = 256 << 10;
-
-/// Keeps setproctitle from overwriting the environment, and with it the attempt's mark.
-const KEEP_ENVIRONMENT: (&str, &str) = ("SPT_NOENV", "1");
 
 /// The process that has its order.
 pub(crate) enum Begun {
@@ -106,26 +100,6 @@ fn read_order(file: File) -> io::Result<GuardOrder> {
     Ok(serde_json::from_slice(&json)?)
 }
 
-/// Signals arrive as input: none of them ends the guard.
-fn signals() -> io::Result<SignalFd> {
-    let mut set = SigSet::empty();
-    set.extend([
-        Signal::SIGCHLD,
-        Signal::SIGTERM,
-        Signal::SIGINT,
-        Signal::SIGHUP,
-        Signal::SIGQUIT,
-        Signal::SIGUSR1,
-        Signal::SIGUSR2,
-        Signal::SIGALRM,
-    ]);
-    set.thread_block()?;
-    Ok(SignalFd::with_flags(
-        &set,
-        SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK,
-    )?)
-}
-
 /// A guard that has said all it had to say is gone within this.
 const PREDECESSOR_MS: u64 = 3_000;
 const LOOK: std::time::Duration = std::time::Duration::from_millis(1);
@@ -156,10 +130,20 @@ fn prepare(order: GuardOrder, connection: Connection, signals: SignalFd) -> Resu
     let name = leaf_name(&order.run, order.term.0, order.attempt.0);
     let leaf = order.cgroup.then(|| Leaf::create(&name).ok()).flatten();
     let mut memory = Memory::watch();
-    let (workers, failure) = start_workers(&order, leaf.as_ref());
+    let nodes = match order
+        .nodes
+        .as_ref()
+        .map(|nodes| Nodes::start(&order, nodes))
+        .transpose()
+    {
+        Ok(nodes) => nodes,
+        Err(e) => return Err((connection, format!("the launcher of the nodes cannot be started: {e}"))),
+    };
+    let (workers, failure) = start_workers(&order, nodes.as_ref(), leaf.as_ref());
     workers.iter().for_each(|w| memory.note(w.proc.pid));
     let tag = format!("{}/", order.run);
-    let tree = Tree::new(me, tag, leaf, now);
+    let mut tree = Tree::new(me, tag, leaf, now);
+    tree.except(nodes.as_ref().map(|n| n.pid));
     let mut guard = Guard {
         me,
         term: order.term,
@@ -173,6 +157,7 @@ fn prepare(order: GuardOrder, connection: Connection, signals: SignalFd) -> Resu
         facts: Facts::default(),
         calls: Calls::default(),
         log_queue: LogQueue::new(log_writer_order(&order)),
+        nodes,
         log_writer: None,
         log_writer_due: None,
         log_writer_pause: 0,
@@ -222,11 +207,16 @@ fn listen(name: &str) -> io::Result<UnixListener> {
 }
 
 /// Starts worker after worker; at the first that cannot be started it stops and says why.
-fn start_workers(order: &GuardOrder, leaf: Option<&Leaf>) -> (Vec<Worker>, Option<(String, bool)>) {
+fn start_workers(
+    order: &GuardOrder,
+    nodes: Option<&Nodes>,
+    leaf: Option<&Leaf>,
+) -> (Vec<Worker>, Option<(String, bool)>) {
     let mut workers = Vec::with_capacity(order.workers.len());
     let place = leaf.and_then(|l| Some((l.directory().ok()?, l.entrance().ok()?)));
     for (id, worker) in (0_u32..).zip(&order.workers) {
-        match start_worker(order, worker, place.as_ref()) {
+        let relay = nodes.map(|n| n.relay(&order.exe, id));
+        match start_worker(order, relay.as_ref().unwrap_or(worker), place.as_ref()) {
             Ok((started, output)) => workers.push(Worker::new(WorkerId(id), started, output)),
             Err(e) => {
                 let what = format!("worker {id} cannot be started: {e}");
@@ -242,16 +232,12 @@ fn start_worker(
     worker: &WorkerOrder,
     place: Option<&(File, File)>,
 ) -> io::Result<(Started, OwnedFd)> {
-    let mark = format!("{}/{}/{}", order.run, order.term, order.attempt);
+    let mut env = marks(order);
     let ours = [ATTEMPT_VARIABLE, KEEP_ENVIRONMENT.0];
-    let mut env: Vec<(String, String)> = vec![
-        (ATTEMPT_VARIABLE.to_owned(), mark),
-        (KEEP_ENVIRONMENT.0.to_owned(), KEEP_ENVIRONMENT.1.to_owned()),
-    ];
     let theirs = worker.env.iter().filter(|(k, _)| !ours.contains(&k.as_str()));
     env.extend(theirs.cloned());
     let program = Program::new(&worker.argv, &env, Some(worker.cwd.as_str()))?;
-    let (reader, writer) = pipe(OUTPUT_PIPE)?;
+    let (reader, writer) = pipe()?;
     let null = null()?;
     let wiring = Wiring {
         input: null.as_fd(),
@@ -264,13 +250,4 @@ fn start_worker(
         dies_with_creator: true,
     };
     Ok((start(&program, &wiring)?, reader))
-}
-
-/// A pipe whose reading end does not block; the writing end does, as programs expect.
-fn pipe(size: i32) -> io::Result<(OwnedFd, OwnedFd)> {
-    let (reader, writer) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
-    set_nonblocking(&reader)?;
-    // A user near the limit for pipes gets the usual size.
-    let _ = fcntl(&reader, FcntlArg::F_SETPIPE_SZ(size));
-    Ok((reader, writer))
 }

@@ -274,13 +274,13 @@ pub(crate) fn start_log_writer(order: &GuardOrder) -> io::Result<(i32, OwnedFd)>
     Ok((start(&program, &wiring)?.pid, writer))
 }
 
-pub(super) fn set_nonblocking(fd: &OwnedFd) -> io::Result<()> {
+pub(crate) fn set_nonblocking(fd: &OwnedFd) -> io::Result<()> {
     let flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL)?);
     fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
     Ok(())
 }
 
-pub(super) fn null() -> io::Result<File> {
+pub(crate) fn null() -> io::Result<File> {
     std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")
 }
 

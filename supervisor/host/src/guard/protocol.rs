@@ -58,9 +58,21 @@ pub struct GuardOrder {
     /// Records by which processes of earlier attempts were found: deleted before the workers start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stale_names: Option<Utf8PathBuf>,
+    /// The workers run on several nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<NodesOrder>,
     /// The workers run a script that starts the trainer: what is looked for in it.
     #[serde(default)]
     pub script: Option<ScriptWatch>,
+}
+
+/// Several nodes for one gang.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodesOrder {
+    /// Nodes; the workers are dealt out to them in order, equally many to each.
+    pub nodes: u32,
+    /// Name of the step.
+    pub step: String,
 }
 
 /// Process that is looked for among the processes of a script.

@@ -10,6 +10,7 @@ use crate::guard::connection::Connection;
 use crate::guard::facts::Facts;
 use crate::guard::log_queue::{LogQueue, start_log_writer};
 use crate::guard::memory::Memory;
+use crate::guard::nodes::Nodes;
 use crate::guard::protocol::{FromGuard, GuardOrder};
 use crate::guard::pulses::{Pulses, Ranked};
 use crate::guard::record::descendant_line;
@@ -66,6 +67,8 @@ pub(crate) struct Guard {
     pub(crate) facts: Facts,
     pub(crate) calls: Calls,
     pub(crate) log_queue: LogQueue,
+    /// The launcher of the nodes, where the workers stand for ranks there.
+    pub(crate) nodes: Option<Nodes>,
     pub(crate) log_writer: Option<i32>,
     pub(crate) log_writer_due: Option<u64>,
     pub(crate) log_writer_pause: u64,
@@ -257,7 +260,10 @@ impl Guard {
             }
         };
         self.unkillable.clone_from(&unkillable);
-        self.tell(FromGuard::TreeGone { unkillable });
+        // Until its launcher has ended, something of the gang may live on another node.
+        if self.is_gone() || !unkillable.is_empty() {
+            self.tell(FromGuard::TreeGone { unkillable });
+        }
     }
 
     fn report(&mut self, now: u64) {
@@ -276,7 +282,10 @@ impl Guard {
 
     fn tell_progress(&mut self, now: u64) {
         let activity = Activity {
-            cpu_ms: self.tree.cpu_ms(),
+            cpu_ms: match &mut self.nodes {
+                Some(nodes) => nodes.cpu_ms(),
+                None => self.tree.cpu_ms(),
+            },
             output: std::mem::take(&mut self.pace.output),
             over_ms: now.saturating_sub(self.pace.reported),
         };
@@ -326,7 +335,7 @@ impl Guard {
 
     /// Ranks run that can be looked at.
     fn watches(&self) -> bool {
-        self.launched && !self.frozen && self.tree.end == crate::guard::tree::End::Running
+        self.launched && !self.frozen && self.nodes.is_none() && self.tree.end == crate::guard::tree::End::Running
     }
 
     /// Starts a log writer where one is wanted and none runs.
@@ -338,7 +347,8 @@ impl Guard {
         match start_log_writer(&self.order) {
             Ok((pid, pipe)) => {
                 self.log_writer = Some(pid);
-                self.tree.except([pid]);
+                self.tree
+                    .except(self.nodes.as_ref().map(|n| n.pid).into_iter().chain([pid]));
                 self.log_queue.connect(pipe);
                 self.pump();
             }
@@ -389,7 +399,7 @@ impl Guard {
     /// The tree is gone, nobody will ask again, and the last words are out or had their time.
     fn is_over(&mut self, now: u64) -> bool {
         let unneeded = self.bye || self.failed || self.orphan_due().is_some_and(|due| now >= due);
-        if !self.tree.is_gone() || !unneeded {
+        if !self.is_gone() || !unneeded {
             return false;
         }
         let until = *self.closing.get_or_insert(now.saturating_add(CLOSING_MS));

@@ -141,6 +141,7 @@ pub fn record(what: &Recording, tell: &mut dyn FnMut(Duration)) -> io::Result<He
 
 fn order(what: &Recording) -> GuardOrder {
     GuardOrder {
+        nodes: None,
         run: what.run.clone(),
         term: Term::default(),
         attempt: AttemptNo::default(),

@@ -2,8 +2,12 @@
 
 use crate::error::CliError;
 use crate::prepare::discovery::Discovered;
+use crate::prepare::gang::{is_gang, nodes as gang_nodes};
+use std::time::Duration;
+use supervise_config::settings::Settings;
 use supervise_core::checkpoint::Finding;
 use supervise_host::cluster::{self, Cluster, Query};
+use supervise_host::guard::nodes::SILENCE_MS;
 use supervise_trainers::read::ReadOutput;
 use supervise_trainers::{Ray, adapter};
 
@@ -13,7 +17,13 @@ use supervise_trainers::{Ray, adapter};
 /// Several machines are asked for where none but this one can be meant, or the cluster does not answer.
 pub(super) fn check(d: &Discovered, out: &ReadOutput) -> Result<Vec<Finding>, CliError> {
     let (key, _) = nodes(out);
-    possible(out)?;
+    let settings = &d.sources.settings;
+    possible(settings, out)?;
+    in_allocation(settings, out)?;
+    // Ranks that are started on nodes have no Ray between them.
+    if is_gang(settings, out) && gang_nodes(settings, out) > 1 {
+        return Ok(Vec::new());
+    }
     match &out.facts.ray {
         Ray::Submitted | Ray::Unused | Ray::Scripted | Ray::Own { .. } => Ok(Vec::new()),
         Ray::Cluster {
@@ -46,9 +56,14 @@ fn nodes(out: &ReadOutput) -> (&'static str, i64) {
 ///
 /// # Errors
 /// Several machines are asked for.
-pub(in crate::prepare) fn possible(out: &ReadOutput) -> Result<(), CliError> {
+pub(in crate::prepare) fn possible(settings: &Settings, out: &ReadOutput) -> Result<(), CliError> {
     let (key, nodes) = nodes(out);
     match &out.facts.ray {
+        _ if is_gang(settings, out) => Ok(()),
+        _ if settings.gang.nodes.is_some_and(|n| n > 1) => Err(CliError::config(
+            "supervisor.gang.nodes: only a gang, one command for each worker, is started on several nodes",
+        )
+        .hint("set supervisor.gang.launcher to gang, or leave the key out")),
         Ray::Unused if nodes > 1 && adapter(out.kind).has_steps() => Err(CliError::config(format!(
             "{key}: {nodes} machines are asked for; this version supervises a run on one"
         ))
@@ -58,6 +73,37 @@ pub(in crate::prepare) fn possible(out: &ReadOutput) -> Result<(), CliError> {
         ))
         .hint("give the cluster's address, in RAY_ADDRESS or as ray_kwargs.ray_init.address")),
         _ => Ok(()),
+    }
+}
+
+/// A gang over several nodes is started by Slurm, in an allocation that has them.
+fn in_allocation(settings: &Settings, out: &ReadOutput) -> Result<(), CliError> {
+    let wanted = match is_gang(settings, out) {
+        true => gang_nodes(settings, out),
+        false => 1,
+    };
+    let ttl = settings.lease.ttl;
+    if wanted > 1 && ttl <= Duration::from_millis(SILENCE_MS) {
+        return Err(CliError::config(format!(
+            "supervisor.lease.ttl: a node that is cut off ends its ranks after {} s, and another machine may take the lease after {} s",
+            SILENCE_MS / 1000,
+            ttl.as_secs()
+        ))
+        .hint("set supervisor.lease.ttl to 60s, the default, or more"));
+    }
+    let number = |name| std::env::var(name).ok().and_then(|n| n.trim().parse::<u32>().ok());
+    let has = number("SLURM_JOB_ID").and_then(|_| number("SLURM_JOB_NUM_NODES").or_else(|| number("SLURM_NNODES")));
+    match has {
+        _ if wanted <= 1 => Ok(()),
+        Some(has) if has >= wanted => Ok(()),
+        Some(has) => Err(CliError::config(format!(
+            "the run needs {wanted} nodes, and this Slurm allocation has {has}"
+        ))
+        .hint("`supervise sbatch` asks for as many as it needs")),
+        None => Err(CliError::config(format!(
+            "the run needs {wanted} nodes, and this is no Slurm job: a gang over several is started in an allocation"
+        ))
+        .hint("`supervise sbatch` writes and submits a batch script; or start it in one of your own with --nodes")),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Settings and flags as the rules of deciding, and how the workers are started.
 
+use crate::prepare::gang;
 use crate::prepare::request::Request;
 use std::time::Duration;
 use supervise_config::interpolation::Resolver;
@@ -155,23 +156,31 @@ pub(super) fn gang(s: &Settings, out: &ReadOutput, notes: &mut Vec<String>) -> G
         LauncherChoice::Driver => LauncherKind::Driver,
         LauncherChoice::Gang => LauncherKind::Gang,
     };
-    let workers = match launcher {
+    let on_each = match launcher {
         LauncherKind::Driver => 1,
-        LauncherKind::Gang if out.gang.launcher == LauncherKind::Gang => s.gang.workers.unwrap_or(out.gang.workers),
+        LauncherKind::Gang if out.gang.launcher == LauncherKind::Gang => {
+            s.gang.workers.unwrap_or_else(|| out.gang.per_node())
+        }
         LauncherKind::Gang => s.gang.workers.or_else(|| per_node(out)).unwrap_or(1),
     };
+    let nodes = match launcher {
+        LauncherKind::Driver => 1,
+        LauncherKind::Gang => gang::nodes(s, out),
+    };
+    let workers = on_each.saturating_mul(nodes);
     let gpus = match &s.gang.gpus {
         Gpus::None => Vec::new(),
         Gpus::List(list) => list.clone(),
-        Gpus::Auto if launcher == LauncherKind::Gang && has_gpu() => (0..workers).collect(),
+        Gpus::Auto if launcher == LauncherKind::Gang && nodes == 1 && has_gpu() => (0..workers).collect(),
         Gpus::Auto => Vec::new(),
     };
-    if !gpus.is_empty() && launcher == LauncherKind::Gang && gpus.len() < workers as usize {
-        notes.push(format!("{workers} workers share {} GPUs", gpus.len()));
+    if !gpus.is_empty() && launcher == LauncherKind::Gang && gpus.len() < on_each as usize {
+        notes.push(format!("{on_each} workers share {} GPUs", gpus.len()));
     }
     GangSpec {
         launcher,
         workers,
+        nodes,
         gpus,
     }
 }
@@ -192,7 +201,9 @@ fn has_gpu() -> bool {
 pub(super) fn world(out: &ReadOutput, gang: &GangSpec) -> Option<u32> {
     match gang.launcher {
         _ if !adapter(out.kind).has_steps() => None,
-        LauncherKind::Gang if out.gang.launcher != LauncherKind::Gang => Some(gang.workers),
+        LauncherKind::Gang if out.gang.launcher != LauncherKind::Gang || out.gang.nodes != gang.nodes => {
+            Some(gang.workers)
+        }
         _ => out.world,
     }
 }

@@ -398,6 +398,7 @@ fn gang(v: &mut Reader<'_>, input: &ReadInput<'_>, form: &Form, actor: Option<Ba
     let driver = GangSpec {
         launcher: LauncherKind::Driver,
         workers: 1,
+        nodes: 1,
         gpus: Vec::new(),
     };
     if *form != Form::Ranks {

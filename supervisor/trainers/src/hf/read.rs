@@ -84,6 +84,7 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
         out.gang = GangSpec {
             launcher: LauncherKind::Gang,
             workers,
+            nodes: 1,
             gpus: Vec::new(),
         };
         out.world = Some(workers);

@@ -44,6 +44,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
         gang: GangSpec {
             launcher: LauncherKind::Driver,
             workers: 1,
+            nodes: 1,
             gpus: Vec::new(),
         },
         facts: TrainerFacts {

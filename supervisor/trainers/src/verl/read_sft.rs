@@ -131,6 +131,7 @@ fn ranks(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> (GangSpec, Option<u3
     let driver = GangSpec {
         launcher: LauncherKind::Driver,
         workers: 1,
+        nodes: 1,
         gpus: Vec::new(),
     };
     let mut number = |key: &str| match reader.has(key) {
@@ -162,7 +163,8 @@ fn ranks(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> (GangSpec, Option<u3
     (
         GangSpec {
             launcher: LauncherKind::Gang,
-            workers,
+            workers: world.unwrap_or(workers),
+            nodes: nodes.filter(|_| world.is_some()).unwrap_or(1),
             gpus: Vec::new(),
         },
         world,

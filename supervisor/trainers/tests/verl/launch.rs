@@ -33,6 +33,7 @@ pub(crate) fn spec(trainer: TrainerKind, command: &str) -> RunSpec {
         gang: GangSpec {
             launcher: LauncherKind::Driver,
             workers: 1,
+            nodes: 1,
             gpus: Vec::new(),
         },
         cadence: SaveCadence {

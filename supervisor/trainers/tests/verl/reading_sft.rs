@@ -14,8 +14,8 @@ fn sft_says_when_it_saves_and_who_starts_it() {
         (supervise_trainers::verl::SFT, "")
     );
     assert_eq!(
-        (read.gang.launcher, read.gang.workers, read.world),
-        (LauncherKind::Gang, 4, Some(8))
+        (read.gang.launcher, read.gang.workers, read.gang.nodes, read.world),
+        (LauncherKind::Gang, 8, 2, Some(8))
     );
     assert_eq!(
         read.cadence,

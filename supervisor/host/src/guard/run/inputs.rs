@@ -57,6 +57,11 @@ impl Guard {
         }
     }
 
+    /// Nothing of the attempt is left, here and on other nodes.
+    pub(super) fn is_gone(&self) -> bool {
+        self.tree.is_gone() && self.nodes.as_ref().is_none_or(|n| n.ended)
+    }
+
     /// Takes note of every child that ended.
     ///
     /// The kernel hands out children that wait to be reaped in the order of their birth. A worker that a signal ended
@@ -71,6 +76,13 @@ impl Guard {
             self.stirred = true;
             if self.log_writer == Some(pid) {
                 self.log_writer_later(now);
+                continue;
+            }
+            if let Some(nodes) = self.nodes.as_mut().filter(|n| n.pid == pid && !n.ended) {
+                nodes.ended = true;
+                if self.tree.is_gone() {
+                    self.tell(FromGuard::TreeGone { unkillable: Vec::new() });
+                }
                 continue;
             }
             let worker = self.workers.iter().position(|w| w.proc.pid == pid && w.exit.is_none());
@@ -284,7 +296,7 @@ impl Guard {
             step: self.facts.step,
             total: self.facts.total,
             sightings: self.facts.sightings(),
-            gone: self.tree.is_gone(),
+            gone: self.is_gone(),
             unkillable: self.unkillable.clone(),
         };
         self.tell(FromGuard::Hello(Box::new(hello)));

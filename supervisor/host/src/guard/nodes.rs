@@ -1,0 +1,92 @@
+//! A gang over the nodes of a Slurm allocation.
+//!
+//! The guard stays on the first node and starts, in place of each rank, a [`relay`]: its output is the rank's and it ends as the rank
+//! does, so that guard and supervisor see ranks as on one machine. One [`launcher`] beside the relays runs a single `srun`, which starts
+//! a [`worker`] on each node, the parent of the ranks there. Launcher and node workers speak in [`lines`] over `srun`'s standard streams.
+//!
+//! A node worker that hears nothing for [`SILENCE_MS`] kills its ranks: nobody can end them from outside of a node that is cut off,
+//! and another side may start once the lease's patience is over, which is longer.
+
+mod handle;
+pub mod launcher;
+pub(crate) mod lines;
+pub mod relay;
+pub mod steps;
+pub mod worker;
+
+pub(crate) use handle::Nodes;
+
+use crate::guard::protocol::{GuardOrder, NodesOrder};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A node worker that has heard nothing for so long ends its ranks. Less than the lease's patience with a holder that does not renew it.
+pub const SILENCE_MS: u64 = 40_000;
+/// The launcher says something this often.
+pub(crate) const BEAT_MS: u64 = 1000;
+/// A node worker says something this often.
+pub(crate) const ANSWER_MS: u64 = 2000;
+/// Longest line towards a node: the launch itself.
+pub(crate) const ORDER_LIMIT: usize = crate::guard::protocol::ORDER_LIMIT;
+
+/// Launch of the ranks, as every node gets it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RanksOrder {
+    /// Ranks of each node.
+    pub(crate) per_node: u32,
+    /// The run's name in the mark of its processes.
+    pub(crate) tag: String,
+    pub(crate) argv: Vec<String>,
+    pub(crate) cwd: String,
+    /// Variables that all ranks have alike.
+    pub(crate) env: Vec<(String, String)>,
+    /// Variables of each rank beside those.
+    pub(crate) own: Vec<Vec<(String, String)>>,
+}
+
+/// Order of the launcher.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LauncherOrder {
+    pub(crate) nodes: u32,
+    pub(crate) step: String,
+    /// Our own program, as every node finds it.
+    pub(crate) exe: String,
+    pub(crate) ranks: RanksOrder,
+}
+
+impl LauncherOrder {
+    /// Splits what the ranks share from what each has for itself: the order goes to every node.
+    pub(crate) fn new(order: &GuardOrder, nodes: &NodesOrder, marks: &[(String, String)]) -> Option<Self> {
+        let first = order.workers.first()?;
+        let count = u32::try_from(order.workers.len()).ok()?;
+        if nodes.nodes == 0 || !count.is_multiple_of(nodes.nodes) {
+            return None;
+        }
+        let maps: Vec<BTreeMap<&String, &String>> = order
+            .workers
+            .iter()
+            .map(|w| w.env.iter().map(|(k, v)| (k, v)).collect())
+            .collect();
+        let is_shared = |k: &String, v: &String| maps.iter().all(|m| m.get(k) == Some(&v));
+        let split = |shared: bool, env: &[(String, String)]| -> Vec<(String, String)> {
+            let kept = env.iter().filter(|(k, v)| is_shared(k, v) == shared);
+            kept.cloned().collect()
+        };
+        let mut env = split(true, &first.env);
+        env.retain(|(k, _)| marks.iter().all(|(mark, _)| mark != k));
+        env.extend(marks.iter().cloned());
+        Some(Self {
+            nodes: nodes.nodes,
+            step: nodes.step.clone(),
+            exe: order.exe.to_string(),
+            ranks: RanksOrder {
+                per_node: count / nodes.nodes,
+                tag: format!("{}/", order.run),
+                argv: first.argv.clone(),
+                cwd: first.cwd.to_string(),
+                env,
+                own: order.workers.iter().map(|w| split(false, &w.env)).collect(),
+            },
+        })
+    }
+}

@@ -1,0 +1,78 @@
+//! The guard's side of a gang over several nodes: the launcher, and what its relays are.
+
+use super::LauncherOrder;
+use crate::address::{self, Role};
+use crate::guard::protocol::{GuardOrder, NodesOrder, WorkerOrder};
+use crate::guard::setup::marks;
+use crate::process::own_program;
+use camino::Utf8Path;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use std::fs::File;
+use std::io::{self, Seek, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+/// The launcher of the nodes. It is reaped as the guard's other children are.
+#[derive(Debug)]
+pub(crate) struct Nodes {
+    pub(crate) pid: i32,
+    /// It has ended, and with it everything on the nodes.
+    pub(crate) ended: bool,
+    /// Where relays find it.
+    socket: String,
+    /// Processor time of all ranks, in milliseconds.
+    counter: File,
+    told: u64,
+}
+
+impl Nodes {
+    /// Starts it. It must not carry the attempt's mark: it lives until the step has ended.
+    pub(crate) fn start(order: &GuardOrder, nodes: &NodesOrder) -> io::Result<Self> {
+        let launch = LauncherOrder::new(order, nodes, &marks(order))
+            .ok_or_else(|| io::Error::other("the workers cannot be dealt out to the nodes"))?;
+        let memory = |name| Ok::<_, io::Error>(File::from(memfd_create(name, MFdFlags::MFD_CLOEXEC)?));
+        let (mut json, counter) = (memory("nodes")?, memory("counter")?);
+        json.write_all(&serde_json::to_vec(&launch)?)?;
+        json.rewind()?;
+        counter.write_at(&0_u64.to_le_bytes(), 0)?;
+        let socket = address::fresh(&order.run, Role::Nodes)?;
+        let listener = address::listen(&socket)?;
+        let child = Command::new(own_program(order.exe.as_std_path()))
+            .arg0(&order.exe)
+            .arg("__nodes")
+            .stdin(Stdio::from(json))
+            .stdout(Stdio::from(counter.try_clone()?))
+            .stderr(Stdio::from(OwnedFd::from(listener)))
+            .process_group(0)
+            .spawn()?;
+        Ok(Self {
+            pid: i32::try_from(child.id()).unwrap_or_default(),
+            ended: false,
+            socket,
+            counter,
+            told: 0,
+        })
+    }
+
+    /// The process that stands for a rank.
+    pub(crate) fn relay(&self, exe: &Utf8Path, rank: u32) -> WorkerOrder {
+        let argv = [exe.as_str(), "__relay", &rank.to_string(), &self.socket];
+        WorkerOrder {
+            argv: argv.map(str::to_owned).to_vec(),
+            env: Vec::new(),
+            cwd: "/".into(),
+        }
+    }
+
+    /// Processor time of the ranks since the last call.
+    pub(crate) fn cpu_ms(&mut self) -> u64 {
+        let mut bytes = [0_u8; 8];
+        if self.counter.read_exact_at(&mut bytes, 0).is_err() {
+            return 0;
+        }
+        let now = u64::from_le_bytes(bytes);
+        now.saturating_sub(std::mem::replace(&mut self.told, now))
+    }
+}

@@ -1,0 +1,381 @@
+//! `supervise __nodes`: runs the one `srun` of a gang, and stands between it and the relays.
+//!
+//! It is the guard's child, but none of the attempt's processes: when the guard kills those, every relay's connection breaks, and the
+//! launcher ends the step: end of `srun`'s input, then Slurm's own kill. It ends when every node has said that nothing is left there,
+//! or when Slurm does not list the step any more and a node that cannot be reached has ended its ranks by itself.
+
+mod relays;
+
+use super::lines::{FromNode, LINE, Splitter, ToNode};
+use super::{BEAT_MS, LauncherOrder, SILENCE_MS, steps};
+use crate::process::boottime_ms;
+use crate::process::spawn::{Program, Wiring, close_inherited, start, take_standard};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use relays::Relays;
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixListener;
+use std::time::Duration;
+use supervise_core::event::ExitStatus;
+
+/// All nodes answer within this, or the launch has failed: Slurm itself retries for a while.
+const GATHERING_MS: u64 = 180_000;
+/// A step whose input ended has so long until Slurm kills it.
+const ENDING_MS: u64 = 20_000;
+/// Clocks and processors are given so much more than the nodes' own patience.
+const MARGIN_MS: u64 = 10_000;
+/// Looks at `srun` and at who connects.
+const LOOK_MS: u64 = 100;
+/// Pause where Slurm does not answer.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// Runs until the step has ended. Standard input: the order; standard output: where the processor time is written; standard error:
+/// the socket where relays connect.
+#[must_use]
+pub fn main() -> i32 {
+    match Launcher::begin() {
+        Ok(mut launcher) => {
+            launcher.work();
+            launcher.end();
+            0
+        }
+        Err(_) => 70,
+    }
+}
+
+struct Node {
+    name: String,
+    heard: u64,
+    gone: bool,
+}
+
+struct Launcher {
+    order: LauncherOrder,
+    env: BTreeMap<String, String>,
+    counter: File,
+    cpu_ms: u64,
+    relays: Relays,
+    srun: Option<i32>,
+    how: ExitStatus,
+    input: Option<File>,
+    unsent: VecDeque<u8>,
+    output: Option<File>,
+    errors: Option<File>,
+    lines: Splitter,
+    nodes: BTreeMap<u32, Node>,
+    ordered: bool,
+    began: u64,
+    guard: Pid,
+    beat_due: u64,
+    /// When a node may have heard something for the last time.
+    spoke: u64,
+}
+
+impl Launcher {
+    fn begin() -> io::Result<Self> {
+        close_inherited();
+        crate::system::ignore_signals();
+        let mut json = Vec::new();
+        File::from(take_standard(0)?).read_to_end(&mut json)?;
+        let order: LauncherOrder = serde_json::from_slice(&json)?;
+        let counter = File::from(take_standard(1)?);
+        let socket = UnixListener::from(take_standard(2)?);
+        socket.set_nonblocking(true)?;
+        let _ = nix::sys::prctl::set_name(c"supervise-nodes");
+        let variables = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
+        // What changes srun behind our back is left out.
+        let env = variables.filter(|(k, _)| !k.starts_with("SRUN_")).collect();
+        let count = order.nodes.saturating_mul(order.ranks.per_node);
+        let now = boottime_ms();
+        let mut launcher = Self {
+            order,
+            env,
+            counter,
+            cpu_ms: 0,
+            relays: Relays::new(socket, count),
+            srun: None,
+            how: ExitStatus::Unknown,
+            input: None,
+            unsent: VecDeque::new(),
+            output: None,
+            errors: None,
+            lines: Splitter::new(LINE),
+            nodes: BTreeMap::new(),
+            ordered: false,
+            began: now,
+            guard: nix::unistd::getppid(),
+            beat_due: now,
+            spoke: now,
+        };
+        if let Err(e) = launcher.start_srun() {
+            launcher
+                .relays
+                .say_all(&format!("supervise: srun cannot be started: {e}"));
+        }
+        Ok(launcher)
+    }
+
+    fn start_srun(&mut self) -> io::Result<()> {
+        let (nodes, step) = (self.order.nodes, &self.order.step);
+        let words = [
+            "srun",
+            "--overlap",
+            "--input=all",
+            "--export=ALL",
+            "--mpi=none",
+            "--cpu-bind=none",
+            "--distribution=block",
+            "--ntasks-per-node=1",
+            "--kill-on-bad-exit=0",
+            "--wait=0",
+            "--chdir=/",
+        ];
+        let mut argv: Vec<String> = words.map(str::to_owned).to_vec();
+        argv.extend([
+            format!("--nodes={nodes}"),
+            format!("--ntasks={nodes}"),
+            format!("--job-name={step}"),
+            self.order.exe.clone(),
+            "__node".to_owned(),
+        ]);
+        let env: Vec<(String, String)> = self.env.clone().into_iter().collect();
+        let program = Program::new(&argv, &env, Some("/"))?;
+        let (input, to_srun) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+        crate::guard::log_queue::set_nonblocking(&to_srun)?;
+        let (output, errors) = (crate::guard::setup::pipe()?, crate::guard::setup::pipe()?);
+        let started = start(
+            &program,
+            &Wiring {
+                input: input.as_fd(),
+                output: output.1.as_fd(),
+                errors: errors.1.as_fd(),
+                cgroup: None,
+                dies_with_creator: true,
+            },
+        )?;
+        self.srun = Some(started.pid);
+        self.input = Some(to_srun.into());
+        let file = |fd: OwnedFd| Some(File::from(fd));
+        (self.output, self.errors) = (file(output.0), file(errors.0));
+        Ok(())
+    }
+
+    /// Until nobody is left to work for.
+    fn work(&mut self) {
+        loop {
+            let now = boottime_ms();
+            self.look(now);
+            // A guard that was killed starts no more relays.
+            if self.relays.are_gone() || nix::unistd::getppid() != self.guard {
+                return;
+            }
+            self.wait(LOOK_MS);
+        }
+    }
+
+    fn look(&mut self, now: u64) {
+        for (rank, signal) in self.relays.hear() {
+            self.tell(&ToNode::Signal { rank, signal });
+        }
+        self.read();
+        self.reap();
+        let everybody = usize::try_from(self.order.nodes).is_ok_and(|n| self.nodes.len() == n);
+        if !self.ordered && everybody && self.relays.are_complete() {
+            self.ordered = true;
+            if let Ok(json) = serde_json::to_vec(&self.order.ranks) {
+                self.tell(&ToNode::Order(json));
+            }
+        }
+        if now >= self.beat_due {
+            self.beat_due = now.saturating_add(BEAT_MS);
+            // One beat that waits says as much as ten.
+            if self.unsent.is_empty() {
+                self.tell(&ToNode::Beat);
+            }
+        }
+        self.flush(now);
+        self.judge(now);
+        self.relays.flush();
+    }
+
+    /// Ranks whose end nobody will tell any more.
+    fn judge(&mut self, now: u64) {
+        if self.srun.is_none() && self.output.is_none() {
+            let words = match self.ordered {
+                true => format!("supervise: srun has ended ({:?}) before this rank did", self.how),
+                false => format!("supervise: srun has ended ({:?}) before a rank was started", self.how),
+            };
+            return self.lose(None, &words);
+        }
+        if !self.ordered && now >= self.began.saturating_add(GATHERING_MS) {
+            let here: Vec<&str> = self.nodes.values().map(|n| n.name.as_str()).collect();
+            let words = format!(
+                "supervise: {} of {} nodes answer ({}): the ranks are not started",
+                here.len(),
+                self.order.nodes,
+                here.join(", ")
+            );
+            return self.lose(None, &words);
+        }
+        let is_lost = |n: &Node| !n.gone && now >= n.heard.saturating_add(SILENCE_MS);
+        let lost: Vec<(u32, String)> = self
+            .nodes
+            .iter()
+            .filter(|(_, n)| is_lost(n))
+            .map(|(node, n)| (*node, n.name.clone()))
+            .collect();
+        for (node, name) in lost {
+            let words = format!("supervise: node {name} has said nothing for {} s", SILENCE_MS / 1000);
+            self.lose(Some(node), &words);
+        }
+    }
+
+    /// Tells the relays of a node, or of all, that they stand for nobody.
+    fn lose(&mut self, node: Option<u32>, words: &str) {
+        let per_node = self.order.ranks.per_node;
+        let all = 0..self.order.nodes.saturating_mul(per_node);
+        for rank in all.filter(|rank| node.is_none_or(|node| rank / per_node == node)) {
+            self.relays.lose(rank, words);
+        }
+    }
+
+    fn tell(&mut self, said: &ToNode) {
+        if self.input.is_some() {
+            self.unsent.extend(said.line());
+        }
+    }
+
+    fn flush(&mut self, now: u64) {
+        while let Some(input) = self.input.as_mut().filter(|_| !self.unsent.is_empty()) {
+            let (first, _) = self.unsent.as_slices();
+            match input.write(first) {
+                Ok(n) => {
+                    self.spoke = now;
+                    self.unsent.drain(..n);
+                }
+                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => return,
+                Err(_) => self.input = None,
+            }
+        }
+    }
+
+    fn read(&mut self) {
+        let mut buffer = [0_u8; 16 << 10];
+        while self.relays.have_room() {
+            let Some(n) = read_once(&mut self.output, &mut buffer) else {
+                break;
+            };
+            for line in self.lines.push(buffer.get(..n).unwrap_or(&[])) {
+                match FromNode::read(&line) {
+                    Some(said) => self.on_node(said),
+                    None => self.relays.print(0, &[line.as_slice(), b"\n"].concat()),
+                }
+            }
+        }
+        while let Some(n) = read_once(&mut self.errors, &mut buffer) {
+            self.relays.print(0, buffer.get(..n).unwrap_or(&[]));
+        }
+    }
+
+    fn on_node(&mut self, said: FromNode) {
+        let now = boottime_ms();
+        let heard = |nodes: &mut BTreeMap<u32, Node>, node: u32| {
+            nodes.get_mut(&node).map(|n| {
+                n.heard = now;
+                n.gone
+            })
+        };
+        match said {
+            FromNode::Here { node, name } if node < self.order.nodes => {
+                let gone = false;
+                let heard = now;
+                self.nodes.insert(node, Node { name, heard, gone });
+            }
+            FromNode::Here { .. } => {}
+            FromNode::Output { rank, bytes } => self.relays.print(rank, &bytes),
+            FromNode::Exit { rank, status } => self.relays.end(rank, status),
+            FromNode::Beat { node, cpu_ms } => {
+                if heard(&mut self.nodes, node).is_some() {
+                    self.cpu_ms = self.cpu_ms.saturating_add(cpu_ms);
+                    // Without it the ranks' work is not seen; nothing else depends on it.
+                    let _ = self.counter.write_at(&self.cpu_ms.to_le_bytes(), 0);
+                }
+            }
+            FromNode::Gone { node } => {
+                if let Some(node) = self.nodes.get_mut(&node) {
+                    node.gone = true;
+                }
+            }
+        }
+    }
+
+    fn reap(&mut self) {
+        let Some(pid) = self.srun else { return };
+        self.how = match waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::Exited(_, code)) => ExitStatus::Code(code),
+            Ok(WaitStatus::Signaled(_, signal, _)) => ExitStatus::Signal(signal as i32),
+            Ok(_) => return,
+            Err(_) => ExitStatus::Unknown,
+        };
+        self.srun = None;
+    }
+
+    fn wait(&self, for_ms: u64) {
+        let mut fds = Vec::new();
+        let sources = [
+            self.output.as_ref().filter(|_| self.relays.have_room()),
+            self.errors.as_ref(),
+        ];
+        fds.extend(
+            sources
+                .into_iter()
+                .flatten()
+                .map(|f| PollFd::new(f.as_fd(), PollFlags::POLLIN)),
+        );
+        if let Some(input) = self.input.as_ref().filter(|_| !self.unsent.is_empty()) {
+            fds.push(PollFd::new(input.as_fd(), PollFlags::POLLOUT));
+        }
+        self.relays.watch(&mut fds);
+        let timeout = u16::try_from(for_ms).map_or(PollTimeout::ZERO, PollTimeout::from);
+        let _ = poll(&mut fds, timeout);
+    }
+
+    /// Ends the step, and returns when nothing of it can be left on any node.
+    fn end(&mut self) {
+        self.input = None;
+        let until = boottime_ms().saturating_add(ENDING_MS);
+        while (self.srun.is_some() || self.output.is_some()) && boottime_ms() < until {
+            self.read();
+            self.reap();
+            self.wait(LOOK_MS);
+        }
+        let all_said_so = usize::try_from(self.order.nodes).is_ok_and(|n| self.nodes.len() == n)
+            && self.nodes.values().all(|n| n.gone);
+        if self.srun.is_none() && (all_said_so || !self.ordered && self.nodes.is_empty()) {
+            return;
+        }
+        while steps::end_one(&self.env, &self.order.step).is_err() {
+            std::thread::sleep(AGAIN);
+        }
+        // A node that Slurm has given up is not in its list, and may live.
+        if self.ordered && !all_said_so {
+            let fenced = self.spoke.saturating_add(SILENCE_MS).saturating_add(MARGIN_MS);
+            std::thread::sleep(Duration::from_millis(fenced.saturating_sub(boottime_ms())));
+        }
+    }
+}
+
+/// One read without waiting; `None`: nothing at the moment. A source that ended is closed.
+fn read_once(source: &mut Option<File>, buffer: &mut [u8]) -> Option<usize> {
+    match source.as_mut()?.read(buffer) {
+        Ok(n) if n > 0 => return Some(n),
+        Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+        _ => *source = None,
+    }
+    None
+}

@@ -1,0 +1,266 @@
+//! Lines between launcher and node workers. Those of a node are shorter than what `srun` passes on in one piece, so that lines of
+//! several nodes do not mix.
+
+use supervise_core::event::ExitStatus;
+
+/// Bytes of a rank's output in one line, before they are escaped: each may take two.
+pub(crate) const PIECE: usize = 400;
+/// Longest line of a node.
+pub(crate) const LINE: usize = 1000;
+
+/// From a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum FromNode {
+    /// A node worker runs.
+    Here { node: u32, name: String },
+    /// A rank printed something.
+    Output { rank: u32, bytes: Vec<u8> },
+    /// A rank ended.
+    Exit { rank: u32, status: ExitStatus },
+    /// It lives, and its ranks used so much of a processor since it last said so.
+    Beat { node: u32, cpu_ms: u64 },
+    /// Nothing of the attempt is left there.
+    Gone { node: u32 },
+}
+
+/// To all nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ToNode {
+    /// The ranks, as JSON.
+    Order(Vec<u8>),
+    /// The launcher lives.
+    Beat,
+    /// A signal for one rank.
+    Signal { rank: u32, signal: i32 },
+}
+
+/// What every line of a node begins with.
+const SIGN: &[u8] = b"=supervise ";
+
+impl FromNode {
+    pub(crate) fn line(&self) -> Vec<u8> {
+        let mut out = SIGN.to_vec();
+        match self {
+            Self::Here { node, name } => out.extend(format!("here {node} {name}").bytes()),
+            Self::Output { rank, bytes } => {
+                out.extend(format!("out {rank} ").bytes());
+                escape(bytes, &mut out);
+            }
+            Self::Exit { rank, status } => {
+                let how = match status {
+                    ExitStatus::Code(code) => format!("code {code}"),
+                    ExitStatus::Signal(signal) => format!("signal {signal}"),
+                    _ => "unknown 0".to_owned(),
+                };
+                out.extend(format!("exit {rank} {how}").bytes());
+            }
+            Self::Beat { node, cpu_ms } => out.extend(format!("beat {node} {cpu_ms}").bytes()),
+            Self::Gone { node } => out.extend(format!("gone {node}").bytes()),
+        }
+        out.push(b'\n');
+        out
+    }
+
+    /// Reads a line without its end; `None`: it is none of a node worker's.
+    pub(crate) fn read(line: &[u8]) -> Option<Self> {
+        let rest = line.strip_prefix(SIGN)?;
+        let (verb, rest) = split(rest);
+        let (number, rest) = split(rest);
+        let number: u32 = std::str::from_utf8(number).ok()?.parse().ok()?;
+        let text = || std::str::from_utf8(rest).ok();
+        Some(match verb {
+            b"here" => Self::Here {
+                node: number,
+                name: text()?.to_owned(),
+            },
+            b"out" => Self::Output {
+                rank: number,
+                bytes: unescape(rest),
+            },
+            b"exit" => {
+                let (how, value) = text()?.split_once(' ')?;
+                let value: i32 = value.parse().ok()?;
+                let status = match how {
+                    "code" => ExitStatus::Code(value),
+                    "signal" => ExitStatus::Signal(value),
+                    _ => ExitStatus::Unknown,
+                };
+                Self::Exit { rank: number, status }
+            }
+            b"beat" => Self::Beat {
+                node: number,
+                cpu_ms: text()?.parse().ok()?,
+            },
+            b"gone" => Self::Gone { node: number },
+            _ => return None,
+        })
+    }
+}
+
+impl ToNode {
+    pub(crate) fn line(&self) -> Vec<u8> {
+        let mut out = match self {
+            Self::Order(json) => [b"order ".as_slice(), json].concat(),
+            Self::Beat => b"beat".to_vec(),
+            Self::Signal { rank, signal } => format!("signal {rank} {signal}").into_bytes(),
+        };
+        out.push(b'\n');
+        out
+    }
+
+    pub(crate) fn read(line: &[u8]) -> Option<Self> {
+        let (verb, rest) = split(line);
+        match verb {
+            b"order" => Some(Self::Order(rest.to_vec())),
+            b"beat" => Some(Self::Beat),
+            b"signal" => {
+                let (rank, signal) = std::str::from_utf8(rest).ok()?.split_once(' ')?;
+                Some(Self::Signal {
+                    rank: rank.parse().ok()?,
+                    signal: signal.parse().ok()?,
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The part before the first blank, and the one after it.
+fn split(line: &[u8]) -> (&[u8], &[u8]) {
+    match memchr::memchr(b' ', line) {
+        Some(at) => (line.get(..at).unwrap_or(&[]), line.get(at + 1..).unwrap_or(&[])),
+        None => (line, &[]),
+    }
+}
+
+fn escape(bytes: &[u8], out: &mut Vec<u8>) {
+    for byte in bytes {
+        match byte {
+            b'\n' => out.extend(b"\\n"),
+            b'\\' => out.extend(b"\\\\"),
+            other => out.push(*other),
+        }
+    }
+}
+
+fn unescape(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut rest = bytes.iter();
+    while let Some(byte) = rest.next() {
+        match byte {
+            b'\\' => match rest.next() {
+                Some(b'n') => out.push(b'\n'),
+                other => out.push(*other.unwrap_or(&b'\\')),
+            },
+            other => out.push(*other),
+        }
+    }
+    out
+}
+
+/// Lines out of pieces of a stream; one that is longer than it may be is dropped whole.
+#[derive(Debug)]
+pub(crate) struct Splitter {
+    held: Vec<u8>,
+    limit: usize,
+    skipping: bool,
+}
+
+impl Splitter {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self {
+            held: Vec::new(),
+            limit,
+            skipping: false,
+        }
+    }
+
+    /// Takes a piece; returns the lines that it ended, without their ends.
+    pub(crate) fn push(&mut self, mut bytes: &[u8]) -> Vec<Vec<u8>> {
+        let mut out = Vec::new();
+        while let Some(at) = memchr::memchr(b'\n', bytes) {
+            let (line, rest) = bytes.split_at(at);
+            bytes = rest.get(1..).unwrap_or(&[]);
+            self.hold(line);
+            let line = std::mem::take(&mut self.held);
+            if !std::mem::take(&mut self.skipping) {
+                out.push(line);
+            }
+        }
+        self.hold(bytes);
+        out
+    }
+
+    fn hold(&mut self, bytes: &[u8]) {
+        if self.held.len().saturating_add(bytes.len()) > self.limit {
+            self.skipping = true;
+            self.held.clear();
+        } else if !self.skipping {
+            self.held.extend_from_slice(bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_node_says_comes_back() {
+        let all: Vec<u8> = (0..=255).cycle().take(PIECE).collect();
+        for said in [
+            FromNode::Here {
+                node: 1,
+                name: "n2".into(),
+            },
+            FromNode::Output { rank: 3, bytes: all },
+            FromNode::Output {
+                rank: 0,
+                bytes: b"a b\n\\n\\".to_vec(),
+            },
+            FromNode::Exit {
+                rank: 1,
+                status: ExitStatus::Code(3),
+            },
+            FromNode::Exit {
+                rank: 1,
+                status: ExitStatus::Signal(34),
+            },
+            FromNode::Beat { node: 0, cpu_ms: 17 },
+            FromNode::Gone { node: 1 },
+        ] {
+            let line = said.line();
+            let (end, text) = line.split_last().unwrap();
+            assert!(*end == b'\n' && !text.contains(&b'\n') && line.len() < LINE, "{said:?}");
+            assert_eq!(FromNode::read(text), Some(said));
+        }
+        let worst = FromNode::Output {
+            rank: u32::MAX,
+            bytes: vec![b'\\'; PIECE],
+        };
+        assert!(worst.line().len() < LINE);
+        assert_eq!(FromNode::read(b"srun: error: n2: task 1: Killed"), None);
+        assert_eq!(FromNode::read(b"=supervise exit 1"), None);
+    }
+
+    #[test]
+    fn what_the_launcher_says_comes_back() {
+        for said in [
+            ToNode::Order(br#"{"a b": "c"}"#.to_vec()),
+            ToNode::Beat,
+            ToNode::Signal { rank: 1, signal: 15 },
+        ] {
+            let line = said.line();
+            assert_eq!(ToNode::read(line.strip_suffix(b"\n").unwrap()), Some(said));
+        }
+        assert_eq!(ToNode::read(b"signal 1 x"), None);
+    }
+
+    #[test]
+    fn lines_are_bounded() {
+        let mut lines = Splitter::new(4);
+        assert_eq!(lines.push(b"ab"), Vec::<Vec<u8>>::new());
+        assert_eq!(lines.push(b"cd\nlonger"), [b"abcd".to_vec()]);
+        assert_eq!(lines.push(b"than that\nxy\n"), [b"xy".to_vec()]);
+    }
+}

@@ -1,0 +1,54 @@
+//! Parts of a beginning that guard and node workers share: signals as input, pipes, the mark.
+
+use crate::guard::log_queue::set_nonblocking;
+use crate::guard::protocol::GuardOrder;
+use crate::process::ATTEMPT_VARIABLE;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use std::io;
+use std::os::fd::OwnedFd;
+
+/// Room in a worker's output pipe: a guard that is not scheduled for a moment must not be felt.
+const OUTPUT_PIPE: i32 = 256 << 10;
+
+/// Keeps setproctitle from overwriting the environment, and with it the attempt's mark.
+pub(crate) const KEEP_ENVIRONMENT: (&str, &str) = ("SPT_NOENV", "1");
+
+/// Signals arrive as input: none of them ends the guard.
+pub(crate) fn signals() -> io::Result<SignalFd> {
+    let mut set = SigSet::empty();
+    set.extend([
+        Signal::SIGCHLD,
+        Signal::SIGTERM,
+        Signal::SIGINT,
+        Signal::SIGHUP,
+        Signal::SIGQUIT,
+        Signal::SIGUSR1,
+        Signal::SIGUSR2,
+        Signal::SIGALRM,
+    ]);
+    set.thread_block()?;
+    Ok(SignalFd::with_flags(
+        &set,
+        SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK,
+    )?)
+}
+
+/// Variables by which the processes of an attempt are known.
+pub(crate) fn marks(order: &GuardOrder) -> Vec<(String, String)> {
+    let mark = format!("{}/{}/{}", order.run, order.term, order.attempt);
+    vec![
+        (ATTEMPT_VARIABLE.to_owned(), mark),
+        (KEEP_ENVIRONMENT.0.to_owned(), KEEP_ENVIRONMENT.1.to_owned()),
+    ]
+}
+
+/// A pipe whose reading end does not block; the writing end does, as programs expect.
+pub(crate) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (reader, writer) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
+    set_nonblocking(&reader)?;
+    // A user near the limit for pipes gets the usual size.
+    let _ = fcntl(&reader, FcntlArg::F_SETPIPE_SZ(OUTPUT_PIPE));
+    Ok((reader, writer))
+}

@@ -1,0 +1,49 @@
+//! A program of a scheduler's: run to its end for what it prints, and its last line where it fails.
+
+use crate::process::capture::{Captured, Errand, capture};
+use camino::Utf8Path;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const OUTPUT: usize = 16 << 20;
+const ERRORS: usize = 8 << 10;
+
+/// Runs it to its end. Returns what it printed.
+///
+/// # Errors
+/// Its last words, or why there are none.
+pub(crate) fn call(
+    argv: &[&str],
+    env: BTreeMap<String, String>,
+    cwd: &Utf8Path,
+    input: &[u8],
+    limit: Duration,
+) -> Result<Vec<u8>, String> {
+    let argv: Vec<String> = argv.iter().map(|w| (*w).to_owned()).collect();
+    let env: Vec<(String, String)> = env.into_iter().collect();
+    let said = capture(&Errand {
+        input,
+        argv: &argv,
+        env: &env,
+        cwd: cwd.as_str(),
+        limit,
+        output: OUTPUT,
+        errors: ERRORS,
+        stop: None,
+    });
+    match said {
+        Ok(Captured { status, output, .. }) if status.is_success() => Ok(output),
+        Ok(Captured { errors, .. }) => Err(format!("{}: {}", argv[0], last_line(&errors))),
+        Err(e) => Err(format!("{}: {e}", argv[0])),
+    }
+}
+
+fn last_line(errors: &[u8]) -> String {
+    let text = String::from_utf8_lossy(errors);
+    let line = text.lines().rev().find(|l| !l.trim().is_empty());
+    line.unwrap_or("it failed without a word")
+        .trim()
+        .chars()
+        .take(400)
+        .collect()
+}
