@@ -5,6 +5,7 @@
 //! *guarded* acts when their intent is durable. How a record came to be is the core's business alone.
 
 mod acts;
+mod ahead;
 mod allocation;
 mod ask;
 mod cluster;
@@ -29,6 +30,7 @@ use crate::notify::Came;
 use crate::printer::Printer;
 use crate::run_order::RunOrder;
 
+use ahead::ImportsAhead;
 use camino::Utf8PathBuf;
 use evidence::Gathering;
 use guards::GuardLink;
@@ -160,6 +162,7 @@ struct Driver {
     guard: Option<GuardLink>,
     children: Vec<Child>,
     standby: Option<Standby>,
+    imports_ahead: ImportsAhead,
     standby_at: Option<Tick>,
     /// Guarded acts and the number of the record that intends them: begun when that is durable.
     waiting: VecDeque<(u64, Act)>,

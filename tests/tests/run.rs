@@ -55,6 +55,8 @@ mod scripts;
 mod serve;
 #[path = "run/service.rs"]
 mod service;
+#[path = "run/standby.rs"]
+mod standby;
 #[path = "run/stops.rs"]
 mod stops;
 #[path = "run/stuck.rs"]

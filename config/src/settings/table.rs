@@ -41,6 +41,9 @@ settings! {
         grace: Grace;
         /// How the workers are started.
         gang: Gang;
+        /// Whether the next attempt's interpreters are started while one trains, import what this one imported, and wait. Only for a gang
+        /// whose command is `python …` itself; what they hold is memory, as much as each rank's imports.
+        standby: StandbyChoice = "off";
         /// Proving a checkpoint before a resume.
         proof: Proof;
         /// State that may be lost at a resume where no step of the run has everything. An older step that has everything always comes first.
@@ -304,6 +307,14 @@ choices! {
         Ask = "ask",
         /// it is resumed from, and what is repeated is said
         Always = "always",
+    }
+
+    /// Interpreters that import ahead.
+    enum StandbyChoice {
+        /// each attempt starts its own
+        Off = "off",
+        /// they wait from the first step on; where anything has changed, the attempt starts its own
+        Auto = "auto",
     }
 
     /// A planned restart.

@@ -3,7 +3,7 @@
 mod act;
 mod exit;
 
-pub use act::{ActError, ActErrorKind, ActOutput};
+pub use act::{ActError, ActErrorKind, ActOutput, Ahead};
 pub use exit::{ExitStatus, signal_name};
 
 use crate::activity::Look;

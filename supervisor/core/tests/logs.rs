@@ -94,6 +94,7 @@ impl Seen {
                 guard: proc(1),
                 workers: vec![proc(2), proc(3)],
                 argv: Vec::new(),
+                ahead: None,
             }),
         });
         seen

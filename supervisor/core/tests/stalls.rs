@@ -156,6 +156,7 @@ impl Run {
                     guard: proc(1),
                     workers: vec![proc(1000), proc(1001)],
                     argv: Vec::new(),
+                    ahead: None,
                 }),
             },
         );

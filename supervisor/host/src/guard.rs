@@ -9,6 +9,7 @@
 //!
 //! This file holds the driver's side: [`spawn`] and [`find`], and the entry point [`main`].
 
+pub mod ahead;
 mod connection;
 mod facts;
 mod keeper;
@@ -29,12 +30,14 @@ mod tree;
 mod worker;
 
 use crate::address::{self, Role};
+use crate::guard::ahead::Draft;
 use crate::guard::launch::Begun;
 use crate::guard::protocol::{GuardOrder, ORDER_LIMIT};
 use crate::process::{ATTEMPT_VARIABLE, own_program};
 use camino::Utf8Path;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use serde::Serialize;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Seek, Write};
@@ -48,8 +51,8 @@ use supervise_core::id::RunId;
 ///
 /// The order is read from standard input, the leash is standard output; both are replaced by `/dev/null`.
 #[must_use]
-pub fn main(_args: &[OsString]) -> i32 {
-    match launch::begin() {
+pub fn main(args: &[OsString]) -> i32 {
+    match launch::begin(args.iter().any(|a| a == DRAFTED)) {
         Ok(Begun::Keeper(keeper)) => keeper.keep(),
         Ok(Begun::Guard(guard, tether)) => {
             let scratch = guard.order.scratch.clone();
@@ -75,13 +78,18 @@ pub fn main(_args: &[OsString]) -> i32 {
 /// # Errors
 /// The program cannot be executed, or the order is too long.
 pub fn spawn(exe: &Utf8Path, order: &GuardOrder) -> io::Result<(UnixStream, Child)> {
-    let mut memory = File::from(memfd_create("order", MFdFlags::MFD_CLOEXEC)?);
-    memory.write_all(&encode(order)?)?;
-    memory.rewind()?;
-    start(exe, Stdio::from(memory))
+    let memory = in_memory(&encode(order)?)?;
+    start(exe, Stdio::from(memory), None)
 }
 
-fn encode(order: &GuardOrder) -> io::Result<Vec<u8>> {
+fn in_memory(bytes: &[u8]) -> io::Result<File> {
+    let mut memory = File::from(memfd_create("order", MFdFlags::MFD_CLOEXEC)?);
+    memory.write_all(bytes)?;
+    memory.rewind()?;
+    Ok(memory)
+}
+
+fn encode(order: &impl Serialize) -> io::Result<Vec<u8>> {
     let json = serde_json::to_vec(order)?;
     if json.len() > ORDER_LIMIT {
         return Err(io::Error::new(
@@ -92,16 +100,20 @@ fn encode(order: &GuardOrder) -> io::Result<Vec<u8>> {
     Ok(json)
 }
 
-fn start(exe: &Utf8Path, order: Stdio) -> io::Result<(UnixStream, Child)> {
+/// Argument of a guard whose standard error is a draft of its order.
+const DRAFTED: &str = "--drafted";
+
+fn start(exe: &Utf8Path, order: Stdio, draft: Option<File>) -> io::Result<(UnixStream, Child)> {
     let (ours, theirs) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     let child = Command::new(own_program(exe.as_std_path()))
         .arg0(exe)
         .arg("__guard")
+        .args(draft.as_ref().map(|_| DRAFTED))
         .env_remove(ATTEMPT_VARIABLE)
         .stdin(order)
         .stdout(Stdio::from(OwnedFd::from(theirs)))
-        .stderr(Stdio::null())
+        .stderr(draft.map_or_else(Stdio::null, Stdio::from))
         // Out of reach of the terminal's signals from the first moment; a session of its own follows.
         .process_group(0)
         .spawn()?;
@@ -120,15 +132,16 @@ pub struct Standby {
 /// Room for an order on its way to a waiting guard; a longer one starts a guard of its own.
 const STANDBY_ORDER: i32 = 1 << 20;
 
-/// Starts a guard that waits for its order.
+/// Starts a guard that waits for its order; with a draft of it the interpreters of its workers import ahead meanwhile.
 ///
 /// # Errors
-/// The program cannot be executed.
-pub fn standby(exe: &Utf8Path) -> io::Result<Standby> {
+/// The program cannot be executed, or the draft is too long.
+pub fn standby(exe: &Utf8Path, draft: Option<&Draft>) -> io::Result<Standby> {
+    let draft = draft.map(|d| in_memory(&encode(d)?)).transpose()?;
     let (reader, writer) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
     fcntl(&writer, FcntlArg::F_SETPIPE_SZ(STANDBY_ORDER))?;
     fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-    let (connection, child) = start(exe, Stdio::from(reader))?;
+    let (connection, child) = start(exe, Stdio::from(reader), draft)?;
     Ok(Standby {
         order: File::from(writer),
         connection,
@@ -141,6 +154,12 @@ impl Standby {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Lets it end; the process is returned, to be reaped.
+    #[must_use]
+    pub fn dismiss(self) -> Child {
+        self.child
     }
 
     /// Gives it its order; as [`spawn`].

@@ -3,9 +3,7 @@
 use super::Driver;
 use super::guards::GuardLink;
 use super::io_workers::Tag;
-use crate::environment;
 use crate::render::doubts;
-use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::process::Child;
 use supervise_config::redact_words;
@@ -101,11 +99,7 @@ impl Driver {
 
     fn try_launch(&mut self, act: ActId, order: &LaunchOrder) -> Result<(), ActError> {
         let other = super::guards::not_started;
-        let host = HostFacts {
-            env: environment::own(),
-            trainer: self.order.facts.clone(),
-            began: self.state.care.as_ref().map_or(order.attempt, |c| c.attempt).0,
-        };
+        let host = self.host_facts(order);
         let plan = adapter(self.spec.trainer)
             .arrange(&self.spec, order, &host)
             .map_err(|r| ActError {
@@ -120,36 +114,9 @@ impl Driver {
         for finding in doubts.into_iter().flatten().take(DOUBTS) {
             self.printer.note(&finding.to_string());
         }
-        let socket = address::fresh(&self.spec.run, Role::Guard).map_err(|e| other(format!("a random name: {e}")))?;
-        let workers = self
-            .workers(order, &plan, &host, &socket)
-            .map_err(|e| other(format!("finding a free port, or preparing the script: {e}")))?;
-        let dir = self.attempt_dir(order);
-        let rules = rules(&self.spec);
-        let settings = &self.order.settings;
-        let order_for_guard = GuardOrder {
-            run: self.spec.run.clone(),
-            term: self.state.term,
-            attempt: order.attempt,
-            exe: self.exe.clone(),
-            socket,
-            dir: Some(dir.clone()),
-            workers,
-            rules,
-            orphan_grace: self.spec.policy.orphan_grace,
-            save_grace: self.spec.policy.save_grace,
-            stop_grace: self.spec.policy.stop_grace,
-            output_max: settings.output.max_bytes,
-            output_keep: settings.output.keep,
-            cgroup: settings.kill.cgroup == CgroupChoice::Auto,
-            scratch: plan.scratch.clone(),
-            stale_names: plan.stale_names.clone(),
-            script: watch(&plan),
-            nodes: (self.spec.gang.nodes > 1).then(|| NodesOrder {
-                nodes: self.spec.gang.nodes,
-                step: steps::name(&self.spec.run, order.attempt),
-            }),
-        };
+        let prepared = self.port().and_then(|port| self.guard_order(order, &plan, &host, port));
+        let order_for_guard =
+            prepared.map_err(|e| other(format!("finding a free port, or preparing the script: {e}")))?;
         let (stream, child) = self
             .guard_for(&order_for_guard)
             .map_err(|e| other(format!("starting the guard {}: {e}", self.exe)))?;
@@ -165,8 +132,44 @@ impl Driver {
         link.launching = Some((act, argv.clone()));
         self.guard = Some(link);
         self.scratch.clone_from(&plan.scratch);
-        self.write_attempt(order, &plan, &argv, dir);
+        self.write_attempt(order, &plan, &argv, self.attempt_dir(order));
         Ok(())
+    }
+
+    /// The guard's order for an attempt; `port` is a gang's.
+    pub(super) fn guard_order(
+        &self,
+        order: &LaunchOrder,
+        plan: &LaunchPlan,
+        host: &HostFacts,
+        port: u16,
+    ) -> std::io::Result<GuardOrder> {
+        let socket = address::fresh(&self.spec.run, Role::Guard)?;
+        let settings = &self.order.settings;
+        Ok(GuardOrder {
+            run: self.spec.run.clone(),
+            term: self.state.term,
+            attempt: order.attempt,
+            exe: self.exe.clone(),
+            workers: self.workers(order, plan, host, &socket, port)?,
+            socket,
+            dir: Some(self.attempt_dir(order)),
+            rules: rules(&self.spec),
+            orphan_grace: self.spec.policy.orphan_grace,
+            save_grace: self.spec.policy.save_grace,
+            stop_grace: self.spec.policy.stop_grace,
+            output_max: settings.output.max_bytes,
+            output_keep: settings.output.keep,
+            cgroup: settings.kill.cgroup == CgroupChoice::Auto,
+            scratch: plan.scratch.clone(),
+            stale_names: plan.stale_names.clone(),
+            script: watch(plan),
+            interpreters: self.runs_interpreters(&plan.argv),
+            nodes: (self.spec.gang.nodes > 1).then(|| NodesOrder {
+                nodes: self.spec.gang.nodes,
+                step: steps::name(&self.spec.run, order.attempt),
+            }),
+        })
     }
 
     fn attempt_dir(&self, order: &LaunchOrder) -> camino::Utf8PathBuf {
@@ -179,16 +182,10 @@ impl Driver {
         plan: &LaunchPlan,
         host: &HostFacts,
         socket: &str,
+        port: u16,
     ) -> std::io::Result<Vec<WorkerOrder>> {
         let gang = &self.spec.gang;
         let is_gang = gang.launcher == LauncherKind::Gang;
-        // The port is free now; a trainer that finds it taken ends, and the next attempt gets another one.
-        let here = if gang.nodes > 1 { "0.0.0.0" } else { "127.0.0.1" };
-        let port = if is_gang {
-            TcpListener::bind((here, 0))?.local_addr()?.port()
-        } else {
-            0
-        };
         let master = self.master.as_deref().unwrap_or("127.0.0.1");
         let mut base = host.env.clone();
         if gang.nodes > 1 {
@@ -251,8 +248,9 @@ impl Driver {
         }
         if self.state.mode == Mode::Running && self.standby.is_none() {
             // Without one the next launch starts its own.
-            self.standby = supervise_host::guard::standby(&self.exe).ok();
+            self.standby = supervise_host::guard::standby(&self.exe, None).ok();
         }
+        self.import_ahead();
     }
 
     /// The launch, for people: after the launch, off its path.

@@ -118,12 +118,23 @@ impl Driver {
         let Some(link) = &mut self.guard else { return };
         let attempt = link.attempt;
         match message {
-            FromGuard::Launched { workers, guard } => {
+            FromGuard::Launched {
+                workers,
+                guard,
+                ahead,
+                notes,
+            } => {
                 let guard = guard.unwrap_or(link.guard);
                 link.guard = guard;
                 if let Some((act, argv)) = link.launching.take() {
                     self.standby_at = Some(self.now().after(STANDBY_AFTER));
-                    let result = Ok(ActOutput::Launched { guard, workers, argv });
+                    self.imports_ahead.notes = notes;
+                    let result = Ok(ActOutput::Launched {
+                        guard,
+                        workers,
+                        argv,
+                        ahead,
+                    });
                     self.feed(EventKind::ActDone { act, result });
                 }
             }
@@ -296,16 +307,21 @@ impl Driver {
             .flatten()
             .filter_map(|p| i32::try_from(p).ok())
             .collect();
+        let standby = standby.and_then(|p| i32::try_from(p).ok());
         let tx = self.internal.clone();
         tokio::task::spawn_blocking(move || {
             let me = own_ref();
             let find = || {
+                // What imports ahead, for the next attempt.
+                let ahead = standby.map(list_descendants).unwrap_or_default();
                 let mut found = find_attempt_processes(&run, &recorded);
                 found.extend(list_descendants(me.pid));
                 found.sort_unstable();
                 found.dedup();
                 // A log writer writes the last output and ends by itself.
-                found.retain(|p| p.pid != me.pid && !spared.contains(&p.pid) && !is_log_writer(p.pid));
+                found.retain(|p| {
+                    p.pid != me.pid && !spared.contains(&p.pid) && !ahead.contains(p) && !is_log_writer(p.pid)
+                });
                 adopt(&mut found);
                 found
             };

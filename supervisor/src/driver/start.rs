@@ -106,6 +106,7 @@ pub(super) async fn term(
         guard,
         children: Vec::new(),
         standby: None,
+        imports_ahead: super::ahead::ImportsAhead::default(),
         standby_at: None,
         waiting: VecDeque::new(),
         scanning: None,

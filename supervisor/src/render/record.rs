@@ -7,7 +7,7 @@ pub use edit::{edit_because, edit_words};
 use super::condition;
 use super::time::{clock, span, stamp};
 use super::{bytes, count, one_line};
-use supervise_core::event::{ActOutput, EventKind, Request, Sighting};
+use supervise_core::event::{ActOutput, Ahead, EventKind, Request, Sighting};
 use supervise_core::generations::is_live;
 use supervise_core::id::AttemptNo;
 use supervise_core::reason::Reason;
@@ -227,13 +227,24 @@ fn sighted(attempt: AttemptNo, means: &RuleKind, seen: &Sighting) -> Option<Stri
 }
 
 fn launched(output: &ActOutput, s: &State) -> Option<String> {
-    let ActOutput::Launched { guard, workers, .. } = output else {
+    let ActOutput::Launched {
+        guard, workers, ahead, ..
+    } = output
+    else {
         return None;
+    };
+    let ahead = match ahead {
+        None => String::new(),
+        Some(Ahead::Went) => "; they had imported ahead".to_owned(),
+        Some(Ahead::Cold { why }) => format!(
+            "; not from interpreters that had imported ahead: {}",
+            one_line(why, FOREIGN)
+        ),
     };
     let pids: Vec<String> = workers.iter().map(ToString::to_string).collect();
     let n = u64::try_from(workers.len()).unwrap_or(u64::MAX);
     Some(format!(
-        "{}: {} started ({}), guard {guard}",
+        "{}: {} started ({}), guard {guard}{ahead}",
         attempt(s),
         if n == 1 {
             "1 worker".to_owned()

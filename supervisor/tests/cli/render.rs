@@ -131,6 +131,7 @@ pub(crate) fn launched() -> State {
             guard: ProcRef { pid: 70, start: 1 },
             workers: vec![ProcRef { pid: 71, start: 1 }],
             argv: vec!["python3".into()],
+            ahead: None,
         }),
     }));
     s

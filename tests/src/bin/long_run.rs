@@ -262,6 +262,7 @@ impl Run {
                     guard: ProcRef { pid: 1, start: 1 },
                     workers: vec![ProcRef { pid: 1, start: 1 }],
                     argv: vec!["train".to_owned()],
+                    ahead: None,
                 },
                 ActKind::Prune(steps) => {
                     self.disk.retain(|(n, _)| !steps.contains(&name(*n)));

@@ -61,6 +61,7 @@ impl Rig {
             output_max: 1 << 30,
             output_keep: 1,
             script: None,
+            interpreters: false,
             cgroup: false,
             scratch: None,
             stale_names: None,
@@ -182,7 +183,7 @@ impl Rig {
 
     pub(crate) fn launched(&mut self) -> Vec<ProcRef> {
         let (workers, guard) = self.find(|m| match m {
-            FromGuard::Launched { workers, guard } => Some((workers.clone(), guard.unwrap())),
+            FromGuard::Launched { workers, guard, .. } => Some((workers.clone(), guard.unwrap())),
             _ => None,
         });
         self.guard.set(Some(guard.pid));

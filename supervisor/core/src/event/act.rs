@@ -22,6 +22,22 @@ pub enum ActOutput {
         workers: Vec<ProcRef>,
         /// The command of worker 0, secrets redacted.
         argv: Vec<String>,
+        /// Their interpreters had been started ahead: whether they went on.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ahead: Option<Ahead>,
+    },
+}
+
+/// Fate of interpreters that were started before the attempt whose workers they were to become.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ahead {
+    /// They became the workers.
+    Went,
+    /// At least one did not, and was started as ever.
+    Cold {
+        /// Why.
+        why: String,
     },
 }
 

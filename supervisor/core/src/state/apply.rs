@@ -158,7 +158,12 @@ impl State {
         }
         let Some(a) = self.attempt.as_mut() else { return };
         match (result, done) {
-            (Ok(ActOutput::Launched { guard, workers, argv }), _) => {
+            (
+                Ok(ActOutput::Launched {
+                    guard, workers, argv, ..
+                }),
+                _,
+            ) => {
                 a.guard = Some(*guard);
                 a.workers.clone_from(workers);
                 a.argv.clone_from(argv);

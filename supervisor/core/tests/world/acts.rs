@@ -203,6 +203,7 @@ impl World {
             guard,
             workers,
             argv: self.spec.command.clone(),
+            ahead: None,
         })
     }
 

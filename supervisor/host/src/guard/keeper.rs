@@ -22,11 +22,12 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 use supervise_core::event::ExitStatus;
+use supervise_core::id::RunId;
 
 /// Pauses between rounds of killing: as long as it gets on, and where what was killed takes its time to die.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -42,6 +43,8 @@ const VISITORS: usize = 64;
 const LOOK_MS: u16 = 100;
 /// Pauses that a child has to become what it was forked for.
 const BIRTHS: usize = 500;
+/// Longest name of run and cgroup.
+const NAME: u64 = 4096;
 /// An emptied cgroup may take a moment until it can be removed.
 const REMOVALS: usize = 50;
 
@@ -58,6 +61,20 @@ pub(crate) enum Half {
 pub(crate) struct Tether(File);
 
 impl Tether {
+    /// Tells a keeper that was made early whose it is; it lives for all to see before anything is started.
+    ///
+    /// # Errors
+    /// It is gone, or cannot make its socket.
+    pub(crate) fn name(&mut self, order: &GuardOrder) -> io::Result<()> {
+        let leaf = order
+            .cgroup
+            .then(|| leaf_name(&order.run, order.term.0, order.attempt.0));
+        let mut line = serde_json::to_vec(&(&order.run, leaf))?;
+        line.push(b'\n');
+        self.0.write_all(&line)?;
+        self.0.read_exact(&mut [0])
+    }
+
     /// The tree is gone, and was seen to be: nobody needs to wait for the keeper.
     pub(crate) fn release(mut self) {
         // A keeper that was killed hears nothing, and keeps nobody.
@@ -96,7 +113,49 @@ pub(crate) fn part(order: &GuardOrder) -> io::Result<Half> {
     })
 }
 
+/// Splits this process before there is an order; the keeper is told later whose it is.
+///
+/// # Errors
+/// No process or socket can be made.
+pub(crate) fn part_early() -> io::Result<Half> {
+    let (ours, theirs) = UnixStream::pair()?;
+    Ok(match split()? {
+        None => Half::Guard(Tether(File::from(OwnedFd::from(theirs)))),
+        Some(guard) => Half::Keeper(Keeper {
+            guard,
+            tether: Some(File::from(OwnedFd::from(ours))),
+            socket: None,
+            leaf: None,
+        }),
+    })
+}
+
 impl Keeper {
+    /// Waits until there is an order, or nobody who could get one; then it keeps like any other.
+    pub(crate) fn wait_for_order(mut self) -> Self {
+        let _ = SigSet::all().thread_block();
+        if let Err(e) = self.be_named() {
+            // The guard's end tells the rest; where it lives it hears no answer, and ends.
+            tracing::debug!("a keeper was not named: {e}");
+            self.tether = None;
+        }
+        self
+    }
+
+    fn be_named(&mut self) -> io::Result<()> {
+        let tether = self.tether.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        let mut line = String::new();
+        io::BufReader::new(tether.take(NAME)).read_line(&mut line)?;
+        let (run, leaf): (RunId, Option<String>) = serde_json::from_str(&line)?;
+        let socket = address::listen(&address::fresh(&run, Role::Keeper)?)?;
+        socket.set_nonblocking(true)?;
+        self.socket = Some(socket);
+        self.leaf = leaf;
+        tether.write_all(b".")?;
+        fcntl(&*tether, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        Ok(())
+    }
+
     /// Waits for the guard's end and ends what it leaves; returns the guard's exit code.
     pub(crate) fn keep(mut self) -> i32 {
         // SIGKILL alone ends it. Nothing of this matters enough to give up for it.

@@ -3,9 +3,10 @@
 //! Workers are started before anything that is not needed for them; nothing waits for their programs to run.
 
 use crate::address::{self, Role};
+use crate::guard::ahead::{Draft, Files, Waiting, worker_env};
 use crate::guard::connection::Connection;
 use crate::guard::facts::Facts;
-use crate::guard::keeper::{Half, Keeper, Tether, part};
+use crate::guard::keeper::{Half, Keeper, Tether, part, part_early};
 use crate::guard::log_queue::{LogQueue, log_writer_order, null};
 use crate::guard::memory::Memory;
 use crate::guard::nodes::Nodes;
@@ -15,17 +16,19 @@ use crate::guard::record::boot_line;
 use crate::guard::run::calls::{Calls, look_every};
 use crate::guard::run::{Guard, Pace};
 use crate::guard::scratch;
-use crate::guard::setup::{KEEP_ENVIRONMENT, marks, pipe, signals};
+use crate::guard::setup::{pipe, signals};
 use crate::guard::tree::Tree;
 use crate::guard::worker::{WORKERS_LIMIT, Worker};
 use crate::process::cgroup::{Leaf, leaf_name};
 use crate::process::spawn::{Place, Program, Started, Wiring, close_inherited, start, take_standard};
-use crate::process::{ATTEMPT_VARIABLE, boottime_ms, own_ref};
+use crate::process::{boottime_ms, own_ref};
 use nix::sys::signalfd::SignalFd;
+use serde::de::DeserializeOwned;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
+use supervise_core::event::Ahead;
 use supervise_core::id::WorkerId;
 
 /// The process that has its order.
@@ -38,41 +41,91 @@ pub(crate) enum Begun {
     Nothing,
 }
 
-/// Takes the order, becomes keeper and guard, and starts the workers.
-pub(crate) fn begin() -> io::Result<Begun> {
+/// Made before the order came.
+#[derive(Default)]
+struct Early {
+    files: Option<Files>,
+    /// Interpreters, or why there are none.
+    waiting: Option<io::Result<Waiting>>,
+}
+
+/// Takes the order, becomes keeper and guard, and starts the workers. `drafted`: standard error holds a draft of the order.
+pub(crate) fn begin(drafted: bool) -> io::Result<Begun> {
     close_inherited();
     let order_file = File::from(take_standard(0)?);
     let mut connection = Connection::new(UnixStream::from(take_standard(1)?))?;
     let signals = signals()?;
     detach();
+    if drafted {
+        return begin_drafted(order_file, connection, signals);
+    }
     let order = read_order(order_file)?;
-    let failed = |connection: &mut Connection, what: String| {
-        let command = false;
-        // A driver that is gone already need not be told.
-        let _ = connection.send(FromGuard::LaunchFailed { what, command });
-        Ok(Begun::Nothing)
-    };
     if let Err(what) = wait_for_predecessors(&order) {
-        return failed(&mut connection, what);
+        return Ok(failed(&mut connection, what));
     }
     let tether = match part(&order) {
         Ok(Half::Keeper(keeper)) => return Ok(Begun::Keeper(keeper)),
         Ok(Half::Guard(tether)) => tether,
-        Err(e) => return failed(&mut connection, format!("the guard's keeper cannot be made: {e}")),
+        Err(e) => {
+            return Ok(failed(
+                &mut connection,
+                format!("the guard's keeper cannot be made: {e}"),
+            ));
+        }
     };
-    become_guard();
-    match prepare(order, connection, signals) {
-        Ok(guard) => Ok(Begun::Guard(Box::new(guard), tether)),
+    become_guard(c"supervise-guard");
+    Ok(prepared(order, connection, signals, Early::default(), tether))
+}
+
+/// As [`begin`], with the keeper made at once: the interpreters are to be the guard's children.
+fn begin_drafted(order_file: File, mut connection: Connection, signals: SignalFd) -> io::Result<Begun> {
+    let draft: Draft = read_json(File::from(take_standard(2)?))?;
+    let mut tether = match part_early()? {
+        Half::Keeper(keeper) => {
+            drop((order_file, connection, signals));
+            return Ok(Begun::Keeper(keeper.wait_for_order()));
+        }
+        Half::Guard(tether) => tether,
+    };
+    become_guard(c"supervise-spare");
+    let files = Files::new(&draft.imports)?;
+    let early = Early {
+        // Without them the order's workers are started as ever.
+        waiting: Some(Waiting::start(draft, &files)),
+        files: Some(files),
+    };
+    let order = read_order(order_file)?;
+    let named = wait_for_predecessors(&order).and_then(|()| {
+        let named = tether.name(&order);
+        named.map_err(|e| format!("the guard's keeper does not answer: {e}"))
+    });
+    if let Err(what) = named {
+        return Ok(failed(&mut connection, what));
+    }
+    let _ = nix::sys::prctl::set_name(c"supervise-guard");
+    Ok(prepared(order, connection, signals, early, tether))
+}
+
+fn prepared(order: GuardOrder, connection: Connection, signals: SignalFd, early: Early, tether: Tether) -> Begun {
+    match prepare(order, connection, signals, early) {
+        Ok(guard) => Begun::Guard(Box::new(guard), tether),
         Err((mut connection, what)) => failed(&mut connection, what),
     }
 }
 
+fn failed(connection: &mut Connection, what: String) -> Begun {
+    let command = false;
+    // A driver that is gone already need not be told.
+    let _ = connection.send(FromGuard::LaunchFailed { what, command });
+    Begun::Nothing
+}
+
 /// Apart from the keeper: what is done to one's session is not done to the other's.
-fn become_guard() {
+fn become_guard(name: &std::ffi::CStr) {
     let _ = nix::unistd::setsid();
     // A new process has neither of these from the one that made it.
     let _ = nix::sys::prctl::set_child_subreaper(true);
-    let _ = nix::sys::prctl::set_name(c"supervise-guard");
+    let _ = nix::sys::prctl::set_name(name);
 }
 
 /// Nothing that happens to the driver's session, directory or children is to reach the guard.
@@ -91,6 +144,10 @@ fn detach() {
 }
 
 fn read_order(file: File) -> io::Result<GuardOrder> {
+    read_json(file)
+}
+
+fn read_json<T: DeserializeOwned>(file: File) -> io::Result<T> {
     let mut json = Vec::new();
     let limit = u64::try_from(ORDER_LIMIT).unwrap_or(u64::MAX);
     file.take(limit.saturating_add(1)).read_to_end(&mut json)?;
@@ -106,7 +163,7 @@ const LOOK: std::time::Duration = std::time::Duration::from_millis(1);
 
 type Failed = (Connection, String);
 
-fn prepare(order: GuardOrder, connection: Connection, signals: SignalFd) -> Result<Guard, Failed> {
+fn prepare(order: GuardOrder, connection: Connection, signals: SignalFd, early: Early) -> Result<Guard, Failed> {
     let socket = match listen(&order.socket) {
         Ok(socket) => socket,
         Err(e) => return Err((connection, format!("the guard's socket {}: {e}", order.socket))),
@@ -139,7 +196,12 @@ fn prepare(order: GuardOrder, connection: Connection, signals: SignalFd) -> Resu
         Ok(nodes) => nodes,
         Err(e) => return Err((connection, format!("the launcher of the nodes cannot be started: {e}"))),
     };
-    let (workers, failure) = start_workers(&order, nodes.as_ref(), leaf.as_ref());
+    let StartedWorkers {
+        workers,
+        ahead,
+        notes,
+        failure,
+    } = start_workers(&order, nodes.as_ref(), leaf.as_ref(), early);
     workers.iter().for_each(|w| memory.note(w.proc.pid));
     let tag = format!("{}/", order.run);
     let mut tree = Tree::new(me, tag, leaf, now);
@@ -168,6 +230,8 @@ fn prepare(order: GuardOrder, connection: Connection, signals: SignalFd) -> Resu
         workers,
         order,
         launched: false,
+        ahead,
+        notes,
         early: Vec::new(),
         failed: false,
         frozen: false,
@@ -180,8 +244,8 @@ fn prepare(order: GuardOrder, connection: Connection, signals: SignalFd) -> Resu
     guard.tree.hurry(guard.order.script.as_ref().map(look_every));
     // What comes after it is of this boot; an exit may come at any moment from here on.
     guard.log_queue.tree(boot_line());
-    if let Some((what, command)) = failure {
-        guard.fail(what, command, now);
+    if let Some(what) = failure {
+        guard.fail(what, false, now);
     }
     Ok(guard)
 }
@@ -206,36 +270,77 @@ fn listen(name: &str) -> io::Result<UnixListener> {
     Ok(socket)
 }
 
-/// Starts worker after worker; at the first that cannot be started it stops and says why.
-fn start_workers(
-    order: &GuardOrder,
-    nodes: Option<&Nodes>,
-    leaf: Option<&Leaf>,
-) -> (Vec<Worker>, Option<(String, bool)>) {
+/// Workers that were started, how those that had been started ahead came on, and the failure that ended it.
+struct StartedWorkers {
+    workers: Vec<Worker>,
+    ahead: Option<Ahead>,
+    notes: Option<i32>,
+    failure: Option<String>,
+}
+
+/// Starts worker after worker; at the first that cannot be started it stops and says why. One that waits goes on instead.
+fn start_workers(order: &GuardOrder, nodes: Option<&Nodes>, leaf: Option<&Leaf>, mut early: Early) -> StartedWorkers {
     let mut workers = Vec::with_capacity(order.workers.len());
     let place = leaf.and_then(|l| Some((l.directory().ok()?, l.entrance().ok()?)));
+    let files = match early.files.take() {
+        None if order.interpreters => Files::new("").ok(),
+        files => files,
+    };
+    let cgroup = place.as_ref().map(as_place);
+    let (waiting, ahead) = match early.waiting.take() {
+        Some(Ok(waiting)) => {
+            let (waiting, ahead) = waiting.go(order, cgroup.as_ref());
+            (waiting, Some(ahead))
+        }
+        Some(Err(e)) => (Vec::new(), Some(Ahead::Cold { why: e.to_string() })),
+        None => (Vec::new(), None),
+    };
+    let mut waiting = waiting.into_iter();
+    let notes = files.as_ref().map(Files::notes);
     for (id, worker) in (0_u32..).zip(&order.workers) {
+        let at = workers.len();
         let relay = nodes.map(|n| n.relay(&order.exe, id));
-        match start_worker(order, relay.as_ref().unwrap_or(worker), place.as_ref()) {
+        let worker = relay.as_ref().unwrap_or(worker);
+        let started = match waiting.next().flatten() {
+            Some(started) => Ok(started),
+            None => start_worker(order, at, worker, files.as_ref(), place.as_ref()),
+        };
+        match started {
             Ok((started, output)) => workers.push(Worker::new(WorkerId(id), started, output)),
             Err(e) => {
-                let what = format!("worker {id} cannot be started: {e}");
-                return (workers, Some((what, false)));
+                let failure = Some(format!("worker {id} cannot be started: {e}"));
+                return StartedWorkers {
+                    workers,
+                    ahead,
+                    notes,
+                    failure,
+                };
             }
         }
     }
-    (workers, None)
+    StartedWorkers {
+        workers,
+        ahead,
+        notes,
+        failure: None,
+    }
+}
+
+fn as_place((directory, entrance): &(File, File)) -> Place<'_> {
+    Place {
+        directory: directory.as_fd(),
+        entrance: entrance.as_fd(),
+    }
 }
 
 fn start_worker(
     order: &GuardOrder,
+    id: usize,
     worker: &WorkerOrder,
+    files: Option<&Files>,
     place: Option<&(File, File)>,
 ) -> io::Result<(Started, OwnedFd)> {
-    let mut env = marks(order);
-    let ours = [ATTEMPT_VARIABLE, KEEP_ENVIRONMENT.0];
-    let theirs = worker.env.iter().filter(|(k, _)| !ours.contains(&k.as_str()));
-    env.extend(theirs.cloned());
+    let env = worker_env(order, id, worker, files);
     let program = Program::new(&worker.argv, &env, Some(worker.cwd.as_str()))?;
     let (reader, writer) = pipe()?;
     let null = null()?;
@@ -243,10 +348,7 @@ fn start_worker(
         input: null.as_fd(),
         output: writer.as_fd(),
         errors: writer.as_fd(),
-        cgroup: place.map(|(directory, entrance)| Place {
-            directory: directory.as_fd(),
-            entrance: entrance.as_fd(),
-        }),
+        cgroup: place.map(as_place),
         dies_with_creator: true,
     };
     Ok((start(&program, &wiring)?, reader))

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use supervise_core::activity::Look;
 use supervise_core::creep::Usage;
-use supervise_core::event::{Activity, ExitStatus, Phase, Sighting};
+use supervise_core::event::{Activity, Ahead, ExitStatus, Phase, Sighting};
 use supervise_core::id::{AttemptNo, Ms, ProcRef, RunId, Step, Term, WorkerId};
 use supervise_core::numbers::StepNumbers;
 use supervise_core::scan::{RuleKind, ScanRule};
@@ -64,6 +64,9 @@ pub struct GuardOrder {
     /// The workers run a script that starts the trainer: what is looked for in it.
     #[serde(default)]
     pub script: Option<ScriptWatch>,
+    /// The workers are interpreters that run our file first, so that the next ones can import ahead (see [`crate::guard::ahead`]).
+    #[serde(default)]
+    pub interpreters: bool,
 }
 
 /// Several nodes for one gang.
@@ -202,6 +205,12 @@ pub enum FromGuard {
         /// The guard itself: the process that was started for it is its keeper.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         guard: Option<ProcRef>,
+        /// Some of them had been started ahead: whether they went on.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ahead: Option<Ahead>,
+        /// The guard's descriptor of the file in which the imports of worker 0 are noted.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        notes: Option<i32>,
     },
     /// The attempt could not be started; what was started is being killed, the guard ends after that.
     LaunchFailed {

@@ -5,6 +5,7 @@
 
 pub(super) mod calls;
 mod inputs;
+mod pace;
 
 use crate::guard::connection::Connection;
 use crate::guard::facts::Facts;
@@ -22,14 +23,15 @@ use crate::process::stat::{ProcStat, proc_stat};
 use calls::Calls;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signalfd::SignalFd;
+pub(crate) use pace::Pace;
+use pace::REPORT_MS;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixListener;
-use supervise_core::event::{Activity, Phase};
+use supervise_core::event::{Activity, Ahead, Phase};
 use supervise_core::id::{ProcRef, Term, WorkerId};
 use supervise_core::scan::Scanner;
 
-/// A report comes at least this often, and because of a change at most this often.
-const REPORT_MS: u64 = 5000;
+/// Because of a change a report comes at most this often.
 const CHANGE_MS: u64 = 1000;
 
 /// Pause before a log writer that ended is started again: doubled each time up to the second.
@@ -78,6 +80,9 @@ pub(crate) struct Guard {
     pub(crate) pulses: Pulses,
     pub(crate) workers: Vec<Worker>,
     pub(crate) launched: bool,
+    /// Told with the launch: see [`FromGuard::Launched`].
+    pub(crate) ahead: Option<Ahead>,
+    pub(crate) notes: Option<i32>,
     /// Events before all programs ran: told after `Launched`.
     pub(crate) early: Vec<FromGuard>,
     pub(crate) failed: bool,
@@ -89,39 +94,6 @@ pub(crate) struct Guard {
     /// A child ended since the tree was looked at.
     pub(crate) stirred: bool,
     pub(crate) buffer: Vec<u8>,
-}
-
-/// When a report is due, and what it will say was done.
-#[derive(Debug)]
-pub(crate) struct Pace {
-    reported: u64,
-    /// Before this moment a change waits.
-    free_at: u64,
-    changed: bool,
-    output: u64,
-    /// When lost output may be told again.
-    loss_at: u64,
-}
-
-impl Pace {
-    pub(crate) fn new(now: u64) -> Self {
-        Self {
-            reported: now,
-            free_at: now,
-            changed: false,
-            output: 0,
-            loss_at: now,
-        }
-    }
-
-    fn due(&self) -> u64 {
-        let regular = self.reported.saturating_add(REPORT_MS);
-        if self.changed {
-            self.free_at.min(regular)
-        } else {
-            regular
-        }
-    }
 }
 
 /// Source of input.
@@ -454,7 +426,13 @@ impl Guard {
         let procs: Vec<ProcRef> = self.workers.iter().map(|w| w.proc).collect();
         let workers = procs.clone();
         let guard = Some(self.me);
-        self.tell(FromGuard::Launched { workers, guard });
+        let (ahead, notes) = (self.ahead.take(), self.notes);
+        self.tell(FromGuard::Launched {
+            workers,
+            guard,
+            ahead,
+            notes,
+        });
         for message in std::mem::take(&mut self.early) {
             self.tell(message);
         }

@@ -78,6 +78,7 @@ fn long(steps: u64) -> (Picture, State) {
             guard: supervise_core::id::ProcRef { pid: 2, start: 1 },
             workers: vec![supervise_core::id::ProcRef { pid: 3, start: 1 }],
             argv: Vec::new(),
+            ahead: None,
         }),
     };
     let fact = |n: u64, kind| {

@@ -1,0 +1,355 @@
+//! Interpreters that import ahead: the next attempt's workers, waiting for the order to go on.
+//!
+//! Nearly all of a comeback is the interpreter importing what the one before had imported. With [`GuardOrder::interpreters`] each
+//! interpreter of an attempt first runs a file of ours (`sitecustomize`, from memory): worker 0 notes what it imports. The guard
+//! that waits for the next order has a [`Draft`] of it, and starts its interpreters with the environment that they will have;
+//! they import what was noted, and go on as the workers when the order comes, where it differs from the draft in arguments of the
+//! trainer alone. In every other case they are ended, and the workers are started as ever.
+
+use crate::guard::protocol::{GuardOrder, WorkerOrder};
+use crate::guard::setup::{marks, pipe};
+use crate::process::ATTEMPT_VARIABLE;
+use crate::process::kill::signal_process;
+use crate::process::spawn::{Place, Program, Started, Wiring, start};
+use crate::process::stat::proc_stat;
+use crate::system::reap_child;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+use supervise_core::event::Ahead;
+use supervise_core::id::ProcRef;
+
+const FILE: &str = include_str!("ahead/sitecustomize.py");
+const FILE_NAME: &str = "sitecustomize.py";
+
+/// Variable that bears the mark of an attempt while its interpreter waits; as long as the real name, which takes its place: until
+/// then whoever ends an attempt by its mark must not meet it.
+const AWAITED: &str = "SUPERVISE_AWAITED";
+
+/// An interpreter that waits needs a moment to look at the files that count; one that imports is in the middle of a module.
+const GOES_WITHIN: Duration = Duration::from_secs(3);
+/// The interpreter says that it waits before anything else. One that does not would run the trainer itself, soon.
+const WAITS_WITHIN: Duration = Duration::from_secs(10);
+/// A process that was killed is gone within this.
+const GONE_WITHIN: Duration = Duration::from_millis(500);
+/// Longest line of an interpreter.
+const LINE: usize = 64 << 10;
+
+/// Expected order of the next attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Draft {
+    /// The order; only the arguments of its workers may turn out to be others.
+    pub order: GuardOrder,
+    /// Noted imports of an attempt, until its first step.
+    pub imports: String,
+    /// An interpreter rests this many times as long as it imported, so that the trainer that runs has the processors first.
+    pub pauses: u32,
+}
+
+/// Interpreters of a draft.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    order: GuardOrder,
+    interpreters: Vec<Interpreter>,
+}
+
+#[derive(Debug)]
+struct Interpreter {
+    started: Started,
+    output: OwnedFd,
+    channel: UnixStream,
+    heard: Vec<u8>,
+}
+
+/// A word of an interpreter.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Word {
+    Waits(bool),
+    /// All is imported.
+    Ready(serde::de::IgnoredAny),
+    Goes(bool),
+    Cold(String),
+}
+
+#[derive(Debug, Serialize)]
+struct Task<'a> {
+    imports: &'a str,
+    pauses: u32,
+}
+
+#[derive(Debug, Serialize)]
+struct Go<'a> {
+    argv: &'a [String],
+}
+
+/// Files in memory that interpreters are started with: they last as long as this process.
+#[derive(Debug)]
+pub(crate) struct Files {
+    /// The place on PYTHONPATH that holds our file.
+    place: String,
+    /// The file for notes.
+    notes: (i32, String),
+}
+
+impl Files {
+    /// Makes them; `noted` stands in the file for notes already.
+    ///
+    /// # Errors
+    /// No memory, or no descriptor.
+    pub(crate) fn new(noted: &str) -> io::Result<Self> {
+        Ok(Self {
+            place: lasting(&archive(FILE_NAME, FILE.as_bytes()))?.1,
+            notes: lasting(noted.as_bytes())?,
+        })
+    }
+
+    /// Descriptor of the file for notes.
+    pub(crate) fn notes(&self) -> i32 {
+        self.notes.0
+    }
+
+    /// Variables that make an interpreter run our file first; the first worker's also notes what it imports.
+    pub(crate) fn variables(&self, id: usize, env: &[(String, String)]) -> Vec<(String, String)> {
+        let path = env.iter().find(|(k, _)| k == "PYTHONPATH").map(|(_, v)| v.as_str());
+        let place = &self.place;
+        let path_now = path.map_or_else(|| place.clone(), |path| format!("{place}:{path}"));
+        let mut ours = vec![("PYTHONPATH".to_owned(), path_now)];
+        ours.extend(path.map(|_| ("SUPERVISE_PYTHONPATH".to_owned(), "1".to_owned())));
+        // All import the same.
+        ours.extend((id == 0).then(|| ("SUPERVISE_IMPORTS".to_owned(), self.notes.1.clone())));
+        ours
+    }
+}
+
+/// The environment of a worker, the mark first. `files`: its interpreter runs ours first.
+pub(crate) fn worker_env(
+    order: &GuardOrder,
+    id: usize,
+    worker: &WorkerOrder,
+    files: Option<&Files>,
+) -> Vec<(String, String)> {
+    let mut env = marks(order);
+    env.extend(files.iter().flat_map(|f| f.variables(id, &worker.env)));
+    let ours: Vec<String> = env.iter().map(|(k, _)| k.clone()).collect();
+    env.extend(worker.env.iter().filter(|(k, _)| !ours.contains(k)).cloned());
+    env
+}
+
+/// A file in memory, by its descriptor and by the name under which other processes of this user find it.
+fn lasting(content: &[u8]) -> io::Result<(i32, String)> {
+    let mut memory = File::from(memfd_create("interpreter", MFdFlags::MFD_CLOEXEC)?);
+    memory.write_all(content)?;
+    // Open for as long as this process lives.
+    let fd = memory.into_raw_fd();
+    Ok((fd, format!("/proc/{}/fd/{fd}", std::process::id())))
+}
+
+/// A ZIP archive of one stored file.
+///
+/// Format: PKWARE APPNOTE 6.3.10, 4.3.7, 4.3.12 and 4.3.16.
+fn archive(name: &str, content: &[u8]) -> Vec<u8> {
+    let size = u32::try_from(content.len()).unwrap_or(u32::MAX);
+    let length = u16::try_from(name.len()).unwrap_or(u16::MAX);
+    // Version, flags, method, time and date (1980-01-01), then what both headers have.
+    let mut common: Vec<u8> = [20_u16, 0, 0, 0, 33].iter().flat_map(|n| n.to_le_bytes()).collect();
+    common.extend(
+        [crc32fast::hash(content), size, size]
+            .iter()
+            .flat_map(|n| n.to_le_bytes()),
+    );
+    common.extend([length, 0].iter().flat_map(|n| n.to_le_bytes()));
+    let mut out = b"PK\x03\x04".to_vec();
+    out.extend(&common);
+    out.extend(name.as_bytes());
+    out.extend(content);
+    let at = u32::try_from(out.len()).unwrap_or(u32::MAX);
+    let mut directory = b"PK\x01\x02\x14\x00".to_vec();
+    directory.extend(&common);
+    // No comment, first disk, no attributes, offset 0.
+    directory.extend([0; 14]);
+    directory.extend(name.as_bytes());
+    let directory_size = u32::try_from(directory.len()).unwrap_or(u32::MAX);
+    out.extend(directory);
+    out.extend(b"PK\x05\x06\x00\x00\x00\x00\x01\x00\x01\x00");
+    out.extend([directory_size, at].iter().flat_map(|n| n.to_le_bytes()));
+    out.extend([0; 2]);
+    out
+}
+
+impl Waiting {
+    /// Starts the interpreters of a draft. One that cannot be started leaves all to the order.
+    ///
+    /// # Errors
+    /// No process, pipe or memory can be made.
+    pub(crate) fn start(draft: Draft, files: &Files) -> io::Result<Self> {
+        let mut interpreters = Vec::with_capacity(draft.order.workers.len());
+        for (id, worker) in draft.order.workers.iter().enumerate() {
+            interpreters.push(start_one(&draft, id, worker, files)?);
+        }
+        let until = Instant::now() + WAITS_WITHIN;
+        let waits = |one: &mut Interpreter| matches!(one.word(until), Some(Word::Waits(true)));
+        if !interpreters.iter_mut().all(waits) {
+            interpreters.into_iter().for_each(Interpreter::end);
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "an interpreter did not wait"));
+        }
+        Ok(Self {
+            order: draft.order,
+            interpreters,
+        })
+    }
+
+    /// Lets the interpreters go on as the workers of the order, where they can: by worker, those that do, and how it went.
+    pub(crate) fn go(self, order: &GuardOrder, cgroup: Option<&Place<'_>>) -> (Vec<Option<(Started, OwnedFd)>>, Ahead) {
+        let until = Instant::now() + GOES_WITHIN;
+        let mut why = self.difference(order).map(str::to_owned);
+        let mut asked = Vec::with_capacity(self.interpreters.len());
+        for (mut one, worker) in self.interpreters.into_iter().zip(&order.workers) {
+            let word = match &why {
+                Some(why) => Err(why.clone()),
+                None => one.ask(worker, cgroup),
+            };
+            asked.push((one, word));
+        }
+        let mut out = Vec::with_capacity(asked.len());
+        for (mut one, word) in asked {
+            match word.and_then(|()| one.answer(until)) {
+                Ok(()) => out.push(Some((one.started, one.output))),
+                Err(cold) => {
+                    one.end();
+                    why.get_or_insert(cold);
+                    out.push(None);
+                }
+            }
+        }
+        (out, why.map_or(Ahead::Went, |why| Ahead::Cold { why }))
+    }
+
+    /// What of the order is not as it was expected; the arguments are looked at by the interpreters.
+    fn difference(&self, order: &GuardOrder) -> Option<&'static str> {
+        let expected = &self.order;
+        let who = |o: &GuardOrder| (o.run.clone(), o.term, o.attempt);
+        if who(expected) != who(order) {
+            return Some("another attempt was expected");
+        }
+        if expected.interpreters != order.interpreters || expected.workers.len() != order.workers.len() {
+            return Some("other workers were expected");
+        }
+        let pairs = || expected.workers.iter().zip(&order.workers);
+        // What follows is compared by the interpreters: they know where their script's arguments begin.
+        if pairs().any(|(a, b)| a.argv.first() != b.argv.first()) {
+            return Some("another program");
+        }
+        if pairs().any(|(a, b)| a.cwd != b.cwd) {
+            return Some("another working directory");
+        }
+        pairs().any(|(a, b)| a.env != b.env).then_some("another environment")
+    }
+}
+
+fn start_one(draft: &Draft, id: usize, worker: &WorkerOrder, files: &Files) -> io::Result<Interpreter> {
+    let mut env = worker_env(&draft.order, id, worker, Some(files));
+    env.iter_mut()
+        .filter(|(name, _)| name == ATTEMPT_VARIABLE)
+        .for_each(|(name, _)| AWAITED.clone_into(name));
+    let program = Program::new(&worker.argv, &env, Some(worker.cwd.as_str()))?;
+    let (output, writer) = pipe()?;
+    let (mut channel, theirs) = UnixStream::pair()?;
+    let wiring = Wiring {
+        input: theirs.as_fd(),
+        output: writer.as_fd(),
+        errors: writer.as_fd(),
+        cgroup: None,
+        dies_with_creator: true,
+    };
+    let started = start(&program, &wiring)?;
+    let task = Task {
+        imports: &files.notes.1,
+        pauses: draft.pauses,
+    };
+    // It fits into the socket: nobody is waited for.
+    say(&mut channel, &task)?;
+    Ok(Interpreter {
+        started,
+        output,
+        channel,
+        heard: Vec::new(),
+    })
+}
+
+fn say(channel: &mut UnixStream, words: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(words)?;
+    line.push(b'\n');
+    channel.set_write_timeout(Some(GOES_WITHIN))?;
+    channel.write_all(&line)
+}
+
+impl Interpreter {
+    /// Asks it to go on as this worker; an error says why it does not.
+    fn ask(&mut self, worker: &WorkerOrder, cgroup: Option<&Place<'_>>) -> Result<(), String> {
+        if let Some(place) = cgroup {
+            let entrance = rustix::io::dup(place.entrance).map(File::from);
+            let moved = entrance.map_err(io::Error::from);
+            let moved = moved.and_then(|mut f| f.write_all(self.started.pid.to_string().as_bytes()));
+            moved.map_err(|e| format!("it cannot be moved into the cgroup: {e}"))?;
+        }
+        let go = Go { argv: &worker.argv };
+        // One that is gone left its reason: it is read with the answer.
+        let _ = say(&mut self.channel, &go);
+        Ok(())
+    }
+
+    fn answer(&mut self, until: Instant) -> Result<(), String> {
+        loop {
+            match self.word(until) {
+                Some(Word::Goes(true)) => return Ok(()),
+                Some(Word::Ready(_)) => {}
+                Some(Word::Cold(why)) => return Err(why),
+                Some(other) => return Err(format!("it said {other:?}")),
+                None => return Err("it gave no answer".to_owned()),
+            }
+        }
+    }
+
+    /// Its next word; `None`: none came until then, or it is gone.
+    fn word(&mut self, until: Instant) -> Option<Word> {
+        loop {
+            if let Some(at) = self.heard.iter().position(|b| *b == b'\n') {
+                let line: Vec<u8> = self.heard.drain(..=at).collect();
+                return serde_json::from_slice(&line).ok();
+            }
+            if self.heard.len() > LINE {
+                return None;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            self.channel
+                .set_read_timeout(Some(left.max(Duration::from_millis(1))))
+                .ok()?;
+            let mut bytes = [0; 4096];
+            match self.channel.read(&mut bytes) {
+                Ok(n) if n > 0 => self.heard.extend_from_slice(bytes.get(..n)?),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                _ => return None,
+            }
+        }
+    }
+
+    /// Kills it. One that lasts is a descendant like others: the tree is not gone before it is.
+    fn end(self) {
+        let pid = self.started.pid;
+        let Some(stat) = proc_stat(pid) else { return };
+        let _ = signal_process(ProcRef { pid, start: stat.start }, libc::SIGKILL);
+        let until = Instant::now() + GONE_WITHIN;
+        while Instant::now() < until {
+            reap_child(pid);
+            if proc_stat(pid).is_none_or(|s| s.start != stat.start) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}

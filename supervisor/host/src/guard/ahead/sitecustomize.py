@@ -1,0 +1,394 @@
+"""Before a trainer's interpreter runs anything: note what it imports, or import that ahead and wait for the order to go on.
+
+It comes first on PYTHONPATH, from memory, and takes itself off at once: programs that the trainer starts are not touched. Only
+the standard library, Python 3.9 and later.
+
+Noting (SUPERVISE_IMPORTS=FILE): each name that is sought, and what the trainer's own code changes between two imports: a variable
+of the environment is noted, a seed or a path ends the list, because what is imported after it may depend on it.
+
+Waiting (SUPERVISE_AWAITED=MARK): the names are imported, with a pause after each, as long as they come from the standard library
+or from site-packages; then, or when the order comes, the interpreter goes on as if it had just been started, with the order's
+arguments. It ends instead if a file that counts has changed since, or if an import has done what cannot be taken back.
+"""
+
+import os
+import sys
+import time
+
+MARK, AWAITED = b"SUPERVISE_ATTEMPT=", b"SUPERVISE_AWAITED="
+TAKE_ARGUMENTS = {"-W", "-X", "--check-hash-based-pycs"}
+
+
+def own_words():
+    """The command line of this interpreter; one of Python 3.9 does not keep it."""
+    with open("/proc/self/cmdline", "rb") as f:
+        return [os.fsdecode(w) for w in f.read().split(b"\0")[:-1]]
+
+
+def main_at(words):
+    """Index of the script's name, or of the module's after -m; `None` for a command or a prompt."""
+    at = 1
+    while at < len(words):
+        word = words[at]
+        if word == "-m":
+            return at + 1 if at + 1 < len(words) else None
+        if word in TAKE_ARGUMENTS:
+            at += 1
+        elif word == "-" or word.startswith(("-c", "-m")):
+            return None
+        elif not word.startswith("-"):
+            return at
+        at += 1
+    return None
+
+
+def random_states():
+    """The states of the global generators, as far as their modules are there."""
+    states = []
+    if "random" in sys.modules:
+        states.append(hash(sys.modules["random"].getstate()))
+    numpy = sys.modules.get("numpy.random")
+    if hasattr(numpy, "get_state"):
+        state = numpy.get_state()
+        states.append((state[0], state[1].tobytes(), *state[2:]))
+    generator = getattr(sys.modules.get("torch._C"), "default_generator", None)
+    if generator is not None:
+        states.append(bytes(generator.get_state().tolist()))
+    return states
+
+
+class Noting:
+    """The first finder: it finds nothing, and notes what is sought."""
+
+    def __init__(self, path):
+        import _thread
+
+        self.ident = _thread.get_ident
+        self.thread, self.process = self.ident(), os.getpid()
+        self.file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self.write(f"b {self.process} {time.time()}")
+        self.outermost = None
+        # The interpreter itself adds the place of the script to the path.
+        self.after = (dict(os.environ), None, [])
+
+    def find_spec(self, name, path=None, target=None):
+        if self.ident() != self.thread or os.getpid() != self.process:
+            return None
+        try:
+            return self.note(name, path, target)
+        except BaseException:
+            self.stop()
+            return None
+
+    def note(self, name, path, target):
+        outermost = sys.modules.get(self.outermost)
+        if outermost is not None and getattr(outermost.__spec__, "_initializing", False):
+            self.write("i " + name)
+            return None
+        if not self.goes_on():
+            return None
+        self.write("i " + name)
+        self.outermost = name
+        return self.watched(name, path, target)
+
+    def goes_on(self):
+        """Compares with the end of the last import: what differs was done by the code between."""
+        env, path, states = self.after
+        now = dict(os.environ)
+        # A generator whose module came since was not there to be seeded.
+        if path not in (None, sys.path) or random_states()[: len(states)] != states:
+            self.stop()
+            return False
+        for key in sorted(env.keys() - now.keys()):
+            self.write("u " + key)
+        for key, value in now.items():
+            if env.get(key) != value:
+                self.write("e " + key + "=" + value)
+        return True
+
+    def watched(self, name, path, target):
+        """The specification as the other finders give it, whose loader tells when it is done."""
+        for finder in list(sys.meta_path):
+            if finder is self or not hasattr(finder, "find_spec"):
+                continue
+            spec = finder.find_spec(name, path, target)
+            if spec is None:
+                continue
+            execute = getattr(spec.loader, "exec_module", None)
+            if execute is None or isinstance(spec.loader, type):
+                return spec
+
+            def exec_module(module, loader=spec.loader):
+                del loader.exec_module
+                loader.exec_module(module)
+                self.after = (dict(os.environ), list(sys.path), random_states())
+
+            try:
+                spec.loader.exec_module = exec_module
+            except AttributeError:
+                pass
+            return spec
+        return None
+
+    def write(self, line):
+        if "\n" not in line:
+            os.write(self.file, (line + "\n").encode("utf-8", "surrogateescape"))
+
+    def stop(self):
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+        if self.file is not None:
+            os.close(self.file)
+            self.file = None
+
+
+class Ahead:
+    """Imports ahead, and waits."""
+
+    def __init__(self, mark):
+        import json
+
+        self.json = json
+        self.mark = mark
+        self.channel = os.dup(0)
+        os.set_inheritable(self.channel, False)
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.close(null)
+        self.say(waits=True)
+        self.draft = self.hear()
+        self.words = own_words()
+        self.at = main_at(self.words)
+        self.seen = {}
+        self.replayed = {}
+
+    def hear(self):
+        line = b""
+        while not line.endswith(b"\n"):
+            more = os.read(self.channel, 65536)
+            if not more:
+                os._exit(0)
+            line += more
+        return self.json.loads(line)
+
+    def say(self, **words):
+        os.write(self.channel, self.json.dumps(words).encode() + b"\n")
+
+    def give_up(self, why):
+        self.say(cold=why)
+        os._exit(0)
+
+    def ordered(self):
+        import select
+
+        return bool(select.select([self.channel], [], [], 0)[0])
+
+    def run(self):
+        if self.at is None:
+            self.give_up("the command names no script and no module")
+        try:
+            self.import_ahead()
+        except Exception as e:
+            self.give_up(f"{type(e).__name__}: {e}")
+        self.say(ready=len(self.seen))
+        order = self.hear()
+        words = order["argv"]
+        if words[1 : self.at + 1] != self.words[1 : self.at + 1]:
+            self.give_up("another command")
+        for path, state in self.seen.items():
+            if identity(path) != state:
+                self.give_up(f"{path} was changed")
+        self.become_known()
+        sys.argv[1:] = words[self.at + 1 :]
+        if hasattr(sys, "orig_argv"):
+            sys.orig_argv[1:] = words[1:]
+        self.say(goes=True)
+        os.close(self.channel)
+
+    def import_ahead(self):
+        import importlib.util
+        import sysconfig
+
+        # What is installed: nothing of PYTHONPATH, and nothing beside the script.
+        theirs = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        places = [sysconfig.get_path(k) for k in ("stdlib", "platstdlib", "purelib", "platlib")]
+        places += [p for p in sys.path if p not in theirs]
+        places = tuple({os.path.realpath(p) + os.sep for p in places if p})
+        # Where the trainer's own files are found first, and what is imported from elsewhere is left to it.
+        first = os.getcwd() if self.words[self.at - 1] == "-m" else os.path.dirname(os.path.realpath(self.words[self.at]))
+        if not getattr(sys.flags, "safe_path", False):
+            sys.path.insert(0, first)
+        initial = dict(os.environ)
+        main = self.words[self.at]
+        if self.words[self.at - 1] != "-m":
+            self.look_at(main)
+        with open(self.draft["imports"], encoding="utf-8", errors="surrogateescape") as f:
+            lines = f.read().splitlines()
+        # Process and time at which the noting began.
+        began = float(lines.pop(0).split(" ")[2])
+        for line in lines:
+            if self.ordered():
+                break
+            kind, _, rest = line.partition(" ")
+            if kind == "e":
+                key, _, value = rest.partition("=")
+                if os.environ.get(key) == initial.get(key):
+                    self.replayed[key] = value
+                    os.environ[key] = value
+                continue
+            if kind == "u":
+                os.environ.pop(rest, None)
+                self.replayed[rest] = None
+                continue
+            parent = rest.rpartition(".")[0]
+            if rest in sys.modules or parent and parent not in sys.modules:
+                continue
+            try:
+                spec = importlib.util.find_spec(rest)
+            except (ImportError, ValueError):
+                continue
+            if spec is None:
+                continue
+            if rest == main or not is_within(spec, places):
+                # It is run, or imported, by the trainer itself; what it does before the next import was noted.
+                if spec.origin and os.path.exists(spec.origin):
+                    self.look_at(spec.origin)
+                    if os.stat(spec.origin).st_ctime > began:
+                        self.give_up(f"{spec.origin} was changed")
+                continue
+            before = set(sys.modules)
+            spent = time.process_time()
+            try:
+                importlib.import_module(rest)
+            except ImportError:
+                pass
+            for name in set(sys.modules) - before:
+                spec = getattr(sys.modules.get(name), "__spec__", None)
+                origin = getattr(spec, "origin", None)
+                if spec is not None and not is_within(spec, places) and origin and os.path.exists(origin):
+                    self.give_up(f"{rest} imports {name} from {origin}")
+                if origin and os.path.isfile(origin):
+                    self.look_at(origin)
+            # The trainer that runs has the processors first.
+            spent = time.process_time() - spent
+            self.wait(spent * self.draft["pauses"])
+        for fd in os.listdir("/proc/self/fd"):
+            try:
+                if os.readlink("/proc/self/fd/" + fd).startswith("/dev/nvidia"):
+                    self.give_up("an import opened a GPU")
+            except OSError:
+                pass
+        if not getattr(sys.flags, "safe_path", False):
+            if sys.path[:1] != [first]:
+                sys.meta_path.insert(0, Placing(list(sys.path), first))
+            sys.path.remove(first)
+        for key, value in self.replayed.items():
+            if os.environ.get(key) == value:
+                if key in initial:
+                    os.environ[key] = initial[key]
+                else:
+                    os.environ.pop(key, None)
+
+    def wait(self, seconds):
+        import select
+
+        select.select([self.channel], [], [], seconds)
+
+    def look_at(self, path):
+        self.seen[path] = identity(path)
+
+    def become_known(self):
+        """The mark of the attempt, in the place from which others read it."""
+        with open("/proc/self/stat", "rb") as f:
+            fields = f.read().rpartition(b")")[2].split()
+        begin, end = int(fields[47]), int(fields[48])
+        with open("/proc/self/mem", "r+b", buffering=0) as memory:
+            memory.seek(begin)
+            block = memory.read(end - begin)
+            at = block.find(b"\0" + AWAITED)
+            at = 0 if block.startswith(AWAITED) else at + 1 if at >= 0 else None
+            if at is None:
+                self.give_up("the mark cannot be set")
+            memory.seek(begin + at)
+            memory.write(MARK)
+        os.environ[os.fsdecode(MARK[:-1])] = self.mark
+
+
+class Placing:
+    """Puts the place of the script, which the interpreter adds as the first of the path, behind what imports put before it."""
+
+    def __init__(self, path, first):
+        self.path, self.first = path, first
+
+    def find_spec(self, name, path=None, target=None):
+        sys.meta_path.remove(self)
+        rest = list(self.path)
+        rest.remove(self.first)
+        if sys.path[1:] == rest:
+            at = self.path.index(self.first)
+            sys.path[:] = [*self.path[:at], sys.path[0], *self.path[at + 1 :]]
+        return None
+
+
+def is_within(spec, places):
+    """Returns whether a module comes with the interpreter or from site-packages."""
+    if spec.origin in (None, "namespace") or spec.origin == "built-in" or spec.origin == "frozen":
+        found = list(spec.submodule_search_locations or [])
+        return all((os.path.realpath(p) + os.sep).startswith(places) for p in found)
+    return os.path.realpath(spec.origin).startswith(places)
+
+
+def identity(path):
+    try:
+        s = os.stat(path)
+        return (s.st_ino, s.st_dev, s.st_size, s.st_mtime_ns, s.st_ctime_ns)
+    except OSError:
+        return None
+
+
+def hide():
+    """Takes this file off the path, for this interpreter and for what it starts."""
+    here = os.path.dirname(__file__)
+    while here in sys.path:
+        sys.path.remove(here)
+    sys.path_importer_cache.pop(here, None)
+    rest = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p != here]
+    if os.environ.pop("SUPERVISE_PYTHONPATH", None) is None:
+        os.environ.pop("PYTHONPATH", None)
+    else:
+        os.environ["PYTHONPATH"] = os.pathsep.join(rest)
+
+
+def next_one():
+    """The site's own file of this name."""
+    from importlib.machinery import PathFinder
+    from importlib.util import module_from_spec
+
+    spec = PathFinder.find_spec("sitecustomize", sys.path)
+    if spec is not None and spec.loader is not None:
+        module = module_from_spec(spec)
+        sys.modules["sitecustomize"] = module
+        spec.loader.exec_module(module)
+
+
+def begin():
+    imports = os.environ.pop("SUPERVISE_IMPORTS", None)
+    mark = os.environ.pop(os.fsdecode(AWAITED[:-1]), None)
+    if mark is not None:
+        try:
+            hide()
+            next_one()
+            return Ahead(mark).run()
+        except BaseException:
+            # Without an order nothing of the trainer is run, whatever happens here.
+            os._exit(70)
+    hide()
+    next_one()
+    if imports is not None:
+        try:
+            sys.meta_path.insert(0, Noting(imports))
+        except OSError:
+            pass
+
+
+begin()

@@ -1,0 +1,139 @@
+//! The next attempt's interpreters, started while this one trains: whether, when, and with what draft of the order.
+
+use super::Driver;
+use crate::environment;
+use std::net::TcpListener;
+use supervise_config::settings::StandbyChoice;
+use supervise_core::id::{AttemptNo, Ms};
+use supervise_core::record::LaunchOrder;
+use supervise_core::spec::LauncherKind;
+use supervise_core::state::{Attempt, Mode};
+use supervise_host::guard::ahead::Draft;
+use supervise_trainers::{HostFacts, adapter};
+
+/// Whether the first step was done is looked at this often.
+const LOOK: Ms = Ms::secs(1);
+/// Longest list of imports: a large trainer's has 6,000 names.
+const NOTES: usize = 1 << 20;
+/// An interpreter rests this many times as long as it imports: it takes a fourth of a processor from the trainer that runs.
+const PAUSES: u32 = 3;
+
+/// Knowledge about the interpreters that import ahead.
+#[derive(Debug, Default)]
+pub(super) struct ImportsAhead {
+    /// The guard's descriptor of what the attempt notes.
+    pub(super) notes: Option<i32>,
+    /// Imports of the last attempt that noted them.
+    noted: Option<String>,
+    /// The port of the draft.
+    port: Option<u16>,
+    /// Attempt for whose next one a draft was made, or cannot be.
+    settled: Option<AttemptNo>,
+}
+
+impl Driver {
+    /// The workers are interpreters that run our file first.
+    pub(super) fn runs_interpreters(&self, argv: &[String]) -> bool {
+        let program = argv.first().map(|p| p.rsplit('/').next().unwrap_or(p));
+        let wished = self.order.settings.standby == StandbyChoice::Auto;
+        let is_here = self.spec.gang.launcher == LauncherKind::Gang && self.spec.gang.nodes == 1;
+        wished && is_here && program.is_some_and(|p| p.starts_with("python"))
+    }
+
+    /// Replaces the guard that waits by one whose interpreters import ahead, once the first step of this attempt was done.
+    pub(super) fn import_ahead(&mut self) {
+        let Some(a) = self.state.live().filter(|_| self.state.mode == Mode::Running).cloned() else {
+            return;
+        };
+        if self.order.settings.standby != StandbyChoice::Auto || self.imports_ahead.settled == Some(a.no) {
+            return;
+        }
+        if a.step.is_none_or(|s| s <= a.order.from.step()) {
+            self.standby_at = Some(self.now().after(LOOK));
+            return;
+        }
+        self.imports_ahead.settled = Some(a.no);
+        let Some(draft) = self.draft(&a) else { return };
+        match supervise_host::guard::standby(&self.exe, Some(&draft)) {
+            Ok(standby) => {
+                if let Some(plain) = self.standby.replace(standby) {
+                    self.children.push(plain.dismiss());
+                }
+            }
+            Err(e) => self.printer.note(&format!(
+                "the next attempt's interpreters cannot be started ahead, it will start its own: {e}"
+            )),
+        }
+    }
+
+    fn draft(&mut self, a: &Attempt) -> Option<Draft> {
+        if !self.runs_interpreters(&a.argv) {
+            return None;
+        }
+        let imports = self.noted(a)?;
+        let order = LaunchOrder {
+            attempt: a.no.next(),
+            ..a.order.clone()
+        };
+        let host = self.host_facts(&order);
+        let plan = adapter(self.spec.trainer).arrange(&self.spec, &order, &host).ok()?;
+        let port = free_port(self.here()).ok()?;
+        let order = self.guard_order(&order, &plan, &host, port).ok()?;
+        self.imports_ahead.port = Some(port);
+        Some(Draft {
+            order,
+            imports,
+            pauses: PAUSES,
+        })
+    }
+
+    /// What this attempt's first worker itself noted, or what the attempt did from which it goes on.
+    ///
+    /// Only an interpreter that is the worker's own process counts: what a wrapper does before it would be done twice.
+    fn noted(&mut self, a: &Attempt) -> Option<String> {
+        let from_memory = || {
+            let guard = self.guard.as_ref().filter(|l| l.attempt == a.no)?.guard.pid;
+            let text = std::fs::read(format!("/proc/{guard}/fd/{}", self.imports_ahead.notes?)).ok()?;
+            let text = String::from_utf8(text).ok().filter(|t| t.len() <= NOTES)?;
+            let pid: i32 = text.strip_prefix("b ")?.split(' ').next()?.parse().ok()?;
+            (a.workers.first()?.pid == pid).then_some(text)
+        };
+        if let Some(text) = from_memory() {
+            self.imports_ahead.noted = Some(text);
+        }
+        self.imports_ahead.noted.clone()
+    }
+
+    /// The port that the interpreters expect, where it is still free.
+    pub(super) fn port(&mut self) -> std::io::Result<u16> {
+        let expected = self.imports_ahead.port.take();
+        let here = self.here();
+        let free = |port: &u16| TcpListener::bind((here, *port)).is_ok();
+        match expected.filter(free) {
+            Some(port) => Ok(port),
+            None => free_port(here),
+        }
+    }
+
+    /// Address at which a gang's first rank listens.
+    fn here(&self) -> &'static str {
+        if self.spec.gang.nodes > 1 {
+            "0.0.0.0"
+        } else {
+            "127.0.0.1"
+        }
+    }
+
+    pub(super) fn host_facts(&self, order: &LaunchOrder) -> HostFacts {
+        HostFacts {
+            env: environment::own(),
+            trainer: self.order.facts.clone(),
+            began: self.state.care.as_ref().map_or(order.attempt, |c| c.attempt).0,
+        }
+    }
+}
+
+/// The port is free now; a trainer that finds it taken ends, and the next attempt gets another one.
+fn free_port(here: &str) -> std::io::Result<u16> {
+    Ok(TcpListener::bind((here, 0))?.local_addr()?.port())
+}

@@ -1,0 +1,226 @@
+//! Interpreters that import ahead, and go on as the next attempt's workers.
+
+use super::SUPERVISE;
+use serde_json::{Value, json};
+use std::fs;
+use supervise_tests::harness::{Scene, Supervisor, eventually, send, wait_for};
+
+/// A trainer of two ranks: it notes all that could tell how it was started, and steps until it may go.
+const TRAIN: &str = r#"
+import os, sys
+early = "wave" in sys.modules
+os.environ["CHOSEN"] = "by the script"
+import json, time, wave
+import mine
+
+attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"]) + 1
+own = ("TORCHELASTIC_", "MASTER_PORT", "SUPERVISE_ATTEMPT", "TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+noted = {
+    "early": early, "mine": mine.VALUE, "argv": sys.argv, "words": sys.orig_argv, "path": sys.path, "flags": str(sys.flags),
+    "name": __name__, "file": __file__, "cwd": os.getcwd(), "input": sys.stdin.read(), "leads": os.getsid(0) == os.getpid(),
+    "finders": [getattr(f, "__name__", type(f).__name__) for f in sys.meta_path if type(f).__name__ != "Noting"],
+    "threads": len(os.listdir("/proc/self/task")), "warned": sys.warnoptions,
+    "files": sorted(os.readlink("/proc/self/fd/" + f) for f in ("0",)),
+    "env": {k: v for k, v in os.environ.items() if not k.startswith(own)},
+}
+path = f"{sys.argv[1]}/{attempt}.{os.environ['RANK']}.json"
+with open(path + ".draft", "w") as f:
+    json.dump(noted, f)
+os.rename(path + ".draft", path)
+for step in range(1, 100000):
+    print("step", step, flush=True)
+    time.sleep(0.05)
+    if os.path.exists(sys.argv[1] + "/go"):
+        sys.exit(0)
+"#;
+
+struct Stage {
+    scene: Scene,
+    run: Supervisor,
+}
+
+impl Stage {
+    fn new(flags: &[&str]) -> Self {
+        let mut scene = Scene::new(SUPERVISE);
+        fs::write(scene.path("train.py"), TRAIN).unwrap();
+        fs::write(scene.path("mine.py"), "VALUE = 1\n").unwrap();
+        fs::create_dir(scene.path("out")).unwrap();
+        scene.env("PYTHONDONTWRITEBYTECODE", "1").env("GIVEN", "by the user");
+        let (script, out, run_dir) = (scene.path("train.py"), scene.path("out"), scene.path("run"));
+        let run_dir = format!("supervisor.run_dir={}", run_dir.display());
+        let mut words = vec!["run"];
+        for set in [
+            "supervisor.trainer=plain",
+            "supervisor.standby=auto",
+            "supervisor.gang.launcher=gang",
+            "supervisor.gang.workers=2",
+            "supervisor.gang.gpus=none",
+            "supervisor.backoff.initial=10ms",
+            &run_dir,
+        ] {
+            words.extend(["--set", set]);
+        }
+        words.extend(["--", "python3"]);
+        words.extend(flags);
+        words.extend([script.to_str().unwrap(), out.to_str().unwrap()]);
+        let run = scene.start_with(&words);
+        Self { scene, run }
+    }
+
+    /// All that the ranks of an attempt noted, once both did.
+    fn noted(&self, attempt: u32) -> Vec<Value> {
+        eventually(&format!("attempt {attempt} runs"), || {
+            let of = |rank| fs::read(self.scene.path(&format!("out/{attempt}.{rank}.json"))).ok();
+            [of(0)?, of(1)?]
+                .iter()
+                .map(|text| serde_json::from_slice(text).ok())
+                .collect()
+        })
+    }
+
+    /// Interpreters that wait for the next attempt.
+    fn waiting(&self) -> Vec<i32> {
+        let waits = |pid: &i32| {
+            let env = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            env.split(|b| *b == 0).any(|v| v.starts_with(b"SUPERVISE_AWAITED="))
+        };
+        self.scene
+            .living()
+            .into_iter()
+            .map(|(pid, _)| pid)
+            .filter(waits)
+            .collect()
+    }
+
+    fn both_wait(&self) -> Vec<i32> {
+        eventually("two interpreters wait", || {
+            Some(self.waiting()).filter(|w| w.len() == 2)
+        })
+    }
+
+    /// A worker of this attempt, by the mark that others find it by.
+    fn worker(&self, attempt: u32) -> i32 {
+        let bears = |pid: &i32| {
+            let env = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            env.split(|b| *b == 0)
+                .any(|v| v.starts_with(b"SUPERVISE_ATTEMPT=") && v.ends_with(format!("/{attempt}").as_bytes()))
+        };
+        let is_script = |(_, line): &(i32, String)| line.contains("train.py") && line.contains("python3");
+        let found = || {
+            self.scene
+                .living()
+                .into_iter()
+                .filter(is_script)
+                .map(|(pid, _)| pid)
+                .find(bears)
+        };
+        eventually("a worker bears the mark", found)
+    }
+
+    fn kill(&self, attempt: u32) {
+        send(self.worker(attempt), libc::SIGKILL);
+    }
+
+    /// The journal's word on how the interpreters of an attempt came to be: none, `went`, or why not.
+    fn ahead(&self, attempt: usize) -> Value {
+        let text = fs::read_dir(self.scene.path("run/journal")).unwrap();
+        let mut lines: Vec<Value> = Vec::new();
+        for file in text {
+            let text = fs::read_to_string(file.unwrap().path()).unwrap();
+            lines.extend(text.lines().filter_map(|l| serde_json::from_str::<Value>(l).ok()));
+        }
+        let launched = |l: &Value| find(l, "launched").cloned().filter(|v| v.is_object());
+        let launches: Vec<Value> = lines.iter().filter_map(launched).collect();
+        launches.get(attempt - 1).map_or(Value::Null, |l| l["ahead"].clone())
+    }
+
+    fn ends(self) {
+        fs::write(self.scene.path("out/go"), "").unwrap();
+        self.run.wait().expect(0);
+        self.scene.assert_alone();
+    }
+}
+
+/// The first value under this key, however deep.
+fn find<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
+    match value {
+        Value::Object(map) => map.get(key).or_else(|| map.values().find_map(|v| find(v, key))),
+        Value::Array(list) => list.iter().find_map(|v| find(v, key)),
+        _ => None,
+    }
+}
+
+#[test]
+fn interpreters_that_waited_run_the_same_as_new_ones() {
+    let stage = Stage::new(&["-u"]);
+    let mut cold = stage.noted(1);
+    assert_eq!(cold[0]["early"], json!(false));
+    stage.both_wait();
+    stage.kill(1);
+    let ahead = stage.noted(2);
+    assert_eq!(stage.ahead(2), json!("went"));
+    assert_eq!(ahead[0]["early"], json!(true));
+    cold.iter_mut().for_each(|c| c["early"] = json!(true));
+    for (ahead, cold) in ahead.iter().zip(&cold) {
+        for (key, value) in cold.as_object().unwrap() {
+            assert_eq!(&ahead[key], value, "{key}");
+        }
+    }
+    // What the script itself does before an import was done for the import alone.
+    assert_eq!(ahead[1]["env"]["CHOSEN"], json!("by the script"));
+
+    // Another attempt's, from what the first one noted; then the script's own module is edited while they wait.
+    stage.both_wait();
+    fs::write(stage.scene.path("mine.py"), "VALUE = 22\n").unwrap();
+    stage.kill(2);
+    let edited = stage.noted(3);
+    assert_eq!((&edited[0]["mine"], &edited[0]["early"]), (&json!(22), &json!(false)));
+    let why = stage.ahead(3)["cold"]["why"].to_string();
+    assert!(why.contains("mine.py") && why.contains("changed"), "{why}");
+    stage.ends();
+}
+
+#[test]
+fn without_those_that_waited_the_attempt_starts_its_own() {
+    let stage = Stage::new(&[]);
+    stage.noted(1);
+    for pid in stage.both_wait() {
+        send(pid, libc::SIGKILL);
+    }
+    stage.kill(1);
+    assert_eq!(stage.noted(2)[1]["early"], json!(false));
+    assert!(stage.ahead(2)["cold"]["why"].is_string());
+
+    // The guard that waits with them is killed: they end with it.
+    let waiting = stage.both_wait();
+    let status = fs::read_to_string(format!("/proc/{}/stat", waiting[0])).unwrap();
+    let guard: i32 = status
+        .rsplit(')')
+        .next()
+        .unwrap()
+        .split_whitespace()
+        .nth(1)
+        .unwrap()
+        .parse()
+        .unwrap();
+    send(guard, libc::SIGKILL);
+    wait_for("they ended with it", || stage.waiting().is_empty());
+    stage.kill(2);
+    assert_eq!(stage.noted(3)[0]["early"], json!(false));
+    stage.ends();
+}
+
+#[test]
+fn an_interpreter_that_ignores_the_environment_is_never_started_ahead() {
+    let stage = Stage::new(&["-E"]);
+    stage.noted(1);
+    // Long after a guard began to wait.
+    let log = stage.scene.path("run/attempts/0001/worker-0.log");
+    wait_for("many steps", || {
+        fs::read_to_string(&log).is_ok_and(|t| t.contains("step 100"))
+    });
+    stage.kill(1);
+    assert_eq!(stage.noted(2)[0]["early"], json!(false));
+    assert_eq!((stage.ahead(2), stage.waiting().len()), (Value::Null, 0));
+    stage.ends();
+}
