@@ -11,6 +11,7 @@ use supervise_core::record::ActKind;
 use supervise_core::script::ScriptNews;
 use supervise_core::state::Mode;
 use supervise_host::guard::Standby;
+use supervise_host::guard::nodes::ENDED_MS;
 use supervise_host::guard::protocol::{FromGuard, FromShim, ToGuard};
 use supervise_host::process::{
     end_run, find_attempt_processes, is_log_writer, limit_hint, list_descendants, own_ref, proc_stat,
@@ -40,7 +41,8 @@ pub(super) struct GuardLink {
     pub(super) guard: ProcRef,
     pub(super) launching: Option<(ActId, Vec<String>)>,
     pub(super) gone: bool,
-    told_to_kill: bool,
+    /// When it was first told to end everything.
+    told_to_kill: Option<Tick>,
     /// When it last said something: it does so every few seconds.
     pub(super) heard: Tick,
     tx: mpsc::UnboundedSender<Vec<u8>>,
@@ -72,7 +74,7 @@ impl GuardLink {
             guard,
             launching: None,
             gone: false,
-            told_to_kill: false,
+            told_to_kill: None,
             heard: Tick(0),
             tx,
             lines: BufReader::new(read).lines(),
@@ -273,10 +275,20 @@ impl Driver {
             ActKind::Thaw => ToGuard::Thaw,
             _ => return,
         };
+        let now = self.now();
+        // A node that does not answer is waited for: it ends its ranks by itself.
+        let patience = match self.spec.gang.nodes {
+            0 | 1 => Ms(0),
+            _ => Ms(ENDED_MS),
+        };
         match &mut self.guard {
             Some(link) if !link.gone => {
                 link.say(&message);
-                if message == ToGuard::KillTree && std::mem::replace(&mut link.told_to_kill, true) {
+                if message != ToGuard::KillTree {
+                    return;
+                }
+                let told = link.told_to_kill.replace(link.told_to_kill.unwrap_or(now));
+                if told.is_some_and(|since| now >= since.after(patience)) {
                     // Told before and not done: the guard itself may be stopped or hang.
                     let attempt = link.attempt;
                     self.sweep(attempt);
