@@ -35,7 +35,8 @@ impl Driver {
     /// The workers are interpreters that run our file first.
     pub(super) fn runs_interpreters(&self, argv: &[String]) -> bool {
         let program = argv.first().map(|p| p.rsplit('/').next().unwrap_or(p));
-        let wished = self.order.settings.standby == StandbyChoice::Auto;
+        let policy = &self.spec.policy;
+        let wished = self.order.settings.standby == StandbyChoice::Auto && policy.recovery && !policy.observe;
         let is_here = self.spec.gang.launcher == LauncherKind::Gang && self.spec.gang.nodes == 1;
         wished && is_here && program.is_some_and(|p| p.starts_with("python"))
     }

@@ -121,17 +121,19 @@ impl Stage {
         send(self.worker(attempt), libc::SIGKILL);
     }
 
-    /// The journal's word on how the interpreters of an attempt came to be: none, `went`, or why not.
+    /// The journal's word on how the interpreters of an attempt came to be: none, `went`, or why not. Its line may come after the
+    /// workers' first.
     fn ahead(&self, attempt: usize) -> Value {
-        let text = fs::read_dir(self.scene.path("run/journal")).unwrap();
-        let mut lines: Vec<Value> = Vec::new();
-        for file in text {
-            let text = fs::read_to_string(file.unwrap().path()).unwrap();
-            lines.extend(text.lines().filter_map(|l| serde_json::from_str::<Value>(l).ok()));
-        }
-        let launched = |l: &Value| find(l, "launched").cloned().filter(|v| v.is_object());
-        let launches: Vec<Value> = lines.iter().filter_map(launched).collect();
-        launches.get(attempt - 1).map_or(Value::Null, |l| l["ahead"].clone())
+        eventually(&format!("the launch of attempt {attempt} is in the journal"), || {
+            let mut lines: Vec<Value> = Vec::new();
+            for file in fs::read_dir(self.scene.path("run/journal")).ok()? {
+                let text = fs::read_to_string(file.ok()?.path()).ok()?;
+                lines.extend(text.lines().filter_map(|l| serde_json::from_str::<Value>(l).ok()));
+            }
+            let launched = |l: &Value| find(l, "launched").cloned().filter(Value::is_object);
+            let launches: Vec<Value> = lines.iter().filter_map(launched).collect();
+            launches.get(attempt - 1).map(|l| l["ahead"].clone())
+        })
     }
 
     fn ends(self) {

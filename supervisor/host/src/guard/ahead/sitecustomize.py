@@ -74,6 +74,9 @@ class Noting:
     def find_spec(self, name, path=None, target=None):
         if self.ident() != self.thread or os.getpid() != self.process:
             return None
+        # importlib.util.find_spec asks as well, and imports nothing.
+        if sys._getframe(2).f_code.co_name != "_find_and_load_unlocked":
+            return None
         try:
             return self.note(name, path, target)
         except BaseException:
@@ -220,19 +223,19 @@ class Ahead:
             sys.path.insert(0, first)
         initial = dict(os.environ)
         main = self.words[self.at]
-        if self.words[self.at - 1] != "-m":
-            self.look_at(main)
         with open(self.draft["imports"], encoding="utf-8", errors="surrogateescape") as f:
             lines = f.read().splitlines()
         # Process and time at which the noting began.
         began = float(lines.pop(0).split(" ")[2])
+        if self.words[self.at - 1] != "-m":
+            self.look_at_own(main, began)
         for line in lines:
             if self.ordered():
                 break
             kind, _, rest = line.partition(" ")
             if kind == "e":
                 key, _, value = rest.partition("=")
-                if os.environ.get(key) == initial.get(key):
+                if os.environ.get(key) in (initial.get(key), self.replayed.get(key)):
                     self.replayed[key] = value
                     os.environ[key] = value
                 continue
@@ -251,10 +254,7 @@ class Ahead:
                 continue
             if rest == main or not is_within(spec, places):
                 # It is run, or imported, by the trainer itself; what it does before the next import was noted.
-                if spec.origin and os.path.exists(spec.origin):
-                    self.look_at(spec.origin)
-                    if os.stat(spec.origin).st_ctime > began:
-                        self.give_up(f"{spec.origin} was changed")
+                self.look_at_own(spec.origin, began)
                 continue
             before = set(sys.modules)
             spent = time.process_time()
@@ -272,6 +272,9 @@ class Ahead:
             # The trainer that runs has the processors first.
             spent = time.process_time() - spent
             self.wait(spent * self.draft["pauses"])
+        if self.words[self.at - 1] == "-m" and main.rpartition(".")[0] in {"", *sys.modules}:
+            spec = importlib.util.find_spec(main)
+            self.look_at_own(spec and spec.origin, began)
         for fd in os.listdir("/proc/self/fd"):
             try:
                 if os.readlink("/proc/self/fd/" + fd).startswith("/dev/nvidia"):
@@ -293,6 +296,13 @@ class Ahead:
         import select
 
         select.select([self.channel], [], [], seconds)
+
+    def look_at_own(self, origin, began):
+        """A file that the trainer runs itself: what was noted holds as long as it is the same."""
+        if origin and os.path.exists(origin):
+            self.look_at(origin)
+            if os.stat(origin).st_ctime > began:
+                self.give_up(f"{origin} was changed")
 
     def look_at(self, path):
         self.seen[path] = identity(path)
