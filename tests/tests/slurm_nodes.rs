@@ -1,4 +1,4 @@
-//! A gang over two nodes of a real Slurm cluster: a rank killed, the guard killed, a node's link cut, cancelled.
+//! A gang over two nodes of a real Slurm cluster: a rank killed, the guard killed, cancelled.
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 use serde_json::json;
