@@ -61,7 +61,7 @@ bless: export UPDATE_DOCS = 1
 bless:
 	$(CARGO) test -q -p supervise-core --test scenarios
 	$(CARGO) test -q -p supervise-checkpoint --test damage_rates
-	$(CARGO) test -q -p supervise --test cli -- docs
+	$(CARGO) test -q -p supervise --test cli -- docs page
 	$(CARGO) test -q -p supervise-tests --test hazards -- page
 
 quick:
