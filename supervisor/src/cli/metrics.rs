@@ -57,9 +57,14 @@ fn replace(file: &Utf8Path, text: &str) -> io::Result<()> {
         .filter(|d| !d.as_str().is_empty())
         .unwrap_or(Utf8Path::new("."));
     let name = file.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    // A device or a link would be replaced as well.
+    if fs::symlink_metadata(file).is_ok_and(|m| !m.is_file()) {
+        return Err(io::Error::other("it is there and is no file"));
+    }
     // The collector reads `*.prom` alone.
     let draft = dir.join(format!(".{name}.{}", std::process::id()));
-    let written = fs::File::create(&draft)
+    let _ = fs::remove_file(&draft);
+    let written = fs::File::create_new(&draft)
         .and_then(|mut f| f.write_all(text.as_bytes()))
         .and_then(|()| fs::rename(&draft, file));
     if written.is_err() {

@@ -324,10 +324,10 @@ impl Driver {
         tokio::task::spawn_blocking(move || {
             let me = own_ref();
             let find = || {
-                // What imports ahead, for the next attempt.
-                let ahead = standby.map(list_descendants).unwrap_or_default();
                 let mut found = find_attempt_processes(&run, &recorded);
                 found.extend(list_descendants(me.pid));
+                // What imports ahead, for the next attempt: looked for last, so that nothing new of it is missed.
+                let ahead = standby.map(list_descendants).unwrap_or_default();
                 found.sort_unstable();
                 found.dedup();
                 // A log writer writes the last output and ends by itself.

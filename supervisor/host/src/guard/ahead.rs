@@ -12,6 +12,7 @@ use crate::process::ATTEMPT_VARIABLE;
 use crate::process::kill::signal_process;
 use crate::process::spawn::{Place, Program, Started, Wiring, start};
 use crate::process::stat::proc_stat;
+use crate::process::tree::list_descendants;
 use crate::system::reap_child;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
@@ -85,6 +86,7 @@ struct Task<'a> {
 #[derive(Debug, Serialize)]
 struct Go<'a> {
     argv: &'a [String],
+    cwd: &'a str,
 }
 
 /// Files in memory that interpreters are started with: they last as long as this process.
@@ -117,7 +119,10 @@ impl Files {
     pub(crate) fn variables(&self, id: usize, env: &[(String, String)]) -> Vec<(String, String)> {
         let path = env.iter().find(|(k, _)| k == "PYTHONPATH").map(|(_, v)| v.as_str());
         let place = &self.place;
-        let path_now = path.map_or_else(|| place.clone(), |path| format!("{place}:{path}"));
+        // An empty entry would be the working directory.
+        let path_now = path
+            .filter(|p| !p.is_empty())
+            .map_or_else(|| place.clone(), |path| format!("{place}:{path}"));
         let mut ours = vec![("PYTHONPATH".to_owned(), path_now)];
         ours.extend(path.map(|_| ("SUPERVISE_PYTHONPATH".to_owned(), "1".to_owned())));
         // All import the same.
@@ -297,7 +302,10 @@ impl Interpreter {
             let moved = moved.and_then(|mut f| f.write_all(self.started.pid.to_string().as_bytes()));
             moved.map_err(|e| format!("it cannot be moved into the cgroup: {e}"))?;
         }
-        let go = Go { argv: &worker.argv };
+        let go = Go {
+            argv: &worker.argv,
+            cwd: worker.cwd.as_str(),
+        };
         // One that is gone left its reason: it is read with the answer.
         let _ = say(&mut self.channel, &go);
         Ok(())
@@ -342,6 +350,9 @@ impl Interpreter {
     fn end(self) {
         let pid = self.started.pid;
         let Some(stat) = proc_stat(pid) else { return };
+        for below in list_descendants(pid) {
+            let _ = signal_process(below, libc::SIGKILL);
+        }
         let _ = signal_process(ProcRef { pid, start: stat.start }, libc::SIGKILL);
         let until = Instant::now() + GONE_WITHIN;
         while Instant::now() < until {

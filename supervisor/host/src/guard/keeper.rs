@@ -43,6 +43,8 @@ const VISITORS: usize = 64;
 const LOOK_MS: u16 = 100;
 /// Pauses that a child has to become what it was forked for.
 const BIRTHS: usize = 500;
+/// A keeper that was made early answers within this.
+const NAMED_WITHIN: Duration = Duration::from_secs(3);
 /// Longest name of run and cgroup.
 const NAME: u64 = 4096;
 /// An emptied cgroup may take a moment until it can be removed.
@@ -119,6 +121,7 @@ pub(crate) fn part(order: &GuardOrder) -> io::Result<Half> {
 /// No process or socket can be made.
 pub(crate) fn part_early() -> io::Result<Half> {
     let (ours, theirs) = UnixStream::pair()?;
+    theirs.set_read_timeout(Some(NAMED_WITHIN))?;
     Ok(match split()? {
         None => Half::Guard(Tether(File::from(OwnedFd::from(theirs)))),
         Some(guard) => Half::Keeper(Keeper {

@@ -191,8 +191,13 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         drop(self.input.take());
-        // What it was asked is answered or abandoned; one that hangs in the kernel is not waited for.
+        // What it was asked is answered or abandoned; one that hangs in the kernel is waited for by nobody but its own thread.
         let _ = self.child.kill();
-        let _ = self.child.try_wait();
+        if matches!(self.child.try_wait(), Ok(None))
+            && let Ok(pid) = i32::try_from(self.child.id())
+        {
+            let wait = move || nix::sys::wait::waitpid(nix::unistd::Pid::from_raw(pid), None);
+            let _ = std::thread::Builder::new().stack_size(64 << 10).spawn(wait);
+        }
     }
 }

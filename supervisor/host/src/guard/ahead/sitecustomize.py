@@ -26,7 +26,10 @@ def own_words():
 
 
 def main_at(words):
-    """Index of the script's name, or of the module's after -m; `None` for a command or a prompt."""
+    """Index of the script's name, or of the module's after -m; `None` for a command, a prompt, or flags that are not understood."""
+    if hasattr(sys, "orig_argv"):
+        known = sys.argv and sys.argv[0] not in ("", "-", "-c")
+        return len(words) - len(sys.argv) if known else None
     at = 1
     while at < len(words):
         word = words[at]
@@ -34,7 +37,7 @@ def main_at(words):
             return at + 1 if at + 1 < len(words) else None
         if word in TAKE_ARGUMENTS:
             at += 1
-        elif word == "-" or word.startswith(("-c", "-m")):
+        elif word.startswith("-") and (word == "-" or not word.startswith("--") and set(word) & set("cmWX")):
             return None
         elif not word.startswith("-"):
             return at
@@ -54,6 +57,7 @@ def random_states():
     generator = getattr(sys.modules.get("torch._C"), "default_generator", None)
     if generator is not None:
         states.append(bytes(generator.get_state().tolist()))
+        states.append(str(sys.modules["torch"].get_default_dtype()))
     return states
 
 
@@ -65,7 +69,15 @@ class Noting:
 
         self.ident = _thread.get_ident
         self.thread, self.process = self.ident(), os.getpid()
-        self.file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with open(path, "rb") as f:
+            again = f.read(64).startswith(f"b {self.process} ".encode())
+        self.file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        self.state = os.fstat(self.file)
+        if again:
+            # Something executed this interpreter anew: one that waits would be lost to it.
+            self.write("!")
+            raise OSError
+        os.ftruncate(self.file, 0)
         self.write(f"b {self.process} {time.time()}")
         self.outermost = None
         # The interpreter itself adds the place of the script to the path.
@@ -134,6 +146,10 @@ class Noting:
         return None
 
     def write(self, line):
+        # The trainer may have closed it, and have a file of its own by that number.
+        if not os.path.samestat(os.fstat(self.file), self.state):
+            self.file = None
+            raise OSError
         if "\n" not in line:
             os.write(self.file, (line + "\n").encode("utf-8", "surrogateescape"))
 
@@ -162,6 +178,7 @@ class Ahead:
         self.draft = self.hear()
         self.words = own_words()
         self.at = main_at(self.words)
+        self.is_module = sys.argv[:1] == ["-m"]
         self.seen = {}
         self.replayed = {}
 
@@ -195,6 +212,10 @@ class Ahead:
             self.give_up(f"{type(e).__name__}: {e}")
         self.say(ready=len(self.seen))
         order = self.hear()
+        if has_children():
+            self.give_up("an import started a process")
+        if not os.path.samestat(os.stat("."), os.stat(order["cwd"])):
+            self.give_up("the working directory was replaced")
         words = order["argv"]
         if words[1 : self.at + 1] != self.words[1 : self.at + 1]:
             self.give_up("another command")
@@ -213,12 +234,12 @@ class Ahead:
         import sysconfig
 
         # What is installed: nothing of PYTHONPATH, and nothing beside the script.
-        theirs = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        theirs = [os.path.abspath(p) for p in os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         places = [sysconfig.get_path(k) for k in ("stdlib", "platstdlib", "purelib", "platlib")]
         places += [p for p in sys.path if p not in theirs]
         places = tuple({os.path.realpath(p) + os.sep for p in places if p})
         # Where the trainer's own files are found first, and what is imported from elsewhere is left to it.
-        first = os.getcwd() if self.words[self.at - 1] == "-m" else os.path.dirname(os.path.realpath(self.words[self.at]))
+        first = os.getcwd() if self.is_module else os.path.dirname(os.path.realpath(self.words[self.at]))
         if not getattr(sys.flags, "safe_path", False):
             sys.path.insert(0, first)
         initial = dict(os.environ)
@@ -227,14 +248,26 @@ class Ahead:
             lines = f.read().splitlines()
         # Process and time at which the noting began.
         began = float(lines.pop(0).split(" ")[2])
-        if self.words[self.at - 1] != "-m":
-            self.look_at_own(main, began)
+        source = main
+        if self.is_module:
+            # Its packages are imported before it, whatever runs it.
+            spec = importlib.util.find_spec(main.partition(".")[0])
+            places_of = list(getattr(spec, "submodule_search_locations", None) or [])
+            source = os.path.join(*places_of[:1], *main.split(".")[1:]) + ".py" if places_of else getattr(spec, "origin", None)
+        text = ""
+        if source and os.path.isfile(source):
+            self.look_at_own(os.path.abspath(source), began)
+            with open(source, encoding="utf-8", errors="replace") as f:
+                text = f.read()
         for line in lines:
             if self.ordered():
                 break
             kind, _, rest = line.partition(" ")
             if kind == "e":
                 key, _, value = rest.partition("=")
+                # What is computed may be another rank's, or another attempt's.
+                if f'"{value}"' not in text and f"'{value}'" not in text:
+                    break
                 if os.environ.get(key) in (initial.get(key), self.replayed.get(key)):
                     self.replayed[key] = value
                     os.environ[key] = value
@@ -254,8 +287,9 @@ class Ahead:
                 continue
             if rest == main or not is_within(spec, places):
                 # It is run, or imported, by the trainer itself; what it does before the next import was noted.
+                # Nor is anything after it: it may change what is imported then.
                 self.look_at_own(spec.origin, began)
-                continue
+                break
             before = set(sys.modules)
             spent = time.process_time()
             try:
@@ -269,18 +303,17 @@ class Ahead:
                     self.give_up(f"{rest} imports {name} from {origin}")
                 if origin and os.path.isfile(origin):
                     self.look_at(origin)
+            if opened_gpu():
+                self.give_up("an import opened a GPU")
             # The trainer that runs has the processors first.
             spent = time.process_time() - spent
             self.wait(spent * self.draft["pauses"])
-        if self.words[self.at - 1] == "-m" and main.rpartition(".")[0] in {"", *sys.modules}:
-            spec = importlib.util.find_spec(main)
-            self.look_at_own(spec and spec.origin, began)
-        for fd in os.listdir("/proc/self/fd"):
-            try:
-                if os.readlink("/proc/self/fd/" + fd).startswith("/dev/nvidia"):
-                    self.give_up("an import opened a GPU")
-            except OSError:
-                pass
+        if has_children():
+            self.give_up("an import started a process")
+        for path in sys.path:
+            # Something new in it may be found now.
+            if path != first and os.path.isdir(path):
+                self.look_at(path)
         if not getattr(sys.flags, "safe_path", False):
             if sys.path[:1] != [first]:
                 sys.meta_path.insert(0, Placing(list(sys.path), first))
@@ -348,6 +381,27 @@ def is_within(spec, places):
     return os.path.realpath(spec.origin).startswith(places)
 
 
+def opened_gpu():
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            if os.readlink("/proc/self/fd/" + fd).startswith(("/dev/nvidia", "/dev/kfd")):
+                return True
+        except OSError:
+            pass
+    return False
+
+
+def has_children():
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{thread}/children") as f:
+                if f.read().strip():
+                    return True
+        except OSError:
+            pass
+    return False
+
+
 def identity(path):
     try:
         s = os.stat(path)
@@ -385,10 +439,17 @@ def begin():
     imports = os.environ.pop("SUPERVISE_IMPORTS", None)
     mark = os.environ.pop(os.fsdecode(AWAITED[:-1]), None)
     if mark is not None:
+        import posix
+
+        kept = posix.execv, posix.execve
         try:
+            # What executes itself anew would be a trainer without an order.
+            os.execv = os.execve = posix.execv = posix.execve = lambda *_: os._exit(70)
             hide()
             next_one()
-            return Ahead(mark).run()
+            Ahead(mark).run()
+            os.execv, os.execve = posix.execv, posix.execve = kept
+            return
         except BaseException:
             # Without an order nothing of the trainer is run, whatever happens here.
             os._exit(70)
