@@ -2,7 +2,7 @@
 # Launches N ranks of one command by hand: no torchrun, only the rendezvous variables.
 #
 # usage: gang.sh N COMMAND...
-#   PORT     where rank 0 listens (default 29611)
+#   PORT     where rank 0 listens (default: one that is free; several gangs run at once)
 #   LOG_DIR  each rank's output goes to rank_R.out and rank_R.err there (with MERGED=yes both to rank_R.log);
 #            else straight through
 #   GRACE    seconds that the other ranks get to fail by themselves after the first has failed (default 0)
@@ -11,7 +11,8 @@ set -u
 ranks=$1; shift
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/cpu_env.sh"
-export WORLD_SIZE=$ranks LOCAL_WORLD_SIZE=$ranks MASTER_ADDR=127.0.0.1 MASTER_PORT=${PORT:-29611}
+free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+export WORLD_SIZE=$ranks LOCAL_WORLD_SIZE=$ranks MASTER_ADDR=127.0.0.1 MASTER_PORT=${PORT:-$(free_port)}
 
 pids=()
 trap 'kill -KILL "${pids[@]}" 2>/dev/null' EXIT
