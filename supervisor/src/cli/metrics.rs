@@ -4,6 +4,7 @@ use super::target::{self, Seen};
 use crate::environment::wall;
 use crate::error::CliError;
 use crate::exit::Exit;
+use crate::prepare::unreadable_registry;
 use crate::render::metrics::{Format, metrics};
 use crate::render::status::StatusView;
 use camino::{Utf8Path, Utf8PathBuf};
@@ -30,7 +31,11 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     let seen = match args.runs.as_slice() {
-        [] => target::all().0,
+        [] => match unreadable_registry() {
+            // A scrape without runs would look as if there were none.
+            Some(why) => return Err(CliError::environment(why).hint("the runs can be named: `supervise metrics RUN`")),
+            None => target::all().0,
+        },
         names => names.iter().map(|n| target::find(n)).collect::<Result<Vec<_>, _>>()?,
     };
     let views: Vec<StatusView> = seen.iter().map(Seen::view).collect();

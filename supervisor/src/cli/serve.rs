@@ -17,6 +17,8 @@ use crate::prepare::state_dir;
 use crate::printer;
 use access::Access;
 use camino::Utf8PathBuf;
+use futures_util::FutureExt as _;
+use futures_util::future::{select, select_all};
 use listen::{Owned, socket};
 use runs::{Named, Runs};
 use std::sync::Arc;
@@ -72,14 +74,11 @@ async fn serve(args: &Args, named: Vec<Named>, place: Utf8PathBuf) -> Result<(),
     let access = Access::new(&place, args.public_read)?;
     let runs = Arc::new(Runs::new(named));
     let path = args.socket.clone().unwrap_or_else(|| place.join("serve.sock"));
-    let unix = socket(&path)?;
     let tcp = match args.listen.as_str() {
         "none" => None,
-        at => Some(TcpListener::bind(at).await.map_err(|e| {
-            CliError::environment(format!("--listen {at}: {e}"))
-                .hint("another port: `--listen 127.0.0.1:0` takes any that is free")
-        })?),
+        at => Some(TcpListener::bind(at).await.map_err(|e| cannot_listen(at, &e))?),
     };
+    let unix = socket(&path)?;
     let site = Arc::new(answer::Site {
         runs,
         access,
@@ -98,21 +97,31 @@ async fn serve(args: &Args, named: Vec<Named>, place: Utf8PathBuf) -> Result<(),
             );
         }
     }
-    let trusted = axum::serve(Owned(unix), answer::router(&site, true));
+    let trusted = axum::serve(Owned(unix), answer::router(&site, true)).into_future();
     let asked = async {
         match tcp {
             Some(listener) => axum::serve(listener, answer::router(&site, false)).await,
             None => std::future::pending().await,
         }
     };
-    let result = tokio::select! {
-        result = async { trusted.await } => result,
-        result = asked => result,
-        _ = tokio::signal::ctrl_c() => Ok(()),
-        _ = ended.recv() => Ok(()),
+    let told = async {
+        let ctrl_c = std::pin::pin!(tokio::signal::ctrl_c());
+        select(ctrl_c, std::pin::pin!(ended.recv())).await;
+        Ok(())
     };
+    let (result, _, _) = select_all([trusted.boxed(), asked.boxed(), told.boxed()]).await;
     let _ = std::fs::remove_file(&path);
     result.map_err(|e| CliError::environment(format!("the pages cannot be served any more: {e}")))
+}
+
+fn cannot_listen(at: &str, e: &std::io::Error) -> CliError {
+    if e.kind() == std::io::ErrorKind::InvalidInput {
+        return CliError::usage(format!(
+            "--listen {at}: expected an address and a port (127.0.0.1:8617), or `none`: {e}"
+        ));
+    }
+    CliError::environment(format!("--listen {at}: {e}"))
+        .hint("another port: `--listen 127.0.0.1:0` takes any that is free")
 }
 
 /// Names in the `Host` of a request that is meant for us: another one comes from a page elsewhere whose name leads here.

@@ -3,6 +3,7 @@
 use super::target;
 use crate::error::CliError;
 use crate::exit::Exit;
+use crate::prepare::unreadable_registry;
 use crate::printer;
 use crate::render::status::StatusView;
 use crate::render::table::table;
@@ -48,6 +49,9 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     }
     for note in seen.iter().flat_map(|s| &s.notes) {
         printer::err(&format!("note: {note}\n"));
+    }
+    if let Some(why) = unreadable_registry().filter(|_| args.runs.is_empty()) {
+        printer::err(&format!("note: {why}\n"));
     }
     if gone > 0 {
         let runs = crate::render::count(gone as u64, "run");

@@ -105,6 +105,19 @@ pub fn listed_runs() -> Vec<Listed> {
     registry_files().iter().filter_map(|file| Listed::read(file)).collect()
 }
 
+/// Why a list of runs cannot be read, where there is one.
+#[must_use]
+pub fn unreadable_registry() -> Option<String> {
+    let dirs = state_dirs().into_iter().map(|dir| dir.join("runs"));
+    let refused = |dir: Utf8PathBuf| match dir.read_dir_utf8() {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Some(format!("{dir}: the list of runs cannot be read: {e}"))
+        }
+        _ => None,
+    };
+    dirs.into_iter().find_map(refused)
+}
+
 fn registry_files() -> Vec<Utf8PathBuf> {
     let dirs = state_dirs().into_iter().map(|dir| dir.join("runs"));
     let entries = dirs.filter_map(|dir| dir.read_dir_utf8().ok());

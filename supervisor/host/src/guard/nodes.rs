@@ -22,6 +22,8 @@ use std::collections::BTreeMap;
 
 /// A node worker that has heard nothing for so long ends its ranks. Less than the lease's patience with a holder that does not renew it.
 pub const SILENCE_MS: u64 = 40_000;
+/// A node that was last spoken to so long ago has ended its ranks: its patience, and some for clocks and processors.
+pub(crate) const FENCED_MS: u64 = SILENCE_MS + 10_000;
 /// A step has ended within this, or whoever ends it hangs: its own end, and the silence of a node that cannot be reached.
 pub const ENDED_MS: u64 = 2 * SILENCE_MS;
 /// The launcher says something this often.

@@ -178,6 +178,10 @@ impl Guard {
     /// Everything that time brings.
     fn on_time(&mut self, now: u64) {
         self.on_orphaned(now);
+        if let Some(nodes) = self.nodes.as_mut().filter(|n| n.fenced.is_some_and(|at| now >= at)) {
+            (nodes.fenced, nodes.ended) = (None, true);
+            self.tell_of_nodes();
+        }
         if self.stop_due.is_some_and(|due| now >= due) {
             self.stop_due = None;
             self.tree.kill(now);
@@ -361,6 +365,7 @@ impl Guard {
             self.stop_due,
             self.log_writer_due,
             self.closing,
+            self.nodes.as_ref().and_then(|n| n.fenced),
         ]
         .into_iter()
         .flatten()

@@ -111,7 +111,15 @@ fn said(code: StatusCode, title: &str, text: &str) -> Response {
     (code, Html(page::message(title, text))).into_response()
 }
 
-async fn by_link(State(site): Here, Path(key): Path<String>) -> Response {
+async fn by_link(State(site): Here, method: Method, Path(key): Path<String>) -> Response {
+    // Who only looks whether a link leads anywhere must not use it up.
+    if method != Method::GET {
+        return said(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "A link to open",
+            "The link is opened by GET.",
+        );
+    }
     match site.access.take(&key) {
         true => enters(&site),
         false => (StatusCode::FORBIDDEN, Html(page::door(site.access.file.as_str()))).into_response(),
@@ -169,7 +177,7 @@ fn unknown() -> Response {
 }
 
 async fn log(State(site): Here, Path(id): Path<String>, Query(asked): Asked) -> Response {
-    let Some(dir) = site.runs.dir(&id) else {
+    let Some(dir) = site.runs.dir(&id).await else {
         return unknown();
     };
     let number = |name: &str| asked.get(name).map_or(Ok(0), |n| n.parse::<u32>());
@@ -182,15 +190,11 @@ async fn log(State(site): Here, Path(id): Path<String>, Query(asked): Asked) -> 
     };
     let query = asked.get("q").cloned().unwrap_or_default();
     let wanted = query.clone();
-    let read = site.runs.off_loop(move || tail(&dir, attempt, worker, &wanted)).await;
+    let read = site.runs.output(move || tail(&dir, attempt, worker, &wanted)).await;
     match read {
-        None => said(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "No answer",
-            "The file system does not answer.",
-        ),
-        Some(Err(why)) => said(StatusCode::NOT_FOUND, "No output", &why),
-        Some(Ok((lines, about))) => {
+        Err(why) => said(StatusCode::SERVICE_UNAVAILABLE, "No answer", why),
+        Ok(Err(why)) => said(StatusCode::NOT_FOUND, "No output", &why),
+        Ok(Ok((lines, about))) => {
             let view = LogView {
                 run: &id,
                 attempt,

@@ -7,6 +7,7 @@ use crate::render::status::{Alive, StatusView};
 use camino::Utf8PathBuf;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use supervise_core::id::RunId;
@@ -28,15 +29,28 @@ const SILENT: Duration = Duration::from_secs(3);
 const STORY: Duration = Duration::from_secs(30);
 /// Runs that are read at once.
 const SLOTS: usize = 16;
+/// Outputs that are read at once: one that hangs keeps its place, and no run waits for it.
+const OUTPUTS: usize = 8;
 
 /// The runs.
 pub(super) struct Runs {
     named: Vec<Named>,
-    known: Mutex<HashMap<RunId, (Instant, StatusView)>>,
+    /// The list of runs as it was read last, and whether it is being read.
+    listed: Mutex<Vec<Named>>,
+    listing: AtomicBool,
+    known: Mutex<HashMap<RunId, (Instant, Shown)>>,
     /// Runs that are being read, and since when; `None`: it is not their turn yet.
     busy: Mutex<HashMap<RunId, Option<Instant>>>,
     slots: Arc<Semaphore>,
+    outputs: Arc<Semaphore>,
     stories: Stories,
+}
+
+/// A run, and whether nothing of it is left but its name.
+#[derive(Clone)]
+struct Shown {
+    view: StatusView,
+    gone: bool,
 }
 
 fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -47,52 +61,62 @@ impl Runs {
     pub(super) fn new(named: Vec<Named>) -> Self {
         Self {
             named,
+            listed: Mutex::default(),
+            listing: AtomicBool::new(false),
             known: Mutex::default(),
             busy: Mutex::default(),
             slots: Arc::new(Semaphore::new(SLOTS)),
+            outputs: Arc::new(Semaphore::new(OUTPUTS)),
             stories: Stories::default(),
         }
     }
 
-    /// The runs there are now.
-    fn listed(&self) -> Vec<Named> {
-        match self.named.as_slice() {
-            [] => listed_runs().into_iter().map(|l| (l.run, Some(l.run_dir))).collect(),
-            named => named.to_vec(),
+    /// The runs there are now; where the list hangs, those there were.
+    async fn listed(self: &Arc<Self>) -> Vec<Named> {
+        if !self.named.is_empty() {
+            return self.named.clone();
         }
+        if !self.listing.swap(true, Ordering::AcqRel) {
+            let runs = self.clone();
+            let read = tokio::task::spawn_blocking(move || {
+                let list = listed_runs().into_iter().map(|l| (l.run, Some(l.run_dir))).collect();
+                *locked(&runs.listed) = list;
+                runs.listing.store(false, Ordering::Release);
+            });
+            let _ = tokio::time::timeout(DEADLINE, read).await;
+        }
+        locked(&self.listed).clone()
     }
 
-    fn find(&self, run: &str) -> Option<Named> {
-        self.listed().into_iter().find(|(id, _)| id.0 == run)
+    async fn find(self: &Arc<Self>, run: &str) -> Option<Named> {
+        self.listed().await.into_iter().find(|(id, _)| id.0 == run)
     }
 
     /// Every run as it is, and how many are gone.
     pub(super) async fn all(self: &Arc<Self>) -> (Vec<StatusView>, usize) {
-        let listed = self.listed();
+        let listed = self.listed().await;
         let fresh = FRESH.max(FRESH_EACH * u32::try_from(listed.len()).unwrap_or(u32::MAX));
         let mut reading = JoinSet::new();
         for (n, named) in listed.into_iter().enumerate() {
             let runs = self.clone();
             reading.spawn(async move { (n, runs.view(named, fresh).await) });
         }
-        let mut views: Vec<(usize, StatusView)> = reading.join_all().await;
-        let all = views.len();
-        views.sort_by_key(|(n, _)| *n);
-        let views: Vec<StatusView> = views.into_iter().map(|(_, v)| v).filter(|v| !is_gone(v)).collect();
-        let gone = all - views.len();
-        (views, gone)
+        let mut all: Vec<(usize, Shown)> = reading.join_all().await;
+        all.sort_by_key(|(n, _)| *n);
+        let (gone, there): (Vec<Shown>, Vec<Shown>) = all.into_iter().map(|(_, s)| s).partition(|s| s.gone);
+        (there.into_iter().map(|s| s.view).collect(), gone.len())
     }
 
     pub(super) async fn one(self: &Arc<Self>, run: &str) -> Option<StatusView> {
-        Some(self.view(self.find(run)?, FRESH).await)
+        Some(self.view(self.find(run).await?, FRESH).await.view)
     }
 
-    async fn view(self: &Arc<Self>, (run, dir): Named, fresh: Duration) -> StatusView {
+    async fn view(self: &Arc<Self>, (run, dir): Named, fresh: Duration) -> Shown {
         let known = locked(&self.known).get(&run).cloned();
-        if let Some((at, view)) = &known
+        if let Some((at, shown)) = &known
             && at.elapsed() < fresh
         {
-            return view.clone();
+            return shown.clone();
         }
         let begun = Instant::now();
         let begins = match locked(&self.busy).entry(run.clone()) {
@@ -112,11 +136,11 @@ impl Runs {
             locked(&self.known)
                 .get(&run)
                 .filter(|(at, _)| *at >= begun)
-                .map(|(_, v)| v.clone())
+                .map(|(_, shown)| shown.clone())
         };
         while begun.elapsed() < DEADLINE {
-            if let Some(view) = look() {
-                return view;
+            if let Some(shown) = look() {
+                return shown;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -124,15 +148,18 @@ impl Runs {
         let why = late(since.map(|at| at.elapsed()));
         match known {
             // A queue is no fault of the run's.
-            Some((_, view)) if why.is_none() => view,
-            Some((at, mut view)) => {
+            Some((_, shown)) if why.is_none() => shown,
+            Some((at, mut shown)) => {
                 let ago = at.elapsed().as_secs();
-                view.problem = why.map(|why| format!("{why}: this is what was known {ago} s ago"));
-                view
+                shown.view.problem = why.map(|why| format!("{why}: this is what was known {ago} s ago"));
+                shown
             }
             None => {
                 let why = why.unwrap_or("it was not read yet: other runs come first, look again in a moment");
-                StatusView::unknown(&run.0, Alive::default(), why.to_owned())
+                Shown {
+                    view: StatusView::unknown(&run.0, Alive::default(), why.to_owned()),
+                    gone: false,
+                }
             }
         }
     }
@@ -141,9 +168,15 @@ impl Runs {
         if let Ok(_slot) = self.slots.acquire().await {
             locked(&self.busy).insert(run.clone(), Some(Instant::now()));
             let id = run.clone();
-            let read = tokio::task::spawn_blocking(move || target::look(&id, dir.as_deref()).view());
-            if let Ok(view) = read.await {
-                locked(&self.known).insert(run.clone(), (Instant::now(), view));
+            let read = tokio::task::spawn_blocking(move || {
+                let seen = target::look(&id, dir.as_deref());
+                Shown {
+                    gone: seen.is_gone(),
+                    view: seen.view(),
+                }
+            });
+            if let Ok(shown) = read.await {
+                locked(&self.known).insert(run.clone(), (Instant::now(), shown));
             }
         }
         locked(&self.busy).remove(&run);
@@ -153,8 +186,8 @@ impl Runs {
     ///
     /// # Errors
     /// In words, why it cannot be told now.
-    pub(super) async fn story(&self, run: &str) -> Result<Told, String> {
-        let (run, dir) = self.find(run).ok_or("no run of this identity is known")?;
+    pub(super) async fn story(self: &Arc<Self>, run: &str) -> Result<Told, String> {
+        let (run, dir) = self.find(run).await.ok_or("no run of this identity is known")?;
         let dir = dir.ok_or("its run directory is not known here")?;
         let story = self.stories.of(&run, &dir);
         let slot = self.slots.clone().acquire_owned();
@@ -172,34 +205,33 @@ impl Runs {
         }
     }
 
-    pub(super) fn dir(&self, run: &str) -> Option<Utf8PathBuf> {
-        self.find(run)?.1
+    pub(super) async fn dir(self: &Arc<Self>, run: &str) -> Option<Utf8PathBuf> {
+        self.find(run).await?.1
     }
 
-    /// Something that is read from a run's directory, with a deadline.
-    pub(super) async fn off_loop<T: Send + 'static>(&self, what: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-        let slots = self.slots.clone();
-        let reading = async move {
-            let slot = slots.acquire_owned().await.ok()?;
-            let read = tokio::task::spawn_blocking(move || {
-                let _slot = slot;
-                what()
-            });
-            read.await.ok()
-        };
-        tokio::time::timeout(DEADLINE, reading).await.ok().flatten()
+    /// Something of a run's output, with a deadline.
+    ///
+    /// # Errors
+    /// Why it cannot be read now.
+    pub(super) async fn output<T: Send + 'static>(
+        &self,
+        read: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, &'static str> {
+        let place = self.outputs.clone().try_acquire_owned();
+        let place = place.map_err(|_| "Other outputs are being read: look again in a moment.")?;
+        let reading = tokio::task::spawn_blocking(move || {
+            let _place = place;
+            read()
+        });
+        let read = tokio::time::timeout(DEADLINE, reading).await;
+        let late = "It is not read yet: the file system does not answer, or the output is long.";
+        read.ok().and_then(Result::ok).ok_or(late)
     }
 }
 
 /// Why a run is not shown as it is now; `None`: it is not its turn, or was not for long.
 fn late(reading: Option<Duration>) -> Option<&'static str> {
     (reading? >= SILENT).then_some("its directory does not answer")
-}
-
-/// Nothing runs, and no journal is there any more.
-fn is_gone(v: &StatusView) -> bool {
-    let nothing = v.problem.as_deref() == Some("nothing is known of it here");
-    v.term == 0 && !v.supervisor.alive && !v.guard.alive && (v.problem.is_none() || nothing)
 }
 
 #[cfg(test)]

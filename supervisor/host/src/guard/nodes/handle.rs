@@ -1,6 +1,7 @@
 //! The guard's side of a gang over several nodes: the launcher, and what its relays are.
 
-use super::LauncherOrder;
+use super::launcher::NOT_BEGUN;
+use super::{FENCED_MS, LauncherOrder};
 use crate::address::{self, Role};
 use crate::guard::protocol::{GuardOrder, NodesOrder, WorkerOrder};
 use crate::guard::setup::marks;
@@ -13,6 +14,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use supervise_core::event::ExitStatus;
 
 /// The launcher of the nodes. It is reaped as the guard's other children are.
 #[derive(Debug)]
@@ -20,6 +22,8 @@ pub(crate) struct Nodes {
     pub(crate) pid: i32,
     /// It has ended, and with it everything on the nodes.
     pub(crate) ended: bool,
+    /// It was killed: everything on the nodes has ended by itself then.
+    pub(crate) fenced: Option<u64>,
     /// Where relays find it.
     socket: String,
     /// Processor time of all ranks, in milliseconds.
@@ -50,10 +54,24 @@ impl Nodes {
         Ok(Self {
             pid: i32::try_from(child.id()).unwrap_or_default(),
             ended: false,
+            fenced: None,
             socket,
             counter,
             told: 0,
         })
+    }
+
+    /// It is this process, and has not ended yet.
+    pub(crate) fn is(&self, pid: i32) -> bool {
+        self.pid == pid && !self.ended && self.fenced.is_none()
+    }
+
+    /// The launcher has ended. Only one that ended by itself has seen to the nodes, or had started nothing there.
+    pub(crate) fn note_end(&mut self, status: ExitStatus, now: u64) {
+        match status {
+            ExitStatus::Code(0 | NOT_BEGUN) => self.ended = true,
+            _ => self.fenced = Some(now.saturating_add(FENCED_MS)),
+        }
     }
 
     /// The process that stands for a rank.

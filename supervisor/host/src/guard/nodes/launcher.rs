@@ -7,7 +7,7 @@
 mod relays;
 
 use super::lines::{FromNode, LINE, Splitter, ToNode};
-use super::{BEAT_MS, LauncherOrder, SILENCE_MS, steps};
+use super::{BEAT_MS, FENCED_MS, LauncherOrder, SILENCE_MS, steps};
 use crate::process::boottime_ms;
 use crate::process::spawn::{Program, Wiring, close_inherited, start, take_standard};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -25,10 +25,10 @@ use supervise_core::event::ExitStatus;
 
 /// All nodes answer within this, or the launch has failed: Slurm itself retries for a while.
 const GATHERING_MS: u64 = 180_000;
+/// Relays are started beside the launcher: one that has not come within this never will.
+const RELAYS_MS: u64 = 30_000;
 /// A step whose input ended has so long until Slurm kills it.
 const ENDING_MS: u64 = 20_000;
-/// Clocks and processors are given so much more than the nodes' own patience.
-const MARGIN_MS: u64 = 10_000;
 /// Looks at `srun` and at who connects.
 const LOOK_MS: u64 = 100;
 /// Pause where Slurm does not answer.
@@ -44,9 +44,12 @@ pub fn main() -> i32 {
             launcher.end();
             0
         }
-        Err(_) => 70,
+        Err(_) => NOT_BEGUN,
     }
 }
+
+/// Exit code of a launcher that has started nothing.
+pub(super) const NOT_BEGUN: i32 = 70;
 
 struct Node {
     name: String,
@@ -170,8 +173,9 @@ impl Launcher {
         loop {
             let now = boottime_ms();
             self.look(now);
+            let late = now >= self.began.saturating_add(RELAYS_MS);
             // A guard that was killed starts no more relays.
-            if self.relays.are_gone() || nix::unistd::getppid() != self.guard {
+            if self.relays.are_gone(late) || nix::unistd::getppid() != self.guard {
                 return;
             }
             self.wait(LOOK_MS);
@@ -364,7 +368,7 @@ impl Launcher {
         }
         // A node that Slurm has given up is not in its list, and may live.
         if self.ordered && !all_said_so {
-            let fenced = self.spoke.saturating_add(SILENCE_MS).saturating_add(MARGIN_MS);
+            let fenced = self.spoke.saturating_add(FENCED_MS);
             std::thread::sleep(Duration::from_millis(fenced.saturating_sub(boottime_ms())));
         }
     }

@@ -62,6 +62,13 @@ impl Guard {
         self.tree.is_gone() && self.nodes.as_ref().is_none_or(|n| n.ended)
     }
 
+    /// Everything on the nodes has ended, and here too: that is the end of the tree.
+    pub(super) fn tell_of_nodes(&mut self) {
+        if self.nodes.as_ref().is_some_and(|n| n.ended) && self.tree.is_gone() {
+            self.tell(FromGuard::TreeGone { unkillable: Vec::new() });
+        }
+    }
+
     /// Takes note of every child that ended.
     ///
     /// The kernel hands out children that wait to be reaped in the order of their birth. A worker that a signal ended
@@ -78,11 +85,9 @@ impl Guard {
                 self.log_writer_later(now);
                 continue;
             }
-            if let Some(nodes) = self.nodes.as_mut().filter(|n| n.pid == pid && !n.ended) {
-                nodes.ended = true;
-                if self.tree.is_gone() {
-                    self.tell(FromGuard::TreeGone { unkillable: Vec::new() });
-                }
+            if let Some(nodes) = self.nodes.as_mut().filter(|n| n.is(pid)) {
+                nodes.note_end(status, now);
+                self.tell_of_nodes();
                 continue;
             }
             let worker = self.workers.iter().position(|w| w.proc.pid == pid && w.exit.is_none());

@@ -90,9 +90,9 @@ impl Relays {
         self.seen >= self.count
     }
 
-    /// All have come and gone.
-    pub(super) fn are_gone(&self) -> bool {
-        self.are_complete() && self.known.values().all(|r| r.gone)
+    /// All have come and gone; `late`: whoever has not come yet will not.
+    pub(super) fn are_gone(&self, late: bool) -> bool {
+        (late || self.are_complete()) && self.known.values().all(|r| r.gone)
     }
 
     pub(super) fn have_room(&self) -> bool {
