@@ -72,3 +72,28 @@ fn the_alerts_are_rules_that_fire_when_they_should() {
     promtool(&["check", "rules", "contrib/prometheus/alerts.yaml"], "");
     promtool(&["test", "rules", "contrib/prometheus/alerts_test.yaml"], "");
 }
+
+#[test]
+fn a_journal_that_tells_nothing_is_a_run_with_a_problem() {
+    let scene = scene();
+    scene.run(&[]).expect(0);
+    for file in fs::read_dir(scene.run_dir().join("journal")).unwrap() {
+        fs::write(file.unwrap().path(), "").unwrap();
+    }
+    let text = read(&scene);
+    assert!(text.contains("supervise_scrape_runs 1\n"), "{text}");
+    let problem = text.lines().find(|l| l.starts_with("supervise_run_problem{")).unwrap();
+    assert!(problem.ends_with(" 1"), "{problem}");
+}
+
+#[test]
+fn only_a_file_is_replaced() {
+    let scene = scene();
+    let (link, there) = (scene.path("link.prom"), scene.path("there.prom"));
+    fs::write(&there, "kept").unwrap();
+    std::os::unix::fs::symlink(&there, &link).unwrap();
+    let refused = scene.ask(&["metrics", "--textfile", link.to_str().unwrap()]);
+    refused.expect(69).says("is no file");
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!(fs::read_to_string(&there).unwrap(), "kept");
+}

@@ -100,6 +100,11 @@ fn whoever_has_the_key_reads_and_nobody_else() {
         assert!(!body.contains("checkpoints"), "{body}");
         assert!(head.contains("content-security-policy: default-src 'none'"), "{head}");
     }
+    let looked = format!(
+        "HEAD {} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
+        server.link, server.at
+    );
+    assert_eq!(code(&asked(server.connect(), &looked).0), "405", "a look opens nothing");
     let cookie = server.enter();
     assert_eq!(code(&server.get(&server.link, "").0), "403", "the link opens once");
     assert_eq!(code(&server.get("/", &cookie).0), "200");
@@ -306,6 +311,10 @@ fn a_second_server_says_who_is_in_its_way() {
     other.expect(69).says("another `supervise serve` listens there");
     let taken = scene.ask(&["serve", "--listen", &server.at, "--socket", &format!("{socket}2")]);
     taken.expect(69).says(&format!("--listen {}", server.at));
+    let left = fs::exists(format!("{socket}2")).unwrap();
+    assert!(!left, "nothing is left of a server that could not begin");
+    let odd = scene.ask(&["serve", "--listen", "nowhere", "--socket", &format!("{socket}2")]);
+    odd.expect(64).says("expected an address and a port");
     server.stops();
     fs::write(socket, "x").unwrap();
     let other = scene.ask(&["serve", "--listen", "none", "--socket", socket]);
