@@ -12,6 +12,7 @@ mod gang;
 mod look;
 mod processes;
 mod running;
+mod slurm;
 mod user;
 
 use std::fs;
@@ -29,6 +30,7 @@ pub use elsewhere::{Container, Overlay};
 pub use gang::Gang;
 pub use processes::{alive, cmdline, in_scene, send};
 pub use running::{Ended, Supervisor};
+pub use slurm::Cluster;
 
 /// Longer than anything takes here, on a machine that has much else to do.
 pub const PATIENCE: Duration = Duration::from_secs(90);

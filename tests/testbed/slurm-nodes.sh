@@ -15,46 +15,16 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 mode=${1:?install, up, power-off, power-on, cut, heal, exec or down}
-
-pid_of() {
-  local pid
-  pid=$(cat "$1" 2>/dev/null) && [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = "$2" ] && echo "$pid"
-}
-
-stop() {
-  local pid
-  pid=$(pid_of "$1" "$2") || return 0
-  kill "$pid" 2>/dev/null || return 0
-  for _ in $(seq 100); do
-    [ -d "/proc/$pid" ] || return 0
-    sleep 0.1
-  done
-  kill -9 "$pid" 2>/dev/null || true
-}
-
-# Waits, for minutes if it must.
-until_true() {
-  for _ in $(seq 1200); do
-    if "$@"; then return; fi
-    sleep 0.25
-  done
-  echo "slurm-nodes.sh: it never came to: $*" >&2
-  tail -n 20 "$dir"/log/* >&2
-  return 1
-}
+. "$here/slurm-parts.sh"
 
 are_idle() { [ "$(sinfo -h -N -o %t 2>/dev/null | grep -c '^idle$')" = "$nodes" ]; }
-no_jobs() { [ -z "$(squeue -h 2>/dev/null)" ]; }
 space() { echo "sv$port-$1"; }
 link() { echo "sv$port$1"; }
 
 configure() {
   local host lines="" n
   host=$(hostname -s)
-  mkdir -p "$dir"/{etc,state,log,run,munge}
-  # munged refuses a socket in a directory that it does not trust.
-  chmod 755 "$dir" "$dir"/{etc,munge,run}
-  (umask 077 && head -c 1024 /dev/urandom >"$dir/munge/key")
+  lay_out
   echo "$port $nodes" >"$dir/etc/made"
   for n in $(seq "$nodes"); do
     mkdir -p "$dir/spool/n$n"
@@ -133,25 +103,16 @@ up() {
     ip -n "$(space "n$n")" link set eth0 up
     ip -n "$(space "n$n")" link set lo up
   done
-  munged --key-file="$dir/munge/key" --socket="$dir/munge/socket" --pid-file="$dir/munge/pid" --log-file="$dir/log/munged.log" \
-    --seed-file="$dir/munge/seed" --num-threads=2 --force
-  slurmctld -f "$SLURM_CONF"
+  start_controller
   for n in $(seq "$nodes"); do power_on "n$n"; done
   until_true are_idle
 }
 
 down() {
   local n
-  if pid_of "$dir/run/slurmctld.pid" slurmctld >/dev/null; then
-    scancel --quiet --user="$(id -un)" || true
-    for _ in $(seq 200); do
-      if no_jobs; then break; fi
-      sleep 0.25
-    done
-  fi
+  end_jobs
   for n in $(seq "$nodes"); do power_off "n$n" || true; done
-  stop "$dir/run/slurmctld.pid" slurmctld
-  stop "$dir/munge/pid" munged
+  stop_controller
   for n in $(seq "$nodes"); do
     ip link del "$(link "$n")" 2>/dev/null || true
     ip netns del "$(space "n$n")" 2>/dev/null || true

@@ -9,7 +9,9 @@
 # The node says that it has 8 CPUs and two GPUs: character devices with numbers that no driver has. KILLWAIT: seconds from SIGTERM to
 # SIGKILL, 5 where nothing is said. A job that is requeued waits until its credential has expired: 5 s here.
 set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
 mode=${1:?install, up, jobs or down}
+. "$here/slurm-parts.sh"
 
 install() {
   local log
@@ -31,44 +33,12 @@ install() {
   exec 9>&-
 }
 
-# The process in a pid file, if it still is that program.
-pid_of() {
-  local pid
-  pid=$(cat "$1" 2>/dev/null) && [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = "$2" ] && echo "$pid"
-}
-
-stop() {
-  local pid
-  pid=$(pid_of "$1" "$2") || return 0
-  kill "$pid" 2>/dev/null || return 0
-  for _ in $(seq 100); do
-    [ -d "/proc/$pid" ] || return 0
-    sleep 0.1
-  done
-  kill -9 "$pid" 2>/dev/null || true
-}
-
-# Waits, for minutes if it must.
-until_true() {
-  for _ in $(seq 1200); do
-    if "$@"; then return; fi
-    sleep 0.25
-  done
-  echo "slurm.sh: it never came to: $*" >&2
-  tail -n 20 "$dir"/log/* >&2
-  return 1
-}
-
 is_idle() { [ "$(sinfo -h -o %t 2>/dev/null)" = idle ]; }
-no_jobs() { [ -z "$(squeue -h 2>/dev/null)" ]; }
 
 configure() {
   local host
   host=$(hostname -s)
-  mkdir -p "$dir"/{etc,state,spool,log,run,munge}
-  # munged refuses a socket in a directory that it does not trust.
-  chmod 755 "$dir" "$dir"/{etc,munge,run}
-  (umask 077 && head -c 1024 /dev/urandom >"$dir/munge/key")
+  lay_out
   for n in 0 1; do mknod "$dir/gpu$n" c 240 $((port % 100000 + n)); done
   echo "Name=gpu File=$dir/gpu[0-1]" >"$dir/etc/gres.conf"
   cat >"$dir/etc/slurm.conf" <<C
@@ -110,22 +80,16 @@ C
 
 up() {
   configure
-  munged --key-file="$dir/munge/key" --socket="$dir/munge/socket" --pid-file="$dir/munge/pid" --log-file="$dir/log/munged.log" \
-    --seed-file="$dir/munge/seed" --num-threads=2 --force
-  slurmctld -f "$SLURM_CONF"
+  start_controller
   slurmd -f "$SLURM_CONF" -N n1
   until_true is_idle
   echo "$SLURM_CONF"
 }
 
 down() {
-  if pid_of "$dir/run/slurmctld.pid" slurmctld >/dev/null; then
-    scancel --quiet --user="$(id -un)" || true
-    until_true no_jobs
-  fi
+  end_jobs
   stop "$dir/run/slurmd.pid" slurmd
-  stop "$dir/run/slurmctld.pid" slurmctld
-  stop "$dir/munge/pid" munged
+  stop_controller
 }
 
 if [ "$mode" != install ]; then
