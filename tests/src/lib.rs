@@ -5,6 +5,7 @@
 //! harness runs `supervise` on the demo trainer for the tests.
 
 pub mod areal_set;
+pub mod asked_helper;
 pub mod bare_spec;
 pub mod demo;
 pub mod disturb;

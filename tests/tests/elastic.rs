@@ -8,14 +8,13 @@
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use supervise_core::checkpoint::{CheckpointSummary, Depth, Verdict};
 use supervise_core::record::DiskEdit;
 use supervise_core::reshard::{Cut, Derived};
 use supervise_core::spec::RunSpec;
-use supervise_host::io_worker::{Answer, Client, IoReply, IoRequest, Question};
+use supervise_host::io_worker::{Answer, Client, Question};
+use supervise_tests::asked_helper::{helper, talk};
 use supervise_tests::bare_spec::bare;
 use supervise_tests::disturb::{Fate, calls, disturbed};
 use supervise_tests::harness::{PATIENCE, copy_tree};
@@ -118,39 +117,6 @@ fn tree(dir: &Utf8Path) -> Tree {
     out
 }
 
-fn command() -> Command {
-    let mut command = Command::new(SUPERVISE);
-    command
-        .args(["__io_worker", "work"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null());
-    command
-}
-
-/// Asks one thing after the specification, and closes the helper's input once it is answered.
-fn talk(stage: &Stage, ask: Question) -> impl FnOnce(&mut Child) + use<> {
-    let asks = [Question::Spec(Box::new(stage.spec.clone())), ask];
-    let lines: Vec<String> = (1..)
-        .zip(asks)
-        .map(|(id, ask)| serde_json::to_string(&IoRequest { id, ask }).unwrap() + "\n")
-        .collect();
-    move |child: &mut Child| {
-        let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        std::thread::spawn(move || {
-            for line in lines {
-                // One that is killed reads nothing more.
-                if input.write_all(line.as_bytes()).is_err() {
-                    return;
-                }
-            }
-            let lines = BufReader::new(output).lines().map_while(Result::ok);
-            let mut replies = lines.filter_map(|line| serde_json::from_str(&line).ok());
-            let _ = replies.find(|reply| matches!(reply, IoReply::Done { id: 2, .. }));
-        });
-    }
-}
-
 fn everywhere(fate: Fate, first: usize) {
     let stage = Stage::new();
     let before = tree(&stage.root.join(STEP));
@@ -163,7 +129,7 @@ fn everywhere(fate: Fate, first: usize) {
         let stage = Stage::new();
         let cut = stage.cut();
         let ask = edits(DiskEdit::Reshard(cut.clone()));
-        let (seen, _) = disturbed(command(), n, fate, talk(&stage, ask));
+        let (seen, _) = disturbed(helper(SUPERVISE), n, fate, talk(&stage.spec, ask));
         if seen < n {
             assert!(n > 40, "only {seen} calls were seen");
             return;

@@ -6,13 +6,12 @@ use super::stage::{SUPERVISE, Stage, files, generations, live, put_back};
 use camino::Utf8PathBuf;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
 use supervise_core::checkpoint::Verdict;
 use supervise_core::event::ScanReport;
 use supervise_core::id::{ActId, Step};
-use supervise_host::io_worker::{IoReply, IoRequest, Question};
+use supervise_host::io_worker::Question;
 use supervise_tests::areal_set::Shape;
+use supervise_tests::asked_helper::{helper, talk};
 use supervise_tests::disturb::{Fate, calls, disturbed};
 
 /// A trial that was kept at steps 2 and 4, and whose save of step 6 was killed.
@@ -34,47 +33,6 @@ fn damaged() -> Stage {
     let generation = stage.root.join("checkpoint_generations/generation_step00000005");
     fs::write(generation.join("payloads/default/__0_0.distcp"), "").unwrap();
     stage
-}
-
-fn command() -> Command {
-    let mut command = Command::new(SUPERVISE);
-    command
-        .args(["__io_worker", "work"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null());
-    command
-}
-
-/// Asks one thing after the specification, and closes the I/O worker's input once the last answer is there.
-fn talk(stage: &Stage, ask: Question) -> impl FnOnce(&mut Child) + use<> {
-    let beside = matches!(ask, Question::Keep { .. });
-    let asks = [Question::Spec(Box::new(stage.spec.clone())), ask];
-    let lines: Vec<String> = (1..)
-        .zip(asks)
-        .map(|(id, ask)| serde_json::to_string(&IoRequest { id, ask }).unwrap() + "\n")
-        .collect();
-    move |child: &mut Child| {
-        let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        std::thread::spawn(move || {
-            for line in lines {
-                // An I/O worker that is killed reads nothing more.
-                if input.write_all(line.as_bytes()).is_err() {
-                    return;
-                }
-            }
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                let last = match serde_json::from_str(&line) {
-                    Ok(IoReply::Kept { .. }) => true,
-                    Ok(IoReply::Done { id: 2, answer }) => !beside || answer.is_err(),
-                    _ => false,
-                };
-                if last {
-                    return;
-                }
-            }
-        });
-    }
 }
 
 /// The end state that counts: the live set, the generations, and what is aside by its bytes.
@@ -112,7 +70,7 @@ fn everywhere(make: fn() -> Stage, ask: Asked, at: Step, fate: Fate, first: usiz
     for n in calls(first) {
         let stage = make();
         let question = ask(&stage.look()).unwrap();
-        let (seen, _) = disturbed(command(), n, fate, talk(&stage, question));
+        let (seen, _) = disturbed(helper(SUPERVISE), n, fate, talk(&stage.spec, question));
         if seen < n {
             assert!(n > 10, "only {seen} calls were seen");
             return;
