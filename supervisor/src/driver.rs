@@ -152,7 +152,7 @@ struct Driver {
     order: RunOrder,
     printer: Printer,
     exe: camino::Utf8PathBuf,
-    /// Where rank 0 of a gang on several nodes is found.
+    /// Address of rank 0 of a gang on several nodes.
     master: Option<String>,
     began: u64,
     timers: BTreeMap<TimerKey, Tick>,
@@ -284,7 +284,7 @@ impl Driver {
     }
 
     fn on_scanned(&mut self, answer: Result<Answer, ActError>) {
-        // What was read while the attempt lived may lack its last save; whoever chooses asks anew.
+        // A scan from while the attempt lived may lack its last save; whoever chooses asks anew.
         if self.scanning.take() == Some(true) && self.state.live().is_none() {
             return;
         }

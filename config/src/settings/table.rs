@@ -41,7 +41,7 @@ settings! {
         grace: Grace;
         /// How the workers are started.
         gang: Gang;
-        /// Whether the next attempt's interpreters are started while one trains, import what this one imported, and wait. Only for a gang
+        /// The next attempt's interpreters are started while one trains, import what this one imported, and wait. Only for a gang
         /// whose command is `python …` itself; what they hold is memory, as much as each rank's imports.
         standby: StandbyChoice = "off";
         /// Proving a checkpoint before a resume.

@@ -23,7 +23,7 @@ pub struct Cut {
 /// A step that was cut anew: derived from a proven one, whose values it has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Derived {
-    /// What it was cut from, and how.
+    /// The step that it was cut from, and how.
     pub of: Cut,
     /// Its own form.
     pub pins: PinsHash,

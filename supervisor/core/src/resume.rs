@@ -344,7 +344,7 @@ fn exact_below<'a>(
     c: &CheckpointSummary,
     depth: Depth,
 ) -> Option<&'a CheckpointSummary> {
-    // What does not fit the run is not cut short.
+    // A step that does not fit the run is not cut short.
     if matches!(c.resume, Resumability::Exact | Resumability::Not { .. })
         || s.care.is_none()
         || spec.saves.is_in_place()

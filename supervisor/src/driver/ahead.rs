@@ -11,7 +11,7 @@ use supervise_core::state::{Attempt, Mode};
 use supervise_host::guard::ahead::Draft;
 use supervise_trainers::{HostFacts, adapter};
 
-/// Whether the first step was done is looked at this often.
+/// The first step is looked for this often.
 const LOOK: Ms = Ms::secs(1);
 /// Longest list of imports: a large trainer's has 6,000 names.
 const NOTES: usize = 1 << 20;
@@ -88,7 +88,7 @@ impl Driver {
         })
     }
 
-    /// What this attempt's first worker itself noted, or what the attempt did from which it goes on.
+    /// Notes of this attempt's first worker itself, or of the attempt whose interpreters it had.
     ///
     /// Only an interpreter that is the worker's own process counts: what a wrapper does before it would be done twice.
     fn noted(&mut self, a: &Attempt) -> Option<String> {

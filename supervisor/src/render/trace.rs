@@ -160,7 +160,7 @@ impl Trace {
         }
     }
 
-    /// What happened in a moment.
+    /// An event of a moment.
     fn tell(&self, r: &Record, emit: &mut Emit<'_>) {
         let mark = |track, name: &str, args: Value| {
             let mut event = self.event("i", track, name);

@@ -146,7 +146,7 @@ impl Deciding<'_> {
 
     fn on_choice(&mut self) {
         self.leave_spoilt_steps();
-        // What is looked at while a step changes is no choice.
+        // A look while a step changes is no choice.
         let Some(scan) = self.s.scan.clone().filter(|_| self.s.cutting.is_none()) else {
             return;
         };
@@ -267,7 +267,7 @@ impl Deciding<'_> {
                 let reason = Reason::new("arranged", "the checkpoint root is arranged for the resume");
                 match self.s.stop.clone() {
                     Some(_) => self.finish_as_wished(vec![reason]),
-                    // What was put back, or cut anew, is proven where it stands now.
+                    // A step that was put back, or cut anew, is proven where it stands now.
                     None if self.spec.saves.is_in_place() || matches!(output, ActOutput::Resharded(_)) => {
                         self.choose(vec![reason])
                     }

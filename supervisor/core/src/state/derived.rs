@@ -1,4 +1,4 @@
-//! What is known of steps that are cut anew for another number of ranks.
+//! Steps that are cut anew for another number of ranks.
 
 use super::State;
 use crate::checkpoint::{CheckpointSummary, CkptId, PinsHash};

@@ -234,7 +234,7 @@ impl Waiting {
         (out, why.map_or(Ahead::Went, |why| Ahead::Cold { why }))
     }
 
-    /// What of the order is not as it was expected; the arguments are looked at by the interpreters.
+    /// A part of the order that is not as it was expected; the arguments are looked at by the interpreters.
     fn difference(&self, order: &GuardOrder) -> Option<&'static str> {
         let expected = &self.order;
         let who = |o: &GuardOrder| (o.run.clone(), o.term, o.attempt);

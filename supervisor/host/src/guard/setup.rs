@@ -15,24 +15,31 @@ const OUTPUT_PIPE: i32 = 256 << 10;
 /// Keeps setproctitle from overwriting the environment, and with it the attempt's mark.
 pub(crate) const KEEP_ENVIRONMENT: (&str, &str) = ("SPT_NOENV", "1");
 
-/// Signals arrive as input: none of them ends the guard.
-pub(crate) fn signals() -> io::Result<SignalFd> {
+/// Signals that people and schedulers send.
+const ASKED: [Signal; 7] = [
+    Signal::SIGTERM,
+    Signal::SIGINT,
+    Signal::SIGHUP,
+    Signal::SIGQUIT,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGALRM,
+];
+
+/// These and one more arrive as input: none of them ends the process.
+pub(crate) fn signals_and(one: Signal) -> io::Result<SignalFd> {
     let mut set = SigSet::empty();
-    set.extend([
-        Signal::SIGCHLD,
-        Signal::SIGTERM,
-        Signal::SIGINT,
-        Signal::SIGHUP,
-        Signal::SIGQUIT,
-        Signal::SIGUSR1,
-        Signal::SIGUSR2,
-        Signal::SIGALRM,
-    ]);
+    set.extend(ASKED.into_iter().chain([one]));
     set.thread_block()?;
     Ok(SignalFd::with_flags(
         &set,
         SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK,
     )?)
+}
+
+/// Signals of a guard, the end of a child among them.
+pub(crate) fn signals() -> io::Result<SignalFd> {
+    signals_and(Signal::SIGCHLD)
 }
 
 /// Variables by which the processes of an attempt are known.

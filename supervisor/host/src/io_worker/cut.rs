@@ -49,7 +49,7 @@ pub(super) fn limits(memory: u64) -> Limits {
     }
 }
 
-/// What a step is cut with.
+/// Means to cut a step.
 pub(super) struct Cutter<'a> {
     /// The checkpoint root.
     pub(super) root: &'a Utf8Path,

@@ -21,7 +21,7 @@ pub enum NotCut {
     Step {
         /// The verdict that follows.
         verdict: Verdict,
-        /// What and where.
+        /// The thing and its place.
         text: String,
         /// The next thing to do.
         hint: Option<String>,
@@ -29,7 +29,7 @@ pub enum NotCut {
     /// The machine does not allow it.
     #[error("{text}")]
     Machine {
-        /// What and where.
+        /// The thing and its place.
         text: String,
         /// The next thing to do.
         hint: Option<String>,

@@ -1,4 +1,4 @@
-//! Who may read the pages: whoever has the token, which stands in a file of this user alone.
+//! Access to the pages: for whoever has the token, which stands in a file of this user alone.
 
 use crate::error::CliError;
 use axum::http::HeaderMap;

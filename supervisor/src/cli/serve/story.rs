@@ -62,7 +62,7 @@ impl Story {
     /// Reads what is new. Blocks.
     pub(super) fn read(&self) -> Result<Told, String> {
         let mut kept = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        // What failed is begun anew by the next one who asks.
+        // A reading that failed is begun anew by the next one who asks.
         let mut read = match kept.take() {
             Some(read) => read,
             None => Read {

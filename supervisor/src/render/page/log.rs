@@ -17,7 +17,7 @@ pub struct LogView<'a> {
     pub query: &'a str,
     /// Lines, oldest first.
     pub lines: &'a [String],
-    /// Where they were read from.
+    /// Place from which they were read.
     pub about: &'a str,
 }
 

@@ -139,7 +139,7 @@ impl Picture {
                     rect.band x=(px(x(b.from))) y="8" width=(px((x(b.to) - x(b.from)).max(1.0))) height=(px(HEIGHT - BELOW - 8.0)) {
                         title { "attempt " (b.attempt) " from step " (b.start) }
                     }
-                    // What the next attempt has to train again.
+                    // The next attempt trains these again.
                     @if let Some((high, next)) = next(n).and_then(|next| Some((top(&points, b.attempt)?, next))) {
                         @if high > next.start {
                             rect.lost x=(px(x(b.from))) y=(px(y(high))) width=(px((x(b.to) - x(b.from)).max(1.0))) height=(px(y(next.start) - y(high))) {

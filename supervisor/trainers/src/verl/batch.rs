@@ -144,7 +144,7 @@ impl Sizes<'_, '_> {
         false
     }
 
-    /// What one rank gets is worked off in pieces; where they are cut by the number of tokens, any number will do.
+    /// A rank works off its share in pieces; where they are cut by the number of tokens, any number will do.
     fn micro(&mut self, key: &str, per_rank: u64, varies: bool) {
         if let Some(micro) = self.size(key).filter(|n| !varies && !per_rank.is_multiple_of(*n)) {
             self.words.push(format!(

@@ -24,7 +24,7 @@ pub(crate) struct Nodes {
     pub(crate) ended: bool,
     /// It was killed: everything on the nodes has ended by itself then.
     pub(crate) fenced: Option<u64>,
-    /// Where relays find it.
+    /// Its address, for relays.
     socket: String,
     /// Processor time of all ranks, in milliseconds.
     counter: File,

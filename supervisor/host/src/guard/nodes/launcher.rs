@@ -91,7 +91,7 @@ impl Launcher {
         socket.set_nonblocking(true)?;
         let _ = nix::sys::prctl::set_name(c"supervise-nodes");
         let variables = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
-        // What changes srun behind our back is left out.
+        // Variables that change srun behind our back are left out.
         let env = variables.filter(|(k, _)| !k.starts_with("SRUN_")).collect();
         let count = order.nodes.saturating_mul(order.ranks.per_node);
         let now = boottime_ms();

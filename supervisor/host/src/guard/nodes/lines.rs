@@ -34,7 +34,7 @@ pub(crate) enum ToNode {
     Signal { rank: u32, signal: i32 },
 }
 
-/// What every line of a node begins with.
+/// Beginning of every line of a node.
 const SIGN: &[u8] = b"=supervise ";
 
 impl FromNode {

@@ -2,26 +2,15 @@
 
 use super::lines::Splitter;
 use crate::address;
+use crate::guard::setup::signals_and;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signalfd::SignalFd;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use supervise_core::event::ExitStatus;
-
-/// Signals that a rank may be sent: all but those that cannot be caught and those that tell of this process itself.
-const HANDED_ON: [Signal; 8] = [
-    Signal::SIGTERM,
-    Signal::SIGINT,
-    Signal::SIGHUP,
-    Signal::SIGQUIT,
-    Signal::SIGUSR1,
-    Signal::SIGUSR2,
-    Signal::SIGALRM,
-    Signal::SIGABRT,
-];
 
 /// First byte of a message of the launcher's; four bytes with the length of what follows come after it.
 pub(crate) const OUTPUT: u8 = b'o';
@@ -74,10 +63,8 @@ pub fn main(args: &[OsString]) -> i32 {
 }
 
 fn relay(rank: u32, name: &str) -> io::Result<ExitStatus> {
-    let mut set = SigSet::empty();
-    set.extend(HANDED_ON);
-    set.thread_block()?;
-    let signals = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+    // All but those that cannot be caught and those that tell of this process itself.
+    let signals = signals_and(Signal::SIGABRT)?;
     let stream = address::connect(name)?.ok_or_else(|| io::Error::other("nobody listens"))?;
     stream.set_nonblocking(false)?;
     (&stream).write_all(hello(rank).as_bytes())?;

@@ -305,7 +305,7 @@ impl Node {
                 continue;
             };
             self.check_report(at);
-            // What it wrote last is heard before its end.
+            // Its last words are heard before its end.
             self.drain(at, 64);
             if let Some(worker) = self.workers.get_mut(at) {
                 worker.exit = Some(status);

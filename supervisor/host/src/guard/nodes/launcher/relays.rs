@@ -18,7 +18,7 @@ pub(super) struct Relays {
     count: u32,
     newcomers: Vec<Relay>,
     known: BTreeMap<u32, Relay>,
-    /// What is said to those that have not come yet.
+    /// Messages for those that have not come yet.
     early: BTreeMap<u32, Vec<u8>>,
     ended: BTreeMap<u32, ()>,
     /// That have come so far.
