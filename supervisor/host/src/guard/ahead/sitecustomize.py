@@ -6,8 +6,7 @@ the standard library, Python 3.9 and later.
 Noting (SUPERVISE_IMPORTS=FILE): each name that is sought, and what the trainer's own code changes between two imports: a variable
 of the environment is noted, a seed or a path ends the list, because what is imported after it may depend on it.
 
-Waiting (SUPERVISE_AWAITED=MARK): the names are imported, with a pause after each, as long as they come from the standard library
-or from site-packages; then, or when the order comes, the interpreter goes on as if it had just been started, with the order's
+Waiting (SUPERVISE_AWAITED=MARK): the names are imported, with a pause after each, up to the first file of the trainer's own; then, or when the order comes, the interpreter goes on as if it had just been started, with the order's
 arguments. It ends instead if a file that counts has changed since, or if an import has done what cannot be taken back.
 """
 
@@ -286,8 +285,7 @@ class Ahead:
             if spec is None:
                 continue
             if rest == main or not is_within(spec, places):
-                # It is run, or imported, by the trainer itself; what it does before the next import was noted.
-                # Nor is anything after it: it may change what is imported then.
+                # The trainer's own file is left to it, and all after it, which it may change.
                 self.look_at_own(spec.origin, began)
                 break
             before = set(sys.modules)
