@@ -6,8 +6,8 @@ the standard library, Python 3.9 and later.
 Noting (SUPERVISE_IMPORTS=FILE): each name that is sought, and what the trainer's own code changes between two imports: a variable
 of the environment is noted, a seed or a path ends the list, because what is imported after it may depend on it.
 
-Waiting (SUPERVISE_AWAITED=MARK): the names are imported, with a pause after each, up to the first file of the trainer's own; then, or when the order comes, the interpreter goes on as if it had just been started, with the order's
-arguments. It ends instead if a file that counts has changed since, or if an import has done what cannot be taken back.
+Waiting (SUPERVISE_AWAITED=MARK): the names are imported, with a pause after each, up to the first file of the trainer's own; then,
+or when the order comes, the interpreter goes on as if it had just been started, with the order's arguments. It ends instead if a file that counts has changed since, or if an import has done what cannot be taken back.
 """
 
 import os
