@@ -76,9 +76,9 @@ impl Seen {
     pub(in crate::cli) fn is_gone(&self) -> bool {
         let alive = self.alive.supervisor.alive || self.alive.guard.alive;
         let never = self.state.as_ref().is_none_or(|s| s.term == Term::default());
-        // A journal that tells nothing is a problem, and no absence.
-        let journal = self.run_dir.as_ref().is_some_and(|dir| dir.join("journal").is_dir());
-        !alive && self.problem.is_none() && self.spec.is_none() && never && !journal
+        // A journal that tells nothing is a problem, and no absence. Looked for last: a directory that hangs is a problem already.
+        let journal = || self.run_dir.as_ref().is_some_and(|dir| dir.join("journal").is_dir());
+        !alive && self.problem.is_none() && self.spec.is_none() && never && !journal()
     }
 
     /// Its ledger up to now where its supervisor lives, else up to the newest record.
