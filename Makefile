@@ -4,6 +4,7 @@
 # real   the tests with real trainers alone (ONLY=areal_recovery: the scripts with that in their name)
 # bless  writes what comes out today into golden files and generated pages; read the difference before it is committed
 # install  program, man pages, completions and systemd unit below PREFIX (DESTDIR, BIN=a program that is built already)
+# dist   packages below DIST: wheel, .deb, tarball, bill of materials (PROGRAM=one that is built already)
 # check  words, format, lints, the house's own rules, supply chain
 # chaos  seeded attacks on the real program (ROUNDS of each kind, SEED, ONLY=kills|stops|journal|damage|copies)
 # bench  ratios against peers, in one run
@@ -16,11 +17,14 @@ BIN ?= $(TARGET)/release/supervise
 SHARE = $(DESTDIR)$(PREFIX)/share
 UNITS = $(DESTDIR)$(PREFIX)/lib/systemd/system
 
+DIST ?= $(TARGET)/dist
+
 ROUNDS ?= 2
 SEED ?= 1
 
-.PHONY: all install demo test test-rust build-tests test-real quick real bless check chaos bench install-testbed install-real
+.PHONY: all install dist demo test test-rust build-tests test-packages test-real quick real bless check chaos bench install-testbed install-real
 
+all: export SUPERVISE_COMMIT ?= $(shell git describe --always --dirty --abbrev=40 --match='' 2>/dev/null)
 all:
 	$(CARGO) build --release -p supervise
 
@@ -35,13 +39,16 @@ install: $(BIN)
 	$(BIN) completions fish >$(SHARE)/fish/vendor_completions.d/supervise.fish
 	sed 's#/usr/bin/supervise#$(PREFIX)/bin/supervise#' systemd/supervise@.service >$(UNITS)/supervise@.service
 
+dist:
+	packaging/dist.sh $(DIST) $(PROGRAM)
+
 demo:
 	$(CARGO) build --release -q -p supervise-tests --bins
 	$(TARGET)/release/demo
 
 # Built once: a build beside the tests would put other files in the place of programs that they are starting.
 test: build-tests
-	+BUILT=1 tests/parts.sh "test-rust chaos" test-real
+	+BUILT=1 tests/parts.sh "test-rust chaos test-packages" test-real
 
 test-rust: install-testbed
 	$(CARGO) test --workspace --no-fail-fast
@@ -50,6 +57,11 @@ test-rust: install-testbed
 # under programs that are running.
 build-tests:
 	$(if $(BUILT),,$(CARGO) test -q --workspace --no-run)
+
+# What the tests were built of stands in for the program of a release, which takes minutes to build.
+test-packages: install-testbed build-tests
+	packaging/dist.sh $(TARGET)/dist-debug $(TARGET)/debug/supervise
+	tests/packages.sh $(TARGET)/dist-debug $(TARGET)/debug/demo_trainer
 
 test-real: install-real build-tests
 	ONLY=$(ONLY) tests/real/run.sh $(VENV) $(TARGET)/debug

@@ -35,11 +35,13 @@ mod stop;
 mod target;
 mod trace;
 mod verify;
+mod version;
 
 use crate::error::CliError;
 use crate::exit::{self, Exit};
 use crate::printer::{self, ColourChoice};
 use crate::render::terminal;
+use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::io;
@@ -250,6 +252,10 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
 
 /// Help and version go to standard output, mistakes are errors of usage.
 fn told(e: &clap::Error, args: &[OsString]) -> Result<u8, CliError> {
+    if e.kind() == ErrorKind::DisplayVersion && args.iter().any(|a| a == "--json") {
+        version::print()?;
+        return Ok(Exit::Finished.code());
+    }
     let mut text = e.render().to_string();
     if !e.use_stderr() {
         print(&text)?;

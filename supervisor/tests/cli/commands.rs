@@ -443,6 +443,10 @@ fn every_command_explains_itself() {
         .run(&["--help"])
         .tells(0, &["run", "verify", "130", "internal error"]);
     world.run(&["--version"]).tells(0, &[env!("CARGO_PKG_VERSION")]);
+    let build = world.run(&["--version", "--json"]).json();
+    assert_eq!(build["version"], env!("CARGO_PKG_VERSION"));
+    assert!(build["build"]["target"].as_str().unwrap().contains("linux"), "{build}");
+    assert!(build["features"].is_array() && build.get("commit").is_some(), "{build}");
     for shell in ["bash", "zsh", "fish"] {
         world
             .run(&["completions", shell])

@@ -1,0 +1,41 @@
+//! `supervise --version --json`: the build, for whoever has to say which program a run was under.
+
+use crate::error::CliError;
+use serde::Serialize;
+
+/// The build of this program. Fields are only ever added.
+#[derive(Debug, Serialize)]
+struct VersionView {
+    name: &'static str,
+    version: &'static str,
+    /// The commit, with `-dirty` where more than it was built; `null`: not built by the Makefile of a clone.
+    commit: Option<&'static str>,
+    build: Build,
+    /// Optional parts that are in it.
+    features: Vec<&'static str>,
+}
+
+#[derive(Debug, Serialize)]
+struct Build {
+    target: &'static str,
+    profile: &'static str,
+    rustc: &'static str,
+}
+
+/// Prints it.
+pub(super) fn print() -> Result<(), CliError> {
+    super::print_json(&VersionView {
+        name: "supervise",
+        version: env!("CARGO_PKG_VERSION"),
+        commit: option_env!("SUPERVISE_COMMIT").filter(|c| !c.is_empty()),
+        build: Build {
+            target: env!("SUPERVISE_BUILD_TARGET"),
+            profile: env!("SUPERVISE_BUILD_PROFILE"),
+            rustc: env!("SUPERVISE_BUILD_RUSTC"),
+        },
+        features: env!("SUPERVISE_BUILD_FEATURES")
+            .split(',')
+            .filter(|f| !f.is_empty())
+            .collect(),
+    })
+}
