@@ -31,6 +31,9 @@ pub enum ControlRequest {
         after_save: bool,
         /// Without grace.
         now: bool,
+        /// Whoever asks, where it is not `supervise stop`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
     },
     /// Leave the run as it is, whatever it does.
     Hold {
@@ -182,6 +185,7 @@ mod tests {
             (&stream).write_all(&wire::encode(&reply).unwrap()).unwrap();
         });
         let stop = ControlRequest::Stop {
+            by: None,
             after_save: true,
             now: false,
         };

@@ -422,8 +422,8 @@ impl Driver {
                         spec: Box::new(self.spec.clone()),
                         ledger: Box::new(self.ledger.clone()),
                     },
-                    ControlRequest::Stop { after_save, now } => {
-                        let by = "supervise stop".to_owned();
+                    ControlRequest::Stop { after_save, now, by } => {
+                        let by = by.unwrap_or_else(|| "supervise stop".to_owned());
                         let kind = if now {
                             Request::StopNow { by }
                         } else {

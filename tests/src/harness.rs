@@ -6,6 +6,7 @@
 
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
+mod browser;
 mod disk;
 mod elsewhere;
 mod gang;
@@ -25,6 +26,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+pub use browser::Browser;
 pub use disk::{Mount, Refusal};
 pub use elsewhere::{Container, Overlay};
 pub use gang::Gang;

@@ -49,14 +49,7 @@ pub(super) struct UnholdArgs {
 
 pub(super) fn hold(args: &HoldArgs) -> Result<u8, CliError> {
     let seen = target::one(args.run.as_deref())?;
-    let reason = args.reason.as_deref().map(|text| {
-        let line = terminal::line(text.trim()).into_owned();
-        line.chars().take(REASON).collect::<String>()
-    });
-    let request = ControlRequest::Hold {
-        by: crate::environment::user(),
-        why: reason.filter(|text| !text.is_empty()),
-    };
+    let request = wish(crate::environment::user(), args.reason.as_deref());
     ask(&seen, &request)?;
     let text = "held: hangs and failures are left as they are, and nothing is launched, until `supervise unhold`";
     told(&seen, true, text, args.json)
@@ -67,6 +60,15 @@ pub(super) fn unhold(args: &UnholdArgs) -> Result<u8, CliError> {
     let by = crate::environment::user();
     ask(&seen, &ControlRequest::Unhold { by })?;
     told(&seen, false, "left to its supervisor again", args.json)
+}
+
+/// The wish to hold a run, with its purpose as one line.
+pub(super) fn wish(by: String, reason: Option<&str>) -> ControlRequest {
+    let line = reason.map(|text| terminal::line(text.trim()).chars().take(REASON).collect::<String>());
+    ControlRequest::Hold {
+        by,
+        why: line.filter(|text| !text.is_empty()),
+    }
 }
 
 fn ask(seen: &Seen, request: &ControlRequest) -> Result<(), CliError> {

@@ -1,13 +1,16 @@
 //! `supervise serve`: pages of the runs and their metrics, read from their directories.
 //!
 //! Nothing is asked of a run but its journal, and of a living supervisor its state: the pages are true while it is dead. Nothing can be
-//! changed through them. One thread answers; whatever may hang (directories of runs) is read on threads of its own, with deadlines.
+//! changed through them but with `--allow-actions`. One thread answers; whatever may hang (directories of runs) is read on threads of its own, with deadlines.
 
 mod access;
+mod act;
 mod answer;
+mod connections;
 mod listen;
 mod log_tail;
 mod runs;
+mod site;
 mod story;
 
 use super::target;
@@ -48,6 +51,9 @@ pub(super) struct Args {
     /// Whoever reaches the address may read, without the token
     #[arg(long)]
     public_read: bool,
+    /// Runs can be stopped, held and left to their supervisor again from their pages, by whoever has the key
+    #[arg(long)]
+    allow_actions: bool,
 }
 
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
@@ -71,7 +77,6 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
 }
 
 async fn serve(args: &Args, named: Vec<Named>, place: Utf8PathBuf) -> Result<(), CliError> {
-    let access = Access::new(&place, args.public_read)?;
     let runs = Arc::new(Runs::new(named));
     let path = args.socket.clone().unwrap_or_else(|| place.join("serve.sock"));
     let tcp = match args.listen.as_str() {
@@ -79,10 +84,13 @@ async fn serve(args: &Args, named: Vec<Named>, place: Utf8PathBuf) -> Result<(),
         at => Some(TcpListener::bind(at).await.map_err(|e| cannot_listen(at, &e))?),
     };
     let unix = socket(&path)?;
-    let site = Arc::new(answer::Site {
+    let port = tcp.as_ref().and_then(|l| l.local_addr().ok()).map(|at| at.port());
+    let access = Access::new(&place, port, args.public_read)?;
+    let site = Arc::new(site::Site {
         runs,
         access,
         hosts: hosts(tcp.as_ref(), &args.host),
+        allow_actions: args.allow_actions,
     });
     let mut ended = signal(SignalKind::terminate()).map_err(|e| CliError::environment(e.to_string()))?;
     printer::err(&format!("note: the socket for programs of this user: {path}\n"));
@@ -97,21 +105,20 @@ async fn serve(args: &Args, named: Vec<Named>, place: Utf8PathBuf) -> Result<(),
             );
         }
     }
-    let trusted = axum::serve(Owned(unix), answer::router(&site, true)).into_future();
+    let trusted = connections::hear(Owned(unix), answer::router(&site, true));
     let asked = async {
         match tcp {
-            Some(listener) => axum::serve(listener, answer::router(&site, false)).await,
+            Some(listener) => connections::hear(listener, answer::router(&site, false)).await,
             None => std::future::pending().await,
         }
     };
     let told = async {
         let ctrl_c = std::pin::pin!(tokio::signal::ctrl_c());
         select(ctrl_c, std::pin::pin!(ended.recv())).await;
-        Ok(())
     };
-    let (result, _, _) = select_all([trusted.boxed(), asked.boxed(), told.boxed()]).await;
+    select_all([trusted.boxed(), asked.boxed(), told.boxed()]).await;
     let _ = std::fs::remove_file(&path);
-    result.map_err(|e| CliError::environment(format!("the pages cannot be served any more: {e}")))
+    Ok(())
 }
 
 fn cannot_listen(at: &str, e: &std::io::Error) -> CliError {

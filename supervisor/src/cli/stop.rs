@@ -125,6 +125,7 @@ fn ask(args: &Args, seen: &Seen) -> Result<u8, CliError> {
     let request = ControlRequest::Stop {
         after_save: args.after_save,
         now: args.now,
+        by: None,
     };
     let limit = args.timeout.or_else(|| (!args.after_save).then(|| patience(seen)));
     let began = Instant::now();

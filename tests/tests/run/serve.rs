@@ -10,7 +10,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
-use supervise_tests::harness::{PATIENCE, Scene, Supervisor, eventually, send};
+use supervise_tests::harness::{Browser, PATIENCE, Scene, Supervisor, eventually, send};
 
 /// A server, and where it listens.
 struct Server {
@@ -109,7 +109,7 @@ fn whoever_has_the_key_reads_and_nobody_else() {
     assert_eq!(code(&server.get(&server.link, "").0), "403", "the link opens once");
     assert_eq!(code(&server.get("/", &cookie).0), "200");
     assert_eq!(code(&server.get("/run/0000000000000000", &cookie).0), "404");
-    assert_eq!(code(&server.get("/", "Cookie: supervise=00\r\n").0), "401");
+    assert_eq!(code(&server.get("/", "Cookie: supervise-8617=00\r\n").0), "401");
     let token = cookie.trim().rsplit('=').next().unwrap().to_owned();
     let bearer = format!("Authorization: Bearer {token}\r\n");
     let (head, body) = server.get("/metrics", &bearer);
@@ -140,9 +140,12 @@ fn whoever_has_the_key_reads_and_nobody_else() {
     assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
     let by_socket = asked(
         UnixStream::connect(&socket).unwrap(),
-        "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
     );
     assert_eq!(code(&by_socket.0), "200", "this user needs no key there");
+    let rebound = "GET / HTTP/1.1\r\nHost: evil.example:8617\r\nConnection: close\r\n\r\n";
+    let by_name = asked(UnixStream::connect(&socket).unwrap(), rebound);
+    assert_eq!(code(&by_name.0), "421", "a page elsewhere comes through a tunnel, too");
     let owner = fs::metadata(&socket).unwrap().uid();
     assert_eq!(owner, fs::metadata(scene.root()).unwrap().uid());
     server.stops();
@@ -319,4 +322,144 @@ fn a_second_server_says_who_is_in_its_way() {
     fs::write(socket, "x").unwrap();
     let other = scene.ask(&["serve", "--listen", "none", "--socket", socket]);
     other.expect(69).says("expected a socket or nothing");
+}
+
+/// A POST as a program makes it.
+fn post(server: &Server, path: &str, headers: &str, body: &str) -> String {
+    let (at, length) = (&server.at, body.len());
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\nContent-Type: application/x-www-form-urlencoded\r\n\
+         Content-Length: {length}\r\n{headers}\r\n{body}"
+    );
+    asked(server.connect(), &request).0
+}
+
+fn form_key(page: &str) -> Option<&str> {
+    page.split_once("name=\"key\" value=\"")?.1.split('"').next()
+}
+
+#[test]
+fn whoever_only_reads_or_comes_from_elsewhere_changes_nothing() {
+    let mut scene = scene();
+    scene.set("demo.hold_at", json!(5));
+    let run = scene.start(&[]);
+    saved(&scene, 4);
+    let page = format!("/run/{}", run_of(&scene));
+    let stop = format!("{page}/act/stop");
+    let shows = serve(&scene, &[]);
+    let cookie = shows.enter();
+    assert_eq!(
+        form_key(&shows.get(&page, &cookie).1),
+        None,
+        "no form where none is allowed"
+    );
+    assert_eq!(code(&post(&shows, &stop, &cookie, "key=")), "403");
+    shows.stops();
+    let server = serve(&scene, &["--allow-actions", "--public-read"]);
+    let (_, read) = server.get(&page, "");
+    assert!(
+        read.contains("step 4") && form_key(&read).is_none(),
+        "who has no key reads: {read}"
+    );
+    assert_eq!(code(&post(&server, &stop, "", "key=")), "401");
+    let cookie = server.enter();
+    let (_, mine) = server.get(&page, &cookie);
+    let key = form_key(&mine).unwrap();
+    let body = format!("key={key}");
+    for (headers, body) in [
+        (cookie.clone(), "key=".to_owned()),
+        (cookie.clone(), String::new()),
+        (format!("{cookie}Origin: http://evil.example\r\n"), body.clone()),
+        (format!("{cookie}Origin: null\r\n"), body.clone()),
+        (format!("{cookie}Sec-Fetch-Site: cross-site\r\n"), body.clone()),
+    ] {
+        assert_eq!(code(&post(&server, &stop, &headers, &body)), "403", "{headers} {body}");
+    }
+    assert_eq!(
+        code(&post(&server, &format!("{page}/act/dance"), &cookie, &body)),
+        "404"
+    );
+    let nobodys = "/run/0000000000000000/act/stop";
+    assert_eq!(code(&post(&server, nobodys, &cookie, &body)), "404");
+    assert_eq!(
+        code(&post(&server, &format!("{page}/act/unhold"), &cookie, &body)),
+        "409",
+        "nobody holds it"
+    );
+    let long = format!("key={key}&reason={}", "x".repeat(5000));
+    assert_eq!(code(&post(&server, &format!("{page}/act/hold"), &cookie, &long)), "413");
+    assert_eq!(scene.status()["mode"], "running", "nothing of it changed anything");
+    // A program bears the token itself, which no page can make a browser do.
+    let token = cookie.trim().rsplit('=').next().unwrap();
+    let bearer = format!("Authorization: Bearer {token}\r\n");
+    assert_eq!(code(&post(&server, &stop, &bearer, "")), "303");
+    run.wait().expect(7);
+    assert_eq!(
+        code(&post(&server, &stop, &bearer, "")),
+        "409",
+        "there is nobody left to ask"
+    );
+    server.stops();
+    scene.assert_alone();
+}
+
+#[test]
+fn connections_that_say_nothing_keep_nobody_out() {
+    let scene = scene();
+    scene.run(&[]).expect(0);
+    let server = serve(&scene, &["--public-read"]);
+    let silent: Vec<TcpStream> = (0..300).map(|_| server.connect()).collect();
+    let socket = UnixStream::connect(scene.path("serve.sock")).unwrap();
+    let (head, _) = asked(socket, "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    assert_eq!(code(&head), "200", "the socket has places of its own");
+    assert_eq!(
+        code(&server.get("/", "").0),
+        "200",
+        "a silent one is closed, and the next is heard"
+    );
+    let mut closed = Vec::new();
+    let mut first = &silent[0];
+    first.read_to_end(&mut closed).unwrap();
+    server.stops();
+}
+
+#[test]
+fn a_person_holds_and_stops_a_run_from_its_page() {
+    let Some(browser) = Browser::open(400) else { return };
+    let mut scene = scene();
+    scene.set("demo.hold_at", json!(5));
+    let run = scene.start(&[]);
+    saved(&scene, 4);
+    let server = serve(&scene, &["--allow-actions"]);
+    browser.go(&format!("http://{}{}", server.at, server.link));
+    let page = format!("http://{}/run/{}", server.at, run_of(&scene));
+    browser.go(&page);
+    let says = |words: &str| {
+        eventually(words, || {
+            let text = browser.text("main")?;
+            text.contains(words).then_some(())
+        });
+    };
+    says("Act");
+    browser.click("#act summary");
+    browser.write("#act input[name=reason]", "look at <rank 3>");
+    browser.click("#act form[action$=hold] button");
+    says("look at <rank 3>");
+    assert_eq!(browser.url(), page);
+    let offers = |verb: &str| {
+        let form = format!("#act form[action$={verb}]");
+        eventually(verb, || browser.text(&form));
+        browser.click("#act summary");
+    };
+    offers("unhold");
+    browser.click("#act form[action$=unhold] button");
+    offers("hold");
+    browser.click("#act form[action$=stop-after-save] button");
+    scene.go();
+    run.wait().expect(7);
+    // The page tells of the end without being loaded anew.
+    says("on a page asked to stop");
+    let told = scene.ask(&["journal", &run_of(&scene)]);
+    told.expect(0).says("look at <rank 3>").says("on a page");
+    server.stops();
 }

@@ -1,8 +1,8 @@
 //! Access to the pages: for whoever has the token, which stands in a file of this user alone.
 
 use crate::error::CliError;
-use axum::http::HeaderMap;
 use axum::http::header::{AUTHORIZATION, COOKIE};
+use axum::http::{HeaderMap, HeaderName};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::fmt::Write as _;
 use std::fs::File;
@@ -10,8 +10,6 @@ use std::io::Read as _;
 use std::sync::Mutex;
 use supervise_host::io_worker::{read_own, write_whole};
 
-/// Name of the cookie.
-const NAME: &str = "supervise";
 /// Length of a token, in hexadecimal digits.
 const DIGITS: usize = 64;
 
@@ -19,14 +17,18 @@ const DIGITS: usize = 64;
 #[derive(Debug)]
 pub(super) struct Access {
     token: String,
+    /// Name of the cookie. Browsers keep one jar for all ports of a host.
+    name: String,
     link: Mutex<Option<String>>,
+    /// Stands in the forms of pages: who sends it has read one.
+    pub(super) form_key: String,
     pub(super) file: Utf8PathBuf,
     pub(super) public_read: bool,
 }
 
 impl Access {
     /// With the token of an earlier time, so that browsers that have it go on; a new one where there is none.
-    pub(super) fn new(place: &Utf8Path, public_read: bool) -> Result<Self, CliError> {
+    pub(super) fn new(place: &Utf8Path, port: Option<u16>, public_read: bool) -> Result<Self, CliError> {
         let file = place.join("serve.token");
         let failed = |e: std::io::Error| CliError::environment(format!("{file}: the token cannot be kept: {e}"));
         let known = read_own(&file, DIGITS as u64 + 1).ok();
@@ -43,6 +45,8 @@ impl Access {
         let link = random().map_err(failed)?;
         Ok(Self {
             token,
+            name: port.map_or_else(|| "supervise".to_owned(), |port| format!("supervise-{port}")),
+            form_key: random().map_err(failed)?,
             link: Mutex::new(Some(link)),
             file,
             public_read,
@@ -68,26 +72,35 @@ impl Access {
         same(&self.token, given.trim())
     }
 
+    pub(super) fn is_form_key(&self, given: &str) -> bool {
+        same(&self.form_key, given)
+    }
+
     /// The request bears the token, as a cookie or as a bearer of it.
     pub(super) fn bears(&self, headers: &HeaderMap) -> bool {
-        let texts = |name| headers.get_all(name).into_iter().filter_map(|v| v.to_str().ok());
-        let cookie = texts(COOKIE)
+        let cookie = texts(headers, COOKIE)
             .flat_map(|line| line.split(';'))
-            .filter_map(|pair| pair.trim().strip_prefix(NAME)?.strip_prefix('='))
+            .filter_map(|pair| pair.trim().strip_prefix(self.name.as_str())?.strip_prefix('='))
             .any(|value| self.is_token(value));
-        cookie
-            || texts(AUTHORIZATION)
-                .filter_map(|v| v.strip_prefix("Bearer "))
-                .any(|v| self.is_token(v))
+        cookie || self.is_bearer(headers)
+    }
+
+    /// The request bears the token in a way that no browser takes by itself.
+    pub(super) fn is_bearer(&self, headers: &HeaderMap) -> bool {
+        texts(headers, AUTHORIZATION)
+            .filter_map(|v| v.strip_prefix("Bearer "))
+            .any(|v| self.is_token(v))
     }
 
     /// The cookie that a browser keeps.
     pub(super) fn cookie(&self) -> String {
-        format!(
-            "{NAME}={}; Path=/; HttpOnly; SameSite=Strict; Max-Age=31536000",
-            self.token
-        )
+        let Self { name, token, .. } = self;
+        format!("{name}={token}; Path=/; HttpOnly; SameSite=Strict; Max-Age=31536000")
     }
+}
+
+fn texts(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
+    headers.get_all(name).into_iter().filter_map(|v| v.to_str().ok())
 }
 
 fn is_token(text: &str) -> bool {
@@ -117,19 +130,20 @@ mod tests {
     fn the_link_opens_once_and_the_token_as_cookie_or_bearer() {
         let dir = tempfile::tempdir().unwrap();
         let place = Utf8Path::from_path(dir.path()).unwrap();
-        let access = Access::new(place, false).unwrap();
+        let access = Access::new(place, Some(8617), false).unwrap();
         let link = access.link();
         assert!(is_token(&link) && is_token(&access.token) && link != access.token);
         assert!(!access.take("") && !access.take(&access.token) && access.take(&link) && !access.take(&link));
         let with = |name, value: String| HeaderMap::from_iter([(name, value.parse().unwrap())]);
         let token = access.token.clone();
-        assert!(access.bears(&with(COOKIE, format!("a=b; supervise={token}"))));
+        assert!(access.bears(&with(COOKIE, format!("a=b; supervise-8617={token}"))));
         assert!(access.bears(&with(AUTHORIZATION, format!("Bearer {token}"))));
-        for wrong in ["", "supervise=", "supervise=x", "xsupervise=1"] {
+        let other = format!("supervise-86170={token}");
+        for wrong in ["", "supervise-8617=", "supervise-8617=x", "xsupervise-8617=1", &other] {
             assert!(!access.bears(&with(COOKIE, wrong.to_owned())), "{wrong}");
         }
         assert!(!access.bears(&with(AUTHORIZATION, format!("Bearer {}", &token[1..]))));
-        assert!(Access::new(place, false).unwrap().is_token(&token), "it is kept");
+        assert!(Access::new(place, None, false).unwrap().is_token(&token), "it is kept");
         use std::os::unix::fs::PermissionsExt;
         let mode = std::fs::metadata(&access.file).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);

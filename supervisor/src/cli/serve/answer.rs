@@ -1,13 +1,12 @@
 //! Requests and their answers.
 
-use super::access::Access;
+use super::act::act;
 use super::log_tail::tail;
-use super::runs::Runs;
+use super::site::{Here, Site, said, unknown};
 use crate::environment::wall;
 use crate::render::metrics::{Format, metrics};
 use crate::render::page::{self, LogView, RunView};
 use crate::render::status::StatusView;
-use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::header::{
@@ -19,25 +18,20 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use futures_util::stream::{Stream, unfold};
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Longest body of a request, in bytes: a token.
-const BODY: usize = 1024;
+/// Longest body of a request, in bytes: a form with one line of text.
+const BODY: usize = 4096;
+/// A request comes, and its answer begins, within this.
+const WHOLE: Duration = Duration::from_secs(60);
 /// A run that is looked at is read again so often.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Everything that answers need.
-pub(super) struct Site {
-    pub(super) runs: Arc<Runs>,
-    pub(super) access: Access,
-    pub(super) hosts: Vec<String>,
-}
-
-type Here = State<Arc<Site>>;
 type Asked = Query<HashMap<String, String>>;
 
 /// The pages; `trusted`: whoever comes this way is this user.
@@ -50,6 +44,7 @@ pub(super) fn router(site: &Arc<Site>, trusted: bool) -> Router {
         .route("/", get(list))
         .route("/run/{id}", get(run))
         .route("/run/{id}/log", get(log))
+        .route("/run/{id}/act/{verb}", post(act))
         .route("/live", get(live))
         .route("/metrics", get(numbers))
         .route("/enter", post(by_token))
@@ -68,6 +63,13 @@ pub(super) fn router(site: &Arc<Site>, trusted: bool) -> Router {
         .with_state(site.clone())
 }
 
+/// Whoever reads a page.
+#[derive(Clone, Copy)]
+struct Entry {
+    /// They may act, and do not only read.
+    acts: bool,
+}
+
 #[derive(Clone)]
 struct Door {
     site: Arc<Site>,
@@ -75,16 +77,26 @@ struct Door {
 }
 
 /// Lets in who may come in, and says with every answer what a browser may do with it.
-async fn gate(State(door): State<Door>, request: Request, next: Next) -> Response {
+async fn gate(State(door): State<Door>, mut request: Request, next: Next) -> Response {
+    let acts = door.trusted || door.site.access.bears(request.headers());
+    request.extensions_mut().insert(Entry { acts });
     let mut answer = match refused(&door, &request) {
         Some(no) => no,
-        None => next.run(request).await,
+        None => tokio::time::timeout(WHOLE, next.run(request))
+            .await
+            .unwrap_or_else(|_| {
+                said(
+                    StatusCode::REQUEST_TIMEOUT,
+                    "Too late",
+                    "The request did not come to its end.",
+                )
+            }),
     };
     let headers = answer.headers_mut();
     for (name, value) in [
         (CONTENT_SECURITY_POLICY, page::POLICY),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (REFERRER_POLICY, "no-referrer"),
+        (REFERRER_POLICY, "same-origin"),
         (CACHE_CONTROL, "no-store"),
     ] {
         headers.insert(name, HeaderValue::from_static(value));
@@ -96,7 +108,9 @@ fn refused(door: &Door, request: &Request) -> Option<Response> {
     let Door { site, trusted } = door;
     let host = request.headers().get(HOST).and_then(|h| h.to_str().ok());
     let is_ours = host.is_some_and(|h| site.hosts.iter().any(|ours| ours.eq_ignore_ascii_case(h)));
-    if !trusted && !is_ours {
+    // Behind a tunnel to the socket stands a browser, and any page can give its own name this machine's address.
+    let by_tunnel = *trusted && host.is_some_and(is_loopback);
+    if !(is_ours || by_tunnel) {
         let text = "This is not the name of this server: `supervise serve --host NAME` makes it one.";
         return Some(said(StatusCode::MISDIRECTED_REQUEST, "Another host", text));
     }
@@ -107,8 +121,12 @@ fn refused(door: &Door, request: &Request) -> Option<Response> {
     (!may).then(|| (StatusCode::UNAUTHORIZED, Html(page::door(site.access.file.as_str()))).into_response())
 }
 
-fn said(code: StatusCode, title: &str, text: &str) -> Response {
-    (code, Html(page::message(title, text))).into_response()
+/// A name, with or without a port, that no name server gives out.
+fn is_loopback(host: &str) -> bool {
+    let port = |rest: &str| rest.is_empty() || rest.strip_prefix(':').is_some_and(|p| p.parse::<u16>().is_ok());
+    ["localhost", "127.0.0.1", "[::1]"]
+        .iter()
+        .any(|name| host.strip_prefix(name).is_some_and(port))
 }
 
 async fn by_link(State(site): Here, method: Method, Path(key): Path<String>) -> Response {
@@ -144,7 +162,7 @@ async fn list(State(site): Here) -> Response {
     Html(page::list(&views, gone)).into_response()
 }
 
-async fn run(State(site): Here, Path(id): Path<String>) -> Response {
+async fn run(State(site): Here, Extension(entry): Extension<Entry>, Path(id): Path<String>) -> Response {
     let Some(status) = site.runs.one(&id).await else {
         return unknown();
     };
@@ -164,16 +182,9 @@ async fn run(State(site): Here, Path(id): Path<String>) -> Response {
         picture,
         steps,
         stale: stale.as_deref(),
+        form_key: (site.allow_actions && entry.acts).then_some(site.access.form_key.as_str()),
     };
     Html(page::run(&view)).into_response()
-}
-
-fn unknown() -> Response {
-    said(
-        StatusCode::NOT_FOUND,
-        "No such run",
-        "No run of this identity is known here.",
-    )
 }
 
 async fn log(State(site): Here, Path(id): Path<String>, Query(asked): Asked) -> Response {

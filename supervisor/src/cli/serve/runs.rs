@@ -205,6 +205,15 @@ impl Runs {
         }
     }
 
+    /// Something was done to it: the next who asks sees what came of it.
+    pub(super) fn forget(&self, run: &RunId) {
+        locked(&self.known).remove(run);
+    }
+
+    pub(super) async fn knows(self: &Arc<Self>, run: &str) -> bool {
+        self.find(run).await.is_some()
+    }
+
     pub(super) async fn dir(self: &Arc<Self>, run: &str) -> Option<Utf8PathBuf> {
         self.find(run).await?.1
     }

@@ -7,6 +7,8 @@
   const says = document.getElementById("live");
   let asking = false, again = false;
   const renew = async () => {
+    // Nobody's writing is taken from under their hands.
+    if (document.activeElement.matches("main input")) { setTimeout(renew, 1000); return; }
     if (asking) { again = true; return; }
     asking = true;
     try {

@@ -33,6 +33,8 @@ pub struct RunView<'a> {
     pub steps: &'a [CheckpointSummary],
     /// Why the page may be older than the run.
     pub stale: Option<&'a str>,
+    /// Key of the forms by which the reader may act; none: they only read.
+    pub form_key: Option<&'a str>,
 }
 
 impl RunView<'_> {
@@ -56,6 +58,7 @@ pub fn run(v: &RunView<'_>) -> String {
         @if let Some(danger) = &s.danger { p.odd { "Next danger: " (shown(&danger.text)) } }
         @if let Some(o) = &s.outcome { p { (shown(&o.why)) } }
         (facts(s))
+        @if let Some(key) = v.form_key && s.supervisor.alive && s.outcome.is_none() { (actions(s, key)) }
         @for reason in &s.reasons { p.soft { "because " (one_line(&reason.text, 600)) } }
         @if let Some(picture) = v.picture.drawn() { section aria-labelledby="h-picture" { h2 #h-picture { "Progress" } (picture) } }
         @if let Some(l) = &s.ledger { section aria-labelledby="h-time" { h2 #h-time { "Where the time went" } (bar(l)) } }
@@ -64,6 +67,29 @@ pub fn run(v: &RunView<'_>) -> String {
         p.soft { "Run " code { (s.run) } ", term " (s.term) @if let Some(t) = &s.trainer { ", " (shown(t)) } "." }
     };
     whole(name, Some(&format!("/live?run={}", s.run)), &main)
+}
+
+fn actions(s: &StatusView, key: &str) -> Markup {
+    let form = |verb: &str, more: Markup| {
+        html! {
+            form.act method="post" action={ "/run/" (s.run) "/act/" (verb) } {
+                input type="hidden" name="key" value=(key);
+                (more)
+            }
+        }
+    };
+    html! {
+        details #act {
+            summary { "Act" }
+            @if s.held.is_some() { (form("unhold", html! { button { "Leave it to its supervisor again" } })) }
+            @else {
+                (form("hold", html! { label { "Hold it, to " input name="reason" maxlength="200"; } " " button { "Hold" } }))
+            }
+            (form("stop-after-save", html! { button { "Stop at the next proven step" } }))
+            (form("stop", html! { button { "Stop" } " its workers have their grace; steps since the last save are lost" }))
+            (form("stop-now", html! { button { "Stop now" } " without grace" }))
+        }
+    }
 }
 
 fn bar(l: &LedgerView) -> Markup {

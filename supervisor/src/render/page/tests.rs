@@ -34,6 +34,7 @@ fn names_problems_and_output_are_text() {
         picture: &picture,
         steps: &[],
         stale: Some(EVIL),
+        form_key: None,
     }));
     let lines = [EVIL.to_owned()];
     is_text(&log(&LogView {

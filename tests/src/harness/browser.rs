@@ -1,0 +1,168 @@
+//! A person at a browser: Chromium, driven by its own driver (W3C WebDriver, JSON over HTTP).
+
+#![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+use super::{PATIENCE, eventually};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// Key of an element in the driver's answers (W3C WebDriver, section 12).
+const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
+
+/// A window.
+#[derive(Debug)]
+pub struct Browser {
+    driver: Child,
+    port: u16,
+    session: String,
+    _profile: tempfile::TempDir,
+}
+
+impl Browser {
+    /// Opens one so many pixels wide; `None` where none is installed, which is said, and is an error in CI.
+    #[must_use]
+    pub fn open(width: u32) -> Option<Browser> {
+        if !Path::new("/usr/bin/chromium").exists() || !Path::new("/usr/bin/chromedriver").exists() {
+            assert!(std::env::var("CI").as_deref() != Ok("true"), "there is no browser");
+            let _ = std::io::stderr().write_all(b"skipped: there is no browser: tests/testbed/browser.sh install\n");
+            return None;
+        }
+        let profile = tempfile::tempdir().unwrap();
+        let mut driver = Command::new("/usr/bin/chromedriver")
+            .arg("--port=0")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
+        let port = lines
+            .by_ref()
+            .find_map(|line| {
+                let line = line.unwrap();
+                let port = line.rsplit_once("successfully on port ")?.1.trim_end_matches('.');
+                port.parse().ok()
+            })
+            .unwrap();
+        // What it goes on to say must find a reader.
+        std::thread::spawn(move || lines.for_each(drop));
+        let args = [
+            "--headless".to_owned(),
+            "--no-sandbox".to_owned(),
+            "--disable-gpu".to_owned(),
+            "--disable-dev-shm-usage".to_owned(),
+            "--disable-background-networking".to_owned(),
+            format!("--window-size={width},1200"),
+            format!("--user-data-dir={}", profile.path().display()),
+        ];
+        let mut browser = Browser {
+            driver,
+            port,
+            session: String::new(),
+            _profile: profile,
+        };
+        let wanted = json!({"capabilities": {"alwaysMatch": {"goog:chromeOptions": {"args": args}}}});
+        let made = browser.ask("POST", "/session", &wanted);
+        browser.session = made["sessionId"].as_str().unwrap().to_owned();
+        Some(browser)
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &Value) -> Value {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let body = if method == "POST" {
+            body.to_string()
+        } else {
+            String::new()
+        };
+        let (port, length) = (self.port, body.len());
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+        )
+        .unwrap();
+        let mut reader = BufReader::new(stream);
+        let mut length = 0;
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line).unwrap();
+            if let Some((name, value)) = line.split_once(':')
+                && name.eq_ignore_ascii_case("content-length")
+            {
+                length = value.trim().parse().unwrap();
+            }
+            if line.trim().is_empty() {
+                break;
+            }
+        }
+        let mut bytes = vec![0; length];
+        reader.read_exact(&mut bytes).unwrap();
+        let answer: Value = serde_json::from_slice(&bytes).unwrap();
+        answer["value"].clone()
+    }
+
+    fn in_session(&self, method: &str, path: &str, body: &Value) -> Value {
+        let value = self.ask(method, &format!("/session/{}{path}", self.session), body);
+        assert!(value["error"].is_null(), "{method} {path}: {value}");
+        value
+    }
+
+    /// Opens an address.
+    pub fn go(&self, url: &str) {
+        self.in_session("POST", "/url", &json!({"url": url}));
+    }
+
+    /// The address of the page.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.in_session("GET", "/url", &Value::Null)
+            .as_str()
+            .unwrap()
+            .to_owned()
+    }
+
+    /// What the page shows of an element; `None` where there is none.
+    #[must_use]
+    pub fn text(&self, selector: &str) -> Option<String> {
+        let script = "const e = document.querySelector(arguments[0]); return e && e.innerText";
+        let said = self.in_session("POST", "/execute/sync", &json!({"script": script, "args": [selector]}));
+        said.as_str().map(str::to_owned)
+    }
+
+    fn element(&self, selector: &str) -> String {
+        let wanted = json!({"using": "css selector", "value": selector});
+        let found = self.in_session("POST", "/element", &wanted);
+        found[ELEMENT].as_str().unwrap().to_owned()
+    }
+
+    /// Clicks on an element, as a person does: it must be in sight.
+    pub fn click(&self, selector: &str) {
+        eventually(selector, || {
+            let path = format!("/session/{}/element/{}/click", self.session, self.element(selector));
+            let value = self.ask("POST", &path, &json!({}));
+            // The page was renewed between the look and the click.
+            let stale = value["error"] == "stale element reference";
+            assert!(value["error"].is_null() || stale, "{selector}: {value}");
+            (!stale).then_some(())
+        });
+    }
+
+    /// Writes into a field.
+    pub fn write(&self, selector: &str, text: &str) {
+        let path = format!("/element/{}/value", self.element(selector));
+        self.in_session("POST", &path, &json!({"text": text}));
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        if !std::thread::panicking() && !self.session.is_empty() {
+            self.in_session("DELETE", "", &Value::Null);
+        }
+        let _ = self.driver.kill();
+        let _ = self.driver.wait();
+    }
+}
