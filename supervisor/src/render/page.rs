@@ -2,10 +2,12 @@
 //! script: the pages load nothing from elsewhere and hold no script of their own.
 
 mod attempts;
+mod curves;
 mod list;
 mod log;
 mod picture;
 mod run;
+mod thinned;
 
 pub use list::list;
 pub use log::{LogView, log};

@@ -2,7 +2,10 @@
 
 use super::super::one_line;
 use super::super::time::stamp;
+use super::curves::Curves;
+use super::thinned::Thinned;
 use maud::{Markup, html};
+use supervise_core::event::EventKind;
 use supervise_core::id::{Step, WallMs};
 use supervise_core::record::{Decision, Record};
 use supervise_core::state::State;
@@ -36,15 +39,23 @@ struct Band {
 }
 
 /// Facts of the picture, gathered while a journal is read.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Picture {
-    points: Vec<Point>,
-    /// Every so many-th point is taken.
-    every: usize,
-    seen: usize,
-    last: Option<Point>,
+    points: Thinned<Point>,
     bands: Vec<Band>,
     marks: Vec<(WallMs, Step)>,
+    curves: Curves,
+}
+
+impl Default for Picture {
+    fn default() -> Self {
+        Self {
+            points: Thinned::new(POINTS),
+            bands: Vec::new(),
+            marks: Vec::new(),
+            curves: Curves::default(),
+        }
+    }
 }
 
 impl Picture {
@@ -56,6 +67,12 @@ impl Picture {
         } = r
         {
             push(&mut self.marks, (s.wall, *step));
+        }
+        if let Record::Fact(event) = r
+            && let EventKind::Numbers { attempt, steps } = &event.kind
+        {
+            let now = s.attempt.as_ref().and_then(|a| a.step).unwrap_or_default();
+            self.curves.add(attempt.0, now, steps);
         }
         let Some(a) = s.attempt.as_ref().filter(|a| a.launched.is_some()) else {
             return;
@@ -80,7 +97,7 @@ impl Picture {
             band.class = a.diagnosis.as_ref().map(|d| d.class.clone());
         }
         if let Some(step) = a.step {
-            let known = self.last.filter(|p| p.attempt == a.no.0);
+            let known = self.points.last().filter(|p| p.attempt == a.no.0);
             if known.is_none_or(|p| p.step != step.0) {
                 self.point(a.no.0, s.wall, step.0, false);
             }
@@ -88,34 +105,18 @@ impl Picture {
     }
 
     fn point(&mut self, attempt: u32, at: WallMs, step: u64, first: bool) {
-        let point = Point { attempt, at, step };
-        self.last = Some(point);
-        self.seen += 1;
-        let every = self.every.max(1);
-        if !first && !self.seen.is_multiple_of(every) {
-            return;
-        }
-        self.points.push(point);
-        if self.points.len() > POINTS {
-            let mut n = 0;
-            self.points.retain(|_| {
-                n += 1;
-                n % 2 == 1
-            });
-            self.every = every * 2;
-        }
+        self.points.push(Point { attempt, at, step }, first);
+    }
+
+    /// Loss, reward and what else was printed; `None`: nothing was.
+    pub(super) fn curves(&self) -> Option<Markup> {
+        self.curves.drawn()
     }
 
     /// The picture; `None`: nothing was launched.
     pub(super) fn drawn(&self) -> Option<Markup> {
         let from = self.bands.first()?.from.0;
-        let points: Vec<Point> = self
-            .points
-            .iter()
-            .copied()
-            .chain(self.last)
-            .filter(|p| p.at.0 >= from)
-            .collect();
+        let points: Vec<Point> = self.points.iter().filter(|p| p.at.0 >= from).collect();
         let to = self.bands.iter().map(|b| b.to.0).max()?.max(from + 1);
         let high = points.iter().map(|p| p.step).max().unwrap_or_default().max(1);
         let x = |at: WallMs| LEFT + (WIDTH - LEFT) * (at.0 - from).max(0) as f64 / (to - from) as f64;

@@ -61,6 +61,7 @@ pub fn run(v: &RunView<'_>) -> String {
         @if let Some(key) = v.form_key && s.supervisor.alive && s.outcome.is_none() { (actions(s, key)) }
         @for reason in &s.reasons { p.soft { "because " (one_line(&reason.text, 600)) } }
         @if let Some(picture) = v.picture.drawn() { section aria-labelledby="h-picture" { h2 #h-picture { "Progress" } (picture) } }
+        @if let Some(curves) = v.picture.curves() { section aria-labelledby="h-curves" { h2 #h-curves { "What the trainer says" } (curves) } }
         @if let Some(l) = &s.ledger { section aria-labelledby="h-time" { h2 #h-time { "Where the time went" } (bar(l)) } }
         section aria-labelledby="h-attempts" { h2 #h-attempts { "Attempts" } (attempts(&s.run, &v.story.attempts)) }
         section aria-labelledby="h-steps" { h2 #h-steps { "Checkpoints" } (steps(v.steps)) }

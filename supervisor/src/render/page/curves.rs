@@ -1,0 +1,185 @@
+//! What the trainer printed about its steps: loss, reward and what else an adapter reads, over the steps, each attempt a line of its own.
+
+use super::thinned::Thinned;
+use maud::{Markup, html};
+use supervise_core::id::Step;
+use supervise_core::numbers::{KEPT, Measure, StepNumbers};
+
+/// Points of a curve that are kept.
+const POINTS: usize = 600;
+/// Size of a curve, in its own units.
+const WIDTH: f64 = 440.0;
+const HEIGHT: f64 = 130.0;
+const LEFT: f64 = 56.0;
+const ABOVE: f64 = 8.0;
+/// Room below for the axis.
+const BELOW: f64 = 20.0;
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Point {
+    attempt: u32,
+    step: u64,
+    value: f64,
+}
+
+/// A curve of each quantity that was printed.
+#[derive(Debug, Clone)]
+pub(super) struct Curves(Vec<(Measure, Thinned<Point>)>);
+
+impl Default for Curves {
+    fn default() -> Self {
+        Self(KEPT.map(|what| (what, Thinned::new(POINTS))).into())
+    }
+}
+
+impl Curves {
+    /// Takes numbers in; `now` is the step for those that were printed without one.
+    pub(super) fn add(&mut self, attempt: u32, now: Step, steps: &[StepNumbers]) {
+        for numbers in steps {
+            for (what, points) in &mut self.0 {
+                if let Some(value) = numbers.of.get(*what) {
+                    let point = Point {
+                        attempt,
+                        step: numbers.step.unwrap_or(now).0,
+                        value,
+                    };
+                    let first = points.last().is_none_or(|p| p.attempt != attempt);
+                    // What is no number is what people look for.
+                    points.push(point, first || !value.is_finite());
+                }
+            }
+        }
+    }
+
+    /// The curves; `None`: nothing was printed that an adapter reads.
+    pub(super) fn drawn(&self) -> Option<Markup> {
+        let drawn: Vec<Markup> = self.0.iter().filter_map(|(what, points)| one(*what, points)).collect();
+        (!drawn.is_empty()).then(|| {
+            html! {
+                div.curves { @for curve in &drawn { (curve) } }
+                p.soft { "A line for each attempt, by step, as the trainer printed it. Dashes: no number." }
+            }
+        })
+    }
+}
+
+fn one(what: Measure, points: &Thinned<Point>) -> Option<Markup> {
+    let newest = points.last()?;
+    let all: Vec<Point> = points.iter().collect();
+    let finite = || all.iter().filter(|p| p.value.is_finite());
+    let odd: Vec<&Point> = all.iter().filter(|p| !p.value.is_finite()).collect();
+    let (mut low, mut high) = finite().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), p| {
+        (low.min(p.value), high.max(p.value))
+    });
+    if low > high {
+        (low, high) = (0.0, 0.0);
+    }
+    let from = all.iter().map(|p| p.step).min()?;
+    let to = all.iter().map(|p| p.step).max()?.max(from + 1);
+    let x = |step: u64| LEFT + (WIDTH - LEFT) * (step - from) as f64 / (to - from) as f64;
+    // Halves: the difference of the largest numbers that there are is none.
+    let span = (high / 2.0 - low / 2.0).max(f64::MIN_POSITIVE);
+    let y = |value: f64| ABOVE + (HEIGHT - ABOVE - BELOW) * (1.0 - (value / 2.0 - low / 2.0) / span);
+    let mut attempts: Vec<u32> = all.iter().map(|p| p.attempt).collect();
+    attempts.dedup();
+    let line = |attempt: u32| {
+        let of = finite().filter(|p| p.attempt == attempt);
+        let texts: Vec<String> = of.map(|p| format!("{:.1},{:.1}", x(p.step), y(p.value))).collect();
+        texts.join(" ")
+    };
+    let name = what.words();
+    let words = format!(
+        "{name} by step, from step {from} to {}: lowest {}, highest {}, last {}",
+        newest.step,
+        short(low),
+        short(high),
+        short(newest.value)
+    );
+    let bottom = HEIGHT - BELOW;
+    Some(html! {
+        figure {
+            figcaption { (name) " " b { (short(newest.value)) } " at step " (newest.step) }
+            svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label=(words) {
+                line.axis x1=(LEFT) y1=(px(bottom)) x2=(WIDTH) y2=(px(bottom)) {}
+                @for attempt in &attempts { polyline.curve.again[attempt % 2 == 0] points=(line(*attempt)) { title { "attempt " (attempt) } } }
+                @for p in &odd {
+                    line.fault x1=(px(x(p.step))) y1=(px(ABOVE)) x2=(px(x(p.step))) y2=(px(bottom)) { title { "step " (p.step) ": " (short(p.value)) } }
+                }
+                text x=(px(LEFT - 6.0)) y="16" text-anchor="end" { (short(high)) }
+                text x=(px(LEFT - 6.0)) y=(px(bottom)) text-anchor="end" { (short(low)) }
+                text x=(px(LEFT)) y=(px(HEIGHT - 4.0)) { (from) }
+                text x=(px(WIDTH)) y=(px(HEIGHT - 4.0)) text-anchor="end" { (to) }
+            }
+        }
+    })
+}
+
+/// Four digits that count.
+fn short(n: f64) -> String {
+    let size = n.abs();
+    match () {
+        () if !n.is_finite() || n == 0.0 => n.to_string(),
+        () if (1e-3..1e6).contains(&size) => {
+            let digits = (3.0 - size.log10().floor()).clamp(0.0, 6.0) as usize;
+            format!("{n:.digits$}")
+        }
+        () => format!("{n:.2e}"),
+    }
+}
+
+fn px(n: f64) -> String {
+    format!("{n:.1}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use supervise_core::numbers::Numbers;
+
+    fn printed(step: u64, loss: f64) -> StepNumbers {
+        let mut of = Numbers::default();
+        of.set(Measure::Loss, loss);
+        StepNumbers {
+            step: Some(Step(step)),
+            of,
+        }
+    }
+
+    #[test]
+    fn relaunches_and_what_is_no_number_are_drawn_in_and_a_long_run_is_no_larger() {
+        let mut curves = Curves::default();
+        assert!(curves.drawn().is_none());
+        curves.add(
+            1,
+            Step(0),
+            &(1..=50_000).map(|n| printed(n, 1.0 / n as f64)).collect::<Vec<_>>(),
+        );
+        curves.add(
+            2,
+            Step(0),
+            &[printed(49_990, 0.5), printed(49_991, f64::NAN), printed(49_992, 0.25)],
+        );
+        let page = curves.drawn().unwrap().into_string();
+        assert!(page.contains("lowest 2.00e-5, highest 1.000, last 0.2500"), "{page}");
+        assert!(page.contains("attempt 2") && page.contains("step 49991: NaN"), "{page}");
+        assert!(page.contains("loss <b>0.2500</b> at step 49992"), "{page}");
+        assert!(page.len() < 20_000, "{}", page.len());
+    }
+
+    #[test]
+    fn the_largest_numbers_and_a_single_one_have_a_place() {
+        for values in [
+            vec![f64::MAX, f64::MIN],
+            vec![3.0],
+            vec![f64::NAN],
+            vec![f64::INFINITY, 1.0],
+        ] {
+            let mut curves = Curves::default();
+            let steps: Vec<_> = values.iter().zip(7..).map(|(v, n)| printed(n, *v)).collect();
+            curves.add(1, Step(0), &steps);
+            let page = curves.drawn().unwrap().into_string();
+            let line = page.split_once("points=\"").unwrap().1.split('"').next().unwrap();
+            assert!(!line.contains("NaN") && !line.contains("inf"), "{line}");
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! A list that never grows beyond a length, and tells of the whole all the same.
+
+/// Items in the order in which they came: where there are too many, every other one is left out, and the newest never is.
+#[derive(Debug, Clone)]
+pub(super) struct Thinned<T> {
+    kept: Vec<T>,
+    last: Option<T>,
+    /// Every so many-th item is kept.
+    every: usize,
+    seen: usize,
+    limit: usize,
+}
+
+impl<T: Copy> Thinned<T> {
+    pub(super) fn new(limit: usize) -> Self {
+        Self {
+            kept: Vec::new(),
+            last: None,
+            every: 1,
+            seen: 0,
+            limit,
+        }
+    }
+
+    /// Takes one in; `always`: it is kept whatever its turn is.
+    pub(super) fn push(&mut self, item: T, always: bool) {
+        self.seen += 1;
+        if !always && !self.seen.is_multiple_of(self.every) {
+            self.last = Some(item);
+            return;
+        }
+        self.last = None;
+        self.kept.push(item);
+        if self.kept.len() > self.limit {
+            let mut n = 0;
+            self.kept.retain(|_| {
+                n += 1;
+                n % 2 == 1
+            });
+            self.every *= 2;
+            self.last = (n % 2 == 0).then_some(item);
+        }
+    }
+
+    /// What is kept, the newest item among it.
+    pub(super) fn iter(&self) -> impl Iterator<Item = T> {
+        self.kept.iter().copied().chain(self.last)
+    }
+
+    pub(super) fn last(&self) -> Option<T> {
+        self.last.or(self.kept.last().copied())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_stays_short_and_ends_with_the_newest() {
+        let mut list = Thinned::new(10);
+        for n in 1..=1000 {
+            list.push(n, false);
+            let all: Vec<u32> = list.iter().collect();
+            assert!(all.len() <= 12, "{all:?}");
+            assert!(all.is_sorted_by(|a, b| a < b), "{all:?}");
+            assert_eq!((all.last(), list.last()), (Some(&n), Some(n)));
+        }
+    }
+}
