@@ -55,6 +55,8 @@ mod scripts;
 mod serve;
 #[path = "run/service.rs"]
 mod service;
+#[path = "run/stacks.rs"]
+mod stacks;
 #[path = "run/standby.rs"]
 mod standby;
 #[path = "run/stops.rs"]

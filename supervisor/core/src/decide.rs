@@ -20,11 +20,12 @@ mod stall;
 mod start;
 mod stop;
 mod words;
+mod worth;
 
 use crate::checkpoint::{CheckpointSummary, Depth, Verdict};
 use crate::diff::ScanDiff;
 use crate::event::{Activity, Event, EventKind, Phase, Request, TimerKey};
-use crate::id::{Ms, Step, Tick};
+use crate::id::{Ms, Tick};
 use crate::reason::Reason;
 use crate::record::{Act, ActKind, Ask, Condition, Decided, Decision, Outcome, Record, Then};
 use crate::resume::{needed_depth, scan_width};
@@ -32,6 +33,7 @@ use crate::spec::RunSpec;
 use crate::state::{Mode, State};
 use std::borrow::Cow;
 use words::{event_word, span_words};
+use worth::{is_step, worth_recording};
 
 /// A disk that does not answer while a start is being chosen is waited for this long.
 const CHOOSING_LIMIT: Ms = Ms::secs(1800);
@@ -434,36 +436,6 @@ fn as_recorded(s: &State, e: &Event) -> Event {
         entropy: 0,
         kind: kind.unwrap_or_else(|| e.kind.clone()),
     }
-}
-
-/// Progress that changes nothing, wake-ups, and scans that say the same again are not journaled.
-fn worth_recording(s: &State, kind: &EventKind, at: Tick) -> bool {
-    match kind {
-        EventKind::Timer(_) | EventKind::Space { .. } => false,
-        EventKind::Allocation {
-            job, restarts, ends, ..
-        } => s
-            .allocation
-            .as_ref()
-            .is_none_or(|a| (&a.job, a.restarts, a.ends) != (job, *restarts, *ends)),
-        EventKind::Checkpoints(report) => s.scan.as_ref() != Some(report) || s.live().is_none() && s.settled.is_none(),
-        EventKind::Progress {
-            phase,
-            step,
-            beats,
-            activity,
-            ..
-        } => s.attempt.as_ref().is_none_or(|a| {
-            is_step(s, *phase, *step, *beats) || activity.is_work() && at.since(a.last_active) >= ACTIVITY_EVERY
-        }),
-        _ => true,
-    }
-}
-
-/// A new step or phase of the present attempt, or a sign of progress within one.
-fn is_step(s: &State, phase: Phase, step: Option<Step>, beats: u64) -> bool {
-    let a = s.attempt.as_ref();
-    a.is_some_and(|a| step.is_some() && step > a.step || phase != a.phase || beats > a.pace.beats)
 }
 
 /// A late event of an older attempt, or the answer to an act of an older term.

@@ -24,6 +24,7 @@ use crate::id::{Step, WorkerId, fnv64};
 use crate::record::{Diagnosis, Notice, StartPoint};
 use crate::scan::{QUOTED, RuleKind, USER};
 use crate::script::ScriptNews;
+use crate::stacks::Stacks;
 use crate::state::Attempt;
 use crate::taxonomy;
 use weigh::{Clue, Weight, choose, class_of, is_telling};
@@ -38,12 +39,16 @@ pub fn diagnose(a: &Attempt) -> Diagnosis {
     }
 }
 
-/// Ranks that stood still or waited in vain: the flight recorder may name the one they waited for.
+/// Ranks that stood still or waited in vain: the flight recorder may name the one they waited for, and their stacks show where they stand.
 fn with_the_rank(a: &Attempt, mut told: Diagnosis) -> Diagnosis {
-    let calls = a.evidence.as_ref().and_then(|facts| facts.collectives.as_ref());
-    let waited = told.class.starts_with("hang.") || told.class.starts_with("comm.");
-    if let Some(named) = calls.filter(|_| waited).and_then(Collectives::named) {
-        told.text = format!("{}; {named}", told.text);
+    let Some(facts) = &a.evidence else { return told };
+    let hung = told.class.starts_with("hang.");
+    let calls = facts.collectives.as_ref();
+    let calls = calls.filter(|_| hung || told.class.starts_with("comm."));
+    let stacks = facts.stacks.as_ref().filter(|_| hung);
+    let named = [calls.and_then(Collectives::named), stacks.and_then(Stacks::named)];
+    for words in named.into_iter().flatten() {
+        told.text = format!("{}; {words}", told.text);
     }
     told
 }

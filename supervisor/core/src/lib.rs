@@ -38,5 +38,6 @@ pub mod retention;
 pub mod scan;
 pub mod script;
 pub mod spec;
+pub mod stacks;
 pub mod state;
 pub mod taxonomy;

@@ -1,6 +1,7 @@
 //! Facts of the machine about the end of an attempt: the kernel's words, memory, room on disks.
 
 use crate::collectives::Collectives;
+use crate::stacks::Stacks;
 use serde::{Deserialize, Serialize};
 
 /// Lines of the kernel's log that are kept.
@@ -29,6 +30,9 @@ pub struct Facts {
     /// Calls of all ranks, as PyTorch's flight recorder kept them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collectives: Option<Collectives>,
+    /// Where the ranks stood in their programs before they were ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stacks: Option<Stacks>,
 }
 
 /// A line of the kernel's log.

@@ -362,8 +362,7 @@ impl Attempt {
     /// We ended it because it did not get on, or stayed when it was over.
     #[must_use]
     pub fn outstayed(&self) -> bool {
-        let is_stuck = self.ended_by_us.as_ref().is_some_and(|why| why.contains("stuck"));
-        is_stuck || self.noticed.contains_key(&Notice::DoneButStays)
+        self.is_stuck() || self.noticed.contains_key(&Notice::DoneButStays)
     }
 }
 

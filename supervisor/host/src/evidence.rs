@@ -4,6 +4,7 @@
 //! decision may need comes first, as one line on standard output ([`Facts`]); the files in `attempts/N/evidence/` are written
 //! after that. Everything has a bound in time and size, and what could not be read says why.
 
+mod dumps;
 mod exits;
 mod flight;
 mod kernel;
@@ -118,9 +119,21 @@ type Files = Vec<(String, String)>;
 /// Evidence that is gone soon, and evidence that a decision may need.
 fn gather(order: &Order) -> (Facts, Files) {
     let mut files = Files::new();
+    let procs = if order.still {
+        stacks::processes(order)
+    } else {
+        Vec::new()
+    };
+    let answering = dumps::answering(&procs);
+    let mut stacks = String::new();
     if order.still {
-        files.extend(stacks::files(order));
-        files.extend(outside::gpus());
+        // A driver that does not answer takes as long as it is given.
+        let gpus = std::thread::spawn(outside::gpus);
+        stacks = stacks::text(order, &procs, &answering);
+        files.push(("sockets.txt".to_owned(), stacks::sockets(order)));
+        // Who fell silent first is told by when the last line came.
+        files.extend(tails::files(order));
+        files.extend(gpus.join().ok().flatten());
     }
     let log = kernel::read(order.age_ms);
     let known = tails::known(order);
@@ -139,7 +152,14 @@ fn gather(order: &Order) -> (Facts, Files) {
         files.push(("collectives.txt".to_owned(), text));
         found
     });
+    // The last look: it ends them.
+    let dumps = dumps::take(order, &procs, &answering);
+    if order.still {
+        let text = [dumps.stacks.table(), stacks, dumps.text].concat();
+        files.push(("stacks.txt".to_owned(), text));
+    }
     let facts = Facts {
+        stacks: Some(dumps.stacks).filter(|s| !s.groups.is_empty()),
         collectives,
         lines: lines.unwrap_or_default(),
         unread: log.err().or_else(kernel::other_numbers),
@@ -153,9 +173,7 @@ fn gather(order: &Order) -> (Facts, Files) {
 /// Evidence that stays for a while.
 fn later(order: &Order) -> impl Iterator<Item = (String, String)> {
     let gpus = (!order.still).then(outside::gpus).into_iter().flatten();
-    // Of one that stands still: who fell silent first is told by when the last line came.
-    let tails = if order.still { tails::files(order) } else { Vec::new() };
-    tails.into_iter().chain(gpus).chain(outside::slurm(order))
+    gpus.into_iter().chain(outside::slurm(order))
 }
 
 /// Writes a file of evidence, without its secrets.
@@ -177,5 +195,27 @@ fn wait_for_end(input: &mut io::StdinLock<'_>) {
     let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
     if poll(&mut fds, PollTimeout::from(END_MS)).is_ok_and(|n| n > 0) {
         drop(input.read(&mut [0]));
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// An order about these workers.
+    pub(crate) fn order(attempt: Utf8PathBuf, workers: Vec<ProcRef>) -> Order {
+        Order {
+            attempt,
+            run: RunId("x".into()),
+            known: workers.clone(),
+            workers,
+            argv: Vec::new(),
+            age_ms: 0,
+            root: None,
+            still: true,
+            slurm_job: None,
+            ray: Vec::new(),
+            secrets: Vec::new(),
+        }
     }
 }

@@ -201,7 +201,9 @@ pub(super) fn helping_variables(
 ) -> Vec<(String, String)> {
     let dir = attempt.join(DIRECTORY);
     let records = dir.join(RECORDS).into_string();
-    let wanted: [(&[&str], &str); 3] = [
+    let wanted: [(&[&str], &str); 4] = [
+        // What hangs says where it stands before it is killed; a crash in native code does, too.
+        (&["PYTHONFAULTHANDLER"], "1"),
         (&["TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"], "2000"),
         (&["TORCH_NCCL_DUMP_ON_TIMEOUT"], "1"),
         (
@@ -232,7 +234,7 @@ mod tests {
             all.into_iter().collect::<BTreeMap<String, String>>()
         };
         let all = given(&[]);
-        assert_eq!(all.len(), 6);
+        assert_eq!(all.len(), 7);
         assert_eq!(
             all["TORCH_FR_DUMP_TEMP_FILE"],
             "/run/attempts/0001/evidence/nccl_trace_rank_"
@@ -243,6 +245,7 @@ mod tests {
         assert_eq!(
             names,
             [
+                "PYTHONFAULTHANDLER",
                 "TORCH_FR_DUMP_TEMP_FILE",
                 "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
                 "TORCH_NCCL_DUMP_ON_TIMEOUT"

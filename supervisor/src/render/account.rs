@@ -9,6 +9,7 @@ use supervise_core::id::{Step, WallMs};
 use supervise_core::machine::{Facts, KernelKind};
 use supervise_core::record::Diagnosis;
 use supervise_core::scan::RuleKind;
+use supervise_core::stacks::Stacks;
 use supervise_core::state::Attempt;
 use supervise_core::taxonomy;
 
@@ -113,12 +114,22 @@ impl Account {
         let failed = a.first_failure.map(|(w, _)| w.0);
         let is_root = |s: &Sighted| s.line > 0 && !s.text.is_empty() && d.text.contains(head(&s.text));
         let root = sightings.iter().position(is_root);
-        let worker = root.and_then(|at| sightings.get(at)).map(|s| s.worker).or(failed);
+        let stacks = a.evidence.as_ref().and_then(|facts| facts.stacks.as_ref());
+        let stands = stacks.filter(|_| a.is_stuck());
+        // The ends of those that we ended tell nothing.
+        let failed = failed.filter(|_| !a.is_stuck());
+        let odd = stands.and_then(Stacks::odd).map(|w| w.0);
+        let worker = root
+            .and_then(|at| sightings.get(at))
+            .map(|s| s.worker)
+            .or(odd)
+            .or(failed);
         let mut evidence: Vec<Pointer> = root
             .and_then(|at| sightings.get(at))
             .map(|s| line(no, s))
             .into_iter()
             .collect();
+        evidence.extend(stands.iter().flat_map(|s| s.told()).map(|text| stack(no, text)));
         if let Some(facts) = &a.evidence {
             let ours = facts
                 .lines
@@ -142,7 +153,7 @@ impl Account {
         let ends = a
             .exits
             .iter()
-            .filter(|(w, exit)| Some(w.0) != failed && !exit.is_success());
+            .filter(|(w, exit)| Some(w.0) != failed && !exit.is_success() && !a.is_stuck());
         followed.extend(
             ends.take(LINES)
                 .map(|(w, exit)| said(format!("worker {w} {}", exit.words()))),
@@ -201,6 +212,15 @@ fn collectives(no: u32, text: String) -> Pointer {
     Pointer {
         file: Some(format!("attempts/{no:04}/evidence/collectives.txt")),
         line: Some(1),
+        text,
+    }
+}
+
+/// The place at which ranks stood.
+fn stack(no: u32, text: String) -> Pointer {
+    Pointer {
+        file: Some(format!("attempts/{no:04}/evidence/stacks.txt")),
+        line: None,
         text,
     }
 }

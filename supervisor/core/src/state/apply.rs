@@ -215,7 +215,9 @@ impl State {
                 a.exits.insert(*worker, *status);
                 if !status.is_success() && a.first_failure.is_none() {
                     a.first_failure = Some((*worker, *status));
-                    a.lines.clone_from(lines);
+                    if !a.is_stuck() {
+                        a.lines.clone_from(lines);
+                    }
                 }
             }
             EventKind::TreeGone { attempt, unkillable } if *attempt == a.no || fencing => {

@@ -90,6 +90,12 @@ impl Attempt {
         })
     }
 
+    /// We ended it because it did not get on. What its ranks say from then on is no cause of that, nor is how they end.
+    #[must_use]
+    pub fn is_stuck(&self) -> bool {
+        self.ended_by_us.as_ref().is_some_and(|why| why.contains("stuck"))
+    }
+
     /// Sightings after which the training did not go on.
     pub fn standing(&self) -> impl Iterator<Item = &(RuleKind, Sighting)> {
         let all = self.sightings.iter().enumerate();

@@ -8,6 +8,7 @@ use crate::process::{ProcStat, find_attempt_processes, proc_stat};
 use std::fs::{self, File};
 use std::io::Read;
 use std::time::{Duration, Instant};
+use supervise_core::id::ProcRef;
 
 /// Processes and threads that are looked at.
 const PROCESSES: usize = 512;
@@ -20,28 +21,32 @@ const SOCKETS: u64 = 256 << 10;
 const ONE: Duration = Duration::from_secs(2);
 const ALL: Duration = Duration::from_secs(6);
 
-/// `stacks.txt` and `sockets.txt`.
-pub(super) fn files(order: &Order) -> Vec<(String, String)> {
+/// Processes of the attempt, but for its guard.
+pub(super) fn processes(order: &Order) -> Vec<ProcRef> {
     let mut procs = find_attempt_processes(&order.run, &order.known);
     procs.extend(order.workers.iter().copied());
     procs.sort_unstable();
     procs.dedup();
-    procs.truncate(PROCESSES);
+    let watches = |p: &ProcRef| order.known.contains(p) && !order.workers.contains(p);
+    procs.retain(|p| !watches(p));
+    procs
+}
+
+/// Where their threads wait in the kernel, and the lines of Python of those that will not tell them themselves.
+pub(super) fn text(order: &Order, procs: &[ProcRef], answering: &[ProcRef]) -> String {
     let mut out = String::new();
-    for proc in &procs {
+    for proc in procs.iter().take(PROCESSES) {
         let Some(stat) = proc_stat(proc.pid).filter(|s| s.start == proc.start) else {
             continue;
         };
         let worker = order.workers.iter().position(|w| w == proc);
         process(&stat, worker, &mut out);
     }
-    let pids: Vec<i32> = procs.iter().map(|p| p.pid).collect();
+    let others = procs.iter().filter(|p| !answering.contains(p));
+    let pids: Vec<i32> = others.map(|p| p.pid).take(PROCESSES).collect();
     out.push_str(&python(&pids));
-    let first = order.workers.first().map_or(0, |p| p.pid);
-    vec![
-        ("stacks.txt".to_owned(), out),
-        ("sockets.txt".to_owned(), sockets(first)),
-    ]
+    out.push('\n');
+    out
 }
 
 fn process(stat: &ProcStat, worker: Option<usize>, out: &mut String) {
@@ -99,7 +104,9 @@ fn python(pids: &[i32]) -> String {
     out
 }
 
-fn sockets(pid: i32) -> String {
+/// Open connections and network counters.
+pub(super) fn sockets(order: &Order) -> String {
+    let pid = order.workers.first().map_or(0, |p| p.pid);
     let mut out = String::new();
     for name in ["tcp", "tcp6", "dev"] {
         let text = short(format!("/proc/{pid}/net/{name}").as_ref(), SOCKETS);
@@ -128,6 +135,7 @@ mod tests {
         process(&proc_stat(me.pid).unwrap(), Some(3), &mut out);
         assert!(out.starts_with(&format!("process {} worker 3 ", me.pid)), "{out}");
         assert!(out.contains("  thread ") && out.contains("state "), "{out}");
-        assert!(sockets(me.pid).contains("local_address"));
+        let order = super::super::tests::order("/nowhere".into(), vec![me]);
+        assert!(sockets(&order).contains("local_address"));
     }
 }

@@ -1,0 +1,41 @@
+//! Events that are news, and those that are not.
+
+use super::ACTIVITY_EVERY;
+use crate::event::{EventKind, Phase};
+use crate::id::{Step, Tick};
+use crate::state::{Mode, State};
+
+/// Progress that changes nothing, wake-ups, scans that say the same again, and the last words of ranks that we end because they stand
+/// still are not journaled.
+pub(super) fn worth_recording(s: &State, kind: &EventKind, at: Tick) -> bool {
+    match kind {
+        EventKind::Timer(_) | EventKind::Space { .. } => false,
+        EventKind::Allocation {
+            job, restarts, ends, ..
+        } => s
+            .allocation
+            .as_ref()
+            .is_none_or(|a| (&a.job, a.restarts, a.ends) != (job, *restarts, *ends)),
+        EventKind::Checkpoints(report) => s.scan.as_ref() != Some(report) || s.live().is_none() && s.settled.is_none(),
+        EventKind::Progress {
+            phase,
+            step,
+            beats,
+            activity,
+            ..
+        } => s.attempt.as_ref().is_none_or(|a| {
+            is_step(s, *phase, *step, *beats) || activity.is_work() && at.since(a.last_active) >= ACTIVITY_EVERY
+        }),
+        EventKind::Sighted { attempt, .. } => {
+            let ended = s.attempt.as_ref().is_some_and(|a| a.no == *attempt && a.is_stuck());
+            !(ended && matches!(s.mode, Mode::Stopping { .. }))
+        }
+        _ => true,
+    }
+}
+
+/// A new step or phase of the present attempt, or a sign of progress within one.
+pub(super) fn is_step(s: &State, phase: Phase, step: Option<Step>, beats: u64) -> bool {
+    let a = s.attempt.as_ref();
+    a.is_some_and(|a| step.is_some() && step > a.step || phase != a.phase || beats > a.pace.beats)
+}

@@ -1,0 +1,173 @@
+//! Python stacks of ranks that stand still: which stands where, and which is unlike the others.
+//!
+//! Read are the dumps of faulthandler and of py-spy, as the processes of an attempt left them before they were ended. Ranks with the
+//! same stack are one group. A rank that stands in the program while others wait in a collective is named first: who waits is told
+//! by the innermost frame alone.
+
+mod dump;
+mod words;
+
+pub use dump::{Thread, read, telling};
+
+use crate::id::WorkerId;
+use serde::{Deserialize, Serialize};
+
+/// Frames of a stack that are kept.
+pub const FRAMES: usize = 32;
+/// Different stacks that are kept.
+const GROUPS: usize = 16;
+/// Processes that are kept of each.
+const MEMBERS: usize = 64;
+
+/// A frame of Python.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Frame {
+    /// The file.
+    pub file: String,
+    /// Its line.
+    pub line: u32,
+    /// The function.
+    pub function: String,
+}
+
+/// A process and its stack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stand {
+    /// The process.
+    pub who: Who,
+    /// Frames of the thread that counts, the innermost first.
+    pub frames: Vec<Frame>,
+}
+
+/// A process of an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Who {
+    /// Its worker.
+    pub worker: WorkerId,
+    /// Its number.
+    pub pid: i32,
+    /// How far it descends from that; 0: it is the worker itself.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub depth: u64,
+}
+
+/// Processes that stand at the same place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    /// The processes.
+    pub who: Vec<Who>,
+    /// More of them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub more: u64,
+    /// Frames, the innermost first.
+    pub frames: Vec<Frame>,
+}
+
+/// Stacks of an attempt's ranks.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Stacks {
+    /// The one that others may wait for first.
+    pub groups: Vec<Group>,
+    /// Workers that left no stack.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub silent: Vec<WorkerId>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde calls")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+/// A rank waits for others, as its innermost frame tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Waits {
+    /// It does something itself.
+    No,
+    /// For a process, a thread or a queue.
+    Apart,
+    /// In a collective, or for its store.
+    Together,
+}
+
+/// Places that tell of a wait, below some directory of installed modules.
+const TOGETHER: [&str; 2] = ["/torch/distributed/", "/deepspeed/comm/"];
+const APART: [&str; 12] = [
+    "/multiprocessing/connection.py",
+    "/multiprocessing/popen_fork.py",
+    "/multiprocessing/synchronize.py",
+    "/multiprocessing/resource_tracker.py",
+    "/multiprocessing/forkserver.py",
+    "/multiprocessing/queues.py",
+    "/concurrent/futures/",
+    "/threading.py",
+    "/queue.py",
+    "/selectors.py",
+    "/subprocess.py",
+    "/ray/_private/",
+];
+
+fn waits(frames: &[Frame]) -> Waits {
+    let Some(file) = frames.first().map(|f| f.file.as_str()) else {
+        return Waits::No;
+    };
+    if TOGETHER.iter().any(|part| file.contains(part)) {
+        return Waits::Together;
+    }
+    match APART.iter().any(|part| file.contains(part)) {
+        true => Waits::Apart,
+        false => Waits::No,
+    }
+}
+
+impl Stacks {
+    /// Puts together who stands at the same place. `workers`: all of them.
+    #[must_use]
+    pub fn of(stands: Vec<Stand>, workers: &[WorkerId]) -> Self {
+        let left = |w: &WorkerId| stands.iter().any(|s| s.who.worker == *w);
+        let silent = workers.iter().filter(|w| !left(w)).take(MEMBERS).copied().collect();
+        let mut groups: Vec<Group> = Vec::new();
+        // A process that a worker started and that waits for work tells nothing.
+        let telling = |s: &Stand| s.who.depth == 0 || waits(&s.frames) != Waits::Apart;
+        for mut stand in stands.into_iter().filter(|s| telling(s) && !s.frames.is_empty()) {
+            stand.frames.truncate(FRAMES);
+            match groups.iter_mut().find(|g| g.frames == stand.frames) {
+                Some(group) if group.who.len() < MEMBERS => group.who.push(stand.who),
+                Some(group) => group.more = group.more.saturating_add(1),
+                None => groups.push(Group {
+                    who: vec![stand.who],
+                    more: 0,
+                    frames: stand.frames,
+                }),
+            }
+        }
+        groups.sort_by_key(|g| (waits(&g.frames), g.depth(), g.size()));
+        groups.truncate(GROUPS);
+        Self { groups, silent }
+    }
+
+    /// The worker that is unlike the others, where one is.
+    #[must_use]
+    pub fn odd(&self) -> Option<WorkerId> {
+        let [first, second, ..] = self.groups.as_slice() else {
+            return None;
+        };
+        let (kind, other) = (waits(&first.frames), waits(&second.frames));
+        let is_alone = kind < other || first.depth() == second.depth() && first.size() < second.size();
+        match first.who.as_slice() {
+            [one] if is_alone && first.more == 0 => Some(one.worker),
+            _ => None,
+        }
+    }
+}
+
+impl Group {
+    fn depth(&self) -> u64 {
+        self.who.iter().map(|w| w.depth).min().unwrap_or_default()
+    }
+
+    fn size(&self) -> u64 {
+        u64::try_from(self.who.len())
+            .unwrap_or(u64::MAX)
+            .saturating_add(self.more)
+    }
+}

@@ -1,0 +1,91 @@
+//! Before what hangs is killed, its interpreters say where they stand; that end is taken for nothing else.
+
+use super::SUPERVISE;
+use super::evidence::evidence;
+use serde_json::Value;
+use std::fs;
+use supervise_tests::harness::{Scene, eventually};
+
+/// Two ranks and a process of the first: rank 1 sleeps in a function, the other waits for its word.
+const TRAIN: &str = r#"
+import os, subprocess, sys, time
+
+def looks_at_data():
+    time.sleep(3600)
+
+def stands_still():
+    time.sleep(3600)
+
+def waits_for_it():
+    time.sleep(3600)
+
+def step(number):
+    if number == 30 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        if os.environ["RANK"] == "1":
+            stands_still()
+        waits_for_it()
+
+if sys.argv[1:] == ["data"]:
+    looks_at_data()
+if os.environ["RANK"] == "0":
+    subprocess.Popen([sys.executable, __file__, "data"])
+for number in range(1, 60):
+    print("step", number, flush=True)
+    step(number)
+    time.sleep(0.05)
+"#;
+
+#[test]
+fn a_hang_names_the_place_at_which_each_rank_stands() {
+    let mut scene = Scene::new(SUPERVISE);
+    fs::write(scene.path("train.py"), TRAIN).unwrap();
+    // What comes after a trainer in a script is not begun while the trainer is ended.
+    let script = format!(
+        "python3 {} ; test $TORCHELASTIC_RESTART_COUNT = 1 || touch {}",
+        scene.path("train.py").display(),
+        scene.path("went_on").display()
+    );
+    let run_dir = format!("supervisor.run_dir={}", scene.path("run").display());
+    let mut words = vec!["run"];
+    for set in [
+        "supervisor.trainer=plain",
+        "supervisor.gang.launcher=gang",
+        "supervisor.gang.workers=2",
+        "supervisor.gang.gpus=none",
+        "supervisor.stall.minimum=3s",
+        "supervisor.stall.factor=1",
+        "supervisor.backoff.initial=10ms",
+        &run_dir,
+    ] {
+        words.extend(["--set", set]);
+    }
+    words.extend(["--", "sh", "-c", &script]);
+    scene.env("HF_TOKEN", "hf_abcdefghijklmnopqrstuvwxyz");
+    let run = scene.start_with(&words);
+    run.wait_long().expect(0);
+    let train = scene.path("train.py").display().to_string();
+    let dir = evidence(&scene.path("")).unwrap();
+    let stacks = eventually("the stacks are kept", || {
+        fs::read_to_string(dir.join("stacks.txt"))
+            .ok()
+            .filter(|t| t.contains("python, process"))
+    });
+    for line in [
+        &format!("  File \"{train}\", line 8, in stands_still"),
+        "of worker 0 stands in looks_at_data (",
+        "Fatal Python error: Aborted",
+    ] {
+        assert!(stacks.contains(line), "{line}:\n{stacks}");
+    }
+    assert!(!scene.path("went_on").exists(), "the script went on");
+    let told = scene.ask(&["explain", "--attempt", "1"]);
+    told.expect(0).says("[hang.step]").says("stuck");
+    assert!(!told.text.contains("native.crash"), "{}", told.text);
+    let told = scene.ask(&["explain", "--attempt", "1", "--json"]);
+    let told: Value = serde_json::from_str(&told.expect(0).text).unwrap();
+    let account = told["attempts"][0]["account"]["evidence"].to_string();
+    for place in ["stands in stands_still (", "waits_for_it (", "looks_at_data ("] {
+        assert!(account.contains(place), "{place}: {account}");
+    }
+    scene.assert_alone();
+}
