@@ -10,6 +10,7 @@ Each fault names where it fires (`step`; `rank`, default 0) and what happens (`k
     raise     raises RuntimeError(`message`) there; with "oom": true a torch.OutOfMemoryError
     hang      sleeps there for ever, so that the other ranks wait in a collective
     spin      computes there for ever, `share` of a core (default 1)
+    hold      waits there until `go-STEP` stands in the ledger's directory
     nan       sets all gradients to NaN there, so that the weights of this step are ruined
     torn      half-writes `file` (default "model") of the step's save, then kills itself
     no_space  half-writes it, then raises the OSError of a full disk
@@ -36,7 +37,7 @@ from pathlib import Path
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-IN_STEP = ("kill", "raise", "hang", "spin", "nan")
+IN_STEP = ("kill", "raise", "hang", "hold", "spin", "nan")
 IN_SAVE = ("torn", "no_space", "slow")
 STEP_IN_PATH = re.compile(r"global_step_(\d+)/(?:.*/)?([a-z_]+?)(?:_world_size_\d+_rank_\d+|_\d+)?\.pt$")
 
@@ -75,7 +76,10 @@ class Faults:
         self.steps += 1
         step = current_step() or self.steps
         fault = self.take(IN_STEP, step)
-        if fault is not None:
+        if fault is not None and fault["kind"] == "hold":
+            while not (self.ledger / f"go-{step}").exists():
+                time.sleep(0.02)
+        elif fault is not None:
             strike(fault, optimizer)
 
     def on_save(self, state, target, *args, **kwargs):

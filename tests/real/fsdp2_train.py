@@ -17,7 +17,6 @@ import os
 import shutil
 from pathlib import Path
 
-import fault_hooks
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
@@ -25,6 +24,8 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+
+import fault_hooks
 
 WIDTH, VOCABULARY, CONTEXT, BATCH = 64, 256, 32, 8
 

@@ -3,6 +3,10 @@
 use super::SUPERVISE;
 use serde_json::{Value, json};
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::Command;
 use supervise_tests::harness::{Scene, Supervisor, eventually, send, wait_for};
 
 /// A trainer of two ranks: it notes all that could tell how it was started, and steps until it may go.
@@ -41,8 +45,11 @@ struct Stage {
 
 impl Stage {
     fn new(flags: &[&str]) -> Self {
-        let mut scene = Scene::new(SUPERVISE);
-        fs::write(scene.path("train.py"), TRAIN).unwrap();
+        Self::of(Scene::new(SUPERVISE), "python3", TRAIN, flags)
+    }
+
+    fn of(mut scene: Scene, python: &str, script: &str, flags: &[&str]) -> Self {
+        fs::write(scene.path("train.py"), script).unwrap();
         fs::write(scene.path("mine.py"), "VALUE = 1\n").unwrap();
         fs::create_dir(scene.path("out")).unwrap();
         scene.env("PYTHONDONTWRITEBYTECODE", "1").env("GIVEN", "by the user");
@@ -60,7 +67,7 @@ impl Stage {
         ] {
             words.extend(["--set", set]);
         }
-        words.extend(["--", "python3"]);
+        words.extend(["--", python]);
         words.extend(flags);
         words.extend([script.to_str().unwrap(), out.to_str().unwrap()]);
         let run = scene.start_with(&words);
@@ -225,4 +232,71 @@ fn an_interpreter_that_ignores_the_environment_is_never_started_ahead() {
     assert_eq!(stage.noted(2)[0]["early"], json!(false));
     assert_eq!((stage.ahead(2), stage.waiting().len()), (Value::Null, 0));
     stage.ends();
+}
+
+#[test]
+fn imports_that_print_much_are_left_to_the_start_at_once() {
+    let scene = Scene::new(SUPERVISE);
+    let venv = scene.path("venv");
+    let made = Command::new("python3")
+        .args(["-m", "venv", "--without-pip"])
+        .arg(&venv)
+        .status();
+    assert!(made.unwrap().success());
+    let lib = fs::read_dir(venv.join("lib")).unwrap().next().unwrap().unwrap().path();
+    let loud = "import os\nfor _ in range(300):\n    os.write(1, b'.' * 1023 + b'\\n')\n";
+    fs::write(lib.join("site-packages/loud.py"), loud).unwrap();
+    let python = venv.join("bin/python3");
+    // The trainer's own module stands before what is installed, and does not end the list.
+    let script = TRAIN.replace(
+        "import json, time, wave\n",
+        "import json, time, wave\nimport mine\nimport loud\n",
+    );
+    let stage = Stage::of(scene, python.to_str().unwrap(), &script, &[]);
+    stage.noted(1);
+    let both = stage.both_wait();
+    let in_write = |pid: &i32| fs::read_to_string(format!("/proc/{pid}/syscall")).is_ok_and(|c| c.starts_with("1 "));
+    wait_for("they print into full pipes", || both.iter().all(in_write));
+    stage.kill(1);
+    assert_eq!(stage.noted(2)[0]["early"], json!(false));
+    let why = stage.ahead(2)["cold"]["why"].to_string();
+    assert!(why.contains("print"), "{why}");
+    stage.ends();
+}
+
+/// One that answered late is killed, and another started: it must have run nothing until it hears that it may.
+#[test]
+fn an_interpreter_that_said_it_goes_runs_nothing_before_it_is_let() {
+    let scene = Scene::new(SUPERVISE);
+    let ours = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../supervisor/host/src/guard/ahead/sitecustomize.py"
+    );
+    fs::create_dir(scene.path("ours")).unwrap();
+    fs::copy(ours, scene.path("ours/sitecustomize.py")).unwrap();
+    fs::write(scene.path("train.py"), "import sys\nopen(sys.argv[1], 'w').close()\n").unwrap();
+    fs::write(scene.path("notes"), "b 1 9999999999\ni json\n").unwrap();
+    for is_let in [false, true] {
+        let (mut channel, theirs) = UnixStream::pair().unwrap();
+        let (script, ran) = (scene.path("train.py"), scene.path("ran"));
+        let mut interpreter = Command::new("python3")
+            .arg(&script)
+            .env("PYTHONPATH", scene.path("ours"))
+            .env("SUPERVISE_AWAITED", "run/1/2")
+            .stdin(OwnedFd::from(theirs))
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(channel.try_clone().unwrap()).lines().map(Result::unwrap);
+        let draft = json!({"imports": scene.path("notes"), "pauses": 0});
+        let order = json!({"argv": ["python3", script, ran], "cwd": std::env::current_dir().unwrap()});
+        writeln!(channel, "{draft}\n{order}").unwrap();
+        assert!(lines.any(|line| line.contains("goes")));
+        if is_let {
+            writeln!(channel, "{}", json!({"run": true})).unwrap();
+        } else {
+            channel.shutdown(std::net::Shutdown::Both).unwrap();
+        }
+        assert!(interpreter.wait().unwrap().success());
+        assert_eq!(ran.exists(), is_let);
+    }
 }

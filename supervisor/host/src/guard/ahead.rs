@@ -14,6 +14,7 @@ use crate::process::spawn::{Place, Program, Started, Wiring, start};
 use crate::process::stat::proc_stat;
 use crate::process::tree::list_descendants;
 use crate::system::reap_child;
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -37,6 +38,8 @@ const GOES_WITHIN: Duration = Duration::from_secs(3);
 const WAITS_WITHIN: Duration = Duration::from_secs(10);
 /// A process that was killed is gone within this.
 const GONE_WITHIN: Duration = Duration::from_millis(500);
+/// Its output is looked at this often while it is waited for.
+const LOOK: Duration = Duration::from_millis(50);
 /// Longest line of an interpreter.
 const LINE: usize = 64 << 10;
 
@@ -77,10 +80,22 @@ enum Word {
     Cold(String),
 }
 
+/// No word of an interpreter: none came in time, or it is gone, or it speaks another language.
+enum NoWord {
+    Yet,
+    Gone,
+}
+
 #[derive(Debug, Serialize)]
 struct Task<'a> {
     imports: &'a str,
     pauses: u32,
+}
+
+/// Its answer came in time: until it hears this, it runs nothing of the trainer.
+#[derive(Debug, Serialize)]
+struct Run {
+    run: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -197,7 +212,7 @@ impl Waiting {
             interpreters.push(start_one(&draft, id, worker, files)?);
         }
         let until = Instant::now() + WAITS_WITHIN;
-        let waits = |one: &mut Interpreter| matches!(one.word(until), Some(Word::Waits(true)));
+        let waits = |one: &mut Interpreter| matches!(one.word(until), Ok(Word::Waits(true)));
         if !interpreters.iter_mut().all(waits) {
             interpreters.into_iter().for_each(Interpreter::end);
             return Err(io::Error::new(io::ErrorKind::TimedOut, "an interpreter did not wait"));
@@ -222,7 +237,7 @@ impl Waiting {
         }
         let mut out = Vec::with_capacity(asked.len());
         for (mut one, word) in asked {
-            match word.and_then(|()| one.answer(until)) {
+            match word.and_then(|()| one.answer(until)).and_then(|()| one.run()) {
                 Ok(()) => out.push(Some((one.started, one.output))),
                 Err(cold) => {
                     one.end();
@@ -313,35 +328,54 @@ impl Interpreter {
 
     fn answer(&mut self, until: Instant) -> Result<(), String> {
         loop {
-            match self.word(until) {
-                Some(Word::Goes(true)) => return Ok(()),
-                Some(Word::Ready(_)) => {}
-                Some(Word::Cold(why)) => return Err(why),
-                Some(other) => return Err(format!("it said {other:?}")),
-                None => return Err("it gave no answer".to_owned()),
+            self.is_heard()?;
+            match self.word(until.min(Instant::now() + LOOK)) {
+                Ok(Word::Goes(true)) => return Ok(()),
+                Ok(Word::Ready(_)) => {}
+                Ok(Word::Cold(why)) => return Err(why),
+                Ok(other) => return Err(format!("it said {other:?}")),
+                Err(NoWord::Yet) if Instant::now() < until => {}
+                Err(NoWord::Yet) => return Err("it gave no answer".to_owned()),
+                Err(NoWord::Gone) => return Err("it is gone".to_owned()),
             }
         }
     }
 
-    /// Its next word; `None`: none came until then, or it is gone.
-    fn word(&mut self, until: Instant) -> Option<Word> {
+    /// The word that it runs as the worker; one that does not take it runs nothing.
+    fn run(&mut self) -> Result<(), String> {
+        say(&mut self.channel, &Run { run: true }).map_err(|e| format!("it is gone: {e}"))
+    }
+
+    /// Nobody reads its output before it is a worker: one whose imports print more than fits would wait for ever.
+    fn is_heard(&self) -> Result<(), String> {
+        let printed = rustix::io::ioctl_fionread(&self.output).unwrap_or(0);
+        // Each piece may begin a page of the pipe: half of what it holds is sure to fit.
+        let fits = fcntl(&self.output, FcntlArg::F_GETPIPE_SZ).map_or(0, |size| size / 2);
+        if u64::try_from(fits).is_ok_and(|fits| printed <= fits) {
+            return Ok(());
+        }
+        Err(format!("its imports print more than {fits} bytes"))
+    }
+
+    /// Its next word until then.
+    fn word(&mut self, until: Instant) -> Result<Word, NoWord> {
         loop {
             if let Some(at) = self.heard.iter().position(|b| *b == b'\n') {
                 let line: Vec<u8> = self.heard.drain(..=at).collect();
-                return serde_json::from_slice(&line).ok();
+                return serde_json::from_slice(&line).map_err(|_| NoWord::Gone);
             }
             if self.heard.len() > LINE {
-                return None;
+                return Err(NoWord::Gone);
             }
             let left = until.saturating_duration_since(Instant::now());
-            self.channel
-                .set_read_timeout(Some(left.max(Duration::from_millis(1))))
-                .ok()?;
+            let timeout = Some(left.max(Duration::from_millis(1)));
+            self.channel.set_read_timeout(timeout).map_err(|_| NoWord::Gone)?;
             let mut bytes = [0; 4096];
             match self.channel.read(&mut bytes) {
-                Ok(n) if n > 0 => self.heard.extend_from_slice(bytes.get(..n)?),
+                Ok(n) if n > 0 => self.heard.extend_from_slice(bytes.get(..n).unwrap_or_default()),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                _ => return None,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(NoWord::Yet),
+                _ => return Err(NoWord::Gone),
             }
         }
     }

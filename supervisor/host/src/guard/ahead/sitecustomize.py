@@ -3,11 +3,13 @@
 It comes first on PYTHONPATH, from memory, and takes itself off at once: programs that the trainer starts are not touched. Only
 the standard library, Python 3.9 and later.
 
-Noting (SUPERVISE_IMPORTS=FILE): each name that is sought, and what the trainer's own code changes between two imports: a variable
-of the environment is noted, a seed or a path ends the list, because what is imported after it may depend on it.
+Noting (SUPERVISE_IMPORTS=FILE): each name that is sought, the trainer's own files, and what its own code changes between two imports:
+a variable of the environment is noted, a path, a type or a device for tensors ends the list, because what is imported after it may
+depend on it; after a seed only what draws no random number is noted.
 
-Waiting (SUPERVISE_AWAITED=MARK): the names are imported, with a pause after each, up to the first file of the trainer's own; then,
-or when the order comes, the interpreter goes on as if it had just been started, with the order's arguments. It ends instead if a file that counts has changed since, or if an import has done what cannot be taken back.
+Waiting (SUPERVISE_AWAITED=MARK): the names are imported, with a pause after each, the trainer's own files left out; then, or when the
+order comes, the interpreter goes on as if it had just been started, with the order's arguments. It ends instead if a file that counts
+has changed since, or if an import has done what cannot be taken back.
 """
 
 import os
@@ -44,20 +46,40 @@ def main_at(words):
     return None
 
 
+def installed_places():
+    """What comes with the interpreter or is installed: nothing of PYTHONPATH, and nothing beside the script."""
+    theirs = [os.path.abspath(p) for p in os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    return tuple({os.path.realpath(p) + os.sep for p in sys.path if p and p not in theirs})
+
+
 def random_states():
-    """The states of the global generators, as far as their modules are there."""
-    states = []
+    """The states of the global generators whose modules are there."""
+    states = {}
     if "random" in sys.modules:
-        states.append(hash(sys.modules["random"].getstate()))
+        states["random"] = hash(sys.modules["random"].getstate())
     numpy = sys.modules.get("numpy.random")
     if hasattr(numpy, "get_state"):
         state = numpy.get_state()
-        states.append((state[0], state[1].tobytes(), *state[2:]))
+        states["numpy"] = (state[0], state[1].tobytes(), *state[2:])
     generator = getattr(sys.modules.get("torch._C"), "default_generator", None)
     if generator is not None:
-        states.append(bytes(generator.get_state().tolist()))
-        states.append(str(sys.modules["torch"].get_default_dtype()))
+        states["torch"] = hash(bytes(generator.get_state().tolist()))
     return states
+
+
+def defaults():
+    """The type and the device that torch gives a tensor, once it is there."""
+    torch = sys.modules.get("torch")
+    if not hasattr(torch, "get_default_dtype"):
+        return {}
+    # Asked for the device, torch would import more of itself.
+    context = getattr(getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None), "device_context", None)
+    return {"type": str(torch.get_default_dtype()), "device": str(getattr(context, "device", None))}
+
+
+def changed(before, now):
+    """What came since was not there to be changed."""
+    return any(now.get(key) != value for key, value in before.items())
 
 
 class Noting:
@@ -68,6 +90,8 @@ class Noting:
 
         self.ident = _thread.get_ident
         self.thread, self.process = self.ident(), os.getpid()
+        # After a seed: what is being imported, until it is known that it drew no number.
+        self.seeded, self.held = False, None
         with open(path, "rb") as f:
             again = f.read(64).startswith(f"b {self.process} ".encode())
         self.file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
@@ -78,9 +102,10 @@ class Noting:
             raise OSError
         os.ftruncate(self.file, 0)
         self.write(f"b {self.process} {time.time()}")
+        self.places = installed_places()
         self.outermost = None
         # The interpreter itself adds the place of the script to the path.
-        self.after = (dict(os.environ), None, [])
+        self.after = (dict(os.environ), None, {}, {})
 
     def find_spec(self, name, path=None, target=None):
         if self.ident() != self.thread or os.getpid() != self.process:
@@ -101,56 +126,82 @@ class Noting:
             return None
         if not self.goes_on():
             return None
+        spec = self.found(name, path, target)
+        if spec is not None and not is_within(spec, self.places):
+            # It is read as the script is: between two imports of its own.
+            self.held = None
+            if spec.origin is None or os.path.isfile(spec.origin):
+                self.write("o " + str(spec.origin))
+            else:
+                self.stop()
+            return spec
         self.write("i " + name)
         self.outermost = name
-        return self.watched(name, path, target)
+        return spec and self.watched(spec)
 
     def goes_on(self):
         """Compares with the end of the last import: what differs was done by the code between."""
-        env, path, states = self.after
+        env, path, states, given = self.after
         now = dict(os.environ)
-        # A generator whose module came since was not there to be seeded.
-        if path not in (None, sys.path) or random_states()[: len(states)] != states:
+        if path not in (None, sys.path) or changed(given, defaults()):
             self.stop()
             return False
+        self.held = None
         for key in sorted(env.keys() - now.keys()):
             self.write("u " + key)
         for key, value in now.items():
             if env.get(key) != value:
                 self.write("e " + key + "=" + value)
+        if not self.seeded and changed(states, random_states()):
+            self.write("s")
+            self.seeded = True
+        if self.seeded:
+            self.held, self.states = [], random_states()
         return True
 
-    def watched(self, name, path, target):
-        """The specification as the other finders give it, whose loader tells when it is done."""
+    def found(self, name, path, target):
+        """The specification as the other finders give it."""
         for finder in list(sys.meta_path):
             if finder is self or not hasattr(finder, "find_spec"):
                 continue
             spec = finder.find_spec(name, path, target)
-            if spec is None:
-                continue
-            execute = getattr(spec.loader, "exec_module", None)
-            if execute is None or isinstance(spec.loader, type):
+            if spec is not None:
                 return spec
-
-            def exec_module(module, loader=spec.loader):
-                del loader.exec_module
-                loader.exec_module(module)
-                self.after = (dict(os.environ), list(sys.path), random_states())
-
-            try:
-                spec.loader.exec_module = exec_module
-            except AttributeError:
-                pass
-            return spec
         return None
 
+    def watched(self, spec):
+        """Its loader tells when it is done."""
+        execute = getattr(spec.loader, "exec_module", None)
+        if execute is None or isinstance(spec.loader, type):
+            return spec
+
+        def exec_module(module, loader=spec.loader):
+            del loader.exec_module
+            loader.exec_module(module)
+            states = random_states()
+            if self.held is not None:
+                held, self.held = self.held, None
+                for line in () if changed(self.states, states) else held:
+                    self.write(line)
+            self.after = (dict(os.environ), list(sys.path), states, defaults())
+
+        try:
+            spec.loader.exec_module = exec_module
+        except AttributeError:
+            pass
+        return spec
+
     def write(self, line):
+        if self.held is not None:
+            self.held.append(line)
+            return
         # The trainer may have closed it, and have a file of its own by that number.
         if not os.path.samestat(os.fstat(self.file), self.state):
             self.file = None
             raise OSError
-        if "\n" not in line:
-            os.write(self.file, (line + "\n").encode("utf-8", "surrogateescape"))
+        if "\n" in line:
+            raise ValueError
+        os.write(self.file, (line + "\n").encode("utf-8", "surrogateescape"))
 
     def stop(self):
         if self in sys.meta_path:
@@ -173,6 +224,7 @@ class Ahead:
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
         os.close(null)
+        self.heard = b""
         self.say(waits=True)
         self.draft = self.hear()
         self.words = own_words()
@@ -182,12 +234,12 @@ class Ahead:
         self.replayed = {}
 
     def hear(self):
-        line = b""
-        while not line.endswith(b"\n"):
+        while b"\n" not in self.heard:
             more = os.read(self.channel, 65536)
             if not more:
                 os._exit(0)
-            line += more
+            self.heard += more
+        line, _, self.heard = self.heard.partition(b"\n")
         return self.json.loads(line)
 
     def say(self, **words):
@@ -200,7 +252,7 @@ class Ahead:
     def ordered(self):
         import select
 
-        return bool(select.select([self.channel], [], [], 0)[0])
+        return bool(self.heard or select.select([self.channel], [], [], 0)[0])
 
     def run(self):
         if self.at is None:
@@ -221,22 +273,19 @@ class Ahead:
         for path, state in self.seen.items():
             if identity(path) != state:
                 self.give_up(f"{path} was changed")
+        self.say(goes=True)
+        # One that was too late is ended before it hears more.
+        self.hear()
         self.become_known()
         sys.argv[1:] = words[self.at + 1 :]
         if hasattr(sys, "orig_argv"):
             sys.orig_argv[1:] = words[1:]
-        self.say(goes=True)
         os.close(self.channel)
 
     def import_ahead(self):
         import importlib.util
-        import sysconfig
 
-        # What is installed: nothing of PYTHONPATH, and nothing beside the script.
-        theirs = [os.path.abspath(p) for p in os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-        places = [sysconfig.get_path(k) for k in ("stdlib", "platstdlib", "purelib", "platlib")]
-        places += [p for p in sys.path if p not in theirs]
-        places = tuple({os.path.realpath(p) + os.sep for p in places if p})
+        places = installed_places()
         # Where the trainer's own files are found first, and what is imported from elsewhere is left to it.
         first = os.getcwd() if self.is_module else os.path.dirname(os.path.realpath(self.words[self.at]))
         if not getattr(sys.flags, "safe_path", False):
@@ -253,11 +302,8 @@ class Ahead:
             spec = importlib.util.find_spec(main.partition(".")[0])
             places_of = list(getattr(spec, "submodule_search_locations", None) or [])
             source = os.path.join(*places_of[:1], *main.split(".")[1:]) + ".py" if places_of else getattr(spec, "origin", None)
-        text = ""
-        if source and os.path.isfile(source):
-            self.look_at_own(os.path.abspath(source), began)
-            with open(source, encoding="utf-8", errors="replace") as f:
-                text = f.read()
+        text = self.look_at_own(os.path.abspath(source), began) if source else ""
+        seeded = False
         for line in lines:
             if self.ordered():
                 break
@@ -275,6 +321,12 @@ class Ahead:
                 os.environ.pop(rest, None)
                 self.replayed[rest] = None
                 continue
+            if kind == "o":
+                text += self.look_at_own(rest, began)
+                continue
+            if kind == "s":
+                seeded = True
+                continue
             parent = rest.rpartition(".")[0]
             if rest in sys.modules or parent and parent not in sys.modules:
                 continue
@@ -285,10 +337,11 @@ class Ahead:
             if spec is None:
                 continue
             if rest == main or not is_within(spec, places):
-                # The trainer's own file is left to it, and all after it, which it may change.
+                # An installed module imports it, and may be changed by it.
                 self.look_at_own(spec.origin, began)
                 break
             before = set(sys.modules)
+            states = random_states() if seeded else {}
             spent = time.process_time()
             try:
                 importlib.import_module(rest)
@@ -301,6 +354,8 @@ class Ahead:
                     self.give_up(f"{rest} imports {name} from {origin}")
                 if origin and os.path.isfile(origin):
                     self.look_at(origin)
+            if changed(states, random_states()):
+                self.give_up(f"{rest} draws random numbers")
             if opened_gpu():
                 self.give_up("an import opened a GPU")
             # The trainer that runs has the processors first.
@@ -329,11 +384,14 @@ class Ahead:
         select.select([self.channel], [], [], seconds)
 
     def look_at_own(self, origin, began):
-        """A file that the trainer runs itself: what was noted holds as long as it is the same."""
-        if origin and os.path.exists(origin):
-            self.look_at(origin)
-            if os.stat(origin).st_ctime > began:
-                self.give_up(f"{origin} was changed")
+        """A file that the trainer runs itself, as text: what was noted holds as long as it is the same."""
+        if not origin or not os.path.isfile(origin):
+            return ""
+        self.look_at(origin)
+        if os.stat(origin).st_ctime > began:
+            self.give_up(f"{origin} was changed")
+        with open(origin, encoding="utf-8", errors="replace") as f:
+            return f.read()
 
     def look_at(self, path):
         self.seen[path] = identity(path)
@@ -456,7 +514,7 @@ def begin():
     if imports is not None:
         try:
             sys.meta_path.insert(0, Noting(imports))
-        except OSError:
+        except Exception:
             pass
 
 
