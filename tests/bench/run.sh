@@ -1,10 +1,11 @@
 #!/bin/bash
 # Compares restart loops (a bash loop, torchrun, supervise) and proofs of checkpoints (cat, zipfile, unzip, torch.load, supervise).
 #
-# usage: run.sh [idle|train|proof|merge|log|long|all]       ROUNDS=20 KILLS=20 WORKERS=4 change the size
+# usage: run.sh [idle|comeback|proof|merge|log|long|all]       ROUNDS=20 KILLS=20 SFT_KILLS=5 WORKERS=4 change the size
 #
 # idle:  four idle workers, one is killed: how long until all are back; memory and CPU of the launcher itself
-# train: two ranks of a real FSDP2 run (../real/fsdp2_train.py), one is killed: how long until the next new step
+# comeback: two ranks of FSDP2 in torch alone, of verl's SFT trainer (SFT_KILLS) and of HF's Trainer, one is killed: how long until the next step, with
+#        and without interpreters that stand by
 #
 # proof: four FSDP2 shards of 424 MB are read and checked; a step of 50,000 files is proven and watched
 #
@@ -36,7 +37,6 @@ supervised() {
     --set supervisor.gang.gpus=none --set supervisor.run_dir="{dir}/supervise" \
     --set supervisor.retries=10000 --set supervisor.backoff.initial=0s --
 }
-# Without --standalone a restarted gang of gloo ranks waits for ever in init_process_group, see README.md.
 torchrun() { echo "$venv/bin/torchrun" --standalone --nproc_per_node="$1" --max_restarts=1000000; }
 
 measure() { python3 "$@" | tee -a "$results"; }
@@ -47,15 +47,14 @@ if [ "$what" = idle ] || [ "$what" = all ]; then
   idle torchrun $(torchrun "$workers") --no_python "$worker"
   idle supervise $(supervised "$workers") "$worker"
 fi
-if [ "$what" = train ] || [ "$what" = all ]; then
-  train() { local name=$1; shift; measure "$here/time_to_step.py" "$name" --kills "$kills" -- "$@"; }
-  script=("$top/tests/real/fsdp2_train.py" "{dir}" 1000000)
-  train bash_loop_train "$here/bash_loop.sh" 2 "$venv/bin/python" "${script[@]}"
-  train torchrun_train $(torchrun 2) "${script[@]}"
-  train supervise_train $(supervised 2) "$venv/bin/python" "${script[@]}"
-fi
 if [ -s "$results" ]; then
   python3 "$here/table.py" "$results"
+fi
+if [ "$what" = comeback ] || [ "$what" = all ]; then
+  python3 "$here/comeback.py" "$supervise" "$venv/bin/python" --kills "$kills"
+  for trainer in sft hf; do
+    python3 "$here/comeback.py" "$supervise" "$venv/bin/python" --trainer $trainer --kills "${SFT_KILLS:-5}"
+  done
 fi
 if [ "$what" = proof ] || [ "$what" = all ]; then
   VENV=$venv "$here/shards.sh" "$shards"

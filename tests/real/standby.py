@@ -303,11 +303,12 @@ def both(b):
             case.result()
 
 
-def installed_plugin(place):
-    """An environment over this one that has the plugin in its site-packages."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True)
+def installed_plugin(place, python=sys.executable):
+    """An environment over that of this interpreter which has the plugin in its site-packages."""
+    subprocess.run([python, "-m", "venv", "--without-pip", place], check=True)
     site = next((place / "lib").glob("python3*/site-packages"))
-    below = next(p for p in sys.path if p.endswith("site-packages"))
+    ask = [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    below = subprocess.run(ask, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
     (site / "below.pth").write_text(f"import site; site.addsitedir({below!r})\n")
     for name in ("verl_cpu_platform.py", "fault_hooks.py"):
         shutil.copy(HERE / name, site)

@@ -1,0 +1,212 @@
+"""From the kill of a rank to the next training step, new or repeated: `supervise` with and without standby, a bash loop, torchrun.
+
+usage: comeback.py SUPERVISE PYTHON [--trainer fsdp2|sft|hf] [--kills 20] [--rows standby,cold,bash_loop,torchrun]
+
+PYTHON is the interpreter of ../real/install.sh's environment. Each kill is a SIGKILL of a random rank, after a step; where interpreters
+are to stand by, once both are ready (how long that takes is a column). The clock stops at the first step that is on record after the
+old ranks were gone. One JSON object a row, times in ms as [least, median, most], then a table with ratios to the first row.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import processes
+
+HERE = Path(__file__).resolve().parent
+REAL = HERE.parent / "real"
+sys.path.insert(0, str(REAL))
+import standby as real  # noqa: E402
+
+SETS = {"gang.launcher": "gang", "gang.workers": 2, "gang.gpus": "none", "retries": 10000, "backoff.initial": "0s", "run_dir": "{dir}/run"}
+ENV = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+SFT_ENV = {"VERL_USE_EXTERNAL_MODULES": "verl_cpu_platform", "VERL_PLATFORM": "cpu", "VERL_ENGINE_DEVICE": "cuda", "WITHOUT_MEGATRON": "1"}
+
+
+class Fsdp2:
+    pattern = "fsdp2_train.py"
+    trainer = "plain"
+
+    def __init__(self, python, place):
+        self.python, self.env = python, ENV
+
+    def words(self):
+        return [str(REAL / "fsdp2_train.py"), "{dir}/out", "1000000"]
+
+    def steps(self, folder):
+        """Steps on record so far."""
+        losses = folder / "out/losses.jsonl"
+        return losses.read_bytes().count(b"\n") if losses.exists() else 0
+
+
+class Sft:
+    pattern = "verl.trainer.sft_trainer"
+    trainer = "verl"
+
+    def __init__(self, python, place):
+        self.model = place / "model"
+        subprocess.run([python, REAL / "make_tiny_model.py", self.model], check=True, stdout=subprocess.DEVNULL)
+        venv = place / "venv"
+        real.installed_plugin(venv, python)
+        self.python, self.env = str(venv / "bin/python"), {**ENV, **SFT_ENV}
+
+    def words(self):
+        return ["-m", self.pattern, f"data.train_files={self.model}/train.parquet", "data.train_batch_size=16", "data.micro_batch_size_per_gpu=4",
+                "data.use_dynamic_bsz=False", "data.max_length=128", "data.truncation=right", "data.num_workers=0",
+                "data.ignore_input_ids_mismatch=True", f"model.path={self.model}", "model.use_remove_padding=False",
+                "model.enable_gradient_checkpointing=False", "+model.override_config.attn_implementation=sdpa", "engine.strategy=fsdp2",
+                "engine.use_torch_compile=False", "engine.dtype=float32", "trainer.device=cpu", "trainer.logger=[console]",
+                "trainer.total_epochs=100000", "trainer.save_freq=1", "trainer.test_freq=-1", "trainer.max_ckpt_to_keep=2",
+                "trainer.default_local_dir={dir}/out", "trainer.project_name=bench", "trainer.experiment_name=sft", "trainer.nnodes=1",
+                "trainer.n_gpus_per_node=2", "hydra.run.dir={dir}/hydra"]
+
+    def steps(self, folder):
+        logs = [folder / "log", *folder.glob("run/attempts/*/worker-0.log")]
+        return sum(log.read_bytes().count(b"train/loss:") for log in logs if log.exists())
+
+
+class Hf:
+    pattern = "hf_train.py"
+    trainer = "plain"
+
+    def __init__(self, python, place):
+        self.python, self.env = python, ENV
+
+    def words(self):
+        return [str(REAL / "hf_train.py"), "--output_dir", "{dir}/out", "--max_steps", "1000000", "--save_steps", "1", "--logging_steps", "1",
+                "--per_device_train_batch_size", "4", "--save_total_limit", "3", "--use_cpu", "--report_to", "none"]
+
+    def steps(self, folder):
+        logs = [folder / "log", *folder.glob("run/attempts/*/worker-0.log")]
+        return sum(log.read_bytes().count(b"'grad_norm'") for log in logs if log.exists())
+
+
+TRAINERS = {"fsdp2": Fsdp2, "sft": Sft, "hf": Hf}
+
+
+def command(row, trainer, supervise):
+    if row == "bash_loop":
+        return [str(HERE / "bash_loop.sh"), "2", trainer.python, *trainer.words()]
+    if row == "torchrun":
+        # With a fixed port a restarted gang of gloo ranks waits for ever in init_process_group, see README.md.
+        return [trainer.python, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "--max_restarts=1000000", *trainer.words()]
+    sets = {**SETS, "trainer": trainer.trainer, "standby": "auto" if row == "standby" else "off"}
+    words = [word for key, value in sets.items() for word in ("--set", f"supervisor.{key}={value}")]
+    return [supervise, "run", *words, "--", trainer.python, *trainer.words()]
+
+
+class Run:
+    def __init__(self, name, trainer, argv):
+        self.folder, self.trainer = Path(tempfile.mkdtemp(prefix=f"bench-{name}-")), trainer
+        argv = [word.replace("{dir}", str(self.folder)) for word in argv]
+        self.launcher = processes.start(argv, self.folder.name, self.folder / "log", **trainer.env)
+
+    def wait(self, what, condition, limit=180):
+        end = time.monotonic() + limit
+        while time.monotonic() < end:
+            if found := condition():
+                return found
+            if self.launcher.poll() is not None:
+                raise RuntimeError(f"the launcher ended with {self.launcher.returncode}: no {what}")
+            time.sleep(0.01)
+        raise RuntimeError(f"no {what} within {limit} s")
+
+    def step_after(self, count):
+        self.wait("step", lambda: self.trainer.steps(self.folder) > count)
+        return time.monotonic()
+
+    def ranks(self):
+        mine = processes.of_launcher(self.launcher.pid, self.folder.name)
+        awaited = lambda pid: processes.environment(pid, "SUPERVISE_AWAITED") and not processes.environment(pid, "SUPERVISE_ATTEMPT")
+        fit = lambda pid: self.trainer.pattern in processes.command_line(pid) and processes.environment(pid, "RANK") is not None
+        found = [pid for pid in mine if fit(pid)]
+        return [p for p in found if not awaited(p)], [p for p in found if awaited(p)]
+
+    def ready(self):
+        """Interpreters that have imported all, and read their order."""
+        def look():
+            waiting = self.ranks()[1]
+            calls = [Path(f"/proc/{pid}/syscall").read_text().split()[0] for pid in waiting]
+            return len(waiting) == 2 and calls == ["0", "0"] and all(real.resident(pid) > 100 for pid in waiting) and waiting
+        began = time.monotonic()
+        found = self.wait("interpreters that are ready", look)
+        return time.monotonic() - began, max(map(processes.private_kib, found)) / 1024
+
+    def kill(self):
+        old = self.ranks()[0]
+        killed = time.monotonic()
+        os.kill(random.choice(old), signal.SIGKILL)
+        self.wait("end of the old ranks", lambda: not any(map(processes.stat, old)))
+        return (self.step_after(self.trainer.steps(self.folder)) - killed) * 1e3
+
+    def end(self, keep):
+        processes.end(self.launcher, self.folder.name)
+        if not keep:
+            shutil.rmtree(self.folder)
+
+
+def measure(row, trainer, supervise, kills):
+    result, took, ready, memory = {"row": row}, [], [], []
+    run = Run(row, trainer, command(row, trainer, supervise))
+    try:
+        for _ in range(kills):
+            run.step_after(run.trainer.steps(run.folder) + 1)
+            if row == "standby":
+                after, mib = run.ready()
+                ready.append(after * 1e3)
+                memory.append(mib)
+            took.append(run.kill())
+    except RuntimeError as error:
+        result["stuck"] = f"{error}; see {run.folder}/log"
+    finally:
+        if row == "standby":
+            result["not_ahead"] = colder(run.folder)
+        run.end("stuck" in result)
+    spread = lambda values: [round(f(values)) for f in (min, statistics.median, max)] if values else None
+    return result | {"kills": len(took), "kill_to_step_ms": spread(took), "ready_ms": spread(ready),
+                     "private_mib": round(statistics.median(memory)) if memory else None}
+
+
+def colder(folder):
+    """Why comebacks were not from interpreters that waited, from the journal."""
+    lines = [line for file in sorted(folder.glob("run/journal/*.jsonl")) for line in file.read_text().splitlines()]
+    launches = [body.get("ahead") for body in map(real.launched, lines) if body]
+    return [ahead for ahead in launches[1:] if ahead != "went"]
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[1].removeprefix("usage: "))
+    parser.add_argument("supervise")
+    parser.add_argument("python")
+    parser.add_argument("--trainer", choices=TRAINERS, default="fsdp2")
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--rows", default="standby,cold,bash_loop,torchrun")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="bench-") as place:
+        trainer = TRAINERS[args.trainer](args.python, Path(place))
+        rows = []
+        for row in args.rows.split(","):
+            rows.append(measure(row, trainer, args.supervise, args.kills))
+            print(json.dumps(rows[-1]), flush=True)
+    base = rows[0]["kill_to_step_ms"]
+    print(f"\n{args.trainer}: kill of a rank to the next step\n| | median | slowest | x {rows[0]['row']} | kills | ready after | private a rank |")
+    print("|---" * 7 + "|")
+    for r in rows:
+        t, ready = r["kill_to_step_ms"], r["ready_ms"]
+        ratio = f"{t[1] / base[1]:.1f}" if t and base else ""
+        cells = [r["row"], f"{t[1] / 1e3:.2f} s" if t else "", f"{t[2] / 1e3:.2f} s" if t else "", ratio, str(r["kills"]) + (", then stuck" if "stuck" in r else ""),
+                 f"{ready[1] / 1e3:.0f} s" if ready else "", f"{r['private_mib']} MiB" if r["private_mib"] else ""]
+        print(f"| {' | '.join(cells)} |")
+
+
+if __name__ == "__main__":
+    main()
