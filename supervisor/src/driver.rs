@@ -13,6 +13,7 @@ mod creep;
 mod evidence;
 mod guards;
 mod inputs;
+mod internal;
 mod io_workers;
 mod jobs;
 mod journal;
@@ -26,7 +27,6 @@ mod start;
 use crate::control::{ControlReply, ControlRequest};
 use crate::environment::wall;
 use crate::error::CliError;
-use crate::notify::Came;
 use crate::printer::Printer;
 use crate::run_order::RunOrder;
 
@@ -35,7 +35,9 @@ use camino::Utf8PathBuf;
 use evidence::Gathering;
 use guards::GuardLink;
 use inputs::Inputs;
+use internal::Internal;
 use io_workers::{IoWorker, Tag};
+use jobs::Seen;
 use journal::JournalWriter;
 use notify::Telling;
 use rehearsal::Rehearsing;
@@ -47,19 +49,14 @@ use supervise_core::decide::decide;
 use supervise_core::event::{ActError, Event, EventKind, Request, ScanReport, TimerKey};
 use supervise_core::id::{ActId, AttemptNo, Ms, ProcRef, Tick};
 use supervise_core::ledger::Ledger;
-use supervise_core::machine::Facts;
-use supervise_core::record::{Act, ActKind, Ask, LaunchOrder, Outcome, Record};
-use supervise_core::rehearsal::Rehearsed;
+use supervise_core::record::{Act, ActKind, Ask, Outcome, Record};
 use supervise_core::spec::RunSpec;
 use supervise_core::state::{Mode, State};
 use supervise_host::allocation::Allocation;
-use supervise_host::cluster::Cluster;
 use supervise_host::guard::Standby;
 use supervise_host::io_worker::{Answer, Question};
 use supervise_host::process::boottime_ms;
-use supervise_trainers::slurm::Job;
-use tokio::process::ChildStdin;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 /// A timer that fires so late means that the machine slept, or that we were not scheduled.
 const LATE: Ms = Ms(5_000);
@@ -97,53 +94,6 @@ pub fn run(order: RunOrder, printer: Printer, flags: RunFlags, allocation: Optio
     result
 }
 
-/// A message from one of our own tasks.
-#[derive(Debug)]
-enum Internal {
-    /// A fence or a sweep without a guard came to its end.
-    Swept {
-        attempt: AttemptNo,
-        unkillable: Vec<ProcRef>,
-    },
-    /// Something is to be told.
-    Note(String),
-    /// Somebody was told of an event, or could not be.
-    Told(String, Vec<Came>),
-    /// Ray or Slurm was asked to end the jobs of an attempt.
-    JobEnded {
-        attempt: AttemptNo,
-        said: Result<(), String>,
-    },
-    /// A Ray cluster was asked before a launch.
-    Cluster {
-        act: ActId,
-        order: LaunchOrder,
-        said: Result<Cluster, String>,
-    },
-    /// Slurm was asked before a launch.
-    Slurm {
-        act: ActId,
-        order: LaunchOrder,
-        said: Result<Vec<Job>, String>,
-    },
-    /// Slurm was asked about the nodes before a launch.
-    Nodes {
-        act: ActId,
-        order: LaunchOrder,
-        said: Result<String, String>,
-    },
-    /// The scheduler was asked when its job ends.
-    Allocation(Box<Allocation>),
-    /// A relaunch was tried in advance; `None`: it was not tried to its end.
-    Rehearsed(Option<Rehearsed>),
-    /// A helper that gathers evidence has its order; this is its input.
-    Asking(AttemptNo, ChildStdin),
-    /// Evidence of an attempt, or that there will be none.
-    Evidence(AttemptNo, Option<Box<Facts>>),
-    /// Somebody asks over the control socket.
-    Asked(ControlRequest, oneshot::Sender<ControlReply>),
-}
-
 /// Place of a term: the only state beside the core's.
 struct Driver {
     state: State,
@@ -152,8 +102,10 @@ struct Driver {
     order: RunOrder,
     printer: Printer,
     exe: camino::Utf8PathBuf,
-    /// Address of rank 0 of a gang on several nodes.
-    master: Option<String>,
+    /// The last attempt that a guard was started for in this term.
+    begun: Option<AttemptNo>,
+    /// The nodes of a gang, and the address of rank 0 there.
+    places: Option<(Vec<String>, String)>,
     began: u64,
     timers: BTreeMap<TimerKey, Tick>,
     journal: JournalWriter,
@@ -395,21 +347,18 @@ impl Driver {
             Internal::Swept { attempt, unkillable } => {
                 self.sweeping = false;
                 let more = !unkillable.is_empty();
-                self.on_tree_gone(attempt, unkillable);
-                if more {
-                    self.sweep(attempt);
-                } else if let Some((act, error)) = self.failed_launch.take() {
-                    self.feed(EventKind::ActDone {
-                        act,
-                        result: Err(error),
-                    });
+                self.on_tree_gone(attempt, unkillable, Seen::BySweep);
+                match more {
+                    true => self.sweep(attempt),
+                    false => self.tell_of_failed_launch(),
                 }
             }
             Internal::Note(text) => self.printer.note(&text),
             Internal::Told(event, came) => self.on_told(&event, came),
             Internal::Asking(attempt, input) => self.on_asking(attempt, input),
             Internal::Evidence(attempt, facts) => self.on_evidence(attempt, facts.map(|f| *f)),
-            Internal::JobEnded { attempt, said } => self.on_job_ended(attempt, said),
+            Internal::JobEnded { attempt, seen, said } => self.on_job_ended(attempt, seen, said),
+            Internal::NodesWait(attempt, what) => self.on_nodes_wait(attempt, what),
             Internal::Cluster { act, order, said } => self.on_cluster(act, order, said),
             Internal::Slurm { act, order, said } => self.on_slurm(act, order, said),
             Internal::Nodes { act, order, said } => self.on_nodes(act, order, said),

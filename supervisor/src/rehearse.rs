@@ -119,6 +119,7 @@ fn resume(p: &RunOrder) -> Result<LaunchPlan, String> {
             roles: BTreeMap::new(),
         },
         lost: Vec::new(),
+        nodes: 1,
     };
     let host = HostFacts {
         env: environment::own(),

@@ -10,7 +10,7 @@
 //! digest printed at the end. Faults happen at chosen steps, each once over the run.
 //!
 //! Files beside the checkpoint root: `writers/` (who wrote, see [`writers`]), `faults/`
-//! (the ledger, see [`faults`]), `losses.jsonl`, `digest.txt`.
+//! (the ledger, see [`faults`]), `lives/` (who lived when, see [`lives`]), `losses.jsonl`, `digest.txt`.
 
 pub mod checkpoint;
 pub mod console;
@@ -19,6 +19,7 @@ pub mod failure;
 pub mod faults;
 pub mod gang;
 pub mod hangs;
+pub mod lives;
 pub mod network;
 pub mod overrides;
 pub mod random;

@@ -2,9 +2,11 @@
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
-use supervise_tests::harness::{Cluster, Scene, eventually, in_scene, send, wait_for};
+use std::time::Duration;
+use supervise_tests::harness::{Cluster, Scene, alive, eventually, in_scene, names, send, wait_for};
 
 /// Ranks, in no order: processes of the trainer on either node.
 fn ranks(scene: &Scene) -> Vec<i32> {
@@ -78,6 +80,184 @@ fn a_gang_on_two_nodes_goes_on_in_its_allocation() {
         "{}",
         cluster.output()
     );
+    drop(cluster);
+    scene.assert_alone();
+}
+
+/// A scene whose trainer waits before step 5, on two nodes, each of whose ranks records when it lived.
+fn held_gang() -> Scene {
+    let mut scene = Scene::new(env!("CARGO_BIN_EXE_supervise"));
+    scene
+        .set("demo.hold_at", json!(5))
+        .set("demo.lives", json!(true))
+        .set("supervisor.gang.workers", json!(1))
+        .set("supervisor.gang.nodes", json!(2));
+    scene
+}
+
+/// First and last moment of each attempt in which a rank of it lived, by the ranks' own records.
+fn lives(scene: &Scene) -> BTreeMap<u32, (u64, u64)> {
+    let folder = scene.root().parent().unwrap().join("lives");
+    let mut lives = BTreeMap::new();
+    for name in names(&folder) {
+        let attempt: u32 = name.split('.').next().unwrap().parse().unwrap();
+        let text = fs::read_to_string(folder.join(&name)).unwrap();
+        let (first, last) = text.trim().split_once(' ').unwrap();
+        let life: &mut (u64, u64) = lives.entry(attempt).or_insert((u64::MAX, 0));
+        life.0 = life.0.min(first.parse().unwrap());
+        life.1 = life.1.max(last.parse().unwrap());
+    }
+    lives
+}
+
+/// No rank of an attempt lived when one of the next did, and the journal knew it before it launched that.
+fn assert_one_after_another(scene: &Scene, output: &str) {
+    let lives = lives(scene);
+    let all: Vec<(u32, (u64, u64))> = lives.into_iter().collect();
+    for pair in all.windows(2) {
+        let ((before, (_, last)), (after, (first, _))) = (pair[0], pair[1]);
+        assert!(
+            last < first,
+            "attempt {before} lived until {last}, and {after} from {first}\n{output}"
+        );
+    }
+    let (mut ordered, mut open) = (None, None);
+    for line in scene.journal() {
+        if let Some(attempt) = line.pointer("/body/what/launch/order/attempt") {
+            ordered = attempt.as_u64();
+        }
+        if line.pointer("/body/kind/act_done/result/Ok/launched").is_some() {
+            assert_eq!(open, None, "attempt {ordered:?} was launched over it\n{output}");
+            open = ordered;
+        }
+        if line.pointer("/body/kind/tree_gone").is_some() {
+            open = None;
+        }
+    }
+}
+
+#[test]
+fn a_link_that_is_cut_for_long_makes_no_second_writer() {
+    let scene = held_gang();
+    let expected = scene.expected_digest();
+    let cluster = match Cluster::new(&scene, "slurm-nodes.sh") {
+        Ok(cluster) => cluster,
+        Err(refusal) => return refusal.tell("a_link_that_is_cut_for_long_makes_no_second_writer"),
+    };
+    let job = cluster.submit();
+    let first = new_ranks(&scene, &[]);
+    wait_for("step 4 is proven", || scene.proven() == 4);
+
+    cluster.node("cut", "n2");
+    std::thread::sleep(Duration::from_secs(75));
+    cluster.node("heal", "n2");
+    new_ranks(&scene, &first);
+    scene.go();
+    assert_eq!(cluster.ends(&job), "COMPLETED", "{}", cluster.output());
+    assert_eq!(scene.digest(), Some(expected), "{}", cluster.output());
+    assert_one_after_another(&scene, &cluster.output());
+    drop(cluster);
+    scene.assert_alone();
+}
+
+#[test]
+fn a_guard_that_dies_while_a_node_is_cut_off_is_waited_out() {
+    const TEST: &str = "a_guard_that_dies_while_a_node_is_cut_off_is_waited_out";
+    let scene = held_gang();
+    let expected = scene.expected_digest();
+    // Slurm gives a node up long before its ranks have ended by themselves, and the job goes on with a third one.
+    let cluster = match Cluster::with(&scene, "slurm-nodes.sh", &[("NODES", "3"), ("SLURMDTIMEOUT", "10")]) {
+        Ok(cluster) => cluster,
+        Err(refusal) => return refusal.tell(TEST),
+    };
+    let job = cluster.submit_with(&["--nodes=3", "--no-kill"]);
+    let first = new_ranks(&scene, &[]);
+    wait_for("step 4 is proven", || scene.proven() == 4);
+
+    cluster.node("cut", "n2");
+    send(scene.guards()[0], libc::SIGKILL);
+    // Nothing but the launcher of the nodes knows of them now: it goes, too.
+    launchers(&scene).into_iter().for_each(|pid| send(pid, libc::SIGKILL));
+    let second = new_ranks(&scene, &first);
+    assert!(second.iter().all(|rank| alive(*rank)));
+    cluster.node("heal", "n2");
+    scene.go();
+    assert_eq!(cluster.ends(&job), "COMPLETED", "{}", cluster.output());
+    assert_eq!(scene.digest(), Some(expected), "{}", cluster.output());
+    assert_one_after_another(&scene, &cluster.output());
+    drop(cluster);
+    scene.assert_alone();
+}
+
+fn launchers(scene: &Scene) -> Vec<i32> {
+    let all = in_scene(&scene.mark());
+    let launchers = all.into_iter().filter(|(_, line)| line.contains(" __nodes "));
+    launchers.map(|(pid, _)| pid).collect()
+}
+
+/// Names of the nodes of each attempt that was launched.
+fn places(scene: &Scene) -> Vec<Vec<String>> {
+    let journal = scene.journal();
+    let on = journal
+        .iter()
+        .filter_map(|line| line.pointer("/body/kind/nodes/news/on/nodes"));
+    on.map(|nodes| serde_json::from_value(nodes.clone()).unwrap()).collect()
+}
+
+#[test]
+fn another_node_takes_the_place_of_one_without_power() {
+    const TEST: &str = "another_node_takes_the_place_of_one_without_power";
+    let mut scene = held_gang();
+    scene.set("supervisor.gang.spares", json!(1));
+    let expected = scene.expected_digest();
+    let cluster = match Cluster::with(&scene, "slurm-nodes.sh", &[("NODES", "3"), ("SLURMDTIMEOUT", "10")]) {
+        Ok(cluster) => cluster,
+        Err(refusal) => return refusal.tell(TEST),
+    };
+    let job = cluster.submit();
+    let first = new_ranks(&scene, &[]);
+    wait_for("step 4 is proven", || scene.proven() == 4);
+
+    cluster.node("power-off", "n2");
+    new_ranks(&scene, &first);
+    assert_eq!(places(&scene), [["n1", "n2"], ["n1", "n3"]]);
+    let status = cluster.does(&["supervise", "status", scene.root().to_str().unwrap()]);
+    assert!(status.contains("n1, n3; lost: n2 (down"), "{status}");
+    let told = cluster.does(&["supervise", "explain", scene.root().to_str().unwrap()]);
+    assert!(told.contains("n2"), "{told}");
+    // None of it costs a retry.
+    assert_eq!(scene.status()["charged"], 0, "{}", cluster.output());
+    scene.go();
+    assert_eq!(cluster.ends(&job), "COMPLETED", "{}", cluster.output());
+    assert_eq!(cluster.property(&job, "Restarts"), "0");
+    assert_eq!(scene.digest(), Some(expected), "{}", cluster.output());
+    assert_one_after_another(&scene, &cluster.output());
+    drop(cluster);
+    scene.assert_alone();
+}
+
+#[test]
+fn a_job_that_has_too_few_nodes_left_is_requeued_without_the_lost_one() {
+    const TEST: &str = "a_job_that_has_too_few_nodes_left_is_requeued_without_the_lost_one";
+    let scene = held_gang();
+    let expected = scene.expected_digest();
+    let cluster = match Cluster::with(&scene, "slurm-nodes.sh", &[("NODES", "3"), ("SLURMDTIMEOUT", "10")]) {
+        Ok(cluster) => cluster,
+        Err(refusal) => return refusal.tell(TEST),
+    };
+    let job = cluster.submit_with(&["--no-kill"]);
+    let first = new_ranks(&scene, &[]);
+    wait_for("step 4 is proven", || scene.proven() == 4);
+
+    cluster.node("power-off", "n2");
+    wait_for("it is requeued", || cluster.property(&job, "Restarts") == "1");
+    new_ranks(&scene, &first);
+    assert_eq!(cluster.property(&job, "ExcNodeList"), "n2");
+    assert_eq!(scene.status()["charged"], 0, "{}", cluster.output());
+    scene.go();
+    assert_eq!(cluster.ends(&job), "COMPLETED", "{}", cluster.output());
+    assert_eq!(scene.digest(), Some(expected), "{}", cluster.output());
+    assert_one_after_another(&scene, &cluster.output());
     drop(cluster);
     scene.assert_alone();
 }

@@ -128,6 +128,8 @@ settings! {
         workers: Option<u32> = "null";
         /// Nodes of a Slurm allocation that the workers are started on; `null` to take it from the configuration.
         nodes: Option<u32> = "null";
+        /// Nodes that `supervise sbatch` asks for beyond those: one takes the place of a node that is lost, and the job outlives that.
+        spares: u32 = "0";
         /// The workers' devices: `auto` (all that are there), `none`, or a list of device numbers.
         gpus: Gpus = "auto";
     }

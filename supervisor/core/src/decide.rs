@@ -16,6 +16,7 @@ mod running;
 mod settle;
 mod shrinking;
 mod space;
+mod stale;
 mod stall;
 mod start;
 mod stop;
@@ -195,7 +196,7 @@ impl Deciding<'_> {
         if !worth_recording(&self.s, &e.kind, e.at) {
             return self.quiet(&e.kind);
         }
-        let stale = stale(&self.s, &e.kind);
+        let stale = stale::stale(&self.s, &e.kind);
         if let Some((what, why)) = stale {
             return self.ignore(&what, &why);
         }
@@ -244,6 +245,7 @@ impl Deciding<'_> {
             // That a relaunch will fail is no reason to end what runs.
             EventKind::TimeGap { .. }
             | EventKind::Looked { .. }
+            | EventKind::Nodes { .. }
             | EventKind::Space { .. }
             | EventKind::JournalStalled { .. }
             | EventKind::Rehearsed(_)
@@ -435,38 +437,5 @@ fn as_recorded(s: &State, e: &Event) -> Event {
         wall: e.wall,
         entropy: 0,
         kind: kind.unwrap_or_else(|| e.kind.clone()),
-    }
-}
-
-/// A late event of an older attempt, or the answer to an act of an older term.
-fn stale(s: &State, kind: &EventKind) -> Option<(String, String)> {
-    let (attempt, what) = match kind {
-        EventKind::WorkerExited {
-            attempt,
-            worker,
-            status,
-            ..
-        } => (*attempt, format!("worker {worker} ended with {status}")),
-        EventKind::TreeGone { .. } if s.mode == Mode::Fencing => return None,
-        EventKind::TreeGone { attempt, .. } => (*attempt, "tree gone".to_owned()),
-        EventKind::GuardLost { attempt } => (*attempt, "guard lost".to_owned()),
-        EventKind::Progress { attempt, .. } => (*attempt, "progress".to_owned()),
-        EventKind::Sighted { attempt, sighting, .. } => (*attempt, format!("sighting {}", sighting.rule)),
-        EventKind::Evidence { attempt, .. } => (*attempt, "evidence".to_owned()),
-        EventKind::Used { attempt, .. } | EventKind::Finite { attempt, .. } => (*attempt, event_word(kind).into()),
-        EventKind::Script { attempt, .. } => (*attempt, "news of the script".to_owned()),
-        EventKind::Numbers { attempt, .. } => (*attempt, "numbers".to_owned()),
-        EventKind::ActDone { act, .. } if !s.pending.contains_key(act) => {
-            return Some((format!("result of act {act}"), "no such act is pending".into()));
-        }
-        _ => return None,
-    };
-    match &s.attempt {
-        Some(a) if a.no == attempt => None,
-        Some(a) => Some((
-            what,
-            format!("it belongs to attempt {attempt}, the present one is {}", a.no),
-        )),
-        None => Some((what, format!("attempt {attempt} is unknown"))),
     }
 }

@@ -11,6 +11,7 @@ use crate::checkpoint::{CheckpointSummary, CkptId};
 use crate::creep::Usage;
 use crate::diff::ScanDiff;
 use crate::durations::Clock;
+use crate::gang::NodesNews;
 use crate::id::{ActId, AttemptNo, Ms, ProcRef, Step, Term, Tick, WallMs, WorkerId};
 use crate::machine::Facts;
 use crate::numbers::StepNumbers;
@@ -95,6 +96,13 @@ pub enum EventKind {
     GuardLost {
         /// Attempt.
         attempt: AttemptNo,
+    },
+    /// Something is known of the nodes of an attempt.
+    Nodes {
+        /// Attempt.
+        attempt: AttemptNo,
+        /// The news.
+        news: NodesNews,
     },
     /// The trainer got on, or its tree worked.
     Progress {

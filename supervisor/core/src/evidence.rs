@@ -106,6 +106,7 @@ mod tests {
             attempt: AttemptNo(1),
             from: StartPoint::Fresh,
             lost: Vec::new(),
+            nodes: 1,
         };
         s.apply(&Record::Intended {
             at: Tick(1),

@@ -1,7 +1,63 @@
-//! The environment of a gang's workers: what torch elastic sets and trainers read.
+//! Gangs: the environment of their workers, which torch elastic sets and trainers read, and the nodes that they are on.
 
 use crate::id::Rank;
 use crate::spec::{GangSpec, LauncherKind};
+use serde::{Deserialize, Serialize};
+
+/// News of the nodes of an attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodesNews {
+    /// It is started on these.
+    On {
+        /// Their names, in the order of the ranks.
+        nodes: Vec<String>,
+        /// Nodes of the allocation that are lost, each with the scheduler's word for its state.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        lost: Vec<(String, String)>,
+    },
+    /// Nothing of it lives here, and its end on the nodes is waited for.
+    Wait {
+        /// For what, in words.
+        what: String,
+    },
+}
+
+/// The nodes of an attempt, where it has several.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Nodes {
+    /// Their names, in the order of the ranks.
+    #[serde(default)]
+    pub on: Vec<String>,
+    /// Nodes of the allocation that were lost before, each with its state.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<(String, String)>,
+    /// Its end there is waited for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<String>,
+}
+
+impl Nodes {
+    /// Returns true if nothing is known of any.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Takes the news.
+    pub fn note(&mut self, news: &NodesNews) {
+        match news {
+            NodesNews::On { nodes, lost } => {
+                *self = Self {
+                    on: nodes.clone(),
+                    lost: lost.clone(),
+                    wait: None,
+                };
+            }
+            NodesNews::Wait { what } => self.wait = Some(what.clone()),
+        }
+    }
+}
 
 /// Environment of worker `rank` of a gang. `master` is where rank 0 runs, with a port that is fresh for each attempt.
 ///

@@ -19,7 +19,13 @@ const NO_CHECKPOINT: [&str; 23] = [
 ];
 
 /// Classes that cost no retry: others ended the attempt, and it will go on.
-const SPARED: [&str; 4] = ["sched.timelimit", "sched.preempt", "sched.node_fail", "op.signal"];
+const SPARED: [&str; 5] = [
+    "sched.timelimit",
+    "sched.preempt",
+    "sched.node_fail",
+    "node.silent",
+    "op.signal",
+];
 
 /// The same failure at the same step so often is no accident, where a restart was expected to help.
 const OFTEN: u32 = 3;

@@ -125,6 +125,9 @@ pub struct LaunchOrder {
     pub from: StartPoint,
     /// State that will not be restored.
     pub lost: Vec<StateKind>,
+    /// Nodes that its workers are started on.
+    #[serde(default = "crate::spec::one", skip_serializing_if = "crate::spec::is_one")]
+    pub nodes: u32,
 }
 
 /// Place where an attempt starts from.

@@ -98,12 +98,12 @@ impl Numbering {
     }
 }
 
-fn one() -> u32 {
+pub(crate) fn one() -> u32 {
     1
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
-fn is_one(nodes: &u32) -> bool {
+pub(crate) fn is_one(nodes: &u32) -> bool {
     *nodes == 1
 }
 

@@ -4,6 +4,7 @@
 //! `status`, `explain` and recovery use nothing else, so an old journal folds under new code to the same state.
 
 mod apply;
+mod attempt;
 mod derived;
 mod heard;
 mod invariants;
@@ -22,12 +23,13 @@ use crate::collapse::Course;
 use crate::creep::Creep;
 use crate::durations::Clocks;
 use crate::event::{ExitStatus, Phase, ScanReport, Sighting};
+use crate::gang::Nodes;
 use crate::generations::is_live;
 use crate::id::{ActId, AttemptNo, Ms, ProcRef, Step, Term, Tick, WallMs, WorkerId};
 use crate::machine::Facts;
-use crate::numbers::{StepNumbers, keep};
+use crate::numbers::StepNumbers;
 use crate::reason::Reason;
-use crate::record::{Act, ActKind, Condition, Diagnosis, LaunchOrder, Notice, Outcome, StartPoint, Then};
+use crate::record::{Act, ActKind, Condition, Diagnosis, LaunchOrder, Notice, Outcome, Then};
 use crate::rehearsal::Rehearsal;
 use crate::reshard::{Cut, Derived};
 use crate::scan::RuleKind;
@@ -315,6 +317,9 @@ pub struct Attempt {
     pub gone: bool,
     /// Its guard died.
     pub guard_lost: bool,
+    /// Its nodes, where it has several.
+    #[serde(default, skip_serializing_if = "Nodes::is_empty")]
+    pub nodes: Nodes,
     /// How much it used of what can run out.
     #[serde(default, skip_serializing_if = "Creep::is_empty")]
     pub creep: Creep,
@@ -337,93 +342,6 @@ pub struct Attempt {
     pub diagnosis: Option<Diagnosis>,
     /// The mark when it was launched.
     pub mark_before: Option<Step>,
-}
-
-impl Attempt {
-    /// It trained a step beyond its resume point.
-    #[must_use]
-    pub fn trained(&self) -> bool {
-        let from = match &self.order.from {
-            StartPoint::Step { step, .. } => Some(*step),
-            StartPoint::Fresh | StartPoint::AsIs => None,
-        };
-        self.step > from
-    }
-
-    /// All workers ended with success.
-    #[must_use]
-    pub fn succeeded(&self) -> bool {
-        !self.workers.is_empty()
-            && self.exits.len() >= self.workers.len()
-            && self.exits.values().all(|e| e.is_success())
-            && self.ended_by_us.is_none()
-    }
-
-    /// We ended it because it did not get on, or stayed when it was over.
-    #[must_use]
-    pub fn outstayed(&self) -> bool {
-        self.is_stuck() || self.noticed.contains_key(&Notice::DoneButStays)
-    }
-}
-
-impl Attempt {
-    /// Keeps what lines about steps said.
-    fn note_numbers(&mut self, steps: &[StepNumbers]) {
-        for loss in steps.iter().filter_map(|n| n.of.loss) {
-            self.lost = if loss.0.is_finite() {
-                0
-            } else {
-                self.lost.saturating_add(1)
-            };
-        }
-        keep(&mut self.numbers, steps);
-    }
-
-    /// One that was ordered and not launched yet.
-    fn begin(order: &LaunchOrder, term: Term, at: Tick, mark_before: Option<Step>) -> Self {
-        Self {
-            no: order.attempt,
-            term,
-            order: order.clone(),
-            launched: None,
-            launched_wall: None,
-            guard: None,
-            workers: Vec::new(),
-            argv: Vec::new(),
-            exits: BTreeMap::new(),
-            first_failure: None,
-            lines: Vec::new(),
-            step: None,
-            phase: Phase::Startup,
-            last_progress: at,
-            last_active: at,
-            longest_step: Ms(0),
-            pace: Pace::begin(at),
-            sightings: Vec::new(),
-            heard: Vec::new(),
-            saved: None,
-            resumed: None,
-            first: None,
-            numbers: Vec::new(),
-            lost: 0,
-            noticed: BTreeMap::new(),
-            scratch: false,
-            ended: false,
-            failed: None,
-            gone: false,
-            guard_lost: false,
-            creep: Creep::default(),
-            looked_at: Vec::new(),
-            evidence: None,
-            ended_by_us: None,
-            spoilt: false,
-            script: None,
-            unkillable: Vec::new(),
-            settled: false,
-            diagnosis: None,
-            mark_before,
-        }
-    }
 }
 
 impl State {

@@ -76,6 +76,7 @@ impl Seen {
             attempt: AttemptNo(1),
             from,
             lost: Vec::new(),
+            nodes: 1,
         };
         seen.0.apply(&Record::Intended {
             at: Tick(0),

@@ -126,6 +126,7 @@ impl Run {
             attempt: AttemptNo(1),
             from: StartPoint::Fresh,
             lost: Vec::new(),
+            nodes: 1,
         };
         let mut run = Self {
             s: State {

@@ -2,6 +2,7 @@
 //!
 //! Its daemons may be away or hang: each question has a deadline, and no answer changes nothing.
 
+use crate::guard::nodes::places;
 use crate::process::call::call;
 use camino::Utf8Path;
 use std::collections::BTreeMap;
@@ -12,6 +13,10 @@ use supervise_core::id::Ms;
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Slurm kills what does not end so long after SIGTERM, where its configuration does not say another time.
 const KILL_WAIT: Ms = Ms::secs(30);
+
+/// How often Slurm is asked to leave out nodes, and the pause.
+const EXCLUSIONS: u32 = 10;
+const EXCLUSION: Duration = Duration::from_millis(500);
 
 /// The job that this process runs in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +40,8 @@ struct Said {
     may_requeue: bool,
     state: String,
     reason: String,
+    /// Nodes that it is not started on, as Slurm writes them.
+    excluded: String,
 }
 
 impl Allocation {
@@ -69,11 +76,12 @@ impl Allocation {
         }
     }
 
-    /// Asks Slurm to start it again. It sends SIGTERM to all of the job at once, this process too.
+    /// Asks Slurm to start it again, without the nodes that are lost: those are returned. It sends SIGTERM to all of the job at once, this
+    /// process too.
     ///
     /// # Errors
     /// Why it is not, in words.
-    pub fn requeue(&self) -> Result<(), String> {
+    pub fn requeue(&self) -> Result<Vec<String>, String> {
         let said = self.said()?;
         if !said.is_batch {
             return Err("it is no batch job".to_owned());
@@ -87,7 +95,32 @@ impl Allocation {
         if said.state != "RUNNING" && said.reason != "TimeLimit" {
             return Err(format!("it is {} ({}) already", said.state, said.reason));
         }
-        self.ask(&["scontrol", "requeue", &self.job]).map(|_| ())
+        // With a single node this process would not be here.
+        let list = self.env.get("SLURM_JOB_NODELIST");
+        let has_several = list.is_some_and(|list| list.contains(['[', ',']));
+        let lost = match has_several.then(|| places::ask(&self.env)) {
+            Some(Ok(places)) => places.lost.into_iter().map(|(node, _)| node).collect(),
+            _ => Vec::new(),
+        };
+        self.ask(&["scontrol", "requeue", &self.job])?;
+        Ok(self.exclude(lost, &said.excluded))
+    }
+
+    /// Slurm takes this of a job that waits alone, which it does a moment later.
+    fn exclude(&self, lost: Vec<String>, before: &str) -> Vec<String> {
+        if lost.is_empty() {
+            return lost;
+        }
+        let before = Some(before).filter(|list| !list.is_empty());
+        let list: Vec<&str> = before.into_iter().chain(lost.iter().map(String::as_str)).collect();
+        let (job, list) = (format!("JobId={}", self.job), format!("ExcNodeList={}", list.join(",")));
+        for _ in 0..EXCLUSIONS {
+            if self.ask(&["scontrol", "update", &job, &list]).is_ok() {
+                return lost;
+            }
+            std::thread::sleep(EXCLUSION);
+        }
+        Vec::new()
     }
 
     fn said(&self) -> Result<Said, String> {
@@ -114,6 +147,7 @@ fn read(text: &str) -> Said {
             "Requeue" => out.may_requeue = value != "0",
             "JobState" => value.clone_into(&mut out.state),
             "Reason" => value.clone_into(&mut out.reason),
+            "ExcNodeList" if value != "(null)" => value.clone_into(&mut out.excluded),
             _ => {}
         }
         // Whatever a person wrote stands behind it.
@@ -145,6 +179,8 @@ mod tests {
             (Some(1_795_575_848), true, true)
         );
         assert_eq!((said.state.as_str(), said.reason.as_str()), ("RUNNING", "None"));
+        assert_eq!(read("ExcNodeList=n[2-3] Command=/x").excluded, "n[2-3]");
+        assert_eq!(read("ExcNodeList=(null)").excluded, "");
         let pending = read("JobState=PENDING EndTime=Unknown BatchFlag=0 Requeue=0");
         assert_eq!(
             (pending.ends, pending.is_batch, pending.may_requeue),

@@ -203,6 +203,7 @@ fn arrange(p: &Prepared, state: &State, choice: &Choice) -> Result<Option<Launch
         attempt: state.attempts.next(),
         from: from.clone(),
         lost: lost.clone(),
+        nodes: p.order.spec.gang.nodes,
     };
     let host = HostFacts {
         env: crate::environment::own(),

@@ -182,7 +182,8 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
 /// The last act, after the lease was given up: Slurm sends SIGTERM with it.
 fn give_back(job: &Allocation) {
     let said = match job.requeue() {
-        Ok(()) => format!("job {} is requeued", job.job),
+        Ok(lost) if lost.is_empty() => format!("job {} is requeued", job.job),
+        Ok(lost) => format!("job {} is requeued, to be started without {}", job.job, lost.join(", ")),
         Err(why) => format!(
             "job {} is not requeued: {why}; where the site sets RequeueExit={} Slurm does it by itself, else submit it again",
             job.job,

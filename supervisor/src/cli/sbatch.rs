@@ -4,7 +4,7 @@ use super::install;
 use crate::environment;
 use crate::error::CliError;
 use crate::exit::Exit;
-use crate::prepare::{self, Request};
+use crate::prepare::{self, BatchNeeds, Request};
 use crate::printer;
 use crate::render::sbatch::{Batch, notice, sbatch};
 use camino::{Utf8Path, Utf8PathBuf};
@@ -65,6 +65,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         name,
         machines: needs.machines,
         gang: needs.gang,
+        spares: spares(&needs),
         notice: notice(grace.save, grace.stop),
         origin: origin(&args, &options, &trainer),
         command: command(&args, &trainer)?,
@@ -198,6 +199,14 @@ fn origin(args: &Args, options: &[String], trainer: &[String]) -> Vec<String> {
 fn said(args: &Args) -> impl Iterator<Item = String> {
     let sets = args.set.iter().flat_map(|set| ["--set".to_owned(), set.clone()]);
     args.config.iter().map(Utf8PathBuf::to_string).chain(sets)
+}
+
+/// Only a gang on several nodes can use another one.
+fn spares(needs: &BatchNeeds) -> u32 {
+    match needs.machines {
+        Some(Machines { nodes: 2.., .. }) if needs.gang => needs.settings.gang.spares,
+        _ => 0,
+    }
 }
 
 /// Notes on the script, for a person to act on.

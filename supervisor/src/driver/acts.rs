@@ -126,6 +126,7 @@ impl Driver {
             start: proc_stat(pid).map_or(0, |s| s.start),
         };
         self.children.push(child);
+        self.begun = Some(order.attempt);
         let mut link =
             GuardLink::new(stream, order.attempt, guard).map_err(|e| other(format!("talking to the guard: {e}")))?;
         let argv = redact_words(&plan.argv);
@@ -168,6 +169,7 @@ impl Driver {
             nodes: (self.spec.gang.nodes > 1).then(|| NodesOrder {
                 nodes: self.spec.gang.nodes,
                 step: steps::name(&self.spec.run, order.attempt),
+                on: self.places.iter().flat_map(|(on, _)| on.clone()).collect(),
             }),
         })
     }
@@ -186,7 +188,7 @@ impl Driver {
     ) -> std::io::Result<Vec<WorkerOrder>> {
         let gang = &self.spec.gang;
         let is_gang = gang.launcher == LauncherKind::Gang;
-        let master = self.master.as_deref().unwrap_or("127.0.0.1");
+        let master = self.places.as_ref().map_or("127.0.0.1", |(_, address)| address);
         let mut base = host.env.clone();
         if gang.nodes > 1 {
             base.retain(|name, _| !is_of_a_node(name));

@@ -3,6 +3,7 @@
 //! Of one that failed it is gathered while its tree is killed, and the end of the tree is told once the facts are there. One that
 //! stands still is looked at first, and killed then. After [`WAIT`] everything goes on without.
 
+use super::jobs::Seen;
 use super::{Driver, Internal};
 use std::collections::BTreeMap;
 use supervise_core::event::{EventKind, ExitStatus};
@@ -180,7 +181,7 @@ impl Driver {
         if let Some(link) = self.guard.as_ref().filter(|l| l.attempt == attempt) {
             link.say(&ToGuard::Bye);
         }
-        self.on_tree_gone(attempt, Vec::new());
+        self.on_tree_gone(attempt, Vec::new(), Seen::ByGuard);
     }
 }
 

@@ -1,5 +1,6 @@
 //! The driver's end of the leash, and what to do without a guard.
 
+use super::jobs::Seen;
 use super::{Driver, Internal};
 use crate::render::one_line;
 use std::collections::BTreeSet;
@@ -14,7 +15,7 @@ use supervise_host::guard::Standby;
 use supervise_host::guard::nodes::ENDED_MS;
 use supervise_host::guard::protocol::{FromGuard, FromShim, ToGuard};
 use supervise_host::process::{
-    end_run, find_attempt_processes, is_log_writer, limit_hint, list_descendants, own_ref, proc_stat,
+    end_run, find_attempt_processes, limit_hint, list_descendants, own_ref, proc_stat, spare_helpers,
 };
 use supervise_host::wire;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
@@ -43,6 +44,8 @@ pub(super) struct GuardLink {
     pub(super) gone: bool,
     /// When it was first told to end everything.
     told_to_kill: Option<Tick>,
+    /// When it last said that it waits for nodes.
+    waits: Option<Tick>,
     /// When it last said something: it does so every few seconds.
     pub(super) heard: Tick,
     tx: mpsc::UnboundedSender<Vec<u8>>,
@@ -75,6 +78,7 @@ impl GuardLink {
             launching: None,
             gone: false,
             told_to_kill: None,
+            waits: None,
             heard: Tick(0),
             tx,
             lines: BufReader::new(read).lines(),
@@ -117,6 +121,7 @@ impl Driver {
     }
 
     fn on_guard_message(&mut self, message: FromGuard) {
+        let now = self.now();
         let Some(link) = &mut self.guard else { return };
         let attempt = link.attempt;
         match message {
@@ -201,7 +206,11 @@ impl Driver {
                     link.gone = true;
                     return self.on_guard_saw_it_gone(attempt);
                 }
-                self.on_tree_gone(attempt, unkillable);
+                self.on_tree_gone(attempt, unkillable, Seen::ByGuard);
+            }
+            FromGuard::Waits { what } => {
+                link.waits = Some(now);
+                self.on_nodes_wait(attempt, what);
             }
             FromGuard::Dropped { worker, bytes } => {
                 let text =
@@ -288,7 +297,8 @@ impl Driver {
                     return;
                 }
                 let told = link.told_to_kill.replace(link.told_to_kill.unwrap_or(now));
-                if told.is_some_and(|since| now >= since.after(patience)) {
+                // One that says that it waits is at work.
+                if told.max(link.waits).is_some_and(|since| now >= since.after(patience)) {
                     // Told before and not done: the guard itself may be stopped or hang.
                     let attempt = link.attempt;
                     self.sweep(attempt);
@@ -330,10 +340,8 @@ impl Driver {
                 let ahead = standby.map(list_descendants).unwrap_or_default();
                 found.sort_unstable();
                 found.dedup();
-                // A log writer writes the last output and ends by itself.
-                found.retain(|p| {
-                    p.pid != me.pid && !spared.contains(&p.pid) && !ahead.contains(p) && !is_log_writer(p.pid)
-                });
+                found.retain(|p| p.pid != me.pid && !spared.contains(&p.pid) && !ahead.contains(p));
+                spare_helpers(&mut found);
                 adopt(&mut found);
                 found
             };

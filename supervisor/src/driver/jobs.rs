@@ -3,12 +3,15 @@
 
 use super::{Driver, Internal};
 use crate::environment;
+use std::collections::BTreeMap;
 use std::time::Duration;
-use supervise_core::event::{ActError, ActErrorKind, EventKind};
-use supervise_core::id::{ActId, AttemptNo, ProcRef};
+use supervise_core::event::{ActError, ActErrorKind, EventKind, Request};
+use supervise_core::gang::NodesNews;
+use supervise_core::id::{ActId, AttemptNo, ProcRef, RunId};
 use supervise_core::record::LaunchOrder;
 use supervise_host::cluster::{JobQuery, end_job};
-use supervise_host::guard::nodes::steps;
+use supervise_host::guard::nodes::places::Places;
+use supervise_host::guard::nodes::{steps, unseen};
 use supervise_host::slurm;
 use supervise_trainers::slurm::{Job, Proof, words};
 use supervise_trainers::{Ray, adapter, job};
@@ -16,12 +19,22 @@ use supervise_trainers::{Ray, adapter, job};
 /// A scheduler that did not say that a job has ended is asked again after this.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
+/// Witness of the end of an attempt's processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// Its guard, which speaks for all nodes.
+    ByGuard,
+    /// A sweep, which sees this machine alone.
+    BySweep,
+}
+
 impl Driver {
-    /// No process of the attempt is left here; what it had submitted ends before that is told.
-    pub(super) fn on_tree_gone(&mut self, attempt: AttemptNo, unkillable: Vec<ProcRef>) {
+    /// No process of the attempt is left here; what it had submitted, and what runs on other nodes, ends before that is told.
+    pub(super) fn on_tree_gone(&mut self, attempt: AttemptNo, unkillable: Vec<ProcRef>, seen: Seen) {
         let query = self.job_of(attempt).filter(|_| !self.ended_well(attempt));
         let jobs = self.slurm_jobs();
-        if !unkillable.is_empty() || query.is_none() && jobs.is_none() {
+        let nodes = self.unseen_nodes(seen);
+        if !unkillable.is_empty() || query.is_none() && jobs.is_none() && nodes.is_none() {
             return self.feed(EventKind::TreeGone { attempt, unkillable });
         }
         if std::mem::replace(&mut self.ending_job, true) {
@@ -33,8 +46,15 @@ impl Driver {
                 query.id
             ));
         }
+        if nodes.is_some() {
+            let what = "the nodes to end their ranks: no guard saw it, and one that is cut off does it by itself";
+            self.on_nodes_wait(attempt, what.to_owned());
+        }
         let tx = self.internal.clone();
         tokio::task::spawn_blocking(move || {
+            if let Some((env, run)) = nodes {
+                unseen::wait_out(&env, &run);
+            }
             let ray = query.map_or(Ok(()), |query| {
                 end_job(&query)
                     .map_err(|why| format!("Ray does not say that the job of attempt {attempt} has ended: {why}"))
@@ -51,12 +71,12 @@ impl Driver {
                 std::thread::sleep(ASK_AGAIN);
             }
             // The driver may have ended meanwhile.
-            let _ = tx.send(Internal::JobEnded { attempt, said });
+            let _ = tx.send(Internal::JobEnded { attempt, seen, said });
         });
     }
 
     /// Its end is known: it has ended, or is asked for again. How long that goes on is the core's to say.
-    pub(super) fn on_job_ended(&mut self, attempt: AttemptNo, said: Result<(), String>) {
+    pub(super) fn on_job_ended(&mut self, attempt: AttemptNo, seen: Seen, said: Result<(), String>) {
         self.ending_job = false;
         let is_known = said.is_ok();
         if let Err(why) = said {
@@ -69,9 +89,31 @@ impl Driver {
                 attempt,
                 unkillable: Vec::new(),
             });
+            self.tell_of_failed_launch();
         } else {
-            self.on_tree_gone(attempt, Vec::new());
+            self.on_tree_gone(attempt, Vec::new(), seen);
         }
+    }
+
+    /// A launch that failed is told once nothing of it is left.
+    pub(super) fn tell_of_failed_launch(&mut self) {
+        if self.ending_job {
+            return;
+        }
+        if let Some((act, error)) = self.failed_launch.take() {
+            self.feed(EventKind::ActDone {
+                act,
+                result: Err(error),
+            });
+        }
+    }
+
+    /// The attempt ran on several nodes, and no guard saw its end there.
+    fn unseen_nodes(&self, seen: Seen) -> Option<(BTreeMap<String, String>, RunId)> {
+        let last = self.state.attempt.as_ref().filter(|_| seen == Seen::BySweep)?;
+        // One that was never begun is nowhere.
+        let begun = last.term < self.state.term || self.begun == Some(last.no);
+        (begun && last.order.nodes > 1).then(|| (environment::own(), self.spec.run.clone()))
     }
 
     fn ended_well(&self, attempt: AttemptNo) -> bool {
@@ -176,7 +218,10 @@ impl Driver {
             self.internal.clone(),
         );
         tokio::task::spawn_blocking(move || {
-            let said = steps::end(&env, &run).and_then(|ended| {
+            let wait = |what| {
+                let _ = tx.send(Internal::NodesWait(order.attempt, what));
+            };
+            let said = steps::clear(&env, &run, wait).map(|(ended, places)| {
                 if !ended.is_empty() {
                     let note = format!(
                         "Slurm's steps that an earlier attempt left are ended: {}",
@@ -184,28 +229,60 @@ impl Driver {
                     );
                     let _ = tx.send(Internal::Note(note));
                 }
-                steps::own_address(&env)
+                places
             });
             let _ = tx.send(Internal::Nodes { act, order, said });
         });
         true
     }
 
+    /// For what the end of an attempt, or of the one before it, waits: told where it is news.
+    pub(super) fn on_nodes_wait(&mut self, attempt: AttemptNo, what: String) {
+        let known = self
+            .state
+            .attempt
+            .as_ref()
+            .is_some_and(|a| a.nodes.wait.as_ref() == Some(&what));
+        if !known {
+            let news = NodesNews::Wait { what };
+            self.feed(EventKind::Nodes { attempt, news });
+        }
+    }
+
     /// The nodes are free, and this is where rank 0 will be found; or the launch waits.
-    pub(super) fn on_nodes(&mut self, act: ActId, order: LaunchOrder, said: Result<String, String>) {
-        match said {
-            Ok(address) => {
-                self.master = Some(address);
-                self.launch_from(act, order);
+    pub(super) fn on_nodes(&mut self, act: ActId, order: LaunchOrder, said: Result<Places, String>) {
+        let mut short = false;
+        let what = match said {
+            Ok(places) => {
+                if let Some(on) = places.choose(order.nodes) {
+                    let (attempt, nodes, lost) = (order.attempt, on.clone(), places.lost);
+                    self.places = Some((on, places.address));
+                    let news = NodesNews::On { nodes, lost };
+                    self.feed(EventKind::Nodes { attempt, news });
+                    return self.launch_from(act, order);
+                }
+                short = places.is_short(order.nodes);
+                format!(
+                    "{} of the {} nodes that the run needs are there; lost: {}",
+                    places.usable.len(),
+                    order.nodes,
+                    places.lost_words()
+                )
             }
-            Err(why) => self.feed(EventKind::ActDone {
-                act,
-                result: Err(ActError {
-                    what: format!("Slurm does not say that the nodes are free of this run: {why}"),
-                    retryable: true,
-                    kind: ActErrorKind::Held,
-                }),
+            Err(why) => format!("Slurm does not say that the nodes are free of this run: {why}"),
+        };
+        let by = format!("Slurm, which took nodes out of the job ({what})");
+        self.feed(EventKind::ActDone {
+            act,
+            result: Err(ActError {
+                what,
+                retryable: true,
+                kind: ActErrorKind::Held,
             }),
+        });
+        // It does not get them back: as many as it needs are for a new start of the job.
+        if short {
+            self.feed(EventKind::Operator(Request::HandBack { by, left: None }));
         }
     }
 }

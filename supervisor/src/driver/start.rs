@@ -5,6 +5,7 @@ use super::ask::{call, cannot_start};
 use super::guards::GuardLink;
 use super::inputs::{Inputs, connect};
 use super::io_workers::{IoWorker, Tag, line};
+use super::jobs::Seen;
 use super::journal::{JournalWriter, lease_dir};
 use super::notify::Telling;
 use super::service::Service;
@@ -97,7 +98,8 @@ pub(super) async fn term(
         ledger: loaded.ledger.clone(),
         spec: spec.clone(),
         exe,
-        master: None,
+        begun: None,
+        places: None,
         began: boottime_ms(),
         timers: BTreeMap::new(),
         journal: JournalWriter::new(beat(lease_ttl(&order)), fence(&order)),
@@ -329,7 +331,7 @@ impl Driver {
                 link.gone = true;
                 link.say(&ToGuard::Bye);
             }
-            self.on_tree_gone(attempt, Vec::new());
+            self.on_tree_gone(attempt, Vec::new(), Seen::ByGuard);
         }
     }
 

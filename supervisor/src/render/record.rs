@@ -8,6 +8,7 @@ use super::condition;
 use super::time::{clock, span, stamp};
 use super::{bytes, count, one_line};
 use supervise_core::event::{ActOutput, Ahead, EventKind, Request, Sighting};
+use supervise_core::gang::NodesNews;
 use supervise_core::generations::is_live;
 use supervise_core::id::AttemptNo;
 use supervise_core::reason::Reason;
@@ -115,6 +116,7 @@ fn fact(kind: &EventKind, s: &State) -> Option<String> {
             )
         }
         EventKind::GuardLost { attempt } => format!("attempt {attempt}: its guard is gone"),
+        EventKind::Nodes { attempt, news } => format!("attempt {attempt}: {}", nodes(news)),
         EventKind::Sighted {
             attempt,
             means,
@@ -253,6 +255,20 @@ fn launched(output: &ActOutput, s: &State) -> Option<String> {
         },
         pids.join(", ")
     ))
+}
+
+fn nodes(news: &NodesNews) -> String {
+    match news {
+        NodesNews::On { nodes, lost } if lost.is_empty() => format!("on nodes {}", nodes.join(", ")),
+        NodesNews::On { nodes, lost } => format!("on nodes {}; lost: {}", nodes.join(", "), lost_words(lost)),
+        NodesNews::Wait { what } => format!("it waits for {}", one_line(what, FOREIGN)),
+    }
+}
+
+/// Nodes that were lost, each with its state.
+pub(crate) fn lost_words(lost: &[(String, String)]) -> String {
+    let words: Vec<String> = lost.iter().map(|(node, state)| format!("{node} ({state})")).collect();
+    words.join(", ")
 }
 
 fn processes(n: usize) -> String {

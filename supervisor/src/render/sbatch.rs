@@ -19,6 +19,8 @@ pub struct Batch {
     pub machines: Option<Machines>,
     /// Its ranks are started on the machines by `supervise` itself.
     pub gang: bool,
+    /// Nodes beyond those of its machines.
+    pub spares: u32,
     /// How long before the end of the job it hears of it.
     pub notice: Duration,
     /// The command that writes it.
@@ -50,8 +52,11 @@ pub fn sbatch(b: &Batch) -> Result<String, String> {
     line(&format!("--job-name={}", b.name));
     line(&chdir(&b.cwd)?);
     if let Some(Machines { nodes, gpus }) = b.machines {
-        line(&format!("--nodes={nodes}"));
+        line(&format!("--nodes={}", nodes.saturating_add(b.spares)));
         line("--ntasks-per-node=1");
+        if b.spares > 0 {
+            line("--no-kill");
+        }
         if gpus > 0 {
             line(&format!("--gres=gpu:{gpus}"));
             line(&format!("--cpus-per-task={}", gpus.saturating_mul(CPUS_PER_GPU)));
@@ -140,6 +145,7 @@ mod tests {
             name: "ppo".into(),
             machines: Some(Machines { nodes: 2, gpus: 8 }),
             gang: false,
+            spares: 1,
             notice: notice(Duration::from_secs(300), Duration::from_secs(30)),
             origin: words("supervise sbatch it's.yaml"),
             cwd: "/my run".into(),
@@ -153,8 +159,9 @@ mod tests {
             [
                 "--job-name=ppo",
                 "\"--chdir=/my run\"",
-                "--nodes=2",
+                "--nodes=3",
                 "--ntasks-per-node=1",
+                "--no-kill",
                 "--gres=gpu:8",
                 "--cpus-per-task=32",
                 "--output=ppo-%j.out",

@@ -3,7 +3,7 @@
 use super::condition;
 use super::danger::DangerView;
 use super::ledger::LedgerView;
-use super::record::{outcome_words, rehearsed};
+use super::record::{lost_words, outcome_words, rehearsed};
 use super::terminal::shown;
 use super::time::{span, stamp};
 use super::{count, one_line};
@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use supervise_core::checkpoint::{Verdict, tally};
 use supervise_core::diagnosis::last_lines;
 use supervise_core::event::Phase;
+use supervise_core::gang::Nodes;
 use supervise_core::generations::{is_kept, is_live};
 use supervise_core::id::WallMs;
 use supervise_core::reason::Reason;
@@ -43,6 +44,9 @@ pub struct AttemptView {
     pub resumed_from: Option<u64>,
     /// Processes of its workers.
     pub workers: Vec<i32>,
+    /// Its nodes, where it has several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<Nodes>,
     /// No process of it is left.
     pub gone: bool,
     /// The last lines of the worker that failed first, where nothing that is known was seen in the output.
@@ -320,6 +324,16 @@ impl StatusView {
         if let Some(a) = &self.attempt {
             row("attempt", attempt_text(a));
         }
+        if let Some(nodes) = self.attempt.as_ref().and_then(|a| a.nodes.as_ref()) {
+            let lost = match nodes.lost.as_slice() {
+                [] => String::new(),
+                lost => format!("; lost: {}", lost_words(lost)),
+            };
+            row("nodes", one_line(&format!("{}{lost}", nodes.on.join(", ")), 600));
+            if let Some(what) = &nodes.wait {
+                row("waits for", one_line(what, 600));
+            }
+        }
         if self.term > 0 {
             row("progress", self.progress());
         }
@@ -426,6 +440,7 @@ fn attempt_view(a: &Attempt) -> AttemptView {
             other => Some(other.step().0),
         },
         workers: a.workers.iter().map(|w| w.pid).collect(),
+        nodes: (!a.nodes.is_empty()).then(|| a.nodes.clone()),
         gone: a.gone,
         lines: last_lines(a).to_vec(),
     }

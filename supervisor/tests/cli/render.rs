@@ -70,6 +70,7 @@ fn order(from: StartPoint) -> LaunchOrder {
         attempt: AttemptNo(2),
         from,
         lost: vec![StateKind::DataOrder],
+        nodes: 1,
     }
 }
 

@@ -129,6 +129,7 @@ fn launched(out: ReadOutput, file: &str) -> Vec<String> {
         attempt: AttemptNo(1),
         from: StartPoint::Fresh,
         lost: Vec::new(),
+        nodes: 1,
     };
     adapter(spec.trainer)
         .arrange(&spec, &order, &host)

@@ -175,6 +175,7 @@ fn relaunch(out: ReadOutput, version: Option<&str>) -> Json {
             roles: BTreeMap::new(),
         },
         lost: Vec::new(),
+        nodes: 1,
     };
     let host = HostFacts {
         env: BTreeMap::new(),

@@ -77,6 +77,8 @@ pub struct Settings {
     pub step_ms: u64,
     /// How long a save pauses after its first files, in milliseconds.
     pub save_ms: u64,
+    /// True if each rank records when it lived.
+    pub lives: bool,
     /// The step before which rank 0 waits for a file called `go` beside the root.
     pub hold_at: Option<u64>,
     /// Added to each printed loss of an attempt that resumed.
@@ -167,6 +169,7 @@ impl Reader<'_> {
             batch: self.positive("demo.batch")?,
             step_ms: self.int("demo.step_ms")?.unsigned_abs(),
             save_ms: self.int("demo.save_ms")?.unsigned_abs(),
+            lives: self.flag("demo.lives"),
             hold_at: self.optional_int("demo.hold_at"),
             shift_resumed: self.optional_int("demo.shift_resumed").unwrap_or_default(),
             nan_at: self.optional_int("demo.nan_at"),

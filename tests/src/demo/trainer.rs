@@ -20,6 +20,7 @@ use super::failure::Failure;
 use super::faults::{self, Fault, Kind, Moment};
 use super::gang::{Gang, Place, to_bytes, to_floats};
 use super::hangs;
+use super::lives;
 use super::network::{Network, Sample};
 use super::resume;
 use super::settings::Settings;
@@ -34,6 +35,10 @@ pub fn train(settings: &Settings, place: &Place, cwd: &Path) -> Result<(), Failu
             place.world, settings.world
         );
         return Err(Failure::value("resource_pool", text));
+    }
+    if settings.lives {
+        let folder = settings.beside_root("lives");
+        lives::record(&folder, &place.token, place.rank).map_err(|e| Failure::file("lives", &folder, &e))?;
     }
     let claim = Claim::take(&settings.beside_root("writers"), place.rank)?;
     let mut gang = Gang::join(place)?;

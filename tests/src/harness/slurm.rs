@@ -5,6 +5,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 /// A cluster of its own; it is gone when this goes.
 #[derive(Debug)]
@@ -13,6 +14,9 @@ pub struct Cluster<'a> {
     dir: PathBuf,
     scene: &'a Scene,
 }
+
+/// Clusters of this process so far: each has ports of its own.
+static MADE: AtomicU16 = AtomicU16::new(0);
 
 /// A call of the script that makes the cluster.
 fn call(script: &str, arguments: &[&str]) -> Command {
@@ -28,6 +32,14 @@ impl<'a> Cluster<'a> {
     /// # Errors
     /// It cannot be made on this machine.
     pub fn new(scene: &'a Scene, script: &'static str) -> Result<Self, Refusal> {
+        Self::with(scene, script, &[])
+    }
+
+    /// The same, with variables that the script heeds.
+    ///
+    /// # Errors
+    /// It cannot be made on this machine.
+    pub fn with(scene: &'a Scene, script: &'static str, variables: &[(&str, &str)]) -> Result<Self, Refusal> {
         let made = call(script, &["install"]).output().unwrap();
         if !made.status.success() || !nix::unistd::geteuid().is_root() {
             return Err(Refusal::new(&format!(
@@ -44,6 +56,7 @@ impl<'a> Cluster<'a> {
         // Its daemons keep what they inherit: no pipe of ours.
         let log = scene.path("cluster.log");
         let status = call(script, &["up", cluster.dir.to_str().unwrap(), &port])
+            .envs(variables.iter().copied())
             .stdout(fs::File::create(&log).unwrap())
             .stderr(fs::File::options().append(true).open(&log).unwrap())
             .status()
@@ -80,11 +93,17 @@ impl<'a> Cluster<'a> {
     /// Submits the run as a person does. Returns the job's number.
     #[must_use]
     pub fn submit(&self) -> String {
+        self.submit_with(&[])
+    }
+
+    /// The same, with more options of sbatch.
+    #[must_use]
+    pub fn submit_with(&self, more: &[&str]) -> String {
         let config = self.scene.write_config();
         let config = config.to_str().unwrap();
         let ours = ["supervise", "sbatch", config, "--submit", "--name", "demo"];
         let slurms = ["--", "--time=30", "--output=job.out"];
-        let said = self.does(&[&ours[..], &slurms].concat());
+        let said = self.does(&[&ours[..], &slurms, more].concat());
         let rest = said.strip_prefix("job ").unwrap_or_default();
         let number: String = rest.chars().take_while(char::is_ascii_digit).collect();
         assert!(!number.is_empty(), "{said}");
@@ -112,6 +131,12 @@ impl<'a> Cluster<'a> {
         })
     }
 
+    /// Something done to a node: `cut`, `heal`, `power-off`, `power-on`.
+    pub fn node(&self, what: &str, node: &str) {
+        let status = call(self.script, &[what, self.dir.to_str().unwrap(), node]).status();
+        assert!(status.unwrap().success(), "{what} {node}");
+    }
+
     /// Output of the jobs so far.
     #[must_use]
     pub fn output(&self) -> String {
@@ -129,7 +154,8 @@ impl Drop for Cluster<'_> {
 /// could get it before the daemons do.
 fn free_ports() -> u16 {
     let is_free = |port: u16| TcpListener::bind(("0.0.0.0", port)).is_ok();
-    let first = 20_000 + u16::try_from(std::process::id() % 2_500).unwrap() * 4;
+    let before = MADE.fetch_add(1, Ordering::SeqCst) * 8;
+    let first = 20_000 + u16::try_from(std::process::id() % 2_500).unwrap() * 4 + before;
     (first..32_000)
         .step_by(4)
         .find(|port| (0..4).all(|n| is_free(*port + n)))

@@ -173,6 +173,7 @@ impl Deciding<'_> {
                     attempt: self.s.attempts.next(),
                     from,
                     lost,
+                    nodes: self.spec.gang.nodes,
                 };
                 self.start_from(order, edits, care, reasons);
             }

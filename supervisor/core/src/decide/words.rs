@@ -11,6 +11,7 @@ pub(super) fn event_word(kind: &EventKind) -> &'static str {
         EventKind::WorkerExited { .. } => "a worker ended",
         EventKind::TreeGone { .. } => "tree gone",
         EventKind::GuardLost { .. } => "guard lost",
+        EventKind::Nodes { .. } => "news of the nodes",
         EventKind::Progress { .. } => "progress",
         EventKind::Looked { .. } => "a look at the ranks",
         EventKind::Sighted { .. } => "sighting",

@@ -222,9 +222,11 @@ impl State {
             }
             EventKind::TreeGone { attempt, unkillable } if *attempt == a.no || fencing => {
                 a.gone = unkillable.is_empty();
+                a.nodes.wait = None;
                 a.unkillable.clone_from(unkillable);
             }
             EventKind::GuardLost { attempt } if *attempt == a.no => a.guard_lost = true,
+            EventKind::Nodes { attempt, news } if *attempt == a.no => a.nodes.note(news),
             EventKind::Used { attempt, step, usage } if *attempt == a.no => a.creep.note(*step, e.at, usage),
             EventKind::Finite { attempt, ckpt, odd } if *attempt == a.no => a.note_finite(ckpt, *odd),
             EventKind::Evidence { attempt, facts } if *attempt == a.no => a.evidence = Some(facts.clone()),

@@ -75,6 +75,20 @@ pub(super) const ROWS: &[Row] = &[
         "NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB eth0:10.0.0.7<0>",
     ),
     class(
+        "node.silent",
+        Kind::Hardware,
+        Some(Action::Node),
+        "Look at the power and the link of that node; the run goes on without it where the allocation holds another.",
+    )
+    .lines(&[line(
+        "supervise: node",
+        r"^supervise: node \S+ has said nothing for \d+ s$",
+    )])
+    .examples(
+        "supervise: node gpu-07 has said nothing for 40 s",
+        "the reward server has said nothing for 40 s; node gpu-07 waits for it",
+    ),
+    class(
         "node.lost",
         Kind::Hardware,
         Some(Action::Node),

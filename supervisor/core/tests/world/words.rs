@@ -54,6 +54,7 @@ fn fact(e: &Event) -> String {
             format!("{} processes of attempt {attempt} do not die", unkillable.len())
         }
         EventKind::GuardLost { attempt } => format!("the guard of attempt {attempt} is lost"),
+        EventKind::Nodes { attempt, .. } => format!("news of the nodes of attempt {attempt}"),
         EventKind::Progress { phase, step, .. } => {
             let step = step.map_or_else(|| "none".to_owned(), |s| s.to_string());
             format!("progress: {phase:?}, step {step}").to_lowercase()

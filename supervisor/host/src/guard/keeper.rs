@@ -14,7 +14,7 @@ use crate::process::kill::{hunt, signal_process};
 use crate::process::reap::{reap_one, reap_some};
 use crate::process::spawn::split;
 use crate::process::stat::{command_line, proc_stat};
-use crate::process::tree::{KEEPER_NAME, children, is_log_writer, list_descendants};
+use crate::process::tree::{KEEPER_NAME, children, is_launcher, is_log_writer, list_descendants, spare_helpers};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::SigSet;
@@ -220,19 +220,20 @@ impl Keeper {
         }
     }
 
-    /// Kills what is left until nothing of it runs. The log writer is not waited for: it writes what it was given.
+    /// Kills what is left until nothing of it runs. Helpers are not waited for: the log writer writes what it was given, and the launcher
+    /// of the nodes sees to these.
     fn end(&mut self) {
         let leaf = self.leaf.as_deref().and_then(Leaf::existing);
         let began = boottime_ms();
         let mut last = Vec::new();
         let mut pause = PAUSE;
         let mut walk_at = 0;
-        let mut log_writers = born_log_writers();
+        let mut helpers = born_helpers();
         loop {
             if let Some(leaf) = &leaf {
                 let _ = leaf.kill();
             }
-            let Some(left) = hunt_but(&mut log_writers).or_else(children_by_walk) else {
+            let Some(left) = hunt_but(&mut helpers).or_else(children_by_walk) else {
                 break;
             };
             if left.is_empty() && leaf.as_ref().is_none_or(|l| l.members().is_empty()) {
@@ -263,23 +264,23 @@ impl Keeper {
     }
 }
 
-fn hunt_but(log_writers: &mut BTreeSet<i32>) -> Option<Vec<i32>> {
-    let log_writers = RefCell::new(log_writers);
+fn hunt_but(helpers: &mut BTreeSet<i32>) -> Option<Vec<i32>> {
+    let helpers = RefCell::new(helpers);
     // The number of one that has ended may be another's next.
     let reap = || {
         reap_some(|pid, _| {
-            log_writers.borrow_mut().remove(&pid);
+            helpers.borrow_mut().remove(&pid);
         });
     };
-    hunt(|pid| log_writers.borrow().contains(&pid), reap)
+    hunt(|pid| helpers.borrow().contains(&pid), reap)
 }
 
-/// The log writers that the guard left. One that was forked and not executed yet cannot be told from a worker, and is given the
+/// The helpers that the guard left. One that was forked and not executed yet cannot be told from a worker, and is given the
 /// moment that it needs.
 ///
 /// Looked for once, among those that are here: nobody is left who starts another, and a look at each newcomer takes longer
 /// than a hop of what forks to get away.
-fn born_log_writers() -> BTreeSet<i32> {
+fn born_helpers() -> BTreeSet<i32> {
     let own = nix::unistd::getpid().as_raw();
     let line = command_line(own);
     let is_unborn = |pid: i32| {
@@ -288,35 +289,36 @@ fn born_log_writers() -> BTreeSet<i32> {
     };
     reap_some(|_, _| {});
     let mut open = children(own).unwrap_or_default();
-    let mut log_writers = BTreeSet::new();
+    let mut helpers = BTreeSet::new();
     for _ in 0..BIRTHS {
         open.retain(|pid| {
             // In this order: it may become one between the two looks.
             let unborn = is_unborn(*pid);
-            let log_writer = is_log_writer(*pid) && log_writers.insert(*pid);
-            unborn && !log_writer
+            let helper = (is_log_writer(*pid) || is_launcher(*pid)) && helpers.insert(*pid);
+            unborn && !helper
         });
         if open.is_empty() {
             break;
         }
         std::thread::sleep(PAUSE);
     }
-    log_writers
+    helpers
 }
 
 fn end_descendants() {
     let own = nix::unistd::getpid().as_raw();
-    for target in list_descendants(own) {
-        if !is_log_writer(target.pid) {
-            // What refuses shows by staying.
-            let _ = signal_process(target, libc::SIGKILL);
-        }
+    let mut targets = list_descendants(own);
+    spare_helpers(&mut targets);
+    for target in targets {
+        // What refuses shows by staying.
+        let _ = signal_process(target, libc::SIGKILL);
     }
 }
 
 /// If the kernel keeps no list of children: those that a look through all processes finds.
 fn children_by_walk() -> Option<Vec<i32>> {
     let own = nix::unistd::getpid().as_raw();
-    let left = list_descendants(own).into_iter().map(|p| p.pid);
-    Some(left.filter(|pid| !is_log_writer(*pid)).collect())
+    let mut left = list_descendants(own);
+    spare_helpers(&mut left);
+    Some(left.into_iter().map(|p| p.pid).collect())
 }

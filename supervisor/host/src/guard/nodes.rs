@@ -4,14 +4,18 @@
 //! does, so that guard and supervisor see ranks as on one machine. One [`launcher`] beside the relays runs a single `srun`, which starts
 //! a [`worker`] on each node, the parent of the ranks there. Launcher and node workers speak in [`lines`] over `srun`'s standard streams.
 //!
-//! A node worker that hears nothing for [`SILENCE_MS`] kills its ranks: nobody can end them from outside of a node that is cut off,
-//! and another side may start once the lease's patience is over, which is longer.
+//! A node worker whose words the launcher has not heard for [`SILENCE_MS`] kills its ranks: nobody can end them from outside of a node
+//! that is cut off, and another side may start once the lease's patience is over, which is longer. The launcher's beats carry the newest
+//! time that each node said, by that node's own clock: what waited in a broken connection is old when it comes, however late.
 
+mod ask;
 mod handle;
 pub mod launcher;
 pub(crate) mod lines;
+pub mod places;
 pub mod relay;
 pub mod steps;
+pub mod unseen;
 pub mod worker;
 
 pub(crate) use handle::Nodes;
@@ -20,12 +24,16 @@ use crate::guard::protocol::{GuardOrder, NodesOrder};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A node worker that has heard nothing for so long ends its ranks. Less than the lease's patience with a holder that does not renew it.
+/// A node worker that was not heard for so long, as far as it knows, ends its ranks. Less than the lease's patience with a holder that does not renew it.
 pub const SILENCE_MS: u64 = 40_000;
-/// A node that was last spoken to so long ago has ended its ranks: its patience, and some for clocks and processors.
+/// A node that was last heard, or spoken to, so long ago has ended its ranks: its patience, and some for clocks and processors.
 pub(crate) const FENCED_MS: u64 = SILENCE_MS + 10_000;
 /// A step has ended within this, or whoever ends it hangs: its own end, and the silence of a node that cannot be reached.
 pub const ENDED_MS: u64 = 2 * SILENCE_MS;
+/// Exit code of a launcher that has started nothing.
+pub(crate) const NOT_BEGUN: i32 = 70;
+/// Place of the words in the memory that guard and launcher share.
+pub(crate) const WORDS_AT: u64 = 8;
 /// The launcher says something this often.
 pub(crate) const BEAT_MS: u64 = 1000;
 /// A node worker says something this often.
@@ -53,6 +61,8 @@ pub(crate) struct RanksOrder {
 pub(crate) struct LauncherOrder {
     pub(crate) nodes: u32,
     pub(crate) step: String,
+    /// Names of the nodes.
+    pub(crate) on: Vec<String>,
     /// Our own program, as every node finds it.
     pub(crate) exe: String,
     pub(crate) ranks: RanksOrder,
@@ -82,6 +92,7 @@ impl LauncherOrder {
         Some(Self {
             nodes: nodes.nodes,
             step: nodes.step.clone(),
+            on: nodes.on.clone(),
             exe: order.exe.to_string(),
             ranks: RanksOrder {
                 per_node: count / nodes.nodes,

@@ -76,6 +76,8 @@ pub struct NodesOrder {
     pub nodes: u32,
     /// Name of the step.
     pub step: String,
+    /// Their names.
+    pub on: Vec<String>,
 }
 
 /// Process that is looked for among the processes of a script.
@@ -266,6 +268,11 @@ pub enum FromGuard {
     TreeGone {
         /// Processes that SIGKILL did not end for five seconds.
         unkillable: Vec<ProcRef>,
+    },
+    /// Nothing of the attempt is left here, and its end on other nodes is waited for, in words; again and again.
+    Waits {
+        /// For what.
+        what: String,
     },
     /// Answer of one of our programs in a script.
     Shim(FromShim),

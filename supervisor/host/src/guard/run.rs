@@ -250,10 +250,18 @@ impl Guard {
                 self.tell(FromGuard::Dropped { worker, bytes });
             }
         }
-        if now < self.pace.due() || !self.launched || self.tree.is_gone() {
+        if now < self.pace.due() || !self.launched {
             return;
         }
-        self.tell_progress(now);
+        if !self.tree.is_gone() {
+            return self.tell_progress(now);
+        }
+        if let Some(nodes) = self.nodes.as_ref().filter(|n| !n.ended) {
+            let what = nodes.waits_for();
+            self.pace.reported = now;
+            self.pace.changed = false;
+            self.tell(FromGuard::Waits { what });
+        }
     }
 
     fn tell_progress(&mut self, now: u64) {
@@ -343,7 +351,8 @@ impl Guard {
 
     fn next_due(&self) -> u64 {
         let tree_lives = !self.tree.is_gone();
-        let report = (self.launched && tree_lives).then(|| self.pace.due());
+        let waits = self.nodes.as_ref().is_some_and(|n| !n.ended);
+        let report = (self.launched && (tree_lives || waits)).then(|| self.pace.due());
         let loss = self.log_queue.has_untold_loss().then_some(self.pace.loss_at);
         let newcomer = self.newcomers.iter().map(|(_, until)| *until).min();
         let orphan = self.orphan_due().filter(|_| {

@@ -1,7 +1,7 @@
 //! Remains of an attempt, for people: number, name and state of each process that still lives.
 
 use crate::process::stat::proc_stat;
-use crate::process::tree::{find_attempt_processes, is_log_writer, keeps};
+use crate::process::tree::{find_attempt_processes, keeps};
 use serde::Serialize;
 use std::fmt;
 use supervise_core::id::{ProcRef, RunId};
@@ -51,7 +51,7 @@ impl fmt::Display for Remains {
 #[must_use]
 pub fn remains(run: &RunId, recorded: &[ProcRef]) -> Vec<Remains> {
     let found = find_attempt_processes(run, recorded);
-    let theirs = found.into_iter().filter(|p| !is_log_writer(p.pid) && !keeps(p.pid));
+    let theirs = found.into_iter().filter(|p| !keeps(p.pid));
     theirs.filter_map(Remains::of).collect()
 }
 

@@ -216,6 +216,28 @@ pub fn is_log_writer(pid: i32) -> bool {
     crate::process::stat::command_head(pid) == "supervise __log_writer"
 }
 
+/// The name by which the launcher of a gang's step shows itself.
+pub(crate) const LAUNCHER_NAME: &std::ffi::CStr = c"supervise-nodes";
+
+/// Returns true if the process is the launcher of a gang's step. Whoever sweeps spares it, and what it started: it sees to the nodes by
+/// itself once its guard is gone, and nobody else hears them say that nothing is left there.
+pub(crate) fn is_launcher(pid: i32) -> bool {
+    has_launchers_name(pid)
+        && crate::process::stat::command_line(pid).is_some_and(|words| words.get(1).is_some_and(|w| w == "__nodes"))
+}
+
+/// It is called as a launcher is; also one that has ended, as long as nobody has reaped it.
+pub(crate) fn has_launchers_name(pid: i32) -> bool {
+    std::fs::read(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim_ascii_end() == LAUNCHER_NAME.to_bytes())
+}
+
+/// Leaves out what belongs to no attempt and ends by itself: log writers, launchers of nodes, and what those started.
+pub fn spare_helpers(found: &mut Vec<ProcRef>) {
+    let launchers = found.iter().filter(|p| is_launcher(p.pid));
+    let below: BTreeSet<ProcRef> = launchers.flat_map(|p| list_descendants(p.pid)).collect();
+    found.retain(|p| !is_log_writer(p.pid) && !is_launcher(p.pid) && !below.contains(p));
+}
+
 /// Looks if the process is a keeper (see [`crate::guard`]) that still has something below it. Whoever sweeps spares it,
 /// because without it what descends from it could not be told from strangers.
 pub(crate) fn keeps(pid: i32) -> bool {
@@ -288,7 +310,7 @@ pub(crate) fn running_children(except: impl Fn(i32) -> bool) -> Option<Vec<i32>>
 /// `recorded` are workers and descendants that a guard of *this boot* wrote down: those of another boot must not
 /// be passed. Found are the keeper of a guard that is gone and those of them that live, what stands in their sessions and
 /// hides its environment, processes in the run's cgroups, processes that carry the run's tag, and all descendants of
-/// these. A log writer is not: it ends by itself.
+/// these. Helpers that end by themselves are not: see [`spare_helpers`].
 #[must_use]
 pub fn find_attempt_processes(run: &RunId, recorded: &[ProcRef]) -> Vec<ProcRef> {
     let marks = Marks {
@@ -298,8 +320,9 @@ pub fn find_attempt_processes(run: &RunId, recorded: &[ProcRef]) -> Vec<ProcRef>
         members: cgroup::members_of_run(run),
         ..Marks::default()
     };
-    let found = marks.find().into_iter().map(|s| s.proc_ref());
-    found.filter(|p| !is_log_writer(p.pid)).collect()
+    let mut found = marks.find().iter().map(ProcStat::proc_ref).collect();
+    spare_helpers(&mut found);
+    found
 }
 
 #[cfg(test)]

@@ -33,6 +33,7 @@ fn full() -> StatusView {
         phase: None,
         resumed_from: None,
         workers: Vec::new(),
+        nodes: None,
         gone: true,
         lines: Vec::new(),
     });

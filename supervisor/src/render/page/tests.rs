@@ -56,6 +56,7 @@ fn long(steps: u64) -> (Picture, State) {
         attempt: AttemptNo(1),
         from: StartPoint::Fresh,
         lost: Vec::new(),
+        nodes: 1,
     };
     let at = |n: u64| {
         (

@@ -229,5 +229,6 @@ fn order(from: StartPoint) -> LaunchOrder {
         attempt: AttemptNo(1),
         from,
         lost: Vec::new(),
+        nodes: 1,
     }
 }

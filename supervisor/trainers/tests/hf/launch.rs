@@ -89,6 +89,7 @@ fn launched(command: &str, yaml: Option<&str>, step: Option<u64>) -> LaunchPlan 
         attempt: AttemptNo(2),
         from,
         lost: Vec::new(),
+        nodes: 1,
     };
     adapter(HF).arrange(&spec(out), &order, &host).unwrap()
 }

@@ -68,6 +68,7 @@ pub(crate) fn order(from: StartPoint) -> LaunchOrder {
         attempt: AttemptNo(7),
         from,
         lost: Vec::new(),
+        nodes: 1,
     }
 }
 

@@ -1,7 +1,6 @@
 //! The guard's side of a gang over several nodes: the launcher, and what its relays are.
 
-use super::launcher::NOT_BEGUN;
-use super::{FENCED_MS, LauncherOrder};
+use super::{FENCED_MS, LauncherOrder, NOT_BEGUN, WORDS_AT};
 use crate::address::{self, Role};
 use crate::guard::protocol::{GuardOrder, NodesOrder, WorkerOrder};
 use crate::guard::setup::marks;
@@ -16,6 +15,9 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use supervise_core::event::ExitStatus;
 
+/// Greatest length of the words in the memory that guard and launcher share.
+const WORDS: usize = 1000;
+
 /// The launcher of the nodes. It is reaped as the guard's other children are.
 #[derive(Debug)]
 pub(crate) struct Nodes {
@@ -26,7 +28,7 @@ pub(crate) struct Nodes {
     pub(crate) fenced: Option<u64>,
     /// Its address, for relays.
     socket: String,
-    /// Processor time of all ranks, in milliseconds.
+    /// Processor time of all ranks, in milliseconds, and behind it what the launcher waits for.
     counter: File,
     told: u64,
 }
@@ -45,7 +47,7 @@ impl Nodes {
         let listener = address::listen(&socket)?;
         let child = Command::new(own_program(order.exe.as_std_path()))
             .arg0(&order.exe)
-            .arg("__nodes")
+            .args(["__nodes", &nodes.step])
             .stdin(Stdio::from(json))
             .stdout(Stdio::from(counter.try_clone()?))
             .stderr(Stdio::from(OwnedFd::from(listener)))
@@ -71,6 +73,20 @@ impl Nodes {
         match status {
             ExitStatus::Code(0 | NOT_BEGUN) => self.ended = true,
             _ => self.fenced = Some(now.saturating_add(FENCED_MS)),
+        }
+    }
+
+    /// For what the end of the attempt waits, in words.
+    pub(crate) fn waits_for(&self) -> String {
+        if self.fenced.is_some() {
+            return "the nodes, whose launcher was killed, to end their ranks by themselves".to_owned();
+        }
+        let mut text = vec![0; WORDS];
+        let length = self.counter.read_at(&mut text, WORDS_AT).unwrap_or_default();
+        text.truncate(length);
+        match String::from_utf8(text) {
+            Ok(text) if !text.is_empty() => text,
+            _ => "the launcher of the nodes".to_owned(),
         }
     }
 

@@ -2,14 +2,15 @@
 //!
 //! It is the guard's child, but none of the attempt's processes: when the guard kills those, every relay's connection breaks, and the
 //! launcher ends the step: end of `srun`'s input, then Slurm's own kill. It ends when every node has said that nothing is left there,
-//! or when Slurm does not list the step any more and a node that cannot be reached has ended its ranks by itself.
+//! or when one that cannot be reached has ended its ranks by itself.
 
 mod relays;
 
 use super::lines::{FromNode, LINE, Splitter, ToNode};
-use super::{BEAT_MS, FENCED_MS, LauncherOrder, SILENCE_MS, steps};
+use super::{BEAT_MS, FENCED_MS, LauncherOrder, NOT_BEGUN, SILENCE_MS, WORDS_AT, steps};
 use crate::process::boottime_ms;
 use crate::process::spawn::{Program, Wiring, close_inherited, start, take_standard};
+use crate::process::tree::LAUNCHER_NAME;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
@@ -31,8 +32,8 @@ const RELAYS_MS: u64 = 30_000;
 const ENDING_MS: u64 = 20_000;
 /// Looks at `srun` and at who connects.
 const LOOK_MS: u64 = 100;
-/// Pause where Slurm does not answer.
-const AGAIN: Duration = Duration::from_secs(5);
+/// A step that Slurm still lists is killed again after this.
+const AGAIN: Duration = Duration::from_secs(2);
 
 /// Runs until the step has ended. Standard input: the order; standard output: where the processor time is written; standard error:
 /// the socket where relays connect.
@@ -48,12 +49,11 @@ pub fn main() -> i32 {
     }
 }
 
-/// Exit code of a launcher that has started nothing.
-pub(super) const NOT_BEGUN: i32 = 70;
-
 struct Node {
     name: String,
     heard: u64,
+    /// The last time of its own clock that it said.
+    at: Option<u64>,
     gone: bool,
 }
 
@@ -70,13 +70,13 @@ struct Launcher {
     output: Option<File>,
     errors: Option<File>,
     lines: Splitter,
+    /// Lines of srun's own.
+    words: Splitter,
     nodes: BTreeMap<u32, Node>,
     ordered: bool,
     began: u64,
     guard: Pid,
     beat_due: u64,
-    /// When a node may have heard something for the last time.
-    spoke: u64,
 }
 
 impl Launcher {
@@ -89,7 +89,7 @@ impl Launcher {
         let counter = File::from(take_standard(1)?);
         let socket = UnixListener::from(take_standard(2)?);
         socket.set_nonblocking(true)?;
-        let _ = nix::sys::prctl::set_name(c"supervise-nodes");
+        let _ = nix::sys::prctl::set_name(LAUNCHER_NAME);
         let variables = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
         // Variables that change srun behind our back are left out.
         let env = variables.filter(|(k, _)| !k.starts_with("SRUN_")).collect();
@@ -108,12 +108,12 @@ impl Launcher {
             output: None,
             errors: None,
             lines: Splitter::new(LINE),
+            words: Splitter::new(LINE),
             nodes: BTreeMap::new(),
             ordered: false,
             began: now,
             guard: nix::unistd::getppid(),
             beat_due: now,
-            spoke: now,
         };
         if let Err(e) = launcher.start_srun() {
             launcher
@@ -142,6 +142,7 @@ impl Launcher {
         argv.extend([
             format!("--nodes={nodes}"),
             format!("--ntasks={nodes}"),
+            format!("--nodelist={}", self.order.on.join(",")),
             format!("--job-name={step}"),
             self.order.exe.clone(),
             "__node".to_owned(),
@@ -199,10 +200,12 @@ impl Launcher {
             self.beat_due = now.saturating_add(BEAT_MS);
             // One beat that waits says as much as ten.
             if self.unsent.is_empty() {
-                self.tell(&ToNode::Beat);
+                let heard = self.nodes.iter().filter_map(|(node, n)| Some((*node, n.at?)));
+                let beat = ToNode::Beat(heard.collect());
+                self.tell(&beat);
             }
         }
-        self.flush(now);
+        self.flush();
         self.judge(now);
         self.relays.flush();
     }
@@ -254,12 +257,11 @@ impl Launcher {
         }
     }
 
-    fn flush(&mut self, now: u64) {
+    fn flush(&mut self) {
         while let Some(input) = self.input.as_mut().filter(|_| !self.unsent.is_empty()) {
             let (first, _) = self.unsent.as_slices();
             match input.write(first) {
                 Ok(n) => {
-                    self.spoke = now;
                     self.unsent.drain(..n);
                 }
                 Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => return,
@@ -282,29 +284,31 @@ impl Launcher {
             }
         }
         while let Some(n) = read_once(&mut self.errors, &mut buffer) {
-            self.relays.print(0, buffer.get(..n).unwrap_or(&[]));
+            for line in self.words.push(buffer.get(..n).unwrap_or(&[])) {
+                // The rank may have left a line of its own open: a bar of progress.
+                self.relays.print(0, &[b"\n", line.as_slice(), b"\n"].concat());
+            }
         }
     }
 
     fn on_node(&mut self, said: FromNode) {
         let now = boottime_ms();
-        let heard = |nodes: &mut BTreeMap<u32, Node>, node: u32| {
-            nodes.get_mut(&node).map(|n| {
-                n.heard = now;
-                n.gone
-            })
-        };
         match said {
             FromNode::Here { node, name } if node < self.order.nodes => {
-                let gone = false;
-                let heard = now;
-                self.nodes.insert(node, Node { name, heard, gone });
+                let heard = Node {
+                    name,
+                    heard: now,
+                    at: None,
+                    gone: false,
+                };
+                self.nodes.insert(node, heard);
             }
             FromNode::Here { .. } => {}
             FromNode::Output { rank, bytes } => self.relays.print(rank, &bytes),
             FromNode::Exit { rank, status } => self.relays.end(rank, status),
-            FromNode::Beat { node, cpu_ms } => {
-                if heard(&mut self.nodes, node).is_some() {
+            FromNode::Beat { node, at, cpu_ms } => {
+                if let Some(node) = self.nodes.get_mut(&node) {
+                    (node.heard, node.at) = (now, Some(at));
                     self.cpu_ms = self.cpu_ms.saturating_add(cpu_ms);
                     // Without it the ranks' work is not seen; nothing else depends on it.
                     let _ = self.counter.write_at(&self.cpu_ms.to_le_bytes(), 0);
@@ -349,9 +353,17 @@ impl Launcher {
         let _ = poll(&mut fds, timeout);
     }
 
+    /// Lets the guard know what its end waits for.
+    fn wait_for(&self, what: &str) {
+        // It is for people alone.
+        let _ = self.counter.set_len(WORDS_AT);
+        let _ = self.counter.write_at(what.as_bytes(), WORDS_AT);
+    }
+
     /// Ends the step, and returns when nothing of it can be left on any node.
     fn end(&mut self) {
         self.input = None;
+        self.wait_for(&format!("the end of Slurm's step {}", self.order.step));
         let until = boottime_ms().saturating_add(ENDING_MS);
         while (self.srun.is_some() || self.output.is_some()) && boottime_ms() < until {
             self.read();
@@ -363,14 +375,25 @@ impl Launcher {
         if self.srun.is_none() && (all_said_so || !self.ordered && self.nodes.is_empty()) {
             return;
         }
-        while steps::end_one(&self.env, &self.order.step).is_err() {
+        // A node that Slurm has given up is not in its list, and may live: until so long after its newest word that we can have told it of.
+        // What is in the list after that is looked at before the next launch.
+        let silent = || self.nodes.values().filter(|n| self.ordered && !n.gone);
+        let names: Vec<&str> = silent().map(|n| n.name.as_str()).collect();
+        if !names.is_empty() {
+            let names = names.join(", ");
+            self.wait_for(&format!(
+                "the ranks on {names} to end by themselves: nothing is heard from there"
+            ));
+        }
+        let fenced = silent()
+            .map(|n| n.heard)
+            .max()
+            .map_or(0, |heard| heard.saturating_add(FENCED_MS));
+        while !steps::kill_those(&self.env, &|name| name == self.order.step).unwrap_or(false) && boottime_ms() < fenced
+        {
             std::thread::sleep(AGAIN);
         }
-        // A node that Slurm has given up is not in its list, and may live.
-        if self.ordered && !all_said_so {
-            let fenced = self.spoke.saturating_add(FENCED_MS);
-            std::thread::sleep(Duration::from_millis(fenced.saturating_sub(boottime_ms())));
-        }
+        std::thread::sleep(Duration::from_millis(fenced.saturating_sub(boottime_ms())));
     }
 }
 

@@ -17,8 +17,8 @@ pub(crate) enum FromNode {
     Output { rank: u32, bytes: Vec<u8> },
     /// A rank ended.
     Exit { rank: u32, status: ExitStatus },
-    /// It lives, and its ranks used so much of a processor since it last said so.
-    Beat { node: u32, cpu_ms: u64 },
+    /// It lives at this time of its own clock, and its ranks used so much of a processor since it last said so.
+    Beat { node: u32, at: u64, cpu_ms: u64 },
     /// Nothing of the attempt is left there.
     Gone { node: u32 },
 }
@@ -28,8 +28,9 @@ pub(crate) enum FromNode {
 pub(crate) enum ToNode {
     /// The ranks, as JSON.
     Order(Vec<u8>),
-    /// The launcher lives.
-    Beat,
+    /// The launcher lives, and heard of the nodes what they said at these times of their own clocks: a beat that was long on its way
+    /// is told by them from a new one.
+    Beat(Vec<(u32, u64)>),
     /// A signal for one rank.
     Signal { rank: u32, signal: i32 },
 }
@@ -54,7 +55,7 @@ impl FromNode {
                 };
                 out.extend(format!("exit {rank} {how}").bytes());
             }
-            Self::Beat { node, cpu_ms } => out.extend(format!("beat {node} {cpu_ms}").bytes()),
+            Self::Beat { node, at, cpu_ms } => out.extend(format!("beat {node} {at} {cpu_ms}").bytes()),
             Self::Gone { node } => out.extend(format!("gone {node}").bytes()),
         }
         out.push(b'\n');
@@ -87,10 +88,14 @@ impl FromNode {
                 };
                 Self::Exit { rank: number, status }
             }
-            b"beat" => Self::Beat {
-                node: number,
-                cpu_ms: text()?.parse().ok()?,
-            },
+            b"beat" => {
+                let (at, cpu_ms) = text()?.split_once(' ')?;
+                Self::Beat {
+                    node: number,
+                    at: at.parse().ok()?,
+                    cpu_ms: cpu_ms.parse().ok()?,
+                }
+            }
             b"gone" => Self::Gone { node: number },
             _ => return None,
         })
@@ -101,7 +106,14 @@ impl ToNode {
     pub(crate) fn line(&self) -> Vec<u8> {
         let mut out = match self {
             Self::Order(json) => [b"order ".as_slice(), json].concat(),
-            Self::Beat => b"beat".to_vec(),
+            Self::Beat(heard) => {
+                let words = heard.iter().map(|(node, at)| format!(" {node}:{at}"));
+                ["beat".to_owned()]
+                    .into_iter()
+                    .chain(words)
+                    .collect::<String>()
+                    .into_bytes()
+            }
             Self::Signal { rank, signal } => format!("signal {rank} {signal}").into_bytes(),
         };
         out.push(b'\n');
@@ -112,7 +124,14 @@ impl ToNode {
         let (verb, rest) = split(line);
         match verb {
             b"order" => Some(Self::Order(rest.to_vec())),
-            b"beat" => Some(Self::Beat),
+            b"beat" => {
+                let words = std::str::from_utf8(rest).ok()?.split_ascii_whitespace();
+                let pairs = words.map(|word| {
+                    let (node, at) = word.split_once(':')?;
+                    Some((node.parse().ok()?, at.parse().ok()?))
+                });
+                pairs.collect::<Option<_>>().map(Self::Beat)
+            }
             b"signal" => {
                 let (rank, signal) = std::str::from_utf8(rest).ok()?.split_once(' ')?;
                 Some(Self::Signal {
@@ -226,7 +245,11 @@ mod tests {
                 rank: 1,
                 status: ExitStatus::Signal(34),
             },
-            FromNode::Beat { node: 0, cpu_ms: 17 },
+            FromNode::Beat {
+                node: 0,
+                at: 1_234_567,
+                cpu_ms: 17,
+            },
             FromNode::Gone { node: 1 },
         ] {
             let line = said.line();
@@ -247,13 +270,15 @@ mod tests {
     fn what_the_launcher_says_comes_back() {
         for said in [
             ToNode::Order(br#"{"a b": "c"}"#.to_vec()),
-            ToNode::Beat,
+            ToNode::Beat(vec![(0, 1_234_567), (11, 3)]),
+            ToNode::Beat(Vec::new()),
             ToNode::Signal { rank: 1, signal: 15 },
         ] {
             let line = said.line();
             assert_eq!(ToNode::read(line.strip_suffix(b"\n").unwrap()), Some(said));
         }
         assert_eq!(ToNode::read(b"signal 1 x"), None);
+        assert_eq!(ToNode::read(b"beat 0:1 x"), None);
     }
 
     #[test]

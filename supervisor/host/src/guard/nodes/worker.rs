@@ -49,6 +49,7 @@ struct Node {
     tree: Option<Tree>,
     order: RanksOrder,
     workers: Vec<Worker>,
+    /// The newest word from here that the launcher is known to have heard: it said so later. What was long on its way proves no more.
     heard: u64,
     beat_due: u64,
     stirred: bool,
@@ -135,6 +136,7 @@ impl Node {
             if self.unsent_bytes < UNSENT {
                 self.say(&FromNode::Beat {
                     node: self.number,
+                    at: now,
                     cpu_ms,
                 });
             }
@@ -196,12 +198,12 @@ impl Node {
             match input.read(&mut buffer) {
                 Ok(0) => self.input = None,
                 Ok(n) => {
-                    self.heard = boottime_ms();
                     for line in self.words.push(buffer.get(..n).unwrap_or(&[])) {
                         match ToNode::read(&line) {
                             Some(ToNode::Order(json)) => self.launch(&json),
                             Some(ToNode::Signal { rank, signal }) => self.signal(Some(rank), signal),
-                            Some(ToNode::Beat) | None => {}
+                            Some(ToNode::Beat(heard)) => self.note_heard(&heard),
+                            None => {}
                         }
                     }
                 }
@@ -211,11 +213,23 @@ impl Node {
         }
     }
 
+    fn note_heard(&mut self, heard: &[(u32, u64)]) {
+        let own = heard.iter().find(|(node, _)| *node == self.number);
+        if let Some((_, at)) = own.filter(|(_, at)| *at <= boottime_ms()) {
+            self.heard = self.heard.max(*at);
+        }
+    }
+
     fn launch(&mut self, json: &[u8]) {
         if self.tree.is_some() {
             return;
         }
         let now = boottime_ms();
+        // It was so long on its way that another attempt may run by now.
+        if now >= self.heard.saturating_add(SILENCE_MS) {
+            self.input = None;
+            return;
+        }
         let Ok(order) = serde_json::from_slice::<RanksOrder>(json) else {
             self.input = None;
             return;

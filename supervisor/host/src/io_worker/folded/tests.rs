@@ -30,6 +30,7 @@ fn start(attempt: u32) -> Record {
                 attempt: AttemptNo(attempt),
                 from: StartPoint::Fresh,
                 lost: Vec::new(),
+                nodes: 1,
             },
             edits: Vec::new(),
             care: false,

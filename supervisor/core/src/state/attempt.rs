@@ -1,0 +1,98 @@
+//! An attempt as it begins, and what its facts come to.
+
+use super::{Attempt, Pace};
+use crate::creep::Creep;
+use crate::event::Phase;
+use crate::gang::Nodes;
+use crate::id::{Ms, Step, Term, Tick};
+use crate::numbers::{StepNumbers, keep};
+use crate::record::{LaunchOrder, Notice, StartPoint};
+use std::collections::BTreeMap;
+
+impl Attempt {
+    /// It trained a step beyond its resume point.
+    #[must_use]
+    pub fn trained(&self) -> bool {
+        let from = match &self.order.from {
+            StartPoint::Step { step, .. } => Some(*step),
+            StartPoint::Fresh | StartPoint::AsIs => None,
+        };
+        self.step > from
+    }
+
+    /// All workers ended with success.
+    #[must_use]
+    pub fn succeeded(&self) -> bool {
+        !self.workers.is_empty()
+            && self.exits.len() >= self.workers.len()
+            && self.exits.values().all(|e| e.is_success())
+            && self.ended_by_us.is_none()
+    }
+
+    /// We ended it because it did not get on, or stayed when it was over.
+    #[must_use]
+    pub fn outstayed(&self) -> bool {
+        self.is_stuck() || self.noticed.contains_key(&Notice::DoneButStays)
+    }
+}
+
+impl Attempt {
+    /// Keeps what lines about steps said.
+    pub(super) fn note_numbers(&mut self, steps: &[StepNumbers]) {
+        for loss in steps.iter().filter_map(|n| n.of.loss) {
+            self.lost = if loss.0.is_finite() {
+                0
+            } else {
+                self.lost.saturating_add(1)
+            };
+        }
+        keep(&mut self.numbers, steps);
+    }
+
+    /// One that was ordered and not launched yet.
+    pub(super) fn begin(order: &LaunchOrder, term: Term, at: Tick, mark_before: Option<Step>) -> Self {
+        Self {
+            no: order.attempt,
+            term,
+            order: order.clone(),
+            launched: None,
+            launched_wall: None,
+            guard: None,
+            workers: Vec::new(),
+            argv: Vec::new(),
+            exits: BTreeMap::new(),
+            first_failure: None,
+            lines: Vec::new(),
+            step: None,
+            phase: Phase::Startup,
+            last_progress: at,
+            last_active: at,
+            longest_step: Ms(0),
+            pace: Pace::begin(at),
+            sightings: Vec::new(),
+            heard: Vec::new(),
+            saved: None,
+            resumed: None,
+            first: None,
+            numbers: Vec::new(),
+            lost: 0,
+            noticed: BTreeMap::new(),
+            scratch: false,
+            ended: false,
+            failed: None,
+            gone: false,
+            guard_lost: false,
+            nodes: Nodes::default(),
+            creep: Creep::default(),
+            looked_at: Vec::new(),
+            evidence: None,
+            ended_by_us: None,
+            spoilt: false,
+            script: None,
+            unkillable: Vec::new(),
+            settled: false,
+            diagnosis: None,
+            mark_before,
+        }
+    }
+}

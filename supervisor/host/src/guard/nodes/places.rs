@@ -1,0 +1,169 @@
+//! Nodes of the allocation, as Slurm sees them: those that a gang can be started on, and those that are lost.
+
+use super::ask::run_one;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The allocation at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    /// The node that this process runs on, and its address: names need not resolve.
+    own: String,
+    /// Address of rank 0.
+    pub address: String,
+    /// Nodes that the job has and Slurm reaches, in its order.
+    pub usable: Vec<String>,
+    /// Nodes that the job has, or had at its start, and Slurm does not reach: each with the state that Slurm gives it.
+    pub lost: Vec<(String, String)>,
+    /// How many nodes the job still has, whatever their state.
+    pub has: usize,
+}
+
+impl Places {
+    /// The nodes that a gang is started on, this one among them; `None`: there are too few.
+    #[must_use]
+    pub fn choose(&self, wanted: u32) -> Option<Vec<String>> {
+        let wanted = usize::try_from(wanted).ok()?;
+        let others = self
+            .usable
+            .iter()
+            .filter(|node| **node != self.own)
+            .take(wanted.saturating_sub(1));
+        let chosen: BTreeSet<&String> = others.chain([&self.own]).collect();
+        // In Slurm's own order, by which it numbers them.
+        let chosen: Vec<String> = self.usable.iter().filter(|n| chosen.contains(n)).cloned().collect();
+        (chosen.len() == wanted).then_some(chosen)
+    }
+
+    /// The job itself has too few nodes, whatever their state.
+    #[must_use]
+    pub fn is_short(&self, wanted: u32) -> bool {
+        usize::try_from(wanted).is_ok_and(|wanted| self.has < wanted)
+    }
+
+    /// The lost nodes, in words.
+    #[must_use]
+    pub fn lost_words(&self) -> String {
+        let words: Vec<String> = self
+            .lost
+            .iter()
+            .map(|(node, state)| format!("{node} ({state})"))
+            .collect();
+        words.join(", ")
+    }
+}
+
+/// Asks Slurm about the nodes of this job.
+///
+/// # Errors
+/// Why nothing is known, in words.
+pub fn ask(env: &BTreeMap<String, String>) -> Result<Places, String> {
+    let own = env.get("SLURMD_NODENAME").ok_or("SLURMD_NODENAME is not set")?;
+    let job = env.get("SLURM_JOB_ID").ok_or("SLURM_JOB_ID is not set")?;
+    let said = run_one(env, &["squeue", "--noheader", "--jobs", job, "--format", "%N"])?;
+    let now = names(env, String::from_utf8_lossy(&said).trim())?;
+    let at_start = match env.get("SLURM_JOB_NODELIST") {
+        Some(list) => names(env, list)?,
+        None => now.clone(),
+    };
+    let all: Vec<&str> = at_start.iter().chain(&now).map(String::as_str).collect();
+    let states = states(env, &all.join(","))?;
+    let said = run_one(env, &["scontrol", "--oneliner", "show", "node", own])?;
+    let said = String::from_utf8_lossy(&said);
+    let address = said.split_whitespace().find_map(|word| word.strip_prefix("NodeAddr="));
+    let address = address.ok_or_else(|| format!("scontrol names no address of node {own}"))?;
+    let state = |node: &String| states.get(node).map_or("unknown", String::as_str);
+    let lost: BTreeSet<&String> = at_start.iter().chain(&now).filter(|n| is_lost(state(n))).collect();
+    Ok(Places {
+        own: own.clone(),
+        address: address.to_owned(),
+        usable: now.iter().filter(|n| !lost.contains(n)).cloned().collect(),
+        has: now.len(),
+        lost: lost.iter().map(|n| ((*n).clone(), state(n).to_owned())).collect(),
+    })
+}
+
+/// Names out of a list as Slurm writes it: `n[1-3,7]`.
+fn names(env: &BTreeMap<String, String>, list: &str) -> Result<Vec<String>, String> {
+    // A single name needs no help.
+    if !list.contains(['[', ',']) {
+        return Ok(Some(list)
+            .filter(|l| !l.is_empty())
+            .map(str::to_owned)
+            .into_iter()
+            .collect());
+    }
+    let said = run_one(env, &["scontrol", "show", "hostnames", list])?;
+    Ok(String::from_utf8_lossy(&said)
+        .lines()
+        .map(|l| l.trim().to_owned())
+        .collect())
+}
+
+/// Returns true if Slurm does not reach all nodes of a list.
+pub(super) fn has_lost(env: &BTreeMap<String, String>, list: &str) -> Result<bool, String> {
+    Ok(states(env, list)?.values().any(|state| is_lost(state)))
+}
+
+fn states(env: &BTreeMap<String, String>, list: &str) -> Result<BTreeMap<String, String>, String> {
+    let argv = ["sinfo", "--noheader", "--Node", "--nodes", list, "--format", "%N|%T"];
+    let said = run_one(env, &argv)?;
+    Ok(read(&String::from_utf8_lossy(&said)))
+}
+
+/// A node may stand in several partitions, and in as many lines.
+fn read(text: &str) -> BTreeMap<String, String> {
+    let lines = text.lines().filter_map(|line| line.trim().split_once('|'));
+    lines.map(|(node, state)| (node.to_owned(), state.to_owned())).collect()
+}
+
+/// By Slurm's words of 20.11 and later. A star: it does not answer.
+fn is_lost(state: &str) -> bool {
+    const GONE: [&str; 6] = ["down", "unk", "power", "reboot", "inval", "no_respond"];
+    state.ends_with('*') || GONE.iter().any(|gone| state.starts_with(gone))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places(usable: &[&str]) -> Places {
+        Places {
+            own: "n2".to_owned(),
+            address: "10.0.0.2".to_owned(),
+            usable: usable.iter().map(|n| (*n).to_owned()).collect(),
+            lost: vec![("n4".to_owned(), "down*".to_owned())],
+            has: 4,
+        }
+    }
+
+    #[test]
+    fn a_lost_node_is_told_by_its_state() {
+        for (state, lost) in [
+            ("mixed", false),
+            ("allocated", false),
+            ("draining", false),
+            ("idle", false),
+            ("completing", false),
+            ("mixed*", true),
+            ("down", true),
+            ("down*", true),
+            ("rebooted", true),
+            ("powering_down", true),
+            ("unknown", true),
+        ] {
+            assert_eq!(is_lost(state), lost, "{state}");
+        }
+        let said = read("n1|mixed\nn2|down*\nn1|mixed\n");
+        assert_eq!(said["n2"], "down*");
+    }
+
+    #[test]
+    fn a_gang_gets_this_node_and_others_in_their_order() {
+        assert_eq!(places(&["n1", "n2", "n3"]).choose(2).unwrap(), ["n1", "n2"]);
+        assert_eq!(places(&["n2", "n3", "n5"]).choose(3).unwrap(), ["n2", "n3", "n5"]);
+        assert_eq!(places(&["n2"]).choose(2), None);
+        assert_eq!(places(&["n1", "n3"]).choose(2), None, "this node is lost itself");
+        assert_eq!(places(&[]).lost_words(), "n4 (down*)");
+        assert!(!places(&["n2"]).is_short(4) && places(&["n2"]).is_short(5));
+    }
+}
