@@ -18,6 +18,7 @@ pub(super) fn check(kind: Kind, node: &Node, trainers: &[&'static str]) -> Resul
         (Kind::Bool, other) => Err(wrong_type(other, "true or false", "write true or false without quotes")),
         (
             Kind::OptionalWhole { .. }
+            | Kind::OptionalSize
             | Kind::OptionalText
             | Kind::OptionalAddress
             | Kind::OptionalVersion
@@ -38,10 +39,10 @@ pub(super) fn check(kind: Kind, node: &Node, trainers: &[&'static str]) -> Resul
         (Kind::Limit, Value::Str(text)) if text == "auto" || text == "never" => Ok(Fig::from(text.clone())),
         (Kind::Limit, value) => duration(value).map(limit),
         (Kind::Pattern, value) => pattern(value),
-        (Kind::Size, Value::Str(text)) => parse_bytes(text)
+        (Kind::Size | Kind::OptionalSize, Value::Str(text)) => parse_bytes(text)
             .map(Fig::from)
             .map_err(|message| wrong(message, "write a size with its unit, for example 256MiB")),
-        (Kind::Size, other) => Err(wrong_type(
+        (Kind::Size | Kind::OptionalSize, other) => Err(wrong_type(
             other,
             "a size",
             "write a size with its unit, for example 256MiB",

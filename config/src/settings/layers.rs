@@ -258,11 +258,14 @@ fn read_text(kind: Option<Kind>, text: &str) -> Result<Value, ConfigError> {
         Some(Kind::Bool | Kind::Whole { .. } | Kind::OptionalWhole { .. } | Kind::Number { .. }) => {
             or_text(parse_scalar(text.trim()).ok())
         }
-        Some(Kind::Command | Kind::OptionalText | Kind::OptionalAddress | Kind::OptionalVersion | Kind::Pattern)
-            if matches!(text.trim(), "" | "null") =>
-        {
-            Ok(Value::Null)
-        }
+        Some(
+            Kind::Command
+            | Kind::OptionalSize
+            | Kind::OptionalText
+            | Kind::OptionalAddress
+            | Kind::OptionalVersion
+            | Kind::Pattern,
+        ) if matches!(text.trim(), "" | "null") => Ok(Value::Null),
         // A shell's `[` begins so, too.
         Some(Kind::Command) if text.trim_start().starts_with('[') => or_text(listed(text).ok()),
         Some(Kind::Gpus) if text.starts_with(|c: char| c.is_ascii_digit()) => {

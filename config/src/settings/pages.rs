@@ -152,6 +152,10 @@ fn form(kind: Kind, trainers: &[&'static str]) -> (String, Value) {
             "A size".to_owned(),
             json!({"type": "string", "pattern": format!(r"^\s*{number}\s*([KMGTkmgt][Ii]?)?[Bb]\s*$")}),
         ),
+        Kind::OptionalSize => (
+            "A size, or `null`".to_owned(),
+            json!({"type": ["string", "null"], "pattern": format!(r"^\s*{number}\s*([KMGTkmgt][Ii]?)?[Bb]\s*$")}),
+        ),
         Kind::Choice(_) | Kind::Trainer => {
             let words: Vec<&str> = words(kind, trainers).into_iter().map(|(word, _)| word).collect();
             ("One word".to_owned(), json!({"enum": words}))

@@ -33,6 +33,7 @@ pub(super) enum Kind {
     /// A regular expression, or null.
     Pattern,
     Size,
+    OptionalSize,
     Choice(&'static [Word]),
     /// A list of words.
     Choices(&'static [Word]),

@@ -44,6 +44,9 @@ settings! {
         /// The next attempt's interpreters are started while one trains, import what this one imported, and wait. Only for a gang
         /// whose command is `python …` itself; what they hold is memory, as much as each rank's imports.
         standby: StandbyChoice = "off";
+        /// Memory that the interpreters of one attempt may hold together while they wait; those that would need more end, and none is started
+        /// after them. `null`: the larger of 3 GiB and a twentieth of the memory (of the control group, where it has a limit).
+        standby_memory: Option<u64> = "null", Kind::OptionalSize;
         /// Proving a checkpoint before a resume.
         proof: Proof;
         /// State that may be lost at a resume where no step of the run has everything. An older step that has everything always comes first.

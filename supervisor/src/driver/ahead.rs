@@ -4,11 +4,16 @@ use super::Driver;
 use crate::environment;
 use std::net::TcpListener;
 use supervise_config::settings::StandbyChoice;
+use supervise_core::creep::Resource;
+use supervise_core::danger::dangers;
+use supervise_core::event::Ahead;
 use supervise_core::id::{AttemptNo, Ms};
 use supervise_core::record::LaunchOrder;
 use supervise_core::spec::LauncherKind;
 use supervise_core::state::{Attempt, Mode};
+use supervise_host::guard::Standby;
 use supervise_host::guard::ahead::Draft;
+use supervise_host::process::usage;
 use supervise_trainers::{HostFacts, adapter};
 
 /// The first step is looked for this often.
@@ -17,6 +22,11 @@ const LOOK: Ms = Ms::secs(1);
 const NOTES: usize = 1 << 20;
 /// An interpreter rests this many times as long as it imports: it takes a fourth of a processor from the trainer that runs.
 const PAUSES: u32 = 3;
+/// While interpreters wait, the memory is looked at this often.
+const LOOK_AT_MEMORY: Ms = Ms::secs(30);
+/// Bytes that interpreters may hold where nothing is set: this, or a share of what there is.
+const MEMORY: u64 = 3 << 30;
+const SHARE: u64 = 20;
 
 /// Knowledge about the interpreters that import ahead.
 #[derive(Debug, Default)]
@@ -29,6 +39,12 @@ pub(super) struct ImportsAhead {
     port: Option<u16>,
     /// Attempt for whose next one a draft was made, or cannot be.
     settled: Option<AttemptNo>,
+    /// Interpreters wait.
+    wait: bool,
+    /// Why the next attempt starts its own.
+    why: Option<String>,
+    /// Why every other will.
+    unfit: Option<String>,
 }
 
 impl Driver {
@@ -46,7 +62,11 @@ impl Driver {
         let Some(a) = self.state.live().filter(|_| self.state.mode == Mode::Running).cloned() else {
             return;
         };
-        if self.order.settings.standby != StandbyChoice::Auto || self.imports_ahead.settled == Some(a.no) {
+        if self.order.settings.standby != StandbyChoice::Auto || self.imports_ahead.unfit.is_some() {
+            return;
+        }
+        if self.imports_ahead.settled == Some(a.no) {
+            self.look_at_memory();
             return;
         }
         if a.step.is_none_or(|s| s <= a.order.from.step()) {
@@ -54,17 +74,89 @@ impl Driver {
             return;
         }
         self.imports_ahead.settled = Some(a.no);
-        let Some(draft) = self.draft(&a) else { return };
-        match supervise_host::guard::standby(&self.exe, Some(&draft)) {
-            Ok(standby) => {
-                if let Some(plain) = self.standby.replace(standby) {
-                    self.children.push(plain.dismiss());
-                }
+        let begun = match self.memory_shrinks() {
+            Some(shrinks) => Err(shrinks),
+            None => self.begin_imports(&a),
+        };
+        match begun {
+            Ok(()) => {
+                self.imports_ahead.why = Some("those that waited were gone".to_owned());
+                self.imports_ahead.wait = true;
+                self.standby_at = Some(self.now().after(LOOK_AT_MEMORY));
             }
-            Err(e) => self.printer.note(&format!(
-                "the next attempt's interpreters cannot be started ahead, it will start its own: {e}"
-            )),
+            Err(why) => self.none_ahead(why),
         }
+    }
+
+    fn begin_imports(&mut self, a: &Attempt) -> Result<(), String> {
+        let draft = self
+            .draft(a)
+            .ok_or("worker 0 is no interpreter that noted its imports")?;
+        let standby = supervise_host::guard::standby(&self.exe, Some(&draft)).map_err(|e| e.to_string())?;
+        self.exchange(standby);
+        Ok(())
+    }
+
+    fn exchange(&mut self, standby: Standby) {
+        if let Some(old) = self.standby.replace(standby) {
+            self.children.push(old.dismiss());
+        }
+    }
+
+    fn none_ahead(&mut self, why: String) {
+        self.printer.note(&format!(
+            "the next attempt will start its own interpreters, none imports ahead: {why}"
+        ));
+        self.imports_ahead.why = Some(why);
+    }
+
+    /// Interpreters that wait make room where the run needs it.
+    fn look_at_memory(&mut self) {
+        if !self.imports_ahead.wait {
+            return;
+        }
+        let Some(why) = self.memory_shrinks() else {
+            self.standby_at = Some(self.now().after(LOOK_AT_MEMORY));
+            return;
+        };
+        if let Ok(plain) = supervise_host::guard::standby(&self.exe, None) {
+            self.exchange(plain);
+            self.imports_ahead.wait = false;
+            self.none_ahead(why);
+        }
+    }
+
+    fn memory_shrinks(&self) -> Option<String> {
+        let all = dangers(&self.state, &self.spec).into_iter();
+        let is_memory = |what| matches!(what, Resource::Memory | Resource::Node | Resource::Ray);
+        all.filter(|d| is_memory(d.forecast.what)).map(|d| d.words()).next()
+    }
+
+    /// The journal's word on a launch: a relaunch that had no interpreters says why.
+    pub(super) fn how_launched(&mut self, attempt: AttemptNo, argv: &[String], ahead: Option<Ahead>) -> Option<Ahead> {
+        let known = &mut self.imports_ahead;
+        known.wait = false;
+        let why = known.why.replace("the attempt before had done no step".to_owned());
+        let why = known.unfit.clone().or(why);
+        if let Some(Ahead::Cold { why, lasting: true }) = &ahead {
+            known.unfit = Some(why.clone());
+        }
+        let is_relaunch = attempt.0 > 1 && self.runs_interpreters(argv);
+        let lasting = false;
+        ahead.or_else(|| Some(Ahead::Cold { why: why?, lasting }).filter(|_| is_relaunch))
+    }
+
+    /// Bytes that the interpreters may hold: never more than half of what is free.
+    fn memory_for_interpreters(&self, a: &Attempt) -> u64 {
+        let all = usage(a.workers.first().map_or(0, |p| p.pid), None);
+        let memory = || {
+            all.iter()
+                .filter(|u| matches!(u.what, Resource::Memory | Resource::Node))
+        };
+        let of = memory().map(|u| u.of).min().unwrap_or_default();
+        let free = memory().map(|u| u.of.saturating_sub(u.used)).min().unwrap_or_default();
+        let set = self.order.settings.standby_memory;
+        set.unwrap_or(MEMORY.max(of / SHARE)).min(free / 2)
     }
 
     fn draft(&mut self, a: &Attempt) -> Option<Draft> {
@@ -85,6 +177,7 @@ impl Driver {
             order,
             imports,
             pauses: PAUSES,
+            memory: self.memory_for_interpreters(a),
         })
     }
 

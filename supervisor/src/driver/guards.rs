@@ -136,6 +136,7 @@ impl Driver {
                 if let Some((act, argv)) = link.launching.take() {
                     self.standby_at = Some(self.now().after(STANDBY_AFTER));
                     self.imports_ahead.notes = notes;
+                    let ahead = self.how_launched(attempt, &argv, ahead);
                     let result = Ok(ActOutput::Launched {
                         guard,
                         workers,

@@ -238,9 +238,14 @@ fn launched(output: &ActOutput, s: &State) -> Option<String> {
     let ahead = match ahead {
         None => String::new(),
         Some(Ahead::Went) => "; they had imported ahead".to_owned(),
-        Some(Ahead::Cold { why }) => format!(
-            "; not from interpreters that had imported ahead: {}",
-            one_line(why, FOREIGN)
+        Some(Ahead::Cold { why, lasting }) => format!(
+            "; not from interpreters that had imported ahead: {}{}",
+            one_line(why, FOREIGN),
+            if *lasting {
+                "; none is started ahead any more"
+            } else {
+                ""
+            }
         ),
     };
     let pids: Vec<String> = workers.iter().map(ToString::to_string).collect();

@@ -48,7 +48,11 @@ impl Stage {
         Self::of(Scene::new(SUPERVISE), "python3", TRAIN, flags)
     }
 
-    fn of(mut scene: Scene, python: &str, script: &str, flags: &[&str]) -> Self {
+    fn of(scene: Scene, python: &str, script: &str, flags: &[&str]) -> Self {
+        Self::set(scene, python, script, flags, "supervisor.standby=auto")
+    }
+
+    fn set(mut scene: Scene, python: &str, script: &str, flags: &[&str], more: &str) -> Self {
         fs::write(scene.path("train.py"), script).unwrap();
         fs::write(scene.path("mine.py"), "VALUE = 1\n").unwrap();
         fs::create_dir(scene.path("out")).unwrap();
@@ -63,6 +67,7 @@ impl Stage {
             "supervisor.gang.workers=2",
             "supervisor.gang.gpus=none",
             "supervisor.backoff.initial=10ms",
+            more,
             &run_dir,
         ] {
             words.extend(["--set", set]);
@@ -230,7 +235,8 @@ fn an_interpreter_that_ignores_the_environment_is_never_started_ahead() {
     });
     stage.kill(1);
     assert_eq!(stage.noted(2)[0]["early"], json!(false));
-    assert_eq!((stage.ahead(2), stage.waiting().len()), (Value::Null, 0));
+    let why = stage.ahead(2)["cold"]["why"].to_string();
+    assert!(why.contains("no interpreter") && stage.waiting().is_empty(), "{why}");
     stage.ends();
 }
 
@@ -261,6 +267,40 @@ fn imports_that_print_much_are_left_to_the_start_at_once() {
     assert_eq!(stage.noted(2)[0]["early"], json!(false));
     let why = stage.ahead(2)["cold"]["why"].to_string();
     assert!(why.contains("print"), "{why}");
+    stage.ends();
+}
+
+#[test]
+fn interpreters_that_need_more_memory_than_they_may_end_and_are_not_started_again() {
+    let scene = Scene::new(SUPERVISE);
+    let stage = Stage::set(scene, "python3", TRAIN, &[], "supervisor.standby_memory=1MB");
+    stage.noted(1);
+    let drafted = || {
+        let living = stage.scene.living();
+        living.iter().any(|(_, line)| line.contains("--drafted"))
+    };
+    wait_for("interpreters are started ahead", drafted);
+    wait_for("they end", || stage.waiting().is_empty());
+    stage.kill(1);
+    stage.noted(2);
+    let ahead = stage.ahead(2);
+    let why = ahead["cold"]["why"].to_string();
+    assert!(
+        why.contains("memory") && ahead["cold"]["lasting"] == json!(true),
+        "{ahead}"
+    );
+    // Long after others would have been started.
+    let log = stage.scene.path("run/attempts/0002/worker-0.log");
+    wait_for("many steps", || {
+        fs::read_to_string(&log).is_ok_and(|t| t.contains("step 100"))
+    });
+    stage.kill(2);
+    stage.noted(3);
+    assert_eq!(
+        stage.ahead(3),
+        json!({"cold": {"why": ahead["cold"]["why"]}}),
+        "of the driver, no interpreter's"
+    );
     stage.ends();
 }
 

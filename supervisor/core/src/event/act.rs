@@ -38,6 +38,9 @@ pub enum Ahead {
     Cold {
         /// Why.
         why: String,
+        /// Others would end for the same reason: none is started ahead any more.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        lasting: bool,
     },
 }
 

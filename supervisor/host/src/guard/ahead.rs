@@ -52,6 +52,13 @@ pub struct Draft {
     pub imports: String,
     /// An interpreter rests this many times as long as it imported, so that the trainer that runs has the processors first.
     pub pauses: u32,
+    /// Bytes that all interpreters together may hold.
+    pub memory: u64,
+}
+
+/// A start without them.
+pub(crate) fn cold(why: String) -> Ahead {
+    Ahead::Cold { why, lasting: false }
 }
 
 /// Interpreters of a draft.
@@ -78,6 +85,8 @@ enum Word {
     Ready(serde::de::IgnoredAny),
     Goes(bool),
     Cold(String),
+    /// The same would come of it again.
+    Unfit(String),
 }
 
 /// No word of an interpreter: none came in time, or it is gone, or it speaks another language.
@@ -90,6 +99,7 @@ enum NoWord {
 struct Task<'a> {
     imports: &'a str,
     pauses: u32,
+    memory: u64,
 }
 
 /// Its answer came in time: until it hears this, it runs nothing of the trainer.
@@ -226,7 +236,7 @@ impl Waiting {
     /// Lets the interpreters go on as the workers of the order, where they can: by worker, those that do, and how it went.
     pub(crate) fn go(self, order: &GuardOrder, cgroup: Option<&Place<'_>>) -> (Vec<Option<(Started, OwnedFd)>>, Ahead) {
         let until = Instant::now() + GOES_WITHIN;
-        let mut why = self.difference(order).map(str::to_owned);
+        let mut why = self.difference(order).map(|why| cold(why.to_owned()));
         let mut asked = Vec::with_capacity(self.interpreters.len());
         for (mut one, worker) in self.interpreters.into_iter().zip(&order.workers) {
             let word = match &why {
@@ -239,14 +249,14 @@ impl Waiting {
         for (mut one, word) in asked {
             match word.and_then(|()| one.answer(until)).and_then(|()| one.run()) {
                 Ok(()) => out.push(Some((one.started, one.output))),
-                Err(cold) => {
+                Err(reason) => {
                     one.end();
-                    why.get_or_insert(cold);
+                    why.get_or_insert(reason);
                     out.push(None);
                 }
             }
         }
-        (out, why.map_or(Ahead::Went, |why| Ahead::Cold { why }))
+        (out, why.unwrap_or(Ahead::Went))
     }
 
     /// A part of the order that is not as it was expected; the arguments are looked at by the interpreters.
@@ -290,6 +300,7 @@ fn start_one(draft: &Draft, id: usize, worker: &WorkerOrder, files: &Files) -> i
     let task = Task {
         imports: &files.notes.1,
         pauses: draft.pauses,
+        memory: draft.memory / u64::try_from(draft.order.workers.len()).unwrap_or(u64::MAX).max(1),
     };
     // It fits into the socket: nobody is waited for.
     say(&mut channel, &task)?;
@@ -310,12 +321,12 @@ fn say(channel: &mut UnixStream, words: &impl Serialize) -> io::Result<()> {
 
 impl Interpreter {
     /// Asks it to go on as this worker; an error says why it does not.
-    fn ask(&mut self, worker: &WorkerOrder, cgroup: Option<&Place<'_>>) -> Result<(), String> {
+    fn ask(&mut self, worker: &WorkerOrder, cgroup: Option<&Place<'_>>) -> Result<(), Ahead> {
         if let Some(place) = cgroup {
             let entrance = rustix::io::dup(place.entrance).map(File::from);
             let moved = entrance.map_err(io::Error::from);
             let moved = moved.and_then(|mut f| f.write_all(self.started.pid.to_string().as_bytes()));
-            moved.map_err(|e| format!("it cannot be moved into the cgroup: {e}"))?;
+            moved.map_err(|e| cold(format!("it cannot be moved into the cgroup: {e}")))?;
         }
         let go = Go {
             argv: &worker.argv,
@@ -326,24 +337,25 @@ impl Interpreter {
         Ok(())
     }
 
-    fn answer(&mut self, until: Instant) -> Result<(), String> {
+    fn answer(&mut self, until: Instant) -> Result<(), Ahead> {
         loop {
-            self.is_heard()?;
+            self.is_heard().map_err(|why| Ahead::Cold { why, lasting: true })?;
             match self.word(until.min(Instant::now() + LOOK)) {
                 Ok(Word::Goes(true)) => return Ok(()),
                 Ok(Word::Ready(_)) => {}
-                Ok(Word::Cold(why)) => return Err(why),
-                Ok(other) => return Err(format!("it said {other:?}")),
+                Ok(Word::Cold(why)) => return Err(cold(why)),
+                Ok(Word::Unfit(why)) => return Err(Ahead::Cold { why, lasting: true }),
+                Ok(other) => return Err(cold(format!("it said {other:?}"))),
                 Err(NoWord::Yet) if Instant::now() < until => {}
-                Err(NoWord::Yet) => return Err("it gave no answer".to_owned()),
-                Err(NoWord::Gone) => return Err("it is gone".to_owned()),
+                Err(NoWord::Yet) => return Err(cold("it gave no answer".to_owned())),
+                Err(NoWord::Gone) => return Err(cold("it is gone".to_owned())),
             }
         }
     }
 
     /// The word that it runs as the worker; one that does not take it runs nothing.
-    fn run(&mut self) -> Result<(), String> {
-        say(&mut self.channel, &Run { run: true }).map_err(|e| format!("it is gone: {e}"))
+    fn run(&mut self) -> Result<(), Ahead> {
+        say(&mut self.channel, &Run { run: true }).map_err(|e| cold(format!("it is gone: {e}")))
     }
 
     /// Nobody reads its output before it is a worker: one whose imports print more than fits would wait for ever.

@@ -249,6 +249,11 @@ class Ahead:
         self.say(cold=why)
         os._exit(0)
 
+    def be_unfit(self, why):
+        """Another interpreter would end for the same reason."""
+        self.say(unfit=why)
+        os._exit(0)
+
     def ordered(self):
         import select
 
@@ -351,18 +356,20 @@ class Ahead:
                 spec = getattr(sys.modules.get(name), "__spec__", None)
                 origin = getattr(spec, "origin", None)
                 if spec is not None and not is_within(spec, places) and origin and os.path.exists(origin):
-                    self.give_up(f"{rest} imports {name} from {origin}")
+                    self.be_unfit(f"{rest} imports {name} from {origin}")
                 if origin and os.path.isfile(origin):
                     self.look_at(origin)
             if changed(states, random_states()):
-                self.give_up(f"{rest} draws random numbers")
+                self.be_unfit(f"{rest} draws random numbers")
             if opened_gpu():
-                self.give_up("an import opened a GPU")
+                self.be_unfit(f"the import of {rest} opened a GPU")
+            if own_memory() > self.draft["memory"]:
+                self.be_unfit(f"its imports need more than {self.draft['memory'] // 10**6} MB of memory (supervisor.standby_memory)")
             # The trainer that runs has the processors first.
             spent = time.process_time() - spent
             self.wait(spent * self.draft["pauses"])
         if has_children():
-            self.give_up("an import started a process")
+            self.be_unfit("an import started a process")
         for path in sys.path:
             # Something new in it may be found now.
             if path != first and os.path.isdir(path):
@@ -445,6 +452,13 @@ def opened_gpu():
         except OSError:
             pass
     return False
+
+
+def own_memory():
+    """Bytes that nobody else has."""
+    with open("/proc/self/statm", "rb") as f:
+        fields = f.read().split()
+    return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")
 
 
 def has_children():
