@@ -37,10 +37,12 @@ pub(super) struct Gathering {
 }
 
 impl Driver {
-    /// A worker failed by itself: what shows why is gathered while the others are ended.
-    pub(super) fn gather_after(&mut self, attempt: AttemptNo, status: ExitStatus) {
+    /// A worker ended. Where it failed by itself, what shows why is gathered while the others are ended: they are told to first.
+    pub(super) fn on_worker_end(&mut self, attempt: AttemptNo, status: ExitStatus, event: EventKind) {
         let by_itself = self.state.attempt.as_ref().is_some_and(|a| a.ended_by_us.is_none());
-        if !status.is_success() && by_itself && self.state.mode == Mode::Running && self.state.stop.is_none() {
+        let runs = self.state.mode == Mode::Running && self.state.stop.is_none();
+        self.feed(event);
+        if !status.is_success() && by_itself && runs {
             self.gather(attempt, false);
         }
     }

@@ -168,14 +168,14 @@ impl Driver {
                 lines,
                 ..
             } => {
-                self.gather_after(attempt, status);
-                self.feed(EventKind::WorkerExited {
+                let event = EventKind::WorkerExited {
                     attempt,
                     worker,
                     status,
                     first,
                     lines: lines.iter().map(|l| shown_line(l)).collect(),
-                });
+                };
+                self.on_worker_end(attempt, status, event);
             }
             FromGuard::Progress {
                 phase,

@@ -20,6 +20,9 @@ const READS_PER_TURN: usize = 4;
 /// Reads after a worker's end: what it wrote last must be heard before its end is told. A pipe holds less.
 const READS_AT_END: usize = 64;
 
+/// After a worker's end its relatives are looked for: not before the word to end them had the time to come.
+const FAILED_MS: u64 = 5;
+
 /// Signals taken in one go.
 const SIGNALS_PER_TURN: usize = 64;
 
@@ -135,8 +138,8 @@ impl Guard {
             self.log_queue.tree(exit_line(worker, status, step));
             self.pump();
         }
-        // What it left behind should be written down before anything happens to this guard.
-        self.tree.walk_soon(now);
+        // What it left behind should be written down before anything happens to this guard; the word to end the others may come first.
+        self.tree.walk_soon(now.saturating_add(FAILED_MS));
         if self.workers.iter().all(|w| w.exit.is_some()) {
             self.tree.workers_ended(now);
         }
