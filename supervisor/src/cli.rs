@@ -33,6 +33,7 @@ mod serve;
 mod status;
 mod stop;
 mod target;
+mod top;
 mod trace;
 mod verify;
 mod version;
@@ -76,6 +77,8 @@ enum Command {
     Plan(plan::Args),
     /// Show how runs are, from the living supervisor or from the journal.
     Status(status::Args),
+    /// Show runs on one screen, and follow them: how they are, their stories, their output.
+    Top(top::Args),
     /// Tell what happened in a run: decisions, evidence, why attempts ended.
     Explain(explain::Args),
     /// Say why a run ended, from its logs alone, whether or not it was supervised.
@@ -164,6 +167,7 @@ pub(crate) fn command() -> clap::Command {
         .mut_subcommand("run", |c| c.after_help(with(run::EXAMPLES, &run::EXITS)))
         .mut_subcommand("plan", |c| c.after_help(with(plan::EXAMPLES, &plan::EXITS)))
         .mut_subcommand("status", |c| c.after_help(with(status::EXAMPLES, &LOOK)))
+        .mut_subcommand("top", |c| c.after_help(with(top::EXAMPLES, &top::EXITS)))
         .mut_subcommand("explain", |c| c.after_help(with(explain::EXAMPLES, &LOOK)))
         .mut_subcommand("diagnose", |c| c.after_help(with(diagnose::EXAMPLES, &diagnose::EXITS)))
         .mut_subcommand("history", |c| c.after_help(with(history::EXAMPLES, &LOOK)))
@@ -220,6 +224,7 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
         Command::Run(args) => run::run(args),
         Command::Plan(args) => plan::run(args),
         Command::Status(args) => status::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Diagnose(args) => diagnose::run(&args),
         Command::History(args) => history::run(&args),

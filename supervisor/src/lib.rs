@@ -17,6 +17,7 @@ mod reading;
 pub mod rehearse;
 pub mod render;
 pub mod run_order;
+pub mod screen;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;

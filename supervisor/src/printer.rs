@@ -1,6 +1,6 @@
 //! The one place that prints. Whatever is printed is safe for a terminal and without secrets: see [`terminal`].
 //!
-//! On a terminal a run shows one line per decision and, below it, a bar with step, pace and phase. Into a pipe the same
+//! On a terminal a run shows one line per decision and, below them, one that lives: step, rate, resume point, time to the next save. Into a pipe the same
 //! lines go without the bar, and a line about progress once a minute. `--json` gives one object per line. Whoever
 //! reads may be gone: what cannot be written is dropped, the training goes on. Whoever reads may also stop reading: from the
 //! first line of a run on, a thread of its own writes (`queue`), and nothing else waits for that.
@@ -9,16 +9,17 @@ mod bar;
 mod colour;
 mod queue;
 
-pub use colour::{ColourChoice, choose_colour};
+pub use colour::{ColourChoice, choose_colour, has_colours};
 
 use crate::error::CliError;
 use crate::render::last_words::last_words;
 use crate::render::ledger::LedgerView;
+use crate::render::live::Live;
 use crate::render::record;
-use crate::render::status::{StatusView, phase_word};
+use crate::render::status::StatusView;
 use crate::render::terminal;
 use crate::render::time::{clock, day, stamp};
-use bar::{Shown, new_bar};
+use bar::new_bar;
 use indicatif::{ProgressBar, ProgressStyle};
 use queue::{Queue, To};
 use serde_json::json;
@@ -33,7 +34,7 @@ use supervise_core::id::Step;
 use supervise_core::ledger::Ledger;
 use supervise_core::record::Record;
 use supervise_core::spec::RunSpec;
-use supervise_core::state::{Mode, State};
+use supervise_core::state::State;
 
 /// In a pipe, progress is told so often at most.
 const PROGRESS_LINE: Duration = Duration::from_secs(60);
@@ -63,6 +64,7 @@ pub struct Printer {
     pace: Pace,
     told: Option<Instant>,
     shown: Option<(Option<Step>, Option<Phase>, &'static str)>,
+    live: Option<Live>,
     last: String,
     /// The day of the last line, in days since 1970.
     day: Option<i64>,
@@ -108,6 +110,7 @@ impl Printer {
             pace: Pace::default(),
             told: None,
             shown: None,
+            live: None,
             last: String::new(),
             day: None,
             notes: BTreeSet::new(),
@@ -142,6 +145,15 @@ impl Printer {
         if let Some(step) = step {
             self.pace.note(step, now);
         }
+        if self.has_bar {
+            let since = self.pace.last.map(|(_, at)| now.saturating_duration_since(at));
+            let line = Live::of(s, spec, self.pace.per_step, since.unwrap_or_default());
+            if self.live.as_ref() != Some(&line) {
+                self.live = Some(line.clone());
+                QUEUE.get().into_iter().for_each(|q| q.show(line.clone()));
+            }
+            return;
+        }
         let key = (step, live.map(|a| a.phase), s.mode.word());
         if self.output != Output::Text || self.shown == Some(key) {
             return;
@@ -149,10 +161,6 @@ impl Printer {
         let first = self.shown.is_none_or(|(before, ..)| before != step);
         self.shown = Some(key);
         let last = spec.last_step.or(s.total);
-        if self.has_bar {
-            let shown = shown(s, step.or(s.mark), last, &self.pace);
-            return QUEUE.get().into_iter().for_each(|q| q.show(shown.clone()));
-        }
         let due = self
             .told
             .is_none_or(|at| now.saturating_duration_since(at) >= PROGRESS_LINE);
@@ -219,20 +227,10 @@ impl Printer {
 }
 
 fn is_terminal() -> bool {
-    io::stderr().is_terminal() && io::stdout().is_terminal() && std::env::var_os("TERM").is_some_and(|t| t != "dumb")
-}
-
-fn shown(s: &State, step: Option<Step>, last: Option<Step>, pace: &Pace) -> Shown {
-    let doing = match (&s.mode, s.live()) {
-        (Mode::Running, Some(a)) => phase_word(a.phase),
-        (mode, _) => mode.word(),
-    };
-    Shown {
-        step,
-        last,
-        doing,
-        pace: pace.words(),
-    }
+    let free = !SCREEN_TAKEN.load(Ordering::Relaxed);
+    free && io::stderr().is_terminal()
+        && io::stdout().is_terminal()
+        && std::env::var_os("TERM").is_some_and(|t| t != "dumb")
 }
 
 /// Output of a run passes through here; other commands write themselves.
@@ -291,6 +289,9 @@ pub fn out_bytes(bytes: &[u8]) -> io::Result<()> {
 
 /// Writes lines to standard error.
 pub fn err(text: &str) {
+    if SCREEN_TAKEN.load(Ordering::Relaxed) {
+        return;
+    }
     let text = redact_text(text);
     let text = colour::painted(&terminal::block(&text), &io::stderr()).into_owned();
     if let Some(queue) = QUEUE.get() {
@@ -312,6 +313,14 @@ pub fn last_err(text: &str) {
         }
         None => err(text),
     }
+}
+
+/// The terminal is drawn on as a whole: lines and bars would stand across it.
+static SCREEN_TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// Prints nothing beside what is drawn from now on, or again.
+pub fn screen_is_taken(yes: bool) {
+    SCREEN_TAKEN.store(yes, Ordering::Relaxed);
 }
 
 /// Errors are printed as JSON: `--json` was asked for.

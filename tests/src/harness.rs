@@ -14,6 +14,7 @@ mod look;
 mod processes;
 mod running;
 mod slurm;
+mod tmux;
 mod user;
 
 use std::fs;
@@ -33,6 +34,7 @@ pub use gang::Gang;
 pub use processes::{alive, cmdline, in_scene, send};
 pub use running::{Ended, Supervisor};
 pub use slurm::Cluster;
+pub use tmux::Tmux;
 
 /// Longer than anything takes here, on a machine that has much else to do.
 pub const PATIENCE: Duration = Duration::from_secs(90);

@@ -65,6 +65,8 @@ mod stops;
 mod stuck;
 #[path = "run/told.rs"]
 mod told;
+#[path = "run/top.rs"]
+mod top;
 #[path = "run/undead.rs"]
 mod undead;
 #[path = "run/ways.rs"]

@@ -4,6 +4,9 @@
 //! (`tests/fixtures/screens`, recorded anew with `UPDATE_GOLDEN=1` too): what a busy machine does to a run changes no word.
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
+#[path = "screens/top.rs"]
+mod drawn;
+
 use regex::Regex;
 use serde_json::json;
 use std::fs;

@@ -8,10 +8,10 @@ mod act;
 mod answer;
 mod connections;
 mod listen;
-mod log_tail;
-mod runs;
+pub(in crate::cli) mod log_tail;
+pub(in crate::cli) mod runs;
 mod site;
-mod story;
+pub(in crate::cli) mod story;
 
 use super::target;
 use crate::error::CliError;

@@ -23,12 +23,18 @@ pub(super) struct Args {
     /// End with 69 unless the supervisor of each run lives and answers within 5 s, whatever it is waiting for
     #[arg(long, requires = "runs", conflicts_with = "json")]
     health: bool,
+    /// Follow it on the screen, as `supervise top` does
+    #[arg(long, conflicts_with_all = ["json", "health"])]
+    watch: bool,
     /// Print JSON: a list, one object per run
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
+    if args.watch {
+        return super::top::watch(&args.runs);
+    }
     let (seen, gone) = match args.runs.as_slice() {
         [] => target::all(),
         names => (names.iter().map(|n| target::find(n)).collect::<Result<Vec<_>, _>>()?, 0),

@@ -29,6 +29,12 @@ pub fn choose_colour(choice: ColourChoice) {
     CHOICE.store(choice as u8, Ordering::Relaxed);
 }
 
+/// Returns true if what is drawn on this terminal may have colours.
+#[must_use]
+pub fn has_colours() -> bool {
+    is_on(&std::io::stdout())
+}
+
 fn is_on(to: &impl IsTerminal) -> bool {
     let asked = |name| std::env::var_os(name).is_some_and(|v| !v.is_empty());
     match CHOICE.load(Ordering::Relaxed) {

@@ -3,7 +3,8 @@
 //! Output that a terminal held by ^S or a full pipe does not take is kept up to [`LIMIT`], then dropped and counted; how many lines
 //! are missing is said where they would stand. The journal holds everything, whoever reads.
 
-use super::bar::{Bar, Shown};
+use super::bar::Bar;
+use crate::render::live::Live;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,7 +58,7 @@ pub(super) type Missing = fn(u64) -> String;
 struct Waiting {
     items: VecDeque<Item>,
     bytes: usize,
-    bar: Option<Shown>,
+    bar: Option<Live>,
     dropping: bool,
     dropped: u64,
     writing: bool,
@@ -232,7 +233,7 @@ impl Queue {
     }
 
     /// The bar, which shows the newest alone.
-    pub(super) fn show(&self, shown: Shown) {
+    pub(super) fn show(&self, shown: Live) {
         self.with(|w, _, _| w.bar = Some(shown));
     }
 

@@ -386,7 +386,7 @@ impl Story {
     }
 
     /// One line: start, length, step, end.
-    fn brief(&self) -> String {
+    pub(super) fn brief(&self) -> String {
         let mut out = format!("attempt {}", self.attempt);
         if let Some(from) = &self.from {
             out.push_str(&format!(": {}", shown(&start_point(from))));

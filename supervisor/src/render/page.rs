@@ -14,6 +14,7 @@ pub use log::{LogView, log};
 pub use picture::Picture;
 pub use run::{RunView, run};
 
+use super::sign::sign;
 use super::terminal::shown;
 use maud::{DOCTYPE, Markup, html};
 
@@ -87,16 +88,8 @@ pub fn entered() -> String {
 
 /// The sign beside a state's word: colour alone tells nobody anything.
 fn state(view: &super::status::StatusView) -> Markup {
-    let (class, sign) = match (&view.outcome, view.supervisor.alive) {
-        (Some(o), _) if o.word == "finished" => ("good", "✓"),
-        (Some(o), _) if matches!(o.word, "stopped" | "out_of_time") => ("calm", "■"),
-        (Some(_), _) => ("bad", "✗"),
-        (None, false) => ("bad", "!"),
-        (None, true) if view.problem.is_some() || view.held.is_some() => ("odd", "!"),
-        (None, true) if view.mode == "running" => ("good", "▶"),
-        (None, true) => ("odd", "…"),
-    };
-    html! { span class={ "state " (class) } { span aria-hidden="true" { (sign) } " " (shown(&view.headline())) } }
+    let (tone, sign) = sign(view);
+    html! { span class={ "state " (tone.word()) } { span aria-hidden="true" { (sign) } " " (shown(&view.headline())) } }
 }
 
 #[cfg(test)]

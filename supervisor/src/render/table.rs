@@ -19,21 +19,25 @@ pub fn table(views: &[StatusView]) -> String {
     rows.iter().map(line).collect()
 }
 
-/// One run.
-fn row(view: &StatusView) -> [String; 5] {
-    let state = match &view.outcome {
+/// The state of a run, as short as it can be said.
+pub(super) fn state_word(view: &StatusView) -> String {
+    match &view.outcome {
         Some(o) => o.word.replace('_', " "),
         None if view.supervisor.alive => view.mode.to_owned(),
         None if view.guard.alive => "no supervisor, workers held".to_owned(),
         None => "not running".to_owned(),
-    };
+    }
+}
+
+/// One run.
+fn row(view: &StatusView) -> [String; 5] {
     let of = view.last_step.map(|l| format!("/{l}")).unwrap_or_default();
     let step = view.mark.map_or_else(|| "-".to_owned(), |m| format!("{m}{of}"));
     let age = view.now.and_then(|n| view.age(n.0));
     let place = view.root.as_ref().or(view.run_dir.as_ref());
     [
         view.run.clone(),
-        state,
+        state_word(view),
         step,
         age.map_or_else(|| "-".to_owned(), |age| format!("{age} ago")),
         place.map_or_else(|| "-".to_owned(), |p| shown(p)),

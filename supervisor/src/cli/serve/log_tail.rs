@@ -13,7 +13,7 @@ const SEARCHED: u64 = 16 << 20;
 const LINES: usize = 500;
 
 /// Lines at the end, or those of them that hold a text, and in words where they were read from.
-pub(super) fn tail(
+pub(in crate::cli) fn tail(
     run_dir: &Utf8Path,
     attempt: u32,
     worker: u32,

@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 /// A run, and its directory where that is known.
-pub(super) type Named = (RunId, Option<Utf8PathBuf>);
+pub(in crate::cli) type Named = (RunId, Option<Utf8PathBuf>);
 
 /// A view of a run is good for so long.
 const FRESH: Duration = Duration::from_millis(900);
@@ -33,7 +33,7 @@ const SLOTS: usize = 16;
 const OUTPUTS: usize = 8;
 
 /// The runs.
-pub(super) struct Runs {
+pub(in crate::cli) struct Runs {
     named: Vec<Named>,
     /// The list of runs as it was read last, and whether it is being read.
     listed: Mutex<Vec<Named>>,
@@ -58,7 +58,7 @@ fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Runs {
-    pub(super) fn new(named: Vec<Named>) -> Self {
+    pub(in crate::cli) fn new(named: Vec<Named>) -> Self {
         Self {
             named,
             listed: Mutex::default(),
@@ -93,7 +93,7 @@ impl Runs {
     }
 
     /// Every run as it is, and how many are gone.
-    pub(super) async fn all(self: &Arc<Self>) -> (Vec<StatusView>, usize) {
+    pub(in crate::cli) async fn all(self: &Arc<Self>) -> (Vec<StatusView>, usize) {
         let listed = self.listed().await;
         let fresh = FRESH.max(FRESH_EACH * u32::try_from(listed.len()).unwrap_or(u32::MAX));
         let mut reading = JoinSet::new();
@@ -107,7 +107,7 @@ impl Runs {
         (there.into_iter().map(|s| s.view).collect(), gone.len())
     }
 
-    pub(super) async fn one(self: &Arc<Self>, run: &str) -> Option<StatusView> {
+    pub(in crate::cli) async fn one(self: &Arc<Self>, run: &str) -> Option<StatusView> {
         Some(self.view(self.find(run).await?, FRESH).await.view)
     }
 
@@ -186,7 +186,7 @@ impl Runs {
     ///
     /// # Errors
     /// In words, why it cannot be told now.
-    pub(super) async fn story(self: &Arc<Self>, run: &str) -> Result<Told, String> {
+    pub(in crate::cli) async fn story(self: &Arc<Self>, run: &str) -> Result<Told, String> {
         let (run, dir) = self.find(run).await.ok_or("no run of this identity is known")?;
         let dir = dir.ok_or("its run directory is not known here")?;
         let story = self.stories.of(&run, &dir);
@@ -214,7 +214,7 @@ impl Runs {
         self.find(run).await.is_some()
     }
 
-    pub(super) async fn dir(self: &Arc<Self>, run: &str) -> Option<Utf8PathBuf> {
+    pub(in crate::cli) async fn dir(self: &Arc<Self>, run: &str) -> Option<Utf8PathBuf> {
         self.find(run).await?.1
     }
 
@@ -222,7 +222,7 @@ impl Runs {
     ///
     /// # Errors
     /// Why it cannot be read now.
-    pub(super) async fn output<T: Send + 'static>(
+    pub(in crate::cli) async fn output<T: Send + 'static>(
         &self,
         read: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, &'static str> {

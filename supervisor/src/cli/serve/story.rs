@@ -13,8 +13,8 @@ use supervise_host::io_worker::JournalPlace;
 const KEPT: usize = 8;
 
 /// A story at one moment.
-pub(super) struct Told {
-    pub(super) story: ExplainView,
+pub(in crate::cli) struct Told {
+    pub(in crate::cli) story: ExplainView,
     pub(super) picture: Picture,
     pub(super) steps: Vec<CheckpointSummary>,
 }

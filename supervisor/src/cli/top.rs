@@ -1,0 +1,211 @@
+//! `supervise top`: runs on one screen, read from their directories as the pages of `supervise serve` are.
+//!
+//! Keys, signals and what was read come in one queue; who reads it changes the screen and draws it. Nothing of a run is read here: a
+//! directory that hangs keeps neither the keys nor the other runs.
+
+use super::serve::log_tail::tail;
+use super::serve::runs::{Named, Runs};
+use super::target;
+use crate::environment::wall;
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::render::top::{Data, Key, Top, Wants};
+use crate::screen::Screen;
+use futures_util::future::select;
+use ratatui::crossterm::event::{self, Event as Typed, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+use tokio::time::sleep;
+
+pub(super) const EXAMPLES: &str = "  supervise top                         every run of this user
+  supervise top ppo.yaml                one run, its attempts, its output
+  supervise status --watch ppo.yaml     the same
+";
+
+/// The screen follows what it shows so often.
+const LOOK: Duration = Duration::from_secs(1);
+/// Events that wait for the screen.
+const QUEUE: usize = 64;
+
+pub(super) const EXITS: [Exit; 5] = [
+    Exit::Finished,
+    Exit::Usage,
+    Exit::Environment,
+    Exit::Interrupted,
+    Exit::Terminated,
+];
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Trainer YAML, checkpoint root, run directory or identity of a run; none: every run of this user
+    #[arg(value_name = "RUN")]
+    runs: Vec<String>,
+}
+
+/// Something that changes the screen.
+enum Event {
+    Key(Key),
+    Resized,
+    Read(Data),
+    Signal(Exit),
+    Gone(io::Error),
+}
+
+pub(super) fn run(args: &Args) -> Result<u8, CliError> {
+    watch(&args.runs)
+}
+
+/// Shows runs until somebody leaves.
+pub(super) fn watch(names: &[String]) -> Result<u8, CliError> {
+    if !Screen::is_there() {
+        let text = "expected a terminal to draw on, found a pipe, a file or TERM=dumb".to_owned();
+        return Err(CliError::usage(text).hint("`supervise status` prints the same once, `status --json` for programs"));
+    }
+    let seen: Result<Vec<_>, _> = names.iter().map(|n| target::find(n)).collect();
+    let named: Vec<Named> = seen?.into_iter().map(|seen| (seen.run, seen.run_dir)).collect();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|e| CliError::environment(format!("no event loop: {e}")))?;
+    let result = runtime.block_on(show(named));
+    // A thread that hangs on a file system keeps nobody.
+    runtime.shutdown_background();
+    result.map(Exit::code)
+}
+
+async fn show(named: Vec<Named>) -> Result<Exit, CliError> {
+    let gone = |e: io::Error| CliError::environment(format!("the terminal: {e}"));
+    let alone = match named.as_slice() {
+        [(run, _)] => Some(run.0.clone()),
+        _ => None,
+    };
+    let mut top = Top::new(alone.as_deref());
+    let (tell, mut events) = mpsc::channel(QUEUE);
+    // Before the screen is taken: from then on every end has to give it back.
+    for (kind, exit) in [
+        (SignalKind::terminate(), Exit::Terminated),
+        (SignalKind::interrupt(), Exit::Interrupted),
+        (SignalKind::hangup(), Exit::Finished),
+    ] {
+        let mut signals = signal(kind).map_err(|e| CliError::environment(e.to_string()))?;
+        let tell = tell.clone();
+        tokio::spawn(async move {
+            signals.recv().await;
+            let _ = tell.send(Event::Signal(exit)).await;
+        });
+    }
+    let (want, wanted) = watch::channel(top.wants());
+    tokio::spawn(follow(Arc::new(Runs::new(named)), wanted, tell.clone()));
+    let mut screen = Screen::take().map_err(gone)?;
+    std::thread::spawn(move || while tell.blocking_send(typed()).is_ok() {});
+    loop {
+        screen
+            .draw(|width, height| top.draw(width, height, wall()))
+            .map_err(gone)?;
+        let Some(mut event) = events.recv().await else {
+            return Ok(Exit::Finished);
+        };
+        // What came meanwhile is drawn at once.
+        loop {
+            match event {
+                Event::Key(key) if !top.key(key) => return Ok(Exit::Finished),
+                Event::Key(_) | Event::Resized => {}
+                Event::Read(data) => top.take(data),
+                Event::Signal(exit) => return Ok(exit),
+                Event::Gone(e) => return Err(gone(e)),
+            }
+            match events.try_recv() {
+                Ok(next) => event = next,
+                Err(_) => break,
+            }
+        }
+        want.send_if_modified(|old| {
+            let now = top.wants();
+            let changed = *old != now;
+            *old = now;
+            changed
+        });
+    }
+}
+
+/// Reads what is wanted, again and again. What is not wanted any more is waited for no longer.
+async fn follow(runs: Arc<Runs>, mut wanted: watch::Receiver<Wants>, tell: mpsc::Sender<Event>) {
+    loop {
+        let wants = wanted.borrow_and_update().clone();
+        let reading = async {
+            read(&runs, wants, &tell).await;
+            sleep(LOOK).await;
+        };
+        select(pin!(reading), pin!(wanted.changed())).await;
+        if tell.is_closed() {
+            return;
+        }
+    }
+}
+
+async fn read(runs: &Arc<Runs>, wants: Wants, tell: &mpsc::Sender<Event>) {
+    let say = async |data| drop(tell.send(Event::Read(data)).await);
+    let run = match &wants {
+        Wants::Runs => {
+            let (views, gone) = runs.all().await;
+            return say(Data::Runs(views, gone)).await;
+        }
+        Wants::Run(run) | Wants::Log { run, .. } => run.clone(),
+    };
+    let Some(view) = runs.one(&run).await else {
+        return say(Data::Lost(run)).await;
+    };
+    say(Data::Run(Box::new(view))).await;
+    match &wants {
+        Wants::Log {
+            attempt, worker, query, ..
+        } => {
+            let Some(dir) = runs.dir(&run).await else { return };
+            let (attempt, worker, query) = (*attempt, *worker, query.clone());
+            let read = runs.output(move || tail(&dir, attempt, worker, &query)).await;
+            let output = read.map_err(str::to_owned).and_then(|read| read);
+            say(Data::Log(wants, output)).await;
+        }
+        _ => {
+            let story = runs.story(&run).await.map(|told| Box::new(told.story));
+            say(Data::Story(run, story)).await;
+        }
+    }
+}
+
+/// The next thing that somebody did at the terminal. Blocks.
+fn typed() -> Event {
+    loop {
+        match event::read() {
+            Ok(Typed::Key(key)) if key.kind != KeyEventKind::Release => {
+                if let Some(key) = meant(key) {
+                    return Event::Key(key);
+                }
+            }
+            Ok(Typed::Resize(..)) => return Event::Resized,
+            Ok(_) => {}
+            Err(e) => return Event::Gone(e),
+        }
+    }
+}
+
+fn meant(key: KeyEvent) -> Option<Key> {
+    let control = key.modifiers.contains(KeyModifiers::CONTROL);
+    Some(match key.code {
+        KeyCode::Char('c' | 'd') if control => Key::Interrupt,
+        KeyCode::Char(_) if control => return None,
+        KeyCode::Char(c) => Key::Letter(c),
+        KeyCode::Up => Key::Up,
+        KeyCode::Down => Key::Down,
+        KeyCode::PageUp => Key::PageUp,
+        KeyCode::PageDown => Key::PageDown,
+        KeyCode::Home => Key::First,
+        KeyCode::End => Key::Last,
+        KeyCode::Enter | KeyCode::Right => Key::Open,
+        KeyCode::Esc | KeyCode::Left => Key::Back,
+        KeyCode::Backspace => Key::Erase,
+        _ => return None,
+    })
+}

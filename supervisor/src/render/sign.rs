@@ -1,0 +1,43 @@
+//! The sign of a run's state: beside each word a sign and a colour, since colour alone tells not everybody anything.
+
+use super::status::StatusView;
+
+/// How a state is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    /// As it should be.
+    Good,
+    /// Over, as somebody wanted.
+    Calm,
+    /// On its way, or with something to look at.
+    Odd,
+    /// Needs somebody.
+    Bad,
+}
+
+impl Tone {
+    /// In a word.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Calm => "calm",
+            Self::Odd => "odd",
+            Self::Bad => "bad",
+        }
+    }
+}
+
+/// The sign of a run as it is.
+#[must_use]
+pub fn sign(view: &StatusView) -> (Tone, &'static str) {
+    match (&view.outcome, view.supervisor.alive) {
+        (Some(o), _) if o.word == "finished" => (Tone::Good, "✓"),
+        (Some(o), _) if matches!(o.word, "stopped" | "out_of_time") => (Tone::Calm, "■"),
+        (Some(_), _) => (Tone::Bad, "✗"),
+        (None, false) => (Tone::Bad, "!"),
+        (None, true) if view.problem.is_some() || view.held.is_some() => (Tone::Odd, "!"),
+        (None, true) if view.mode == "running" => (Tone::Good, "▶"),
+        (None, true) => (Tone::Odd, "…"),
+    }
+}

@@ -1,0 +1,389 @@
+//! `supervise top`: the screen, and what a key does to it. State in, lines out: nothing here knows a terminal.
+//!
+//! Three places, one inside the other: all runs, one run, the output of one of its workers. Whatever comes from a run is escaped, and no
+//! line is wider than the screen.
+
+mod fold;
+mod log;
+mod run;
+mod runs;
+
+use super::count;
+use super::explain::ExplainView;
+use super::status::StatusView;
+use super::terminal::shown;
+use super::time::clock;
+use fold::{clip, faint, plain, strong};
+use ratatui::text::{Line, Span};
+use supervise_core::id::WallMs;
+
+/// A key, by its meaning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Key {
+    /// One line up.
+    Up,
+    /// One line down.
+    Down,
+    /// A screen up.
+    PageUp,
+    /// A screen down.
+    PageDown,
+    /// To the first line.
+    First,
+    /// To the last line.
+    Last,
+    /// Into what is chosen.
+    Open,
+    /// Out of it.
+    Back,
+    /// The last letter of a search is taken back.
+    Erase,
+    /// A letter.
+    Letter(char),
+    /// `^C`.
+    Interrupt,
+}
+
+/// Facts that the screen shows now, and that have to be read.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Wants {
+    /// All runs.
+    #[default]
+    Runs,
+    /// One run and its story.
+    Run(String),
+    /// The end of an output.
+    Log {
+        /// Identity of the run.
+        run: String,
+        /// Its attempt.
+        attempt: u32,
+        /// The worker.
+        worker: u32,
+        /// Only lines with this.
+        query: String,
+    },
+}
+
+/// Lines of an output and where they were read from, or why they were not.
+pub type Output = Result<(Vec<String>, String), String>;
+
+/// Answers to what was wanted.
+#[derive(Debug)]
+pub enum Data {
+    /// All runs, and how many are gone.
+    Runs(Vec<StatusView>, usize),
+    /// One run as it is.
+    Run(Box<StatusView>),
+    /// The story of a run, or why it cannot be told.
+    Story(String, Result<Box<ExplainView>, String>),
+    /// The output that was wanted.
+    Log(Wants, Output),
+    /// No run of this identity is known any more.
+    Lost(String),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Place {
+    #[default]
+    Runs,
+    Run,
+    Log,
+}
+
+/// State of the screen.
+#[derive(Debug, Default)]
+pub struct Top {
+    place: Place,
+    /// Only this run is shown: there is no list behind it.
+    alone: bool,
+    views: Vec<StatusView>,
+    known: bool,
+    gone: usize,
+    chosen: Option<String>,
+    story: Option<(String, Result<Box<ExplainView>, String>)>,
+    output: Option<(Wants, Output)>,
+    /// Attempt and worker whose output is shown; no attempt: the newest.
+    attempt: Option<u32>,
+    worker: u32,
+    query: String,
+    /// A search that is being typed.
+    typed: Option<String>,
+    /// Lines above the screen; in an output, lines below it.
+    scroll: usize,
+    help: bool,
+    /// Lines of the last screen between head and foot.
+    page: usize,
+}
+
+impl Top {
+    /// The list of runs; where one alone was named, that one.
+    #[must_use]
+    pub fn new(alone: Option<&str>) -> Self {
+        Self {
+            place: if alone.is_some() { Place::Run } else { Place::Runs },
+            alone: alone.is_some(),
+            chosen: alone.map(str::to_owned),
+            ..Self::default()
+        }
+    }
+
+    /// Facts that are shown now.
+    #[must_use]
+    pub fn wants(&self) -> Wants {
+        match (self.place, &self.chosen) {
+            (Place::Runs, _) | (_, None) => Wants::Runs,
+            (Place::Run, Some(run)) => Wants::Run(run.clone()),
+            (Place::Log, Some(run)) => Wants::Log {
+                run: run.clone(),
+                attempt: self.attempt.unwrap_or_else(|| self.newest()),
+                worker: self.worker,
+                query: self.query.clone(),
+            },
+        }
+    }
+
+    fn view(&self) -> Option<&StatusView> {
+        let chosen = self.chosen.as_ref()?;
+        self.views.iter().find(|v| v.run == *chosen)
+    }
+
+    fn newest(&self) -> u32 {
+        self.view().map_or(0, |v| v.attempts)
+    }
+
+    /// Takes in what was read. What is not shown any more is only remembered.
+    pub fn take(&mut self, data: Data) {
+        match data {
+            Data::Runs(mut views, gone) => {
+                views.sort_by_key(|v| std::cmp::Reverse(v.now));
+                (self.views, self.gone, self.known) = (views, gone, true);
+                if self.view().is_none() {
+                    self.chosen = self.views.first().map(|v| v.run.clone());
+                }
+            }
+            Data::Run(view) => match self.views.iter_mut().find(|v| v.run == view.run) {
+                Some(known) => *known = *view,
+                None => self.views.push(*view),
+            },
+            // A story that cannot be read on is not forgotten.
+            Data::Story(run, story) => {
+                if story.is_ok() || self.story.as_ref().is_none_or(|(of, _)| *of != run) {
+                    self.story = Some((run, story));
+                }
+            }
+            Data::Log(of, output) => self.output = Some((of, output)),
+            Data::Lost(run) => self.views.retain(|v| v.run != run),
+        }
+    }
+
+    /// Does what a key means; `false`: it is over.
+    pub fn key(&mut self, key: Key) -> bool {
+        if key == Key::Interrupt {
+            return false;
+        }
+        if self.typed.is_some() {
+            self.type_on(key);
+            return true;
+        }
+        if std::mem::take(&mut self.help) {
+            return true;
+        }
+        match key {
+            Key::Letter('q') => return false,
+            Key::Letter('?' | 'h') => self.help = true,
+            Key::Up | Key::Letter('k') => self.go(-1),
+            Key::Down | Key::Letter('j') => self.go(1),
+            Key::PageUp | Key::Letter('b') => self.go(-self.pages()),
+            Key::PageDown | Key::Letter(' ') => self.go(self.pages()),
+            Key::First | Key::Letter('g') => self.go(-isize::MAX),
+            Key::Last | Key::Letter('G') => self.go(isize::MAX),
+            Key::Open => self.open(),
+            Key::Letter('l') if self.chosen.is_some() => self.enter(Place::Log),
+            Key::Back | Key::Erase => return self.back(),
+            Key::Letter(c) if self.place == Place::Log => self.other_output(c),
+            Key::Letter(_) | Key::Interrupt => {}
+        }
+        true
+    }
+
+    fn type_on(&mut self, key: Key) {
+        let Some(mut typed) = self.typed.take() else { return };
+        match key {
+            Key::Open => {
+                self.query = typed;
+                self.scroll = 0;
+                return;
+            }
+            Key::Back => return,
+            Key::Erase => drop(typed.pop()),
+            Key::Letter(c) => typed.push(c),
+            _ => {}
+        }
+        self.typed = Some(typed);
+    }
+
+    fn pages(&self) -> isize {
+        isize::try_from(self.page.saturating_sub(1).max(1)).unwrap_or(1)
+    }
+
+    fn go(&mut self, by: isize) {
+        if self.place == Place::Runs {
+            let at = self.views.iter().position(|v| Some(&v.run) == self.chosen.as_ref());
+            let to = at.unwrap_or_default().saturating_add_signed(by);
+            let last = self.views.len().saturating_sub(1);
+            self.chosen = self.views.get(to.min(last)).map(|v| v.run.clone());
+        } else if self.place == Place::Log {
+            // The end of an output is what is looked at: lines are counted from there.
+            self.scroll = self.scroll.saturating_add_signed(by.saturating_neg());
+        } else {
+            self.scroll = self.scroll.saturating_add_signed(by);
+        }
+    }
+
+    fn open(&mut self) {
+        match self.place {
+            Place::Runs if self.chosen.is_some() => self.enter(Place::Run),
+            Place::Run => self.enter(Place::Log),
+            Place::Runs | Place::Log => {}
+        }
+    }
+
+    fn enter(&mut self, place: Place) {
+        (self.place, self.scroll) = (place, 0);
+        if place == Place::Log {
+            (self.attempt, self.worker) = (None, 0);
+            self.query.clear();
+        }
+    }
+
+    fn back(&mut self) -> bool {
+        match self.place {
+            Place::Log if !self.query.is_empty() => self.query.clear(),
+            Place::Log => self.enter(Place::Run),
+            Place::Run if !self.alone => self.enter(Place::Runs),
+            Place::Run | Place::Runs => return false,
+        }
+        self.scroll = 0;
+        true
+    }
+
+    fn other_output(&mut self, c: char) {
+        let newest = self.newest();
+        let attempt = self.attempt.unwrap_or(newest);
+        match c {
+            '/' => self.typed = Some(String::new()),
+            'w' => self.worker = self.worker.saturating_add(1),
+            'W' => self.worker = self.worker.saturating_sub(1),
+            'a' => self.attempt = Some(attempt.saturating_sub(1).max(1)),
+            'A' => self.attempt = Some(attempt + 1).filter(|n| *n < newest),
+            _ => return,
+        }
+        if c != '/' {
+            self.scroll = 0;
+        }
+    }
+
+    /// The screen: as many lines as it is high, none wider than it is.
+    pub fn draw(&mut self, width: usize, height: usize, now: WallMs) -> Vec<Line<'static>> {
+        let page = height.saturating_sub(2);
+        self.page = page;
+        let mut body = match (self.help, self.place) {
+            (true, _) => help(),
+            (false, Place::Runs) => runs::draw(self, width, page),
+            (false, Place::Run) => {
+                let all = run::draw(self, width);
+                self.scroll = self.scroll.min(all.len().saturating_sub(page));
+                all.into_iter().skip(self.scroll).collect()
+            }
+            (false, Place::Log) => {
+                let all = log::draw(self, width);
+                let above = all.len().saturating_sub(page);
+                self.scroll = self.scroll.min(above);
+                all.into_iter().skip(above - self.scroll).collect()
+            }
+        };
+        body.resize(page, Line::default());
+        let mut out = vec![self.head(width, now)];
+        out.append(&mut body);
+        out.push(self.foot());
+        out.truncate(height);
+        out.into_iter().map(|l| clip(l, width)).collect()
+    }
+
+    fn head(&self, width: usize, now: WallMs) -> Line<'static> {
+        let name = |v: &StatusView| shown(v.root.as_ref().or(v.run_dir.as_ref()).unwrap_or(&v.run));
+        let what = match (self.place, self.view()) {
+            (Place::Runs, _) => format!("{}{}", count(self.views.len() as u64, "run"), self.missing()),
+            (_, Some(v)) => name(v),
+            (_, None) => self.chosen.clone().unwrap_or_default(),
+        };
+        let time = clock(now);
+        let left = "supervise  ".len() + time.len() + 2;
+        let what = fold::end_of(&what, width.saturating_sub(left));
+        let gap = width.saturating_sub(left + fold::width(&what)) + 2;
+        Line::from(vec![
+            strong("supervise  "),
+            plain(what),
+            Span::raw(" ".repeat(gap)),
+            faint(time),
+        ])
+    }
+
+    fn missing(&self) -> String {
+        match self.gone {
+            0 => String::new(),
+            n => format!(", {n} not shown: the directories are gone"),
+        }
+    }
+
+    fn foot(&self) -> Line<'static> {
+        if let Some(typed) = &self.typed {
+            return Line::from(vec![
+                strong(format!("/{}", shown(typed))),
+                faint("  Enter: search  Esc: not"),
+            ]);
+        }
+        let back = if self.alone { "Esc leave" } else { "Esc runs" };
+        let words = match (self.help, self.place) {
+            (true, _) => "any key: back".to_owned(),
+            (false, Place::Runs) => "↑↓ choose  Enter open  l output  ? keys  q leave".to_owned(),
+            (false, Place::Run) => format!("↑↓ scroll  Enter output  {back}  ? keys  q leave"),
+            (false, Place::Log) => "↑↓ scroll  w W worker  a A attempt  / search  Esc run  ? keys  q leave".to_owned(),
+        };
+        Line::from(faint(words))
+    }
+}
+
+fn help() -> Vec<Line<'static>> {
+    const KEYS: [(&str, &str); 12] = [
+        ("↑ ↓  k j", "one line, or one run"),
+        ("PgUp PgDn  b Space", "one screen"),
+        ("Home End  g G", "first, last"),
+        ("Enter", "open: the run, its output"),
+        ("Esc  Backspace", "back"),
+        ("l", "output of the newest attempt"),
+        ("w W", "in an output: next worker, the one before"),
+        ("a A", "in an output: the attempt before, next attempt"),
+        ("/", "in an output: only lines with a text"),
+        ("?  h", "these keys"),
+        ("q  ^C", "leave; nothing that runs is touched"),
+        ("", ""),
+    ];
+    let mut out = vec![Line::default(), Line::from(strong("  Keys")), Line::default()];
+    for (key, words) in KEYS {
+        let gap = " ".repeat(22_usize.saturating_sub(fold::width(key)));
+        out.push(Line::from(vec![
+            Span::raw("  "),
+            strong(key),
+            Span::raw(gap),
+            plain(words),
+        ]));
+    }
+    let signs = "▶ trains  … on its way  ! look at it  ✓ finished  ■ stopped  ✗ failed";
+    out.push(Line::from(faint(format!("  {signs}"))));
+    out
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,159 @@
+//! All runs: a line each, and below them more of the one that is chosen.
+
+use super::super::one_line;
+use super::super::sign::sign;
+use super::super::status::StatusView;
+use super::super::table::state_word;
+use super::super::terminal::shown;
+use super::Top;
+use super::fold::{aligned, begin_of, end_of, faint, padded, plain, strong, toned, width as columns_of};
+use ratatui::style::Modifier;
+use ratatui::text::Line;
+
+/// Lines about the chosen run.
+const ABOUT: usize = 5;
+/// Columns of a screen on which everything is shown.
+const WIDE: usize = 120;
+
+pub(super) fn draw(top: &Top, width: usize, page: usize) -> Vec<Line<'static>> {
+    if top.views.is_empty() {
+        let words = match top.known {
+            true => "no run of this user is known on this machine",
+            false => "reading …",
+        };
+        return vec![Line::default(), Line::from(plain(format!("  {words}")))];
+    }
+    let wide = width >= WIDE;
+    let longest = top.views.iter().map(|v| columns_of(&state_word(v))).max();
+    let state = longest.unwrap_or_default().clamp(5, if wide { 28 } else { 16 });
+    let cells = |c: &Cells<'_>| {
+        let mut out = padded(c.state, state);
+        out.push_str(&aligned(c.step, 14));
+        out.push_str(&aligned(c.mark, 9));
+        out.push_str(&aligned(c.age, 10));
+        out.push_str(&aligned(c.goodput, 9));
+        if wide {
+            out.push_str(&aligned(c.attempts, 10));
+            out.push_str("  ");
+            out.push_str(&padded(c.run, 16));
+        }
+        let left = width.saturating_sub(columns_of(&out) + 6);
+        out + "  " + &end_of(c.place, left)
+    };
+    let head = cells(&Cells {
+        state: "STATE",
+        step: "STEP",
+        mark: "PROVEN",
+        age: "PROGRESS",
+        goodput: "GOODPUT",
+        attempts: "ATTEMPTS",
+        run: "RUN",
+        place: "WHERE",
+    });
+    let mut out = vec![Line::from(faint(format!("    {head}")))];
+    let rows = page.saturating_sub(1 + ABOUT).max(1);
+    let chosen = top.views.iter().position(|v| Some(&v.run) == top.chosen.as_ref());
+    // The chosen one stays on the screen, in its middle where there are more than fit.
+    let most = top.views.len().saturating_sub(rows);
+    let from = chosen.unwrap_or_default().saturating_sub(rows / 2).min(most);
+    for (n, view) in top.views.iter().enumerate().skip(from).take(rows) {
+        let is_chosen = Some(n) == chosen;
+        let (tone, mark) = sign(view);
+        let row = Row::of(view);
+        let mut line = Line::from(vec![
+            plain(if is_chosen { "> " } else { "  " }),
+            toned(mark, tone),
+            plain(format!(" {}", cells(&row.cells(view)))),
+        ]);
+        if is_chosen {
+            line = line.patch_style(Modifier::BOLD);
+        }
+        out.push(line);
+    }
+    if let Some(view) = top.view() {
+        out.resize(page.saturating_sub(ABOUT), Line::default());
+        out.extend(about(view, width));
+    }
+    out
+}
+
+struct Cells<'a> {
+    state: &'a str,
+    step: &'a str,
+    mark: &'a str,
+    age: &'a str,
+    goodput: &'a str,
+    attempts: &'a str,
+    run: &'a str,
+    place: &'a str,
+}
+
+struct Row {
+    state: String,
+    step: String,
+    mark: String,
+    age: String,
+    goodput: String,
+    attempts: String,
+    place: String,
+}
+
+impl Row {
+    fn of(v: &StatusView) -> Self {
+        let none = || "-".to_owned();
+        let of = v.last_step.map(|l| format!("/{l}")).unwrap_or_default();
+        let step = v.attempt.as_ref().and_then(|a| a.step);
+        let goodput = v.ledger.as_ref().and_then(|l| l.goodput);
+        Self {
+            state: state_word(v),
+            step: step.map_or_else(none, |s| format!("{s}{of}")),
+            mark: v.mark.map_or_else(none, |m| m.to_string()),
+            age: v.last_progress.and_then(|at| v.age(at.0)).unwrap_or_else(none),
+            goodput: goodput.map_or_else(none, |g| format!("{:.1} %", 100.0 * g)),
+            attempts: v.attempts.to_string(),
+            place: shown(v.root.as_ref().or(v.run_dir.as_ref()).unwrap_or(&v.run)),
+        }
+    }
+
+    fn cells<'a>(&'a self, v: &'a StatusView) -> Cells<'a> {
+        Cells {
+            state: &self.state,
+            step: &self.step,
+            mark: &self.mark,
+            age: &self.age,
+            goodput: &self.goodput,
+            attempts: &self.attempts,
+            run: &v.run,
+            place: &self.place,
+        }
+    }
+}
+
+/// More about one run: its name, how it is, and what somebody should look at.
+fn about(v: &StatusView, width: usize) -> Vec<Line<'static>> {
+    let (tone, mark) = sign(v);
+    let place = shown(v.root.as_ref().or(v.run_dir.as_ref()).unwrap_or(&v.run));
+    let mut out = vec![
+        Line::from(faint("─".repeat(width))),
+        Line::from(strong(end_of(&place, width))),
+        Line::from(toned(
+            begin_of(&format!("{mark} {}", shown(&v.headline())), width),
+            tone,
+        )),
+    ];
+    let more = [
+        v.problem.as_ref().map(|p| format!("problem: {p}")),
+        v.held.as_ref().map(supervise_core::state::Held::words),
+        v.outcome.as_ref().map(|o| o.why.clone()),
+        v.reasons.first().map(|r| format!("because {}", r.text)),
+        v.danger.as_ref().map(|d| format!("next danger: {}", d.text)),
+    ];
+    let lines = more
+        .into_iter()
+        .flatten()
+        .map(|text| begin_of(&one_line(&text, 600), width));
+    out.extend(lines.map(|text| Line::from(plain(text))));
+    out.truncate(ABOUT);
+    out.resize(ABOUT, Line::default());
+    out
+}

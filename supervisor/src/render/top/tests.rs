@@ -1,0 +1,217 @@
+use super::*;
+use crate::render::explain::Teller;
+use crate::render::status::{Alive, Liveness};
+use supervise_core::id::{Step, Term};
+use supervise_core::record::Outcome;
+use supervise_core::state::{Mode, State};
+
+const EVIL: &str = "a\u{1b}[2J\r\nforged\u{9b}x\u{202e}";
+
+fn view(run: &str, wall: i64, mark: Option<u64>, outcome: Option<Outcome>) -> StatusView {
+    let s = State {
+        wall: WallMs(wall),
+        term: Term(1),
+        mark: mark.map(Step),
+        mode: if outcome.is_some() {
+            Mode::Finished
+        } else {
+            Mode::Running
+        },
+        outcome,
+        ..State::default()
+    };
+    let supervisor = Liveness {
+        alive: s.outcome.is_none(),
+        pid: Some(7),
+    };
+    let mut view = StatusView::of(
+        run,
+        &s,
+        None,
+        Alive {
+            supervisor,
+            guard: supervisor,
+        },
+    );
+    view.looked = Some(WallMs(100_000));
+    view.root = Some(format!("/ckpt/{run}"));
+    view
+}
+
+fn some() -> Top {
+    let mut top = Top::new(None);
+    let done = view(
+        "done",
+        1_000,
+        Some(30),
+        Some(Outcome::Finished { step: Some(Step(30)) }),
+    );
+    top.take(Data::Runs(vec![done, view("runs", 99_000, Some(20), None)], 1));
+    top
+}
+
+fn text(lines: &[Line<'_>]) -> String {
+    lines
+        .iter()
+        .map(|l| l.to_string().trim_end().to_owned() + "\n")
+        .collect()
+}
+
+fn press(top: &mut Top, keys: &[Key]) {
+    assert!(keys.iter().all(|k| top.key(*k)), "nobody left");
+}
+
+#[test]
+fn the_list_tells_each_run_and_more_of_the_chosen_one() {
+    let mut top = some();
+    let lines = top.draw(80, 12, WallMs(100_000));
+    assert_eq!(
+        text(&lines),
+        "supervise  2 runs, 1 not shown: the directories are gone               00:01:40Z
+    STATE             STEP   PROVEN  PROGRESS  GOODPUT  WHERE
+> ▶ running              -       20         -        -  /ckpt/runs
+  ✓ finished             -       30         -        -  /ckpt/done
+
+
+────────────────────────────────────────────────────────────────────────────────
+/ckpt/runs
+▶ running
+
+
+↑↓ choose  Enter open  l output  ? keys  q leave
+"
+    );
+    assert_eq!(lines[2].style.add_modifier, ratatui::style::Modifier::BOLD);
+}
+
+#[test]
+fn no_screen_is_wider_or_higher_than_the_terminal() {
+    let mut top = some();
+    top.views[0].root = Some(format!("/漢字/{}", "long/".repeat(60)));
+    top.views[0].problem = Some("a problem of many words ".repeat(20));
+    for keys in [
+        &[][..],
+        &[Key::Letter('?')],
+        &[Key::Down],
+        &[Key::Open],
+        &[Key::Open],
+        &[Key::Letter('/'), Key::Letter('漢')],
+    ] {
+        press(&mut top, keys);
+        for (width, height) in [(80, 24), (200, 60), (20, 5), (1, 1), (3, 40), (0, 0)] {
+            let lines = top.draw(width, height, WallMs(0));
+            assert_eq!(lines.len(), height);
+            assert!(lines.iter().all(|l| l.width() <= width), "{width}: {}", text(&lines));
+        }
+        top.help = false;
+    }
+}
+
+#[test]
+fn keys_lead_in_and_out_and_say_what_is_read() {
+    let mut top = some();
+    press(&mut top, &[Key::Down, Key::Down, Key::Open]);
+    assert_eq!(top.wants(), Wants::Run("done".to_owned()));
+    press(&mut top, &[Key::Open, Key::Letter('w')]);
+    let log = |query: &str| Wants::Log {
+        run: "done".to_owned(),
+        attempt: 0,
+        worker: 1,
+        query: query.to_owned(),
+    };
+    assert_eq!(top.wants(), log(""));
+    press(
+        &mut top,
+        &[
+            Key::Letter('/'),
+            Key::Letter('q'),
+            Key::Letter('x'),
+            Key::Erase,
+            Key::Open,
+        ],
+    );
+    assert_eq!(top.wants(), log("q"));
+    press(&mut top, &[Key::Back, Key::Back]);
+    assert_eq!(top.wants(), Wants::Run("done".to_owned()));
+    press(&mut top, &[Key::Back, Key::Up, Key::Letter('?')]);
+    assert!(text(&top.draw(80, 24, WallMs(0))).contains("PgUp PgDn"));
+    press(&mut top, &[Key::Letter('q')]);
+    assert_eq!((top.wants(), top.chosen.as_deref()), (Wants::Runs, Some("runs")));
+    assert!(!top.key(Key::Letter('q')) && !top.key(Key::Interrupt) && !top.key(Key::Back));
+    // Of one that was named alone there is no list.
+    assert!(!Top::new(Some("done")).key(Key::Back));
+}
+
+#[test]
+fn nothing_of_a_run_moves_the_cursor() {
+    let mut top = some();
+    top.views[0].root = Some(format!("/ckpt/{EVIL}"));
+    top.views[0].problem = Some(EVIL.to_owned());
+    top.views[0].trainer = Some(EVIL.to_owned());
+    let safe = |top: &mut Top| {
+        let lines = top.draw(120, 60, WallMs(0));
+        let spans = lines.iter().flat_map(|l| &l.spans);
+        let odd = |c: char| c.is_control() || c == '\u{202e}';
+        assert!(spans.clone().all(|s| !s.content.contains(odd)), "{}", text(&lines));
+        let all = text(&lines);
+        assert!(all.contains(r"a\x1b[2J") || all.contains("forged"), "{all}");
+        all
+    };
+    safe(&mut top);
+    press(&mut top, &[Key::Open]);
+    top.take(Data::Story("runs".to_owned(), Err(EVIL.to_owned())));
+    safe(&mut top);
+    top.take(Data::Story(
+        "runs".to_owned(),
+        Ok(Box::new(Teller::default().finish(EVIL, None))),
+    ));
+    safe(&mut top);
+    press(&mut top, &[Key::Open]);
+    let lines = vec![
+        EVIL.to_owned(),
+        "\u{1b}[31mred\u{1b}[0m".to_owned(),
+        "10%\r20%".to_owned(),
+    ];
+    top.take(Data::Log(top.wants(), Ok((lines, EVIL.to_owned()))));
+    let all = safe(&mut top);
+    assert!(all.contains("\nred\n20%\n"), "{all}");
+}
+
+#[test]
+fn an_output_is_shown_from_its_end_and_scrolled_from_there() {
+    let mut top = some();
+    press(&mut top, &[Key::Letter('l')]);
+    let lines = (0..100).map(|n| format!("line {n}")).collect();
+    top.take(Data::Log(top.wants(), Ok((lines, "all of it".to_owned()))));
+    let shown = |top: &mut Top| {
+        text(&top.draw(80, 6, WallMs(0)))
+            .lines()
+            .skip(1)
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        shown(&mut top)[..4],
+        ["line 97", "line 98", "line 99", "── attempt 0, worker 0: all of it"]
+    );
+    press(&mut top, &[Key::Up, Key::PageUp]);
+    assert_eq!(shown(&mut top)[..4], ["line 93", "line 94", "line 95", "line 96"]);
+    press(&mut top, &[Key::First, Key::Up]);
+    assert_eq!(shown(&mut top)[..2], ["line 0", "line 1"]);
+    press(&mut top, &[Key::Last]);
+    assert_eq!(shown(&mut top)[2], "line 99");
+    // What was read for another place is not shown in this one.
+    press(&mut top, &[Key::Letter('w')]);
+    assert_eq!(shown(&mut top)[0], "attempt 0, worker 1: reading …");
+}
+
+#[test]
+fn the_chosen_run_stays_on_the_screen_among_a_thousand() {
+    let mut top = Top::new(None);
+    let views = (0..1000).map(|n| view(&format!("run{n:04}"), n, None, None)).collect();
+    top.take(Data::Runs(views, 0));
+    press(&mut top, &[Key::Last]);
+    assert!(text(&top.draw(80, 24, WallMs(0))).contains("> ▶ running"));
+    press(&mut top, &[Key::PageUp]);
+    assert!(text(&top.draw(80, 24, WallMs(0))).contains("> ▶ running"));
+}

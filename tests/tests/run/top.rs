@@ -1,0 +1,152 @@
+//! What stands on a terminal: `supervise top`, and the live line of `run`.
+
+use super::{SUPERVISE, saved, scene};
+use serde_json::json;
+use std::path::Path;
+use supervise_tests::harness::{Mount, Scene, Tmux, send};
+
+const SMALL: (u16, u16) = (80, 24);
+const LARGE: (u16, u16) = (200, 60);
+
+/// `supervise` on a terminal; `None`: there is no tmux here.
+fn terminal(scene: &Scene, test: &str, size: (u16, u16), arguments: &[&str]) -> Option<Tmux> {
+    Tmux::start(scene, size, Path::new(SUPERVISE), arguments)
+        .map_err(|no| no.tell(test))
+        .ok()
+}
+
+#[test]
+fn top_follows_a_run_that_lives_and_tells_when_its_supervisor_is_dead() {
+    let mut scene = scene();
+    scene.set("demo.hold_at", json!(5));
+    let run = scene.start(&[]);
+    saved(&scene, 4);
+    let Some(top) = terminal(&scene, "top", SMALL, &["top"]) else {
+        return;
+    };
+    let _ = top.shows("4/12        4 ");
+    top.keys(&["Enter"]);
+    let _ = top.shows("step 4 of 12 is proven");
+    let guards = scene.guards();
+    run.kill();
+    let _ = top.shows("no supervisor; its guard holds the workers");
+    guards.into_iter().for_each(|pid| send(pid, libc::SIGKILL));
+    let _ = top.shows("not running: the supervisor is gone");
+    top.keys(&["Enter"]);
+    let _ = top.shows("step:4");
+    top.keys(&["/", "s", "t", "e", "p", ":", "3", "Enter"]);
+    let found = top.shows("in the whole file");
+    assert!(found.contains("step:3") && !found.contains("step:4"), "{found}");
+    top.keys(&["Escape"]);
+    let _ = top.shows("step:4");
+    top.keys(&["q"]);
+    let left = top.ended(0);
+    assert!(!left.contains("step:4"), "{left}");
+    scene.go();
+    scene.run(&[]).expect(0);
+}
+
+#[test]
+fn the_terminal_is_given_back_after_a_signal_and_after_a_panic() {
+    for (signal, code) in [(libc::SIGTERM, 143), (libc::SIGINT, 130), (libc::SIGHUP, 0)] {
+        let scene = scene();
+        let Some(top) = terminal(&scene, "top", SMALL, &["top"]) else {
+            return;
+        };
+        let _ = top.shows("no run of this user");
+        send(top.pid(), signal);
+        let _ = top.ended(code);
+    }
+    let scene = scene();
+    let program = scene.program("panics_on_screen");
+    let Ok(top) = Tmux::start(&scene, SMALL, &program, &[]) else {
+        return;
+    };
+    let left = top.ended(101);
+    assert!(left.contains("on purpose") && !left.contains("drawn"), "{left}");
+}
+
+#[test]
+fn without_a_terminal_top_names_the_command_that_prints() {
+    let scene = scene();
+    for command in [&["top"][..], &["status", "--watch"]] {
+        scene
+            .ask(command)
+            .expect(64)
+            .says("`supervise status` prints the same once");
+    }
+    scene.ask(&["status", "--watch", "--json"]).expect(64).says("--json");
+}
+
+#[test]
+fn a_directory_that_hangs_is_said_and_the_other_run_is_shown() {
+    let mut scene = scene();
+    let mount = match Mount::faulty(&scene, "fs") {
+        Ok(mount) => mount,
+        Err(no) => return no.tell("a_directory_that_hangs_is_said_and_the_other_run_is_shown"),
+    };
+    scene.run(&[]).expect(0);
+    scene.set_root(&mount.point.join("checkpoints"));
+    scene.run(&[]).expect(0);
+    mount.faults("* hang\n");
+    if let Some(top) = terminal(&scene, "top", SMALL, &["top"]) {
+        let list = top.shows("12/12");
+        assert!(list.contains("✓ finished"), "{list}");
+        let hung = eventually_chosen(&top, "does not answer");
+        assert!(hung.contains("12/12"), "{hung}");
+        // Keys are heard meanwhile.
+        top.keys(&["?"]);
+        let _ = top.shows("nothing that runs is touched");
+        top.keys(&["q", "q"]);
+        let _ = top.ended(0);
+    }
+    mount.faults("");
+}
+
+/// Chooses one run after the other until the screen tells this.
+fn eventually_chosen(top: &Tmux, text: &str) -> String {
+    supervise_tests::harness::eventually(text, || {
+        for key in ["Up", "Down"] {
+            top.keys(&[key]);
+            let screen = top.screen();
+            if screen.contains(text) {
+                return Some(screen);
+            }
+        }
+        None
+    })
+}
+
+#[test]
+fn run_keeps_one_line_that_lives_below_what_it_decides() {
+    for size in [SMALL, LARGE] {
+        let mut scene = scene();
+        scene.set("demo.hold_at", json!(5));
+        let config = scene.write_config();
+        let Some(run) = terminal(&scene, "run", size, &["run", config.to_str().unwrap()]) else {
+            return;
+        };
+        let screen = run.shows("next save");
+        let lines: Vec<&str> = screen.trim_end().lines().collect();
+        let live: Vec<&&str> = lines.iter().filter(|l| l.contains("a step, ")).collect();
+        assert_eq!(live, [lines.last().unwrap()], "one line, the last: {screen}");
+        assert!(
+            live[0].contains("step 4 of 12, ") && live[0].contains("resume point 4"),
+            "{screen}"
+        );
+        assert!(live[0].contains("next save"), "{screen}");
+        assert!(screen.contains("workers started"), "{screen}");
+        scene.go();
+        let left = run.ended(0);
+        assert!(left.contains("finished: step 12 is proven"), "{left}");
+        assert!(!left.contains("a step, "), "nothing is left of it: {left}");
+    }
+    // Into a pipe there is none.
+    let scene = scene();
+    let piped = scene.run(&[]);
+    assert!(
+        !piped.text.contains("next save") && !piped.text.contains('\u{1b}'),
+        "{}",
+        piped.text
+    );
+}
