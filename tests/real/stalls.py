@@ -4,10 +4,11 @@ usage: stalls.py PROGRAMS [--work DIR]
 
 One run in which a rank falls asleep inside a step, and in the next attempt another one computes for ever inside a step. The first
 is found by stillness; the second by what its ranks did while they were well, or, where somebody else talks on the same network, by the
-hard limit. The weights at the end are those of a run without faults, bit for bit. Ends with `1 passed`.
+hard limit. Each time the line at which either rank stood is named. The weights at the end are those of a run without faults, bit for bit. Ends with `1 passed`.
 """
 
 import argparse
+import json
 import sys
 import tempfile
 from pathlib import Path
@@ -38,6 +39,13 @@ def main():
         assert attempts(b.status(root)) >= 3, done.stdout
         told = [line for line in done.stdout.splitlines() if "killing the workers" in line and "stuck: " in line]
         assert len(told) >= 2, done.stdout
+        stories = json.loads(b.supervise("explain", root, "--json").stdout)["attempts"]
+        hung = [s["account"] for s in stories if (s.get("diagnosis") or {}).get("class") == "hang.step"]
+        stands = [[p["text"] for p in a["evidence"]] for a in hung]
+        print(*stands, sep="\n")
+        for texts, rank, place in zip(stands, (1, 0), ("strike", "spin"), strict=True):
+            assert texts[0].startswith(f"worker {rank} ") and f"stands in {place} (" in texts[0] and "fault_hooks.py:" in texts[0], texts
+            assert texts[1].startswith(f"worker {1 - rank} ") and "waits in " in texts[1], texts
         b.call([sys.executable, HERE / "compare_pt.py", straight / f"global_step_{STEPS}", root / f"global_step_{STEPS}"])
         nothing_left(folder)
     print("1 passed")

@@ -9,6 +9,8 @@
 mod demo;
 #[path = "run/elsewhere.rs"]
 mod elsewhere;
+#[path = "run/endings.rs"]
+mod endings;
 #[path = "run/ends.rs"]
 mod ends;
 #[path = "run/evidence.rs"]

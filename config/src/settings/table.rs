@@ -47,6 +47,9 @@ settings! {
         /// Memory that the interpreters of one attempt may hold together while they wait; those that would need more end, and none is started
         /// after them. `null`: the larger of 3 GiB and a twentieth of the memory (of the control group, where it has a limit).
         standby_memory: Option<u64> = "null", Kind::OptionalSize;
+        /// Python interpreters that are started here say more of their end: a hang tells the line at which each rank stands, and an exception
+        /// that ends a worker is known also where its output does not tell it.
+        interpreter: InterpreterChoice = "auto";
         /// Proving a checkpoint before a resume.
         proof: Proof;
         /// State that may be lost at a resume where no step of the run has everything. An older step that has everything always comes first.
@@ -312,6 +315,14 @@ choices! {
         Ask = "ask",
         /// it is resumed from, and what is repeated is said
         Always = "always",
+    }
+
+    /// Help for interpreters.
+    enum InterpreterChoice {
+        /// a handler of Python's own for fatal signals (`PYTHONFAULTHANDLER`, unless you set it), and a start file that leaves no trace
+        Auto = "auto",
+        /// they start as they would without a supervisor; none imports ahead
+        Plain = "plain",
     }
 
     /// Interpreters that import ahead.

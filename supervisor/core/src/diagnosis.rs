@@ -32,10 +32,26 @@ use weigh::{Clue, Weight, choose, class_of, is_telling};
 /// Finds out what ended an attempt: what the machine shows of it beats what was printed.
 #[must_use]
 pub fn diagnose(a: &Attempt) -> Diagnosis {
-    let told = from_words(a);
+    let told = from_the_ending(a, from_words(a));
     match better(a, &told.class) {
         Some(shown) => build(a, shown.class, shown.text, &shown.shape),
         None => with_the_rank(a, told),
+    }
+}
+
+/// Where the output tells nothing of an exception that ended the worker: what its interpreter left of it.
+fn from_the_ending(a: &Attempt, told: Diagnosis) -> Diagnosis {
+    let Some((worker, ExitStatus::Code(1))) = a.first_failure.filter(|_| told.class == "exit.unexplained") else {
+        return told;
+    };
+    let endings = a.evidence.iter().flat_map(|facts| &facts.endings);
+    let Some(ending) = endings.clone().find(|e| e.worker == worker) else {
+        return told;
+    };
+    let seen = ending.sightings();
+    match root(seen.iter(), a, Weight::Effect) {
+        Some((class, s)) => build(a, class, format!("{}: {}", place(s), shorten(&s.text)), &s.text),
+        None => told,
     }
 }
 

@@ -15,6 +15,7 @@ pub mod decide;
 pub mod diagnosis;
 pub mod diff;
 pub mod durations;
+pub mod ending;
 pub mod equivalence;
 pub mod event;
 pub mod evidence;

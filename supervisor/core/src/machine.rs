@@ -1,6 +1,7 @@
 //! Facts of the machine about the end of an attempt: the kernel's words, memory, room on disks.
 
 use crate::collectives::Collectives;
+use crate::ending::Ending;
 use crate::stacks::Stacks;
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +34,9 @@ pub struct Facts {
     /// Where the ranks stood in their programs before they were ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stacks: Option<Stacks>,
+    /// Exceptions that ended interpreters.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub endings: Vec<Ending>,
 }
 
 /// A line of the kernel's log.

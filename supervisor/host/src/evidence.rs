@@ -5,6 +5,7 @@
 //! after that. Everything has a bound in time and size, and what could not be read says why.
 
 mod dumps;
+mod endings;
 mod exits;
 mod flight;
 mod kernel;
@@ -158,7 +159,12 @@ fn gather(order: &Order) -> (Facts, Files) {
         let text = [dumps.stacks.table(), stacks, dumps.text].concat();
         files.push(("stacks.txt".to_owned(), text));
     }
+    let endings = endings::read(order);
+    if !endings.is_empty() {
+        files.push(("exceptions.txt".to_owned(), endings::text(&endings)));
+    }
     let facts = Facts {
+        endings,
         stacks: Some(dumps.stacks).filter(|s| !s.groups.is_empty()),
         collectives,
         lines: lines.unwrap_or_default(),

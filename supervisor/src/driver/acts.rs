@@ -7,7 +7,7 @@ use crate::render::doubts;
 use std::os::unix::net::UnixStream;
 use std::process::Child;
 use supervise_config::redact_words;
-use supervise_config::settings::CgroupChoice;
+use supervise_config::settings::{CgroupChoice, InterpreterChoice};
 use supervise_core::diagnosis::{failure_rules, user_rules};
 use supervise_core::event::{ActError, ActErrorKind, EventKind};
 use supervise_core::gang::{FOREIGN, is_of_a_node, worker_env};
@@ -166,6 +166,7 @@ impl Driver {
             stale_names: plan.stale_names.clone(),
             script: watch(plan),
             interpreters: self.runs_interpreters(&plan.argv),
+            endings: self.tells_endings(&plan.argv),
             nodes: (self.spec.gang.nodes > 1).then(|| NodesOrder {
                 nodes: self.spec.gang.nodes,
                 step: steps::name(&self.spec.run, order.attempt),
@@ -212,7 +213,8 @@ impl Driver {
             .map(|rank| {
                 let mut env = base.clone();
                 if self.order.settings.assist.environment {
-                    let more = super::evidence::helping_variables(&dir, is_gang.then_some(rank), &env);
+                    let plain = self.order.settings.interpreter == InterpreterChoice::Plain;
+                    let more = super::evidence::helping_variables(&dir, is_gang.then_some(rank), plain, &env);
                     env.extend(more);
                 }
                 env.extend(worker_env(gang, Rank(rank), (master, port), order.attempt.0));

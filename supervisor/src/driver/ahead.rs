@@ -3,7 +3,7 @@
 use super::Driver;
 use crate::environment;
 use std::net::TcpListener;
-use supervise_config::settings::StandbyChoice;
+use supervise_config::settings::{InterpreterChoice, StandbyChoice};
 use supervise_core::creep::Resource;
 use supervise_core::danger::dangers;
 use supervise_core::event::Ahead;
@@ -50,11 +50,21 @@ pub(super) struct ImportsAhead {
 impl Driver {
     /// The workers are interpreters that run our file first.
     pub(super) fn runs_interpreters(&self, argv: &[String]) -> bool {
-        let program = argv.first().map(|p| p.rsplit('/').next().unwrap_or(p));
         let policy = &self.spec.policy;
         let wished = self.order.settings.standby == StandbyChoice::Auto && policy.recovery && !policy.observe;
-        let is_here = self.spec.gang.launcher == LauncherKind::Gang && self.spec.gang.nodes == 1;
-        wished && is_here && program.is_some_and(|p| p.starts_with("python"))
+        wished && self.spec.gang.launcher == LauncherKind::Gang && self.are_interpreters(argv)
+    }
+
+    /// They leave the exception that ends them.
+    pub(super) fn tells_endings(&self, argv: &[String]) -> bool {
+        !self.spec.policy.observe && self.are_interpreters(argv)
+    }
+
+    /// They are interpreters of this machine, and the start of them is ours.
+    fn are_interpreters(&self, argv: &[String]) -> bool {
+        let program = argv.first().map(|p| p.rsplit('/').next().unwrap_or(p));
+        let ours = self.order.settings.interpreter == InterpreterChoice::Auto && self.spec.gang.nodes <= 1;
+        ours && program.is_some_and(|p| p.starts_with("python"))
     }
 
     /// Replaces the guard that waits by one whose interpreters import ahead, once the first step of this attempt was done.

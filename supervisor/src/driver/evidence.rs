@@ -200,6 +200,7 @@ async fn answer(helper: &mut Child) -> Option<Facts> {
 pub(super) fn helping_variables(
     attempt: &camino::Utf8Path,
     rank: Option<u32>,
+    plain: bool,
     env: &BTreeMap<String, String>,
 ) -> Vec<(String, String)> {
     let dir = attempt.join(DIRECTORY);
@@ -216,6 +217,7 @@ pub(super) fn helping_variables(
     ];
     let unset = wanted
         .iter()
+        .filter(|(names, _)| !(plain && names.contains(&"PYTHONFAULTHANDLER")))
         .filter(|(names, _)| !names.iter().any(|name| env.contains_key(*name)));
     let all = unset.flat_map(|(names, value)| names.iter().map(|name| ((*name).to_owned(), (*value).to_owned())));
     let error = rank.map(|rank| {
@@ -233,7 +235,7 @@ mod tests {
     fn what_the_user_set_stays_by_whichever_name() {
         let given = |env: &[(&str, &str)]| {
             let env = env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-            let all = helping_variables("/run/attempts/0001".into(), Some(3), &env);
+            let all = helping_variables("/run/attempts/0001".into(), Some(3), false, &env);
             all.into_iter().collect::<BTreeMap<String, String>>()
         };
         let all = given(&[]);

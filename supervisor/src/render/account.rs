@@ -5,6 +5,7 @@ use super::time::stamp;
 use super::{bytes, count};
 use serde::Serialize;
 use supervise_core::collectives::Collectives;
+use supervise_core::ending::Ending;
 use supervise_core::id::{Step, WallMs};
 use supervise_core::machine::{Facts, KernelKind};
 use supervise_core::record::Diagnosis;
@@ -139,6 +140,11 @@ impl Account {
             let calls = facts.collectives.as_ref().and_then(Collectives::words);
             evidence.extend(calls.map(|text| collectives(no, text)));
         }
+        let ending = a.evidence.iter().flat_map(|facts| &facts.endings);
+        let ending = ending
+            .clone()
+            .find(|e| Some(e.worker.0) == worker && root.is_none() && !a.is_stuck());
+        evidence.extend(ending.map(|e| exception(no, e)));
         if evidence.is_empty() {
             let worker = worker.unwrap_or_default();
             let from = a.lines.len().saturating_sub(LINES);
@@ -222,6 +228,19 @@ fn stack(no: u32, text: String) -> Pointer {
         file: Some(format!("attempts/{no:04}/evidence/stacks.txt")),
         line: None,
         text,
+    }
+}
+
+/// The exception that a worker ended with.
+fn exception(no: u32, ending: &Ending) -> Pointer {
+    let frame = ending.chain.first().and_then(|raised| raised.frames.last());
+    let place = frame.map_or_else(String::new, |f| {
+        format!(" ({}, line {}, in {})", f.file, f.line, f.function)
+    });
+    Pointer {
+        file: Some(format!("attempts/{no:04}/evidence/exceptions.txt")),
+        line: None,
+        text: format!("{}{place}", one_line(&ending.words(), LONG)),
     }
 }
 

@@ -62,6 +62,7 @@ impl Rig {
             output_keep: 1,
             script: None,
             interpreters: false,
+            endings: false,
             cgroup: false,
             scratch: None,
             stale_names: None,

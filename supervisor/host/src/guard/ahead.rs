@@ -25,7 +25,10 @@ use std::time::{Duration, Instant};
 use supervise_core::event::Ahead;
 use supervise_core::id::ProcRef;
 
-const FILE: &str = include_str!("ahead/sitecustomize.py");
+/// First in every interpreter; and what imports ahead, or goes on at once.
+const START: &str = include_str!("ahead/start.py");
+const AHEAD: &str = include_str!("ahead/sitecustomize.py");
+const AT_ONCE: &str = "hide()\nnext_one()\n";
 const FILE_NAME: &str = "sitecustomize.py";
 
 /// Variable that bears the mark of an attempt while its interpreter waits; as long as the real name, which takes its place: until
@@ -121,17 +124,25 @@ pub(crate) struct Files {
     place: String,
     /// The file for notes.
     notes: (i32, String),
+    /// The file to which interpreters add the exception that ends them.
+    endings: String,
 }
 
+/// Name of the memory in which a guard keeps the exceptions that ended its interpreters.
+pub(crate) const ENDINGS: &str = "endings";
+
 impl Files {
-    /// Makes them; `noted` stands in the file for notes already.
+    /// Makes them; `noted` stands in the file for notes already. `ahead`: the interpreters note their imports, or import ahead.
     ///
     /// # Errors
     /// No memory, or no descriptor.
-    pub(crate) fn new(noted: &str) -> io::Result<Self> {
+    pub(crate) fn new(noted: &str, ahead: bool) -> io::Result<Self> {
+        // It is compiled at each start: as little as is needed.
+        let file = [START, if ahead { AHEAD } else { AT_ONCE }].concat();
         Ok(Self {
-            place: lasting(&archive(FILE_NAME, FILE.as_bytes()))?.1,
-            notes: lasting(noted.as_bytes())?,
+            place: lasting("interpreter", &archive(FILE_NAME, file.as_bytes()))?.1,
+            notes: lasting("interpreter", noted.as_bytes())?,
+            endings: lasting(ENDINGS, &[])?.1,
         })
     }
 
@@ -141,7 +152,7 @@ impl Files {
     }
 
     /// Variables that make an interpreter run our file first; the first worker's also notes what it imports.
-    pub(crate) fn variables(&self, id: usize, env: &[(String, String)]) -> Vec<(String, String)> {
+    fn variables(&self, order: &GuardOrder, id: usize, env: &[(String, String)]) -> Vec<(String, String)> {
         let path = env.iter().find(|(k, _)| k == "PYTHONPATH").map(|(_, v)| v.as_str());
         let place = &self.place;
         // An empty entry would be the working directory.
@@ -151,7 +162,10 @@ impl Files {
         let mut ours = vec![("PYTHONPATH".to_owned(), path_now)];
         ours.extend(path.map(|_| ("SUPERVISE_PYTHONPATH".to_owned(), "1".to_owned())));
         // All import the same.
-        ours.extend((id == 0).then(|| ("SUPERVISE_IMPORTS".to_owned(), self.notes.1.clone())));
+        let notes = order.interpreters && id == 0;
+        ours.extend(notes.then(|| ("SUPERVISE_IMPORTS".to_owned(), self.notes.1.clone())));
+        let ending = order.endings.then(|| self.endings.clone());
+        ours.extend(ending.map(|file| ("SUPERVISE_ENDING".to_owned(), file)));
         ours
     }
 }
@@ -164,15 +178,15 @@ pub(crate) fn worker_env(
     files: Option<&Files>,
 ) -> Vec<(String, String)> {
     let mut env = marks(order);
-    env.extend(files.iter().flat_map(|f| f.variables(id, &worker.env)));
+    env.extend(files.iter().flat_map(|f| f.variables(order, id, &worker.env)));
     let ours: Vec<String> = env.iter().map(|(k, _)| k.clone()).collect();
     env.extend(worker.env.iter().filter(|(k, _)| !ours.contains(k)).cloned());
     env
 }
 
 /// A file in memory, by its descriptor and by the name under which other processes of this user find it.
-fn lasting(content: &[u8]) -> io::Result<(i32, String)> {
-    let mut memory = File::from(memfd_create("interpreter", MFdFlags::MFD_CLOEXEC)?);
+fn lasting(name: &str, content: &[u8]) -> io::Result<(i32, String)> {
+    let mut memory = File::from(memfd_create(name, MFdFlags::MFD_CLOEXEC)?);
     memory.write_all(content)?;
     // Open for as long as this process lives.
     let fd = memory.into_raw_fd();

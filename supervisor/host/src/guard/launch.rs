@@ -88,7 +88,7 @@ fn begin_drafted(order_file: File, mut connection: Connection, signals: SignalFd
         Half::Guard(tether) => tether,
     };
     become_guard(c"supervise-spare");
-    let files = Files::new(&draft.imports)?;
+    let files = Files::new(&draft.imports, true)?;
     let early = Early {
         // Without them the order's workers are started as ever.
         waiting: Some(Waiting::start(draft, &files)),
@@ -283,7 +283,7 @@ fn start_workers(order: &GuardOrder, nodes: Option<&Nodes>, leaf: Option<&Leaf>,
     let mut workers = Vec::with_capacity(order.workers.len());
     let place = leaf.and_then(|l| Some((l.directory().ok()?, l.entrance().ok()?)));
     let files = match early.files.take() {
-        None if order.interpreters => Files::new("").ok(),
+        None if order.interpreters || order.endings => Files::new("", order.interpreters).ok(),
         files => files,
     };
     let cgroup = place.as_ref().map(as_place);
@@ -296,7 +296,7 @@ fn start_workers(order: &GuardOrder, nodes: Option<&Nodes>, leaf: Option<&Leaf>,
         None => (Vec::new(), None),
     };
     let mut waiting = waiting.into_iter();
-    let notes = files.as_ref().map(Files::notes);
+    let notes = files.as_ref().filter(|_| order.interpreters).map(Files::notes);
     for (id, worker) in (0_u32..).zip(&order.workers) {
         let at = workers.len();
         let relay = nodes.map(|n| n.relay(&order.exe, id));

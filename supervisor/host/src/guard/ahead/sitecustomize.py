@@ -1,4 +1,4 @@
-"""Before a trainer's interpreter runs anything: note what it imports, or import that ahead and wait for the order to go on.
+"""Behind start.py, before a trainer's interpreter runs anything: note what it imports, or import that ahead and wait for the order to go on.
 
 It comes first on PYTHONPATH, from memory, and takes itself off at once: programs that the trainer starts are not touched. Only
 the standard library, Python 3.9 and later.
@@ -478,31 +478,6 @@ def identity(path):
         return (s.st_ino, s.st_dev, s.st_size, s.st_mtime_ns, s.st_ctime_ns)
     except OSError:
         return None
-
-
-def hide():
-    """Takes this file off the path, for this interpreter and for what it starts."""
-    here = os.path.dirname(__file__)
-    while here in sys.path:
-        sys.path.remove(here)
-    sys.path_importer_cache.pop(here, None)
-    rest = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p != here]
-    if os.environ.pop("SUPERVISE_PYTHONPATH", None) is None:
-        os.environ.pop("PYTHONPATH", None)
-    else:
-        os.environ["PYTHONPATH"] = os.pathsep.join(rest)
-
-
-def next_one():
-    """The site's own file of this name."""
-    from importlib.machinery import PathFinder
-    from importlib.util import module_from_spec
-
-    spec = PathFinder.find_spec("sitecustomize", sys.path)
-    if spec is not None and spec.loader is not None:
-        module = module_from_spec(spec)
-        sys.modules["sitecustomize"] = module
-        spec.loader.exec_module(module)
 
 
 def begin():
