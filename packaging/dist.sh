@@ -31,8 +31,8 @@ build() {
   local cargo=${CARGO_HOME:-$HOME/.cargo}
   export RUSTFLAGS="--remap-path-prefix=$root=/supervise --remap-path-prefix=$cargo=/cargo --remap-path-prefix=$out/build=/build --remap-path-prefix=$(rustc --print sysroot)=/rust"
   PATH=$tools/bin:$PATH CARGO_ZIGBUILD_PYTHON_PATH=$tools/bin/python \
-    cargo zigbuild --release --locked -p supervise --target "$machine-unknown-linux-gnu.$glibc" --target-dir "$out/build"
-  program=$out/build/$machine-unknown-linux-gnu/release/supervise
+    cargo zigbuild --profile dist --locked -p supervise --target "$machine-unknown-linux-gnu.$glibc" --target-dir "$out/build"
+  program=$out/build/$machine-unknown-linux-gnu/dist/supervise
 }
 
 # Where it runs is known of what is built here alone.
