@@ -32,6 +32,17 @@ ENV = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"
 SFT_ENV = {"VERL_USE_EXTERNAL_MODULES": "verl_cpu_platform", "VERL_PLATFORM": "cpu", "VERL_ENGINE_DEVICE": "cuda", "WITHOUT_MEGATRON": "1"}
 
 
+ATTEMPT = 1 << 32
+
+
+def printed(folder, mark):
+    """Steps that were printed. An attempt's last lines may be written after its ranks are gone: those of the next one count for more."""
+    logs = [(0, folder / "log")]
+    logs += [(int(log.parent.name) * ATTEMPT, log) for log in folder.glob("run/attempts/*/worker-0.log")]
+    counts = [(base, log.read_bytes().count(mark)) for base, log in logs if log.exists()]
+    return max((base + count for base, count in counts if count), default=0)
+
+
 class Fsdp2:
     pattern = "fsdp2_train.py"
     trainer = "plain"
@@ -70,8 +81,7 @@ class Sft:
                 "trainer.n_gpus_per_node=2", "hydra.run.dir={dir}/hydra"]
 
     def steps(self, folder):
-        logs = [folder / "log", *folder.glob("run/attempts/*/worker-0.log")]
-        return sum(log.read_bytes().count(b"train/loss:") for log in logs if log.exists())
+        return printed(folder, b"train/loss:")
 
 
 class Hf:
@@ -86,8 +96,7 @@ class Hf:
                 "--per_device_train_batch_size", "4", "--save_total_limit", "3", "--use_cpu", "--report_to", "none"]
 
     def steps(self, folder):
-        logs = [folder / "log", *folder.glob("run/attempts/*/worker-0.log")]
-        return sum(log.read_bytes().count(b"'grad_norm'") for log in logs if log.exists())
+        return printed(folder, b"'grad_norm'")
 
 
 TRAINERS = {"fsdp2": Fsdp2, "sft": Sft, "hf": Hf}
@@ -142,11 +151,12 @@ class Run:
         return time.monotonic() - began, max(map(processes.private_kib, found)) / 1024
 
     def kill(self):
-        old = self.ranks()[0]
+        old, before = self.ranks()[0], self.trainer.steps(self.folder)
         killed = time.monotonic()
         os.kill(random.choice(old), signal.SIGKILL)
         self.wait("end of the old ranks", lambda: not any(map(processes.stat, old)))
-        return (self.step_after(self.trainer.steps(self.folder)) - killed) * 1e3
+        over = (before // ATTEMPT + 1) * ATTEMPT if before >= ATTEMPT else self.trainer.steps(self.folder)
+        return (self.step_after(over) - killed) * 1e3
 
     def end(self, keep):
         processes.end(self.launcher, self.folder.name)

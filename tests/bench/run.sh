@@ -5,7 +5,7 @@
 #
 # idle:  four idle workers, one is killed: how long until all are back; memory and CPU of the launcher itself
 # comeback: two ranks of FSDP2 in torch alone, of verl's SFT trainer (SFT_KILLS) and of HF's Trainer, one is killed: how long until the next step, with
-#        and without interpreters that stand by
+#        and without interpreters that stand by; what these cost a step
 #
 # proof: four FSDP2 shards of 424 MB are read and checked; a step of 50,000 files is proven and watched
 #
@@ -55,6 +55,7 @@ if [ "$what" = comeback ] || [ "$what" = all ]; then
   for trainer in sft hf; do
     python3 "$here/comeback.py" "$supervise" "$venv/bin/python" --trainer $trainer --kills "${SFT_KILLS:-5}"
   done
+  python3 "$here/standby_cost.py" "$supervise" "$venv/bin/python"
 fi
 if [ "$what" = proof ] || [ "$what" = all ]; then
   VENV=$venv "$here/shards.sh" "$shards"
