@@ -9,12 +9,13 @@
 #        slurm-nodes.sh cut DIR NODE       takes its link away: its processes live on
 #        slurm-nodes.sh heal DIR NODE      gives it back
 #        slurm-nodes.sh exec DIR NODE CMD  runs something there
+#        slurm-nodes.sh stop DIR           ends its controller; `start` brings it back
 #        slurm-nodes.sh down DIR           ends its jobs, then all that `up` made
 #
 # KILLWAIT: seconds from SIGTERM to SIGKILL (30). SLURMDTIMEOUT: seconds until a node that does not answer counts as down (300).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-mode=${1:?install, up, power-off, power-on, cut, heal, exec or down}
+mode=${1:?install, up, power-off, power-on, cut, heal, exec, stop, start or down}
 . "$here/slurm-parts.sh"
 
 are_idle() { [ "$(sinfo -h -N -o %t 2>/dev/null | grep -c '^idle$')" = "$nodes" ]; }
@@ -143,6 +144,8 @@ case $mode in
     shift 3
     exec nsenter -t "$(first_process "$node")" -a -- "$@"
     ;;
+  stop) stop "$dir/run/slurmctld.pid" slurmctld ;;
+  start) slurmctld -f "$SLURM_CONF" ;;
   down) down ;;
   *) exit 64 ;;
 esac

@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 const KILL_WAIT: Ms = Ms::secs(30);
 
 /// How often Slurm is asked to leave out nodes, and the pause.
-const EXCLUSIONS: u32 = 10;
+const EXCLUSIONS: u32 = 20;
 const EXCLUSION: Duration = Duration::from_millis(500);
 
 /// The job that this process runs in.

@@ -137,6 +137,15 @@ impl<'a> Cluster<'a> {
         assert!(status.unwrap().success(), "{what} {node}");
     }
 
+    /// Ends the controller, or starts it again: `stop`, `start`.
+    pub fn controller(&self, what: &str) {
+        let status = call(self.script, &[what, self.dir.to_str().unwrap()])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        assert!(status.unwrap().success(), "{what}");
+    }
+
     /// Output of the jobs so far.
     #[must_use]
     pub fn output(&self) -> String {
