@@ -23,7 +23,7 @@ pub use priority::give_way;
 pub use remains::{Remains, remains};
 pub use seat::{is_proc_our_own, seat, sight};
 pub use stat::{ProcStat, proc_stat};
-pub use tree::{find_attempt_processes, is_log_writer, list_descendants, spare_helpers};
+pub use tree::{find_attempt_processes, is_log_writer, list_descendants, own_helpers, spare_helpers};
 pub(crate) use usage::open_files;
 pub use usage::usage;
 

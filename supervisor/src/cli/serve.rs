@@ -27,6 +27,7 @@ use runs::{Named, Runs};
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Semaphore;
 
 pub(super) const EXAMPLES: &str =
     "  supervise serve                          every run of this user, on http://127.0.0.1:8617
@@ -90,6 +91,7 @@ async fn serve(args: &Args, named: Vec<Named>, place: Utf8PathBuf) -> Result<(),
         runs,
         access,
         hosts: hosts(tcp.as_ref(), &args.host),
+        followers: Arc::new(Semaphore::new(answer::FOLLOWERS)),
         allow_actions: args.allow_actions,
     });
     let mut ended = signal(SignalKind::terminate()).map_err(|e| CliError::environment(e.to_string()))?;

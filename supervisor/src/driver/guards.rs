@@ -15,7 +15,7 @@ use supervise_host::guard::Standby;
 use supervise_host::guard::nodes::ENDED_MS;
 use supervise_host::guard::protocol::{FromGuard, FromShim, ToGuard};
 use supervise_host::process::{
-    end_run, find_attempt_processes, limit_hint, list_descendants, own_ref, proc_stat, spare_helpers,
+    end_run, find_attempt_processes, limit_hint, list_descendants, own_helpers, own_ref, proc_stat, spare_helpers,
 };
 use supervise_host::wire;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
@@ -341,7 +341,10 @@ impl Driver {
                 let ahead = standby.map(list_descendants).unwrap_or_default();
                 found.sort_unstable();
                 found.dedup();
-                found.retain(|p| p.pid != me.pid && !spared.contains(&p.pid) && !ahead.contains(p));
+                let helpers = own_helpers(me.pid);
+                found.retain(|p| {
+                    p.pid != me.pid && !spared.contains(&p.pid) && !ahead.contains(p) && !helpers.contains(p)
+                });
                 spare_helpers(&mut found);
                 adopt(&mut found);
                 found

@@ -5,6 +5,7 @@ use crate::cli::hold;
 use crate::control::{self, ControlReply, ControlRequest};
 use crate::environment::user;
 use axum::Form;
+use axum::extract::rejection::FormRejection;
 use axum::extract::{Path, State};
 use axum::http::header::{HOST, LOCATION, ORIGIN};
 use axum::http::{HeaderMap, StatusCode};
@@ -22,12 +23,18 @@ pub(super) async fn act(
     State(site): Here,
     Path((id, verb)): Path<(String, String)>,
     headers: HeaderMap,
-    Form(fields): Form<Fields>,
+    form: Result<Form<Fields>, FormRejection>,
 ) -> Response {
     if !site.allow_actions {
         let text = "These pages only show: `supervise serve --allow-actions` lets them act.";
         return said(StatusCode::FORBIDDEN, "Not allowed", text);
     }
+    let fields = match form {
+        Ok(Form(fields)) => fields,
+        // A program that has nothing to add sends none.
+        Err(FormRejection::InvalidFormContentType(_)) => Fields::new(),
+        Err(e) => return said(e.status(), "No such form", "A form is a few short fields."),
+    };
     let key = fields.get("key").is_some_and(|key| site.access.is_form_key(key));
     // A browser sends its cookie with what a page elsewhere makes it send; no page makes it send the other two.
     if !(site.access.is_bearer(&headers) || (key && is_from_here(&headers))) {
@@ -84,8 +91,8 @@ fn wish(verb: &str, fields: &Fields) -> Option<ControlRequest> {
         "stop-after-save" => stop(true, false),
         "stop" => stop(false, false),
         "stop-now" => stop(false, true),
-        "hold" => hold::wish(user(), fields.get("reason").map(String::as_str)),
-        "unhold" => ControlRequest::Unhold { by: user() },
+        "hold" => hold::wish(by, fields.get("reason").map(String::as_str)),
+        "unhold" => ControlRequest::Unhold { by },
         _ => return None,
     })
 }

@@ -19,7 +19,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
-use futures_util::stream::{Stream, unfold};
+use futures_util::stream::unfold;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -29,6 +29,8 @@ use std::time::Duration;
 const BODY: usize = 4096;
 /// A request comes, and its answer begins, within this.
 const WHOLE: Duration = Duration::from_secs(60);
+/// Pages that follow a run for readers without a key: further ones are told nothing by themselves.
+pub(super) const FOLLOWERS: usize = 128;
 /// A run that is looked at is read again so often.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -233,10 +235,19 @@ async fn numbers(State(site): Here, headers: HeaderMap) -> Response {
 }
 
 /// Says that something changed; what, the page asks for itself. Who is slow misses steps between and nothing else.
-async fn live(State(site): Here, Query(asked): Asked) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+async fn live(State(site): Here, Extension(entry): Extension<Entry>, Query(asked): Asked) -> Response {
+    // Whoever has the key finds a place.
+    let place = site.followers.clone().try_acquire_owned().ok();
+    if place.is_none() && !entry.acts {
+        return said(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "Too many",
+            "Too many pages are followed now.",
+        );
+    }
     let run = asked.get("run").cloned();
-    let begin = (site, run, None::<String>);
-    let changes = unfold(begin, |(site, run, mut last)| async move {
+    let begin = (site, run, None::<String>, place);
+    let changes = unfold(begin, |(site, run, mut last, place)| async move {
         loop {
             let views = match &run {
                 Some(run) => site.runs.one(run).await.into_iter().collect(),
@@ -247,12 +258,12 @@ async fn live(State(site): Here, Query(asked): Asked) -> Sse<impl Stream<Item = 
             last = Some(now);
             if changed {
                 let event = Event::default().event("change").data("");
-                return Some((Ok(event), (site, run, last)));
+                return Some((Ok::<_, Infallible>(event), (site, run, last, place)));
             }
             tokio::time::sleep(LOOK).await;
         }
     });
-    Sse::new(changes).keep_alive(KeepAlive::default())
+    Sse::new(changes).keep_alive(KeepAlive::default()).into_response()
 }
 
 /// Differs where the page of a run differs.

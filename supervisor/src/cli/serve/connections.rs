@@ -1,18 +1,26 @@
-//! Connections to the pages: so many at a time by each entrance, and none that keeps its place without asking for anything.
+//! Connections to the pages: so many at a time by each entrance, and none that keeps its place without asking for anything, or without
+//! taking what it asked for.
 
 use axum::Router;
 use axum::serve::Listener;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Semaphore;
+use tokio::time::{Sleep, sleep};
 
 /// Connections that are open at once; others wait. A page that follows its run keeps one.
 const PLACES: usize = 256;
 /// The head of a request comes within this, the first as well as the next on the same connection.
 const HEAD: Duration = Duration::from_secs(15);
+/// Who takes nothing of an answer for so long is gone.
+const TAKES: Duration = Duration::from_secs(15);
 
 /// Answers whoever comes, for ever. An entrance whose places are taken does not keep another one from answering.
 pub(super) async fn hear<L: Listener>(mut listener: L, pages: Router) {
@@ -20,13 +28,55 @@ pub(super) async fn hear<L: Listener>(mut listener: L, pages: Router) {
     loop {
         let place = places.clone().acquire_owned().await;
         let (stream, _) = listener.accept().await;
+        let stream = TokioIo::new(Taken { stream, waits: None });
         let pages = TowerToHyperService::new(pages.clone());
         tokio::spawn(async move {
             let _place = place;
             let mut http = http1::Builder::new();
             http.timer(TokioTimer::new()).header_read_timeout(HEAD);
             // Who goes away in the middle of an answer has it no more.
-            let _ = http.serve_connection(TokioIo::new(stream), pages).await;
+            let _ = http.serve_connection(stream, pages).await;
         });
+    }
+}
+
+/// A connection that breaks where the other side takes nothing.
+struct Taken<S> {
+    stream: S,
+    waits: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Taken<S> {
+    fn in_time<T>(&mut self, done: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if done.is_ready() {
+            self.waits = None;
+            return done;
+        }
+        let waits = self.waits.get_or_insert_with(|| Box::pin(sleep(TAKES)));
+        ready!(waits.as_mut().poll(cx));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Taken<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, into)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Taken<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let done = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.in_time(done, cx)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let done = Pin::new(&mut self.stream).poll_flush(cx);
+        self.in_time(done, cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let done = Pin::new(&mut self.stream).poll_shutdown(cx);
+        self.in_time(done, cx)
     }
 }

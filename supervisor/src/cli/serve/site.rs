@@ -7,12 +7,15 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{Html, IntoResponse, Response};
 use std::sync::Arc;
+use tokio::sync::Semaphore;
 
 /// Everything that answers need.
 pub(super) struct Site {
     pub(super) runs: Arc<Runs>,
     pub(super) access: Access,
     pub(super) hosts: Vec<String>,
+    /// Places of pages that follow their runs.
+    pub(super) followers: Arc<Semaphore>,
     /// Runs may be stopped and held.
     pub(super) allow_actions: bool,
 }
