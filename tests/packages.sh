@@ -67,7 +67,7 @@ inside() { unshare --mount --pid --fork --kill-child --mount-proc="$at/root/proc
 inside sh -euc 'tar -C /opt -xzf /tmp/supervise-*.tar.gz; cd /opt/supervise-*; sh /tmp/try.sh "$PWD/bin/supervise" "$PWD/bin/supervise-rl"; rm -r "$PWD"'
 said tarball
 
-apt=(env DEBIAN_FRONTEND=noninteractive apt-get -qqy --no-install-recommends)
+apt=(env DEBIAN_FRONTEND=noninteractive apt-get -o Dpkg::Use-Pty=0 -qqy --no-install-recommends)
 inside sh -euc "${apt[*]} install /tmp/*.deb >/tmp/log 2>&1 || { cat /tmp/log; exit 1; }"
 inside sh /tmp/try.sh supervise supervise-rl
 inside sh -euc 'test -d /etc/supervise/runs; supervise config show >/dev/null
