@@ -169,7 +169,8 @@ impl Driver {
         let Some(g) = &mut self.gathering else { return };
         g.until = None;
         let (attempt, gone) = (g.attempt, std::mem::take(&mut g.gone));
-        if let Some(act) = g.kill.take() {
+        // Of a tree that is gone nothing is to be killed: who would look for it without its guard ends whatever is started next.
+        if let Some(act) = g.kill.take().filter(|_| !gone) {
             self.safety(act);
         }
         if gone {

@@ -8,7 +8,7 @@ use supervise_tests::harness::{Scene, eventually};
 
 /// Two ranks and a process of the first: rank 1 sleeps in a function, the other waits for its word.
 const TRAIN: &str = r#"
-import os, subprocess, sys, time
+import os, signal, subprocess, sys, time
 
 def looks_at_data():
     time.sleep(3600)
@@ -27,24 +27,22 @@ def step(number):
 
 if sys.argv[1:] == ["data"]:
     looks_at_data()
+if sys.argv[1:] == ["deaf"]:
+    # With a handler of its own it does not end.
+    signal.signal(signal.SIGABRT, lambda *_: None)
+    while True:
+        looks_at_data()
 if os.environ["RANK"] == "0":
-    subprocess.Popen([sys.executable, __file__, "data"])
+    for kind in ["data"] + 3 * ["deaf"] * ("DEAF" in os.environ):
+        subprocess.Popen([sys.executable, __file__, kind])
 for number in range(1, 60):
     print("step", number, flush=True)
     step(number)
     time.sleep(0.05)
 "#;
 
-#[test]
-fn a_hang_names_the_place_at_which_each_rank_stands() {
-    let mut scene = Scene::new(SUPERVISE);
-    fs::write(scene.path("train.py"), TRAIN).unwrap();
-    // What comes after a trainer in a script is not begun while the trainer is ended.
-    let script = format!(
-        "python3 {} ; test $TORCHELASTIC_RESTART_COUNT = 1 || touch {}",
-        scene.path("train.py").display(),
-        scene.path("went_on").display()
-    );
+/// Runs it in a gang of two ranks, to its end; what was kept of where they stood.
+fn stacks(scene: &Scene, command: &[&str]) -> String {
     let run_dir = format!("supervisor.run_dir={}", scene.path("run").display());
     let mut words = vec!["run"];
     for set in [
@@ -59,17 +57,41 @@ fn a_hang_names_the_place_at_which_each_rank_stands() {
     ] {
         words.extend(["--set", set]);
     }
-    words.extend(["--", "sh", "-c", &script]);
-    scene.env("HF_TOKEN", "hf_abcdefghijklmnopqrstuvwxyz");
-    let run = scene.start_with(&words);
-    run.wait_long().expect(0);
-    let train = scene.path("train.py").display().to_string();
+    words.push("--");
+    words.extend(command);
+    scene.start_with(&words).wait_long().expect(0);
     let dir = evidence(&scene.path("")).unwrap();
-    let stacks = eventually("the stacks are kept", || {
+    eventually("the stacks are kept", || {
         fs::read_to_string(dir.join("stacks.txt"))
             .ok()
             .filter(|t| t.contains("python, process"))
-    });
+    })
+}
+
+/// Three processes do not end at SIGABRT: the tree is gone before all were asked, and the next attempt begins.
+#[test]
+fn a_tree_that_is_gone_before_all_were_asked_is_not_looked_for() {
+    let mut scene = Scene::new(SUPERVISE);
+    fs::write(scene.path("train.py"), TRAIN).unwrap();
+    scene.env("DEAF", "1");
+    let stacks = stacks(&scene, &["python3", scene.path("train.py").to_str().unwrap()]);
+    assert!(stacks.contains(" of worker 0 stands in looks_at_data ("), "{stacks}");
+    assert!(scene.path("run/attempts/0002").is_dir() && !scene.path("run/attempts/0003").exists());
+    scene.assert_alone();
+}
+
+#[test]
+fn a_hang_names_the_place_at_which_each_rank_stands() {
+    let scene = Scene::new(SUPERVISE);
+    fs::write(scene.path("train.py"), TRAIN).unwrap();
+    // What comes after a trainer in a script is not begun while the trainer is ended.
+    let script = format!(
+        "python3 {} ; test $TORCHELASTIC_RESTART_COUNT = 1 || touch {}",
+        scene.path("train.py").display(),
+        scene.path("went_on").display()
+    );
+    let stacks = stacks(&scene, &["sh", "-c", &script]);
+    let train = scene.path("train.py").display().to_string();
     for line in [
         &format!("  File \"{train}\", line 8, in stands_still"),
         "of worker 0 stands in looks_at_data (",
