@@ -315,8 +315,8 @@ class Ahead:
             kind, _, rest = line.partition(" ")
             if kind == "e":
                 key, _, value = rest.partition("=")
-                # What is computed may be another rank's, or another attempt's.
-                if f'"{value}"' not in text and f"'{value}'" not in text:
+                # What is computed may be another rank's, or another attempt's; and the first rank is 0, wherever that stands too.
+                if f'"{value}"' not in text and f"'{value}'" not in text or has_zero(value) and os.environ.get("WORLD_SIZE") != "1":
                     break
                 if os.environ.get(key) in (initial.get(key), self.replayed.get(key)):
                     self.replayed[key] = value
@@ -442,6 +442,12 @@ def is_within(spec, places):
         found = list(spec.submodule_search_locations or [])
         return all((os.path.realpath(p) + os.sep).startswith(places) for p in found)
     return os.path.realpath(spec.origin).startswith(places)
+
+
+def has_zero(value):
+    """Returns whether 0 is one of the numbers in it."""
+    digits = "".join(c if "0" <= c <= "9" else " " for c in value)
+    return any(not number.strip("0") for number in digits.split())
 
 
 def opened_gpu():
