@@ -3,6 +3,7 @@
 //! First in time beats loudest; a cascade line is never a root; a bare SIGKILL is an unknown kill until
 //! something explains it. A class never decides alone: see `decide`.
 
+mod endings;
 mod ends;
 mod patterns;
 mod reading;
@@ -48,7 +49,7 @@ fn from_the_ending(a: &Attempt, told: Diagnosis) -> Diagnosis {
     let Some(ending) = endings.clone().find(|e| e.worker == worker) else {
         return told;
     };
-    let seen = ending.sightings();
+    let seen = endings::sightings(ending);
     match root(seen.iter(), a, Weight::Effect) {
         Some((class, s)) => build(a, class, format!("{}: {}", place(s), shorten(&s.text)), &s.text),
         None => told,

@@ -2,10 +2,7 @@
 //!
 //! They are read as the traceback that they would have been printed as, by the same rules: both ways come to the same class.
 
-use crate::diagnosis::failure_rules;
-use crate::event::Sighting;
 use crate::id::WorkerId;
-use crate::scan::{RuleKind, Scanner};
 use crate::stacks::Frame;
 use serde::{Deserialize, Serialize};
 
@@ -113,20 +110,6 @@ impl Ending {
         let parts: Vec<String> = self.chain.iter().rev().map(part).collect();
         parts.join("\nDuring handling of the above exception, another exception occurred:\n\n")
     }
-
-    /// Sightings in that text.
-    #[must_use]
-    pub fn sightings(&self) -> Vec<(RuleKind, Sighting)> {
-        let Ok(mut scanner) = Scanner::new(failure_rules()) else {
-            return Vec::new();
-        };
-        let text = self.text();
-        let lines = (1..).zip(text.lines());
-        let hits = lines.filter_map(|(number, line)| scanner.line(self.worker, number, line.as_bytes()));
-        // In the worker's output they stand nowhere.
-        let unplaced = |s: Sighting| Sighting { line: 0, ..s };
-        hits.map(|hit| (hit.kind, unplaced(hit.sighting))).collect()
-    }
 }
 
 #[cfg(test)]
@@ -154,10 +137,6 @@ mod tests {
             text.ends_with("in step\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"),
             "{text}"
         );
-        let oom = |(kind, s): &(RuleKind, Sighting)| {
-            *kind == RuleKind::Exception && s.line == 0 && s.text.contains("CUDA out of memory")
-        };
-        assert!(found[0].sightings().iter().any(oom), "{text}");
     }
 
     #[test]
