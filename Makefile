@@ -24,7 +24,7 @@ SEED ?= 1
 
 .PHONY: all install dist demo test test-rust build-tests test-packages test-real quick real bless check chaos bench install-testbed install-real
 
-all: export SUPERVISE_COMMIT ?= $(shell git describe --always --dirty --abbrev=40 --match='' 2>/dev/null)
+all: export BUILD_OF_COMMIT ?= $(shell git describe --always --dirty --abbrev=40 --match='' 2>/dev/null)
 all:
 	$(CARGO) build --release -p supervise
 

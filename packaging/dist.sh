@@ -12,8 +12,8 @@ largest=$((12 << 20))
 machine=$(uname -m)
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
-SUPERVISE_COMMIT=$(git describe --always --dirty --abbrev=40 --match='')
-export SOURCE_DATE_EPOCH SUPERVISE_COMMIT
+BUILD_OF_COMMIT=$(git describe --always --dirty --abbrev=40 --match='')
+export SOURCE_DATE_EPOCH BUILD_OF_COMMIT
 umask 022
 
 # Tools come as wheels, into an environment beside what they build.

@@ -20,6 +20,6 @@ fn main() {
         ("RUSTC", rustc),
         ("FEATURES", features.join(",")),
     ] {
-        println!("cargo::rustc-env=SUPERVISE_BUILD_{name}={value}");
+        println!("cargo::rustc-env=BUILD_OF_{name}={value}");
     }
 }

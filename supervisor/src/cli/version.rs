@@ -27,13 +27,13 @@ pub(super) fn print() -> Result<(), CliError> {
     super::print_json(&VersionView {
         name: "supervise",
         version: env!("CARGO_PKG_VERSION"),
-        commit: option_env!("SUPERVISE_COMMIT").filter(|c| !c.is_empty()),
+        commit: option_env!("BUILD_OF_COMMIT").filter(|c| !c.is_empty()),
         build: Build {
-            target: env!("SUPERVISE_BUILD_TARGET"),
-            profile: env!("SUPERVISE_BUILD_PROFILE"),
-            rustc: env!("SUPERVISE_BUILD_RUSTC"),
+            target: env!("BUILD_OF_TARGET"),
+            profile: env!("BUILD_OF_PROFILE"),
+            rustc: env!("BUILD_OF_RUSTC"),
         },
-        features: env!("SUPERVISE_BUILD_FEATURES")
+        features: env!("BUILD_OF_FEATURES")
             .split(',')
             .filter(|f| !f.is_empty())
             .collect(),
