@@ -25,10 +25,10 @@ const PROCESSES: usize = 128;
 /// Ancestors of a process that are looked at for its worker.
 const DEPTH: u64 = 64;
 /// An interpreter has this long to its end, and its output to the file.
-const ONE: Duration = Duration::from_millis(1000);
-const WRITTEN: Duration = Duration::from_millis(500);
+const ONE: Duration = Duration::from_millis(1500);
+const WRITTEN: Duration = Duration::from_millis(1000);
 /// All have this long.
-const ALL: Duration = Duration::from_secs(3);
+const ALL: Duration = Duration::from_secs(5);
 /// Its output is complete when nothing came for this long.
 const QUIET: Duration = Duration::from_millis(30);
 const LOOK: Duration = Duration::from_millis(3);
