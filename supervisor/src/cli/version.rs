@@ -33,9 +33,6 @@ pub(super) fn print() -> Result<(), CliError> {
             profile: env!("BUILD_OF_PROFILE"),
             rustc: env!("BUILD_OF_RUSTC"),
         },
-        features: env!("BUILD_OF_FEATURES")
-            .split(',')
-            .filter(|f| !f.is_empty())
-            .collect(),
+        features: env!("BUILD_OF_FEATURES").split(',').filter(|f| !f.is_empty()).collect(),
     })
 }
