@@ -103,7 +103,7 @@ impl Ending {
         let part = |raised: &Raised| {
             let mut out = "Traceback (most recent call last):\n".to_owned();
             for f in &raised.frames {
-                out.push_str(&format!("  File \"{}\", line {}, in {}\n", f.file, f.line, f.function));
+                out.push_str(&format!("{f}\n"));
             }
             out + &raised.last_line() + "\n"
         };

@@ -11,6 +11,7 @@ pub use dump::{Thread, read, telling};
 
 use crate::id::WorkerId;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// Frames of a stack that are kept.
 pub const FRAMES: usize = 32;
@@ -28,6 +29,13 @@ pub struct Frame {
     pub line: u32,
     /// The function.
     pub function: String,
+}
+
+/// As a traceback of Python's shows it.
+impl fmt::Display for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "  File \"{}\", line {}, in {}", self.file, self.line, self.function)
+    }
 }
 
 /// A process and its stack.

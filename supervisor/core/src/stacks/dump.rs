@@ -10,8 +10,8 @@ const NAME: usize = 400;
 /// A thread of a dump.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Thread {
-    /// The one that got the signal: the main thread.
-    pub is_current: bool,
+    /// py-spy calls it the main thread. faulthandler's is the last one, whichever thread the signal came to.
+    pub is_main: bool,
     /// Its frames, the innermost first.
     pub frames: Vec<Frame>,
 }
@@ -22,11 +22,11 @@ pub fn read(text: &str) -> Vec<Thread> {
     let mut threads: Vec<Thread> = Vec::new();
     let mut open = false;
     for line in text.lines() {
-        if let Some(is_current) = head(line) {
+        if let Some(is_main) = head(line) {
             open = threads.len() < THREADS;
             if open {
                 let frames = Vec::new();
-                threads.push(Thread { is_current, frames });
+                threads.push(Thread { is_main, frames });
             }
         } else if let Some(frame) = written(line).or_else(|| spied(line)) {
             let thread = threads.last_mut().filter(|t| open && t.frames.len() < FRAMES);
@@ -43,22 +43,25 @@ pub fn read(text: &str) -> Vec<Thread> {
 /// The frames that count: where the main thread waits for another that computes gradients, those of that one.
 #[must_use]
 pub fn telling(threads: &[Thread]) -> Option<&[Frame]> {
-    let main = threads.iter().find(|t| t.is_current).or(threads.last())?;
+    let at = threads.iter().position(|t| t.is_main);
+    let at = at.or(threads.len().checked_sub(1))?;
+    let main = threads.get(at)?;
     let in_backward = |t: &Thread| t.frames.first().is_some_and(|f| f.function == "_engine_run_backward");
     // Threads of Python begin there; those of the engine do not.
     let is_pythons = |t: &Thread| t.frames.last().is_some_and(|f| f.function == "_bootstrap");
-    let others = || threads.iter().filter(|t| !t.is_current && !t.frames.is_empty());
-    let engine = others().find(|t| !is_pythons(t)).filter(|_| in_backward(main));
+    let mut others = (0..).zip(threads).filter(|(n, t)| *n != at && !t.frames.is_empty());
+    let engine = others.find(|(_, t)| !is_pythons(t)).filter(|_| in_backward(main));
+    let engine = engine.map(|(_, t)| t);
     Some(engine.unwrap_or(main).frames.as_slice())
 }
 
-/// The head of a thread: whether it is the main one.
+/// The head of a thread; true: it is called the main one.
 fn head(line: &str) -> Option<bool> {
     let line = line.trim_end();
-    if let Some(rest) = line.strip_prefix("Current thread 0x") {
-        return rest.ends_with("(most recent call first):").then_some(true);
-    }
-    if let Some(rest) = line.strip_prefix("Thread 0x") {
+    let written = line
+        .strip_prefix("Current thread 0x")
+        .or_else(|| line.strip_prefix("Thread 0x"));
+    if let Some(rest) = written {
         return rest.ends_with("(most recent call first):").then_some(false);
     }
     // `Thread 4711 (idle): "MainThread"`
@@ -106,12 +109,19 @@ mod tests {
     fn a_dump_of_faulthandler_is_read() {
         let threads = read(WRITTEN);
         assert_eq!(threads.len(), 2);
-        assert!(threads[1].is_current && threads[1].frames.len() == 2, "{threads:?}");
+        assert_eq!(threads[1].frames.len(), 2, "{threads:?}");
         let first = &telling(&threads).unwrap()[0];
         assert_eq!(
             (first.file.as_str(), first.line, first.function.as_str()),
             ("/a \", line 1 in b.py", 6, "<genexpr>")
         );
+    }
+
+    #[test]
+    fn the_main_thread_is_the_last_one_whichever_thread_the_signal_came_to() {
+        let text = "Current thread 0x1 (most recent call first):\n  File \"/lib/threading.py\", line 9 in _bootstrap\n\n\
+            Thread 0x2 (most recent call first):\n  File \"/t.py\", line 3 in step\n";
+        assert_eq!(telling(&read(text)).unwrap()[0].function, "step");
     }
 
     #[test]

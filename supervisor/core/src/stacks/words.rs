@@ -10,18 +10,14 @@ const LISTED: usize = 6;
 const PATH: usize = 80;
 
 impl Stacks {
-    /// Who stands where: one that is unlike the others, and these; or all, where they are not at many places. `None`: too many to be told.
+    /// The one that is unlike the others, and these; or all, where they are at one place or two. `None`: too many to be told, or none.
     #[must_use]
     pub fn named(&self) -> Option<String> {
-        let told = match (self.odd(), self.groups.len()) {
-            (Some(_), _) => 2,
-            (None, 1 | 2) => 2,
-            (None, _) => return None,
-        };
-        Some(self.told().take(told).collect::<Vec<_>>().join("; "))
+        let few = self.odd().is_some() || matches!(self.groups.len(), 1 | 2);
+        few.then(|| self.told().take(2).collect::<Vec<_>>().join("; "))
     }
 
-    /// Who stands where, the one that others may wait for first.
+    /// Groups in words, the one that others may wait for first.
     pub fn told(&self) -> impl Iterator<Item = String> {
         self.groups.iter().take(TOLD).map(Group::words)
     }
@@ -33,7 +29,7 @@ impl Stacks {
         for group in &self.groups {
             out.push_str(&format!("{}\n", group.words()));
             for f in &group.frames {
-                out.push_str(&format!("  File \"{}\", line {}, in {}\n", f.file, f.line, f.function));
+                out.push_str(&format!("{f}\n"));
             }
             out.push('\n');
         }
