@@ -3,12 +3,15 @@
 use super::ACTIVITY_EVERY;
 use crate::event::{EventKind, Phase};
 use crate::id::{Step, Tick};
-use crate::state::{Mode, State};
+use crate::state::{Attempt, Mode, State};
 
 /// Progress that changes nothing, wake-ups, scans that say the same again, and the last words of ranks that we end because they stand
 /// still are not journaled.
 pub(super) fn worth_recording(s: &State, kind: &EventKind, at: Tick) -> bool {
     match kind {
+        EventKind::Progress { .. } | EventKind::Sighted { .. } | EventKind::Numbers { .. } if are_last_words(s) => {
+            false
+        }
         EventKind::Timer(_) | EventKind::Space { .. } => false,
         EventKind::Allocation {
             job, restarts, ends, ..
@@ -26,12 +29,13 @@ pub(super) fn worth_recording(s: &State, kind: &EventKind, at: Tick) -> bool {
         } => s.attempt.as_ref().is_none_or(|a| {
             is_step(s, *phase, *step, *beats) || activity.is_work() && at.since(a.last_active) >= ACTIVITY_EVERY
         }),
-        EventKind::Sighted { attempt, .. } => {
-            let ended = s.attempt.as_ref().is_some_and(|a| a.no == *attempt && a.is_stuck());
-            !(ended && matches!(s.mode, Mode::Stopping { .. }))
-        }
         _ => true,
     }
+}
+
+/// The present attempt is being ended because it stands still. A handler of its own for our signals may print, steps too.
+fn are_last_words(s: &State) -> bool {
+    matches!(s.mode, Mode::Stopping { .. }) && s.attempt.as_ref().is_some_and(Attempt::is_stuck)
 }
 
 /// A new step or phase of the present attempt, or a sign of progress within one.
