@@ -37,6 +37,13 @@ pub struct Nodes {
     pub wait: Option<String>,
 }
 
+/// Nodes that are lost, each with the scheduler's word for its state.
+#[must_use]
+pub fn lost_words(lost: &[(String, String)]) -> String {
+    let words: Vec<String> = lost.iter().map(|(node, state)| format!("{node} ({state})")).collect();
+    words.join(", ")
+}
+
 impl Nodes {
     /// Returns true if nothing is known of any.
     #[must_use]

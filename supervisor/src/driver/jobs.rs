@@ -6,7 +6,7 @@ use crate::environment;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use supervise_core::event::{ActError, ActErrorKind, EventKind, Request};
-use supervise_core::gang::NodesNews;
+use supervise_core::gang::{NodesNews, lost_words};
 use supervise_core::id::{ActId, AttemptNo, ProcRef, RunId};
 use supervise_core::record::LaunchOrder;
 use supervise_host::cluster::{JobQuery, end_job};
@@ -266,7 +266,7 @@ impl Driver {
                     "{} of the {} nodes that the run needs are there; lost: {}",
                     places.usable.len(),
                     order.nodes,
-                    places.lost_words()
+                    lost_words(&places.lost)
                 )
             }
             Err(why) => format!("Slurm does not say that the nodes are free of this run: {why}"),

@@ -8,7 +8,7 @@ use super::condition;
 use super::time::{clock, span, stamp};
 use super::{bytes, count, one_line};
 use supervise_core::event::{ActOutput, Ahead, EventKind, Request, Sighting};
-use supervise_core::gang::NodesNews;
+use supervise_core::gang::{NodesNews, lost_words};
 use supervise_core::generations::is_live;
 use supervise_core::id::AttemptNo;
 use supervise_core::reason::Reason;
@@ -268,12 +268,6 @@ fn nodes(news: &NodesNews) -> String {
         NodesNews::On { nodes, lost } => format!("on nodes {}; lost: {}", nodes.join(", "), lost_words(lost)),
         NodesNews::Wait { what } => format!("it waits for {}", one_line(what, FOREIGN)),
     }
-}
-
-/// Nodes that were lost, each with its state.
-pub(crate) fn lost_words(lost: &[(String, String)]) -> String {
-    let words: Vec<String> = lost.iter().map(|(node, state)| format!("{node} ({state})")).collect();
-    words.join(", ")
 }
 
 fn processes(n: usize) -> String {

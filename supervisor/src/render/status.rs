@@ -3,7 +3,7 @@
 use super::condition;
 use super::danger::DangerView;
 use super::ledger::LedgerView;
-use super::record::{lost_words, outcome_words, rehearsed};
+use super::record::{outcome_words, rehearsed};
 use super::terminal::shown;
 use super::time::{span, stamp};
 use super::{count, one_line};
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use supervise_core::checkpoint::{Verdict, tally};
 use supervise_core::diagnosis::last_lines;
 use supervise_core::event::Phase;
-use supervise_core::gang::Nodes;
+use supervise_core::gang::{Nodes, lost_words};
 use supervise_core::generations::{is_kept, is_live};
 use supervise_core::id::WallMs;
 use supervise_core::reason::Reason;

@@ -39,17 +39,6 @@ impl Places {
     pub fn is_short(&self, wanted: u32) -> bool {
         usize::try_from(wanted).is_ok_and(|wanted| self.has < wanted)
     }
-
-    /// The lost nodes, in words.
-    #[must_use]
-    pub fn lost_words(&self) -> String {
-        let words: Vec<String> = self
-            .lost
-            .iter()
-            .map(|(node, state)| format!("{node} ({state})"))
-            .collect();
-        words.join(", ")
-    }
 }
 
 /// Asks Slurm about the nodes of this job.
@@ -163,7 +152,6 @@ mod tests {
         assert_eq!(places(&["n2", "n3", "n5"]).choose(3).unwrap(), ["n2", "n3", "n5"]);
         assert_eq!(places(&["n2"]).choose(2), None);
         assert_eq!(places(&["n1", "n3"]).choose(2), None, "this node is lost itself");
-        assert_eq!(places(&[]).lost_words(), "n4 (down*)");
         assert!(!places(&["n2"]).is_short(4) && places(&["n2"]).is_short(5));
     }
 }
