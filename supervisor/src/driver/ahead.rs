@@ -165,8 +165,7 @@ impl Driver {
         };
         let of = memory().map(|u| u.of).min().unwrap_or_default();
         let free = memory().map(|u| u.of.saturating_sub(u.used)).min().unwrap_or_default();
-        let set = self.order.settings.standby_memory;
-        set.unwrap_or(MEMORY.max(of / SHARE)).min(free / 2)
+        allowance(self.order.settings.standby_memory, of, free)
     }
 
     fn draft(&mut self, a: &Attempt) -> Option<Draft> {
@@ -242,4 +241,25 @@ impl Driver {
 /// The port is free now; a trainer that finds it taken ends, and the next attempt gets another one.
 fn free_port(here: &str) -> std::io::Result<u16> {
     Ok(TcpListener::bind((here, 0))?.local_addr()?.port())
+}
+
+/// Bytes for interpreters that wait; `set`: the setting, `of`: all memory that there is, `free`: what is left of it.
+fn allowance(set: Option<u64>, of: u64, free: u64) -> u64 {
+    set.unwrap_or(MEMORY.max(of / SHARE)).min(free / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interpreters_never_get_more_than_half_of_what_is_free() {
+        const GIB: u64 = 1 << 30;
+        assert_eq!(allowance(None, 16 * GIB, 12 * GIB), 3 * GIB);
+        assert_eq!(allowance(None, 2000 * GIB, 900 * GIB), 100 * GIB);
+        assert_eq!(allowance(None, 16 * GIB, 2 * GIB), GIB);
+        assert_eq!(allowance(Some(GIB), 16 * GIB, 12 * GIB), GIB);
+        assert_eq!(allowance(Some(64 * GIB), 16 * GIB, 12 * GIB), 6 * GIB);
+        assert_eq!(allowance(Some(0), 0, 0), 0);
+    }
 }
