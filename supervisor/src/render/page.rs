@@ -86,6 +86,11 @@ pub fn entered() -> String {
     page.into_string()
 }
 
+/// A place in a picture, in its own units.
+fn px(n: f64) -> String {
+    format!("{n:.1}")
+}
+
 /// The sign beside a state's word: colour alone tells nobody anything.
 fn state(view: &super::status::StatusView) -> Markup {
     let (tone, sign) = sign(view);

@@ -1,5 +1,6 @@
 //! What the trainer printed about its steps: loss, reward and what else an adapter reads, over the steps, each attempt a line of its own.
 
+use super::px;
 use super::thinned::Thinned;
 use maud::{Markup, html};
 use supervise_core::id::Step;
@@ -125,10 +126,6 @@ fn short(n: f64) -> String {
         }
         () => format!("{n:.2e}"),
     }
-}
-
-fn px(n: f64) -> String {
-    format!("{n:.1}")
 }
 
 #[cfg(test)]

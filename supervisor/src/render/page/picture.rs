@@ -3,6 +3,7 @@
 use super::super::one_line;
 use super::super::time::stamp;
 use super::curves::Curves;
+use super::px;
 use super::thinned::Thinned;
 use maud::{Markup, html};
 use supervise_core::event::EventKind;
@@ -178,8 +179,4 @@ fn push<T>(list: &mut Vec<T>, item: T) {
         list.remove(0);
     }
     list.push(item);
-}
-
-fn px(n: f64) -> String {
-    format!("{n:.1}")
 }
