@@ -107,7 +107,7 @@ async fn show(named: Vec<Named>) -> Result<Exit, CliError> {
         let Some(mut event) = events.recv().await else {
             return Ok(Exit::Finished);
         };
-        // What came meanwhile is drawn at once.
+        // All that came meanwhile is drawn at once.
         loop {
             match event {
                 Event::Key(key) if !top.key(key) => return Ok(Exit::Finished),
@@ -164,7 +164,7 @@ async fn read(runs: &Arc<Runs>, wants: Wants, tell: &mpsc::Sender<Event>) {
         } => {
             let Some(dir) = runs.dir(&run).await else { return };
             let (attempt, worker, query) = (*attempt, *worker, query.clone());
-            let read = runs.output(move || tail(&dir, attempt, worker, &query)).await;
+            let read = runs.output(&run, move || tail(&dir, attempt, worker, &query)).await;
             let output = read.map_err(str::to_owned).and_then(|read| read);
             say(Data::Log(wants, output)).await;
         }

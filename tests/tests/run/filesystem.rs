@@ -2,10 +2,11 @@
 //!
 //! The checkpoint root is the mount point itself, so that what the trainer keeps beside it stays reachable.
 
+use super::serve::{code, run_of, serve};
 use super::{running, saved, scene, stopped_at_eight};
 use serde_json::json;
 use std::fs;
-use supervise_tests::harness::{Mount, Scene, copy_tree, snapshot, wait_for};
+use supervise_tests::harness::{Mount, Scene, copy_tree, eventually, snapshot, wait_for};
 
 const WAITS: &str = "does not answer (SIGTERM";
 
@@ -299,4 +300,42 @@ fn a_stop_works_while_the_journal_cannot_be_written() {
     scene.go();
     scene.run(&[]).expect(0);
     assert_eq!(scene.resumed(2), Some(2));
+}
+
+#[test]
+fn pages_of_other_runs_are_there_while_a_run_hangs() {
+    let Some((scene, mount)) = faulty("pages_of_other_runs_are_there_while_a_run_hangs") else {
+        return;
+    };
+    scene.run(&[]).expect(0);
+    let hung = run_of(&scene);
+    let run_dir = format!("run_dir={}", scene.path("other").display());
+    scene.start_plain(&[&run_dir], &["echo", "here I am"]).wait().expect(0);
+    let server = serve(&scene, &["--public-read"]);
+    let (_, list) = server.get("/", "");
+    let runs = list.split("/run/").skip(1).filter_map(|rest| rest.split('"').next());
+    let other = runs.into_iter().find(|run| *run != hung).unwrap();
+    mount.faults("* hang\n");
+    let list = eventually("the list says what hangs", || {
+        let (_, list) = server.get("/", "");
+        list.contains("does not answer").then_some(list)
+    });
+    assert!(list.contains(&hung) && list.contains(other), "{list}");
+    let log = |run: &str| server.get(&format!("/run/{run}/log?attempt=1&worker=0"), "");
+    // More readers than there are places for outputs.
+    std::thread::scope(|s| {
+        for _ in 0..10 {
+            s.spawn(|| assert_eq!(code(&log(&hung).0), "503"));
+        }
+    });
+    let (head, body) = log(other);
+    assert!(code(&head) == "200" && body.contains("here I am"), "{body}");
+    let (head, body) = server.get(&format!("/run/{other}"), "");
+    assert!(code(&head) == "200" && body.contains("finished"), "{body}");
+    mount.faults("");
+    wait_for("it is there again", || {
+        !server.get("/", "").1.contains("does not answer")
+    });
+    wait_for("its output is there again", || code(&log(&hung).0) == "200");
+    server.stops();
 }

@@ -13,13 +13,13 @@ use std::process::Command;
 use supervise_tests::harness::{Browser, PATIENCE, Scene, Supervisor, eventually, send};
 
 /// A server, and where it listens.
-struct Server {
+pub(super) struct Server {
     process: Supervisor,
     at: String,
     link: String,
 }
 
-fn serve(scene: &Scene, more: &[&str]) -> Server {
+pub(super) fn serve(scene: &Scene, more: &[&str]) -> Server {
     let socket = scene.path("serve.sock");
     let socket = ["--listen", "127.0.0.1:0", "--socket", socket.to_str().unwrap()];
     let process = scene.start_with(&[&["serve"], &socket[..], more].concat());
@@ -53,7 +53,7 @@ impl Server {
         stream
     }
 
-    fn get(&self, path: &str, headers: &str) -> (String, String) {
+    pub(super) fn get(&self, path: &str, headers: &str) -> (String, String) {
         let at = &self.at;
         let request = format!("GET {path} HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\n{headers}\r\n");
         asked(self.connect(), &request)
@@ -69,17 +69,17 @@ impl Server {
         format!("Cookie: {pair}\r\n")
     }
 
-    fn stops(self) {
+    pub(super) fn stops(self) {
         self.process.signal(libc::SIGTERM);
         self.process.wait().expect(0);
     }
 }
 
-fn code(head: &str) -> &str {
+pub(super) fn code(head: &str) -> &str {
     head.split(' ').nth(1).unwrap()
 }
 
-fn run_of(scene: &Scene) -> String {
+pub(super) fn run_of(scene: &Scene) -> String {
     scene.status()["run"].as_str().unwrap().to_owned()
 }
 
@@ -212,9 +212,7 @@ fn a_run_whose_supervisor_was_killed_is_shown_as_it_was() {
 
 /// Chromium on a page, where it is installed: its DOM after scripts ran, and a screenshot.
 fn browsed(url: &str, scene: &Scene, width: u32, dark: bool, picture: &Path) -> Option<String> {
-    if !Path::new("/usr/bin/chromium").exists() {
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "there is no chromium");
-        let _ = std::io::stderr().write_all(b"skipped: there is no chromium: tests/testbed/browser.sh install\n");
+    if !Browser::is_here() {
         return None;
     }
     let profile = scene.path("browser");
@@ -250,21 +248,9 @@ fn nothing_of_a_run_is_more_than_text_in_a_real_browser() {
     let evil = "<svg onload=document.title='owned'>";
     let dir = scene.path(evil);
     let text = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">";
-    let set = format!("supervisor.run_dir={}", dir.display());
     let script = format!("echo 'RuntimeError: {}'; exit 3", text.replace('\'', "'\\''"));
-    let run = scene.start_with(&[
-        "run",
-        "--set",
-        "supervisor.trainer=plain",
-        "--set",
-        "supervisor.retries=0",
-        "--set",
-        &set,
-        "--",
-        "sh",
-        "-c",
-        &script,
-    ]);
+    let run_dir = format!("run_dir={}", dir.display());
+    let run = scene.start_plain(&["retries=0", &run_dir], &["sh", "-c", &script]);
     let _ = run.wait();
     let server = serve(&scene, &["--public-read"]);
     let (_, list) = server.get("/", "");

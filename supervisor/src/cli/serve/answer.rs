@@ -203,7 +203,10 @@ async fn log(State(site): Here, Path(id): Path<String>, Query(asked): Asked) -> 
     };
     let query = asked.get("q").cloned().unwrap_or_default();
     let wanted = query.clone();
-    let read = site.runs.output(move || tail(&dir, attempt, worker, &wanted)).await;
+    let read = site
+        .runs
+        .output(&id, move || tail(&dir, attempt, worker, &wanted))
+        .await;
     match read {
         Err(why) => said(StatusCode::SERVICE_UNAVAILABLE, "No answer", why),
         Ok(Err(why)) => said(StatusCode::NOT_FOUND, "No output", &why),

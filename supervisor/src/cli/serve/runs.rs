@@ -29,8 +29,8 @@ const SILENT: Duration = Duration::from_secs(3);
 const STORY: Duration = Duration::from_secs(30);
 /// Runs that are read at once.
 const SLOTS: usize = 16;
-/// Outputs that are read at once: one that hangs keeps its place, and no run waits for it.
-const OUTPUTS: usize = 8;
+/// Outputs of one run that are read at once: those of a run that hangs keep their places, and no other run waits for them.
+const OUTPUTS: usize = 4;
 
 /// The runs.
 pub(in crate::cli) struct Runs {
@@ -42,7 +42,7 @@ pub(in crate::cli) struct Runs {
     /// Runs that are being read, and since when; `None`: it is not their turn yet.
     busy: Mutex<HashMap<RunId, Option<Instant>>>,
     slots: Arc<Semaphore>,
-    outputs: Arc<Semaphore>,
+    outputs: Mutex<HashMap<String, Arc<Semaphore>>>,
     stories: Stories,
 }
 
@@ -66,7 +66,7 @@ impl Runs {
             known: Mutex::default(),
             busy: Mutex::default(),
             slots: Arc::new(Semaphore::new(SLOTS)),
-            outputs: Arc::new(Semaphore::new(OUTPUTS)),
+            outputs: Mutex::default(),
             stories: Stories::default(),
         }
     }
@@ -218,16 +218,19 @@ impl Runs {
         self.find(run).await?.1
     }
 
-    /// Something of a run's output, with a deadline.
+    /// Something of the output of a run that is known, with a deadline.
     ///
     /// # Errors
     /// Why it cannot be read now.
     pub(in crate::cli) async fn output<T: Send + 'static>(
         &self,
+        run: &str,
         read: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, &'static str> {
-        let place = self.outputs.clone().try_acquire_owned();
-        let place = place.map_err(|_| "Other outputs are being read: look again in a moment.")?;
+        let new = || Arc::new(Semaphore::new(OUTPUTS));
+        let places = locked(&self.outputs).entry(run.to_owned()).or_insert_with(new).clone();
+        let place = places.try_acquire_owned();
+        let place = place.map_err(|_| "Other outputs of this run are being read: look again in a moment.")?;
         let reading = tokio::task::spawn_blocking(move || {
             let _place = place;
             read()
