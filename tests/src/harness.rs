@@ -236,6 +236,21 @@ impl Scene {
         Supervisor::start(command, self.output())
     }
 
+    /// Starts a command of no trainer that is known, with these settings (`retries=0`).
+    #[must_use]
+    pub fn start_plain(&self, settings: &[&str], command: &[&str]) -> Supervisor {
+        let settings: Vec<String> = ["trainer=plain"]
+            .iter()
+            .chain(settings)
+            .map(|s| format!("supervisor.{s}"))
+            .collect();
+        let mut words = vec!["run"];
+        words.extend(settings.iter().flat_map(|s| ["--set", s]));
+        words.push("--");
+        words.extend(command);
+        self.start_with(&words)
+    }
+
     /// Starts a command that leads to `supervise`, in this scene.
     pub(crate) fn start_command(&self, mut command: Command) -> Supervisor {
         self.dress(&mut command);

@@ -31,17 +31,27 @@ fn network_of(pid: i32) -> PathBuf {
     fs::read_link(format!("/proc/{pid}/ns/net")).unwrap()
 }
 
+/// A cluster of three nodes that gives one up long before its ranks have ended by themselves.
+const THREE: &[(&str, &str)] = &[("NODES", "3"), ("SLURMDTIMEOUT", "10")];
+
+/// A cluster, of two nodes where nothing else is set; `None`: there can be none here.
+fn cluster<'a>(scene: &'a Scene, test: &str, settings: &[(&str, &str)]) -> Option<Cluster<'a>> {
+    Cluster::with(scene, "slurm-nodes.sh", settings)
+        .map_err(|refusal| refusal.tell(test))
+        .ok()
+}
+
 #[test]
 fn a_gang_on_two_nodes_goes_on_in_its_allocation() {
+    const TEST: &str = "a_gang_on_two_nodes_goes_on_in_its_allocation";
     let mut scene = Scene::new(env!("CARGO_BIN_EXE_supervise"));
     scene
         .set("demo.hold_at", json!(5))
         .set("supervisor.gang.workers", json!(1))
         .set("supervisor.gang.nodes", json!(2));
     let expected = scene.expected_digest();
-    let cluster = match Cluster::new(&scene, "slurm-nodes.sh") {
-        Ok(cluster) => cluster,
-        Err(refusal) => return refusal.tell("a_gang_on_two_nodes_goes_on_in_its_allocation"),
+    let Some(cluster) = cluster(&scene, TEST, &[]) else {
+        return;
     };
     let job = cluster.submit();
     let first = new_ranks(&scene, &[]);
@@ -137,26 +147,37 @@ fn assert_one_after_another(scene: &Scene, output: &str) {
     }
 }
 
+/// The ranks of a gang that waits before step 5.
+fn held_ranks(scene: &Scene) -> Vec<i32> {
+    let ranks = new_ranks(scene, &[]);
+    wait_for("step 4 is proven", || scene.proven() == 4);
+    ranks
+}
+
+/// The job ends well, with the weights of an uninterrupted run, and never had two writers.
+fn comes_to_its_end(scene: &Scene, cluster: &Cluster<'_>, job: &str, expected: &str) {
+    assert_eq!(cluster.ends(job), "COMPLETED", "{}", cluster.output());
+    assert_eq!(scene.digest().as_deref(), Some(expected), "{}", cluster.output());
+    assert_one_after_another(scene, &cluster.output());
+}
+
 #[test]
 fn a_link_that_is_cut_for_long_makes_no_second_writer() {
+    const TEST: &str = "a_link_that_is_cut_for_long_makes_no_second_writer";
     let scene = held_gang();
     let expected = scene.expected_digest();
-    let cluster = match Cluster::new(&scene, "slurm-nodes.sh") {
-        Ok(cluster) => cluster,
-        Err(refusal) => return refusal.tell("a_link_that_is_cut_for_long_makes_no_second_writer"),
+    let Some(cluster) = cluster(&scene, TEST, &[]) else {
+        return;
     };
     let job = cluster.submit();
-    let first = new_ranks(&scene, &[]);
-    wait_for("step 4 is proven", || scene.proven() == 4);
+    let first = held_ranks(&scene);
 
     cluster.node("cut", "n2");
     std::thread::sleep(Duration::from_secs(75));
     cluster.node("heal", "n2");
     new_ranks(&scene, &first);
     scene.go();
-    assert_eq!(cluster.ends(&job), "COMPLETED", "{}", cluster.output());
-    assert_eq!(scene.digest(), Some(expected), "{}", cluster.output());
-    assert_one_after_another(&scene, &cluster.output());
+    comes_to_its_end(&scene, &cluster, &job, &expected);
     drop(cluster);
     scene.assert_alone();
 }
@@ -166,14 +187,12 @@ fn a_guard_that_dies_while_a_node_is_cut_off_is_waited_out() {
     const TEST: &str = "a_guard_that_dies_while_a_node_is_cut_off_is_waited_out";
     let scene = held_gang();
     let expected = scene.expected_digest();
-    // Slurm gives a node up long before its ranks have ended by themselves, and the job goes on with a third one.
-    let cluster = match Cluster::with(&scene, "slurm-nodes.sh", &[("NODES", "3"), ("SLURMDTIMEOUT", "10")]) {
-        Ok(cluster) => cluster,
-        Err(refusal) => return refusal.tell(TEST),
+    // The job goes on with a third node.
+    let Some(cluster) = cluster(&scene, TEST, THREE) else {
+        return;
     };
     let job = cluster.submit_with(&["--nodes=3", "--no-kill"]);
-    let first = new_ranks(&scene, &[]);
-    wait_for("step 4 is proven", || scene.proven() == 4);
+    let first = held_ranks(&scene);
 
     cluster.node("cut", "n2");
     send(scene.guards()[0], libc::SIGKILL);
@@ -183,9 +202,7 @@ fn a_guard_that_dies_while_a_node_is_cut_off_is_waited_out() {
     assert!(second.iter().all(|rank| alive(*rank)));
     cluster.node("heal", "n2");
     scene.go();
-    assert_eq!(cluster.ends(&job), "COMPLETED", "{}", cluster.output());
-    assert_eq!(scene.digest(), Some(expected), "{}", cluster.output());
-    assert_one_after_another(&scene, &cluster.output());
+    comes_to_its_end(&scene, &cluster, &job, &expected);
     drop(cluster);
     scene.assert_alone();
 }
@@ -211,13 +228,11 @@ fn another_node_takes_the_place_of_one_without_power() {
     let mut scene = held_gang();
     scene.set("supervisor.gang.spares", json!(1));
     let expected = scene.expected_digest();
-    let cluster = match Cluster::with(&scene, "slurm-nodes.sh", &[("NODES", "3"), ("SLURMDTIMEOUT", "10")]) {
-        Ok(cluster) => cluster,
-        Err(refusal) => return refusal.tell(TEST),
+    let Some(cluster) = cluster(&scene, TEST, THREE) else {
+        return;
     };
     let job = cluster.submit();
-    let first = new_ranks(&scene, &[]);
-    wait_for("step 4 is proven", || scene.proven() == 4);
+    let first = held_ranks(&scene);
 
     cluster.node("power-off", "n2");
     new_ranks(&scene, &first);
@@ -229,10 +244,8 @@ fn another_node_takes_the_place_of_one_without_power() {
     // None of it costs a retry.
     assert_eq!(scene.status()["charged"], 0, "{}", cluster.output());
     scene.go();
-    assert_eq!(cluster.ends(&job), "COMPLETED", "{}", cluster.output());
+    comes_to_its_end(&scene, &cluster, &job, &expected);
     assert_eq!(cluster.property(&job, "Restarts"), "0");
-    assert_eq!(scene.digest(), Some(expected), "{}", cluster.output());
-    assert_one_after_another(&scene, &cluster.output());
     drop(cluster);
     scene.assert_alone();
 }
@@ -242,13 +255,11 @@ fn a_job_that_has_too_few_nodes_left_is_requeued_without_the_lost_one() {
     const TEST: &str = "a_job_that_has_too_few_nodes_left_is_requeued_without_the_lost_one";
     let scene = held_gang();
     let expected = scene.expected_digest();
-    let cluster = match Cluster::with(&scene, "slurm-nodes.sh", &[("NODES", "3"), ("SLURMDTIMEOUT", "10")]) {
-        Ok(cluster) => cluster,
-        Err(refusal) => return refusal.tell(TEST),
+    let Some(cluster) = cluster(&scene, TEST, THREE) else {
+        return;
     };
     let job = cluster.submit_with(&["--no-kill"]);
-    let first = new_ranks(&scene, &[]);
-    wait_for("step 4 is proven", || scene.proven() == 4);
+    let first = held_ranks(&scene);
 
     cluster.node("power-off", "n2");
     wait_for("it is requeued", || cluster.property(&job, "Restarts") == "1");
@@ -256,9 +267,7 @@ fn a_job_that_has_too_few_nodes_left_is_requeued_without_the_lost_one() {
     assert_eq!(cluster.property(&job, "ExcNodeList"), "n2", "{}", cluster.output());
     assert_eq!(scene.status()["charged"], 0, "{}", cluster.output());
     scene.go();
-    assert_eq!(cluster.ends(&job), "COMPLETED", "{}", cluster.output());
-    assert_eq!(scene.digest(), Some(expected), "{}", cluster.output());
-    assert_one_after_another(&scene, &cluster.output());
+    comes_to_its_end(&scene, &cluster, &job, &expected);
     drop(cluster);
     scene.assert_alone();
 }
@@ -268,13 +277,11 @@ fn a_gang_goes_on_through_what_slurm_does_to_its_job() {
     const TEST: &str = "a_gang_goes_on_through_what_slurm_does_to_its_job";
     let scene = held_gang();
     let expected = scene.expected_digest();
-    let cluster = match Cluster::new(&scene, "slurm-nodes.sh") {
-        Ok(cluster) => cluster,
-        Err(refusal) => return refusal.tell(TEST),
+    let Some(cluster) = cluster(&scene, TEST, &[]) else {
+        return;
     };
     let job = cluster.submit();
-    let first = new_ranks(&scene, &[]);
-    wait_for("step 4 is proven", || scene.proven() == 4);
+    let first = held_ranks(&scene);
 
     // A rank dies while nobody answers for Slurm: nothing is launched before somebody does.
     cluster.controller("stop");
@@ -305,9 +312,7 @@ fn a_gang_goes_on_through_what_slurm_does_to_its_job() {
     let job = cluster.submit();
     new_ranks(&scene, &third);
     scene.go();
-    assert_eq!(cluster.ends(&job), "COMPLETED", "{}", cluster.output());
-    assert_eq!(scene.digest(), Some(expected), "{}", cluster.output());
-    assert_one_after_another(&scene, &cluster.output());
+    comes_to_its_end(&scene, &cluster, &job, &expected);
     assert_eq!(scene.status()["charged"], 0, "{}", cluster.output());
     drop(cluster);
     scene.assert_alone();

@@ -22,12 +22,23 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// Opens one so many pixels wide; `None` where none is installed, which is said, and is an error in CI.
+    /// Looks if one is installed; where none is, that is said, and is an error in CI.
     #[must_use]
-    pub fn open(width: u32) -> Option<Browser> {
-        if !Path::new("/usr/bin/chromium").exists() || !Path::new("/usr/bin/chromedriver").exists() {
+    pub fn is_here() -> bool {
+        let is_here = ["/usr/bin/chromium", "/usr/bin/chromedriver"]
+            .iter()
+            .all(|program| Path::new(program).exists());
+        if !is_here {
             assert!(std::env::var("CI").as_deref() != Ok("true"), "there is no browser");
             let _ = std::io::stderr().write_all(b"skipped: there is no browser: tests/testbed/browser.sh install\n");
+        }
+        is_here
+    }
+
+    /// Opens one so many pixels wide; `None` where there is none.
+    #[must_use]
+    pub fn open(width: u32) -> Option<Browser> {
+        if !Browser::is_here() {
             return None;
         }
         let profile = tempfile::tempdir().unwrap();
@@ -47,7 +58,7 @@ impl Browser {
                 port.parse().ok()
             })
             .unwrap();
-        // What it goes on to say must find a reader.
+        // It goes on to speak, and must find a reader.
         std::thread::spawn(move || lines.for_each(drop));
         let args = [
             "--headless".to_owned(),
@@ -124,7 +135,7 @@ impl Browser {
             .to_owned()
     }
 
-    /// What the page shows of an element; `None` where there is none.
+    /// The text of an element as it is shown; `None`: there is none.
     #[must_use]
     pub fn text(&self, selector: &str) -> Option<String> {
         let script = "const e = document.querySelector(arguments[0]); return e && e.innerText";

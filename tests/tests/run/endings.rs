@@ -8,21 +8,12 @@ use supervise_tests::harness::{Scene, eventually};
 
 /// Runs a script as the only worker of a plain run.
 fn run(scene: &Scene, script: &str, more: &[&str]) -> i32 {
-    fs::write(scene.path("train.py"), script).unwrap();
-    let run_dir = format!("supervisor.run_dir={}", scene.path("run").display());
     let train = scene.path("train.py");
-    let mut words = vec![
-        "run",
-        "--set",
-        "supervisor.trainer=plain",
-        "--set",
-        "supervisor.retries=0",
-        "--set",
-        &run_dir,
-    ];
-    words.extend(more);
-    words.extend(["--", "python3", train.to_str().unwrap()]);
-    scene.start_with(&words).wait().code.unwrap()
+    fs::write(&train, script).unwrap();
+    let run_dir = format!("run_dir={}", scene.path("run").display());
+    let settings = [&["retries=0", &run_dir], more].concat();
+    let run = scene.start_plain(&settings, &["python3", train.to_str().unwrap()]);
+    run.wait().code.unwrap()
 }
 
 fn diagnosis(scene: &Scene) -> (String, String) {
@@ -69,7 +60,7 @@ fn an_exception_that_no_output_tells_is_known() {
 
     // As without a supervisor: nothing is known of it.
     let scene = Scene::new(SUPERVISE);
-    assert_ne!(run(&scene, SILENT, &["--set", "supervisor.interpreter=plain"]), 0);
+    assert_ne!(run(&scene, SILENT, &["interpreter=plain"]), 0);
     assert_eq!(diagnosis(&scene).0, "exit.unexplained");
 }
 
@@ -124,10 +115,7 @@ fn a_program_sees_nothing_of_it_and_its_own_hook_is_called() {
             .env("PYTHONDONTWRITEBYTECODE", "1")
             // As set by the user: its handlers are seen among the signals.
             .env("PYTHONFAULTHANDLER", "1");
-        assert_ne!(
-            run(&scene, SEES, &["--set", &format!("supervisor.interpreter={choice}")]),
-            0
-        );
+        assert_ne!(run(&scene, SEES, &[&format!("interpreter={choice}")]), 0);
         let text = fs::read_to_string(&seen).unwrap();
         // Each scene stands in a directory of its own.
         let here = scene.path("").display().to_string();

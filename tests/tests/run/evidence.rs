@@ -81,19 +81,9 @@ fn a_timeout_of_nccl_names_the_rank_that_the_others_waited_for() {
     let script = format!(
         "until [ -d \"${{TORCH_FR_DUMP_TEMP_FILE%/*}}\" ]; do sleep 0.05; done; for rank in 0 1; do printenv RECORD_$rank > \"$TORCH_FR_DUMP_TEMP_FILE$rank\"; done; echo '{said}' >&2; exit 1"
     );
-    let words = [
-        "run",
-        "--set",
-        "supervisor.trainer=plain",
-        "--set",
-        "supervisor.retries=0",
-        "--",
-        "sh",
-        "-c",
-        &script,
-    ];
     let named = "rank 1 did not enter all_reduce number 2 of group 0 (default_pg)";
-    scene.ask(&words).expect(6).says("comm.nccl_timeout").says(named);
+    let run = scene.start_plain(&["retries=0"], &["sh", "-c", &script]);
+    run.wait().expect(6).says("comm.nccl_timeout").says(named);
     scene
         .ask(&["explain"])
         .expect(0)

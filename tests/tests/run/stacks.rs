@@ -28,8 +28,8 @@ def step(number):
 if sys.argv[1:] == ["data"]:
     looks_at_data()
 if sys.argv[1:] == ["deaf"]:
-    # With a handler of its own it does not end.
-    signal.signal(signal.SIGABRT, lambda *_: None)
+    # With a handler of its own it does not end, and says something.
+    signal.signal(signal.SIGABRT, lambda *_: print("step", 77, flush=True))
     while True:
         looks_at_data()
 if os.environ["RANK"] == "0":
@@ -43,23 +43,16 @@ for number in range(1, 60):
 
 /// Runs it in a gang of two ranks, to its end; what was kept of where they stood.
 fn stacks(scene: &Scene, command: &[&str]) -> String {
-    let run_dir = format!("supervisor.run_dir={}", scene.path("run").display());
-    let mut words = vec!["run"];
-    for set in [
-        "supervisor.trainer=plain",
-        "supervisor.gang.launcher=gang",
-        "supervisor.gang.workers=2",
-        "supervisor.gang.gpus=none",
-        "supervisor.stall.minimum=3s",
-        "supervisor.stall.factor=1",
-        "supervisor.backoff.initial=10ms",
-        &run_dir,
-    ] {
-        words.extend(["--set", set]);
-    }
-    words.push("--");
-    words.extend(command);
-    scene.start_with(&words).wait_long().expect(0);
+    let settings = [
+        "gang.launcher=gang",
+        "gang.workers=2",
+        "gang.gpus=none",
+        "stall.minimum=3s",
+        "stall.factor=1",
+        "backoff.initial=10ms",
+        &format!("run_dir={}", scene.path("run").display()),
+    ];
+    scene.start_plain(&settings, command).wait_long().expect(0);
     let dir = evidence(&scene.path("")).unwrap();
     eventually("the stacks are kept", || {
         fs::read_to_string(dir.join("stacks.txt"))
@@ -77,6 +70,11 @@ fn a_tree_that_is_gone_before_all_were_asked_is_not_looked_for() {
     let stacks = stacks(&scene, &["python3", scene.path("train.py").to_str().unwrap()]);
     assert!(stacks.contains(" of worker 0 stands in looks_at_data ("), "{stacks}");
     assert!(scene.path("run/attempts/0002").is_dir() && !scene.path("run/attempts/0003").exists());
+    let log = fs::read_to_string(scene.path("run/attempts/0001/worker-0.log")).unwrap();
+    assert!(log.contains("step 77"), "{log}");
+    let told = scene.ask(&["explain", "--attempt", "1"]);
+    told.expect(0).says("at step 30");
+    assert!(!told.text.contains("step 77"), "it is no progress: {}", told.text);
     scene.assert_alone();
 }
 
@@ -84,7 +82,7 @@ fn a_tree_that_is_gone_before_all_were_asked_is_not_looked_for() {
 fn a_hang_names_the_place_at_which_each_rank_stands() {
     let scene = Scene::new(SUPERVISE);
     fs::write(scene.path("train.py"), TRAIN).unwrap();
-    // What comes after a trainer in a script is not begun while the trainer is ended.
+    // The next command of a script is not begun while its trainer is ended.
     let script = format!(
         "python3 {} ; test $TORCHELASTIC_RESTART_COUNT = 1 || touch {}",
         scene.path("train.py").display(),

@@ -63,17 +63,7 @@ fn what_follows_the_output_follows_the_run_from_attempt_to_attempt() {
         ),
     )
     .unwrap();
-    let words = [
-        "run",
-        "--set",
-        "supervisor.trainer=plain",
-        "--set",
-        "supervisor.backoff.initial=100ms",
-        "--",
-    ];
-    let mut words = words.to_vec();
-    words.extend(["sh", script.to_str().unwrap()]);
-    let run = scene.start_with(&words);
+    let run = scene.start_plain(&["backoff.initial=100ms"], &["sh", script.to_str().unwrap()]);
     wait_for("the first attempt", || count.exists());
     let follower = scene.start_with(&["logs", "--follow"]);
     wait_for("its output is shown", || follower.text().contains("attempt says 1"));
@@ -87,20 +77,9 @@ fn what_follows_the_output_follows_the_run_from_attempt_to_attempt() {
 #[test]
 fn of_several_workers_the_output_of_the_one_that_failed_first_is_shown() {
     let scene = scene();
-    let words = [
-        "run",
-        "--set",
-        "supervisor.trainer=plain",
-        "--set",
-        "supervisor.gang.workers=3",
-        "--set",
-        "supervisor.retries=0",
-        "--",
-        "sh",
-        "-c",
-        "echo i am $RANK; if [ $RANK = 2 ]; then exit 9; fi; exec sleep 60",
-    ];
-    scene.ask(&words).expect(6);
+    let script = "echo i am $RANK; if [ $RANK = 2 ]; then exit 9; fi; exec sleep 60";
+    let run = scene.start_plain(&["gang.workers=3", "retries=0"], &["sh", "-c", script]);
+    run.wait().expect(6);
     let shown = scene.ask(&["logs"]);
     shown
         .expect(0)
@@ -216,20 +195,11 @@ fn a_worker_that_the_kernel_killed_for_want_of_memory_is_told_as_such() {
     );
     fs::write(&enter, text).unwrap();
     scene.env("SUPERVISE_KILL__CGROUP", "off");
-    let words = [
-        "run",
-        "--set",
-        "supervisor.trainer=plain",
-        "--set",
-        "supervisor.retries=0",
-        "--",
-    ];
-    let mut words = words.to_vec();
-    words.extend(["sh", enter.to_str().unwrap()]);
     let log = Path::new("/dev/kmsg");
     if fs::File::open(log).is_ok() {
         scene
-            .ask(&words)
+            .start_plain(&["retries=0"], &["sh", enter.to_str().unwrap()])
+            .wait()
             .expect(6)
             .says("mem.host_oom")
             .says("the kernel: Memory cgroup out of memory: Killed process");

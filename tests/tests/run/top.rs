@@ -1,4 +1,4 @@
-//! What stands on a terminal: `supervise top`, and the live line of `run`.
+//! On a terminal: `supervise top`, and the live line of `run`.
 
 use super::{SUPERVISE, saved, scene};
 use serde_json::json;

@@ -1,8 +1,7 @@
 //! `supervise top` on terminals of two sizes, told from recorded run directories: `tests/top.md`.
 
-use super::{FAILURES, calm, copied, scene, top, updates};
+use super::{FAILURES, calm, copied, is_golden, scene, top};
 use regex::Regex;
-use std::fs;
 use std::path::Path;
 use supervise_tests::harness::Tmux;
 
@@ -61,15 +60,5 @@ fn top_is_drawn_as_it_was_read_last() {
         on.keys(&["Escape", "q"]);
         let _ = on.ended(0);
     }
-    let golden = top().join("top.md");
-    if updates() {
-        fs::write(&golden, &out).unwrap();
-    }
-    let want = fs::read_to_string(&golden).unwrap();
-    let different = want.lines().zip(out.lines()).find(|(w, o)| w != o);
-    assert!(
-        want == out,
-        "read {} and accept it with UPDATE_GOLDEN=1: {different:?}",
-        golden.display()
-    );
+    is_golden("top.md", &out);
 }
