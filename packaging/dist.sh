@@ -4,6 +4,8 @@
 # usage: dist.sh OUT             builds the program for glibc 2.28 and later, and packs it
 #        dist.sh OUT PROGRAM     packs a program that is built already, whatever it needs
 set -euo pipefail
+# A package that was not made is no name.
+shopt -s nullglob
 cd "$(dirname "$0")/.."
 root=$PWD
 out=$(mkdir -p "$1" && cd "$1" && pwd)
@@ -35,7 +37,7 @@ build() {
   program=$out/build/$machine-unknown-linux-gnu/dist/supervise
 }
 
-# Where it runs is known of what is built here alone.
+# The oldest system that it runs on is known of a program that is built here alone.
 tag=manylinux_${glibc/./_}_$machine effort=9
 if [ $# = 2 ]; then program=$2 tag=linux_$machine effort=1; else build; fi
 rm -rf "$out/work"

@@ -7,7 +7,7 @@ set -euo pipefail
 dist=$(cd "$1" && pwd)
 trainer=$(realpath "$2")
 cd "$(dirname "$0")/.."
-at=$(mktemp -d /tmp/supervise-packages.XXXXXX)
+at=$(mktemp -d)
 trap 'rm -rf "$at"' EXIT
 shopt -s nullglob
 wheels=("$dist"/supervise_rl-*.whl) debs=("$dist"/supervise-rl_*.deb) tarballs=("$dist"/supervise-*-linux-gnu.tar.gz)
@@ -29,7 +29,7 @@ cd "$HOME"
 [ "$("$2" --version)" = "$("$1" --version)" ]
 "$1" doctor >doctor
 if grep -w WARNING doctor; then exit 1; fi
-"$1" run -q /tmp/demo.yaml >run 2>&1 || { cat run; exit 1; }
+"$1" run -q /given/demo.yaml >run 2>&1 || { cat run; exit 1; }
 "$1" status demo-run/checkpoints | grep -q 'finished (exit code 0)' || { "$1" status demo-run/checkpoints; exit 1; }
 cd / && rm -rf "$HOME"
 TRY
@@ -37,7 +37,7 @@ TRY
 # here COMMAND...: as on a machine of which PATH knows nothing but the system and the demo trainer.
 mkdir "$at/bin"
 ln -s "$trainer" "$at/bin/demo_trainer"
-sed 's#/tmp/demo.yaml#'"$PWD"'/examples/configs/demo.yaml#' "$at/try.sh" >"$at/here.sh"
+sed 's#/given/demo.yaml#'"$PWD"'/examples/configs/demo.yaml#' "$at/try.sh" >"$at/here.sh"
 here() { env -i PATH="$at/bin:/usr/bin:/bin" TMPDIR="$at" sh "$at/here.sh" "$@"; }
 
 "${PYTHON:-python3}" -m venv "$at/venv"
@@ -59,25 +59,26 @@ fi
 . /etc/os-release
 mmdebstrap -q --variant=apt "$VERSION_CODENAME" "$at/root"
 said "a fresh Debian"
-cp "$at/try.sh" examples/configs/demo.yaml "${debs[@]}" "${tarballs[@]}" "$at/root/tmp/"
-install "$trainer" "$at/root/usr/local/bin/demo_trainer"
+mkdir "$at/root/given"
+cp "$at/try.sh" examples/configs/demo.yaml "${debs[@]}" "${tarballs[@]}" "$at/root/given/"
+install "$trainer" "$at/root/given/demo_trainer"
 # inside COMMAND...: with its own processes, which end with it.
-inside() { unshare --mount --pid --fork --kill-child --mount-proc="$at/root/proc" chroot "$at/root" env -i PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin "$@"; }
+inside() { unshare --mount --pid --fork --kill-child --mount-proc="$at/root/proc" chroot "$at/root" env -i PATH=/given:/usr/bin:/bin:/usr/sbin:/sbin "$@"; }
 
-inside sh -euc 'tar -C /opt -xzf /tmp/supervise-*.tar.gz; cd /opt/supervise-*; sh /tmp/try.sh "$PWD/bin/supervise" "$PWD/bin/supervise-rl"; rm -r "$PWD"'
+inside sh -euc 'tar -C /opt -xzf /given/supervise-*.tar.gz; cd /opt/supervise-*; sh /given/try.sh "$PWD/bin/supervise" "$PWD/bin/supervise-rl"; rm -r "$PWD"'
 said tarball
 
 apt=(env DEBIAN_FRONTEND=noninteractive apt-get -o Dpkg::Use-Pty=0 -qqy --no-install-recommends)
-inside sh -euc "${apt[*]} install /tmp/*.deb >/tmp/log 2>&1 || { cat /tmp/log; exit 1; }"
-inside sh /tmp/try.sh supervise supervise-rl
+inside sh -euc "${apt[*]} install /given/*.deb >/given/log 2>&1 || { cat /given/log; exit 1; }"
+inside sh /given/try.sh supervise supervise-rl
 inside sh -euc 'test -d /etc/supervise/runs; supervise config show >/dev/null
   for file in /usr/share/man/man1/supervise-run.1.gz /usr/share/bash-completion/completions/supervise /usr/share/zsh/site-functions/_supervise \
     /usr/share/fish/vendor_completions.d/supervise.fish /usr/lib/systemd/system/supervise@.service; do test -s "$file"; done'
 # Both have a /usr/bin/supervise.
 mkdir -p "$at/other/DEBIAN"
 printf 'Package: daemontools\nVersion: 1:0.76\nArchitecture: all\nMaintainer: nobody <nobody@localhost>\nDescription: a stand-in\n' >"$at/other/DEBIAN/control"
-dpkg-deb -b "$at/other" "$at/root/tmp/other.deb" >/dev/null
-if inside dpkg -i /tmp/other.deb >"$at/log" 2>&1; then fail "daemontools is installed beside it"; fi
+dpkg-deb -b "$at/other" "$at/root/given/other.deb" >/dev/null
+if inside dpkg -i /given/other.deb >"$at/log" 2>&1; then fail "daemontools is installed beside it"; fi
 grep -q 'conflicts with daemontools' "$at/log" || fail "$(cat "$at/log")"
 inside sh -euc "${apt[*]} purge supervise-rl >/dev/null; ! test -e /usr/bin/supervise; ! test -e /etc/supervise"
 said .deb

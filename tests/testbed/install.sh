@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What the file system tests need: FUSE and its Python binding; mmdebstrap for the packages' fresh Debian, tmux; a systemd and a Slurm for one test each. Says what is missing where it cannot install.
+# Installs what tests need of a Debian: FUSE and its Python binding for file systems, mmdebstrap for packages, tmux for screens, systemd, Slurm,
+# a browser. Says what is missing where it cannot.
 set -eu
 here=$(dirname "$0")
 "$here/systemd.sh" install || echo "install.sh: skipped: there is no systemd for the test of the unit" >&2

@@ -60,7 +60,10 @@ is_up() { inside systemctl is-active -q testbed.target 2>/dev/null; }
 
 # In a mount namespace of its own: everything mounted here goes with it.
 boot() {
-  local units=$dir/root/etc/systemd/system unit
+  local units=$dir/root/etc/systemd/system unit clone own=()
+  clone=$(cd "$(dirname "$0")/../.." && pwd)
+  # The box has a /tmp of its own, and programs of a clone below this one are started in it.
+  case $clone in /tmp/*) own=(--bind-ro="$clone") ;; esac
   mount -t tmpfs -o size=1g tmpfs "$dir/over"
   mkdir "$dir/over/upper" "$dir/over/work"
   mount -t overlay overlay -o "lowerdir=/,upperdir=$dir/over/upper,workdir=$dir/over/work" "$dir/root"
@@ -74,7 +77,7 @@ boot() {
   mkdir "$units/testbed.target.wants"
   while read -r unit; do ln -s "../$unit" "$units/testbed.target.wants/$unit"; done <"$dir/wanted"
   SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1 exec systemd-nspawn --register=no --keep-unit --quiet --machine=testbed --private-network \
-    --console=pipe --link-journal=no --bind="$folder" -D "$dir/root" --boot -- --unit=testbed.target
+    --console=pipe --link-journal=no --bind="$folder" "${own[@]}" -D "$dir/root" --boot -- --unit=testbed.target
 }
 
 # Control groups of the box: it hangs its own below them.
