@@ -58,7 +58,7 @@ test-rust: install-testbed
 build-tests:
 	$(if $(BUILT),,$(CARGO) test -q --workspace --no-run)
 
-# What the tests were built of stands in for the program of a release, which takes minutes to build.
+# The program of the tests stands in for that of a release, which takes minutes to build.
 test-packages: install-testbed build-tests
 	packaging/dist.sh $(TARGET)/dist-debug $(TARGET)/debug/supervise
 	tests/packages.sh $(TARGET)/dist-debug $(TARGET)/debug/demo_trainer

@@ -242,7 +242,7 @@ def plain_ranks(b):
     t.both_wait()
     t.kill(n)
     t.held(gone)
-    # Where one module takes longer than the order waits, the start is cold.
+    # A module that takes longer than the order waits makes the start cold.
     amid = t.kind(n + 1)
     assert amid == "went" or "no answer" in amid, amid
     os.kill(t.ready()[random.randrange(2)], signal.SIGKILL)

@@ -40,7 +40,7 @@ pub fn diagnose(a: &Attempt) -> Diagnosis {
     }
 }
 
-/// Where the output tells nothing of an exception that ended the worker: what its interpreter left of it.
+/// The exception that ended a worker, as its interpreter left it, where the output tells of none.
 fn from_the_ending(a: &Attempt, told: Diagnosis) -> Diagnosis {
     let Some((worker, ExitStatus::Code(1))) = a.first_failure.filter(|_| told.class == "exit.unexplained") else {
         return told;

@@ -31,7 +31,7 @@ pub struct Facts {
     /// Calls of all ranks, as PyTorch's flight recorder kept them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collectives: Option<Collectives>,
-    /// Where the ranks stood in their programs before they were ended.
+    /// Places of the ranks in their programs before they were ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stacks: Option<Stacks>,
     /// Exceptions that ended interpreters.

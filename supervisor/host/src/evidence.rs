@@ -132,7 +132,7 @@ fn gather(order: &Order) -> (Facts, Files) {
         let gpus = std::thread::spawn(outside::gpus);
         stacks = stacks::text(order, &procs, &answering);
         files.push(("sockets.txt".to_owned(), stacks::sockets(order)));
-        // Who fell silent first is told by when the last line came.
+        // The last lines tell by their times which rank fell silent first.
         files.extend(tails::files(order));
         files.extend(gpus.join().ok().flatten());
     }

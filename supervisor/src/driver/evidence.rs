@@ -207,7 +207,7 @@ pub(super) fn helping_variables(
     let dir = attempt.join(DIRECTORY);
     let records = dir.join(RECORDS).into_string();
     let wanted: [(&[&str], &str); 4] = [
-        // What hangs says where it stands before it is killed; a crash in native code does, too.
+        // An interpreter that hangs says where it stands before it is killed; one that crashes in native code does, too.
         (&["PYTHONFAULTHANDLER"], "1"),
         (&["TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"], "2000"),
         (&["TORCH_NCCL_DUMP_ON_TIMEOUT"], "1"),

@@ -32,7 +32,7 @@ pub(super) fn processes(order: &Order) -> Vec<ProcRef> {
     procs
 }
 
-/// Where their threads wait in the kernel, and the lines of Python of those that will not tell them themselves.
+/// Places at which their threads wait in the kernel, and the lines of Python of those that will not tell them themselves.
 pub(super) fn text(order: &Order, procs: &[ProcRef], answering: &[ProcRef]) -> String {
     let mut out = String::new();
     for proc in procs.iter().take(PROCESSES) {

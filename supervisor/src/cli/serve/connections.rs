@@ -19,7 +19,7 @@ use tokio::time::{Sleep, sleep};
 const PLACES: usize = 256;
 /// The head of a request comes within this, the first as well as the next on the same connection.
 const HEAD: Duration = Duration::from_secs(15);
-/// Who takes nothing of an answer for so long is gone.
+/// A reader that takes nothing of an answer for so long is gone.
 const TAKES: Duration = Duration::from_secs(15);
 
 /// Answers whoever comes, for ever. An entrance whose places are taken does not keep another one from answering.
@@ -34,7 +34,7 @@ pub(super) async fn hear<L: Listener>(mut listener: L, pages: Router) {
             let _place = place;
             let mut http = http1::Builder::new();
             http.timer(TokioTimer::new()).header_read_timeout(HEAD);
-            // Who goes away in the middle of an answer has it no more.
+            // A reader may go away in the middle of an answer.
             let _ = http.serve_connection(stream, pages).await;
         });
     }

@@ -1,4 +1,4 @@
-//! What the trainer printed about its steps: loss, reward and what else an adapter reads, over the steps, each attempt a line of its own.
+//! Numbers that the trainer printed about its steps: loss, reward and what else an adapter reads, over the steps, each attempt a line of its own.
 
 use super::px;
 use super::thinned::Thinned;
@@ -45,7 +45,7 @@ impl Curves {
                         value,
                     };
                     let first = points.last().is_none_or(|p| p.attempt != attempt);
-                    // What is no number is what people look for.
+                    // People look for the one that is no number.
                     points.push(point, first || !value.is_finite());
                 }
             }

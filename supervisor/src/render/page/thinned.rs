@@ -42,7 +42,7 @@ impl<T: Copy> Thinned<T> {
         }
     }
 
-    /// What is kept, the newest item among it.
+    /// Items that are kept, the newest among them.
     pub(super) fn iter(&self) -> impl Iterator<Item = T> {
         self.kept.iter().copied().chain(self.last)
     }

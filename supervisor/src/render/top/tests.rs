@@ -200,7 +200,7 @@ fn an_output_is_shown_from_its_end_and_scrolled_from_there() {
     assert_eq!(shown(&mut top)[..2], ["line 0", "line 1"]);
     press(&mut top, &[Key::Last]);
     assert_eq!(shown(&mut top)[2], "line 99");
-    // What was read for another place is not shown in this one.
+    // An answer for another place is not shown in this one.
     press(&mut top, &[Key::Letter('w')]);
     assert_eq!(shown(&mut top)[0], "attempt 0, worker 1: reading …");
 }
