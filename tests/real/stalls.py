@@ -9,6 +9,7 @@ hard limit. Each time the line at which either rank stood is named. The weights 
 
 import argparse
 import json
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -46,8 +47,8 @@ def main():
         for texts, rank, place in zip(stands, (1, 0), ("strike", "spin"), strict=True):
             assert texts[0].startswith(f"worker {rank} ") and f"stands in {place} (" in texts[0] and "fault_hooks.py:" in texts[0], texts
         # On a busy machine one may not say it in the time that it has.
-        waits = [(texts[1], rank) for texts, rank in zip(stands, (1, 0), strict=True) if len(texts) > 1 and "stands in" not in texts[1]]
-        assert waits and all(text.startswith(f"worker {1 - rank} waits in ") for text, rank in waits), stands
+        waits = [(texts[1], 1 - rank) for texts, rank in zip(stands, (1, 0), strict=True) if len(texts) > 1 and "stands in" not in texts[1]]
+        assert waits and all(re.match(rf"worker {other} \(pid \d+\) waits in ", text) for text, other in waits), stands
         b.call([sys.executable, HERE / "compare_pt.py", straight / f"global_step_{STEPS}", root / f"global_step_{STEPS}"])
         nothing_left(folder)
     print("1 passed")
