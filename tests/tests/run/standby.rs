@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::Command;
 use supervise_tests::harness::{Scene, Supervisor, eventually, send, wait_for};
 
@@ -240,9 +241,8 @@ fn an_interpreter_that_ignores_the_environment_is_never_started_ahead() {
     stage.ends();
 }
 
-#[test]
-fn imports_that_print_much_are_left_to_the_start_at_once() {
-    let scene = Scene::new(SUPERVISE);
+/// An interpreter of its own, and the place of what is installed for it.
+fn environment(scene: &Scene) -> (String, PathBuf) {
     let venv = scene.path("venv");
     let made = Command::new("python3")
         .args(["-m", "venv", "--without-pip"])
@@ -250,15 +250,22 @@ fn imports_that_print_much_are_left_to_the_start_at_once() {
         .status();
     assert!(made.unwrap().success());
     let lib = fs::read_dir(venv.join("lib")).unwrap().next().unwrap().unwrap().path();
+    let python = venv.join("bin/python3").to_str().unwrap().to_owned();
+    (python, lib.join("site-packages"))
+}
+
+#[test]
+fn imports_that_print_much_are_left_to_the_start_at_once() {
+    let scene = Scene::new(SUPERVISE);
+    let (python, installed) = environment(&scene);
     let loud = "import os\nfor _ in range(300):\n    os.write(1, b'.' * 1023 + b'\\n')\n";
-    fs::write(lib.join("site-packages/loud.py"), loud).unwrap();
-    let python = venv.join("bin/python3");
+    fs::write(installed.join("loud.py"), loud).unwrap();
     // The trainer's own module stands before what is installed, and does not end the list.
     let script = TRAIN.replace(
         "import json, time, wave\n",
         "import json, time, wave\nimport mine\nimport loud\n",
     );
-    let stage = Stage::of(scene, python.to_str().unwrap(), &script, &[]);
+    let stage = Stage::of(scene, &python, &script, &[]);
     stage.noted(1);
     let both = stage.both_wait();
     let in_write = |pid: &i32| fs::read_to_string(format!("/proc/{pid}/syscall")).is_ok_and(|c| c.starts_with("1 "));
@@ -267,6 +274,79 @@ fn imports_that_print_much_are_left_to_the_start_at_once() {
     assert_eq!(stage.noted(2)[0]["early"], json!(false));
     let why = stage.ahead(2)["cold"]["why"].to_string();
     assert!(why.contains("print"), "{why}");
+    stage.ends();
+}
+
+/// The first attempt installs what makes other interpreters read another file first; what they can write tells on them.
+const INSTALLS: &str = r#"
+import os, sys
+attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"]) + 1
+if attempt == 1:
+    with open(os.environ["HOOK"], "w") as f:
+        f.write(f"import sys; sys.path.insert(0, '{os.environ['OTHER']}')\n")
+try:
+    with open(f"{sys.argv[1]}/touched.{attempt}", "w") as f:
+        f.write("here")
+except OSError:
+    open(sys.argv[1] + "/refused", "w").close()
+    while True: pass
+"#;
+
+/// What was installed since the attempt began keeps the next one's interpreters from reading ours: they run the trainer.
+#[test]
+fn an_interpreter_that_reads_another_file_first_writes_nothing_and_is_ended() {
+    let mut scene = Scene::new(SUPERVISE);
+    let (python, installed) = environment(&scene);
+    fs::create_dir(scene.path("other")).unwrap();
+    fs::write(scene.path("other/sitecustomize.py"), "").unwrap();
+    let (hook, other) = (installed.join("hook.pth"), scene.path("other"));
+    scene
+        .env("HOOK", hook.to_str().unwrap())
+        .env("OTHER", other.to_str().unwrap());
+    let stage = Stage::of(scene, &python, &format!("{INSTALLS}{TRAIN}"), &[]);
+    stage.noted(1);
+    wait_for("they run the trainer", || stage.scene.path("out/refused").exists());
+    wait_for("they are ended", || stage.waiting().is_empty());
+    let touched = fs::read_to_string(stage.scene.path("out/touched.2")).unwrap();
+    assert_eq!(touched, "");
+    stage.kill(1);
+    stage.noted(2);
+    let ahead = stage.ahead(2);
+    let why = ahead["cold"]["why"].to_string();
+    assert!(
+        why.contains("did not read") && ahead["cold"]["lasting"] == json!(true),
+        "{ahead}"
+    );
+    stage.ends();
+}
+
+const DAEMONIC: &str = r"
+import os, time
+if os.fork() == 0:
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(600)
+    os._exit(0)
+os.wait()
+";
+
+#[test]
+fn a_daemon_that_an_import_leaves_is_ended_and_the_attempt_starts_its_own() {
+    let scene = Scene::new(SUPERVISE);
+    let (python, installed) = environment(&scene);
+    fs::write(installed.join("daemonic.py"), DAEMONIC).unwrap();
+    let script = TRAIN.replace(
+        "import json, time, wave\n",
+        "import json, time, wave\nimport daemonic\n",
+    );
+    let stage = Stage::of(scene, &python, &script, &[]);
+    stage.noted(1);
+    // Two interpreters, and the daemon of each.
+    wait_for("they have imported it", || stage.waiting().len() == 4);
+    stage.kill(1);
+    assert_eq!(stage.noted(2)[0]["early"], json!(false));
+    let why = stage.ahead(2)["cold"]["why"].to_string();
+    assert!(why.contains("started a process"), "{why}");
     stage.ends();
 }
 

@@ -6,16 +6,20 @@
 //! they import what was noted, and go on as the workers when the order comes, where it differs from the draft in arguments of the
 //! trainer alone. In every other case they are ended, and the workers are started as ever.
 
+mod archive;
+
+use self::archive::archive;
 use crate::guard::protocol::{GuardOrder, WorkerOrder};
 use crate::guard::setup::{marks, pipe};
 use crate::process::ATTEMPT_VARIABLE;
 use crate::process::kill::signal_process;
 use crate::process::spawn::{Place, Program, Started, Wiring, start};
 use crate::process::stat::proc_stat;
-use crate::process::tree::list_descendants;
+use crate::process::tree::{list_descendants, running_children};
 use crate::system::reap_child;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -37,8 +41,11 @@ const AWAITED: &str = "SUPERVISE_AWAITED";
 
 /// An interpreter that waits needs a moment to look at the files that count; one that imports is in the middle of a module.
 const GOES_WITHIN: Duration = Duration::from_secs(3);
-/// The interpreter says that it waits before anything else. One that does not would run the trainer itself, soon.
+/// The interpreter says that it waits before anything else. One that does not would run the trainer itself, soon: until then it can
+/// write no file, and it is looked at this often.
 const WAITS_WITHIN: Duration = Duration::from_secs(10);
+const WAITS_WITHIN_CPU: Duration = Duration::from_millis(500);
+const GLANCE: Duration = Duration::from_millis(20);
 /// A process that was killed is gone within this.
 const GONE_WITHIN: Duration = Duration::from_millis(500);
 /// Its output is looked at this often while it is waited for.
@@ -74,6 +81,8 @@ pub(crate) struct Waiting {
 #[derive(Debug)]
 struct Interpreter {
     started: Started,
+    /// Its limit for files, which it has not before it said that it waits.
+    files_limit: Rlimit,
     output: OwnedFd,
     channel: UnixStream,
     heard: Vec<u8>,
@@ -193,38 +202,6 @@ fn lasting(name: &str, content: &[u8]) -> io::Result<(i32, String)> {
     Ok((fd, format!("/proc/{}/fd/{fd}", std::process::id())))
 }
 
-/// A ZIP archive of one stored file.
-///
-/// Format: PKWARE APPNOTE 6.3.10, 4.3.7, 4.3.12 and 4.3.16.
-fn archive(name: &str, content: &[u8]) -> Vec<u8> {
-    let size = u32::try_from(content.len()).unwrap_or(u32::MAX);
-    let length = u16::try_from(name.len()).unwrap_or(u16::MAX);
-    // Version, flags, method, time and date (1980-01-01), then what both headers have.
-    let mut common: Vec<u8> = [20_u16, 0, 0, 0, 33].iter().flat_map(|n| n.to_le_bytes()).collect();
-    common.extend(
-        [crc32fast::hash(content), size, size]
-            .iter()
-            .flat_map(|n| n.to_le_bytes()),
-    );
-    common.extend([length, 0].iter().flat_map(|n| n.to_le_bytes()));
-    let mut out = b"PK\x03\x04".to_vec();
-    out.extend(&common);
-    out.extend(name.as_bytes());
-    out.extend(content);
-    let at = u32::try_from(out.len()).unwrap_or(u32::MAX);
-    let mut directory = b"PK\x01\x02\x14\x00".to_vec();
-    directory.extend(&common);
-    // No comment, first disk, no attributes, offset 0.
-    directory.extend([0; 14]);
-    directory.extend(name.as_bytes());
-    let directory_size = u32::try_from(directory.len()).unwrap_or(u32::MAX);
-    out.extend(directory);
-    out.extend(b"PK\x05\x06\x00\x00\x00\x00\x01\x00\x01\x00");
-    out.extend([directory_size, at].iter().flat_map(|n| n.to_le_bytes()));
-    out.extend([0; 2]);
-    out
-}
-
 impl Waiting {
     /// Starts the interpreters of a draft. One that cannot be started leaves all to the order.
     ///
@@ -235,11 +212,10 @@ impl Waiting {
         for (id, worker) in draft.order.workers.iter().enumerate() {
             interpreters.push(start_one(&draft, id, worker, files)?);
         }
-        let until = Instant::now() + WAITS_WITHIN;
-        let waits = |one: &mut Interpreter| matches!(one.word(until), Ok(Word::Waits(true)));
-        if !interpreters.iter_mut().all(waits) {
+        if let Err(e) = all_wait(&mut interpreters, &draft, files) {
             interpreters.into_iter().for_each(Interpreter::end);
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "an interpreter did not wait"));
+            end_strangers(&[]);
+            return Err(e);
         }
         Ok(Self {
             order: draft.order,
@@ -250,7 +226,15 @@ impl Waiting {
     /// Lets the interpreters go on as the workers of the order, where they can: by worker, those that do, and how it went.
     pub(crate) fn go(self, order: &GuardOrder, cgroup: Option<&Place<'_>>) -> (Vec<Option<(Started, OwnedFd)>>, Ahead) {
         let until = Instant::now() + GOES_WITHIN;
+        let own: Vec<i32> = self.interpreters.iter().map(|one| one.started.pid).collect();
         let mut why = self.difference(order).map(|why| cold(why.to_owned()));
+        // A daemon is no child of the interpreter that made it, but it is of this guard.
+        if end_strangers(&own) {
+            why.get_or_insert(Ahead::Cold {
+                why: "an import started a process".to_owned(),
+                lasting: true,
+            });
+        }
         let mut asked = Vec::with_capacity(self.interpreters.len());
         for (mut one, worker) in self.interpreters.into_iter().zip(&order.workers) {
             let word = match &why {
@@ -295,6 +279,57 @@ impl Waiting {
     }
 }
 
+/// Waits until each of them said that it waits, and gives it its task. One that has not yet may be running something else.
+///
+/// # Errors
+/// `TimedOut`: one runs, and does not say it. Others: one is gone.
+fn all_wait(interpreters: &mut [Interpreter], draft: &Draft, files: &Files) -> io::Result<()> {
+    let count = u32::try_from(interpreters.len()).unwrap_or(u32::MAX).max(1);
+    let task = Task {
+        imports: &files.notes.1,
+        pauses: draft.pauses,
+        memory: draft.memory / u64::from(count),
+    };
+    let until = Instant::now() + WAITS_WITHIN;
+    let mut silent: Vec<&mut Interpreter> = interpreters.iter_mut().collect();
+    while !silent.is_empty() {
+        let mut left = Vec::with_capacity(silent.len());
+        for one in silent {
+            match one.word(Instant::now() + GLANCE / count) {
+                Ok(Word::Waits(true)) => {
+                    one.unlimit()?;
+                    // It fits into the socket: nobody is waited for.
+                    say(&mut one.channel, &task)?;
+                }
+                Err(NoWord::Yet) if Instant::now() < until && one.may_speak() => left.push(one),
+                Err(NoWord::Yet) => {
+                    let why = "an interpreter did not read supervise's file first, and was ended";
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+                }
+                _ => return Err(io::Error::other("an interpreter ended before it waited")),
+            }
+        }
+        silent = left;
+    }
+    Ok(())
+}
+
+/// Kills the children of this guard that run, but for these, and what descends from them: whether there were any.
+fn end_strangers(own: &[i32]) -> bool {
+    let strangers = running_children(|pid| own.contains(&pid)).unwrap_or_default();
+    strangers.iter().filter_map(|pid| kill_all_of(*pid)).count() > 0
+}
+
+/// Kills a process and what descends from it; `None` if it is gone.
+fn kill_all_of(pid: i32) -> Option<ProcRef> {
+    let top = proc_stat(pid)?.proc_ref();
+    for below in list_descendants(pid) {
+        let _ = signal_process(below, libc::SIGKILL);
+    }
+    let _ = signal_process(top, libc::SIGKILL);
+    Some(top)
+}
+
 fn start_one(draft: &Draft, id: usize, worker: &WorkerOrder, files: &Files) -> io::Result<Interpreter> {
     let mut env = worker_env(&draft.order, id, worker, Some(files));
     env.iter_mut()
@@ -302,7 +337,7 @@ fn start_one(draft: &Draft, id: usize, worker: &WorkerOrder, files: &Files) -> i
         .for_each(|(name, _)| AWAITED.clone_into(name));
     let program = Program::new(&worker.argv, &env, Some(worker.cwd.as_str()))?;
     let (output, writer) = pipe()?;
-    let (mut channel, theirs) = UnixStream::pair()?;
+    let (channel, theirs) = UnixStream::pair()?;
     let wiring = Wiring {
         input: theirs.as_fd(),
         output: writer.as_fd(),
@@ -310,16 +345,18 @@ fn start_one(draft: &Draft, id: usize, worker: &WorkerOrder, files: &Files) -> i
         cgroup: None,
         dies_with_creator: true,
     };
-    let started = start(&program, &wiring)?;
-    let task = Task {
-        imports: &files.notes.1,
-        pauses: draft.pauses,
-        memory: draft.memory / u64::try_from(draft.order.workers.len()).unwrap_or(u64::MAX).max(1),
+    // It inherits that it can write no file. Nothing is written here meanwhile.
+    let files_limit = getrlimit(Resource::Fsize);
+    let none = Rlimit {
+        current: Some(0),
+        maximum: files_limit.maximum,
     };
-    // It fits into the socket: nobody is waited for.
-    say(&mut channel, &task)?;
+    setrlimit(Resource::Fsize, none)?;
+    let started = start(&program, &wiring);
+    setrlimit(Resource::Fsize, files_limit)?;
     Ok(Interpreter {
-        started,
+        started: started?,
+        files_limit,
         output,
         channel,
         heard: Vec::new(),
@@ -334,6 +371,20 @@ fn say(channel: &mut UnixStream, words: &impl Serialize) -> io::Result<()> {
 }
 
 impl Interpreter {
+    /// It has not used the time yet in which it would have spoken.
+    fn may_speak(&self) -> bool {
+        let ticks = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok().flatten();
+        let a_second = ticks.and_then(|t| u64::try_from(t).ok()).unwrap_or(100);
+        let most = u128::from(a_second) * WAITS_WITHIN_CPU.as_millis() / 1000;
+        proc_stat(self.started.pid).is_some_and(|s| u128::from(s.cpu) < most)
+    }
+
+    /// It may write files as if it had just been started.
+    fn unlimit(&self) -> io::Result<()> {
+        prlimit(Pid::from_raw(self.started.pid), Resource::Fsize, self.files_limit)?;
+        Ok(())
+    }
+
     /// Asks it to go on as this worker; an error says why it does not.
     fn ask(&mut self, worker: &WorkerOrder, cgroup: Option<&Place<'_>>) -> Result<(), Ahead> {
         if let Some(place) = cgroup {
@@ -408,16 +459,13 @@ impl Interpreter {
 
     /// Kills it. One that lasts is a descendant like others: the tree is not gone before it is.
     fn end(self) {
-        let pid = self.started.pid;
-        let Some(stat) = proc_stat(pid) else { return };
-        for below in list_descendants(pid) {
-            let _ = signal_process(below, libc::SIGKILL);
-        }
-        let _ = signal_process(ProcRef { pid, start: stat.start }, libc::SIGKILL);
+        let Some(ProcRef { pid, start }) = kill_all_of(self.started.pid) else {
+            return;
+        };
         let until = Instant::now() + GONE_WITHIN;
         while Instant::now() < until {
             reap_child(pid);
-            if proc_stat(pid).is_none_or(|s| s.start != stat.start) {
+            if proc_stat(pid).is_none_or(|s| s.start != start) {
                 return;
             }
             std::thread::sleep(Duration::from_millis(1));

@@ -3,7 +3,7 @@
 //! Workers are started before anything that is not needed for them; nothing waits for their programs to run.
 
 use crate::address::{self, Role};
-use crate::guard::ahead::{Draft, Files, Waiting, cold, worker_env};
+use crate::guard::ahead::{Draft, Files, Waiting, worker_env};
 use crate::guard::connection::Connection;
 use crate::guard::facts::Facts;
 use crate::guard::keeper::{Half, Keeper, Tether, part, part_early};
@@ -292,7 +292,12 @@ fn start_workers(order: &GuardOrder, nodes: Option<&Nodes>, leaf: Option<&Leaf>,
             let (waiting, ahead) = waiting.go(order, cgroup.as_ref());
             (waiting, Some(ahead))
         }
-        Some(Err(e)) => (Vec::new(), Some(cold(e.to_string()))),
+        Some(Err(e)) => {
+            // Another interpreter would not wait either.
+            let lasting = e.kind() == io::ErrorKind::TimedOut;
+            let why = e.to_string();
+            (Vec::new(), Some(Ahead::Cold { why, lasting }))
+        }
         None => (Vec::new(), None),
     };
     let mut waiting = waiting.into_iter();

@@ -215,9 +215,6 @@ class Ahead:
     """Imports ahead, and waits."""
 
     def __init__(self, mark):
-        import json
-
-        self.json = json
         self.mark = mark
         self.channel = os.dup(0)
         os.set_inheritable(self.channel, False)
@@ -225,22 +222,32 @@ class Ahead:
         os.dup2(null, 0)
         os.close(null)
         self.heard = b""
-        self.say(waits=True)
-        self.draft = self.hear()
-        self.words = own_words()
-        self.at = main_at(self.words)
-        self.is_module = sys.argv[:1] == ["-m"]
+        # Before all else, and without an import. Until it is answered, this interpreter can write no file.
+        os.write(self.channel, b'{"waits": true}\n')
+        self.task = self.hear_line()
         self.seen = {}
         self.replayed = {}
 
-    def hear(self):
+    def begin(self):
+        import json
+
+        self.json = json
+        self.draft = json.loads(self.task)
+        self.words = own_words()
+        self.at = main_at(self.words)
+        self.is_module = sys.argv[:1] == ["-m"]
+
+    def hear_line(self):
         while b"\n" not in self.heard:
             more = os.read(self.channel, 65536)
             if not more:
                 os._exit(0)
             self.heard += more
         line, _, self.heard = self.heard.partition(b"\n")
-        return self.json.loads(line)
+        return line
+
+    def hear(self):
+        return self.json.loads(self.hear_line())
 
     def say(self, **words):
         os.write(self.channel, self.json.dumps(words).encode() + b"\n")
@@ -260,6 +267,7 @@ class Ahead:
         return bool(self.heard or select.select([self.channel], [], [], 0)[0])
 
     def run(self):
+        self.begin()
         if self.at is None:
             self.give_up("the command names no script and no module")
         try:
@@ -497,8 +505,9 @@ def begin():
             # What executes itself anew would be a trainer without an order.
             os.execv = os.execve = posix.execv = posix.execve = lambda *_: os._exit(70)
             hide()
+            ahead = Ahead(mark)
             next_one()
-            Ahead(mark).run()
+            ahead.run()
             os.execv, os.execve = posix.execv, posix.execve = kept
             return
         except BaseException:
