@@ -422,12 +422,19 @@ fn as_recorded(s: &State, e: &Event) -> Event {
             phase,
             step,
             beats,
+            risen,
             ..
         } => is_step(s, *phase, *step, *beats).then(|| EventKind::Progress {
             attempt: *attempt,
             phase: *phase,
             step: *step,
             beats: *beats,
+            // As a rule it is one more than was known.
+            risen: if s.live().is_some_and(|a| *risen > a.pace.steps.saturating_add(1)) {
+                *risen
+            } else {
+                0
+            },
             activity: Activity::default(),
         }),
         _ => None,

@@ -115,6 +115,9 @@ pub enum EventKind {
         /// Signs of progress within its phases so far: batches of a validation.
         #[serde(default, skip_serializing_if = "is_zero")]
         beats: u64,
+        /// How often its step has risen so far, where that is more than these events tell; 0 if nobody counted.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        risen: u64,
         /// Activity of its processes since the last report; nothing is recorded of it beside a new step or phase, which is work.
         #[serde(default, skip_serializing_if = "Activity::is_none")]
         activity: Activity,

@@ -120,6 +120,7 @@ impl Seen {
                     phase: Phase::Step,
                     step: Some(Step(step)),
                     beats: 0,
+                    risen: 0,
                     activity: Activity::default(),
                 });
             } else {
@@ -260,6 +261,7 @@ fn what_the_training_went_on_after_is_no_cause() {
         phase: Phase::Step,
         step: Some(Step(n)),
         beats: 0,
+        risen: 0,
         activity: Activity::default(),
     };
     hear(1_000, &failure("reward.server", 1));

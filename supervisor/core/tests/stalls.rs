@@ -19,7 +19,7 @@ use supervise_core::event::{ActOutput, Activity, Event, EventKind, Phase, TimerK
 use supervise_core::id::{AttemptNo, Ms, ProcRef, Step, Term, Tick, WallMs, WorkerId};
 use supervise_core::record::{Act, ActKind, Decision, LaunchOrder, Record, StartPoint};
 use supervise_core::spec::RunSpec;
-use supervise_core::state::State;
+use supervise_core::state::{Pace, State};
 
 const WINDOW: u64 = 10_000;
 /// Steps of each distribution.
@@ -184,6 +184,7 @@ impl Run {
             phase: Phase::Step,
             step: Some(Step(step)),
             beats: 0,
+            risen: 0,
             activity: Activity::default(),
         }
     }
@@ -230,7 +231,7 @@ impl Run {
                     over_ms: WINDOW,
                 };
                 let phase = Phase::Step;
-                let (attempt, step, beats) = (AttemptNo(1), Some(Step(2)), 0);
+                let (attempt, step, beats, risen) = (AttemptNo(1), Some(Step(2)), 0, 0);
                 self.fact(
                     at,
                     EventKind::Progress {
@@ -238,6 +239,7 @@ impl Run {
                         phase,
                         step,
                         beats,
+                        risen,
                         activity,
                     },
                 );
@@ -374,6 +376,7 @@ fn busy() -> EventKind {
         phase: Phase::Step,
         step: Some(Step(2)),
         beats: 0,
+        risen: 0,
         activity: Activity {
             cpu_ms: WINDOW,
             output: 0,
@@ -461,6 +464,26 @@ fn healthy_windows_are_no_stall() {
 }
 
 /// The generated part of the page.
+/// A command that nobody knows prints its steps at once and then hangs: of those the guard tells the last alone.
+#[test]
+fn steps_that_are_printed_faster_than_they_are_told_count() {
+    let traces = Traces::read();
+    for (count, is_watched) in [(2, false), (50, true)] {
+        let random = &mut Random(7);
+        let mut run = Run::new(&traces, random);
+        run.spec.root = None;
+        let attempt = run.s.attempt.as_mut().unwrap();
+        (attempt.pace, attempt.step) = (Pace::begin(Tick(0)), None);
+        let mut progress = run.progress(50);
+        if let EventKind::Progress { risen, .. } = &mut progress {
+            *risen = count;
+        }
+        run.fact(0, progress);
+        let ended = run.goes_on(4 * 3600 * 1000, false, |_| traces.window("one_sleeps", random));
+        assert_eq!(ended.is_some(), is_watched, "{ended:?}");
+    }
+}
+
 fn keep(tables: &str) {
     const BEGIN: &str = "<!-- generated -->\n";
     const END: &str = "<!-- end of what is generated -->\n";

@@ -181,6 +181,7 @@ impl Driver {
                 phase,
                 step,
                 beats,
+                risen,
                 activity,
                 files,
             } => {
@@ -189,6 +190,7 @@ impl Driver {
                     phase,
                     step,
                     beats,
+                    risen,
                     activity,
                 });
                 self.sample(attempt, step, files);

@@ -205,6 +205,7 @@ impl Run {
                 phase,
                 step: Some(Step(n)),
                 beats: 0,
+                risen: 0,
                 activity: Activity {
                     cpu_ms: 20_000,
                     output: 300,

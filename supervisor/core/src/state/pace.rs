@@ -95,6 +95,7 @@ impl Attempt {
             phase,
             step,
             beats,
+            risen,
             activity,
             ..
         } = &e.kind
@@ -111,6 +112,8 @@ impl Attempt {
             self.pace.advance(clocks, self.phase, rose, e.at);
         }
         if rose {
+            // Steps that are printed faster than they are told count too.
+            self.pace.steps = self.pace.steps.max(*risen);
             if self.step.is_some() {
                 self.longest_step = self.longest_step.max(e.at.since(self.last_progress));
             }

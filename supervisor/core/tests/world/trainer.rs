@@ -277,6 +277,7 @@ impl World {
                 phase,
                 step: step.map(Step),
                 beats: 0,
+                risen: 0,
                 activity: WORK,
             });
             self.used(attempt);

@@ -226,6 +226,7 @@ mod tests {
             phase: Phase::Step,
             step: Some(Step(step)),
             beats: 0,
+            risen: 0,
             activity: Activity {
                 cpu_ms: 1,
                 output: 2,

@@ -34,6 +34,8 @@ pub(crate) struct Facts {
     has_first: bool,
     /// Signs of progress within a phase: batches of a validation.
     pub(crate) beats: u64,
+    /// How often the step rose.
+    pub(crate) risen: u64,
     /// The number that the last of them bore.
     beat: Option<u64>,
     seen: Vec<Seen>,
@@ -67,6 +69,7 @@ impl Default for Facts {
             numbers: Numbers::default(),
             has_first: false,
             beats: 0,
+            risen: 0,
             beat: None,
             seen: Vec::new(),
             per_rule: BTreeMap::new(),
@@ -108,6 +111,7 @@ impl Facts {
             | RuleKind::Failure(_)
             | RuleKind::Exception => {}
         }
+        self.risen += u64::from(self.step > before.1);
         let progress = before != (self.phase, self.step, self.beats);
         let first = self.first_record(&hit);
         self.numbers.note(&hit);
@@ -276,7 +280,7 @@ mod tests {
         let beat = |n| hit(RuleKind::Beat, "progress", "batch", n);
         assert!(facts.note(beat(Some(4))).progress);
         assert!(!facts.note(beat(Some(4))).progress && !facts.note(beat(None)).progress);
-        assert_eq!((facts.beats, facts.step), (3, Some(Step(1))));
+        assert_eq!((facts.beats, facts.step, facts.risen), (3, Some(Step(1)), 1));
     }
 
     #[test]

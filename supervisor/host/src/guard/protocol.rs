@@ -247,6 +247,9 @@ pub enum FromGuard {
         /// Signs of progress within its phases so far.
         #[serde(default)]
         beats: u64,
+        /// How often its step has risen so far.
+        #[serde(default)]
+        risen: u64,
         /// Activity since the last message of this kind.
         activity: Activity,
         /// Open files of the process that is nearest to its limit, where they were counted since.

@@ -281,6 +281,7 @@ impl Guard {
             phase: self.facts.phase,
             step: self.facts.step,
             beats: self.facts.beats,
+            risen: self.facts.risen,
             activity,
             files,
         });

@@ -100,6 +100,7 @@ fn long(steps: u64) -> (Picture, State) {
                 phase: Phase::Step,
                 step: Some(Step(n)),
                 beats: 0,
+                risen: 0,
                 activity: supervise_core::event::Activity::default(),
             },
         )
