@@ -53,6 +53,8 @@ pub struct RunOrder {
     pub shims: Option<Shims>,
     /// Obstacles for jobs that are handed to Slurm.
     pub submitter: Option<Submitter>,
+    /// Its configuration as people may read it later: JSON, secrets hidden.
+    pub told: String,
     /// The trainer's YAML as it is given to the trainer, where it is not the user's own file.
     pub copy: Option<Copy>,
 }

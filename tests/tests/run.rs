@@ -55,6 +55,8 @@ mod rehearsals;
 mod scripts;
 #[path = "run/serve.rs"]
 mod serve;
+#[path = "run/serve_next.rs"]
+mod serve_next;
 #[path = "run/service.rs"]
 mod service;
 #[path = "run/stacks.rs"]

@@ -5,6 +5,7 @@
 
 mod degraded;
 mod fit;
+mod next;
 mod nothing;
 mod question;
 mod reshard;
@@ -24,6 +25,8 @@ use fit::{from_path, from_step};
 use nothing::{fresh_by_wish, from_nothing, go_on_clearing};
 use question::{linked, rolled_back, set_back, stranger, unsafe_step, went_back};
 use unproven::unproven;
+
+pub use next::in_next_term;
 
 /// Outcome of a scan.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,12 +3,10 @@
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::prepare::{self, Request};
-use crate::render::table;
+use crate::render::config::ConfigView;
 use camino::Utf8PathBuf;
 use clap::Subcommand;
-use serde::Serialize;
 use supervise_config::settings::json_schema;
-use supervise_config::{ConfigTree, python_str, redact};
 use supervise_trainers::registry::FRAMEWORKS;
 
 pub(super) const EXAMPLES: &str = "  supervise config show
@@ -47,20 +45,6 @@ struct Show {
     command: Vec<String>,
 }
 
-#[derive(Debug, Serialize)]
-struct Line {
-    key: String,
-    value: String,
-    origin: String,
-}
-
-#[derive(Debug, Serialize)]
-struct View {
-    version: u32,
-    settings: Vec<Line>,
-    trainer: Vec<Line>,
-}
-
 pub(super) fn run(args: Args) -> Result<u8, CliError> {
     match args.what {
         What::Show(args) => show(args)?,
@@ -78,51 +62,11 @@ fn show(show: Show) -> Result<(), CliError> {
         ..Request::default()
     };
     let discovered = prepare::discover(request)?;
-    let settings = discovered.sources.settings.explained().iter().map(|e| Line {
-        key: e.key.clone(),
-        value: e.value.clone(),
-        origin: e.origin.clone(),
-    });
-    let view = View {
-        version: 1,
-        settings: settings.collect(),
-        trainer: if named {
-            lines(&discovered.effective()?)
-        } else {
-            Vec::new()
-        },
-    };
+    let tree = named.then(|| discovered.effective()).transpose()?;
+    let view = ConfigView::of(&discovered.sources.settings, tree.as_ref());
     if show.json {
         super::print_json(&view)
     } else {
-        super::print(&text(&view))
+        super::print(&view.text())
     }
-}
-
-fn lines(tree: &ConfigTree) -> Vec<Line> {
-    let shown = |(path, node): (String, &supervise_config::Node)| Line {
-        value: redact(&path, &python_str(&node.value)),
-        origin: node.origin.to_string(),
-        key: path,
-    };
-    tree.leaves()
-        .into_iter()
-        .filter(|(path, _)| !path.is_empty())
-        .map(shown)
-        .collect()
-}
-
-fn text(view: &View) -> String {
-    let rows = |lines: &[Line]| -> Vec<Vec<String>> {
-        lines
-            .iter()
-            .map(|l| vec![l.key.clone(), l.value.clone(), l.origin.clone()])
-            .collect()
-    };
-    let mut out = table(&["SETTING", "VALUE", "FROM"], &rows(&view.settings));
-    if !view.trainer.is_empty() {
-        out.push('\n');
-        out.push_str(&table(&["TRAINER'S KEY", "VALUE", "FROM"], &rows(&view.trainer)));
-    }
-    out
 }

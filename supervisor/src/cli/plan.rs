@@ -11,10 +11,10 @@ use crate::render::plan::{OPEN_CASE, PlanView};
 use crate::run_order::Prepared;
 use supervise_config::settings::CgroupChoice;
 use supervise_core::checkpoint::{Depth, Finding};
-use supervise_core::event::{Event, EventKind, ScanReport};
-use supervise_core::record::{LaunchOrder, Outcome, Record};
-use supervise_core::resume::{Choice, answered_again, choose, needed_depth};
-use supervise_core::spec::{ResumeIntent, RunSpec};
+use supervise_core::event::ScanReport;
+use supervise_core::record::LaunchOrder;
+use supervise_core::resume::{Choice, answered_again, choose, in_next_term, needed_depth};
+use supervise_core::spec::ResumeIntent;
 use supervise_core::state::State;
 use supervise_host::io_worker::{Prover, RunCheckpoints, look_at_run};
 use supervise_host::process::boot_id;
@@ -88,7 +88,8 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         .as_ref()
         .and_then(|s| answered_again(s, &prepared.order.spec))
         .cloned();
-    let mut state = next_term(seen.state.unwrap_or_default(), &prepared.order.spec);
+    let found = seen.state.unwrap_or_default();
+    let mut state = in_next_term(found, &prepared.order.spec, boot_id().unwrap_or_default());
     // Who says how deep to look wants no more.
     state.doubt &= args.depth.is_none();
     let scan = scan(&prepared, needed_depth(&state, &prepared.order.spec));
@@ -128,31 +129,6 @@ fn open_case(p: &Prepared) -> Option<String> {
     Some(format!(
         "no control group of our own can be made here ({why}): {OPEN_CASE}"
     ))
-}
-
-/// The decision is made in the term that would begin: another configuration, or a reboot, counts there.
-fn next_term(mut state: State, spec: &RunSpec) -> State {
-    if state.outcome.as_ref().is_some_and(Outcome::needs_a_person) {
-        // A step that failed before would be tried again.
-        state.distrusted.clear();
-    }
-    let begins = EventKind::TermStarted {
-        term: state.term.next(),
-        boot: boot_id().unwrap_or_default(),
-        host: String::new(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        config: spec.config_hash,
-        trainer_version: spec.trainer_version.clone(),
-        living: None,
-        orphans: Vec::new(),
-    };
-    state.apply(&Record::Fact(Event {
-        at: state.now,
-        wall: state.wall,
-        entropy: 0,
-        kind: begins,
-    }));
-    state
 }
 
 fn scan(p: &Prepared, depth: Depth) -> ScanReport {

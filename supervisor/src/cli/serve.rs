@@ -6,6 +6,7 @@
 mod access;
 mod act;
 mod answer;
+mod configuration;
 mod connections;
 mod listen;
 pub(in crate::cli) mod log_tail;
@@ -92,6 +93,7 @@ async fn serve(args: &Args, named: Vec<Named>, place: Utf8PathBuf) -> Result<(),
         access,
         hosts: hosts(tcp.as_ref(), &args.host),
         followers: Arc::new(Semaphore::new(answer::FOLLOWERS)),
+        plans: Semaphore::new(answer::PLANS),
         allow_actions: args.allow_actions,
     });
     let mut ended = signal(SignalKind::terminate()).map_err(|e| CliError::environment(e.to_string()))?;

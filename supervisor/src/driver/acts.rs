@@ -11,7 +11,7 @@ use supervise_config::settings::{CgroupChoice, InterpreterChoice};
 use supervise_core::diagnosis::{failure_rules, user_rules};
 use supervise_core::event::{ActError, ActErrorKind, EventKind};
 use supervise_core::gang::{FOREIGN, is_of_a_node, worker_env};
-use supervise_core::id::{ActId, ProcRef, Rank};
+use supervise_core::id::{ActId, ProcRef, Rank, Term};
 use supervise_core::progress::progress_rules;
 use supervise_core::record::{Act, ActKind, LaunchOrder, StartPoint};
 use supervise_core::scan::{ScanRule, Scanner};
@@ -278,6 +278,16 @@ impl Driver {
         // What the workers leave there themselves needs a place.
         self.store
             .ask(Tag::Nothing, Question::Attempt { dir: evidence, files }, now);
+    }
+}
+
+impl Driver {
+    /// The configuration of this term, for people: nothing waits for it, and nothing rests on it.
+    pub(super) fn tell_configuration(&mut self, term: Term) {
+        let dir = self.spec.run_dir.join("spec");
+        let files = vec![(format!("{term}.config.json"), self.order.told.clone())];
+        let now = self.now();
+        self.store.ask(Tag::Nothing, Question::Attempt { dir, files }, now);
     }
 }
 

@@ -274,6 +274,7 @@ impl Driver {
             };
             call(&mut self.store, ask, &mut self.printer, inputs).await?;
         }
+        self.tell_configuration(term);
         self.introduce();
         if hello.is_none() {
             self.first_answer(inputs).await?;

@@ -7,11 +7,13 @@ mod script;
 
 pub(crate) use policy::{lines as failure_lines, rules as answers};
 
-use super::discovery::submitter;
+use super::discovery::{Discovered, submitter};
 use super::preflight::{Checked, check_room};
+use super::request::Request;
 use super::resolve::Resolved;
 use super::state_dir::registry_file;
 use crate::error::CliError;
+use crate::render::config::{ConfigView, Started};
 use crate::run_order::{Prepared, RunOrder};
 use supervise_core::spec::RunSpec;
 use supervise_host::script::Submitter;
@@ -46,6 +48,7 @@ impl Checked {
                 .flat_map(|room| check_room(room, out.keep, &mut policy)),
         );
         findings.extend(self.findings);
+        let told = told(&discovered, &out);
         let spec = RunSpec {
             config_hash,
             trainer: out.kind,
@@ -77,6 +80,7 @@ impl Checked {
         };
         findings.extend(adapter(spec.trainer).preflight(&spec, &out.facts));
         let order = RunOrder {
+            told,
             registry: registry_file(&spec.run),
             spec,
             facts: out.facts,
@@ -94,6 +98,18 @@ impl Checked {
             release,
         })
     }
+}
+
+/// The configuration and the words by which it is started, for whoever asks later.
+fn told(discovered: &Discovered, out: &ReadOutput) -> String {
+    let sources = &discovered.sources;
+    let Request {
+        config, set, command, ..
+    } = &sources.request;
+    let config = config.as_ref().map(|file| file.as_str());
+    let mut view = ConfigView::of(&sources.settings, Some(&out.tree));
+    view.started = Some(Started::new(config, set, command, sources.cwd.as_str()));
+    serde_json::to_string(&view).unwrap_or_default()
 }
 
 /// Obstacles for jobs that are handed to Slurm; without it they are not marked.

@@ -2,6 +2,7 @@
 //! script: the pages load nothing from elsewhere and hold no script of their own.
 
 mod attempts;
+mod config;
 mod curves;
 mod list;
 mod log;
@@ -9,6 +10,7 @@ mod picture;
 mod run;
 mod thinned;
 
+pub use config::{ConfigPage, config, plan};
 pub use list::list;
 pub use log::{LogView, log};
 pub use picture::Picture;

@@ -328,6 +328,10 @@ fn pages_of_other_runs_are_there_while_a_run_hangs() {
             s.spawn(|| assert_eq!(code(&log(&hung).0), "503"));
         }
     });
+    let config = |run: &str| server.get(&format!("/run/{run}/config"), "").1;
+    let said = config(&hung);
+    assert!(said.contains("does not answer"), "{said}");
+    assert!(config(other).contains("Started by"), "that of another run is read");
     let (head, body) = log(other);
     assert!(code(&head) == "200" && body.contains("here I am"), "{body}");
     let (head, body) = server.get(&format!("/run/{other}"), "");

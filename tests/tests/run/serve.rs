@@ -60,7 +60,7 @@ impl Server {
     }
 
     /// The cookie that the link gives.
-    fn enter(&self) -> String {
+    pub(super) fn enter(&self) -> String {
         let (head, _) = self.get(&self.link, "");
         let line = head.lines().find_map(|l| l.strip_prefix("set-cookie: ")).unwrap();
         let (pair, rest) = line.split_once("; ").unwrap();

@@ -1,8 +1,9 @@
 //! Requests and their answers.
 
 use super::act::act;
+use super::configuration::{config, plan};
 use super::log_tail::tail;
-use super::site::{Here, Site, said, unknown};
+use super::site::{Entry, Here, Site, said, unknown};
 use crate::environment::wall;
 use crate::render::metrics::{Format, metrics};
 use crate::render::page::{self, LogView, RunView};
@@ -31,6 +32,8 @@ const BODY: usize = 4096;
 const WHOLE: Duration = Duration::from_secs(60);
 /// Pages that follow a run for readers without a key: further ones are told nothing by themselves.
 pub(super) const FOLLOWERS: usize = 128;
+/// Plans that are made at once: each is a process of its own.
+pub(super) const PLANS: usize = 2;
 /// A run that is looked at is read again so often.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -46,6 +49,8 @@ pub(super) fn router(site: &Arc<Site>, trusted: bool) -> Router {
         .route("/", get(list))
         .route("/run/{id}", get(run))
         .route("/run/{id}/log", get(log))
+        .route("/run/{id}/config", get(config))
+        .route("/run/{id}/plan", get(plan))
         .route("/run/{id}/act/{verb}", post(act))
         .route("/live", get(live))
         .route("/metrics", get(numbers))
@@ -63,13 +68,6 @@ pub(super) fn router(site: &Arc<Site>, trusted: bool) -> Router {
         .layer(DefaultBodyLimit::max(BODY))
         .layer(from_fn_with_state(door, gate))
         .with_state(site.clone())
-}
-
-/// Whoever reads a page.
-#[derive(Clone, Copy)]
-struct Entry {
-    /// They may act, and do not only read.
-    acts: bool,
 }
 
 #[derive(Clone)]
@@ -178,11 +176,14 @@ async fn run(State(site): Here, Extension(entry): Extension<Entry>, Path(id): Pa
         Some(t) => (&t.story, &t.picture, t.steps.as_slice()),
         None => (&blank.0, &blank.1, [].as_slice()),
     };
+    let next = site.runs.next(&id);
     let view = RunView {
         status: &status,
         story,
         picture,
         steps,
+        next: next.as_deref(),
+        plans: entry.acts,
         stale: stale.as_deref(),
         form_key: (site.allow_actions && entry.acts).then_some(site.access.form_key.as_str()),
     };

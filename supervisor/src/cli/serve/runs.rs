@@ -1,8 +1,9 @@
 //! The runs that are shown, each read on a thread of its own with a deadline: one that hangs is said to hang, and the others are shown.
 
-use super::super::target;
+use super::super::target::{self, Seen};
 use super::story::{Stories, Told};
 use crate::prepare::listed_runs;
+use crate::render::next::NextView;
 use crate::render::status::{Alive, StatusView};
 use camino::Utf8PathBuf;
 use std::collections::HashMap;
@@ -11,6 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use supervise_core::id::RunId;
+use supervise_core::spec::RunSpec;
+use supervise_host::process::boot_id;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -51,6 +54,21 @@ pub(in crate::cli) struct Runs {
 struct Shown {
     view: StatusView,
     gone: bool,
+    next: Option<Arc<NextView>>,
+    spec: Option<Arc<RunSpec>>,
+}
+
+impl Shown {
+    fn of(seen: &Seen) -> Self {
+        let known = seen.state.as_ref().zip(seen.spec.as_ref());
+        let boot = boot_id().unwrap_or_default();
+        Self {
+            gone: seen.is_gone(),
+            view: seen.view(),
+            next: known.map(|(state, spec)| Arc::new(NextView::of(state, spec, seen.alive, &boot))),
+            spec: seen.spec.clone().map(Arc::new),
+        }
+    }
 }
 
 fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -111,6 +129,16 @@ impl Runs {
         Some(self.view(self.find(run).await?, FRESH).await.view)
     }
 
+    /// The launch to come of a run that was looked at.
+    pub(super) fn next(&self, run: &str) -> Option<Arc<NextView>> {
+        locked(&self.known).get(&RunId(run.to_owned()))?.1.next.clone()
+    }
+
+    /// The specification of its term.
+    pub(super) fn spec(&self, run: &str) -> Option<Arc<RunSpec>> {
+        locked(&self.known).get(&RunId(run.to_owned()))?.1.spec.clone()
+    }
+
     async fn view(self: &Arc<Self>, (run, dir): Named, fresh: Duration) -> Shown {
         let known = locked(&self.known).get(&run).cloned();
         if let Some((at, shown)) = &known
@@ -159,6 +187,8 @@ impl Runs {
                 Shown {
                     view: StatusView::unknown(&run.0, Alive::default(), why.to_owned()),
                     gone: false,
+                    next: None,
+                    spec: None,
                 }
             }
         }
@@ -168,13 +198,7 @@ impl Runs {
         if let Ok(_slot) = self.slots.acquire().await {
             locked(&self.busy).insert(run.clone(), Some(Instant::now()));
             let id = run.clone();
-            let read = tokio::task::spawn_blocking(move || {
-                let seen = target::look(&id, dir.as_deref());
-                Shown {
-                    gone: seen.is_gone(),
-                    view: seen.view(),
-                }
-            });
+            let read = tokio::task::spawn_blocking(move || Shown::of(&target::look(&id, dir.as_deref())));
             if let Ok(shown) = read.await {
                 locked(&self.known).insert(run.clone(), (Instant::now(), shown));
             }

@@ -16,8 +16,17 @@ pub(super) struct Site {
     pub(super) hosts: Vec<String>,
     /// Places of pages that follow their runs.
     pub(super) followers: Arc<Semaphore>,
+    /// Plans that are made at once.
+    pub(super) plans: Semaphore,
     /// Runs may be stopped and held.
     pub(super) allow_actions: bool,
+}
+
+/// Whoever reads a page.
+#[derive(Clone, Copy)]
+pub(super) struct Entry {
+    /// They may act, and do not only read.
+    pub(super) acts: bool,
 }
 
 pub(super) type Here = State<Arc<Site>>;

@@ -3,6 +3,7 @@
 use super::super::checkpoints::resume_words;
 use super::super::explain::{ExplainView, Teller};
 use super::super::ledger::LedgerView;
+use super::super::next::NextView;
 use super::super::status::StatusView;
 use super::super::terminal::shown;
 use super::super::time::span;
@@ -31,6 +32,10 @@ pub struct RunView<'a> {
     pub picture: &'a Picture,
     /// Steps on disk as last scanned.
     pub steps: &'a [CheckpointSummary],
+    /// The launch to come, where it can be told.
+    pub next: Option<&'a NextView>,
+    /// The reader may have a plan made.
+    pub plans: bool,
     /// Why the page may be older than the run.
     pub stale: Option<&'a str>,
     /// Key of the forms by which the reader may act; none: they only read.
@@ -63,8 +68,9 @@ pub fn run(v: &RunView<'_>) -> String {
         @if let Some(picture) = v.picture.drawn() { section aria-labelledby="h-picture" { h2 #h-picture { "Progress" } (picture) } }
         @if let Some(curves) = v.picture.curves() { section aria-labelledby="h-curves" { h2 #h-curves { "What the trainer says" } (curves) } }
         @if let Some(l) = &s.ledger { section aria-labelledby="h-time" { h2 #h-time { "Where the time went" } (bar(l)) } }
+        section aria-labelledby="h-next" { h2 #h-next { "What comes next" } (next(v)) }
         section aria-labelledby="h-attempts" { h2 #h-attempts { "Attempts" } (attempts(&s.run, &v.story.attempts)) }
-        section aria-labelledby="h-steps" { h2 #h-steps { "Checkpoints" } (steps(v.steps)) }
+        section aria-labelledby="h-steps" { h2 #h-steps { "Checkpoints" } (steps(v.steps, v.next)) }
         p.soft { "Run " code { (s.run) } ", term " (s.term) @if let Some(t) = &s.trainer { ", " (shown(t)) } "." }
     };
     whole(name, Some(&format!("/live?run={}", s.run)), &main)
@@ -153,17 +159,42 @@ fn bar(l: &LedgerView) -> Markup {
     }
 }
 
-fn steps(all: &[CheckpointSummary]) -> Markup {
+fn next(v: &RunView<'_>) -> Markup {
+    let run = &v.status.run;
+    html! {
+        @match v.next {
+            None => p.soft { "It cannot be told: its journal was not read." },
+            Some(n) => {
+                dl.long {
+                    div { dt { "The next launch" } dd { (shown(&n.would)) } }
+                    @if v.status.outcome.is_none() { div { dt { "At a failure" } dd { (shown(&n.failure)) } } }
+                    @if !n.lost.is_empty() { div { dt { "It would not bring back" } dd { (n.lost.join(", ")) } } }
+                    div { dt { "Command" } dd.mono { (shown(&n.command)) } }
+                }
+                @for edit in &n.edits { p { "Before it: " (shown(edit)) } }
+                @for reason in &n.reasons { p.soft { "because " (shown(reason)) } }
+                p.soft { "As the journal tells; nothing was looked at anew." }
+            },
+        }
+        p {
+            a href={ "/run/" (run) "/config" } { "Configuration, with where each value came from" }
+            @if v.plans { " · " a href={ "/run/" (run) "/plan" } { "Plan with today's files" } }
+        }
+    }
+}
+
+fn steps(all: &[CheckpointSummary], next: Option<&NextView>) -> Markup {
     let more = all.len().saturating_sub(STEPS);
     html! {
         @if all.is_empty() { p.soft { "No step was found at the last look." } }
         @else {
             div.wide { table {
-                thead { tr { th { "Step" } th { "Verdict" } th { "Proven" } th { "Size" } th { "A resume from it" } th { "Findings" } } }
+                thead { tr { th { "Step" } th { "Verdict" } th { "Proven" } th { "Size" } th { "A resume from it" } th { "Is it needed?" } th { "Findings" } } }
                 tbody { @for c in all.iter().take(STEPS) { tr {
                     td { (c.step) } td class=(if c.verdict.word() == "whole" { "good" } else { "bad" }) { (c.verdict.word()) }
                     td { @match c.proven { Some(depth) => (depth.word()), None => "no" } }
                     td { (bytes(c.bytes)) } td { (shown(&resume_words(&c.resume))) }
+                    td { @if let Some(next) = next { (next.needs(c, all)) } }
                     td { @if let Some(f) = c.findings.first() { (one_line(&f.detail, 200)) } }
                 } } }
             } }

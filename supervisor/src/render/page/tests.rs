@@ -33,6 +33,8 @@ fn names_problems_and_output_are_text() {
         story: &story,
         picture: &picture,
         steps: &[],
+        next: None,
+        plans: true,
         stale: Some(EVIL),
         form_key: None,
     }));

@@ -1,0 +1,32 @@
+//! The state in which the next start decides.
+
+use crate::event::{Event, EventKind};
+use crate::record::{Outcome, Record};
+use crate::spec::RunSpec;
+use crate::state::State;
+
+/// The state as a term finds it that would begin now, on a machine that was booted so: another configuration, or a reboot, counts there.
+#[must_use]
+pub fn in_next_term(mut state: State, spec: &RunSpec, boot: String) -> State {
+    if state.outcome.as_ref().is_some_and(Outcome::needs_a_person) {
+        // A step that failed before would be tried again.
+        state.distrusted.clear();
+    }
+    let begins = EventKind::TermStarted {
+        term: state.term.next(),
+        boot,
+        host: String::new(),
+        version: String::new(),
+        config: spec.config_hash,
+        trainer_version: spec.trainer_version.clone(),
+        living: None,
+        orphans: Vec::new(),
+    };
+    state.apply(&Record::Fact(Event {
+        at: state.now,
+        wall: state.wall,
+        entropy: 0,
+        kind: begins,
+    }));
+    state
+}

@@ -1,0 +1,148 @@
+//! The configuration that a run was started with, as its directory tells, and what `supervise plan` says of its next start.
+//!
+//! A helper reads the file, and a process of its own plans: whatever hangs, hangs there.
+
+use super::site::{Entry, Here, said, unknown};
+use crate::cli::target;
+use crate::render::config::{ConfigView, Started};
+use crate::render::page::{self, ConfigPage};
+use crate::render::policy::PolicyView;
+use axum::Extension;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{Html, IntoResponse, Response};
+use camino::{Utf8Path, Utf8PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+use supervise_config::redact_text;
+use supervise_host::io_worker::{Answer, IoWorkerError, Look, Question, Seen};
+use tokio::io::AsyncReadExt as _;
+use tokio::process::Command;
+
+/// A longer file is none of ours, in bytes.
+const LARGE: u64 = 8 << 20;
+/// A helper that reads it has so long.
+const READ: Duration = Duration::from_secs(2);
+/// A plan has so long: it may ask the trainer's interpreter for its version.
+const PLAN: Duration = Duration::from_secs(45);
+/// Bytes of a plan that are shown.
+const SHOWN: u64 = 256 << 10;
+
+pub(super) async fn config(State(site): Here, Extension(entry): Extension<Entry>, Path(id): Path<String>) -> Response {
+    let Some(status) = site.runs.one(&id).await else {
+        return unknown();
+    };
+    let config = match status.problem.filter(|_| status.term == 0) {
+        Some(problem) => Err(problem),
+        None => match site.runs.dir(&id).await {
+            Some(dir) => site
+                .runs
+                .output(&id, move || read(&dir, status.term))
+                .await
+                .map_err(str::to_owned)
+                .and_then(|read| read),
+            None => Err("its run directory is not known here".to_owned()),
+        },
+    };
+    let spec = site.runs.spec(&id);
+    let policy = spec.map(|spec| {
+        let p = &spec.policy;
+        PolicyView::of(&p.rules, &p.lines, p.retries, p.step_backs)
+    });
+    let view = ConfigPage {
+        run: &id,
+        term: status.term,
+        config: config.as_ref().map_err(String::as_str),
+        policy: policy.as_ref(),
+        plans: entry.acts,
+    };
+    Html(page::config(&view)).into_response()
+}
+
+/// Blocks, for as long as the helper has.
+fn read(dir: &Utf8Path, term: u32) -> Result<ConfigView, String> {
+    let file = dir.join(format!("spec/{term}.config.json"));
+    let ask = Question::Look(Look::ReadSmall(file.clone(), LARGE));
+    let answer = target::io_worker().and_then(|mut w| w.ask(ask, READ));
+    match answer {
+        Ok(Answer::Seen(Ok(Seen::Text(text, _)))) => serde_json::from_str(&text)
+            .map_err(|e| format!("{file} is damaged, so what the term was configured to do cannot be told: {e}")),
+        Ok(Answer::Seen(Err(e))) => Err(format!(
+            "what term {term} was configured to do is not written down ({file}: {}): an older version began it, or it begins just now. \
+             `supervise config show` reads the configuration of today",
+            std::io::Error::from(e)
+        )),
+        Err(IoWorkerError::Stalled(_)) => Err(format!("the file system under {dir} does not answer")),
+        Ok(_) => Err("the helper gave an unexpected answer".to_owned()),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+pub(super) async fn plan(State(site): Here, Extension(entry): Extension<Entry>, Path(id): Path<String>) -> Response {
+    if !entry.acts {
+        let text = "A plan reads the run's files and asks its interpreter: that is for whoever has the key.";
+        return said(StatusCode::FORBIDDEN, "Not allowed", text);
+    }
+    let Some(status) = site.runs.one(&id).await else {
+        return unknown();
+    };
+    let Some(dir) = site.runs.dir(&id).await else {
+        return unknown();
+    };
+    let Ok(_place) = site.plans.try_acquire() else {
+        let text = "Other plans are being made: look again in a moment.";
+        return said(StatusCode::SERVICE_UNAVAILABLE, "Too many", text);
+    };
+    let config = site.runs.output(&id, move || read(&dir, status.term)).await;
+    let config = config.map_err(str::to_owned).and_then(|read| read);
+    let planned = match config.map(|c| c.started) {
+        Ok(Some(started)) => planned(&started).await,
+        Ok(None) => Err("the words by which it was started are not written down".to_owned()),
+        Err(why) => Err(why),
+    };
+    let page = match &planned {
+        Ok((text, code)) => page::plan(&id, Ok((text, *code))),
+        Err(why) => page::plan(&id, Err(why)),
+    };
+    Html(page).into_response()
+}
+
+/// What it said, and its exit code.
+async fn planned(started: &Started) -> Result<(String, Option<i32>), String> {
+    if started.hidden {
+        return Err(
+            "the words by which it was started hold a secret, which is not kept: in a terminal, `supervise plan` with \
+             the words of the start tells"
+                .to_owned(),
+        );
+    }
+    let exe: Utf8PathBuf = std::env::current_exe()
+        .map_err(|e| e.to_string())?
+        .try_into()
+        .map_err(|_| "the path of this program is no text".to_owned())?;
+    // A working directory that hangs must not keep us before the program is there.
+    let script = "exec 2>&1; cd -- \"$0\" && exec \"$@\"";
+    let mut child = Command::new("/bin/sh")
+        .args(["-c", script, &started.cwd, exe.as_str(), "plan"])
+        .args(started.arguments())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|e| format!("no plan can be made: {e}"))?;
+    let mut bytes = Vec::new();
+    let ends = async {
+        if let Some(out) = child.stdout.take() {
+            let _ = out.take(SHOWN).read_to_end(&mut bytes).await;
+        }
+        child.wait().await
+    };
+    let late = |_| {
+        let seconds = PLAN.as_secs();
+        format!("the plan was not made within {seconds} s: a file system does not answer, or the trainer's interpreter")
+    };
+    let status = tokio::time::timeout(PLAN, ends).await.map_err(late)?;
+    let status = status.map_err(|e| e.to_string())?;
+    let text = redact_text(&String::from_utf8_lossy(&bytes));
+    Ok((text, status.code()))
+}

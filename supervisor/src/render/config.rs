@@ -1,0 +1,180 @@
+//! Every value of a configuration and where it came from: as a table and as JSON of a stable shape. Secrets are hidden.
+
+use super::table;
+use serde::{Deserialize, Serialize};
+use supervise_config::settings::Settings;
+use supervise_config::{ConfigTree, Node, python_str, redact, redact_text, redact_words};
+
+/// Stands for what is not shown.
+const HIDDEN: &str = "***";
+
+/// One value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    /// Its key.
+    pub key: String,
+    /// Its value.
+    pub value: String,
+    /// Place where it came from.
+    pub origin: String,
+}
+
+impl Line {
+    fn new(key: String, value: &str, origin: &str) -> Self {
+        let shown = redact(&key, value);
+        // An override is its own origin.
+        let origin = match origin.split_once('=') {
+            Some((name, _)) if shown != value || value == HIDDEN => format!("{name}=***"),
+            _ => redact_text(origin),
+        };
+        Self {
+            key,
+            value: shown,
+            origin,
+        }
+    }
+
+    /// Nobody wrote it down for this run.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        self.origin.starts_with("default of")
+    }
+}
+
+/// All values.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigView {
+    /// Version of this shape.
+    pub version: u32,
+    /// The supervisor's settings.
+    pub settings: Vec<Line>,
+    /// The trainer's configuration.
+    pub trainer: Vec<Line>,
+    /// The words by which the run was started; none where nothing was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<Started>,
+}
+
+/// The words by which a run was started, without secrets.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Started {
+    /// The trainer's YAML, as it was named.
+    pub config: Option<String>,
+    /// Overrides.
+    pub set: Vec<String>,
+    /// The command after `--`.
+    pub command: Vec<String>,
+    /// The working directory.
+    pub cwd: String,
+    /// Something in them was hidden: with these words alone it is not started again.
+    pub hidden: bool,
+}
+
+impl Started {
+    /// The words, secrets hidden.
+    #[must_use]
+    pub fn new(config: Option<&str>, set: &[String], command: &[String], cwd: &str) -> Self {
+        let (shown_set, shown_command) = (redact_words(set), redact_words(command));
+        Self {
+            config: config.map(str::to_owned),
+            hidden: shown_set != set || shown_command != command,
+            set: shown_set,
+            command: shown_command,
+            cwd: cwd.to_owned(),
+        }
+    }
+
+    /// The arguments of a command of ours that speaks of this run.
+    #[must_use]
+    pub fn arguments(&self) -> Vec<String> {
+        let mut out: Vec<String> = self.set.iter().map(|set| format!("--set={set}")).collect();
+        // A name may begin with a dash.
+        out.extend(self.config.iter().map(|name| match name.starts_with('-') {
+            true => format!("./{name}"),
+            false => name.clone(),
+        }));
+        if !self.command.is_empty() {
+            out.push("--".to_owned());
+            out.extend(self.command.iter().cloned());
+        }
+        out
+    }
+}
+
+impl ConfigView {
+    /// The settings, and a trainer's configuration where there is one.
+    #[must_use]
+    pub fn of(settings: &Settings, trainer: Option<&ConfigTree>) -> Self {
+        let settings = settings.explained().iter();
+        let settings = settings.map(|e| Line::new(e.key.clone(), &e.value, &e.origin));
+        Self {
+            version: 1,
+            settings: settings.collect(),
+            trainer: trainer.map(lines).unwrap_or_default(),
+            started: None,
+        }
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let rows = |lines: &[Line]| -> Vec<Vec<String>> {
+            lines
+                .iter()
+                .map(|l| vec![l.key.clone(), l.value.clone(), l.origin.clone()])
+                .collect()
+        };
+        let mut out = table(&["SETTING", "VALUE", "FROM"], &rows(&self.settings));
+        if !self.trainer.is_empty() {
+            out.push('\n');
+            out.push_str(&table(&["TRAINER'S KEY", "VALUE", "FROM"], &rows(&self.trainer)));
+        }
+        out
+    }
+}
+
+fn lines(tree: &ConfigTree) -> Vec<Line> {
+    let shown = |(path, node): (String, &Node)| Line::new(path, &python_str(&node.value), &node.origin.to_string());
+    tree.leaves()
+        .into_iter()
+        .filter(|(path, _)| !path.is_empty())
+        .map(shown)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_override_that_holds_a_secret_is_hidden_in_what_it_is_the_origin_of() {
+        let line = |key: &str, value: &str, origin: &str| {
+            let line = Line::new(key.to_owned(), value, origin);
+            (line.value, line.origin)
+        };
+        let hidden = line("trainer.wandb_api_key", "a b", "--set trainer.wandb_api_key='a b'");
+        assert_eq!(hidden, ("***".to_owned(), "--set trainer.wandb_api_key=***".to_owned()));
+        // Settings come with their values hidden.
+        let hidden = line("env.API_KEY", "***", "--set supervisor.env.API_KEY=hush");
+        assert!(!hidden.1.contains("hush"), "{hidden:?}");
+        let plain = line("trainer.note", "x", "--set trainer.note=x");
+        assert_eq!(plain, ("x".to_owned(), "--set trainer.note=x".to_owned()));
+    }
+
+    #[test]
+    fn the_words_of_a_start_are_arguments_again_unless_a_secret_was_left_out() {
+        let words = |list: &[&str]| list.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
+        let started = Started::new(
+            Some("-x.yaml"),
+            &words(&["a=1"]),
+            &words(&["python3", "t.py", "--b"]),
+            "/w",
+        );
+        assert_eq!(
+            started.arguments(),
+            words(&["--set=a=1", "./-x.yaml", "--", "python3", "t.py", "--b"])
+        );
+        assert!(!started.hidden);
+        assert!(Started::new(None, &words(&["trainer.api_key=hush"]), &[], "/w").hidden);
+    }
+}

@@ -1,0 +1,166 @@
+//! The launch to come, as far as the journal tells: nothing is looked at anew.
+
+use super::record::{edit_because, outcome_words, start_point};
+use super::status::Alive;
+use super::{count, one_line, shown_command, time};
+use supervise_core::backoff::pause;
+use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth};
+use supervise_core::event::ScanReport;
+use supervise_core::record::StartPoint;
+use supervise_core::resume::{Choice, answered_again, choose, in_next_term, needed_depth};
+use supervise_core::spec::RunSpec;
+use supervise_core::state::State;
+
+/// Length of a reason.
+const LONG: usize = 600;
+
+/// The launch to come.
+#[derive(Debug, Clone, Default)]
+pub struct NextView {
+    /// What would happen, and when.
+    pub would: String,
+    /// Why.
+    pub reasons: Vec<String>,
+    /// Changes on disk before it.
+    pub edits: Vec<String>,
+    /// State that it would not bring back.
+    pub lost: Vec<&'static str>,
+    /// The answer to a failure.
+    pub failure: String,
+    /// The command, and where it is started.
+    pub command: String,
+    from: Option<CkptId>,
+}
+
+impl NextView {
+    /// As the journal tells, for a start on a machine that was booted so.
+    #[must_use]
+    pub fn of(state: &State, spec: &RunSpec, alive: Alive, boot: &str) -> Self {
+        let mut view = Self {
+            failure: failure(state, spec),
+            command: format!("{}, in {}", shown_command(&spec.command), spec.cwd),
+            ..Self::default()
+        };
+        let Some(scan) = &state.scan else {
+            "no scan of the checkpoints is in the journal, so this cannot be told".clone_into(&mut view.would);
+            return view;
+        };
+        let before = answered_again(state, spec);
+        let later = match alive.supervisor.alive {
+            true => None,
+            false => Some(in_next_term(state.clone(), spec, boot.to_owned())),
+        };
+        let mut then = later.unwrap_or_else(|| state.clone());
+        let needed = needed_depth(&then, spec);
+        // A launch proves what it starts from before: here it counts as it was seen.
+        then.doubt = false;
+        let mut by_sight = spec.clone();
+        by_sight.policy.depth = Depth::Structure;
+        let choice = choose(&then, &by_sight, scan);
+        let (would, reasons) = match &choice {
+            Choice::Start {
+                from,
+                edits,
+                lost,
+                reasons,
+                ..
+            } => {
+                view.edits = edits.iter().map(|e| edit_because(e, reasons)).collect();
+                view.lost = lost.iter().map(|kind| kind.words()).collect();
+                if let StartPoint::Step { ckpt, .. } = from {
+                    view.from = Some(ckpt.clone());
+                }
+                (
+                    format!("{}{}", start_point(from), first_proven(&view, scan, needed)),
+                    reasons,
+                )
+            }
+            Choice::Finished { step, reasons } => (
+                format!("launch nothing: step {step} is the last one, and is proven"),
+                reasons,
+            ),
+            Choice::Unreadable { reasons } => ("wait, and launch nothing meanwhile".to_owned(), reasons),
+            Choice::Refuse { outcome, reasons } => (
+                format!(
+                    "be refused ({}; exit code {})",
+                    outcome_words(outcome),
+                    outcome.exit_code()
+                ),
+                reasons,
+            ),
+        };
+        view.reasons = reasons.iter().map(|r| one_line(&r.text, LONG)).collect();
+        view.would = match (before, alive.supervisor.alive, state.live()) {
+            (Some(outcome), ..) => format!(
+                "a start would launch nothing: it ended and needs a person ({}); with --again, after the cause is mended, it would {would}",
+                outcome_words(outcome)
+            ),
+            (None, true, Some(a)) => format!("if attempt {} ended now, the next one would {would}", a.no),
+            (None, true, None) => format!("the next attempt would {would}"),
+            (None, false, Some(_)) if alive.guard.alive => {
+                format!("a start would go on with the workers that live; once they have ended, it would {would}")
+            }
+            (None, false, _) => format!("a start would {would}"),
+        };
+        view
+    }
+
+    /// Whether anything needs a step, and may it be deleted by hand. `steps`: all there are, newest first.
+    #[must_use]
+    pub fn needs(&self, step: &CheckpointSummary, steps: &[CheckpointSummary]) -> String {
+        if self.from.as_ref() == Some(&step.id) {
+            return "keep it: the next launch starts from it".to_owned();
+        }
+        if !step.is_proven(Depth::Structure) {
+            return match steps
+                .iter()
+                .any(|c| c.is_proven(Depth::Structure) && c.step > step.step)
+            {
+                true => "nothing resumes from it, and newer ones are proven: it may go".to_owned(),
+                false => "leave it: it may be being written, and goes aside by itself if it is torn".to_owned(),
+            };
+        }
+        let newer = steps
+            .iter()
+            .filter(|c| c.is_proven(Depth::Structure) && c.step > step.step);
+        match newer.count() {
+            0 => "keep it: no newer one is proven".to_owned(),
+            1 => "keep it: it is what is left if the newer one cannot be loaded".to_owned(),
+            n => format!("it may go: {n} newer ones are proven"),
+        }
+    }
+}
+
+/// Said of a step that must be read before it is resumed from.
+fn first_proven(view: &NextView, scan: &ScanReport, needed: Depth) -> &'static str {
+    let step = view
+        .from
+        .as_ref()
+        .and_then(|id| scan.steps.iter().find(|c| c.id == *id));
+    match step {
+        Some(step) if !step.is_proven(needed) => ", once every byte of it was read and is as it was written",
+        _ => "",
+    }
+}
+
+fn failure(s: &State, spec: &RunSpec) -> String {
+    let p = &spec.policy;
+    if !p.recovery || p.observe {
+        return "it is launched once, and nothing is launched again".to_owned();
+    }
+    let left = p.retries.saturating_sub(s.charged);
+    let first = pause(p, s.charged.saturating_add(1), 1000);
+    let more = match left {
+        0 => "the next failure without a newly proven step ends it".to_owned(),
+        n => format!(
+            "it is launched again after {}, and ends after {} more without a newly proven step",
+            time::span(first),
+            count(u64::from(n) + 1, "failure")
+        ),
+    };
+    format!(
+        "{more} ({} of {} are used); classes that ask for another answer are on the page of the configuration",
+        s.charged,
+        count(u64::from(p.retries), "retry").replace("retrys", "retries")
+    )
+}

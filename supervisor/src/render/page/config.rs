@@ -1,0 +1,117 @@
+//! The configuration of a run, with where each value came from, and the plan of its next start.
+
+use super::super::config::{ConfigView, Line};
+use super::super::policy::{PolicyView, cells};
+use super::super::shown_command;
+use super::super::terminal::{paragraph, shown};
+use super::whole;
+use maud::{Markup, html};
+
+/// Lines of one table: a trainer's configuration has a thousand.
+const LINES: usize = 5000;
+
+/// Facts of the page.
+#[derive(Debug)]
+pub struct ConfigPage<'a> {
+    /// The run.
+    pub run: &'a str,
+    /// The term that it belongs to.
+    pub term: u32,
+    /// The configuration; or why there is none.
+    pub config: Result<&'a ConfigView, &'a str>,
+    /// Answers to failures.
+    pub policy: Option<&'a PolicyView>,
+    /// The reader may have a plan made.
+    pub plans: bool,
+}
+
+/// The page.
+#[must_use]
+pub fn config(v: &ConfigPage<'_>) -> String {
+    let main = html! {
+        h1 { "Configuration" }
+        p { a href={ "/run/" (v.run) } { "The run" } @if v.plans { " · " a href={ "/run/" (v.run) "/plan" } { "Plan the next start" } } }
+        @match v.config {
+            Err(why) => p.bad { (shown(why)) },
+            Ok(config) => (configuration(config, v.term)),
+        }
+        @if let Some(policy) = v.policy { section aria-labelledby="h-policy" { h2 #h-policy { "How failures are answered" } (answers(policy)) } }
+    };
+    whole("Configuration", None, &main)
+}
+
+fn configuration(c: &ConfigView, term: u32) -> Markup {
+    let (defaults, said): (Vec<&Line>, Vec<&Line>) = c.settings.iter().partition(|l| l.is_default());
+    let (standing, given): (Vec<&Line>, Vec<&Line>) = c.trainer.iter().partition(|l| l.is_default());
+    html! {
+        p.soft { "As term " (term) " began. Secrets are hidden." }
+        @if let Some(s) = &c.started {
+            section aria-labelledby="h-start" { h2 #h-start { "Started by" }
+                pre { "supervise run " (shown(&shown_command(&s.arguments()))) }
+                p.soft { "in " (shown(&s.cwd)) }
+            }
+        }
+        section aria-labelledby="h-said" { h2 #h-said { "Settings that somebody gave" }
+            @if said.is_empty() { p { "None: every setting has its default." } } @else { (table("Setting", &said)) }
+        }
+        @if !c.trainer.is_empty() {
+            section aria-labelledby="h-trainer" { h2 #h-trainer { "The trainer's configuration" }
+                (table("Key", &given))
+                @if !standing.is_empty() {
+                    details { summary { "Keys with the trainer's own defaults, as far as they are read here" } (table("Key", &standing)) }
+                }
+            }
+        }
+        section aria-labelledby="h-default" { h2 #h-default { "Settings with their defaults" } (table("Setting", &defaults)) }
+    }
+}
+
+fn table(what: &str, lines: &[&Line]) -> Markup {
+    let more = lines.len().saturating_sub(LINES);
+    html! {
+        div.wide { table {
+            thead { tr { th scope="col" { (what) } th scope="col" { "Value" } th scope="col" { "From" } } }
+            tbody { @for l in lines.iter().take(LINES) { tr {
+                td.mono { (shown(&l.key)) } td.mono { (shown(&l.value)) } td { (shown(&l.origin)) }
+            } } }
+        } }
+        @if more > 0 { p.soft { (more) " more: " code { "supervise config show" } } }
+    }
+}
+
+fn answers(p: &PolicyView) -> Markup {
+    let attempts = p.retries.saturating_add(1);
+    html! {
+        p { (attempts) " attempts in a row without a newly proven step end the run. What was seen in the output decides the class, and the class the answer." }
+        details { summary { "The answer to each class" }
+            div.wide { table {
+                thead { tr { th scope="col" { "Class" } th scope="col" { "Answer" } th scope="col" { "Ends after" } th scope="col" { "Suspects the checkpoint" } th scope="col" { "Costs a retry" } th scope="col" { "What to do" } } }
+                tbody { @for r in &p.rules { tr {
+                    @for cell in cells(r) { td { (shown(&cell)) } } td { (r.advice) }
+                } } }
+            } }
+        }
+    }
+}
+
+/// What `supervise plan` said: its text and its exit code.
+#[must_use]
+pub fn plan(run: &str, said: Result<(&str, Option<i32>), &str>) -> String {
+    let main = html! {
+        h1 { "Plan of the next start" }
+        p { a href={ "/run/" (run) } { "The run" } " · " a href={ "/run/" (run) "/config" } { "Configuration" } }
+        p.soft { code { "supervise plan" } " with the words by which the run was started, on this machine and with today's files. It changes nothing." }
+        @match said {
+            Err(why) => p.bad { (shown(why)) },
+            Ok((text, code)) => {
+                @match code {
+                    Some(0) => {},
+                    Some(n) => p.odd { "It ended with exit code " (n) "." },
+                    None => p.bad { "It was ended." },
+                }
+                pre { @for line in text.lines() { (paragraph(line)) "\n" } }
+            },
+        }
+    };
+    whole("Plan", None, &main)
+}
