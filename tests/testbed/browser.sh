@@ -1,24 +1,27 @@
 #!/usr/bin/env bash
-# A browser, and what drives it, for the tests of the pages, and Prometheus' own checker for the test of the metrics: Debian's packages.
-# The checker is unpacked and not installed: the package would start a server.
+# A browser, and what drives it, for the tests of the pages; Prometheus and its checker for those of the metrics: Debian's packages.
+# Prometheus is unpacked and not installed: the package would start a server.
 #
 # usage: browser.sh install     what is missing (Debian, root)
 #        browser.sh promtool    prints where the checker is, or nothing
+#        browser.sh prometheus  prints where Prometheus itself is, or nothing
 set -euo pipefail
 place=$(cd "$(dirname "$0")/../.." && pwd)/target/testbed
 
-checker() {
-  command -v promtool && return
-  if [ -x "$place/usr/bin/promtool" ]; then echo "$place/usr/bin/promtool"; fi
+place_of() {
+  command -v "$1" && return
+  if [ -x "$place/usr/bin/$1" ]; then echo "$place/usr/bin/$1"; fi
 }
 
-if [ "${1:?install or promtool}" = promtool ]; then
-  checker
-  exit 0
-fi
-if [ -n "$(checker)" ] && command -v chromium >/dev/null && command -v chromedriver >/dev/null; then exit 0; fi
+case ${1:?install, promtool or prometheus} in
+  promtool | prometheus)
+    place_of "$1"
+    exit 0
+    ;;
+esac
+if [ -n "$(place_of promtool)" ] && [ -n "$(place_of prometheus)" ] && command -v chromium >/dev/null && command -v chromedriver >/dev/null; then exit 0; fi
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-  echo "browser.sh: chromium, chromedriver and promtool are missing, and only root on Debian can install them here" >&2
+  echo "browser.sh: chromium, chromedriver, prometheus and promtool are missing, and only root on Debian can install them here" >&2
   exit 1
 fi
 log=$(mktemp)

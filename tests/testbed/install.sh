@@ -5,7 +5,7 @@ set -eu
 here=$(dirname "$0")
 "$here/systemd.sh" install || echo "install.sh: skipped: there is no systemd for the test of the unit" >&2
 "$here/slurm.sh" install || echo "install.sh: skipped: there is no Slurm for the test of the batch script" >&2
-"$here/browser.sh" install || echo "install.sh: skipped: there is no Chromium for the test of the page, no promtool for that of the metrics" >&2
+"$here/browser.sh" install || echo "install.sh: skipped: there is no Chromium for the test of the page, no Prometheus for those of the metrics" >&2
 if command -v fusermount3 >/dev/null && command -v mmdebstrap >/dev/null && command -v tmux >/dev/null && /usr/bin/python3 -c 'import fusepy' 2>/dev/null; then
   exit 0
 fi

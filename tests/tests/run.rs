@@ -47,6 +47,8 @@ mod notices;
 mod output;
 #[path = "run/places.rs"]
 mod places;
+#[path = "run/prometheus.rs"]
+mod prometheus;
 #[path = "run/readers.rs"]
 mod readers;
 #[path = "run/rehearsals.rs"]

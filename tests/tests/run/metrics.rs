@@ -8,21 +8,27 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use supervise_tests::harness::Scene;
 
-fn top() -> PathBuf {
+pub(super) fn top() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// Prometheus' checker, where it is installed.
-fn promtool(arguments: &[&str], input: &str) {
+/// One of Prometheus' programs, where it is installed; where it is not, that is said, and is an error in CI.
+pub(super) fn program(name: &str) -> Option<String> {
     let script = top().join("tests/testbed/browser.sh");
-    let found = Command::new(script).arg("promtool").output().unwrap().stdout;
-    let found = String::from_utf8(found).unwrap();
-    if found.trim().is_empty() {
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "there is no promtool");
-        let _ = std::io::stderr().write_all(b"skipped: there is no promtool: tests/testbed/browser.sh install\n");
-        return;
+    let found = Command::new(script).arg(name).output().unwrap().stdout;
+    let found = String::from_utf8(found).unwrap().trim().to_owned();
+    if found.is_empty() {
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "there is no {name}");
+        let words = format!("skipped: there is no {name}: tests/testbed/browser.sh install\n");
+        let _ = std::io::stderr().write_all(words.as_bytes());
+        return None;
     }
-    let mut child = Command::new(found.trim())
+    Some(found)
+}
+
+fn promtool(arguments: &[&str], input: &str) {
+    let Some(found) = program("promtool") else { return };
+    let mut child = Command::new(found)
         .args(arguments)
         .current_dir(top())
         .stdin(Stdio::piped())

@@ -15,7 +15,7 @@ use supervise_tests::harness::{Browser, PATIENCE, Scene, Supervisor, eventually,
 /// A server, and where it listens.
 pub(super) struct Server {
     process: Supervisor,
-    at: String,
+    pub(super) at: String,
     link: String,
 }
 
@@ -37,7 +37,7 @@ pub(super) fn serve(scene: &Scene, more: &[&str]) -> Server {
 }
 
 /// The head and the body of an answer.
-fn asked(mut stream: impl Read + Write, request: &str) -> (String, String) {
+pub(super) fn asked(mut stream: impl Read + Write, request: &str) -> (String, String) {
     stream.write_all(request.as_bytes()).unwrap();
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).unwrap();
