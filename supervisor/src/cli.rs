@@ -27,6 +27,7 @@ mod plan;
 mod policy;
 mod records;
 mod reshard;
+mod rollback;
 mod run;
 mod sbatch;
 mod serve;
@@ -105,6 +106,8 @@ enum Command {
     Hold(hold::HoldArgs),
     /// Let a held run go on.
     Unhold(hold::UnholdArgs),
+    /// Send a stopped run back to a proven step: its next start resumes there.
+    Rollback(rollback::Args),
     /// Show what a run left behind: torn steps, old attempts; delete it when you agree.
     Gc(gc::Args),
     /// Show the workers' output.
@@ -181,6 +184,7 @@ pub(crate) fn command() -> clap::Command {
         .mut_subcommand("stop", |c| c.after_help(with(stop::EXAMPLES, &LOOK)))
         .mut_subcommand("hold", |c| c.after_help(with(hold::HOLD_EXAMPLES, &LOOK)))
         .mut_subcommand("unhold", |c| c.after_help(with(hold::UNHOLD_EXAMPLES, &LOOK)))
+        .mut_subcommand("rollback", |c| c.after_help(with(rollback::EXAMPLES, &rollback::EXITS)))
         .mut_subcommand("gc", |c| c.after_help(with(gc::EXAMPLES, &gc::EXITS)))
         .mut_subcommand("logs", |c| c.after_help(with(logs::EXAMPLES, &LOOK)))
         .mut_subcommand("journal", |c| c.after_help(with(journal::EXAMPLES, &LOOK)))
@@ -238,6 +242,7 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
         Command::Stop(args) => stop::run(&args),
         Command::Hold(args) => hold::hold(&args),
         Command::Unhold(args) => hold::unhold(&args),
+        Command::Rollback(args) => rollback::run(&args),
         Command::Gc(args) => gc::run(&args),
         Command::Logs(args) => logs::run(&args),
         Command::Journal(args) => journal::run(&args),

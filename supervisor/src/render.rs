@@ -27,6 +27,7 @@ pub mod plan;
 pub mod policy;
 pub mod record;
 pub mod reshard;
+pub mod rollback;
 pub mod sbatch;
 pub mod sign;
 pub mod status;

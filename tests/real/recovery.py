@@ -183,6 +183,11 @@ def stale_later_steps(b):
     aside = [p.name for p in (root / ".supervise/aside").rglob("global_step_6*")]
     assert aside, "step 6 did not go aside"
     b.same_as_straight(root)
+    # A person sends the finished run back: verl goes on from there, though its newest step is another one.
+    b.supervise("rollback", root, "--to", "6")
+    done = b.run(folder)
+    assert "the first training record is step 7: the trainer resumed from 6" in done.stdout, done.stdout
+    b.same_as_straight(root)
 
 
 def under_torchrun(b):

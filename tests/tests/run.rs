@@ -53,6 +53,8 @@ mod prometheus;
 mod readers;
 #[path = "run/rehearsals.rs"]
 mod rehearsals;
+#[path = "run/rollback.rs"]
+mod rollback;
 #[path = "run/scripts.rs"]
 mod scripts;
 #[path = "run/serve.rs"]

@@ -12,6 +12,7 @@ mod judge;
 mod numbers;
 mod reshard;
 mod resumed;
+mod roll_back;
 mod running;
 mod settle;
 mod shrinking;
@@ -332,6 +333,7 @@ impl Deciding<'_> {
             Request::HandBack { by, left } => self.hand_back(by, *left),
             Request::StopNow { by } => self.wish_to_stop(by, true),
             Request::Hold { .. } => {}
+            Request::RollBack { by, to } => self.on_roll_back(by, *to),
             Request::Unhold { by } => self.on_unhold(by),
         }
     }

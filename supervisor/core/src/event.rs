@@ -449,6 +449,13 @@ pub enum Request {
         /// The asker.
         by: String,
     },
+    /// The next launch resumes from exactly this step, once.
+    RollBack {
+        /// The asker.
+        by: String,
+        /// The step.
+        to: Step,
+    },
     /// End the run now, without grace (second SIGINT).
     StopNow {
         /// The asker.

@@ -80,7 +80,12 @@ pub fn last_step(s: &State, spec: &RunSpec) -> Option<Step> {
 #[must_use]
 pub fn answered_again<'a>(s: &'a State, spec: &RunSpec) -> Option<&'a Outcome> {
     let p = &spec.policy;
-    let asks_anew = p.from.is_some() || p.fresh || p.allow_fresh || p.elastic || spec.config_hash != s.config;
+    let asks_anew = s.roll_back.is_some()
+        || p.from.is_some()
+        || p.fresh
+        || p.allow_fresh
+        || p.elastic
+        || spec.config_hash != s.config;
     let unfit = s.why.iter().any(|r| r.code == "does_not_fit");
     let ended = s
         .outcome
@@ -110,10 +115,19 @@ pub fn scan_width(s: &State, spec: &RunSpec) -> u32 {
     kept.saturating_add(2).saturating_add(distrusted)
 }
 
-/// `--from N`, until the launch from there.
+/// `--from N`, until the launch from there; else where a person sent the run back to, until the next launch.
 fn wanted_step(s: &State, spec: &RunSpec) -> Option<Step> {
     let done = s.care.as_ref().is_some_and(|c| c.term == s.term) && !s.care_is_unfinished();
-    spec.policy.from.filter(|_| !done)
+    let sent_back = s.roll_back.as_ref().filter(|_| !spec.policy.fresh);
+    spec.policy.from.filter(|_| !done).or(sent_back.map(|r| r.to))
+}
+
+/// The wish that named the step, in words.
+fn wish_words(s: &State, spec: &RunSpec) -> String {
+    match s.roll_back.as_ref().filter(|_| spec.policy.from.is_none()) {
+        Some(r) => format!("rollback by {}", r.by),
+        None => "--from".to_owned(),
+    }
 }
 
 /// `resume_path`, until a step of our own is proven.
@@ -291,12 +305,12 @@ fn newest<'a>(s: &State, spec: &RunSpec, scan: &'a ScanReport, from: Option<Step
             Verdict::Whole if c.is_proven(depth) => {
                 let better = from.is_none().then(|| exact_below(s, spec, scan, c, depth)).flatten();
                 let Some(better) = better else {
-                    reasons.insert(0, found(c, from.is_some()));
+                    reasons.insert(0, found(c, from.map(|_| wish_words(s, spec))));
                     return Newest::Found(c, reasons);
                 };
                 let text = format!("{} lacks state that {} holds: its save was cut short", c.id, better.id);
                 reasons.push(Reason::new("cut_short", text));
-                reasons.insert(0, found(better, false));
+                reasons.insert(0, found(better, None));
                 return Newest::Found(better, reasons);
             }
             Verdict::Whole => {
@@ -330,9 +344,10 @@ fn newest<'a>(s: &State, spec: &RunSpec, scan: &'a ScanReport, from: Option<Step
     let Some(step) = from else {
         return Newest::None(reasons);
     };
+    let wish = wish_words(s, spec);
     let why = match reasons.first() {
-        Some(r) => format!("step {step} was asked for (--from), but {}", r.text),
-        None => format!("step {step} was asked for (--from), but there is none"),
+        Some(r) => format!("step {step} was asked for ({wish}), but {}", r.text),
+        None => format!("step {step} was asked for ({wish}), but there is none"),
     };
     reasons.insert(0, Reason::new("asked_step_not_whole", why.clone()));
     Newest::Refused(why, reasons)
@@ -370,10 +385,10 @@ fn is_elsewhere(id: &CkptId) -> bool {
     id.0.is_absolute()
 }
 
-fn found(c: &CheckpointSummary, asked: bool) -> Reason {
+fn found(c: &CheckpointSummary, asked: Option<String>) -> Reason {
     let depth = c.proven.map_or("not", |d| d.word());
-    if asked {
-        let text = format!("{} was asked for (--from) and is whole (proven: {depth})", c.id);
+    if let Some(wish) = asked {
+        let text = format!("{} was asked for ({wish}) and is whole (proven: {depth})", c.id);
         return Reason::new("asked_for", text);
     }
     let text = format!("{} is the newest whole step (proven: {depth})", c.id);

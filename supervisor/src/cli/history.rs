@@ -29,7 +29,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     records::each(seen.run_dir()?, JournalPlace::default(), &mut |_, record| {
         teller.add(record);
         ledger.note(teller.state(), record);
-        ways.note(&ledger);
+        ways.note(teller.state(), &ledger);
     })?;
     let until = seen.alive.supervisor.alive.then(wall);
     let story = teller.finish(&seen.run.0, None);

@@ -1,6 +1,6 @@
 //! `supervise stop`: asks the supervisor, or, where only a guard lives, ends its workers.
 
-mod jobs;
+pub(super) mod jobs;
 pub(super) mod outcome;
 mod standing;
 

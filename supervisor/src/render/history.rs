@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use supervise_core::id::{AttemptNo, Ms, Step, WallMs};
 use supervise_core::ledger::{Comeback, Ledger};
 use supervise_core::spec::RunSpec;
+use supervise_core::state::{RollBack, State};
 
 /// The history of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -30,6 +31,9 @@ pub struct HistoryView {
     totals: Option<String>,
     /// How the run ended, in words.
     pub outcome: Option<String>,
+    /// A person sent the run back: its next start resumes there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub roll_back: Option<RollBack>,
 }
 
 /// One attempt.
@@ -56,17 +60,28 @@ pub struct Past {
     pub lost_ms: Option<u64>,
     /// How it came to be.
     pub comeback: Option<ComebackView>,
+    /// Whoever sent the run back to the step that it resumed from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sent_back_by: Option<String>,
 }
 
 /// How each attempt came to be, gathered while a journal is read.
 #[derive(Debug, Default)]
 pub struct Ways {
     by: BTreeMap<AttemptNo, Comeback>,
+    /// A person's wish that no launch has obeyed yet.
+    roll_back: Option<RollBack>,
+    /// Attempts that did, and whose wish it was.
+    sent_back: BTreeMap<AttemptNo, String>,
 }
 
 impl Ways {
-    /// The ledger took a record in.
-    pub fn note(&mut self, ledger: &Ledger) {
+    /// State and ledger took a record in.
+    pub fn note(&mut self, state: &State, ledger: &Ledger) {
+        let before = std::mem::replace(&mut self.roll_back, state.roll_back.clone());
+        if let Some(wish) = before.filter(|_| self.roll_back.is_none()) {
+            self.sent_back.insert(state.attempts, wish.by);
+        }
         let way = ledger.comeback();
         if way.attempt > AttemptNo(0) && self.by.get(&way.attempt).is_none_or(|known| known != way) {
             self.by.insert(way.attempt, way.clone());
@@ -97,6 +112,7 @@ impl HistoryView {
             ledger: LedgerView::of(ledger, spec, until),
             totals: totals(&until.map_or_else(|| ledger.parts(), |at| ledger.parts_at(at))),
             outcome: view.outcome.clone(),
+            roll_back: ways.roll_back.clone(),
         }
     }
 
@@ -125,6 +141,20 @@ impl HistoryView {
             })
             .collect();
         let mut out = table(&["ATTEMPT", "LAUNCHED", "FROM", "TO", "RAN", "LOST", "CAUSE"], &rows);
+        for a in &self.attempts {
+            if let Some(by) = &a.sent_back_by {
+                let by = shown(by);
+                out.push_str(&format!(
+                    "attempt {}: {by} sent the run back to step {}\n",
+                    a.attempt,
+                    step(a.from_step)
+                ));
+            }
+        }
+        if let Some(back) = &self.roll_back {
+            let by = shown(&back.by);
+            out.push_str(&format!("next start: from step {}: {by} sent the run back\n", back.to));
+        }
         if self.lost_ms > 0 {
             out.push_str(&format!("lost in all: {}\n", span(Ms(self.lost_ms))));
         }
@@ -157,6 +187,7 @@ fn past(s: &Story, next: Option<&Story>, ways: &Ways) -> Past {
         cause,
         lost_ms: next.and_then(|next| lost(s, next, ran_ms, ways)),
         comeback: ways.of(s.attempt).map(ComebackView::of),
+        sent_back_by: ways.sent_back.get(&AttemptNo(s.attempt)).cloned(),
     }
 }
 

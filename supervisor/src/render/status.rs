@@ -19,7 +19,7 @@ use supervise_core::reason::Reason;
 use supervise_core::record::Outcome;
 use supervise_core::rehearsal::Rehearsed;
 use supervise_core::spec::RunSpec;
-use supervise_core::state::{Attempt, Held, Mode, State};
+use supervise_core::state::{Attempt, Held, Mode, RollBack, State};
 use supervise_host::process::Remains;
 
 /// True if a process is there.
@@ -122,6 +122,9 @@ pub struct StatusView {
     /// A person works on it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
+    /// A person sent it back: its next start resumes there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub roll_back: Option<RollBack>,
     /// Its wall time by part; `null`: nothing was launched, or nothing is known.
     pub ledger: Option<LedgerView>,
     /// The waiting, in words.
@@ -267,6 +270,7 @@ impl StatusView {
                 _ => None,
             },
             held: s.held.clone(),
+            roll_back: s.roll_back.clone(),
             now: known.then_some(s.wall),
             looked: None,
         }
@@ -303,6 +307,12 @@ impl StatusView {
                 .age(held.since.0)
                 .map_or_else(String::new, |age| format!(" ({age})"));
             row("held", one_line(&format!("{}{ages}", held.words()), 600));
+        }
+        if let Some(back) = &self.roll_back {
+            row(
+                "next start",
+                format!("from step {}: {} sent the run back", back.to, back.by),
+            );
         }
         if let Some(trainer) = &self.trainer {
             row("trainer", trainer.clone());

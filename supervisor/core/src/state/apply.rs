@@ -275,6 +275,7 @@ impl State {
                 .collect();
             self.distrusted.retain(|id| !above.iter().any(|c| c.id == *id));
             self.attempts = order.attempt;
+            self.roll_back = None;
             self.arranged = 0;
             self.arranging = false;
             self.settled = None;

@@ -90,6 +90,17 @@ impl Held {
     }
 }
 
+/// A step that a person sent the run back to: the next launch resumes from it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RollBack {
+    /// The step.
+    pub to: Step,
+    /// The asker.
+    pub by: String,
+    /// Since when.
+    pub since: WallMs,
+}
+
 /// The scheduler's job that a term runs in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allocation {

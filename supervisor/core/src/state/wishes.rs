@@ -1,6 +1,6 @@
-//! Wishes of people: that the run should end, that it should be left alone.
+//! Wishes of people: that the run should end, that it should be left alone, that it should go back.
 
-use super::{Held, State, StopWish};
+use super::{Held, RollBack, State, StopWish};
 use crate::event::Request;
 use crate::id::Tick;
 
@@ -29,6 +29,14 @@ impl State {
                 self.held = Some(Held {
                     by: by.clone(),
                     why: why.clone(),
+                    since: self.wall,
+                });
+                return;
+            }
+            Request::RollBack { by, to } => {
+                self.roll_back = Some(RollBack {
+                    to: *to,
+                    by: by.clone(),
                     since: self.wall,
                 });
                 return;

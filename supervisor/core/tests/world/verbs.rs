@@ -6,7 +6,7 @@ use super::{Due, IO_DEADLINE, World, options};
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::CkptId;
 use supervise_core::event::{EventKind, ExitStatus, Request};
-use supervise_core::id::{AttemptNo, Ms, WallMs, WorkerId};
+use supervise_core::id::{AttemptNo, Ms, Step, WallMs, WorkerId};
 use supervise_core::state::Mode;
 
 impl World {
@@ -76,6 +76,10 @@ impl World {
                     false => Request::Unhold { by },
                 }));
             }
+            Verb::RollBack(n) => self.feed(EventKind::Operator(Request::RollBack {
+                by: "ann".to_owned(),
+                to: Step(*n),
+            })),
             Verb::StopNow => self.feed(EventKind::Operator(Request::StopNow {
                 by: "operator".to_owned(),
             })),

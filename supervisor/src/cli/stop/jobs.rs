@@ -33,7 +33,7 @@ fn failed(why: String) -> CliError {
 }
 
 /// Returns true if a job that an attempt of this run submitted lives. One of unknown origin is named.
-pub(super) fn any(seen: &Seen) -> Result<bool, CliError> {
+pub(in super::super) fn any(seen: &Seen) -> Result<bool, CliError> {
     let Some(query) = query(seen) else { return Ok(false) };
     let jobs = slurm::ask(&query).map_err(failed)?;
     let (ours, others): (Vec<Job>, Vec<Job>) = jobs.into_iter().partition(|job| job.attempt.is_some());
