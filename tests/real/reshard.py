@@ -1,5 +1,5 @@
-"""`supervise reshard`, and `supervise run` with `elastic: true`, with verl's own SFT trainer: 4 ranks, then 2, then 4 again; what is trained
-is what four ranks train in one go.
+"""`supervise reshard` (FSDP2), and `supervise run` with `elastic: true` (FSDP1), with verl's own SFT trainer: 4 ranks, then 2, then 4 again; what
+is trained is what four ranks train in one go.
 
 usage: reshard.py PROGRAMS        (the folder with the built binaries)
 """
@@ -18,6 +18,7 @@ import warnings
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file, save_file
 
 from recovery import ENV, YAML
 
@@ -87,6 +88,12 @@ def gathered(step, kind):
             # As torch itself would cut it.
             for part, own in zip(torch.chunk(out[name], len(states), placement.dim), parts):
                 assert part.shape == own.shape and own.is_contiguous(), name
+        elif kind == "optim" and isinstance(first, torch.Tensor) and first.ndim == 1:
+            # A flat parameter of FSDP1, filled up with zeros.
+            out[name] = torch.cat([s[name] for s in states])
+            filled = out[name].nonzero().max() + 1
+            assert out[name].numel() - filled < 8, name
+            out[name] = out[name][:filled]
         else:
             out[name] = first
     return out
@@ -134,7 +141,7 @@ def end_all(mark):
 
 
 def elastic(work, model, straight):
-    """The same by `supervise run` alone: killed with four ranks, gone on with two, killed, gone on with four."""
+    """The same by `supervise run` alone, with FSDP1: killed with four ranks, gone on with two, killed, gone on with four."""
     root, folder = work / "elastic/checkpoints", work / "elastic"
     root.mkdir(parents=True)
     config = folder / "sft.yaml"
@@ -143,7 +150,7 @@ def elastic(work, model, straight):
 
     def command(ranks, *more):
         sets = [word for key in (f"trainer.n_gpus_per_node={ranks}", *more) for word in ("--set", key)]
-        call = [sys.executable, "-m", "verl.trainer.sft_trainer", f"hydra.run.dir={folder}/hydra"]
+        call = [sys.executable, "-m", "verl.trainer.sft_trainer", f"hydra.run.dir={folder}/hydra", "engine.strategy=fsdp"]
         return [str(w) for w in (SUPERVISE, "run", config, *sets, "--", *call)]
 
     def until(step, ranks, *more):
@@ -214,26 +221,59 @@ def shared_storage(source, work):
     print("views of one storage are what they were")
 
 
+def manager(world, root, model, *more):
+    """verl's own manager beside a training of torch's; gives the losses that it prints by step."""
+    command = [HERE / "gang.sh", str(world), sys.executable, HERE / "verl_fsdp_manager.py", root, model, *more]
+    env = {**os.environ, "PORT": str(free_port()), "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run([str(c) for c in command], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    return {int(step): float(loss) for step, loss in re.findall(r"step (\d+): loss ([\d.]+)", done.stdout)}
+
+
+def refused(source, world, work, words):
+    command = [SUPERVISE, "reshard", source, "--world-size", str(world), "--target", work / "never"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 23 and words in done.stderr, done
+    assert not (work / "never").exists()
+
+
 def uneven(work, model):
-    """The layout of PPO by verl's own manager, for a world that divides nothing. FSDP1 keeps its optimizer in flat pieces: without one only."""
-    for strategy, contents in (("fsdp2", "model,optimizer,extra"), ("fsdp_mesh", "model,extra"), ("fsdp", "model,optimizer,extra")):
-        root = work / strategy
-        command = [HERE / "gang.sh", "2", sys.executable, HERE / "verl_fsdp_manager.py", root, model]
-        command += ["--steps", "1", "--strategy", strategy, "--contents", contents]
-        env = {**os.environ, "PORT": str(free_port()), "PYTHONWARNINGS": "ignore"}
-        subprocess.run([str(c) for c in command], env=env, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        source, target = root / "global_step_1", work / f"{strategy}-3" / "global_step_1"
-        if strategy == "fsdp":
-            refused = subprocess.run(
-                [SUPERVISE, "reshard", source, "--world-size", "3", "--target", work / "never"], capture_output=True, text=True
-            )
-            assert refused.returncode == 23 and "FSDP1 saved it" in refused.stderr, refused
-            print("fsdp: its optimizer is refused")
-            continue
-        reshard(source, 3, target)
-        kinds = [kind for kind in ("model", "optim") if kind in contents]
-        counts = [same(gathered(source, kind), gathered(target, kind)) for kind in kinds]
-        print(f"{strategy}: {counts} values, cut for three ranks")
+    """The layout of PPO by verl's own manager, for a world that divides nothing."""
+    root = work / "fsdp2"
+    manager(2, root, model, "--steps", "1")
+    source, target = root / "global_step_1", work / "fsdp2-3" / "global_step_1"
+    reshard(source, 3, target)
+    print("fsdp2:", [same(gathered(source, kind), gathered(target, kind)) for kind in ("model", "optim")], "values, cut for three ranks")
+
+
+def first_fsdp(work, model):
+    """FSDP1, whose optimizer is kept in pieces of flat parameters: what it puts together itself stays the same."""
+    tied = work / "tied"
+    subprocess.run(["cp", "-r", model, tied], check=True)
+    config = tied / "config.json"
+    config.write_text(config.read_text().replace('"tie_word_embeddings": false', '"tie_word_embeddings": true'))
+    # transformers 5 ties nothing where both are there.
+    tensors = load_file(tied / "model.safetensors")
+    del tensors["lm_head.weight"]
+    save_file(tensors, tied / "model.safetensors", {"format": "pt"})
+    for name, of, worlds in (("fsdp1", model, (5, 2)), ("fsdp1-tied", tied, (3,))):
+        root, whole = work / name, work / f"{name}.pt"
+        losses = manager(2, root, of, "--steps", "1", "--strategy", "fsdp_mesh", "--gather", whole)
+        straight = manager(2, work / f"{name}-straight", of, "--steps", "3", "--strategy", "fsdp_mesh")
+        before = dict(leaves(torch.load(whole, weights_only=False)))
+        source = root / "global_step_1"
+        for world in worlds:
+            target = work / f"{name}-{world}" / "global_step_1"
+            reshard(source, world, target)
+            losses |= manager(world, target.parent, of, "--steps", "3", "--strategy", "fsdp_mesh", "--resume", target, "--gather", whole)
+            count = same(before, dict(leaves(torch.load(whole, weights_only=False))))
+            for step, loss in losses.items():
+                assert abs(loss - straight[step]) < 1e-3, (losses, straight)
+            source = target
+        print(f"{name}: {count} values of model and optimizer are the same with 2 ranks and then {worlds}; losses {losses}")
+    refused(source, 1, work, "FSDP1 saved it")
+    manager(2, work / "older", model, "--steps", "1", "--strategy", "fsdp")
+    refused(work / "older/global_step_1", 3, work, "ShardedTensor")
 
 
 def is_close(one, other):
@@ -269,6 +309,7 @@ def main():
         is_close(work / "straight/global_step_6", elastic(work, model, straight) / "global_step_6")
         shared_storage(work / "straight/global_step_2", work)
         uneven(work, model)
+        first_fsdp(work, model)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """Writes checkpoints in the layout of verl's PPO trainer with verl's own FSDPCheckpointManager, without that trainer.
 
 usage: gang.sh N python verl_fsdp_manager.py OUT MODEL [--steps 2] [--strategy fsdp2|fsdp|fsdp_mesh] [--contents model,optimizer,extra]
-       [--critic]
+       [--critic] [--resume STEP] [--gather FILE]
 
 MODEL is a directory made by make_tiny_model.py. Each step is one real optimiser
 step, then what the PPO trainer writes, in its order: actor/ by the manager,
 data.pt from a StatefulDataLoader by rank 0, last the tracker. With --critic the
-same model is saved as critic/ too.
+same model is saved as critic/ too. With --resume it goes on from a step. --gather: FSDP's own view of the whole model and optimizer, by
+name, as it was loaded or, without --resume, as it was at the end.
 """
 
 import argparse
@@ -16,7 +17,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType, fully_shard
 from torchdata.stateful_dataloader import StatefulDataLoader
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -54,6 +55,12 @@ def train_step(model, optimizer, schedule, batch):
     return loss.item()
 
 
+def gathered(model, optimizer):
+    """Whole tensors by their names, as FSDP itself puts them together."""
+    with FullyShardedDataParallel.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+        return {"model": model.state_dict(), "optim": FullyShardedDataParallel.optim_state_dict(model, optimizer)["state"]}
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
@@ -62,6 +69,8 @@ def main():
     parser.add_argument("--strategy", choices=("fsdp", "fsdp_mesh", "fsdp2"), default="fsdp2")
     parser.add_argument("--contents", default="model,optimizer,extra")
     parser.add_argument("--critic", action="store_true")
+    parser.add_argument("--resume", type=Path)
+    parser.add_argument("--gather", type=Path)
     args = parser.parse_args()
 
     dist.init_process_group("gloo")
@@ -82,8 +91,20 @@ def main():
     )
     loader = StatefulDataLoader(torch.randint(0, vocab, (SAMPLES, SEQUENCE)), batch_size=BATCH, num_workers=0)
 
-    batches = iter(loader)
-    for global_step in range(1, args.steps + 1):
+    def gather():
+        if args.gather:
+            whole = gathered(model, optimizer)
+            if rank == 0:
+                torch.save(whole, args.gather)
+
+    batches, done = iter(loader), 0
+    if args.resume:
+        done = int(args.resume.name.rsplit("_", 1)[1])
+        manager.load_checkpoint(str(args.resume / "actor"))
+        gather()
+        for _ in range(done):
+            next(batches)
+    for global_step in range(done + 1, args.steps + 1):
         loss = train_step(model, optimizer, schedule, next(batches))
         folder = args.out / f"global_step_{global_step}"
         manager.save_checkpoint(str(folder / "actor"), global_step=global_step)
@@ -94,6 +115,8 @@ def main():
             torch.save(loader.state_dict(), folder / "data.pt")
             (args.out / "latest_checkpointed_iteration.txt").write_text(str(global_step))
             print(f"step {global_step}: loss {loss:.4f}, saved {folder}", flush=True)
+    if not args.resume:
+        gather()
     dist.destroy_process_group()
 
 

@@ -21,6 +21,8 @@ pub(crate) struct Entry {
     pub(crate) len: u64,
     /// Its bytes, where they are known before the pass over the source.
     pub(crate) bytes: Option<Vec<u8>>,
+    /// So many of its last bytes are zeros, and come from no source.
+    pub(crate) zeros: u64,
 }
 
 /// Places of all entries.

@@ -9,6 +9,7 @@ use crate::ledger::Ledger;
 use crate::model::SourceFile;
 use crate::read::Reading;
 use crate::write::{Failed, Target, write};
+use crc32fast::Hasher;
 use std::io;
 use std::ops::ControlFlow;
 use supervise_checkpoint::Extent;
@@ -105,7 +106,17 @@ impl Archives {
                             target.write_at(n, at, bytes).map_err(failed)?;
                             crc32fast::hash(bytes)
                         }
-                        None => own.next().unwrap_or_default(),
+                        None => {
+                            let at = item.at + item.layout.data(place) + entry.len - entry.zeros;
+                            let zeros = vec![0; entry.zeros as usize];
+                            if !zeros.is_empty() {
+                                target.write_at(n, at, &zeros).map_err(failed)?;
+                            }
+                            let mut all =
+                                Hasher::new_with_initial_len(own.next().unwrap_or_default(), entry.len - entry.zeros);
+                            all.update(&zeros);
+                            all.finalize()
+                        }
                     });
                 }
                 for (at, bytes) in item.layout.frame(&crcs) {
@@ -122,7 +133,7 @@ impl Archives {
             let all = item.entries.iter().enumerate().filter(|(_, e)| e.bytes.is_none());
             all.map(|(n, e)| Extent {
                 off: item.at + item.layout.data(n),
-                len: e.len,
+                len: e.len - e.zeros,
                 crc: None,
                 dtype: None,
                 what: e.name.clone(),

@@ -4,6 +4,10 @@
 //! `torch/distributed/tensor/placement_types.py` (how a tensor is cut: in `ceil(n / ranks)`, the last parts short or empty, nothing
 //! padded). A hybrid mesh holds each part several times: the first replica is read.
 
+mod flat;
+
+pub use flat::{Flat, flat};
+
 use crate::model::{Chunk, SourceFile, Tensor, Weights, row_major};
 use crate::problem::Problem;
 use camino::Utf8PathBuf;
@@ -30,7 +34,15 @@ pub struct Shard {
 /// # Errors
 /// Shards that contradict each other, or are cut in a way that is not known here.
 pub fn gather(shards: &[Shard]) -> Result<Weights, Problem> {
-    gather_as(shards, false)
+    gather_as(shards, false, &Flat::default())
+}
+
+/// The same of FSDP1's optimizer: pieces of its flat parameters are put together, without what fills them up.
+///
+/// # Errors
+/// As [`gather`].
+pub fn gather_flat(shards: &[Shard], flat: &Flat) -> Result<Weights, Problem> {
+    gather_as(shards, false, flat)
 }
 
 /// The same; what hybrid meshes and replicated tensors hold several times is to be compared.
@@ -38,10 +50,10 @@ pub fn gather(shards: &[Shard]) -> Result<Weights, Problem> {
 /// # Errors
 /// As [`gather`].
 pub fn gather_replicas(shards: &[Shard]) -> Result<Weights, Problem> {
-    gather_as(shards, true)
+    gather_as(shards, true, &Flat::default())
 }
 
-fn gather_as(shards: &[Shard], replicas: bool) -> Result<Weights, Problem> {
+fn gather_as(shards: &[Shard], replicas: bool, flat: &Flat) -> Result<Weights, Problem> {
     for shard in shards {
         sound(shard)?;
     }
@@ -80,6 +92,7 @@ fn gather_as(shards: &[Shard], replicas: bool) -> Result<Weights, Problem> {
             shards,
             places: &places,
             replicas,
+            flat: flat.elements(name, &all[0].shape),
         };
         tensors.push(one.tensor()?);
     }
@@ -167,6 +180,8 @@ struct One<'a> {
     places: &'a [BTreeMap<&'a str, u64>],
     /// What the ranks hold several times is compared.
     replicas: bool,
+    /// Elements of the flat parameter that the parts are pieces of.
+    flat: Option<u64>,
 }
 
 /// How a tensor lies on the ranks.
@@ -187,6 +202,9 @@ impl One<'_> {
             .ok_or_else(|| self.unknown("the type of its elements is not known"))?;
         if let Some(rank) = self.parts.iter().position(|p| p.dtype != first.dtype) {
             return Err(self.differ(rank, "has another type"));
+        }
+        if let Some(n) = self.flat {
+            return self.unfilled(dtype, n);
         }
         match self.spread()? {
             Spread::Cut { ranks, dim } => self.joined(dtype, ranks, dim),
@@ -255,6 +273,29 @@ impl One<'_> {
         };
         let ranks = placement.mesh.last().map_or(world as u64, |n| *n) as usize;
         Ok(Spread::Cut { ranks, dim })
+    }
+
+    /// Pieces of a flat parameter, all of one length: what fills the last ones up is left out.
+    fn unfilled(&self, dtype: Dtype, n: u64) -> Result<Tensor, Problem> {
+        let own = n.div_ceil(self.parts.len() as u64);
+        let mut chunks = Vec::with_capacity(self.parts.len());
+        for (rank, part) in self.parts.iter().enumerate() {
+            if part.placement.is_some() || part.shape != [own] {
+                return Err(self.differ(rank, &format!("has the shape {:?}, and not [{own}]", part.shape)));
+            }
+            let from = (rank as u64 * own).min(n);
+            let chunk = self.chunk(rank, dtype, vec![from])?;
+            let sizes = vec![own.min(n - from)];
+            chunks.extend((from < n).then_some(Chunk { sizes, ..chunk }));
+        }
+        Ok(Tensor {
+            name: self.name.to_owned(),
+            dtype,
+            shape: vec![n],
+            chunks,
+            copies: Vec::new(),
+            fold: None,
+        })
     }
 
     /// Parts in the order of the ranks, one behind the other.

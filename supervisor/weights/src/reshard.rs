@@ -35,6 +35,8 @@ pub struct Source<'a> {
     pub sources: &'a [Box<Bytes>],
     /// Bounds on what is looked into.
     pub limits: &'a Limits,
+    /// FSDP1's flat parameters, where it is such an optimizer.
+    pub flat: Option<&'a fsdp::Flat>,
     /// It is the place in the data of so many ranks: what each has drawn of its own part is counted anew.
     pub samples_of: Option<u64>,
 }
@@ -44,7 +46,7 @@ pub struct Source<'a> {
 /// # Errors
 /// Shards that cannot be put together, or hold something whose form for another number of ranks is not known.
 pub fn plan(source: Source<'_>, world: u64, name: &dyn Fn(u64) -> String) -> Result<Plan, Problem> {
-    let weights = fsdp::gather(source.shards)?;
+    let weights = gathered(source)?;
     let template = Template::read(source, &weights)?;
     let mut archives = Archives::default();
     for rank in 0..world {
@@ -65,7 +67,7 @@ pub fn plan(source: Source<'_>, world: u64, name: &dyn Fn(u64) -> String) -> Res
 /// One that cannot be read.
 pub fn same_values(one: Source<'_>, other: Source<'_>) -> Result<bool, Problem> {
     let values = |source: Source<'_>| {
-        let weights = fsdp::gather(source.shards)?;
+        let weights = gathered(source)?;
         let made = Template::read(source, &weights)?.for_rank(0, 1)?;
         let pickled = made.entries.into_iter().find(|e| e.name == template::PICKLE);
         Ok::<_, Problem>(pickled.and_then(|e| e.bytes))
@@ -93,6 +95,20 @@ impl Plan {
         let reading = Reading::new(&self.weights, sources);
         self.archives.write(reading, target, threads, progress)
     }
+}
+
+fn gathered(source: Source<'_>) -> Result<Weights, Problem> {
+    match source.flat {
+        Some(flat) => fsdp::gather_flat(source.shards, flat),
+        None => fsdp::gather(source.shards),
+    }
+}
+
+/// A rank's piece of a flat parameter: as long as every other, whatever of it has numbers.
+fn filled(tensor: usize, n: u64, rank: u64, world: u64) -> (Vec<u64>, Vec<Piece>) {
+    let (from, to) = part(n, rank, world);
+    let piece = (from < to).then_some(Piece { tensor, from, to });
+    (vec![n.div_ceil(world.max(1))], piece.into_iter().collect())
 }
 
 /// The part of a rank: its first and the one behind its last along the dimension that is cut.

@@ -83,12 +83,14 @@ fn saved(values: &[u8], storage: Option<u64>) -> Vec<Entry> {
         name: name.to_owned(),
         len: bytes.len() as u64,
         bytes: Some(bytes.to_vec()),
+        zeros: 0,
     };
     let mut out = vec![small("data.pkl", values), small("byteorder", ORDER)];
     out.extend(storage.map(|len| Entry {
         name: "data/0".to_owned(),
         len,
         bytes: None,
+        zeros: 0,
     }));
     out.push(small("version", VERSION));
     out

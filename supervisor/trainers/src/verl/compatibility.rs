@@ -23,11 +23,12 @@ pub(crate) fn reshard(case: &Case<'_>, layout: Layout, roles: &[RoleState], data
     let to = case.expect.world?;
     let from = roles.first()?.world.filter(|from| *from != to)?;
     let is_cut = |role: &RoleState| {
-        let flat = role.first_fsdp && role.contents.contains(&Content::Optimizer);
+        // One rank alone keeps what FSDP1 saves in another form.
+        let other_form = role.first_fsdp && (from == 1 || to == 1);
         // A run that keeps several copies of the model wants a mesh that is never cut.
         let size = expected(case, layout, &role.name).and_then(|run| run.fsdp_size);
         let one_copy = size.is_none_or(|size| size < 1 || size >= i64::from(to));
-        !role.megatron && !flat && one_copy && role.world == Some(from) && role.mesh.len() == 1
+        !role.megatron && !other_form && one_copy && role.world == Some(from) && role.mesh.len() == 1
     };
     if !roles.iter().all(is_cut) {
         return None;

@@ -1,7 +1,7 @@
 //! The values of the first rank's file, and what every rank changes in them.
 
 use super::emit::{self, Change, Other};
-use super::{Source, pieces};
+use super::{Source, filled, pieces};
 use crate::archive::Entry;
 use crate::fsdp;
 use crate::layout::OutTensor;
@@ -35,9 +35,18 @@ pub(super) struct Template<'a> {
     root: Value,
     /// Entries that are no storages, before and behind those.
     small: [Vec<Entry>; 2],
-    /// Tensors by their place, each with the dimension along which it is cut.
-    tensors: BTreeMap<Place, (usize, Option<usize>)>,
+    /// Tensors by their place, each with how it is cut.
+    tensors: BTreeMap<Place, (usize, How)>,
     samples_of: Option<u64>,
+}
+
+/// How a tensor lies on the ranks.
+#[derive(Clone, Copy)]
+enum How {
+    /// Cut along a dimension; none: every rank holds all of it.
+    Cut(Option<usize>),
+    /// A flat parameter: filled up with zeros, so that all pieces are as long as the first.
+    Flat,
 }
 
 /// Key of a tensor's storage, its place in it, its shape and its strides: two names with the same of all are one tensor.
@@ -81,12 +90,14 @@ impl<'a> Template<'a> {
                     name: name.to_owned(),
                     len: 0,
                     bytes: None,
+                    zeros: 0,
                 });
             } else {
                 small[behind].push(Entry {
                     name: name.to_owned(),
                     len: entry.size,
                     bytes: Some(bytes),
+                    zeros: 0,
                 });
             }
         }
@@ -98,7 +109,11 @@ impl<'a> Template<'a> {
         for part in &shard.found.inventory {
             if let (Some(key), Some(n)) = (&part.storage, weights.find(&part.name)) {
                 let place = (key.clone(), part.offset, part.shape.clone(), part.stride.clone());
-                tensors.insert(place, (n, fsdp::cut(part)?));
+                let how = match source.flat.and_then(|f| f.elements(&part.name, &part.shape)).is_some() {
+                    true => How::Flat,
+                    false => How::Cut(fsdp::cut(part)?),
+                };
+                tensors.insert(place, (n, how));
             }
         }
         Ok(Self {
@@ -129,11 +144,18 @@ impl<'a> Template<'a> {
                     name,
                     len: bytes.len() as u64,
                     bytes: Some(bytes),
+                    zeros: 0,
                 }),
                 Storage::Source(tensor) => {
+                    let (len, own) = (tensor.bytes(), tensor.pieces.iter().map(|p| p.to - p.from).sum::<u64>());
+                    let zeros = len - own * tensor.dtype.size();
                     storages.push((entries.len(), tensor));
-                    let len = storages.last().map_or(0, |(_, t)| t.bytes());
-                    entries.push(Entry { name, len, bytes: None });
+                    entries.push(Entry {
+                        name,
+                        len,
+                        bytes: None,
+                        zeros,
+                    });
                 }
             }
         }
@@ -217,11 +239,14 @@ impl Ranked<'_> {
             return Err(Problem::unknown("a tensor is rebuilt in a way that is not known"));
         };
         let place = (key, offset, numbers(heap, size), numbers(heap, stride));
-        let Some((n, cut)) = self.template.tensors.get(&place).copied() else {
+        let Some((n, how)) = self.template.tensors.get(&place).copied() else {
             return Err(Problem::unknown("it holds a tensor at a place that is not known here"));
         };
         let tensor = &self.template.weights.tensors[n];
-        let (shape, pieces) = pieces(n, &tensor.shape, cut, self.rank, self.world);
+        let (shape, pieces) = match how {
+            How::Cut(dim) => pieces(n, &tensor.shape, dim, self.rank, self.world),
+            How::Flat => filled(n, tensor.elements(), self.rank, self.world),
+        };
         let storage = match self.known.get(&place) {
             Some(key) => key.clone(),
             None => {

@@ -21,6 +21,8 @@ pub struct Content {
     pub states: Vec<String>,
     /// The place in the data is kept for each rank (`data_R.pt`).
     pub data: bool,
+    /// Directories of roles that FSDP1 saved.
+    pub first: Vec<Utf8PathBuf>,
     /// Files that tell how many ranks there are.
     pub configs: Vec<Utf8PathBuf>,
     /// Others, with their lengths.
@@ -81,7 +83,7 @@ pub fn of(dir: &Utf8Path) -> Result<Content, NotCut> {
         return Err(refused(format!("{dir}: there are no shards of FSDP in it"))
             .hint("only steps of FSDP trainers are cut anew; Megatron's are read by any number of ranks"));
     }
-    out.flat_optimizer(dir)?;
+    out.first_fsdp(dir)?;
     ranks_of_data.sort_unstable();
     out.data = !ranks_of_data.is_empty();
     if out.data && ranks_of_data != (0..out.world).collect::<Vec<_>>() {
@@ -106,20 +108,38 @@ fn shard(path: &str) -> Option<(&str, u64, u64)> {
 }
 
 impl Content {
-    /// FSDP1 keeps the optimizer of parameters that are glued together, cut without regard to where each begins.
-    fn flat_optimizer(&self, dir: &Utf8Path) -> Result<(), NotCut> {
-        for path in self.configs.iter().map(|config| dir.join(config)) {
-            let role = path.parent().unwrap_or(dir);
-            let is_first = parsed(&path)?.get("FSDP_version").and_then(Value::as_u64) == Some(1);
-            let optimizer = self.cut.iter().any(|group| dir.join(group) == role.join("optim"));
-            if is_first && optimizer {
-                return Err(refused(format!(
-                    "{role}: FSDP1 saved it, whose optimizer is kept in pieces that fit one number of ranks only"
-                ))
-                .hint("steps of FSDP2 are cut anew, and of FSDP1 those without an optimizer"));
+    /// Notes which roles FSDP1 saved: its optimizer is kept in pieces of parameters that are glued together.
+    fn first_fsdp(&mut self, dir: &Utf8Path) -> Result<(), NotCut> {
+        for config in &self.configs {
+            let role = config.parent().unwrap_or(Utf8Path::new(""));
+            if parsed(&dir.join(config))?.get("FSDP_version").and_then(Value::as_u64) == Some(1) {
+                self.first.push(role.to_owned());
             }
         }
         Ok(())
+    }
+
+    /// Refuses numbers of ranks between which nothing can be carried over.
+    ///
+    /// # Errors
+    /// FSDP1, and one rank alone before or after.
+    pub(super) fn is_possible(&self, dir: &Utf8Path, world: u64) -> Result<(), NotCut> {
+        match self.first.first() {
+            Some(role) if self.world == 1 || world == 1 => Err(refused(format!(
+                "{}: FSDP1 saved it, which keeps a model in another form where there is one rank alone",
+                dir.join(role)
+            ))
+            .hint("steps of FSDP1 are cut for two ranks or more; `supervise merge` makes a model of any")),
+            _ => Ok(()),
+        }
+    }
+
+    /// The group of the model beside a group that is an optimizer of FSDP1; `None`: it is none.
+    pub(super) fn model_of_flat(&self, group: &str) -> Option<String> {
+        let group = Utf8Path::new(group);
+        let role = group.parent().unwrap_or(Utf8Path::new(""));
+        let is_it = group.file_name() == Some("optim") && self.first.iter().any(|first| first == role);
+        is_it.then(|| role.join("model").into_string())
     }
 
     /// Name of a rank's file.

@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 use supervise_checkpoint::{FileKind, Limits, Source as _, inspect};
 use supervise_core::checkpoint::Verdict;
-use supervise_weights::fsdp::Shard;
+use supervise_weights::fsdp::{self, Flat, Shard};
 use supervise_weights::reshard::{self, Plan, Source};
 use supervise_weights::write::Failed;
 use supervise_weights::{Bytes, Problem, Target};
@@ -112,11 +112,25 @@ pub fn all(
     progress: &mut Progress<'_>,
 ) -> Result<Written, NotCut> {
     let began = Instant::now();
+    content.is_possible(dir, world)?;
     let mut groups = Vec::new();
     for group in &content.cut {
         let names = (0..content.world).map(|r| format!("{}.pt", Content::name(group, content.world, r)));
         let from = Shards::open(dir, &names.collect::<Vec<_>>(), limits)?;
-        let plan = planned(dir, &from, None, world, &|rank| Content::name(group, world, rank))?;
+        let flat = match content.model_of_flat(group) {
+            Some(model) => {
+                let first = format!("{}.pt", Content::name(&model, content.world, 0));
+                let model = Shards::open(dir, &[first], limits)?;
+                let model = model.shards.first().map(|model| fsdp::flat(model, &from.shards));
+                model.transpose().map_err(|e| at(dir, &e))?
+            }
+            None => None,
+        };
+        let as_it_is = Others {
+            flat: flat.as_ref(),
+            samples_of: None,
+        };
+        let plan = planned(dir, &from, as_it_is, world, &|rank| Content::name(group, world, rank))?;
         groups.push(Group { from, plan });
     }
     if content.data {
@@ -154,24 +168,32 @@ pub fn all(
     }
 }
 
-fn source<'a>(from: &'a Shards, ranks: std::ops::Range<usize>, samples_of: Option<u64>) -> Source<'a> {
+/// Files that are not put together as tensors of a mesh are.
+#[derive(Clone, Copy, Default)]
+struct Others<'a> {
+    flat: Option<&'a Flat>,
+    samples_of: Option<u64>,
+}
+
+fn source<'a>(from: &'a Shards, ranks: std::ops::Range<usize>, others: Others<'a>) -> Source<'a> {
     Source {
         shards: &from.shards[ranks.clone()],
         sources: &from.sources[ranks],
         limits: &from.limits,
-        samples_of,
+        flat: others.flat,
+        samples_of: others.samples_of,
     }
 }
 
 fn planned(
     dir: &Utf8Path,
     from: &Shards,
-    samples_of: Option<u64>,
+    others: Others<'_>,
     world: u64,
     name: &dyn Fn(u64) -> String,
 ) -> Result<Plan, NotCut> {
     let all = 0..from.shards.len();
-    reshard::plan(source(from, all, samples_of), world, name).map_err(|e| at(dir, &e))
+    reshard::plan(source(from, all, others), world, name).map_err(|e| at(dir, &e))
 }
 
 /// The place in the data: one for all, because all ranks are at the same.
@@ -179,8 +201,11 @@ fn data(dir: &Utf8Path, content: &Content, world: u64, limits: &Limits) -> Resul
     let names: Vec<String> = (0..content.world).map(|r| format!("data_{r}.pt")).collect();
     let mut from = Shards::open(dir, &names, limits)?;
     for rank in 1..from.shards.len() {
-        let same = reshard::same_values(source(&from, 0..1, None), source(&from, rank..rank + 1, None))
-            .map_err(|e| at(dir, &e))?;
+        let same = reshard::same_values(
+            source(&from, 0..1, Others::default()),
+            source(&from, rank..rank + 1, Others::default()),
+        )
+        .map_err(|e| at(dir, &e))?;
         if !same {
             let text = format!("{dir}: data_0.pt and data_{rank}.pt are at different places in the data");
             return Err(NotCut::step(Verdict::Unknown, text));
@@ -188,7 +213,11 @@ fn data(dir: &Utf8Path, content: &Content, world: u64, limits: &Limits) -> Resul
     }
     from.shards.truncate(1);
     from.sources.truncate(1);
-    let plan = planned(dir, &from, Some(content.world), world, &|rank| format!("data_{rank}"))?;
+    let others = Others {
+        samples_of: Some(content.world),
+        flat: None,
+    };
+    let plan = planned(dir, &from, others, world, &|rank| format!("data_{rank}"))?;
     Ok(Group { from, plan })
 }
 
@@ -221,7 +250,9 @@ impl New<'_> {
                 // An archive bears the name of its file: a copy would say that it belongs elsewhere. One at a time: there may be thousands.
                 let name = format!("{}.pt", Content::name(group, content.world, rank % content.world));
                 let from = Shards::open(self.dir, &[name], self.limits)?;
-                let plan = planned(self.dir, &from, None, 1, &|_| Content::name(group, world, rank))?;
+                let plan = planned(self.dir, &from, Others::default(), 1, &|_| {
+                    Content::name(group, world, rank)
+                })?;
                 let group = Group { from, plan };
                 checked += self.cut(&group)?;
                 states += group.bytes();

@@ -1,0 +1,207 @@
+//! The optimizer of FSDP1: one flat parameter for each unit that it wraps, and of each one piece a rank.
+//!
+//! Source: torch 2.11 `torch/distributed/fsdp/_flat_param.py` (`_get_shard`: `torch.chunk` of the flat parameter, filled up with zeros until
+//! all pieces are as long as the first), `wrap.py`; verl 0.9 `verl/utils/fsdp_utils.py` (`get_fsdp_wrap_policy`: each layer is a unit,
+//! the rest is one) and `fsdp_checkpoint_manager.py` (the optimizer's own `state_dict()`, whose numbers count `parameters()`: the root's
+//! flat parameter first). With `use_orig_params` pieces are those of single parameters, and lie otherwise.
+
+use super::Shard;
+use crate::model::elements;
+use crate::problem::Problem;
+use std::collections::BTreeSet;
+
+/// Elements of each flat parameter, without filling, by its number in the optimizer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Flat(Vec<u64>);
+
+/// The flat parameters of which these shards hold pieces: those of the optimizer, and the first rank's of the model.
+///
+/// # Errors
+/// Pieces that are not those of units as verl makes them.
+pub fn flat(model: &Shard, optimizer: &[Shard]) -> Result<Flat, Problem> {
+    let [first, ..] = optimizer else {
+        return Ok(Flat::default());
+    };
+    let world = optimizer.len() as u64;
+    let parts = &first.found.inventory;
+    let numbers: BTreeSet<usize> = parts.iter().filter_map(|p| number(&p.name)).collect();
+    // Nothing was trained yet.
+    if numbers.is_empty() {
+        return Ok(Flat::default());
+    }
+    let fits = |units: &Vec<u64>| {
+        numbers.iter().copied().eq(0..units.len())
+            && parts.iter().all(|p| match (number(&p.name), p.shape.as_slice()) {
+                (Some(n), [own]) => units.get(n).is_some_and(|unit| unit.div_ceil(world) == *own),
+                _ => true,
+            })
+    };
+    let found: Vec<Vec<u64>> = candidates(model).into_iter().filter(fits).collect();
+    match found.as_slice() {
+        [one] => Ok(Flat(one.clone())),
+        // Another length of the filling alone: which of them it is cannot be told.
+        [_, _, ..] => Err(Problem::unknown(format!(
+            "{}: the length of FSDP1's flat parameters cannot be told from their pieces",
+            first.path
+        ))),
+        [] => Err(Problem::unknown(format!(
+            "{}: FSDP1's flat parameters are not one for each layer and one for the rest, as verl makes them without use_orig_params and adapters",
+            first.path
+        ))),
+    }
+}
+
+/// Lengths of all units, in each way that is known: the rest first, then the layers; or all in one.
+fn candidates(model: &Shard) -> Vec<Vec<u64>> {
+    let mut rest = 0_u64;
+    let mut layers: Vec<(&str, u64)> = Vec::new();
+    let mut head = None;
+    for part in &model.found.inventory {
+        let Some(placement) = &part.placement else { continue };
+        let n = elements(&placement.global);
+        match layer(&part.name) {
+            Some(layer) => match layers.iter_mut().find(|(l, _)| *l == layer) {
+                Some((_, sum)) => *sum = sum.saturating_add(n),
+                None => layers.push((layer, n)),
+            },
+            None => rest = rest.saturating_add(n),
+        }
+        if part.name == "lm_head.weight" {
+            head = Some(n);
+        }
+    }
+    let layers: Vec<u64> = layers.into_iter().map(|(_, n)| n).collect();
+    let mut out: Vec<Vec<u64>> = Vec::new();
+    // A head that is tied to the embeddings has a name of its own, and no numbers.
+    for rest in [Some(rest), head.and_then(|n| rest.checked_sub(n))]
+        .into_iter()
+        .flatten()
+    {
+        let all = layers.iter().fold(rest, |sum, n| sum.saturating_add(*n));
+        for units in [[&[rest], layers.as_slice()].concat(), vec![all]] {
+            if !out.contains(&units) {
+                out.push(units);
+            }
+        }
+    }
+    out
+}
+
+/// `model.layers.3` of `model.layers.3.mlp.up_proj.weight`.
+fn layer(name: &str) -> Option<&str> {
+    let mut end = 0;
+    for word in name.split('.') {
+        end += word.len();
+        if word.bytes().all(|b| b.is_ascii_digit()) && !word.is_empty() {
+            return Some(&name[..end]);
+        }
+        end += 1;
+    }
+    None
+}
+
+/// 3 of `state.3.exp_avg`.
+fn number(name: &str) -> Option<usize> {
+    let (number, _) = name.strip_prefix("state.")?.split_once('.')?;
+    number.parse().ok()
+}
+
+impl Flat {
+    /// Elements of the flat parameter that a tensor of the optimizer belongs to, where it has as many as that.
+    pub(crate) fn elements(&self, name: &str, shape: &[u64]) -> Option<u64> {
+        let all = number(name).and_then(|n| self.0.get(n).copied());
+        all.filter(|_| shape.len() == 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use supervise_checkpoint::torch::{Placement, Tensor};
+    use supervise_checkpoint::{FileKind, Limits, inspect};
+
+    fn shard(tensors: Vec<Tensor>) -> Shard {
+        let mut found = inspect(FileKind::TorchZip, &Vec::new(), &Limits::default());
+        found.inventory = tensors;
+        Shard {
+            path: "rank_0.pt".into(),
+            found,
+        }
+    }
+
+    fn tensor(name: &str, shape: &[u64], placement: Option<Placement>) -> Tensor {
+        Tensor {
+            name: name.to_owned(),
+            dtype: None,
+            shape: shape.to_vec(),
+            stride: Vec::new(),
+            storage: None,
+            offset: 0,
+            placement,
+        }
+    }
+
+    /// Two layers of 12 and 15 numbers, embeddings and a head of 20 each, a norm of 3.
+    fn model() -> Shard {
+        let sizes = [
+            ("model.embed_tokens.weight", 20),
+            ("model.layers.0.mlp.weight", 12),
+            ("model.layers.1.mlp.weight", 12),
+            ("model.layers.1.norm.weight", 3),
+            ("model.norm.weight", 3),
+            ("lm_head.weight", 20),
+        ];
+        let spread = |n| Placement {
+            global: vec![n],
+            words: vec!["Shard(0)".to_owned()],
+            mesh: vec![4],
+            rank: Some(0),
+        };
+        let mut all: Vec<Tensor> = sizes
+            .iter()
+            .map(|(name, n)| tensor(name, &[0], Some(spread(*n))))
+            .collect();
+        all.push(tensor("a_buffer", &[9], None));
+        shard(all)
+    }
+
+    /// The optimizer of four ranks, whose flat parameters have pieces of these lengths.
+    fn optimizer(pieces: &[u64]) -> Vec<Shard> {
+        let state = |(n, own): (usize, &u64)| {
+            ["exp_avg", "exp_avg_sq"].map(|key| tensor(&format!("state.{n}.{key}"), &[*own], None))
+        };
+        let ranks = (0..4).map(|_| {
+            let steps = (0..pieces.len()).map(|n| tensor(&format!("state.{n}.step"), &[], None));
+            shard(pieces.iter().enumerate().flat_map(state).chain(steps).collect())
+        });
+        ranks.collect()
+    }
+
+    #[test]
+    fn units_are_told_by_the_lengths_of_their_pieces() {
+        let of = |pieces: &[u64]| flat(&model(), &optimizer(pieces)).map(|flat| flat.0);
+        assert_eq!(of(&[11, 3, 4]), Ok(vec![43, 12, 15]));
+        // A tied head has no numbers of its own.
+        assert_eq!(of(&[6, 3, 4]), Ok(vec![23, 12, 15]));
+        // One unit; nothing trained yet.
+        assert_eq!(of(&[18]), Ok(vec![70]));
+        assert_eq!(of(&[]), Ok(Vec::new()));
+        // Pieces of single parameters, more units, other lengths.
+        for odd in [&[5, 3, 3, 1, 1, 5][..], &[11, 3], &[11, 3, 5], &[11, 4, 3]] {
+            let refused = of(odd).unwrap_err();
+            assert!(refused.text.contains("use_orig_params"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_layer_is_told_by_the_first_number_in_a_name() {
+        assert_eq!(
+            layer("model.layers.13.mlp.experts.7.up_proj.weight"),
+            Some("model.layers.13")
+        );
+        assert_eq!(layer("transformer.h.0.ln_1.bias"), Some("transformer.h.0"));
+        assert_eq!(layer("model.embed_tokens.weight"), None);
+        assert_eq!(number("state.12.exp_avg"), Some(12));
+        assert_eq!(number("param_groups.0.lr"), None);
+    }
+}
