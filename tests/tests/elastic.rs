@@ -8,6 +8,7 @@
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use supervise_core::checkpoint::{CheckpointSummary, Depth, Verdict};
 use supervise_core::record::DiskEdit;
@@ -56,10 +57,10 @@ impl Stage {
         client.ask(ask, PATIENCE).unwrap()
     }
 
-    /// The newest step, every byte of it read.
-    fn look(&self) -> CheckpointSummary {
+    /// The newest step, proven to this depth.
+    fn look(&self, depth: Depth) -> CheckpointSummary {
         let scan = Question::Scan {
-            depth: Depth::Full,
+            depth,
             whole: 1,
             thorough: true,
         };
@@ -78,7 +79,11 @@ impl Stage {
     }
 
     fn cut(&self) -> Cut {
-        let c = self.look();
+        self.cut_after(Depth::Full)
+    }
+
+    fn cut_after(&self, depth: Depth) -> Cut {
+        let c = self.look(depth);
         let reshard = c.reshard.clone().unwrap();
         Cut {
             ckpt: c.id,
@@ -124,7 +129,7 @@ fn everywhere(fate: Fate, first: usize) {
     let (expected, aside) = stage.trees();
     assert_eq!(aside, std::slice::from_ref(&before));
     assert!(expected != before);
-    assert_eq!(stage.look().pins, derived.pins);
+    assert_eq!(stage.look(Depth::Full).pins, derived.pins);
     for n in calls(first) {
         let stage = Stage::new();
         let cut = stage.cut();
@@ -136,7 +141,7 @@ fn everywhere(fate: Fate, first: usize) {
         }
         // As the next term does, before it looks at anything.
         let ended = stage.edit(DiskEdit::EndReshard(cut.clone()));
-        let c = stage.look();
+        let c = stage.look(Depth::Full);
         assert_eq!((c.verdict, c.proven), (Verdict::Whole, Some(Depth::Full)), "call {n}");
         match ended {
             Some(derived) => assert_eq!((c.world, c.pins), (Some(RANKS), derived.pins), "call {n}"),
@@ -180,5 +185,30 @@ fn what_was_written_into_since_its_proof_is_not_cut() {
         .unwrap();
     let refused = client.ask(edits(DiskEdit::Reshard(cut)), PATIENCE).unwrap_err();
     assert!(refused.to_string().contains("somebody wrote into it"), "{refused}");
+    assert_eq!(stage.trees(), before);
+}
+
+#[test]
+fn bytes_that_rotted_since_their_proof_are_told_as_damage() {
+    let stage = Stage::new();
+    let path = stage.root.join(STEP).join("actor/model_world_size_2_rank_1.pt");
+    let file = fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let at = file.metadata().unwrap().len() / 2;
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 0x10], at).unwrap();
+    // A proof of the structure does not see it.
+    let cut = stage.cut_after(Depth::Structure);
+    let before = stage.trees();
+    let mut client = Client::start(Path::new(SUPERVISE)).unwrap();
+    client
+        .ask(Question::Spec(Box::new(stage.spec.clone())), PATIENCE)
+        .unwrap();
+    let refused = client.ask(edits(DiskEdit::Reshard(cut)), PATIENCE).unwrap_err();
+    let text = format!("{refused:?}");
+    assert!(
+        text.contains("NotWhole") && text.contains("do not fit their checksum"),
+        "{text}"
+    );
     assert_eq!(stage.trees(), before);
 }

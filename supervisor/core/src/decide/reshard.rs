@@ -2,7 +2,8 @@
 
 use super::Deciding;
 use crate::reason::Reason;
-use crate::record::{ActKind, DiskEdit};
+use crate::record::{ActKind, Decision, DiskEdit};
+use crate::spec::ResumeIntent;
 
 impl Deciding<'_> {
     /// Between two renames a step may stand nowhere that a scan looks: whatever was begun is ended before anything is chosen. What is
@@ -19,6 +20,20 @@ impl Deciding<'_> {
             ActKind::Arrange(vec![DiskEdit::EndReshard(cut)]),
             vec![Reason::new("reshard_cut_short", text)],
         );
+        true
+    }
+
+    /// The step is damaged, as the pass over all its bytes found: an older one is chosen, unless a person named this one.
+    pub(super) fn leaves_what_was_to_be_cut(&mut self, found: &Reason) -> bool {
+        let asked = self.spec.policy.from.is_some() || matches!(self.spec.resume, ResumeIntent::Path { .. });
+        let Some(ckpt) = self.s.cutting.as_ref().map(|cut| cut.ckpt.clone()) else {
+            return false;
+        };
+        if asked || self.s.distrusted.contains(&ckpt) {
+            return false;
+        }
+        let text = format!("{ckpt} is damaged ({}): an older step is looked for", found.text);
+        self.decided(Decision::Distrust { ckpt }, vec![Reason::new("damaged_when_cut", text)]);
         true
     }
 }

@@ -336,8 +336,11 @@ impl Deciding<'_> {
 
     fn on_start_failed(&mut self, error: &ActError) {
         let reason = Reason::new("start_failed", error.what.clone());
+        if error.kind == ActErrorKind::NotWhole && self.leaves_what_was_to_be_cut(&reason) {
+            return self.choose(vec![reason]);
+        }
         match error.kind {
-            ActErrorKind::Command | ActErrorKind::NotCut => {
+            ActErrorKind::Command | ActErrorKind::NotCut | ActErrorKind::NotWhole => {
                 let outcome = Outcome::Deterministic {
                     why: error.what.clone(),
                 };

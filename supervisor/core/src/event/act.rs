@@ -71,6 +71,8 @@ pub enum ActErrorKind {
     NoRoom,
     /// The step cannot be cut anew for another number of ranks.
     NotCut,
+    /// The step that was to be cut anew is damaged: a checksum does not fit, or a file is gone, whatever its proof said.
+    NotWhole,
     /// The disk refused (no space, read-only, permission).
     Disk,
     /// A limit of this user or of the machine keeps a process, a thread or a file from being made.

@@ -417,6 +417,7 @@ fn act_fails(act: Failing, words: &[&str]) -> Option<Verb> {
         "voided" => (ActErrorKind::Voided, true),
         "no-room" => (ActErrorKind::NoRoom, true),
         "not-cut" => (ActErrorKind::NotCut, false),
+        "not-whole" => (ActErrorKind::NotWhole, false),
         _ => return None,
     };
     let times = match rest {

@@ -223,6 +223,10 @@ fn not_cut(cut: &Cut, why: &NotCut) -> ActError {
         | NotCut::Machine { .. } => (true, ActErrorKind::Disk),
         NotCut::NoRoom { .. } => (false, ActErrorKind::NoRoom),
         NotCut::Interrupted => (true, ActErrorKind::Other),
+        NotCut::Step {
+            verdict: Verdict::Damaged | Verdict::Incomplete,
+            ..
+        } => (false, ActErrorKind::NotWhole),
         NotCut::Step { .. } | NotCut::Exists(_) | NotCut::NoParent(_) | NotCut::Internal(_) => {
             (false, ActErrorKind::NotCut)
         }
