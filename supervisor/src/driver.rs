@@ -11,6 +11,7 @@ mod ask;
 mod cluster;
 mod creep;
 mod evidence;
+mod gpus;
 mod guards;
 mod inputs;
 mod internal;
@@ -139,6 +140,7 @@ struct Driver {
     internal: mpsc::UnboundedSender<Internal>,
     signals: Signals,
     allocation: allocation::Job,
+    gpus: gpus::Known,
     service: service::Service,
     over: Option<Outcome>,
 }
@@ -360,6 +362,7 @@ impl Driver {
             Internal::JobEnded { attempt, seen, said } => self.on_job_ended(attempt, seen, said),
             Internal::NodesWait(attempt, what) => self.on_nodes_wait(attempt, what),
             Internal::Cluster { act, order, said } => self.on_cluster(act, order, said),
+            Internal::Gpus { act, order, said } => self.on_gpus(act, order, said),
             Internal::Slurm { act, order, said } => self.on_slurm(act, order, said),
             Internal::Nodes { act, order, said } => self.on_nodes(act, order, said),
             Internal::Allocation(said) => self.on_scheduler(*said),

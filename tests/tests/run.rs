@@ -19,6 +19,8 @@ mod evidence;
 mod filesystem;
 #[path = "run/gc.rs"]
 mod gc;
+#[path = "run/gpus.rs"]
+mod gpus;
 #[path = "run/growth.rs"]
 mod growth;
 #[path = "run/hangs.rs"]

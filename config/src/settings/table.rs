@@ -138,6 +138,8 @@ settings! {
         spares: u32 = "0";
         /// The workers' devices: `auto` (all that are there), `none`, or a list of device numbers.
         gpus: Gpus = "auto";
+        /// Before each launch the devices that the run names must be there and empty; `false` where it shares them.
+        check_gpus: bool = true;
     }
 
     /// Proving a checkpoint.

@@ -21,6 +21,7 @@ pub mod event;
 pub mod evidence;
 pub mod gang;
 pub mod generations;
+pub mod gpu;
 pub mod id;
 pub mod journal;
 pub mod lease;

@@ -325,6 +325,8 @@ pub enum Condition {
     TreeGone,
     /// A cluster that somebody else started has let go of the attempt before.
     ClusterFree,
+    /// The GPUs that the run names are empty.
+    GpusFree,
     /// There is room for a save.
     Space,
     /// The person who holds the run is done with it.

@@ -249,6 +249,9 @@ pub struct Policy {
     pub resume_check: ResumeCheck,
     /// How many times a run may step back behind its resume point.
     pub step_backs: u32,
+    /// Before each launch, the GPUs that the run names must be there, empty and sound.
+    #[serde(default)]
+    pub check_gpus: bool,
     /// First pause before a relaunch without progress.
     pub backoff_initial: Ms,
     /// Factor from pause to pause.
@@ -339,6 +342,7 @@ impl Default for Policy {
             lines: Vec::new(),
             resume_check: ResumeCheck::Report,
             step_backs: 2,
+            check_gpus: true,
             backoff_initial: Ms::secs(5),
             backoff_factor: 2.0,
             backoff_max: Ms::secs(300),

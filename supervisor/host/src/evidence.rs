@@ -10,6 +10,7 @@ mod exits;
 mod flight;
 mod kernel;
 mod outside;
+pub(crate) use outside::said;
 mod room;
 mod stacks;
 mod tails;

@@ -5,6 +5,7 @@ pub mod allocation;
 pub mod cluster;
 mod disk;
 pub mod evidence;
+pub mod gpus;
 pub mod guard;
 pub mod hub;
 pub mod interpreter;

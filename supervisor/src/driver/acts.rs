@@ -39,7 +39,8 @@ impl Driver {
             ActKind::Launch(order) => {
                 let asked = self.ask_nodes(act.id, &order)
                     || self.ask_cluster(act.id, &order)
-                    || self.ask_slurm(act.id, &order);
+                    || self.ask_slurm(act.id, &order)
+                    || self.ask_gpus(act.id, &order);
                 if !asked {
                     self.launch_from(act.id, *order);
                 }

@@ -9,6 +9,7 @@ use supervise_core::record::LaunchOrder;
 use supervise_core::rehearsal::Rehearsed;
 use supervise_host::allocation::Allocation;
 use supervise_host::cluster::Cluster;
+use supervise_host::gpus::Gpus;
 use supervise_host::guard::nodes::places::Places;
 use supervise_trainers::slurm::Job;
 use tokio::process::ChildStdin;
@@ -39,6 +40,12 @@ pub(super) enum Internal {
         act: ActId,
         order: LaunchOrder,
         said: Result<Cluster, String>,
+    },
+    /// The GPUs were looked at before a launch.
+    Gpus {
+        act: ActId,
+        order: LaunchOrder,
+        said: Result<Gpus, String>,
     },
     /// Slurm was asked before a launch.
     Slurm {

@@ -61,8 +61,9 @@ impl Driver {
         if self.telling.ways.is_none() {
             return;
         }
-        if !matches!(self.state.mode, Mode::Waiting { .. } | Mode::Choosing | Mode::Fencing) {
-            self.telling.waited = false;
+        let waits = matches!(self.state.mode, Mode::Waiting { .. } | Mode::Choosing | Mode::Fencing);
+        if !waits {
+            self.telling.waited &= self.state.held_since.is_some();
         } else if !self.telling.waited
             && let Some(notice) = long_wait(&self.state, now, self.whose())
         {

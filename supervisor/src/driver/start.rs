@@ -127,6 +127,7 @@ pub(super) async fn term(
         internal,
         signals: Signals::default(),
         allocation: Job::new(allocation),
+        gpus: super::gpus::Known::default(),
         service: Service::new(Tick(0)),
         over: None,
         order,

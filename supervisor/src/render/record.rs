@@ -344,7 +344,7 @@ fn decided(what: &Decision, reasons: &[Reason], s: &State) -> Option<String> {
 fn span_at_most(what: &Condition, left: supervise_core::id::Ms) -> String {
     match what {
         Condition::Backoff => span(left),
-        Condition::ClusterFree => format!("asking again in {}", span(left)),
+        Condition::ClusterFree | Condition::GpusFree => format!("asking again in {}", span(left)),
         // What has no end is waited for until it comes.
         _ if left > LONGEST => "however long it takes".to_owned(),
         _ => format!("for at most {}", span(left)),

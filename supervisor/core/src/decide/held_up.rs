@@ -2,7 +2,7 @@
 
 use super::Deciding;
 use super::start::LIMIT;
-use crate::event::{ActError, TimerKey};
+use crate::event::{ActError, ActErrorKind, TimerKey};
 use crate::id::Ms;
 use crate::reason::Reason;
 use crate::record::{Condition, Decision, Outcome};
@@ -10,6 +10,8 @@ use crate::record::{Condition, Decision, Outcome};
 /// How often a cluster that holds something of the attempt before is asked again; more seldom the longer it does.
 const ASK_AGAIN: Ms = Ms::secs(10);
 const ASK_SELDOM: Ms = Ms::secs(120);
+/// Memory of a GPU is given back in a moment, most often.
+const GPU_AGAIN: Ms = Ms::secs(2);
 /// How long a limit may keep a launch from being made, and how often that is tried.
 const LIMIT_PATIENCE: Ms = Ms::secs(20);
 const LIMIT_PAUSE: Ms = Ms::secs(4);
@@ -24,8 +26,11 @@ impl Deciding<'_> {
             let reason = Reason::new("deadline", why.clone());
             return self.finish(Outcome::Environment { why }, vec![reason]);
         }
-        let pause = Ms((held.0 / 4).clamp(ASK_AGAIN.0, ASK_SELDOM.0));
-        let what = Condition::ClusterFree;
+        let (what, first) = match error.kind {
+            ActErrorKind::GpuBusy => (Condition::GpusFree, GPU_AGAIN),
+            _ => (Condition::ClusterFree, ASK_AGAIN),
+        };
+        let pause = Ms((held.0 / 4).clamp(first.0, ASK_SELDOM.0));
         let until = self.e.at.after(pause);
         self.decided(Decision::Wait { what, until }, vec![reason]);
         self.wake(TimerKey::Backoff, pause);

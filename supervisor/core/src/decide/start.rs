@@ -354,7 +354,12 @@ impl Deciding<'_> {
                     vec![reason],
                 );
             }
-            ActErrorKind::Held => self.on_held(error, reason),
+            ActErrorKind::Held | ActErrorKind::GpuBusy => self.on_held(error, reason),
+            ActErrorKind::GpuUnfit => {
+                let why = error.what.clone();
+                let reason = Reason::new("gpu_unfit", why.clone());
+                self.finish(Outcome::Environment { why }, vec![reason]);
+            }
             ActErrorKind::Limit => self.on_limit(error, reason),
             ActErrorKind::Disk
             | ActErrorKind::NoRoom
@@ -405,6 +410,10 @@ impl Deciding<'_> {
                 what: Condition::ClusterFree,
                 ..
             } => self.choose(vec![Reason::new("ask_again", "the cluster is asked again")]),
+            Mode::Waiting {
+                what: Condition::GpusFree,
+                ..
+            } => self.choose(vec![Reason::new("ask_again", "the GPUs are looked at again")]),
             _ => {}
         }
     }

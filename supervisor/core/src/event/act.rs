@@ -65,6 +65,10 @@ pub enum ActErrorKind {
     PinsChanged,
     /// A cluster that somebody else started still holds something of the attempt before.
     Held,
+    /// A GPU that the run names is in use.
+    GpuBusy,
+    /// A GPU that the run names is not there, or must be reset.
+    GpuUnfit,
     /// A save began while the live set was copied.
     Voided,
     /// There is no room for a copy and the next save.

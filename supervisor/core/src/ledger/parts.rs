@@ -59,7 +59,7 @@ impl WaitFor {
             Condition::Backoff => Self::Backoff,
             Condition::Readable => Self::Readable,
             Condition::JournalWritable => Self::Journal,
-            Condition::TreeGone => Self::Processes,
+            Condition::TreeGone | Condition::GpusFree => Self::Processes,
             Condition::ClusterFree => Self::Cluster,
             Condition::Space => Self::Space,
             Condition::Unheld => Self::Person,

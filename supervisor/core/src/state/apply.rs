@@ -140,7 +140,12 @@ impl State {
     fn on_act_done(&mut self, e: &Event, act: ActId, result: Result<&ActOutput, &ActError>) {
         let done = self.pending.remove(&act).map(|a| a.kind);
         match result {
-            Err(error) if matches!(error.kind, ActErrorKind::Held | ActErrorKind::Limit) => {
+            Err(error)
+                if matches!(
+                    error.kind,
+                    ActErrorKind::Held | ActErrorKind::GpuBusy | ActErrorKind::Limit
+                ) =>
+            {
                 self.held_since.get_or_insert(e.at);
             }
             _ if matches!(done, Some(ActKind::Launch(_))) => self.held_since = None,

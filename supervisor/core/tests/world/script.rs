@@ -235,6 +235,18 @@ fn verb(words: &[&str]) -> Option<Verb> {
         ["remove", n] => Verb::Remove(n.parse().ok()?),
         ["tracker", word] => Verb::Tracker(tracker(word)),
         ["fail" | "hang" | "quit" | "forget", ..] => Verb::Fault(fault(words)?),
+        ["launch", "fails", "gpu", "busy", "times", n] => Verb::ActFails {
+            act: Failing::Launch,
+            kind: ActErrorKind::GpuBusy,
+            retryable: true,
+            times: n.parse().ok()?,
+        },
+        ["launch", "fails", "gpu", "unfit"] => Verb::ActFails {
+            act: Failing::Launch,
+            kind: ActErrorKind::GpuUnfit,
+            retryable: false,
+            times: 1,
+        },
         ["launch", "fails", rest @ ..] => act_fails(Failing::Launch, rest)?,
         ["arrange", "fails", rest @ ..] => act_fails(Failing::Arrange, rest)?,
         ["keep", "fails", rest @ ..] => act_fails(Failing::Keep, rest)?,

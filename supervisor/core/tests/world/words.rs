@@ -197,6 +197,7 @@ fn condition(c: &Condition) -> &'static str {
         Condition::TreeGone => "processes that do not die",
         Condition::Space => "room on the disk",
         Condition::ClusterFree => "a cluster that lets go",
+        Condition::GpusFree => "the GPUs",
         Condition::Unheld => "its holder",
     }
 }

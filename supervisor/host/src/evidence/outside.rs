@@ -20,7 +20,7 @@ const CLOCKS: Duration = Duration::from_secs(10);
 const ENTRIES: usize = 4096;
 
 /// Output of a program; `Err(None)`: it is not on this machine.
-pub(super) fn said(words: &[&str], limit: Duration) -> Result<String, Option<String>> {
+pub(crate) fn said(words: &[&str], limit: Duration) -> Result<String, Option<String>> {
     let argv: Vec<String> = words.iter().map(|w| (*w).to_owned()).collect();
     let env: Vec<(String, String)> = std::env::vars_os()
         .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)))

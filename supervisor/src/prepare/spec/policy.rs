@@ -51,6 +51,7 @@ fn of_settings(s: &Settings) -> Policy {
             ResumeCheckChoice::Stop => ResumeCheck::Stop,
         },
         step_backs: s.step_backs,
+        check_gpus: s.gang.check_gpus,
         backoff_initial: ms(s.backoff.initial),
         backoff_factor: s.backoff.factor,
         backoff_max: ms(s.backoff.max),

@@ -1,0 +1,251 @@
+//! GPUs before a launch: whether those that the run names are there, empty and sound, by the words of `nvidia-smi`.
+//!
+//! What cannot be read says nothing: a launch is held up only by what is known.
+
+use crate::event::{ActError, ActErrorKind};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Fields of a device, in the order in which they are asked for.
+pub const DEVICE_FIELDS: &str =
+    "index,uuid,memory.used,memory.total,ecc.errors.uncorrected.volatile.total,retired_pages.pending";
+/// Fields of a process on a device.
+pub const OWNER_FIELDS: &str = "gpu_uuid,pid,process_name,used_memory";
+/// A device of which more than one part in so many is in use is not empty: what monitors and displays take is less.
+const PART: u64 = 20;
+/// Devices and owners that are read at most.
+const MOST: usize = 256;
+/// Owners of a device that are named.
+const NAMED: usize = 4;
+
+/// A device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Device {
+    /// Its number.
+    pub index: u32,
+    /// Its name for life.
+    pub uuid: String,
+    /// MiB in use.
+    pub used: u64,
+    /// MiB that it has.
+    pub total: u64,
+    /// Errors of its memory that were not corrected, since its driver was loaded; `None`: it does not count them.
+    pub errors: Option<u64>,
+    /// Pages wait for a reset to be retired.
+    pub retiring: bool,
+}
+
+/// A process that uses a device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    /// The device.
+    pub uuid: String,
+    /// The process, as the driver counts.
+    pub pid: i32,
+    /// Its program.
+    pub name: String,
+    /// MiB that it holds, where that is told.
+    pub used: Option<u64>,
+}
+
+/// Devices that a run names: numbers, or the beginnings of names for life.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Named(Vec<String>);
+
+impl Named {
+    /// Reads the list that CUDA takes. CUDA itself reads it up to the first entry that is none.
+    #[must_use]
+    pub fn read(list: &str) -> Self {
+        let known = |word: &&str| word.parse::<u32>().is_ok() || word.starts_with("GPU-");
+        let words = list.split(',').map(str::trim).take_while(known);
+        Self(words.take(MOST).map(str::to_owned).collect())
+    }
+
+    /// Returns true if none is named.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Devices, by the lines of an answer; a line that is none is left out.
+#[must_use]
+pub fn devices(text: &str) -> Vec<Device> {
+    let device = |line: &str| {
+        let [index, uuid, used, total, errors, retiring] = fields(line)?;
+        Some(Device {
+            index: index.parse().ok()?,
+            uuid: uuid.to_owned(),
+            used: used.parse().ok()?,
+            total: total.parse().ok()?,
+            errors: errors.parse().ok(),
+            retiring: retiring == "Yes",
+        })
+    };
+    text.lines().take(MOST).filter_map(device).collect()
+}
+
+/// Owners, by the lines of an answer.
+#[must_use]
+pub fn owners(text: &str) -> Vec<Owner> {
+    let owner = |line: &str| {
+        let [uuid, pid, name, used] = fields(line)?;
+        Some(Owner {
+            uuid: uuid.to_owned(),
+            pid: pid.parse().ok()?,
+            name: name.chars().filter(|c| !c.is_control()).take(80).collect(),
+            used: used.parse().ok(),
+        })
+    };
+    text.lines().take(MOST).filter_map(owner).collect()
+}
+
+fn fields<const N: usize>(line: &str) -> Option<[&str; N]> {
+    let words: Vec<&str> = line.split(',').map(str::trim).collect();
+    words.try_into().ok()
+}
+
+/// The devices of these that the run names.
+#[must_use]
+pub fn wanted<'a>(named: &Named, all: &'a [Device]) -> Vec<&'a Device> {
+    let is =
+        |word: &str, d: &Device| word.parse() == Ok(d.index) || d.uuid.starts_with(word) && word.starts_with("GPU-");
+    all.iter().filter(|d| named.0.iter().any(|word| is(word, d))).collect()
+}
+
+/// Returns true if who uses the devices should be asked: one that is wanted is not empty.
+#[must_use]
+pub fn is_any_in_use(named: &Named, all: &[Device]) -> bool {
+    wanted(named, all).iter().any(|d| d.is_in_use())
+}
+
+impl Device {
+    fn is_in_use(&self) -> bool {
+        self.used.saturating_mul(PART) > self.total
+    }
+}
+
+/// Why the launch cannot be made now; `before`: the errors that each device had counted when the term first looked.
+#[must_use]
+pub fn in_the_way(named: &Named, all: &[Device], owners: &[Owner], before: &BTreeMap<String, u64>) -> Option<ActError> {
+    let wanted = wanted(named, all);
+    if all.is_empty() || named.is_empty() {
+        return None;
+    }
+    let missing = |word: &&String| {
+        !all.iter()
+            .any(|d| word.parse() == Ok(d.index) || d.uuid.starts_with(word.as_str()))
+    };
+    if let Some(word) = named.0.iter().find(missing) {
+        let there: Vec<String> = all.iter().map(|d| d.index.to_string()).collect();
+        let what = format!(
+            "GPU {word} is not there any more, or never was: the driver lists {}",
+            there.join(", ")
+        );
+        return Some(failed(what, ActErrorKind::GpuUnfit));
+    }
+    for d in &wanted {
+        let new = d
+            .errors
+            .zip(before.get(&d.uuid))
+            .map_or(0, |(now, then)| now.saturating_sub(*then));
+        let why = match (new, d.retiring) {
+            (0, false) => continue,
+            (0, true) => "pages of its memory wait for a reset to be retired".to_owned(),
+            (n, _) => format!("{n} errors of its memory were not corrected since this run was started"),
+        };
+        let what = format!(
+            "GPU {} ({}): {why}; reset it, or take its node out of the job",
+            d.index, d.uuid
+        );
+        return Some(failed(what, ActErrorKind::GpuUnfit));
+    }
+    let busy = wanted.iter().find(|d| d.is_in_use())?;
+    let of = owners.iter().filter(|o| o.uuid == busy.uuid);
+    let named: Vec<String> = of.take(NAMED).map(Owner::words).collect();
+    let by = match named.is_empty() {
+        true => "by no process that can be seen from here".to_owned(),
+        false => format!("by {}", named.join(", ")),
+    };
+    let what = format!(
+        "GPU {}: {} of {} MiB are in use {by}",
+        busy.index, busy.used, busy.total
+    );
+    Some(failed(what, ActErrorKind::GpuBusy))
+}
+
+impl Owner {
+    fn words(&self) -> String {
+        let used = self.used.map_or_else(String::new, |mib| format!(", {mib} MiB"));
+        format!("process {} ({}{used})", self.pid, self.name)
+    }
+}
+
+fn failed(what: String, kind: ActErrorKind) -> ActError {
+    ActError {
+        what,
+        retryable: kind == ActErrorKind::GpuBusy,
+        kind,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TWO: &str = "0, GPU-aa11, 3, 81559, 0, No\n1, GPU-bb22, 40000, 81559, 2, No\n";
+
+    fn said(named: &str, devices_: &str, owners_: &str, before: &[(&str, u64)]) -> Option<String> {
+        let before = before.iter().map(|(u, n)| ((*u).to_owned(), *n)).collect();
+        in_the_way(&Named::read(named), &devices(devices_), &owners(owners_), &before)
+            .map(|e| format!("{:?}: {}", e.kind, e.what))
+    }
+
+    #[test]
+    fn only_what_is_named_and_known_holds_a_launch_up() {
+        assert_eq!(said("0", TWO, "", &[]), None);
+        assert_eq!(said("", TWO, "", &[]), None);
+        assert_eq!(said("-1", TWO, "", &[]), None);
+        // Parts of a device have names that this does not know.
+        assert_eq!(said("MIG-1234", TWO, "", &[]), None);
+        for odd in [
+            "",
+            "NVIDIA-SMI has failed\n",
+            "0, GPU-aa11, [N/A], [N/A], [N/A], [N/A]\n",
+            "\0\0,,,,,\n",
+        ] {
+            assert_eq!(said("0", odd, "", &[]), None, "{odd:?}");
+        }
+    }
+
+    #[test]
+    fn whoever_uses_a_device_is_named() {
+        let owners = "GPU-bb22, 4711, python3, 39000\nGPU-aa11, 5, other, 1\nnonsense\n";
+        assert_eq!(
+            said("GPU-bb", TWO, owners, &[]).unwrap(),
+            "GpuBusy: GPU 1: 40000 of 81559 MiB are in use by process 4711 (python3, 39000 MiB)"
+        );
+        assert_eq!(
+            said("0,1", TWO, "", &[]).unwrap(),
+            "GpuBusy: GPU 1: 40000 of 81559 MiB are in use by no process that can be seen from here"
+        );
+    }
+
+    #[test]
+    fn what_is_missing_or_broken_is_not_waited_for() {
+        assert!(
+            said("0,1,2", TWO, "", &[])
+                .unwrap()
+                .starts_with("GpuUnfit: GPU 2 is not there any more")
+        );
+        // Errors of the time before the run are no reason; new ones are.
+        assert!(said("1", TWO, "", &[("GPU-bb22", 2)]).unwrap().starts_with("GpuBusy"));
+        assert!(
+            said("1", TWO, "", &[("GPU-bb22", 1)])
+                .unwrap()
+                .contains("1 errors of its memory were not corrected")
+        );
+        let retiring = "0, GPU-aa11, 3, 81559, 0, Yes\n";
+        assert!(said("0", retiring, "", &[]).unwrap().contains("wait for a reset"));
+    }
+}

@@ -1,0 +1,108 @@
+//! GPUs before a launch, by a `nvidia-smi` of our own: missing, in use, broken, and a driver that hangs.
+
+use super::{saved, scene};
+use serde_json::json;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use supervise_tests::harness::{Scene, wait_for};
+
+/// It answers as the file `devices` (and `owners`) beside it says; where a file `hangs` is there, it never does.
+const PROGRAM: &str = r#"#!/bin/sh
+here=${0%/*}
+echo "$1" >>"$here/asked"
+while [ -e "$here/hangs" ]; do sleep 1; done
+case $1 in
+--query-gpu=*) cat "$here/devices" ;;
+--query-compute-apps=*) cat "$here/owners" ;;
+*) exit 2 ;;
+esac
+"#;
+
+const EMPTY: &str = "0, GPU-aa, 4, 80000, 0, No\n1, GPU-bb, 4, 80000, 0, No\n";
+const BUSY: &str = "0, GPU-aa, 4, 80000, 0, No\n1, GPU-bb, 60000, 80000, 0, No\n";
+
+/// A scene whose machine has two GPUs, both of which the run names.
+fn with_gpus(devices: &str) -> Scene {
+    let mut scene = scene();
+    let smi = scene.path("smi");
+    fs::create_dir(&smi).unwrap();
+    fs::write(smi.join("nvidia-smi"), PROGRAM).unwrap();
+    fs::set_permissions(smi.join("nvidia-smi"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(smi.join("devices"), devices).unwrap();
+    fs::write(smi.join("owners"), "GPU-bb, 4711, python3, 59990\n").unwrap();
+    let programs = std::path::Path::new(super::SUPERVISE).parent().unwrap();
+    let path = format!(
+        "{}:{}:{}",
+        smi.display(),
+        programs.display(),
+        std::env::var("PATH").unwrap()
+    );
+    scene.env("PATH", &path).env("CUDA_VISIBLE_DEVICES", "0,1");
+    scene
+}
+
+fn change(scene: &Scene, devices: &str) {
+    let file = scene.path("smi/devices");
+    fs::write(file.with_extension("new"), devices).unwrap();
+    fs::rename(file.with_extension("new"), file).unwrap();
+}
+
+#[test]
+fn a_gpu_in_use_is_waited_for_and_its_owner_is_named() {
+    let scene = with_gpus(BUSY);
+    let expected = scene.expected_digest();
+    let run = scene.start(&[]);
+    wait_for("it waits", || scene.status()["mode"] == json!("waiting"));
+    scene
+        .ask(&["status"])
+        .expect(0)
+        .says("process 4711 (python3, 59990 MiB)");
+    assert_eq!(scene.attempts(), 0, "nothing was started");
+    change(&scene, EMPTY);
+    run.wait().expect(0).says("GPU 1: 60000 of 80000 MiB are in use");
+    assert_eq!(
+        (scene.digest(), &scene.status()["charged"]),
+        (Some(expected), &json!(0))
+    );
+}
+
+#[test]
+fn a_gpu_that_is_gone_or_has_new_errors_ends_the_run() {
+    let mut scene = with_gpus(EMPTY);
+    scene.set("demo.hold_at", json!(5));
+    let run = scene.start(&[]);
+    saved(&scene, 4);
+    // It counted no errors when the run was started.
+    change(&scene, "0, GPU-aa, 4, 80000, 3, No\n1, GPU-bb, 4, 80000, 0, No\n");
+    let worker = scene.workers()[0];
+    supervise_tests::harness::send(worker, libc::SIGKILL);
+    run.wait()
+        .expect(69)
+        .says("GPU 0 (GPU-aa)")
+        .says("3 errors of its memory");
+    scene.go();
+    // A term that begins with them has seen no new ones; but this GPU is not there.
+    change(&scene, "0, GPU-aa, 4, 80000, 3, No\n");
+    scene.run(&[]).expect(69).says("GPU 1 is not there any more");
+    change(&scene, EMPTY);
+    scene.run(&[]).expect(0);
+}
+
+/// A sick device hangs its driver's calls for ever: no launch waits for that.
+#[test]
+fn a_driver_that_hangs_is_given_up() {
+    let scene = with_gpus(EMPTY);
+    fs::write(scene.path("smi/hangs"), "").unwrap();
+    scene.run(&[]).expect(0).says("nvidia-smi: it did not end within 10 s");
+    fs::remove_file(scene.path("smi/hangs")).unwrap();
+}
+
+/// GPUs that are shared, and a run that names none.
+#[test]
+fn nobody_looks_where_nothing_is_to_be_empty() {
+    let mut scene = with_gpus(BUSY);
+    scene.run(&["--set", "supervisor.gang.check_gpus=false"]).expect(0);
+    scene.env("CUDA_VISIBLE_DEVICES", "");
+    scene.run(&["--fresh"]).expect(0);
+    assert!(!scene.path("smi/asked").exists());
+}
