@@ -8,6 +8,7 @@
 # check  words, format, lints, the house's own rules, supply chain
 # chaos  seeded attacks on the real program (ROUNDS of each kind, SEED, ONLY=kills|stops|journal|damage|copies)
 # bench  ratios against peers, in one run
+# full-page  the pages at their limits, before a release: SECONDS of twenty clients (3600), screenshots below OUT
 CARGO ?= cargo
 VENV ?= .venv-real
 TARGET = $(or $(CARGO_TARGET_DIR),target)
@@ -20,9 +21,11 @@ UNITS = $(DESTDIR)$(PREFIX)/lib/systemd/system
 DIST ?= $(TARGET)/dist
 
 ROUNDS ?= 2
+SECONDS ?= 3600
+OUT ?= $(TARGET)/full-page
 SEED ?= 1
 
-.PHONY: all install dist demo test test-rust build-tests test-packages test-real quick real bless check chaos bench install-testbed install-real
+.PHONY: all install dist demo test test-rust build-tests test-packages test-real quick real bless check chaos bench full-page install-testbed install-real
 
 all: export BUILD_OF_COMMIT ?= $(shell git describe --always --dirty --abbrev=40 --match='' 2>/dev/null)
 all:
@@ -99,3 +102,7 @@ bench: install-real
 	$(CARGO) build --release -q -p supervise-tests --bins
 	VENV=$(abspath $(VENV)) SUPERVISE=$(abspath $(TARGET)/release/supervise) IDLE_WORKER=$(abspath $(TARGET)/release/idle_worker) \
 	  LONG_RUN=$(abspath $(TARGET)/release/long_run) MANY_FILES=$(abspath $(TARGET)/release/many_files) SHARDS=$(abspath $(TARGET)/bench/shards) tests/bench/run.sh
+
+full-page: install-testbed
+	$(CARGO) build --release -q -p supervise-tests --bins
+	python3 tests/bench/full_page.py $(TARGET)/release/supervise $(TARGET)/release/long_run $(OUT) $(SECONDS)

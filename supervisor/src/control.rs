@@ -87,6 +87,12 @@ pub fn lives(run: &RunId) -> bool {
     address::lives(run, Role::Control)
 }
 
+/// Looks if anything of the run listens on this machine.
+#[must_use]
+pub fn anybody(run: &RunId) -> bool {
+    address::anybody(run)
+}
+
 /// Looks if a guard of the run lives on this machine.
 #[must_use]
 pub fn guard_lives(run: &RunId) -> bool {

@@ -110,6 +110,12 @@ pub fn lives(run: &RunId, role: Role) -> bool {
     !matches!(find(run, role), Ok(None))
 }
 
+/// Looks if anybody of a run listens, in whatever role.
+#[must_use]
+pub fn anybody(run: &RunId) -> bool {
+    !names_of(&format!("supervise/{}/{run}", nix::unistd::geteuid())).is_empty()
+}
+
 /// The process that began to listen at the other end.
 #[must_use]
 pub fn peer(stream: &impl AsFd) -> Option<i32> {
@@ -127,8 +133,16 @@ pub fn is_trusted(stream: &impl AsFd) -> bool {
 
 /// The names under which anybody listens in this role.
 fn names(run: &RunId, role: Role) -> BTreeSet<String> {
+    names_of(&prefix(run, role))
+}
+
+fn names_of(prefix: &str) -> BTreeSet<String> {
     let table = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
-    names_in(&table, &prefix(run, role))
+    // Mostly nobody does, and the table is long where many people work.
+    match table.contains(prefix) {
+        true => names_in(&table, prefix),
+        false => BTreeSet::new(),
+    }
 }
 
 fn names_in(table: &str, prefix: &str) -> BTreeSet<String> {

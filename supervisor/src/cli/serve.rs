@@ -10,6 +10,7 @@ mod configuration;
 mod connections;
 mod listen;
 pub(in crate::cli) mod log_tail;
+mod readers;
 pub(in crate::cli) mod runs;
 mod site;
 pub(in crate::cli) mod story;
@@ -88,6 +89,9 @@ async fn serve(args: &Args, named: Vec<Named>, place: Utf8PathBuf) -> Result<(),
     let unix = socket(&path)?;
     let port = tcp.as_ref().and_then(|l| l.local_addr().ok()).map(|at| at.port());
     let access = Access::new(&place, port, args.public_read)?;
+    // Who opens the list first finds it read.
+    let ahead = runs.clone();
+    tokio::spawn(async move { ahead.all().await });
     let site = Arc::new(site::Site {
         runs,
         access,

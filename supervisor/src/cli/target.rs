@@ -205,6 +205,11 @@ fn is_there(run: &RunId) -> bool {
 
 /// All that can be found out about a run.
 pub(super) fn look(run: &RunId, dir: Option<&Utf8Path>) -> Seen {
+    look_by(run, dir, &peek)
+}
+
+/// The same; `peek` reads its journals.
+pub(super) fn look_by(run: &RunId, dir: Option<&Utf8Path>, peek: &dyn Fn(&Utf8Path) -> Result<Loaded, String>) -> Seen {
     let mut stuck = None;
     match control::ask(run, &ControlRequest::Status, SUPERVISOR) {
         Ok(Some(ControlReply::Status { state, spec, ledger })) => {
@@ -266,6 +271,9 @@ fn joined(run: &RunId, dir: &Utf8Path, loaded: Result<Loaded, String>) -> Seen {
 }
 
 fn alive(run: &RunId, state: Option<&State>) -> Alive {
+    if !control::anybody(run) {
+        return Alive::default();
+    }
     let pid = control::supervisor_pid(run);
     let supervisor = Liveness {
         alive: pid.is_some() || control::lives(run),
@@ -285,16 +293,25 @@ fn alive(run: &RunId, state: Option<&State>) -> Alive {
 
 /// Reads the journals in a run directory, through an I/O worker.
 pub(super) fn peek(dir: &Utf8Path) -> Result<Loaded, String> {
+    let mut worker = io_worker().map_err(|e| e.to_string())?;
+    peek_by(&mut worker, dir).map_err(|e| e.0)
+}
+
+/// Why nothing was read, and whether the worker may be asked again.
+pub(super) struct Unread(pub(super) String, pub(super) bool);
+
+/// The same through this one.
+pub(super) fn peek_by(worker: &mut Client, dir: &Utf8Path) -> Result<Loaded, Unread> {
     let ask = Question::Peek {
         run_dir: dir.to_owned(),
     };
     let mut reading = Reading::new(dir);
-    let answer = io_worker().and_then(|mut l| l.ask_telling(ask, PATIENCE, &mut |done, of| reading.tell(done, of)));
-    match answer {
+    match worker.ask_telling(ask, PATIENCE, &mut |done, of| reading.tell(done, of)) {
         Ok(Answer::Loaded(loaded)) => Ok(*loaded),
-        Ok(_) => Err("the helper gave an unexpected answer".to_owned()),
-        Err(IoWorkerError::Stalled(_)) => Err(reading.stalled()),
-        Err(e) => Err(e.to_string()),
+        Ok(_) => Err(Unread("the helper gave an unexpected answer".to_owned(), false)),
+        Err(IoWorkerError::Stalled(_)) => Err(Unread(reading.stalled(), false)),
+        Err(e @ IoWorkerError::Refused(_)) => Err(Unread(e.to_string(), true)),
+        Err(e) => Err(Unread(e.to_string(), false)),
     }
 }
 

@@ -11,7 +11,7 @@ mod run;
 mod thinned;
 
 pub use config::{ConfigPage, config, plan};
-pub use list::list;
+pub use list::{Wanted, list};
 pub use log::{LogView, log};
 pub use picture::Picture;
 pub use run::{RunView, run};

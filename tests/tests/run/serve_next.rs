@@ -97,3 +97,44 @@ fn whoever_has_the_key_has_the_next_start_planned_and_is_told_where_it_cannot_be
     assert!(config.contains("How failures are answered"), "{config}");
     server.stops();
 }
+
+#[test]
+fn a_page_answers_what_a_stranger_asks() {
+    let mut scene = scene();
+    scene.fault("exception", 5, false).set("demo.hold_at", json!(9));
+    let run = scene.start(&[]);
+    saved(&scene, 8);
+    let server = serve(&scene, &["--public-read"]);
+    let page = format!("/run/{}", run_of(&scene));
+    // The table in docs/serve.md says where each stands.
+    let answers = [
+        ("is it moving", "<dt>Last progress</dt>"),
+        ("is it moving", "▶"),
+        ("why did it stop", "[code.exception]"),
+        ("what did it cost", "<td class=\"mono\">code.exception</td>"),
+        ("can this step be deleted", "it may go: 2 newer ones are proven"),
+        ("can that one", "keep it: the next launch starts from it"),
+        (
+            "what happens at the next failure",
+            "<dt>At a failure</dt><dd>it is launched again after",
+        ),
+    ];
+    for (question, answer) in answers {
+        eventually(question, || server.get(&page, "").1.contains(answer).then_some(()));
+    }
+    let docs = super::metrics::top().join("docs/serve.md");
+    let docs = fs::read_to_string(docs).unwrap();
+    for place in [
+        "Last progress",
+        "Attempts",
+        "Where the time went",
+        "Is it needed?",
+        "At a failure",
+    ] {
+        assert!(docs.contains(&format!("*{place}*")), "{place}");
+        assert!(server.get(&page, "").1.contains(place), "{place}");
+    }
+    server.stops();
+    scene.go();
+    run.wait().expect(0);
+}

@@ -35,7 +35,7 @@ fn top_follows_a_run_that_lives_and_tells_when_its_supervisor_is_dead() {
     top.keys(&["Enter"]);
     let _ = top.shows("step:4");
     top.keys(&["/", "s", "t", "e", "p", ":", "3", "Enter"]);
-    let found = top.shows("in the whole file");
+    let found = top.shows("in all of it");
     assert!(found.contains("step:3") && !found.contains("step:4"), "{found}");
     top.keys(&["Escape"]);
     let _ = top.shows("step:4");

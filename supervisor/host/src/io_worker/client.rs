@@ -141,6 +141,11 @@ impl Client {
         }
     }
 
+    /// Looks if it has not ended.
+    pub fn lives(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
     /// The I/O worker's process.
     #[must_use]
     pub fn pid(&self) -> u32 {

@@ -6,7 +6,7 @@ use super::log_tail::tail;
 use super::site::{Entry, Here, Site, said, unknown};
 use crate::environment::wall;
 use crate::render::metrics::{Format, metrics};
-use crate::render::page::{self, LogView, RunView};
+use crate::render::page::{self, LogView, RunView, Wanted};
 use crate::render::status::StatusView;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
@@ -157,9 +157,13 @@ fn enters(site: &Site) -> Response {
     ([(SET_COOKIE, site.access.cookie())], Html(page::entered())).into_response()
 }
 
-async fn list(State(site): Here) -> Response {
+async fn list(State(site): Here, Query(asked): Asked) -> Response {
     let (views, gone) = site.runs.all().await;
-    Html(page::list(&views, gone)).into_response()
+    let wanted = Wanted {
+        query: asked.get("q").cloned().unwrap_or_default(),
+        page: asked.get("page").and_then(|n| n.parse().ok()).unwrap_or_default(),
+    };
+    Html(page::list(&views, gone, &wanted)).into_response()
 }
 
 async fn run(State(site): Here, Extension(entry): Extension<Entry>, Path(id): Path<String>) -> Response {

@@ -1,16 +1,22 @@
-//! The end of a worker's output, for a page. Blocks where the file system does.
+//! The end of a worker's output, and a search in all of it, for a page. Blocks where the file system does.
 
 use camino::Utf8Path;
-use std::fs::OpenOptions;
-use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::OpenOptionsExt;
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::time::{Duration, Instant};
 
 /// Bytes at the end that are shown.
 const SHOWN: u64 = 64 << 10;
-/// Bytes at the end that are searched.
-const SEARCHED: u64 = 16 << 20;
+/// Bytes that a search reads at once, from the end to the beginning.
+const PIECE: u64 = 4 << 20;
+/// A search has so long: who asks waits no longer.
+const SEARCH: Duration = Duration::from_secs(3);
 /// Lines that a search shows, the newest ones.
 const LINES: usize = 500;
+/// Bytes of a line that a search shows.
+const LONG: usize = 16 << 10;
 
 /// Lines at the end, or those of them that hold a text, and in words where they were read from.
 pub(in crate::cli) fn tail(
@@ -19,43 +25,164 @@ pub(in crate::cli) fn tail(
     worker: u32,
     query: &str,
 ) -> Result<(Vec<String>, String), String> {
-    let file = run_dir.join(format!("attempts/{attempt:04}/worker-{worker}.log"));
-    let limit = if query.is_empty() { SHOWN } else { SEARCHED };
-    let (text, skipped) = end(&file, limit).map_err(|e| format!("{file}: {e}"))?;
-    let text = supervise_config::redact_text(&text).to_string();
-    let mut lines: Vec<String> = text.lines().filter(|l| l.contains(query)).map(str::to_owned).collect();
-    let more = lines.len().saturating_sub(LINES);
-    if !query.is_empty() {
-        lines.drain(..more);
-    }
-    let of = crate::render::bytes(limit);
-    let about = match (skipped, query.is_empty()) {
-        (true, true) => format!("the last {of}; all of it: supervise logs --attempt {attempt} --worker {worker}"),
-        (true, false) => format!("in the last {of}, the newest {LINES} lines at most"),
-        (false, true) => "all of it since the file was begun".to_owned(),
-        (false, false) => format!("in the whole file, the newest {LINES} lines at most"),
+    let path = run_dir.join(format!("attempts/{attempt:04}/worker-{worker}.log"));
+    let read = || -> io::Result<(Vec<u8>, String)> {
+        let (file, len) = opened(&path)?;
+        let of = crate::render::bytes;
+        if query.is_empty() {
+            let (text, skipped) = end(&file, len)?;
+            let about = match skipped {
+                true => {
+                    let shown = of(SHOWN);
+                    format!("the last {shown}; all of it: supervise logs --attempt {attempt} --worker {worker}")
+                }
+                false => "all of it since the file was begun".to_owned(),
+            };
+            return Ok((text, about));
+        }
+        let (found, read) = search(&file, len, query.as_bytes(), Instant::now() + SEARCH)?;
+        let about = match (found.len() >= LINES, read < len) {
+            (true, _) => format!(
+                "the newest {LINES} lines with it, in the last {} of {}",
+                of(read),
+                of(len)
+            ),
+            (false, true) => format!("in the last {} of {}, as far as it was read in time", of(read), of(len)),
+            (false, false) => format!("in all of it, {}", of(len)),
+        };
+        Ok((found.into_iter().collect::<Vec<_>>().join(&b'\n'), about))
     };
-    Ok((lines, about))
+    let (text, about) = read().map_err(|e| format!("{path}: {e}"))?;
+    let text = supervise_config::redact_text(&String::from_utf8_lossy(&text));
+    // What is hidden may have been what was looked for.
+    let lines = text.lines().filter(|l| l.contains(query)).map(str::to_owned);
+    Ok((lines.collect(), about))
 }
 
-/// The end of a regular file from the beginning of a line on, and whether something stands before it.
-fn end(file: &Utf8Path, limit: u64) -> io::Result<(String, bool)> {
-    let mut file = OpenOptions::new()
+/// A regular file, and its length.
+fn opened(path: &Utf8Path) -> io::Result<(File, u64)> {
+    let file = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW)
-        .open(file)?;
+        .open(path)?;
     let meta = file.metadata()?;
     if !meta.is_file() {
         return Err(io::Error::other("it is not a file"));
     }
-    let from = meta.len().saturating_sub(limit);
-    file.seek(SeekFrom::Start(from))?;
-    let mut bytes = Vec::new();
-    file.take(limit).read_to_end(&mut bytes)?;
+    Ok((file, meta.len()))
+}
+
+/// So many bytes at a place; less where the file was cut meanwhile.
+fn piece(file: &File, from: u64, to: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(to - from).unwrap_or_default()];
+    let mut read = 0;
+    while read < bytes.len() {
+        match file.read_at(&mut bytes[read..], from + read as u64) {
+            Ok(0) => break,
+            Ok(n) => read += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    bytes.truncate(read);
+    Ok(bytes)
+}
+
+/// The end from the beginning of a line on, and whether something stands before it.
+fn end(file: &File, len: u64) -> io::Result<(Vec<u8>, bool)> {
+    let from = len.saturating_sub(SHOWN);
+    let bytes = piece(file, from, len)?;
     let begins = match from {
         0 => 0,
-        _ => bytes.iter().position(|b| *b == b'\n').map_or(0, |at| at + 1),
+        _ => memchr::memchr(b'\n', &bytes).map_or(0, |at| at + 1),
     };
-    let text = bytes.get(begins..).unwrap_or_default();
-    Ok((String::from_utf8_lossy(text).into_owned(), from > 0))
+    Ok((bytes.get(begins..).unwrap_or_default().to_vec(), from > 0))
+}
+
+/// The newest lines that hold a text, oldest first, and how many bytes at the end were looked through for them.
+fn search(file: &File, len: u64, query: &[u8], until: Instant) -> io::Result<(VecDeque<Vec<u8>>, u64)> {
+    // Going backwards is slower: most pieces hold nothing.
+    let holds = memchr::memmem::Finder::new(query);
+    let finder = memchr::memmem::FinderRev::new(query);
+    let mut found: VecDeque<Vec<u8>> = VecDeque::new();
+    let mut from = len;
+    // The beginning of what was read last: the rest of its first line stands before it.
+    let mut open: Vec<u8> = Vec::new();
+    while from > 0 && found.len() < LINES && (from == len || Instant::now() < until) {
+        let to = from;
+        from = to.saturating_sub(PIECE);
+        let mut bytes = piece(file, from, to)?;
+        bytes.extend_from_slice(&open);
+        let whole = match from {
+            0 => 0,
+            _ => memchr::memchr(b'\n', &bytes).map_or(bytes.len(), |at| at + 1),
+        };
+        let lines = &bytes[whole..];
+        let mut end = holds.find(lines).map_or(0, |_| lines.len());
+        while found.len() < LINES
+            && let Some(at) = finder.rfind(&lines[..end])
+        {
+            let begins = memchr::memrchr(b'\n', &lines[..at]).map_or(0, |n| n + 1);
+            let ends = memchr::memchr(b'\n', &lines[at..]).map_or(lines.len(), |n| at + n);
+            let shown = ends.min(at.saturating_add(LONG));
+            found.push_front(lines[begins.max(at.saturating_sub(LONG))..shown].to_vec());
+            end = begins.saturating_sub(1);
+        }
+        open = bytes[..whole.min(PIECE as usize)].to_vec();
+    }
+    Ok((found, len - from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    fn written(bytes: &[u8]) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        file
+    }
+
+    fn found(bytes: &[u8], query: &str) -> Vec<String> {
+        let file = written(bytes);
+        let far = Instant::now() + Duration::from_secs(600);
+        let (lines, read) = search(&file, bytes.len() as u64, query.as_bytes(), far).unwrap();
+        assert!(read == bytes.len() as u64 || lines.len() == LINES);
+        lines.iter().map(|l| String::from_utf8_lossy(l).into_owned()).collect()
+    }
+
+    #[test]
+    fn lines_are_found_wherever_they_stand_and_each_once() {
+        assert!(found(b"", "x").is_empty());
+        assert_eq!(
+            found(b"needle needle\nhay\nneedle", "needle"),
+            ["needle needle", "needle"]
+        );
+        assert_eq!(found(b"a\n\nneedle\n\n", "needle"), ["needle"]);
+        // Lines lie across the places where one reading ends and the next begins.
+        let mut text = Vec::new();
+        let mut expected = Vec::new();
+        for n in 0..40 {
+            let line = format!("needle {n} {}", "x".repeat(n * 7));
+            text.extend_from_slice(format!("{line}\n").as_bytes());
+            text.resize(text.len() + (PIECE as usize) / 3 - n, b'.');
+            text.push(b'\n');
+            expected.push(line);
+        }
+        assert_eq!(found(&text, "needle"), expected);
+    }
+
+    #[test]
+    fn many_lines_and_long_ones_are_bounded() {
+        let text: String = (0..2 * LINES).map(|n| format!("needle {n}\n")).collect();
+        let lines = found(text.as_bytes(), "needle");
+        assert_eq!((lines.len(), lines[0].as_str()), (LINES, "needle 500"));
+        let long = [vec![b'a'; 1 << 20], b"needle".to_vec(), vec![b'b'; 1 << 20]].concat();
+        let lines = found(&long, "needle");
+        assert!(lines.len() == 1 && lines[0].len() <= 2 * LONG && lines[0].contains("needle"));
+        let file = written(&vec![b'.'; 3 * PIECE as usize]);
+        let (lines, read) = search(&file, 3 * PIECE, b"needle", Instant::now()).unwrap();
+        assert_eq!((lines.len(), read), (0, PIECE), "it is over in time");
+    }
 }

@@ -1,6 +1,7 @@
 //! The runs that are shown, each read on a thread of its own with a deadline: one that hangs is said to hang, and the others are shown.
 
 use super::super::target::{self, Seen};
+use super::readers::Readers;
 use super::story::{Stories, Told};
 use crate::prepare::listed_runs;
 use crate::render::next::NextView;
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 use supervise_core::id::RunId;
 use supervise_core::spec::RunSpec;
 use supervise_host::process::boot_id;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 /// A run, and its directory where that is known.
@@ -41,12 +42,21 @@ pub(in crate::cli) struct Runs {
     /// The list of runs as it was read last, and whether it is being read.
     listed: Mutex<Vec<Named>>,
     listing: AtomicBool,
+    list_read: watch::Sender<()>,
     known: Mutex<HashMap<RunId, (Instant, Shown)>>,
-    /// Runs that are being read, and since when; `None`: it is not their turn yet.
-    busy: Mutex<HashMap<RunId, Option<Instant>>>,
+    /// Runs that are being read.
+    busy: Mutex<HashMap<RunId, Being>>,
     slots: Arc<Semaphore>,
     outputs: Mutex<HashMap<String, Arc<Semaphore>>>,
     stories: Stories,
+    readers: Arc<Readers>,
+}
+
+/// A run that is being read.
+struct Being {
+    /// Since when; `None`: it is not its turn yet.
+    since: Option<Instant>,
+    ended: watch::Receiver<()>,
 }
 
 /// A run, and whether nothing of it is left but its name.
@@ -81,11 +91,13 @@ impl Runs {
             named,
             listed: Mutex::default(),
             listing: AtomicBool::new(false),
+            list_read: watch::Sender::new(()),
             known: Mutex::default(),
             busy: Mutex::default(),
             slots: Arc::new(Semaphore::new(SLOTS)),
             outputs: Mutex::default(),
             stories: Stories::default(),
+            readers: Arc::default(),
         }
     }
 
@@ -94,14 +106,20 @@ impl Runs {
         if !self.named.is_empty() {
             return self.named.clone();
         }
-        if !self.listing.swap(true, Ordering::AcqRel) {
+        let mut read = self.list_read.subscribe();
+        let begins = !self.listing.swap(true, Ordering::AcqRel);
+        if begins {
             let runs = self.clone();
-            let read = tokio::task::spawn_blocking(move || {
+            tokio::task::spawn_blocking(move || {
                 let list = listed_runs().into_iter().map(|l| (l.run, Some(l.run_dir))).collect();
                 *locked(&runs.listed) = list;
                 runs.listing.store(false, Ordering::Release);
+                runs.list_read.send_replace(());
             });
-            let _ = tokio::time::timeout(DEADLINE, read).await;
+        }
+        // One that is being read was begun before it was asked for: where another was read already, that one does.
+        if begins || locked(&self.listed).is_empty() {
+            let _ = tokio::time::timeout(DEADLINE, read.changed()).await;
         }
         locked(&self.listed).clone()
     }
@@ -147,32 +165,28 @@ impl Runs {
             return shown.clone();
         }
         let begun = Instant::now();
-        let begins = match locked(&self.busy).entry(run.clone()) {
-            Entry::Occupied(_) => false,
+        let mut ended = match locked(&self.busy).entry(run.clone()) {
+            Entry::Occupied(being) => being.get().ended.clone(),
             Entry::Vacant(free) => {
-                free.insert(None);
-                true
+                let (ends, ended) = watch::channel(());
+                let runs = self.clone();
+                let id = run.clone();
+                // It goes on where nobody waits for it any more.
+                tokio::spawn(async move {
+                    runs.read(id, dir).await;
+                    drop(ends);
+                });
+                let being = Being { since: None, ended };
+                free.insert(being).ended.clone()
             }
         };
-        if begins {
-            let runs = self.clone();
-            let id = run.clone();
-            // It goes on where nobody waits for it any more.
-            tokio::spawn(async move { runs.read(id, dir).await });
+        // Nothing is ever sent: it changes by coming to its end.
+        let _ = tokio::time::timeout(DEADLINE, ended.changed()).await;
+        let shown = locked(&self.known).get(&run).filter(|(at, _)| *at >= begun).cloned();
+        if let Some((_, shown)) = shown {
+            return shown;
         }
-        let look = || {
-            locked(&self.known)
-                .get(&run)
-                .filter(|(at, _)| *at >= begun)
-                .map(|(_, shown)| shown.clone())
-        };
-        while begun.elapsed() < DEADLINE {
-            if let Some(shown) = look() {
-                return shown;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        let since = locked(&self.busy).get(&run).copied().flatten();
+        let since = locked(&self.busy).get(&run).and_then(|being| being.since);
         let why = late(since.map(|at| at.elapsed()));
         match known {
             // A queue is no fault of the run's.
@@ -196,9 +210,13 @@ impl Runs {
 
     async fn read(&self, run: RunId, dir: Option<Utf8PathBuf>) {
         if let Ok(_slot) = self.slots.acquire().await {
-            locked(&self.busy).insert(run.clone(), Some(Instant::now()));
-            let id = run.clone();
-            let read = tokio::task::spawn_blocking(move || Shown::of(&target::look(&id, dir.as_deref())));
+            if let Some(being) = locked(&self.busy).get_mut(&run) {
+                being.since = Some(Instant::now());
+            }
+            let (id, readers) = (run.clone(), self.readers.clone());
+            let read = tokio::task::spawn_blocking(move || {
+                Shown::of(&target::look_by(&id, dir.as_deref(), &|dir| readers.peek(dir)))
+            });
             if let Ok(shown) = read.await {
                 locked(&self.known).insert(run.clone(), (Instant::now(), shown));
             }

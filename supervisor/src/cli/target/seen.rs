@@ -38,7 +38,7 @@ pub(in crate::cli) struct Seen {
 impl Seen {
     /// Processes of an attempt that live although nobody supervises them any more.
     pub(in crate::cli) fn left_behind(&self) -> Option<String> {
-        if self.alive.supervisor.alive || self.alive.guard.alive {
+        if self.alive.supervisor.alive || self.alive.guard.alive || self.has_nothing_left() {
             return None;
         }
         let left = find_attempt_processes(&self.run, &self.recorded).len();
@@ -48,6 +48,12 @@ impl Seen {
                  them and goes on, `supervise stop` ends them"
             )
         })
+    }
+
+    /// Its journal says that the last process of its last attempt was seen to be gone: all of this machine's need not be looked at.
+    fn has_nothing_left(&self) -> bool {
+        let attempt = self.state.as_ref().and_then(|s| s.attempt.as_ref());
+        attempt.is_some_and(|a| a.gone && a.unkillable.is_empty())
     }
 
     /// Living processes of its attempts, by all that is written down of them.

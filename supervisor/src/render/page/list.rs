@@ -5,17 +5,75 @@ use super::super::terminal::shown;
 use super::{state, whole};
 use maud::{Markup, html};
 
-/// Every run that was found, newest first; `gone`: runs whose directories are gone.
+/// Runs on one page: a phone loads it over a poor line.
+const PAGE: usize = 100;
+
+/// The part of the list that is asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Text in the place, the identity, the trainer or the state of a run; empty: any.
+    pub query: String,
+    /// Page, the first one 0.
+    pub page: usize,
+}
+
+impl Wanted {
+    fn is_in(&self, v: &StatusView) -> bool {
+        let wanted = self.query.to_lowercase();
+        let has = |text: &str| text.to_lowercase().contains(&wanted);
+        let texts = [
+            v.root.as_deref(),
+            v.run_dir.as_deref(),
+            v.trainer.as_deref(),
+            Some(&v.run),
+        ];
+        wanted.is_empty() || texts.into_iter().flatten().any(has) || has(&v.headline())
+    }
+
+    fn link(&self, page: usize) -> String {
+        let safe = |b: u8| b.is_ascii_alphanumeric() || b"-_./".contains(&b);
+        let query: String = self
+            .query
+            .bytes()
+            .map(|b| {
+                if safe(b) {
+                    char::from(b).to_string()
+                } else {
+                    format!("%{b:02X}")
+                }
+            })
+            .collect();
+        format!("/?page={page}&q={query}")
+    }
+}
+
+/// The runs that were found, newest first; `gone`: runs whose directories are gone.
 #[must_use]
-pub fn list(views: &[StatusView], gone: usize) -> String {
-    let mut newest: Vec<&StatusView> = views.iter().collect();
+pub fn list(views: &[StatusView], gone: usize, wanted: &Wanted) -> String {
+    let mut newest: Vec<&StatusView> = views.iter().filter(|v| wanted.is_in(v)).collect();
     newest.sort_by_key(|v| std::cmp::Reverse(v.now));
+    let pages = newest.len().div_ceil(PAGE).max(1);
+    let page = wanted.page.min(pages - 1);
+    let living = views.iter().filter(|v| v.supervisor.alive).count();
     let main = html! {
         h1 { "Runs" }
-        @if newest.is_empty() {
-            p { "No run of this user is known on this machine." }
+        @if views.len() > PAGE || !wanted.query.is_empty() {
+            form method="get" action="/" role="search" {
+                label { "Runs with " input name="q" value=(shown(&wanted.query)) maxlength="200"; } " " button { "Show" }
+            }
+            p { (newest.len()) " of " (super::super::count(views.len() as u64, "run")) ", " (living) " with a living supervisor" }
         }
-        ul.runs { @for view in newest { li { (entry(view)) } } }
+        @if newest.is_empty() {
+            p { @if views.is_empty() { "No run of this user is known on this machine." } @else { "None of them." } }
+        }
+        ul.runs { @for view in newest.iter().skip(page * PAGE).take(PAGE) { li { (entry(view)) } } }
+        @if pages > 1 {
+            nav aria-label="Pages of the list" { p {
+                @if page > 0 { a href=(wanted.link(page - 1)) rel="prev" { "Newer" } " · " }
+                "Page " (page + 1) " of " (pages)
+                @if page + 1 < pages { " · " a href=(wanted.link(page + 1)) rel="next" { "Older" } }
+            } }
+        }
         @if gone > 0 {
             p.soft { (super::super::count(gone as u64, "run")) " not shown: the directories are gone." }
         }

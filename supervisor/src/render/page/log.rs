@@ -31,7 +31,7 @@ pub fn log(v: &LogView<'_>) -> String {
         form method="get" role="search" {
             input type="hidden" name="attempt" value=(v.attempt);
             input type="hidden" name="worker" value=(v.worker);
-            label { "Lines with " input name="q" value=(v.query) maxlength="200"; }
+            label { "Lines with " input name="q" value=(shown(v.query)) maxlength="200"; }
             " " button { "Search" }
         }
         p.soft { (shown(v.about)) }

@@ -25,7 +25,11 @@ fn is_text(page: &str) {
 
 #[test]
 fn names_problems_and_output_are_text() {
-    is_text(&list(&[evil()], 1));
+    let wanted = Wanted {
+        query: EVIL.to_owned(),
+        page: 7,
+    };
+    is_text(&list(&[evil()], 1, &wanted));
     let (story, picture) = RunView::blank("0123456789abcdef");
     let view = evil();
     is_text(&run(&RunView {
@@ -129,4 +133,43 @@ fn a_picture_of_a_long_run_is_as_large_as_one_of_a_short_run_and_ends_where_the_
     assert!(short.matches(',').count() >= 20, "{short}");
     assert!(endless.len() < 60_000, "{}", endless.len());
     assert!(endless.contains("highest step 50000"), "{}", &endless[..400]);
+}
+
+#[test]
+fn a_list_of_many_runs_comes_in_pages_that_a_word_narrows() {
+    let many: Vec<StatusView> = (0..1000_i64)
+        .map(|n| {
+            let mut v = StatusView::unknown(&format!("{n:016x}"), Alive::default(), String::new());
+            v.root = Some(format!(
+                "/scratch/{}/experiments/run-{n}/checkpoints",
+                "long-name-".repeat(20)
+            ));
+            v.problem = None;
+            v.now = Some(WallMs(n));
+            v
+        })
+        .collect();
+    let first = list(&many, 0, &Wanted::default());
+    assert!(first.len() < 200_000, "{}", first.len());
+    assert!(
+        first.contains("run-999/") && first.contains("run-900/") && !first.contains("run-899/"),
+        "newest first"
+    );
+    assert!(
+        first.contains("href=\"/?page=1&amp;q=\"") && first.contains("Page 1 of 10"),
+        "{}",
+        &first[first.len() - 600..]
+    );
+    let wanted = |query: &str, page| Wanted {
+        query: query.to_owned(),
+        page,
+    };
+    let last = list(&many, 0, &wanted("", 99));
+    assert!(
+        last.contains("run-0/") && last.contains("Page 10 of 10"),
+        "beyond the last one is the last one"
+    );
+    let some = list(&many, 0, &wanted("RUN-99", 0));
+    assert!(some.contains("11 of 1000 runs"), "{}", &some[..1500]);
+    assert!(list(&many, 0, &wanted("\u{2028}&\"", 0)).contains("None of them"));
 }
