@@ -15,6 +15,7 @@ mod machine;
 mod recorded;
 mod retain;
 mod stalls;
+mod stalls_of_ray;
 mod stops;
 #[expect(dead_code, reason = "the scenarios use the rest of it")]
 mod world;

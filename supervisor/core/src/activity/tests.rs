@@ -1,0 +1,144 @@
+//! Windows of healthy ranks, and of such that hang.
+
+use super::*;
+
+const HEALTHY: Pulse = Pulse {
+    worker: WorkerId(0),
+    pid: 100,
+    state: b'R',
+    cpu_ms: 9000,
+    wait_ms: 0,
+    switches: 900,
+    faults: 5000,
+    bytes: 400_000,
+};
+
+fn window(pulses: &[Pulse], network: u64) -> Window {
+    let pulses = pulses.iter().zip(0..).map(|(p, n)| Pulse {
+        worker: WorkerId(n),
+        pid: 100 + n as i32,
+        ..*p
+    });
+    Window {
+        over_ms: 10_000,
+        network,
+        output: 0,
+        pulses: pulses.collect(),
+    }
+}
+
+/// After a minute of two healthy ranks, so many windows of others.
+fn after(pulses: &[Pulse], network: u64, windows: u32) -> Look {
+    let mut w = Watcher::default();
+    for _ in 0..6 {
+        w.window(window(&[HEALTHY, HEALTHY], 8_000_000), Clock::Step);
+        w.progress();
+    }
+    let mut look = Look::default();
+    for _ in 0..windows {
+        look = w.window(window(pulses, network), Clock::Step);
+    }
+    look
+}
+
+const SPINS: Pulse = Pulse {
+    cpu_ms: 10_000,
+    switches: 2,
+    faults: 0,
+    bytes: 0,
+    ..HEALTHY
+};
+const WAITS: Pulse = Pulse {
+    state: b'S',
+    cpu_ms: 40,
+    switches: 20,
+    faults: 1,
+    bytes: 100,
+    ..HEALTHY
+};
+
+#[test]
+fn a_rank_that_spins_while_the_other_waits_is_stuck_after_half_a_minute() {
+    for spin in [
+        SPINS,
+        Pulse {
+            cpu_ms: 500,
+            switches: 100,
+            ..SPINS
+        },
+    ] {
+        assert!(!after(&[spin, WAITS], 3000, 2).is_stuck());
+        let look = after(&[spin, WAITS], 3000, 3);
+        assert!(look.is_stuck(), "{look:?}");
+        assert!(
+            look.words().starts_with("worker 0 (pid 100) spins: "),
+            "{}",
+            look.words()
+        );
+        assert!(look.words().ends_with("worker 1 (pid 101) waits"), "{}", look.words());
+    }
+    assert!(after(&[SPINS, SPINS], 3000, 3).is_stuck());
+}
+
+#[test]
+fn one_rank_that_works_is_enough_to_be_left_alone() {
+    assert!(!after(&[HEALTHY, WAITS], 3000, 9).is_stuck());
+    assert!(!after(&[HEALTHY, SPINS], 3000, 9).is_stuck());
+    // Busy as ever, but nothing is sent: it computes on its own.
+    assert!(!after(&[HEALTHY, HEALTHY], 0, 9).is_stuck());
+    // It spins, and the network is as it was: somebody talks.
+    assert!(
+        !after(
+            &[
+                Pulse {
+                    bytes: 400_000,
+                    ..SPINS
+                },
+                WAITS
+            ],
+            8_000_000,
+            9
+        )
+        .is_stuck()
+    );
+}
+
+#[test]
+fn a_stopped_rank_is_stuck_whatever_the_others_do_and_one_that_waits_for_a_disk_is_not() {
+    let stopped = Pulse { state: b'T', ..WAITS };
+    let look = after(&[HEALTHY, stopped], 8_000_000, 3);
+    assert!(look.is_stuck());
+    assert_eq!(
+        look.words(),
+        "worker 1 (pid 101) is stopped (T); worker 0 (pid 100) works"
+    );
+    let disk = Pulse {
+        state: b'D',
+        cpu_ms: 0,
+        ..WAITS
+    };
+    assert!(!after(&[disk, disk], 0, 9).is_stuck());
+}
+
+#[test]
+fn a_machine_that_is_too_busy_is_no_stall() {
+    let starving = Pulse {
+        cpu_ms: 900,
+        wait_ms: 8100,
+        switches: 90,
+        faults: 500,
+        bytes: 40_000,
+        ..HEALTHY
+    };
+    assert!(!after(&[starving, starving], 800_000, 9).is_stuck());
+    assert!(after(&[Pulse { wait_ms: 8000, ..SPINS }, WAITS], 3000, 3).is_stuck());
+}
+
+#[test]
+fn without_a_profile_only_stillness_is_told() {
+    let mut w = Watcher::default();
+    let look = |w: &mut Watcher, p| (0..3).map(|_| w.window(window(&[p, p], 0), Clock::Startup)).last();
+    assert!(look(&mut w, Pulse { cpu_ms: 50, ..WAITS }).unwrap().is_stuck());
+    assert!(!look(&mut w, SPINS).unwrap().is_stuck());
+    assert!(!Look::default().is_stuck());
+}

@@ -1,0 +1,82 @@
+"""Hangs in verl's own PPO trainer, over its own Ray, under `supervise`: found, ended, resumed.
+
+usage: ppo_stalls.py PROGRAMS [--work DIR]
+
+One run in which a worker falls asleep inside a step, and in the next attempt another one computes for ever inside a step. Ray's processes
+wake up a hundred times a second whatever the training does: each hang must be found by what the processes did while they were well, long
+before the hard limit. The run has a network namespace of its own: what others send would pass for a sign of life. Needs root.
+Ends with `N passed, M failed`.
+"""
+
+import argparse
+import ctypes
+import fcntl
+import json
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+
+import ppo_recovery as ppo
+
+STEPS = 34
+STALL = "  stall: {minimum: 15s, factor: 1.0, hard: 20m}\n"
+# Steps of a worker's optimizers, two for each of the trainer's: counted anew by each attempt.
+FAULTS = [{"kind": "hang", "step": 40, "rank": 1}, {"kind": "spin", "step": 44, "rank": 0}]
+
+
+def found_and_brought_back(programs, work, model):
+    folder = work / "stalls"
+    root = folder / "checkpoints"
+    folder.mkdir(parents=True)
+    text = ppo.YAML.format(model=model, root=root, here=ppo.HERE, steps=STEPS).replace("save_freq: 1\n", "save_freq: 10\n") + STALL
+    (folder / "ppo.yaml").write_text(text)
+    env = dict(ppo.ENV, FAULTS=json.dumps(FAULTS), FAULT_LEDGER=str(folder / "ledger"), FAULT_PACE="1")
+    said = ppo.call([programs / "supervise", "run", folder / "ppo.yaml", "--", sys.executable, "-m", "verl.trainer.main_ppo",
+                     f"hydra.run.dir={folder}/hydra"], env)
+    print(*(line[:300] for line in said.splitlines() if "stuck" in line), sep="\n")
+    assert len(list((folder / "ledger").iterdir())) == len(FAULTS), f"a fault was not seen:\n{said}"
+    told = [line for line in said.splitlines() if "killing the workers" in line and "stuck: " in line]
+    assert len(told) == 2 and not any("hard limit" in line for line in told), said
+    stories = json.loads(subprocess.run([programs / "supervise", "explain", root, "--json"], capture_output=True, text=True, check=True).stdout)
+    kinds = [(s.get("diagnosis") or {}).get("class") for s in stories["attempts"]]
+    assert kinds[:2] == ["hang.step", "hang.step"], kinds
+    assert (root / f"global_step_{STEPS}").is_dir(), said
+
+
+def own_network():
+    """Leaves this process, and what it starts, with a loopback interface of its own and nothing else."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(0x40000000):  # CLONE_NEWNET
+        raise OSError(ctypes.get_errno(), "unshare")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        fcntl.ioctl(s, 0x8914, struct.pack("16sh14x", b"lo", 0x1))  # SIOCSIFFLAGS, IFF_UP
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("programs", type=Path)
+    parser.add_argument("--work", type=Path)
+    args = parser.parse_args()
+    # Ray's sockets stand below the temporary folder, and their paths may only have 107 bytes.
+    work = (args.work or Path(tempfile.mkdtemp(prefix="sv-ppo-"))).resolve()
+    model = work / "model"
+    try:
+        own_network()
+        ppo.call([sys.executable, ppo.HERE / "make_tiny_model.py", model], ppo.ENV)
+        found_and_brought_back(args.programs.resolve(), work, model)
+    except Exception:
+        print(f"FAILED\n{traceback.format_exc()}\n0 passed, 1 failed")
+        return 1
+    if not args.work:
+        shutil.rmtree(work)
+    print("1 passed, 0 failed")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
