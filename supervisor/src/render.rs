@@ -11,6 +11,7 @@ pub mod config;
 pub mod convert;
 pub mod danger;
 pub mod diagnose;
+pub mod elsewhere;
 pub mod explain;
 pub mod gc;
 pub mod history;

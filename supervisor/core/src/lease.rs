@@ -66,6 +66,14 @@ pub struct Holder {
     pub lasts: Ms,
 }
 
+impl Holder {
+    /// It holds the lease at a place that cannot be seen from this one, and was heard of within the time that it may be silent.
+    #[must_use]
+    pub fn lives_elsewhere(&self, own: &Seat, silent: Ms) -> bool {
+        !self.released && !self.seat.is_same(own) && silent < self.ttl
+    }
+}
+
 /// The challenger for the lease, and on what terms.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {

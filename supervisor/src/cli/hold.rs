@@ -84,11 +84,9 @@ fn ask(seen: &Seen, request: &ControlRequest) -> Result<(), CliError> {
             "the supervisor of run {run} refuses: {why}"
         ))),
         Ok(Some(ControlReply::Status { .. })) => Err(CliError::internal("the supervisor gave an unexpected answer")),
-        Ok(None) => Err(
-            CliError::environment(format!("no supervisor of run {run} lives on this machine")).hint(
-                "`supervise status` tells where it was last seen; a supervisor on another machine is asked there",
-            ),
-        ),
+        Ok(None) => Err(seen.unreachable("hold").unwrap_or_else(|| {
+            CliError::environment(format!("no supervisor of run {run} lives")).hint("`supervise run` begins one")
+        })),
         Err(e) => Err(CliError::environment(format!("the supervisor of run {run}: {e}"))),
     }
 }

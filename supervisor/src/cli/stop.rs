@@ -72,6 +72,9 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     if seen.alive.guard.alive {
         return take_over(args, &seen);
     }
+    if let Some(e) = seen.unreachable("stop") {
+        return Err(e);
+    }
     let left = find_attempt_processes(&seen.run, &seen.recorded);
     if left.is_empty() {
         if jobs::any(&seen)? {

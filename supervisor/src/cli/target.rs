@@ -13,10 +13,12 @@ use crate::error::CliError;
 use crate::mount;
 use crate::prepare::{self, Discovered, Request};
 use crate::reading::Reading;
+use crate::render::elsewhere::Elsewhere;
 use crate::render::status::{Alive, Liveness};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::time::Duration;
-use supervise_core::id::RunId;
+use supervise_core::id::{Ms, RunId};
+use supervise_core::lease::Holder;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::State;
 use supervise_host::io_worker::{Answer, Client, IoWorkerError, Listed, Loaded, Question, RUN_DIR_NAME};
@@ -251,6 +253,10 @@ fn joined(run: &RunId, dir: &Utf8Path, loaded: Result<Loaded, String>) -> Seen {
     match loaded {
         Ok(l) if l.records > 0 || l.spec.is_some() => {
             seen.alive = alive(run, Some(&l.state));
+            seen.elsewhere = l
+                .holder
+                .as_ref()
+                .and_then(|(holder, silent)| elsewhere(seen.alive, holder, *silent));
             seen.state = Some(l.state);
             seen.ledger = l.ledger;
             seen.spec = l.spec.map(|s| *s);
@@ -268,6 +274,16 @@ fn joined(run: &RunId, dir: &Utf8Path, loaded: Result<Loaded, String>) -> Seen {
         }
     }
     seen
+}
+
+fn elsewhere(alive: Alive, holder: &Holder, silent: Ms) -> Option<Elsewhere> {
+    let own = supervise_host::process::seat();
+    let unseen = !alive.supervisor.alive && holder.lives_elsewhere(&own, silent);
+    unseen.then(|| Elsewhere {
+        host: holder.host.clone(),
+        pid: holder.proc.pid,
+        silent_ms: silent.0,
+    })
 }
 
 fn alive(run: &RunId, state: Option<&State>) -> Alive {

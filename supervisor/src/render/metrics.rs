@@ -119,7 +119,7 @@ impl Samples {
         let place = v.root.as_ref().or(v.run_dir.as_ref()).map_or("", String::as_str);
         let trainer = v.trainer.as_deref().unwrap_or_default();
         self.add("supervise_run_info", run, &[("root", place), ("trainer", trainer)], 1.0);
-        self.add("supervise_run_supervisor_alive", run, &[], flag(v.supervisor.alive));
+        self.add("supervise_run_supervisor_alive", run, &[], flag(v.lives()));
         self.add("supervise_run_guard_alive", run, &[], flag(v.guard.alive));
         for mode in MODES {
             self.add("supervise_run_mode", run, &[("mode", mode)], flag(mode == v.mode));

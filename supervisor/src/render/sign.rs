@@ -31,7 +31,7 @@ impl Tone {
 /// The sign of a run as it is.
 #[must_use]
 pub fn sign(view: &StatusView) -> (Tone, &'static str) {
-    match (&view.outcome, view.supervisor.alive) {
+    match (&view.outcome, view.lives()) {
         (Some(o), _) if o.word == "finished" => (Tone::Good, "✓"),
         (Some(o), _) if matches!(o.word, "stopped" | "out_of_time") => (Tone::Calm, "■"),
         (Some(_), _) => (Tone::Bad, "✗"),

@@ -2,6 +2,7 @@
 
 use super::condition;
 use super::danger::DangerView;
+use super::elsewhere::Elsewhere;
 use super::ledger::LedgerView;
 use super::record::{outcome_words, rehearsed};
 use super::terminal::shown;
@@ -83,6 +84,9 @@ pub struct StatusView {
     pub mode: &'static str,
     /// The supervisor.
     pub supervisor: Liveness,
+    /// The supervisor, where it lives but cannot be reached from here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub elsewhere: Option<Elsewhere>,
     /// The guard of the workers.
     pub guard: Liveness,
     /// Attempts launched over the life of the run.
@@ -234,6 +238,7 @@ impl StatusView {
             term: s.term.0,
             mode: s.mode.word(),
             supervisor: alive.supervisor,
+            elsewhere: None,
             guard: alive.guard,
             attempts: s.attempts.0,
             attempt: s.attempt.as_ref().map(attempt_view),
@@ -276,6 +281,12 @@ impl StatusView {
         }
     }
 
+    /// Its supervisor lives, here or elsewhere.
+    #[must_use]
+    pub fn lives(&self) -> bool {
+        self.supervisor.alive || self.elsewhere.is_some()
+    }
+
     /// The words of the first line: what is going on.
     #[must_use]
     pub fn headline(&self) -> String {
@@ -288,6 +299,7 @@ impl StatusView {
         };
         match (self.supervisor.alive, self.guard.alive) {
             (true, _) => mode,
+            (false, false) if let Some(e) = &self.elsewhere => format!("{mode}, on {}", e.host),
             (false, true) => format!("no supervisor; its guard holds the workers (last known: {mode})"),
             (false, false) if self.problem.is_some() => "no supervisor, no guard".to_owned(),
             (false, false) => format!("not running: the supervisor is gone (last known: {mode})"),
@@ -322,8 +334,13 @@ impl StatusView {
         }
         // After an end nobody is to be expected.
         if self.outcome.is_none() || self.supervisor.alive || self.guard.alive {
-            row("supervisor", liveness(self.supervisor));
-            row("guard", liveness(self.guard));
+            match &self.elsewhere {
+                Some(e) => row("supervisor", format!("{}: it cannot be reached from here", e.words())),
+                None => {
+                    row("supervisor", liveness(self.supervisor));
+                    row("guard", liveness(self.guard));
+                }
+            }
         }
         if self.term > 0 {
             row("term", self.term.to_string());

@@ -23,7 +23,7 @@ pub fn table(views: &[StatusView]) -> String {
 pub(super) fn state_word(view: &StatusView) -> String {
     match &view.outcome {
         Some(o) => o.word.replace('_', " "),
-        None if view.supervisor.alive => view.mode.to_owned(),
+        None if view.lives() => view.mode.to_owned(),
         None if view.guard.alive => "no supervisor, workers held".to_owned(),
         None => "not running".to_owned(),
     }

@@ -50,6 +50,42 @@ fn a_living_run_is_not_begun_again_in_another_namespace() {
 }
 
 #[test]
+fn a_run_that_lives_in_another_namespace_is_told_as_living_and_left_alone() {
+    if !containers("a_run_that_lives_in_another_namespace_is_told_as_living_and_left_alone") {
+        return;
+    }
+    let scene = held("30s");
+    let run = scene.start_in(&Container { boot: None }, &[]);
+    saved(&scene, 6);
+    let status = scene.status();
+    assert!(status["elsewhere"]["host"].is_string(), "{status}");
+    assert_eq!(status["supervisor"]["alive"], json!(false));
+    assert_eq!((&status["mode"], &status["problem"]), (&json!("running"), &Value::Null));
+    let said = |arguments: &[&str]| {
+        let root = scene.root();
+        let done = scene.supervise(arguments).arg(&root).output().unwrap();
+        let text = [done.stdout, done.stderr].concat();
+        (done.status.code(), String::from_utf8(text).unwrap())
+    };
+    let (code, text) = said(&["status"]);
+    assert!(
+        code == Some(0) && text.contains("running, on ") && text.contains("cannot be reached from here"),
+        "{text}"
+    );
+    for command in ["stop", "hold"] {
+        let (code, text) = said(&[command]);
+        assert!(
+            code == Some(5) && text.contains("cannot be reached from here"),
+            "{command}: {text}"
+        );
+    }
+    scene.go();
+    run.wait().expect(0);
+    assert_eq!(scene.status()["elsewhere"], Value::Null);
+    scene.assert_alone();
+}
+
+#[test]
 fn what_was_left_in_another_namespace_is_waited_for() {
     if !containers("what_was_left_in_another_namespace_is_waited_for") {
         return;

@@ -16,22 +16,11 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use supervise_core::event::ActError;
 use supervise_core::id::RunId;
-use supervise_core::spec::SavePolicy;
 
 /// Our directory under a checkpoint root.
 pub const RUN_DIR_NAME: &str = super::edit::OURS;
 /// Copies of one root that may lie beside it.
 const COPIES: u32 = 1000;
-
-/// Place where the terms of a run are won: on the checkpoint root's own file system.
-#[must_use]
-pub fn lease_dir(root: Option<&Utf8Path>, saves: &SavePolicy, run_dir: &Utf8Path) -> Utf8PathBuf {
-    match (saves, root) {
-        (SavePolicy::InPlace(place), _) => place.store.join("lease"),
-        (SavePolicy::Steps, Some(root)) => root.join(RUN_DIR_NAME).join("lease"),
-        (SavePolicy::Steps, None) => run_dir.join("lease"),
-    }
-}
 
 /// Whose the directory is, by what stands in it.
 #[derive(Debug, PartialEq, Eq)]

@@ -5,17 +5,19 @@
 
 mod draft;
 
+use super::edit::OURS;
 use super::files::{SMALL, named, read_small};
 use super::write::{PRIVATE, disk_error, make_dir, write_whole};
 use camino::{Utf8Path, Utf8PathBuf};
 use serde_json::json;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use supervise_core::event::{ActError, ActErrorKind};
 use supervise_core::id::{Ms, Term, Tick};
 use supervise_core::lease::{Challenger, Claim, Holder, Seen, Verdict};
+use supervise_core::spec::SavePolicy;
 
 /// The counter that is written in place.
 const BEAT: &str = "beat";
@@ -45,6 +47,16 @@ pub(super) enum Took {
     Held(String),
     /// Whoever asked is gone: nothing was taken.
     Nobody,
+}
+
+/// Place where the terms of a run are won: on the checkpoint root's own file system.
+#[must_use]
+pub fn lease_dir(root: Option<&Utf8Path>, saves: &SavePolicy, run_dir: &Utf8Path) -> Utf8PathBuf {
+    match (saves, root) {
+        (SavePolicy::InPlace(place), _) => place.store.join("lease"),
+        (SavePolicy::Steps, Some(root)) => root.join(OURS).join("lease"),
+        (SavePolicy::Steps, None) => run_dir.join("lease"),
+    }
 }
 
 /// A claim of this process.
@@ -248,6 +260,16 @@ impl Found {
             copied,
         }
     }
+}
+
+/// The newest holder, and how long ago it showed that it lives: by the clock of the file system, which may not be ours.
+pub(super) fn last_sign(dir: &Utf8Path) -> Option<(Holder, Ms)> {
+    let found = Found::look(dir).ok()?;
+    let own = dir.join(found.newest.to_string());
+    let changed = |name: &str| fs::metadata(own.join(name)).and_then(|m| m.modified()).ok();
+    let newest = changed(BEAT).max(changed(HOLDER))?;
+    let silent = SystemTime::now().duration_since(newest).unwrap_or_default();
+    Some((found.holder?, Ms(u64::try_from(silent.as_millis()).unwrap_or(u64::MAX))))
 }
 
 /// The terms that were won, oldest first. Only what a supervisor would have made counts, and it is a directory.

@@ -5,8 +5,8 @@ use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 use supervise_core::checkpoint::{CkptId, Depth, PinsHash};
 use supervise_core::event::{ActError, ScanReport};
-use supervise_core::id::{ActId, AttemptNo, ProcRef, RunId, Step, Term};
-use supervise_core::lease::Claim;
+use supervise_core::id::{ActId, AttemptNo, Ms, ProcRef, RunId, Step, Term};
+use supervise_core::lease::{Claim, Holder};
 use supervise_core::ledger::Ledger;
 use supervise_core::record::DiskEdit;
 use supervise_core::reshard::Derived;
@@ -301,6 +301,9 @@ pub struct Loaded {
     /// The directory bears another root's name: what was folded is another run's, unless that root was mounted here.
     #[serde(default)]
     pub copied: bool,
+    /// The holder of its lease, and how long ago it was heard of, by the clock of the file system.
+    #[serde(default)]
+    pub holder: Option<(Holder, Ms)>,
     /// Specification of the last term.
     pub spec: Option<Box<RunSpec>>,
     /// Place where the last attempts begin in the journals.

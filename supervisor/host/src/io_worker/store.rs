@@ -2,6 +2,7 @@
 
 use super::files::{SMALL, read_small};
 use super::folded::{Folded, Telling, term_files};
+use super::lease::{last_sign, lease_dir};
 use super::protocol::Loaded;
 use super::write::{PRIVATE, disk_error, remove_file, write_whole};
 use crate::disk::sync_dir;
@@ -79,6 +80,10 @@ fn loaded(run_dir: &Utf8Path, folded: &Folded) -> io::Result<Loaded> {
         .ok()
         .and_then(|b| serde_json::from_slice::<RunSpec>(&b).ok())
         .map(Box::new);
+    out.holder = out.spec.as_ref().and_then(|spec| {
+        let dir = lease_dir(spec.root.as_deref(), &spec.saves, run_dir);
+        last_sign(&dir)
+    });
     Ok(out)
 }
 

@@ -3,6 +3,7 @@
 use super::peek;
 use crate::environment::wall;
 use crate::error::CliError;
+use crate::render::elsewhere::Elsewhere;
 use crate::render::ledger::LedgerView;
 use crate::render::status::{Alive, StatusView};
 use camino::{Utf8Path, Utf8PathBuf};
@@ -22,6 +23,8 @@ pub(in crate::cli) struct Seen {
     pub(in crate::cli) ledger: Ledger,
     pub(in crate::cli) spec: Option<RunSpec>,
     pub(in crate::cli) alive: Alive,
+    /// Its supervisor lives where it cannot be reached from here.
+    pub(in crate::cli) elsewhere: Option<Elsewhere>,
     /// Its living supervisor told what is known; otherwise the journal did.
     pub(in crate::cli) answered: bool,
     /// Place where the last attempts begin in the journals, where those were read.
@@ -38,7 +41,8 @@ pub(in crate::cli) struct Seen {
 impl Seen {
     /// Processes of an attempt that live although nobody supervises them any more.
     pub(in crate::cli) fn left_behind(&self) -> Option<String> {
-        if self.alive.supervisor.alive || self.alive.guard.alive || self.has_nothing_left() {
+        let supervised = self.alive.supervisor.alive || self.alive.guard.alive || self.elsewhere.is_some();
+        if supervised || self.has_nothing_left() {
             return None;
         }
         let left = find_attempt_processes(&self.run, &self.recorded).len();
@@ -54,6 +58,25 @@ impl Seen {
     fn has_nothing_left(&self) -> bool {
         let attempt = self.state.as_ref().and_then(|s| s.attempt.as_ref());
         attempt.is_some_and(|a| a.gone && a.unkillable.is_empty())
+    }
+
+    /// The error of whoever wants to ask its supervisor, where that lives elsewhere.
+    pub(in crate::cli) fn unreachable(&self, command: &str) -> Option<CliError> {
+        let there = self.elsewhere.as_ref()?;
+        let (run, host) = (&self.run, &there.host);
+        let job = self.state.as_ref().and_then(|s| s.allocation.as_ref());
+        let hint = match job {
+            Some(a) => format!(
+                "`srun --jobid={} --overlap supervise {command} {run}` asks it there",
+                a.job
+            ),
+            None => format!("run `supervise {command} {run}` on {host}, in the container that it runs in, if any"),
+        };
+        let text = format!(
+            "the supervisor of run {run} cannot be reached from here: {}",
+            there.words()
+        );
+        Some(CliError::lease_held(text).hint(hint))
     }
 
     /// Living processes of its attempts, by all that is written down of them.
@@ -89,7 +112,8 @@ impl Seen {
 
     /// Its ledger up to now where its supervisor lives, else up to the newest record.
     pub(in crate::cli) fn account(&self) -> Option<LedgerView> {
-        let until = self.alive.supervisor.alive.then(wall);
+        let lives = self.alive.supervisor.alive || self.elsewhere.is_some();
+        let until = lives.then(wall);
         LedgerView::of(&self.ledger, self.spec.as_ref(), until)
     }
 
@@ -100,6 +124,7 @@ impl Seen {
                 let mut view = StatusView::of(&self.run.0, s, self.spec.as_ref(), self.alive);
                 view.run_dir = self.run_dir.as_ref().map(ToString::to_string);
                 view.problem = problem.clone().or(view.problem).or_else(|| self.left_behind());
+                view.elsewhere = self.elsewhere.clone();
                 view.undead = self.undead();
                 view.looked = Some(wall());
                 view.ledger = self.account();
