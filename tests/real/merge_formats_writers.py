@@ -38,6 +38,9 @@ CASES = {
     "deepseek_v3_mtp": ["tp2-layers", "ep2-single"],
 }
 
+# Those with a value head too.
+CRITICS = ["llama", "qwen2_moe"]
+
 
 def config_of(hf, tensor, pipeline, expert, grouped, engine=False):
     from megatron.core.transformer import MLATransformerConfig, TransformerConfig
@@ -218,6 +221,9 @@ def write(out, name, hf_model, whole, case):
     sizes = {"tp2": (2, 1, 1), "pp2": (1, 2, 1), "ep2": (1, 1, 2)}[parallel]
     mpu.initialize_model_parallel(*sizes[:2], expert_model_parallel_size=sizes[2], expert_tensor_parallel_size=sizes[0])
     model = build(hf_model.config, *sizes, grouped=form.startswith("grouped"))
+    if whole.get("output_layer.weight") is not None and len(whole["output_layer.weight"]) == 1 and model.post_process:
+        # As verl's critics have it (verl/models/mcore/bridge.py, LinearForLastLayer).
+        model.output_layer = torch.nn.Linear(hf_model.config.hidden_size, 1, bias=False)
     fill(model, whole, sizes[1])
     state = model.sharded_state_dict(metadata=dict(FORMS[form]))
     target = out / f"{name}-{case}"
@@ -283,6 +289,17 @@ def describe(name, directory, base):
     save_file({k: t.clone() for k, t in tensors.items()}, directory / "model.safetensors", metadata={"format": "pt"})
 
 
+def critic(base, directory):
+    """The same model with a value head; its configuration stays that of a model of tokens, as verl leaves it."""
+    tensors = {k: t for k, t in load_file(base / "model.safetensors").items() if k != "lm_head.weight"}
+    tensors["score.weight"] = torch.randn(1, len(tensors["model.norm.weight"]), generator=torch.Generator().manual_seed(1))
+    if dist.get_rank() == 0:
+        directory.mkdir()
+        (directory / "config.json").write_text((base / "config.json").read_text())
+        save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+    return tensors["score.weight"]
+
+
 def stand_in_for_kernels():
     """Nothing is computed with them here; they are asked for where Transformer Engine is not installed, too."""
     from megatron.core.transformer import multi_latent_attention
@@ -316,6 +333,10 @@ def main():
         with CudaMeansCpu():
             for case in cases:
                 write(args.out, name, hf_model, whole, case)
+            if name in CRITICS:
+                head = critic(directory, args.out / "hf" / f"{name}_critic")
+                for case in cases:
+                    write(args.out, f"{name}_critic", hf_model, {**whole, "output_layer.weight": head}, case)
             if further:
                 continue
             worst = logits(name, hf_model, whole)

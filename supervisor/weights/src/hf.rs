@@ -14,7 +14,7 @@ use crate::cast;
 use crate::layout::{OutTensor, Piece};
 use crate::model::Weights;
 use crate::problem::Problem;
-use serde_json::Value;
+use serde_json::{Value, json};
 use supervise_checkpoint::Dtype;
 
 /// Model types whose tensors have the same names in memory and on disk, but for experts.
@@ -111,6 +111,19 @@ impl ModelConfig {
         self.value.get("tie_word_embeddings").and_then(Value::as_bool) == Some(true)
     }
 
+    /// The configuration of the critic that began as this model, as transformers writes it.
+    #[must_use]
+    pub fn of_critic(&self) -> Self {
+        let mut value = self.value.clone();
+        if let (Some(class), Some(map)) = (self.architecture(), value.as_object_mut()) {
+            let class = class.replace("ForCausalLM", "ForTokenClassification");
+            map.insert("architectures".to_owned(), json!([class]));
+            map.insert("id2label".to_owned(), json!({"0": "LABEL_0"}));
+            map.insert("label2id".to_owned(), json!({"LABEL_0": 0}));
+        }
+        Self { value }
+    }
+
     /// The configuration of a model whose numbers have another type, as transformers writes it.
     #[must_use]
     pub fn with_dtype(&self, dtype: Option<Dtype>) -> String {
@@ -147,6 +160,8 @@ pub struct Plan {
     pub tied: Option<[OutTensor; 2]>,
     /// Tensors that the checkpoint has under two names: of each pair, which has to be equal, one is written.
     pub same: Vec<[OutTensor; 2]>,
+    /// It is a critic of Megatron's, whatever class the configuration names: its head gives each token a value.
+    pub critic: bool,
     /// Remarks for a reader.
     pub notes: Vec<String>,
 }

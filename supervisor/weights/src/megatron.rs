@@ -30,6 +30,10 @@ use tables::{PREDICTION, Row, Rows, TOP};
 const MOST: u64 = 1 << 22;
 /// Its numbers are compared with each other by their last bits: it stays as precise as it was trained.
 const KEPT: &str = "e_score_correction_bias";
+/// The last layer: of a critic it has one row, its value.
+const OUTPUT: &str = "output_layer.weight";
+/// The value head, as transformers' models that give each token numbers have it.
+const SCORE: &str = "score.weight";
 
 /// Decides which tensors are written under which names.
 ///
@@ -37,7 +41,10 @@ const KEPT: &str = "e_score_correction_bias";
 /// A kind of model without a table, a tensor that the table or the configuration does not know, one that is missing.
 pub fn plan(weights: &Weights, config: &ModelConfig, options: Options) -> Result<Plan, Problem> {
     let sizes = Sizes { config };
-    let (tables, layers) = known(config, &sizes)?;
+    let critic = weights
+        .find(OUTPUT)
+        .is_some_and(|n| weights.tensors[n].shape.first() == Some(&1));
+    let (tables, layers) = known(config, &sizes, critic)?;
     let mut making = Making {
         weights,
         tables,
@@ -45,6 +52,7 @@ pub fn plan(weights: &Weights, config: &ModelConfig, options: Options) -> Result
         predicting: sizes.maybe("num_nextn_predict_layers").unwrap_or(0),
         sizes,
         options,
+        critic,
         made: BTreeMap::new(),
         notes: Vec::new(),
         same: Vec::new(),
@@ -63,12 +71,13 @@ pub fn plan(weights: &Weights, config: &ModelConfig, options: Options) -> Result
         same: making.same,
         model,
         adapter: None,
+        critic,
         notes: making.notes,
     })
 }
 
 /// The tables of a kind of model, and how many layers it has.
-fn known(config: &ModelConfig, sizes: &Sizes<'_>) -> Result<(&'static [&'static [Row]], u64), Problem> {
+fn known(config: &ModelConfig, sizes: &Sizes<'_>, critic: bool) -> Result<(&'static [&'static [Row]], u64), Problem> {
     let kind = config.model_type();
     let Some(tables) = tables::layers(kind) else {
         return Err(Problem::unknown(format!(
@@ -76,10 +85,10 @@ fn known(config: &ModelConfig, sizes: &Sizes<'_>) -> Result<(&'static [&'static 
             tables::KINDS.join(", ")
         )));
     };
-    let value_head = config.architecture().is_some_and(|a| !a.ends_with("ForCausalLM"));
-    if value_head {
+    let of_tokens = |a: &str| a.ends_with("ForCausalLM") || critic && a.ends_with("ForTokenClassification");
+    if config.architecture().is_some_and(|a| !of_tokens(a)) {
         return Err(Problem::unknown(format!(
-            "config.json describes a {}: of Megatron's models only those that predict tokens are known here",
+            "config.json describes a {}: of Megatron's models only those that predict tokens, and critics, are known here",
             config.architecture().unwrap_or_default()
         )));
     }
@@ -105,6 +114,8 @@ struct Making<'a> {
     /// Layers behind the model's own that predict further tokens.
     predicting: u64,
     options: Options,
+    /// It has a value head in place of the one that predicts tokens.
+    critic: bool,
     /// Tensors of the output, each with the key that it was made of.
     made: BTreeMap<String, (usize, OutTensor)>,
     notes: Vec<String>,
@@ -116,6 +127,9 @@ impl Making<'_> {
     /// Takes a tensor apart.
     fn place(&mut self, n: usize, tensor: &Tensor, spot: &Spot) -> Result<(), Problem> {
         let row = spot.row;
+        if self.critic && row.key == OUTPUT {
+            return self.value_head(n, tensor);
+        }
         if row.when == tables::When::Untied && self.sizes.config.is_tied() {
             let note = format!("{} is not written: config.json ties it to the embeddings", row.to[0]);
             self.notes.push(note);
@@ -187,6 +201,28 @@ impl Making<'_> {
         Ok(())
     }
 
+    /// verl's critics have a linear layer without a bias there, whatever the embeddings are tied to.
+    fn value_head(&mut self, n: usize, tensor: &Tensor) -> Result<(), Problem> {
+        let wide = self.sizes.of(Size::Hidden)?;
+        if tensor.shape != [1, wide] {
+            let text = format!(
+                "{OUTPUT} has the shape {:?}, config.json asks for {:?}",
+                tensor.shape,
+                [1, wide]
+            );
+            return Err(Problem::damaged(text));
+        }
+        let note =
+            format!("it is a critic: its value head is written as {SCORE}, without a bias, which Megatron's has not");
+        self.notes.push(note);
+        let piece = Piece {
+            tensor: n,
+            from: 0,
+            to: wide,
+        };
+        self.make(n, SCORE.to_owned(), tensor.shape.clone(), vec![piece])
+    }
+
     /// Rows of a tensor of one layer and one expert, and which of them are which tensor of the output.
     fn parts(&mut self, tensor: &Tensor, spot: &Spot, lead: usize) -> Result<(u64, Parts), Problem> {
         let row = spot.row;
@@ -224,13 +260,6 @@ impl Making<'_> {
             (Rows::Vocabulary, _) => {
                 let want = self.sizes.of(Size::Vocabulary)?;
                 let rows = tensor.shape.first().copied().unwrap_or_default();
-                if rows == 1 && row.when == tables::When::Untied {
-                    let text = format!(
-                        "{} has one row: a value head (of a critic) is not put together here",
-                        tensor.name
-                    );
-                    return Err(Problem::unknown(text));
-                }
                 if rows < want {
                     let text = format!("{} has {rows} rows, config.json speaks of {want} tokens", tensor.name);
                     return Err(Problem::damaged(text));
@@ -333,7 +362,8 @@ impl Making<'_> {
             }
             Ok(())
         };
-        for row in TOP.iter().filter(|r| r.when.holds(&self.sizes, 0)) {
+        let has = |r: &&Row| r.when.holds(&self.sizes, 0) && !(self.critic && r.key == OUTPUT);
+        for row in TOP.iter().filter(has) {
             look(Of::Top, row, 0)?;
         }
         for layer in 0..self.layers + self.predicting {

@@ -311,16 +311,9 @@ proptest! {
 }
 
 #[test]
-fn a_model_without_a_table_and_a_value_head_are_refused() {
+fn a_model_without_a_table_and_an_adapter_are_refused() {
     let mut golden = golden(MODELS[1].1);
     let shapes = golden.cases["tp2-stacked"].clone();
-    let mut critic = shapes.clone();
-    critic.insert("output_layer.weight".to_owned(), vec![1, 32]);
-    let problem = plan(&critic, &golden.config).unwrap_err();
-    assert!(
-        problem.verdict == Verdict::Unknown && problem.text.contains("value head"),
-        "{problem}"
-    );
     let mut adapted = shapes.clone();
     adapted.insert(
         "decoder.layers.mlp.linear_fc1.adapter.linear_in.weight".to_owned(),
@@ -334,6 +327,37 @@ fn a_model_without_a_table_and_a_value_head_are_refused() {
     let problem = plan(&shapes, &golden.config).unwrap_err();
     assert!(
         problem.text.contains("model type gemma2") && problem.text.contains("qwen3_moe"),
+        "{problem}"
+    );
+}
+
+#[test]
+fn a_critic_has_a_value_head_in_place_of_the_other() {
+    let mut golden = golden(MODELS[1].1);
+    let mut critic = golden.cases["tp2-stacked"].clone();
+    critic.insert("output_layer.weight".to_owned(), vec![1, 32]);
+    // Tied or not: it is no head of tokens.
+    for tied in [false, true] {
+        golden.config["tie_word_embeddings"] = tied.into();
+        for class in ["LlamaForCausalLM", "LlamaForTokenClassification"] {
+            golden.config["architectures"] = serde_json::json!([class]);
+            let (_, made) = plan(&critic, &golden.config).unwrap();
+            let names: Vec<&str> = made.model.iter().map(|t| t.name.as_str()).collect();
+            assert!(
+                made.critic && names.contains(&"score.weight") && !names.contains(&"lm_head.weight"),
+                "{names:?}"
+            );
+        }
+    }
+    let config = ModelConfig {
+        value: golden.config.clone(),
+    }
+    .of_critic();
+    assert_eq!(config.architecture(), Some("LlamaForTokenClassification"));
+    critic.insert("output_layer.weight".to_owned(), vec![1, 31]);
+    let problem = plan(&critic, &golden.config).unwrap_err();
+    assert!(
+        problem.verdict == Verdict::Damaged && problem.text.contains("output_layer.weight"),
         "{problem}"
     );
 }

@@ -55,8 +55,12 @@ pub(super) fn write(
         tensors: &all,
         files: &out,
     };
+    let config = match plan.critic {
+        true => files.config.of_critic(),
+        false => files.config.clone(),
+    };
     let small = Small {
-        config: files.config.with_dtype(plan.dtype()),
+        config: config.with_dtype(plan.dtype()),
         files,
         index,
         adapter: adapter.map(|a| a.config),

@@ -84,7 +84,7 @@ pub struct Backward {
 /// A kind of model without a table, a tensor that is missing, of another shape than the configuration says, or in no table.
 pub fn backward(weights: &Weights, config: &ModelConfig, form: Form) -> Result<Backward, Problem> {
     let sizes = Sizes { config };
-    let (tables, layers) = super::known(config, &sizes)?;
+    let (tables, layers) = super::known(config, &sizes, false)?;
     super::bounded(&sizes, layers)?;
     if config.is_quantised() {
         let text = "config.json: its numbers are quantised (quantization_config), and Megatron keeps none such";
