@@ -188,6 +188,47 @@ fn the_model_that_was_trained_gives_what_is_missing_and_is_compared() {
 }
 
 #[test]
+fn a_tokenizer_that_is_missing_is_said_and_taken_from_the_model_that_was_trained() {
+    let world = world();
+    let none = "there is no tokenizer";
+    world
+        .run(&["merge", "ckpt", "--target", "base", "--step", "1"])
+        .tells(0, &[]);
+    for name in ["tokenizer.json", "tokenizer_config.json"] {
+        fs::remove_file(world.path(ACTOR).join("huggingface").join(name)).unwrap();
+    }
+    let said = world.run(&["merge", ACTOR, "--target", "model", "--json"]);
+    said.tells(0, &[none]);
+    assert!(!world.path("model/tokenizer.json").exists());
+    let said = world.run(&["merge", ACTOR, "--target", "other", "--like", "base", "--json"]);
+    assert!(!said.out.contains(none), "{said:#?}");
+    assert!(world.path("other/tokenizer.json").is_file());
+}
+
+#[test]
+fn a_disk_that_is_too_small_is_told_before_anything_is_written() {
+    let world = world();
+    fs::create_dir(world.path("small")).unwrap();
+    let program = world.command().get_program().to_owned();
+    let made = std::process::Command::new("unshare")
+        .args(["-Urm", "sh", "-c"])
+        .arg("mount -t tmpfs -o size=4k none small || exit 99; \"$0\" merge ckpt --target small/model; code=$?; ls -A small; exit $code")
+        .arg(program)
+        .current_dir(world.dir())
+        .output()
+        .unwrap();
+    let (out, err) = (
+        String::from_utf8_lossy(&made.stdout),
+        String::from_utf8_lossy(&made.stderr),
+    );
+    assert_eq!(made.status.code(), Some(69), "{err}");
+    assert!(
+        out.is_empty() && err.contains("it takes 5.5 KiB and 4.0 KiB are free there"),
+        "{out}{err}"
+    );
+}
+
+#[test]
 fn an_upload_is_the_users_own_command() {
     let world = world();
     let refused = world.run(&["merge", "ckpt", "--target", "model", "--upload", "no-slash"]);
