@@ -72,6 +72,9 @@ fn check_idle(seen: &Seen) -> Result<(), CliError> {
     if let Some(problem) = &seen.problem {
         return Err(CliError::environment(problem.clone()));
     }
+    if let Some(e) = seen.unreachable("stop") {
+        return Err(e);
+    }
     let lives = seen.alive.supervisor.alive || seen.alive.guard.alive || seen.left_behind().is_some();
     if lives || jobs::any(seen)? {
         return Err(

@@ -10,7 +10,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
-use supervise_tests::harness::{Browser, PATIENCE, Scene, Supervisor, eventually, send};
+use supervise_tests::harness::{Browser, PATIENCE, Scene, Supervisor, eventually, send, wait_for};
 
 /// A server, and where it listens.
 pub(super) struct Server {
@@ -441,6 +441,14 @@ fn a_person_holds_and_stops_a_run_from_its_page() {
     browser.click("#act form[action$=unhold] button");
     offers("hold");
     browser.click("#act form[action$=stop-after-save] button");
+    // The trainer must not get on to its end before the wish is there.
+    let id = run_of(&scene);
+    wait_for("the wish is in the journal", || {
+        scene
+            .ask(&["journal", &id])
+            .text
+            .contains("at the next proven step was asked for")
+    });
     scene.go();
     run.wait().expect(7);
     // The page tells of the end without being loaded anew.
