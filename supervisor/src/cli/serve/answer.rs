@@ -277,7 +277,7 @@ async fn live(State(site): Here, Extension(entry): Extension<Entry>, Query(asked
 /// Differs where the page of a run differs.
 fn mark(v: &StatusView) -> String {
     let step = v.attempt.as_ref().and_then(|a| a.step);
-    let (run, now, lives) = (&v.run, v.now.map(|n| n.0), v.supervisor.alive);
+    let (run, now, lives) = (&v.run, v.now.map(|n| n.0), v.lives());
     format!(
         "{run} {now:?} {lives} {} {step:?} {:?} {:?};",
         v.mode, v.mark, v.problem

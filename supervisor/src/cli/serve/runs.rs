@@ -72,10 +72,13 @@ impl Shown {
     fn of(seen: &Seen) -> Self {
         let known = seen.state.as_ref().zip(seen.spec.as_ref());
         let boot = boot_id().unwrap_or_default();
+        let view = seen.view();
+        let mut alive = seen.alive;
+        alive.supervisor.alive = view.lives();
         Self {
             gone: seen.is_gone(),
-            view: seen.view(),
-            next: known.map(|(state, spec)| Arc::new(NextView::of(state, spec, seen.alive, &boot))),
+            view,
+            next: known.map(|(state, spec)| Arc::new(NextView::of(state, spec, alive, &boot))),
             spec: seen.spec.clone().map(Arc::new),
         }
     }

@@ -54,7 +54,7 @@ pub fn list(views: &[StatusView], gone: usize, wanted: &Wanted) -> String {
     newest.sort_by_key(|v| std::cmp::Reverse(v.now));
     let pages = newest.len().div_ceil(PAGE).max(1);
     let page = wanted.page.min(pages - 1);
-    let living = views.iter().filter(|v| v.supervisor.alive).count();
+    let living = views.iter().filter(|v| v.lives()).count();
     let main = html! {
         h1 { "Runs" }
         @if views.len() > PAGE || !wanted.query.is_empty() {
