@@ -4,17 +4,12 @@ usage: ppo_stalls.py PROGRAMS [--work DIR]
 
 One run in which a worker falls asleep inside a step, and in the next attempt another one computes for ever inside a step. Ray's processes
 wake up a hundred times a second whatever the training does: each hang must be found by what the processes did while they were well, long
-before the hard limit. The run has a network namespace of its own: what others send would pass for a sign of life. Needs root.
-Ends with `N passed, M failed`.
+before the hard limit. As root, the run has a network namespace of its own: what others send would pass for a sign of life. Ends with `N passed, M failed`.
 """
 
 import argparse
-import ctypes
-import fcntl
 import json
 import shutil
-import socket
-import struct
 import subprocess
 import sys
 import tempfile
@@ -22,6 +17,7 @@ import traceback
 from pathlib import Path
 
 import ppo_recovery as ppo
+from own_network import own_network
 
 STEPS = 34
 STALL = "  stall: {minimum: 15s, factor: 1.0, hard: 20m}\n"
@@ -46,15 +42,6 @@ def found_and_brought_back(programs, work, model):
     kinds = [(s.get("diagnosis") or {}).get("class") for s in stories["attempts"]]
     assert kinds[:2] == ["hang.step", "hang.step"], kinds
     assert (root / f"global_step_{STEPS}").is_dir(), said
-
-
-def own_network():
-    """Leaves this process, and what it starts, with a loopback interface of its own and nothing else."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.unshare(0x40000000):  # CLONE_NEWNET
-        raise OSError(ctypes.get_errno(), "unshare")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        fcntl.ioctl(s, 0x8914, struct.pack("16sh14x", b"lo", 0x1))  # SIOCSIFFLAGS, IFF_UP
 
 
 def main():

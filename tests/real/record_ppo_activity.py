@@ -5,7 +5,7 @@ usage: record_ppo_activity.py OUT.json
 Run it with the interpreter of the environment that install.sh makes. Each run (main_ppo, its own Ray, two FSDP2 workers, a critic; see
 ppo_recovery.py) trains until a worker sleeps or computes for ever inside a step (fault_hooks.py). Its processes are looked at every ten
 seconds, as a guard does: the windows before that are `healthy`, those after it `stalled`. Each process is a rank of its own, since one
-driver started them all. Needs root: the run has a network namespace of its own.
+driver started them all. To be run as root: the run has a network namespace of its own.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 import ppo_recovery as ppo
-from ppo_stalls import own_network
+from own_network import own_network
 from record_activity import read, sample
 
 EVERY = 10.0

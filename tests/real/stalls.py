@@ -3,8 +3,8 @@
 usage: stalls.py PROGRAMS [--work DIR]
 
 One run in which a rank falls asleep inside a step, and in the next attempt another one computes for ever inside a step. The first
-is found by stillness; the second by what its ranks did while they were well, or, where somebody else talks on the same network, by the
-hard limit. Each time the line at which either rank stood is named. The weights at the end are those of a run without faults, bit for bit. Ends with `1 passed`.
+is found by stillness; the second by what its ranks did while they were well (as root in a network namespace of its own; where somebody
+else talks on the same one, by the hard limit). Each time the line at which either rank stood is named. The weights at the end are those of a run without faults, bit for bit. Ends with `1 passed`.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from own_network import own_network
 from recovery import Bench, HERE, attempts, nothing_left
 
 STEPS = 24
@@ -26,6 +27,7 @@ def main():
     p.add_argument("programs", type=Path)
     p.add_argument("--work", type=Path)
     args = p.parse_args()
+    own_network()
     with tempfile.TemporaryDirectory() as work:
         b = Bench(args.programs.resolve(), (args.work or Path(work)).resolve())
         straight = b.work / "straight_24"
