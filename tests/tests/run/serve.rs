@@ -447,7 +447,7 @@ fn a_person_holds_and_stops_a_run_from_its_page() {
         scene
             .ask(&["journal", &id])
             .text
-            .contains("at the next proven step was asked for")
+            .contains("asked to stop at the next proven step")
     });
     scene.go();
     run.wait().expect(7);
