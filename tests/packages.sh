@@ -57,13 +57,13 @@ if [ "$(id -u)" != 0 ] || ! command -v mmdebstrap >/dev/null; then
   exit 0
 fi
 . /etc/os-release
-mmdebstrap -q --variant=apt "$VERSION_CODENAME" "$at/root"
+mmdebstrap -q --variant=apt "$VERSION_CODENAME" "$at/debian"
 said "a fresh Debian"
-mkdir "$at/root/given"
-cp "$at/try.sh" examples/configs/demo.yaml "${debs[@]}" "${tarballs[@]}" "$at/root/given/"
-install "$trainer" "$at/root/given/demo_trainer"
+mkdir "$at/debian/given"
+cp "$at/try.sh" examples/configs/demo.yaml "${debs[@]}" "${tarballs[@]}" "$at/debian/given/"
+install "$trainer" "$at/debian/given/demo_trainer"
 # inside COMMAND...: with its own processes, which end with it.
-inside() { unshare --mount --pid --fork --kill-child --mount-proc="$at/root/proc" chroot "$at/root" env -i PATH=/given:/usr/bin:/bin:/usr/sbin:/sbin "$@"; }
+inside() { unshare --mount --pid --fork --kill-child --mount-proc="$at/debian/proc" chroot "$at/debian" env -i PATH=/given:/usr/bin:/bin:/usr/sbin:/sbin "$@"; }
 
 inside sh -euc 'tar -C /opt -xzf /given/supervise-*.tar.gz; cd /opt/supervise-*; sh /given/try.sh "$PWD/bin/supervise" "$PWD/bin/supervise-rl"; rm -r "$PWD"'
 said tarball
@@ -77,7 +77,7 @@ inside sh -euc 'test -d /etc/supervise/runs; supervise config show >/dev/null
 # Both have a /usr/bin/supervise.
 mkdir -p "$at/other/DEBIAN"
 printf 'Package: daemontools\nVersion: 1:0.76\nArchitecture: all\nMaintainer: nobody <nobody@localhost>\nDescription: a stand-in\n' >"$at/other/DEBIAN/control"
-dpkg-deb -b "$at/other" "$at/root/given/other.deb" >/dev/null
+dpkg-deb -b "$at/other" "$at/debian/given/other.deb" >/dev/null
 if inside dpkg -i /given/other.deb >"$at/log" 2>&1; then fail "daemontools is installed beside it"; fi
 grep -q 'conflicts with daemontools' "$at/log" || fail "$(cat "$at/log")"
 inside sh -euc "${apt[*]} purge supervise-rl >/dev/null; ! test -e /usr/bin/supervise; ! test -e /etc/supervise"
