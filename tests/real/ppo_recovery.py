@@ -128,7 +128,8 @@ def optimizer_step(root, step, role):
     return counts.pop()
 
 
-def main():
+def main(case):
+    """Makes a tiny model in a folder, calls CASE with the programs, the folder and the model, and says how it went."""
     parser = argparse.ArgumentParser()
     parser.add_argument("programs", type=Path)
     parser.add_argument("--work", type=Path)
@@ -139,7 +140,7 @@ def main():
     model = work / "model"
     try:
         call([sys.executable, HERE / "make_tiny_model.py", model], ENV)
-        killed_in_a_save_and_brought_back(args.programs.resolve(), work, model)
+        case(args.programs.resolve(), work, model)
     except Exception:
         print(f"FAILED\n{traceback.format_exc()}\n0 passed, 1 failed")
         return 1
@@ -150,4 +151,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(killed_in_a_save_and_brought_back))

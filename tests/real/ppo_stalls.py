@@ -7,14 +7,9 @@ wake up a hundred times a second whatever the training does: each hang must be f
 before the hard limit. As root, the run has a network namespace of its own: what others send would pass for a sign of life. Ends with `N passed, M failed`.
 """
 
-import argparse
 import json
-import shutil
 import subprocess
 import sys
-import tempfile
-import traceback
-from pathlib import Path
 
 import ppo_recovery as ppo
 from own_network import own_network
@@ -44,26 +39,6 @@ def found_and_brought_back(programs, work, model):
     assert (root / f"global_step_{STEPS}").is_dir(), said
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("programs", type=Path)
-    parser.add_argument("--work", type=Path)
-    args = parser.parse_args()
-    # Ray's sockets stand below the temporary folder, and their paths may only have 107 bytes.
-    work = (args.work or Path(tempfile.mkdtemp(prefix="sv-ppo-"))).resolve()
-    model = work / "model"
-    try:
-        own_network()
-        ppo.call([sys.executable, ppo.HERE / "make_tiny_model.py", model], ppo.ENV)
-        found_and_brought_back(args.programs.resolve(), work, model)
-    except Exception:
-        print(f"FAILED\n{traceback.format_exc()}\n0 passed, 1 failed")
-        return 1
-    if not args.work:
-        shutil.rmtree(work)
-    print("1 passed, 0 failed")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    own_network()
+    sys.exit(ppo.main(found_and_brought_back))

@@ -16,7 +16,6 @@ use supervise_core::resume::{Choice, choose, needed_depth};
 use supervise_core::spec::RunSpec;
 use supervise_core::state::State;
 use supervise_host::io_worker::{Prover, RunCheckpoints, look_at_run};
-use supervise_host::process::{boot_id, host_name};
 use supervise_trainers::adapter;
 
 pub(super) const EXAMPLES: &str = "  supervise rollback ppo.yaml --to 120
@@ -66,7 +65,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     Ok(Exit::Finished.code())
 }
 
-/// What still trains would save above the step.
+/// A run that still trains would save above the step.
 fn check_idle(seen: &Seen) -> Result<(), CliError> {
     let run = &seen.run;
     if let Some(problem) = &seen.problem {
@@ -92,7 +91,7 @@ fn check_idle(seen: &Seen) -> Result<(), CliError> {
     Ok(())
 }
 
-/// What the next start does, by the same choice that it makes.
+/// The next start's doing, by the same choice that it makes.
 fn promise(seen: &Seen, to: Step) -> Result<RollbackView, CliError> {
     let run = &seen.run;
     let (Some(state), Some(spec)) = (&seen.state, &seen.spec) else {
@@ -185,7 +184,7 @@ fn refused(scan: &ScanReport, place: &RunCheckpoints, to: Step, why: &str) -> Cl
 /// The wish as a term of its own: nobody else can begin one meanwhile.
 fn write_down(seen: &Seen, to: Step) -> Result<(), CliError> {
     let mut lease = Lease::take(seen)?;
-    // What happened between the look and the lease counts.
+    // A start between the look and the lease counts.
     let now = target::look(&seen.run, seen.run_dir.as_deref());
     let term = |seen: &Seen| seen.state.as_ref().map(|s| s.term);
     let done = if term(&now) != term(seen) {
@@ -207,16 +206,7 @@ fn write_down(seen: &Seen, to: Step) -> Result<(), CliError> {
 /// The state after the wish, and the lines of the journal that say so.
 fn wish(mut state: State, spec: &RunSpec, term: Term, to: Step) -> (State, Result<Vec<u8>, serde_json::Error>) {
     let wall = wall();
-    let began = EventKind::TermStarted {
-        term,
-        boot: boot_id().unwrap_or_default(),
-        host: host_name(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        config: state.config,
-        trainer_version: None,
-        living: None,
-        orphans: Vec::new(),
-    };
+    let began = outcome::began(&state, term);
     let asked = EventKind::Operator(Request::RollBack {
         by: environment::user(),
         to,

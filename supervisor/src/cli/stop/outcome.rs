@@ -56,10 +56,9 @@ pub(in super::super) fn append(
     Ok(())
 }
 
-/// The records of such a term.
-fn words(mut state: State, spec: &RunSpec, term: Term) -> Result<String, serde_json::Error> {
-    let wall = wall();
-    let began = EventKind::TermStarted {
+/// The beginning of a term in which nothing lives.
+pub(in super::super) fn began(state: &State, term: Term) -> EventKind {
+    EventKind::TermStarted {
         term,
         boot: boot_id().unwrap_or_default(),
         host: host_name(),
@@ -68,7 +67,13 @@ fn words(mut state: State, spec: &RunSpec, term: Term) -> Result<String, serde_j
         trainer_version: None,
         living: None,
         orphans: Vec::new(),
-    };
+    }
+}
+
+/// The records of such a term.
+fn words(mut state: State, spec: &RunSpec, term: Term) -> Result<String, serde_json::Error> {
+    let wall = wall();
+    let began = began(&state, term);
     let asked = EventKind::Operator(Request::Stop {
         after_save: false,
         by: "supervise stop".to_owned(),
