@@ -146,7 +146,7 @@ pub fn long_wait(s: &State, now: Tick, whose: Whose<'_>) -> Option<Notice> {
         Mode::Choosing => "for the checkpoint root to answer",
         _ => return None,
     };
-    // Who is asked again and again has been waited for since the first answer.
+    // Asked again and again, it has been waited for since the first answer.
     let lasted = now.since(s.held_since.unwrap_or(s.since));
     let why = s.why.first().map_or_else(String::new, |r| format!(": {}", r.text));
     (lasted >= LONG).then(|| {

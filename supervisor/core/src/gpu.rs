@@ -1,6 +1,6 @@
 //! GPUs before a launch: whether those that the run names are there, empty and sound, by the words of `nvidia-smi`.
 //!
-//! What cannot be read says nothing: a launch is held up only by what is known.
+//! Nothing follows from an answer that cannot be read: a launch is held up only by what is known.
 
 use crate::event::{ActError, ActErrorKind};
 use serde::{Deserialize, Serialize};

@@ -89,7 +89,7 @@ async fn serve(args: &Args, named: Vec<Named>, place: Utf8PathBuf) -> Result<(),
     let unix = socket(&path)?;
     let port = tcp.as_ref().and_then(|l| l.local_addr().ok()).map(|at| at.port());
     let access = Access::new(&place, port, args.public_read)?;
-    // Who opens the list first finds it read.
+    // Whoever opens the list first finds it read.
     let ahead = runs.clone();
     tokio::spawn(async move { ahead.all().await });
     let site = Arc::new(site::Site {

@@ -11,7 +11,7 @@ use supervise_host::gpus::{Gpus, look};
 /// The variable that names a worker's devices.
 const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 
-/// What is known of the devices in this term.
+/// Facts about the devices in this term.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     /// Errors that each had counted at the first look.

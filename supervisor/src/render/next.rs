@@ -17,7 +17,7 @@ const LONG: usize = 600;
 /// The launch to come.
 #[derive(Debug, Clone, Default)]
 pub struct NextView {
-    /// What would happen, and when.
+    /// The next start's doing, in words.
     pub would: String,
     /// Why.
     pub reasons: Vec<String>,
@@ -105,7 +105,7 @@ impl NextView {
         view
     }
 
-    /// Whether anything needs a step, and may it be deleted by hand. `steps`: all there are, newest first.
+    /// The need of a step, and if it may be deleted by hand. `steps`: all there are, newest first.
     #[must_use]
     pub fn needs(&self, step: &CheckpointSummary, steps: &[CheckpointSummary]) -> String {
         if self.from.as_ref() == Some(&step.id) {

@@ -1,4 +1,4 @@
-//! What the next start of a run that was sent back does.
+//! The next start of a run that was sent back, in words.
 
 use super::count;
 use super::terminal::shown;

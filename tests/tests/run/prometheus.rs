@@ -116,7 +116,7 @@ fn filling(home: &Scene) -> Option<(Scene, Mount)> {
             return None;
         }
     };
-    // What is kept of the run needs room of its own.
+    // The files that are kept of the run need room of their own.
     let run_dir = scene.path("run");
     scene
         .env("HOME", home.path("home").to_str().unwrap())

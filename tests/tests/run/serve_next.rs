@@ -1,4 +1,4 @@
-//! What the pages tell of a run's configuration and of its next launch.
+//! A run's configuration and its next launch, as the pages tell them.
 
 use super::serve::{code, run_of, serve};
 use super::{saved, scene};

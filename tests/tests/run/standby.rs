@@ -292,7 +292,7 @@ except OSError:
     while True: pass
 "#;
 
-/// What was installed since the attempt began keeps the next one's interpreters from reading ours: they run the trainer.
+/// Something that was installed since the attempt began keeps the next one's interpreters from reading ours: they run the trainer.
 #[test]
 fn an_interpreter_that_reads_another_file_first_writes_nothing_and_is_ended() {
     let mut scene = Scene::new(SUPERVISE);

@@ -107,7 +107,7 @@ pub(super) async fn plan(State(site): Here, Extension(entry): Extension<Entry>, 
     Html(page).into_response()
 }
 
-/// What it said, and its exit code.
+/// Its words, and its exit code.
 async fn planned(started: &Started) -> Result<(String, Option<i32>), String> {
     if started.hidden {
         return Err(

@@ -54,7 +54,7 @@ pub(in crate::cli) fn tail(
     };
     let (text, about) = read().map_err(|e| format!("{path}: {e}"))?;
     let text = supervise_config::redact_text(&String::from_utf8_lossy(&text));
-    // What is hidden may have been what was looked for.
+    // The words that were looked for may be hidden.
     let lines = text.lines().filter(|l| l.contains(query)).map(str::to_owned);
     Ok((lines.collect(), about))
 }

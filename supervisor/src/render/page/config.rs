@@ -94,7 +94,7 @@ fn answers(p: &PolicyView) -> Markup {
     }
 }
 
-/// What `supervise plan` said: its text and its exit code.
+/// The answer of `supervise plan`: its text and its exit code.
 #[must_use]
 pub fn plan(run: &str, said: Result<(&str, Option<i32>), &str>) -> String {
     let main = html! {
