@@ -4,6 +4,8 @@
 //! the kernel, so that "reads nothing again" is measured and not believed.
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
+#[path = "proof/bridge.rs"]
+mod bridge;
 #[path = "proof/faults.rs"]
 mod faults;
 #[path = "proof/records.rs"]

@@ -49,7 +49,12 @@ pub(crate) fn clone_file(
     target.sync_all()
 }
 
-fn copy_bytes(from: &mut File, to: &mut File, copied: &mut dyn FnMut(u64) -> io::Result<()>) -> io::Result<()> {
+/// Copies all bytes from where both files stand.
+pub(crate) fn copy_bytes(
+    from: &mut File,
+    to: &mut File,
+    copied: &mut dyn FnMut(u64) -> io::Result<()>,
+) -> io::Result<()> {
     let mut piece = vec![0; PIECE];
     loop {
         let n = match from.read(&mut piece) {

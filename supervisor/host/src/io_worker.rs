@@ -51,7 +51,7 @@ pub use lease::{lease_dir, own_claim};
 pub use listed::Listed;
 pub use look::{Failure, Kind, Look, Room, Seen};
 pub use proof::FileProver;
-pub use proof_record::VERIFIED;
+pub use proof_record::{VERIFIED, proven};
 pub use protocol::{
     Answer, Began, Identity, IoReply, IoRequest, JournalPlace, Leftover, LeftoverKind, Loaded, Question, Taken,
 };

@@ -3,7 +3,7 @@
 //! Files are written into `.NAME.unfinished` beside it, made durable, and renamed in the end. Whoever is killed leaves that
 //! directory; the next one who wants the name clears it and begins again. A lock on it keeps two from writing the same.
 
-use crate::disk::{remove_tree, sync_dir};
+use crate::disk::{copy_bytes, remove_tree, sync_dir};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -15,6 +15,15 @@ pub struct OutputDir {
     target: Utf8PathBuf,
     unfinished: Utf8PathBuf,
     lock: File,
+}
+
+/// How a file came into it without its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shared {
+    /// Both have the same blocks until one of them is written.
+    Blocks,
+    /// It is one file with two names.
+    File,
 }
 
 /// Why it cannot be begun.
@@ -104,6 +113,39 @@ impl OutputDir {
     pub fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let mut file = self.create(name, 0)?;
         file.0.write_all(bytes)?;
+        file.finish()
+    }
+
+    /// Places a file that stands whole elsewhere, without its bytes: as a clone where the file system shares blocks, else as a
+    /// second name of it. `None`: neither can be done here, and it has to be copied.
+    ///
+    /// # Errors
+    /// The system's, once it has its place.
+    pub fn share(&self, name: &str, from: &Utf8Path) -> io::Result<Option<Shared>> {
+        let path = self.unfinished.join(name);
+        let source = File::open(from)?;
+        let clone = self.create(name, 0)?;
+        if rustix::fs::ioctl_ficlone(&clone.0, &source).is_ok() {
+            clone.finish()?;
+            return Ok(Some(Shared::Blocks));
+        }
+        fs::remove_file(&path)?;
+        // Other file systems, other people's files, too many names of one file: each is a reason for a copy.
+        if fs::hard_link(from, &path).is_err() {
+            return Ok(None);
+        }
+        source.sync_all()?;
+        Ok(Some(Shared::File))
+    }
+
+    /// Copies a file. `copied` hears of each piece, and may end it with an error.
+    ///
+    /// # Errors
+    /// The system's, of either file.
+    pub fn copy(&self, name: &str, from: &Utf8Path, copied: &mut dyn FnMut(u64) -> io::Result<()>) -> io::Result<()> {
+        let mut source = File::open(from)?;
+        let mut file = self.create(name, source.metadata()?.len())?;
+        copy_bytes(&mut source, &mut file.0, copied)?;
         file.finish()
     }
 

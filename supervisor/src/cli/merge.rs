@@ -2,12 +2,15 @@
 
 pub(super) mod files;
 mod fold;
+mod link;
+mod originals;
 mod output;
 mod upload;
 
 use super::compare;
-use super::model::{self, Files};
+use super::model;
 use super::new_dir;
+use originals::Originals;
 
 use crate::error::CliError;
 use crate::exit::Exit;
@@ -158,11 +161,14 @@ fn merge(args: &Args, target: &Utf8Path) -> Result<u8, CliError> {
     new_dir::may_be_made(target)?;
     let mut meter = Meter::new();
     let found = source(args, &mut meter)?;
+    let mut notes = Vec::new();
+    let originals = Originals::of(&args.source, &found, &mut notes)?;
     let how = model::Opening {
         prefix: args.prefix.as_deref(),
         replicas: args.check_replicas,
     };
     let mut model = model::open(&found, how)?;
+    originals.mark(&mut model.weights);
     if args.check_replicas {
         model.notes.extend(model::replicas(&found, &model)?);
     }
@@ -216,7 +222,8 @@ fn merge(args: &Args, target: &Utf8Path) -> Result<u8, CliError> {
             return Err(CliError::checkpoint(Verdict::Damaged, text));
         }
     }
-    plan.notes.extend(model.notes.iter().cloned().chain(folded));
+    plan.notes
+        .extend(model.notes.iter().cloned().chain(folded).chain(notes));
     if let Some(base) = &args.like {
         files::compare_names(base, &plan.model)?;
     }
@@ -224,7 +231,20 @@ fn merge(args: &Args, target: &Utf8Path) -> Result<u8, CliError> {
         Some(adapter) => Some(files.adapter(adapter, args.lora_alpha)?),
         None => None,
     };
-    let written = output::write(target, args.max_shard_size, &model, &plan, adapter, &files)?;
+    // Those of a checkpoint of Trainer's stay what only that overwrites.
+    let may_be_linked = !originals.files.is_empty() && args.fold_lora.is_none() && !model::is_of_trainer(&found);
+    let written = match may_be_linked.then(|| originals.differ(&model, &plan, args.max_shard_size)) {
+        Some(None) => link::link(target, &found, &originals, &plan, &files)?,
+        why => {
+            plan.notes
+                .extend(why.flatten().map(|why| format!("its files are written anew: {why}")));
+            output::write(target, args.max_shard_size, &model, &plan, adapter, &files, &originals)?
+        }
+    };
+    if written.is_same_file {
+        let note = "its files of weights are those of the checkpoint, under a second name: what writes into the one changes the other";
+        plan.notes.push(note.to_owned());
+    }
     for note in plan.notes.iter().chain(&files.notes) {
         printer::last_err(&format!("note: {note}\n"));
     }
@@ -235,6 +255,7 @@ fn merge(args: &Args, target: &Utf8Path) -> Result<u8, CliError> {
         target: target.to_owned(),
         files: written.files,
         tensors: plan.model.len() as u64,
+        linked: written.linked,
         bytes_written: written.bytes,
         bytes_checked: written.checked,
         milliseconds: written.took.as_millis() as u64,
@@ -275,17 +296,7 @@ fn source(args: &Args, meter: &mut Meter) -> Result<model::Found, CliError> {
         return Err(CliError::usage(format!("{}: it holds an adapter alone", found.dir))
             .hint("--fold-lora DIR adds it to the model that it was trained for"));
     }
-    match found.files {
-        Files::Safetensors(_) if !is_folded && !model::is_of_trainer(&found) => Err(CliError::usage(format!(
-            "{}: the trainer wrote the model as Hugging Face's libraries load it already",
-            found.dir
-        ))
-        .hint(format!(
-            "`supervise verify {} --depth full` proves it; copy it from there",
-            found.dir
-        ))),
-        _ => Ok(found),
-    }
+    Ok(found)
 }
 
 /// A head that is tied is not written: it has to be what it is tied to.

@@ -83,7 +83,8 @@ pub(in crate::cli) fn begin(target: &Utf8Path, want: u64) -> Result<OutputDir, C
     OutputDir::begin(target).map_err(|e| begun(e, target))
 }
 
-fn enough_space(target: &Utf8Path, want: u64) -> Result<(), CliError> {
+/// There is room for so many bytes beside it.
+pub(in crate::cli) fn enough_space(target: &Utf8Path, want: u64) -> Result<(), CliError> {
     let Ok(room) = space(parent(target)) else { return Ok(()) };
     if room.size == 0 || room.free >= want {
         return Ok(());

@@ -21,6 +21,8 @@ pub struct MergeView {
     pub files: Vec<String>,
     /// Tensors of the model.
     pub tensors: u64,
+    /// Files that have the checkpoint's own bytes: clones, or second names.
+    pub linked: u64,
     /// Bytes of weights that were written.
     pub bytes_written: u64,
     /// Bytes of the source that were compared with their checksums.
@@ -35,12 +37,17 @@ impl MergeView {
     /// The same in words.
     #[must_use]
     pub fn text(&self) -> String {
-        let checked = match self.bytes_checked {
-            0 => "what it was read from has no checksums".to_owned(),
-            n => format!("{} read and found as they were saved", bytes(n)),
+        let checked = match (self.bytes_checked, self.linked) {
+            (0, 0) => "what it was read from has no checksums".to_owned(),
+            (0, _) => "every byte of them read; no run has recorded what they should be".to_owned(),
+            (n, _) => format!("{} read and found as they were saved", bytes(n)),
+        };
+        let linked = match self.linked {
+            0 => String::new(),
+            n => format!("{} of the checkpoint linked, ", count(n, "file")),
         };
         let mut out = format!(
-            "{}: {}, {} written in {:.1} s; {checked}\n",
+            "{}: {}, {linked}{} written in {:.1} s; {checked}\n",
             shown(self.target.as_str()),
             count(self.tensors, "tensor"),
             bytes(self.bytes_written),

@@ -19,6 +19,7 @@ mod journal_page;
 mod megatron;
 mod merge;
 mod merge_formats;
+mod merge_links;
 mod metrics_page;
 mod migrate;
 mod policy;

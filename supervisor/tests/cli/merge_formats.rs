@@ -138,18 +138,3 @@ fn megatrons_are_read_by_tables_or_refused_by_name() {
         .run(&["compare", "v2/global_step_1", "v2/global_step_2"])
         .tells(1, &["different"]);
 }
-
-#[test]
-fn a_model_that_the_trainer_wrote_itself_is_named() {
-    let world = World::new();
-    for (layout, dir) in [("v1_hf", "huggingface"), ("v2_hf", "model/huggingface")] {
-        copy_fixture(&format!("verl_megatron_{layout}"), &world.path(layout));
-        world.run(&["merge", layout, "--target", "model"]).refuses(
-            64,
-            &[
-                &format!("/actor/{dir}: the trainer wrote the model"),
-                "supervise verify",
-            ],
-        );
-    }
-}

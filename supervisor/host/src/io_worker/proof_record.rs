@@ -132,6 +132,15 @@ impl ProofRecords {
     }
 }
 
+/// Files of a step as a run has proven them, by their paths in the step; none where it has no record of it.
+///
+/// # Errors
+/// In words, why there is one that cannot be used.
+pub fn proven(run_dir: &Utf8Path, id: &CkptId) -> Result<BTreeMap<Utf8PathBuf, ProvenFile>, String> {
+    let record = read(&file(&run_dir.join(VERIFIED), id))?;
+    Ok(record.filter(|r| r.ckpt == *id).map(|r| r.files).unwrap_or_default())
+}
+
 fn file(dir: &Utf8Path, id: &CkptId) -> Utf8PathBuf {
     dir.join(format!("{}.jsonl", id.0.as_str().replace('/', "_")))
 }

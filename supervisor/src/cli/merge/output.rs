@@ -1,6 +1,7 @@
 //! The directory that is made: written beside, looked at as any reader would, renamed.
 
 use super::files::{AdapterOut, Beside};
+use super::originals::Originals;
 use crate::cli::model::Model;
 use crate::cli::new_dir::{self, Opened};
 use crate::error::CliError;
@@ -10,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
-use supervise_checkpoint::SweepOptions;
 use supervise_checkpoint::set::{self, SetKind};
+use supervise_checkpoint::{FileReport, Progress, SweepOptions};
 use supervise_core::checkpoint::{Depth, Verdict};
 use supervise_host::io_worker::{FileProver, read_small};
 use supervise_host::output_dir::OutputDir;
@@ -21,14 +22,20 @@ use supervise_weights::{OutFile, OutTensor, Problem, Reading};
 
 /// Directory of the adapter, as verl names it.
 const ADAPTER: &str = "lora_adapter";
+pub(super) const INDEX: &str = "model.safetensors.index.json";
 
 /// The result.
+#[derive(Default)]
 pub(super) struct Written {
     pub(super) files: Vec<String>,
     /// Bytes of weights.
     pub(super) bytes: u64,
     /// Bytes of the source that were compared with their checksums.
     pub(super) checked: u64,
+    /// Files that share the source's bytes.
+    pub(super) linked: u64,
+    /// Some of them are the source's files under a second name.
+    pub(super) is_same_file: bool,
     pub(super) took: Duration,
 }
 
@@ -40,6 +47,7 @@ pub(super) fn write(
     plan: &Plan,
     adapter: Option<AdapterOut>,
     files: &Beside,
+    originals: &Originals,
 ) -> Result<Written, CliError> {
     let began = Instant::now();
     let mut all = plan.model.clone();
@@ -55,31 +63,50 @@ pub(super) fn write(
         tensors: &all,
         files: &out,
     };
-    let config = match plan.critic {
-        true => files.config.of_critic(),
-        false => files.config.clone(),
-    };
-    let small = Small {
-        config: config.with_dtype(plan.dtype()),
+    let small = small(plan, files, index, adapter.map(|a| a.config));
+    let done = made.fill(model, &small, originals).map(|(files, checked)| Written {
         files,
-        index,
-        adapter: adapter.map(|a| a.config),
-    };
-    match made.fill(model, &small) {
-        Ok((names, checked)) => {
+        bytes,
+        checked,
+        ..Written::default()
+    });
+    finish(dir, done, target, began)
+}
+
+/// Gives the directory its name, if all went well.
+pub(super) fn finish(
+    dir: OutputDir,
+    done: Result<Written, CliError>,
+    target: &Utf8Path,
+    began: Instant,
+) -> Result<Written, CliError> {
+    match done {
+        Ok(written) => {
             dir.finish()
                 .map_err(|e| CliError::environment(format!("{}: {e}", target)))?;
             Ok(Written {
-                files: names,
-                bytes,
-                checked,
                 took: began.elapsed(),
+                ..written
             })
         }
         Err(e) => {
             dir.abandon();
             Err(e)
         }
+    }
+}
+
+/// The configuration is that of what was written.
+pub(super) fn small<'a>(plan: &Plan, files: &'a Beside, index: Option<String>, adapter: Option<String>) -> Small<'a> {
+    let config = match plan.critic {
+        true => files.config.of_critic(),
+        false => files.config.clone(),
+    };
+    Small {
+        config: config.with_dtype(plan.dtype()),
+        files,
+        index,
+        adapter,
     }
 }
 
@@ -97,7 +124,7 @@ fn add_adapter(all: &mut Vec<OutTensor>, out: &mut Vec<OutFile>, tensors: &[OutT
 }
 
 /// Files beside the weights.
-struct Small<'a> {
+pub(super) struct Small<'a> {
     config: String,
     files: &'a Beside,
     index: Option<String>,
@@ -113,7 +140,7 @@ struct Made<'a> {
 
 impl Made<'_> {
     /// Gives the names of all files, and how many bytes of the source were compared.
-    fn fill(&self, model: &Model, small: &Small<'_>) -> Result<(Vec<String>, u64), CliError> {
+    fn fill(&self, model: &Model, small: &Small<'_>, originals: &Originals) -> Result<(Vec<String>, u64), CliError> {
         let opened = Opened::create(self.dir, self.files.iter().map(|f| (f.name.as_str(), f.bytes)))?;
         let total: u64 = self.files.iter().map(|f| f.bytes).sum();
         let mut meter = Meter::of_writing();
@@ -126,31 +153,12 @@ impl Made<'_> {
         meter.end();
         let source = |problem: Problem| CliError::checkpoint(problem.verdict, problem.text);
         let checked = checked.map_err(|e| new_dir::ended(self.dir, e, source))?;
-        let small = self.small(small)?;
+        let small = small.write(self.dir)?;
         opened.finish(self.dir)?;
+        originals.unchanged()?;
         self.judge()?;
         let names = self.files.iter().map(|f| f.name.clone());
         Ok((names.chain(small).collect(), checked))
-    }
-
-    fn small(&self, small: &Small<'_>) -> Result<Vec<String>, CliError> {
-        let mut names = Vec::new();
-        let mut put = |name: &str, bytes: &[u8]| {
-            names.push(name.to_owned());
-            self.dir.write(name, bytes).map_err(|e| self.failed(&e))
-        };
-        put("config.json", small.config.as_bytes())?;
-        if let Some(index) = &small.index {
-            put("model.safetensors.index.json", index.as_bytes())?;
-        }
-        if let Some(config) = &small.adapter {
-            put(&format!("{ADAPTER}/adapter_config.json"), config.as_bytes())?;
-        }
-        for (name, path) in &small.files.others {
-            let bytes = read_small(path, u64::MAX).map_err(|e| CliError::environment(format!("{path}: {e}")))?;
-            put(name, &bytes)?;
-        }
-        Ok(names)
     }
 
     /// Looks at the weights as any reader would: headers, sizes, the index.
@@ -161,44 +169,74 @@ impl Made<'_> {
                 .map(|below| self.dir.path().join(below))
         };
         let dirs: BTreeSet<Utf8PathBuf> = self.files.iter().filter_map(of).collect();
-        dirs.iter().try_for_each(|dir| self.judge_in(dir))
+        let look =
+            |dir: &Utf8PathBuf| judged(self.dir, dir, Depth::Structure, &mut |_| ControlFlow::Continue(())).map(drop);
+        dirs.iter().try_for_each(look)
     }
+}
 
-    fn judge_in(&self, dir: &Utf8Path) -> Result<(), CliError> {
-        let names: BTreeMap<String, u64> = dir
-            .read_dir_utf8()
-            .and_then(|entries| {
-                let size = |e: io::Result<camino::Utf8DirEntry>| {
-                    let e = e?;
-                    Ok((e.file_name().to_owned(), e.metadata()?.len()))
-                };
-                entries.map(size).collect()
-            })
-            .map_err(|e| self.failed(&e))?;
-        let needs = set::needs(SetKind::Weights, names.keys().map(String::as_str));
-        let options = SweepOptions {
-            zero: false,
-            finite: false,
+impl Small<'_> {
+    /// Gives the names of what was written.
+    pub(super) fn write(&self, dir: &OutputDir) -> Result<Vec<String>, CliError> {
+        let mut names = Vec::new();
+        let mut put = |name: &str, bytes: &[u8]| {
+            names.push(name.to_owned());
+            dir.write(name, bytes).map_err(|e| new_dir::failed(dir, &e))
         };
-        let reports = FileProver::new(dir)
-            .prove(&needs, Depth::Structure, options, &mut |_| ControlFlow::Continue(()))
-            .into_iter()
-            .map(|(path, report)| (path.into_string(), report))
-            .collect();
-        let judged = set::judge(SetKind::Weights, &names, &reports);
-        match judged.verdict {
-            Verdict::Whole => Ok(()),
-            verdict => {
-                let why = judged.findings.first().map(ToString::to_string).unwrap_or_default();
-                Err(CliError::checkpoint(
-                    verdict,
-                    format!("what would be written is {verdict}: {why}"),
-                ))
-            }
+        put("config.json", self.config.as_bytes())?;
+        if let Some(index) = &self.index {
+            put(INDEX, index.as_bytes())?;
         }
+        if let Some(config) = &self.adapter {
+            put(&format!("{ADAPTER}/adapter_config.json"), config.as_bytes())?;
+        }
+        for (name, path) in &self.files.others {
+            let bytes = read_small(path, u64::MAX).map_err(|e| CliError::environment(format!("{path}: {e}")))?;
+            put(name, &bytes)?;
+        }
+        Ok(names)
     }
+}
 
-    fn failed(&self, e: &io::Error) -> CliError {
-        new_dir::failed(self.dir, e)
+/// Reports on files by their names.
+pub(super) type Reports = BTreeMap<String, FileReport>;
+
+/// Reports on what was made in a directory of it, which is whole.
+pub(super) fn judged(
+    out: &OutputDir,
+    dir: &Utf8Path,
+    depth: Depth,
+    tell: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+) -> Result<Reports, CliError> {
+    let names: BTreeMap<String, u64> = dir
+        .read_dir_utf8()
+        .and_then(|entries| {
+            let size = |e: io::Result<camino::Utf8DirEntry>| {
+                let e = e?;
+                Ok((e.file_name().to_owned(), e.metadata()?.len()))
+            };
+            entries.map(size).collect()
+        })
+        .map_err(|e| new_dir::failed(out, &e))?;
+    let needs = set::needs(SetKind::Weights, names.keys().map(String::as_str));
+    let options = SweepOptions {
+        zero: depth == Depth::Full,
+        finite: false,
+    };
+    let reports: Reports = FileProver::new(dir)
+        .prove(&needs, depth, options, tell)
+        .into_iter()
+        .map(|(path, report)| (path.into_string(), report))
+        .collect();
+    let judged = set::judge(SetKind::Weights, &names, &reports);
+    match judged.verdict {
+        Verdict::Whole => Ok(reports),
+        verdict => {
+            let why = judged.findings.first().map(ToString::to_string).unwrap_or_default();
+            Err(CliError::checkpoint(
+                verdict,
+                format!("what would be written is {verdict}: {why}"),
+            ))
+        }
     }
 }

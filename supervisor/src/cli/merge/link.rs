@@ -1,0 +1,98 @@
+//! A model that the trainer wrote itself, as it is wanted: its files are proven where they stand in the new directory, and copied where
+//! neither blocks nor files can have two names.
+
+use super::files::Beside;
+use super::originals::{Original, Originals};
+use super::output::{self, INDEX, Written};
+use crate::cli::model::Found;
+use crate::cli::new_dir;
+use crate::error::CliError;
+use crate::printer::Meter;
+use camino::Utf8Path;
+use std::ops::ControlFlow;
+use std::time::Instant;
+use supervise_core::checkpoint::Depth;
+use supervise_host::io_worker::read_small;
+use supervise_host::output_dir::{OutputDir, Shared};
+use supervise_weights::hf::Plan;
+
+/// Bytes that an index may have.
+const MOST: u64 = 256 << 20;
+
+/// Makes the directory of its files.
+pub(super) fn link(
+    target: &Utf8Path,
+    found: &Found,
+    originals: &Originals,
+    plan: &Plan,
+    files: &Beside,
+) -> Result<Written, CliError> {
+    let began = Instant::now();
+    let dir = new_dir::begin(target, 0)?;
+    let done = fill(&dir, target, found, originals, plan, files);
+    output::finish(dir, done, target, began)
+}
+
+fn fill(
+    dir: &OutputDir,
+    target: &Utf8Path,
+    found: &Found,
+    originals: &Originals,
+    plan: &Plan,
+    files: &Beside,
+) -> Result<Written, CliError> {
+    let mut out = Written::default();
+    let mut copies: Vec<&Original> = Vec::new();
+    for file in &originals.files {
+        match dir
+            .share(&file.name, &file.path)
+            .map_err(|e| new_dir::failed(dir, &e))?
+        {
+            Some(shared) => {
+                out.linked += 1;
+                out.is_same_file |= shared == Shared::File;
+            }
+            None => copies.push(file),
+        }
+    }
+    out.bytes = copies.iter().map(|file| file.bytes()).sum();
+    new_dir::enough_space(target, out.bytes)?;
+    let mut meter = Meter::of_writing();
+    let mut written = 0;
+    for file in copies {
+        let mut tell = |n| {
+            written += n;
+            meter.tell(written, Some(out.bytes));
+            Ok(())
+        };
+        let copied = dir.copy(&file.name, &file.path, &mut tell);
+        copied.map_err(|e| new_dir::failed(dir, &e))?;
+    }
+    meter.end();
+    let index = match originals.files.len() {
+        0 | 1 => None,
+        _ => Some(index(found)?),
+    };
+    let small = output::small(plan, files, index, None).write(dir)?;
+    let mut meter = Meter::new();
+    let reports = output::judged(dir, dir.path(), Depth::Full, &mut |p| {
+        meter.tell(p.done, Some(p.of));
+        ControlFlow::Continue(())
+    });
+    meter.end();
+    let reports = reports?;
+    for file in &originals.files {
+        out.checked += file.compare(reports.get(&file.name).and_then(|r| r.crc))?;
+    }
+    originals.unchanged()?;
+    let names = originals.files.iter().map(|f| f.name.clone());
+    out.files = names.chain(small).collect();
+    Ok(out)
+}
+
+/// The trainer's own.
+fn index(found: &Found) -> Result<String, CliError> {
+    let path = found.dir.join(INDEX);
+    let text = read_small(&path, MOST).and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other));
+    text.map_err(|e| CliError::environment(format!("{path}: {e}")))
+}

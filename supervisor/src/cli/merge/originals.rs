@@ -1,0 +1,175 @@
+//! Files of safetensors that the trainer wrote: they have no checksums of their own, and may be the model already as it is wanted.
+
+use crate::cli::model::{Files, Found, Model};
+use crate::cli::target;
+use crate::error::CliError;
+use camino::{Utf8Path, Utf8PathBuf};
+use std::collections::BTreeMap;
+use std::fs::symlink_metadata;
+use std::io;
+use supervise_checkpoint::proof_record::compare;
+use supervise_checkpoint::{Extent, Pin, ProvenFile};
+use supervise_core::checkpoint::{CkptId, Verdict};
+use supervise_host::io_worker::{RUN_DIR_NAME, fact_of, proven};
+use supervise_trainers::registry::of_step_name;
+use supervise_weights::hf::Plan;
+use supervise_weights::{OutTensor, Weights};
+
+/// The files, as they stood before anything was read of them.
+#[derive(Debug, Default)]
+pub(super) struct Originals {
+    pub(super) files: Vec<Original>,
+}
+
+/// One of them.
+#[derive(Debug)]
+pub(super) struct Original {
+    /// Its name in the model's directory.
+    pub(super) name: String,
+    /// The file itself, where that is a link.
+    pub(super) path: Utf8PathBuf,
+    pin: Pin,
+    /// As a run has proven it.
+    proven: Option<ProvenFile>,
+}
+
+impl Original {
+    pub(super) fn bytes(&self) -> u64 {
+        self.pin.size
+    }
+
+    /// The checksum that a run has recorded of the bytes that should stand there.
+    fn recorded(&self) -> Option<u32> {
+        let known = self.proven.as_ref()?;
+        let crc = known.report.crc.filter(|_| known.report.verdict == Verdict::Whole)?;
+        // Written anew since, by whoever passed the step again.
+        (self.pin.mtime <= known.pin.mtime).then_some(crc)
+    }
+
+    /// Compares its bytes with what a run has recorded of them; gives how many were compared.
+    pub(super) fn compare(&self, crc: Option<u32>) -> Result<u64, CliError> {
+        let (Some(known), Some(crc), Some(_)) = (&self.proven, crc, self.recorded()) else {
+            return Ok(0);
+        };
+        match compare(known, &self.pin, crc).filter(|f| f.effect() != Verdict::Whole) {
+            None => Ok(self.bytes()),
+            Some(bad) => Err(CliError::checkpoint(
+                bad.effect(),
+                format!("{}: {}", self.path, bad.detail),
+            )),
+        }
+    }
+}
+
+impl Originals {
+    /// Those of a model in safetensors; of others, none: torch puts checksums into its files.
+    pub(super) fn of(source: &str, found: &Found, notes: &mut Vec<String>) -> Result<Self, CliError> {
+        let Files::Safetensors(names) = &found.files else {
+            return Ok(Self::default());
+        };
+        let (mut known, below) = match recorded(source, &found.dir) {
+            Some((known, below)) => (
+                known.unwrap_or_else(|why| {
+                    notes.push(why);
+                    BTreeMap::new()
+                }),
+                below,
+            ),
+            None => Default::default(),
+        };
+        let file = |name: &String| {
+            let path = found.dir.join(name);
+            let path = path.canonicalize_utf8().unwrap_or(path);
+            let pin = pin(&path)?;
+            Ok(Original {
+                name: name.clone(),
+                pin,
+                proven: known.remove(&below.join(name)),
+                path,
+            })
+        };
+        Ok(Self {
+            files: names.iter().map(file).collect::<Result<_, CliError>>()?,
+        })
+    }
+
+    /// Has the bytes compared with what a run has recorded, as they are read.
+    pub(super) fn mark(&self, weights: &mut Weights) {
+        for (file, own) in weights.files.iter_mut().zip(&self.files) {
+            file.checked.extend(own.recorded().map(|crc| Extent {
+                off: 0,
+                len: own.bytes(),
+                crc: Some(crc),
+                dtype: None,
+                what: "the whole file".to_owned(),
+            }));
+        }
+    }
+
+    /// Nobody wrote to one of them since they were looked at.
+    pub(super) fn unchanged(&self) -> Result<(), CliError> {
+        for file in &self.files {
+            let now = pin(&file.path)?;
+            if (now.ino, now.size, now.mtime) != (file.pin.ino, file.pin.size, file.pin.mtime) {
+                let text = format!("{}: it was written to while it was read", file.path);
+                return Err(CliError::checkpoint(Verdict::Incomplete, text)
+                    .hint("run this again when the save has ended: nothing stands under the target's name"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Why they are not the model that is wanted, byte for byte.
+    pub(super) fn differ(&self, model: &Model, plan: &Plan, most: u64) -> Option<String> {
+        let tensors = &model.weights.tensors;
+        let is_same = |out: &OutTensor| match out.pieces.as_slice() {
+            [piece] => tensors.get(piece.tensor).is_some_and(|t| {
+                t.name == out.name && t.dtype == out.dtype && (piece.from, piece.to) == (0, t.elements())
+            }),
+            _ => false,
+        };
+        let cast = plan.model.iter().find_map(|out| {
+            let piece = out.pieces.first()?;
+            tensors.get(piece.tensor).filter(|t| t.dtype != out.dtype)
+        });
+        if let (Some(source), Some(dtype)) = (cast, plan.dtype()) {
+            return Some(format!(
+                "the trainer wrote them as {}, and {} is asked for (--dtype keep takes them as they are)",
+                source.dtype.word(),
+                dtype.word()
+            ));
+        }
+        if plan.adapter.is_some() || plan.model.len() != tensors.len() || !plan.model.iter().all(is_same) {
+            return Some("the model is written with other tensors than the trainer wrote".to_owned());
+        }
+        let large = |n: usize| tensors.iter().filter(|t| t.chunks.iter().any(|c| c.file == n)).count() > 1;
+        let mut files = self.files.iter().enumerate();
+        let large = files.find(|(n, file)| file.bytes() > most && large(*n));
+        large.map(|(_, file)| format!("{} is larger than --max-shard-size", file.name))
+    }
+}
+
+/// Files of a step by their paths in it, as its run has proven them, or why that cannot be read; and the path of a directory in that step.
+type Recorded = (Result<BTreeMap<Utf8PathBuf, ProvenFile>, String>, Utf8PathBuf);
+
+/// The run's records of the step that a directory is in; none where it is in no step.
+fn recorded(source: &str, dir: &Utf8Path) -> Option<Recorded> {
+    let dir = dir.canonicalize_utf8().ok()?;
+    let is_step = |dir: &&Utf8Path| dir.file_name().is_some_and(|n| of_step_name(n).is_some());
+    let step = dir.ancestors().find(is_step)?;
+    let id = CkptId(step.file_name()?.into());
+    let run_dir = target::find(source).ok().and_then(|seen| seen.run_dir);
+    let run_dir = run_dir.unwrap_or(step.parent()?.join(RUN_DIR_NAME));
+    Some((proven(&run_dir, &id), dir.strip_prefix(step).ok()?.to_owned()))
+}
+
+fn pin(path: &Utf8Path) -> Result<Pin, CliError> {
+    let meta = symlink_metadata(path).map_err(|e| {
+        let verdict = match e.kind() {
+            io::ErrorKind::NotFound => Verdict::Incomplete,
+            _ => Verdict::Unreadable,
+        };
+        CliError::checkpoint(verdict, format!("{path}: {e}"))
+    })?;
+    Ok(Pin::of(&fact_of(path.to_owned(), &meta)))
+}
