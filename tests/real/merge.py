@@ -176,6 +176,22 @@ def worlds_compared(shards, work):
     print("compare: one model in every world; a changed number is found by name and place")
 
 
+def critic_that_began_as_a_model(shards, work):
+    """As verl's engine makes one: transformers leaves the base's class in config.json, and a reader of that would make up a head of words."""
+    base = work / "base"
+    we_merge(shards / "qwen2-w2", base)
+    for world in (1, 2, 4):
+        target = work / f"begun-w{world}"
+        view = we_merge(shards / f"begun-w{world}", target, "--like", base)
+        assert any("began as Qwen2ForCausalLM" in note for note in view["notes"]), view
+        assert equal(target, work / "ours" / f"critic-w{world}") and torch.equal(logits(target, True), logits(work / "ours" / f"critic-w{world}", True))
+        model, info = AutoModelForTokenClassification.from_pretrained(target, output_loading_info=True)
+        assert not info["missing_keys"] and not info["unexpected_keys"] and model.config.num_labels == 1, info
+    done = subprocess.run([SUPERVISE, "merge", shards / "begun-w2", "--target", work / "never", "--like", work / "ours/llama-w2"], capture_output=True, text=True)
+    assert done.returncode == 21 and "self_attn.q_proj.bias" in done.stderr and "score" not in done.stderr, done
+    print("a critic that began as a model: its head alone is another, and config.json says so")
+
+
 def several_files(source, work):
     """A model in several files has an index that transformers follows."""
     whole, parts = work / "whole", work / "parts"
@@ -321,7 +337,9 @@ def main():
         for name in ("verl", "ours"):
             (work / name).mkdir()
         for source in sorted(shards.iterdir()):
-            compare(source.name, source, work)
+            if not source.name.startswith("begun"):
+                compare(source.name, source, work)
+        critic_that_began_as_a_model(shards, work)
         several_files(shards / "qwen2-w4", work)
         casts(shards / "qwen2-w2", work)
         worlds_compared(shards, work)

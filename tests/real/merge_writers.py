@@ -48,6 +48,7 @@ CASES = {
     "llama": (CAUSAL, LlamaConfig(**SIZES, tie_word_embeddings=False)),
     "tied": (CAUSAL, Qwen3Config(**SIZES, head_dim=18, tie_word_embeddings=True)),
     "critic": (CRITIC, Qwen2Config(**SIZES, num_labels=1, tie_word_embeddings=False)),
+    "begun": (CRITIC, Qwen2Config(**SIZES, num_labels=1, tie_word_embeddings=False)),
     "qwen3_moe": (CAUSAL, Qwen3MoeConfig(**SIZES, **MOE, tie_word_embeddings=False)),
     "mixtral": (CAUSAL, MixtralConfig(**SIZES, num_local_experts=3, num_experts_per_tok=2, tie_word_embeddings=False)),
 }
@@ -102,7 +103,8 @@ def main():
         torch.manual_seed(7)
         kind, config = CASES[case]
         model = kind.from_config(config, dtype=dtype)
-        model.config.architectures = [type(model).__name__]
+        # A critic that began as a model of words: its configuration goes on naming that one's class.
+        model.config.architectures = ["Qwen2ForCausalLM" if case == "begun" else type(model).__name__]
         # From there the manager takes the generation's configuration.
         model.config.name_or_path = args.model
         for parameter in model.parameters():

@@ -225,7 +225,12 @@ fn merge(args: &Args, target: &Utf8Path) -> Result<u8, CliError> {
     plan.notes
         .extend(model.notes.iter().cloned().chain(folded).chain(notes));
     if let Some(base) = &args.like {
-        files::compare_names(base, &plan.model)?;
+        let of_values = files
+            .config
+            .architecture()
+            .is_some_and(|a| a.ends_with("ForTokenClassification"));
+        let other_head = plan.critic || of_values || files.config.is_tied();
+        files::compare_names(base, &plan.model, other_head)?;
     }
     let adapter = match plan.adapter.take() {
         Some(adapter) => Some(files.adapter(adapter, args.lora_alpha)?),

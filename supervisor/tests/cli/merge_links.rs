@@ -102,7 +102,7 @@ fn its_files_are_written_anew_where_something_has_to_change_and_it_is_told_why()
     let notes = merge("many", &["--max-shard-size", "1KB"]);
     assert!(notes.contains("larger than --max-shard-size"), "{notes}");
     world.run(&["compare", "many", "trained"]).tells(0, &["equal"]);
-    // Names that say what they are for are taken as they are.
+    // Names are kept by files that are taken as they are.
     world
         .run(&[
             "merge",
@@ -168,4 +168,70 @@ fn on_another_file_system_they_are_copied() {
     let bytes: u64 = weights.map(|n| fs::metadata(model.join(n)).unwrap().len()).sum();
     assert_eq!(view["bytes_written"], bytes, "{view}");
     world.run(&["compare", "v2_hf", target.as_str()]).tells(0, &["equal"]);
+}
+
+/// The model as a critic that began as it: another head, one number for each token.
+fn as_critic(from: &Utf8Path, to: &Utf8Path) {
+    let bytes = fs::read(from).unwrap();
+    let (length, rest) = bytes.split_at(8);
+    let (text, data) = rest.split_at(u64::from_le_bytes(length.try_into().unwrap()) as usize);
+    let header: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(text).unwrap();
+    let (mut table, mut out) = (serde_json::Map::new(), Vec::new());
+    for (name, info) in header.into_iter().filter(|(name, _)| name != "__metadata__") {
+        let [a, b] = [0, 1].map(|n| info["data_offsets"][n].as_u64().unwrap() as usize);
+        let mut put = |name: &str, shape: serde_json::Value, bytes: &[u8]| {
+            let place = [out.len(), out.len() + bytes.len()];
+            out.extend_from_slice(bytes);
+            table.insert(
+                name.to_owned(),
+                serde_json::json!({"dtype": "BF16", "shape": shape, "data_offsets": place}),
+            );
+        };
+        match name.as_str() {
+            "lm_head.weight" => {
+                let width = info["shape"][1].as_u64().unwrap();
+                put(
+                    "score.weight",
+                    serde_json::json!([1, width]),
+                    &data[a..a + 2 * width as usize],
+                );
+                put("score.bias", serde_json::json!([1]), &[0, 0]);
+            }
+            _ => put(&name, info["shape"].clone(), &data[a..b]),
+        }
+    }
+    let text = serde_json::to_vec(&table).unwrap();
+    let bytes = [&(text.len() as u64).to_le_bytes()[..], &text, &out].concat();
+    fs::write(to, bytes).unwrap();
+}
+
+#[test]
+fn a_critic_has_another_head_than_the_model_that_it_began_as_and_nothing_else() {
+    let world = World::new();
+    copy_fixture("verl_ppo_fsdp2_w2", &world.path("fsdp"));
+    world.run(&["merge", "fsdp", "--target", "base"]).tells(0, &["tensors"]);
+    let model = root(&world, LAYOUTS[1].0, LAYOUTS[1].1);
+    fs::remove_dir_all(&model).unwrap();
+    copy(&world.path("base"), &model);
+    as_critic(&world.path("base/model.safetensors"), &model.join("model.safetensors"));
+    let said = world.run(&["merge", "v2_hf", "--target", "critic", "--like", "base", "--json"]);
+    said.tells(0, &[]);
+    let notes = said.json()["notes"].to_string();
+    assert!(notes.contains("a critic that began as Qwen2ForCausalLM"), "{notes}");
+    let config: serde_json::Value =
+        serde_json::from_slice(&fs::read(world.path("critic/config.json")).unwrap()).unwrap();
+    assert_eq!(config["architectures"][0], "Qwen2ForTokenClassification");
+    assert_eq!(config["id2label"], serde_json::json!({"0": "LABEL_0"}));
+    // The same without the model that it began as, and with one that has other layers.
+    world
+        .run(&["merge", "v2_hf", "--target", "alone"])
+        .tells(0, &["linked"]);
+    let renamed = fs::read(world.path("base/model.safetensors")).unwrap();
+    let at = renamed.windows(11).position(|w| w == b"mlp.up_proj").unwrap();
+    let mut other = renamed;
+    other[at + 4] = b'x';
+    fs::write(world.path("base/model.safetensors"), other).unwrap();
+    world
+        .run(&["merge", "v2_hf", "--target", "never", "--like", "base"])
+        .refuses(21, &["the tensors are not those of base: 2 differ", "mlp.xp_proj"]);
 }

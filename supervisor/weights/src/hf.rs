@@ -49,6 +49,8 @@ const KNOWN: [&str; 26] = [
 
 /// The tensor that makes words of states.
 pub const HEAD: &str = "lm_head.weight";
+/// The value head, as transformers' models that give each token numbers have it.
+pub const SCORE: &str = "score.weight";
 /// Words that torch puts into names where a module is compiled or wrapped.
 const WRAPPERS: [&str; 3] = ["_orig_mod.", "_checkpoint_wrapped_module.", "_fsdp_wrapped_module."];
 /// Numbers that decide which experts are chosen stay as exact as they are, as in transformers.
@@ -107,7 +109,9 @@ impl ModelConfig {
         self.value.get("quantization_config").is_some_and(|q| !q.is_null())
     }
 
-    pub(crate) fn is_tied(&self) -> bool {
+    /// Embeddings and head are one tensor.
+    #[must_use]
+    pub fn is_tied(&self) -> bool {
         self.value.get("tie_word_embeddings").and_then(Value::as_bool) == Some(true)
     }
 
@@ -160,7 +164,7 @@ pub struct Plan {
     pub tied: Option<[OutTensor; 2]>,
     /// Tensors that the checkpoint has under two names: of each pair, which has to be equal, one is written.
     pub same: Vec<[OutTensor; 2]>,
-    /// It is a critic of Megatron's, whatever class the configuration names: its head gives each token a value.
+    /// It is a critic, though the configuration names the class that it began as: its head gives each token a value.
     pub critic: bool,
     /// Remarks for a reader.
     pub notes: Vec<String>,
@@ -254,14 +258,32 @@ pub fn plan(weights: &Weights, config: &ModelConfig, options: Options) -> Result
             out.notes
                 .push("the checkpoint holds an adapter alone: the model it belongs to is not in it".to_owned());
         } else {
-            untie(config, &mut out);
-            fits(config, &out.model)?;
+            out.critic = config.generates() && is_critic(&out.model);
+            match out.critic {
+                true => {
+                    let class = config.architecture().unwrap_or_default();
+                    let note =
+                        format!("it is a critic that began as {class}: config.json is written for its value head");
+                    out.notes.push(note);
+                    fits(&config.of_critic(), &out.model)?;
+                }
+                false => {
+                    untie(config, &mut out);
+                    fits(config, &out.model)?;
+                }
+            }
         }
     }
     if !lora.is_empty() {
         out.adapter = Some(lora::adapter(lora)?);
     }
     Ok(out)
+}
+
+/// The head gives each token one number. verl's critics keep the class of the model that they began as in their configuration.
+fn is_critic(model: &[OutTensor]) -> bool {
+    let score = model.iter().any(|t| t.name == SCORE && t.shape.first() == Some(&1));
+    score && !model.iter().any(|t| t.name == HEAD)
 }
 
 /// A tensor that the model ties to another is not written: a reader that finds both does not tie them again.

@@ -14,7 +14,7 @@ mod tables;
 pub use backward::{Backward, Form, Global, Keys, Part, backward};
 
 use crate::cast;
-use crate::hf::{ModelConfig, Options, Plan, natural};
+use crate::hf::{ModelConfig, Options, Plan, SCORE, natural};
 use crate::layout::{OutTensor, Piece};
 use crate::model::{Tensor, Weights};
 use crate::problem::Problem;
@@ -32,8 +32,6 @@ const MOST: u64 = 1 << 22;
 const KEPT: &str = "e_score_correction_bias";
 /// The last layer: of a critic it has one row, its value.
 const OUTPUT: &str = "output_layer.weight";
-/// The value head, as transformers' models that give each token numbers have it.
-const SCORE: &str = "score.weight";
 
 /// Decides which tensors are written under which names.
 ///

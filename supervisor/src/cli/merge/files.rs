@@ -9,7 +9,7 @@ use supervise_checkpoint::{FileKind, Limits, inspect};
 use supervise_core::checkpoint::Verdict;
 use supervise_host::io_worker::{FileSource, read_small};
 use supervise_weights::OutTensor;
-use supervise_weights::hf::{Adapter, AdapterFacts, ModelConfig};
+use supervise_weights::hf::{self, Adapter, AdapterFacts, ModelConfig};
 
 /// Bytes that one of them may have: a large vocabulary takes some ten millions.
 const SMALL: u64 = 256 << 20;
@@ -183,8 +183,11 @@ fn is_weights(name: &str) -> bool {
     ends.iter().any(|end| name.ends_with(end))
 }
 
-/// The model that was trained has the same tensors.
-pub(super) fn compare_names(base: &Utf8Path, model: &[OutTensor]) -> Result<(), CliError> {
+/// Heads of a model of words, and of a critic that began as one.
+const HEADS: [&str; 3] = [hf::HEAD, hf::SCORE, "score.bias"];
+
+/// The model that was trained has the same tensors. `other_head`: a critic's head is another one, a tied one need not be there.
+pub(super) fn compare_names(base: &Utf8Path, model: &[OutTensor], other_head: bool) -> Result<(), CliError> {
     let mut there = BTreeMap::new();
     let entries = base
         .read_dir_utf8()
@@ -208,8 +211,10 @@ pub(super) fn compare_names(base: &Utf8Path, model: &[OutTensor]) -> Result<(), 
     }
     let ours: BTreeMap<&str, &[u64]> = model.iter().map(|t| (t.name.as_str(), t.shape.as_slice())).collect();
     let mut lines = Vec::new();
+    let may_lack = |name: &str| other_head && HEADS.contains(&name);
     for (name, shape) in &there {
         match ours.get(name.as_str()) {
+            None if may_lack(name) => {}
             None => lines.push(format!("{name} is missing")),
             Some(own) if *own != shape.as_slice() => {
                 lines.push(format!("{name} has the shape {own:?} instead of {shape:?}"))
@@ -219,7 +224,7 @@ pub(super) fn compare_names(base: &Utf8Path, model: &[OutTensor]) -> Result<(), 
     }
     lines.extend(
         ours.keys()
-            .filter(|n| !there.contains_key(**n))
+            .filter(|n| !there.contains_key(**n) && !may_lack(n))
             .map(|n| format!("{n} is not in it")),
     );
     if lines.is_empty() {
