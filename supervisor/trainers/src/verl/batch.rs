@@ -1,14 +1,30 @@
 //! Sizes of batches that verl divides by the number of its ranks: where they do not divide it fails at its start, or trains fewer samples a step
-//! than was asked for, without a word (verl 0.9.1 `utils/config.py`, `trainer/sft_trainer.py`, `workers/engine_workers.py`,
-//! `workers/engine/utils.py`).
+//! than was asked for, without a word.
+//!
+//! Source: verl 0.4.0 to 0.9.1, each of [`Release::KNOWN`](super::version::Release::KNOWN): `utils/config.py` (before 0.6
+//! `trainer/ppo/ray_trainer.py`, `_validate_config`), `workers/fsdp_workers.py` (until 0.7), `workers/engine_workers.py`,
+//! `workers/engine/utils.py`, `trainer/sft_trainer.py`, `trainer/fsdp_sft_trainer.py`. They differ in this:
+//! - Before 0.6 all samples of a step have to divide by the ranks wherever pieces are cut by tokens, too.
+//! - The workers of FSDP until 0.7 (0.5 to 0.7: unless `trainer.use_legacy_worker_impl=disable`) want pieces that divide a rank's share even where
+//!   they do not use them, and divide `ppo_micro_batch_size` by the ranks.
+//! - The engines of rollouts are as large as all three of their sizes say since 0.6.
+//! - 0.6's newer SFT trainer takes pieces of any size; later ones want them to divide a rank's share.
 
 use super::Reader;
 use super::defaults::Tree;
+use super::version::Version::{V0_5, V0_6, V0_7, V0_8};
 use supervise_core::spec::RoleSpec;
 
 /// Values beyond this are tried by nobody.
 const LARGEST: u64 = 1 << 16;
 const ROLLOUT: &str = "actor_rollout_ref.rollout";
+const ACTOR: &str = "actor_rollout_ref.actor";
+/// Values where nobody says one, the same in all releases.
+const TRAIN_PPO: u64 = 1024;
+const TRAIN_SFT: u64 = 256;
+const MINI: u64 = 256;
+const MICRO_SFT: u64 = 4;
+const ENGINE: u64 = 2;
 
 /// Settings that do not divide by the ranks, each in words, with an override that does. They are told where a step is cut anew only: a
 /// value that cannot be read here is no mistake.
@@ -47,6 +63,14 @@ impl Sizes<'_, '_> {
         found.and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0)
     }
 
+    /// The same, or the trainer's own value where nobody says one.
+    fn size_or(&mut self, key: &str, own: u64) -> Option<u64> {
+        match self.reader.has(key) {
+            true => self.size(key),
+            false => Some(own),
+        }
+    }
+
     fn flag(&mut self, key: &str) -> bool {
         let problems = self.reader.problems.len();
         let found = self.reader.flag(key);
@@ -57,32 +81,73 @@ impl Sizes<'_, '_> {
     fn sft(&mut self, sequence: &str) {
         let Some(parts) = self.parts(&[sequence]) else { return };
         let key = "data.train_batch_size";
-        let Some(batch) = self.size(key) else { return };
-        if self.multiple(key, batch, 1, parts) {
-            let dynamic = "data.use_dynamic_bsz";
-            let varies = self.reader.has(dynamic) && self.flag(dynamic);
-            self.micro("data.micro_batch_size_per_gpu", batch / parts, varies);
+        let Some(batch) = self.size_or(key, TRAIN_SFT) else {
+            return;
+        };
+        if !self.multiple(key, batch, 1, parts) {
+            return;
         }
+        let is_old = self.reader.basis.tree == Tree::SftOld;
+        let dynamic = "data.use_dynamic_bsz";
+        // The older trainer does not know the switch, the newer one has it on.
+        let varies = !is_old && (!self.reader.has(dynamic) || self.flag(dynamic));
+        let any_piece = !is_old && !self.reader.basis.since(V0_7, 0);
+        self.micro(
+            "data.micro_batch_size_per_gpu",
+            Some(MICRO_SFT),
+            batch / parts,
+            varies || any_piece,
+        );
     }
 
     fn ppo(&mut self, roles: &[RoleSpec]) {
-        let size = format!("{ROLLOUT}.tensor_model_parallel_size");
-        if let Some(engine) = self.size(&size).filter(|n| !self.world.is_multiple_of(*n)) {
-            self.words.push(format!(
-                "{size}={engine} does not divide {} ranks: {size}={}",
-                self.world,
-                divisor(self.world, engine)
-            ));
-        }
+        self.engines();
         let samples = self.size(&format!("{ROLLOUT}.n")).unwrap_or(1);
         for role in roles {
             self.role(&role.name, samples);
         }
     }
 
+    /// Engines of rollouts share the ranks among them.
+    fn engines(&mut self) {
+        let tensor = format!("{ROLLOUT}.tensor_model_parallel_size");
+        let Some(engine) = self.size_or(&tensor, ENGINE) else {
+            return;
+        };
+        let mut all = engine;
+        let mut named = format!("{tensor}={engine}");
+        if self.reader.basis.since(V0_6, 0) {
+            for key in ["data_parallel_size", "pipeline_model_parallel_size"] {
+                if let Some(n) = self.size(&format!("{ROLLOUT}.{key}")).filter(|n| *n > 1) {
+                    all = all.saturating_mul(n);
+                    named = format!("{named} times {key}={n}");
+                }
+            }
+        }
+        if !self.world.is_multiple_of(all) {
+            let rest = all / engine;
+            let fits = match self.world.is_multiple_of(rest) {
+                true => format!(": {tensor}={}", divisor(self.world / rest, engine)),
+                false => String::new(),
+            };
+            self.words
+                .push(format!("{named} does not divide {} ranks{fits}", self.world));
+        }
+    }
+
+    /// Its batches are divided by the workers that verl had before its engines.
+    fn has_old_workers(&mut self) -> bool {
+        if self.reader.basis.since(V0_8, 0) {
+            return false;
+        }
+        let problems = self.reader.problems.len();
+        let choice = self.reader.string("trainer.use_legacy_worker_impl");
+        self.reader.problems.truncate(problems);
+        !self.reader.basis.since(V0_5, 0) || choice.as_deref() != Some("disable")
+    }
+
     fn role(&mut self, role: &str, samples: u64) {
-        let actor = "actor_rollout_ref.actor";
-        let at = if role == "critic" { "critic" } else { actor };
+        let at = if role == "critic" { "critic" } else { ACTOR };
         let sequences = [
             format!("{at}.fsdp_config.ulysses_sequence_parallel_size"),
             format!("{at}.fsdp.ulysses_sequence_parallel_size"),
@@ -90,21 +155,41 @@ impl Sizes<'_, '_> {
         ];
         let sequences: Vec<&str> = sequences.iter().map(String::as_str).collect();
         let Some(parts) = self.parts(&sequences) else { return };
-        let varies = self.flag(&format!("{at}.use_dynamic_bsz"));
+        let dynamic = |at: &str| format!("{at}.use_dynamic_bsz");
+        let by = if self.reader.has(&dynamic(at)) { at } else { ACTOR };
+        let varies = self.flag(&dynamic(by));
         let train = "data.train_batch_size";
-        if at == actor
-            && !varies
-            && let Some(batch) = self.size(train)
+        if at == ACTOR
+            && (!varies || !self.reader.basis.since(V0_6, 0))
+            && let Some(batch) = self.size_or(train, TRAIN_PPO)
         {
             self.multiple(train, batch, samples, self.world);
         }
-        let mini = format!("{at}.ppo_mini_batch_size");
-        let Some(batch) = self.size(&mini).filter(|_| self.reader.has(&mini)) else {
+        let mini = |at: &str| format!("{at}.ppo_mini_batch_size");
+        // A critic's is the actor's.
+        let by = if self.reader.has(&mini(at)) { at } else { ACTOR };
+        let mini = mini(by);
+        let Some(batch) = self.size_or(&mini, MINI) else { return };
+        if !self.multiple(&mini, batch, samples, parts) {
             return;
-        };
-        if self.multiple(&mini, batch, samples, parts) {
-            let per_rank = batch.saturating_mul(samples) / parts;
-            self.micro(&format!("{at}.ppo_micro_batch_size_per_gpu"), per_rank, varies);
+        }
+        let per_rank = batch.saturating_mul(samples) / parts;
+        let old = self.has_old_workers();
+        let (each, all) = (
+            format!("{at}.ppo_micro_batch_size_per_gpu"),
+            format!("{at}.ppo_micro_batch_size"),
+        );
+        match self.size(&all).filter(|_| old) {
+            Some(micro) => {
+                let piece = micro / parts;
+                if piece == 0 || !per_rank.is_multiple_of(piece) {
+                    let fits = divisor(per_rank, piece.max(1)) * parts;
+                    self.words.push(format!(
+                        "{all}={micro} is {piece} for each of {parts} and does not divide the {per_rank} samples of a rank: {all}={fits}"
+                    ));
+                }
+            }
+            None => self.micro(&each, None, per_rank, varies && !old),
         }
     }
 
@@ -144,9 +229,13 @@ impl Sizes<'_, '_> {
         false
     }
 
-    /// A rank works off its share in pieces; where they are cut by the number of tokens, any number will do.
-    fn micro(&mut self, key: &str, per_rank: u64, varies: bool) {
-        if let Some(micro) = self.size(key).filter(|n| !varies && !per_rank.is_multiple_of(*n)) {
+    /// A rank works off its share in pieces; where they are cut by the number of tokens, any number will do. `own`: the trainer's own value.
+    fn micro(&mut self, key: &str, own: Option<u64>, per_rank: u64, any: bool) {
+        let micro = match own {
+            Some(own) => self.size_or(key, own),
+            None => self.size(key),
+        };
+        if let Some(micro) = micro.filter(|n| !any && !per_rank.is_multiple_of(*n)) {
             self.words.push(format!(
                 "{key}={micro} does not divide the {per_rank} samples of a rank: {key}={}",
                 divisor(per_rank, micro)

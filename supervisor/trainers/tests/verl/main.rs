@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod assist;
+mod batches;
 mod degraded;
 mod fixtures;
 mod fold;
