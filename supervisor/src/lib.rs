@@ -64,7 +64,7 @@ fn helper() -> Option<ExitCode> {
         "__nodes" => supervise_host::guard::nodes::launcher::main(),
         "__node" => supervise_host::guard::nodes::worker::main(),
         "__relay" => supervise_host::guard::nodes::relay::main(&args.collect::<Vec<_>>()),
-        "__evidence" => supervise_host::evidence::main(),
+        "__evidence" => supervise_host::evidence::main(&args.collect::<Vec<_>>()),
         "__notify" => notify::send::helper(),
         "__rehearse" => rehearse::helper(),
         "__log_writer" => supervise_host::log_writer::main(),

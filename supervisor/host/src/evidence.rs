@@ -16,12 +16,14 @@ mod stacks;
 mod tails;
 
 use crate::process::own_program;
+use crate::process::spawn::take_standard;
 use crate::wire;
 use camino::{Utf8Path, Utf8PathBuf};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
-use std::fs::{DirBuilder, OpenOptions};
-use std::io::{self, BufRead, Read, Write};
+use std::ffi::OsString;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, BufRead, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
@@ -66,31 +68,48 @@ pub struct Order {
     pub secrets: Vec<String>,
 }
 
+/// Argument of a helper whose standard error is the kernel's log, to be read on from where it stands.
+const LOGGED: &str = "--logged";
+
 /// The helper, to be started: it reads an [`Order`], a line, and answers with [`Facts`], a line. When its input is closed the attempt has
-/// ended.
+/// ended. `log`: see [`kernel_log`].
 #[must_use]
-pub fn command(exe: &Path) -> Command {
+pub fn command(exe: &Path, log: Option<File>) -> Command {
     let mut command = Command::new(own_program(exe));
     command
         .arg0(exe)
         .arg("__evidence")
+        .args(log.as_ref().map(|_| LOGGED))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
     // Out of reach of the terminal's interrupt.
-    command.stderr(Stdio::null()).process_group(0);
     command
+        .stderr(log.map_or_else(Stdio::null, Stdio::from))
+        .process_group(0);
+    command
+}
+
+/// The kernel's log from now on, to be opened at a launch: its whole past takes long to read, message by message. `None` where
+/// it cannot be read.
+#[must_use]
+pub fn kernel_log() -> Option<File> {
+    let mut log = kernel::open().ok()?;
+    log.seek(SeekFrom::End(0)).ok()?;
+    Some(log)
 }
 
 /// The helper itself. Returns the exit code.
 #[must_use]
-pub fn main() -> i32 {
+pub fn main(args: &[OsString]) -> i32 {
+    let log = args.iter().any(|a| a == LOGGED).then(|| take_standard(2));
+    let log = log.and_then(Result::ok).map(File::from);
     let mut line = String::new();
     let mut input = io::stdin().lock();
     let Ok(Ok(order)) = input.read_line(&mut line).map(|_| serde_json::from_str::<Order>(&line)) else {
         return 1;
     };
     supervise_config::know_values(&order.secrets);
-    let (facts, files) = gather(&order);
+    let (facts, files) = gather(&order, log);
     if let Ok(line) = wire::encode(&facts) {
         // Whoever wanted it may be gone.
         let mut output = io::stdout().lock();
@@ -119,7 +138,7 @@ pub fn main() -> i32 {
 type Files = Vec<(String, String)>;
 
 /// Evidence that is gone soon, and evidence that a decision may need.
-fn gather(order: &Order) -> (Facts, Files) {
+fn gather(order: &Order, log: Option<File>) -> (Facts, Files) {
     let mut files = Files::new();
     let procs = if order.still {
         stacks::processes(order)
@@ -137,7 +156,7 @@ fn gather(order: &Order) -> (Facts, Files) {
         files.extend(tails::files(order));
         files.extend(gpus.join().ok().flatten());
     }
-    let log = kernel::read(order.age_ms);
+    let log = kernel::read(log, order.age_ms);
     let known = tails::known(order);
     let lines = log
         .as_deref()

@@ -5,6 +5,7 @@
 
 pub(crate) mod call;
 pub mod capture;
+pub(crate) mod census;
 pub mod cgroup;
 pub mod kill;
 mod limits;

@@ -118,6 +118,7 @@ impl Driver {
         let prepared = self.port().and_then(|port| self.guard_order(order, &plan, &host, port));
         let order_for_guard =
             prepared.map_err(|e| other(format!("finding a free port, or preparing the script: {e}")))?;
+        let kernel_log = supervise_host::evidence::kernel_log();
         let (stream, child) = self
             .guard_for(&order_for_guard)
             .map_err(|e| other(format!("starting the guard {}: {e}", self.exe)))?;
@@ -132,6 +133,7 @@ impl Driver {
             GuardLink::new(stream, order.attempt, guard).map_err(|e| other(format!("talking to the guard: {e}")))?;
         let argv = redact_words(&plan.argv);
         link.launching = Some((act, argv.clone()));
+        link.kernel_log = kernel_log;
         self.guard = Some(link);
         self.scratch.clone_from(&plan.scratch);
         self.write_attempt(order, &plan, &argv, self.attempt_dir(order));

@@ -71,8 +71,12 @@ impl Driver {
         let Some(order) = self.order_of_evidence(attempt, still) else {
             return;
         };
+        let log = self
+            .guard
+            .as_ref()
+            .and_then(|l| l.kernel_log.as_ref()?.try_clone().ok());
         let started = wire::encode(&order).and_then(|line| {
-            let helper = Command::from(command(self.exe.as_std_path())).spawn();
+            let helper = Command::from(command(self.exe.as_std_path(), log)).spawn();
             Ok((helper.map_err(serde_json::Error::io)?, line))
         });
         let Ok((mut helper, line)) = started else { return };
@@ -181,7 +185,7 @@ impl Driver {
     fn all_gone(&mut self, attempt: AttemptNo) {
         // With its input closed the helper writes down how each process ended.
         self.gathering.take_if(|g| g.attempt == attempt);
-        if let Some(link) = self.guard.as_ref().filter(|l| l.attempt == attempt) {
+        if let Some(link) = self.guard.as_mut().filter(|l| l.attempt == attempt) {
             link.say(&ToGuard::Bye);
         }
         self.on_tree_gone(attempt, Vec::new(), Seen::ByGuard);

@@ -4,6 +4,8 @@ use super::jobs::Seen;
 use super::{Driver, Internal};
 use crate::render::one_line;
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Write;
 use std::time::Duration;
 use supervise_config::redact_words;
 use supervise_core::event::{ActError, ActErrorKind, ActOutput, EventKind};
@@ -48,6 +50,11 @@ pub(super) struct GuardLink {
     waits: Option<Tick>,
     /// When it last said something: it does so every few seconds.
     pub(super) heard: Tick,
+    /// The kernel's log since the launch, where we made it.
+    pub(super) kernel_log: Option<File>,
+    writer: std::os::unix::net::UnixStream,
+    /// Something waits to be written, and whatever comes after it.
+    is_behind: bool,
     tx: mpsc::UnboundedSender<Vec<u8>>,
     lines: Lines<BufReader<OwnedReadHalf>>,
 }
@@ -63,6 +70,7 @@ impl GuardLink {
         guard: ProcRef,
     ) -> std::io::Result<Self> {
         stream.set_nonblocking(true)?;
+        let writer = stream.try_clone()?;
         let (read, mut write) = UnixStream::from_std(stream)?.into_split();
         let (tx, mut rx) = mpsc::unbounded_channel::<Vec<u8>>();
         tokio::spawn(async move {
@@ -80,15 +88,25 @@ impl GuardLink {
             told_to_kill: None,
             waits: None,
             heard: Tick(0),
+            kernel_log: None,
+            writer,
+            is_behind: false,
             tx,
             lines: BufReader::new(read).lines(),
         })
     }
 
-    /// Says something; a guard that is gone is noticed by the end of its lines.
-    pub(super) fn say(&self, message: &ToGuard) {
-        if let Ok(line) = wire::encode(message) {
-            let _ = self.tx.send(line);
+    /// Says something, at once where the guard takes it: a kill is not to wait for what this turn of the loop does next. A guard
+    /// that is gone is noticed by the end of its lines.
+    pub(super) fn say(&mut self, message: &ToGuard) {
+        let Ok(line) = wire::encode(message) else { return };
+        let written = match self.is_behind {
+            true => 0,
+            false => self.writer.write(&line).unwrap_or(0),
+        };
+        if let Some(rest) = line.get(written..).filter(|rest| !rest.is_empty()) {
+            self.is_behind = true;
+            let _ = self.tx.send(rest.to_vec());
         }
     }
 

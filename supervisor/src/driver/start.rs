@@ -342,7 +342,7 @@ impl Driver {
         self.tell_manager();
         self.printer.finish(&self.state, &self.ledger, &self.spec);
         self.end_rehearsal().await;
-        if let Some(link) = &self.guard {
+        if let Some(link) = &mut self.guard {
             link.say(&ToGuard::Bye);
         }
         let now = self.now();

@@ -1,6 +1,6 @@
 //! The kernel's log since the launch.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use supervise_core::machine::KernelLine;
@@ -16,12 +16,16 @@ const SLACK: u64 = 2_000_000;
 /// The pid namespace whose numbers the kernel uses.
 const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 
-/// Its lines since the launch, without their heads; `Err`: why it cannot be read.
-pub(super) fn read(age_ms: u64) -> Result<String, String> {
+pub(super) fn open() -> std::io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC);
+    options.open("/dev/kmsg")
+}
+
+/// Its lines since the launch, without their heads; `Err`: why it cannot be read. One that was opened then is read on.
+pub(super) fn read(log: Option<File>, age_ms: u64) -> Result<String, String> {
     let failed = |e: std::io::Error| format!("/dev/kmsg cannot be read: {e}");
-    let mut log = options.open("/dev/kmsg").map_err(failed)?;
+    let mut log = log.map_or_else(open, Ok).map_err(failed)?;
     let since = since(age_ms);
     let (mut out, mut record) = (String::new(), [0; RECORD]);
     for _ in 0..RECORDS {

@@ -28,6 +28,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Duration;
 use supervise_core::event::Ahead;
 use supervise_core::id::WorkerId;
 
@@ -159,7 +160,9 @@ fn read_json<T: DeserializeOwned>(file: File) -> io::Result<T> {
 
 /// A guard that has said all it had to say is gone within this.
 const PREDECESSOR_MS: u64 = 3_000;
-const LOOK: std::time::Duration = std::time::Duration::from_millis(1);
+/// Pauses between looks for it: it was told to go before this one had its order.
+const FIRST_LOOK: Duration = Duration::from_micros(50);
+const LAST_LOOK: Duration = Duration::from_millis(2);
 
 type Failed = (Connection, String);
 
@@ -254,11 +257,13 @@ fn prepare(order: GuardOrder, connection: Connection, signals: SignalFd, early: 
 fn wait_for_predecessors(order: &GuardOrder) -> Result<(), String> {
     let end = boottime_ms() + PREDECESSOR_MS;
     for (role, who) in [(Role::Guard, "guard"), (Role::Keeper, "keeper")] {
+        let mut pause = FIRST_LOOK;
         while address::lives(&order.run, role) {
             if boottime_ms() >= end {
                 return Err(format!("another {who} of this run still lives"));
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(LAST_LOOK);
         }
     }
     Ok(())

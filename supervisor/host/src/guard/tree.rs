@@ -1,13 +1,14 @@
 //! The attempt's processes: who they are, what they use, and their end.
 //!
 //! The guard is a subreaper, so descent from it finds whatever the workers left behind. Looking through `/proc`
-//! is paced by what it costs: at most a two-thousandth of the time.
+//! is paced by what it costs: at most a two-thousandth of the time. At an end only what was started since the guard is read.
 
+use crate::process::census::Census;
 use crate::process::cgroup::Leaf;
 use crate::process::kill::{Sweeper, hunt, signal_process};
 use crate::process::reap::reap_some;
 use crate::process::stat::{ProcStat, proc_stat};
-use crate::process::tree::{Marks, running_children};
+use crate::process::tree::{Marks, Snapshot, running_children};
 use std::collections::BTreeMap;
 use std::time::Instant;
 use supervise_core::event::ExitStatus;
@@ -61,8 +62,8 @@ pub(crate) struct Tree {
     sweeper: Sweeper,
     /// Children that were reaped while others were killed: the guard has not heard of them yet.
     reaped: Vec<(i32, ExitStatus)>,
-    /// Everything was found and killed at least once.
-    swept: bool,
+    /// The last look through everything.
+    census: Option<Census>,
     /// Descendants by number: start time and the CPU time last seen.
     known: BTreeMap<i32, (u64, u64)>,
     leaf_cpu: u64,
@@ -88,7 +89,7 @@ impl Tree {
             },
             sweeper: Sweeper::default(),
             reaped: Vec::new(),
-            swept: false,
+            census: None,
             known: BTreeMap::new(),
             leaf_cpu: 0,
             walk_at: now.saturating_add(FIRST_WALK_MS),
@@ -167,7 +168,7 @@ impl Tree {
             members: self.members(),
             ..self.marks.clone()
         };
-        let found = marks.find();
+        let found = marks.find_in(&self.look_at_all());
         let cost = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
         let affordable = cost.saturating_mul(WALK_SHARE) / 1000;
         self.walk_gap = (self.walk_gap.saturating_mul(2)).min(WALK_MS);
@@ -247,8 +248,14 @@ impl Tree {
     }
 
     fn sweep(&mut self, now: u64, since: u64, told: bool) -> Option<News> {
-        // What still descends from the guard needs no look through all of `/proc` to be known as alive.
-        if self.swept && now < since.saturating_add(QUICK_MS) && !self.is_childless() {
+        // What still descends from the guard needs no look through `/proc` to be known as alive: as long as it dies, what it
+        // leaves behind becomes a child here, and is killed by the next round.
+        self.strike();
+        if now < since.saturating_add(QUICK_MS) && !self.is_childless() {
+            // Time for the look that the sweeps begin with.
+            if self.recount().is_none() {
+                self.look_at_all();
+            }
             self.end = End::Killing {
                 since,
                 next: now.saturating_add(2),
@@ -256,7 +263,6 @@ impl Tree {
             };
             return None;
         }
-        self.swept = true;
         let mut left = self.sweep_once();
         if left.is_empty() {
             left = self.sweep_once();
@@ -283,20 +289,36 @@ impl Tree {
         none && self.members().is_empty()
     }
 
-    fn sweep_once(&mut self) -> Vec<ProcStat> {
-        // What forks faster than all of `/proc` can be read is caught among the children, or not at all.
+    /// Kills what is in the leaf, and the children.
+    fn strike(&mut self) {
+        if let Some(leaf) = &self.leaf {
+            // Refused only where the leaf is gone; the rest does the same.
+            let _ = leaf.kill();
+        }
+        // What forks faster than `/proc` can be read is caught among the children, or not at all.
         let reaped = &mut self.reaped;
         let reap = || reap_some(|pid, status| reaped.push((pid, status)));
         let _ = hunt(|pid| self.marks.except.contains(&pid), reap);
-        if let Some(leaf) = &self.leaf {
-            // Refused only where the leaf is gone; the sweep does the same.
-            let _ = leaf.kill();
-        }
+    }
+
+    fn sweep_once(&mut self) -> Vec<ProcStat> {
+        self.strike();
+        let all = self.recount().unwrap_or_else(|| self.look_at_all());
         let marks = Marks {
             members: self.members(),
             ..self.marks.clone()
         };
-        self.sweeper.sweep(true, || marks.find())
+        self.sweeper.sweep(true, || marks.find_in(&all))
+    }
+
+    fn recount(&self) -> Option<Snapshot> {
+        self.census.as_ref().and_then(Census::recount)
+    }
+
+    fn look_at_all(&mut self) -> Snapshot {
+        let (all, census) = Census::take(self.marks.since);
+        self.census = census;
+        all
     }
 
     fn gone(&mut self) -> News {

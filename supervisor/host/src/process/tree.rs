@@ -29,17 +29,22 @@ impl Snapshot {
     /// Reads `/proc`.
     #[must_use]
     pub fn take() -> Self {
-        let mut by_pid = BTreeMap::new();
         let Ok(entries) = std::fs::read_dir("/proc") else {
             return Self::default();
         };
-        for entry in entries.flatten() {
-            let pid = entry.file_name().to_str().and_then(|s| s.parse().ok());
-            if let Some(stat) = pid.and_then(proc_stat) {
-                by_pid.insert(stat.pid, stat);
-            }
+        Self::of(
+            entries
+                .flatten()
+                .filter_map(|entry| entry.file_name().to_str()?.parse().ok()),
+        )
+    }
+
+    /// Reads these alone.
+    pub(crate) fn of(pids: impl IntoIterator<Item = i32>) -> Self {
+        let stats = pids.into_iter().filter_map(proc_stat);
+        Self {
+            by_pid: stats.map(|stat| (stat.pid, stat)).collect(),
         }
-        Self { by_pid }
     }
 
     /// The process of that number.
