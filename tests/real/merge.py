@@ -282,6 +282,18 @@ def what_no_reader_could_load(shards, work):
     print(f"{len(cases)} models that no reader could load are refused")
 
 
+def other_placements(work):
+    """As torch's own modules leave them: FSDP2 over tensor parallelism interleaves, and sums may not be added up yet."""
+    out = work / "placements"
+    command = [HERE / "gang.sh", "4", sys.executable, HERE / "placement_writers.py", out]
+    subprocess.run([str(c) for c in command], env={**os.environ, "PORT": str(free_port()), "PYTHONWARNINGS": "ignore"}, check=True, timeout=600)
+    for role, word in (("strided", "_StridedShard(0), Shard(0)"), ("strided-alone", "_StridedShard(0)"), ("partial", "Partial")):
+        done = subprocess.run([SUPERVISE, "merge", out / role, "--target", work / "never", "--keep-names"], capture_output=True, text=True)
+        assert done.returncode == 23 and word in done.stderr and "model.embed_tokens.weight" in done.stderr, done
+        assert not (work / "never").exists()
+    print("parts that do not lie one behind the other are refused by name")
+
+
 def mixed_keys(source, work):
     """Plain tensors beside cut ones: verl reads rank 0 alone where the first name is a plain one."""
     mixed = work / "mixed"
@@ -346,6 +358,7 @@ def main():
         adapter_alone(shards / "lora-w2", work)
         what_no_reader_could_load(shards, work)
         mixed_keys(shards / "qwen2-w2", work)
+        other_placements(work)
         replicas(shards / "hybrid-w4", work)
 
         def refused(code, words, source, *options):

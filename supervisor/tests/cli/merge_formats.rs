@@ -1,6 +1,7 @@
 //! `supervise merge` of checkpoints that are not verl's FSDP shards: areal's, Megatron's, torch's own.
 
 use crate::world::{World, copy_fixture};
+use camino::Utf8Path;
 use std::fs;
 
 const TRIAL: &str = "checkpoints/trainer/real/t0";
@@ -137,4 +138,38 @@ fn megatrons_are_read_by_tables_or_refused_by_name() {
     world
         .run(&["compare", "v2/global_step_1", "v2/global_step_2"])
         .tells(1, &["different"]);
+}
+
+/// FSDP2 over tensor parallelism, and sums that were never added up: laid one behind the other they would be another model.
+#[test]
+fn parts_that_do_not_lie_one_behind_the_other_are_refused_by_name() {
+    let world = World::new();
+    copy_fixture("torch_placements", &world.path("roles"));
+    for (role, word) in [
+        ("strided", "cut in more than one dimension of the mesh (_StridedShard(0), Shard(0))"),
+        ("strided-alone", "spread as _StridedShard(0), which is not put together here"),
+        ("partial", "spread as Partial, which is not put together here"),
+    ] {
+        let role = format!("roles/{role}");
+        let words = [word, "model.embed_tokens.weight"];
+        world
+            .run(&["merge", &role, "--target", "model", "--keep-names"])
+            .refuses(23, &words);
+        world.run(&["compare", &role, &role]).refuses(23, &words);
+        assert!(!world.path("model").exists());
+        let step = format!("{role}-root/global_step_1");
+        copy(&world.path(&role), &world.path(&step));
+        world
+            .run(&["reshard", &step, "--world-size", "2", "--target", "smaller"])
+            .refuses(23, &["model.embed_tokens.weight", word.split(['(', ',']).next().unwrap_or_default()]);
+        assert!(!world.path("smaller").exists());
+    }
+}
+
+fn copy(from: &Utf8Path, to: &Utf8Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in from.read_dir_utf8().unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
 }

@@ -6,7 +6,7 @@
 
 mod flat;
 
-pub use flat::{Flat, flat};
+pub use flat::{Flat, filled_with_zeros, flat};
 
 use crate::model::{Chunk, SourceFile, Tensor, Weights, row_major};
 use crate::problem::Problem;

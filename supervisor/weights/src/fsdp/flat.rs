@@ -5,10 +5,13 @@
 //! the rest is one) and `fsdp_checkpoint_manager.py` (the optimizer's own `state_dict()`, whose numbers count `parameters()`: the root's
 //! flat parameter first). With `use_orig_params` pieces are those of single parameters, and lie otherwise.
 
-use super::Shard;
+use super::{Shard, storages};
 use crate::model::elements;
 use crate::problem::Problem;
+use crate::read::Bytes;
 use std::collections::BTreeSet;
+use supervise_checkpoint::source::fill;
+use supervise_core::checkpoint::Verdict;
 
 /// Elements of each flat parameter, without filling, by its number in the optimizer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -49,6 +52,38 @@ pub fn flat(model: &Shard, optimizer: &[Shard]) -> Result<Flat, Problem> {
             first.path
         ))),
     }
+}
+
+/// What fills the last pieces up is zeros. Units are told by the lengths of their pieces, and two of other lengths may have pieces of one: numbers
+/// where nothing should be are the sign that the one was taken for the other. Units of one length are cut alike, whichever is which.
+///
+/// # Errors
+/// Numbers there, or bytes that cannot be read.
+pub fn filled_with_zeros(shards: &[Shard], sources: &[Box<Bytes>], flat: &Flat) -> Result<(), Problem> {
+    for (rank, (shard, source)) in shards.iter().zip(sources).enumerate() {
+        let places = storages(shard);
+        for part in &shard.found.inventory {
+            let (Some(n), [own]) = (flat.elements(&part.name, &part.shape), part.shape.as_slice()) else {
+                continue;
+            };
+            let numbers = n.saturating_sub((rank as u64).saturating_mul(*own)).min(*own);
+            let place = part.storage.as_deref().and_then(|key| places.get(key));
+            // Others have refused what has neither type nor place.
+            let (Some(dtype), Some(place)) = (part.dtype, place) else { continue };
+            // Fewer than there are ranks.
+            let mut filling = vec![0; ((own - numbers).min(shards.len() as u64) * dtype.size()) as usize];
+            let at = place.saturating_add(part.offset.saturating_add(numbers).saturating_mul(dtype.size()));
+            fill(source.as_ref(), shard.found.bytes, at, &mut filling)
+                .map_err(|e| Problem::new(Verdict::Unreadable, format!("{}: {e}", shard.path)))?;
+            if filling.iter().any(|byte| *byte != 0) {
+                return Err(Problem::unknown(format!(
+                    "{}: {} has numbers beyond the {n} of the unit that it is taken for: which unit FSDP1 keeps there cannot be told",
+                    shard.path, part.name
+                )));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Lengths of all units, in each way that is known: the rest first, then the layers; or all in one.
@@ -118,7 +153,7 @@ impl Flat {
 mod tests {
     use super::*;
     use supervise_checkpoint::torch::{Placement, Tensor};
-    use supervise_checkpoint::{FileKind, Limits, inspect};
+    use supervise_checkpoint::{Dtype, Extent, FileKind, Limits, inspect};
 
     fn shard(tensors: Vec<Tensor>) -> Shard {
         let mut found = inspect(FileKind::TorchZip, &Vec::new(), &Limits::default());
@@ -191,6 +226,46 @@ mod tests {
             let refused = of(odd).unwrap_err();
             assert!(refused.text.contains("use_orig_params"), "{refused}");
         }
+    }
+
+    /// Two units of 12 and 11 numbers on four ranks: pieces of three each, and which is which only the filling tells.
+    #[test]
+    fn numbers_where_nothing_should_be_are_refused() {
+        let pieces = |numbers: [u64; 2]| {
+            let rank = |rank: u64| {
+                let mut shard = shard(Vec::new());
+                let mut bytes = Vec::new();
+                for (n, all) in numbers.into_iter().enumerate() {
+                    let key = n.to_string();
+                    shard.found.plan.extents.push(Extent {
+                        off: bytes.len() as u64,
+                        len: 12,
+                        crc: None,
+                        dtype: Some(Dtype::F32),
+                        what: format!("optim/data/{key}"),
+                    });
+                    bytes.extend((rank * 3..rank * 3 + 3).flat_map(|at| f32::to_le_bytes(if at < all { 1.5 } else { 0.0 })));
+                    shard.found.inventory.push(Tensor {
+                        dtype: Some(Dtype::F32),
+                        storage: Some(key),
+                        ..tensor(&format!("state.{n}.exp_avg"), &[3], None)
+                    });
+                }
+                shard.found.bytes = bytes.len() as u64;
+                (shard, Box::new(bytes) as Box<Bytes>)
+            };
+            (0..4).map(rank).unzip::<_, _, Vec<_>, Vec<_>>()
+        };
+        let is_sound = |numbers: [u64; 2], taken_for: [u64; 2]| {
+            let (shards, sources) = pieces(numbers);
+            filled_with_zeros(&shards, &sources, &Flat(taken_for.to_vec()))
+        };
+        assert_eq!(is_sound([12, 11], [12, 11]), Ok(()));
+        assert_eq!(is_sound([11, 11], [11, 11]), Ok(()));
+        // Ranks may have nothing but filling.
+        assert_eq!(is_sound([9, 9], [9, 9]), Ok(()));
+        let refused = is_sound([12, 11], [11, 12]).unwrap_err();
+        assert!(refused.text.contains("state.0.exp_avg has numbers beyond the 11"), "{refused}");
     }
 
     #[test]

@@ -121,7 +121,10 @@ pub fn all(
             Some(model) => {
                 let first = format!("{}.pt", Content::name(&model, content.world, 0));
                 let model = Shards::open(dir, &[first], limits)?;
-                let model = model.shards.first().map(|model| fsdp::flat(model, &from.shards));
+                let model = model.shards.first().map(|model| {
+                    let flat = fsdp::flat(model, &from.shards)?;
+                    fsdp::filled_with_zeros(&from.shards, &from.sources, &flat).map(|()| flat)
+                });
                 model.transpose().map_err(|e| at(dir, &e))?
             }
             None => None,
